@@ -107,7 +107,7 @@ class Yard:
         for sshd in self.running:
             sshd.process.terminate()
         for sshd in self.running:
-            sshd.process.wait(10)
+            sshd.process.wait(120)
 
 
 def _yard(root: Path) -> Iterator[Yard]:

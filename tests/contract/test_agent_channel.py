@@ -240,13 +240,13 @@ def test_closing_lets_go_of_whoever_waits(yard: Any) -> None:
 
     def wait() -> None:
         try:
-            agent.call(PING, timeout_s=60)
+            agent.call(PING, timeout_s=600)
         except HostUnreachable as error:
             failed.append(error)
 
     thread = threading.Thread(target=wait)
     thread.start()
     fleet.close()
-    thread.join(20)  # the call's own patience is longer
+    thread.join(120)  # the call's own patience is longer
     os.kill(agent.hello.pid, signal.SIGKILL)
     assert failed

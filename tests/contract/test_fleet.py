@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from support.stopwatch import Stopwatch
 from tfdeploy.errors import HostFailed, HostUnreachable
 from tfdeploy.model.answers.hosts import PING, Clock
 from tfdeploy.model.inventory import Host
@@ -86,7 +87,7 @@ def test_hosts_that_are_only_waited_for_wait_side_by_side(lasting: Any) -> None:
     hosts = tuple(replace(sshd.host, name=f"w{number}") for number in range(8))
     together = threading.Barrier(len(hosts))
     with SshFleet(parallel=1) as fleet:
-        fleet.each(hosts, lambda session: together.wait(30), waits=True)
+        fleet.each(hosts, lambda session: together.wait(120), waits=True)
 
 
 @pytest.mark.fault("54 64 sessions with 256 descriptors")
@@ -99,8 +100,8 @@ def test_sixty_four_hosts_and_256_descriptors(lasting: Any) -> None:
         with SshFleet() as fleet:
             found = fleet.each(hosts, lambda session: session.agent().call(PING))
             assert all(isinstance(value, Clock) for value in found.values()), found
-            began = time.monotonic()
-        assert time.monotonic() - began < 2
+            watch = Stopwatch()
+        assert watch.seconds < 2
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
@@ -114,9 +115,9 @@ def test_hosts_that_are_silent_keep_nobody_waiting(
     mute = tuple(replace(good, name=f"mute{number}", port=port) for number in range(7))
     seen: list[str] = []
     with SshFleet(parallel=2) as fleet:
-        began = time.monotonic()
+        watch = Stopwatch()
         fleet.each((*mute, good), lambda session: session.run(("true",)), on_done=lambda name, _: seen.append(name))
-        assert time.monotonic() - began < 2 * 6
+        assert watch.seconds < 2 * 6
     assert seen[0] == good.name
 
 
@@ -206,11 +207,11 @@ def test_ctrl_c_ends_the_waiting(lasting: Any) -> None:
     process = subprocess.Popen([sys.executable, "-c", PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
-    began = time.monotonic()
+    watch = Stopwatch()
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=20)
+    _, said = process.communicate(timeout=120)
     assert b"KeyboardInterrupt" in said
-    assert time.monotonic() - began < 3
+    assert watch.seconds < 3
 
 
 def test_a_bug_over_one_host_keeps_no_other_from_being_served(lasting: Any) -> None:

@@ -187,7 +187,7 @@ def in_time(act: Callable[[], Any]) -> Any:
     found: list[Any] = []
     thread = threading.Thread(target=lambda: found.append(act()), daemon=True)
     thread.start()
-    thread.join(20)
+    thread.join(120)
     assert found, "it hangs, or it failed"
     return found[0]
 

@@ -60,7 +60,7 @@ class Taking(threading.Thread):
         try:
             with locked(self.fleet, self.hosts, "job", self.operation, ANNA, emit):
                 self.held.set()
-                self.let_go.wait(60)
+                self.let_go.wait(120)
         except TfdeployError as error:
             self.error = error
 
@@ -75,10 +75,10 @@ def test_two_that_want_different_hosts_do_not_wait_for_each_other(fleets: Any) -
     assert taking.said == ["waiting for the sync of bert@berts-laptop (pid 7) since 2026-11-21 08:33:20Z"]
     for name in ("n2", "n3"):
         bert.session(hosts[name]).agent().call(UNLOCK, {"job": "job"})
-    assert taking.held.wait(20)
+    assert taking.held.wait(120)
     assert not ask(looker, hosts["n3"], "sync")
     taking.let_go.set()
-    taking.join(20)
+    taking.join(120)
     assert ask(looker, hosts["n3"], "sync", wait_s=5)
 
 
@@ -87,7 +87,7 @@ def test_of_two_launches_the_one_that_was_first_wins(fleets: Any) -> None:
     assert ask(bert, hosts["n2"], "launch")
     taking = Taking(anna, hosts, "launch")
     assert ask(bert, hosts["n3"], "launch", wait_s=20)
-    taking.join(20)
+    taking.join(120)
     assert isinstance(taking.error, Refused) and taking.error.where == "n2"
     assert taking.error.what == "job job is locked by the launch of bert@berts-laptop (pid 7) since 2026-11-21 08:33:20Z"
     assert ask(bert, hosts["n1"], "launch", wait_s=20)  # the loser keeps nothing

@@ -144,7 +144,7 @@ def test_it_can_be_ended_and_goes_on_from_there(yard: Any, there: Path, here: Pa
     begun = threading.Event()
 
     def stop() -> None:
-        assert begun.wait(20)
+        assert begun.wait(120)
         running.end({target})
 
     ender = threading.Thread(target=stop)

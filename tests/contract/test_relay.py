@@ -74,7 +74,8 @@ def launched(fleet: NearFleet, root: Path) -> Plan:
 @pytest.mark.parametrize(("code", "state"), [(0, "succeeded"), (3, "failed")])
 def test_who_follows_the_run_carries_the_word(fleet: NearFleet, tmp_path: Path, code: int, state: str) -> None:
     plan, told = launched(fleet, tmp_path), []
-    Path(fleet.paths("n2", "cut", "r1").cwd, "go").write_text(str(code))
+    (tmp_path / "go").write_text(str(code))
+    (tmp_path / "go").rename(Path(fleet.paths("n2", "cut", "r1").cwd, "go"))  # at once with its content
     wait_for(lambda: fleet.paths("n2", "cut", "r1").state().phase == "ended", 20, "the worker's host has ended")
     found = status(fleet, plan)
     assert found.unheard == ("n2", ("n1",)) and found.view.state == "running"

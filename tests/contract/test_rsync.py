@@ -140,7 +140,7 @@ def test_an_unknown_host_key_is_refused_by_rsync_too(yard: Any, tree: Path) -> N
 def test_nobody_listens(yard: Any, tree: Path) -> None:
     sshd = yard.host("n1")
     sshd.process.terminate()
-    sshd.process.wait(10)
+    sshd.process.wait(120)
     with pytest.raises(HostUnreachable):
         push(resolve(sshd.host), str(tree), None, str(tree), delete=False)
 
@@ -153,7 +153,7 @@ def test_it_can_be_ended_and_goes_on_later(yard: Any, tree: Path) -> None:
     begun = threading.Event()
 
     def stop() -> None:
-        assert begun.wait(20)
+        assert begun.wait(120)
         running.end({target})
 
     ender = threading.Thread(target=stop)

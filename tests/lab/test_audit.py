@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from support.lab.commandline import Tfdeploy
+from support.lab.commandline import Tfdeploy, ended
 from support.lab.hosts import on_host
 from support.lab.jobs import write_job
 from support.waiting import wait_for
@@ -82,7 +82,6 @@ WANTED = sorted(form.encode() for text in CANARIES.values() for form in in_forms
 @pytest.fixture
 def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
     made = tfdeploy(few_hosts)
-    made.program = ["-c", HASTY]
     made.env["TOKEN"] = CANARIES["TOKEN"]
     (made.home / "secret-file").write_text(CANARIES["FILE"] + "\n")
     (made.home / "told").write_text(CANARIES["TOLD"] + "\n")
@@ -132,19 +131,21 @@ def watcher() -> Iterator[list[str]]:
 def killed(operator: Tfdeploy, number: int, chance: random.Random) -> str:
     """A launch killed at a random moment. Returns what it had said."""
     events = operator.home / f"events-{number}"
-    process = operator.start("launch", "--detach", "-v", "--name", f"canary-{number}", "--events", str(events))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(operator, "program", ["-c", HASTY])
+        process = operator.start("launch", "--detach", "-v", "--name", f"canary-{number}", "--events", str(events))
     step = chance.choice(("probe", "sync", "prepare", "start", "commit"))
     begun = f'"step": "{step}"'.replace(" ", "").encode()
 
     def reached() -> bool:
         return process.poll() is not None or (events.exists() and begun in events.read_bytes().replace(b" ", b""))
 
-    wait_for(reached, 20, step, poll_s=0.005)
+    wait_for(reached, 60, step, poll_s=0.005)
     with suppress(subprocess.TimeoutExpired):
         process.wait(chance.random() * 0.2)
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    said, _ = process.communicate(timeout=20)
+    _, said = ended(process)
     return said + events.read_text(errors="replace") if events.exists() else said
 
 
@@ -166,7 +167,7 @@ def test_a_canary_is_seen_by_its_program_alone_and_the_audit_says_where_it_was(o
     kills(operator, KILLS, seed=1)
     outputs = [operator.run("launch", "--detach", "--json", "-v", "--name", run, exit_code=0)]
     wait_for(
-        lambda: operator.run("logs", run, "--output", "raw").stdout.count("all shown") == len(lab.hosts), 20, "it has shown all"
+        lambda: operator.run("logs", run, "--output", "raw").stdout.count("all shown") == len(lab.hosts), 60, "it has shown all"
     )
     at = {host: [path.rpartition("/")[2] for path in paths] for host, paths in leaks(operator, "~/tfdeploy").items()}
     assert at == {host: ["env.json"] for host in lab.hosts}

@@ -120,7 +120,7 @@ def test_a_host_that_is_cut_off_for_a_while_costs_no_line(operator: Tfdeploy) ->
         wait_for(lambda: followed.read_text().count("worker:0") > others + 30, 30, "the others are still followed")
         operator.lab.heal("n3")
         open_gate(operator, "cut-1", "cut")
-        assert following.wait(timeout=60) == 0
+        assert following.wait(timeout=120) == 0
     lines = [json.loads(line) for line in followed.read_text().splitlines() if line.startswith("{")]
     for task in ("worker:0", "worker:1"):
         steps = [int(row["line"].split()[1]) for row in lines if row["task"] == task and row["line"].startswith("step ")]

@@ -111,7 +111,7 @@ def test_a_run_from_before_is_listed_followed_fetched_and_stopped_while_its_mind
 
     kill_minder(new, "n3", run)
     new.run("stop", run, exit_code=0)
-    assert (following.wait(timeout=60), watching.wait(timeout=60)) == (0, 0)
+    assert (following.wait(timeout=120), watching.wait(timeout=60)) == (0, 0)
     assert new.state(run) == old.state(run) == "stopped"
     assert_nothing_left(new, run, "house")
 
@@ -131,7 +131,7 @@ def test_a_host_of_a_run_from_before_reboots_and_its_part_goes_on_under_this_ver
         assert minder_of(new, host, run) == agents[host], "the others are as they were"
     assert {task: row["attempt"] for task, row in rows_of(old, run).items()} == {"ps:0": 1, "worker:0": 1, "worker:1": 2}
     open_gate(new, run, "reborn")
-    assert following.wait(timeout=60) == 0
+    assert following.wait(timeout=120) == 0
     assert lines().count("worker:1@n3 | starting at step 0") == 2 and "worker:1@n3 | done at step 60" in lines()
     new.wait_until("succeeded", run)
     outcomes = {task: row["outcome"] for task, row in rows_of(new, run).items()}
@@ -149,6 +149,6 @@ def test_minders_of_both_versions_start_a_gang_again_together(old: Tfdeploy, new
     agents = {agent for _, agent in filter(None, (minder_of(new, host, run) for host in ("n2", "n3")))}
     assert len(agents) == 2, "one of each version"
     new.run("stop", run, exit_code=0)
-    assert following.wait(timeout=30) == 0
+    assert following.wait(timeout=120) == 0
     assert new.state(run) == old.state(run) == "stopped"
     assert_nothing_left(new, run, "both")

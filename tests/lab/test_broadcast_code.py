@@ -57,7 +57,7 @@ def test_a_file_of_code_that_changes_while_it_is_sent_is_sent_as_it_is_then(oper
     place = "cd tfdeploy/changing/releases 2>/dev/null && du -sb .staging*/ | cut -f1 | sort -n | tail -1"
     on_host(operator.lab, "n1", f"for i in $(seq 600); do [ 0$({place}) -gt {MIB} ] && exit 0; sleep 0.02; done; exit 1")
     (code / "weights").write_bytes(os.urandom(CODE_BYTES))
-    exit_code, said = ended(syncing, 60.0)
+    exit_code, said = ended(syncing)
     assert exit_code == 0, said
     release = operator.json("sync")["hosts"][0]["release"]
     assert f'"release": "{release}"' in said

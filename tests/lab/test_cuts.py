@@ -52,7 +52,7 @@ def test_cuts_are_shown_and_cost_no_byte(operator: Tfdeploy) -> None:
         if shown:
             wait_for(lambda host=host: news(host) == ["connected"], 10, f"{host} is shown as connected")
     operator.run("stop", "cuts-1", exit_code=0)
-    watching.wait(timeout=60)
+    watching.wait(timeout=120)
     for host, task in (("n2", "worker:0"), ("n3", "worker:1")):
         followed = "".join(event["data"]["line"] + "\n" for event in events("line", host))
         assert followed == operator.run("logs", "cuts-1", "--task", task, "--output", "raw", exit_code=0).stdout

@@ -14,11 +14,11 @@ import pytest
 
 from support.lab.commandline import REPOSITORY, Tfdeploy
 from support.lab.remains import assert_nothing_left
+from support.stopwatch import DEADLINE_S
 from support.waiting import every
 from tfdeploy.lab import Lab
 
 EXAMPLES = REPOSITORY / "examples"
-LAUNCH_S = 240.0
 TWO = ("--ps", "1", "--workers", "2")
 
 pytestmark = pytest.mark.tensorflow
@@ -55,9 +55,9 @@ def launch(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Callable[.
         if not folder.exists():
             shutil.copytree(EXAMPLES / example, folder, ignore=shutil.ignore_patterns("__pycache__"))
             for maker in folder.glob("make_*.py"):
-                subprocess.run([sys.executable, maker.name], cwd=folder, check=True, capture_output=True, timeout=60)
+                subprocess.run([sys.executable, maker.name], cwd=folder, check=True, capture_output=True, timeout=DEADLINE_S)
         operator.cwd = folder
-        run = operator.run("launch", "--wait", *words, timeout_s=LAUNCH_S, exit_code=0).stdout.strip()
+        run = operator.run("launch", "--wait", *words, exit_code=0).stdout.strip()
         told = operator.json("status", run)
         assert told["state"] == "succeeded"
         assert_nothing_left(operator, run, told["job"])

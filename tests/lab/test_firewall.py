@@ -17,6 +17,7 @@ from support.lab.event_pipe import EventPipe
 from support.lab.hosts import changed_host, on_host
 from support.lab.jobs import write_job
 from support.lab.remains import assert_nothing_left
+from support.stopwatch import DEADLINE_S
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
@@ -54,7 +55,7 @@ def let_in(operator: Tfdeploy, ends: list[tuple[str, int]], count: int) -> dict[
 
 
 def _printed(words: list[str]) -> list[str]:
-    return subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout.split()
+    return subprocess.run(words, capture_output=True, text=True, check=True, timeout=DEADLINE_S).stdout.split()
 
 
 def tables(lab: Lab) -> list[int]:
@@ -88,7 +89,7 @@ address, port, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 greeted = 0
 for _ in range(count):
     try:
-        with socket.create_connection((address, port), 3) as one:
+        with socket.create_connection((address, port), 30) as one:
             greeted += one.recv(1) == b"x"
     except OSError:
         pass

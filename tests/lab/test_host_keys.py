@@ -85,7 +85,7 @@ def answered(operator: Tfdeploy, answer: bytes, *words: str) -> tuple[int, str]:
         pass
     finally:
         os.close(master)
-        code = asking.wait(30)
+        code = asking.wait(120)
     return code, shown.decode(errors="replace")
 
 

@@ -269,7 +269,7 @@ def test_init_asks_on_a_terminal(shell: Shell) -> None:
     with subprocess.Popen(argv, env=shell.env, cwd=shell.folder, stdin=slave, stdout=subprocess.PIPE, stderr=slave) as asking:
         os.close(slave)
         os.write(master, b"me@192.0.2.7:2200, 192.0.2.8\nsync\n\n")
-        assert asking.wait(30) == 0
+        assert asking.wait(120) == 0
     os.close(master)
     (first, second) = json.loads(shell.run("inventory", "--json").stdout)["hosts"]
     assert (first["user"], first["address"], first["port"], second["address"]) == ("me", "192.0.2.7", 2200, "192.0.2.8")

@@ -172,9 +172,9 @@ def test_a_launch_waits_for_a_sync_and_says_for_whose(operator: Tfdeploy, held_r
             break
     assert f"(pid {tfdeploy_pid(operator)})" in line and syncing.poll() is None, line
     held_rsync()
-    assert syncing.wait(timeout=60) == 0
+    assert syncing.wait(timeout=120) == 0
     rest = launching.stdout.read()
-    assert launching.wait(timeout=60) == 0, rest
+    assert launching.wait(timeout=120) == 0, rest
     assert_nothing_left(operator, "waits-1", "waits")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 
 import pytest
@@ -16,6 +15,7 @@ from support.lab.hosts import on_host
 from support.lab.jobs import write_job
 from support.lab.remains import NO_PORTS, assert_nothing_left
 from support.lab.run_files import task_folder
+from support.stopwatch import Stopwatch
 from support.waiting import wait_for
 from tfdeploy.agent import wire
 from tfdeploy.lab import Lab
@@ -139,9 +139,9 @@ def test_tfdeploy_killed_before_commit_leaves_nothing_a_minute_later(
         launching.wait()
         pipe.go_on()
         killed[name] = operator
-    begun = time.monotonic()
+    watch = Stopwatch()
     assert any(operator.marked(host, "started-1") for host in few_hosts.hosts for operator in killed.values())
     for name, operator in killed.items():
-        assert_nothing_left(operator, f"{name}-1", name, within_s=HASTY_S + 15 - (time.monotonic() - begun), ports=NO_PORTS)
+        assert_nothing_left(operator, f"{name}-1", name, within_s=HASTY_S + 15 - watch.seconds, ports=NO_PORTS)
     assert_nothing_left(operator, "started-1", "started")
     assert operator.json("status", "started-1")["state"] == "failed"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
@@ -13,6 +12,7 @@ from support.lab.event_pipe import EventPipe
 from support.lab.hosts import changed_host, on_host
 from support.lab.jobs import write_job
 from support.lab.remains import assert_nothing_left
+from support.stopwatch import Stopwatch
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated
@@ -34,12 +34,12 @@ def test_a_host_that_dies_between_prepare_and_start_leaves_nothing_running(
     launching = operator.start("launch", "--name", "eight-1", *pipe.words)
     pipe.hold_at("step", step="prepare", state="done")
     eight.kill("n5")
-    begun = time.monotonic()
+    watch = Stopwatch()
     pipe.go_on()
     code, said = ended(launching)
     assert code == 4, said
     assert "n5" in said.partition("error:")[2], said
-    assert_nothing_left(operator, "eight-1", "eight", within_s=SOON_S - (time.monotonic() - begun))
+    assert_nothing_left(operator, "eight-1", "eight", within_s=SOON_S - watch.seconds)
     eight.boot("n5")
     operator.run("launch", "--detach", "--name", "eight-2", exit_code=0)  # what the power cut left there is dead, and known to be
     for run in ("eight-2", "eight-1"):

@@ -99,7 +99,7 @@ def test_a_follower_that_slept_over_a_rotation_says_what_is_gone_and_repeats_not
     os.killpg(following.pid, signal.SIGSTOP)
     operator.wait_until("succeeded", "rotated-1")
     os.killpg(following.pid, signal.SIGCONT)
-    assert following.wait(timeout=60) == 0
+    assert following.wait(timeout=120) == 0
     found = numbers(out.read_text(), "worker:0")
     assert is_counting_on(found, 30000) and len(found) < 30000, (len(found), found[:3], found[-3:])
     assert "rotated away" in out.read_text(), "what is gone is said"
@@ -115,7 +115,7 @@ def test_a_log_that_is_removed_goes_on_and_nothing_comes_twice(operator: Tfdeplo
     following = follow(operator, "removed-1", out)
     wait_for(lambda: len(numbers(out.read_text(), "worker:0")) > 1000, SOON_S, "lines are followed")
     on_host(operator.lab, "n2", f"cd {task_folder('removed-1', 'removed', 'n2', 'worker:0')} && rm out.log out.index")
-    assert following.wait(timeout=60) == 0
+    assert following.wait(timeout=120) == 0
     found = numbers(out.read_text(), "worker:0")
     assert is_counting_on(found, 20000), (len(found), found[:3], found[-3:])
     assert operator.state("removed-1") == "succeeded"
@@ -131,9 +131,9 @@ def test_a_reader_that_stalls_holds_up_neither_run_nor_other_readers(operator: T
     assert_nothing_left(operator, "stalled-1", "stalled")
     following = operator.start("logs", "-f", "stalled-1", "--output", "json", "--task", "worker:0")
     whole = operator.run("logs", "stalled-1", "--output", "json", "--task", "worker:0", exit_code=0).stdout
-    rest, _ = following.communicate(timeout=60)
+    rest, _ = following.communicate(timeout=120)
     assert numbers(whole, "worker:0") == numbers(rest, "worker:0") == list(range(1, 60001))
-    launching.communicate(timeout=60)
+    launching.communicate(timeout=120)
     assert launching.returncode == 0
 
 

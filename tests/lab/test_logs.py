@@ -148,7 +148,7 @@ def test_an_expression_that_takes_for_ever_is_ended_by_ctrl_c(talked: Tfdeploy) 
         with pytest.raises(subprocess.TimeoutExpired):
             looking.wait(2)
         os.killpg(looking.pid, signal.SIGINT)
-        looking.communicate(timeout=10)
+        looking.communicate(timeout=120)
         assert looking.returncode == 130, words
 
 
@@ -224,7 +224,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(talked: Tfdeploy) -> None:
             assert logs.stdout.readline()
             logs.stdout.close()
             assert logs.stderr.read() == b""
-            assert logs.wait(30) == 0
+            assert logs.wait(120) == 0
 
 
 def test_following_ends_with_the_run_and_misses_nothing(talked: Tfdeploy, tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
@@ -232,7 +232,7 @@ def test_following_ends_with_the_run_and_misses_nothing(talked: Tfdeploy, tfdepl
     write_job(operator, "follow", "talk.py", "--lines=40", "--pause=0.05")
     operator.run("launch", "--detach", "--name", "follow-1", exit_code=0)
     following = operator.start("logs", "-f", "follow-1", "--json")
-    said, _ = following.communicate(timeout=60)
+    said, _ = following.communicate(timeout=120)
     assert following.returncode == 0, said
     found = [json.loads(line) for line in said.splitlines()]
     for task in ("ps:0", "worker:0", "worker:1"):

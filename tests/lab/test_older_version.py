@@ -52,7 +52,7 @@ def test_a_run_of_an_older_version_is_listed_read_and_stopped(
     refused = new_launch(new)
     assert refused.returncode == 3 and "older-1" in refused.stderr
     new.run("stop", "older-1", exit_code=0)
-    assert following.wait(timeout=60) == 0
+    assert following.wait(timeout=120) == 0
     assert new.state("older-1") == old.state("older-1") == "stopped"
     assert_nothing_left(new, "older-1", "older", ports=NO_PORTS)
 

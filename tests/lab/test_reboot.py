@@ -61,7 +61,7 @@ def test_status_says_what_a_reboot_took_and_watching_brings_it_back(operator: Tf
     rows = rows_of(operator, "reboot-1")
     assert {task: row["attempt"] for task, row in rows.items()} == {"ps:0": 1, "worker:0": 1, "worker:1": 2, "worker:2": 1}
     operator.run("stop", "reboot-1", exit_code=0)
-    assert watching.wait(timeout=30) == 0, seen()
+    assert watching.wait(timeout=120) == 0, seen()
     assert_nothing_left(operator, "reboot-1", "reboot")
 
 
@@ -77,7 +77,7 @@ def test_a_host_that_boots_after_the_stop_is_told_by_who_follows(operator: Tfdep
     operator.run("stop", "late-1", exit_code=4)
     operator.lab.boot("n3")
     assert_nothing_left(operator, "late-1", "late")
-    assert following.wait(timeout=60) in (0, 4), seen()
+    assert following.wait(timeout=120) in (0, 4), seen()
 
 
 @pytest.mark.long
@@ -109,7 +109,7 @@ def test_who_follows_sees_the_run_go_on_to_its_end(operator: Tfdeploy, words: tu
     reboot(operator, "n3")
     wait_for(lambda: seen().count("worker:1@n3 | starting at step 0") == 2, 60, "it starts again")
     open_gate(operator, run, run)
-    assert following.wait(timeout=60) == 0, seen()
+    assert following.wait(timeout=120) == 0, seen()
     _first, again = seen().split("worker:1@n3 | starting at step 0")[1:]
     steps = [line for line in again.splitlines() if line.startswith("worker:1@n3 | step ")]
     assert steps and steps[0].startswith("worker:1@n3 | step 1 ")
@@ -162,7 +162,7 @@ def test_a_gang_waits_for_its_host_and_starts_together(operator: Tfdeploy) -> No
     wait_for(lambda: {row["attempt"] for row in rows_of(operator, "gang-1").values()} == {2}, 60, f"{sorted(tasks)} start again")
     running(operator, "gang-1")
     operator.run("stop", "gang-1", exit_code=0)
-    assert following.wait(timeout=30) == 0, seen()
+    assert following.wait(timeout=120) == 0, seen()
     assert_nothing_left(operator, "gang-1", "gang")
 
 
@@ -173,7 +173,7 @@ def test_without_restarts_the_run_fails_by_it(operator: Tfdeploy) -> None:
     following, seen = follow(operator, operator.home / "followed", "launch", "--wait", "--name", "norestart-1")
     wait_for(lambda: "worker:1@n3 | step 5 " in seen(), 30, "the first steps")
     reboot(operator, "n3")
-    assert following.wait(timeout=60) == 1, seen()
+    assert following.wait(timeout=120) == 1, seen()
     assert "worker:1 on n3 lost: host rebooted" in seen()
     assert operator.state("norestart-1") == "failed"
     assert_nothing_left(operator, "norestart-1", "norestart")

@@ -150,7 +150,7 @@ def test_two_at_once_wait_for_each_other(operator: Tfdeploy) -> None:
     said = second.stdout.readline()
     assert "waiting for the setup of" in said
     on(operator, "n1", "rm ~/hold")
-    assert first.wait(60) == 0 and second.wait(60) == 0
+    assert first.wait(120) == 0 and second.wait(60) == 0
     assert "had it already" in second.stdout.read()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -13,6 +12,7 @@ from support.lab.commandline import Tfdeploy
 from support.lab.hosts import changed_host, on_host, reboot, set_inventory
 from support.lab.jobs import write_job
 from support.lab.login_shell import LAB_S, login_shell
+from support.stopwatch import Stopwatch
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated
@@ -47,9 +47,9 @@ def test_silent_hosts_are_unreachable_within_the_connect_timeout_and_the_others_
 ) -> None:
     set_inventory(operator, hosts={"n2": {"port": silent_port}, "n4": {"port": 2298}})
     with changed_host(operator.lab, "n3", DROP, NO_DROP):
-        began = time.monotonic()
+        watch = Stopwatch()
         answer = operator.json("exec", "--", "echo", "here", exit_code=4)
-        took = time.monotonic() - began
+        took = watch.seconds
     rows = {row["host"]: row for row in answer["hosts"]}
     assert (rows["n1"]["exit_code"], rows["n1"]["stdout"]) == (0, "here\n")
     assert took < CONNECT_S + LAB_S
@@ -80,7 +80,7 @@ def test_sshds_that_let_few_in_at_once_are_entered_by_all(shaky: Lab, tfdeploy: 
     try:
         asking = [operator.start("exec", "--json", "--", "echo", "in") for operator in operators]
         for process in asking:
-            said, _ = process.communicate(timeout=60)
+            said, _ = process.communicate(timeout=120)
             assert process.returncode == 0, said
         write_job(operators[0], "few", "quick.py", "--steps=2")
         (operators[0].cwd / "large").write_bytes(bytes(6_000_000))  # by rsync, over a connection of its own

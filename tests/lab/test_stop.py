@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 
 import pytest
@@ -18,6 +17,7 @@ from support.lab.commandline import Tfdeploy, ended
 from support.lab.jobs import write_job
 from support.lab.remains import assert_nothing_left
 from support.lab.run_files import host_state
+from support.stopwatch import Stopwatch
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
@@ -90,9 +90,9 @@ def test_the_grace_that_is_given_counts(operator: Tfdeploy, patience: str) -> No
     write_job(operator, "patience", "stubborn.py", stop={"grace": "60s"})
     run = "patience" + patience.replace("=", "-")
     launch(operator, run)
-    begun = time.monotonic()
+    watch = Stopwatch()
     operator.run("stop", run, patience, exit_code=0)
-    assert time.monotonic() - begun < 30
+    assert watch.seconds < 30
     rows = operator.json("status", run)["tasks"]
     assert [row["outcome"] for row in rows] == ["stopped"] * 3 and {row["signal"] for row in rows} == {9}
     assert_nothing_left(operator, run, "patience")
@@ -134,8 +134,8 @@ def test_two_stops_at_once(operator: Tfdeploy) -> None:
     launch(operator, "twice-1")
     both = [operator.start("stop", "twice-1") for _ in range(2)]
     for stopping in both:
-        said, _ = stopping.communicate(timeout=60)
-        assert stopping.returncode == 0, said
+        code, said = ended(stopping)
+        assert code == 0, said
     assert_nothing_left(operator, "twice-1", "twice")
 
 
@@ -147,8 +147,8 @@ def test_ctrl_c_leaves_a_stop_that_was_asked_for_to_the_hosts(operator: Tfdeploy
     hosts = operator.lab.hosts
     wait_for(lambda: any(host_state(operator, "leave-1", "leave", host)["stop_requested"] for host in hosts), 20, "it is heard")
     os.killpg(stopping.pid, signal.SIGINT)
-    said, _ = stopping.communicate(timeout=20)
-    assert stopping.returncode in (0, 130) and "Traceback" not in said, said
+    code, said = ended(stopping, 20)
+    assert code in (0, 130) and "Traceback" not in said, said
     assert_nothing_left(operator, "leave-1", "leave", within_s=20)
 
 

@@ -130,7 +130,7 @@ def test_no_stranger_is_let_in_where_all_of_the_agent_was_killed_at_once(operato
     seen = strangers.ended()
     assert seen.total >= 80 and seen.count("let in") == 0, seen
     operator.run("stop", "bare-1", exit_code=0)
-    assert watching.wait(timeout=30) == 0
+    assert watching.wait(timeout=120) == 0
 
 
 @pytest.mark.long

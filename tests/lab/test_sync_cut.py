@@ -59,7 +59,7 @@ def beside(operator: Tfdeploy, first: subprocess.Popen[str], says: str, *words: 
         wait_for(lambda: re.search(says, output.read_text()), 60, f"the second says {says!r}")
     finally:
         os.kill(first.pid, signal.SIGCONT)
-    return second.wait(60), output.read_text()
+    return second.wait(120), output.read_text()
 
 
 @pytest.mark.fault("19 the cable pulled at half")
@@ -74,7 +74,7 @@ def test_cut_at_half_goes_on_from_there_and_the_old_release_stays(slow: Tfdeploy
     wait_for_bytes(slow, "n1", name, 12 * MIB)
     slow.lab.cut("n1")
     try:
-        said, _ = syncing.communicate(timeout=60)
+        said, _ = syncing.communicate(timeout=120)
         assert syncing.returncode == 4, said
         assert "n1" in said and "next: " in said, said
     finally:
@@ -96,7 +96,7 @@ def test_killed_in_the_middle_and_started_again_converges(slow: Tfdeploy) -> Non
     syncing = slow.start("sync", "--bwlimit", "2M")
     wait_for_bytes(slow, "n1", "killed", 8 * MIB)
     os.kill(syncing.pid, signal.SIGKILL)
-    syncing.wait(30)
+    syncing.wait(120)
     answer = slow.json("sync")
     assert answer["ok"], answer
     for row in answer["hosts"]:
@@ -114,7 +114,7 @@ def test_the_second_of_two_waits_and_says_for_whom(slow: Tfdeploy) -> None:
     wait_for_bytes(slow, "n1", "two", MIB)
     code, second = beside(slow, first, r"waiting for the sync of \S+@\S+ \(pid \d+\) since", "sync")
     assert code == 0 and "had everything already" in second, second
-    said, _ = first.communicate(timeout=60)
+    said, _ = first.communicate(timeout=120)
     assert first.returncode == 0, said
     assert json.loads(said.splitlines()[-1])["ok"]
 
@@ -129,7 +129,7 @@ def test_clean_waits_for_a_launch_and_takes_nothing_of_its_run(slow: Tfdeploy) -
     wait_for_bytes(slow, "n1", "launched", MIB)
     code, cleaned = beside(slow, launching, "waiting for the launch of", "clean", "-y", "--json")
     assert code == 0 and '"name": "over"' in cleaned and '"name": "lives"' not in cleaned, cleaned
-    said, _ = launching.communicate(timeout=60)
+    said, _ = launching.communicate(timeout=120)
     assert launching.returncode == 0, said
     assert {task["state"] for task in slow.json("status", "lives")["tasks"]} == {"running"}
     open_gate(slow, "lives", "launched")
@@ -144,7 +144,7 @@ def test_a_file_that_changes_while_it_is_sent_is_sent_again_and_the_others_are_n
     syncing = slow.start("sync", "--json", "--limit", "n1", env=throttled(slow))
     wait_for_bytes(slow, "n1", "changing", 2 * MIB)
     (code / "b.bin").write_bytes(os.urandom(MIB))
-    said, _ = syncing.communicate(timeout=60)
+    said, _ = syncing.communicate(timeout=120)
     assert syncing.returncode == 0, said
     row = json.loads(said.splitlines()[-1])["hosts"][0]
     assert listed(slow, "n1", f"changing/releases/{row['release']}") == listed_here(code)
@@ -164,7 +164,7 @@ def test_data_written_to_behind_the_sender_s_back_is_sent_again(slow: Tfdeploy) 
     with data.open("r+b") as file:
         file.write(os.urandom(1000))
     os.utime(data, ns=(before.st_atime_ns, before.st_mtime_ns))
-    said, _ = syncing.communicate(timeout=60)
+    said, _ = syncing.communicate(timeout=120)
     assert syncing.returncode == 0, said
     assert listed(slow, "n1", "behind/data/d") == listed_here(slow.cwd / "data")
     assert json.loads(said.splitlines()[-1])["hosts"][0]["bytes_sent"] < 14 * MIB

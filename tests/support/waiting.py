@@ -9,23 +9,26 @@ from typing import TypeVar
 
 import pytest
 
+from support.stopwatch import Stopwatch
+
 T = TypeVar("T")
 POLL_S = 0.05
 
 
 def wait_for(condition: Callable[[], T], timeout_s: float, what: str, *, poll_s: float = POLL_S) -> T:
-    """The first true value of `condition`. Fails with `what` and the last value at the deadline.
+    """The first true value of `condition`. Fails with `what` and the last value at the deadline, which
+    a Stopwatch measures.
 
     Looks a tenth of the time (a quarter where one look takes long): one that starts a program would keep a core from what it
     waits for.
     """
-    deadline = time.monotonic() + timeout_s
+    watch = Stopwatch()
     while True:
         looked = time.monotonic()
         if value := condition():
             return value
         now = time.monotonic()
-        if now > deadline:
+        if watch.seconds > timeout_s:
             raise AssertionError(f"not within {timeout_s:g} s: {what} (last: {value!r})")
         took = now - looked
         time.sleep(max(poll_s, 3 * took, min(9 * took, 1.0)))

@@ -59,7 +59,7 @@ class Patient:
         self.log = LogWriter(self.paths.task_dir("worker:0"), 1 << 20)
         self.log.append(b"begin\n", 0, 1, time.time())
         self.process = subprocess.Popen(
-            [sys.executable, "-c", script if "server" in script else "print(0, flush=True)\n" + script],
+            [sys.executable, "-c", script],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -94,9 +94,11 @@ class Patient:
         self.log.append(text, 0, 1, time.time())
 
 
-IDLE = "import sys\nfor line in sys.stdin: print('done', flush=True)"
+# Each prints its port, or 0, when nothing of its start is still to be computed.
+IDLE = "import sys\nprint(0, flush=True)\nfor line in sys.stdin: print('done', flush=True)"
 BUSY = """
 import sys, time
+print(0, flush=True)
 for line in sys.stdin:
     until = time.process_time() + float(line)
     while time.process_time() < until: pass
@@ -104,6 +106,7 @@ for line in sys.stdin:
 """
 CHILD = """
 import os, sys, time
+print(0, flush=True)
 for line in sys.stdin:
     if not os.fork():
         while time.process_time() < float(line): pass
@@ -113,8 +116,9 @@ for line in sys.stdin:
 """
 TALKS = """
 import socket, sys
-server = socket.create_server(("127.0.0.1", 0)); print(server.getsockname()[1], flush=True)
+server = socket.create_server(("127.0.0.1", 0))
 one = socket.create_connection(server.getsockname()); other, _ = server.accept()
+print(server.getsockname()[1], flush=True)
 for line in sys.stdin:
     if line.strip() == "close": server.close()
     else:
@@ -123,7 +127,13 @@ for line in sys.stdin:
         while left: left -= len(other.recv(left))
     print('done', flush=True)
 """
-READS = "import sys\nfor line in sys.stdin: open('/dev/zero', 'rb', 0).read(int(line)); print('done', flush=True)"
+READS = """
+import sys
+print(0, flush=True)
+for line in sys.stdin:
+    open("/dev/zero", "rb", 0).read(int(line))
+    print("done", flush=True)
+"""
 
 
 @pytest.fixture

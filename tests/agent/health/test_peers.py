@@ -7,7 +7,6 @@ import json
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 
 from support.agent.cluster import NewCluster
+from support.stopwatch import Stopwatch
 from tfdeploy.agent import wire
 from tfdeploy.agent.health import peers, reach
 from tfdeploy.agent.health.activity import Sign
@@ -49,14 +49,14 @@ def dribbling(listener: socket.socket, certs: Any, every_s: float) -> Iterator[N
         yield
     finally:
         over.set()
-        thread.join(10)
+        thread.join(120)
 
 
 @pytest.mark.parametrize("every_s", [0.2, 0.001])
 def test_a_host_that_answers_byte_by_byte_keeps_nobody_from_the_others_signs(
     hosts: NewCluster, monkeypatch: pytest.MonkeyPatch, every_s: float
 ) -> None:
-    monkeypatch.setattr(mesh_listener, "TIMEOUT_S", 1.0)
+    monkeypatch.setattr(mesh_listener, "TIMEOUT_S", 3.0)
     cluster = hosts(*NAMES)
     part = wire.HostPart(run="r1", job="digits", mode="async", host="n1", plan_digest="d", release="c", peers=PEERS)
     part.mesh = [wire.MeshHost(name, "127.0.0.1", cluster.hosts[name].mesh_port) for name in NAMES]
@@ -76,15 +76,15 @@ def test_a_host_that_answers_byte_by_byte_keeps_nobody_from_the_others_signs(
         asking = threading.Thread(target=lambda: told.append(peers.ask(mesh, part, ["n2", "n3"])))
         with dribbling(listeners["n2"], cluster.certs["n2"], every_s):
             asking.start()
-            cluster.wait_until(lambda: told, 5.0, "all have answered, or had the time for it")
-        asking.join(10)
+            cluster.wait_until(lambda: told, 15.0, "all have answered, or had the time for it")
+        asking.join(120)
     assert told == [peers.PeerSigns({"worker:2": Sign(still_s=7.0)}, {"n2": reach.NO_ANSWER, "n3": OPEN})]
 
 
 def test_who_does_not_end_is_waited_for_once_and_not_one_after_the_other() -> None:
-    over, began = threading.Event(), time.monotonic()
+    over, watch = threading.Event(), Stopwatch()
     reach.ask_all(lambda _: over.wait(20), range(10), 0.3)
-    assert time.monotonic() - began < 2.0
+    assert watch.seconds < 2.0
     over.set()
 
 
@@ -103,4 +103,4 @@ def test_a_line_of_any_length_comes_whole_and_leaves_the_patience_as_it_was(host
         channel.settimeout(keep_transfer.PATIENCE_S)
         assert tls.read_line(channel, keep_transfer.MOST_LINE_BYTES, 20.0) == listing
         assert channel.recv(8) == b"contents" and channel.gettimeout() == keep_transfer.PATIENCE_S
-    giving.join(10)
+    giving.join(120)

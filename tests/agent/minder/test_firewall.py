@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from support.needs import need
+from support.stopwatch import DEADLINE_S
 from tfdeploy.agent import wire
 from tfdeploy.agent.host import nft_program
 from tfdeploy.agent.minder import firewall
 from tfdeploy.agent.run.folder import RunPaths
 
 TESTS = Path(__file__).parents[2]
-WITHIN_S = 60
 
 
 def scene(folder: Path, name: str) -> Any:
@@ -26,7 +26,7 @@ def scene(folder: Path, name: str) -> Any:
     need("nftables", "links", "other accounts")
     words = ["unshare", "--net", sys.executable, "-m", "support.agent.firewalled", str(folder), name]
     env = {**os.environ, "PYTHONPATH": f"{TESTS}:{TESTS.parent}"}
-    done = subprocess.run(words, capture_output=True, text=True, timeout=WITHIN_S, env=env, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_S, env=env, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -72,7 +72,7 @@ def test_who_watches_is_told_of_a_death_once(hosts: NewCluster) -> None:
         killed(cluster, "r1", "worker:0")
     cluster.wait_until(lambda: (4, "running") in told)
     cluster.each("run.stop", "r1")
-    watcher.join(20)
+    watcher.join(120)
     for number in (1, 2, 3):
         states = [state for attempt, state in told if attempt == number]
         assert "ended" not in states[states.index("pending") :], told

@@ -108,7 +108,7 @@ def test_the_end_of_a_session_sweeps_what_it_was_preparing(host: Host, stop: str
     session = host.begin(stop, start_within_s=300.0)
     session.stdin.close()
     go_on(host)
-    assert session.process.wait(20) == 0
+    assert session.process.wait(120) == 0
     host.nothing_left()
 
 
@@ -138,7 +138,7 @@ def test_an_abort_that_comes_during_a_prepare_wins(host: Host, stop: str) -> Non
     mark = layout.in_doubt(str(host.workdir), host.cluster.job, "r1", "n1") + "@abort"
     host.cluster.wait_until(lambda: os.path.exists(mark), what="the abort is there")
     go_on(host)
-    aborting.join(30)
+    aborting.join(120)
     assert done and done[0].get("value") is not None, done
     assert session.answer(1)["error"]["code"] == "ended"
     host.nothing_left()

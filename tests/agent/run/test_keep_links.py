@@ -131,7 +131,9 @@ def test_a_gang_starts_again_from_what_the_chief_saved_in_its_place(hosts: NewCl
     chief = f"[ $TFDEPLOY_TASK_ATTEMPT = 1 ] && {{ {first}; }}; cat out/logs/model"
     other = "[ $TFDEPLOY_TASK_ATTEMPT = 1 ] && exec sleep 1000; cat out/logs/model"
     tasks = {"worker:0": ("n1", ["sh", "-c", chief]), "worker:1": ("n2", ["sh", "-c", other])}
-    cluster.launch("r1", tasks, recovery=dict.fromkeys(tasks, ("gang", True)), supply_from="n1", **AGAIN)
+    gang = dict.fromkeys(tasks, ("gang", True))
+    # The chief is done as soon as it has read its file: the other one has this long to read its own.
+    cluster.launch("r1", tasks, recovery=gang, supply_from="n1", finish_grace_s=60.0, **AGAIN)
     go(cluster)
     cluster.wait_ended("r1")
     assert [cluster.log("r1", task).splitlines()[-1] for task in tasks] == ["new", "new"]

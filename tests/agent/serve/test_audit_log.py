@@ -166,7 +166,7 @@ def test_many_sessions_at_once_make_one_chain(context: Context) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [process.wait(60) for process in running] == [0] * 4
+    assert [process.wait(120) for process in running] == [0] * 4
     found = chain(context)
     assert found.faults == () and len(found.entries) >= 125
 

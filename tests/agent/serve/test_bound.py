@@ -61,7 +61,7 @@ def test_all_of_it_ends_with_its_input(tmp_path: Path, how: str) -> None:
             keeper.wait(0.3)
             assert not any(map(alive, pids))
     keeper.stdin.close()
-    assert keeper.wait(20) != 0
+    assert keeper.wait(120) != 0
     assert not any(map(alive, pids))
     assert not folder.exists()
     keeper.stdout.close()
@@ -70,7 +70,7 @@ def test_all_of_it_ends_with_its_input(tmp_path: Path, how: str) -> None:
 def test_a_program_that_ends_by_itself_gives_its_code_and_leaves_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "work"
     keeper = bound(folder, sys.executable, "-c", "import sys; print('done'); sys.exit(7)")
-    assert keeper.wait(20) == 7
+    assert keeper.wait(120) == 7
     assert keeper.stdout is not None
     assert keeper.stdin is not None
     assert keeper.stdout.read() == b"done\n"
@@ -85,7 +85,7 @@ def test_a_keeper_that_is_killed_takes_its_program_along(tmp_path: Path) -> None
     assert keeper.stdin is not None
     pid = int(keeper.stdout.readline())
     keeper.kill()
-    keeper.wait(20)
+    keeper.wait(120)
     wait_for(lambda: not alive(pid), 20, "its program has gone")
     keeper.stdin.close()
     keeper.stdout.close()

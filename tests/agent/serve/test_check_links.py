@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
+from support.stopwatch import Stopwatch
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import free_ports
 from tfdeploy.agent.serve import check_links, link_knock, link_listener, link_speed
@@ -39,12 +39,12 @@ def listening(*ports: int, token: str = TOKEN, key: str = KEY) -> Iterator[dict[
     call = Call(Context("/nowhere", ""), {"ports": list(ports), "token": token, "key": key, "seconds": 30}, b"", item, cancelled)
     thread = threading.Thread(target=check_links.listen, args=(call,))
     thread.start()
-    assert begun.wait(10)
+    assert begun.wait(120)
     try:
         yield said[0]
     finally:
         cancelled.set()
-        thread.join(10)
+        thread.join(120)
         assert not thread.is_alive()
 
 
@@ -128,9 +128,9 @@ def test_no_answer_to_a_connection_is_silence(monkeypatch: pytest.MonkeyPatch) -
             one.setblocking(False)
             one.connect_ex(full.getsockname())
             waiting.append(one)
-        began = time.monotonic()
+        watch = Stopwatch()
         assert knock(("127.0.0.1", full.getsockname()[1], TOKEN)) == {0: "silent"}
-        assert time.monotonic() - began < 5
+        assert watch.seconds < 5
         for one in waiting:
             one.close()
 

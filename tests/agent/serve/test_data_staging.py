@@ -65,7 +65,7 @@ class Host:
         call = Call(self.context, args, b"", lambda item, blob: listening.set(), cancelled)
         thread = threading.Thread(target=find_verb("broadcast.join"), args=(call,))
         thread.start()
-        assert listening.wait(10)
+        assert listening.wait(120)
         sent = 0
         try:
             self.call("broadcast.feeds", id="b1", stripes=1, parents=[], here=[0])

@@ -190,7 +190,7 @@ def test_two_at_once_make_one(host: Host) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(120)
     assert len(results) == 2 and results[0] == results[1] and results[0]["ready"]
     assert [item for item in host.said if "waiting" in item]
     assert sum("Successfully installed" in line for line in host.lines()) == 1

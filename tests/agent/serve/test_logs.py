@@ -116,12 +116,12 @@ def test_a_follower_gets_everything_and_ends_with_the_tasks(host: Host) -> None:
     writers = {task: LogWriter(str(host.task_dir(task)), 1 << 20) for task in ("worker:0", "ps:0")}
     for task, writer in writers.items():
         writer.append(b"one ", 0, 1, 1.0)
-        assert seen.wait(5)
+        assert seen.wait(120)
         seen.clear()
         assert thread.is_alive()
         writer.append(b"last ", 0, 1, 1.0)
         host.status(task, state="ended", outcome="succeeded")
-    thread.join(5)
+    thread.join(120)
     assert not thread.is_alive() and answer[0] == {
         "ended": True,
         "left": False,

@@ -78,7 +78,7 @@ def test_a_name_that_leads_to_another_host_is_found(hosts: NewCluster) -> None:
         ways["n2"].update(port=web.getsockname()[1], address="127.0.0.1")
         file.write_text(json.dumps(part))
         assert shut(cluster.hosts["n1"], "r1", cluster.job) == [("n2", "", "no host of this run answers")]
-        thread.join(10)
+        thread.join(120)
     file.write_text(whole)
 
 

@@ -76,7 +76,7 @@ def test_the_same_asked_again_waits_for_the_first_however_slow(hosts: NewCluster
 
     def slow(*words: Any) -> None:
         begun.set()
-        assert go_on.wait(20)
+        assert go_on.wait(120)
         monkeypatch.setattr(prepare_lock, "WAIT_S", 20.0)
         whole(*words)
 
@@ -88,7 +88,7 @@ def test_the_same_asked_again_waits_for_the_first_however_slow(hosts: NewCluster
     cluster.runs += ["r1"]
     threads = [threading.Thread(target=one) for _ in range(2)]
     threads[0].start()
-    assert begun.wait(20)
+    assert begun.wait(120)
     threads[1].start()
     assert refused(cluster, "r2").code == "locked"  # of another launch there is less patience
     assert threads[1].is_alive()

@@ -201,7 +201,7 @@ def test_watch_tells_each_change_and_ends_with_the_run(hosts: NewCluster) -> Non
     cluster.each("run.commit", "r1")
     cluster.wait_until(lambda: seen("committed", "running"))
     Path(cluster.hosts["n1"].paths("r1").cwd, "go").touch()
-    watcher.join(20)
+    watcher.join(120)
     assert not watcher.is_alive() and seen("ended")
     assert [item for item in items if "host_state" in item][-1]["host_state"]["phase"] == "ended"
 

@@ -123,13 +123,13 @@ class Cluster:
         recovery = fields.pop("recovery", {})  # task -> (on_death, gang)
         for task, (host, argv, *more) in tasks.items():
             role, index = task.split(":")
-            given = dict({"ready_after_s": 0.05, "ready_timeout_s": 10.0, "env": {}}, **(more[0] if more else {}))
+            given = dict({"ready_after_s": 0.05, "ready_timeout_s": 60.0, "env": {}}, **(more[0] if more else {}))
             specs[host].append(
                 wire.TaskSpec(task=task, role=role, index=int(index), argv=argv, deciding=task == "worker:0", **given)
             )
             on_death, gang = recovery.get(task, ("", False))
             peers.append(wire.Peer(task=task, role=role, host=host, deciding=task == "worker:0", on_death=on_death, gang=gang))
-        quick = dict({"finish_grace_s": 0.5, "stop_grace_s": 1.0, "start_within_s": 10.0, "commit_within_s": 10.0}, **fields)
+        quick = dict({"finish_grace_s": 0.5, "stop_grace_s": 1.0}, **fields)
         digest = quick.pop("plan_digest", "d1")
         return {
             name: wire.to_wire(

@@ -29,5 +29,5 @@ def bystander(lab: Lab, host: str, code: str = IDLE, *args: str) -> Iterator[sub
         yield process
     finally:
         process.stdin.close()
-        process.wait(10)
+        process.wait(120)
         process.stdout.close()

@@ -252,7 +252,7 @@ class Walk:
             for attempt, steps in attempts.items():
                 assert steps == list(range(1, len(steps) + 1)), f"{task}, attempt {attempt}: {steps}"
         try:
-            code = self.following.wait(30)
+            code = self.following.wait(120)
             said = [line for line in self.followed.read_text().splitlines() if not line.startswith("{")]
             assert code in (0, 4), f"the follower ends with {code}: {said}"
         except subprocess.TimeoutExpired:

@@ -12,6 +12,7 @@ from typing import IO, Any
 
 from support.lab.glance import Glance
 from support.names.schemas import printed_faults
+from support.stopwatch import Stopwatch
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
@@ -20,9 +21,15 @@ PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
 
 def ended(process: subprocess.Popen[str], within_s: float = 60.0) -> tuple[int, str]:
-    """(exit code, all that it said)."""
-    said, _ = process.communicate(timeout=within_s)
-    return process.returncode, said
+    """(exit code, all that it said). Raises TimeoutExpired where it runs on; a Stopwatch measures the time."""
+    watch = Stopwatch()
+    while True:
+        try:
+            said, _ = process.communicate(timeout=1.0)
+            return process.returncode, said
+        except subprocess.TimeoutExpired:
+            if watch.seconds > within_s:
+                raise
 
 
 class Tfdeploy:
@@ -51,7 +58,7 @@ class Tfdeploy:
     def run(
         self,
         *words: str,
-        timeout_s: float = 120.0,
+        timeout_s: float = 300.0,
         exit_code: int | None = None,
         stdin: str | None = None,
         env: Mapping[str, str] | None = None,
@@ -73,7 +80,7 @@ class Tfdeploy:
             raise AssertionError(f"tfdeploy {' '.join(words)}: exit {done.returncode}, not {exit_code}\n{said}")
         return done
 
-    def json(self, *words: str, timeout_s: float = 120.0, exit_code: int | None = 0) -> Any:
+    def json(self, *words: str, timeout_s: float = 300.0, exit_code: int | None = 0) -> Any:
         """The JSON that `tfdeploy WORDS --json` prints, as its schema has it. Flags must come before any `--`."""
         at = words.index("--") if "--" in words else len(words)
         found = json.loads(self.run(*words[:at], "--json", *words[at:], timeout_s=timeout_s, exit_code=exit_code).stdout)

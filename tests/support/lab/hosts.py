@@ -14,7 +14,7 @@ import yaml
 from support.lab.commandline import Tfdeploy
 from tfdeploy.lab import Lab
 
-WAIT_S = 60
+WAIT_S = 300
 
 
 def on_host(lab: Lab, host: str, script: str, *, root: bool = False, check: bool = True) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import AbstractContextManager
 
 from support.lab.commandline import Tfdeploy
 from support.lab.hosts import changed_host
+from support.stopwatch import Stopwatch
 from tfdeploy.lab import Lab
 
 SET_SHELL = "sed -i 's,^\\(lab:.*:\\)[^:]*$,\\1{shell},' /etc/passwd"
@@ -19,8 +19,8 @@ def login_shell(lab: Lab, host: str, shell: str) -> AbstractContextManager[None]
 
 def reason(operator: Tfdeploy, *, code: int = 4) -> str:
     """Why n1 cannot be entered; at once, and without a question."""
-    began = time.monotonic()
+    watch = Stopwatch()
     done = operator.run("exec", "--limit", "n1", "--", "true", exit_code=code)
-    assert time.monotonic() - began < LAB_S
+    assert watch.seconds < LAB_S
     assert "assword" not in done.stderr and "Traceback" not in done.stderr
     return done.stderr

@@ -60,7 +60,7 @@ def remains(operator: Tfdeploy, run: str, job: str, *, ports: tuple[int, int] = 
     hosts = [str(row["host"]) for row in operator.lab.status() if row["state"] != "off"]
     with ExitStack() as stack:
         looking = {host: stack.enter_context(_started(operator.lab.on(host, words))) for host in hosts}
-        said = {host: each.communicate(timeout=30) for host, each in looking.items()}
+        said = {host: each.communicate(timeout=120) for host, each in looking.items()}
     assert all(each.returncode == 0 for each in looking.values()), said
     return {host: left for host, (out, _) in said.items() if (left := json.loads(out))}
 

@@ -139,7 +139,7 @@ def ask(here, answers, *words):
                 said += block
         except OSError:  # the terminal's other end is closed
             pass
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
     os.close(ours)
     return said.decode()
 

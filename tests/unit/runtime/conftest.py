@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from support.stopwatch import DEADLINE_S
+from support.waiting import wait_for
+
 ROOT = Path(__file__).resolve().parents[3]
 SITE = ROOT / "tfdeploy" / "runtime" / "site"
 PROGRAMS = ROOT / "tests" / "lab" / "programs"
@@ -43,7 +46,7 @@ def task_environment():
 def run_python(tmp_path):
     """run_python(code, task=..., paths=[...]) -> the ended process; a temporary folder is its working directory."""
 
-    def run(code, *, task="worker:0", paths=(), timeout_s=60.0, **more):
+    def run(code, *, task="worker:0", paths=(), timeout_s=DEADLINE_S, **more):
         env = environment(task, **more)
         env["PYTHONPATH"] = os.pathsep.join([env["PYTHONPATH"], *map(str, paths)])
         argv = [sys.executable, "-c", code]
@@ -94,11 +97,13 @@ class Cluster:
     def log(self, task):
         return (self.cwd(task) / "log").read_text(errors="replace")
 
-    def ended(self, task, within_s=60.0):
-        """The exit code, once the task has ended."""
+    def ended(self, task, within_s=DEADLINE_S):
+        """The exit code, once the task has ended; a Stopwatch measures the time."""
+        process = self.processes[task]
         try:
-            return self.processes[task].wait(within_s)
-        except subprocess.TimeoutExpired:
+            wait_for(lambda: process.poll() is not None, within_s, f"{task} has ended")
+            return process.returncode
+        except AssertionError:
             pytest.fail(f"{task} has not ended within {within_s} s:\n{self.log(task)[-3000:]}")
 
     def close(self):

@@ -68,6 +68,6 @@ def test_without_compat_it_is_an_error_as_ever(run_python, fake_tensorflow):
 @pytest.mark.tensorflow
 @pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
 def test_all_of_them_with_the_real_one(run_python):
-    done = run_python(REAL, TFDEPLOY_TASK_COMPAT="v1", timeout_s=90)
+    done = run_python(REAL, TFDEPLOY_TASK_COMPAT="v1")
     assert done.stdout == "here QueueCloseV2 4\n", done.stderr
     assert SAID in done.stderr and "BasicLSTMCell(input_size=...)" in done.stderr

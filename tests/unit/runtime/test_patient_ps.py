@@ -25,7 +25,7 @@ def test_it_waits_until_it_is_told_to_end(task_environment, fake_tensorflow):
         assert started.stderr.readline() == WAITS
         assert started.poll() is None
         started.terminate()
-        assert started.wait(30) == -15
+        assert started.wait(120) == -15
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ def test_what_becomes_of_them_in_the_real_one(run_python):
         port = free.getsockname()[1]
     plan = {"ps": ["127.0.0.1:9"], "worker": [f"127.0.0.1:{port}", "127.0.0.1:10"]}
     env = {"TFDEPLOY_TASK_CLUSTER": "planned", "TFDEPLOY_TASK_COMPAT": "v1", "TF_CONFIG": tf_config(plan)}
-    done = run_python(REAL, timeout_s=90, **env)
+    done = run_python(REAL, **env)
     assert done.stdout.splitlines() == [
         "alone",
         "2 127.0.0.1:9",

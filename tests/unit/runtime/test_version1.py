@@ -148,7 +148,7 @@ print(json.dumps(said))
 @pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
 def test_what_a_program_finds_in_the_real_one(run_python, tmp_path):
     idx.write(tmp_path / "idx", train=60, test=20)
-    done = run_python(REAL.format(root=str(ROOT)), timeout_s=120, TFDEPLOY_TASK_COMPAT="v1")
+    done = run_python(REAL.format(root=str(ROOT)), TFDEPLOY_TASK_COMPAT="v1")
     assert done.returncode == 0, done.stderr[-3000:]
     said = json.loads(done.stdout.splitlines()[-1])
     failures = said.pop("failures")

@@ -77,7 +77,7 @@ def test_a_reader_that_leaves_the_newline_holds_the_writer(fifo: tuple[EventsFil
     thread.join(0.05)
     assert not after, "the newline is unread"
     assert os.read(reader, 1) == b"\n"
-    thread.join(10)
+    thread.join(120)
     assert after == ["went on"]
     assert event_from_json(text) == NOTE
 
@@ -89,7 +89,7 @@ def test_a_line_longer_than_the_pipe(fifo: tuple[EventsFile, int]) -> None:
     text = b""
     while not text.endswith(b"\n"):
         text += os.read(reader, 65536)
-    thread.join(10)
+    thread.join(120)
     assert not thread.is_alive()
     assert len(text) > 300_000
 
@@ -100,7 +100,7 @@ def test_a_reader_that_goes_away_ends_the_writing_not_the_run(fifo: tuple[Events
     thread.start()
     until(lambda: unread_bytes(reader) > 0, "the line lies there")
     os.close(reader)
-    thread.join(10)
+    thread.join(120)
     assert not thread.is_alive()
     file(NOTE)
     file(NOTE)
