@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from support.faults.doings import Wires, small_job
+from support.ports import free_ports
+from support.stopwatch import Stopwatch
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
 
@@ -34,19 +36,13 @@ class Sshd:
         return self.log.read_text(errors="replace")
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def _keygen(path: Path, *words: str) -> None:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path), *words], check=True)
 
 
 def _await_listening(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 15
-    while time.monotonic() < deadline:
+    watch = Stopwatch()
+    while watch.seconds < 15:
         assert process.poll() is None, log.read_text()
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
             return
@@ -68,7 +64,7 @@ class Yard:
         home = folder / "home"
         home.mkdir(parents=True)
         _keygen(folder / "hostkey")
-        port, log, config = _free_port(), folder / "log", folder / "config"
+        port, log, config = free_ports(1)[0], folder / "log", folder / "config"
         lines = [
             *options,  # sshd takes the first value of a keyword
             f"Port {port}",

@@ -15,7 +15,7 @@ import pytest
 from tfdeploy.errors import HostFailed, Refused
 from tfdeploy.transport.fleet import SshFleet
 
-WITHIN_S = 15
+WITHIN_S = 60
 
 
 @pytest.fixture

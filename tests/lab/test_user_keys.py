@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from support.lab.commandline import Tfdeploy
 from support.lab.hosts import set_inventory
 from support.lab.login_shell import reason
+from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated
@@ -73,10 +73,7 @@ def full_agent(operator: Tfdeploy) -> Iterator[Path]:
     """An ssh-agent that holds ten keys that no host takes, and the lab's key last."""
     socket = Path(operator.home, "agent")
     with subprocess.Popen(["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.DEVNULL) as agent:
-        deadline = time.monotonic() + 20
-        while not socket.exists():
-            assert time.monotonic() < deadline and agent.poll() is None
-            time.sleep(0.02)
+        wait_for(socket.exists, 20, "the ssh-agent listens")
         keys = [make_key(operator.home / f"key-{number}", "-N", "") for number in range(10)]
         shutil.copy(operator.lab.root / "id_ed25519", operator.home / "right")
         (operator.home / "right").chmod(0o600)

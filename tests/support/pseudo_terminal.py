@@ -10,9 +10,10 @@ import select
 import struct
 import subprocess
 import termios
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from support.stopwatch import Stopwatch
 
 ALT_ON, ALT_OFF, CURSOR_ON = b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[?25h"
 
@@ -42,18 +43,18 @@ class Terminal:
 
     def until(self, text: str, *, within_s: float = 20) -> bytes:
         """What came, up to a moment at which `text` is on the screen."""
-        deadline = time.monotonic() + within_s
+        watch = Stopwatch()
         begun = len(self.output)
         while text.encode() not in plain(self.output[begun:]):
-            assert time.monotonic() < deadline, f"{text!r} is not in {plain(self.output[-3000:]).decode(errors='replace')}"
+            assert watch.seconds < within_s, f"{text!r} is not in {plain(self.output[-3000:]).decode(errors='replace')}"
             self._pump(0.2)
         return self.output[begun:]
 
     def finish(self, *, within_s: float = 20) -> int:
         """The exit code; all output is read."""
-        deadline = time.monotonic() + within_s
+        watch = Stopwatch()
         while self.process.poll() is None:
-            assert time.monotonic() < deadline, "it did not end"
+            assert watch.seconds < within_s, "it did not end"
             self._pump(0.05)
         while self._pump(0.05):
             pass

@@ -9,7 +9,7 @@ import pytest
 
 from tfdeploy.agent.host import inotify
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 
 
 @pytest.fixture

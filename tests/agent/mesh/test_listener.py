@@ -201,7 +201,7 @@ def test_an_endless_message_is_cut(three: Meshes) -> None:
     three.join("n1")
     begun = time.monotonic()
     with channel_to(three, three.certs["n2"]) as channel, pytest.raises(OSError):
-        while time.monotonic() < begun + 20:
+        while time.monotonic() < begun + 120:
             channel.sendall(b"x" * 65536)
 
 

@@ -10,20 +10,15 @@ from typing import Any
 
 import pytest
 
+from support.ports import free_ports
 from support.stopwatch import Stopwatch
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.host import free_ports
+from tfdeploy.agent.host import free_ports as host_ports
 from tfdeploy.agent.serve import check_links, link_knock, link_listener, link_speed
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.link_knock import Knock
 
 TOKEN, KEY = "a" * 32, "b" * 32
-
-
-def a_free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("", 0))
-        return int(one.getsockname()[1])
 
 
 @contextmanager
@@ -74,15 +69,15 @@ def server(answer: Callable[[socket.socket], object]) -> Iterator[int]:
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 def test_who_listens_is_reached_by_many_at_once(address: str) -> None:
-    port = a_free_port()
+    port = free_ports(1)[0]
     with listening(port) as said:
         assert said == {"ports": [port], "taken": {}}
         assert knock(*[(address, port, TOKEN)] * 300) == {}
-    assert free_ports.is_free(port)  # at once: nothing of it is left in TIME_WAIT
+    assert host_ports.is_free(port)  # at once: nothing of it is left in TIME_WAIT
 
 
 def test_a_port_that_is_taken_is_said_and_the_others_serve() -> None:
-    port = a_free_port()
+    port = free_ports(1)[0]
     with socket.create_server(("", 0)) as other:
         taken = other.getsockname()[1]
         with listening(taken, port) as said:
@@ -93,7 +88,7 @@ def test_a_port_that_is_taken_is_said_and_the_others_serve() -> None:
 def test_each_failure_has_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_knock, "CONNECT_S", 0.5)
     monkeypatch.setattr(link_knock, "ANSWER_S", 1.0)
-    port, shut = a_free_port(), a_free_port()
+    port, shut = free_ports(1)[0], free_ports(1)[0]
     kept: list[socket.socket] = []
 
     def mute(one: socket.socket) -> None:
@@ -137,7 +132,7 @@ def test_no_answer_to_a_connection_is_silence(monkeypatch: pytest.MonkeyPatch) -
 
 def test_strangers_take_no_room_from_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_listener, "_MOST", 20)
-    port = a_free_port()
+    port = free_ports(1)[0]
     with listening(port):
         strangers = [socket.create_connection(("127.0.0.1", port)) for _ in range(60)]
         assert knock(("127.0.0.1", port, TOKEN)) == {}
@@ -147,7 +142,7 @@ def test_strangers_take_no_room_from_hosts(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_measured_link_has_figures_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_speed, "SEND_S", 0.05)
-    port = a_free_port()
+    port = free_ports(1)[0]
     call = {"link": ["127.0.0.1", port, TOKEN], "key": KEY}
     with listening(port):
         found = check_links.measure(Call(Context("/nowhere", ""), call))
@@ -159,7 +154,7 @@ def test_a_measured_link_has_figures_both_ways(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_without_the_key_nothing_is_sent_but_the_token() -> None:
-    port = a_free_port()
+    port = free_ports(1)[0]
     with listening(port), socket.create_connection(("127.0.0.1", port)) as stranger:
         stranger.settimeout(10)
         stranger.sendall(b"R" * 200)
@@ -196,7 +191,7 @@ def test_what_is_no_link_is_refused(links: Any) -> None:
 
 def test_the_limit_of_connections_at_once_is_no_limit_of_links(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_knock, "AT_ONCE", 7)
-    port = a_free_port()
+    port = free_ports(1)[0]
     with listening(port):
         asked = [Knock("127.0.0.1", port, TOKEN)] * 50
         assert link_knock.knock_all(asked) == {}

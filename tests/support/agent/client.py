@@ -12,7 +12,7 @@ from typing import Any
 from tfdeploy.agent import frames, layout, wire
 from tfdeploy.agent.run import find
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 
 
 class Client:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 from support.agent.certificates import make_certs
 from support.agent.client import Client
+from support.ports import free_ports
 from support.waiting import wait_for
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.errors import VerbError
@@ -30,17 +30,6 @@ Tasks = dict[str, Any]
 def wait_until(reached: Callable[[], Any], within_s: float = WITHIN_S, what: str = "") -> Any:
     """The first true value. Looks often: some states last for a tenth of a second."""
     return wait_for(reached, within_s, what or str(reached), poll_s=0.01)
-
-
-def free_ports(count: int) -> list[int]:
-    held = [socket.socket() for _ in range(count)]
-    try:
-        for one in held:
-            one.bind(("0.0.0.0", 0))
-        return [one.getsockname()[1] for one in held]
-    finally:
-        for one in held:
-            one.close()
 
 
 def files_of(folder: Path) -> list[Path]:

@@ -17,6 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from support.ports import free_ports
+from support.stopwatch import Stopwatch
 from tfdeploy.agent import frames, layout
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
@@ -123,12 +125,19 @@ class NearFleet:
         self.patience_s = 60.0
         self.fences: dict[str, dict[str, int]] = {}
         self.contexts = {name: Context(str(root / name / "tfdeploy"), agent_dir) for name in names}
-        low = 20000 + os.getpid() % 20000
         rows = []
-        for number, (name, context) in enumerate(self.contexts.items()):
+        for name, context in self.contexts.items():
             os.makedirs(context.workdir)
-            ports = (low + 20 * number, low + 20 * number + 19)
-            row = Host(name=name, address="127.0.0.1", port=22, user="me", workdir=context.workdir, ports=ports, gpus="none")
+            low, *_, high = sorted(free_ports(20))
+            row = Host(
+                name=name,
+                address="127.0.0.1",
+                port=22,
+                user="me",
+                workdir=context.workdir,
+                ports=(low, high),
+                gpus="none",
+            )
             rows.append(replace(row, python=sys.executable))
         self.inventory = Inventory(tuple(rows), {"ps": names[:1], "worker": names[1:]})
 
@@ -182,7 +191,7 @@ class NearFleet:
 
 def held_until(reached: Callable[[], Any], within_s: float = 30.0) -> None:
     """For `around`: a host that is slow until something is true elsewhere."""
-    deadline = time.monotonic() + within_s
+    watch = Stopwatch()
     while not reached():
-        assert time.monotonic() < deadline, "it never came"
+        assert watch.seconds < within_s, "it never came"
         time.sleep(0.01)

@@ -21,7 +21,7 @@ from tfdeploy.transport.agent.archive import agent_name, agent_zip
 from tfdeploy.transport.agent.first_stage import PROGRAM
 
 STRANGER = 4711
-WITHIN_S = 30.0
+WITHIN_S = 120.0
 FOREIGN = "60 a second account"
 
 

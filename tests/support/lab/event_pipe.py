@@ -9,9 +9,10 @@ import os
 import select
 import termios
 import threading
-import time
 from pathlib import Path
 from typing import Any
+
+from support.stopwatch import Stopwatch
 
 DEADLINE_S = 60.0
 POLL_S = 0.1
@@ -56,7 +57,7 @@ class EventPipe:
 
     def _next(self) -> dict[str, Any] | None:
         """One event, its newline not taken. None: nobody writes any more."""
-        deadline = time.monotonic() + DEADLINE_S
+        watch = Stopwatch()
         text = b""
         if self._held:
             os.read(self._fd, 1)
@@ -65,7 +66,7 @@ class EventPipe:
             if self._closed.is_set():
                 return None
             if not select.select([self._fd], [], [], POLL_S)[0]:
-                if self._reader is None and time.monotonic() > deadline:
+                if self._reader is None and watch.seconds > DEADLINE_S:
                     raise AssertionError(f"no event within {DEADLINE_S:g} s, last {self.events[-1:]}")
                 continue
             waiting = self._waiting()

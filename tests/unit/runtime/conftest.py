@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from support.ports import free_ports
 from support.stopwatch import DEADLINE_S
 from support.waiting import wait_for
 
@@ -53,17 +53,6 @@ def run_python(tmp_path):
         return subprocess.run(argv, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=timeout_s)
 
     return run
-
-
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 class Cluster:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from support.waiting import wait_for
 from tfdeploy.errors import UsageError
 from tfdeploy.model.events import Event, event_from_json
 from tfdeploy.ui.jsonl import EventsFile, unread_bytes
@@ -17,11 +17,8 @@ from tfdeploy.ui.jsonl import EventsFile, unread_bytes
 NOTE = Event(kind="note", time=1.0, data={"level": "info", "text": "x" * 10})
 
 
-def until(condition: object, what: str) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline, what
-        time.sleep(0.002)
+def until(condition: Callable[[], bool], what: str) -> None:
+    wait_for(condition, 10, what, poll_s=0.002)
 
 
 @pytest.fixture
