@@ -14,7 +14,7 @@ tf.get_logger().setLevel("ERROR")
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=1500, help="Step to train up to")
 parser.add_argument("--checkpoints", default="checkpoints", help="Folder to save to, and to go on from")
-parser.add_argument("--learning_rate", type=float, default=0.1)
+parser.add_argument("--learning_rate", type=float, default=0.3, help="At the first step; at the last one it is 0")
 
 UNITS = 64
 STEPS_PER_EPOCH = 250
@@ -40,7 +40,6 @@ class Model(tf.Module):
         pairs = list(zip(sizes, sizes[1:]))
         self.weights = [tf.Variable((random.randn(a, b) * np.sqrt(2 / a)).astype(np.float32)) for a, b in pairs]
         self.biases = [tf.Variable(tf.zeros([b])) for _, b in pairs]
-        self.speeds = [tf.Variable(tf.zeros_like(variable), trainable=False) for variable in self.weights + self.biases]
 
     def __call__(self, values):
         for weights, bias in zip(self.weights[:-1], self.biases):
@@ -65,8 +64,10 @@ def main(args):
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=model(points))
             loss = tf.reduce_mean(losses)
         variables = model.weights + model.biases
-        for variable, speed, gradient in zip(variables, model.speeds, tape.gradient(loss, variables)):
-            variable.assign_sub(args.learning_rate * speed.assign(0.9 * speed + gradient))
+        # A busy worker's gradient comes late. Momentum would multiply that error.
+        rate = args.learning_rate * (1 - tf.cast(step, tf.float32) / args.steps)
+        for variable, gradient in zip(variables, tape.gradient(loss, variables)):
+            variable.assign_sub(rate * gradient)
         step.assign_add(1)
         return loss
 
