@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,12 +13,11 @@ from pathlib import Path
 import pytest
 
 from support.faults.doings import Wires, small_job
+from support.lab.sshd import SSHD
 from support.ports import free_ports
-from support.stopwatch import Stopwatch
+from support.waiting import wait_for
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
-
-SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 
 
 @dataclass
@@ -40,14 +37,14 @@ def _keygen(path: Path, *words: str) -> None:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path), *words], check=True)
 
 
-def _await_listening(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    watch = Stopwatch()
-    while watch.seconds < 15:
+def _await_listening(pid_file: Path, process: subprocess.Popen[bytes], log: Path) -> None:
+    """sshd writes its PidFile once it listens. Nobody connects to it: that is a penalty there."""
+
+    def listens() -> bool:
         assert process.poll() is None, log.read_text()
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"sshd does not listen: {log.read_text()}")
+        return pid_file.exists()
+
+    wait_for(listens, 15, f"sshd listens: {log}", poll_s=0.01)
 
 
 @dataclass
@@ -89,7 +86,7 @@ class Yard:
         )
         made = Sshd(host=host, home=home, port=port, process=process, config=config, log=log)
         self.running.append(made)
-        _await_listening(port, process, log)
+        _await_listening(folder / "pid", process, log)
         if known:
             self.learn(made)
         return made

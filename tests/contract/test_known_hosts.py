@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from support.lab.sshd import without_penalties
 from tfdeploy.errors import HostUnreachable
 from tfdeploy.transport.ssh import known_hosts, ssh_config
 from tfdeploy.transport.ssh.argv import ssh_argv
@@ -63,11 +64,12 @@ def shown(lasting: Any) -> Shown:
     sign = ["ssh-keygen", "-q", "-s", str(folder / "ca"), "-h", "-I", "host", str(folder / "ed25519.pub")]
     subprocess.run(sign, check=True)
     options = [f"HostKey {folder / kind}" for kind in KINDS]
+    often = without_penalties()  # their keys are refused a hundred times in this module
     hosts = {
-        "all": lasting.host("of-all-kinds", *options),
-        "older": lasting.host("older", *options, "HostKeyAlgorithms ecdsa-sha2-nistp256,rsa-sha2-512"),
-        "certified": lasting.host("certified", *options, f"HostCertificate {folder / 'ed25519-cert.pub'}"),
-        "rsa": lasting.host("of-rsa", options[2], "HostKeyAlgorithms rsa-sha2-512"),
+        "all": lasting.host("of-all-kinds", *often, *options),
+        "older": lasting.host("older", *often, *options, "HostKeyAlgorithms ecdsa-sha2-nistp256,rsa-sha2-512"),
+        "certified": lasting.host("certified", *often, *options, f"HostCertificate {folder / 'ed25519-cert.pub'}"),
+        "rsa": lasting.host("of-rsa", *often, options[2], "HostKeyAlgorithms rsa-sha2-512"),
     }
     return Shown(hosts, keys, folder)
 

@@ -38,12 +38,15 @@ def run(flags: Flags) -> int:
     from tfdeploy.cli.views import plain_view
     from tfdeploy.model.check import host_rows, link_rows
     from tfdeploy.operations.check import Preflight, check
+    from tfdeploy.operations.emit import notices_to
 
     job = context.job_here(flags)
     inventory = context.load_inventory(flags, job)
     asked = Preflight(inventory, _launch_of(job, inventory) if job else None, flags.deep)
     with context.open_fleet(flags) as fleet:
-        found = check(asked, fleet, plain_view(flags))
+        view = plain_view(flags)
+        fleet.on_notice = notices_to(view)
+        found = check(asked, fleet, view)
     hosts, links = host_rows(found), link_rows(found)
     if flags.json:
         answer: CheckAnswer = {"ok": found.ok, "hosts": hosts, "links": links}

@@ -190,11 +190,21 @@ def begin_dialling(hosts: Iterable[Host]) -> None:
     early.begin(hosts)
 
 
+def show_notice(host: str, text: str) -> None:
+    """Says on stderr what a host is waited for, where no view of a verb shows it."""
+    print(f"[{host}] {text}", file=sys.stderr, flush=True)
+
+
 @contextmanager
 def open_fleet(flags: CommonFlags) -> Iterator[SshFleet]:
     from tfdeploy.transport.fleet import SshFleet
 
-    fleet = SshFleet(parallel=flags.parallel, operator=holder().words, bwlimit=flags.bwlimit)
+    fleet = SshFleet(
+        parallel=flags.parallel,
+        operator=holder().words,
+        bwlimit=flags.bwlimit,
+        on_notice=show_notice,
+    )
     try:
         yield fleet
     finally:

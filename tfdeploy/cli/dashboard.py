@@ -84,6 +84,7 @@ def dashboard(
     run's end the run's own.
     """
     from tfdeploy.model.status import exit_code
+    from tfdeploy.operations.emit import notices_to
     from tfdeploy.operations.watch.follow import follow
     from tfdeploy.ui.dashboard.dashboard import Dashboard
 
@@ -100,6 +101,7 @@ def dashboard(
         if record is not None:
             record(event)
 
+    fleet.on_notice = notices_to(both)
     take_lines = None if record_lines else board.take_lines
 
     def watch() -> None:

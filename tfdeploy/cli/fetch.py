@@ -60,6 +60,7 @@ def run(flags: Flags) -> int:
     from tfdeploy.cli import context
     from tfdeploy.cli.views import transfer_view
     from tfdeploy.errors import TfdeployError, worst
+    from tfdeploy.operations.emit import notices_to
     from tfdeploy.operations.fetch import PARTS, FetchOptions, fetch
 
     if flags.onto is not None:
@@ -68,6 +69,7 @@ def run(flags: Flags) -> int:
         _refuse_more(flags)
         return onto(flags, flags.onto)
     with context.open_fleet(flags) as fleet, transfer_view(flags) as emit:
+        fleet.on_notice = notices_to(emit)
         plan, only, plan_code = context.chosen_run(flags, fleet)
         to = Path(flags.to) if flags.to else _own_folder() / plan.run
         fetched = fetch(fleet, plan, FetchOptions(to, tuple(flags.parts or PARTS), flags.overwrite, only, flags.max), emit)

@@ -67,6 +67,7 @@ def run(flags: Flags) -> int:
     from tfdeploy.cli.dashboard import Beginning, dashboard
     from tfdeploy.cli.interrupts import interruptible_once
     from tfdeploy.cli.views import events_to, launch_view, on_terminal
+    from tfdeploy.operations.emit import notices_to
     from tfdeploy.operations.find_run import hosts_of
     from tfdeploy.operations.launch import launch, plan_only
     from tfdeploy.operations.run_names import refuse_taken
@@ -87,6 +88,7 @@ def run(flags: Flags) -> int:
                 show(event)
             record(event)
 
+        fleet.on_notice = notices_to(emit)
         if flags.dry_run:
             plan = plan_only(asked, fleet, emit)
             if flags.name:

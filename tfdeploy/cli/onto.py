@@ -17,6 +17,7 @@ def onto(flags: CommonFlags, host: str) -> int:
     from tfdeploy.cli import context
     from tfdeploy.cli.views import transfer_view
     from tfdeploy.model.selection import select
+    from tfdeploy.operations.emit import notices_to
     from tfdeploy.operations.fetch_onto import copy_onto
 
     job = context.load_job(flags)
@@ -25,6 +26,7 @@ def onto(flags: CommonFlags, host: str) -> int:
     unasked = [each.name for each in whole.hosts if each not in inventory.hosts]
     holder = context.holder().as_json(time.time())
     with context.open_fleet(flags) as fleet, transfer_view(flags) as emit:
+        fleet.on_notice = notices_to(emit)
         kept = copy_onto(fleet, inventory, job, host, holder, emit)
     context.show_unasked(flags, unasked)
     if flags.json:

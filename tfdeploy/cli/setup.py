@@ -35,6 +35,7 @@ def run(flags: CommonFlags) -> int:
     from tfdeploy.cli import context
     from tfdeploy.cli.views import transfer_view
     from tfdeploy.errors import TfdeployError, worst
+    from tfdeploy.operations.emit import notices_to
     from tfdeploy.operations.outcomes import split
     from tfdeploy.operations.setup import differences, setup_job
 
@@ -42,6 +43,7 @@ def run(flags: CommonFlags) -> int:
     inventory = context.load_inventory(flags, job)
     holder = context.holder().as_json(time.time())
     with context.open_fleet(flags) as fleet, transfer_view(flags) as emit:
+        fleet.on_notice = notices_to(emit)
         results = setup_job(fleet, inventory.hosts, job, holder, context.state_folder() / "trees", emit)
     rows = [_row(host, result) for host, result in results.items()]
     different = differences(split(results)[0])

@@ -47,6 +47,7 @@ def run(flags: Flags) -> int:
     from tfdeploy.errors import TfdeployError, UsageError, worst
     from tfdeploy.model.selection import select
     from tfdeploy.operations.connecting import begin_connecting
+    from tfdeploy.operations.emit import notices_to
     from tfdeploy.planning.datasets import splits
 
     job = config.with_via(context.load_job(flags), flags.via)
@@ -62,6 +63,7 @@ def run(flags: Flags) -> int:
     holder = context.holder().as_json(time.time())
     broadcasts: list[BroadcastRow] = []
     with context.open_fleet(flags) as fleet, transfer_view(flags) as show, interruptible_once(RELEASING_LOCKS):
+        fleet.on_notice = notices_to(show)
         connected = begin_connecting(fleet, inventory.hosts)
         from tfdeploy.operations.sync import sync_job
 
@@ -86,11 +88,13 @@ def _forecast(flags: Flags, hosts: tuple[Host, ...], job: Job, whole: Inventory)
     from tfdeploy.cli import context
     from tfdeploy.cli.views import transfer_view
     from tfdeploy.errors import TfdeployError, worst
+    from tfdeploy.operations.emit import notices_to
     from tfdeploy.operations.forecast import forecast
     from tfdeploy.ui.reports import show_forecast, show_next
     from tfdeploy.ui.terminal import terminal_of
 
     with context.open_fleet(flags) as fleet, transfer_view(flags) as emit:
+        fleet.on_notice = notices_to(emit)
         found = forecast(fleet, hosts, job, context.state_folder() / "trees", emit, whole)
     rows = [_expected_row(host, each) for host, each in found.hosts.items()]
     told: list[ExpectedRow] = [

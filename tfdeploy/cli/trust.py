@@ -58,7 +58,7 @@ def run(flags: Flags) -> int:
     inventory = context.inventory_here(flags)
     if flags.renew is not None:
         return _renew(flags, flags.renew, inventory)
-    found = scan(inventory.hosts, parallel=flags.parallel)
+    found = scan(inventory.hosts, parallel=flags.parallel, on_notice=context.show_notice)
     wanted, refused = _wanted(flags, [key for key in found if key.state == "new"])
     if not flags.json:
         _show(flags, found)
@@ -78,11 +78,12 @@ def run(flags: Flags) -> int:
 
 
 def _renew(flags: Flags, name: str, inventory: Inventory) -> int:
+    from tfdeploy.cli import context
     from tfdeploy.errors import TfdeployError, UsageError
     from tfdeploy.operations.trust import find_machine, renew
     from tfdeploy.ui.host_keys import change, staying
 
-    one = find_machine(inventory.hosts, name)
+    one = find_machine(inventory.hosts, name, on_notice=context.show_notice)
     if one is None:
         raise UsageError(f"no host {name!r} in the inventory", where=inventory.source, next="tfdeploy inventory lists the hosts")
     wanted, refused = _wanted(flags, [one] if one.state == "changed" else [])

@@ -155,7 +155,14 @@ class LoopbackLab(StoredLab):
         )
 
     def _is_up(self, host: HostState) -> bool:
-        return processes.is_alive(host.process) and sshd.answers(host.address, host.port)
+        """Whether its sshd runs: `_start` has waited until it listens.
+
+        Nobody connects to find out, because sshd penalises connections without a login.
+        """
+        if host.process is None or not processes.is_alive(host.process):
+            return False
+        running = processes.with_descendants([host.process.pid])
+        return sshd.read_pid(self.folder_of(host) / "sshd.pid") in running
 
     def _firsts(self, hosts: list[HostState]) -> set[int]:
         return {host.process.pid for host in hosts if host.process and processes.is_alive(host.process)}

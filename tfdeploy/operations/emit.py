@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tfdeploy.model.events import BroadcastFields, Emit, Event, HostFields, NoteFields, StepFields, TransferFields
@@ -12,6 +12,11 @@ from tfdeploy.model.events import BroadcastFields, Emit, Event, HostFields, Note
 def note(emit: Emit, text: str, *, level: str = "info", host: str | None = None, run: str | None = None) -> None:
     data: NoteFields = {"level": level, "text": text}
     emit(Event("note", time.time(), run=run, host=host, data=data))
+
+
+def notices_to(emit: Emit) -> Callable[[str, str], None]:
+    """The function that emits a fleet's notices about hosts (what a host is waited for) as notes."""
+    return lambda host, text: note(emit, text, level="warning", host=host)
 
 
 def emit_host(emit: Emit, host: str, state: str, text: str | None = None, *, run: str | None = None) -> None:

@@ -20,7 +20,7 @@ from tfdeploy.transport.protocols import Session
 from tfdeploy.transport.rsync import running
 from tfdeploy.transport.session import SshSession, open_session
 from tfdeploy.transport.ssh import descriptors, early
-from tfdeploy.transport.ssh.connect import Connector
+from tfdeploy.transport.ssh.connect import Connector, OnNotice, no_notice
 
 PARALLEL = 32
 ENOUGH_WORKERS = 8  # hosts at once are quick enough
@@ -34,13 +34,23 @@ V = TypeVar("V")
 class SshFleet:
     """Use as a context manager, or call `close`. `each` may be called by several threads."""
 
-    def __init__(self, parallel: int = PARALLEL, operator: str = "", bwlimit: int | None = None) -> None:
-        """`operator`: user@machine, for the audit logs of the hosts. `bwlimit`: bytes a second, in place of every host's own."""
+    def __init__(
+        self,
+        parallel: int = PARALLEL,
+        operator: str = "",
+        bwlimit: int | None = None,
+        on_notice: OnNotice = no_notice,
+    ) -> None:
+        """`operator`: user@machine, for the audit logs of the hosts. `bwlimit`: bytes a second, in place of every host's own.
+
+        `on_notice`: gets (host, text), in any thread, while a host is waited for that holds this address off.
+        """
+        self.on_notice = on_notice
         self._bwlimit = bwlimit
         descriptors.raise_limit()
         self._by = {"operator": operator, "command": os.urandom(4).hex()} if operator else {}
         self._parallel = max(1, parallel)
-        self._connector = Connector(self._parallel)
+        self._connector = Connector(self._parallel, lambda host, text: self.on_notice(host, text))
         self._lock = threading.Lock()
         self._entries: dict[str, _HostEntry] = {}
         self._closed = False

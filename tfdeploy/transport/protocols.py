@@ -105,6 +105,8 @@ class Session(Protocol):
 class Fleet(Protocol):
     """Sessions to many hosts, opened once, in parallel, bounded."""
 
+    on_notice: Callable[[str, str], None]  # gets (host, what it is waited for), in any thread
+
     def connect(self, hosts: tuple[Host, ...]) -> dict[str, Session | TfdeployError]:
         """One result per host name; every host's outcome is collected."""
         ...

@@ -26,6 +26,8 @@ _ALWAYS = (
     "ForwardX11=no",
     "ClearAllForwardings=yes",
     "Compression=no",
+    "IgnoreUnknown=WarnWeakCrypto",  # known since OpenSSH 10.1
+    "WarnWeakCrypto=no",  # three lines about our key exchange would stand before the cause of an error
     "KexAlgorithms=^curve25519-sha256,curve25519-sha256@libssh.org",
     "Ciphers=^aes128-gcm@openssh.com",
 )

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import copy
 import logging
-import random
 import threading
 import time
+from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, TypeVar
 
 import fabric
 import paramiko
@@ -21,20 +21,28 @@ from tfdeploy.transport.ssh import connect_timeout, descriptors, errors, host_ke
 from tfdeploy.transport.ssh.connect_timeout import Slots, Wait
 from tfdeploy.transport.ssh.errors import copied
 from tfdeploy.transport.ssh.identities import Offer
+from tfdeploy.transport.ssh.patience import Patience
 from tfdeploy.transport.ssh.target import Target
 from tfdeploy.transport.ssh.tcp import Link, dial
 
 CONNECT_S = 10.0
 NEVER_S = 3600.0  # paramiko's own time-outs are off: connect_timeout closes the link
 GREETING_S = 2.0  # the wait for the server's greeting, before a handshake slot is taken
-TURNED_AWAY_TRIES = 8  # MaxStartups drops some of a burst; with jitter all get in
 HANDSHAKES = 32  # at once
-_JUMP = "the jump host"
+REFUSAL_S = 30.0  # a refusal costs a penalty of 5 s there: one try in so long never adds up to a lock-out
 STARTS_PER_JUMP = 16  # channels being opened through one jump host at once
 CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes192-ctr", "aes256-ctr")
 
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
+
+
+V = TypeVar("V")
+OnNotice = Callable[[str, str], None]  # host, text
+
+
+def no_notice(host: str, text: str) -> None:
+    """Nobody is there to be told."""
 
 
 class _Packetizer(paramiko.packet.Packetizer):
@@ -46,6 +54,7 @@ class _Packetizer(paramiko.packet.Packetizer):
 
 class _Transport(paramiko.Transport):
     login_key = ""  # fingerprint of the key that was accepted
+    parting = ""  # why the server ended the connection, as it says itself
     _active_check_timeout = 2.0  # paramiko polls 10 times a second; our links wake up when they are closed
     _preferred_ciphers = CIPHERS
 
@@ -55,34 +64,59 @@ class _Transport(paramiko.Transport):
     def _parse_debug(self, m: paramiko.Message) -> None:
         """What sshd sends for a log (paramiko would spell it out byte by byte)."""
 
+    def _parse_disconnect(self, m: paramiko.Message) -> None:
+        m.get_int()  # the reason as a number
+        self.parting = errors.clean(m.get_binary())
+
 
 class Connector:
-    """Opens the connections of one fleet: shares jump hosts, bounds handshakes at once. Thread-safe."""
+    """Opens the connections of one fleet: shares jump hosts, bounds handshakes at once. Thread-safe.
 
-    def __init__(self, handshakes: int = HANDSHAKES) -> None:
+    `on_notice` is called, in any thread, while a host is waited for that holds this address off.
+    """
+
+    def __init__(self, handshakes: int = HANDSHAKES, on_notice: OnNotice = no_notice) -> None:
         self._handshakes = Slots(handshakes)
+        self._on_notice = on_notice
         self._lock = threading.Lock()
         self._jumps: dict[Target, _JumpHost] = {}
-        self._closed = False
+        self._refusals: dict[Target, tuple[float, HostUnreachable]] = {}  # when, and why
+        self._closed = threading.Event()
 
     def connect(self, host: str, target: Target) -> fabric.Connection:
-        """An open connection. `host` names it in errors."""
-        for left in reversed(range(TURNED_AWAY_TRIES)):
+        """An open connection. `host` names it in errors. A refusal is not provoked again for `REFUSAL_S`."""
+        refusal = self._refusals.get(target)
+        if refusal is not None and time.monotonic() - refusal[0] < REFUSAL_S:
+            error = copied(refusal[1])
+            error.where = host
+            raise error
+        return self._ask_patiently(host, target, self._try_once)
+
+    def host_key(self, host: str, target: Target) -> paramiko.PKey:
+        """The host key that the target shows now, without a login: sshd counts that as a connection
+        that did not authenticate. Raises HostUnreachable."""
+        return self._ask_patiently(host, target, self._read_host_key)
+
+    def _ask_patiently(self, host: str, target: Target, ask: Callable[[errors.Attempt], V]) -> V:
+        """`ask`, again where sshd turns the connection away and waiting may help."""
+        patience = Patience(lambda text: self._on_notice(host, _notice(host, target, text)))
+        while True:
             attempt = errors.Attempt(host, target, CONNECT_S)
             try:
-                return self._try_once(attempt)
+                return ask(attempt)
             except (paramiko.SSHException, OSError, EOFError, UnicodeError) as error:
                 if (refused := descriptors.limit_reached(error)) is not None:
                     raise refused from error
+                delay_s = patience.delay_s(attempt.closing) if attempt.closing is not None else None
+                attempt.waited_s = patience.waited_s
                 cause = errors.explain(error, attempt)
-                if not attempt.turned_away or not left or self._closed:
+                if attempt.refused:
+                    self._refusals[target] = (time.monotonic(), cause)
+                if delay_s is None or self._closed.wait(delay_s):
                     raise cause from error
-                tried = TURNED_AWAY_TRIES - left
-            time.sleep(random.uniform(0.05, 0.15) * 2 ** min(tried, 4))
-        raise AssertionError("the last try returns or raises")
 
     def close(self) -> None:
-        self._closed = True
+        self._closed.set()
         with self._lock:
             jumps = list(self._jumps.values())
             self._jumps.clear()
@@ -95,23 +129,20 @@ class Connector:
         if offer.empty:
             offer.close()
             raise errors.no_keys(attempt.host, target, offer.notes)
-        jump = self._jump_host(target.jump) if target.jump is not None else None
-        if jump is not None:
-            jump.transport(attempt.host)  # connects with a time-out of its own
+        self._open_jump_host(attempt)
         link: Link | None = None
         connection = _connection(target, attempt.host)
         with connect_timeout.waiting(CONNECT_S) as wait:
             offer.paused = wait.paused
             try:
-                link = wait.link = jump.link(attempt.host, target, wait) if jump is not None else dial(target, wait)
-                attempt.connected = True
-                link.wait_for_greeting(GREETING_S)
+                link = self._open_link(attempt, wait)
                 with self._handshakes.take(wait):
                     connection.connect_kwargs = _connect_kwargs(target, link, offer)
                     connection.open()
             except BaseException as error:
                 attempt.timed_out = wait.over or isinstance(error, TimeoutError)
-                _note_failure(attempt, connection, link, offer)
+                _note_failure(attempt, connection.client.get_transport(), link, offer)
+                connection.client.close()
                 raise
             finally:
                 offer.close()
@@ -120,10 +151,51 @@ class Connector:
         keepalive.watch(connection.transport, link)
         return connection
 
-    def link(self, host: str, target: Target, wait: Wait) -> Link:
-        """A link through the target's jump host, opened where needed. Raises HostUnreachable."""
-        assert target.jump is not None
-        return self._jump_host(target.jump).link(host, target, wait)
+    def _read_host_key(self, attempt: errors.Attempt) -> paramiko.PKey:
+        self._open_jump_host(attempt)
+        link: Link | None = None
+        transport: paramiko.Transport | None = None
+        with connect_timeout.waiting(CONNECT_S) as wait:
+            try:
+                link = self._open_link(attempt, wait)
+                transport = tuned_transport(attempt.target, link)
+                transport.banner_timeout = NEVER_S
+                transport.start_client(timeout=NEVER_S)
+                return transport.get_remote_server_key()
+            except BaseException as error:
+                attempt.timed_out = wait.over or isinstance(error, TimeoutError)
+                _note_failure(attempt, transport, link)
+                raise
+            finally:
+                if transport is not None:
+                    transport.close()
+                if link is not None:
+                    link.close()
+
+    def _open_jump_host(self, attempt: errors.Attempt) -> None:
+        """Connects the jump host, with a time-out of its own."""
+        if attempt.target.jump is not None:
+            self._jump_host(attempt.target.jump).transport(attempt.host)
+
+    def _open_link(self, attempt: errors.Attempt, wait: Wait) -> Link:
+        """A link on which the server has greeted, or was silent for GREETING_S.
+
+        Nothing is sent before: sshd closes without reading, and what it wrote last would be lost.
+        """
+        target = attempt.target
+        through = self._jump_host(target.jump) if target.jump is not None else None
+        link = dial(target, wait) if through is None else through.link(attempt.host, target, wait)
+        wait.link = link
+        attempt.connected = True
+        attempt.address = "" if through is not None else link.own_address
+        try:
+            link.wait_for_greeting(GREETING_S)
+        except BaseException:
+            link.close()
+            raise
+        finally:
+            attempt.greeting = link.greeting
+        return link
 
     def _jump_host(self, target: Target) -> _JumpHost:
         with self._lock:
@@ -146,16 +218,12 @@ class _JumpHost:
         with self._lock:
             if self._connection is None or not self._connection.is_connected:
                 if self._failed is not None and self._failed[0] > asked:
-                    error = copied(self._failed[1])
-                    error.where = host
-                    raise error
+                    raise errors.unusable_jump(self._failed[1], self._target, host)
                 try:
                     self._connection = self._connector.connect(host, self._target)
                 except TfdeployError as error:
-                    if not error.what.startswith(_JUMP):  # it may be an earlier jump host's
-                        error.what = f"{_JUMP} {self._target.where} cannot be used: {error.what}"
                     self._failed = (time.monotonic(), error)
-                    raise
+                    raise errors.unusable_jump(error, self._target, host) from error
             transport: paramiko.Transport = self._connection.transport
             return transport
 
@@ -166,7 +234,7 @@ class _JumpHost:
                 channel = transport.open_channel("direct-tcpip", (target.hostname, target.port), ("", 0), timeout=wait.limit_s)
             except paramiko.ChannelException as error:
                 raise HostUnreachable(
-                    f"{_JUMP} {self._target.where} cannot reach {target.hostname}:{target.port}: {error.text}",
+                    f"{errors.JUMP} {self._target.where} cannot reach {target.hostname}:{target.port}: {error.text}",
                     where=host,
                     retries=0,
                 ) from error
@@ -179,7 +247,7 @@ class _JumpHost:
         return Link(channel)
 
     def _lost(self, host: str) -> HostUnreachable:
-        return HostUnreachable(f"{_JUMP} {self._target.where} is lost: the connection to it ended", where=host)
+        return HostUnreachable(f"{errors.JUMP} {self._target.where} is lost: the connection to it ended", where=host)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -247,14 +315,24 @@ def tuned_transport(target: Target, sock: Any, **_: Any) -> paramiko.Transport:
     return transport
 
 
-def _note_failure(attempt: errors.Attempt, connection: fabric.Connection, link: Link | None, offer: Offer) -> None:
-    """Notes in `attempt` how far it came, and closes the link and the client."""
-    transport = connection.client.get_transport()
+def _notice(host: str, target: Target, text: str) -> str:
+    """The notice about a host: it must tell a jump host from the host behind it."""
+    return text if target.name == host else f"{errors.JUMP} {target.where}: {text}"
+
+
+def _note_failure(
+    attempt: errors.Attempt,
+    transport: paramiko.Transport | None,
+    link: Link | None,
+    offer: Offer | None = None,
+) -> None:
+    """Notes in `attempt` how far it came, and closes the link."""
     attempt.agreed = bool(transport is not None and transport.initial_kex_done)
-    attempt.offered = offer.tried
-    attempt.wanted = offer.wanted
-    attempt.notes = tuple(offer.notes)
+    attempt.parting = getattr(transport, "parting", "")
+    if offer is not None:
+        attempt.offered, attempt.answered = offer.tried, offer.answered
+        attempt.wanted = offer.wanted
+        attempt.notes = tuple(offer.notes)
     if link is not None:
-        attempt.greeting = link.greeting
+        attempt.greeting, attempt.ended = link.greeting, link.ended
         link.close()
-    connection.client.close()

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 import paramiko
 
 from tfdeploy.errors import AgentError, HostUnreachable, TfdeployError
-from tfdeploy.transport.ssh import known_hosts
+from tfdeploy.transport.ssh import closings, known_hosts
+from tfdeploy.transport.ssh.closings import Closing
 from tfdeploy.transport.ssh.host_keys import Judgement, judge
 from tfdeploy.transport.ssh.target import Target
+
+JUMP = "the jump host"
 
 
 @dataclass
@@ -25,14 +28,28 @@ class Attempt:
     greeting: bytes = b""  # the first bytes that came
     agreed: bool = False  # the key exchange is done: the server speaks SSH and has proved its host key
     offered: int = 0  # keys
+    answered: bool = False  # a login request was answered
+    ended: bool = False  # by the other side
+    parting: str = ""  # why the server ended the connection, as it says itself
     wanted: tuple[str, ...] = ()  # login methods that it asks for after it has accepted the key
     notes: tuple[str, ...] = ()  # about keys that could not be offered
+    address: str = ""  # ours, as a directly reached server sees it
+    waited_s: float = 0.0  # since the server first turned a connection of ours away
 
     @property
-    def turned_away(self) -> bool:
-        """The connection ended before the handshake, as with MaxStartups: worth another try."""
-        spoke = self.greeting.startswith(b"SSH-") or b"MaxStartups" in self.greeting
-        return self.connected and not self.agreed and not self.timed_out and (not self.greeting or spoke)
+    def closing(self) -> Closing | None:
+        """How sshd turned the connection away; None: the attempt ended otherwise."""
+        if not self.connected or self.timed_out:
+            return None
+        if not self.agreed:
+            return closings.before_login(self.greeting)
+        unanswered = self.ended and bool(self.offered) and not self.answered and not self.parting
+        return closings.UNANSWERED if unanswered else None
+
+    @property
+    def refused(self) -> bool:
+        """The server speaks SSH and is another one than known, or takes none of our keys."""
+        return self.agreed and not self.timed_out and self.closing is None
 
 
 class HostKeyRefused(paramiko.SSHException):
@@ -99,14 +116,16 @@ def explain(error: BaseException, attempt: Attempt) -> HostUnreachable:
 
 def _retries(error: BaseException, attempt: Attempt) -> int:
     """A host that accepts connections may be slow: many retries. One that is silent had its full time-out: one."""
-    if attempt.timed_out or attempt.turned_away:
+    if attempt.timed_out:
         return 8 if attempt.connected else 1
-    return 0
+    return 8 if attempt.closing is not None and attempt.closing.patience_s else 0
 
 
 def _cause(error: BaseException, attempt: Attempt) -> tuple[str, str | None]:
     target = attempt.target
     place = target.where.rpartition("@")[2]
+    if attempt.closing is not None and not isinstance(error, paramiko.ssh_exception.IncompatiblePeer):
+        return _closing_cause(attempt.closing, attempt)
     if isinstance(error, socket.gaierror):
         return f"the name {target.hostname} cannot be resolved: {error.strerror}", "check `address:` in the inventory"
     if attempt.agreed and (isinstance(error, paramiko.AuthenticationException) or attempt.timed_out):
@@ -121,18 +140,27 @@ def _cause(error: BaseException, attempt: Attempt) -> tuple[str, str | None]:
         )
     if isinstance(error, ConnectionRefusedError):
         return f"{place} refuses connections: no sshd listens there", "check `address:` and `port:`, and that sshd runs"
-    if attempt.connected and not attempt.agreed and not attempt.turned_away:
+    if attempt.connected and not attempt.agreed and attempt.closing is None:
         return f"what answers on {place} is not an SSH server: it said {clean(attempt.greeting)!r}", "check `port:`"
     if isinstance(error, paramiko.ssh_exception.IncompatiblePeer):
         return f"{place} and tfdeploy have no algorithm in common: {error}", None
-    if attempt.turned_away:
-        return (
-            f"{place} closes connections before the handshake (MaxStartups, or its address rules)",
-            f"ssh -v {_ssh_arguments(target)}",
-        )
     if isinstance(error, OSError) and error.strerror:
         return f"{place}: {error.strerror}", None
     return f"{place}: {clean(str(error).encode()) or type(error).__name__}", f"ssh -v {_ssh_arguments(target)}"
+
+
+def _closing_cause(closing: Closing, attempt: Attempt) -> tuple[str, str]:
+    target = attempt.target
+    facts = {
+        "place": target.where.rpartition("@")[2],
+        "user": target.user,
+        "login": _ssh_arguments(target),
+        "address": attempt.address or "ADDRESS (of the jump host)",
+    }
+    cause = closing.cause.format(**facts)
+    if closing.notice and attempt.waited_s >= 1:
+        cause += f"; tfdeploy asked again for {attempt.waited_s:.0f} s"
+    return cause, closing.remedy.format(**facts)
 
 
 def _login_cause(attempt: Attempt) -> tuple[str, str | None]:
@@ -146,7 +174,8 @@ def _login_cause(attempt: Attempt) -> tuple[str, str | None]:
             f"let {target.user} in with the key alone there: `Match User {target.user}` and "
             "`AuthenticationMethods publickey` in its sshd_config",
         )
-    notes = "".join(f"; {note}" for note in attempt.notes)
+    parting = (attempt.parting,) if attempt.parting else ()
+    notes = "".join(f"; {note}" for note in (*attempt.notes, *parting))
     offered = f"refused the {'key' if attempt.offered == 1 else f'{attempt.offered} keys'} offered for user {target.user}"
     files = [path for path in target.identity_files if attempt.offered]
     shown = f" ({', '.join(files)})" if files else ""
@@ -172,6 +201,15 @@ def clean(raw: bytes, limit: int = 300) -> str:
     text = raw[: 4 * limit].decode("utf-8", "replace")
     kept = "".join(char if char.isprintable() else " " for char in text)
     return " ".join(kept.split())[:limit]
+
+
+def unusable_jump(error: TfdeployError, jump: Target, host: str) -> TfdeployError:
+    """The error of `host`, which is behind a jump host that failed with `error`."""
+    made = copied(error)
+    made.where = host
+    if not made.what.startswith(JUMP):  # it may be an earlier jump host's
+        made.what = f"{JUMP} {jump.where} cannot be used: {made.what}"
+    return made
 
 
 def copied(error: TfdeployError) -> TfdeployError:

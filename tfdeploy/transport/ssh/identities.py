@@ -38,6 +38,7 @@ class Offer(AuthStrategy):
         super().__init__(ssh_config=paramiko.SSHConfig())
         self._target = target
         self.tried = 0
+        self.answered = False  # a login request was answered
         self.accepted = ""  # fingerprint of the key that was accepted
         self.wanted: tuple[str, ...] = ()  # login methods that it asks for after it has accepted a key
         self.notes: list[str] = []
@@ -48,6 +49,7 @@ class Offer(AuthStrategy):
         self.notes += [
             f"{setting} of ssh's configuration has no effect here: ssh-add can load its keys" for setting in target.unused
         ]
+        self._transport: paramiko.Transport | None = None
         self._agent: SshAgent | None = None
         self._agent_keys: list[paramiko.AgentKey] = [] if self._keys else self._ask_agent()
 
@@ -61,6 +63,8 @@ class Offer(AuthStrategy):
 
     def get_sources(self) -> Iterator[InMemoryPrivateKey]:
         for key in self._every_key():
+            if self._transport is not None and not self._transport.is_active():
+                return  # it has ended the connection
             if self.wanted and "publickey" not in self.wanted:
                 return  # it asks for something else than a key
             self.tried += 1
@@ -72,6 +76,7 @@ class Offer(AuthStrategy):
 
     def authenticate(self, transport: paramiko.Transport) -> Any:
         transport.auth_timeout = NEVER_S
+        self._transport = transport
         return super().authenticate(transport)
 
     def close(self) -> None:
@@ -129,7 +134,11 @@ class _Source(InMemoryPrivateKey):
         self._offer = offer
 
     def authenticate(self, transport: paramiko.Transport) -> Any:
-        if wanted := super().authenticate(transport):
+        try:
+            wanted = super().authenticate(transport)
+        finally:
+            self._offer.answered |= transport.is_active()
+        if wanted:
             self._offer.wanted = tuple(wanted)
             raise paramiko.ssh_exception.PartialAuthentication(wanted)
         self._offer.accepted = fingerprint(self.pkey.asbytes())

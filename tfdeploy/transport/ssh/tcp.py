@@ -43,6 +43,7 @@ class Link:
         self.greeting = b""  # its first bytes
         self.received_at = time.monotonic()
         self.received = 0
+        self.ended = False  # the other side has ended it
         self._buffered, self._taken = b"", 0  # what was read ahead, and how much of it paramiko has taken
         self.settimeout = under.settimeout
         self.send = under.send
@@ -65,7 +66,12 @@ class Link:
         return got
 
     def _receive(self, count: int) -> bytes:
-        got: bytes = self._under.recv(count)
+        try:
+            got: bytes = self._under.recv(count)
+        except ConnectionError:
+            self.ended = True
+            raise
+        self.ended = not got
         self.received_at = time.monotonic()
         self.received += len(got)
         if self.budget is not None:
@@ -82,6 +88,13 @@ class Link:
         if self._tcp:
             with contextlib.suppress(OSError):
                 self._under.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, HURRIED_TIMEOUT_MS)
+
+    @property
+    def own_address(self) -> str:
+        """Our address on this link; "" where it is no TCP connection of ours."""
+        with contextlib.suppress(OSError):
+            return str(self._under.getsockname()[0]) if self._tcp else ""
+        return ""
 
     def getpeername(self) -> Any:
         return self._under.getpeername()

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import paramiko
-
 from tfdeploy.errors import HostUnreachable
 from tfdeploy.model.inventory import Host
-from tfdeploy.transport.ssh import connect_timeout, errors, known_hosts, recording, ssh_config
-from tfdeploy.transport.ssh.connect import CONNECT_S, NEVER_S, Connector, tuned_transport
+from tfdeploy.transport.ssh import known_hosts, recording, ssh_config
+from tfdeploy.transport.ssh.connect import Connector
 from tfdeploy.transport.ssh.host_keys import judge
 from tfdeploy.transport.ssh.known_hosts import KnownKey
 from tfdeploy.transport.ssh.known_lines import RSA_BITS, is_key
 from tfdeploy.transport.ssh.target import Target, resolve
-from tfdeploy.transport.ssh.tcp import Link, dial
 
 
 @dataclass(frozen=True)
@@ -67,26 +64,7 @@ def scan(host: str, target: Target, connector: Connector) -> HostKey:
 
     Raises HostUnreachable.
     """
-    attempt = errors.Attempt(host, target, CONNECT_S)
-    link: Link | None = None
-    transport: paramiko.Transport | None = None
-    with connect_timeout.waiting(CONNECT_S) as wait:
-        try:
-            link = wait.link = connector.link(host, target, wait) if target.jump is not None else dial(target, wait)
-            attempt.connected = True
-            transport = tuned_transport(target, link)
-            transport.banner_timeout = NEVER_S
-            transport.start_client(timeout=NEVER_S)
-            shown = transport.get_remote_server_key()
-        except (paramiko.SSHException, OSError, EOFError, UnicodeError) as error:
-            attempt.timed_out = wait.over
-            attempt.greeting = link.greeting if link is not None else b""
-            raise errors.explain(error, attempt) from error
-        finally:
-            if transport is not None:
-                transport.close()
-            if link is not None:
-                link.close()
+    shown = connector.host_key(host, target)
     return _compare(host, target, shown.get_name(), shown.asbytes())
 
 

@@ -1,0 +1,190 @@
+"""How real sshds turn connections away: waited out, or named with the cause and the setting. Penalties are on here."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from support.lab.sessions import refused
+from support.lab.sshd import knows
+from support.waiting import wait_for
+from tfdeploy.errors import TfdeployError
+from tfdeploy.operations import trust
+from tfdeploy.transport.fleet import SshFleet
+from tfdeploy.transport.ssh import closings
+
+penalises = pytest.mark.skipif(not knows("PerSourcePenalties yes"), reason="this sshd has no penalties (OpenSSH 9.8)")
+DEBUG = "LogLevel DEBUG"
+FAILED = "exited after unsuccessful auth attempt"
+WITHOUT_LOGIN = re.compile(r"preauth child \d+ for .* exited with status 255")
+HELD_OFF = "PerSourcePenalties authfail:3 noauth:1 min:2 max:3"  # one refused key, then shut for 3 s
+
+
+@pytest.fixture
+def told() -> list[tuple[str, str]]:
+    return []
+
+
+@pytest.fixture
+def fleet(told: list[tuple[str, str]]) -> Iterator[SshFleet]:
+    with SshFleet(on_notice=lambda host, text: told.append((host, text))) as opened:
+        yield opened
+
+
+@pytest.fixture
+def wrong_key(yard: Any) -> str:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(yard.root / "wrong")], check=True)
+    return str(yard.root / "wrong")
+
+
+def await_reaped(sshd: Any, sign: str, count: int) -> None:
+    """Waits until sshd has counted what a connection was: it does so when the process of that connection ends."""
+    wait_for(lambda: sshd.trace().count(sign) >= count, 10, f"{count} of {sign!r} in sshd's log")
+
+
+@penalises
+def test_a_penalty_is_waited_out_and_the_operator_is_told(
+    yard: Any, fleet: SshFleet, told: list[tuple[str, str]], wrong_key: str
+) -> None:
+    sshd = yard.host("n1", DEBUG, HELD_OFF)
+    assert "refused the key" in refused(fleet, replace(sshd.host, identity_file=wrong_key)).what
+    await_reaped(sshd, FAILED, 1)
+    began = time.monotonic()
+    assert fleet.session(sshd.host).run(("true",)).exit_code == 0
+    assert time.monotonic() - began > 1.5
+    text = "sshd holds this address off (PerSourcePenalties, or MaxStartups): asked again for up to 40 s"
+    assert told == [("n1", text)]
+    assert sshd.trace().count(FAILED) == 1 and not WITHOUT_LOGIN.findall(sshd.trace())
+
+
+@penalises
+def test_a_penalty_that_lasts_ends_with_its_cause_and_the_setting(
+    yard: Any, fleet: SshFleet, wrong_key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(closings, "HELD_OFF", short := replace(closings.HELD_OFF, patience_s=2.0))
+    monkeypatch.setattr(closings, "_WITH_SENTENCE", (short,))
+    sshd = yard.host("n1", DEBUG, "PerSourcePenalties authfail:60 min:2")
+    refused(fleet, replace(sshd.host, identity_file=wrong_key))
+    await_reaped(sshd, FAILED, 1)
+    error = refused(fleet, sshd.host)
+    assert "holds this address off" in error.what and "PerSourcePenalties" in error.what
+    assert re.search(r"tfdeploy asked again for \d s", error.what)
+    assert error.next and "PerSourcePenaltyExemptList 127.0.0.1" in error.next
+
+
+@penalises
+def test_a_jump_host_that_holds_this_address_off_is_waited_for_once_and_named(
+    yard: Any, fleet: SshFleet, told: list[tuple[str, str]], wrong_key: str
+) -> None:
+    jump = yard.host("jump", DEBUG, HELD_OFF)
+    hosts = tuple(replace(yard.host(f"n{number}").host, jump=f"{jump.host.user}@127.0.0.1:{jump.port}") for number in (1, 2))
+    refused(fleet, replace(jump.host, identity_file=wrong_key))
+    await_reaped(jump, FAILED, 1)
+    found = fleet.each(hosts, lambda session: session.run(("true",)).exit_code)
+    assert list(found.values()) == [0, 0]
+    [(host, text)] = told
+    assert host in ("n1", "n2") and text.startswith(f"the jump host {jump.host.user}@127.0.0.1:{jump.port}: sshd holds")
+
+
+@penalises
+def test_a_wrong_key_and_then_the_right_one_with_the_limits_that_sshd_has_by_itself(
+    yard: Any, fleet: SshFleet, told: list[tuple[str, str]], wrong_key: str
+) -> None:
+    """Five operators with a wrong key would shut the address out; one who tries eight times costs one failed login."""
+    sshd = yard.host("n1", DEBUG)
+    for _ in range(8):
+        assert "refused the key" in refused(fleet, replace(sshd.host, identity_file=wrong_key)).what
+    assert fleet.session(sshd.host).run(("true",)).exit_code == 0
+    await_reaped(sshd, FAILED, 1)
+    assert sshd.trace().count(FAILED) == 1 and not told
+
+
+@pytest.mark.skipif(not knows("RefuseConnection no"), reason="this sshd has no RefuseConnection (OpenSSH 9.9)")
+def test_a_refused_connection_is_asked_for_once_and_named(yard: Any, fleet: SshFleet) -> None:
+    sshd = yard.host("n1", DEBUG)
+    sshd.config.write_text(f"{sshd.config.read_text()}Match User nobody\nRefuseConnection yes\n")
+    sshd.process.send_signal(1)  # SIGHUP: sshd reads its configuration again
+    wait_for(lambda: "Received SIGHUP; restarting" in sshd.trace(), 10, "sshd restarts")
+    wait_for(lambda: sshd.trace().count("Server listening on") == 2, 10, "sshd listens again")
+    error = refused(fleet, replace(sshd.host, user="nobody"))
+    assert "ends the connection of user nobody without an answer to the login (RefuseConnection" in error.what
+    assert error.next and "sshd -T -C user=nobody" in error.next
+    assert error.retries == 0
+    await_reaped(sshd, "penalty of 10 seconds for penalty: connection prohibited by RefuseConnection", 1)
+    assert sshd.trace().count("administratively prohibited connection") == 1
+    assert fleet.session(sshd.host).run(("true",)).exit_code == 0
+
+
+def test_64_connections_at_once_get_in_with_the_limits_that_sshd_has_by_itself(yard: Any, fleet: SshFleet) -> None:
+    sshd = yard.host("n1", DEBUG)
+    hosts = tuple(replace(sshd.host, name=f"n{number}") for number in range(64))
+    found = fleet.each(hosts, lambda session: session.run(("true",)).exit_code)
+    assert set(found.values()) == {0}, found
+    assert FAILED not in sshd.trace() and not WITHOUT_LOGIN.findall(sshd.trace())
+
+
+def test_a_full_sshd_is_named_with_its_limit(
+    yard: Any, fleet: SshFleet, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = tuple(replace(each, patience_s=0.2) for each in (closings.HELD_OFF, closings.CROWDED))
+    monkeypatch.setattr(closings, "_WITH_SENTENCE", short)
+    sshd = yard.host("n1", "MaxStartups 1:100:1")
+    with socket.create_connection(("127.0.0.1", sshd.port)) as first:
+        assert first.recv(4) == b"SSH-"
+        error = refused(fleet, sshd.host)
+        assert "MaxStartups" in error.what and error.retries == 8
+    assert fleet.session(sshd.host).run(("true",)).exit_code == 0
+
+
+@pytest.mark.skipif(not knows("UnusedConnectionTimeout 0"), reason="this sshd has no UnusedConnectionTimeout (9.2)")
+def test_a_connection_that_sshd_ends_because_nothing_uses_it_comes_back(yard: Any, fleet: SshFleet) -> None:
+    sshd = yard.host("n1", "UnusedConnectionTimeout 1")
+    session = fleet.session(sshd.host)
+    assert session.run(("sleep 2; echo still here",)).stdout == b"still here\n"
+    wait_for(lambda: "terminating inactive connection" in sshd.trace(), 20, "sshd ends the connection")
+    wait_for(lambda: not session.alive, 10, "the end is seen here")
+    assert fleet.session(sshd.host).run(("true",)).exit_code == 0
+
+
+def test_a_server_that_closes_without_a_word_is_asked_again_and_named(
+    yard: Any, fleet: SshFleet, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(closings, "SILENT", replace(closings.SILENT, patience_s=0.5))
+    closed: list[float] = []
+
+    def close(sock: Any) -> None:
+        closed.append(time.monotonic())
+        sock.close()
+
+    error = refused(fleet, replace(yard.host("n1").host, port=listener(close)))
+    assert "closes connections before the handshake" in error.what and len(closed) > 1
+
+
+@penalises
+def test_trust_costs_each_machine_one_connection_without_a_login(yard: Any) -> None:
+    jump = yard.host("jump", DEBUG, known=False)
+    way = f"{jump.host.user}@127.0.0.1:{jump.port}"
+    behind = [yard.host(f"n{number}", DEBUG, known=False) for number in range(3)]
+    hosts = (jump.host, *(replace(sshd.host, jump=way) for sshd in behind))
+    first = trust.scan(hosts)
+    assert [one.state for one in first] == ["new", "new", *["unreachable"] * 3]
+    assert all("the jump host" in one.found.what for one in first if isinstance(one.found, TfdeployError))
+    await_ended(jump, 1)
+    trust.record(first)
+    second = trust.scan(hosts)
+    assert [one.state for one in second] == ["known", "known", *["new"] * 3]
+    await_ended(jump, 2)
+    for sshd in behind:
+        await_ended(sshd, 1)
+
+
+def await_ended(sshd: Any, count: int) -> None:
+    wait_for(lambda: len(WITHOUT_LOGIN.findall(sshd.trace())) >= count, 10, "connections without a login are counted")
+    assert len(WITHOUT_LOGIN.findall(sshd.trace())) == count

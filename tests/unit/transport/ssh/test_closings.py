@@ -1,0 +1,49 @@
+"""What a connection's first bytes say about its end, and how long the host is asked again."""
+
+from __future__ import annotations
+
+import pytest
+
+from tfdeploy.transport.ssh import closings
+from tfdeploy.transport.ssh.closings import CROWDED, HELD_OFF, INTERRUPTED, SILENT, UNANSWERED, Closing
+from tfdeploy.transport.ssh.patience import NOTICE_S, Patience
+
+
+@pytest.mark.parametrize(
+    ("greeting", "closing"),
+    [
+        (b"Not allowed at this time\r\n", HELD_OFF),
+        (b"Exceeded MaxStartups\r\n", CROWDED),
+        (b"", SILENT),
+        (b"SSH-2.0-OpenSSH_10.0\r\n", INTERRUPTED),
+        (b"HTTP/1.0 400 Bad Request\r\n", None),
+    ],
+)
+def test_the_first_bytes_say_how_sshd_turned_it_away(greeting: bytes, closing: Closing | None) -> None:
+    assert closings.before_login(greeting) is closing
+
+
+@pytest.mark.parametrize("closing", [HELD_OFF, CROWDED, SILENT, INTERRUPTED, UNANSWERED])
+def test_a_host_is_asked_again_for_as_long_as_waiting_may_help(closing: Closing) -> None:
+    now, told = [0.0], []
+    patience = Patience(told.append, clock=lambda: now[0])
+    tries = 0
+    while (delay_s := patience.delay_s(closing)) is not None:
+        assert 0.1 <= delay_s <= 2.4
+        now[0] += delay_s
+        tries += 1
+    assert closing.patience_s <= patience.waited_s < closing.patience_s + 2.4
+    assert bool(tries) == bool(closing.patience_s)
+    assert len(told) == bool(closing.notice)
+    assert patience.waited_s < NOTICE_S or not told or f"{closing.patience_s:g} s" in told[0]
+
+
+def test_a_burst_that_is_over_soon_is_not_mentioned() -> None:
+    now, told = [0.0], []
+    patience = Patience(told.append, clock=lambda: now[0])
+    for now[0] in (0.0, 0.5, 1.0, 1.9):
+        assert patience.delay_s(HELD_OFF) is not None
+    assert told == []
+    now[0] = 2.1
+    patience.delay_s(HELD_OFF)
+    assert len(told) == 1 and "holds this address off" in told[0]
