@@ -1,4 +1,4 @@
-"""An isolated host's view of the file system: this machine's, written to in a layer of its own.
+"""An isolated host's view of the file system: this machine's, or another root's, written to in a layer of its own.
 
 Runs inside the host's fresh namespaces. Own /tmp, /run, /root, /home, /dev, /proc, /sys; /home/<user> lies on the host's disk.
 """
@@ -90,9 +90,9 @@ def _write_names(etc: Path, name: str, spec: DiskOrder) -> None:
     (etc / "resolv.conf").write_text("")
 
 
-def lay_over_machine(folder: Path, root: Path) -> None:
+def lay_over_machine(folder: Path, root: Path, rootfs: str = "/") -> None:
     try:
-        mount("overlay", str(root), "overlay", 0, f"lowerdir=/,upperdir={folder}/layer,workdir={folder}/work")
+        mount("overlay", str(root), "overlay", 0, f"lowerdir={rootfs},upperdir={folder}/layer,workdir={folder}/work")
     except OSError as error:
         reason = "the file system there cannot hold a layer; set XDG_STATE_HOME to a folder on ext4, xfs or tmpfs"
         raise OSError(error.errno, f"{error.strerror}: {reason}") from error
@@ -112,8 +112,8 @@ def enter(name: str, spec: DiskOrder) -> None:
     socket.sethostname(name)
     mount("none", "/", flags=RECURSIVE | PRIVATE)
     root = folder / "root"
-    lay_over_machine(folder, root)
-    if os.path.ismount("/usr"):
+    lay_over_machine(folder, root, spec["rootfs"])
+    if spec["rootfs"] == "/" and os.path.ismount("/usr"):
         _bind(Path("/usr"), root / "usr", read_only=True)
     for path, mode in HIDDEN:
         mount("tmpfs", str(root / path), "tmpfs", NO_SUID, f"mode={mode}")

@@ -127,7 +127,7 @@ class IsolatedLab(StoredLab):
         if not fresh:
             for host in hosts:
                 network.detach(self.state.networks["switch"].pid, host.name)
-        read_only = interpreter.folders(self.state.python)
+        read_only = interpreter.folders(self.state.python) if self.state.rootfs == "/" else []
         order: Order = {
             "root": str(self.root),
             "networks": self._networks() if fresh else {},
@@ -207,6 +207,7 @@ class IsolatedLab(StoredLab):
         return {
             "name": host.name,
             "disk": {
+                "rootfs": self.state.rootfs,
                 "folder": str(place),
                 "user": USER,
                 "uid": UID,

@@ -28,6 +28,7 @@ class Shape(TypedDict):
     gpus: str | int | None
     sites: int
     between: str | None
+    rootfs: str
 
 
 def _lab(root: Path, found: LabState) -> LoopbackLab | IsolatedLab:
@@ -40,6 +41,8 @@ def _check(kind: str, count: int, shape: Shape) -> None:
         raise UsageError(f"no kind of lab {kind!r}", where="--kind", next=f"one of: {', '.join(KINDS)}")
     if kind == "loopback" and shape["rate"]:
         raise UsageError("a loopback lab has no link to shape", where="--rate", next="--kind isolated")
+    if kind == "loopback" and shape["rootfs"] != "/":
+        raise UsageError("hosts of a loopback lab share this machine's root", where="rootfs", next="kind='isolated'")
     if kind == "loopback" and shape["sites"] != 1:
         raise UsageError("a loopback lab has one site", where="--sites", next="--kind isolated")
     for flag, rate in (("--rate", shape["rate"]), ("--between", shape["between"])):
@@ -85,10 +88,12 @@ def up(
     gpus: str | int | None = None,
     sites: int = 1,
     between: str | None = None,
+    rootfs: str = "/",
 ) -> Lab:
     """Brings a lab up, or starts again the hosts that died. rate: as tc writes it (100mbit), each way of each link, the
     operator's too; between: the same of the link from each of the `sites` to the others. python: the interpreter of the
-    training programs. Raises UsageError for a lab of that name but another shape, Refused (privileges, programs, ports),
+    training programs. rootfs: the folder of the file system that isolated hosts boot from, with a `python`, an sshd and an
+    rsync of its own. Raises UsageError for a lab of that name but another shape, Refused (privileges, programs, ports),
     HostFailed (a host did not start)."""
     shape: Shape = {
         "rate": rate,
@@ -97,6 +102,7 @@ def up(
         "gpus": gpus,
         "sites": sites,
         "between": between,
+        "rootfs": rootfs,
     }
     _check(kind, count, shape)
     root = folder.lab_folder(name)

@@ -26,8 +26,9 @@ class NetworkOrder(TypedDict):
 
 
 class DiskOrder(TypedDict):
-    """A host's own root over this machine's. Paths are this machine's."""
+    """A host's own root over `rootfs`. Paths are this machine's."""
 
+    rootfs: str
     folder: str
     user: str
     uid: int

@@ -36,6 +36,7 @@ class LabState:
     gpus: str | int | None = None
     sites: int = 1
     between: str | None = None  # bandwidth from one site to another
+    rootfs: str = "/"  # isolated: the file system that hosts boot from
     networks: dict[str, Process] = field(default_factory=dict)  # isolated: holders of their namespaces
 
 
