@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+from support.lab.forked_client import REPOSITORY, ForkedClient, can_fork
 from support.lab.glance import Glance
 from support.names.schemas import printed_faults
 from support.stopwatch import Stopwatch
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
-REPOSITORY = Path(__file__).resolve().parents[3]
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
 
@@ -41,6 +41,7 @@ class Tfdeploy:
         self.cwd = home / "work"
         self.cwd.mkdir(parents=True)
         self.program = ["-m", "tfdeploy"]  # what the interpreter runs
+        self.cold = False  # True: each client is a new interpreter, as a user's is
         self.running: list[subprocess.Popen[str]] = []
         self.env = {
             "HOME": str(home),
@@ -64,17 +65,14 @@ class Tfdeploy:
         env: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """Runs `tfdeploy WORDS` to its end. exit_code: fails, with both streams, unless it is that."""
-        done = subprocess.run(
-            self.argv(*words),
-            env={**self.env, **(env or {})},
-            cwd=self.cwd,
-            input=stdin or "",
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout_s,
-            check=False,
-        )
+        pipe = subprocess.PIPE
+        with self._client(words, env, stdin=pipe, stdout=pipe, stderr=pipe) as client:
+            try:
+                said, errors = client.communicate(stdin or "", timeout=timeout_s)
+            except BaseException:
+                client.kill()
+                raise
+        done = subprocess.CompletedProcess(client.args, client.returncode, said, errors)
         if exit_code is not None and done.returncode != exit_code:
             said = f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
             raise AssertionError(f"tfdeploy {' '.join(words)}: exit {done.returncode}, not {exit_code}\n{said}")
@@ -84,7 +82,7 @@ class Tfdeploy:
         """The JSON that `tfdeploy WORDS --json` prints, as its schema has it. Flags must come before any `--`."""
         at = words.index("--") if "--" in words else len(words)
         found = json.loads(self.run(*words[:at], "--json", *words[at:], timeout_s=timeout_s, exit_code=exit_code).stdout)
-        if self.program == ["-m", "tfdeploy"] and self.env["PYTHONPATH"] == str(REPOSITORY):  # else it is an older version
+        if self.is_this_version():
             assert printed_faults(words, found) == [], found
         return found
 
@@ -92,19 +90,20 @@ class Tfdeploy:
         self, *words: str, env: Mapping[str, str] | None = None, stdout: int | IO[str] = subprocess.PIPE
     ) -> subprocess.Popen[str]:
         """Starts it in the background, in a session of its own; `end_all` ends what is left."""
-        process = subprocess.Popen(
-            self.argv(*words),
-            env={**self.env, **(env or {})},
-            cwd=self.cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
+        how = {"stdout": stdout, "stderr": subprocess.STDOUT, "start_new_session": True}
+        process = self._client(words, env, stdin=subprocess.DEVNULL, **how)
         self.running.append(process)
         return process
+
+    def _client(self, words: Sequence[str], env: Mapping[str, str] | None, **how: Any) -> subprocess.Popen[str]:
+        variables = {**self.env, **(env or {})}
+        warm = not self.cold and self.is_this_version() and can_fork(variables)
+        kind = ForkedClient if warm else subprocess.Popen
+        return kind(self.argv(*words), env=variables, cwd=self.cwd, text=True, errors="replace", **how)
+
+    def is_this_version(self) -> bool:
+        """False: a program of the test's own, or an older tfdeploy."""
+        return self.program == ["-m", "tfdeploy"] and self.env["PYTHONPATH"] == str(REPOSITORY)
 
     def end_all(self) -> None:
         for process in self.running:
