@@ -1,4 +1,4 @@
-"""Writes the 1,797 handwritten digits that scikit-learn carries as shards: data/digits/train-0-of-6.npz ..., test.npz.
+"""Writes the 1,797 handwritten digits of digits.csv.gz as shards: data/digits/train-0-of-6.npz ..., test.npz.
 
     python make_shards.py [--out data/digits] [--shards 6]
 
@@ -11,8 +11,8 @@ import os
 import zipfile
 
 import numpy as np
-from sklearn.datasets import load_digits
 
+HERE = os.path.dirname(os.path.abspath(__file__))
 TEST = 360
 
 
@@ -27,13 +27,13 @@ def write(path, images, labels):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "data", "digits"))
+    parser.add_argument("--out", default=os.path.join(HERE, "data", "digits"))
     parser.add_argument("--shards", type=int, default=6)
     args = parser.parse_args()
 
-    digits = load_digits()
-    images = (digits.images.reshape(-1, 64) / 16.0).astype(np.float32)
-    labels = digits.target.astype(np.int32)
+    digits = np.loadtxt(os.path.join(HERE, "digits.csv.gz"), delimiter=",")
+    images = (digits[:, :64] / 16.0).astype(np.float32)
+    labels = digits[:, 64].astype(np.int32)
     order = np.random.RandomState(1797).permutation(len(images))
     images, labels = images[order], labels[order]
 

@@ -1,4 +1,4 @@
-"""MNIST's four files without MNIST: the digits that scikit-learn carries, drawn larger, in the idx format."""
+"""MNIST's four files without MNIST: the digits of an example, drawn larger, in the idx format."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import gzip
 import struct
 from pathlib import Path
 
+DIGITS = Path(__file__).parents[3] / "examples/digits/digits.csv.gz"
 TRAIN, TEST = 5700, 300  # validation takes the first 5,000 unless a program says otherwise
 
 
 def write(folder: Path, *, train: int = TRAIN, test: int = TEST) -> None:
     """The images are compressed, the labels are not: both are read."""
     import numpy as np
-    from sklearn.datasets import load_digits
 
-    digits = load_digits()
-    grey = (digits.images / 16.0 * 255.0).astype(np.uint8)
+    digits = np.loadtxt(DIGITS, delimiter=",")
+    grey = (digits[:, :64].reshape(-1, 8, 8) / 16.0 * 255.0).astype(np.uint8)
     images = np.pad(np.kron(grey, np.ones((1, 3, 3), np.uint8)), ((0, 0), (2, 2), (2, 2)))
     chosen = np.random.RandomState(1797).randint(len(images), size=train + test)
     shift = np.random.RandomState(28).randint(-2, 3, size=(train + test, 2))
     drawn = np.stack([np.roll(images[at], tuple(shift[row]), (0, 1)) for row, at in enumerate(chosen)])
-    labels = digits.target[chosen].astype(np.uint8)
+    labels = digits[chosen, 64].astype(np.uint8)
     folder.mkdir(parents=True, exist_ok=True)
     for name, part in (("train", slice(0, train)), ("t10k", slice(train, None))):
         pixels, classes = drawn[part], labels[part]
