@@ -32,14 +32,16 @@ faults: setup
 	$(call run_tests,fault and not soak)
 
 # Every shape of every fault, and all that a host may answer; what minders know, merged a million times; a million
-# mutated inventories and job files; a million texts of strangers to a terminal and to a browser; then random misfortunes
-# for so long, each walk from a seed that is printed.
+# mutated inventories and job files; a million texts of strangers to a terminal and to a browser; a thousand examples of
+# each property; then random misfortunes for so long, each walk from a seed that is printed.
 MINUTES := 10
 MERGES := 1000000
 FILES := 1000000
 TEXTS := 1000000
+EXAMPLES := 1000
 soak: setup
 	$(PY) -m pytest -m "soak or long" $(SIDE_BY_SIDE) $(TESTS)
+	TFDEPLOY_SOAK_EXAMPLES=$(EXAMPLES) $(PY) -m pytest -m hypothesis $(SIDE_BY_SIDE) tests/agent tests/unit
 	TFDEPLOY_SOAK_MERGES=$(MERGES) $(PY) -m pytest tests/agent/mesh/test_merging.py
 	TFDEPLOY_SOAK_FILES=$(FILES) $(PY) -m pytest -s tests/unit/planning/test_fuzzed_files.py
 	TFDEPLOY_SOAK_TEXTS=$(TEXTS) $(PY) -m pytest -s tests/unit/ui/test_foreign_text.py

@@ -37,8 +37,10 @@ FAILED = pytest.StashKey[bool]()
 _TEST_LAB = re.compile(r"test-(\d+)-(\d+)-")
 
 
-settings.register_profile("machines are noisy", deadline=None)
-settings.load_profile("machines are noisy")
+# Machines are noisy, so no example has a deadline. `make soak` asks for more examples.
+EXAMPLES = int(os.environ.get("TFDEPLOY_SOAK_EXAMPLES", "15"))
+settings.register_profile("suite", deadline=None, max_examples=EXAMPLES)
+settings.load_profile("suite")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # `make test &`: what tests start would have no Ctrl-C either
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -6,7 +6,7 @@ import ipaddress
 import socket
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tfdeploy.agent import peer_filter
@@ -58,7 +58,6 @@ def run(program: list[peer_filter.Instruction], header: bytes) -> int:
 
 
 @given(st.lists(_ADDRESS, max_size=60), st.lists(_ADDRESS, min_size=1, max_size=20))
-@settings(max_examples=150, deadline=None)
 def test_it_admits_the_given_addresses_and_nobody_else(given_: list[str], asked: list[str]) -> None:
     program = peer_filter.program(given_, PEERS, OTHERS)
     wanted = {packet(address) for address in given_}

@@ -1,6 +1,6 @@
 """Joining what minders know is commutative, associative, idempotent and monotone, whatever their messages say.
 
-20,000 generated pairs and triples here, TFDEPLOY_SOAK_MERGES of them in `make soak`. TFDEPLOY_MERGE_SEED repeats one series.
+2,000 generated pairs and triples here, TFDEPLOY_SOAK_MERGES of them in `make soak`. TFDEPLOY_MERGE_SEED repeats one series.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tfdeploy.agent import wire
 from tfdeploy.agent.mesh import bounded_json, shared_state
 from tfdeploy.agent.mesh.shared_state import ABORT_KINDS, Knowledge
 
-MERGES = int(os.environ.get("TFDEPLOY_SOAK_MERGES", "20000"))
+MERGES = int(os.environ.get("TFDEPLOY_SOAK_MERGES", "2000"))
 SEED = int(os.environ.get("TFDEPLOY_MERGE_SEED", "0")) or random.randrange(1, 1 << 30)
 HOSTS = ["n1", "n2", "n3"]
 TASKS = ["worker:0", "worker:1", "ps:0"]

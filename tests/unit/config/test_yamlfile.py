@@ -140,7 +140,7 @@ def test_missing_folder_huge_and_unreadable(tmp_path, monkeypatch):
         read_yaml(Path("a\0b"))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=200) | st.text("ab:-[]{}&*!|>'\"#%@`, \n\t?<~", max_size=80).map(str.encode))
 def test_whatever_stands_there(read, content):
     try:

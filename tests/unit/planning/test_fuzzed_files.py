@@ -1,6 +1,6 @@
 """Inventories and job files, mutated: each is read, or refused with file:line; what is read makes a plan, or a refusal.
 
-20,000 here, TFDEPLOY_SOAK_FILES of them in `make soak`. TFDEPLOY_FILE_SEED repeats one series; a file that fails is
+2,000 here, TFDEPLOY_SOAK_FILES of them in `make soak`. TFDEPLOY_FILE_SEED repeats one series; a file that fails is
 printed, and kept in tests/golden/files, where it is read from then on.
 """
 
@@ -27,11 +27,11 @@ from tfdeploy.model.job import Job
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.plan import make_plan
 
-FILES = int(os.environ.get("TFDEPLOY_SOAK_FILES", "20000"))
+FILES = int(os.environ.get("TFDEPLOY_SOAK_FILES", "2000"))
 SEED = int(os.environ.get("TFDEPLOY_FILE_SEED", "0")) or random.randrange(1, 1 << 30)
 MOST_S, MOST_KIB = 3.0, 100 << 10  # of CPU and of memory, for one file
 MOST_HOSTS = 24  # of a plan
-PLANNED = 0.3 if FILES == 20_000 else 1.0  # of what is read: a plan takes longer than all the rest
+PLANNED = 0.3 if FILES == 2_000 else 1.0  # of what is read: a plan takes longer than all the rest
 PROGRAMS = (
     "p = argparse.ArgumentParser()\np.add_argument('--ps_hosts')\np.add_argument('--task_index', type=int)\n",
     "import tensorflow as tf\ntf.app.flags.DEFINE_string('job_name', '', '')\ns = tf.train.Server({'ps': ['localhost:1']})\n",

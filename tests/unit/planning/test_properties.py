@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tfdeploy.agent import wire
@@ -102,7 +102,6 @@ def made(case: Asked, facts_of: Callable[..., HostFacts]) -> Plan:
         raise
 
 
-@settings(deadline=None, max_examples=150)
 @given(asked())
 def test_no_port_is_given_twice_behind_one_address(facts_of: Any, case: Asked) -> None:
     plan = made(case, facts_of)
@@ -115,7 +114,6 @@ def test_no_port_is_given_twice_behind_one_address(facts_of: Any, case: Asked) -
         assert all(low <= port <= high and port not in case.taken[host.host] for port in given)
 
 
-@settings(deadline=None, max_examples=150)
 @given(asked())
 def test_no_gpu_is_given_twice_and_none_that_is_not_there(facts_of: Any, case: Asked) -> None:
     plan = made(case, facts_of)
@@ -128,7 +126,6 @@ def test_no_gpu_is_given_twice_and_none_that_is_not_there(facts_of: Any, case: A
     assert not any(task.gpus for task in plan.tasks if task.role == "ps")
 
 
-@settings(deadline=None, max_examples=150)
 @given(asked())
 def test_every_task_is_placed_on_a_host_of_its_role(facts_of: Any, case: Asked) -> None:
     plan = made(case, facts_of)
@@ -144,7 +141,6 @@ def test_every_task_is_placed_on_a_host_of_its_role(facts_of: Any, case: Asked) 
     assert plan.deciding == (tuple(trains) if rules(case.mode).all_decide else (sorted(trains)[0],))
 
 
-@settings(deadline=None, max_examples=150)
 @given(asked())
 def test_nobody_waits_for_a_task_that_no_cluster_names_and_no_decider_serves(facts_of: Any, case: Asked) -> None:
     plan = made(case, facts_of)
@@ -162,7 +158,6 @@ def test_nobody_waits_for_a_task_that_no_cluster_names_and_no_decider_serves(fac
         assert (task.role in plan.cluster or meets) == (task.port is not None)
 
 
-@settings(deadline=None, max_examples=150)
 @given(asked("plain"))
 def test_ranks_of_a_host_are_neighbours_and_count_as_torchrun_does(facts_of: Any, case: Asked) -> None:
     plan = made(case, facts_of)
@@ -177,7 +172,6 @@ def test_ranks_of_a_host_are_neighbours_and_count_as_torchrun_does(facts_of: Any
     assert not any("TF_CONFIG" in task.env or "TF_GRPC_REUSE_PORT" in task.env for task in plan.tasks)
 
 
-@settings(deadline=None, max_examples=100)
 @given(asked())
 def test_plans_and_parts_survive_json(facts_of: Any, case: Asked) -> None:
     plan = made(case, facts_of)
@@ -194,7 +188,6 @@ def test_plans_and_parts_survive_json(facts_of: Any, case: Asked) -> None:
         assert [(spec.argv, spec.env) for spec in specs] == [(list(task.argv), task.env) for task in plan.tasks_of(part.host)]
 
 
-@settings(deadline=None, max_examples=100)
 @given(asked())
 def test_the_order_of_facts_does_not_matter(facts_of: Any, case: Asked) -> None:
     plan = made(case, facts_of)

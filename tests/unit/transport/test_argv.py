@@ -7,7 +7,7 @@ import struct
 import subprocess
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tfdeploy.agent import frames
@@ -129,7 +129,6 @@ def test_progress_and_totals() -> None:
     assert not messages.turned_away(255, b"Permission denied (publickey)")
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12), min_size=1, max_size=4))
 def test_any_words_reach_the_far_end_unchanged(words: list[str]) -> None:
     line = command_line(("printf", "%s\\0", *words))

@@ -1,7 +1,7 @@
 """Texts that programs and hosts could send, made by chance: whatever they are, a terminal and a browser get printable text,
 newlines and tfdeploy's own markup, and nothing else.
 
-20,000 here, TFDEPLOY_SOAK_TEXTS of them in `make soak`. TFDEPLOY_TEXT_SEED repeats one series.
+2,000 here, TFDEPLOY_SOAK_TEXTS of them in `make soak`. TFDEPLOY_TEXT_SEED repeats one series.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.screen import Screen
 from tfdeploy.ui.terminal import Terminal
 
-TEXTS = int(os.environ.get("TFDEPLOY_SOAK_TEXTS", "20000"))
+TEXTS = int(os.environ.get("TFDEPLOY_SOAK_TEXTS", "2000"))
 SEED = int(os.environ.get("TFDEPLOY_TEXT_SEED", "0")) or random.randrange(1, 1 << 30)
 SERIES = 100  # texts that share one frame of the dashboard and one page of a report
 SCREENS = 10  # of so many series one is drawn: a frame takes longer than all its texts

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from support.stopwatch import Stopwatch
@@ -237,7 +237,6 @@ HOW: list[dict[str, Any]] = [
 ]
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1), st.sampled_from(CHUNKS)), max_size=12),
     st.sampled_from(HOW),

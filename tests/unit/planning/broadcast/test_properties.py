@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tfdeploy.planning.broadcast.feeds import HERE, FeedPlan, Intake, Member
@@ -72,7 +72,6 @@ def assert_sound(plan: FeedPlan, members: list[Member], shut: frozenset[tuple[st
             assert above == HERE or known[above].is_complete
 
 
-@settings(deadline=None, max_examples=60)
 @given(histories())
 def test_whatever_happens_each_lacking_member_is_fed_once_in_each_stripe_and_nothing_goes_in_circles(moments) -> None:
     plan = first_plan(moments[0][0], 2 * STRIPE)
@@ -82,7 +81,6 @@ def test_whatever_happens_each_lacking_member_is_fed_once_in_each_stripe_and_not
         assert_sound(plan, members, shut, out)
 
 
-@settings(deadline=None, max_examples=60)
 @given(histories())
 def test_where_nothing_happens_any_more_it_soon_stays_the_same_plan(moments) -> None:
     plan = first_plan(moments[0][0], 2 * STRIPE)
@@ -94,7 +92,6 @@ def test_where_nothing_happens_any_more_it_soon_stays_the_same_plan(moments) -> 
         plan = seen[-1]
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.integers(2, 40), st.data())
 def test_a_death_moves_those_that_it_fed_and_no_other(count: int, data: st.DataObject) -> None:
     members = [Member(name=f"n{number}", wanted_bytes=STRIPE) for number in range(count)]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from support.dashboard_scenes import PLAN, dying, ended, event, line, plan_of, sampled, syncing, training
@@ -99,13 +99,11 @@ DASHBOARDS = [
 ]
 
 
-@settings(deadline=None)
 @given(st.sampled_from(DASHBOARDS), st.integers(1, 250), st.integers(1, 80))
 def test_any_size(dashboard: Dashboard, width: int, height: int) -> None:
     drawn(dashboard, width, height)
 
 
-@settings(deadline=None, max_examples=50)
 @given(st.text(st.characters(categories=None), max_size=60), st.integers(5, 120))
 def test_foreign_text_everywhere(text: str, width: int) -> None:
     cause = event("run", 1002.0, state="failed", cause=text)

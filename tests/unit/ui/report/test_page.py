@@ -6,7 +6,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from support.browser import seen_in_browser
@@ -128,7 +128,6 @@ def test_nothing_of_a_program_or_a_host_becomes_markup() -> None:
     assert "\x1b" not in text and "‮" not in text and "\x07" not in text
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.text(max_size=60), st.floats(allow_nan=False, allow_infinity=False), st.floats(0, 1e9))
 def test_any_name_and_number_is_a_page(name: str, value: float, time: float) -> None:
     rows = [
