@@ -114,6 +114,7 @@ def test_loopback_hosts_have_ports_of_their_own(loopback_lab: Lab) -> None:
     taken = [port for each in ranges for port in range(int(each.split("-")[0]), int(each.split("-")[1]) + 1)]
     assert len(taken) == len(set(taken)) == 10 * len(loopback_lab.hosts)
     with socket.socket() as tensorflow:
+        tensorflow.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of earlier tests may be in TIME_WAIT
         tensorflow.bind(("", taken[0]))
 
 
