@@ -197,7 +197,7 @@ def _report_and_exit(trial: Callable[[Path], None], scratch: Path, write_fd: int
     except Refused as error:
         reason = error.what
     except OSError as error:
-        reason = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
+        reason = (error.strerror or str(error)).replace(str(scratch), "a folder")  # each time the same text
     finally:
         os.write(write_fd, reason.encode(errors="replace"))
         os._exit(code)
