@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import re
 import signal
 import subprocess
@@ -22,10 +21,11 @@ from tfdeploy.errors import Interrupted
 from tfdeploy.transport.rsync import confinement, messages, running, skip_login_noise
 from tfdeploy.transport.rsync.ssh_outside import SshOutside
 from tfdeploy.transport.ssh.argv import rsync_shell, ssh_argv
+from tfdeploy.transport.ssh.closings import HELD_OFF
+from tfdeploy.transport.ssh.patience import Patience
 from tfdeploy.transport.ssh.target import Target
 
 SUCCESS = (0, messages.VANISHED)
-TURNED_AWAY_TRIES = 6
 STARTS_PER_JUMP = 6  # ssh connections being opened through one jump host at once
 STDERR_BYTES = 32 << 10
 END_S = 3.0
@@ -61,7 +61,9 @@ class RsyncResult:
 def transfer(call: RsyncCall) -> RsyncResult:
     """Tries again while sshd turns it away, and once more without a noisy login shell's output. Raises Interrupted."""
     noise = False
-    for attempt in range(TURNED_AWAY_TRIES):
+    # ssh does not show why it was turned away, and a session of ours was let in just before
+    patience = Patience(lambda text: None)
+    while True:
         done = _Process(call, noise).run()
         if done.code in SUCCESS or done.too_much:
             break
@@ -69,9 +71,12 @@ def transfer(call: RsyncCall) -> RsyncResult:
             raise Interrupted("the transfer was interrupted", where=call.target.name or call.target.where)
         if messages.noisy(done.code, done.stderr) and not noise:
             noise = True
-        elif not messages.turned_away(done.code, done.stderr):
+            continue
+        turned_away = messages.turned_away(done.code, done.stderr)
+        delay_s = patience.delay_s(HELD_OFF) if turned_away else None
+        if delay_s is None:
             break
-        time.sleep(random.uniform(0.1, 0.3) * 2 ** min(attempt, 3))
+        time.sleep(delay_s)
     return done
 
 
