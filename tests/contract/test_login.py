@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from support.lab.sessions import refused
+from support.lab.sshd import knows
 from support.stopwatch import Stopwatch
 from support.waiting import wait_for
 from tfdeploy.transport.fleet import SshFleet
@@ -125,6 +126,48 @@ def test_a_certificate_of_the_configuration_is_shown_for_files_and_for_the_agent
     assert fleet.session(replace(host, name="n2", identity_file=f"{own}.pub")).alive
     configured("")
     assert "refused the key" in refused(fleet, replace(host, name="n3", identity_file=f"{own}.pub")).what
+
+
+def test_a_certificate_that_has_expired_is_named_and_not_shown(
+    yard: Any, fleet: SshFleet, tmp_path: Path, configured: Callable[[str], None]
+) -> None:
+    sshd = yard.host("n1", "LogLevel VERBOSE")
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(yard.root / "ca")], check=True)
+    sign = ["ssh-keygen", "-q", "-s", str(yard.root / "ca"), "-I", "me", "-V", "20200101:20210101", f"{yard.key}.pub"]
+    subprocess.run(sign, check=True)
+    expired = yard.root / "key-cert.pub"
+    configured(f"Host *\n  CertificateFile {expired}\n")
+    assert fleet.session(sshd.host).alive
+    assert "Failed publickey" not in sshd.trace() and "ED25519-CERT" not in sshd.trace()
+    other = yard.host("n2", "AuthorizedKeysFile none")
+    assert f"certificate {expired} has expired" in refused(fleet, other.host).what
+
+
+def test_a_key_is_shown_by_itself_where_its_certificate_is_of_no_use(
+    yard: Any, fleet: SshFleet, configured: Callable[[str], None]
+) -> None:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(yard.root / "ca")], check=True)
+    subprocess.run(["ssh-keygen", "-q", "-s", str(yard.root / "ca"), "-I", "me", "-n", "other", f"{yard.key}.pub"], check=True)
+    configured(f"Host *\n  CertificateFile {yard.root / 'key-cert.pub'}\n")
+    assert fleet.session(yard.host("n1").host).alive
+
+
+def test_keys_of_kinds_that_sshd_does_not_take_are_not_offered(yard: Any, fleet: SshFleet, ssh_agent: None) -> None:
+    for kind in ("rsa", "ecdsa"):
+        subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", "", "-f", str(yard.root / kind)], check=True)
+        subprocess.run(["ssh-add", "-q", str(yard.root / kind)], check=True, stderr=subprocess.DEVNULL)
+    subprocess.run(["ssh-add", "-q", str(yard.key)], check=True, stderr=subprocess.DEVNULL)
+    sshd = yard.host("n1", "LogLevel VERBOSE", "PubkeyAcceptedAlgorithms ssh-ed25519")
+    assert fleet.session(replace(sshd.host, identity_file=None)).alive
+    assert "Failed publickey" not in sshd.trace()
+
+
+@pytest.mark.skipif(not knows("RefuseConnection no"), reason="this sshd does not say which kinds of key it takes")
+def test_a_key_of_a_kind_that_sshd_does_not_take_is_named_and_not_offered(yard: Any, fleet: SshFleet) -> None:
+    subprocess.run(["ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", str(yard.root / "rsa")], check=True)
+    sshd = yard.host("n1", "LogLevel VERBOSE", "PubkeyAcceptedAlgorithms ssh-ed25519")
+    error = refused(fleet, replace(sshd.host, identity_file=str(yard.root / "rsa")))
+    assert "takes no ssh-rsa keys (PubkeyAcceptedAlgorithms)" in error.what
 
 
 def test_an_agent_that_refuses_to_sign_is_named(

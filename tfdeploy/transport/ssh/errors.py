@@ -176,6 +176,8 @@ def _login_cause(attempt: Attempt) -> tuple[str, str | None]:
         )
     parting = (attempt.parting,) if attempt.parting else ()
     notes = "".join(f"; {note}" for note in (*attempt.notes, *parting))
+    if not attempt.offered:
+        return f"{target.where} takes no key that there is{notes}", "set `identity_file:`, or ssh-add a key"
     offered = f"refused the {'key' if attempt.offered == 1 else f'{attempt.offered} keys'} offered for user {target.user}"
     files = [path for path in target.identity_files if attempt.offered]
     shown = f" ({', '.join(files)})" if files else ""

@@ -9,7 +9,9 @@ from __future__ import annotations
 import base64
 import binascii
 import copy
+import os
 import struct
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
@@ -19,6 +21,7 @@ from typing import Any
 import paramiko
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import SSHCertificate, SSHCertificateType
 from paramiko.auth_strategy import AuthStrategy, InMemoryPrivateKey
 from paramiko.pkey import PublicBlob
 
@@ -44,7 +47,9 @@ class Offer(AuthStrategy):
         self.notes: list[str] = []
         self.paused: Callable[[], AbstractContextManager[Any]] = nullcontext  # stops the host's time-out while an agent signs
         self._locked: dict[bytes, str] = {}  # public half -> path
-        self._certified = dict(pair for path in target.certificates for pair in self._certificate(path))
+        beside = (f"{path}-cert.pub" for path in target.identity_files)
+        paths = (*target.certificates, *filter(os.path.exists, beside))
+        self._certified = dict(pair for path in paths for pair in self._certificate(path))
         self._keys = [key for path in target.identity_files for key in self._load(path)]
         self.notes += [
             f"{setting} of ssh's configuration has no effect here: ssh-add can load its keys" for setting in target.unused
@@ -67,8 +72,26 @@ class Offer(AuthStrategy):
                 return  # it has ended the connection
             if self.wanted and "publickey" not in self.wanted:
                 return  # it asks for something else than a key
+            if not self._is_accepted(key):
+                self.notes.append(f"its sshd takes no {key.get_name()} keys (PubkeyAcceptedAlgorithms)")
+                continue
             self.tried += 1
-            yield _Source(self, self._with_certificate(key))
+            methods = self.wanted
+            for shown in self._forms(key):
+                if self.wanted == methods:  # else the certificate was accepted, and more is asked for
+                    yield _Source(self, shown)
+
+    def _is_accepted(self, key: paramiko.PKey) -> bool:
+        """Whether the server takes keys of that kind, as far as it says so.
+
+        OpenSSH up to 7.5 names only RSA, and takes others as well.
+        """
+        extensions = getattr(self._transport, "server_extensions", {})
+        listed = extensions.get("server-sig-algs", b"").decode("ascii", "replace").split(",")
+        rsa = [name for name in listed if "rsa" in name]
+        if key.get_name() == "ssh-rsa":
+            return not listed[0] or any(name.startswith("rsa-sha2-") for name in rsa)
+        return len(rsa) == len(listed) or not listed[0] or key.get_name() in listed
 
     def _every_key(self) -> Iterator[paramiko.PKey]:
         yield from self._keys
@@ -99,6 +122,9 @@ class Offer(AuthStrategy):
         """(the key that it certifies, the certificate)."""
         try:
             certificate = serialization.load_ssh_public_identity(Path(path).read_bytes())
+            if problem := _flaw(certificate):  # type: ignore[arg-type]
+                self.notes.append(f"certificate {path} {problem}")
+                return []
             key = certificate.public_key()  # type: ignore[union-attr]
             form = (serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
             return [(base64.b64decode(key.public_bytes(*form).split()[1]), PublicBlob.from_file(path))]
@@ -106,14 +132,18 @@ class Offer(AuthStrategy):
             self.notes.append(f"certificate {path} cannot be read: {getattr(error, 'strerror', None) or error}")
             return []
 
-    def _with_certificate(self, key: paramiko.PKey) -> paramiko.PKey:
+    def _forms(self, key: paramiko.PKey) -> Iterator[paramiko.PKey]:
+        """The key with its certificate, where there is one, then by itself, as ssh shows them."""
         blob = self._certified.get(key.asbytes())
-        if blob is None:
-            return key
-        if not isinstance(key, paramiko.AgentKey):
-            key = copy.copy(key)  # the cached key is also used for hosts without a certificate
-        key.public_blob = blob
-        return key
+        if blob is not None and isinstance(key, paramiko.AgentKey):  # which cannot be copied
+            key.public_blob = blob  # type: ignore[assignment]
+            yield key
+            key.public_blob = None
+        elif blob is not None:
+            certified = copy.copy(key)  # the cached key is also used for hosts without a certificate
+            certified.public_blob = blob
+            yield certified
+        yield key
 
     def _ask_agent(self) -> list[paramiko.AgentKey]:
         if self._agent is not None or (self._target.identities_only and not self._locked):
@@ -145,6 +175,15 @@ class _Source(InMemoryPrivateKey):
         return wanted
 
 
+def _flaw(certificate: SSHCertificate) -> str | None:
+    """Why no server takes the certificate for a login."""
+    if certificate.type is not SSHCertificateType.USER:
+        return "is one of a host, not of a user"
+    if certificate.valid_before <= time.time():
+        return "has expired"
+    return None
+
+
 @lru_cache(maxsize=256)
 def load(path: str, mtime_ns: int) -> tuple[paramiko.PKey | None, bytes | None, str | None]:
     """(key, public half of a locked key, what is wrong). Raises OSError. `mtime_ns` only keys the cache."""
@@ -152,7 +191,9 @@ def load(path: str, mtime_ns: int) -> tuple[paramiko.PKey | None, bytes | None, 
     if data.startswith((b"ssh-", b"ecdsa-")):
         return None, _public_line(data), f"{path} is a public key and no ssh-agent holds the other half"
     try:
-        return paramiko.PKey.from_path(path), None, None
+        key = paramiko.PKey.from_path(path)
+        key.public_blob = None  # of a certificate beside it, which has not been checked
+        return key, None, None
     except Exception as error:  # noqa: BLE001  # on a foreign file the libraries raise nearly any error
         public = _public_half(path, data)
         if _is_encrypted(data):
