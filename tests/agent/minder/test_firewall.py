@@ -104,6 +104,7 @@ def test_what_nft_refuses_is_said_and_leaves_nothing(tmp_path: Path) -> None:
 
 def test_why_a_host_can_make_no_table_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(nft_program, "_FOLDERS", ())
+    monkeypatch.setattr(os, "geteuid", lambda: 0)  # where nobody says that there is no sudo
     monkeypatch.setenv("PATH", str(tmp_path))
     assert nft_program.read(nft_program.start()) == (None, "nft is not installed")
     for output, code, why in (

@@ -63,7 +63,7 @@ def set_aside(path: str, folder: str = "") -> Optional[str]:
 
 
 def remove(path: str) -> bool:
-    """As far as it goes; whether nothing of it is left."""
+    """As far as it goes, also folders that their owner may not write to; whether nothing of it is left."""
     if not os.path.isdir(path) or os.path.islink(path):
         try:
             os.unlink(path)
@@ -73,4 +73,18 @@ def remove(path: str) -> bool:
         import shutil
 
         shutil.rmtree(path, ignore_errors=True)
+        if os.path.lexists(path):
+            _open_folders(path)
+            shutil.rmtree(path, ignore_errors=True)
     return not os.path.lexists(path)
+
+
+def _open_folders(top: str) -> None:
+    """Gives the owner all rights to each folder below: an ordinary user removes nothing from a folder of mode 0500."""
+    todo = [top]
+    while todo:
+        folder = todo.pop()
+        try:
+            todo += [path for path, about in _children(folder, os.lstat(folder)) if stat.S_ISDIR(about.st_mode)]
+        except OSError:
+            continue  # another user's

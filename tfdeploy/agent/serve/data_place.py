@@ -12,6 +12,7 @@ from array import array
 
 from tfdeploy.agent import listing
 from tfdeploy.agent.annotations import List, Optional
+from tfdeploy.agent.host import removal
 from tfdeploy.agent.listing import FILE, FOLDER, LINK, NOT_LINKED, Listing, Row
 from tfdeploy.agent.serve.data_staging import Staging, bits, is_marked
 
@@ -64,7 +65,7 @@ def place(staging: Staging, wanted: Listing, lacking: bytearray) -> "array[int]"
 def place_beside(staging: Staging, wanted: Listing, lacking: bytearray, folder: str) -> "array[int]":
     """In a new folder, where unchanged files are hard links to those of before. Returns the rows whose content is new."""
     root, old = os.fsencode(folder), os.fsencode(staging.old)
-    shutil.rmtree(folder, ignore_errors=True)
+    removal.remove(folder)
     os.mkdir(root, 0o700)
     new = array("Q")
     for i, row in enumerate(wanted):

@@ -7,10 +7,10 @@ takes the folder's place.
 from __future__ import annotations
 
 import os
-import shutil
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, Optional, Tuple
+from tfdeploy.agent.host import removal
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.run import check_files, shown_plan, task_processes
 from tfdeploy.agent.run.find import host_names, run_names
@@ -42,14 +42,14 @@ def settle(workdir: str, job: str, name: str) -> None:
     if record is None or not os.path.isdir(following) or live_run(workdir, job, name) is not None:
         return
     aside = beside(folder, "old")
-    shutil.rmtree(aside, ignore_errors=True)
+    removal.remove(aside)
     data_record.forget(folder)
     if os.path.isdir(folder):
         os.rename(folder, aside)
     os.rename(following, folder)
     data_record.write(folder, record["digest"], record["attributes"], record["parts"])
     data_record.forget(following)
-    shutil.rmtree(aside, ignore_errors=True)
+    removal.remove(aside)
 
 
 def settle_all(workdir: str, job: str) -> None:

@@ -15,6 +15,7 @@ import zlib
 from tfdeploy.agent import layout, listing, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, Optional
 from tfdeploy.agent.errors import VerbError
+from tfdeploy.agent.host import removal
 from tfdeploy.agent.host.disk import free_of
 from tfdeploy.agent.host.fsync import changed_since, flush
 from tfdeploy.agent.listing import FILE, FOLDER
@@ -150,7 +151,7 @@ def _commit_staged(call: Call, folder: str) -> DataCommitted:
         building = data_versions.beside(folder, "building")
         new = data_place.place_beside(staging, wanted, lacking, building)
         data_record.forget(target)
-        shutil.rmtree(target, ignore_errors=True)
+        removal.remove(target)
         os.rename(building, target)
     else:
         target = staging.old
