@@ -201,11 +201,11 @@ def test_a_frozen_agent_is_found_by_the_heartbeat(
     yard: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch, hurried: bool
 ) -> None:
     monkeypatch.setattr(*((channel, "HURRIED_PING_S") if hurried else (channel.frames, "HEARTBEAT_S")), 0.2)
-    monkeypatch.setattr(channel, "HURRIED_DEAD_AFTER_S" if hurried else "DEAD_AFTER_S", 0.6)
     agent = fleet.session(yard.host("n1").host).agent()
     if hurried:
         agent.hurry()
     agent.call(PING)
+    monkeypatch.setattr(channel, "HURRIED_DEAD_AFTER_S" if hurried else "DEAD_AFTER_S", 0.6)
     os.kill(agent.hello.pid, signal.SIGSTOP)
     try:
         with pytest.raises(HostUnreachable, match=r"no sign of life for 0\.6 s"):
@@ -215,8 +215,8 @@ def test_a_frozen_agent_is_found_by_the_heartbeat(
 
 
 def test_an_agent_that_freezes_while_much_is_sent_is_found(yard: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel, "DEAD_AFTER_S", 0.6)
     agent = fleet.session(yard.host("n1").host).agent()
+    monkeypatch.setattr(channel, "DEAD_AFTER_S", 0.6)
     os.kill(agent.hello.pid, signal.SIGSTOP)
     try:
         with pytest.raises(HostUnreachable, match=r"no sign of life for 0\.6 s"):

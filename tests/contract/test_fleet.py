@@ -27,7 +27,7 @@ from tfdeploy.transport.ssh import connect
 def test_every_outcome_is_collected_and_sessions_are_kept(
     lasting: Any, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connect, "CONNECT_S", 1.0)
+    monkeypatch.setattr(connect, "CONNECT_S", 5.0)
     good = [lasting.host(f"a{number}").host for number in range(3)]
     down = replace(good[0], name="down", port=1)
     mute = replace(good[0], name="mute", port=listener(lambda sock: None))
@@ -144,16 +144,16 @@ def slowed(port: int, pause_s: float) -> Callable[[socket.socket], None]:
 def test_a_host_that_answers_slowly_is_not_given_up(
     lasting: Any, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connect, "CONNECT_S", 1.5)
+    monkeypatch.setattr(connect, "CONNECT_S", 3.0)
     sshd = lasting.host("slow")
-    port = listener(slowed(sshd.port, 0.45))
+    port = listener(slowed(sshd.port, 0.9))
     line = lasting.known.read_text().splitlines()[-1].replace(f":{sshd.port} ", f":{port} ")
     with lasting.known.open("a") as known:
         known.write(line + "\n")
     began = time.monotonic()
     with SshFleet() as fleet:
         assert fleet.session(replace(sshd.host, port=port)).alive
-        assert time.monotonic() - began > 1.5  # longer than the time-out, and never silent for so long
+        assert time.monotonic() - began > 3.0  # longer than the time-out, and never silent for so long
 
 
 FEW = """

@@ -151,7 +151,6 @@ def test_jump_hosts_are_shared_checked_and_named(yard: Any, fleet: SshFleet) -> 
 def test_a_dead_jump_host_is_named_and_not_the_host_behind_it(
     yard: Any, fleet: SshFleet, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connect, "CONNECT_S", 1.0)
     jump, inner = yard.host("jump"), yard.host("inner")
     user = jump.host.user
     way = f"{user}@127.0.0.1:{jump.port}"
@@ -159,7 +158,9 @@ def test_a_dead_jump_host_is_named_and_not_the_host_behind_it(
     sshd = inner.host
     mute = listener(lambda sock: None)
     for port, why in ((1, "refuses connections"), (mute, "says nothing within 1 s")):
-        said = refused(fleet, replace(sshd, name=f"n{port}", jump=f"{user}@127.0.0.1:{port}")).what
+        with monkeypatch.context() as patch:  # a way that is well may take longer
+            patch.setattr(connect, "CONNECT_S", 1.0)
+            said = refused(fleet, replace(sshd, name=f"n{port}", jump=f"{user}@127.0.0.1:{port}")).what
         assert said.startswith(f"the jump host {user}@127.0.0.1:{port} cannot be used: ") and why in said
         assert said.count("jump host") == 1
     said = refused(fleet, replace(sshd, name="second", jump=f"{way},{user}@127.0.0.1:1")).what
@@ -177,10 +178,10 @@ def test_a_connection_that_dies_is_unreachable_and_comes_back(yard: Any, fleet: 
 @pytest.mark.fault("10 a server that freezes")
 def test_a_server_that_freezes_is_found_by_the_pulse(yard: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keepalive, "EVERY_S", 0.1)
-    monkeypatch.setattr(keepalive, "DEAD_AFTER_S", 1.4)
     monkeypatch.setattr(keepalive, "_thread", None)
     session = fleet.session(yard.host("n1").host)
     server = int(session.run(("echo $PPID",)).stdout)
+    monkeypatch.setattr(keepalive, "DEAD_AFTER_S", 1.4)
     watch = Stopwatch()
     os.kill(server, signal.SIGSTOP)
     try:

@@ -109,8 +109,8 @@ def test_killed_in_the_middle_and_started_again_converges(slow: Tfdeploy) -> Non
 @pytest.mark.fault("25 two syncs at once")
 def test_the_second_of_two_waits_and_says_for_whom(slow: Tfdeploy) -> None:
     folder = job_file(slow, "two")
-    (folder / "big.bin").write_bytes(os.urandom(12 * MIB))
-    first = slow.start("sync", "--json")
+    (folder / "big.bin").write_bytes(os.urandom(8 * MIB))
+    first = slow.start("sync", "--json", env=throttled(slow))
     wait_for_bytes(slow, "n1", "two", MIB)
     code, second = beside(slow, first, r"waiting for the sync of \S+@\S+ \(pid \d+\) since", "sync")
     assert code == 0 and "had everything already" in second, second
@@ -124,8 +124,8 @@ def test_clean_waits_for_a_launch_and_takes_nothing_of_its_run(slow: Tfdeploy) -
     write_job(slow, "launched", "quick.py")
     slow.run("launch", "--wait", "-q", "--name", "over", exit_code=0)
     write_job(slow, "launched", "quick.py", "--gate=5", "--steps=9")
-    (slow.cwd / "big.bin").write_bytes(os.urandom(12 * MIB))
-    launching = slow.start("launch", "--detach", "-q", "--name", "lives")
+    (slow.cwd / "big.bin").write_bytes(os.urandom(8 * MIB))
+    launching = slow.start("launch", "--detach", "-q", "--name", "lives", env=throttled(slow))
     wait_for_bytes(slow, "n1", "launched", MIB)
     code, cleaned = beside(slow, launching, "waiting for the launch of", "clean", "-y", "--json")
     assert code == 0 and '"name": "over"' in cleaned and '"name": "lives"' not in cleaned, cleaned

@@ -90,9 +90,9 @@ def test_who_does_not_take_all_that_it_hears_is_not_told_again_at_once(three: Me
 
 
 def test_a_host_that_refuses_is_told_from_one_that_is_silent(three: Meshes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mesh_listener, "TIMEOUT_S", 0.1)
     one = three.join("n1")
-    with sockets.claim(three.hosts["n2"].mesh_port) as silent:
+    with sockets.claim(three.hosts["n2"].mesh_port) as silent, monkeypatch.context() as patch:
+        patch.setattr(mesh_listener, "TIMEOUT_S", 0.1)
         silent.listen()
         one.share(Knowledge(committed=True))
         three.wait_until(lambda: one._peers["n2"].failures >= 2, 20.0)

@@ -137,7 +137,8 @@ def test_the_keep_of_the_chief_is_on_every_disk_before_the_gang_starts_again(hos
     cluster.launch("r1", tasks, recovery=recovery, keep=["ckpt"], supply_from="n1", **QUICKLY)
     mine = Path(layout.keep_dir(cluster.hosts["n2"].context.workdir, cluster.job, "ckpt"))
     theirs = Path(layout.keep_dir(cluster.hosts["n1"].context.workdir, cluster.job, "ckpt"))
-    cluster.wait_until(lambda: (mine / "deep" / "checkpoint").exists() and (theirs / "deep" / "big").exists())
+    written = [(mine / "deep" / "checkpoint", 5), (theirs / "deep" / "big", 3000000)]
+    cluster.wait_until(lambda: all(path.exists() and path.stat().st_size == size for path, size in written))
     killed(cluster, "r1", "worker:1")
     for task in tasks:
         cluster.wait_until(lambda task=task: attempt(cluster, "r1", task) == (2, "running"), 20.0)

@@ -79,7 +79,8 @@ class Host:
 
     def nothing_left(self) -> None:
         self.cluster.wait_until(lambda: not self.left(), what=f"nothing is left of {self.left()}")
-        assert not os.path.exists(self.cluster.hosts["n1"].paths("r1").run_dir)
+        folder = self.cluster.hosts["n1"].paths("r1").run_dir  # its files go before it does
+        self.cluster.wait_until(lambda: not os.path.exists(folder), what="the folder is gone")
 
 
 def text(path: Path) -> str:

@@ -87,7 +87,7 @@ def test_a_port_that_is_taken_is_said_and_the_others_serve() -> None:
 
 def test_each_failure_has_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_knock, "CONNECT_S", 0.5)
-    monkeypatch.setattr(link_knock, "ANSWER_S", 1.0)
+    monkeypatch.setattr(link_knock, "ANSWER_S", 3.0)
     port, shut = free_ports(1)[0], free_ports(1)[0]
     kept: list[socket.socket] = []
 

@@ -108,7 +108,7 @@ def test_files_are_private(serve: NewClient, tmp_path: Path) -> None:
 
 
 def test_silence_ends_it(serve: NewClient) -> None:
-    client = serve("frames.SILENCE_S = 0.3")
+    client = serve("frames.SILENCE_S = 2.0")
     client.call("lock", job="job", operation="sync", holder={"user": "ann"}, wait_s=0)
     assert client.process.wait(WITHIN_S) == 0
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +75,19 @@ def rows_of(answer: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def wait_for_bytes(operator: Tfdeploy, host: str, job: str, least: int) -> None:
-    """Until so many bytes of the job lie on the host's disk, in whatever file: one that will be filled may be long already."""
-    script = f"find ~/tfdeploy/{job} -type f -printf '%b\\n' 2>/dev/null | awk '{{s += $1}} END {{print 512 * s}}'"
-    wait_for(lambda: int(on_host(operator.lab, host, script) or 0) >= least, WAIT_S, f"{least} bytes of {job} on {host}")
+    """Until so many bytes of the job lie on the host's disk, in whatever file: one that will be filled may be long already.
+
+    Reads the lab's disk itself: a process on the host would answer when a busy machine has sent the rest.
+    """
+    folder = operator.lab.root / f"hosts/{host}/home/tfdeploy/{job}"
+    wait_for(lambda: _bytes_on_disk(folder) >= least, WAIT_S, f"{least} bytes of {job} on {host}")
+
+
+def _bytes_on_disk(folder: Path) -> int:
+    """Of all files below the folder. What goes meanwhile counts 0."""
+    total = 0
+    for base, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                total += 512 * Path(base, name).lstat().st_blocks
+    return total

@@ -107,7 +107,7 @@ WRONG_VALUES = {
 def test_a_value_that_cannot_be_used_is_refused_at_its_line(
     load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, what: str
 ) -> None:
-    monkeypatch.setattr(secret_values, "COMMAND_S", 0.3)
+    monkeypatch.setattr(secret_values, "COMMAND_S", 2.0)
     job = load(f"name: x\nsecrets:\n  GOOD: {{file: good}}\n  A: {source}\n")
     contents = {"good": CANARY.encode(), "empty": b"", "newline": b"\n", "nul": b"a\0b", "long": b"x" * (128 << 10)}
     for name, content in contents.items():
