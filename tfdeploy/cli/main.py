@@ -48,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 1  # the terminal was closed
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             return _bug()
+        _drop_unwritten_output()
         print(f"this machine: {error.filename or 'where the output goes'}: {error.strerror}; free some space", file=sys.stderr)
         return 1
     except Exception:  # noqa: BLE001 - the one place where a bug becomes an exit code
@@ -166,8 +167,16 @@ def _wants_json(words: list[str]) -> bool:
     )
 
 
+def _drop_unwritten_output() -> None:
+    """A buffer that could not be written would fail again at the end, with a second line."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _silence_stdout()
+
+
 def _silence_stdout() -> None:
-    """The reader has closed the pipe: keeps the interpreter from printing an error at exit."""
+    """Keeps the interpreter from printing an error at exit: what is still in the buffer goes nowhere."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
