@@ -8,7 +8,7 @@ OLD_PYTHON_FLOOR := tfdeploy/agent tfdeploy/runtime tfdeploy/__init__.py tfdeplo
 # Where it is set, each of a suite's six hundred clients would compile itself again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup check test faults soak demo bench lock
+.PHONY: setup check test test-bounds faults soak demo bench lock
 
 setup:
 	@sh scripts/setup
@@ -26,6 +26,10 @@ run_tests = $(PY) -m pytest -m "$(1)" $(SIDE_BY_SIDE) $(2) $(TESTS) || { [ $$? -
 
 test: check
 	$(call run_tests,not long and not soak,--durations=10)
+
+# The oldest releases of every dependency that pyproject.toml allows, and the newest.
+test-bounds: setup
+	sh scripts/test-bounds
 
 # What users' machines, files and hands do wrong, one test each, or the shapes that `make test` has of it; ends with a table.
 faults: setup

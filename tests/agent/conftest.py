@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import tfdeploy
 from support.agent.client import Client
 from support.agent.cluster import Cluster, NewClient, NewCluster
+from support.agent.interpreter import AGENT_PYTHON
 from support.agent.second_account import arrive
 from tfdeploy.agent.run import folder as run_folder
 
@@ -36,6 +37,7 @@ def agent_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
 def hosts(tmp_path: Path, agent_dir: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[NewCluster]:
     """hosts("n1", "n2") is a cluster of two hosts; everything it started is gone at the end."""
     monkeypatch.setattr(run_folder, "AGENT_DIR", agent_dir)
+    monkeypatch.setattr(run_folder, "sys", SimpleNamespace(executable=AGENT_PYTHON))
     made: list[Cluster] = []
 
     def make(*names: str) -> Cluster:
@@ -54,7 +56,7 @@ def serve(tmp_path: Path, agent_dir: str) -> Iterator[NewClient]:
     made: list[Client] = []
 
     def start(before: str = "", at: Path = tmp_path, clone: str = "", **env: str) -> Client:
-        command = [sys.executable, "-S", "-E", agent_dir, "serve", "--workdir", str(at)]
+        command = [AGENT_PYTHON, "-S", "-E", agent_dir, "serve", "--workdir", str(at)]
         if clone:
             command = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", *command, "--host", clone]
         if before:

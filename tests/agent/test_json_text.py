@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from support.agent.interpreter import AGENT_PYTHON
 from tfdeploy.agent import json_text
 
 ROOT = str(Path(__file__).resolve().parents[2])
@@ -61,7 +61,7 @@ def test_what_is_no_json_is_refused(value: object) -> None:
 
 
 def said_by(code: str) -> str:
-    words = [sys.executable, "-S", "-E", "-c", f"import sys; sys.path.insert(0, {ROOT!r}); {code}"]
+    words = [AGENT_PYTHON, "-S", "-E", "-c", f"import sys; sys.path.insert(0, {ROOT!r}); {code}"]
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
 

@@ -9,13 +9,13 @@ import os
 import shutil
 import stat
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.agent.cluster import NewClient
+from support.agent.interpreter import AGENT_PYTHON
 from support.agent.second_account import (
     AGENT,
     FILES,
@@ -184,5 +184,5 @@ def test_a_foreign_folder_of_a_run_is_refused_to_supervise(run: Path, workdir: P
 
 
 def start(workdir: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-S", "-E", str(workdir / AGENT), *words]
+    command = [AGENT_PYTHON, "-S", "-E", str(workdir / AGENT), *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=False)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 
+from support.agent.interpreter import AGENT_PYTHON
 from support.floors import PRIVATE, ROOT
 
 WITHOUT = """
@@ -25,4 +25,4 @@ assert "json" in sys.modules and "hashlib" in sys.modules
 
 
 def test_the_agent_starts_without_private_modules() -> None:
-    subprocess.run([sys.executable, "-S", "-E", "-W", "error", "-c", WITHOUT, " ".join(PRIVATE)], cwd=ROOT, check=True)
+    subprocess.run([AGENT_PYTHON, "-S", "-E", "-W", "error", "-c", WITHOUT, " ".join(PRIVATE)], cwd=ROOT, check=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import typing
 from pathlib import Path
 
 import pytest
 
+from support.agent.interpreter import AGENT_PYTHON
 from tfdeploy.agent import wire
 from tfdeploy.agent.record import NamedTuple, field, record, replace
 
@@ -74,7 +74,7 @@ def test_the_wire_and_back_and_what_a_newer_version_adds() -> None:
 @pytest.mark.parametrize("word", ["serve", "minder", "supervise"])
 def test_no_process_of_the_agent_starts_with_dataclasses(word: str) -> None:
     code = f"import sys; sys.path.insert(0, {ROOT!r}); import tfdeploy.agent.{word}; assert 'inspect' not in sys.modules"
-    subprocess.run([sys.executable, "-S", "-E", "-c", code], check=True)
+    subprocess.run([AGENT_PYTHON, "-S", "-E", "-c", code], check=True)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_process_that_protects_its_ports_starts_with_few_modules(loads: str, m
     look = "[each for name, each in sys.modules.items() if name.startswith('tfdeploy') and not hasattr(each, '__path__')]"
     names = ", ".join(f"tfdeploy.agent.{each}" for each in loads.split())
     code = f"import sys; sys.path.insert(0, {ROOT!r}); import {names}; print(len({look}))"
-    found = subprocess.run([sys.executable, "-S", "-E", "-c", code], check=True, capture_output=True, text=True).stdout
+    found = subprocess.run([AGENT_PYTHON, "-S", "-E", "-c", code], check=True, capture_output=True, text=True).stdout
     assert int(found) <= most
 
 

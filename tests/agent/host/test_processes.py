@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from support.agent.interpreter import AGENT_PYTHON
 from support.waiting import wait_for
 from tfdeploy.agent.host import processes, sockets, tcp_diag
 
@@ -115,7 +116,7 @@ def test_a_process_that_keeps_turning_into_another_program_is_found_at_every_loo
     mark = {"TFDEPLOY_TEST_MARK": uuid.uuid4().hex}
     again = tmp_path / "again.py"
     again.write_text(f"import os\nos.execv({sys.executable!r}, [{sys.executable!r}, '-S', '-E', {str(again)!r}])\n")
-    restless = {child(sys.executable, "-S", "-E", str(again), env=dict(os.environ, **mark)).pid for _ in range(3)}
+    restless = {child(AGENT_PYTHON, "-S", "-E", str(again), env=dict(os.environ, **mark)).pid for _ in range(3)}
     table = {pid: one for pid in restless if (one := processes.entry(pid)) is not None}
     wait_for(lambda: processes.marked(mark, table) == restless, 20, "all of them have begun")
     for _ in range(500):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import threading
 import time
 from typing import Any
 
 import pytest
 
+from support.agent.interpreter import AGENT_PYTHON
 from support.agent.meshes import NAMES, Meshes, ended
 from tfdeploy.agent.host import sockets
 from tfdeploy.agent.mesh import listener as mesh_listener
@@ -137,7 +137,7 @@ def test_once_it_listens_it_speaks_without_importing_anything(three: Meshes, age
     """What cannot be imported for want of memory is never tried again: "unknown encoding: idna"."""
     ports = {name: three.hosts[name].mesh_port for name in ("n1", "n2")}
     given = json.dumps([three.certs, ports])
-    command = [sys.executable, "-S", "-E", "-c", WITHOUT_IMPORTS, agent_dir]
+    command = [AGENT_PYTHON, "-S", "-E", "-c", WITHOUT_IMPORTS, agent_dir]
     said = subprocess.run(command, input=given, capture_output=True, text=True, timeout=300, check=True)
     assert said.stdout.split() == ["True"], said.stderr
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from support.agent.client import Client
 from support.agent.cluster import Cluster, NewCluster
+from support.agent.interpreter import AGENT_PYTHON
 from tfdeploy.agent import layout
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.run import folder as paths
@@ -49,7 +49,7 @@ class Host:
         cluster.runs.append("r1")
 
     def session(self, stop: str = "") -> Client:
-        command = [sys.executable, "-S", "-E", self.agent_dir, "serve", "--workdir", str(self.workdir)]
+        command = [AGENT_PYTHON, "-S", "-E", self.agent_dir, "serve", "--workdir", str(self.workdir)]
         if stop:
             command[3:4] = ["-c", BEFORE % (self.agent_dir, STOP % str(self.go) + STOPS[stop])]
         self.clients.append(Client(command))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from support.agent.interpreter import AGENT_PYTHON
 from support.waiting import wait_for
 
 AGENT = Path(__file__).resolve().parents[3]
@@ -42,7 +43,7 @@ def alive(pid: int) -> bool:
 
 
 def bound(folder: Path, *argv: str) -> subprocess.Popen[bytes]:
-    words = [sys.executable, "-c", RUN, str(AGENT), str(folder), *argv]
+    words = [AGENT_PYTHON, "-c", RUN, str(AGENT), str(folder), *argv]
     return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
 
 

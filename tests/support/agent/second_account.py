@@ -8,13 +8,13 @@ import importlib.util
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from support.agent.interpreter import AGENT_PYTHON
 from tfdeploy.agent import main as agent_main
 from tfdeploy.agent.seen import SEEN, stamps
 from tfdeploy.transport.agent.archive import agent_name, agent_zip
@@ -36,7 +36,7 @@ INNER = {"package": f"{AGENT}/tfdeploy/agent", "cache": f"{AGENT}/tfdeploy/agent
 FILES = {"start": f"{AGENT}/__main__.py", "source": f"{AGENT}/{path_of(agent_main)}"}
 
 
-def arrive(workdir: Path, python: str = sys.executable, **how: Any) -> tuple[str, dict[str, Any]]:
+def arrive(workdir: Path, python: str = AGENT_PYTHON, **how: Any) -> tuple[str, dict[str, Any]]:
     """What a host does when tfdeploy comes: ("have" or "need", {}), or ("fail", what it said). The agent then ends."""
     packed = agent_zip()
     sent = PROGRAM + f"{agent_name()} n1 {workdir}\n".encode()

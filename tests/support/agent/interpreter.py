@@ -1,0 +1,8 @@
+"""The Python that runs the agent in tests/agent: TFDEPLOY_TEST_AGENT_PYTHON, or the one that runs the tests."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+AGENT_PYTHON = os.environ.get("TFDEPLOY_TEST_AGENT_PYTHON") or sys.executable
