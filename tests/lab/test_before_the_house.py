@@ -21,7 +21,7 @@ from support.lab.remains import assert_nothing_left
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
-pytestmark = pytest.mark.isolated
+pytestmark = [pytest.mark.isolated, pytest.mark.soak]  # beside it, tests/golden/test_names.py holds every name
 RESTART = {"max": 3, "backoff": ["100ms", "1s"]}
 TASKS = {"ps:0": "n1", "worker:0": "n2", "worker:1": "n3"}
 

@@ -8,7 +8,6 @@ import time
 import pytest
 
 from support.stopwatch import Stopwatch
-from support.waiting import every
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -55,6 +54,7 @@ def test_what_the_patches_make_of_one_process(run_python):
     ]
 
 
+@pytest.mark.long  # test_main_job.py shows both on hosts of their own
 def test_checkpoints_without_a_shared_disk_and_a_worker_that_comes_last(start_cluster):
     cluster = start_cluster("async", ps=2)
     for task in ("ps:0", "ps:1", "worker:0"):
@@ -69,7 +69,8 @@ def test_checkpoints_without_a_shared_disk_and_a_worker_that_comes_last(start_cl
     assert "starting at step 10" in cluster.log("worker:1")
 
 
-@pytest.mark.parametrize("program", [pytest.param("sync_supervisor.py", marks=every), "sync_monitored.py"])
+@pytest.mark.long  # test_main_job.py shows it on hosts of their own; the next test, that the worker ends
+@pytest.mark.parametrize("program", ["sync_supervisor.py", "sync_monitored.py"])
 def test_a_synchronous_chief_and_the_worker_behind_it_end_soon_after_the_last_step(start_cluster, program):
     cluster, watch = start_cluster("sync"), Stopwatch()
     for task, steps in (("ps:0", 50), ("worker:0", 50), ("worker:1", 100000)):
