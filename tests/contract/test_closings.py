@@ -24,7 +24,7 @@ penalises = pytest.mark.skipif(not knows("PerSourcePenalties yes"), reason="this
 DEBUG = "LogLevel DEBUG"
 FAILED = "exited after unsuccessful auth attempt"
 WITHOUT_LOGIN = re.compile(r"preauth child \d+ for .* exited with status 255")
-HELD_OFF = "PerSourcePenalties authfail:3 noauth:1 min:2 max:3"  # one refused key, then shut for 3 s
+HELD_OFF = "PerSourcePenalties authfail:8 noauth:1 min:2 max:8"  # one refused key, then shut for 8 s
 
 
 @pytest.fixture
