@@ -8,7 +8,7 @@ OLD_PYTHON_FLOOR := tfdeploy/agent tfdeploy/runtime tfdeploy/__init__.py tfdeplo
 # Where it is set, each of a suite's six hundred clients would compile itself again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup check test test-bounds faults soak demo bench lock
+.PHONY: setup check test test-bounds test-fast faults soak demo bench lock
 
 setup:
 	@sh scripts/setup
@@ -24,12 +24,19 @@ check: setup
 run_tests = $(PY) -m pytest -m "$(1)" $(SIDE_BY_SIDE) $(2) $(TESTS) || { [ $$? -eq 10 ] && \
   $(PY) -m pytest -m "$(1)" --last-failed --last-failed-no-failures none $(TESTS); }
 
+# Test files are compiled once: in a fresh clone each of the five processes would compile all of them.
 test: check
+	@ls tests/lab/__pycache__/*-pytest-* >/dev/null 2>&1 || $(PY) -m pytest --collect-only -qq $(TESTS) >/dev/null
 	$(call run_tests,not long and not soak,--durations=10)
 
 # The oldest releases of every dependency that pyproject.toml allows, and the newest.
 test-bounds: setup
 	sh scripts/test-bounds
+
+# What needs no lab and no TensorFlow.
+test-fast: setup
+	$(PY) -m pytest -m "not long and not soak and not tensorflow" -n 2 --dist loadfile \
+	  tests/architecture tests/unit tests/contract tests/golden
 
 # What users' machines, files and hands do wrong, one test each, or the shapes that `make test` has of it; ends with a table.
 faults: setup

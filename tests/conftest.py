@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from support.core_seconds import FolderTable, TestMeter
 from support.faults.second_try import SecondTry
 from support.faults.table import FaultTable, collected, further_shapes
 from support.lab.commandline import Tfdeploy
@@ -47,7 +48,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # `make test &`: what tes
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput"):
+    is_worker = hasattr(config, "workerinput")
+    if is_worker or not config.getoption("numprocesses", None):
+        config.pluginmanager.register(TestMeter(), "core-seconds-of-tests")
+    if not is_worker:
+        config.pluginmanager.register(FolderTable(), "core-seconds-by-folder")
         config.pluginmanager.register(FaultTable(config), "fault-table")
         config.pluginmanager.register(SecondTry(config), "second-try")
 
@@ -136,6 +141,12 @@ def isolated_lab(new_lab: Callable[..., Lab]) -> Lab:
 def few_hosts(new_lab: Callable[..., Lab]) -> Lab:
     """An isolated lab for what one ps and two workers show as well: each verb costs as much CPU as it has hosts."""
     return new_lab("isolated", FEW_HOSTS)
+
+
+@pytest.fixture(scope="session")
+def pair(new_lab: Callable[..., Lab]) -> Lab:
+    """An isolated lab for what one ps and one worker show as well."""
+    return new_lab("isolated", 2)
 
 
 @pytest.fixture

@@ -100,10 +100,8 @@ def test_a_worker_that_dies_later_fails_the_run_and_its_launch(operator: Tfdeplo
 
 
 @pytest.mark.fault("28 the same launch twice, and by another operator")
-def test_the_same_launch_twice_is_refused_with_who_when_and_which(
-    operator: Tfdeploy, isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]
-) -> None:
-    other = tfdeploy(isolated_lab)
+def test_the_same_launch_twice_is_refused_with_who_when_and_which(pair: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
+    operator, other = tfdeploy(pair), tfdeploy(pair)
     write_job(operator, "double", "quick.py", "--steps=100000")
     write_job(other, "double", "quick.py", "--steps=100000")
     operator.run("launch", "--detach", "--name", "double-1", exit_code=0)
@@ -112,16 +110,14 @@ def test_the_same_launch_twice_is_refused_with_who_when_and_which(
         error = again.run("launch", "--detach", exit_code=3).stderr.partition("error:")[2]
         assert "double-1" in error and who in error and "since 20" in error and "tfdeploy stop double-1" in error, error
         assert again.json("launch", exit_code=3)["error"]["code"] == 3
-    assert all(len(operator.marked(host, "double-1")) == 1 for host in isolated_lab.hosts)
+    assert all(len(operator.marked(host, "double-1")) == 1 for host in pair.hosts)
     other.run("stop", exit_code=0)
     assert_nothing_left(operator, "double-1", "double")
 
 
 @pytest.mark.fault("28 twenty launches of two operators at once")
-def test_of_twenty_launches_at_once_exactly_one_comes_up(
-    operator: Tfdeploy, isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]
-) -> None:
-    both = (operator, tfdeploy(isolated_lab))
+def test_of_twenty_launches_at_once_exactly_one_comes_up(pair: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
+    operator, _ = both = (tfdeploy(pair), tfdeploy(pair))
     for each in both:
         write_job(each, "crowd", "quick.py", "--steps=100000")
     launching = [both[number % 2].start("launch", "--detach", "--name", f"crowd-{number}") for number in range(20)]
@@ -134,7 +130,7 @@ def test_of_twenty_launches_at_once_exactly_one_comes_up(
     for text, code in zip(said, codes, strict=True):
         error = text.partition("error:")[2]
         assert code == 0 or ("locked by the launch of" in error and "(pid " in error) or winner in error, text
-    for host in isolated_lab.hosts:
+    for host in pair.hosts:
         assert [len(operator.marked(host, f"crowd-{number}")) for number in range(20)] == [
             int(f"crowd-{number}" == winner) for number in range(20)
         ]

@@ -24,8 +24,8 @@ pytestmark = pytest.mark.isolated
 
 
 @pytest.fixture
-def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
-    return tfdeploy(few_hosts)
+def operator(pair: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
+    return tfdeploy(pair)
 
 
 PHASES = ("lock", "probe", "plan", "sync", "prepare", "start", "commit")
@@ -118,7 +118,7 @@ sys.exit(main())
 
 @pytest.mark.fault("35 tfdeploy killed in the middle of a launch")
 def test_tfdeploy_killed_before_commit_leaves_nothing_a_minute_later(
-    few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy], new_pipe: Callable[[], EventPipe]
+    pair: Lab, tfdeploy: Callable[[Lab], Tfdeploy], new_pipe: Callable[[], EventPipe]
 ) -> None:
     """Three launches at once, killed after prepare, while the tasks come up, and before commit: one wait for all, for the
     test's sake of a quarter of a minute."""
@@ -130,7 +130,7 @@ def test_tfdeploy_killed_before_commit_leaves_nothing_a_minute_later(
     }
     killed: dict[str, Tfdeploy] = {}
     for name, moment in moments.items():
-        operator, pipe = tfdeploy(few_hosts), new_pipe()
+        operator, pipe = tfdeploy(pair), new_pipe()
         operator.program = ["-c", HASTY]
         write_job(operator, name, "quick.py", "--steps=100000")
         launching = operator.start("launch", "--name", f"{name}-1", *pipe.words)
@@ -140,7 +140,7 @@ def test_tfdeploy_killed_before_commit_leaves_nothing_a_minute_later(
         pipe.go_on()
         killed[name] = operator
     watch = Stopwatch()
-    assert any(operator.marked(host, "started-1") for host in few_hosts.hosts for operator in killed.values())
+    assert any(operator.marked(host, "started-1") for host in pair.hosts for operator in killed.values())
     for name, operator in killed.items():
         assert_nothing_left(operator, f"{name}-1", name, within_s=HASTY_S + 15 - watch.seconds, ports=NO_PORTS)
     assert_nothing_left(operator, "started-1", "started")
