@@ -17,6 +17,8 @@ from tfdeploy.errors import ConfigError
 
 MAX_BYTES = 4 << 20
 MAX_DEPTH = 32
+_TOO_DEEP = f"more than {MAX_DEPTH} levels deep"
+_FORM = "tfdeploy docs shows the form of the file"
 MAX_NODES = 300_000  # 10,000 hosts with ten keys each; 4 MiB can hold seven times as many, of 300 bytes each in memory
 MAX_MERGED = 100_000  # entries that `<<:` may bring in, all together
 _BOOLEANS = {word for base in ("yes", "no", "true", "false", "on", "off") for word in (base, base.title(), base.upper())}
@@ -41,7 +43,7 @@ def read_yaml(path: Path) -> Node:
         state = "holds only comments" if text.strip() and root is None else "is empty"
         raise ConfigError(f"the file {state}", where=shown(path), next="tfdeploy init writes one with explanations")
     if root.kind != "mapping":
-        raise root.wrong("a mapping (key: value)", "tfdeploy docs shows the form of the file")
+        raise root.wrong("a mapping (key: value)", _FORM)
     return root
 
 
@@ -78,6 +80,8 @@ def _translated(error: yaml.YAMLError, path: Path, text: str) -> ConfigError:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error).splitlines()[0]
     line = min(mark.line, _last_line(text)) if mark else text.encode().count(b"\n", 0, getattr(error, "position", 0))
+    if "maximum nesting depth" in problem:  # newer releases of libyaml have a limit of their own, and reach it first
+        return ConfigError(_TOO_DEEP, where=f"{shown(path)}:{line + 1}", next=_FORM)
     hint = next((hint for words, hint in _HINTS.items() if words in problem), "check quotes, brackets and indentation there")
     return ConfigError(f"bad YAML: {problem}", where=f"{shown(path)}:{line + 1}", next=hint)
 
@@ -117,7 +121,7 @@ class _Builder:
         node, anchor = self._empty(event), getattr(event, "anchor", None)
         node.parent, node.key = parent, key
         if depth > MAX_DEPTH:
-            raise node.error(f"more than {MAX_DEPTH} levels deep", "tfdeploy docs shows the form of the file")
+            raise node.error(_TOO_DEEP, _FORM)
         if node.kind == "list":
             while not isinstance(event := next(events), yaml.SequenceEndEvent):
                 node.items.append(self._node(event, events, node, str(len(node.items)), depth + 1))
