@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +69,8 @@ def test_homes_that_are_not_utf8_are_no_obstacle(run: Any) -> None:
 
 
 def test_a_user_without_a_name_is_told_what_to_write(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    name_here = pwd.getpwuid(os.getuid()).pw_name
+
     def nobody(*_: object) -> Any:
         raise KeyError("getpwuid(): uid not found: 12345")
 
@@ -76,6 +80,6 @@ def test_a_user_without_a_name_is_told_what_to_write(run: Any, monkeypatch: pyte
     said = run("exec", "--", "true")
     assert said.code == 2 and "this user has no name" in said.err and "`user:`" in said.err
     text = Path("hosts.yaml").read_text()
-    Path("hosts.yaml").write_text(text.replace("{address:", "{user: root, address:"))
+    Path("hosts.yaml").write_text(text.replace("{address:", f"{{user: {name_here}, address:"))
     said = run("sync")
     assert said.code == 0, said.err
