@@ -6,8 +6,13 @@ The result is the package's own, and so are the errors. Where there is no such C
 
 from __future__ import annotations
 
+import sys
+
 from tfdeploy.agent.annotations import Any, Union
 
+# Stack of each thread that reads JSON. Many of the usual 8 MiB do not fit where memory is limited. Python 3.12
+# and 3.13 stop nested JSON at a fixed depth, which a stack of 1 MiB does not hold: the process dies of SIGSEGV.
+THREAD_STACK_BYTES = (4 if sys.version_info >= (3, 12) else 1) << 20
 _BLANKS = " \t\n\r"
 
 

@@ -20,6 +20,7 @@ from tfdeploy.agent.health.monitor import Monitor
 from tfdeploy.agent.health.peers import SignsAnswer
 from tfdeploy.agent.host import processes, thread_errors
 from tfdeploy.agent.host.flock import is_locked, take_lock
+from tfdeploy.agent.json_text import THREAD_STACK_BYTES
 from tfdeploy.agent.mesh import shared_state, told_end
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.mesh.shared_state import Knowledge
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from tfdeploy.agent.minder.firewall import Firewall
     from tfdeploy.agent.shapes import Word
 
-STACK_BYTES = 1 << 20  # of a thread: many of the usual 8 MiB do not fit where memory is limited
 OPEN_S = 1.5
 _BUSY_TICK_S, _IDLE_TICK_S = 0.25, 1.5
 
@@ -348,7 +348,7 @@ def main(argv: List[str]) -> int:
     paths = RunPaths(argv[0])
     paths.check_owner("tasks")
     answer = int(argv[1]) if len(argv) > 1 else None
-    threading.stack_size(STACK_BYTES)
+    threading.stack_size(THREAD_STACK_BYTES)
     _detach()
     lock = take_lock(paths.minder_lock)
     if lock is None:

@@ -18,6 +18,7 @@ from tfdeploy.agent import AGENT_DIR, frames, layout, ownership
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, BinaryIO, Callable, Deque, Dict, List, Mapping, Tuple
 from tfdeploy.agent.errors import NAME
 from tfdeploy.agent.host import atomic, boot_id
+from tfdeploy.agent.json_text import THREAD_STACK_BYTES
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.dispatch import find_verb
 from tfdeploy.agent.serve.error_codes import failure_of
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Unchecked
 
 MOST_THREADS = 256  # further verbs wait in a queue
-STACK_BYTES = 1 << 20  # of a thread: many of the usual 8 MiB do not fit where memory is limited
 NO_THREAD_S = 10.0
 
 
@@ -232,7 +232,7 @@ def main(argv: List[str]) -> int:
         return 2
     host = argv[3] if len(argv) > 3 else ""
     os.umask(0o077)
-    threading.stack_size(STACK_BYTES)
+    threading.stack_size(THREAD_STACK_BYTES)
     server = Server(Context(os.path.normpath(argv[1]), AGENT_DIR, host), *take_channel())
 
     def leave(*_: Any) -> None:
