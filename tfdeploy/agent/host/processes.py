@@ -127,15 +127,22 @@ def _is_own(pid: int) -> bool:
 
 
 def _soon(one: Entry, deadline: float) -> Dict[str, str]:
-    """Within exec a process shows neither environment nor words for a moment: it is looked at until it shows either."""
+    """Return its environment once it shows one; empty if it has none, or shows none by the deadline.
+
+    Within exec a process shows neither environment nor command line for a moment. The command line may be that from
+    before an exec and the environment be read within it, so one that is shown counts from the third time on.
+    """
     words: Dict[str, str] = {}
+    shown_times = 0
     while not words and _KTHREADD not in (one.pid, one.parent):
-        shown = command_line(one.pid)
+        shown = bool(command_line(one.pid))
         words = environment(one.pid)
         now = entry(one.pid)
-        if shown or now is None or not now.alive or time.monotonic() > deadline:
+        shown_times += shown
+        if shown_times == 3 or now is None or not now.alive or time.monotonic() > deadline:
             break
-        time.sleep(0.001)
+        if not shown:
+            time.sleep(0.001)
     return words
 
 
