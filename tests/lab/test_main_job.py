@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.lab.commandline import Tfdeploy
+from support.lab.hosts import on_host
 from support.stopwatch import Stopwatch
 from tfdeploy.lab import Lab
 
@@ -51,6 +52,12 @@ def lines_of(operator: Tfdeploy, run: str) -> dict[str, list[str]]:
     return found
 
 
+def kept_files(operator: Tfdeploy, host: str) -> set[str]:
+    """Return the names of the files in `keep` on that host."""
+    script = "find tfdeploy/*/keep/checkpoints -type f -printf '%f\\n' 2>/dev/null || true"
+    return set(on_host(operator.lab, host, script).split())
+
+
 def test_async_on_four_hosts_ends_well_and_resumes(operator: Tfdeploy) -> None:
     prepare(operator, "monitored", "monitored_async.py", "--steps=400")
     first = operator.run("launch", "--mode", "async", "--wait", exit_code=0).stdout.strip()
@@ -63,6 +70,10 @@ def test_async_on_four_hosts_ends_well_and_resumes(operator: Tfdeploy) -> None:
     assert rows["ps:0"]["outcome"] == rows["ps:1"]["outcome"] == "stopped"
     assert {rows[task]["host"] for task in ("ps:0", "ps:1")} == {"n1", "n2"}
     assert rows["worker:0"]["metrics"]["checkpoints/global_step/sec"] > 0, rows  # from the event file beside its checkpoints
+    saved = kept_files(operator, rows["worker:0"]["host"])
+    newest = max(int(step) for name in saved if (step := re.sub(r"model\.ckpt-(\d+)\.index", r"\1", name)).isdigit())
+    assert newest >= 400 and {"checkpoint", f"model.ckpt-{newest}.data-00000-of-00001"} <= saved, saved
+    assert kept_files(operator, "n1") == kept_files(operator, "n2") == set()  # a ps saves nothing on its own disk
 
     words = ("launch", "--mode", "async", "--wait", "--", "python", "monitored_async.py", "--steps=700")
     again = operator.run(*words, exit_code=0)

@@ -151,7 +151,7 @@ def test_what_was_stopped_meanwhile_does_not_start_again(hosts: NewCluster) -> N
 @pytest.mark.parametrize("verbs", [(), ("run.start",)])
 def test_nothing_starts_before_commit(hosts: NewCluster, verbs: tuple[str, ...]) -> None:
     cluster = hosts("n1", "n2")
-    cluster.prepare("r1", PS_AND_WORKER, **ALONE, **QUICKLY)
+    cluster.prepare("r1", PS_AND_WORKER, **ALONE, **QUICKLY, start_within_s=5.0, commit_within_s=5.0)
     for verb in verbs:
         cluster.each(verb, "r1")
     power_cut(cluster, "r1", "n2")

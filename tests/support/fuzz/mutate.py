@@ -23,6 +23,8 @@ _NO_TEXTS = (b"\xff", b"\xed\xa0\x80", b"\x00", b"\xc3", b"\xf4\x90\x80\x80", b"
 NONSENSE = (*(text.encode() for text in _TEXTS), *_NO_TEXTS)
 _PIECES = (b"x", b"9", b"[", b"{a: ", b"\xc3\xa9", b"a.", b"(", b"- ", b"{x}", b"*a,", b"'", b"n[1-2]", b" ", b"\n")
 _LONG = (10_000, 100_000)  # characters of a long value
+# Places for a change are looked for in this many characters: for long values the patterns take quadratic time.
+SEARCHED = 8192
 _SIGNS = b":-[]{}&*!|>'\"#%@`, \n\t?<~\\\r\0\x85$(;"
 
 
@@ -140,7 +142,7 @@ def _ends(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
 
 
 def _replaced(pattern: re.Pattern[bytes], content: bytes, instead: bytes, chance: random.Random) -> bytes:
-    found = list(pattern.finditer(content))
+    found = list(pattern.finditer(content, 0, SEARCHED))
     if not found:
         return content
     match = chance.choice(found)

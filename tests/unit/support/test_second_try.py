@@ -53,7 +53,9 @@ def make_faults(folder: Path, *cases: str, side_by_side: str = "") -> tuple[bool
     (folder / "test_these.py").write_text(HEAD + "".join(CASES[case] for case in cases))
     words = ["make", "-f", str(TESTS.parent / "Makefile"), "-o", "setup", "faults", f"PY={sys.executable}"]
     words += [f"TESTS={folder}", f"SIDE_BY_SIDE={side_by_side}"]
-    env = {**os.environ, "PYTEST_ADDOPTS": f"-q -c /dev/null --rootdir {folder}"}
+    outer_make = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")
+    env = {name: text for name, text in os.environ.items() if name not in outer_make}
+    env |= {"PYTEST_ADDOPTS": f"-q -c /dev/null --rootdir {folder}"}
     done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     return done.returncode == 0, done.stdout.strip()
 
