@@ -4,7 +4,6 @@ what mends it. Root plays the user, so no permission of the system helps."""
 from __future__ import annotations
 
 import json
-import marshal
 import os
 import shutil
 import stat
@@ -41,8 +40,9 @@ pytestmark = pytest.mark.needs("other accounts")
 
 def planted_bytecode(path: Path, trap: Path) -> None:
     """Python would run it: its head names the size and time of the source."""
-    code = compile(spring(trap), str(path), "exec")
-    path.write_bytes(path.read_bytes()[:16] + marshal.dumps(code))
+    compiler = "import marshal, sys; sys.stdout.buffer.write(marshal.dumps(compile(sys.argv[1], '', 'exec')))"
+    code = subprocess.check_output([AGENT_PYTHON, "-c", compiler, spring(trap)])
+    path.write_bytes(path.read_bytes()[:16] + code)
     os.chown(path, STRANGER, STRANGER)
 
 

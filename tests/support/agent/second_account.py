@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.util
 import json
 import os
 import subprocess
@@ -116,8 +115,13 @@ def as_a_hard_link(path: Path, trap: Path) -> None:
 
 
 def bytecode(workdir: Path) -> Path:
-    """That of the agent's main module, which the first start of it left there."""
-    return Path(importlib.util.cache_from_source(str(workdir / FILES["source"])))
+    """Return the bytecode of the agent's main module, which its first start wrote.
+
+    AGENT_PYTHON names the file, and may be another release than the one that runs the tests.
+    """
+    source = workdir / FILES["source"]
+    (path,) = source.parent.glob(f"__pycache__/{source.stem}.*.pyc")
+    return path
 
 
 OF_FOLDERS = {
