@@ -129,6 +129,7 @@ def test_a_live_run_of_the_job_is_named(hosts: NewCluster) -> None:
 def test_a_damaged_run_is_in_the_way_only_while_something_of_it_is_alive(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     cluster.launch("r1", TASKS)
+    cluster.wait_state("r1", "worker:0", "running")
     part = Path(cluster.hosts["n1"].paths("r1").file("part.json"))
     whole = part.read_text()
     part.write_text('{"tasks": 7}')
