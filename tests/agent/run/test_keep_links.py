@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,15 @@ def test_what_was_saved_there_is_kept_and_the_next_attempt_finds_the_link(hosts:
     assert (aside.parent, found(aside)) == (logs.parent, {"model": "old\n"})
 
 
+def kill_all(cluster: Any, run: str) -> list[int]:
+    """Kill the run's processes and return their pids: one that begins meanwhile is seen by the next call."""
+    pids = list(cluster.alive(run))
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return pids
+
+
 @pytest.mark.parametrize("who", ["supervisor", "all"])
 def test_it_is_kept_also_when_the_supervisor_is_killed(hosts: NewCluster, who: str) -> None:
     cluster = hosts("n1")
@@ -86,9 +96,7 @@ def test_it_is_kept_also_when_the_supervisor_is_killed(hosts: NewCluster, who: s
         cluster.wait_ended("r1")
         assert cluster.log("r1", "worker:0").endswith("it is a link to `keep` again\nnew\n")
     else:  # nobody minds it any more: the next launch of the job finds it
-        for pid in cluster.alive("r1"):
-            os.kill(pid, signal.SIGKILL)
-        cluster.wait_until(lambda: not cluster.alive("r1"))
+        cluster.wait_until(lambda: not kill_all(cluster, "r1"))
         host = cluster.hosts["n1"]
         asked = {"job": cluster.job, "keep": ["out/logs"], "gpus": "none"}
         assert probe.probe(Call(host.context, asked))["keep"][0]["newest"] == 10**9  # who does not hold the lock changes nothing

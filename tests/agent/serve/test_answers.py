@@ -42,15 +42,31 @@ exec {sys.executable} -m http.server --bind 127.0.0.1 "$2"
 """
 
 
-def asked(context: Context, verb: str, blob: bytes = b"", /, *, enough: int = 0, **args: Any) -> Any:
+class Listener:
+    """Counts the items of a verb that is asked in a thread, until it cancels it."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.cancelled = threading.Event()
+
+    def cancel_after(self, count: int) -> None:
+        wait_for(lambda: self.count >= count, 10.0, f"{count} items have come")
+        self.cancelled.set()
+
+
+def asked(
+    context: Context, verb: str, blob: bytes = b"", /, *, enough: int = 0, listener: Listener | None = None, **args: Any
+) -> Any:
     """Asks a host's real verb, and holds what it answers against its type. `enough`: it is cancelled after so many items."""
-    kind, cancelled, items = VERBS[verb], threading.Event(), []
+    kind, listener = VERBS[verb], listener or Listener()
 
     def item(fields: dict[str, Any], content: bytes) -> None:
-        items.append(fields)
         assert isinstance(kind, Flow) and unknown(json.loads(json.dumps(fields)), kind.item) == []
-        if len(items) == enough:
-            cancelled.set()
+        listener.count += 1
+        if listener.count == enough:
+            listener.cancelled.set()
+
+    cancelled = listener.cancelled
 
     value = json.loads(json.dumps(find_verb(verb)(Call(context, args, blob, item, cancelled))))
     assert unknown(value, kind.value) == []
@@ -173,7 +189,8 @@ def test_a_broadcast(host: Context, tmp_path: Path) -> None:
     lacking = asked(host, "data.lack", rows.pack(), **which)["lacking"]
     leaf = pieces.leaf_of(b"1234")
     about = {"id": "b", "host": "n1", "members": ["n1", "n2"], "certs": make_certs(["n1"])["n1"]}
-    args = {"enough": 4, "moved": lacking, "ports": [20000, 60000], **about, **which}
+    listener = Listener()
+    args = {"listener": listener, "moved": lacking, "ports": [20000, 60000], **about, **which}
     join = threading.Thread(target=asked, args=(host, "broadcast.join"), kwargs=args)
     join.start()
     wait_for(lambda: "broadcast b" in host.closing, 10.0, "it takes part")
@@ -183,6 +200,7 @@ def test_a_broadcast(host: Context, tmp_path: Path) -> None:
     asked(host, "broadcast.put", b"1234", id="b", segment=0, index=0)
     assert asked(host, "broadcast.sums", id="b", segment=0) == {"leaves": leaf.hex()}
     asked(host, "broadcast.read", id="b", segment=0, index=0)
+    listener.cancel_after(4)
     join.join()
     assert asked(host, "data.commit", staged=True, **which)["ok"]
     asked(host, "data.held", rows.pack(), **which)
