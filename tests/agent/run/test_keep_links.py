@@ -132,15 +132,17 @@ def test_what_a_task_saved_before_the_commit_is_kept_at_the_end(hosts: NewCluste
     assert "taken into `keep`" in cluster.log("r1", "worker:0")
 
 
-def test_a_gang_starts_again_from_what_the_chief_saved_in_its_place(hosts: NewCluster) -> None:
+def test_a_gang_starts_again_from_what_the_chief_saved_in_its_place(hosts: NewCluster, tmp_path: Path) -> None:
     cluster = hosts("n1", "n2")
     logs = {name: seeded(cluster, name) for name in cluster.hosts}
     first = f"{WIPES['removes it']} && {SAVES} && {COMMITTED}; exit 1"
-    chief = f"[ $TFDEPLOY_TASK_ATTEMPT = 1 ] && {{ {first}; }}; cat out/logs/model"
-    other = "[ $TFDEPLOY_TASK_ATTEMPT = 1 ] && exec sleep 1000; cat out/logs/model"
+    # A chief that is done before the other one has started again would end the run without it.
+    has_read = tmp_path / "has-read"
+    wait = f"until [ -e {has_read} ]; do sleep 0.05; done"
+    chief = f"[ $TFDEPLOY_TASK_ATTEMPT = 1 ] && {{ {first}; }}; cat out/logs/model; {wait}"
+    other = f"[ $TFDEPLOY_TASK_ATTEMPT = 1 ] && exec sleep 1000; cat out/logs/model; touch {has_read}"
     tasks = {"worker:0": ("n1", ["sh", "-c", chief]), "worker:1": ("n2", ["sh", "-c", other])}
     gang = dict.fromkeys(tasks, ("gang", True))
-    # The chief is done as soon as it has read its file: the other one has this long to read its own.
     cluster.launch("r1", tasks, recovery=gang, supply_from="n1", finish_grace_s=60.0, **AGAIN)
     go(cluster)
     cluster.wait_ended("r1")
