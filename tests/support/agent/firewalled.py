@@ -242,7 +242,8 @@ def let_in(folder: str) -> dict[str, Any]:
             found = {"open before": open_before, **_knocks(there, container)}
             assert firewall._nft.poll() is None
             os.kill(firewall._nft.pid, signal.SIGKILL)
-            until(lambda: not tables())
+            nft = firewall._nft
+            until(lambda: not tables() and nft.poll() is not None)  # its table goes before the process is seen to have ended
             firewall.restore()
             found["strangers once it was made again"] = sum(
                 knock(there, near, PORT, source=stranger) for near, stranger in zip(HERE, STRANGER, strict=True)
