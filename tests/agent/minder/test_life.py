@@ -14,7 +14,9 @@ from support.agent.cluster import NewCluster
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.atomic import read_json
-from tfdeploy.agent.run import task_processes
+from tfdeploy.agent.host.removal import remove
+from tfdeploy.agent.minder.supervisors import Supervisors
+from tfdeploy.agent.run import reap, task_processes
 from tfdeploy.agent.serve import run_control
 
 FOREVER = ["sh", "-c", "exec sleep 1000"]
@@ -249,3 +251,33 @@ def test_a_host_that_falls_silent_keeps_no_ps_alive(hosts: NewCluster) -> None:
     processes.send(task_processes.supervisor(away, "worker:1"), signal.SIGCONT)
     processes.send(processes.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks), signal.SIGCONT)
     cluster.wait_ended("r1", "n3")
+
+
+@pytest.mark.parametrize("left", ["the folder", "nothing"])
+def test_a_minder_whose_files_are_removed_ends_and_makes_no_new_ones(hosts: NewCluster, left: str) -> None:
+    """`rm -rf` takes the files before their folder: a minder that looks between the two finds its task without a supervisor."""
+    cluster = hosts("n1")
+    cluster.launch("r1", {"worker:0": ("n1", FOREVER)})
+    paths = cluster.hosts["n1"].paths("r1")
+    minder = task_processes.minder(paths)
+    assert minder is not None
+    for each in os.listdir(paths.host_dir):
+        remove(paths.file(each))
+    if left == "nothing":
+        shutil.rmtree(paths.run_dir)
+    cluster.wait_until(lambda: not processes.is_alive(minder))
+    assert not os.path.lexists(paths.file("tasks"))
+    assert cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.0)["survivors"] == []
+
+
+def test_the_folder_of_a_run_that_was_removed_is_not_made_again(hosts: NewCluster) -> None:
+    cluster = hosts("n1")
+    cluster.prepare("r1", {"worker:0": ("n1", FOREVER)})
+    paths = cluster.hosts["n1"].paths("r1")
+    supervisors = Supervisors(paths, paths.part())
+    shutil.rmtree(paths.run_dir)
+    with pytest.raises(OSError):
+        supervisors.start("worker:0", 1, 1)
+    with pytest.raises(OSError):
+        reap.reap(paths, "worker:0", "failed", "its supervisor died")
+    assert not os.path.lexists(paths.run_dir)

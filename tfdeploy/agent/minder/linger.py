@@ -6,7 +6,6 @@ the mesh's port (it was rebooted), or after a day.
 
 from __future__ import annotations
 
-import os
 import time
 
 from tfdeploy.agent.mesh.mesh import Mesh
@@ -34,4 +33,4 @@ class Linger:
         if now - self._begun >= SELDOM_AFTER_S and self.tick_s != SELDOM_S:
             self.tick_s = SELDOM_S
             self._mesh.ask_seldom()
-        return now < self._until and not self._mesh.all_know() and os.path.isdir(self._paths.host_dir)
+        return now < self._until and not self._mesh.all_know() and not self._paths.was_removed()

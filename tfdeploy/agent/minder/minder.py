@@ -156,7 +156,7 @@ class Minder:
 
     def run(self) -> None:
         fifo = os.open(self.paths.file(layout.MINDER_FIFO), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        while (self.state.phase != "ended" or not self.store.saved) and os.path.isdir(self.paths.host_dir):
+        while (self.state.phase != "ended" or not self.store.saved) and not self.paths.was_removed():
             if not self._try():
                 busy = self.state.phase != "committed" or "decided" in self.state.marks
                 self._wait(fifo, _BUSY_TICK_S if busy else _IDLE_TICK_S)

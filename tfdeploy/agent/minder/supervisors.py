@@ -40,8 +40,7 @@ class Supervisors:
         """A supervisor for an attempt that has none. False: one was started already."""
         if self._begun.get(task, (0, 0))[0] >= attempt:
             return False
-        folder = self._paths.task_dir(task)
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        folder = self._paths.make_task_dir(task)
         remove(self._paths.stop_file(task))  # of the attempt before
         with open(os.path.join(folder, layout.SUPERVISOR_LOG), "ab") as log:
             self._children[task] = subprocess.Popen(

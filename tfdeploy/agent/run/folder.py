@@ -59,6 +59,17 @@ class RunPaths:
     def task_dir(self, task: str) -> str:
         return layout.task_dir(self.workdir, self.job, self.run, self.host, task)
 
+    def make_task_dir(self, task: str) -> str:
+        """Returns the task's folder, made if there was none. Raises OSError, also where the run's folder was removed:
+        it is not made again."""
+        folder = self.task_dir(task)
+        for each in (os.path.dirname(folder), folder):
+            try:
+                os.mkdir(each, 0o700)
+            except FileExistsError:
+                pass
+        return folder
+
     # --- part.json, written last: without it the folder is half done
 
     def part(self) -> wire.HostPart:
@@ -70,6 +81,10 @@ class RunPaths:
 
     def is_whole(self) -> bool:
         return read_json(self.file(layout.PART)) is not None
+
+    def was_removed(self) -> bool:
+        """The folder, or what is in it: somebody is removing it, or has."""
+        return not os.path.exists(self.file(layout.PART))
 
     def plan_digest(self) -> Optional[str]:
         """The digest of the plan; None: there is no part."""

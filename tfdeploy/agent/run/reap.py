@@ -17,8 +17,9 @@ from tfdeploy.agent.run.leftovers import restore_links
 def reap(paths: RunPaths, task: str, outcome: str, reason: str, attempt: int = 1, round_number: int = 1) -> bool:
     """`attempt`, `round_number`: the attempt to end; its supervisor may have died before it wrote a status.
 
-    False, to be tried again: its supervisor is alive, a process could not be killed, or the disk is full."""
-    os.makedirs(paths.task_dir(task), mode=0o700, exist_ok=True)
+    False, to be tried again: its supervisor is alive, a process could not be killed, or the disk is full.
+    Raises OSError, also where the run's folder was removed."""
+    paths.make_task_dir(task)
     lock = take_lock(paths.supervisor_lock(task))  # none can start while we hold it
     if lock is None:
         return False

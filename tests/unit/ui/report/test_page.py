@@ -141,7 +141,7 @@ def test_any_name_and_number_is_a_page(name: str, value: float, time: float) -> 
 
 
 def test_a_large_run_is_a_page_of_a_few_megabytes() -> None:
-    report = report_of(plan_of(255), samples=2500)
+    report = report_of(plan_of(255), samples=500)
     text = page(report)
     assert len(text) < 16 << 20
     assert "256 curves" in text
