@@ -3,11 +3,15 @@
     python talk.py --job_name=worker --task_index=0 [--lines=3] [--pause=0.1] [--odd=FILE]
 
 Line N is `JOB:INDEX says N`; every third goes to standard error. --odd copies that file's bytes first.
+The next line waits until this one was read: of two pipes that both hold something, a reader cannot tell the order.
 """
 import argparse
+import array
+import fcntl
 import os
 import signal
 import sys
+import termios
 import time
 
 
@@ -28,8 +32,20 @@ def main():
         stream = sys.stderr if number % 3 == 0 else sys.stdout
         print("%s:%d says %d" % (args.job_name, args.task_index, number), file=stream, flush=True)
         time.sleep(args.pause)
+        wait_until_read(stream.fileno())
     while args.job_name == "ps":
         signal.pause()
+
+
+def wait_until_read(pipe):
+    unread = array.array("i", [1])
+    while unread[0]:
+        try:
+            fcntl.ioctl(pipe, termios.FIONREAD, unread)
+        except OSError:
+            return  # a file or a terminal keeps what is written
+        if unread[0]:
+            time.sleep(0.005)
 
 
 if __name__ == "__main__":
