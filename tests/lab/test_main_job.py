@@ -17,6 +17,7 @@ from tfdeploy.lab import Lab
 
 PROGRAMS = Path(__file__).parent / "programs"
 ROLES = {"ps": ["n1", "n2"], "worker": ["n3", "n4"]}
+ONE_OF_EACH = ("--ps", "1", "--workers", "1")
 PROMPT_S = 15.0  # from the last step of a synchronous run to its chief's end
 
 pytestmark = pytest.mark.tensorflow
@@ -75,7 +76,7 @@ def test_async_on_four_hosts_ends_well_and_resumes(operator: Tfdeploy) -> None:
     assert newest >= 400 and {"checkpoint", f"model.ckpt-{newest}.data-00000-of-00001"} <= saved, saved
     assert kept_files(operator, "n1") == kept_files(operator, "n2") == set()  # a ps saves nothing on its own disk
 
-    words = ("launch", "--mode", "async", "--wait", "--", "python", "monitored_async.py", "--steps=700")
+    words = ("launch", "--mode", "async", "--wait", *ONE_OF_EACH, "--", "python", "monitored_async.py", "--steps=700")
     again = operator.run(*words, exit_code=0)
     second = again.stdout.strip()
     started = [line for line in lines_of(operator, second)["worker:0"] if line.startswith("starting at step")]
@@ -88,7 +89,7 @@ def test_async_on_four_hosts_ends_well_and_resumes(operator: Tfdeploy) -> None:
 def test_sync_ends_soon_after_its_last_step(operator: Tfdeploy, program: str) -> None:
     prepare(operator, program[:-3].replace("_", "-"), program, "--steps=100")
     watch = Stopwatch()
-    run = operator.run("launch", "--mode", "sync", "--wait", exit_code=0).stdout.strip()
+    run = operator.run("launch", "--mode", "sync", "--wait", "--ps", "1", exit_code=0).stdout.strip()
     slowdown = watch.slowdown
     rows = {row["task"]: row for row in operator.json("status", run)["tasks"]}
     assert rows["worker:0"]["outcome"] == "succeeded"
@@ -100,7 +101,7 @@ def test_sync_ends_soon_after_its_last_step(operator: Tfdeploy, program: str) ->
 
 def test_a_worker_that_comes_after_the_others_are_done_ends_too(operator: Tfdeploy) -> None:
     prepare(operator, "late", "late_worker.py", "--steps=50", "--delay=15")
-    run = operator.run("launch", "--mode", "async", "--wait", exit_code=0).stdout.strip()
+    run = operator.run("launch", "--mode", "async", "--wait", "--ps", "1", exit_code=0).stdout.strip()
     assert operator.state(run) == "succeeded"
     assert_nothing_left(operator, run)
 
