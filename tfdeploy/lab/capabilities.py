@@ -1,4 +1,7 @@
-"""What this machine can do, by trying it (`trials`), and what to type where it cannot."""
+"""Report which kernel features and programs this machine lacks, and what to type to get them.
+
+The kernel features are tried, in `tfdeploy/lab/trials.py`.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,8 @@ from tfdeploy.errors import Refused
 from tfdeploy.lab import folder
 from tfdeploy.lab.sshd import STANDARD_PATH
 
-ASK_S = 60.0
-PACKAGES = {
+TRIALS_TIMEOUT_S = 60.0  # for all trials together
+PACKAGES = {  # program -> its Debian package
     "sshd": "openssh-server",
     "ssh": "openssh-client",
     "rsync": "rsync",
@@ -27,18 +30,25 @@ PACKAGES = {
     "unshare": "util-linux",
     "nft": "nftables",
 }
-# What an isolated lab needs: programs first, because their absence is the reason of some trials.
+# What an isolated lab needs. Programs come first: a missing one makes some trials fail.
 ISOLATED_LAB = (
     *("sshd", "rsync", "ip", "tc", "nsenter", "setpriv"),
-    *("network namespaces", "process namespaces", "host name and ipc namespaces", "mounts", "overlay", "links", "other accounts"),
+    *("network namespaces", "process namespaces", "host name and ipc namespaces"),
+    *("mounts", "overlay", "links", "other accounts"),
 )
-_LAB_OPTIONS = "--cap-add=SYS_ADMIN --cap-add=NET_ADMIN --security-opt=seccomp=unconfined --security-opt=apparmor=unconfined"
-_OPTIONS = {"environments of other accounts": "--cap-add=SYS_PTRACE", "choice of a pid": "--privileged"}
+_CAPABILITIES = "--cap-add=SYS_ADMIN --cap-add=NET_ADMIN"
+_UNCONFINED = "--security-opt=seccomp=unconfined --security-opt=apparmor=unconfined"
+# Options of `docker run`: for most trials, and trial -> option for the others.
+_LAB_OPTIONS = f"{_CAPABILITIES} {_UNCONFINED}"
+_OPTIONS = {
+    "environments of other accounts": "--cap-add=SYS_PTRACE",
+    "choice of a pid": "--privileged",
+}
 
 
 @dataclass(frozen=True)
 class Lack:
-    """One thing that this machine cannot do."""
+    """A program or kernel feature that this machine lacks."""
 
     name: str
     reason: str
@@ -46,27 +56,40 @@ class Lack:
 
 
 @functools.cache
-def _ask(labs: str, _device: int) -> dict[str, str]:
-    """The answers of all trials, for labs on that device. Raises Refused where they cannot run at all."""
-    environment = {"PATH": STANDARD_PATH, "PYTHONPATH": str(Path(tfdeploy.__file__).parents[1]), "LC_ALL": "C.UTF-8"}
-    words = [sys.executable, "-m", "tfdeploy.lab.trials", labs]
+def _run_trials(labs: str, _device: int) -> dict[str, str]:
+    """Run all trials, for labs in the folder `labs`. Return {trial: why it failed, or ""}.
+
+    `_device` only keys the cache. Raises Refused if the trials cannot run at all.
+    """
+    package_parent = str(Path(tfdeploy.__file__).parents[1])
+    environment = {"PATH": STANDARD_PATH, "PYTHONPATH": package_parent, "LC_ALL": "C.UTF-8"}
     try:
-        done = subprocess.run(words, capture_output=True, text=True, env=environment, cwd="/", timeout=ASK_S, check=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "tfdeploy.lab.trials", labs],
+            capture_output=True,
+            text=True,
+            env=environment,
+            cwd="/",
+            timeout=TRIALS_TIMEOUT_S,
+            check=True,
+        )
     except subprocess.SubprocessError as error:
-        said = getattr(error, "stderr", "") or str(error)
-        raise Refused(f"what this machine can do was not found out: {said.strip()[-800:]}", where="this machine") from error
-    answers: dict[str, str] = json.loads(done.stdout)
-    return answers
+        output = getattr(error, "stderr", "") or str(error)
+        what = f"the trials of kernel features did not finish: {output.strip()[-800:]}"
+        raise Refused(what, where="this machine") from error
+    results: dict[str, str] = json.loads(done.stdout)
+    return results
 
 
-def _answers() -> dict[str, str]:
+def _trial_results() -> dict[str, str]:
     labs = folder.labs_folder()
-    return _ask(str(labs), labs.stat().st_dev)
+    return _run_trials(str(labs), labs.stat().st_dev)
 
 
 def can_stack_in(path: str) -> bool:
-    """True if a host's layer can lie below `path`: the labs' folder or folder.SPARE."""
-    return not _answers().get("spare overlay" if path == folder.SPARE else "overlay", "not tried")
+    """True if `path` (the labs' folder or `folder.SPARE`) can hold the overlay layers of hosts."""
+    trial = "spare overlay" if path == folder.SPARE else "overlay"
+    return not _trial_results().get(trial, "not tried")
 
 
 def is_installed(program: str) -> bool:
@@ -74,29 +97,37 @@ def is_installed(program: str) -> bool:
 
 
 def find_lacks(*names: str, command: str) -> list[Lack]:
-    """Which of `names` (trials, programs, "isolated lab") this machine lacks. `command`: what to give again with sudo."""
-    wanted = dict.fromkeys(each for name in names for each in (ISOLATED_LAB if name == "isolated lab" else (name,)))
-    programs = [name for name in wanted if name in PACKAGES]
-    absent = [Lack(name, "not installed", f"apt-get install {PACKAGES[name]}") for name in programs if not is_installed(name)]
-    tried = [name for name in wanted if name not in PACKAGES]
-    answers = _answers() if tried else {}
-    refused = [Lack(name, answers[name], _remedy(name, answers, command)) for name in tried if answers[name]]
-    return absent + [lack for lack in refused if lack.name != "overlay" or answers.get("spare overlay", "not tried")]
+    """Return which of `names` this machine lacks: programs, trials, or "isolated lab" for its set.
+
+    `command` is what the user typed; a remedy may be to repeat it with sudo.
+    """
+    groups = [ISOLATED_LAB if name == "isolated lab" else (name,) for name in names]
+    wanted = dict.fromkeys(name for group in groups for name in group)
+    absent = [name for name in wanted if name in PACKAGES and not is_installed(name)]
+    lacks = [Lack(name, "not installed", f"apt-get install {PACKAGES[name]}") for name in absent]
+    trials = [name for name in wanted if name not in PACKAGES]
+    results = _trial_results() if trials else {}
+    for name in trials:
+        has_substitute = name == "overlay" and not results.get("spare overlay", "not tried")
+        if results[name] and not has_substitute:
+            lacks.append(Lack(name, results[name], _remedy(name, results, command)))
+    return lacks
 
 
-def _remedy(name: str, answers: dict[str, str], command: str) -> str:
+def _remedy(name: str, results: dict[str, str], command: str) -> str:
+    """Return what to type so that the trial `name` succeeds."""
     for program, package in PACKAGES.items():
-        if answers[name] == f"{program} is not installed":
+        if results[name] == f"{program} is not installed":
             return f"apt-get install {package}"
-    if answers["other accounts"]:
+    if results["other accounts"]:
         return f"sudo {command}"
-    if name == "overlay" and not answers["mounts"]:
+    if name == "overlay" and not results["mounts"]:
         return "set XDG_STATE_HOME to a folder on ext4, xfs or tmpfs"
     return f"docker run {_OPTIONS.get(name, _LAB_OPTIONS)} IMAGE"
 
 
 def describe(lacks: list[Lack]) -> str:
-    """One sentence without a full stop, for example "no mounts, links (unshare: Operation not permitted)"."""
+    """Return the lacks as one line: "no mounts, links (unshare: Operation not permitted)"."""
     names: dict[str, list[str]] = {}
     for lack in lacks:
         names.setdefault(lack.reason, []).append(lack.name)
@@ -104,16 +135,18 @@ def describe(lacks: list[Lack]) -> str:
 
 
 def remedies(lacks: list[Lack]) -> str:
-    """What to type, as one line."""
+    """Return what to type as one line, with all packages in one command."""
     install = "apt-get install "
-    lines = dict.fromkeys(lack.remedy for lack in lacks)
-    packages = [line.removeprefix(install) for line in lines if line.startswith(install)]
-    return "; ".join([*([install + " ".join(packages)] if packages else []), *(x for x in lines if not x.startswith(install))])
+    commands = dict.fromkeys(lack.remedy for lack in lacks)
+    packages = [line.removeprefix(install) for line in commands if line.startswith(install)]
+    others = [line for line in commands if not line.startswith(install)]
+    return "; ".join([install + " ".join(packages), *others] if packages else others)
 
 
 def require_isolated(count: int) -> None:
-    """Raises Refused, with what to type, where this machine can hold no isolated lab."""
+    """Raise Refused, with what to type, if this machine cannot run an isolated lab."""
     lacks = find_lacks("isolated lab", command=f"tfdeploy lab up {count} --kind isolated")
     if lacks:
+        what = f"an isolated lab is not possible: {describe(lacks)}"
         instead = f"{remedies(lacks)}; or without all that: tfdeploy lab up {count} --kind loopback"
-        raise Refused(f"an isolated lab cannot be had here: {describe(lacks)}", where="this machine", next=instead)
+        raise Refused(what, where="this machine", next=instead)

@@ -1,7 +1,10 @@
-"""Tries what isolated hosts are made of, each in a forked child that ends: `python -m tfdeploy.lab.trials FOLDER`.
+"""Try the kernel features that isolated hosts need: `python -m tfdeploy.lab.trials FOLDER`.
 
-The answer is one JSON line: {name of the trial: why it failed, or ""}. Nobody asks for capabilities or for a user id: a seccomp
-filter refuses what a capability allows, and AppArmor limits user namespaces. What a child makes ends with its namespaces.
+Each trial performs the operation in a forked child. Capabilities and the user id are not
+checked: a seccomp filter may refuse what a capability allows, and AppArmor may restrict user
+namespaces. Mounts, links and tables that a child makes vanish with the child's namespaces.
+
+Standard output is one JSON object: {name of the trial: why it failed, "" for a success}.
 """
 
 from __future__ import annotations
@@ -42,17 +45,17 @@ from tfdeploy.lab.syscalls import (
     unshare,
 )
 
-TRIAL_S = 5  # a trial that takes longer has failed
+TRIAL_TIMEOUT_S = 5
 OTHER_UID = 10001
 SO_ATTACH_REUSEPORT_CBPF = 51
-TABLE = """add table inet trial { flags owner; }
+NFT_COMMANDS = """add table inet trial { flags owner; }
 add chain inet trial input { type filter hook input priority 0; }
 add rule inet trial input meta skuid 1 drop
 """
 
 
-def _private_mounts(further: int = 0) -> None:
-    unshare(NEWNS | further)
+def _unshare_mounts(other_namespaces: int = 0) -> None:
+    unshare(NEWNS | other_namespaces)
     mount("none", "/", flags=RECURSIVE | PRIVATE)
 
 
@@ -66,8 +69,8 @@ def try_names(scratch: Path) -> None:
 
 
 def try_mounts(scratch: Path) -> None:
-    """All that a host mounts besides its root and /proc, and the change to that root."""
-    _private_mounts(NEWNET)
+    """Mount all that a host mounts besides its root and /proc, and switch to a new root."""
+    _unshare_mounts(NEWNET)
     mount("tmpfs", str(scratch), "tmpfs")
     for name in ("bound", "pts", "sys"):
         (scratch / name).mkdir()
@@ -78,50 +81,59 @@ def try_mounts(scratch: Path) -> None:
 
 
 def try_processes(scratch: Path) -> None:
-    """A process namespace with a /proc of its own."""
-    _private_mounts(NEWPID)
-    if reason := start(lambda at: mount("proc", str(at), "proc"), scratch / "proc").read_reason():
+    """Make a process namespace with a /proc of its own."""
+    _unshare_mounts(NEWPID)
+    in_namespace = start(lambda folder: mount("proc", str(folder), "proc"), scratch / "proc")
+    if reason := in_namespace.read_reason():
         raise OSError(reason)
 
 
 def try_overlay(scratch: Path) -> None:
-    _private_mounts()
+    _unshare_mounts()
     for name in ("layer", "work", "root"):
         (scratch / name).mkdir()
     disk.lay_over_machine(scratch, scratch / "root")
 
 
 def try_links(scratch: Path) -> None:
-    """A bridge, a veth and a limit of its rate."""
+    """Make a bridge and a veth pair, and limit the rate of one end."""
     for name in ("ip", "tc"):
         program(name, "iproute2")
     unshare(NEWNET)
-    network.ip([*network.bridge_lines(1), "link add left type veth peer name right", f"link set left master {network.bridge(0)}"])
+    add_pair = "link add left type veth peer name right"
+    network.ip([*network.bridge_lines(1), add_pair, f"link set left master {network.bridge(0)}"])
     network.tc(network.shape("right", "1gbit"))
 
 
 def try_nftables(scratch: Path) -> None:
-    """A table that one process owns, as a run's firewall has it."""
+    """Make a table that one process owns, as the firewall of a run does."""
     nft = program("nft", "nftables")
     unshare(NEWNET)
-    done = subprocess.run([nft, "-i"], input=TABLE, capture_output=True, text=True, timeout=TRIAL_S, check=False)
+    done = subprocess.run(
+        [nft, "-i"],
+        input=NFT_COMMANDS,
+        capture_output=True,
+        text=True,
+        timeout=TRIAL_TIMEOUT_S,
+        check=False,
+    )
     if done.returncode or "rror: " in done.stdout + done.stderr:
         raise OSError((done.stderr or done.stdout).strip().splitlines()[0])
 
 
 def try_port_filters(scratch: Path) -> None:
-    """The classic BPF program by which a run chooses who reaches its ports."""
-    packed = peer_filter.pack(peer_filter.program((), 1, 0))
-    memory = array.array("B", packed)
-    address, length = memory.buffer_info()
-    with socket.socket() as one:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        one.bind(("127.0.0.1", 0))
-        one.setsockopt(socket.SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, struct.pack("HP", length // 8, address))
+    """Attach the classic BPF program that decides which peers reach a run's ports."""
+    instructions = array.array("B", peer_filter.pack(peer_filter.program((), 1, 0)))
+    address, length = instructions.buffer_info()
+    program_header = struct.pack("HP", length // 8, address)
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listener.bind(("127.0.0.1", 0))
+        listener.setsockopt(socket.SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, program_header)
 
 
 def try_accounts(scratch: Path) -> None:
-    """Files are given to another user, and this process becomes that user."""
+    """Give a folder to another user, and become that user."""
     os.chown(scratch, OTHER_UID, OTHER_UID)
     os.setgroups([])
     os.setgid(OTHER_UID)
@@ -130,7 +142,8 @@ def try_accounts(scratch: Path) -> None:
 
 def try_environments(scratch: Path) -> None:
     """Read the environment of another user's process."""
-    other = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, user=OTHER_UID, group=OTHER_UID)
+    pipe = subprocess.PIPE
+    other = subprocess.Popen(["cat"], stdin=pipe, stdout=pipe, user=OTHER_UID, group=OTHER_UID)
     assert other.stdin is not None
     try:
         Path(f"/proc/{other.pid}/environ").read_bytes()
@@ -140,6 +153,7 @@ def try_environments(scratch: Path) -> None:
 
 
 def try_next_pid(scratch: Path) -> None:
+    """Write the file by which a process chooses the next pid."""
     last = Path("/proc/sys/kernel/ns_last_pid")
     last.write_text(last.read_text())
 
@@ -167,16 +181,17 @@ class Attempt:
     answer_fd: int
 
     def read_reason(self) -> str:
-        """Why it failed; "": it did not."""
+        """Return why the trial failed, or "" if it succeeded. Waits for the child."""
         with os.fdopen(self.answer_fd, errors="replace") as answer:
             reason = answer.read()
         code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         if code == -signal.SIGALRM:
-            return f"no answer within {TRIAL_S} s"
+            return f"no answer within {TRIAL_TIMEOUT_S} s"
         return "" if code == 0 else reason or f"exit code {code}"
 
 
 def start(trial: Callable[[Path], None], scratch: Path) -> Attempt:
+    """Fork a child that runs `trial` in the new folder `scratch`."""
     answer_fd, write_fd = os.pipe()
     scratch.mkdir()
     pid = os.fork()
@@ -187,34 +202,41 @@ def start(trial: Callable[[Path], None], scratch: Path) -> Attempt:
 
 
 def _report_and_exit(trial: Callable[[Path], None], scratch: Path, write_fd: int) -> NoReturn:
-    """Run one trial in this child, and write its reason where it fails."""
+    """Run one trial in this child, and write the reason if it fails."""
     reason, code = "", 1
     try:
         end_with_parent()
-        signal.alarm(TRIAL_S)
+        signal.alarm(TRIAL_TIMEOUT_S)
         trial(scratch)
         code = 0
     except Refused as error:
         reason = error.what
     except OSError as error:
-        reason = (error.strerror or str(error)).replace(str(scratch), "a folder")  # each time the same text
+        # Without the random name of `scratch`, equal failures have equal reasons.
+        reason = (error.strerror or str(error)).replace(str(scratch), "a folder")
     finally:
         os.write(write_fd, reason.encode(errors="replace"))
         os._exit(code)
 
 
 def run_all(folder: str) -> dict[str, str]:
-    """Every trial by its name. `folder`: where a lab's layers would lie. Leaves nothing."""
+    """Run all trials at once and return {name: why it failed, or ""}.
+
+    `folder` is where the labs' overlay layers are stored. All scratch files are removed.
+    """
     with ExitStack() as stack:
-        bases = [Path(stack.enter_context(_scratch(each))) for each in (folder, SPARE) if os.path.isdir(each)]
-        started = {name: start(trial, bases[0] / name.replace(" ", "-")) for name, trial in TRIALS.items()}
-        if len(bases) > 1:
-            started["spare overlay"] = start(try_overlay, bases[1] / "overlay")
+        parents = [parent for parent in (folder, SPARE) if os.path.isdir(parent)]
+        scratch = [Path(stack.enter_context(_make_scratch(parent))) for parent in parents]
+        started = {}
+        for name, trial in TRIALS.items():
+            started[name] = start(trial, scratch[0] / name.replace(" ", "-"))
+        if len(scratch) > 1:
+            started["spare overlay"] = start(try_overlay, scratch[1] / "overlay")
         return {name: attempt.read_reason() for name, attempt in started.items()}
 
 
-def _scratch(folder: str) -> tempfile.TemporaryDirectory[str]:
-    """With the name of a lab that is being removed: `lab down` removes what a killed process left."""
+def _make_scratch(folder: str) -> tempfile.TemporaryDirectory[str]:
+    """Make a folder that `lab down` removes if this process is killed, because of its prefix."""
     return tempfile.TemporaryDirectory(prefix=f"{ASIDE}{os.getpid()}-", dir=folder)
 
 

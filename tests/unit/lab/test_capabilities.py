@@ -33,7 +33,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """What all trials answer, to be changed."""
     changed = dict(EVERYTHING)
-    monkeypatch.setattr(capabilities, "_ask", lambda labs, device: changed)
+    monkeypatch.setattr(capabilities, "_run_trials", lambda labs, device: changed)
     monkeypatch.setattr(capabilities, "is_installed", lambda program: True)
     return changed
 
