@@ -59,7 +59,7 @@ def test_a_penalty_is_waited_out_and_the_operator_is_told(
     began = time.monotonic()
     assert fleet.session(sshd.host).run(("true",)).exit_code == 0
     assert time.monotonic() - began > 1.5
-    text = "sshd holds this address off (PerSourcePenalties, or MaxStartups): asked again for up to 40 s"
+    text = "sshd holds this address off (PerSourcePenalties, or MaxStartups): tfdeploy retries for up to 40 s"
     assert told == [("n1", text)]
     assert sshd.trace().count(FAILED) == 1 and not WITHOUT_LOGIN.findall(sshd.trace())
 
@@ -75,7 +75,7 @@ def test_a_penalty_that_lasts_ends_with_its_cause_and_the_setting(
     await_reaped(sshd, FAILED, 1)
     error = refused(fleet, sshd.host)
     assert "holds this address off" in error.what and "PerSourcePenalties" in error.what
-    assert re.search(r"tfdeploy asked again for \d s", error.what)
+    assert re.search(r"tfdeploy retried for \d s", error.what)
     assert error.next and "PerSourcePenaltyExemptList 127.0.0.1" in error.next
 
 

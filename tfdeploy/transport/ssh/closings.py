@@ -1,7 +1,7 @@
-"""How sshd turns a connection away: by which sign it is recognised, and whether waiting helps.
+"""The ways in which sshd closes a connection before login: how each is recognised and retried.
 
-The signs are those of OpenSSH 9.2 to 10.5. `tests/contract/test_closings.py` provokes them on this
-machine's sshd.
+The table holds for OpenSSH 9.2 to 10.5. `tests/contract/test_closings.py` checks it against the
+sshd of the machine that runs the tests.
 """
 
 from __future__ import annotations
@@ -11,58 +11,68 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Closing:
-    """One way in which sshd ends a connection that has not logged in."""
+    """One way in which sshd closes a connection before login.
 
-    patience_s: float  # for so long further tries may help; 0: another try only adds a penalty
-    cause: str  # what happened, with {place} and {user}
-    remedy: str  # what to type or to change, with {place}, {user}, {address} and {login}
-    sentence: bytes = b""  # what sshd sends in place of its greeting
-    notice: str = ""  # what the operator reads while tfdeploy waits
+    `cause` and `remedy` may contain {place} (host and port), {user}, {address} (ours, as the host
+    sees it) and {login} (the arguments of ssh). `notice` may contain {patience}.
+    """
+
+    patience_s: float  # how long to retry; 0: a retry would only add a penalty
+    cause: str  # what happened
+    remedy: str  # what to type or to change
+    sentence: bytes = b""  # what sshd sends instead of its greeting
+    notice: str = ""  # what the operator reads while tfdeploy retries
 
 
-# From OpenSSH 9.8 on, one sentence for PerSourcePenalties and for MaxStartups. A penalty is enforced
-# once it exceeds 15 s, six failed logins at once make 30 s, and a further try adds nothing to it.
+_RETRIES = "tfdeploy retries for up to {patience:g} s"
+
+
+# From OpenSSH 9.8 on, sshd sends the same sentence for PerSourcePenalties and for MaxStartups. sshd
+# enforces a penalty once it exceeds 15 s; six failed logins make 30 s, so 40 s outlast them. A
+# connection during a penalty adds nothing to it.
 HELD_OFF = Closing(
     sentence=b"Not allowed at this time",
     patience_s=40.0,
-    notice="sshd holds this address off (PerSourcePenalties, or MaxStartups): asked again for up to {patience:g} s",
-    cause="the sshd of {place} holds this address off: after failed logins, for 15 s to 10 minutes "
-    "(PerSourcePenalties), or too many connections are logging in (MaxStartups)",
-    remedy="wait some minutes, or add `PerSourcePenaltyExemptList {address}` to the sshd_config there",
+    notice="sshd holds this address off (PerSourcePenalties, or MaxStartups): " + _RETRIES,
+    cause="the sshd of {place} holds this address off: either after failed logins, for 15 s to "
+    "10 minutes (PerSourcePenalties), or because too many connections are logging in (MaxStartups)",
+    remedy="wait some minutes, or add `PerSourcePenaltyExemptList {address}` to its sshd_config",
 )
-# Up to OpenSSH 9.7.
+# OpenSSH sends this sentence up to version 9.7.
 CROWDED = Closing(
     sentence=b"Exceeded MaxStartups",
     patience_s=20.0,
-    notice="too many connections are logging in (MaxStartups): asked again for up to {patience:g} s",
-    cause="{place} lets nobody in: too many connections are logging in (MaxStartups)",
-    remedy="raise `MaxStartups` (and `PerSourceMaxStartups`) in the sshd_config there",
+    notice="too many connections are logging in (MaxStartups): " + _RETRIES,
+    cause="{place} drops connections: too many are logging in (MaxStartups)",
+    remedy="raise `MaxStartups` (and `PerSourceMaxStartups`) in its sshd_config",
 )
 SILENT = Closing(
     patience_s=8.0,
     cause="{place} closes connections before the handshake (MaxStartups, or its address rules)",
     remedy="ssh -v {login}",
 )
-# sshd has greeted, so that each such end counts there as a connection without a login.
+# Here sshd has greeted, so it counts each such connection as one without a login.
 INTERRUPTED = Closing(
     patience_s=0.5,
     cause="{place} ends connections during the handshake",
     remedy="ssh -v {login}",
 )
-# `RefuseConnection yes` (OpenSSH 9.9 and newer): the first login request ends the connection, and
-# costs a penalty of 10 s.
+# With `RefuseConnection yes` (OpenSSH 9.9 and newer), sshd closes the connection at the first login
+# request and adds a penalty of 10 s.
 UNANSWERED = Closing(
     patience_s=0.0,
-    cause="{place} ends the connection of user {user} without an answer to the login (RefuseConnection, or its sshd failed)",
-    remedy="check `user:`; `sshd -T -C user={user} | grep -i refuseconnection` there says whether that is why",
+    cause="{place} ends the connection of user {user} without an answer to the login "
+    "(RefuseConnection, or its sshd process failed)",
+    remedy="check `user:`; to see whether RefuseConnection is set, run on that host: "
+    "sshd -T -C user={user} | grep -i refuseconnection",
 )
 _WITH_SENTENCE = (HELD_OFF, CROWDED)
 
 
 def before_login(greeting: bytes) -> Closing | None:
-    """Return how a connection ended whose key exchange was not completed; None: not an SSH server.
+    """Return how sshd closed a connection before the key exchange was complete.
 
-    `greeting`: the first bytes that came.
+    `greeting` holds the first bytes received. None means that they are not from an SSH server.
     """
     for closing in _WITH_SENTENCE:
         if closing.sentence in greeting:

@@ -1,4 +1,4 @@
-"""Translates every error of paramiko, sockets and sshd into HostUnreachable (exit 4) with its cause."""
+"""Translate every error of paramiko, sockets and sshd into HostUnreachable (exit 4)."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ JUMP = "the jump host"
 
 @dataclass
 class Attempt:
-    """How far one attempt to connect came."""
+    """The state of one attempt to connect: which stages were reached, and how it ended."""
 
     host: str  # the inventory's name
     target: Target
     timeout_s: float
     timed_out: bool = False
-    connected: bool = False  # TCP
-    greeting: bytes = b""  # the first bytes that came
-    agreed: bool = False  # the key exchange is done: the server speaks SSH and has proved its host key
-    offered: int = 0  # keys
-    answered: bool = False  # a login request was answered
-    ended: bool = False  # by the other side
-    parting: str = ""  # why the server ended the connection, as it says itself
-    wanted: tuple[str, ...] = ()  # login methods that it asks for after it has accepted the key
-    notes: tuple[str, ...] = ()  # about keys that could not be offered
-    address: str = ""  # ours, as a directly reached server sees it
-    waited_s: float = 0.0  # since the server first turned a connection of ours away
+    connected: bool = False  # the TCP connection is open
+    greeting: bytes = b""  # the first bytes received
+    agreed: bool = False  # the key exchange is complete: the server has proved its host key
+    offered: int = 0  # number of keys offered
+    answered: bool = False  # the server answered a login request
+    ended: bool = False  # the server closed the connection
+    parting: str = ""  # text of the server's disconnect message
+    wanted: tuple[str, ...] = ()  # login methods that the server requires after an accepted key
+    notes: tuple[str, ...] = ()  # why some keys could not be offered
+    address: str = ""  # this machine's address; "" behind a jump host
+    waited_s: float = 0.0  # seconds since the server first closed a connection before login
 
     @property
     def closing(self) -> Closing | None:
-        """How sshd turned the connection away; None: the attempt ended otherwise."""
+        """Return how sshd closed the connection before login, or None if it did not."""
         if not self.connected or self.timed_out:
             return None
         if not self.agreed:
@@ -48,12 +48,12 @@ class Attempt:
 
     @property
     def refused(self) -> bool:
-        """The server speaks SSH and is another one than known, or takes none of our keys."""
+        """True if the key exchange was complete, but the host key or our login was refused."""
         return self.agreed and not self.timed_out and self.closing is None
 
 
 class HostKeyRefused(paramiko.SSHException):
-    """Raised inside the handshake; carries the finished error."""
+    """Raised inside the handshake of paramiko. `error` is what the user is told."""
 
     def __init__(self, error: HostUnreachable) -> None:
         super().__init__(error.what)
@@ -61,7 +61,10 @@ class HostKeyRefused(paramiko.SSHException):
 
 
 class KnownOnly(paramiko.RejectPolicy):
-    """Accepts a host key that known_hosts holds, and no other. paramiko's own look-up is left empty, so all keys come here."""
+    """Accepts only host keys that known_hosts holds.
+
+    paramiko calls this for every host key, because its own list of known keys stays empty.
+    """
 
     def __init__(self, host: str, target: Target) -> None:
         self._host, self._target = host, target
@@ -73,38 +76,52 @@ class KnownOnly(paramiko.RejectPolicy):
             error.where = self._host
             raise
         if judged.state != "known":
-            raise HostKeyRefused(refused_key(self._host, self._target, key.get_name(), key.asbytes(), judged))
+            keytype, blob = key.get_name(), key.asbytes()
+            raise HostKeyRefused(refused_key(self._host, self._target, keytype, blob, judged))
 
 
-def refused_key(host: str, target: Target, keytype: str, key: bytes, judged: Judgement) -> HostUnreachable:
-    now = f"{keytype} {known_hosts.fingerprint(key)}"
-    what, next_ = {"new": _unknown, "changed": _changed, "revoked": _revoked}[judged.state](host, target, judged, now)
-    return HostUnreachable(f"the host key of {target.known_name} {what}", where=host, next=next_, retries=0)
+def refused_key(
+    host: str,
+    target: Target,
+    keytype: str,
+    key: bytes,
+    judged: Judgement,
+) -> HostUnreachable:
+    """Return the error for a host key whose state is new, changed or revoked."""
+    shown = f"{keytype} {known_hosts.fingerprint(key)}"
+    describe = {"new": _unknown, "changed": _changed, "revoked": _revoked}[judged.state]
+    what, remedy = describe(host, target, judged, shown)
+    what = f"the host key of {target.known_name} {what}"
+    return HostUnreachable(what, where=host, next=remedy, retries=0)
 
 
-def _unknown(host: str, target: Target, judged: Judgement, now: str) -> tuple[str, str]:
-    what = f"is not known: {now}"
+def _unknown(host: str, target: Target, judged: Judgement, shown: str) -> tuple[str, str]:
+    what = f"is not known: {shown}"
     if judged.authorities:
-        what += f"; {judged.authorities[0].source} has a @cert-authority for it, but tfdeploy checks no host certificates"
+        source = judged.authorities[0].source
+        what += f"; {source} has a @cert-authority for it, but tfdeploy checks no host certificates"
     return what, f"tfdeploy trust --limit {host}"
 
 
-def _changed(host: str, target: Target, judged: Judgement, now: str) -> tuple[str, str]:
-    kind = now.partition(" ")[0]
-    old = [entry for entry in judged.recorded if entry.keytype == kind] or list(judged.recorded)
-    was = ", ".join(f"{entry.keytype} {entry.fingerprint} ({entry.source})" for entry in old[:3])
-    what = f"has changed: known is {was}, now it shows {now}; someone may be in between, or the machine was set up again"
+def _changed(host: str, target: Target, judged: Judgement, shown: str) -> tuple[str, str]:
+    keytype = shown.partition(" ")[0]
+    same_type = [entry for entry in judged.recorded if entry.keytype == keytype]
+    entries = (same_type or list(judged.recorded))[:3]
+    known = ", ".join(f"{entry.keytype} {entry.fingerprint} ({entry.source})" for entry in entries)
+    what = f"has changed: known is {known}, now it shows {shown}; "
+    what += "someone may be in between, or the machine was set up again"
     return what, f"only if you know why: tfdeploy trust --renew {target.name or host}"
 
 
-def _revoked(host: str, target: Target, judged: Judgement, now: str) -> tuple[str, str]:
-    place = next(entry.source for entry in judged.entries if entry.revoked and entry.fingerprint == now.split()[1])
-    mend = f"give the machine a new host key, then tfdeploy trust --renew {target.name or host}"
-    return f"is marked as revoked: {now} ({place})", mend
+def _revoked(host: str, target: Target, judged: Judgement, shown: str) -> tuple[str, str]:
+    revoked = [entry for entry in judged.entries if entry.revoked]
+    source = next(entry.source for entry in revoked if entry.fingerprint == shown.split()[1])
+    remedy = f"give the machine a new host key, then tfdeploy trust --renew {target.name or host}"
+    return f"is marked as revoked: {shown} ({source})", remedy
 
 
 def explain(error: BaseException, attempt: Attempt) -> HostUnreachable:
-    """The cause of one failed attempt, with the line to type where there is one."""
+    """Return the error of one failed attempt: its cause and, where possible, what to type."""
     target, host = attempt.target, attempt.host
     if isinstance(error, HostKeyRefused):
         return error.error
@@ -115,7 +132,11 @@ def explain(error: BaseException, attempt: Attempt) -> HostUnreachable:
 
 
 def _retries(error: BaseException, attempt: Attempt) -> int:
-    """A host that accepts connections may be slow: many retries. One that is silent had its full time-out: one."""
+    """Return how many retries may help.
+
+    A host that accepted the connection may only be slow, so it gets many. A host that did not
+    answer used up its whole time-out, so it gets one.
+    """
     if attempt.timed_out:
         return 8 if attempt.connected else 1
     return 8 if attempt.closing is not None and attempt.closing.patience_s else 0
@@ -124,29 +145,44 @@ def _retries(error: BaseException, attempt: Attempt) -> int:
 def _cause(error: BaseException, attempt: Attempt) -> tuple[str, str | None]:
     target = attempt.target
     place = target.where.rpartition("@")[2]
-    if attempt.closing is not None and not isinstance(error, paramiko.ssh_exception.IncompatiblePeer):
+    is_incompatible = isinstance(error, paramiko.ssh_exception.IncompatiblePeer)
+    if attempt.closing is not None and not is_incompatible:
         return _closing_cause(attempt.closing, attempt)
     if isinstance(error, socket.gaierror):
-        return f"the name {target.hostname} cannot be resolved: {error.strerror}", "check `address:` in the inventory"
-    if attempt.agreed and (isinstance(error, paramiko.AuthenticationException) or attempt.timed_out):
+        what = f"the name {target.hostname} cannot be resolved: {error.strerror}"
+        return what, "check `address:` in the inventory"
+    is_login_error = isinstance(error, paramiko.AuthenticationException)
+    if attempt.agreed and (is_login_error or attempt.timed_out):
         return _login_cause(attempt)
     if attempt.timed_out or isinstance(error, TimeoutError):
-        if attempt.connected:
-            said = "said nothing that ends in a login" if attempt.greeting else "accepts connections but says nothing"
-            return f"{place} {said} within {attempt.timeout_s:g} s", f"ssh -v {_ssh_arguments(target)}"
-        return (
-            f"{place} does not answer within {attempt.timeout_s:g} s",
-            f"is it up, and does a firewall drop port {target.port}?",
-        )
+        return _timeout_cause(attempt)
     if isinstance(error, ConnectionRefusedError):
-        return f"{place} refuses connections: no sshd listens there", "check `address:` and `port:`, and that sshd runs"
+        what = f"{place} refuses connections: no sshd listens there"
+        return what, "check `address:` and `port:`, and that sshd runs"
     if attempt.connected and not attempt.agreed and attempt.closing is None:
-        return f"what answers on {place} is not an SSH server: it said {clean(attempt.greeting)!r}", "check `port:`"
-    if isinstance(error, paramiko.ssh_exception.IncompatiblePeer):
+        greeting = clean(attempt.greeting)
+        what = f"what answers on {place} is not an SSH server: it said {greeting!r}"
+        return what, "check `port:`"
+    if is_incompatible:
         return f"{place} and tfdeploy have no algorithm in common: {error}", None
     if isinstance(error, OSError) and error.strerror:
         return f"{place}: {error.strerror}", None
-    return f"{place}: {clean(str(error).encode()) or type(error).__name__}", f"ssh -v {_ssh_arguments(target)}"
+    what = f"{place}: {clean(str(error).encode()) or type(error).__name__}"
+    return what, f"ssh -v {_ssh_arguments(target)}"
+
+
+def _timeout_cause(attempt: Attempt) -> tuple[str, str]:
+    """Return the cause of a time-out before the key exchange was complete."""
+    target = attempt.target
+    place = target.where.rpartition("@")[2]
+    if not attempt.connected:
+        what = f"{place} does not answer within {attempt.timeout_s:g} s"
+        return what, f"is it up, and does a firewall drop port {target.port}?"
+    if attempt.greeting:
+        what = f"{place} greeted but did not complete the handshake within {attempt.timeout_s:g} s"
+    else:
+        what = f"{place} accepts connections but says nothing within {attempt.timeout_s:g} s"
+    return what, f"ssh -v {_ssh_arguments(target)}"
 
 
 def _closing_cause(closing: Closing, attempt: Attempt) -> tuple[str, str]:
@@ -159,38 +195,39 @@ def _closing_cause(closing: Closing, attempt: Attempt) -> tuple[str, str]:
     }
     cause = closing.cause.format(**facts)
     if closing.notice and attempt.waited_s >= 1:
-        cause += f"; tfdeploy asked again for {attempt.waited_s:.0f} s"
+        cause += f"; tfdeploy retried for {attempt.waited_s:.0f} s"
     return cause, closing.remedy.format(**facts)
 
 
 def _login_cause(attempt: Attempt) -> tuple[str, str | None]:
     target = attempt.target
     if attempt.timed_out:
-        return f"{target.where} did not finish the login within {attempt.timeout_s:g} s", None
+        what = f"{target.where} did not finish the login within {attempt.timeout_s:g} s"
+        return what, None
     if attempt.wanted:
-        ways = ", ".join(clean(way.encode()) for way in attempt.wanted[:4])
-        return (
-            f"{target.where} took the key and wants a second factor ({ways}): tfdeploy answers no questions",
-            f"let {target.user} in with the key alone there: `Match User {target.user}` and "
-            "`AuthenticationMethods publickey` in its sshd_config",
-        )
+        methods = ", ".join(clean(method.encode()) for method in attempt.wanted[:4])
+        what = f"{target.where} took the key and wants a second factor ({methods}): "
+        what += "tfdeploy answers no questions"
+        remedy = f"let {target.user} in with the key alone there: `Match User {target.user}` and "
+        return what, f"{remedy}`AuthenticationMethods publickey` in its sshd_config"
     parting = (attempt.parting,) if attempt.parting else ()
     notes = "".join(f"; {note}" for note in (*attempt.notes, *parting))
     if not attempt.offered:
-        return f"{target.where} takes no key that there is{notes}", "set `identity_file:`, or ssh-add a key"
-    offered = f"refused the {'key' if attempt.offered == 1 else f'{attempt.offered} keys'} offered for user {target.user}"
-    files = [path for path in target.identity_files if attempt.offered]
-    shown = f" ({', '.join(files)})" if files else ""
-    return (
-        f"{target.where} {offered}{shown}{notes}",
-        f"check `user:` and `identity_file:`, or: ssh-copy-id {_ssh_arguments(target)}",
-    )
+        what = f"{target.where} takes no key that there is{notes}"
+        return what, "set `identity_file:`, or ssh-add a key"
+    keys = "key" if attempt.offered == 1 else f"{attempt.offered} keys"
+    files = f" ({', '.join(target.identity_files)})" if target.identity_files else ""
+    what = f"{target.where} refused the {keys} offered for user {target.user}{files}{notes}"
+    return what, f"check `user:` and `identity_file:`, or: ssh-copy-id {_ssh_arguments(target)}"
 
 
 def no_keys(host: str, target: Target, notes: list[str]) -> HostUnreachable:
-    """There is no key to offer: found before the host is dialled."""
-    what = "; ".join(notes) or "there is no key to log in with: no identity file, and no ssh-agent holds one"
-    return HostUnreachable(f"{what} (for {target.where})", where=host, next="set `identity_file:`, or ssh-add the key", retries=0)
+    """Return the error for a target without a usable key. The host is not dialled."""
+    what = "; ".join(notes)
+    what = what or "there is no key to log in with: no identity file, and no ssh-agent holds one"
+    what += f" (for {target.where})"
+    remedy = "set `identity_file:`, or ssh-add the key"
+    return HostUnreachable(what, where=host, next=remedy, retries=0)
 
 
 def _ssh_arguments(target: Target) -> str:
@@ -199,25 +236,36 @@ def _ssh_arguments(target: Target) -> str:
 
 
 def clean(raw: bytes, limit: int = 300) -> str:
-    """Foreign bytes as text for a message: one line, printable, at most `limit` characters."""
+    """Return foreign bytes as one printable line of at most `limit` characters."""
     text = raw[: 4 * limit].decode("utf-8", "replace")
     kept = "".join(char if char.isprintable() else " " for char in text)
     return " ".join(kept.split())[:limit]
 
 
 def unusable_jump(error: TfdeployError, jump: Target, host: str) -> TfdeployError:
-    """The error of `host`, which is behind a jump host that failed with `error`."""
-    made = copied(error)
-    made.where = host
-    if not made.what.startswith(JUMP):  # it may be an earlier jump host's
-        made.what = f"{JUMP} {jump.where} cannot be used: {made.what}"
-    return made
+    """Return the error of `host`, whose jump host failed with `error`."""
+    copy = copied(error)
+    copy.where = host
+    # The error may already name a jump host that comes earlier on the way.
+    if not copy.what.startswith(JUMP):
+        copy.what = f"{JUMP} {jump.where} cannot be used: {copy.what}"
+    return copy
 
 
 def copied(error: TfdeployError) -> TfdeployError:
-    """A copy for each thread that raises it: one object raised in many threads would mix their tracebacks."""
+    """Return a copy of `error`, so that each thread raises its own.
+
+    If several threads raised one object, their tracebacks would mix.
+    """
     if isinstance(error, AgentError):
-        return AgentError(error.what, code=error.code, details=error.details, where=error.where, next=error.next)
+        return AgentError(
+            error.what,
+            code=error.code,
+            details=error.details,
+            where=error.where,
+            next=error.next,
+        )
     if isinstance(error, HostUnreachable):
-        return HostUnreachable(error.what, where=error.where, next=error.next, retries=error.retries)
+        retries = error.retries
+        return HostUnreachable(error.what, where=error.where, next=error.next, retries=retries)
     return type(error)(error.what, where=error.where, next=error.next)
