@@ -1,6 +1,6 @@
-"""`tfdeploy trust`: shows the fingerprints of unknown host keys, and records the keys that the user confirms.
+"""`tfdeploy trust`: scan the host keys of machines, and record those that the user confirms.
 
-A changed key is reported; only `renew`, for one machine that the user names, replaces it.
+A changed key is only reported. `renew` replaces it, for one machine that the user names.
 """
 
 from __future__ import annotations
@@ -24,49 +24,56 @@ PARALLEL = 32
 
 @dataclass(frozen=True)
 class ScanResult:
-    """One machine's host key, or the error of asking for it. `host`: its name in the inventory, or the jump host's name."""
+    """The host key of one machine, or the error of the scan."""
 
-    host: str
+    host: str  # the name in the inventory; for a jump host its host name
     found: HostKey | TfdeployError
 
     @property
     def state(self) -> str:
-        """known, new, changed, revoked or unreachable."""
+        """Return known, new, changed, revoked or unreachable."""
         return self.found.state if isinstance(self.found, HostKey) else "unreachable"
 
 
-def scan(hosts: tuple[Host, ...], parallel: int = PARALLEL, on_notice: OnNotice = no_notice) -> list[ScanResult]:
-    """The host keys of the jump hosts, then of all hosts in order.
+def scan(
+    hosts: tuple[Host, ...],
+    parallel: int = PARALLEL,
+    on_notice: OnNotice = no_notice,
+) -> list[ScanResult]:
+    """Return the host keys of the jump hosts, then of all hosts in order.
 
-    Each machine is asked once, and none through a jump host whose key is not known: sshd penalises
-    connections without a login. Record the jump host's key, then scan again.
+    sshd penalises connections without a login. So each machine is scanned once, and machines behind
+    a jump host only if its key is known: record that key, then scan again.
     """
     hops: dict[Target, str] = {}
-    last: list[tuple[str, Target | TfdeployError]] = []
+    destinations: list[tuple[str, Target | TfdeployError]] = []
     for host in hosts:
         try:
-            *before, target = targets(host)
+            *jumps, target = targets(host)
         except TfdeployError as error:
-            last.append((host.name, error))
+            destinations.append((host.name, error))
             continue
-        last.append((host.name, target))
-        hops.update({hop: hop.hostname for hop in before if hop not in hops})
-    asked = [(name, hop) for hop, name in hops.items()]
-    asked += [(name, one) for name, one in last if isinstance(one, Target)]
+        destinations.append((host.name, target))
+        hops.update({hop: hop.hostname for hop in jumps if hop not in hops})
+    entries = [*((name, hop) for hop, name in hops.items()), *destinations]
     connector = Connector(on_notice=on_notice)
     try:
-        found = _scan_by_distance(asked, parallel, connector)
+        reachable = [(name, target) for name, target in entries if isinstance(target, Target)]
+        scans = _scan_by_distance(reachable, parallel, connector)
     finally:
         connector.close()
-    return [
-        ScanResult(name, found[_machine(one)].of(name, one) if isinstance(one, Target) else one)
-        for name, one in [*((name, hop) for hop, name in hops.items()), *last]
-    ]
+    results = []
+    for name, entry in entries:
+        if isinstance(entry, Target):
+            results.append(ScanResult(name, scans[_machine(entry)].for_host(name, entry)))
+        else:
+            results.append(ScanResult(name, entry))
+    return results
 
 
 @dataclass(frozen=True)
-class _Answer:
-    """What one machine answered. Several hosts of the inventory may be that machine."""
+class _MachineScan:
+    """The result for one machine. Several hosts of the inventory may be that machine."""
 
     found: HostKey | TfdeployError
 
@@ -74,7 +81,7 @@ class _Answer:
     def is_known(self) -> bool:
         return isinstance(self.found, HostKey) and self.found.state == "known"
 
-    def of(self, name: str, target: Target) -> HostKey | TfdeployError:
+    def for_host(self, name: str, target: Target) -> HostKey | TfdeployError:
         if isinstance(self.found, HostKey):
             return replace(self.found, target=target)
         error = copied(self.found)
@@ -82,89 +89,117 @@ class _Answer:
         return error
 
 
-def _scan_by_distance(asked: list[tuple[str, Target]], parallel: int, connector: Connector) -> dict[Target, _Answer]:
-    """Ask the machines that are reached directly, then those behind them, and so on."""
+def _scan_by_distance(
+    entries: list[tuple[str, Target]],
+    parallel: int,
+    connector: Connector,
+) -> dict[Target, _MachineScan]:
+    """Scan the machines that are reached directly, then those one jump behind them, and so on."""
     machines: dict[Target, tuple[str, Target]] = {}
-    for name, target in asked:
+    for name, target in entries:
         machines.setdefault(_machine(target), (name, target))
-    found: dict[Target, _Answer] = {}
+    scans: dict[Target, _MachineScan] = {}
 
-    def ask(machine: Target) -> _Answer:
+    def scan_machine(machine: Target) -> _MachineScan:
         name, target = machines[machine]
-        before = None if target.jump is None else found[_machine(target.jump)]
-        if target.jump is not None and before is not None and not before.is_known:
-            return _Answer(_behind(name, target.jump, before.found))
-        return _Answer(_ask(name, target, connector).found)
+        if target.jump is not None:
+            jump_scan = scans[_machine(target.jump)]
+            if not jump_scan.is_known:
+                return _MachineScan(_jump_error(name, target.jump, jump_scan.found))
+        return _MachineScan(_scan_target(name, target, connector).found)
 
     with ThreadPoolExecutor(parallel) as pool:
         for distance in sorted({_distance(machine) for machine in machines}):
             level = [machine for machine in machines if _distance(machine) == distance]
-            found.update(zip(level, pool.map(ask, level), strict=True))
-    return found
+            scans.update(zip(level, pool.map(scan_machine, level), strict=True))
+    return scans
 
 
-def _behind(name: str, jump: Target, found: HostKey | TfdeployError) -> TfdeployError:
-    """The error of a host whose jump host cannot be used."""
+def _jump_error(name: str, jump: Target, found: HostKey | TfdeployError) -> TfdeployError:
+    """Return the error of the host `name`, whose jump host cannot be used."""
     if isinstance(found, HostKey):
-        found = refused_key(name, jump, found.keytype, found.key, Judgement(found.state, found.entries))
+        judged = Judgement(found.state, found.entries)
+        found = refused_key(name, jump, found.keytype, found.key, judged)
     return unusable_jump(found, jump, name)
 
 
 def _machine(target: Target) -> Target:
-    """The target without what only matters for a login."""
-    return replace(target, user="", identity_files=(), identities_only=False, agent="", certificates=(), unused=())
+    """Return the target without the fields that only matter for a login."""
+    return replace(
+        target,
+        user="",
+        identity_files=(),
+        identities_only=False,
+        agent="",
+        certificates=(),
+        unused=(),
+    )
 
 
 def _distance(target: Target) -> int:
+    """Return the number of jump hosts on the way."""
     return 0 if target.jump is None else 1 + _distance(target.jump)
 
 
-def find_machine(hosts: tuple[Host, ...], name: str, on_notice: OnNotice = no_notice) -> ScanResult | None:
-    """The host key of one host, or of the jump host of that name. None: there is no such machine."""
-    behind = (host for host in hosts if any(name in (hop.name, hop.hostname) for hop in targets(host)[:-1]))
-    asked = next((host for host in hosts if host.name == name), None) or next(behind, None)
-    if asked is None:
+def find_machine(
+    hosts: tuple[Host, ...],
+    name: str,
+    on_notice: OnNotice = no_notice,
+) -> ScanResult | None:
+    """Scan the host, or else the jump host, of that name. Return None if there is neither."""
+    target = _find_target(hosts, name)
+    if target is None:
         return None
-    hops = targets(asked)
-    target = hops[-1] if asked.name == name else next(hop for hop in hops if name in (hop.name, hop.hostname))
     connector = Connector(on_notice=on_notice)
     try:
-        return _ask(name, target, connector)
+        return _scan_target(name, target, connector)
     finally:
         connector.close()
 
 
-def record(found: Iterable[ScanResult]) -> list[ScanResult]:
-    """Records the new keys among `found`, each once; returns those. Raises HostFailed where a file cannot be written."""
-    written: dict[tuple[str, str, bytes], ScanResult] = {}
-    for one in found:
-        key = one.found
+def _find_target(hosts: tuple[Host, ...], name: str) -> Target | None:
+    for host in hosts:
+        if host.name == name:
+            return targets(host)[-1]
+    jumps = (jump for host in hosts for jump in targets(host)[:-1])
+    return next((jump for jump in jumps if name in (jump.name, jump.hostname)), None)
+
+
+def record(results: Iterable[ScanResult]) -> list[ScanResult]:
+    """Record each new key among `results` once, and return those. Raises HostFailed."""
+    recorded: dict[tuple[str, str, bytes], ScanResult] = {}
+    for result in results:
+        key = result.found
         if not isinstance(key, HostKey) or key.state != "new":
             continue
-        place = (_file_of(one, key), key.name, key.key)
-        if place not in written:
-            recording.append(place[0], key.name, key.line())
-            written[place] = one
-    return list(written.values())
+        path = _known_hosts_file(result, key)
+        entry = (path, key.name, key.key)
+        if entry not in recorded:
+            recording.append(path, key.name, key.line())
+            recorded[entry] = result
+    return list(recorded.values())
 
 
-def renew(one: ScanResult) -> None:
-    """Replaces the keys that the user has seen by the one that the machine showed. Raises HostFailed."""
-    key = one.found
+def renew(result: ScanResult) -> None:
+    """Replace the recorded keys of the machine by the key in `result`. Raises HostFailed."""
+    key = result.found
     assert isinstance(key, HostKey)
-    _file_of(one, key)
+    _known_hosts_file(result, key)
     recording.replace(key.files, key.name, key.line(), [entry.key for entry in key.recorded])
 
 
-def _file_of(one: ScanResult, key: HostKey) -> str:
+def _known_hosts_file(result: ScanResult, key: HostKey) -> str:
+    """Return the file to record the key in. Raises HostFailed if the user has none."""
     if not key.files:
         raise HostFailed(
-            "there is no known_hosts file of yours to record it in", where=one.host, next="set `known_hosts:` in the inventory"
+            "there is no known_hosts file of yours to record it in",
+            where=result.host,
+            next="set `known_hosts:` in the inventory",
         )
     return key.files[0]
 
 
-def _ask(name: str, target: Target, connector: Connector) -> ScanResult:
+def _scan_target(name: str, target: Target, connector: Connector) -> ScanResult:
     try:
         return ScanResult(name, scan_one(name, target, connector))
     except TfdeployError as error:
@@ -172,11 +207,14 @@ def _ask(name: str, target: Target, connector: Connector) -> ScanResult:
 
 
 def read_fingerprints(text: str) -> dict[str, str]:
-    """name -> fingerprint, from `--fingerprints FILE`: lines `host SHA256:...`, or a name and what `ssh-keygen -lf` prints."""
-    found: dict[str, str] = {}
+    """Return {host: fingerprint} from the text of `--fingerprints FILE`.
+
+    A line is `HOST SHA256:...`, or HOST and then what `ssh-keygen -lf` prints.
+    """
+    fingerprints: dict[str, str] = {}
     for line in text.splitlines():
-        words = line.split()
-        prints = [word for word in words if word.startswith("SHA256:")]
-        if prints and not words[0].startswith("#"):
-            found[words[0]] = prints[0].rstrip("=")
-    return found
+        columns = line.split()
+        hashes = [column for column in columns if column.startswith("SHA256:")]
+        if hashes and not columns[0].startswith("#"):
+            fingerprints[columns[0]] = hashes[0].rstrip("=")
+    return fingerprints

@@ -1,6 +1,6 @@
-"""Opens SSH connections: link, handshake with our algorithms, known host key, keys only.
+"""Open SSH connections: TCP link, handshake with our algorithms, known host key, login by key.
 
-Jump hosts are opened once and shared by all hosts behind them. Every failure is raised as HostUnreachable.
+All hosts behind a jump host share one connection to it. Every failure is raised as HostUnreachable.
 """
 
 from __future__ import annotations
@@ -20,59 +20,63 @@ from tfdeploy.errors import HostUnreachable, TfdeployError
 from tfdeploy.transport.ssh import connect_timeout, descriptors, errors, host_keys, keepalive
 from tfdeploy.transport.ssh.connect_timeout import Slots, Wait
 from tfdeploy.transport.ssh.errors import copied
-from tfdeploy.transport.ssh.identities import Offer
+from tfdeploy.transport.ssh.identities import NO_TIMEOUT_S, Offer
 from tfdeploy.transport.ssh.patience import Patience
 from tfdeploy.transport.ssh.target import Target
 from tfdeploy.transport.ssh.tcp import Link, dial
 
 CONNECT_S = 10.0
-NEVER_S = 3600.0  # paramiko's own time-outs are off: connect_timeout closes the link
-GREETING_S = 2.0  # the wait for the server's greeting, before a handshake slot is taken
+GREETING_S = 2.0  # how long to wait for the server's greeting before a handshake slot is acquired
 HANDSHAKES = 32  # at once
-REFUSAL_S = 30.0  # a refusal costs a penalty of 5 s there: one try in so long never adds up to a lock-out
+# Each refusal costs a penalty of 5 s on the host. One try in this time never reaches its limit.
+REFUSAL_S = 30.0
 STARTS_PER_JUMP = 16  # channels being opened through one jump host at once
-CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes192-ctr", "aes256-ctr")
+CIPHERS = (
+    *("aes128-gcm@openssh.com", "aes256-gcm@openssh.com"),
+    *("aes128-ctr", "aes192-ctr", "aes256-ctr"),
+)
 
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
 
-
 V = TypeVar("V")
-OnNotice = Callable[[str, str], None]  # host, text
+OnNotice = Callable[[str, str], None]  # (host, text)
 
 
 def no_notice(host: str, text: str) -> None:
-    """Nobody is there to be told."""
+    """Drop the notice."""
 
 
 class _Packetizer(paramiko.packet.Packetizer):
-    """Without a timer thread per handshake: the connect time-out covers it."""
+    """Starts no timer thread for a handshake, because the connect time-out covers it."""
 
     def start_handshake(self, timeout: float) -> None:
         pass
 
 
 class _Transport(paramiko.Transport):
-    login_key = ""  # fingerprint of the key that was accepted
-    parting = ""  # why the server ended the connection, as it says itself
-    _active_check_timeout = 2.0  # paramiko polls 10 times a second; our links wake up when they are closed
+    login_key = ""  # fingerprint of the accepted key
+    parting = ""  # text of the server's disconnect message
+    # paramiko polls 10 times a second by default. Our links wake up when they are closed.
+    _active_check_timeout = 2.0
     _preferred_ciphers = CIPHERS
 
     def _log(self, level: int, msg: str, *args: Any) -> None:
-        """Nobody reads paramiko's log."""
+        """Drop paramiko's log."""
 
     def _parse_debug(self, m: paramiko.Message) -> None:
-        """What sshd sends for a log (paramiko would spell it out byte by byte)."""
+        """Drop sshd's debug messages, which paramiko would format byte by byte."""
 
     def _parse_disconnect(self, m: paramiko.Message) -> None:
-        m.get_int()  # the reason as a number
+        m.get_int()  # the reason code
         self.parting = errors.clean(m.get_binary())
 
 
 class Connector:
-    """Opens the connections of one fleet: shares jump hosts, bounds handshakes at once. Thread-safe.
+    """Opens the connections of one fleet, with shared jump hosts and few handshakes at once.
 
-    `on_notice` is called, in any thread, while a host is waited for that holds this address off.
+    Thread-safe. `on_notice` gets (host, text), in any thread, while a host is retried that holds
+    this address off.
     """
 
     def __init__(self, handshakes: int = HANDSHAKES, on_notice: OnNotice = no_notice) -> None:
@@ -80,34 +84,41 @@ class Connector:
         self._on_notice = on_notice
         self._lock = threading.Lock()
         self._jumps: dict[Target, _JumpHost] = {}
-        self._refusals: dict[Target, tuple[float, HostUnreachable]] = {}  # when, and why
+        self._refusals: dict[Target, tuple[float, HostUnreachable]] = {}  # (time, reason)
         self._closed = threading.Event()
 
     def connect(self, host: str, target: Target) -> fabric.Connection:
-        """An open connection. `host` names it in errors. A refusal is not provoked again for `REFUSAL_S`."""
+        """Return an open connection. `host` names it in errors.
+
+        Raises HostUnreachable. A host that refused is not dialled again for `REFUSAL_S` seconds:
+        until then, the same error is raised.
+        """
         refusal = self._refusals.get(target)
         if refusal is not None and time.monotonic() - refusal[0] < REFUSAL_S:
             error = copied(refusal[1])
             error.where = host
             raise error
-        return self._ask_patiently(host, target, self._try_once)
+        return self._retry(host, target, self._log_in)
 
     def host_key(self, host: str, target: Target) -> paramiko.PKey:
-        """The host key that the target shows now, without a login: sshd counts that as a connection
-        that did not authenticate. Raises HostUnreachable."""
-        return self._ask_patiently(host, target, self._read_host_key)
+        """Return the host key that the target shows now. Raises HostUnreachable.
 
-    def _ask_patiently(self, host: str, target: Target, ask: Callable[[errors.Attempt], V]) -> V:
-        """`ask`, again where sshd turns the connection away and waiting may help."""
+        sshd counts this as a connection without a login, which adds to a penalty.
+        """
+        return self._retry(host, target, self._read_host_key)
+
+    def _retry(self, host: str, target: Target, connect: Callable[[errors.Attempt], V]) -> V:
+        """Call `connect`, again while sshd closes connections before login and a retry may help."""
         patience = Patience(lambda text: self._on_notice(host, _notice(host, target, text)))
         while True:
             attempt = errors.Attempt(host, target, CONNECT_S)
             try:
-                return ask(attempt)
+                return connect(attempt)
             except (paramiko.SSHException, OSError, EOFError, UnicodeError) as error:
-                if (refused := descriptors.limit_reached(error)) is not None:
-                    raise refused from error
-                delay_s = patience.delay_s(attempt.closing) if attempt.closing is not None else None
+                if (limit_error := descriptors.limit_reached(error)) is not None:
+                    raise limit_error from error
+                closing = attempt.closing
+                delay_s = None if closing is None else patience.delay_s(closing)
                 attempt.waited_s = patience.waited_s
                 cause = errors.explain(error, attempt)
                 if attempt.refused:
@@ -116,6 +127,7 @@ class Connector:
                     raise cause from error
 
     def close(self) -> None:
+        """End the retries, and close the connections to jump hosts."""
         self._closed.set()
         with self._lock:
             jumps = list(self._jumps.values())
@@ -123,7 +135,7 @@ class Connector:
         for jump in jumps:
             jump.close()
 
-    def _try_once(self, attempt: errors.Attempt) -> fabric.Connection:
+    def _log_in(self, attempt: errors.Attempt) -> fabric.Connection:
         target = attempt.target
         offer = Offer(target)
         if offer.empty:
@@ -141,7 +153,7 @@ class Connector:
                     connection.open()
             except BaseException as error:
                 attempt.timed_out = wait.over or isinstance(error, TimeoutError)
-                _note_failure(attempt, connection.client.get_transport(), link, offer)
+                _record_failure(attempt, connection.client.get_transport(), link, offer)
                 connection.client.close()
                 raise
             finally:
@@ -159,12 +171,12 @@ class Connector:
             try:
                 link = self._open_link(attempt, wait)
                 transport = tuned_transport(attempt.target, link)
-                transport.banner_timeout = NEVER_S
-                transport.start_client(timeout=NEVER_S)
+                transport.banner_timeout = NO_TIMEOUT_S
+                transport.start_client(timeout=NO_TIMEOUT_S)
                 return transport.get_remote_server_key()
             except BaseException as error:
                 attempt.timed_out = wait.over or isinstance(error, TimeoutError)
-                _note_failure(attempt, transport, link)
+                _record_failure(attempt, transport, link)
                 raise
             finally:
                 if transport is not None:
@@ -173,21 +185,23 @@ class Connector:
                     link.close()
 
     def _open_jump_host(self, attempt: errors.Attempt) -> None:
-        """Connects the jump host, with a time-out of its own."""
+        """Connect to the jump host first, so that it has a time-out of its own."""
         if attempt.target.jump is not None:
             self._jump_host(attempt.target.jump).transport(attempt.host)
 
     def _open_link(self, attempt: errors.Attempt, wait: Wait) -> Link:
-        """A link on which the server has greeted, or was silent for GREETING_S.
+        """Return a link after the server's greeting, or after GREETING_S seconds without one.
 
-        Nothing is sent before: sshd closes without reading, and what it wrote last would be lost.
+        Until then nothing is sent. sshd may write why it closes the connection, and then close
+        without reading. Unread bytes would make its kernel reset the connection, and our side
+        would lose what sshd wrote.
         """
         target = attempt.target
-        through = self._jump_host(target.jump) if target.jump is not None else None
-        link = dial(target, wait) if through is None else through.link(attempt.host, target, wait)
+        jump = None if target.jump is None else self._jump_host(target.jump)
+        link = dial(target, wait) if jump is None else jump.open_link(attempt.host, target, wait)
         wait.link = link
         attempt.connected = True
-        attempt.address = "" if through is not None else link.own_address
+        attempt.address = link.own_address if jump is None else ""
         try:
             link.wait_for_greeting(GREETING_S)
         except BaseException:
@@ -203,41 +217,50 @@ class Connector:
 
 
 class _JumpHost:
-    """One jump host: its connection, opened by the first host that needs it, and again after its end."""
+    """One jump host. The first host that needs its connection opens it, also after it was lost."""
 
     def __init__(self, connector: Connector, target: Target) -> None:
         self._connector, self._target = connector, target
         self._lock = threading.Lock()
         self._starts = Slots(STARTS_PER_JUMP)
         self._connection: fabric.Connection | None = None
-        self._failed: tuple[float, TfdeployError] | None = None  # the last try: when it ended, and why
+        self._failure: tuple[float, TfdeployError] | None = None  # of the last try: (end, reason)
 
     def transport(self, host: str) -> paramiko.Transport:
-        """Hosts that waited during a failed try share its error: a silent jump host costs one time-out, not one per host."""
-        asked = time.monotonic()
+        """Return the open transport. Raises HostUnreachable.
+
+        Hosts that wait while a try fails get the same error. So a silent jump host costs one
+        time-out, not one for each host behind it.
+        """
+        began = time.monotonic()
         with self._lock:
             if self._connection is None or not self._connection.is_connected:
-                if self._failed is not None and self._failed[0] > asked:
-                    raise errors.unusable_jump(self._failed[1], self._target, host)
+                if self._failure is not None and self._failure[0] > began:
+                    raise errors.unusable_jump(self._failure[1], self._target, host)
                 try:
                     self._connection = self._connector.connect(host, self._target)
                 except TfdeployError as error:
-                    self._failed = (time.monotonic(), error)
+                    self._failure = (time.monotonic(), error)
                     raise errors.unusable_jump(error, self._target, host) from error
             transport: paramiko.Transport = self._connection.transport
             return transport
 
-    def link(self, host: str, target: Target, wait: Wait) -> Link:
+    def open_link(self, host: str, target: Target, wait: Wait) -> Link:
+        """Open a link to `target` through this jump host."""
         transport = self.transport(host)
+        address = (target.hostname, target.port)
         with self._starts.take(wait):
             try:
-                channel = transport.open_channel("direct-tcpip", (target.hostname, target.port), ("", 0), timeout=wait.limit_s)
+                channel = transport.open_channel(
+                    "direct-tcpip",
+                    address,
+                    ("", 0),
+                    timeout=wait.limit_s,
+                )
             except paramiko.ChannelException as error:
-                raise HostUnreachable(
-                    f"{errors.JUMP} {self._target.where} cannot reach {target.hostname}:{target.port}: {error.text}",
-                    where=host,
-                    retries=0,
-                ) from error
+                what = f"{errors.JUMP} {self._target.where} cannot reach "
+                what += f"{target.hostname}:{target.port}: {error.text}"
+                raise HostUnreachable(what, where=host, retries=0) from error
             except paramiko.SSHException as error:
                 if "Timeout" in str(error):
                     raise TimeoutError("timed out") from error
@@ -247,7 +270,8 @@ class _JumpHost:
         return Link(channel)
 
     def _lost(self, host: str) -> HostUnreachable:
-        return HostUnreachable(f"{errors.JUMP} {self._target.where} is lost: the connection to it ended", where=host)
+        what = f"{errors.JUMP} {self._target.where} is lost: the connection to it ended"
+        return HostUnreachable(what, where=host)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -255,14 +279,14 @@ class _JumpHost:
 
 
 class _NoConfig(paramiko.SSHConfig):
-    """Without paramiko's look-up, which fails where our user has no name."""
+    """A configuration without paramiko's look-up, which fails if our user has no name."""
 
     def lookup(self, hostname: str) -> paramiko.SSHConfigDict:
         return paramiko.SSHConfigDict({"hostname": hostname})
 
 
 class _Connection(fabric.Connection):  # type: ignore[misc]  # fabric has no types
-    """Its attributes are plain ones: fabric's own looks each of them up among its settings first."""
+    """A connection with plain attributes. fabric's own first searches its settings for each one."""
 
     __setattr__ = object.__setattr__
 
@@ -271,20 +295,25 @@ _TEMPLATE_LOCK = threading.Lock()
 
 
 def _template() -> fabric.Connection:
-    """What the connections of all hosts have in common. fabric's settings are without its files and without paramiko's reader of
-    ssh_config, which ignores Include."""
+    """Return what the connections of all hosts have in common.
+
+    fabric reads none of its own files. ssh_config is not read by paramiko, which ignores Include.
+    """
     with _TEMPLATE_LOCK:
-        return _made_template()
+        return _make_template()
 
 
 @lru_cache(maxsize=1)
-def _made_template() -> fabric.Connection:
+def _make_template() -> fabric.Connection:
     config = fabric.Config(ssh_config=_NoConfig(), lazy=True)
     return _Connection("template", user="nobody", port=22, config=config, gateway=False)
 
 
 def _connection(target: Target, host: str) -> fabric.Connection:
-    """A copy of the template: fabric would merge its settings anew for each host, which takes as long as a login."""
+    """Return a copy of the template for one host.
+
+    For a new connection fabric would merge its settings again, which takes as long as a login.
+    """
     connection = copy.copy(_template())
     connection.host = connection.original_host = target.hostname
     connection.user, connection.port, connection.connect_kwargs = target.user, target.port, {}
@@ -298,17 +327,17 @@ def _connect_kwargs(target: Target, link: Link, offer: Offer) -> dict[str, Any]:
         "sock": link,
         "auth_strategy": offer,
         "transport_factory": partial(tuned_transport, target),
-        "timeout": NEVER_S,
-        "banner_timeout": NEVER_S,
+        "timeout": NO_TIMEOUT_S,
+        "banner_timeout": NO_TIMEOUT_S,
         "channel_timeout": CONNECT_S,
     }
 
 
 def tuned_transport(target: Target, sock: Any, **_: Any) -> paramiko.Transport:
-    """Return a transport with our algorithms. It asks for host keys in the order of rsync's ssh.
+    """Return a transport with our algorithms. It requests host keys in the order of rsync's ssh.
 
-    SSHClient.connect passes more settings, which differ between paramiko's releases (`gss_kex` up to
-    4.0, `disabled_algorithms`). They are its own defaults: none of them changes a transport of ours.
+    SSHClient.connect passes more settings, which differ between releases of paramiko (`gss_kex` up
+    to 4.0, `disabled_algorithms`). They are ignored, because they are paramiko's defaults.
     """
     transport = _Transport(sock, packetizer_class=_Packetizer)
     transport.get_security_options().key_types = host_keys.algorithms(target)
@@ -316,17 +345,17 @@ def tuned_transport(target: Target, sock: Any, **_: Any) -> paramiko.Transport:
 
 
 def _notice(host: str, target: Target, text: str) -> str:
-    """The notice about a host: it must tell a jump host from the host behind it."""
+    """Return the notice about `host`. It names the jump host if that is the one retried."""
     return text if target.name == host else f"{errors.JUMP} {target.where}: {text}"
 
 
-def _note_failure(
+def _record_failure(
     attempt: errors.Attempt,
     transport: paramiko.Transport | None,
     link: Link | None,
     offer: Offer | None = None,
 ) -> None:
-    """Notes in `attempt` how far it came, and closes the link."""
+    """Record in `attempt` which stages were reached, and close the link."""
     attempt.agreed = bool(transport is not None and transport.initial_kex_done)
     attempt.parting = getattr(transport, "parting", "")
     if offer is not None:

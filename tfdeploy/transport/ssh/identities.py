@@ -1,7 +1,8 @@
-"""Which keys are offered to a host, in order: identity files, then the agent's. Never a password.
+"""Choose the keys to offer to a host, in order: identity files, then keys of the ssh-agent.
 
-With an explicit identity file only that key is offered (an agent may hold it). Else at most six of the agent's
-follow, because sshd counts each offer (MaxAuthTries).
+If the inventory names an identity file, tfdeploy offers only that key, which the agent may hold.
+Otherwise at most six keys of the agent follow, because sshd counts each offer (MaxAuthTries).
+tfdeploy never offers a password.
 """
 
 from __future__ import annotations
@@ -29,31 +30,32 @@ from tfdeploy.transport.ssh.known_hosts import fingerprint
 from tfdeploy.transport.ssh.ssh_agent import SshAgent
 from tfdeploy.transport.ssh.target import Target
 
-NEVER_S = 3600.0  # paramiko's own time-out is off: connect_timeout closes the link
-
+# `connect_timeout` closes the link in time, so paramiko's own time-outs are never to expire.
+NO_TIMEOUT_S = 3600.0
 AGENT_KEYS_MAX = 6
 
 
 class Offer(AuthStrategy):
-    """The keys for one connection. `tried`: keys offered so far; `notes`: why files could not be used."""
+    """The keys for one connection, and what became of them."""
 
     def __init__(self, target: Target) -> None:
         super().__init__(ssh_config=paramiko.SSHConfig())
         self._target = target
-        self.tried = 0
-        self.answered = False  # a login request was answered
-        self.accepted = ""  # fingerprint of the key that was accepted
-        self.wanted: tuple[str, ...] = ()  # login methods that it asks for after it has accepted a key
-        self.notes: list[str] = []
-        self.paused: Callable[[], AbstractContextManager[Any]] = nullcontext  # stops the host's time-out while an agent signs
-        self._locked: dict[bytes, str] = {}  # public half -> path
-        beside = (f"{path}-cert.pub" for path in target.identity_files)
-        paths = (*target.certificates, *filter(os.path.exists, beside))
-        self._certified = dict(pair for path in paths for pair in self._certificate(path))
+        self.tried = 0  # number of keys offered so far
+        self.answered = False  # the server answered a login request
+        self.accepted = ""  # fingerprint of the accepted key
+        self.wanted: tuple[str, ...] = ()  # methods that the server requires after an accepted key
+        self.notes: list[str] = []  # why some keys could not be offered
+        # Stops the host's time-out while an agent signs.
+        self.paused: Callable[[], AbstractContextManager[Any]] = nullcontext
+        self._locked: dict[bytes, str] = {}  # public key -> path of a file without a usable key
+        defaults = (f"{path}-cert.pub" for path in target.identity_files)
+        paths = (*target.certificates, *filter(os.path.exists, defaults))
+        self._certificates = dict(pair for path in paths for pair in self._load_certificate(path))
         self._keys = [key for path in target.identity_files for key in self._load(path)]
-        self.notes += [
-            f"{setting} of ssh's configuration has no effect here: ssh-add can load its keys" for setting in target.unused
-        ]
+        for setting in target.unused:
+            note = "of ssh's configuration has no effect here: ssh-add can load its keys"
+            self.notes.append(f"{setting} {note}")
         self._transport: paramiko.Transport | None = None
         self._agent: SshAgent | None = None
         self._agent_keys: list[paramiko.AgentKey] = [] if self._keys else self._ask_agent()
@@ -67,24 +69,27 @@ class Offer(AuthStrategy):
         return not self._keys and not self._agent_keys
 
     def get_sources(self) -> Iterator[InMemoryPrivateKey]:
+        """Yield the keys to try until the server disconnects or requires another method."""
         for key in self._every_key():
             if self._transport is not None and not self._transport.is_active():
-                return  # it has ended the connection
+                return
             if self.wanted and "publickey" not in self.wanted:
-                return  # it asks for something else than a key
+                return
             if not self._is_accepted(key):
-                self.notes.append(f"its sshd takes no {key.get_name()} keys (PubkeyAcceptedAlgorithms)")
+                keytype = key.get_name()
+                self.notes.append(f"its sshd takes no {keytype} keys (PubkeyAcceptedAlgorithms)")
                 continue
             self.tried += 1
             methods = self.wanted
-            for shown in self._forms(key):
-                if self.wanted == methods:  # else the certificate was accepted, and more is asked for
-                    yield _Source(self, shown)
+            for form in self._forms(key):
+                # If the certificate was accepted and more is required, the bare key is not shown.
+                if self.wanted == methods:
+                    yield _Source(self, form)
 
     def _is_accepted(self, key: paramiko.PKey) -> bool:
-        """Whether the server takes keys of that kind, as far as it says so.
+        """Return whether the server accepts keys of that type. True if it does not say.
 
-        OpenSSH up to 7.5 names only RSA, and takes others as well.
+        OpenSSH up to 7.5 lists only RSA algorithms but accepts others as well.
         """
         extensions = getattr(self._transport, "server_extensions", {})
         listed = extensions.get("server-sig-algs", b"").decode("ascii", "replace").split(",")
@@ -98,7 +103,7 @@ class Offer(AuthStrategy):
         yield from self._agent_keys or self._ask_agent()
 
     def authenticate(self, transport: paramiko.Transport) -> Any:
-        transport.auth_timeout = NEVER_S
+        transport.auth_timeout = NO_TIMEOUT_S
         self._transport = transport
         return super().authenticate(transport)
 
@@ -118,29 +123,33 @@ class Offer(AuthStrategy):
             self.notes.append(problem)
         return [key] if key is not None else []
 
-    def _certificate(self, path: str) -> list[tuple[bytes, PublicBlob]]:
-        """(the key that it certifies, the certificate)."""
+    def _load_certificate(self, path: str) -> list[tuple[bytes, PublicBlob]]:
+        """Return [(certified public key, certificate)], or [] if no server would accept it."""
         try:
             certificate = serialization.load_ssh_public_identity(Path(path).read_bytes())
-            if problem := _flaw(certificate):  # type: ignore[arg-type]
+            if problem := _find_flaw(certificate):  # type: ignore[arg-type]
                 self.notes.append(f"certificate {path} {problem}")
                 return []
             key = certificate.public_key()  # type: ignore[union-attr]
             form = (serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-            return [(base64.b64decode(key.public_bytes(*form).split()[1]), PublicBlob.from_file(path))]
+            public = base64.b64decode(key.public_bytes(*form).split()[1])
+            return [(public, PublicBlob.from_file(path))]
         except (OSError, ValueError, AttributeError, UnsupportedAlgorithm) as error:
-            self.notes.append(f"certificate {path} cannot be read: {getattr(error, 'strerror', None) or error}")
+            reason = getattr(error, "strerror", None) or error
+            self.notes.append(f"certificate {path} cannot be read: {reason}")
             return []
 
     def _forms(self, key: paramiko.PKey) -> Iterator[paramiko.PKey]:
-        """The key with its certificate, where there is one, then by itself, as ssh shows them."""
-        blob = self._certified.get(key.asbytes())
-        if blob is not None and isinstance(key, paramiko.AgentKey):  # which cannot be copied
+        """Yield the key with its certificate, if it has one, then the bare key, as ssh does."""
+        blob = self._certificates.get(key.asbytes())
+        if blob is not None and isinstance(key, paramiko.AgentKey):
+            # An AgentKey cannot be copied.
             key.public_blob = blob  # type: ignore[assignment]
             yield key
             key.public_blob = None
         elif blob is not None:
-            certified = copy.copy(key)  # the cached key is also used for hosts without a certificate
+            # The cached key is also used for hosts without a certificate.
+            certified = copy.copy(key)
             certified.public_blob = blob
             yield certified
         yield key
@@ -151,14 +160,17 @@ class Offer(AuthStrategy):
         if not self._target.agent:
             return []
         self._agent = SshAgent(self._target.agent, self.notes)
-        self._agent.paused = lambda: self.paused()  # looked up when it signs: `paused` is set later
-        held = self._agent.keys()
-        wanted = [key for key in held if key.asbytes() in self._locked]
-        others = [key for key in held if key.asbytes() not in self._locked]
-        return (wanted + ([] if self._target.identities_only else others))[:AGENT_KEYS_MAX]
+        # `self.paused` is set later, so it is read when the agent signs.
+        self._agent.paused = lambda: self.paused()
+        keys = self._agent.keys()
+        of_files = [key for key in keys if key.asbytes() in self._locked]
+        others = [key for key in keys if key.asbytes() not in self._locked]
+        return (of_files + ([] if self._target.identities_only else others))[:AGENT_KEYS_MAX]
 
 
 class _Source(InMemoryPrivateKey):
+    """One login with one key. It records the server's answer in the offer."""
+
     def __init__(self, offer: Offer, key: paramiko.PKey) -> None:
         super().__init__(offer.user, key)
         self._offer = offer
@@ -175,10 +187,10 @@ class _Source(InMemoryPrivateKey):
         return wanted
 
 
-def _flaw(certificate: SSHCertificate) -> str | None:
-    """Why no server takes the certificate for a login."""
+def _find_flaw(certificate: SSHCertificate) -> str | None:
+    """Return why no server accepts the certificate for a login, or None."""
     if certificate.type is not SSHCertificateType.USER:
-        return "is one of a host, not of a user"
+        return "is a host certificate, not a user certificate"
     if certificate.valid_before <= time.time():
         return "has expired"
     return None
@@ -186,33 +198,42 @@ def _flaw(certificate: SSHCertificate) -> str | None:
 
 @lru_cache(maxsize=256)
 def load(path: str, mtime_ns: int) -> tuple[paramiko.PKey | None, bytes | None, str | None]:
-    """(key, public half of a locked key, what is wrong). Raises OSError. `mtime_ns` only keys the cache."""
+    """Return (key, public key of a file without a usable key, what is wrong). Raises OSError.
+
+    `mtime_ns` only keys the cache.
+    """
     data = Path(path).read_bytes()
     if data.startswith((b"ssh-", b"ecdsa-")):
-        return None, _public_line(data), f"{path} is a public key and no ssh-agent holds the other half"
+        problem = f"{path} is a public key and no ssh-agent holds the private key"
+        return None, _public_line(data), problem
     try:
         key = paramiko.PKey.from_path(path)
-        key.public_blob = None  # of a certificate beside it, which has not been checked
+        # paramiko also loads a certificate that lies beside the key, without a check.
+        key.public_blob = None
         return key, None, None
-    except Exception as error:  # noqa: BLE001  # on a foreign file the libraries raise nearly any error
-        public = _public_half(path, data)
+    # On a foreign file the libraries raise nearly any error.
+    except Exception as error:  # noqa: BLE001
+        public = _read_public_key(path, data)
         if _is_encrypted(data):
-            return None, public, f"key {path} is encrypted and no ssh-agent holds it: ssh-add {path}"
+            problem = f"key {path} is encrypted and no ssh-agent holds it: ssh-add {path}"
+            return None, public, problem
         if public is not None and public[4:7] == b"sk-":
-            return None, public, f"key {path} is on a hardware token and no ssh-agent holds it: ssh-add {path}"
+            problem = f"key {path} is on a hardware token and no ssh-agent holds it: ssh-add {path}"
+            return None, public, problem
         return None, None, f"{path} is not a private key that can be used: {str(error)[:120]}"
 
 
 def _is_encrypted(data: bytes) -> bool:
     """Return whether a private key file needs a passphrase.
 
-    The libraries' releases raise different errors for one that does, so the file decides.
+    The content of the file decides, because releases of the libraries raise different errors.
     """
     fields = _openssh_fields(data)
     return b"ENCRYPTED" in data or (fields is not None and fields[0] != b"none")
 
 
-def _public_half(path: str, data: bytes) -> bytes | None:
+def _read_public_key(path: str, data: bytes) -> bytes | None:
+    """Return the public key that belongs to a private key file, from its .pub file or itself."""
     try:
         return _public_line(Path(path + ".pub").read_bytes())
     except OSError:
@@ -221,12 +242,13 @@ def _public_half(path: str, data: bytes) -> bytes | None:
 
 
 def _openssh_fields(data: bytes) -> tuple[bytes, bytes] | None:
-    """Return (cipher, public half) of a private key in OpenSSH's own format, else None."""
+    """Return (cipher, public key) of a private key in OpenSSH's own format, else None."""
+    lines = [line for line in data.splitlines() if not line.startswith(b"--")]
     try:
-        body = base64.b64decode(b"".join(line for line in data.splitlines() if not line.startswith(b"--")))
+        body = base64.b64decode(b"".join(lines))
         at = body.index(b"openssh-key-v1\0") + 15
         fields = []
-        for _ in range(3):  # cipher, kdf, its options
+        for _ in range(3):  # cipher, kdf, options of the kdf
             size = int(struct.unpack_from(">I", body, at)[0])
             fields.append(body[at + 4 : at + 4 + size])
             at += 4 + size
@@ -237,8 +259,8 @@ def _openssh_fields(data: bytes) -> tuple[bytes, bytes] | None:
 
 
 def _public_line(data: bytes) -> bytes | None:
-    words = data.split()
+    """Return the public key of a line `TYPE BASE64 [COMMENT]`, else None."""
     try:
-        return base64.b64decode(words[1])
+        return base64.b64decode(data.split()[1])
     except (IndexError, ValueError, binascii.Error):
         return None
