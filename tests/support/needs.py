@@ -1,4 +1,4 @@
-"""What a test needs of the machine, asked as the isolated lab asks it: by trying (tfdeploy/lab/capabilities.py)."""
+"""Skip a test if the machine lacks what it needs. tfdeploy/lab/capabilities.py tries each need."""
 
 from __future__ import annotations
 
@@ -9,30 +9,32 @@ import pytest
 from support.waiting import in_ci
 from tfdeploy.lab import capabilities
 
-MAY_LACK = "TFDEPLOY_TEST_MAY_LACK"  # names with commas between, or "all": of a CI machine that is known not to have them
+# Names what a CI machine is allowed to lack: a comma-separated list, or "all".
+MAY_LACK = "TFDEPLOY_TEST_MAY_LACK"
 
 
 def can(name: str) -> bool:
-    """True if this machine has it: for a test of which one part needs it."""
+    """Return whether this machine has `name`. For a test of which only a part needs it."""
     return not capabilities.find_lacks(name, command="make test")
 
 
 def need(*names: str) -> None:
-    """Skips the test where this machine lacks one of `names`: "isolated lab", a program, a trial of tfdeploy/lab/trials.py.
+    """Skip the test if this machine lacks one of `names`. In CI, fail unless MAY_LACK names it.
 
-    In CI that is a failure, but for what MAY_LACK names.
+    A name is "isolated lab", a program, or a trial of tfdeploy/lab/trials.py.
     """
-    missing = [(name, lacks) for name in names if (lacks := capabilities.find_lacks(name, command="make test"))]
+    lacks_by_name = {name: capabilities.find_lacks(name, command="make test") for name in names}
+    missing = [name for name, lacks in lacks_by_name.items() if lacks]
     if not missing:
         return
-    lacks = list(dict.fromkeys(lack for _, each in missing for lack in each))
+    lacks = list(dict.fromkeys(lack for name in missing for lack in lacks_by_name[name]))
     reason = f"{capabilities.describe(lacks)}; to have it: {capabilities.remedies(lacks)}"
-    expected = [name for name, _ in missing if not _may_lack(name)]
-    if in_ci() and expected:
-        pytest.fail(f"{reason}; or set {MAY_LACK}={','.join(expected)}", pytrace=False)
+    unexpected = [name for name in missing if not _may_lack(name)]
+    if in_ci() and unexpected:
+        pytest.fail(f"{reason}; or set {MAY_LACK}={','.join(unexpected)}", pytrace=False)
     pytest.skip(reason)
 
 
 def _may_lack(name: str) -> bool:
-    named = os.environ.get(MAY_LACK, "").split(",")
-    return name in named or "all" in named
+    allowed = os.environ.get(MAY_LACK, "").split(",")
+    return name in allowed or "all" in allowed

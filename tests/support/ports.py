@@ -1,7 +1,8 @@
-"""Ports for what a test starts later: nothing else takes them meanwhile.
+"""Free ports for servers that a test starts later.
 
-A port that the kernel gives for `bind(..., 0)` may be given to any connection as soon as it is free again. These lie
-below the kernel's ephemeral ports and below those of loopback labs, and each pytest process has a slice of its own.
+The kernel may give a port from `bind(..., 0)` to any connection once it is free again. The ports of
+this module lie below the kernel's ephemeral ports and below those of loopback labs, and each pytest
+process has its own range.
 """
 
 from __future__ import annotations
@@ -10,20 +11,23 @@ import itertools
 import os
 import socket
 
-FIRST_PORT, SLICES, SLICE = 10000, 10, 1000
-_FIRST = FIRST_PORT + SLICE * (os.getpid() % SLICES)
-_NEXT = itertools.cycle(range(_FIRST, _FIRST + SLICE))
+FIRST_PORT, RANGES, PORTS_PER_RANGE = 10000, 10, 1000
+_FIRST = FIRST_PORT + PORTS_PER_RANGE * (os.getpid() % RANGES)
+_CANDIDATES = itertools.cycle(range(_FIRST, _FIRST + PORTS_PER_RANGE))
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports in ascending order, unless the slice begins anew. Each is given once per round of the slice."""
-    return list(itertools.islice(filter(_is_free, _NEXT), count))
+    """Return the next free ports of this process's range, in ascending order until it wraps around.
+
+    A port is returned again only after all others of the range.
+    """
+    return list(itertools.islice(filter(_is_free, _CANDIDATES), count))
 
 
 def _is_free(port: int) -> bool:
-    with socket.socket() as one:
+    with socket.socket() as probe:
         try:
-            one.bind(("", port))
+            probe.bind(("", port))
         except OSError:
             return False
     return True

@@ -1,4 +1,4 @@
-"""How long something takes on this machine, and how long to wait for it, whatever else runs here."""
+"""Elapsed times and deadlines for tests, corrected for other load on the machine."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import re
 import time
 from pathlib import Path
 
-# A deadline that no passing test reaches, for what takes no other: on a busy machine importing
-# TensorFlow alone takes a minute.
+# A deadline that no passing test reaches, for waits without a tighter one. On a busy machine the
+# import of TensorFlow alone takes a minute.
 DEADLINE_S = 300.0
 MOST_SLOWDOWN = 4.0
 PRESSURE = Path("/proc/pressure/cpu")
 
 
 class Stopwatch:
-    """Measures how long something takes on this machine, whatever else runs on it.
+    """Measures elapsed time, and discounts the time in which processes waited for a CPU.
 
-    Time in which processes waited for a CPU counts a quarter. On a quiet machine that is the time of
-    the wall clock; beside a load it is at least a quarter of that time.
+    Such time counts a quarter. So on a quiet machine `seconds` is the wall-clock time, and under
+    load it is at least a quarter of that.
     """
 
     def __init__(self) -> None:
@@ -25,27 +25,30 @@ class Stopwatch:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds of the wall clock."""
+        """Return the seconds of wall-clock time."""
         return time.monotonic() - self._began
 
     @property
     def seconds(self) -> float:
-        """Seconds without what the load took."""
+        """Return the discounted seconds. Without a report of the kernel, all time is discounted."""
         elapsed_s, waited_s = self.elapsed_s, _waited_for_cpu_s()
-        if waited_s is None or self._waited_s is None:  # a kernel that does not tell
+        if waited_s is None or self._waited_s is None:
             return elapsed_s / MOST_SLOWDOWN
         return elapsed_s - min(elapsed_s, waited_s - self._waited_s) * (1 - 1 / MOST_SLOWDOWN)
 
     @property
     def slowdown(self) -> float:
-        """Between 1 and MOST_SLOWDOWN: how much longer things took for the load."""
+        """Return by which factor the load slowed things down, between 1 and MOST_SLOWDOWN."""
         return self.elapsed_s / self.seconds
 
 
 def _waited_for_cpu_s() -> float | None:
-    """For how long some process has waited for a CPU, since the machine booted."""
+    """Return for how many seconds since boot some process has waited for a CPU.
+
+    None means that the kernel does not report it.
+    """
     try:
-        found = re.match(r"some .*total=(\d+)", PRESSURE.read_text())
+        total = re.match(r"some .*total=(\d+)", PRESSURE.read_text())
     except OSError:
         return None
-    return int(found[1]) / 1e6 if found else None
+    return int(total[1]) / 1e6 if total else None

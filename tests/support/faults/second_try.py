@@ -1,19 +1,20 @@
-"""The second try of tests that start TensorFlow: `make test` runs those again by themselves that failed beside others.
+"""The second try of tests that start TensorFlow.
 
-Several TensorFlow processes start at once in each of them, and TensorFlow has time limits of its own.
-The first session ends with ONLY_TENSORFLOW if nothing else failed; only then there is a second one, with
-`--last-failed`, whose last line names what passed in it.
+Each of them starts several TensorFlow processes at once, and TensorFlow has time limits of its own.
+If only such tests failed, the first session exits with ONLY_TENSORFLOW. Then `make test` runs the
+failed tests once more, with nothing else beside them (`--last-failed`). The last line of that
+session names those that passed.
 """
 
 from __future__ import annotations
 
 import pytest
 
-ONLY_TENSORFLOW = 10  # an exit code that pytest does not have
+ONLY_TENSORFLOW = 10  # pytest itself uses no such exit code
 
 
 class SecondTry:
-    """One test session, as its controller sees it."""
+    """A plugin for the process that prints pytest's summary, for both sessions."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._is_second = bool(config.getoption("lf", False))
@@ -31,11 +32,13 @@ class SecondTry:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        if exitstatus == pytest.ExitCode.TESTS_FAILED and not self._is_second and not self._others_failed:
+        has_failed = exitstatus == pytest.ExitCode.TESTS_FAILED
+        if has_failed and not self._is_second and not self._others_failed:
             session.exitstatus = ONLY_TENSORFLOW
 
     def pytest_unconfigure(self) -> None:
-        """After pytest's own last line, so that nobody has to scroll for it."""
+        """Print the names after pytest's own last line, so that they are the last one."""
         names = sorted(name for name, passed in self._passed.items() if passed)
         if names and self._is_second:
-            self._config.get_terminal_writer().line(f"passed only at the second try: {', '.join(names)}", yellow=True)
+            text = f"passed only at the second try: {', '.join(names)}"
+            self._config.get_terminal_writer().line(text, yellow=True)

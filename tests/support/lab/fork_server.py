@@ -1,7 +1,8 @@
-"""The program of `forked_client.py`: imports tfdeploy once, and forks one client for each request.
+"""A server for `forked_client.py`: it imports tfdeploy once, then forks one client per request.
 
-It starts no thread and opens nothing but its socket, so a fork is as good as a new interpreter. Each
-client is a child of the process that asked (CLONE_PARENT), which waits for it as for its own.
+The server starts no thread and opens nothing but its socket, so a forked client behaves like a new
+interpreter. The parent of each client is the process that sent the request (CLONE_PARENT), so that
+process can wait for the client.
 """
 
 from __future__ import annotations
@@ -20,15 +21,17 @@ import time
 
 import tfdeploy
 
-REQUEST_BYTES = 100_000
+REQUEST_BYTES = 100_000  # the largest request
 NOT_OF_CLIENTS = ("tfdeploy.agent", "tfdeploy.runtime", "tfdeploy.__main__")
-# What verbs import when they need it.
-LATER = ("cryptography.hazmat.primitives.serialization", "cryptography.x509", "fabric", "invoke")
-LATER += ("rich.live", "rich.text", "webbrowser", "getpass", "shlex", "difflib", "tempfile")
-CLONE_NUMBER = {"x86_64": 56, "aarch64": 220}
-CLONE_PARENT, SET_TID, CLEAR_TID = 0x8000, 0x01000000, 0x00200000
-GET_TID_ADDRESS = 40  # of prctl
-NEW_NETWORK = 0x40000000  # of setns
+# Modules that verbs import only when they need them.
+LATE_IMPORTS = (
+    *("cryptography.hazmat.primitives.serialization", "cryptography.x509", "fabric", "invoke"),
+    *("rich.live", "rich.text", "webbrowser", "getpass", "shlex", "difflib", "tempfile"),
+)
+CLONE_NUMBER = {"x86_64": 56, "aarch64": 220}  # machine -> number of the system call
+CLONE_PARENT, CLONE_CHILD_SETTID, CLONE_CHILD_CLEARTID = 0x8000, 0x01000000, 0x00200000
+PR_GET_TID_ADDRESS = 40
+CLONE_NEWNET = 0x40000000
 
 
 def import_clients() -> None:
@@ -36,30 +39,36 @@ def import_clients() -> None:
     for module in pkgutil.walk_packages(tfdeploy.__path__, "tfdeploy."):
         if not module.name.startswith(NOT_OF_CLIENTS):
             importlib.import_module(module.name)
-    for name in LATER:
+    for name in LATE_IMPORTS:
         importlib.import_module(name)
 
 
 def fork_sibling() -> int:
-    """Fork a child of this process's parent. Return its pid, 0 in the child, or -1 where that cannot be had.
+    """Fork a child of this process's parent. Return its pid, 0 in the child, or -1 on failure.
 
-    `os.fork` knows no flags. As in libc's own, the new thread's id replaces the old one in libc's memory.
+    `os.fork` takes no flags. As in libc's own fork, the kernel writes the child's id to the address
+    at which libc keeps the id of the thread.
     """
     libc = ctypes.PyDLL(None)
     libc.syscall.argtypes, libc.syscall.restype = [ctypes.c_long] * 6, ctypes.c_long
     address, number = ctypes.c_long(), CLONE_NUMBER.get(platform.machine())
-    if number is None or libc.prctl(GET_TID_ADDRESS, ctypes.byref(address), 0, 0, 0):
+    if number is None or libc.prctl(PR_GET_TID_ADDRESS, ctypes.byref(address), 0, 0, 0):
         return -1
-    flags = CLONE_PARENT | SET_TID | CLEAR_TID | signal.SIGCHLD
-    after = (address, 0) if number == CLONE_NUMBER["x86_64"] else (0, address)
+    flags = CLONE_PARENT | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID | signal.SIGCHLD
+    # The order of the last two arguments (child_tid, tls) depends on the architecture.
+    last = (address, 0) if number == CLONE_NUMBER["x86_64"] else (0, address)
     ctypes.pythonapi.PyOS_BeforeFork()
-    pid: int = libc.syscall(number, flags, 0, 0, *after)
+    pid: int = libc.syscall(number, flags, 0, 0, *last)
     ctypes.pythonapi.PyOS_AfterFork_Parent() if pid else ctypes.pythonapi.PyOS_AfterFork_Child()
     return pid
 
 
 def become_client(request: dict[str, object], descriptors: list[int]) -> None:
-    """Make this process what a new interpreter with these arguments would be."""
+    """Turn this process into what `python -m tfdeploy` would be after its start.
+
+    `request` has session (bool), network (path or ""), cwd, env and words. `descriptors` are its
+    standard input, output and error.
+    """
     if request["session"]:
         os.setsid()
     for number, descriptor in enumerate(descriptors):
@@ -76,23 +85,32 @@ def become_client(request: dict[str, object], descriptors: list[int]) -> None:
     sys.path[0] = os.getcwd()
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         old = getattr(sys, name)
-        how = {"buffering": 1 if number == 2 else -1, "encoding": old.encoding, "errors": old.errors}
-        fresh = open(number, "w" if number else "r", closefd=False, **how)  # noqa: SIM115 - a number
-        setattr(sys, name, fresh)
-        setattr(sys, f"__{name}__", fresh)
+        new = open(  # noqa: SIM115 - the stream stays open
+            number,
+            "w" if number else "r",
+            buffering=1 if number == 2 else -1,
+            encoding=old.encoding,
+            errors=old.errors,
+            closefd=False,
+        )
+        setattr(sys, name, new)
+        setattr(sys, f"__{name}__", new)
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _enter_network(path: str) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.setns(descriptor, NEW_NETWORK):
+    if libc.setns(descriptor, CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), path)
     os.close(descriptor)
 
 
 def serve(control: socket.socket) -> None:
-    """Return in each client. The server ends with the process that asks it."""
+    """Answer each request with the pid of a new client. Returns only in the clients.
+
+    The server exits when the process that sends requests has closed its end.
+    """
     while True:
         message, descriptors, _, _ = socket.recv_fds(control, REQUEST_BYTES, 3)
         if not message:
@@ -108,7 +126,8 @@ def serve(control: socket.socket) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the clients
+    # Ctrl-C ends the clients, not this server.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     import_clients()
     assert os.listdir("/proc/self/task") == [str(os.getpid())], "an import has started a thread"
     gc.collect()

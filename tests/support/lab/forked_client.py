@@ -1,4 +1,7 @@
-"""Starts `python -m tfdeploy` as a fork of a process that has imported it: 50 ms of CPU, not 300."""
+"""Start `python -m tfdeploy` as a fork of a process that has already imported it.
+
+A client costs 50 ms of CPU instead of 300.
+"""
 
 from __future__ import annotations
 
@@ -18,29 +21,31 @@ from support.lab.fork_server import REQUEST_BYTES
 
 PROGRAM = Path(__file__).with_name("fork_server.py")
 REPOSITORY = Path(__file__).resolve().parents[3]
-# What an interpreter reads only when it starts.
+# An interpreter reads these variables only at its start, so all clients have the server's values.
 ENV = {"LC_ALL": "C.UTF-8", "PYTHONPATH": str(REPOSITORY)}
-READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_")
-_one_request = threading.Lock()
+READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_")  # prefixes of their names
+_request_lock = threading.Lock()
 
 
 def can_fork(env: Mapping[str, str]) -> bool:
-    """Whether a client with these variables reads what the server's interpreter has read."""
+    """Return whether `env` has the server's values of the variables that are read at the start."""
     return {name: value for name, value in env.items() if name.startswith(READ_AT_START)} == ENV
 
 
 class ForkedClient(subprocess.Popen[str]):
-    """A Popen of `[nsenter --net=FILE -- env NAME=VALUE] python -m tfdeploy WORDS` that forks and does not exec.
+    """A Popen of `python -m tfdeploy WORDS` that forks and does not exec.
 
-    `_execute_child` is what Popen calls once the pipes are there. The client is a child of this process,
-    so that waiting, signals and pipes are Popen's own. A machine that refuses such a fork gets a new interpreter.
+    `nsenter --net=FILE -- env NAME=VALUE` may come before it. Popen calls `_execute_child` once it
+    has made the pipes. The client is a child of this process, so Popen's own methods wait for it,
+    signal it and read its pipes. If the fork fails, Popen starts a new interpreter.
     """
 
     def _execute_child(self, args: Sequence[str], *rest: Any) -> None:
-        cwd, env, pipes, session = rest[4], rest[5], rest[9:15], rest[20]  # the same from Python 3.10 on
-        request = {**_entered(args), "env": dict(env), "cwd": str(cwd), "session": session}
-        request["env"].update(request.pop("mark"))
-        pid = _forked(json.dumps(request).encode(), (pipes[0], pipes[3], pipes[5]))
+        # The order of these arguments is the same from Python 3.10 on.
+        cwd, env, pipes, session = rest[4], rest[5], rest[9:15], rest[20]
+        request = {**_parse_command(args), "env": dict(env), "cwd": str(cwd), "session": session}
+        request["env"].update(request.pop("variables"))
+        pid = _request_fork(json.dumps(request).encode(), (pipes[0], pipes[3], pipes[5]))
         if pid is None:
             super()._execute_child(args, *rest)
             return
@@ -48,23 +53,24 @@ class ForkedClient(subprocess.Popen[str]):
         self._close_pipe_fds(*pipes)
 
 
-def _entered(args: Sequence[str]) -> dict[str, Any]:
-    """The network, the variables and the words of a lab's command line."""
-    at = args.index(sys.executable)
-    networks = [word.partition("=")[2] for word in args[:at] if word.startswith("--net=")]
-    variables = args[args.index("env") + 1 : at] if "env" in args[:at] else []
+def _parse_command(args: Sequence[str]) -> dict[str, Any]:
+    """Return the network namespace, the variables and the arguments of a lab's command line."""
+    python = args.index(sys.executable)
+    prefix = args[:python]
+    networks = [arg.partition("=")[2] for arg in prefix if arg.startswith("--net=")]
+    variables = prefix[prefix.index("env") + 1 :] if "env" in prefix else []
     return {
         "network": "".join(networks),
-        "mark": dict(word.split("=", 1) for word in variables),
-        "words": list(args[at + 3 :]),
+        "variables": dict(variable.split("=", 1) for variable in variables),
+        "words": list(args[python + 3 :]),
     }
 
 
-def _forked(request: bytes, descriptors: Sequence[int]) -> int | None:
-    """The client's pid. None: its words are too long for a message, or this machine does not fork so."""
+def _request_fork(request: bytes, descriptors: Sequence[int]) -> int | None:
+    """Return the client's pid, or None if the request is too long or the fork failed."""
     if len(request) > REQUEST_BYTES:
         return None
-    with _one_request:
+    with _request_lock:
         server = _server()
         socket.send_fds(server, [request], descriptors)
         reply = server.recv(100)
@@ -74,17 +80,17 @@ def _forked(request: bytes, descriptors: Sequence[int]) -> int | None:
 
 @functools.cache
 def _server() -> socket.socket:
-    """One for each process that runs tests, from its first client to its end."""
-    ours, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    """Return the socket of this process's fork server. The first call starts the server."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     process = subprocess.Popen(
-        [sys.executable, str(PROGRAM), str(other.fileno())],
+        [sys.executable, str(PROGRAM), str(theirs.fileno())],
         env={"PATH": os.environ["PATH"], **ENV},
         cwd="/",
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        pass_fds=[other.fileno()],
+        pass_fds=[theirs.fileno()],
     )
-    other.close()
+    theirs.close()
 
     def end() -> None:
         ours.close()
