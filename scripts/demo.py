@@ -1,8 +1,8 @@
-"""Do the whole job once, on three throw-away hosts of this machine: sync, launch, logs, stop, nothing left.
+"""Train once on three throw-away hosts of this machine: sync, launch, logs, stop, clean up.
 
-Only public commands of tfdeploy are called. Each prints one line with its seconds; its output goes to build/demo.log.
-On a terminal the dashboard shows the run while it trains.
-Exit 0: the test accuracy is at least 0.93 and no process of the lab is left.
+Each step is a public command of tfdeploy. It prints one line with its seconds, and its output goes
+to build/demo.log. On a terminal, the dashboard shows the run while it trains.
+Exit code 0 means that the test accuracy is at least 0.93 and no process of the lab remains.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 EXAMPLE = REPOSITORY / "examples/digits"
-LAB = "demo-" + hashlib.sha256(str(REPOSITORY).encode()).hexdigest()[:8]  # two checkouts: two labs
+# Each checkout has a lab of its own, so that two demos can run at once.
+LAB = "demo-" + hashlib.sha256(str(REPOSITORY).encode()).hexdigest()[:8]
 RUN = time.strftime("demo-%Y%m%d-%H%M%S", time.gmtime())
-ENOUGH = 0.93
+MIN_ACCURACY = 0.93
 LOG = REPOSITORY / "build/demo.log"
-TAIL_LINES = 20
-NEXT = """
+TAIL_LINES = 20  # of the log, printed after a failure
+NEXT_STEPS = """
 What to type next:
   .venv/bin/tfdeploy init        writes a commented tfdeploy.yaml and inventory beside your program
   .venv/bin/tfdeploy lab up 3    throw-away hosts on this machine, to try your program on
@@ -33,7 +34,8 @@ What to type next:
 def run_step(title: str, argv: list[str], *, dashboard: bool = False) -> str:
     """Run one command and print its title and seconds. Return its standard output.
 
-    With `dashboard`, the command has this terminal if there is one. Raises CalledProcessError.
+    With `dashboard`, the command writes to this terminal, if there is one, and not to the log.
+    Raises CalledProcessError.
     """
     print(f"demo: {title} ... ", end="", file=sys.stderr, flush=True)
     began = time.monotonic()
@@ -43,41 +45,48 @@ def run_step(title: str, argv: list[str], *, dashboard: bool = False) -> str:
     with LOG.open("a") as log:
         log.write(f"--- {title}\n{done.stderr or ''}{done.stdout or ''}\n")
     seconds = f"{time.monotonic() - began:.1f} s"
-    print(f"exit code {done.returncode}" if done.returncode else seconds, file=sys.stderr, flush=True)
+    result = f"exit code {done.returncode}" if done.returncode else seconds
+    print(result, file=sys.stderr, flush=True)
     done.check_returncode()
     return done.stdout or ""
 
 
 def tfdeploy(*arguments: str, dashboard: bool = False) -> str:
-    """Run one command of tfdeploy as a step. Return its standard output. Raises CalledProcessError."""
-    return run_step("tfdeploy " + " ".join(arguments), [sys.executable, "-m", "tfdeploy", *arguments], dashboard=dashboard)
+    """Run one command of tfdeploy as a step. Return its standard output.
+
+    Raises CalledProcessError.
+    """
+    argv = [sys.executable, "-m", "tfdeploy", *arguments]
+    return run_step("tfdeploy " + " ".join(arguments), argv, dashboard=dashboard)
 
 
-def down() -> None:
-    """Also ends a lab that a killed demo left."""
+def remove_lab() -> None:
+    """Remove the lab, also one from an earlier demo that was killed."""
     argv = [sys.executable, "-m", "tfdeploy", "lab", "down", "--name", LAB]
     subprocess.run(argv, check=False, cwd=REPOSITORY, capture_output=True)
 
 
-def left_over(root: Path) -> list[str]:
-    """Processes that still carry the mark of the lab or of the run."""
+def find_processes(root: Path) -> list[str]:
+    """Return the pids of processes whose environment names the lab or the run."""
     marks = (f"TFDEPLOY_LAB={root}", f"TFDEPLOY_TASK_RUN_ID={RUN}")
-    found = []
+    pids = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
             environment = path.read_bytes().decode(errors="replace").split("\0")
         except OSError:
             continue
-        if any(word == mark or word.startswith(f"{mark}/") for word in environment for mark in marks):
-            found.append(path.parent.name)
-    return found
+        # With the slash appended, "lab/hosts/h1" matches the lab's root, and "lab2" does not.
+        if any(f"{line}/".startswith(f"{mark}/") for line in environment for mark in marks):
+            pids.append(path.parent.name)
+    return pids
 
 
 def train(inventory: str) -> float:
-    """Launches the digits and returns the accuracy that its worker 0 printed."""
+    """Train the example. Return the accuracy that worker 0 printed, or 0.0 if it printed none."""
     os.environ.update(TFDEPLOY_INVENTORY=inventory, TFDEPLOY_JOB=str(EXAMPLE / "tfdeploy.yaml"))
     tfdeploy("sync")
-    tfdeploy("launch", "--mode", "async", "--ps", "1", "--workers", "2", "--name", RUN, "--wait", dashboard=True)
+    tasks = ("--mode", "async", "--ps", "1", "--workers", "2")
+    tfdeploy("launch", *tasks, "--name", RUN, "--wait", dashboard=True)
     text = tfdeploy("logs", RUN, "--task", "worker:0", "--output", "raw")
     tfdeploy("stop", RUN)
     lines = re.findall(r"test accuracy: ([0-9.]+)", text)
@@ -90,29 +99,32 @@ def main() -> int:
     LOG.parent.mkdir(exist_ok=True)
     LOG.write_text("")
     began = time.monotonic()
-    down()
+    remove_lab()
     root, accuracy = Path(), 0.0
     try:
-        run_step("python examples/digits/make_shards.py", [sys.executable, str(EXAMPLE / "make_shards.py")])
+        make_shards = [sys.executable, str(EXAMPLE / "make_shards.py")]
+        run_step("python examples/digits/make_shards.py", make_shards)
         inventory = tfdeploy("lab", "up", "3", "--name", LAB, "--gpus", "none").strip()
         root = Path(inventory).parent
         accuracy = train(inventory)
     except subprocess.CalledProcessError:
-        pass  # its step has said so
+        pass  # run_step has printed the exit code
     except KeyboardInterrupt:
         print("demo: interrupted", file=sys.stderr)
     finally:
         print(f"demo: tfdeploy lab down --name {LAB}", file=sys.stderr)
-        down()
-    left = left_over(root)
-    for pid in left:
-        print(f"demo: process {pid} is left", file=sys.stderr)
-    good = accuracy >= ENOUGH and not left and not root.exists()
-    print(f"test accuracy {accuracy:.4f} (at least {ENOUGH}), {len(left)} processes left, {time.monotonic() - began:.0f} s")
-    if not good:
+        remove_lab()
+    pids = find_processes(root)
+    for pid in pids:
+        print(f"demo: process {pid} still runs", file=sys.stderr)
+    passed = accuracy >= MIN_ACCURACY and not pids and not root.exists()
+    seconds = f"{time.monotonic() - began:.0f} s"
+    result = f"test accuracy {accuracy:.4f} (at least {MIN_ACCURACY})"
+    print(f"{result}, {len(pids)} processes left, {seconds}")
+    if not passed:
         print("".join(LOG.read_text().splitlines(keepends=True)[-TAIL_LINES:]), file=sys.stderr)
-    print(f"demo: all is well{NEXT}" if good else f"demo: FAILED; all output: {LOG}")
-    return 0 if good else 1
+    print(f"demo: passed{NEXT_STEPS}" if passed else f"demo: FAILED; all output: {LOG}")
+    return 0 if passed else 1
 
 
 if __name__ == "__main__":
