@@ -121,7 +121,7 @@ def test_crnn_synchronous_then_on_from_its_checkpoint_asynchronous(launch: Calla
     first = launch("crnn", *TWO)
     assert_fresh(first, "worker:0")
     assert_good(first, "worker:0")
-    again = launch("crnn", *ONE, "--mode", "async", "--", "python", "train.py", "--steps=650")
+    again = launch("crnn", *ONE, "--mode", "async", "--", "python", "train.py", "--steps=620")
     assert_resumed(again, "worker:0", 600)
     assert_good(again, "worker:0")
 
@@ -146,7 +146,7 @@ def test_mirrored_keras_resumes_on_every_worker(launch: Callable[..., Run]) -> N
         assert_fresh(first, worker)
         assert first.says(r"replicas in sync: (\d+)", worker) == ["3"]
         assert_good(first, worker)
-    again = launch("mirrored_keras", "--", "python", "train.py", "--epochs=8")
+    again = launch("mirrored_keras", "--", "python", "train.py", "--epochs=7")
     for worker in workers:
         assert_resumed(again, worker, 6)
     assert again.outcomes() == dict.fromkeys(workers, "succeeded")

@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import lru_cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -63,11 +64,16 @@ PRIVATE = {
 }
 
 
+@lru_cache(maxsize=1)  # the rules are applied to one file after another
+def tree_of(source):
+    return ast.parse(source)
+
+
 def imports(source, path):
     """(line, full dotted name) of every import, wherever it stands; `from a import b` counts as a.b."""
     package = path.removesuffix(".py").split("/")[: -1 if not path.endswith("__init__.py") else None]
     package = [step for step in package if step != "__init__"]
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree_of(source)):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -124,7 +130,7 @@ def own_fault(name, path):
 
 def private_faults(source, path):
     """The private modules of the standard library come and go: each is tried in one file, with the public one behind it."""
-    tree = ast.parse(source)
+    tree = tree_of(source)
     tried = {line for node in ast.walk(tree) if isinstance(node, ast.Try) for line in _lines_tried(node)}
     for line, name in imports(source, path):
         top = name.partition(".")[0]
@@ -178,7 +184,7 @@ def name_faults(source, path):
     for step in path.removesuffix(".py").split("/"):
         if step.lower() in BANNED_NAMES:
             yield f"{path}: {step} is a banned name"
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree_of(source)):
         if isinstance(node, ast.ClassDef) and any(word.lower() in BANNED_NAMES for word in words_of(node.name)):
             yield f"{path}:{node.lineno}: class {node.name} has a banned name"
 
@@ -192,14 +198,14 @@ def words_of(name):
 def print_faults(source, path):
     if path.startswith(MAY_PRINT):
         return
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree_of(source)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
             yield f"{path}:{node.lineno}: only ui and cli print"
 
 
 def sleep_faults(source, path):
     """A short pause between two looks at a condition, in a loop, is how one waits; any other sleep is a guess."""
-    tree = ast.parse(source)
+    tree = tree_of(source)
     looping = {id(node) for loop in ast.walk(tree) if isinstance(loop, (ast.While, ast.For)) for node in ast.walk(loop)}
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or ast.unparse(node.func) not in ("time.sleep", "sleep"):

@@ -264,7 +264,7 @@ def test_a_minder_whose_files_are_removed_ends_and_makes_no_new_ones(hosts: NewC
     for each in os.listdir(paths.host_dir):
         remove(paths.file(each))
     if left == "nothing":
-        shutil.rmtree(paths.run_dir)
+        cluster.wait_until(lambda: remove(paths.run_dir))
     cluster.wait_until(lambda: not processes.is_alive(minder))
     assert not os.path.lexists(paths.file("tasks"))
     assert cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.0)["survivors"] == []

@@ -29,12 +29,12 @@ KNOWN |= {"cores": 2, "memory_bytes": 8 << 30, "free_disk_bytes": 1 << 40, "free
 
 def large_plan(workdir: str, ports: tuple[int, ...]) -> Plan:
     hosts = [Host(name="n1", address="127.0.0.1", ports=(ports[0], ports[-1]))]
-    for number in range(2, HOSTS + 1):  # loopback addresses share their ports
+    for number in range(2, HOSTS + 1):  # loopback addresses share their ports: none of tests/support/ports.py
         hosts.append(
             Host(
                 name=f"n{number}",
                 address=f"127.1.{number // 250}.{number % 250 + 1}",
-                ports=(2 * number + 9000, 2 * number + 9001),
+                ports=(2 * number + 20000, 2 * number + 20001),
             )
         )
     facts = {

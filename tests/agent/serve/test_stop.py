@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from support.agent.cluster import Cluster, NewCluster
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import is_locked, take_lock
+from tfdeploy.agent.host.removal import remove
 from tfdeploy.agent.run import liveness, task_processes
 from tfdeploy.agent.run.folder import RunPaths
 
@@ -178,13 +178,18 @@ def test_what_a_killed_supervisor_left_to_the_minder_is_ended(hosts: NewCluster,
     assert not any(processes.is_alive(who) for who in everyone) and bystander.poll() is None
 
 
+def remove_run(cluster: Cluster) -> None:
+    """Its supervisor may be writing there meanwhile."""
+    cluster.wait_until(lambda: remove(cluster.hosts["n1"].paths("r1").run_dir))
+
+
 def test_a_run_whose_folder_was_removed_is_still_stopped_and_no_other_may_begin_beside_it(
     hosts: NewCluster, bystander: Any
 ) -> None:
     cluster = hosts("n1")
     launch_stubborn(cluster)
     everyone = all_of(cluster, "r1")
-    shutil.rmtree(cluster.hosts["n1"].paths("r1").run_dir)
+    remove_run(cluster)
     with pytest.raises(VerbError) as caught:
         cluster.launch("r2", {"worker:0": ("n1", ["sleep", "1000"])})
     assert caught.value.code == "live_run" and "tfdeploy stop r1" in str(caught.value.next)
@@ -200,7 +205,7 @@ def test_a_task_whose_folder_was_removed_ends_by_itself(hosts: NewCluster, bysta
     cluster = hosts("n1")
     launch_stubborn(cluster)
     everyone = all_of(cluster, "r1")
-    shutil.rmtree(cluster.hosts["n1"].paths("r1").run_dir)
+    remove_run(cluster)
     cluster.wait_until(lambda: not any(processes.is_alive(who) for who in everyone), 40.0)
     assert bystander.poll() is None
 
