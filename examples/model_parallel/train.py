@@ -22,7 +22,7 @@ def parse():
     parser.add_argument("--worker_hosts", required=True, help="Comma-separated list of hostname:port pairs")
     parser.add_argument("--job_name", choices=["ps", "worker"], required=True)
     parser.add_argument("--task_index", type=int, required=True)
-    parser.add_argument("--steps", type=int, default=1000, help="Global step to train up to")
+    parser.add_argument("--steps", type=int, default=400, help="Global step to train up to")
     parser.add_argument("--checkpoints", default="checkpoints", help="Folder to save to, and to go on from")
     return parser.parse_args()
 
