@@ -73,9 +73,11 @@ def _run_trials(labs: str, _device: int) -> dict[str, str]:
             timeout=TRIALS_TIMEOUT_S,
             check=True,
         )
-    except subprocess.SubprocessError as error:
-        output = getattr(error, "stderr", "") or str(error)
-        what = f"the trials of kernel features did not finish: {output.strip()[-800:]}"
+    except subprocess.TimeoutExpired as error:
+        what = f"the trials of kernel features did not end within {TRIALS_TIMEOUT_S:.0f} s"
+        raise Refused(what, where="this machine") from error
+    except subprocess.CalledProcessError as error:
+        what = f"the trials of kernel features failed: {error.stderr.strip()[-800:]}"
         raise Refused(what, where="this machine") from error
     results: dict[str, str] = json.loads(done.stdout)
     return results

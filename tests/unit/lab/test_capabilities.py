@@ -113,3 +113,9 @@ def test_a_layer_on_a_tmpfs_stands_in_for_one_beside_the_lab(answers: dict[str, 
 def test_nobody_asks_for_the_user(answers: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert capabilities.find_lacks("isolated lab", command="x") == []
+
+
+def test_trials_that_do_not_end_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(capabilities, "TRIALS_TIMEOUT_S", 0.001)
+    with pytest.raises(Refused, match=r"did not end within 0 s$"):
+        capabilities._run_trials.__wrapped__(str(tmp_path), 0)
