@@ -18,6 +18,7 @@ import pytest
 from support.lab.commandline import Tfdeploy
 from support.lab.hosts import on_host
 from support.lab.jobs import write_job
+from support.stopwatch import Stopwatch
 from tfdeploy.lab import Lab
 
 LINES = 6
@@ -120,12 +121,12 @@ def test_until_ends_what_is_followed(talked: Tfdeploy, tfdeploy: Callable[[Lab],
     operator = tfdeploy(talked.lab)
     write_job(operator, "endless", "talk.py", "--lines=10000", "--pause=0.1")
     operator.run("launch", "--detach", "--name", "endless-1", exit_code=0)
-    until = datetime.now(timezone.utc) + timedelta(seconds=3)
+    until, watch = datetime.now(timezone.utc) + timedelta(seconds=3), Stopwatch()
     found = rows(operator, "-f", "endless-1", "--until", until.isoformat())
-    took = (datetime.now(timezone.utc) - until).total_seconds()
+    took, slowdown = (datetime.now(timezone.utc) - until).total_seconds(), watch.slowdown
     operator.run("stop", "endless-1", "--now", exit_code=0)
     last = max(datetime.fromisoformat(str(row["time"]).replace("Z", "+00:00")) for row in found)
-    assert timedelta(0) <= until - last < timedelta(seconds=1.5) and took < 20, (until, last, took)
+    assert timedelta(0) <= until - last < timedelta(seconds=1.5 * slowdown) and took < 20 * slowdown, (until, last, took)
 
 
 def test_the_attempt_before_the_newest(talked: Tfdeploy, tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
