@@ -121,7 +121,7 @@ def test_bytecode_that_others_write_at_this_moment_is_no_damage(workdir: Path) -
             fresh.write_bytes(b"")
             fresh.rename(folder / "some.pyc")
 
-    writers = [threading.Thread(target=write, args=(number,)) for number in range(3)]
+    writers = [threading.Thread(daemon=True, target=write, args=(number,)) for number in range(3)]
     for each in writers:
         each.start()
     try:

@@ -69,7 +69,9 @@ def test_the_agents_no_is_an_agent_error_with_its_code(yard: Any, fleet: SshFlee
 def test_calls_from_many_threads_get_their_own_answers(yard: Any, fleet: SshFleet) -> None:
     agent = fleet.session(yard.host("n1").host).agent()
     clocks: list[float] = []
-    threads = [threading.Thread(target=lambda: clocks.extend(agent.call(PING).clock for _ in range(20))) for _ in range(8)]
+    threads = [
+        threading.Thread(daemon=True, target=lambda: clocks.extend(agent.call(PING).clock for _ in range(20))) for _ in range(8)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -244,7 +246,7 @@ def test_closing_lets_go_of_whoever_waits(yard: Any) -> None:
         except HostUnreachable as error:
             failed.append(error)
 
-    thread = threading.Thread(target=wait)
+    thread = threading.Thread(daemon=True, target=wait)
     thread.start()
     fleet.close()
     thread.join(120)  # the call's own patience is longer

@@ -147,7 +147,7 @@ def test_it_can_be_ended_and_goes_on_from_there(yard: Any, there: Path, here: Pa
         assert begun.wait(120)
         running.end({target})
 
-    ender = threading.Thread(target=stop)
+    ender = threading.Thread(daemon=True, target=stop)
     ender.start()
     with pytest.raises(Interrupted):
         pull(replace(target), str(there), str(here), names=[b"big"], on_progress=lambda done, _: begun.set())

@@ -156,7 +156,7 @@ def test_it_can_be_ended_and_goes_on_later(yard: Any, tree: Path) -> None:
         assert begun.wait(120)
         running.end({target})
 
-    ender = threading.Thread(target=stop)
+    ender = threading.Thread(daemon=True, target=stop)
     ender.start()
     slow = replace(target)
     try:

@@ -47,7 +47,7 @@ def test_many_connections_carry_bytes_both_ways(yard: Any, fleet: SshFleet, list
     tunnel = fleet.session(yard.host("n1").host).tunnel(listener(echo))
     data = [os.urandom(1 << 20) for _ in range(8)]
     got: dict[int, bytes] = {}
-    askers = [threading.Thread(target=lambda n=n: got.update({n: ask(tunnel.port, data[n])})) for n in range(8)]  # type: ignore[misc]
+    askers = [threading.Thread(daemon=True, target=lambda n=n: got.update({n: ask(tunnel.port, data[n])})) for n in range(8)]  # type: ignore[misc]
     for asker in askers:
         asker.start()
     for asker in askers:

@@ -121,7 +121,7 @@ def watcher() -> Iterator[list[str]]:
                     if mark in line:
                         seen.append(line.replace(b"\0", b" ").decode(errors="replace"))
 
-    thread = threading.Thread(target=watch)
+    thread = threading.Thread(daemon=True, target=watch)
     thread.start()
     yield seen
     over.set()

@@ -139,14 +139,14 @@ def test_model_parallel_then_on_from_its_checkpoint(launch: Callable[..., Run]) 
 
 def test_mirrored_keras_resumes_on_every_worker(launch: Callable[..., Run]) -> None:
     """Only the chief writes a backup, every worker reads it: it must have come to the others' disks."""
-    workers = ("worker:0", "worker:1", "worker:2")
-    first = launch("mirrored_keras")
+    workers = ("worker:0", "worker:1")
+    first = launch("mirrored_keras", "--workers", "2")
     assert len(set(first.places().values())) == len(workers)
     for worker in workers:
         assert_fresh(first, worker)
-        assert first.says(r"replicas in sync: (\d+)", worker) == ["3"]
+        assert first.says(r"replicas in sync: (\d+)", worker) == ["2"]
         assert_good(first, worker)
-    again = launch("mirrored_keras", "--", "python", "train.py", "--epochs=7")
+    again = launch("mirrored_keras", "--workers", "2", "--", "python", "train.py", "--epochs=7")
     for worker in workers:
         assert_resumed(again, worker, 6)
     assert again.outcomes() == dict.fromkeys(workers, "succeeded")

@@ -43,7 +43,7 @@ def dribbling(listener: socket.socket, certs: Any, every_s: float) -> Iterator[N
         listener.close()
 
     listener.listen()
-    thread = threading.Thread(target=answer)
+    thread = threading.Thread(daemon=True, target=answer)
     thread.start()
     try:
         yield
@@ -73,7 +73,7 @@ def test_a_host_that_answers_byte_by_byte_keeps_nobody_from_the_others_signs(
 
     told: list[peers.PeerSigns] = []
     with contextlib.closing(member("n1")) as mesh, contextlib.closing(member("n3")):
-        asking = threading.Thread(target=lambda: told.append(peers.ask(mesh, part, ["n2", "n3"])))
+        asking = threading.Thread(daemon=True, target=lambda: told.append(peers.ask(mesh, part, ["n2", "n3"])))
         with dribbling(listeners["n2"], cluster.certs["n2"], every_s):
             asking.start()
             cluster.wait_until(lambda: told, 15.0, "all have answered, or had the time for it")
@@ -97,7 +97,7 @@ def test_a_line_of_any_length_comes_whole_and_leaves_the_patience_as_it_was(host
         with tls.contexts(cluster.certs["n2"])[0].wrap_socket(theirs, server_side=True) as channel:
             channel.sendall(listing + b"contents")
 
-    giving = threading.Thread(target=give)
+    giving = threading.Thread(daemon=True, target=give)
     giving.start()
     with tls.contexts(cluster.certs["n1"])[1].wrap_socket(ours) as channel:
         channel.settimeout(keep_transfer.PATIENCE_S)

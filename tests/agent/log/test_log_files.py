@@ -112,7 +112,7 @@ def test_readers_beside_a_writer_that_rotates_all_the_time(tmp_path: Path) -> No
         writer.close()
         done.set()
 
-    thread = threading.Thread(target=write)
+    thread = threading.Thread(daemon=True, target=write)
     thread.start()
     reader, at = LogReader(str(tmp_path)), 0
     while True:

@@ -55,7 +55,7 @@ def test_the_deepest_that_is_read_fits_into_a_small_stack() -> None:
     found: list[Any] = []
     before = threading.stack_size(128 << 10)
     try:
-        one = threading.Thread(target=lambda: found.append(bounded_json.parse(text)))
+        one = threading.Thread(daemon=True, target=lambda: found.append(bounded_json.parse(text)))
         one.start()
         one.join()
     finally:

@@ -66,7 +66,7 @@ def carried(path: Path, file: keep_transfer.File, folder: Path, change: Callable
                 ours.sendall(change(arriving.read()))
             ours.shutdown(socket.SHUT_WR)
 
-        giving = threading.Thread(target=give)
+        giving = threading.Thread(daemon=True, target=give)
         giving.start()
         try:
             keep_transfer._receive(theirs, str(folder), file)  # type: ignore[arg-type]

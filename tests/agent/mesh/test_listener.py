@@ -132,7 +132,7 @@ class Flood:
         self.begun = 0
         self._over = threading.Event()
         self._context, self._where = tls.contexts(certs)[1], ("127.0.0.1", meshes.hosts["n1"].mesh_port)
-        self._threads = [threading.Thread(target=self._knock, args=(4 / a_second,)) for _ in range(4)]
+        self._threads = [threading.Thread(daemon=True, target=self._knock, args=(4 / a_second,)) for _ in range(4)]
 
     def __enter__(self) -> Flood:
         for thread in self._threads:

@@ -65,7 +65,7 @@ def test_who_watches_is_told_of_a_death_once(hosts: NewCluster) -> None:
         {"run": "r1", "job": cluster.job},
         item=lambda header, blob: told.append((header["task"]["attempt"], header["task"]["state"])) if "task" in header else None,
     )
-    watcher = threading.Thread(target=run_control.VERBS["run.watch"], args=(call,))
+    watcher = threading.Thread(daemon=True, target=run_control.VERBS["run.watch"], args=(call,))
     watcher.start()
     for number in (1, 2, 3):
         cluster.wait_until(lambda number=number: (number, "running") in told)

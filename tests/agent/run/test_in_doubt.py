@@ -134,7 +134,7 @@ def test_an_abort_that_comes_during_a_prepare_wins(host: Host, stop: str) -> Non
     about = {"run": "r1", "job": host.cluster.job, "reason": "rolled back", "purge": True, "host": "n1", "plan_digest": "d1"}
     done: list[Any] = []
     other = host.session()
-    aborting = threading.Thread(target=lambda: done.append(other.call("run.abort", **about)))
+    aborting = threading.Thread(daemon=True, target=lambda: done.append(other.call("run.abort", **about)))
     aborting.start()
     mark = layout.in_doubt(str(host.workdir), host.cluster.job, "r1", "n1") + "@abort"
     host.cluster.wait_until(lambda: os.path.exists(mark), what="the abort is there")

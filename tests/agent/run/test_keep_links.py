@@ -300,7 +300,7 @@ def test_after_a_death_at_any_step_it_goes_on(left: Left, monkeypatch: pytest.Mo
 def test_two_at_once_take_it_in_once(left: Left) -> None:
     left.replaced({"model": "new"})
     said: list[str] = []
-    both = [threading.Thread(target=lambda: said.append(left.restore())) for _ in range(2)]
+    both = [threading.Thread(daemon=True, target=lambda: said.append(left.restore())) for _ in range(2)]
     for each in both:
         each.start()
     for each in both:

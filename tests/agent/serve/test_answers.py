@@ -191,7 +191,7 @@ def test_a_broadcast(host: Context, tmp_path: Path) -> None:
     about = {"id": "b", "host": "n1", "members": ["n1", "n2"], "certs": make_certs(["n1"])["n1"]}
     listener = Listener()
     args = {"listener": listener, "moved": lacking, "ports": [20000, 60000], **about, **which}
-    join = threading.Thread(target=asked, args=(host, "broadcast.join"), kwargs=args)
+    join = threading.Thread(daemon=True, target=asked, args=(host, "broadcast.join"), kwargs=args)
     join.start()
     wait_for(lambda: "broadcast b" in host.closing, 10.0, "it takes part")
     asked(host, "broadcast.feeds", id="b", stripes=1, parents=[["n2", "127.0.0.1", 1, [0]]], here=[0])
@@ -206,7 +206,7 @@ def test_a_broadcast(host: Context, tmp_path: Path) -> None:
     asked(host, "data.held", rows.pack(), **which)
     args = {"enough": 2, "ports": [20000, 60000], **about, **which, "id": "c"}
     asked(host, "broadcast.offer", rows.pack(), id="c", root="", **which)
-    lend = threading.Thread(target=asked, args=(host, "broadcast.lend"), kwargs=args)
+    lend = threading.Thread(daemon=True, target=asked, args=(host, "broadcast.lend"), kwargs=args)
     lend.start()
     wait_for(lambda: "broadcast c" in host.closing, 10.0, "it lends")
     asked(host, "broadcast.roots", id="c", first=0, roots=[pieces.root_of(leaf).hex()])

@@ -161,7 +161,7 @@ def test_many_sessions_at_once_make_one_chain(context: Context) -> None:
         "for n in range(25): audit_log.note(Call(context, {'run': 'r%s-%d' % (sys.argv[2], n)}), 'stop', 'stopped')"
     )
     running = [subprocess.Popen([sys.executable, "-c", code, context.workdir, str(number)]) for number in range(4)]
-    threads = [threading.Thread(target=filled, args=(Context(context.workdir, "", "n1"), 25)) for _ in range(2)]
+    threads = [threading.Thread(daemon=True, target=filled, args=(Context(context.workdir, "", "n1"), 25)) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -32,7 +32,7 @@ def listening(*ports: int, token: str = TOKEN, key: str = KEY) -> Iterator[dict[
         begun.set()
 
     call = Call(Context("/nowhere", ""), {"ports": list(ports), "token": token, "key": key, "seconds": 30}, b"", item, cancelled)
-    thread = threading.Thread(target=check_links.listen, args=(call,))
+    thread = threading.Thread(daemon=True, target=check_links.listen, args=(call,))
     thread.start()
     assert begun.wait(120)
     try:

@@ -312,7 +312,7 @@ def test_of_two_removals_at_once_each_thing_goes_once(host: Context) -> None:
     def clean(which: int) -> None:
         found[which] = removed(Context(host.workdir, host.agent_dir, f"n{which}"), *things)
 
-    both = [threading.Thread(target=clean, args=(which,)) for which in (0, 1)]
+    both = [threading.Thread(daemon=True, target=clean, args=(which,)) for which in (0, 1)]
     for each in both:
         each.start()
     for each in both:

@@ -63,7 +63,7 @@ class Host:
         }
         cancelled, listening = threading.Event(), threading.Event()
         call = Call(self.context, args, b"", lambda item, blob: listening.set(), cancelled)
-        thread = threading.Thread(target=find_verb("broadcast.join"), args=(call,))
+        thread = threading.Thread(daemon=True, target=find_verb("broadcast.join"), args=(call,))
         thread.start()
         assert listening.wait(120)
         sent = 0

@@ -186,7 +186,7 @@ def test_the_real_uv_makes_the_same_environment_from_wheels(host: Host, tmp_path
 
 def test_two_at_once_make_one(host: Host) -> None:
     results: list[Any] = []
-    threads = [threading.Thread(target=lambda: results.append(host.call("env.make"))) for _ in range(2)]
+    threads = [threading.Thread(daemon=True, target=lambda: results.append(host.call("env.make"))) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:

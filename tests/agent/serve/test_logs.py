@@ -111,7 +111,7 @@ def test_a_follower_gets_everything_and_ends_with_the_tasks(host: Host) -> None:
         got.append(blob)
         seen.set()
 
-    thread = threading.Thread(target=lambda: answer.append(host.logs(item, follow=True)[0]))
+    thread = threading.Thread(daemon=True, target=lambda: answer.append(host.logs(item, follow=True)[0]))
     thread.start()
     writers = {task: LogWriter(str(host.task_dir(task)), 1 << 20) for task in ("worker:0", "ps:0")}
     for task, writer in writers.items():

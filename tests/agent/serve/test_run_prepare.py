@@ -59,7 +59,7 @@ def test_twenty_at_once_are_one(hosts: NewCluster) -> None:
             answers.append(error.code)
 
     cluster.runs += ["r1", "r2"]
-    threads = [threading.Thread(target=one, args=(part if index % 2 else other,)) for index in range(20)]
+    threads = [threading.Thread(daemon=True, target=one, args=(part if index % 2 else other,)) for index in range(20)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -86,7 +86,7 @@ def test_the_same_asked_again_waits_for_the_first_however_slow(hosts: NewCluster
         answers.append(cluster.hosts["n1"].call("run.prepare", part=part, plan={}, secrets={}, certs=cluster.certs["n1"]))
 
     cluster.runs += ["r1"]
-    threads = [threading.Thread(target=one) for _ in range(2)]
+    threads = [threading.Thread(daemon=True, target=one) for _ in range(2)]
     threads[0].start()
     assert begun.wait(120)
     threads[1].start()

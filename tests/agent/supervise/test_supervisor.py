@@ -189,7 +189,7 @@ def test_watch_tells_each_change_and_ends_with_the_run(hosts: NewCluster) -> Non
     cluster.prepare("r1", {"worker:0": ("n1", ["sh", "-c", "while [ ! -e go ]; do sleep 0.02; done"])})
     items: list[Any] = []
     call = Call(cluster.hosts["n1"].context, {"run": "r1", "job": "digits"}, b"", lambda header, blob: items.append(header))
-    watcher = threading.Thread(target=run_control.VERBS["run.watch"], args=(call,))
+    watcher = threading.Thread(daemon=True, target=run_control.VERBS["run.watch"], args=(call,))
     watcher.start()
 
     def seen(*wanted: str) -> bool:

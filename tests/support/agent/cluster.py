@@ -118,7 +118,7 @@ class Cluster:
             )
             on_death, gang = recovery.get(task, ("", False))
             peers.append(wire.Peer(task=task, role=role, host=host, deciding=task == "worker:0", on_death=on_death, gang=gang))
-        quick = dict({"finish_grace_s": 0.5, "stop_grace_s": 1.0}, **fields)
+        quick = dict({"finish_grace_s": 0.5, "stop_grace_s": 1.0, "sample_every_s": 0.0}, **fields)
         digest = quick.pop("plan_digest", "d1")
         return {
             name: wire.to_wire(

@@ -15,7 +15,7 @@ together, made = threading.Barrier(8), []
 def make():
     together.wait()
     made.append(convert(fields, HostFacts))
-threads = [threading.Thread(target=make) for _ in range(8)]
+threads = [threading.Thread(daemon=True, target=make) for _ in range(8)]
 [thread.start() for thread in threads]
 [thread.join() for thread in threads]
 assert len(made) == 8

@@ -64,7 +64,7 @@ def test_a_reader_that_leaves_the_newline_holds_the_writer(fifo: tuple[EventsFil
         file(NOTE)
         after.append("went on")
 
-    thread = threading.Thread(target=emit)
+    thread = threading.Thread(daemon=True, target=emit)
     thread.start()
     text = b""
     while not text.endswith(b"}}"):
@@ -81,7 +81,7 @@ def test_a_reader_that_leaves_the_newline_holds_the_writer(fifo: tuple[EventsFil
 
 def test_a_line_longer_than_the_pipe(fifo: tuple[EventsFile, int]) -> None:
     file, reader = fifo
-    thread = threading.Thread(target=file, args=(Event(kind="note", time=1.0, data={"text": "y" * 300_000}),))
+    thread = threading.Thread(daemon=True, target=file, args=(Event(kind="note", time=1.0, data={"text": "y" * 300_000}),))
     thread.start()
     text = b""
     while not text.endswith(b"\n"):
@@ -93,7 +93,7 @@ def test_a_line_longer_than_the_pipe(fifo: tuple[EventsFile, int]) -> None:
 
 def test_a_reader_that_goes_away_ends_the_writing_not_the_run(fifo: tuple[EventsFile, int]) -> None:
     file, reader = fifo
-    thread = threading.Thread(target=file, args=(NOTE,))
+    thread = threading.Thread(daemon=True, target=file, args=(NOTE,))
     thread.start()
     until(lambda: unread_bytes(reader) > 0, "the line lies there")
     os.close(reader)

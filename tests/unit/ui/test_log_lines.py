@@ -35,7 +35,7 @@ def written(lines: Any, output: Any = "text", *, batches: bool = False, **how: A
         while part := os.read(reader, 1 << 20):
             parts.append(part)
 
-    thread = threading.Thread(target=drain)
+    thread = threading.Thread(daemon=True, target=drain)
     thread.start()
     try:
         printer = LinePrinter(writer, output, **how)
@@ -111,7 +111,7 @@ def test_followed_lines_do_not_wait_for_a_batch() -> None:
         yield LINES[0]
         go_on.wait(120)
 
-    thread = threading.Thread(target=LinePrinter(writer).write_all, args=(slow(),), kwargs={"follow": True})
+    thread = threading.Thread(daemon=True, target=LinePrinter(writer).write_all, args=(slow(),), kwargs={"follow": True})
     thread.start()
     assert os.read(reader, 100) == b"worker:0@n2 | step 1\n"
     go_on.set()
@@ -130,7 +130,7 @@ def test_order_is_kept_when_two_threads_flush() -> None:
         with os.fdopen(reader, "rb") as stream:
             got.extend(stream)
 
-    thread = threading.Thread(target=drain)
+    thread = threading.Thread(daemon=True, target=drain)
     thread.start()
     LinePrinter(writer).write_all(lines, follow=True)
     os.close(writer)
@@ -215,7 +215,7 @@ def test_followed_lines_that_are_held_back_come_within_a_second() -> None:
         go_on.wait(120)
 
     printer = LinePrinter(writer, fold=True, labels=["worker:0@n2", "ps:0@n1"])
-    thread = threading.Thread(target=printer.write_all, args=(slow(),), kwargs={"follow": True})
+    thread = threading.Thread(daemon=True, target=printer.write_all, args=(slow(),), kwargs={"follow": True})
     watch = Stopwatch()
     thread.start()
     assert HEAD in os.read(reader, 1000)

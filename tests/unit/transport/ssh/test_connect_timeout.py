@@ -56,7 +56,7 @@ def test_the_time_before_its_turn_is_not_the_hosts(monkeypatch: pytest.MonkeyPat
             with waiting(0.2) as wait, places.take(wait):
                 turns.append(wait.over)
 
-        thread = threading.Thread(target=second)
+        thread = threading.Thread(daemon=True, target=second)
         thread.start()
         end = time.monotonic() + 0.6  # three times its limit
         while time.monotonic() < end:
@@ -77,7 +77,7 @@ def test_a_silent_host_keeps_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
             through.set()
 
     with waiting(60.0) as first, places.take(first):
-        threading.Thread(target=second).start()
+        threading.Thread(daemon=True, target=second).start()
         assert through.wait(120)
     for _ in range(2):  # its place was given back once, not twice
         with waiting(60.0) as wait, places.take(wait):

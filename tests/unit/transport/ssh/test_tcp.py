@@ -41,7 +41,7 @@ def test_who_does_not_answer_is_tried_again_beside_the_first_try(monkeypatch: py
         return made[-1]
 
     with full_listener() as (listener, fillers):
-        thread = threading.Thread(target=lambda: found.append(tcp._connect(new, listener.getsockname(), 30.0)))
+        thread = threading.Thread(daemon=True, target=lambda: found.append(tcp._connect(new, listener.getsockname(), 30.0)))
         thread.start()
         wait_for(lambda: len(made) >= 3, 10, "more tries")
         for filler in fillers:
