@@ -43,12 +43,18 @@ EXAMPLES = int(os.environ.get("TFDEPLOY_SOAK_EXAMPLES", "15"))
 settings.register_profile("suite", deadline=None, max_examples=EXAMPLES)
 settings.load_profile("suite")
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # `make test &`: what tests start would have no Ctrl-C either
+# `nohup make test &` ignores these signals, and what tests start would ignore them too. Handlers are
+# not inherited. That of SIGHUP does nothing: this process outlives the terminal.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     is_worker = hasattr(config, "workerinput")
+    if is_worker:  # it ends with the process that started it
+        signal.signal(signal.SIGHUP, lambda *_: None)
     if is_worker or not config.getoption("numprocesses", None):
         config.pluginmanager.register(TestMeter(), "core-seconds-of-tests")
     if not is_worker:
