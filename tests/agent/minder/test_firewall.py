@@ -127,11 +127,11 @@ def test_why_a_host_can_make_no_table_is_said(monkeypatch: pytest.MonkeyPatch, t
 def test_nft_itself_says_that_it_may_not(tmp_path: Path) -> None:
     """As an ordinary user."""
     need("nft", "other accounts")
-    if not all(each.stat().st_mode & 0o001 for each in TESTS.parents):
-        pytest.skip("another account cannot read this checkout")
-    program = "from tfdeploy.agent.host import nft_program as p; import sys; sys.stdout.write(str(p.read(p.start())))"
-    words = ["setpriv", "--reuid=4711", "--clear-groups", sys.executable, "-c", program]
-    said = subprocess.run(
-        words, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(TESTS.parent)}
-    ).stdout
+    as_user = ["setpriv", "--reuid=4711", "--clear-groups", sys.executable, "-c"]
+    env = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
+    imports = "from tfdeploy.agent.host import nft_program as p"
+    if subprocess.run([*as_user, imports], capture_output=True, env=env).returncode:
+        pytest.skip("another account cannot run this Python, or cannot read this checkout")
+    program = imports + "; import sys; sys.stdout.write(str(p.read(p.start())))"
+    said = subprocess.run([*as_user, program], capture_output=True, text=True, check=True, env=env).stdout
     assert said.startswith("(None, 'nft: ") and "Operation not permitted" in said
