@@ -24,11 +24,12 @@ RUN = time.strftime("demo-%Y%m%d-%H%M%S", time.gmtime())
 MIN_ACCURACY = 0.93
 LOG = REPOSITORY / "build/demo.log"
 TAIL_LINES = 20  # of the log, printed after a failure
-NEXT_STEPS = """
-What to type next:
-  .venv/bin/tfdeploy init        writes a commented tfdeploy.yaml and inventory beside your program
-  .venv/bin/tfdeploy lab up 3    throw-away hosts on this machine, to try your program on
-  README.md, "Use it on your machines", goes on from there."""
+NEXT_STEPS = f"""
+The lab of this demo is removed. What to type next:
+  export PATH={REPOSITORY}/.venv/bin:$PATH
+  tfdeploy init        asks three questions, writes a tfdeploy.yaml and an inventory with comments
+  tfdeploy lab up 3    throw-away hosts on this machine, to try your program on
+README.md goes on from there: "Use it on your machines", or "Without two machines at hand"."""
 
 
 def run_step(title: str, argv: list[str], *, dashboard: bool = False) -> str:
@@ -37,16 +38,16 @@ def run_step(title: str, argv: list[str], *, dashboard: bool = False) -> str:
     With `dashboard`, the command writes to this terminal, if there is one, and not to the log.
     Raises CalledProcessError.
     """
-    print(f"demo: {title} ... ", end="", file=sys.stderr, flush=True)
-    began = time.monotonic()
     on_terminal = dashboard and sys.stdout.isatty() and sys.stderr.isatty()
+    print(f"demo: {title} ... ", end="\n" if on_terminal else "", file=sys.stderr, flush=True)
+    began = time.monotonic()
     streams = {} if on_terminal else {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     done = subprocess.run(argv, check=False, cwd=REPOSITORY, text=True, **streams)
     with LOG.open("a") as log:
         log.write(f"--- {title}\n{done.stderr or ''}{done.stdout or ''}\n")
     seconds = f"{time.monotonic() - began:.1f} s"
     result = f"exit code {done.returncode}" if done.returncode else seconds
-    print(result, file=sys.stderr, flush=True)
+    print(f"demo: {result}" if on_terminal else result, file=sys.stderr, flush=True)
     done.check_returncode()
     return done.stdout or ""
 
