@@ -124,6 +124,20 @@ def test_why_a_host_can_make_no_table_is_said(monkeypatch: pytest.MonkeyPatch, t
         assert nft_program.read(nft_program.start()) == (None, why)
 
 
+def test_an_nft_that_crashes_is_asked_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It does where tables come and go meanwhile: a launch with `protect: firewall` failed by it."""
+    monkeypatch.setattr(nft_program, "_FOLDERS", ())
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    program, crashes = tmp_path / "nft", tmp_path / "crashes"
+    program.write_text(f"#!/bin/sh\ncat >/dev/null\n[ -e {crashes} ] || exit 0\nrm {crashes}\nkill -SEGV $$\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    crashes.touch()
+    assert nft_program.read(nft_program.start()) == ([str(program)], "")
+    program.write_text("#!/bin/sh\ncat >/dev/null\nkill -SEGV $$\n")
+    assert nft_program.read(nft_program.start()) == (None, "nft: killed by signal 11")
+
+
 def test_nft_itself_says_that_it_may_not(tmp_path: Path) -> None:
     """As an ordinary user."""
     need("nft", "other accounts")

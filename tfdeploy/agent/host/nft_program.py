@@ -13,6 +13,8 @@ from tfdeploy.agent.annotations import Dict, List, Optional, Tuple
 from tfdeploy.agent.host import nft
 from tfdeploy.agent.host.installed import Asked, find_program
 
+# nft 1.0.6 crashes (SIGSEGV) if another program removes a table while it reads all of them.
+_TRIES_AFTER_CRASH = 5
 _FOLDERS = ("/usr/sbin", "/sbin", "/usr/local/sbin")  # often not on the PATH of ordinary users
 _ERROR = re.compile(r"Error: ([^\n]{1,300})")
 _TRIED = nft.table(nft.Closed("tfdeploy_check", 1, (1,), ("127.0.0.1", "::1"), (("127.0.0.1", 1), ("::1", 1))))
@@ -34,7 +36,11 @@ def ways() -> List[List[str]]:
 
 def start() -> List[Tuple[List[str], Asked]]:
     """Asks each way whether it can make a table."""
-    return [(way, Asked(way + ["-c", "-i"], said=_TRIED, env=environment())) for way in ways()]
+    return [(way, _ask(way)) for way in ways()]
+
+
+def _ask(way: List[str]) -> Asked:
+    return Asked(way + ["-c", "-i"], said=_TRIED, env=environment())
 
 
 def read(asked: List[Tuple[List[str], Asked]]) -> Tuple[Optional[List[str]], str]:
@@ -44,7 +50,11 @@ def read(asked: List[Tuple[List[str], Asked]]) -> Tuple[Optional[List[str]], str
     refused = []
     for way, one in asked:
         code, out, errors = one.answer()
-        wrong = error_in(out + "\n" + errors) or ("" if code == 0 else (errors or out or "exit code %s" % code).splitlines()[-1])
+        for _ in range(_TRIES_AFTER_CRASH):
+            if code is not None and code < 0:
+                code, out, errors = _ask(way).answer()
+        ended = "killed by signal %d" % -code if code is not None and code < 0 else "exit code %s" % code
+        wrong = error_in(out + "\n" + errors) or ("" if code == 0 else (errors or out or ended).splitlines()[-1])
         if not wrong:
             return way, ""
         refused.append("%s: %.200s" % ("sudo" if len(way) > 1 else "nft", wrong.replace("sudo: ", "", 1)))
