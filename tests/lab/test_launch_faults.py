@@ -97,7 +97,9 @@ loaded = mmap.mmap(library.fileno(), 1, access=mmap.ACCESS_READ)
 def test_a_good_exit_that_is_no_success_fails_the_launch(operator: Tfdeploy, role: str) -> None:
     """A program that looks as if it had loaded TensorFlow, and ends before it serves; a ps never ends by itself."""
     ends = f"if args.job_name != '{role}': time.sleep(1000)\nprint('done already', flush=True)\ntime.sleep(2)\n"
-    write_program(operator, "early", PROLOGUE + LOADED + ends, roles={"worker": {"count": 1}})
+    # 60 s: on a busy machine the program may take longer than the default of 5 s to begin.
+    roles, ready = {"worker": {"count": 1}}, {"after": "60s"}
+    write_program(operator, "early", PROLOGUE + LOADED + ends, roles=roles, ready=ready)
     run = f"early-{role}"
     said = operator.run("launch", "--wait", "--name", run, exit_code=1).stderr
     error = said.partition("error:")[2]
