@@ -1,4 +1,13 @@
-"""Every example, started as its README says: real TensorFlow on isolated hosts that share nothing, to the figure stated there."""
+"""Every example, started as its README says, with real TensorFlow on isolated hosts that share nothing.
+
+Each must reach the figure that its README states. Four of them run only in CI, or with
+`TFDEPLOY_TEST_ALL=1`, because `make demo` or other tests show the same:
+
+- digits: `make demo` trains it; test_main_job.py continues a run from its checkpoint
+- model_parallel: test_main_job.py has variables on two parameter servers
+- crnn: test_main_job.py has synchronous and asynchronous runs
+- towers: "mirrored on one host" is the other program of that folder
+"""
 
 from __future__ import annotations
 
@@ -107,6 +116,7 @@ def test_hello_of_two_tasks(launch: Callable[..., Run]) -> None:
     assert run.outcomes() == {"worker:0": "succeeded", "ps:0": "stopped"}
 
 
+@every
 def test_digits_then_on_from_their_checkpoint_synchronously(launch: Callable[..., Run]) -> None:
     run = launch("digits", *TWO)
     assert_fresh(run, "worker:0")
@@ -126,6 +136,7 @@ def test_crnn_synchronous_then_on_from_its_checkpoint_asynchronous(launch: Calla
     assert_good(again, "worker:0")
 
 
+@every
 def test_model_parallel_then_on_from_its_checkpoint(launch: Callable[..., Run]) -> None:
     run = launch("model_parallel", "--workers", "1")
     assert_good(run, "worker:0")
