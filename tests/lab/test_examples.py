@@ -1,11 +1,12 @@
 """Every example, started as its README says, with real TensorFlow on isolated hosts that share nothing.
 
-Each must reach the figure that its README states. Four of them run only in CI, or with
+Each must reach the figure that its README states. Five of them run only in CI, or with
 `TFDEPLOY_TEST_ALL=1`, because `make demo` or other tests show the same:
 
 - digits: `make demo` trains it; test_main_job.py continues a run from its checkpoint
 - model_parallel: test_main_job.py has variables on two parameter servers
 - crnn: test_main_job.py has synchronous and asynchronous runs
+- hello in two tasks: every asynchronous run has a ps and a worker
 - towers: "mirrored on one host" is the other program of that folder
 """
 
@@ -110,6 +111,7 @@ def test_hello_in_one_process(launch: Callable[..., Run]) -> None:
     assert run.outcomes() == {"worker:0": "succeeded"}
 
 
+@every
 def test_hello_of_two_tasks(launch: Callable[..., Run]) -> None:
     run = launch("hello", "--mode", "async", "--ps", "1", "--workers", "1", "--", "python", "two_tasks.py")
     assert run.says(r"(Hello from the ps and from worker 0!)", "worker:0")
