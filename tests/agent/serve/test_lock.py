@@ -8,6 +8,8 @@ import json
 import os
 import signal
 import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,12 @@ from tfdeploy.agent.serve.error_codes import failure_of
 
 WITHIN_S = 60.0
 HOLDER = {"user": "ann", "machine": "desk", "pid": 7, "time": 1.0}
+
+
+@pytest.fixture
+def held() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
 
 
 def test_the_loser_of_a_lock_learns_who_holds_it(serve: NewClient, tmp_path: Path) -> None:
@@ -84,11 +92,17 @@ def test_clones_that_share_a_workdir_do_not_lock_each_other_out(serve: NewClient
 
 
 @pytest.mark.needs("process namespaces")
-def test_a_lock_of_a_life_before_this_one_goes_and_that_of_a_clone_stays(serve: NewClient, tmp_path: Path) -> None:
+def test_a_lock_of_a_life_before_this_one_goes_and_that_of_a_clone_stays(
+    serve: NewClient,
+    tmp_path: Path,
+    held: ExitStack,
+) -> None:
     lock = {"job": "job", "operation": "launch", "holder": HOLDER, "wait_s": 0}
     for name in ("n1", "n2"):
         died = serve(clone=name)
         assert died.call("lock", **lock)["value"]["held"]
+        # While its namespace is open, no later one has its number, which is in the lock's file name.
+        held.callback(os.close, os.open(f"/proc/{died.process.pid}/ns/pid_for_children", os.O_RDONLY))
         died.process.kill()  # as in a power cut
         died.process.wait(WITHIN_S)
     there = Path(layout.locks_dir(str(tmp_path), "job"))

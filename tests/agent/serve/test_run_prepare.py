@@ -108,6 +108,7 @@ def test_hosts_that_share_a_workdir_clear_away_a_run_that_was_rolled_back(hosts:
     cluster.hosts["n2"].paths("r1").leave_word("start")
     for host in cluster.hosts.values():
         cluster.wait_until(lambda host=host: host.paths("r1").state().phase == "started")
+    for host in cluster.hosts.values():
         host.paths("r1").leave_word("abort", reason="rolled back")
     cluster.wait_ended("r1")
     cluster.write("train.sh", "new")

@@ -255,7 +255,11 @@ class Dashboard:
             for key in keyboard.read(wait_s, None if fresh else self._bell.fd):
                 self.view.key(key)
                 fresh = True
-            if self.view.quit or keyboard.gone or (beside and not self._beside.is_set()):
+            if self.view.quit or keyboard.gone:
+                return "left"
+            if beside and not self._beside.is_set():  # `run` is next
+                for key in keyboard.hand_over():
+                    self.view.key(key)
                 return "left"
             if self.view.aside is not None:
                 return "aside"

@@ -73,7 +73,9 @@ class KeyParser:
 class Keyboard:
     """A terminal that gives each key at once, without echo; restored on every way out.
 
-    Ctrl-C stays a signal; Ctrl-Z does nothing meanwhile. Not a terminal: gives no keys.
+    Ctrl-C stays a signal; Ctrl-Z does nothing meanwhile. Not a terminal: gives no keys. Keys that were
+    not read are dropped at the end, because they are not meant for what comes next (a shell), except
+    after `hand_over`.
     """
 
     ESCAPE_S = 0.05
@@ -82,6 +84,7 @@ class Keyboard:
         self._fd = fd if fd is not None and os.isatty(fd) else None
         self._parser = KeyParser()
         self._before: list[object] | None = None
+        self._drops_unread = True
         self.gone = False  # the terminal has closed
 
     def __enter__(self) -> Keyboard:
@@ -98,10 +101,19 @@ class Keyboard:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._fd is not None and self._before is not None:
+            when = termios.TCSAFLUSH if self._drops_unread else termios.TCSADRAIN
             try:
-                termios.tcsetattr(self._fd, termios.TCSAFLUSH, self._before)  # type: ignore[arg-type]
+                termios.tcsetattr(self._fd, when, self._before)  # type: ignore[arg-type]
             except termios.error:  # hung up
                 self.gone = True
+
+    def hand_over(self) -> list[str]:
+        """Leave keys that were not read to the next Keyboard of this terminal. Return a key begun."""
+        self._drops_unread = False
+        keys: list[str] = []
+        while self._parser.waiting and not self.gone:
+            keys += self.read(self.ESCAPE_S)
+        return keys
 
     def read(self, timeout_s: float, wake: int | None = None) -> list[str]:
         """Keys that came within `timeout_s` seconds; returns early with the first, or once `wake` can be read."""

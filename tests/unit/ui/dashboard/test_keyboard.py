@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import select
 import termios
 
 import pytest
@@ -50,6 +51,27 @@ def test_a_lone_escape_needs_a_pause() -> None:
 def test_any_bytes_are_survived(data: bytes) -> None:
     parser = KeyParser()
     assert all(isinstance(key, str) for key in parser.feed(data) + parser.pause())
+
+
+def test_keys_that_were_not_read_are_for_the_next_keyboard_only_after_a_hand_over() -> None:
+    control, terminal = pty.openpty()
+    try:
+        with Keyboard(terminal) as first:
+            os.write(control, b"\x1b")
+            assert first.read(1) == []
+            assert first.hand_over() == ["esc"]
+            os.write(control, b"q")
+            assert select.select([terminal], [], [], 5)[0]
+        os.write(control, b"c")
+        with Keyboard(terminal) as second:
+            assert second.read(1) == ["q", "c"]
+            os.write(control, b"x")
+            assert select.select([terminal], [], [], 5)[0]
+        with Keyboard(terminal) as third:
+            assert third.read(0.1) == []
+    finally:
+        os.close(control)
+        os.close(terminal)
 
 
 def test_a_real_terminal_is_restored() -> None:
