@@ -88,7 +88,7 @@ class SyncAnswer(TypedDict):
 
 class ForecastAnswer(TypedDict):
     ok: bool
-    dry_run: Literal[True]
+    dry_run: Annotated[bool, Meta(extra_json_schema={"enum": [True]})]
     hosts: Sequence[rows.SyncRow]
     broadcasts: Sequence[rows.ExpectedRow]
 

@@ -48,7 +48,7 @@ class RunStore:
             return None
         try:
             plan = plan_from_file((self.root / run / "plan.json").read_bytes())
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, msgspec.ValidationError):
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, msgspec.MsgspecError):
             return None
         return plan if job in (None, plan.job) else None
 
@@ -58,7 +58,7 @@ class RunStore:
             return None
         try:
             return decode((self.root / run / "files.json").read_bytes(), dict[str, CodeFile])
-        except (OSError, ValueError, RecursionError):
+        except (OSError, ValueError, msgspec.MsgspecError, RecursionError):
             return None
 
     def runs(self) -> list[str]:
@@ -89,7 +89,7 @@ class RunStore:
         except OSError:
             return
         for line in content.splitlines():
-            with contextlib.suppress(ValueError, RecursionError):
+            with contextlib.suppress(ValueError, msgspec.MsgspecError, RecursionError):
                 yield event_from_json(line)
 
     def usage(self, run: str) -> int:
