@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from support import ports
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import disk, free_ports, hosts_file, installed, sockets
 from tfdeploy.agent.run import keep_folders
@@ -168,7 +169,7 @@ def bound(family: int, listen: bool, reuse: list[int], address: str = "") -> soc
         one.setsockopt(socket.SOL_SOCKET, option, 1)
     if family == socket.AF_INET6:
         one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-    one.bind((address, 0))
+    one.bind((address, ports.free_ports(1)[0]))
     if listen:
         one.listen(1)
     return one
