@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from support.stopwatch import Stopwatch
-from support.waiting import every
 from tfdeploy.errors import HostFailed, HostUnreachable
 from tfdeploy.model.answers.hosts import PING, Clock
 from tfdeploy.model.inventory import Host
@@ -178,7 +177,7 @@ with SshFleet() as fleet:
 
 
 @pytest.mark.fault("54 64 hosts with 72 descriptors")
-@pytest.mark.parametrize("most", [50, pytest.param(72, marks=pytest.mark.soak), pytest.param(4096, marks=every)])
+@pytest.mark.parametrize("most", [50, pytest.param(72, marks=pytest.mark.soak), 4096])
 def test_sixty_four_hosts_and_72_descriptors(lasting: Any, most: int) -> None:
     """The limit is raised; where that cannot be, hosts take turns, and what has to be held on all of them at once is refused."""
     host = lasting.host(f"f{most}", "MaxStartups 200").host

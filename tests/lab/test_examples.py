@@ -1,13 +1,13 @@
-"""Every example, started as its README says, with real TensorFlow on isolated hosts that share nothing.
+"""Every example, started as its README says: real TensorFlow on isolated hosts that share nothing.
 
-Each must reach the figure that its README states. Five of them run only in CI, or with
-`TFDEPLOY_TEST_ALL=1`, because `make demo` or other tests show the same:
+Each must reach the figure that its README states. Five run only in CI, or with
+`TFDEPLOY_TEST_ALL=1`. What other tests show of them in every run, and what they do not:
 
-- digits: `make demo` trains it; test_main_job.py continues a run from its checkpoint
-- model_parallel: test_main_job.py has variables on two parameter servers
-- crnn: test_main_job.py has synchronous and asynchronous runs
-- hello in two tasks: every asynchronous run has a ps and a worker
-- towers: "mirrored on one host" is the other program of that folder
+- digits: `make demo` trains it. Only CI continues a run in another mode.
+- crnn: test_main_job.py has synchronous and asynchronous runs.
+- model_parallel: test_main_job.py has two parameter servers. Only CI places variables by hand.
+- hello in two tasks: every asynchronous run has a ps and a worker.
+- towers: "mirrored on one host" is the other program of that folder.
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ import pytest
 from support.lab.commandline import Tfdeploy
 from support.lab.hosts import on_host
 from support.stopwatch import Stopwatch
-from support.waiting import every
 from tfdeploy.lab import Lab
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -86,8 +85,7 @@ def test_async_on_four_hosts_ends_well_and_resumes(operator: Tfdeploy) -> None:
     assert_nothing_left(operator, second)
 
 
-# test_tf1_programs.py has a synchronous Supervisor in every session
-@pytest.mark.parametrize("program", [pytest.param("sync_supervisor.py", marks=every), "sync_monitored.py"])
+@pytest.mark.parametrize("program", ["sync_supervisor.py", "sync_monitored.py"])
 def test_sync_ends_soon_after_its_last_step(operator: Tfdeploy, program: str) -> None:
     prepare(operator, program[:-3].replace("_", "-"), program, "--steps=100")
     watch = Stopwatch()

@@ -73,9 +73,9 @@ class KeyParser:
 class Keyboard:
     """A terminal that gives each key at once, without echo; restored on every way out.
 
-    Ctrl-C stays a signal; Ctrl-Z does nothing meanwhile. Not a terminal: gives no keys. Keys that were
-    not read are dropped at the end, because they are not meant for what comes next (a shell), except
-    after `hand_over`.
+    Ctrl-C stays a signal; Ctrl-Z does nothing meanwhile. Not a terminal: gives no keys.
+    At the end, keys that were not read are dropped, so that no shell gets them, except after
+    `hand_over`.
     """
 
     ESCAPE_S = 0.05
@@ -108,7 +108,7 @@ class Keyboard:
                 self.gone = True
 
     def hand_over(self) -> list[str]:
-        """Leave keys that were not read to the next Keyboard of this terminal. Return a key begun."""
+        """Keep unread keys for the terminal's next Keyboard. Return the key that has begun, if any."""
         self._drops_unread = False
         keys: list[str] = []
         while self._parser.waiting and not self.gone:
