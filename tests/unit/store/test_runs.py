@@ -80,6 +80,16 @@ def test_lines_of_tasks_are_not_recorded(tmp_path: Path) -> None:
     assert len((tmp_path / "runs" / "digits-1" / "events.jsonl").read_text().splitlines()) == 1
 
 
+def test_recorded_events_are_read_without_the_damaged_lines(tmp_path: Path) -> None:
+    store, note = RunStore(tmp_path), Event(kind="note", time=1.0, data={"text": "y"})
+    for damaged in (b"\0\0\n", b"[1]\n", b'{"kind": "no\n'):
+        with closing(store.recorder("digits-1")) as record:
+            record(note)
+        with (tmp_path / "runs" / "digits-1" / "events.jsonl").open("ab") as file:
+            file.write(damaged)
+    assert list(store.events("digits-1")) == [note] * 3
+
+
 def test_where_the_state_is() -> None:
     assert state_root({"XDG_STATE_HOME": "/s"}) == Path("/s/tfdeploy")
     assert state_root({"XDG_STATE_HOME": "relative", "HOME": "/home/ml"}) == Path("/home/ml/.local/state/tfdeploy")
