@@ -14,14 +14,15 @@ import pytest
 from support.agent.firewalled import KNOCK, OTHER
 from support.lab.commandline import Tfdeploy, ended
 from support.lab.event_pipe import EventPipe
-from support.lab.hosts import changed_host, on_host, skip_without_setuid
+from support.lab.hosts import changed_host, on_host
 from support.lab.jobs import write_job
 from support.lab.remains import assert_nothing_left
 from support.stopwatch import DEADLINE_S
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
-pytestmark = pytest.mark.isolated
+# The file capability of nft counts where setuid bits count.
+pytestmark = [pytest.mark.isolated, pytest.mark.needs("setuid programs")]
 MAY = "setcap cap_net_admin+ep $(readlink -f /usr/sbin/nft)"
 MAY_NOT = "setcap -r $(readlink -f /usr/sbin/nft)"
 WITHIN_S = 20
@@ -30,7 +31,6 @@ WITHIN_S = 20
 @pytest.fixture
 def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Iterator[Tfdeploy]:
     """The lab's user may use nft on every host."""
-    skip_without_setuid(few_hosts, few_hosts.hosts[0])
     with ExitStack() as stack:
         for host in few_hosts.hosts:
             stack.enter_context(changed_host(few_hosts, host, MAY, MAY_NOT))

@@ -11,7 +11,7 @@ import pytest
 
 from support.faults.strangers import strangers
 from support.lab.commandline import Tfdeploy
-from support.lab.hosts import changed_host, on_host, skip_without_setuid
+from support.lab.hosts import changed_host, on_host
 from support.lab.jobs import open_gate, write_job
 from support.lab.remains import assert_nothing_left
 from support.lab.run_files import alive, host_state, kill, task_status
@@ -216,9 +216,9 @@ time.sleep(1000)
 AS_ROOT = "cp $(readlink -f /usr/bin/python3) /usr/local/bin/as-root && chmod 4755 /usr/local/bin/as-root"
 
 
+@pytest.mark.needs("setuid programs")
 @pytest.mark.fault("49 a process that cannot be killed is reported as alive: exit 5")
 def test_a_survivor_is_named_and_the_exit_code_is_5(operator: Tfdeploy) -> None:
-    skip_without_setuid(operator.lab, "n2")
     write_program(operator, "rooted", ROOTED, stop={"grace": "1s"})
     with (
         changed_host(operator.lab, "n2", AS_ROOT, "rm /usr/local/bin/as-root"),

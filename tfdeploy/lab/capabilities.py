@@ -43,6 +43,7 @@ _LAB_OPTIONS = f"{_CAPABILITIES} {_UNCONFINED}"
 _OPTIONS = {
     "environments of other accounts": "--cap-add=SYS_PTRACE",
     "choice of a pid": "--privileged",
+    "setuid programs": "--security-opt=no-new-privileges=false",
 }
 
 

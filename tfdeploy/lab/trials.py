@@ -12,6 +12,7 @@ from __future__ import annotations
 import array
 import json
 import os
+import shutil
 import signal
 import socket
 import struct
@@ -152,6 +153,29 @@ def try_environments(scratch: Path) -> None:
         other.wait()
 
 
+def try_setuid(scratch: Path) -> None:
+    """Run a setuid program as another user.
+
+    The bit is ignored under no_new_privs, which bubblewrap sets, and on a nosuid mount. File
+    capabilities are then ignored too.
+    """
+    copy = Path(shutil.copy(program("id", "coreutils"), scratch))
+    copy.chmod(0o4755)
+    with copy.open("rb") as file:  # by its descriptor: the other user may not enter the folder
+        done = subprocess.run(
+            ["id", "-u"],
+            executable=f"/proc/self/fd/{file.fileno()}",
+            pass_fds=[file.fileno()],
+            user=OTHER_UID,
+            group=OTHER_UID,
+            capture_output=True,
+            timeout=TRIAL_TIMEOUT_S,
+            check=True,
+        )
+    if int(done.stdout) != os.geteuid():
+        raise OSError("setuid bits are ignored")
+
+
 def try_next_pid(scratch: Path) -> None:
     """Write the file by which a process chooses the next pid."""
     last = Path("/proc/sys/kernel/ns_last_pid")
@@ -170,6 +194,7 @@ TRIALS: dict[str, Callable[[Path], None]] = {
     "other accounts": try_accounts,
     "environments of other accounts": try_environments,
     "choice of a pid": try_next_pid,
+    "setuid programs": try_setuid,
 }
 
 

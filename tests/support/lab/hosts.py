@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from support.lab.commandline import Tfdeploy
@@ -24,12 +23,6 @@ def on_host(lab: Lab, host: str, script: str, *, root: bool = False, check: bool
     done = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=WAIT_S, check=False)
     assert not check or done.returncode == 0, f"{script}: {done.stdout}{done.stderr}"
     return done.stdout.strip()
-
-
-def skip_without_setuid(lab: Lab, host: str) -> None:
-    """Skip the test where a program gains nothing by its setuid bit or its file capabilities."""
-    if "NoNewPrivs:\t1" in on_host(lab, host, "cat /proc/self/status"):
-        pytest.skip("this machine ignores setuid bits and file capabilities (no_new_privs)")
 
 
 @contextmanager
