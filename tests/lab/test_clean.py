@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +14,8 @@ from support.lab.commandline import Tfdeploy
 from support.lab.hosts import on_host
 from support.lab.jobs import open_gate, write_job
 from tfdeploy.lab import Lab
+from tfdeploy.model.events import Event
+from tfdeploy.store.runs import RunStore
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +79,28 @@ def test_everything_asks_for_its_word_and_refuses_while_a_run_lives(operator: Tf
     operator.run("clean", "--everything", "-y", stdin="everything\n", exit_code=0)
     for host in operator.lab.hosts:
         assert on_host(operator.lab, host, "ls -A ~/tfdeploy 2>/dev/null || true").strip() == ""
+
+
+def test_records_of_other_clusters_and_of_runs_that_may_live_stay(operator: Tfdeploy) -> None:
+    """The other cluster has hosts of the same names. A run of which no host has a trace was removed, or is being launched."""
+    write_job(operator, "memory", "quick.py")
+    operator.run("launch", "--wait", "-q", "--name", "mine", exit_code=0)
+    store = RunStore(Path(operator.env["XDG_STATE_HOME"]) / "tfdeploy")
+    plan = store.plan("mine")
+    assert plan is not None
+    others = tuple(replace(host, ssh={**host.ssh, "port": 1}) for host in plan.hosts)
+    for run, hosts in (("unseen", plan.hosts), ("gone", plan.hosts), ("foreign", others)):
+        store.save(replace(plan, run=run, hosts=hosts))
+    with closing(store.recorder("gone")) as recorder:
+        recorder(Event("run", 1.0, run="gone", data={"state": "failed"}))
+    for words in (["--everything"], ["--all"], []):
+        shown = operator.json("clean", *words, "--dry-run")
+        assert {"record mine", "record gone"} <= things(shown, "would_remove")["this machine"]
+        assert not {"record unseen", "record foreign"} & things(shown, "would_remove")["this machine"]
+    said = operator.run("clean", "-y", exit_code=0).stderr
+    assert "1 record stays: no host has the run, and nobody here saw it end: unseen" in said
+    assert "1 record stays: the run has a host that was not asked, or gave no answer" in said
+    assert {"unseen", "foreign"} <= set(store.runs()) and not {"mine", "gone"} & set(store.runs())
 
 
 def test_a_host_that_is_down_is_4_and_the_others_are_cleaned(operator: Tfdeploy) -> None:

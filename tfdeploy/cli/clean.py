@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tfdeploy.model.inventory import Host
     from tfdeploy.model.printed import CleanAnswer
     from tfdeploy.model.rows import CleanedRow, CleanRow
-    from tfdeploy.operations.clean import Found, Removed
+    from tfdeploy.operations.clean import Found, LocalRuns, Removed
 
 HERE = "this machine"  # among the hosts: no host can have a blank in its name
 WORD = "everything"
@@ -78,10 +78,10 @@ def run(flags: Flags) -> int:
         now = time.time()
         found = find_everything(fleet, hosts) if flags.everything else find(fleet, hosts, jobs, rules, now)
         local = local_runs(store, found, hosts, jobs, rules, now)
-        nothing = not local and not any(found.going.values())
+        nothing = not local.going and not any(found.going.values())
         _show_found(flags, found, local, nothing)
         if flags.dry_run or nothing:
-            _show_result(flags, found, None, {}, local)
+            _show_result(flags, found, None, {}, local.bytes)
             return worst(error.exit_code for error in found.errors.values())
         _ask(flags)
         holder = context.holder().as_json(now)
@@ -89,10 +89,9 @@ def run(flags: Flags) -> int:
             removed: Removed = remove_everything(fleet, found, hosts, holder)
         else:
             removed = remove(fleet, found, hosts, jobs, rules, holder, plain_view(flags))
-    gone = {item.name for items in removed.gone.values() for item in items if item.kind == "run"}
-    failed = {item.name for items in found.going.values() for item in items if item.kind == "run"} - gone
-    forgotten = {run: size for run, size in local.items() if run not in failed and store.forget(run)}
-    _show_result(flags, found, removed, forgotten, local)
+    absent = local.without(removed.runs_left)
+    forgotten = {run: size for run, size in absent.items() if store.forget(run)}
+    _show_result(flags, found, removed, forgotten, local.bytes)
     errors = {**found.errors, **removed.errors}
     return worst([*(error.exit_code for error in errors.values()), *([1] if any(removed.left.values()) else [])])
 
@@ -122,10 +121,10 @@ def _ask(flags: Flags) -> None:
             raise UsageError("nothing was removed", next="yes, or -y")
 
 
-def _show_found(flags: Flags, found: Found, local: Mapping[str, int], nothing: bool) -> None:
+def _show_found(flags: Flags, found: Found, local: LocalRuns, nothing: bool) -> None:
     from tfdeploy.cli import context
     from tfdeploy.ui.amounts import in_bytes
-    from tfdeploy.ui.cleaning import show_things, staying_words
+    from tfdeploy.ui.cleaning import record_words, show_things, staying_words
     from tfdeploy.ui.terminal import terminal_of
 
     context.show_errors(flags, found.errors)
@@ -136,12 +135,14 @@ def _show_found(flags: Flags, found: Found, local: Mapping[str, int], nothing: b
             print(line, file=sys.stderr)
         for host, first in found.shared.items():
             print(f"[{host}] has the same workdir as {first}, so it is cleaned there", file=sys.stderr)
+        for line in record_words(local.unended, local.elsewhere, str(context.store().root)):
+            print(f"[{HERE}] {line}", file=sys.stderr)
     terminal = terminal_of(sys.stdout, flags.color)
     if nothing:
         terminal.write("nothing to remove\n")
         return
-    show_things(terminal, found.going, local)
-    terminal.write(f"{in_bytes(found.bytes + sum(local.values()))} in all\n")
+    show_things(terminal, found.going, local.bytes)
+    terminal.write(f"{in_bytes(found.bytes + sum(local.bytes.values()))} in all\n")
 
 
 def _show_result(

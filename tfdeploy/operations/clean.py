@@ -5,9 +5,11 @@ Each host decides again for each thing as it removes it: a list grows old. Hosts
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+
+import msgspec
 
 from tfdeploy.errors import HostFailed, TfdeployError
 from tfdeploy.model.answers.clean import (
@@ -22,13 +24,16 @@ from tfdeploy.model.answers.verb import Flow, Nothing
 from tfdeploy.model.clean import EndedRun, Rules, kept, run_of_half, runs_that_stay
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
+from tfdeploy.model.plan import Plan
+from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.lock import release, try_lock
 from tfdeploy.operations.outcomes import split
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet, Session
 
 SILENCE_S = 600.0  # a large folder is measured, or removed
-_GONE = ("it is gone already", "it is needed again")  # others were faster, or need it: no fault
+_GONE_ALREADY = "it is gone already"
+_NO_FAULT = (_GONE_ALREADY, "it is needed again")  # others were faster, or need it
 
 
 @dataclass(frozen=True)
@@ -47,11 +52,15 @@ class Found:
 
 @dataclass(frozen=True)
 class Removed:
-    """By host: what is gone, and what should have gone and is still there. `errors`: hosts that broke off."""
+    """By host: what is gone, and what should have gone and is still there. `errors`: hosts that broke off.
+
+    `runs_left`: (job, run) of runs that should have gone and that a host may still have.
+    """
 
     gone: Mapping[str, tuple[CleanItem, ...]]
     left: Mapping[str, tuple[CleanItem, ...]]
     errors: Mapping[str, TfdeployError]
+    runs_left: frozenset[tuple[str, str]] = frozenset()
 
 
 def find(fleet: Fleet, hosts: tuple[Host, ...], jobs: tuple[str, ...] | None, rules: Rules, now: float) -> Found:
@@ -101,7 +110,7 @@ def remove(
             release(fleet, held, job)
     beside = tuple(host for host in asked if any(not item.job for item in found.going[host.name]))
     _each(fleet, beside, partial(_remove_beside, found, jobs), told, errors)
-    return _removed(told, errors)
+    return _removed(found, told, errors)
 
 
 def remove_everything(fleet: Fleet, found: Found, hosts: tuple[Host, ...], holder: LockHolder) -> Removed:
@@ -110,28 +119,74 @@ def remove_everything(fleet: Fleet, found: Found, hosts: tuple[Host, ...], holde
     told: dict[str, list[CleanItem]] = {host.name: [] for host in asked}
     errors: dict[str, TfdeployError] = {}
     _each(fleet, asked, lambda session: _stream(session, CLEAN_EVERYTHING, holder=holder), told, errors)
-    return _removed(told, errors)
+    return _removed(found, told, errors)
+
+
+@dataclass(frozen=True)
+class LocalRuns:
+    """What this machine remembers of runs that do not stay on a host.
+
+    `going`: name -> job and bytes. The others stay: `unended` are on no host, and nobody here saw
+    their end; `elsewhere` have a host that was not asked, or gave no answer.
+    """
+
+    going: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    unended: tuple[str, ...] = ()
+    elsewhere: tuple[str, ...] = ()
+
+    @property
+    def bytes(self) -> dict[str, int]:
+        return {run: size for run, (_, size) in self.going.items()}
+
+    def without(self, runs: Collection[tuple[str, str]]) -> dict[str, int]:
+        """Name -> bytes of those of `going` that are not among `runs`, which are still on a host."""
+        return {run: size for run, (job, size) in self.going.items() if (job, run) not in runs}
 
 
 def local_runs(
-    store: RunStore, found: Found, hosts: tuple[Host, ...], jobs: tuple[str, ...] | None, rules: Rules, now: float
-) -> dict[str, int]:
-    """Runs that this machine remembers and no host will have any more: run -> bytes. Of a run with a host that was not asked, or
-    gave no answer, nothing is known."""
-    answered = {host.name for host in hosts} - set(found.errors)
-    listed = {host: (*items, *found.staying.get(host, ())) for host, items in found.going.items()}
-    on_hosts = {item.name for items in listed.values() for item in items if item.kind == "run"}
-    going = {item.name for items in found.going.values() for item in items if item.kind == "run"}
-    staying = {item.name for items in found.staying.values() for item in items if item.kind == "run"}
-    forgotten = []
-    for run in store.runs():
-        plan = store.plan(run)
-        if plan is None or (jobs is not None and plan.job not in jobs) or run in staying:
+    store: RunStore,
+    found: Found,
+    hosts: tuple[Host, ...],
+    jobs: tuple[str, ...] | None,
+    rules: Rules,
+    now: float,
+) -> LocalRuns:
+    """What this machine remembers of runs of `jobs` (None: of all), and whether it may forget it.
+
+    Many inventories have an n1: a host was asked if its address was, whatever its name.
+    """
+    answered = {_connection(host) for host in hosts if host.name not in found.errors}
+    going, staying = _runs_in(found.going.values()), _runs_in(found.staying.values())
+    forgotten, unended, elsewhere = [], [], []
+    for plan in store.plans():
+        key = plan.job, plan.run
+        if key in staying or (jobs is not None and plan.job not in jobs):
             continue
-        if {host.host for host in plan.hosts} <= answered and (run in going or run not in on_hosts):
-            forgotten.append(EndedRun(plan.job, run, plan.created))
-    keeps = kept([run for run in forgotten if run.run not in going], rules, now)
-    return {run.run: store.usage(run.run) for run in forgotten if (run.job, run.run) not in keeps}
+        if not all(_connection(host) in answered for host in _recorded_hosts(plan)):
+            elsewhere.append(plan.run)
+        elif key in going or store.has_ended(plan.run):
+            forgotten.append(EndedRun(plan.job, plan.run, plan.created))
+        else:
+            unended.append(plan.run)
+    keeps = kept([run for run in forgotten if (run.job, run.run) not in going], rules, now)
+    sizes = {run.run: (run.job, store.usage(run.run)) for run in forgotten if (run.job, run.run) not in keeps}
+    return LocalRuns(sizes, tuple(unended), tuple(elsewhere))
+
+
+def _runs_in(lists: Iterable[Iterable[CleanItem]]) -> set[tuple[str, str]]:
+    return {(item.job, item.name) for items in lists for item in items if item.kind == "run"}
+
+
+def _connection(host: Host | None) -> tuple[object, ...] | None:
+    return None if host is None else (host.address, host.port, host.user, host.jump, host.workdir)
+
+
+def _recorded_hosts(plan: Plan) -> tuple[Host | None, ...]:
+    """None for a host whose record does not say how it was reached."""
+    try:
+        return hosts_of(plan)
+    except msgspec.MsgspecError:
+        return (None,)
 
 
 def _listed(
@@ -193,11 +248,15 @@ def _each(
         errors.setdefault(host, error)
 
 
-def _removed(told: Mapping[str, list[CleanItem]], errors: dict[str, TfdeployError]) -> Removed:
+def _removed(found: Found, told: Mapping[str, list[CleanItem]], errors: dict[str, TfdeployError]) -> Removed:
     gone = {host: tuple(item for item in items if not item.stays) for host, items in told.items()}
-    left = {host: tuple(item for item in items if item.stays and item.stays not in _GONE) for host, items in told.items()}
+    left = {host: tuple(item for item in items if item.stays and item.stays not in _NO_FAULT) for host, items in told.items()}
     for host, items in left.items():
         if items and host not in errors:
             first = items[0]
             errors[host] = HostFailed(f"{first.kind} {first.name} stays: {first.stays}", where=host)
-    return Removed(gone, left, errors)
+    runs_left: set[tuple[str, str]] = set()
+    for host, listed in found.going.items():
+        absent = [item for item in told.get(host, ()) if item.stays in ("", _GONE_ALREADY)]
+        runs_left |= _runs_in([listed]) - _runs_in([absent])
+    return Removed(gone, left, errors, frozenset(runs_left))

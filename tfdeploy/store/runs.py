@@ -92,6 +92,16 @@ class RunStore:
             with contextlib.suppress(ValueError, msgspec.MsgspecError, RecursionError):
                 yield event_from_json(line)
 
+    def has_ended(self, run: str) -> bool:
+        """Whether this machine saw the run end, or its launch rolled back."""
+        ended = False
+        for event in self.events(run):
+            if event.kind == "run":
+                ended = event.data.get("state") in ("succeeded", "failed", "stopped")
+            elif event.kind == "step" and event.data.get("step") == "rollback":
+                ended = event.data.get("state") == "done"
+        return ended
+
     def usage(self, run: str) -> int:
         """Bytes on the disk; 0: it is not stored."""
         if not is_run(run):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from tfdeploy.model.answers.clean import CleanItem
 from tfdeploy.model.folding import fold_names
@@ -10,6 +10,8 @@ from tfdeploy.ui.amounts import in_bytes
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import show_rows
 from tfdeploy.ui.terminal import Terminal
+
+MOST_NAMES = 10
 
 
 def show_things(terminal: Terminal, things: Mapping[str, Iterable[CleanItem]], local: Mapping[str, int]) -> None:
@@ -34,3 +36,22 @@ def staying_words(things: Mapping[str, Iterable[CleanItem]]) -> list[str]:
         for item in items:
             folded.setdefault((item.kind, item.name, item.stays), []).append(host)
     return [f"[{fold_names(hosts)}] {kind} {clean(name)} stays: {clean(why)}" for (kind, name, why), hosts in folded.items()]
+
+
+def record_words(unended: Sequence[str], elsewhere: Sequence[str], store: str) -> list[str]:
+    """Why records of this machine stay. `store`: the folder they lie in."""
+    lines = []
+    if unended:
+        names = ", ".join(map(clean, unended[:MOST_NAMES]))
+        more = f" and {len(unended) - MOST_NAMES} more" if len(unended) > MOST_NAMES else ""
+        lines.append(
+            f"{_records(unended)}: no host has the run, and nobody here saw it end: {names}{more}. "
+            f"To forget one: rm -r {store}/RUN"
+        )
+    if elsewhere:
+        lines.append(f"{_records(elsewhere)}: the run has a host that was not asked, or gave no answer")
+    return lines
+
+
+def _records(runs: Sequence[str]) -> str:
+    return "1 record stays" if len(runs) == 1 else f"{len(runs)} records stay"

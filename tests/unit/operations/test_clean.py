@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from support.dashboard_scenes import PLAN
 from tfdeploy.errors import HostUnreachable
 from tfdeploy.model.answers.clean import CleanItem
 from tfdeploy.model.clean import Rules
+from tfdeploy.model.events import Event, Kind
+from tfdeploy.model.hostplan import connection_settings
 from tfdeploy.model.inventory import Host
-from tfdeploy.operations.clean import Found, local_runs
+from tfdeploy.operations.clean import Found, LocalRuns, local_runs
 from tfdeploy.store.runs import RunStore
 
 HOSTS = tuple(Host(name=host.host, address=host.host, source="x:1") for host in PLAN.hosts)
 NOW = 1_000_000.0
 
 
-def store_with(folder: Path, *runs: str) -> RunStore:
+def store_with(folder: Path, *runs: str, ended: bool = True, hosts: tuple[Host, ...] = HOSTS) -> RunStore:
+    """A store of runs on HOSTS. `ended`: this machine saw their end."""
     store = RunStore(folder)
     for number, run in enumerate(runs):
-        store.save(replace(PLAN, run=run, job="a", created=NOW - 1000 + number))
+        named = tuple(replace(each, ssh=connection_settings(host)) for each, host in zip(PLAN.hosts, hosts, strict=True))
+        store.save(replace(PLAN, run=run, job="a", created=NOW - 1000 + number, hosts=named))
+        if ended:
+            record(store, run, Event("run", NOW, run=run, data={"state": "succeeded"}))
     return store
+
+
+def record(store: RunStore, run: str, *events: Event) -> None:
+    with closing(store.recorder(run)) as recorder:
+        for event in events:
+            recorder(event)
 
 
 def run_item(name: str, stays: str = "") -> CleanItem:
@@ -32,14 +47,63 @@ def test_what_goes_from_the_hosts_and_what_they_have_not_is_forgotten(tmp_path: 
     store = store_with(tmp_path, "goes", "alive", "kept", "nowhere")
     rows = (run_item("goes"),)
     found = Found({"n1": rows, "n2": (run_item("goes"),)}, {"n3": (run_item("alive", "it is alive"),)})
-    assert set(local_runs(store, found, HOSTS, None, Rules(), NOW)) == {"goes", "kept", "nowhere"}
-    assert set(local_runs(store, found, HOSTS, ("b",), Rules(), NOW)) == set()
-    assert set(local_runs(store, found, HOSTS, None, Rules(newest=1), NOW)) == {"goes", "kept"}  # the newest of no host stays too
+
+    def going(jobs: tuple[str, ...] | None, rules: Rules) -> set[str]:
+        return set(local_runs(store, found, HOSTS, jobs, rules, NOW).going)
+
+    assert going(None, Rules()) == {"goes", "kept", "nowhere"}
+    assert going(("b",), Rules()) == set()
+    assert going(None, Rules(newest=1)) == {"goes", "kept"}  # the newest of no host stays too
 
 
 def test_a_host_that_was_not_asked_or_is_down_may_have_it_still(tmp_path: Path) -> None:
     store = store_with(tmp_path, "goes")
     found = Found({"n1": (run_item("goes"),)})
-    assert local_runs(store, found, HOSTS[:3], None, Rules(), NOW) == {}
+    assert local_runs(store, found, HOSTS[:3], None, Rules(), NOW) == LocalRuns(elsewhere=("goes",))
     down = Found({"n1": (run_item("goes"),)}, errors={"n2": HostUnreachable("no answer", where="n2")})
-    assert local_runs(store, down, HOSTS, None, Rules(), NOW) == {}
+    assert local_runs(store, down, HOSTS, None, Rules(), NOW) == LocalRuns(elsewhere=("goes",))
+
+
+@pytest.mark.parametrize(
+    "change", [{"address": "192.0.2.99"}, {"port": 2200}, {"user": "x"}, {"jump": "gate"}, {"workdir": "/w"}]
+)
+def test_a_host_of_the_same_name_elsewhere_was_not_asked(tmp_path: Path, change: dict[str, str]) -> None:
+    others = (replace(HOSTS[0], **change), *HOSTS[1:])
+    store = store_with(tmp_path, "far", hosts=others)
+    assert local_runs(store, Found({}), HOSTS, None, Rules(), NOW) == LocalRuns(elsewhere=("far",))
+    renamed = tuple(replace(host, name="x" + host.name, source="y:1") for host in others)
+    assert set(local_runs(store, Found({}), renamed, None, Rules(), NOW).going) == {"far"}
+
+
+def test_a_run_of_the_same_name_but_of_another_job_says_nothing(tmp_path: Path) -> None:
+    store = store_with(tmp_path, "same", ended=False)
+    other = CleanItem(kind="run", job="b", name="same", bytes=1, ended=NOW - 900, stays="", live=False)
+    assert local_runs(store, Found({"n1": (other,)}), HOSTS, None, Rules(), NOW).unended == ("same",)
+
+
+@pytest.mark.parametrize(
+    ("events", "ended"),
+    [
+        ([], False),
+        ([("run", {"state": "running"})], False),
+        ([("run", {"state": "running"}), ("run", {"state": "failed"})], True),
+        ([("run", {"state": "stopped"})], True),
+        ([("run", {"state": "lost"})], False),
+        ([("step", {"step": "rollback", "state": "begin"})], False),
+        ([("step", {"step": "rollback", "state": "done"})], True),
+        ([("step", {"step": "rollback", "state": "done"}), ("run", {"state": "running"})], False),
+    ],
+)
+def test_a_run_whose_end_was_not_seen_stays(tmp_path: Path, events: list[tuple[Kind, dict[str, str]]], ended: bool) -> None:
+    store = store_with(tmp_path, "r", ended=False)
+    record(store, "r", *(Event(kind, NOW, run="r", data=data) for kind, data in events))
+    found = local_runs(store, Found({}), HOSTS, None, Rules(), NOW)
+    assert (set(found.going), found.unended) == (({"r"}, ()) if ended else (set(), ("r",)))
+
+
+def test_a_run_that_one_host_did_not_remove_is_remembered(tmp_path: Path) -> None:
+    store = store_with(tmp_path, "goes")
+    found = Found({"n1": (run_item("goes"),), "n2": (run_item("goes"),)})
+    local = local_runs(store, found, HOSTS, None, Rules(), NOW)
+    assert local.without({("b", "goes")}) == local.bytes
+    assert local.without({("a", "goes")}) == {}
