@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Iterable, Mapping
@@ -103,7 +104,14 @@ def _refuse_mixed(flags: Flags) -> None:
     if flags.everything and asked:
         raise UsageError(f"--everything keeps nothing, so --{asked[0]} has no meaning", next="one of the two")
     if not flags.yes and not flags.dry_run and (flags.json or not sys.stdin.isatty()):
-        raise UsageError("clean asks before it removes, and nobody is here to answer", next="-y, or --dry-run first")
+        agreed = _piped_word(flags) if flags.everything else "-y"
+        raise UsageError("clean asks before it removes, and nobody is here to answer", next=f"{agreed}, or --dry-run first")
+
+
+def _piped_word(flags: Flags) -> str:
+    """The command line that answers the question of --everything. It names the same hosts as this one."""
+    bounds = [word for name in ("limit", "exclude") if (value := getattr(flags, name)) for word in (f"--{name}", value)]
+    return f"echo {WORD} | tfdeploy {shlex.join(['clean', '--everything', *bounds, '-y'])}"
 
 
 def _ask(flags: Flags) -> None:
@@ -114,7 +122,8 @@ def _ask(flags: Flags) -> None:
         if sys.stdin.isatty():
             print(f"All of it is removed, checkpoints in `keep` too. Type {WORD} to go on: ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip() != WORD:
-            raise UsageError(f"the word {WORD} was not typed: nothing was removed", next=f"type {WORD}, or pipe it in")
+            hint = f"type {WORD}" if sys.stdin.isatty() else _piped_word(flags)
+            raise UsageError(f"the word {WORD} was not typed: nothing was removed", next=hint)
     elif not flags.yes:
         print("Remove all of it? (yes/no) ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):

@@ -41,7 +41,8 @@ def add(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "fetch",
         help="checkpoints and logs back to this machine",
-        description="Checkpoints, files and logs of a run, verified; the same command again goes on or brings what is new.",
+        description="Brings keep, files and logs of a run, or only those of the three that are named, and verifies them. "
+        "The same command again goes on, or brings what is new.",
     )
     parser.add_argument("wanted", nargs="?", metavar="RUN", help="id or unique prefix (default: the newest of this job)")
     for part, text in PARTS.items():

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 import shlex
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 JOB = "tfdeploy.yaml"
 INVENTORY = "inventories/hosts.yaml"
+EXAMPLE_HOSTS = "192.0.2.10,192.0.2.11"  # addresses for documentation: no host has them
 _HOST = re.compile(r"(?:(?P<user>[^@]+)@)?(?P<address>\[[^\]]+\]|[^:@]+)(?::(?P<port>\d+))?\Z")
 
 
@@ -48,32 +51,58 @@ def add(subparsers: Any) -> None:
 
 
 def run(flags: Flags) -> int:
-    from tfdeploy.config.templates import inventory_text, job_text
+    from tfdeploy.config.templates import job_text
     from tfdeploy.model.inventory import NAME
 
     folder = Path(flags.folder)
     if not folder.is_dir():
         raise UsageError("no such folder", where=flags.folder, next=f"mkdir {shlex.quote(flags.folder)}")
-    hosts = _hosts(_answer(flags, flags.hosts, "Hosts ([user@]host[:port], with commas)", "192.0.2.10,192.0.2.11"))
-    name = folder.resolve().name
-    job = job_text(
-        name=name if NAME.match(name) else "job",
-        mode=_answer(flags, flags.mode, f"Mode ({', '.join(MODES)})", "async"),
-        command=_split(_answer(flags, flags.command, "Command", f"python {shlex.quote(_program(folder))}")),
-    )
-    texts = {folder / JOB: job, folder / INVENTORY: inventory_text(hosts)}
-    _check(texts)
+    name = folder.resolve().name if NAME.match(folder.resolve().name) else "job"
+
+    def read_command(line: str) -> str:
+        return _checked(JOB, job_text(name=name, mode=mode, command=_split(line)), "--command")
+
+    hosts = _answer(flags, flags.hosts, "Hosts ([user@]host[:port], with commas)", EXAMPLE_HOSTS, _read_hosts)
+    mode = _answer(flags, flags.mode, f"Mode ({', '.join(MODES)})", "async", _read_mode)
+    job = _answer(flags, flags.command, "Command", f"python {shlex.quote(_program(folder))}", read_command)
+    texts = {folder / JOB: job, folder / INVENTORY: hosts}
     written = [path for path, text in texts.items() if _write(path, text)]
-    _report(flags, written, [path for path in texts if path not in written])
+    kept = [path for path in texts if path not in written]
+    _report(flags, written, kept, has_hosts=folder / INVENTORY in kept or hosts != _read_hosts(EXAMPLE_HOSTS))
     return 0
 
 
-def _answer(flags: Flags, given: str | None, question: str, default: str) -> str:
-    """The value from the command line, else the answer on the terminal, else the default."""
+def _answer(flags: Flags, given: str | None, question: str, default: str, read: Callable[[str], str]) -> str:
+    """What `read` makes of the value from the command line, else of the answer on the terminal, else of the default.
+
+    A wrong answer is asked for again, until the terminal's input ends. Raises UsageError.
+    """
     if given is not None or flags.yes or flags.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return given if given is not None else default
-    print(f"{question} [{default}]: ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip() or default
+        return read(given if given is not None else default)
+    while True:
+        print(f"{question} [{default}]: ", end="", file=sys.stderr, flush=True)
+        line = sys.stdin.readline()
+        try:
+            return read(line.strip() or default)
+        except UsageError as error:
+            if not line:
+                raise
+            print(f"{error.what}: {error.next}", file=sys.stderr)
+
+
+def _read_hosts(text: str) -> str:
+    """The text of the inventory. Raises UsageError."""
+    from tfdeploy.config.templates import inventory_text
+
+    return _checked(INVENTORY, inventory_text(_hosts(text)), "--hosts")
+
+
+def _read_mode(text: str) -> str:
+    if text not in MODES:
+        near = difflib.get_close_matches(text, MODES, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise UsageError(f"there is no mode {text!r}", where="--mode", next=f"{hint}one of: {', '.join(MODES)}")
+    return text
 
 
 def _hosts(text: str) -> dict[str, dict[str, str]]:
@@ -101,19 +130,18 @@ def _program(folder: Path) -> str:
     return found[0] if len(found) == 1 else "train.py"
 
 
-def _check(texts: dict[Path, str]) -> None:
-    """Checks that tfdeploy can read the texts before it writes them. Raises UsageError that names the flag."""
+def _checked(name: str, text: str, flag: str) -> str:
+    """Return the text of a file if tfdeploy can read it. Raises UsageError that names the flag."""
     from tfdeploy import config
 
-    with tempfile.TemporaryDirectory(prefix="tfdeploy-init-") as place:
-        for path, text in texts.items():
-            draft = Path(place, path.name)
-            draft.write_text(text, encoding="utf-8")
-            flag = "--command" if path.name == JOB else "--hosts"
-            try:
-                config.load_job(draft, environ={}) if path.name == JOB else config.load_inventory(draft)
-            except ConfigError as error:
-                raise UsageError(error.what, where=flag, next=error.next or "tfdeploy init --help") from error
+    with tempfile.TemporaryDirectory(prefix="tfdeploy-init-") as folder:
+        draft = Path(folder, Path(name).name)
+        draft.write_text(text, encoding="utf-8")
+        try:
+            config.load_job(draft, environ={}) if name == JOB else config.load_inventory(draft)
+        except ConfigError as error:
+            raise UsageError(error.what, where=flag, next=error.next or "tfdeploy init --help") from error
+    return text
 
 
 def _write(path: Path, text: str) -> bool:
@@ -131,7 +159,7 @@ def _write(path: Path, text: str) -> bool:
     return True
 
 
-def _report(flags: Flags, written: list[Path], kept: list[Path]) -> None:
+def _report(flags: Flags, written: list[Path], kept: list[Path], *, has_hosts: bool) -> None:
     if flags.json:
         answer: InitAnswer = {"written": [str(path) for path in written], "kept": [str(path) for path in kept]}
         print(json.dumps(answer))
@@ -141,4 +169,10 @@ def _report(flags: Flags, written: list[Path], kept: list[Path]) -> None:
     for path in kept:
         print(f"{path} is there already: left as it is", file=sys.stderr)
     if written and not flags.quiet:
-        print("next: put your hosts in, then tfdeploy inventory, tfdeploy trust, tfdeploy launch --dry-run", file=sys.stderr)
+        print(f"next: {_next(Path(flags.folder) / INVENTORY, has_hosts)}", file=sys.stderr)
+
+
+def _next(inventory: Path, has_hosts: bool) -> str:
+    python = "the Python that has TensorFlow there as `python:`"
+    what = f"write {python}" if has_hosts else f"write your hosts, and {python},"
+    return f"{what} into {inventory}, then tfdeploy trust, tfdeploy check, tfdeploy launch --dry-run"

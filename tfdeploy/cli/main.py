@@ -106,7 +106,7 @@ def _run(words: list[str]) -> int:
     own, after = _split(words)
     args, unknown = parser.parse_known_args(own)
     if unknown:
-        verbs.choices[verb].unknown(unknown) if verb in verbs.choices else parser.unknown(unknown)
+        verbs.choices[verb].unknown(unknown, after) if verb in verbs.choices else parser.unknown(unknown)
     if not getattr(args, "run", None):
         parser.print_help(sys.stderr)
         if words:
@@ -126,7 +126,7 @@ def _split(words: list[str]) -> tuple[list[str], list[str] | None]:
 
 
 def _refuse_unknown(verb: str) -> None:
-    from tfdeploy.cli.verbs import NOT_BUILT, VERBS
+    from tfdeploy.cli.verbs import NOT_BUILT, OTHER_NAMES, VERBS
     from tfdeploy.errors import UsageError
 
     if verb in NOT_BUILT:
@@ -138,7 +138,8 @@ def _refuse_unknown(verb: str) -> None:
         import difflib
 
         near = difflib.get_close_matches(verb, VERBS, n=1)
-        hint = f"did you mean `tfdeploy {near[0]}`?" if near else "tfdeploy --help"
+        meant = OTHER_NAMES.get(verb) or (near[0] if near else None)
+        hint = f"did you mean `tfdeploy {meant}`?" if meant else "tfdeploy --help"
         raise UsageError(f"unknown verb {verb!r}", where="tfdeploy", next=hint)
 
 

@@ -34,8 +34,8 @@ class Parser(argparse.ArgumentParser):
         hint = f"did you mean {near[0]}? " if near else ""
         raise UsageError(f"{name}: there is no {value!r}", where=self.prog, next=f"{hint}one of: {', '.join(known)}")
 
-    def unknown(self, words: list[str]) -> NoReturn:
-        """Refuses what argparse did not recognise, naming the nearest flag."""
+    def unknown(self, words: list[str], after: list[str] | None = None) -> NoReturn:
+        """Refuses what argparse did not recognise, naming the nearest flag. `after`: the words behind `--`."""
         if self.prog.split()[-1] in _TAKE_COMMANDS and not words[0].startswith("-"):
             line = f"{self.prog} -- {shlex.join(words)}"
             raise UsageError(f"a command stands after --: {' '.join(words)}", where=self.prog, next=line)
@@ -46,7 +46,9 @@ class Parser(argparse.ArgumentParser):
         near = difflib.get_close_matches(flag, flags, n=1)
         hint = f"did you mean {near[0]}? {self.prog} --help lists them" if near else f"{self.prog} --help"
         if self.prog.split()[-1] == "launch":
-            hint += "; the program's own flags stand in `command:`, or with it behind --"
+            line = shlex.join([*(after or ("python", "train.py")), *words])
+            own = f"a flag of the program stands in `command:`, or with its command behind --: {self.prog} -- {line}"
+            hint = f"{hint}; {own}" if near else own
         raise UsageError(f"unknown argument {' '.join(words)}", where=self.prog, next=hint)
 
 

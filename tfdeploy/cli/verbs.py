@@ -25,6 +25,23 @@ VERBS = {
     "lab": "a throw-away cluster on this machine",
     "docs": "the reference of the two files",
 }
+OTHER_NAMES = {  # verb of another tool -> what to type here
+    "attach": "status --watch",
+    "cancel": "stop",
+    "doctor": "check",
+    "down": "stop",
+    "help": "--help",
+    "kill": "stop",
+    "ls": "runs",
+    "ps": "status",
+    "run": "launch",
+    "start": "launch",
+    "submit": "launch",
+    "top": "status",
+    "uninstall": "clean --everything",
+    "up": "launch",
+    "watch": "status --watch",
+}
 NOT_BUILT: tuple[str, ...] = ()  # verbs of the contract
 MODULES = {"exec": "execute"}  # verb -> its module, where that has another name
 NO_FILES = ("docs", "init", "lab")  # verbs that read no inventory and ask no host

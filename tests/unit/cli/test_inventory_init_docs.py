@@ -151,6 +151,21 @@ def test_init_asks_on_a_terminal(here):
     assert load_job(here / "tfdeploy.yaml", environ={}).mode == "sync"
 
 
+def test_init_asks_again_after_each_wrong_answer(here):
+    said = ask(here, b"a;b\n192.0.2.7\nmirorred\nmirrored\npython 'x\npython x.py\n")
+    asked = re.findall("Hosts|Mode|Command", said)
+    assert asked == ["Hosts", "Hosts", "Mode", "Mode", "Command", "Command"]
+    assert "did you mean mirrored?" in said
+    assert load_job(here / "tfdeploy.yaml", environ={}).command == ("python", "x.py")
+
+
+def test_init_with_hosts_says_what_is_still_missing(capsys, here):
+    assert main(["init", "--hosts", "192.0.2.7"]) == 0
+    said = capsys.readouterr().err
+    assert "`python:` into inventories/hosts.yaml, then tfdeploy trust, tfdeploy check" in said
+    assert "hosts in" not in said and "your hosts" not in said
+
+
 def test_init_asks_nothing_when_told_yes(here):
     assert "Hosts" not in ask(here, b"", "--yes")
 

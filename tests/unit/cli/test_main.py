@@ -41,6 +41,24 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         (["launch", "--mode", "syn"], "did you mean sync?"),
         (["exec", "uptime", "-s"], "next: tfdeploy exec -- uptime -s"),
         (["lab", "upp"], "did you mean up?"),
+        *[
+            ([verb], f"next: did you mean `tfdeploy {meant}`?")
+            for meant, verbs in {
+                "status": "ps top",
+                "status --watch": "attach watch",
+                "stop": "down kill",
+                "clean --everything": "uninstall",
+                "check": "doctor",
+                "launch": "up run start",
+                "--help": "help",
+            }.items()
+            for verb in verbs.split()
+        ],
+        (
+            ["launch", "--steps", "9"],
+            "stands in `command:`, or with its command behind --: tfdeploy launch -- python train.py --steps 9",
+        ),
+        (["launch", "--steps", "9", "--", "python", "a b.py"], "tfdeploy launch -- python 'a b.py' --steps 9"),
         (["lab", "up", "0"], "next: tfdeploy lab up 3"),
         *[([verb], "not built yet") for verb in NOT_BUILT],
     ],

@@ -1,0 +1,27 @@
+"""What `tfdeploy clean` asks, and what it says to type when nobody answers. It reaches no host here."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from tfdeploy.cli.main import main
+
+
+@pytest.fixture(autouse=True)
+def nothing_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+
+
+def test_the_piped_word_names_the_same_hosts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["clean", "--everything", "--limit", "n[1-3]", "--exclude", "n2", "-i", "lab.yaml"]) == 2
+    typed = "echo everything | tfdeploy clean -i lab.yaml --everything --limit 'n[1-3]' --exclude n2 -y"
+    assert f"next: {typed}, or --dry-run first" in capsys.readouterr().err
+
+
+def test_without_everything_yes_is_enough(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["clean"]) == 2
+    assert "next: -y, or --dry-run first" in capsys.readouterr().err
