@@ -93,7 +93,7 @@ def test_records_of_other_clusters_and_of_runs_that_may_live_stay(operator: Tfde
     for run, hosts in (("unseen", plan.hosts), ("gone", plan.hosts), ("foreign", others)):
         store.save(replace(plan, run=run, hosts=hosts))
     with closing(store.recorder("gone")) as recorder:
-        recorder(Event("run", 1.0, run="gone", data={"state": "failed"}))
+        recorder(Event(kind="run", time=1.0, run="gone", data={"state": "failed"}))
     for words in (["--everything"], ["--all"], []):
         shown = operator.json("clean", *words, "--dry-run")
         assert {"record mine", "record gone"} <= things(shown, "would_remove")["this machine"]

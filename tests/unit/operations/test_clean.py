@@ -29,7 +29,7 @@ def store_with(folder: Path, *runs: str, ended: bool = True, hosts: tuple[Host, 
         named = tuple(replace(each, ssh=connection_settings(host)) for each, host in zip(PLAN.hosts, hosts, strict=True))
         store.save(replace(PLAN, run=run, job="a", created=NOW - 1000 + number, hosts=named))
         if ended:
-            record(store, run, Event("run", NOW, run=run, data={"state": "succeeded"}))
+            record(store, run, Event(kind="run", time=NOW, run=run, data={"state": "succeeded"}))
     return store
 
 
@@ -96,7 +96,7 @@ def test_a_run_of_the_same_name_but_of_another_job_says_nothing(tmp_path: Path) 
 )
 def test_a_run_whose_end_was_not_seen_stays(tmp_path: Path, events: list[tuple[Kind, dict[str, str]]], ended: bool) -> None:
     store = store_with(tmp_path, "r", ended=False)
-    record(store, "r", *(Event(kind, NOW, run="r", data=data) for kind, data in events))
+    record(store, "r", *(Event(kind=kind, time=NOW, run="r", data=data) for kind, data in events))
     found = local_runs(store, Found({}), HOSTS, None, Rules(), NOW)
     assert (set(found.going), found.unended) == (({"r"}, ()) if ended else (set(), ("r",)))
 
