@@ -65,13 +65,22 @@ class Place:
         return said
 
     def served(self) -> float:
-        """CPU seconds of the hosts' first processes and sshds, and of all sessions that they have buried: waits for that."""
+        """CPU seconds of the hosts' first processes and their children, once their sshds have no session left."""
         first = [row["pid"] for row in self.lab.status() if row["pid"] is not None]
         servers = [child for pid in first for child in _children(pid)]
+        listeners = [pid for pid in servers if _name(pid) == "sshd"]
         deadline = time.monotonic() + BURIAL_S
-        while any(_children(pid) for pid in servers) and time.monotonic() < deadline:
+        while any(_children(pid) for pid in listeners) and time.monotonic() < deadline:
             time.sleep(0.01)
         return sum(map(_ticks, [*servers, *first])) / TICKS  # parents last: they have what their dead children cost
+
+
+def _name(pid: int) -> str:
+    """Return the name of the program, empty if the process has ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def _children(pid: int) -> list[int]:

@@ -1,0 +1,100 @@
+"""What `status`, `sync` and `launch` cost against another checkout of tfdeploy, in alternating pairs.
+
+    python benchmarks/verb_pairs.py --against ../before --pairs 20 --hosts 8
+
+Each checkout has a job of its own on the same isolated hosts (needs root), with 200 files of code.
+`status` is of a live run of one task per host; before each `sync` one file changes; `launch` returns
+once all tasks are up, and the run is stopped uncounted. Per figure the median of the ratios within
+pairs and its 95 % interval by ranks: seconds, CPU of the client, CPU of all hosts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import trees
+from client_pairs import Pairs, pairs
+from place import REPOSITORY, Place, a_lab
+from turns import Spent, interval
+
+FILES = 200
+JOB = """\
+mode: plain
+command: [sleep, infinity]
+ready: {after: 0.1s}
+restart: {max: 0}
+"""
+FIGURES: dict[str, Callable[[Spent], float]] = {
+    "seconds": lambda spent: spent.seconds,
+    "client CPU": lambda spent: spent.cpu_s,
+    "hosts' CPU": lambda spent: spent.beside["hosts_cpu_s"],
+}
+
+
+@dataclass(frozen=True)
+class Side:
+    """One checkout with its job. `name` is the job's, and of its live run."""
+
+    name: str
+    place: Place
+    file: Path
+
+    def status(self) -> Spent:
+        return self.place.tfdeploy("status", self.name)
+
+    def sync(self) -> Spent:
+        trees.change(self.file)
+        return self.place.tfdeploy("sync")
+
+    def launch(self) -> Spent:
+        words = ("launch", "--detach", "-j", str(self.place.work / "second.yaml"))
+        spent = self.place.tfdeploy(*words)
+        self.place.tfdeploy("stop", "--now", spent.output.decode().strip())
+        return spent
+
+
+def begin(place: Place, tree: Path, name: str) -> Side:
+    """Writes the job and launches the run that `status` shows."""
+    work = place.home / name
+    work.mkdir()
+    file = trees.write(work, FILES)
+    (work / "tfdeploy.yaml").write_text(f"name: {name}\n{JOB}")
+    (work / "second.yaml").write_text(f"name: {name}-launched\n{JOB}")
+    side = Side(name, replace(place.of(tree), work=work), file)
+    side.place.tfdeploy("launch", "--detach", "--name", name)
+    return side
+
+
+def compare(what: str, found: Pairs) -> None:
+    for figure, value in FIGURES.items():
+        old, new = ([value(side) for side in sides] for sides in zip(*found, strict=True))
+        ratios = [b / a for a, b in zip(old, new, strict=True)]
+        low, high = interval(ratios)
+        print(
+            f"{what}, {figure}: {statistics.median(old):.3f} -> {statistics.median(new):.3f} s, "
+            f"median ratio {statistics.median(ratios):.3f}, 95 % {low:.3f} to {high:.3f}",
+            flush=True,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--against", type=Path, required=True, help="the other checkout's folder")
+    parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--hosts", type=int, default=8)
+    args = parser.parse_args()
+    with a_lab(args.hosts) as place:
+        before = begin(place, args.against.resolve(), "before")
+        after = begin(place, REPOSITORY, "after")
+        for verb in ("status", "sync", "launch"):
+            compare(verb, pairs(getattr(before, verb), getattr(after, verb), args.pairs))
+        for side in (before, after):
+            side.place.tfdeploy("stop", "--now", side.name)
+
+
+if __name__ == "__main__":
+    main()
