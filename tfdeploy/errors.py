@@ -62,7 +62,8 @@ class HostUnreachable(TfdeployError):
         """Without a `next`: a connection that broke off, after which the same command may be given again.
         `retries`: how many more tries can help, for a verb that has to get through."""
         self.retries = retries
-        again = "`tfdeploy exec --limit %s -- true` shows when it can be reached; then type the same again" % where
+        again = "`tfdeploy exec --limit %s -- true` shows when it can be reached; then type the same again, " % where
+        again += "or go on without it: --exclude %s" % where
         super().__init__(what, where=where, next=next or (again if where else None))
 
 

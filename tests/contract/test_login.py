@@ -37,6 +37,22 @@ def test_a_wrong_user_or_key_is_one_clear_cause(yard: Any, fleet: SshFleet) -> N
     assert str(yard.root / "other") in error.what
 
 
+def test_the_command_that_mends_a_refused_key_names_that_key_and_the_setting(yard: Any, fleet: SshFleet) -> None:
+    sshd, key = yard.host("n1"), yard.root / "own key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    host = replace(sshd.host, identity_file=str(key), places={"user": "lab.yaml:2", "identity_file": "lab.yaml:3"})
+    login = f"-p {host.port} {resolve(host).user}@{host.address}"
+    assert refused(fleet, host).next == (
+        f"ssh-copy-id -i '{key}.pub' {login}; or, if there is no user {resolve(host).user} there, set `user:` (lab.yaml:2)"
+    )
+    key.with_name("own key.pub").unlink()
+    with SshFleet() as again:
+        said = refused(again, replace(host, name="n2")).next or ""
+    assert said.startswith(f"check `identity_file:` (lab.yaml:3), or ssh-copy-id {login};")
+    missing = replace(host, name="n3", identity_file=str(yard.root / "none"))
+    assert refused(fleet, missing).next == "set `identity_file:` (lab.yaml:3), or ssh-add the key"
+
+
 def test_key_files_that_are_missing_locked_or_garbage_are_named(yard: Any, fleet: SshFleet) -> None:
     sshd = yard.host("n1")
     missing = refused(fleet, replace(sshd.host, identity_file=str(yard.root / "none")))

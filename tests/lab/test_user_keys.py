@@ -41,6 +41,10 @@ def test_a_key_that_the_host_does_not_take(operator: Tfdeploy) -> None:
     set_inventory(operator, defaults={"identity_file": str(key)})
     said = reason(operator)
     assert "refused the key offered for user lab" in said and str(key) in said and "ssh-copy-id" in said
+    checked = operator.run("check", exit_code=4).stdout
+    assert "n[1-4] ssh: refused the key offered for user lab" in checked
+    address = operator.lab.status()[0]["address"]
+    assert f"mend: ssh-copy-id -i {key}.pub lab@{address}; or, if there is no user lab there, set `user:` (" in checked
 
 
 @pytest.mark.fault("11 an encrypted key without an agent")

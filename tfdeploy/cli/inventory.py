@@ -49,12 +49,12 @@ def as_json(inventory: Inventory, understood: InventoryFile) -> InventoryAnswer:
 
     A setting that is missing in "from" is not in the file.
     """
-    from dataclasses import asdict
+    from tfdeploy.model.inventory import settings_of
 
     hosts: list[InventoryHostRow] = []
     for host in inventory.hosts:
         known = {key: origin(understood, host, key) for key in understood.given[host.name]}
-        row: Any = {**asdict(host), "roles": _roles_of(host.name, inventory), "from": known}
+        row: Any = {**settings_of(host), "roles": _roles_of(host.name, inventory), "from": known}
         hosts.append(row)
     return {"inventory": inventory.source, "hosts": hosts, "roles": inventory.roles}
 

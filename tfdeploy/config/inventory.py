@@ -19,6 +19,7 @@ from tfdeploy.model.placeholders import fill
 from tfdeploy.model.ranges import MAX_NAMES
 
 _LOCAL_PATHS = ("identity_file", "known_hosts")
+_NAMED_IN_MESSAGES = ("user", "identity_file", "python")  # with their file and line
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,8 @@ def _host(name: str, given: dict[str, Given], folder: Path, place: str) -> Host:
             fields[field] = str(folder / fields[field])
     if "address" not in fields:
         fields["address"] = name
-    return Host(name=name, source=place, **fields)
+    places = {field: given[field].node.place for field in _NAMED_IN_MESSAGES if field in given}
+    return Host(name=name, source=place, places=places, **fields)
 
 
 def _refuse_same_machine(hosts: dict[str, Host], nodes: dict[str, Node]) -> None:

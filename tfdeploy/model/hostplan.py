@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, asdict, fields, replace
+from dataclasses import MISSING, fields, replace
 from functools import cache
 from typing import Any, get_type_hints
 
@@ -16,7 +16,7 @@ import msgspec
 
 from tfdeploy.model.allowed import VARIABLE, is_address, is_endpoint, is_ip, is_name, is_run
 from tfdeploy.model.answers.reading import names_bytes, values_of
-from tfdeploy.model.inventory import Host
+from tfdeploy.model.inventory import Host, settings_of
 from tfdeploy.model.listing import is_inside
 from tfdeploy.model.plan import HostPlan, Plan, TaskPlan
 from tfdeploy.model.ranges import MAX_NAMES
@@ -45,7 +45,7 @@ def with_connections(plan: Plan, hosts: Iterable[Host]) -> Plan:
 def connection_settings(host: Host) -> dict[str, Any]:
     """The inventory's host as JSON values (lists, no tuples), so that a plan equals itself after a round trip. Paths of this
     machine in it need not be UTF-8."""
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(host).items()}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in settings_of(host).items()}
 
 
 def read_shown(content: bytes, run: str, job: str, metrics: Mapping[str, str]) -> Plan:

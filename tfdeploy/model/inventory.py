@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}\Z")  # hosts, jobs, runs, roles, data sets
 DEFAULT_PORTS = (2222, 2299)
@@ -30,6 +31,20 @@ class Host:
     bwlimit: int | None = None  # bytes a second in each direction, of all that tfdeploy moves there
     reserve: int = 0  # bytes that a sync leaves free on the workdir's disk
     source: str = ""  # file:line
+    places: Mapping[str, str] = field(default_factory=dict, compare=False)  # setting -> file:line
+
+    def setting(self, key: str) -> str:
+        """Return `key:` with its file and line, or with the file alone where it is left out. For messages.
+
+        Equal texts of many hosts are shown once, so a setting of `defaults:` has one place for all of them.
+        """
+        place = self.places.get(key) or self.source.rpartition(":")[0]
+        return f"`{key}:` ({place})" if place else f"`{key}:`"
+
+
+def settings_of(host: Host) -> dict[str, Any]:
+    """Return the fields of a host but `places`, which no host and no reader of JSON needs."""
+    return {name: value for name, value in asdict(host).items() if name != "places"}
 
 
 @dataclass(frozen=True)

@@ -3,61 +3,75 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.link_groups import LinkGroup, group
-from tfdeploy.model.rows import CheckedHostRow, LinkRow
+from tfdeploy.model.nexts import fold_nexts
+from tfdeploy.model.rows import CheckedHostRow, CheckRow, LinkRow
 from tfdeploy.ui.amounts import count
-from tfdeploy.ui.reports import write_wrapped
+from tfdeploy.ui.reports import without_place, write_wrapped
 from tfdeploy.ui.terminal import Terminal
 
 MOST_GROUPS = 30  # of links; --json has all
 _HOST = "\0"  # stands for a host's own name in a text
+_BOUND = re.compile(f"(--(?:limit|exclude) ){_HOST}")
 
 
 class _Trouble(NamedTuple):
+    """What is wrong; hosts with the same are shown together. `detail`: without the host's name and address."""
+
     check: str
     level: str
     detail: str
-    fix: str
 
 
 def show_checks(terminal: Terminal, hosts: Sequence[CheckedHostRow], links: Sequence[LinkRow], *, quiet: bool = False) -> None:
     """Errors first, then warnings, then links, then one line about all."""
     troubles = _by_trouble(hosts)
-    for trouble, names in sorted(troubles.items(), key=lambda each: each[0].level):
-        subject = f"{fold_names(names)} {trouble.check}"
-        _show(terminal, subject, trouble.level == "error", *(_filled(text, names) for text in (trouble.detail, trouble.fix)))
+    for trouble, found in sorted(troubles.items(), key=lambda each: each[0].level):
+        detail = next(iter(found.values()))["detail"] if len(found) == 1 else trouble.detail.replace(_HOST, fold_names(found))
+        _show(terminal, f"{fold_names(found)} {trouble.check}", trouble.level == "error", detail, _mends(found))
     groups = group(links)
     for each in groups[:MOST_GROUPS]:
-        _show(terminal, each.subject, not each.ok, f"{each.why} ({_ports(each)})", each.fix)
+        _show(terminal, each.subject, not each.ok, f"{each.why} ({_ports(each)})", [each.fix])
     if len(groups) > MOST_GROUPS:
         terminal.write(f"and {len(groups) - MOST_GROUPS} more: `tfdeploy check --json` has all links\n")
     if not quiet or troubles or groups:
         terminal.write(_summary(terminal, hosts, links, troubles))
 
 
-def _by_trouble(hosts: Sequence[CheckedHostRow]) -> dict[_Trouble, list[str]]:
-    """What is wrong -> the hosts where it is, in order of appearance."""
-    found: dict[_Trouble, list[str]] = {}
+def _by_trouble(hosts: Sequence[CheckedHostRow]) -> dict[_Trouble, dict[str, CheckRow]]:
+    """What is wrong -> the check of each host where it is, in order of appearance."""
+    found: dict[_Trouble, dict[str, CheckRow]] = {}
     for host in hosts:
-        own = re.compile(rf"(?<![\w.-]){re.escape(host['host'])}(?![\w.-]*\w)")
         for each in host["checks"]:
             if not each["ok"]:
-                texts = (own.sub(_HOST, each["detail"]), own.sub(_HOST, each["fix"] or ""))
-                found.setdefault(_Trouble(each["check"], each["level"], *texts), []).append(host["host"])
+                detail = _own_name(host["host"]).sub(_HOST, without_place(each["detail"]))
+                found.setdefault(_Trouble(each["check"], each["level"], detail), {})[host["host"]] = each
     return found
 
 
-def _filled(text: str, names: Sequence[str]) -> str:
-    return text.replace(_HOST, fold_names(names))
+def _own_name(host: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w.-]){re.escape(host)}(?![\w.-]*\w)")
 
 
-def _show(terminal: Terminal, subject: str, is_error: bool, what: str, fix: str) -> None:
+def _mends(found: Mapping[str, CheckRow]) -> list[str]:
+    """One line where the hosts' lines differ by their names alone, else a few, each as it can be typed."""
+    fixes = {host: each["fix"] or "" for host, each in found.items()}
+    texts = {_own_name(host).sub(_HOST, fix) for host, fix in fixes.items()}
+    if len(texts) > 1:
+        return fold_nexts(fixes)
+    names = fold_names(fixes)
+    quoted = _BOUND.sub(lambda found: found[1] + shlex.quote(names), texts.pop())
+    return [quoted.replace(_HOST, names)]
+
+
+def _show(terminal: Terminal, subject: str, is_error: bool, what: str, fixes: Iterable[str]) -> None:
     write_wrapped(terminal, f"{subject}: ", what, "red" if is_error else "yellow")
-    if fix:
+    for fix in filter(None, fixes):
         write_wrapped(terminal, "    mend: ", fix)
 
 
@@ -68,16 +82,19 @@ def _ports(found: LinkGroup) -> str:
 
 
 def _summary(
-    terminal: Terminal, hosts: Sequence[CheckedHostRow], links: Sequence[LinkRow], troubles: dict[_Trouble, list[str]]
+    terminal: Terminal,
+    hosts: Sequence[CheckedHostRow],
+    links: Sequence[LinkRow],
+    troubles: Mapping[_Trouble, Mapping[str, CheckRow]],
 ) -> str:
     pairs = {(each["from"], each["to"]) for each in links}
     bad = {(each["from"], each["to"]) for each in links if not each["ok"]}
-    errors = sum(len(names) for trouble, names in troubles.items() if trouble.level == "error")
-    warnings = sum(len(names) for trouble, names in troubles.items() if trouble.level != "error")
-    found = [
+    errors = sum(len(found) for trouble, found in troubles.items() if trouble.level == "error")
+    warnings = sum(len(found) for trouble, found in troubles.items() if trouble.level != "error")
+    counts = [
         count(number, word) for number, word in ((errors, "error"), (warnings, "warning"), (len(bad), "broken link")) if number
     ]
     slow = any(each["ok"] and each["why"] for each in links)
-    said = ", ".join(found) or ("slow links" if slow else "nothing wrong")
+    said = ", ".join(counts) or ("slow links" if slow else "nothing wrong")
     style = "red" if errors or bad else "yellow" if warnings or slow else "green"
     return f"{count(len(hosts), 'host')}, {count(len(pairs), 'link')}: " + terminal.paint(said, style) + "\n"

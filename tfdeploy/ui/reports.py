@@ -205,9 +205,7 @@ def show_stop(terminal: Terminal, hosts: Sequence[StopRow]) -> None:
 def show_exec(out: Terminal, err: Terminal, hosts: Sequence[ExecRow]) -> None:
     """Equal results folded: a heading, then the output as it was (sanitised line by line)."""
     errors = {h["host"]: _text(h["error"]) for h in hosts}
-    results = {
-        h["host"]: (h["exit_code"], h["stdout"] or "", h["stderr"] or "", _PLACE.sub("", errors[h["host"]])) for h in hosts
-    }
+    results = {h["host"]: (h["exit_code"], h["stdout"] or "", h["stderr"] or "", without_place(errors[h["host"]])) for h in hosts}
     for names, (code, stdout, stderr, folded) in fold_equal(results):
         error = folded if len(names) > 1 else errors[names[0]]
         many = f" ({count(len(names), 'host')})" if len(names) > 1 else ""
@@ -276,6 +274,11 @@ def _text(error: object) -> str:
         inner = error.get("error", error)
         return str(inner.get("what", inner)) if isinstance(inner, Mapping) else str(inner)
     return str(error) if error else ""
+
+
+def without_place(error: str) -> str:
+    """The error of a host without its address, so that equal errors of several hosts are equal."""
+    return _PLACE.sub("", error)
 
 
 def write_wrapped(terminal: Terminal, label: str, text: str, style: str = "") -> None:

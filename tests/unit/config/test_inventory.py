@@ -6,6 +6,7 @@ import pytest
 
 from tfdeploy.config import load_inventory, load_inventory_file
 from tfdeploy.errors import ConfigError
+from tfdeploy.model.inventory import Host
 
 CONTRACT = """\
 defaults:
@@ -265,3 +266,13 @@ def test_where_each_setting_came_from(load):
     }
     assert given["user"].node.path == "defaults.user"
     assert "advertise" not in given
+
+
+def test_a_setting_in_a_message_has_its_line_and_one_place_for_many_hosts(tmp_path):
+    path = tmp_path / "lab.yaml"
+    path.write_text("defaults: {user: ml}\nhosts:\n  n[1-2]: {}\n  n3: {python: /opt/python}\n")
+    hosts = load_inventory(path).hosts
+    assert [host.setting("user") for host in hosts] == [f"`user:` ({path}:1)"] * 3
+    assert hosts[2].setting("python") == f"`python:` ({path}:4)"
+    assert hosts[0].setting("python") == f"`python:` ({path})"
+    assert Host(name="n1", address="n1").setting("user") == "`user:`"

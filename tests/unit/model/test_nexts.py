@@ -23,6 +23,11 @@ def test_commands_that_differ_in_their_host_become_one() -> None:
     assert fold_nexts(again) == ["`tfdeploy exec --limit 'n[1,10],big' -- true` shows when"]
 
 
+def test_a_name_behind_exclude_is_folded_too() -> None:
+    nexts = {name: f"is it up? `--limit {name} -- true` or without it: --exclude {name}" for name in ("n1", "n2", "n3")}
+    assert fold_nexts(nexts) == ["is it up? `--limit 'n[1-3]' -- true` or without it: --exclude 'n[1-3]'"]
+
+
 def test_one_host_and_one_text_stand_as_they_are() -> None:
     assert fold_nexts({"n1": trust("n1"), "n2": None}) == ["tfdeploy trust --limit n1"]
     assert fold_nexts({"n1": "apt install rsync", "n2": "apt install rsync"}) == ["apt install rsync"]

@@ -48,6 +48,26 @@ def test_hosts_with_the_same_trouble_are_one_entry_with_their_names_filled_in() 
     assert Checked({"n1": (warned,)}, unreached=frozenset({"n1"})).exit_code == 4
 
 
+def test_hosts_that_fail_alike_at_their_own_addresses_are_one_entry() -> None:
+    checks = {
+        f"n{n}": (failed("ssh", "error", f"ml@192.0.2.{n}:22 refused the key", f"ssh-copy-id -i key.pub ml@192.0.2.{n}"),)
+        for n in range(1, 8)
+    }
+    assert shown(Checked(checks)).splitlines() == [
+        "n[1-7] ssh: refused the key",
+        *(f"    mend: ssh-copy-id -i key.pub ml@192.0.2.{n}" for n in range(1, 5)),
+        "    mend: and the like for n[5-7]",
+        "7 hosts, 0 links: 7 errors",
+    ]
+    one = Checked({"n1": checks["n1"]})
+    assert shown(one).splitlines()[0] == "n1 ssh: ml@192.0.2.1:22 refused the key"
+
+
+def test_a_mend_for_several_hosts_is_quoted_for_the_shell() -> None:
+    checks = {name: (failed("clock", "warning", "ahead", f"tfdeploy exec --limit {name} -- date"),) for name in ("n1", "n2")}
+    assert "    mend: tfdeploy exec --limit 'n[1-2]' -- date" in shown(Checked(checks)).splitlines()
+
+
 def test_what_a_host_says_is_shown_clean_and_wrapped() -> None:
     evil = failed("shell", "warning", "prints \x1b]0;owned\x07 " + "word " * 60, "\x1b[2Jmend")
     text = shown(Checked({"n1": (evil,)}), 60)

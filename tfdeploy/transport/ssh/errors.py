@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
 import socket
 from dataclasses import dataclass
 
@@ -158,7 +161,8 @@ def _cause(error: BaseException, attempt: Attempt) -> tuple[str, str | None]:
         return _timeout_cause(attempt)
     if isinstance(error, ConnectionRefusedError):
         what = f"{place} refuses connections: no sshd listens there"
-        return what, "check `address:` and `port:`, and that sshd runs"
+        remedy = f"check `address:` and `port:`, and that sshd runs; {_without(attempt)}"
+        return what, remedy
     if attempt.connected and not attempt.agreed and attempt.closing is None:
         greeting = clean(attempt.greeting)
         what = f"what answers on {place} is not an SSH server: it said {greeting!r}"
@@ -177,12 +181,17 @@ def _timeout_cause(attempt: Attempt) -> tuple[str, str]:
     place = target.where.rpartition("@")[2]
     if not attempt.connected:
         what = f"{place} does not answer within {attempt.timeout_s:g} s"
-        return what, f"is it up, and does a firewall drop port {target.port}?"
+        remedy = f"is it up, and does a firewall drop port {target.port}? {_without(attempt)}"
+        return what, remedy
     if attempt.greeting:
         what = f"{place} greeted but did not complete the handshake within {attempt.timeout_s:g} s"
     else:
         what = f"{place} accepts connections but says nothing within {attempt.timeout_s:g} s"
     return what, f"ssh -v {_ssh_arguments(target)}"
+
+
+def _without(attempt: Attempt) -> str:
+    return f"without it: --exclude {attempt.host}"
 
 
 def _closing_cause(closing: Closing, attempt: Attempt) -> tuple[str, str]:
@@ -214,11 +223,19 @@ def _login_cause(attempt: Attempt) -> tuple[str, str | None]:
     notes = "".join(f"; {note}" for note in (*attempt.notes, *parting))
     if not attempt.offered:
         what = f"{target.where} takes no key that there is{notes}"
-        return what, "set `identity_file:`, or ssh-add a key"
+        return what, f"set {target.key_setting}, or ssh-add a key"
     keys = "key" if attempt.offered == 1 else f"{attempt.offered} keys"
     files = f" ({', '.join(target.identity_files)})" if target.identity_files else ""
     what = f"{target.where} refused the {keys} offered for user {target.user}{files}{notes}"
-    return what, f"check `user:` and `identity_file:`, or: ssh-copy-id {_ssh_arguments(target)}"
+    return what, f"{_copy_id(target)}; or, if there is no user {target.user} there, set {target.user_setting}"
+
+
+def _copy_id(target: Target) -> str:
+    """Return the command that authorises the offered key. ssh-copy-id takes only a key that has its .pub file."""
+    public = [path if path.endswith(".pub") else f"{path}.pub" for path in target.identity_files]
+    named = next((f"-i {shlex.quote(path)} " for path in public if os.path.isfile(path)), "")
+    check = "" if named else f"check {target.key_setting}, or "
+    return f"{check}ssh-copy-id {named}{_ssh_arguments(target)}"
 
 
 def no_keys(host: str, target: Target, notes: list[str]) -> HostUnreachable:
@@ -226,13 +243,18 @@ def no_keys(host: str, target: Target, notes: list[str]) -> HostUnreachable:
     what = "; ".join(notes)
     what = what or "there is no key to log in with: no identity file, and no ssh-agent holds one"
     what += f" (for {target.where})"
-    remedy = "set `identity_file:`, or ssh-add the key"
+    remedy = f"set {target.key_setting}, or ssh-add the key"
     return HostUnreachable(what, where=host, next=remedy, retries=0)
 
 
 def _ssh_arguments(target: Target) -> str:
     port = f"-p {target.port} " if target.port != 22 else ""
-    return f"{port}{target.user}@{target.hostname}"
+    hops, hop = list[str](), target.jump
+    while hop is not None:
+        hops.insert(0, hop.where)
+        hop = hop.jump
+    jump = f"-o ProxyJump={','.join(hops)} " if hops else ""
+    return f"{port}{jump}{target.user}@{target.hostname}"
 
 
 def clean(raw: bytes, limit: int = 300) -> str:
@@ -245,6 +267,9 @@ def clean(raw: bytes, limit: int = 300) -> str:
 def unusable_jump(error: TfdeployError, jump: Target, host: str) -> TfdeployError:
     """Return the error of `host`, whose jump host failed with `error`."""
     copy = copied(error)
+    if copy.next is not None and error.where:
+        # The error may be that of another host behind the same jump host.
+        copy.next = re.sub(rf"(--(?:limit|exclude) ){re.escape(error.where)}(?!\S)", rf"\g<1>{host}", copy.next)
     copy.where = host
     # The error may already name a jump host that comes earlier on the way.
     if not copy.what.startswith(JUMP):

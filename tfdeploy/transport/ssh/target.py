@@ -46,6 +46,8 @@ class Target:
     unused: tuple[str, ...] = ()
     hash_names: bool | None = field(default=None, compare=False)  # HashKnownHosts; None: nobody was asked
     name: str = field(default="", compare=False)  # the inventory's, for messages
+    user_setting: str = field(default="`user:`", compare=False)  # with file and line, for messages
+    key_setting: str = field(default="`identity_file:`", compare=False)
     bwlimit: int | None = field(default=None, compare=False)  # bytes a second, for rsync
 
     @property
@@ -104,6 +106,8 @@ def resolve(host: Host) -> Target:
         unused=tuple(f"PKCS11Provider {name}" for name in answers.get("pkcs11provider", ()) if name.lower() != "none"),
         hash_names=answers["hashknownhosts"] == ("yes",) if "hashknownhosts" in answers else None,
         name=host.name,
+        user_setting=host.setting("user"),
+        key_setting=host.setting("identity_file"),
         bwlimit=host.bwlimit,
     )
 
