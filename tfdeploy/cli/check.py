@@ -77,4 +77,6 @@ def _show(flags: Flags, hosts: list[Any], links: list[Any]) -> None:
     for host in hosts:
         for each in host["checks"]:
             each["fix"] = flags.typed(each["fix"]) if each["fix"] else None
+    for link in links:
+        link["fix"] = flags.typed(link["fix"]) if link["fix"] else None
     show_checks(terminal_of(sys.stdout, flags.color), hosts, links, quiet=flags.quiet)

@@ -6,7 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tfdeploy.model.folding import fold_equal, fold_names
+from tfdeploy.model.nexts import with_names, without_name
 from tfdeploy.model.rows import LinkRow
+
+_FROM, _TO = "\1", "\2"  # stand for the names of a link's hosts in what mends it
 
 
 class LinkGroup(NamedTuple):
@@ -31,7 +34,8 @@ def group(links: Sequence[LinkRow]) -> list[LinkGroup]:
         pair = (each["from"], each["to"])
         asked.setdefault(each["to"], set()).add(each["from"])
         if each["why"] is not None:
-            pairs.setdefault(pair, (each["why"], each["fix"] or "", each["ok"]))
+            fix = without_name(without_name(each["fix"] or "", each["to"], _TO), each["from"], _FROM)
+            pairs.setdefault(pair, (each["why"], fix, each["ok"]))
             ports.setdefault(pair, []).append(each["port"])
     found: list[LinkGroup] = []
     for trouble in dict.fromkeys(pairs.values()):
@@ -43,8 +47,10 @@ def _of(
     trouble: _Trouble, pairs: list[tuple[str, str]], asked: dict[str, set[str]], ports: dict[tuple[str, str], list[int]]
 ) -> list[LinkGroup]:
     def add(subject: str, of: Iterable[tuple[str, str]]) -> LinkGroup:
-        why, fix, ok = trouble
-        return LinkGroup(subject, why, fix, tuple(sorted({port for pair in of for port in ports[pair]})), ok)
+        (why, fix, ok), chosen = trouble, list(of)
+        fix = with_names(fix, (source for source, _ in chosen), _FROM)
+        fix = with_names(fix, (to for _, to in chosen), _TO)
+        return LinkGroup(subject, why, fix, tuple(sorted({port for pair in chosen for port in ports[pair]})), ok)
 
     reaches = "reaches" if not trouble[2] else "reaches well"
     by_target = _by(pairs, 1)

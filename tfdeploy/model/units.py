@@ -16,6 +16,8 @@ _DURATION_PART = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)(ms|[smhd]|\Z)", re.ASCII)
 _DURATION = re.compile(r"\d{1,12}(?:\.\d{1,9})?|(?:\d{1,12}(?:\.\d{1,9})?(?:ms|[smhd])){1,9}", re.ASCII)
 _RATE = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)([KMG]?)\Z", re.ASCII)
 _RATES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_PARTS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+_FROM_TWO = 2  # of a unit: 47 h is more telling than 1 d
 LEAST_RATE, MOST_RATE = 1 << 10, 1 << 40
 
 
@@ -46,3 +48,17 @@ def in_bytes(count: float) -> str:
         if count < 999.5 or unit == "TB":
             break
     return f"{count:.1f} {unit}" if count < 9.95 else f"{count:.0f} {unit}"
+
+
+def roughly(seconds: float, *, parts: int = 1) -> str:
+    """'42 s', '12 min', '3 h', '2 d'; with `parts=2` also what is left of it in the next unit: '3 h 12 min'."""
+    whole = max(0, int(seconds))
+    size, unit = next((each for each in _PARTS if whole >= each[0] * (_FROM_TWO if each[1] == "d" else 1)), _PARTS[-1])
+    rest = whole % size
+    more = f" {roughly(rest)}" if parts > 1 and size > 60 and rest >= size // (24 if unit == "d" else 60) else ""
+    return f"{whole // size} {unit}{more}"
+
+
+def count(number: int, what: str) -> str:
+    """'1 host', '3 hosts'."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

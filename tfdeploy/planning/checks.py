@@ -17,6 +17,8 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job, Mode
 from tfdeploy.model.modes import rules
+from tfdeploy.model.nexts import install_on, on_host
+from tfdeploy.model.units import roughly
 from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.cluster.role_requests import RoleRequest, role_hosts
@@ -128,13 +130,13 @@ def host(entry: Host, facts: HostFacts, program: Program, options: Options) -> N
         raise Refused(
             f"no interpreter `{entry.python}` on {entry.name}",
             where=where,
-            next=f"write `python: PATH` for {entry.name} in the inventory, or install python3 there",
+            next=no_python_remedy(entry),
         )
     if options.sync and facts.rsync is None:
         raise Refused(
             f"rsync is missing on {entry.name}",
             where=where,
-            next=f"install the package rsync on {entry.name} (`apt-get install rsync` or `dnf install rsync`)",
+            next=install_on(entry.name, "rsync", facts.user),
         )
     needed = options.needed_bytes + RESERVE_BYTES
     free = facts.free_disk_bytes
@@ -148,8 +150,15 @@ def host(entry: Host, facts: HostFacts, program: Program, options: Options) -> N
         raise Refused(
             f"{program.path} imports TensorFlow, and {facts.python} on {entry.name} has none",
             where=where,
-            next=f"`{facts.python} -m pip install tensorflow` on {entry.name}, or write `python: PATH` of one that has it",
+            next=f"set {entry.setting('python')} to one that has it, or: "
+            + on_host(entry.name, facts.python, "-m", "pip", "install", "tensorflow"),
         )
+
+
+def no_python_remedy(entry: Host) -> str:
+    """What to do where `python:` names no interpreter. Only the default is one that may be missing altogether."""
+    install = f", or install python3 on {entry.name}" if entry.python == "python3" else ""
+    return f"write `python: PATH` of {entry.name} in the inventory{install}"
 
 
 def program(job: Job, found: Program, files: Collection[str], links: Collection[str]) -> None:
@@ -192,10 +201,12 @@ def host_notes(entry: Host, facts: HostFacts, logs_bytes: int) -> tuple[str, ...
     """What does not stop the launch but may matter later. `logs_bytes`: the most that its tasks' logs may grow to."""
     texts = [f"{entry.name}: {problem}" for problem in facts.problems]
     if facts.kill_user_processes and not facts.linger:
-        texts.append(f"logind of {entry.name} ends processes at logout: type `loginctl enable-linger` there")
+        linger = on_host(entry.name, "loginctl", "enable-linger")
+        texts.append(f"logind of {entry.name} ends processes at logout: {linger}")
     if abs(facts.clock_skew_s) > CLOCK_SKEW_S:
         way = "ahead" if facts.clock_skew_s > 0 else "behind"
-        texts.append(f"the clock of {entry.name} is {abs(facts.clock_skew_s):.0f} s {way}: its log lines sort by it")
+        ahead = roughly(round(abs(facts.clock_skew_s)), parts=2)
+        texts.append(f"the clock of {entry.name} is {ahead} {way}: its log lines sort by it")
     if facts.free_disk_bytes < logs_bytes:
         texts.append(f"{entry.name} has {size(facts.free_disk_bytes)} free, and its logs may grow to {size(logs_bytes)}")
     return tuple(texts)

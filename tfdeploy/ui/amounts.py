@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from tfdeploy.model.units import in_bytes
+from tfdeploy.model.units import count, in_bytes, roughly
 
 __all__ = ["count", "figure", "in_bytes", "in_seconds", "roughly"]
-_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
-_FROM_TWO = 2  # of a unit: 47 h is more telling than 1 d
 
 
 def in_seconds(seconds: float) -> str:
@@ -23,15 +21,6 @@ def in_seconds(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def roughly(seconds: float, *, parts: int = 1) -> str:
-    """'42 s', '12 min', '3 h', '2 d'; with `parts=2` also what is left of it in the next unit: '3 h 12 min'."""
-    whole = max(0, int(seconds))
-    size, unit = next((each for each in _UNITS if whole >= each[0] * (_FROM_TWO if each[1] == "d" else 1)), _UNITS[-1])
-    rest = whole % size
-    more = f" {roughly(rest)}" if parts > 1 and size > 60 and rest >= size // (24 if unit == "d" else 60) else ""
-    return f"{whole // size} {unit}{more}"
-
-
 def figure(value: float | None, digits: int = 4) -> str:
     """Up to `digits` significant ones: '0.3112', '1,200', '3.1e-07'; '' for None."""
     if value is None:
@@ -41,8 +30,3 @@ def figure(value: float | None, digits: int = 4) -> str:
     if abs(value) >= 10 ** (digits - 1):
         return f"{value:,.0f}" if abs(value) < 1e9 else f"{value:.2e}"
     return f"{value:.{digits}g}"
-
-
-def count(number: int, what: str) -> str:
-    """'1 host', '3 hosts'."""
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

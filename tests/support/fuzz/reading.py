@@ -78,7 +78,7 @@ def check_inventory(understood: InventoryFile, again: Path) -> None:
 
 
 def _settings(host: Host) -> dict[str, object]:
-    fields = {key: value for key, value in asdict(host).items() if value is not None and key not in ("name", "source")}
+    fields = {key: value for key, value in asdict(host).items() if value is not None and key not in ("name", "source", "places")}
     if host.address == host.name:
         del fields["address"]  # the default, which may also be a name of ~/.ssh/config that is no address
     low, high = host.ports

@@ -52,6 +52,17 @@ def test_links_with_the_same_trouble_are_one_line(broken: set[tuple[str, str]], 
     assert sorted(each.subject for each in group(links(5, broken))) == sorted(subjects)
 
 
+def test_what_mends_a_link_names_all_hosts_of_its_line() -> None:
+    broken = links(5, pairs(ALL, "n3 n4") | pairs("n5", "n2"))
+    for each in broken:
+        if each["fix"]:
+            each["fix"] = f"tfdeploy exec --limit {each['from']} -- ip route; else tfdeploy exec --limit {each['to']} -- ufw"
+    assert {each.subject: each.fix for each in group(broken)} == {
+        "no other host reaches n[3-4]": "tfdeploy exec --limit 'n[1-5]' -- ip route; else tfdeploy exec --limit 'n[3-4]' -- ufw",
+        "n5 does not reach n2": "tfdeploy exec --limit n5 -- ip route; else tfdeploy exec --limit n2 -- ufw",
+    }
+
+
 def test_two_hundred_hosts_of_which_some_are_shut_are_few_lines() -> None:
     everyone = " ".join(f"n{each}" for each in range(1, 201))
     found = group(links(200, pairs(everyone, "n7 n9") | pairs("n1 n2 n3", "n100 n101")))

@@ -10,6 +10,7 @@ from tfdeploy.model.events import Emit
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.inventory import Inventory
+from tfdeploy.model.nexts import with_names, without_name
 from tfdeploy.operations.emit import note
 from tfdeploy.operations.outcomes import together
 from tfdeploy.planning.preflight.case import Needs
@@ -32,9 +33,9 @@ def preflight(needs: Needs, inventory: Inventory, facts: Mapping[str, HostFacts]
     for host, found in checks.items():
         for each in found:
             if each.is_error or not (each.ok or each.check in NOTED):
-                hosts.setdefault(_words(each), []).append(host)
+                hosts.setdefault(without_name(_words(each), host), []).append(host)
     for text, names in hosts.items():
-        note(emit, f"{fold_names(names)}: {text}", level="warning", run=plan.run)
+        note(emit, f"{fold_names(names)}: {with_names(text, names)}", level="warning", run=plan.run)
 
 
 def _refused(host: str, found: Check) -> TfdeployError:

@@ -10,13 +10,14 @@ from typing import NamedTuple
 from tfdeploy.model.check import Level
 from tfdeploy.model.facts import HostFacts, Preflight
 from tfdeploy.model.inventory import Host
+from tfdeploy.model.nexts import on_host
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.protect import AskedLevel
 from tfdeploy.model.protect import Level as Protect
 
 
 class Problem(NamedTuple):
-    """`fix`: a line that can be typed on the host where it says "there", or what to write into which file."""
+    """`fix`: a line that can be typed on the operator's machine, or what to write into which file."""
 
     level: Level
     detail: str
@@ -65,6 +66,14 @@ class Case:
     noise: str = ""
     hindered: Mapping[Protect, str] = field(default_factory=dict)
     usual_protect: Protect = "none"
+
+    def command(self, *words: str, root: bool = False) -> str:
+        """Return the line that runs the words on this host. `root`: they need root's rights.
+
+        The line is typed on the operator's machine, and some words are the host's: they are quoted.
+        """
+        sudo = ("sudo",) if root and self.facts.user != "root" else ()
+        return on_host(self.host.name, *sudo, *words)
 
 
 Rule = Callable[[Case], Iterator[Problem]]

@@ -28,12 +28,12 @@ def gpus(case: Case) -> Iterator[Problem]:
         yield Problem("error", error.what, error.next or "")
         return
     if case.facts.gpu_error:
-        yield Problem("warning", case.facts.gpu_error, "nvidia-smi (there); after an update of the driver: reboot")
+        yield Problem("warning", case.facts.gpu_error, f"{case.command('nvidia-smi')}; after an update of the driver: reboot")
     elif case.preflight.nvidia_devices and not case.facts.gpus:
         detail = f"{case.preflight.nvidia_devices} GPUs of NVIDIA are on the bus, and nvidia-smi is missing"
-        yield Problem("warning", detail, "install NVIDIA's driver there, or write `gpus: none`")
+        yield Problem("warning", detail, f"install NVIDIA's driver on {case.host.name}, or write `gpus: none`")
     elif busy := placed.in_use(case.host, case.facts):
-        yield Problem("warning", f"in use, so left out: {busy}", f"tfdeploy exec --limit {case.host.name} -- nvidia-smi")
+        yield Problem("warning", f"in use, so left out: {busy}", case.command("nvidia-smi"))
 
 
 def driver(case: Case) -> Iterator[Problem]:
@@ -41,14 +41,15 @@ def driver(case: Case) -> Iterator[Problem]:
     if case.host.gpus == "none" or not case.facts.gpus or not case.facts.tensorflow:
         return
     if case.facts.cpu_only:
-        fix = f"{case.facts.python} -m pip install 'tensorflow[and-cuda]=={case.facts.tensorflow}' (there)"
+        package = f"tensorflow[and-cuda]=={case.facts.tensorflow}"
+        fix = case.command(case.facts.python or "python3", "-m", "pip", "install", package)
         yield Problem("warning", f"TensorFlow {case.facts.tensorflow} there was built without GPUs, and the host has some", fix)
     has, needed = case.preflight.driver, _needed(case.facts.tensorflow)
     if has and needed and as_numbers(has) < as_numbers(needed):
         detail = (
             f"NVIDIA's driver {has} is older than {needed}, which TensorFlow {case.facts.tensorflow} needs: it would use the CPU"
         )
-        yield Problem("warning", detail, f"install NVIDIA's driver {needed} or newer there, then reboot")
+        yield Problem("warning", detail, f"install NVIDIA's driver {needed} or newer on {case.host.name}, then reboot")
 
 
 def _needed(tensorflow: str) -> str | None:

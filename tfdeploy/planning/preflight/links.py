@@ -12,6 +12,7 @@ from tfdeploy.model.answers.links import Why
 from tfdeploy.model.check import Link
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
+from tfdeploy.model.nexts import on_host
 from tfdeploy.model.plan import Plan
 from tfdeploy.planning.cluster.addresses import advertised
 from tfdeploy.planning.cluster.ports import space
@@ -64,10 +65,11 @@ def _both_ends(free: Sequence[int]) -> tuple[int, ...]:
 
 
 def failed(link: Link, why: Why, detail: str, to: Host, address: str) -> Link:
-    """The link with its cause, and what to do about it. The texts name no host but by "there": equal ones fold. `detail`: of
-    the cause; of `other` who answers, as far as that is known."""
+    """The link with its cause, and what to do about it. The texts name hosts only behind `--limit`, so that those of many links
+    fold. `detail`: of the cause; of `other` who answers, as far as that is known."""
     low, high = to.ports
-    opened = f"open TCP {low}-{high} there (as root: ufw allow {low}:{high}/tcp, or firewall-cmd --add-port={low}-{high}/tcp)"
+    opened = on_host(to.name, f"sudo ufw allow {low}:{high}/tcp || sudo firewall-cmd --add-port={low}-{high}/tcp")
+    route = on_host(link.from_host, "ip", "route", "get", address)
     advertise = "write `advertise:` of that host in the inventory: the address by which the others reach it"
     words: dict[Why, tuple[str, str]] = {
         "refused": (
@@ -75,13 +77,16 @@ def failed(link: Link, why: Why, detail: str, to: Host, address: str) -> Link:
             opened,
         ),
         "silent": ("no answer: a firewall drops it", opened),
-        "no_route": ("no route, or a firewall that says so (firewalld does)", f"ip route get {address}; else {opened}"),
+        "no_route": ("no route, or a firewall that says so (firewalld does)", f"{route}; else {opened}"),
         "forbidden": (
             "its own firewall forbids it",
-            f"allow TCP to {low}-{high} in its output rules: nft list ruleset (as root)",
+            f"allow TCP to {low}-{high} in its output rules: {on_host(link.from_host, 'sudo', 'nft', 'list', 'ruleset')}",
         ),
         "reset": ("it connects and is cut off at once: something in between filters connections", opened),
-        "busy": (f"too many connections for its kernel ({detail})", "sysctl -w net.ipv4.neigh.default.gc_thresh3=8192 (as root)"),
+        "busy": (
+            f"too many connections for its kernel ({detail})",
+            on_host(link.from_host, "sudo", "sysctl", "-w", "net.ipv4.neigh.default.gc_thresh3=8192"),
+        ),
         "loopback": (
             f"the name {address} is {detail} to it",
             f"remove {address} from the 127.0.x.1 lines of its /etc/hosts, or {advertise}",
@@ -89,7 +94,7 @@ def failed(link: Link, why: Why, detail: str, to: Host, address: str) -> Link:
         "unresolved": (f"it cannot resolve {address}: {detail}", advertise),
         "other": (f"{detail or 'another machine or program'} answers at {address}", advertise),
         "mute": (f"it connects to {address}, and nothing answers there: another machine, or a busy one", advertise),
-        "error": (detail or "it fails", f"ip route get {address}"),
+        "error": (detail or "it fails", route),
     }
     text, fix = words[why]
     return replace(link, ok=False, why=text, fix=fix)
@@ -123,4 +128,4 @@ def _judged(link: Link, speed: float, wait: float) -> Link:
         why = f"slow: {link.ms:.1f} ms there and back, most links take {wait:.1f}"
     else:
         return link
-    return replace(link, why=why, fix="look at cable, port and switch: ethtool -S (there), ip -s link")
+    return replace(link, why=why, fix=f"look at cable, port and switch: {on_host(link.from_host, 'ip -s link')}")

@@ -13,7 +13,8 @@ def shell(case: Case) -> Iterator[Problem]:
     if case.noise:
         shown = case.noise if len(case.noise) <= _SHOWN else case.noise[: _SHOWN - 3] + "..."
         detail = f"its login shell prints {shown!r} also without a terminal: scp, rsync and git fail on that"
-        yield Problem("warning", detail, "in ~/.bashrc there, before what prints: [ -t 1 ] || return")
+        fix = f"tfdeploy ssh {case.host.name}, and write into its ~/.bashrc, before what prints: [ -t 1 ] || return"
+        yield Problem("warning", detail, fix)
 
 
 def logout(case: Case) -> Iterator[Problem]:
@@ -21,7 +22,7 @@ def logout(case: Case) -> Iterator[Problem]:
     facts, found = case.facts, case.preflight.logout
     if facts.linger or facts.linger is None:
         return
-    fix = f"loginctl enable-linger {facts.user} (there, maybe as root)"
+    fix = case.command("loginctl", "enable-linger", facts.user, root=True)
     if found.kills:
         exclude = f"`KillExcludeUsers=root {facts.user}` in /etc/systemd/logind.conf"
         detail = (

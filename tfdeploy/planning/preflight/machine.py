@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from tfdeploy.model.check import Level
+from tfdeploy.model.units import count
 from tfdeploy.planning.checks import RESERVE_BYTES, size
 from tfdeploy.planning.preflight.case import Case, Problem
 
@@ -26,27 +28,31 @@ def disk(case: Case) -> Iterator[Problem]:
     free, needed = case.facts.free_disk_bytes, case.needs.bytes + RESERVE_BYTES
     if free < needed:
         detail = f"{size(free)} free in {case.facts.workdir}, {size(needed)} needed"
-        yield Problem("error", detail, f"free {size(needed - free)} there, or point `workdir:` at a larger disk")
+        yield Problem("error", detail, f"free {size(needed - free)} on {case.host.name}, or point `workdir:` at a larger disk")
     elif free < FEW_BYTES:
-        yield Problem("warning", f"{size(free)} free in {case.facts.workdir}", "tfdeploy exec -- df -h, then free some")
+        fix = f"{case.command('df', '-h')}; then free some"
+        yield Problem("warning", f"{size(free)} free in {case.facts.workdir}", fix)
 
 
 def inodes(case: Case) -> Iterator[Problem]:
     free = case.facts.free_inodes
     if free < max(FEW_INODES, case.needs.files):
         level: Level = "error" if free < case.needs.files else "warning"
-        yield Problem(level, f"{free} inodes free in {case.facts.workdir}", "remove small files there: df -i; du --inodes -x ~")
+        fix = f"remove small files; where they are: {case.command('df -i; du --inodes -x ~')}"
+        yield Problem(level, f"{count(free, 'inode')} free in {case.facts.workdir}", fix)
 
 
 def quota(case: Case) -> Iterator[Problem]:
     found = case.preflight.quota
     if found is None:
         return
-    fix = "remove files there, or ask for more: quota -s"
+    fix = f"remove files, or ask for more; how it stands: {case.command('quota', '-s')}"
     if found.left_bytes is not None and found.left_bytes < case.needs.bytes + RESERVE_BYTES:
         yield Problem("error", f"the quota of {case.facts.user} leaves {size(found.left_bytes)} in {case.facts.workdir}", fix)
     elif found.left_files is not None and found.left_files < max(FEW_INODES, case.needs.files):
-        yield Problem("error", f"the quota of {case.facts.user} leaves {found.left_files} files in {case.facts.workdir}", fix)
+        yield Problem(
+            "error", f"the quota of {case.facts.user} leaves {count(found.left_files, 'file')} in {case.facts.workdir}", fix
+        )
     elif found.over:
         yield Problem("warning", f"{case.facts.user} is over a soft quota: its grace time will end", fix)
 
@@ -55,11 +61,11 @@ def memory(case: Case) -> Iterator[Problem]:
     left, tasks = case.preflight.available_bytes, case.needs.tasks_on(case.host.name)
     if left is not None and left < tasks * TASK_BYTES:
         detail = f"{size(left)} of memory available, and each task takes {size(TASK_BYTES)} or more"
-        yield Problem("warning", detail, "ps -eo rss,user,args --sort=-rss | head (there) shows what has it")
+        yield Problem("warning", detail, case.command("ps -eo rss,user,args --sort=-rss | head"))
 
 
 def limits(case: Case) -> Iterator[Problem]:
-    found, everywhere = case.preflight.limits, "in /etc/security/limits.conf there, then log in anew"
+    found, everywhere = case.preflight.limits, f"in /etc/security/limits.conf of {case.host.name}, then log in anew"
     files = OPEN_FILES + OPEN_FILES_A_HOST * case.hosts
     for name, least, key, value in (
         ("open files", files, "nofile", 65536),
@@ -79,11 +85,13 @@ def limits(case: Case) -> Iterator[Problem]:
 
 def shared_memory(case: Case) -> Iterator[Problem]:
     found = case.preflight.shared_memory
-    more = "mount -o remount,size=8G /dev/shm (as root there; of a container: --shm-size=8g)"
+    more = case.command("mount", "-o", "remount,size=8G", "/dev/shm", root=True) + "; of a container: --shm-size=8g"
     if found is None:
-        yield Problem("warning", "there is no /dev/shm", "mount -t tmpfs tmpfs /dev/shm (as root there)")
+        yield Problem("warning", "there is no /dev/shm", case.command("mount", "-t", "tmpfs", "tmpfs", "/dev/shm", root=True))
     elif not found.writable:
-        yield Problem("warning", f"{case.facts.user} cannot write in /dev/shm", "chmod 1777 /dev/shm (as root there)")
+        yield Problem(
+            "warning", f"{case.facts.user} cannot write in /dev/shm", case.command("chmod", "1777", "/dev/shm", root=True)
+        )
     elif found.free_bytes < SHARED_BYTES:
         yield Problem("warning", f"/dev/shm has {size(found.free_bytes)} free: NCCL and data loaders use it", more)
 
@@ -91,17 +99,19 @@ def shared_memory(case: Case) -> Iterator[Problem]:
 def temporary(case: Case) -> Iterator[Problem]:
     found = case.preflight.temporary
     if found is None or not found.writable:
-        path = found.path if found else "the temporary folder"
-        yield Problem("warning", f"{case.facts.user} cannot write in {path}", f"chmod 1777 {path} (as root there), or set TMPDIR")
+        path = found.path if found else "/tmp"
+        fix = f"{case.command('chmod', '1777', path, root=True)}; or set TMPDIR"
+        yield Problem("warning", f"{case.facts.user} cannot write in {path}", fix)
     elif found.free_bytes < TEMPORARY_BYTES:
-        yield Problem("warning", f"{found.path} has {size(found.free_bytes)} free", f"free some there: du -xsh {found.path}/*")
+        fix = f"free some; what is there: {case.command(f'du -xsh {shlex.quote(found.path)}/*')}"
+        yield Problem("warning", f"{found.path} has {size(found.free_bytes)} free", fix)
 
 
 def workdir(case: Case) -> Iterator[Problem]:
     mode = case.preflight.workdir_mode
     if mode is not None and mode & _OTHERS:
         detail = f"other users of the host may look into {case.facts.workdir} (mode {mode:04o}): code, data, checkpoints"
-        yield Problem("warning", detail, f"chmod o-rwx {case.facts.workdir}")
+        yield Problem("warning", detail, case.command("chmod", "o-rwx", case.facts.workdir))
 
 
 def filesystem(case: Case) -> Iterator[Problem]:
@@ -112,7 +122,8 @@ def filesystem(case: Case) -> Iterator[Problem]:
     if "noexec" in mount.options:
         level: Level = "error" if case.needs.requirements else "warning"
         detail = f"{case.facts.workdir} is mounted noexec: no library of an environment that `setup` makes can be loaded from it"
-        yield Problem(level, detail, f"mount -o remount,exec {mount.point} (as root there), or {elsewhere}")
+        remount = case.command("mount", "-o", "remount,exec", mount.point, root=True)
+        yield Problem(level, detail, f"{remount}; or {elsewhere}")
     if mount.type in _ODD or (mount.type.startswith("fuse.") and mount.type not in ("fuse.glusterfs", "fuse.ceph")):
         yield Problem("warning", f"{place}, which may lack locks, links or modes that a release needs", elsewhere)
     elif mount.type in _IN_MEMORY:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfdeploy.errors import Refused
+from tfdeploy.model.nexts import install_on
 from tfdeploy.model.protect import LEVELS, Level
+from tfdeploy.model.units import count
 from tfdeploy.planning.cluster import addresses
 from tfdeploy.planning.preflight.case import Case, Problem
 
@@ -26,11 +28,14 @@ def ports(case: Case) -> Iterator[Problem]:
     free, needed = len(case.facts.free_ports), case.needs.tasks_on(case.host.name) + 1
     if free < max(LEAST_PORTS, needed):
         owners = ", ".join(f"{port} by {owner}" for port, owner in sorted(case.facts.taken_ports.items())[:4])
-        detail = f"{free} ports of {low}-{high} are free" + (f"; taken: {owners}" if owners else "")
+        detail = f"{count(free, 'port')} of {low}-{high} {'is' if free == 1 else 'are'} free"
+        detail += f"; taken: {owners}" if owners else ""
         yield Problem("error", detail, f"end what has them there, or widen `ports:` of {case.host.name}")
     if case.preflight.ephemeral_ports:
-        detail = f"{case.preflight.ephemeral_ports} ports of {low}-{high} may be given to any outgoing connection"
-        yield Problem("warning", detail, f"sysctl -w net.ipv4.ip_local_reserved_ports={low}-{high} (as root there)")
+        detail = f"{count(case.preflight.ephemeral_ports, 'port')} of {low}-{high} may be given to any outgoing connection"
+        yield Problem(
+            "warning", detail, case.command("sysctl", "-w", f"net.ipv4.ip_local_reserved_ports={low}-{high}", root=True)
+        )
 
 
 def protect(case: Case) -> Iterator[Problem]:
@@ -53,11 +58,12 @@ def _cure(case: Case, level: Level) -> str:
     own = case.facts.protect
     if level == "firewall" and own.firewall:
         sudo = f"`{case.facts.user} ALL=(root) NOPASSWD: /usr/sbin/nft` in /etc/sudoers.d there (docs/protect.md)"
-        return "apt-get install nftables (as root there)" + (f", and write {sudo}" if case.facts.user != "root" else "")
+        install = install_on(case.host.name, "nftables", case.facts.user)
+        return install + (f"; and write {sudo}" if case.facts.user != "root" else "")
     if own.peers:
-        return "uname -r (there): it takes Linux 4.5 or newer, and no sandbox in its place"
+        return f"{case.command('uname', '-r')}: it takes Linux 4.5 or newer, and no sandbox in its place"
     if own.most_instructions < LONGEST_FILTER:
-        return "sysctl -w net.core.optmem_max=131072 (as root there)"
+        return case.command("sysctl", "-w", "net.core.optmem_max=131072", root=True)
     return "launch on fewer hosts, or give them addresses that follow each other"
 
 

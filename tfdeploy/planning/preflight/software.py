@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
+from tfdeploy.model.nexts import install_on
+from tfdeploy.planning.checks import no_python_remedy
 from tfdeploy.planning.preflight.case import Case, Problem, as_numbers
 
 OLD_RSYNC = (3, 1)
@@ -14,7 +17,7 @@ COMPARED = ("python_version", *PACKAGES)
 def python(case: Case) -> Iterator[Problem]:
     if case.facts.python is None:
         why = next((each for each in case.facts.problems if case.host.python in each), f"there is no {case.host.python}")
-        yield Problem("error", why, f"write `python: PATH` of {case.host.name} in the inventory, or install python3 there")
+        yield Problem("error", why, no_python_remedy(case.host))
         return
     if case.needs.requirements and case.facts.environment is None:
         yield Problem("error", f"the environment of {case.needs.requirements} (as it is now) is not there", "tfdeploy setup")
@@ -25,24 +28,39 @@ def python(case: Case) -> Iterator[Problem]:
 
 
 def tensorflow(case: Case) -> Iterator[Problem]:
+    """One problem for all packages: what lacks several of them is likely another Python than most hosts have."""
     if case.facts.python is None:
         return
-    for field, name in PACKAGES.items():
-        found, usual = getattr(case.facts, field), case.usual.get(field)
-        install = f"{case.facts.python} -m pip install {field}" + (f"=={usual}" if usual and usual != "unknown" else "")
-        fix = f"{install} (there)" if case.facts.environment is None else "tfdeploy setup"
-        if found is None and field == "tensorflow" and case.needs.tensorflow:
-            yield Problem("error", f"the program imports TensorFlow, and {case.facts.python} has none", fix)
-        elif usual and found != usual:
-            yield Problem("warning", f"{f'{name} {found}' if found else f'no {name}'}, most have {usual}", fix)
+    found = {field: (getattr(case.facts, field), case.usual.get(field)) for field in PACKAGES}
+    lacks = case.needs.tensorflow and case.facts.tensorflow is None
+    differing = [field for field, (own, usual) in found.items() if usual and own != usual]
+    if not differing and not lacks:
+        return
+    details = [_differs(PACKAGES[field], *found[field]) for field in differing if not (lacks and field == "tensorflow")]
+    if lacks:
+        details.insert(0, f"the program imports TensorFlow, and {case.facts.python} has none")
+    packages = [_requirement(field, found[field][1]) for field in differing or ("tensorflow",)]
+    fix = case.command(case.facts.python, "-m", "pip", "install", *packages)
+    if case.facts.environment is not None:
+        fix = "tfdeploy setup"
+    elif (usual := case.usual.get("python")) and usual != case.facts.python:
+        own, usual = shlex.quote(case.facts.python), shlex.quote(usual)  # words of hosts
+        fix = f"{case.host.name} uses {own}, most {usual}: set {case.host.setting('python')}, or: {fix}"
+    yield Problem("error" if lacks else "warning", "; ".join(details), fix)
+
+
+def _differs(name: str, own: str | None, usual: str | None) -> str:
+    return f"{f'{name} {own}' if own else f'no {name}'}, most have {usual}"
+
+
+def _requirement(package: str, version: str | None) -> str:
+    return f"{package}=={version}" if version and version != "unknown" else package
 
 
 def rsync(case: Case) -> Iterator[Problem]:
     found = case.facts.rsync
+    fix = install_on(case.host.name, "rsync", case.facts.user)
     if found is None:
-        fix = "apt-get install rsync, or dnf install rsync (as root there)"
         yield Problem("error" if case.needs.sync else "warning", "rsync is missing", fix)
     elif as_numbers(found.lstrip("v")) < OLD_RSYNC:
-        yield Problem(
-            "warning", f"rsync {found} is older than 3.1", "apt-get install rsync, or dnf upgrade rsync (as root there)"
-        )
+        yield Problem("warning", f"rsync {found} is older than 3.1", fix)

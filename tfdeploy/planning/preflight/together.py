@@ -13,6 +13,7 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.protect import LEVELS
 from tfdeploy.model.protect import Level as Protect
+from tfdeploy.model.units import roughly
 from tfdeploy.planning import checks, protection
 from tfdeploy.planning.checks import CLOCK_SKEW_S
 from tfdeploy.planning.cluster import addresses
@@ -25,8 +26,8 @@ _NAMED = re.compile(r"hosts? ([A-Za-z0-9_][A-Za-z0-9_.-]*)")
 def clock(case: Case) -> Iterator[Problem]:
     if abs(case.ahead_s) > CLOCK_SKEW_S:
         way = "ahead" if case.ahead_s > 0 else "behind"
-        detail = f"its clock is {abs(case.ahead_s):.0f} s {way}: logs and checkpoints are compared by it"
-        yield Problem("warning", detail, "timedatectl set-ntp true, or chronyc makestep (as root there)")
+        detail = f"its clock is {roughly(round(abs(case.ahead_s)), parts=2)} {way}: logs and checkpoints are compared by it"
+        yield Problem("warning", detail, case.command("timedatectl", "set-ntp", "true", root=True))
 
 
 def ahead(skews_s: Mapping[str, float]) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -85,7 +86,7 @@ CASES: list[tuple[dict[str, Any], str, str, str, str]] = [
     ({"gpus": (CARD,), "driver": "470.82.01"}, "driver", "warning", "470.82.01 is older than 525.60.13", "525.60.13"),
     ({"rsync": None}, "rsync", "error", "missing", "apt-get"),
     ({"rsync": "3.0.9"}, "rsync", "warning", "3.0.9 is older", "apt-get"),
-    ({"free_disk_bytes": 10 * MIB}, "disk", "error", "10 MiB free", "free 54 MiB there"),
+    ({"free_disk_bytes": 10 * MIB}, "disk", "error", "10 MiB free", "free 54 MiB on n2"),
     ({"free_disk_bytes": 500 * MIB}, "disk", "warning", "500 MiB free", "df -h"),
     ({"free_inodes": 5}, "inodes", "error", "5 inodes", "df -i"),
     ({"free_inodes": 500}, "inodes", "warning", "500 inodes", "df -i"),
@@ -117,7 +118,7 @@ CASES: list[tuple[dict[str, Any], str, str, str, str]] = [
     ({"protect": SHORT_FILTER}, "protect", "warning", "its kernel takes 8 ", "optmem_max=131072"),
     ({"proxies": ("http_proxy",)}, "environment", "warning", "http_proxy", "/etc/environment"),
     ({"preset": ("TF_CONFIG",)}, "environment", "warning", "TF_CONFIG", "~/.bashrc"),
-    ({"skew_s": 60.0}, "clock", "warning", "60 s ahead", "timedatectl"),
+    ({"skew_s": 3599.9}, "clock", "warning", "its clock is 1 h ahead", "--limit n2 -- sudo timedatectl set-ntp true"),
     (
         {"linger": False, "kill_user_processes": True, "logout": Logout(True, False)},
         "logout",
@@ -142,6 +143,56 @@ def test_what_is_wrong_on_one_host_is_said_of_it_with_its_cure(
     (host, one) = bad[0]
     assert one.level == level and detail in one.detail and fix in (one.fix or ""), one
     assert host == "n2" or "n2" in one.detail
+    assert "there)" not in (one.fix or "")  # it can be typed on the operator's machine
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [  # what n2 says of itself, a word of the line that the operator pastes
+        ({"tensorflow": None, "python": "/x; reboot"}, "/x; reboot"),
+        ({"tensorflow": "1.0;reboot", "cpu_only": True, "gpus": (CARD,)}, "tensorflow[and-cuda]==1.0;reboot"),
+        ({"user": "$(reboot)", **KILLS}, "$(reboot)"),
+        ({"workdir_mode": 0o755, "workdir": "/home/`reboot`"}, "/home/`reboot`"),
+        ({"temporary": Room("/t'; reboot #", False, 1 << 40)}, "/t'; reboot #"),
+        ({"temporary": Room("/t'; reboot #", True, MIB)}, "du -xsh '/t'\"'\"'; reboot #'/*"),
+        ({"mount": replace(MOUNT, options=("noexec",), point="/$(reboot)")}, "/$(reboot)"),
+    ],
+)
+def test_what_a_host_says_is_one_quoted_word_of_the_line_to_paste(facts_of: FactsOf, said: dict[str, Any], words: str) -> None:
+    found = judge(Probed(seen_of(facts_of, **said)))["n2"]
+    fixes = [
+        shlex.split(each.fix[each.fix.index("tfdeploy exec") :]) for each in found if each.fix and "tfdeploy exec" in each.fix
+    ]
+    assert any(words in fix or f"{words};" in fix for fix in fixes), fixes
+
+
+def test_packages_that_another_python_lacks_are_one_problem_that_names_the_setting(facts_of: FactsOf) -> None:
+    said = {"tensorflow": None, "tf_keras": None, "keras": None, "python": "/usr/bin/python3"}
+    seen = seen_of(facts_of, entry={"places": {"python": "lab.yaml:9"}}, **said)
+    for host in ("n1", "n3"):
+        seen[host] = replace(
+            seen[host], facts=replace(seen[host].facts, python="/opt/tf/bin/python", tf_keras="2.21.0", keras="3.1")
+        )
+    [(host, one)] = [(host, each) for host, checks in judge(Probed(seen)).items() for each in checks if not each.ok]
+    assert (host, one.detail) == ("n2", "no TensorFlow, most have 2.21.0; no tf_keras, most have 2.21.0; no Keras, most have 3.1")
+    assert one.fix == (
+        "n2 uses /usr/bin/python3, most /opt/tf/bin/python: set `python:` (lab.yaml:9), or: tfdeploy exec --limit n2 -- "
+        "/usr/bin/python3 -m pip install tensorflow==2.21.0 tf_keras==2.21.0 keras==3.1"
+    )
+
+
+def test_python3_is_to_be_installed_only_where_it_is_what_is_missing(facts_of: FactsOf) -> None:
+    for entry, install in ({}, True), ({"python": "/opt/python9"}, False):
+        found = judge(Probed(seen_of(facts_of, entry=entry, **NO_PYTHON)), ("python",))["n2"]
+        assert ("install python3 on n2" in (found[0].fix or "")) is install
+
+
+def test_one_port_is_one_port(facts_of: FactsOf) -> None:
+    found = wrong(judge(Probed(seen_of(facts_of, free_ports=(2222,), ephemeral_ports=1)), ("ports",)))
+    assert [detail for *_, detail in found] == [
+        "1 port of 2222-2299 is free",
+        "1 port of 2222-2299 may be given to any outgoing connection",
+    ]
 
 
 @pytest.mark.parametrize(

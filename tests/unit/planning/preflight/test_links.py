@@ -61,6 +61,7 @@ def test_every_pair_is_measured_once_and_no_host_twice_in_a_round(count: int) ->
 def test_each_cause_has_its_words_and_a_cure(why: Why) -> None:
     found = failed(link("n1", "n2"), why, "something", Host(name="n2", address="192.0.2.2"), "192.0.2.2")
     assert not found.ok and found.why and found.fix
+    assert "there)" not in found.fix and "(as root" not in found.fix
 
 
 def test_slow_links_are_marked_and_stay_ok() -> None:
