@@ -33,6 +33,7 @@ from support.agent.second_account import (
 )
 from support.faults.lines import params
 from tfdeploy.agent import layout, ownership
+from tfdeploy.model.advice import next_of
 
 SERVE = ("serve", "--workdir")
 pytestmark = pytest.mark.needs("other accounts")
@@ -61,10 +62,11 @@ def test_what_another_user_planted_is_refused(workdir: Path, trap: Path, path: s
     before = listing(workdir.parent)
     kind, said = arrive(workdir)
     assert (kind, said.get("code")) == ("fail", "foreign"), said
-    assert said["what"].startswith(str(workdir)) and said["next"]
+    step = next_of(said["advice"], said["details"])
+    assert said["what"].startswith(str(workdir)) and step
     assert not trap.exists() and listing(workdir.parent) == before
-    if not said["next"].startswith("write "):
-        subprocess.run(["sh", "-c", said["next"]], check=True)
+    if not step.startswith("write "):
+        subprocess.run(["sh", "-c", step], check=True)
         for second in trap.parent.glob("*second-name"):
             second.unlink()
         assert arrive(workdir)[0] in ("have", "need")
@@ -91,7 +93,9 @@ def test_a_folder_above_it_in_which_others_may_replace_it(tmp_path: Path, mode: 
     above.chmod(mode)
     for workdir in (above / "tfdeploy", above / "mine/tfdeploy"):
         kind, said = arrive(workdir)
-        assert kind == "fail" and words in said["what"] and str(workdir) in said["what"] and said["next"]
+        assert (
+            kind == "fail" and words in said["what"] and str(workdir) in said["what"] and next_of(said["advice"], said["details"])
+        )
         assert not workdir.exists()
 
 
@@ -110,7 +114,8 @@ def test_links_above_it_are_followed_with_the_same_eyes(tmp_path: Path) -> None:
 def test_a_link_of_the_users_own_is_answered_with_where_it_leads(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir(0o700)
     (tmp_path / "tfdeploy").symlink_to("disk")
-    assert arrive(tmp_path / "tfdeploy")[1]["next"] == f"write `workdir: {tmp_path}/disk` in the inventory"
+    said = arrive(tmp_path / "tfdeploy")[1]
+    assert next_of(said["advice"], said["details"]) == f"write `workdir: {tmp_path}/disk` in the inventory"
 
 
 def test_a_home_whose_owners_the_file_server_changes_is_said_to_be_one(tmp_path: Path) -> None:
@@ -121,7 +126,7 @@ def test_a_home_whose_owners_the_file_server_changes_is_said_to_be_one(tmp_path:
     assert kind == "fail" and said["code"] == "foreign"
     os.chown(tmp_path, 0, 0)
     said = arrive(tmp_path / "tfdeploy", env={"HOME": str(tmp_path)})[1]
-    assert "its file server changes owners" in said["what"] and "local disk" in said["next"]
+    assert "its file server changes owners" in said["what"] and "local disk" in str(next_of(said["advice"], said["details"]))
 
 
 def test_an_ordinary_users_workdir_beside_others(installed: Path) -> None:
@@ -165,7 +170,7 @@ def test_a_foreign_part_of_a_job_is_refused_to_serve_and_minder(
     before = listing(workdir / "job")
     client = serve(at=workdir)
     error = client.call("run.status", job="job", run="r1")["error"]
-    assert error["code"] == "refused" and str(workdir / path) in error["what"] and error["next"]
+    assert error["code"] == "refused" and str(workdir / path) in error["what"] and next_of(error["advice"], error["details"])
     if path.startswith("job/runs") or path == "job":
         done = start(workdir, "minder", str(run))
         assert done.returncode == 3 and str(workdir / path) in done.stderr
@@ -177,7 +182,7 @@ def test_a_foreign_part_of_a_job_is_refused_to_serve_and_minder(
 def test_a_foreign_folder_of_a_run_is_refused_to_supervise(run: Path, workdir: Path, trap: Path, path: str) -> None:
     (workdir / path).chmod(0o770)
     done = start(workdir, "supervise", str(run), "worker:0", "1")
-    assert done.returncode == 3 and f"chmod go-w {workdir / path}" in done.stderr and not trap.exists()
+    assert done.returncode == 3 and f"close_folder {workdir / path}" in done.stderr and not trap.exists()
     (workdir / path).chmod(0o700)
     (run / "state.json").write_text(json.dumps({"run": "r1", "job": "job", "host": "n1", "phase": "ended"}))
     assert start(workdir, "supervise", str(run), "worker:0", "1").returncode == 0

@@ -28,8 +28,8 @@ class Failure(TypedDict):
     code: str
     what: str
     where: Optional[str]
-    next: Optional[str]
-    details: Mapping[str, object]  # by code
+    advice: Optional[str]  # the name of a line of model/advice.py
+    details: Mapping[str, object]  # by code and advice
 
 
 class Hello(TypedDict):

@@ -19,15 +19,16 @@ NAME = _Name()
 
 
 class VerbError(Exception):
-    """Becomes {"error": {"code", "what", "where", "next", "details"}}."""
+    """Becomes {"error": {"code", "what", "where", "advice", "details"}}. `advice`: the name of a line of model/advice.py, which
+    the control side fills with the details."""
 
     def __init__(
         self,
         code: str,
         what: str,
         where: Optional[str] = None,
-        next: Optional[str] = None,
+        advice: Optional[str] = None,
         details: Optional[Mapping[str, object]] = None,
     ) -> None:
         super().__init__(what)
-        self.code, self.what, self.where, self.next, self.details = code, what, where, next, details or {}
+        self.code, self.what, self.where, self.advice, self.details = code, what, where, advice, details or {}

@@ -31,12 +31,13 @@ def main(argv: List[str]) -> int:
     if sys.getfilesystemencoding() != "utf-8":  # names of files are bytes to us: an old locale must not change them
         os.execv(sys.executable, [sys.executable, "-X", "utf8", "-S", "-E", AGENT_DIR, *argv])
     mend_truncated()  # the modules imported above are too short to be truncated
-    from tfdeploy.agent.ownership import NotOurs
+    from tfdeploy.agent.ownership import NotOurs, explain
 
     try:
         code = importlib.import_module("tfdeploy.agent." + MODULES[argv[0]]).main(argv[1:])
     except NotOurs as error:
-        sys.stderr.write("%s; mend it by: %s\n" % (error.what, error.next))
+        what, advice, details = explain(error)
+        sys.stderr.write("%s: %s %s\n" % (what, advice, " ".join(map(str, details.values()))))
         code = 3
     try:
         sys.stdout.flush()

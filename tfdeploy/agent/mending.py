@@ -1,4 +1,4 @@
-"""What is wrong with a folder that other users may change, in words, and the command that mends it: see ownership.py.
+"""What is wrong with a folder that other users may change, in words, and how it is mended: see ownership.py.
 
 Its text is also run on a host that has no agent: it imports nothing of ours.
 """
@@ -7,22 +7,23 @@ from __future__ import annotations
 
 import os
 import pwd
-import shlex
 import stat
 
-from tfdeploy.agent.annotations import Optional, Tuple
+from tfdeploy.agent.annotations import Dict, Optional, Tuple
 
 _AGENTS = ".agent"
 _UNKNOWN = (65534, 4294967294)  # uids that a file server shows for unknown owners
 
+_ELSEWHERE: Tuple[str, Dict[str, object]] = ("own_workdir", {})
 
-def words(why: str, path: str, workdir: str, about: Optional[os.stat_result]) -> Tuple[str, str]:
-    """(what is wrong, what to type on the host, or "write `workdir: ...`")."""
+
+def words(why: str, path: str, workdir: str, about: Optional[os.stat_result]) -> Tuple[str, str, Dict[str, object]]:
+    """What is wrong; the name of a line of model/advice.py, and its details."""
     if about is None:
-        return "%s is not the agent that was put there" % path, "any tfdeploy command for this host puts it there again"
+        return "%s is not the agent that was put there" % path, "install_agent_again", {}
     if why == "mapped" or (why == "owner" and _is_mapped(about.st_uid)):
         said = "%s shows as owned by %s, as your own files do there: its file server changes owners" % (path, _user(about.st_uid))
-        return said, "write `workdir:` of a local disk in the inventory, or have the mapping of that mount mended"
+        return said, "mend_mapping", {}
     what = {
         "endless": "is a link that leads to itself",
         "owner above": "belongs to %s, so %s may be replaced" % (_user(about.st_uid), workdir),
@@ -34,35 +35,32 @@ def words(why: str, path: str, workdir: str, about: Optional[os.stat_result]) ->
         "mode": "may be written to by others (%s)" % _mode(about),
         "names": "has a second name, a hard link",
     }[why]
-    return "%s %s" % (path, what), _above(about, path) if why.endswith((" above", "endless")) else _mend(about, path, workdir)
+    mended = _above(about, path) if why.endswith((" above", "endless")) else _mend(about, path, workdir)
+    return ("%s %s" % (path, what),) + mended
 
 
-def _above(about: os.stat_result, path: str) -> str:
+def _above(about: os.stat_result, path: str) -> Tuple[str, Dict[str, object]]:
     own = about.st_uid == os.geteuid() and stat.S_ISDIR(about.st_mode)
-    return "chmod go-w %s" % shlex.quote(path) if own else _elsewhere()
+    return ("close_folder", {"path": path}) if own else _ELSEWHERE
 
 
-def _mend(about: os.stat_result, path: str, workdir: str) -> str:
+def _mend(about: os.stat_result, path: str, workdir: str) -> Tuple[str, Dict[str, object]]:
     own = about.st_uid == os.geteuid()
     within = path[len(workdir) :].split("/")[1:3]
     if within[:1] == [_AGENTS]:
         agent = "/".join([workdir] + within)  # the next session installs it again
-        return "rm -r %s" % shlex.quote(agent) if own else _set_aside(agent)
+        return ("remove_agent", {"agent": agent}) if own else _set_aside(agent)
     if stat.S_ISDIR(about.st_mode) and own:
-        return "chmod go-w %s" % shlex.quote(path)
+        return "close_folder", {"path": path}
     if within:
         return _set_aside(path)
     if stat.S_ISLNK(about.st_mode) and about.st_uid in (os.geteuid(), 0):
-        return "write `workdir: %s` in the inventory" % os.path.realpath(path)
-    return _set_aside(path) if path == os.path.expanduser("~/tfdeploy") else _elsewhere()
+        return "real_workdir", {"workdir": os.path.realpath(path)}
+    return _set_aside(path) if path == os.path.expanduser("~/tfdeploy") else _ELSEWHERE
 
 
-def _set_aside(path: str) -> str:
-    return "mv %s %s" % (shlex.quote(path), shlex.quote(path + ".foreign"))
-
-
-def _elsewhere() -> str:
-    return "write `workdir: ~/tfdeploy` in the inventory, or another folder that only you may replace"
+def _set_aside(path: str) -> Tuple[str, Dict[str, object]]:
+    return "set_aside", {"path": path, "path_aside": path + ".foreign"}
 
 
 def _is_mapped(uid: int) -> bool:

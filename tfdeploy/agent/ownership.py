@@ -30,26 +30,18 @@ _OVERFLOW_UIDS = (65534, 4294967294)  # uids that a file server, or a container,
 
 
 class NotOurs(PermissionError):
-    """Another user owns `path` or may change it. `why`: a key of mending.words, which gives `what` and `next`, the command that
-    mends it."""
+    """Another user owns `path` or may change it. `why`: a key of mending.words, which says what is wrong and how it is mended."""
 
     def __init__(self, why: str, path: str, workdir: str, about: Optional[os.stat_result] = None) -> None:
         super().__init__(1, why, path)
         self.why, self.path, self.workdir, self.about = why, path, workdir, about
 
     def __str__(self) -> str:
-        return self.what
-
-    @property
-    def what(self) -> str:
         return explain(self)[0]
 
-    @property
-    def next(self) -> str:
-        return explain(self)[1]
 
-
-def explain(error: NotOurs) -> Tuple[str, str]:
+def explain(error: NotOurs) -> Tuple[str, str, Dict[str, object]]:
+    """What is wrong; advice and its details, as VerbError has them."""
     from tfdeploy.agent import mending  # most starts need no words
 
     return mending.words(error.why, error.path, error.workdir, error.about)

@@ -134,12 +134,23 @@ def chosen_run(flags: OfRun, fleet: Fleet, *, live_first: bool = False) -> Chose
 
     scope = lookup_scope(flags, flags.wanted)
     refused: dict[str, TfdeployError] = {}
+    warnings: list[str] = []
     name, metrics = (scope.job.name, scope.job.metrics) if scope.job else (None, {})
     # the store's plan has the run's own hosts, which the inventory may lack
     plan = store().plan(flags.wanted, name) if flags.wanted else None
     plan = plan or find_run(
-        fleet, scope.hosts, store(), wanted=flags.wanted, job=name, live_first=live_first, metrics=metrics, refused=refused
+        fleet,
+        scope.hosts,
+        store(),
+        wanted=flags.wanted,
+        job=name,
+        live_first=live_first,
+        metrics=metrics,
+        refused=refused,
+        warnings=warnings,
     )
+    for text in warnings:
+        print(f"warning: {text}", file=sys.stderr)
     show_errors(flags, refused)
     return ChosenRun(plan, scope.only(plan), worst(error.exit_code for error in refused.values()))
 

@@ -60,6 +60,9 @@ def run(flags: Flags) -> int:
             print("no runs on the hosts that were asked" if scope.unasked else "no runs yet", file=sys.stderr)
     for (run, host), why in damaged.items():
         print(f"[{host}] the files of {run} are damaged: {clean(why)}", file=sys.stderr)
+    for row in rows:
+        if "doubt" in row:
+            print(f"warning: {row['doubt']}", file=sys.stderr)
     for error in differ.values():
         print(f"{error.what}\n  next: {flags.typed(error.next or '')}", file=sys.stderr)
     context.show_errors(flags, silent)

@@ -12,7 +12,19 @@ from typing import Annotated
 from msgspec import Meta
 
 from tfdeploy.model.allowed import is_ip
-from tfdeploy.model.answers.bounds import AbsolutePath, BigCount, Count, Line, Name, Port, Seconds, Text, Variable, Version
+from tfdeploy.model.answers.bounds import (
+    AbsolutePath,
+    Account,
+    BigCount,
+    Count,
+    Line,
+    Name,
+    Port,
+    Seconds,
+    Text,
+    Variable,
+    Version,
+)
 from tfdeploy.model.protect import Level
 
 Small = Annotated[int, Meta(ge=0, le=1 << 20)]
@@ -131,7 +143,7 @@ class HostFacts:
     """One host at one moment. Bytes and UTC seconds; paths absolute."""
 
     hostname: Line
-    user: Line
+    user: Account
     home: Line
     workdir: AbsolutePath
     python: AbsolutePath | None  # the interpreter of the training program, absolute; None: not found

@@ -184,6 +184,7 @@ class KnownRunRow(TypedDict):
 class RunRow(KnownRunRow, total=False):
     damaged: dict[str, str]  # host -> what is wrong with its files of the run
     differ: TfdeployError  # hosts hold different plans of it
+    doubt: str  # why nobody knows when it began
 
 
 class _AuditEntryRow(TypedDict):

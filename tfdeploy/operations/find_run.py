@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from statistics import median
 
 from tfdeploy.agent import wire
 from tfdeploy.errors import TfdeployError, UsageError
 from tfdeploy.model.answers.runs import RUNS, ListedRun
+from tfdeploy.model.folding import fold_names
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.typed import convert
+from tfdeploy.model.words import iso_z
 from tfdeploy.operations.host_plans import DifferentPlans, PlanRequest, fetch_plan, plan_to_stop, with_hosts
 from tfdeploy.operations.outcomes import split, together
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet, Session
 
+AHEAD_S = 300.0  # clocks differ; a run that begins later than that from now is not believed
+
 
 @dataclass
 class FoundRun:
-    """One run as the hosts of the inventory report it."""
+    """One run as the hosts of the inventory report it. `starts`: when it began, by the word of each host."""
 
     run: str
     job: str
     live: bool = False
     committed: bool = False
-    started: float | None = None
+    starts: dict[str, float] = field(default_factory=dict)
     holders: list[str] = field(default_factory=list)  # hosts that hold files of it, by their names in the inventory
     states: dict[str, wire.HostRunState | None] = field(default_factory=dict)
     tasks: dict[str, wire.TaskStatus] = field(default_factory=dict)
@@ -35,9 +41,20 @@ class FoundRun:
     def readable(self) -> bool:
         return not self.damaged or bool(self.holders)
 
+    @property
+    def started(self) -> float | None:
+        """The median of what hosts say, so that most of them would have to lie."""
+        return median(self.starts.values()) if self.starts else None
+
+    @property
+    def ahead(self) -> list[str]:
+        """The hosts because of which its start lies in the future: their clocks are ahead, or they lie."""
+        latest = time.time() + AHEAD_S
+        return [host for host, start in self.starts.items() if start > latest] if (self.started or 0.0) > latest else []
+
 
 def find_runs(fleet: Fleet, hosts: tuple[Host, ...], job: str | None) -> tuple[list[FoundRun], dict[str, TfdeployError]]:
-    """(all runs that the hosts hold, newest first; the errors of the hosts that gave no answer)."""
+    """(all runs that the hosts hold; the errors of the hosts that gave no answer)."""
 
     def ask(session: Session) -> list[ListedRun]:
         return session.agent().call(RUNS, {"job": job} if job else {})
@@ -58,14 +75,34 @@ def find_runs(fleet: Fleet, hosts: tuple[Host, ...], job: str | None) -> tuple[l
             for status in row.tasks:
                 if status.host == host or status.task not in known.tasks:
                     known.tasks[status.task] = status
-                if status.started is not None:
-                    known.started = min(status.started, known.started or status.started)
-    return sorted(found.values(), key=_started, reverse=True), silent
+            stamps = (row.host_state.started, *(status.started for status in row.tasks))
+            if any(stamps):
+                known.starts[host] = min(stamp for stamp in stamps if stamp)
+    return list(found.values()), silent
 
 
-def _started(known: FoundRun) -> tuple[float, str]:
-    stamps = [state.started for state in known.states.values() if state and state.started]
-    return (known.started or min(stamps, default=0.0), known.run)
+def newest_first(runs: Iterable[FoundRun], store: RunStore) -> list[FoundRun]:
+    """By this machine's record where it launched the run, else by what hosts say. Runs of the future come last."""
+    now = time.time()
+
+    def order(known: FoundRun) -> tuple[bool, float, str]:
+        recorded = store.recorded(known.run)
+        if recorded is not None:
+            return True, recorded, known.run
+        return not known.ahead, min(known.started or 0.0, now), known.run
+
+    return sorted(runs, key=order, reverse=True)
+
+
+def is_of_the_future(known: FoundRun, store: RunStore) -> bool:
+    """Whether only hosts whose clocks are ahead, or that lie, say when it began."""
+    return bool(known.ahead) and store.recorded(known.run) is None
+
+
+def future_words(known: FoundRun) -> str:
+    return (
+        f"{known.run} counts as the oldest: by the clock or word of {fold_names(known.ahead)} it begins at {iso_z(known.started)}"
+    )
 
 
 def find_run(
@@ -78,21 +115,26 @@ def find_run(
     live_first: bool = False,
     metrics: Mapping[str, str] | None = None,
     refused: dict[str, TfdeployError] | None = None,
+    warnings: list[str] | None = None,
 ) -> Plan:
     """The plan of the wanted run (`wanted` None: the newest). Raises UsageError (unknown, or ambiguous) or the hosts' errors.
 
     `live_first`: a live run goes first, for stop; hosts that gave no answer are then added to the plan.
     For a plan read from hosts: `metrics` are this machine's; `refused` receives host -> why its plan could not be used.
+    `warnings` receives a sentence for each run that is not believed to be the newest.
     """
     if wanted is not None and (local := store.plan(wanted, job)) is not None:
         return local
     runs, silent = find_runs(fleet, hosts, job)
+    runs = newest_first(runs, store)
     if wanted is not None:
         plan = _choose_named(runs, store, wanted)
     else:
-        plan = _choose_newest([known for known in runs if known.readable], job, live_first)
+        plan = _choose_newest([known for known in runs if known.readable], job, live_first, store)
         if silent and not (plan and plan.live):
-            plan = _newer(_remembered(store, job, silent), plan)
+            plan = _newer(_remembered(store, job, silent), plan, store)
+        if warnings is not None:
+            warnings += [future_words(known) for known in runs if is_of_the_future(known, store)]
     if isinstance(plan, Plan):
         return plan
     if plan is None:
@@ -137,15 +179,18 @@ def _choose_named(runs: list[FoundRun], store: RunStore, wanted: str) -> FoundRu
     return found or store.plan(names[0])
 
 
-def _choose_newest(runs: list[FoundRun], job: str | None, live_first: bool) -> FoundRun | None:
+def _choose_newest(runs: list[FoundRun], job: str | None, live_first: bool, store: RunStore) -> FoundRun | None:
+    """`runs`: newest first."""
     if job is None and len({known.job for known in runs}) > 1:
         jobs = ", ".join(sorted({known.job for known in runs}))
         raise UsageError(
             f"these hosts know runs of several jobs: {jobs}", next="name the run (`tfdeploy runs` lists them), or -j"
         )
     alive = [known for known in runs if known.live]
+    alive = [known for known in alive if not is_of_the_future(known, store)] or alive
     if live_first and len(alive) > 1:
-        raise UsageError(f"{len(alive)} runs are live: {', '.join(k.run for k in alive)}", next="name the run")
+        said = ", ".join(f"{known.run} (on {fold_names(known.holders)})" for known in alive)
+        raise UsageError(f"{len(alive)} runs are live: {said}", next="name the run")
     if live_first and alive:
         return alive[0]
     return runs[0] if runs else None
@@ -159,11 +204,12 @@ def _remembered(store: RunStore, job: str | None, silent: dict[str, TfdeployErro
     return None
 
 
-def _newer(remembered: Plan | None, known: FoundRun | None) -> FoundRun | Plan | None:
+def _newer(remembered: Plan | None, known: FoundRun | None, store: RunStore) -> FoundRun | Plan | None:
     """The newer of both. A stored run counts because a host that gave no answer may hold it."""
-    if remembered is None or (known is not None and _started(known)[0] >= remembered.created):
-        return known
-    return remembered
+    if remembered is None or known is None:
+        return remembered or known
+    stored = FoundRun(remembered.run, remembered.job)
+    return known if newest_first((known, stored), store)[0] is known else remembered
 
 
 def _plan_request(hosts: tuple[Host, ...], known: FoundRun, metrics: Mapping[str, str] | None = None) -> PlanRequest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from tfdeploy.transport.protocols import Fleet, Session
 
 PATIENCE_S = 3600.0
 LAUNCH_WAIT_S = 2.0
+_WORD = re.compile(r"[\w.@+-]{1,128}\Z")
 
 
 @contextmanager
@@ -131,5 +133,10 @@ def _holder(found: Mapping[str, object]) -> str:
         since = time.strftime(" since %Y-%m-%d %H:%M:%SZ", time.gmtime(read(found.get("time"), Seconds)))
     except BadShape:
         since = ""
-    operator = f"{found.get('user', '?')}@{found.get('machine', '?')} (pid {found.get('pid', '?')})"
-    return f"the {found.get('operation', 'operation')} of {operator}{since}"
+    user, machine, pid, operation = (_word(found.get(key)) for key in ("user", "machine", "pid", "operation"))
+    return f"the {operation} of {user}@{machine} (pid {pid}){since}"
+
+
+def _word(value: object) -> str:
+    """A name or number of a host's answer; "?": it is none."""
+    return str(value) if isinstance(value, str | int) and _WORD.match(str(value)) else "?"

@@ -39,7 +39,8 @@ def together(doing: str, errors: Mapping[str, TfdeployError], of: int) -> Tfdepl
     lines = [f"{doing} failed on {len(errors)} of {of} hosts:"]
     for host, error in errors.items():
         where = "" if error.where in (None, host) else f" ({error.where})"
-        lines.append(f"  {host}: {error.what}{where}")
+        by = "" if error.what.startswith(f"{host} says: ") else f"{host}: "
+        lines.append(f"  {by}{error.what}{where}")
     nexts = fold_nexts({host: error.next for host, error in errors.items()})
     return kind("\n".join(lines), where=fold_names(errors), next="\n".join(nexts) or None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection
 
 from tfdeploy.errors import TfdeployError
@@ -10,7 +11,7 @@ from tfdeploy.model.plan import Plan
 from tfdeploy.model.rows import RunRow
 from tfdeploy.model.status import run_view
 from tfdeploy.model.words import iso_z
-from tfdeploy.operations.find_run import FoundRun, find_runs, read_plan
+from tfdeploy.operations.find_run import AHEAD_S, FoundRun, find_runs, future_words, is_of_the_future, read_plan
 from tfdeploy.operations.host_plans import DifferentPlans
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet
@@ -19,15 +20,17 @@ from tfdeploy.transport.protocols import Fleet
 def list_runs(
     fleet: Fleet, hosts: tuple[Host, ...], store: RunStore, job: str | None
 ) -> tuple[list[RunRow], dict[str, TfdeployError]]:
-    """(the rows, newest first; the hosts that gave no answer). `differ` of a row: which hosts hold different plans of it."""
+    """(the rows, newest first; the hosts that gave no answer)."""
     known, silent = find_runs(fleet, hosts, job)
     answered = {host.name for host in hosts} - set(silent)
     rows = []
     for one in known:
+        row: RunRow
         try:
-            rows.append(_row(one, read_plan(fleet, hosts, store, one), answered))
+            row = _row(one, read_plan(fleet, hosts, store, one), answered)
         except DifferentPlans as error:
-            rows.append({**_row(one, None, answered), "differ": error})
+            row = {**_row(one, None, answered), "differ": error}
+        rows.append({**row, "started": None, "doubt": future_words(one)} if is_of_the_future(one, store) else row)
     found = {one.run for one in known}
     for plan in store.plans():
         if plan.run not in found and job in (None, plan.job) and any(host.host in silent for host in plan.hosts):
@@ -51,12 +54,14 @@ def _row(known: FoundRun, plan: Plan | None, answered: set[str]) -> RunRow:
     if plan is not None:
         missing = {host.host for host in plan.hosts} - answered
         view = run_view(plan, known.states, known.tasks, unreachable=missing)
+    now = time.time()
+    began = plan.created if plan and plan.created <= now + AHEAD_S else known.started
     return {
         "run": known.run,
         "job": known.job,
         "state": view.state if view else None,
         "live": known.live,
-        "started": iso_z(plan.created if plan else known.started),
+        "started": iso_z(None if began is None else min(began, now)),
         "ended": iso_z(view.ended) if view else None,
         "tasks": len(plan.tasks) if plan else len(known.tasks),
         "hosts": [host.host for host in plan.hosts] if plan else sorted({*known.states, *known.damaged}),

@@ -61,6 +61,13 @@ class RunStore:
         except (OSError, ValueError, msgspec.MsgspecError, RecursionError):
             return None
 
+    def recorded(self, run: str) -> float | None:
+        """When this machine stored the plan of a run that it launched; None: it launched no such run."""
+        try:
+            return (self.root / run / "plan.json").stat().st_mtime if is_run(run) else None
+        except OSError:
+            return None
+
     def runs(self) -> list[str]:
         """Run ids, newest first by the time of their plan."""
         found = []

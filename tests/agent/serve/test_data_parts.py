@@ -18,6 +18,7 @@ from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve import data_parts
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.dispatch import find_verb
+from tfdeploy.model.advice import next_of
 from tfdeploy.operations.broadcast.wanted import row_owners, some, whole
 from tfdeploy.tree import read_data
 
@@ -102,7 +103,7 @@ def test_parts_that_are_not_there_are_refused(host: Host, source: Path, wanted: 
     bring(host, source, [0, 1, 0, 1], {0})
     with pytest.raises(VerbError, match="is not here in") as caught:
         data_parts.make_folders(host.paths, {"set": wanted})
-    assert (caught.value.code, caught.value.next) == ("no_data", "launch without --no-sync"), why
+    assert (caught.value.code, next_of(caught.value.advice, caught.value.details)) == ("no_data", "launch without --no-sync"), why
 
 
 def test_a_set_that_was_never_split_has_no_parts(host: Host, source: Path) -> None:

@@ -18,6 +18,7 @@ from tfdeploy.agent.host import disk, processes
 from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.dispatch import find_verb
+from tfdeploy.model.advice import next_of
 
 
 class Data:
@@ -125,7 +126,7 @@ def refusal(cluster: Cluster, name: str = "digits", **args: Any) -> str | None:
     try:
         find_verb("data.begin")(Call(cluster.hosts["n1"].context, {"job": cluster.job, "name": name, "ask": True, **args}))
     except VerbError as error:
-        assert error.code == "live_run" and error.next and error.next.startswith("tfdeploy stop r1")
+        assert error.code == "live_run" and str(next_of(error.advice, error.details)).startswith("tfdeploy stop r1")
         return str(error)
     return None
 

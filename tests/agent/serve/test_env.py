@@ -21,6 +21,7 @@ from tfdeploy.agent.host import atomic, installed
 from tfdeploy.agent.ownership import NotOurs
 from tfdeploy.agent.serve import env, env_install, env_usage, probe
 from tfdeploy.agent.serve.call import Call, Context
+from tfdeploy.model.advice import next_of
 
 FILES = {"requirements.txt": "-r more/base.txt\n", "more/base.txt": "alpha==1.0\n"}
 
@@ -138,7 +139,7 @@ def test_an_interpreter_that_will_not_do(host: Host, tmp_path: Path, text: str, 
     python = script(tmp_path / "bin" / "python", text.replace("PYTHON", sys.executable))
     with pytest.raises(VerbError, match=words) as caught:
         host.call("env.make", python=str(python))
-    assert caught.value.code == code and caught.value.next
+    assert caught.value.code == code and next_of(caught.value.advice, caught.value.details)
     assert not [path for path in (host.root.iterdir() if host.root.exists() else ()) if path.is_dir()]
 
 

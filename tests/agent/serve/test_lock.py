@@ -26,6 +26,7 @@ from tfdeploy.agent.serve import lock_fences
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.dispatch import FENCED
 from tfdeploy.agent.serve.error_codes import failure_of
+from tfdeploy.model.advice import next_of
 
 WITHIN_S = 60.0
 HOLDER = {"user": "ann", "machine": "desk", "pid": 7, "time": 1.0}
@@ -272,5 +273,9 @@ def test_a_filesystem_without_locks_is_named_and_nobody_is_blamed(
     with pytest.raises(OSError) as caught:
         serve_lock.lock(Call(Context(str(tmp_path), ""), args))
     said = failure_of(caught.value)
-    assert said["code"] == "refused" and str(tmp_path) in said["where"] and "`workdir:`" in said["next"]
+    assert (
+        said["code"] == "refused"
+        and str(tmp_path) in said["where"]
+        and "`workdir:`" in str(next_of(said["advice"], said["details"]))
+    )
     assert not is_locked(str(tmp_path))

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from support.agent.release_host import TREE, Host
-from tfdeploy.agent.ownership import NotOurs
+from tfdeploy.agent.ownership import NotOurs, explain
+from tfdeploy.model.advice import next_of
 
 
 @pytest.fixture
@@ -91,7 +92,7 @@ def test_a_release_that_others_may_write_to_is_refused(host: Host) -> None:
     (host.releases / "r1" / "lib").chmod(0o777)
     with pytest.raises(NotOurs, match="lib may be written to by others") as caught:
         host.call("release.state", "r1")
-    assert caught.value.next == f"chmod go-w {host.releases}/r1/lib"
+    assert next_of(*explain(caught.value)[1:]) == f"chmod go-w {host.releases}/r1/lib"
     (host.releases / "r1" / "lib").chmod(0o700)
     (host.releases / "r1" / "train.py").chmod(0o666)
     with pytest.raises(NotOurs, match=r"train\.py may be written to by others"):

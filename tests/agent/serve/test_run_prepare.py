@@ -20,6 +20,7 @@ from tfdeploy.agent.host import processes
 from tfdeploy.agent.ownership import NotOurs
 from tfdeploy.agent.run import workdir
 from tfdeploy.agent.serve import prepare_lock, run_prepare
+from tfdeploy.model.advice import next_of
 
 FOREVER = ["sleep", "1000"]
 TASKS = {"worker:0": ("n1", FOREVER)}
@@ -134,7 +135,7 @@ def test_a_damaged_run_is_in_the_way_only_while_something_of_it_is_alive(hosts: 
     part = Path(cluster.hosts["n1"].paths("r1").file("part.json"))
     whole = part.read_text()
     part.write_text('{"tasks": 7}')
-    assert refused(cluster, "r2").details == {"run": "r1"}
+    assert refused(cluster, "r2").details["run"] == "r1"
     cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=1.0)
     cluster.prepare("r2", TASKS)
     part.write_text(whole)
@@ -149,7 +150,8 @@ def test_a_filesystem_without_named_pipes_is_named(hosts: NewCluster, monkeypatc
     with monkeypatch.context() as patched:
         patched.setattr(run_prepare.os, "mkfifo", no_fifo)
         error = refused(cluster, "r1")
-    assert error.code == "refused" and "named pipes" in str(error.next) and "`workdir:`" in str(error.next)
+    told = str(next_of(error.advice, error.details))
+    assert error.code == "refused" and "named pipes" in told and "`workdir:`" in told
     assert nothing_left(cluster, "r1")
 
 
@@ -278,7 +280,11 @@ def test_a_release_that_was_edited_is_not_run(hosts: NewCluster) -> None:
     cluster.write("train.py", "print('other code')\n")
     with pytest.raises(VerbError) as caught:
         cluster.hosts["n1"].call("run.prepare", part=given, plan={}, secrets={}, certs={})
-    assert caught.value.code == "no_release" and "train.py" in caught.value.what and caught.value.next == "tfdeploy sync"
+    assert (
+        caught.value.code == "no_release"
+        and "train.py" in caught.value.what
+        and next_of(caught.value.advice, {}) == "tfdeploy sync"
+    )
     assert nothing_left(cluster, "r1")
 
 

@@ -18,6 +18,7 @@ from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.serve import run_resume, run_status
 from tfdeploy.agent.serve.call import Call
+from tfdeploy.model.advice import next_of
 
 FOREVER = ["sh", "-c", "echo attempt $TFDEPLOY_TASK_ATTEMPT; exec sleep 1000"]
 PS_AND_WORKER = {"ps:0": ("n1", FOREVER), "worker:0": ("n2", FOREVER)}
@@ -171,7 +172,8 @@ def test_a_run_that_came_later_is_not_disturbed(hosts: NewCluster) -> None:
     for _ in range(2):
         with pytest.raises(VerbError) as refused:
             resumed(cluster, "r1", "n1")
-        assert (refused.value.code, refused.value.next) == ("superseded", "tfdeploy status r2")
+        told = next_of(refused.value.advice, refused.value.details)
+        assert (refused.value.code, told) == ("superseded", "tfdeploy status r2")
         Path(cluster.hosts["n1"].paths("r2").cwd, "go").touch()
         cluster.wait_ended("r2")
     assert stands(cluster, "r1", "worker:0") == (1, "running")  # as it was written down

@@ -14,6 +14,7 @@ from tfdeploy import __version__
 from tfdeploy.agent import frames
 from tfdeploy.agent.log.format import LogWriter
 from tfdeploy.agent.run import find
+from tfdeploy.model.advice import next_of
 
 WITHIN_S = 20.0
 
@@ -57,7 +58,9 @@ def test_what_the_disk_refuses_has_words_of_its_own(serve: NewClient, name: str,
     )
     before = "exec({!r})".format(line + "run_status.VERBS['runs'] = fail")
     error = serve(before).call("runs")["error"]
-    assert error["code"] == code and error["where"] == str(tmp_path / "some" / "file") and error["next"]
+    assert (
+        error["code"] == code and error["where"] == str(tmp_path / "some" / "file") and next_of(error["advice"], error["details"])
+    )
     assert ("free_bytes" in error["details"]) == (code == "disk")
 
 

@@ -21,6 +21,7 @@ from tfdeploy.agent.host.flock import is_locked, take_lock
 from tfdeploy.agent.host.removal import remove
 from tfdeploy.agent.run import liveness, task_processes
 from tfdeploy.agent.run.folder import RunPaths
+from tfdeploy.model.advice import next_of
 
 STUBBORN = """
 import os, signal, sys, time
@@ -196,7 +197,7 @@ def test_a_run_whose_folder_was_removed_is_still_stopped_and_no_other_may_begin_
     remove_run(cluster)
     with pytest.raises(VerbError) as caught:
         cluster.launch("r2", {"worker:0": ("n1", ["sleep", "1000"])})
-    assert caught.value.code == "live_run" and "tfdeploy stop r1" in str(caught.value.next)
+    assert caught.value.code == "live_run" and "tfdeploy stop r1" in str(next_of(caught.value.advice, caught.value.details))
     answer = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.2)
     assert answer["survivors"] == []
     cluster.wait_until(lambda: not any(processes.is_alive(who) for who in everyone))

@@ -26,6 +26,7 @@ from tfdeploy.agent.run import find, folder, task_processes
 from tfdeploy.agent.serve import dispatch, server
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.errors import AgentError, HostUnreachable, TfdeployError
+from tfdeploy.model.advice import next_of
 from tfdeploy.model.answers.hosts import Hello
 from tfdeploy.model.answers.verb import Flow, Verb
 from tfdeploy.model.inventory import Host, Inventory
@@ -70,7 +71,13 @@ class NearChannel:
             raise HostUnreachable(f"no answer to {verb.name} within {timeout_s:g} s", where=self._host.name)
         if isinstance(done[0], VerbError):
             error = done[0]
-            raise AgentError(error.what, code=error.code, details=error.details, where=self._host.name, next=error.next)
+            raise AgentError(
+                error.what,
+                code=error.code,
+                details=error.details,
+                where=self._host.name,
+                next=next_of(error.advice, error.details),
+            )
         if isinstance(done[0], TfdeployError):
             raise done[0]
         return checked(done[0], verb.value, verb.name, self._host.name)

@@ -146,7 +146,13 @@ def lie(seed: int, number: int, said: Said) -> list[bytes]:
     items = [frame({"id": number, "item": item}, blob) for item, blob in said.items]
     end = frame({"id": number, "value": said.value})
     code, details = chance.choice(CODES), chance.choice(DETAILS)
-    error = {"code": code, "what": "it has ended", "where": None, "next": None, "details": details}
+    error = {
+        "code": code,
+        "what": "it has ended",
+        "where": None,
+        "advice": chance.choice([None, "sync", "stop_run", "x"]),
+        "details": details,
+    }
 
     def spoilt_value() -> list[bytes]:
         return [*items, frame({"id": number, "value": spoil(chance, said.value)})]

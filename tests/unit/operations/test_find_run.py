@@ -52,7 +52,7 @@ def hosts_know(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def ended(run: str, started: float) -> FoundRun:
-    return FoundRun(run=run, job="digits", started=started, states={"n1": None})
+    return FoundRun(run=run, job="digits", starts={"n1": started}, states={"n1": None})
 
 
 @pytest.mark.parametrize("live_first", [True, False])

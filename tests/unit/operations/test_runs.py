@@ -38,7 +38,10 @@ def test_runs_are_chosen_by_state_and_beginning() -> None:
 def test_a_run_with_two_plans_is_listed_without_either_and_spoils_no_other(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    known = [FoundRun(run="r2", job="j", live=True, started=2.0, holders=["n1", "n2"]), FoundRun(run="r1", job="j", started=1.0)]
+    known = [
+        FoundRun(run="r2", job="j", live=True, starts={"n1": 2.0}, holders=["n1", "n2"]),
+        FoundRun(run="r1", job="j", starts={"n1": 1.0}),
+    ]
     monkeypatch.setattr(runs, "find_runs", lambda *_: (known, {}))
 
     def read(fleet: Any, hosts: Any, store: RunStore, one: FoundRun) -> None:

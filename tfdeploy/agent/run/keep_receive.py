@@ -89,7 +89,7 @@ def _refuse_links(root: str, path: str) -> None:
     for end in range(1, len(words)):
         folder = os.path.join(root, *words[:end])
         if os.path.islink(folder):
-            raise VerbError("in_the_way", "%s is a link" % folder, where=folder, next="move it away")
+            raise VerbError("in_the_way", "%s is a link" % folder, where=folder, advice="move_away")
     target = os.path.join(root, path)
     if os.path.isdir(target) and not os.path.islink(target):
-        raise VerbError("in_the_way", "%s is a folder" % target, where=target, next="move it away")
+        raise VerbError("in_the_way", "%s is a folder" % target, where=target, advice="move_away")

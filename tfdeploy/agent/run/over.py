@@ -98,7 +98,7 @@ def _not_ours(workdir: str, job: str, run: str, folder: str) -> str:
     try:
         check(workdir, "%s/runs/%s/hosts" % (job, run), "%s/runs/%s/cwd" % (job, run))
     except NotOurs as error:
-        return error.what
+        return str(error)
     found = strange(folder)
     return "%s is not tfdeploy's" % found[0] if found else ""
 

@@ -77,10 +77,10 @@ def _refuse(call: Call, jobs: List[str]) -> None:
         for thing in clean_rules.runs(workdir, job, call.context.host):
             if thing.live:
                 what = "run %s of job %s: %s" % (thing.name, job, thing.stays)
-                raise VerbError("live_run", what, next="tfdeploy stop %s" % thing.name, details={"run": thing.name})
+                raise VerbError("live_run", what, advice="stop_run", details={"run": thing.name})
         busy = clean_rules.is_busy(workdir, job, lock.own_path(call.context, job))
         if busy:
-            raise VerbError("locked", busy, next="wait for it, or end it")
+            raise VerbError("locked", busy, advice="wait")
 
 
 def _remove(workdir: str, jobs: List[str]) -> Iterator[Thing]:

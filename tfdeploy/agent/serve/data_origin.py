@@ -57,7 +57,9 @@ def _listed(path: str) -> Tuple[Listing, bool, str]:
         root = os.fsencode(path if is_folder else os.path.dirname(path))
         if not is_folder and os.path.islink(path):
             where = os.path.realpath(path)
-            raise VerbError("unreadable", "%s is a link to a file" % path, where=path, next="name the file itself: %s" % where)
+            raise VerbError(
+                "unreadable", "%s is a link to a file" % path, where=path, advice="name_file", details={"path": where}
+            )
         rows = listing.walk(path, seen) if is_folder else listing.single(path, seen)
     except FileNotFoundError as error:
         raise VerbError("missing", "%s does not exist" % path, where=path) from error

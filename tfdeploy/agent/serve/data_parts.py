@@ -77,7 +77,7 @@ def _make(paths: RunPaths, name: str, top: str, count: int, mine: List[int]) -> 
     of = _of(stored, rows) if stored is not None and stored["count"] == count else None
     if of is None or not set(mine) <= set(of):
         what = "data set %s is not here in %d parts" % (name, count)
-        raise VerbError("no_data", what, where=folder, next="launch without --no-sync")
+        raise VerbError("no_data", what, where=folder, advice="launch_with_sync")
     alone = set(of) <= {mine[0], NO_PART}
     for part in mine:
         place = os.path.join(top, "%d" % part)

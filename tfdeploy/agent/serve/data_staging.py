@@ -49,7 +49,7 @@ class Staging:
                 "disk",
                 words + (" besides the %d of `reserve`" % reserve if reserve else ""),
                 where=self.folder,
-                next="free some space there, or set another workdir",
+                advice="free_space",
                 details={"needed_bytes": needed, "free_bytes": max(0, free)},
             )
         atomic.write_bytes(self._listing, packed)

@@ -97,7 +97,7 @@ def _check_ours(folder: str) -> None:
             "not_ours",
             "%s exists and was not made by tfdeploy" % folder,
             where=folder,
-            next="move it away, or give the data set another name",
+            advice="another_data_name",
         )
 
 
@@ -113,7 +113,7 @@ def _refuse_live_run(call: Call) -> None:
     raise VerbError(
         "live_run",
         what % (run, job, plan["operator"], name),
-        next="tfdeploy stop %s, or sync when it has ended" % run,
+        advice="stop_run_or_sync_later",
         details={"run": run, "who": plan["operator"], "when": plan["created"]},
     )
 
@@ -212,7 +212,7 @@ def _check_room(folder: str, bytes_wanted: int) -> None:
             "disk",
             "the data needs %d bytes more, and %d are free" % (needed, free),
             where=folder,
-            next="free some space there, or set another workdir",
+            advice="free_space",
             details={"needed_bytes": needed, "free_bytes": free},
         )
 

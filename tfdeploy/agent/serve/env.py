@@ -88,14 +88,12 @@ def _requested(call: Call) -> EnvRequest:
     base = find_program(wanted)
     version, problem = _version(base) if base else (None, "there is no program %s here" % wanted)
     if base is None or version is None:
-        raise VerbError(
-            "no_python", problem, next="write `python: PATH` for this host in the inventory, or install python3 there"
-        )
+        raise VerbError("no_python", problem, advice="name_python")
     if tuple(map(int, version.split(".")[:2])) < OLDEST_PYTHON:
         raise VerbError(
             "old_python",
             "%s is Python %s, and an environment needs %d.%d or newer" % ((base, version) + OLDEST_PYTHON),
-            next="write `python: PATH` of a newer one for this host in the inventory",
+            advice="newer_python",
         )
     name = name_of(call.name("digest"), version, base)
     check(call.context.workdir, ".envs/" + name)

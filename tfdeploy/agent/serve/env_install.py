@@ -103,7 +103,7 @@ def _with_pip(runner: "_Runner", base: str, folder: str) -> List[str]:
         raise VerbError(
             "no_venv",
             "%s cannot make environments: it has no module %s, and there is no uv here" % (base, lacks),
-            next="install python3-venv there (`apt-get install python3-venv`), or uv",
+            advice="install_venv",
         )
     runner.run([base, "-m", "venv"] + (["--without-pip"] if newer else []) + [folder])
     python = os.path.join(folder, "bin", "python")

@@ -43,7 +43,9 @@ def _refuse_live_run(workdir: str, job: str, host: str) -> None:
     for run in run_names(workdir, job):
         paths = find.run_paths(workdir, job, run, host)
         if paths is not None and paths.is_whole() and liveness.is_live(paths):
-            raise VerbError("live_run", "run %s of job %s is alive on this host" % (run, job), next="tfdeploy stop %s" % run)
+            raise VerbError(
+                "live_run", "run %s of job %s is alive on this host" % (run, job), advice="stop_run", details={"run": run}
+            )
 
 
 VERBS = {"keep.begin": begin, "keep.place": place}

@@ -94,7 +94,7 @@ def _lost(job: str, holder: LockHolder) -> VerbError:
     return VerbError(
         "lock_lost",
         "the lock of job %s was lost here, %s" % (job, how if holder else "for example by a reboot"),
-        next="wait for that, then the same command again",
+        advice="again",
         details=holder,
     )
 
@@ -242,7 +242,7 @@ def _locked(context: Context, job: str) -> VerbError:
     holder.pop("of_host", None)
     operator = "%s@%s" % (holder.get("user", "somebody"), holder.get("machine", "an unknown machine"))
     what = "%s is busy here: %s by %s (pid %s)" % (job, holder.get("operation", "an operation"), operator, holder.get("pid", "?"))
-    return VerbError("locked", what, next="wait for it, or end it", details=holder)
+    return VerbError("locked", what, advice="wait", details=holder)
 
 
 VERBS = {"lock": lock, "unlock": unlock}

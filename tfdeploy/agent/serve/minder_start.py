@@ -49,7 +49,7 @@ def start_minder(paths: RunPaths, part: wire.HostPart, check_wanted: Callable[[]
         raise VerbError("port_taken", "port %d is taken by %s" % (port, owner), details={"port": port, "owner": owner})
     if "firewall" in answer:
         what = "the firewall of the run cannot be made on this host: %s" % answer["firewall"]
-        raise VerbError("refused", what, next="write `protect: peers` in the job file, or give this user nft: docs/protect.md")
+        raise VerbError("refused", what, advice="protect_peers")
     if not answer.get("ok"):
         raise VerbError("agent", "the run's minder did not start: %s" % _last_line(paths), where=paths.minder_log)
 

@@ -31,9 +31,7 @@ def held(paths: RunPaths, plan_digest: str = "") -> Iterator[None]:
     while lock is None:
         waited = time.monotonic() - begun
         if waited > (SAME_WAIT_S if _content(path) == own else WAIT_S):
-            raise VerbError(
-                "locked", "another launch of job %s is being prepared on this host" % paths.job, next="tfdeploy status"
-            )
+            raise VerbError("locked", "another launch of job %s is being prepared on this host" % paths.job, advice="status")
         time.sleep(0.02)
         lock = take_lock(path)
     try:

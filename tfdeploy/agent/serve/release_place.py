@@ -56,4 +56,4 @@ def check_room(folder: str, missing: List[Entry]) -> None:
         what = "the code needs %d inodes more, and %d are free" % (len(missing), free_inodes)
     else:
         return
-    raise VerbError("disk", what, where=folder, next="free some there, or set another workdir", details=dict(details, **free))
+    raise VerbError("disk", what, where=folder, advice="free_inodes", details=dict(details, **free))

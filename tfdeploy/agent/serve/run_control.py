@@ -179,7 +179,9 @@ def refuse_ended(paths: RunPaths, also: "tuple[str, ...]" = ()) -> None:
     state = paths.state()
     if state.phase == "ended" or state.phase in also or not liveness.is_live(paths):
         why = state.abort_reason or (STOPPED_BY_OPERATOR if state.stop_requested else "its minder is gone")
-        raise VerbError("ended", "run %s has ended on this host: %s" % (paths.run, why), next="tfdeploy status %s" % paths.run)
+        raise VerbError(
+            "ended", "run %s has ended on this host: %s" % (paths.run, why), advice="status_of_run", details={"run": paths.run}
+        )
 
 
 def _wait_for(paths: RunPaths, reached: Callable[[], bool], within_s: float = ANSWER_WITHIN_S) -> None:

@@ -17,7 +17,7 @@ from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.disk import free_of
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.host.private_folder import make_private
-from tfdeploy.agent.ownership import NotOurs, check
+from tfdeploy.agent.ownership import NotOurs, check, explain
 from tfdeploy.agent.run import check_files, in_doubt, leftovers, liveness, shown_plan, task_processes
 from tfdeploy.agent.run import workdir as run_workdir
 from tfdeploy.agent.run.find import damaged, host_names, run_names
@@ -60,7 +60,9 @@ def _check_owner(paths: RunPaths) -> None:
     try:
         paths.check_owner("tasks")
     except NotOurs as error:
-        raise VerbError("refused", error.what, where=error.path, next=error.next + ", or launch with another --name") from error
+        what, advice, details = explain(error)
+        details = dict(details, or_another_run_name=True)
+        raise VerbError("refused", what, where=error.path, advice=advice, details=details) from error
 
 
 def _is_prepared(paths: RunPaths, part: wire.HostPart) -> bool:
@@ -81,7 +83,7 @@ def _is_prepared(paths: RunPaths, part: wire.HostPart) -> bool:
 
 def _exists(paths: RunPaths) -> VerbError:
     what = "run %s is here already" % paths.run
-    return VerbError("exists", what, where=paths.run_dir, next="tfdeploy launch --name ANOTHER")
+    return VerbError("exists", what, where=paths.run_dir, advice="another_run_name")
 
 
 def _lost_its_minder(paths: RunPaths) -> bool:
@@ -142,7 +144,7 @@ def refuse_live_run(paths: RunPaths) -> None:
         plan = shown_plan.read(paths.workdir, paths.job, run)
         details = {"run": run, "who": plan["operator"], "when": plan["created"]}
         what = "run %s of job %s is alive on this host, launched by %s" % (run, paths.job, plan["operator"])
-        raise VerbError("live_run", what, next="tfdeploy stop %s" % run, details=details)
+        raise VerbError("live_run", what, advice="stop_run", details=details)
     _refuse_strays(paths)
 
 
@@ -153,7 +155,7 @@ def _refuse_strays(paths: RunPaths) -> None:
         run = processes.environment(pid).get(wire.MARKER)
         if run is not None and run not in whole:  # None: it has ended meanwhile
             what = "process %d on this host is of run %s of job %s, whose folder was removed or damaged" % (pid, run, paths.job)
-            raise VerbError("live_run", what, next="tfdeploy stop %s, or kill %d there" % (run, pid), details={"run": run})
+            raise VerbError("live_run", what, advice="stop_run_or_kill", details={"run": run, "pid": pid})
 
 
 def _is_alive(paths: RunPaths) -> bool:
@@ -166,18 +168,19 @@ def _is_alive(paths: RunPaths) -> bool:
 def _check_release(paths: RunPaths, release: str) -> None:
     wrong = release_state.damage(paths.workdir, paths.job, release)
     if wrong == [release]:
-        raise VerbError("no_release", "release %s of job %s is not on this host" % (release, paths.job), next="tfdeploy sync")
+        raise VerbError("no_release", "release %s of job %s is not on this host" % (release, paths.job), advice="sync")
     if wrong:
         what = "release %s of job %s is not as it was sent: %s" % (release, paths.job, ", ".join(wrong[:3]))
-        raise VerbError("no_release", what, next="tfdeploy sync")
+        raise VerbError("no_release", what, advice="sync")
 
 
 def _check_programs(paths: RunPaths, part: wire.HostPart) -> None:
     for spec in part.tasks:
         wrong = run_program.wrong(wire.whole_words(spec, part.texts), paths.cwd, os.environ)
         if wrong is not None:
-            what, instead = wrong
-            raise VerbError("no_program", what, where="command of %s on %s" % (spec.task, part.host), next=instead)
+            what, advice, details = wrong
+            where = "command of %s on %s" % (spec.task, part.host)
+            raise VerbError("no_program", what, where=where, advice=advice, details=details)
 
 
 # --- preparing it
@@ -225,7 +228,7 @@ def _make_folders(paths: RunPaths, part: wire.HostPart, given: Given, check_want
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP):
             raise
-        raise VerbError("refused", "%s: %s" % (paths.workdir, error.strerror), where=paths.workdir, next=NO_LOCKS) from error
+        raise VerbError("refused", "%s: %s" % (paths.workdir, error.strerror), where=paths.workdir, advice=NO_LOCKS) from error
 
 
 def _write_secrets(paths: RunPaths, part: wire.HostPart, given: Given) -> None:

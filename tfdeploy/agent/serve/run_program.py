@@ -10,31 +10,30 @@ import os
 import shutil
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import List, Mapping, Optional, Tuple
+from tfdeploy.agent.annotations import Dict, List, Mapping, Optional, Tuple
 
+Wrong = Tuple[str, str, Dict[str, object]]  # what is wrong; advice and its details, as VerbError has them
 _COMMON_PROGRAMS = ("python", "python3", "bash", "env")
 
 
-def wrong(spec: wire.TaskSpec, cwd: str, inherited: Mapping[str, str]) -> Optional[Tuple[str, str]]:
-    """(what is wrong, what to do), or None. `inherited`: the environment that the task's own variables are added to."""
+def wrong(spec: wire.TaskSpec, cwd: str, inherited: Mapping[str, str]) -> Optional[Wrong]:
+    """None: nothing is. `inherited`: the environment that the task's own variables are added to."""
     first = spec.argv[0]
     path = os.pathsep.join(spec.path_prepend + [spec.env.get("PATH") or inherited.get("PATH") or os.defpath])
     if "/" not in first and shutil.which(first, path=path) is None:
         return _unknown(first, path)
     missing = _missing_file(spec.argv, cwd)
     if missing is not None:
-        return "%s is not in the code" % missing, "see `command` and `code` of the job file"
+        return "%s is not in the code" % missing, "see_command", {}
     if "/" in first and not os.access(os.path.join(cwd, first), os.X_OK):
-        return "%s may not be executed" % first, "chmod +x %s" % first
+        return "%s may not be executed" % first, "make_executable", {"file": first}
     return None
 
 
-def _unknown(name: str, path: str) -> Tuple[str, str]:
+def _unknown(name: str, path: str) -> Wrong:
     near = difflib.get_close_matches(name, _COMMON_PROGRAMS, n=1)
-    hint = (
-        "did you mean %s?" % near[0] if near else "install it there, or write its whole path, or ./%s if it is in the code" % name
-    )
-    return "there is no program %s on PATH (%s)" % (name, path), hint
+    what = "there is no program %s on PATH (%s)" % (name, path)
+    return (what, "similar_program", {"program": near[0]}) if near else (what, "install_program", {"program": name})
 
 
 def _missing_file(argv: List[str], cwd: str) -> Optional[str]:

@@ -29,7 +29,9 @@ def resume(call: Call) -> Resumed:
             raise VerbError("ended", "run %s has ended on this host, or was never committed" % paths.run)
         later = _later_run(paths)
         if later is not None:
-            raise VerbError("superseded", "run %s came later on this host" % later, next="tfdeploy status %s" % later)
+            raise VerbError(
+                "superseded", "run %s came later on this host" % later, advice="status_of_run", details={"run": later}
+            )
         refuse_live_run(paths)
         start_minder(paths, paths.part())
     return {"resumed": True}

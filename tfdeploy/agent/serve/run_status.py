@@ -32,9 +32,9 @@ def paths_of(call: Call) -> RunPaths:
     paths = run_paths(call.context.workdir, job, run, call.context.host)
     if paths is None and (fault := damaged(call.context.workdir, job, run)):
         what = "the files of run %s of job %s are damaged on this host: %s" % (run, job, fault)
-        raise VerbError("unknown_run", what, next="remove that folder there once nothing of the run is alive")
+        raise VerbError("unknown_run", what, advice="remove_damaged_run")
     if paths is None or not paths.is_whole():
-        raise VerbError("unknown_run", "this host knows no run %s of job %s" % (run, job), next="tfdeploy runs")
+        raise VerbError("unknown_run", "this host knows no run %s of job %s" % (run, job), advice="list_runs")
     paths.check_owner("tasks")
     return paths
 

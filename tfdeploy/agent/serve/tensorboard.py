@@ -77,7 +77,8 @@ def _python(wanted: str) -> str:
         raise VerbError(
             "no_tensorboard",
             "TensorBoard is not installed in %s" % python,
-            next="add tensorboard to the requirements of `setup:`, or there: %s -m pip install tensorboard" % python,
+            advice="install_tensorboard",
+            details={"path": python},
         )
     if code != 0:
         raise VerbError("no_python", "%s does not run Python here: %.300s" % (python, errors))

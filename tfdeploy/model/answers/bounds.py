@@ -22,6 +22,7 @@ RelativePath = Annotated[str, Meta(min_length=1, max_length=4096)]  # relative; 
 NameOrNone = Annotated[str, Meta(pattern=r"\A([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?\Z")]
 Digest = Annotated[str, Meta(pattern=r"\A[0-9a-f]{8,128}\Z")]
 Version = Annotated[str, Meta(pattern=r"\A[0-9A-Za-z][0-9A-Za-z.+!_-]{0,63}\Z")]  # characters of PEP 440
+Account = Annotated[str, Meta(pattern=r"\A[\w.@+$\\-]{1,128}\Z")]  # it may stand in a command
 Variable = Annotated[str, Meta(pattern=r"\A[A-Za-z_][A-Za-z0-9_]{0,127}\Z")]
 
 Count = Annotated[int, Meta(ge=0, le=1 << 53)]  # bytes, files, pids

@@ -18,5 +18,5 @@ class Failure(Answer):
     code: Code
     what: Text
     where: Text | None = None
-    next: Text | None = None
+    advice: Code | None = None  # the name of a line of model/advice.py
     details: Annotated[dict[Text, Scalar | _Few | _Fields], Meta(max_length=1000)] = msgspec.field(default_factory=dict)

@@ -5,6 +5,7 @@ Decided by syntax trees and the hosts' facts; nothing is run. The runtime carrie
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -119,7 +120,11 @@ def _without_keras_2(found: tuple[Use, ...], hosts: Mapping[str, HostFacts]) -> 
     use = next((use for use in found if among(use.name, _OF_KERAS_2)), None)
     for name, each in hosts.items() if use else ():
         if use and each.tf_keras is None and (_version(each) or (0, 0)) >= KERAS_3:
-            yield use.where, f"tf.{use.name} needs tf_keras, which {name} has not", f"`{each.python} -m pip install tf_keras`"
+            yield (
+                use.where,
+                f"tf.{use.name} needs tf_keras, which {name} has not",
+                f"`{shlex.quote(each.python or '')} -m pip install tf_keras`",
+            )
 
 
 def _python2_refusals(program: Program, hosts: Mapping[str, HostFacts]) -> Iterable[tuple[str, str, str]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 from collections.abc import Mapping
 
 from tfdeploy.errors import Refused
@@ -93,4 +94,4 @@ def _keras_3(facts: HostFacts) -> bool:
 def _install(facts: HostFacts) -> str:
     """The command that installs the tf_keras of this TensorFlow's version."""
     version = re.match(r"\d+\.\d+", facts.tensorflow or "")
-    return f"{facts.python} -m pip install tf_keras{f'~={version[0]}.0' if version else ''}"
+    return f"{shlex.quote(facts.python or '')} -m pip install tf_keras{f'~={version[0]}.0' if version else ''}"

@@ -17,6 +17,7 @@ import paramiko
 
 from tfdeploy.agent import frames
 from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError
+from tfdeploy.model.advice import next_of, quoted
 from tfdeploy.transport.agent.archive import agent_name, agent_zip
 from tfdeploy.transport.agent.first_stage import PROGRAM
 from tfdeploy.transport.ssh.channel_reader import ChannelReader
@@ -168,19 +169,36 @@ _REASONS = {
 
 
 def _failed(text: bytes, host: str) -> TfdeployError:
-    code, what, step = text.decode("ascii", "replace"), "", ""
-    if code.startswith("{"):
-        try:
-            report: dict[str, Any] = json.loads(code)
-            code, what, step = (clean(str(report.get(key) or "").encode(errors="replace")) for key in ("code", "what", "next"))
-        except (ValueError, AttributeError, RecursionError):
-            code = "workdir"
-    word, _, found = code.partition(" ")
+    """The error of a line that our program, or the shell's, ended with. What to type next is made here."""
+    failure = _failure(text)
+    word, _, found = failure.code.partition(" ")
     if word in _REASONS:
-        words = _REASONS[word] + (f": {clean(found.encode())}" if found else "")
+        words = _REASONS[word] + (f": {clean(found.encode())!r}" if found else "")
         return Refused(words, where=host, next="install python3 (3.8 or newer), or write `python: PATH` of one in the inventory")
-    if code == "foreign":
-        return Refused(what, where=host, next=step if step.startswith("write ") else f"on {host}: {step}")
-    if code == "disk":
-        return Refused(f"no room for the agent: {what}", where=host, next="free some space, or set `workdir:`")
-    return Refused(f"the agent cannot be put there: {what or clean(text)}", where=host, next="set `workdir:`")
+    said = quoted(host, failure.what or clean(text))
+    if failure.code == "foreign":
+        step = next_of(failure.advice, failure.details)
+        return Refused(said, where=host, next=step if step is None or step.startswith("write ") else f"on {host}: {step}")
+    if failure.code == "disk":
+        return Refused(f"no room for the agent: {said}", where=host, next="free some space, or set `workdir:`")
+    return Refused(f"the agent cannot be put there: {said}", where=host, next="set `workdir:`")
+
+
+class _Failure(NamedTuple):
+    code: str
+    what: str = ""
+    advice: str | None = None
+    details: dict[str, Any] = {}  # noqa: RUF012 - never changed
+
+
+def _failure(text: bytes) -> _Failure:
+    line = text.decode("ascii", "replace")
+    if not line.startswith("{"):
+        return _Failure(line)
+    try:
+        found: dict[str, Any] = json.loads(line)
+        code, what = (clean(str(found.get(key) or "").encode(errors="replace")) for key in ("code", "what"))
+        advice, details = found.get("advice"), found.get("details")
+    except (ValueError, AttributeError, RecursionError):
+        return _Failure("workdir")
+    return _Failure(code, what, advice if isinstance(advice, str) else None, details if isinstance(details, dict) else {})

@@ -93,9 +93,9 @@ def start():
 start()
 """
 _LOOK = b"""
-def fail(code, what, next=None):
+def fail(code, what, advice=None, details=None):
     import json
-    say("=tfdeploy-fail= " + json.dumps({"code": code, "what": what, "next": next}))
+    say("=tfdeploy-fail= " + json.dumps({"code": code, "what": what, "advice": advice, "details": details}))
     sys.exit(1)
 def tell(error, path):
     if hasattr(error, "why"):

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from tfdeploy.agent import frames
 from tfdeploy.errors import AgentError, BadAnswer, HostUnreachable, TfdeployError
+from tfdeploy.model import advice
 from tfdeploy.model.answers.failures import Failure
 from tfdeploy.model.answers.reading import BadShape, read, read_text
 from tfdeploy.model.answers.verb import Flow
@@ -152,12 +153,12 @@ def checked(value: Any, cls: type[V], verb: str, host: str) -> V:
 
 
 def agent_error(failure: Failure, host: str) -> AgentError:
-    """The error that the agent answered with."""
-    where = failure.where
+    """The error that the agent answered with: its text as the host's, what to type next from our own table."""
+    where = " ".join((failure.where or "").split())
     return AgentError(
-        failure.what or "the agent failed and gave no reason",
+        advice.quoted(host, failure.what) if failure.what else "the agent failed and gave no reason",
         code=failure.code,
         details=failure.details,
         where=f"{host}: {where}" if where and where != host else host,
-        next=failure.next,
+        next=advice.next_of(failure.advice, failure.details),
     )

