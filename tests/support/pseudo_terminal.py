@@ -12,6 +12,7 @@ import subprocess
 import termios
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from support.stopwatch import Stopwatch
 
@@ -19,23 +20,35 @@ ALT_ON, ALT_OFF, CURSOR_ON = b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[?25h"
 
 
 class Terminal:
-    """A pty with a program on it; what it wrote, and the keys it is given."""
+    """A pty that controls a program, as a user's terminal does; what the program wrote, and the keys it is given."""
 
     def __init__(
         self, command: Sequence[str], env: Mapping[str, str], *, cwd: Path | None = None, columns: int = 100, rows: int = 24
     ) -> None:
         self.control, self.end = pty.openpty()
+        self._screen: Any = None
+        self._fed = 0  # bytes of the output that are on it
         self.resize(columns, rows)
         self.before = termios.tcgetattr(self.end)
         env = {**env, "TERM": "xterm-256color", "LANG": "C.UTF-8"}
         env.pop("COLUMNS", None)
         env.pop("LINES", None)
         self.process = subprocess.Popen(
-            command, stdin=self.end, stdout=self.end, stderr=self.end, env=env, cwd=cwd, start_new_session=True
+            command,
+            stdin=self.end,
+            stdout=self.end,
+            stderr=self.end,
+            env=env,
+            cwd=cwd,
+            start_new_session=True,
+            preexec_fn=_control,  # Ctrl-C interrupts the program
         )
         self.output = b""
 
     def resize(self, columns: int, rows: int) -> None:
+        self.columns, self.rows = columns, rows
+        if self._screen is not None:
+            self._screen.resize(rows, columns)
         fcntl.ioctl(self.end, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def type(self, keys: bytes) -> None:
@@ -49,6 +62,34 @@ class Terminal:
             assert watch.seconds < within_s, f"{text!r} is not in {plain(self.output[-3000:]).decode(errors='replace')}"
             self._pump(0.2)
         return self.output[begun:]
+
+    def screen(self) -> list[str]:
+        """What the terminal shows now, without the blank rows at its end, and the cursor as `_`."""
+        import pyte
+
+        if self._screen is None:
+            self._screen = pyte.Screen(self.columns, self.rows)
+            self._stream = pyte.ByteStream(self._screen)
+        screen = self._screen
+        self._stream.feed(self.output[self._fed :])
+        self._fed = len(self.output)
+        rows = list(screen.display)
+        at, row = screen.cursor.x, screen.cursor.y
+        if not screen.cursor.hidden and at < self.columns:
+            rows[row] = f"{rows[row][:at]}_{rows[row][at + 1 :]}"
+        return "\n".join(each.rstrip() for each in rows).rstrip().split("\n")
+
+    def shows(self, text: str, *, within_s: float = 20) -> list[str]:
+        """The screen, once it has had `text` for half a second, in which a display would have drawn over it."""
+        watch, since = Stopwatch(), None
+        while since is None or since.seconds < 0.5:
+            assert watch.seconds < within_s, "\n".join([f"{text!r} is not on the screen:", *self.screen()])
+            self._pump(0.1)
+            if not any(text in row for row in self.screen()):
+                since = None
+            elif since is None:
+                since = Stopwatch()
+        return self.screen()
 
     def finish(self, *, within_s: float = 20) -> int:
         """The exit code; all output is read."""
@@ -72,6 +113,10 @@ class Terminal:
             self.process.wait()
         os.close(self.control)
         os.close(self.end)
+
+
+def _control() -> None:
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def plain(output: bytes) -> bytes:

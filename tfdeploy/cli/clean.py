@@ -117,17 +117,14 @@ def _piped_word(flags: Flags) -> str:
 def _ask(flags: Flags) -> None:
     """Raises UsageError: it was not agreed to."""
     from tfdeploy.errors import UsageError
+    from tfdeploy.ui.question import agrees, ask
 
     if flags.everything:
-        if sys.stdin.isatty():
-            print(f"All of it is removed, checkpoints in `keep` too. Type {WORD} to go on: ", end="", file=sys.stderr, flush=True)
-        if sys.stdin.readline().strip() != WORD:
+        if ask(f"All of it is removed, checkpoints in `keep` too. Type {WORD} to go on:") != WORD:
             hint = f"type {WORD}" if sys.stdin.isatty() else _piped_word(flags)
             raise UsageError(f"the word {WORD} was not typed: nothing was removed", next=hint)
-    elif not flags.yes:
-        print("Remove all of it? (yes/no) ", end="", file=sys.stderr, flush=True)
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            raise UsageError("nothing was removed", next="yes, or -y")
+    elif not flags.yes and not agrees("Remove all of it?"):
+        raise UsageError("nothing was removed", next="yes, or -y")
 
 
 def _show_found(flags: Flags, found: Found, local: LocalRuns, nothing: bool) -> None:

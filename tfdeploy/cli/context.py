@@ -259,15 +259,16 @@ def checked_run_name(name: str) -> str:
 
 
 def consent_of(flags: CommonFlags) -> Callable[[str], bool]:
-    """A function that tells whether the operator agrees to something: by -y, or asked on a terminal, once for each text."""
+    """A function that tells whether the operator agrees to a question: by -y, or asked on a terminal, once for each question."""
 
     @lru_cache(maxsize=64)
-    def agree(what: str) -> bool:
+    def agree(question: str) -> bool:
         if flags.yes:
             return True
         if flags.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
             return False
-        print(f"{what}. Go on? (yes/no) ", end="", file=sys.stderr, flush=True)
-        return sys.stdin.readline().strip().lower() in ("y", "yes")
+        from tfdeploy.ui.question import agrees
+
+        return agrees(question)
 
     return agree

@@ -79,13 +79,14 @@ def _answer(flags: Flags, given: str | None, question: str, default: str, read: 
     """
     if given is not None or flags.yes or flags.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return read(given if given is not None else default)
+    from tfdeploy.ui.question import ask
+
     while True:
-        print(f"{question} [{default}]: ", end="", file=sys.stderr, flush=True)
-        line = sys.stdin.readline()
+        answer = ask(f"{question} [{default}]:")
         try:
-            return read(line.strip() or default)
+            return read(answer or default)
         except UsageError as error:
-            if not line:
+            if answer is None:
                 raise
             print(f"{error.what}: {error.next}", file=sys.stderr)
 

@@ -132,7 +132,7 @@ def run(flags: Flags) -> int:
         return worst([plan_code, *(error.exit_code for error in lost.values())]) if complete else 0
 
 
-RAW = "What programs print may hold codes that a terminal obeys: they can change its title, its keys, what you see"
+RAW = "What programs print may hold codes that a terminal obeys: they can change its title, its keys, what you see. Go on?"
 
 
 def _printer(flags: Flags, plan: Plan, query: LogQuery) -> LinePrinter:

@@ -135,6 +135,7 @@ def _say_refused(flags: Flags, refused: list[ScanResult]) -> None:
 def _ask(what: str, question: str) -> bool:
     """Whether the operator agrees. Raises UsageError where there is no terminal to ask on."""
     from tfdeploy.errors import UsageError
+    from tfdeploy.ui.question import agrees
 
     if not sys.stdin.isatty():
         raise UsageError(
@@ -142,8 +143,7 @@ def _ask(what: str, question: str) -> bool:
             where="tfdeploy trust",
             next="compare the fingerprints with the hosts' own, then the same with --yes or --fingerprints FILE",
         )
-    print(f"{question} Compare with the hosts' own first (yes/no) ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return agrees(f"{question} Compare with the hosts' own first")
 
 
 def _row(key: ScanResult, recorded: list[ScanResult], done: str = "recorded") -> TrustRow:

@@ -10,11 +10,11 @@ from tfdeploy.model.folding import fold_names
 A_FEW = 5  # as many files are deleted without a question
 MOST_NAMES_BYTES = 32 << 20  # of names that are compared; a larger data set is sent without a question
 
-Confirm = Callable[[str], bool]  # what would happen -> whether the operator confirms it
+Confirm = Callable[[str], bool]  # a question -> whether the operator answers yes
 Losses = dict[str, dict[str, tuple[int, int]]]  # data set -> host -> (files that would be deleted, files there)
 
 
-def never_confirm(what: str) -> bool:
+def never_confirm(question: str) -> bool:
     return False
 
 
@@ -26,9 +26,7 @@ def refuse_losses(losing: Losses, confirm: Confirm) -> None:
     """Raises Refused for the first loss that is not confirmed."""
     for name, hosts in losing.items():
         lost, there = max(hosts.values())
-        places = fold_names(sorted(hosts))
-        what = (
-            f"the source of data {name} lacks {lost:,} of the {there:,} files that lie on {places}: they would be deleted there"
-        )
-        if not confirm(what):
+        lacks, places = f"lacks {lost:,} of the {there:,} files", fold_names(sorted(hosts))
+        if not confirm(f"data {name}: its source {lacks} on {places}. Delete them there?"):
+            what = f"the source of data {name} {lacks} that lie on {places}: they would be deleted there"
             raise Refused(what, where=f"data: {name}", next="correct `data:` in the job file, or -y to delete them")

@@ -21,11 +21,13 @@ from tfdeploy.ui.amounts import count, in_bytes, in_seconds
 from tfdeploy.ui.cells import Row, Span, column, fit
 from tfdeploy.ui.feeding import Feeding
 from tfdeploy.ui.plain import PlainView, event_words
+from tfdeploy.ui.question import begin_drawing, end_drawing
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.terminal import Terminal, terminal_of
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.live import Live
 
 _BAR = 24
 _PLAIN_S = 20.0  # between two plain lines
@@ -101,31 +103,58 @@ class SyncView:
 
     def __enter__(self) -> SyncView:
         if self._bars:
-            with suppress(*_GONE):
-                self._bars.live.start()
+            self._bars.resume()
+            begin_drawing(self._bars)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._bars:
-            with suppress(*_GONE):
-                self._bars.live.stop()
+            end_drawing(self._bars)
+            self._bars.pause()
 
 
 class _Bars:
-    """The rows of a SyncView under rich's Live."""
+    """The rows of a SyncView under rich's Live. Lines that come while it is paused are printed when it goes on."""
 
     def __init__(self, view: SyncView) -> None:
         from rich.console import Console
-        from rich.live import Live
 
         self.view = view
         color = None if view.terminal.color else "never"
         self.console = Console(file=view.terminal.stream, no_color=color is not None, highlight=False)
-        self.live = Live(
+        self.live: Live | None = None
+        self._lock = threading.Lock()
+        self._held: list[tuple[str, str]] = []
+
+    def resume(self) -> None:
+        from rich.live import Live
+
+        # a new one: an old one would begin by erasing as many rows as it had drawn last
+        live = Live(
             self, console=self.console, refresh_per_second=4, transient=True, redirect_stdout=False, redirect_stderr=False
         )
+        with self._lock, suppress(*_GONE):
+            self.live = live
+            live.start()
+            for text, style in self._held:
+                self._print(text, style)
+            self._held.clear()
+
+    def pause(self) -> None:
+        with self._lock:
+            live, self.live = self.live, None
+            if live is not None:
+                with suppress(*_GONE):
+                    live.stop()
 
     def print_line(self, text: str, style: str) -> None:
+        with self._lock:
+            if self.live is None:
+                self._held.append((text, style))
+            else:
+                self._print(text, style)
+
+    def _print(self, text: str, style: str) -> None:
         from rich.text import Text
 
         with suppress(*_GONE):

@@ -63,5 +63,5 @@ def test_the_question_is_asked_once_and_only_on_a_terminal(
     monkeypatch.setattr("sys.stdin", io.StringIO("yes\n") if typed is None else Terminal(typed))
     monkeypatch.setattr("sys.stderr", terminal)
     agree = context.consent_of(CommonFlags(**flags))
-    assert [agree("900 files go"), agree("900 files go")] == [agreed, agreed]
-    assert terminal.getvalue().count("Go on?") == (1 if typed is not None and not flags else 0)
+    assert [agree("900 files go?"), agree("900 files go?")] == [agreed, agreed]
+    assert terminal.getvalue().count("900 files go? (yes/no) ") == (1 if typed is not None and not flags else 0)

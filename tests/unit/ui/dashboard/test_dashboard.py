@@ -19,7 +19,7 @@ import sys, threading
 sys.path[:0] = [{root!r}, {here!r}]
 from support.dashboard_scenes import *
 from tfdeploy.ui.dashboard.dashboard import Dashboard
-dashboard = Dashboard()
+dashboard = Dashboard(command=lambda words: print('did:', *words))
 go_on = threading.Event()
 def feed():
     for part in {parts}:
@@ -84,6 +84,33 @@ def test_keys_choose_follow_and_filter(start) -> None:  # type: ignore[no-untype
     terminal.until("worker:2@n4 | step 1393")
     terminal.type(b"q")
     assert terminal.finish() == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "question", "verb"),
+    [
+        (b"x", "stop digits-20261121-101500-3fa1 on all its hosts?", "stop digits-20261121-101500-3fa1 --yes"),
+        (b"o", "open a shell on n1?", "ssh n1"),
+        (b"d", "download the logs of digits-20261121-101500-3fa1 to this machine?", "fetch digits-20261121-101500-3fa1 --logs"),
+    ],
+)
+def test_what_it_can_do_is_asked_first(start, key: bytes, question: str, verb: str) -> None:  # type: ignore[no-untyped-def]
+    terminal = start()
+    terminal.until("WARNING: something")
+    terminal.type(b"\x1b[B")
+    for answer in (b"n", b"\r", b"\x1b", b"y"):
+        terminal.type(key)
+        assert terminal.shows(f"{question} y yes, any other key no")[-1].startswith(question)
+        assert b"did:" not in terminal.output
+        terminal.type(answer)
+    terminal.until("? help" if key == b"o" else "-- Enter goes back to the dashboard --")
+    assert f"did: {verb}\r\n".encode() in terminal.output
+    terminal.type(b"\r" if key != b"o" else b"")
+    terminal.type(key)
+    terminal.shows(question)
+    terminal.type(b"\x03")  # leaves, as ever
+    assert terminal.finish() == 0 and restored(terminal)
+    assert terminal.output.count(b"did:") == 1
 
 
 @pytest.mark.fault("47 a terminal that changes its size")

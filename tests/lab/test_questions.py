@@ -1,0 +1,117 @@
+"""Every question of every verb, on a real terminal that pyte reads: it is seen, so is the answer, and it has its effect.
+
+What a question does under each display, and which answers agree, is in tests/unit/ui/test_question.py; those of the dashboard
+are in tests/unit/ui/dashboard/test_dashboard.py.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.lab.commandline import Tfdeploy
+from support.lab.hosts import on_host, set_inventory
+from support.lab.jobs import write_job
+from support.lab.releases import job_file, listed
+from support.pseudo_terminal import ALT_ON, Terminal, plain
+from tfdeploy.lab import Lab
+
+pytestmark = pytest.mark.isolated
+ECHOES = {"y\n": "y", "yes\n": "yes", "n\n": "n", "\n": "", "everything\n": "everything", "\x03": "^C", "\x04": ""}
+
+
+@pytest.fixture
+def operator(pair: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
+    return tfdeploy(pair)
+
+
+def answered(operator: Tfdeploy, question: str, typed: str, *words: str) -> tuple[int, str]:
+    """(exit code, the last screen) of tfdeploy WORDS, asked that question and answered so."""
+    terminal = Terminal(operator.argv(*words), operator.env, cwd=operator.cwd, columns=160, rows=30)
+    try:
+        asked = terminal.shows(question, within_s=60)
+        assert asked[-1].endswith(f"{question} _"), asked
+        terminal.type(typed.encode())
+        code = terminal.finish(within_s=60)
+        before = plain(terminal.output.partition(ALT_ON)[0]).decode()  # pyte knows one screen: a dashboard is drawn over it
+        assert f"{question} {ECHOES[typed]}" in before, before
+        return code, "\n".join(terminal.screen())
+    finally:
+        terminal.close()
+
+
+def shrunk(operator: Tfdeploy, name: str) -> str:
+    """A data set of which most is to be deleted on the hosts; the question."""
+    job_file(operator, name, data={"d": "./data"})
+    data = operator.cwd / "data"
+    data.mkdir()
+    for number in range(20):
+        (data / f"part-{number}").write_text("1")
+    operator.run("sync", exit_code=0)
+    for number in range(15):
+        (data / f"part-{number}").unlink()
+    return "data d: its source lacks 15 of the 20 files on n[1-2]. Delete them there? (yes/no)"
+
+
+def test_sync_asks_before_it_deletes_most_of_a_data_set(operator: Tfdeploy) -> None:
+    question = shrunk(operator, "asks-sync")
+    before = listed(operator, "n2", "asks-sync/data")
+    code, shown = answered(operator, question, "n\n", "sync")
+    assert code == 3 and "they would be deleted there" in shown
+    assert answered(operator, question, "\x03", "sync")[0] == 130
+    assert listed(operator, "n2", "asks-sync/data") == before
+    assert answered(operator, question, "y\n", "sync")[0] == 0
+    assert {Path(name).name for name in listed(operator, "n2", "asks-sync/data/d")} == {f"part-{n}" for n in range(15, 20)}
+
+
+def test_launch_asks_before_it_deletes_most_of_a_data_set(operator: Tfdeploy) -> None:
+    question = shrunk(operator, "asks-launch")
+    launch = ("launch", "--mode", "local", "--limit", "n2", "--", "true")
+    question = question.replace("n[1-2]", "n2")
+    code, shown = answered(operator, question, "\x04", *launch)
+    assert code == 3 and "they would be deleted there" in shown and "sync failed" in shown
+    code, shown = answered(operator, question, "yes\n", *launch)
+    assert code == 0 and "succeeded" in shown, shown
+    assert len(listed(operator, "n2", "asks-launch/data/d")) == 5
+
+
+def test_trust_asks_before_it_records_or_replaces_a_key(operator: Tfdeploy) -> None:
+    known = operator.home / "known_hosts"
+    shutil.copy(operator.lab.known_hosts, known)
+    set_inventory(operator, defaults={"known_hosts": str(known)})
+    first, second = known.read_text().splitlines(keepends=True)
+    known.write_text(first)
+    record = "Record these keys? Compare with the hosts' own first (yes/no)"
+    assert answered(operator, record, "n\n", "trust")[0] == 4 and known.read_text() == first
+    assert answered(operator, record, "yes\n", "trust")[0] == 0 and known.read_text() != first
+    changed = first.replace(first.split()[2], second.split()[2]) + second
+    known.write_text(changed)
+    replace = "Replace the key on record? Compare with the hosts' own first (yes/no)"
+    assert answered(operator, replace, "\n", "trust", "--renew", "n1")[0] == 4 and known.read_text() == changed
+    assert answered(operator, replace, "y\n", "trust", "--renew", "n1")[0] == 0 and known.read_text() != changed
+
+
+def test_clean_asks_before_it_removes(new_lab: Callable[..., Lab], tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
+    operator = tfdeploy(new_lab("loopback", 1))
+    write_job(operator, "asks-clean", "quick.py", mode="local")
+    operator.run("launch", "--wait", "-q", "--name", "gone", exit_code=0)
+    code, shown = answered(operator, "Remove all of it? (yes/no)", "\n", "clean")
+    assert code == 2 and "nothing was removed" in shown
+    assert answered(operator, "Remove all of it? (yes/no)", "y\n", "clean")[0] == 0
+    assert operator.json("runs", "--all")["runs"] == []
+    word = "All of it is removed, checkpoints in `keep` too. Type everything to go on:"
+    code, shown = answered(operator, word, "yes\n", "clean", "--everything")
+    assert code == 2 and "the word everything was not typed" in shown
+    assert answered(operator, word, "everything\n", "clean", "--everything")[0] == 0
+    assert on_host(operator.lab, "n1", "ls -A ~/tfdeploy 2>/dev/null || true") == ""
+
+
+def test_logs_ask_before_raw_bytes_go_to_a_terminal(operator: Tfdeploy) -> None:
+    question = "what you see. Go on? (yes/no)"
+    code, shown = answered(operator, question, "n\n", "logs", "-o", "raw", "no-such-run")
+    assert code == 3 and "raw bytes of programs do not go to a terminal unasked" in shown
+    code, shown = answered(operator, question, "y\n", "logs", "-o", "raw", "no-such-run")
+    assert code == 2 and "no-such-run" in shown
