@@ -141,6 +141,8 @@ FACTS = {
     "a clock that is no number": {"clock": float("nan")},
     "a GPU with escapes": {"gpus": [{"index": 0, "name": "\x1b[2J", "memory_mib": 1, "used_mib": 0, "uuid": ""}]},
     "loopback names of its own": {"hosts_file_loopback": ["n2"]},
+    "addresses of a name of its own": {"resolved": {"n2": ["10.0.0.2"]}},
+    "a name for the address of a name": {"resolved": {"n1": ["n2"]}},
     "a version with a line": {"tensorflow": "2.21.0\nx"},
     "a run that leads out": {"live_runs": [{"run": "../../x", "who": "me", "started": 1.0}]},
     "a variable of its own": {"preset": ["A=1;B"]},

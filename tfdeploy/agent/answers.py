@@ -339,7 +339,15 @@ class HeldSecrets(TypedDict):
     host: str
 
 
+class AdmittedHere(TypedDict):
+    """An address that `of`, a host of the run, stated over the mesh after the launch."""
+
+    address: str
+    of: str
+
+
 class AuditHere(TypedDict):
+    admitted: List[AdmittedHere]
     left: List[LeftHere]
     held: List[HeldSecrets]
     tensorflow: Optional[str]

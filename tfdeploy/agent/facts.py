@@ -125,6 +125,7 @@ class HostFacts(Machine, Interpreter):
     """model.facts.HostFacts, without host and clock_skew_s."""
 
     hosts_file_loopback: List[str]
+    resolved: Dict[str, List[str]]  # name -> its IP addresses here; without those that no server told in time
     protect: Hindrances
     free_ports: List[int]
     taken_ports: Dict[str, str]  # port -> by whom

@@ -189,8 +189,9 @@ class HostPart:
     restart_wait_s: float = 3600.0  # tasks of a host without a minder are lost for good after so long
     texts: List[str] = field(default_factory=list)  # strings that many words of the tasks share: see word_of
     lockstep: Optional[bool] = None  # each step waits for the slowest task; None: of a version before, see health/diagnose.py
-    protect: str = "none"  # or "peers", "firewall": who is let in at the ports of the run
+    protect: str = "none"  # or "peers", "firewall": who is let in at the run's ports of this host
     allowed: List[str] = field(default_factory=list)  # then: all IP addresses of all hosts of the run
+    guarded: Optional[List[str]] = None  # the hosts that turn strangers away; None in runs of a version before: all or none
     metrics: Dict[str, str] = field(default_factory=dict)  # regular expressions with one group, for what tasks print
     sample_every_s: float = 10.0  # 0: no samples are taken
     version: int = VERSION
@@ -255,6 +256,8 @@ class HostRunState:
     again: Dict[str, str] = field(default_factory=dict)  # task that is about to start again -> why, in words
     supplied: int = 1  # the gang's round for which the chief's keep has come
     open_ports: Dict[str, str] = field(default_factory=dict)  # task -> in words, why its port is open though it is protected
-    learned: List[str] = field(default_factory=list)  # addresses of hosts of the run that were proved later: guarded_ports.py
+    learned: List[str] = field(default_factory=list)  # addresses of hosts of the run that were admitted later: guarded_ports.py
+    admitted: Dict[str, str] = field(default_factory=dict)  # each of these -> the host that stated it over the mesh
+    not_admitted: Dict[str, str] = field(default_factory=dict)  # host -> the address it came through, which is not its own
     unminded: Dict[str, float] = field(default_factory=dict)  # hosts without a minder of the run -> since (UTC seconds)
     version: int = VERSION

@@ -78,6 +78,7 @@ def _as_json(found: Audit) -> AuditAnswer:
         "ok": found.ok,
         "entries": found.entries,
         "ports": found.ports,
+        "admitted": found.admitted,
         "secrets": found.secrets,
         "left": found.left,
         "faults": found.faults,

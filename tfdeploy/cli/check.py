@@ -65,7 +65,7 @@ def _launch_of(job: Job, inventory: Inventory) -> Launch:
     from tfdeploy.planning.options import Options
 
     now, holder = time.time(), context.holder()
-    options = Options(allow_public=True)  # a check says it, and plans all the same
+    options = Options(allow_public=True, allow_open=True)  # a check says it, and plans all the same
     cache = context.state_folder() / "trees"
     return Launch(inventory, job, "check", now, holder.words, holder.as_json(now), options, cache=cache)
 

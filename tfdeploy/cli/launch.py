@@ -31,6 +31,7 @@ class Flags(CommonFlags):
     sync: bool = True
     ignore_keep: bool = False
     allow_public: bool = False
+    allow_open: bool = False
     force: bool = False
     events: str | None = None
     via: Via | None = None
@@ -55,6 +56,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--no-sync", dest="sync", action="store_false", help="take the release that is there")
     parser.add_argument("--ignore-keep", action="store_true", help="start although newer checkpoints lie on another host")
     parser.add_argument("--allow-public", action="store_true", help="consent to public addresses in the cluster")
+    parser.add_argument("--allow-open", action="store_true", help="consent to hosts whose ports `protect: auto` cannot guard")
     parser.add_argument("--force", action="store_true", help="go on in spite of what `tfdeploy check` would call an error")
     parser.add_argument("--events", metavar="FILE", help="write every event as a JSON line")
     add_bwlimit(parser)
@@ -143,6 +145,7 @@ def asked_for(flags: Flags) -> Launch:
             workers=flags.workers,
             ignore_keep=flags.ignore_keep,
             allow_public=flags.allow_public,
+            allow_open=flags.allow_open,
             preset=tuple(name for name in ("TF_CONFIG",) if name in os.environ),
         ),
         secrets=secrets,

@@ -29,6 +29,7 @@ from tfdeploy.model.protect import Level
 
 Small = Annotated[int, Meta(ge=0, le=1 << 20)]
 Texts = Annotated[tuple[Text, ...], Meta(max_length=1000)]
+Resolved = Annotated[tuple[Line, ...], Meta(max_length=16)]
 Variables = Annotated[tuple[Variable, ...], Meta(max_length=100)]
 
 
@@ -158,6 +159,7 @@ class HostFacts:
     clock_skew_s: Seconds = 0.0  # host minus control machine, measured by the session; not sent by the host
     ssh_server_address: Line | None = None  # the server's side of SSH_CONNECTION: an IP address
     hosts_file_loopback: Texts = ()  # cluster names that resolve to loopback here
+    resolved: Annotated[dict[Line, Resolved], Meta(max_length=10_000)] = field(default_factory=dict)  # name -> IP addresses here
     free_ports: Annotated[tuple[Port, ...], Meta(max_length=65535)] = ()  # of the range, in order
     taken_ports: Annotated[dict[Line, Text], Meta(max_length=65535)] = field(default_factory=dict)  # port -> owner, where known
     gpus: Annotated[tuple[Gpu, ...], Meta(max_length=1024)] = ()
@@ -193,3 +195,7 @@ class HostFacts:
             raise ValueError(f"free ports outside {low}-{high}")
         if not set(self.hosts_file_loopback) <= set(names):
             raise ValueError("loopback names that were not asked for")
+        if not set(self.resolved) <= set(names):
+            raise ValueError("addresses of names that were not asked for")
+        if not all(is_ip(address) for found in self.resolved.values() for address in found):
+            raise ValueError("addresses of names that are none")

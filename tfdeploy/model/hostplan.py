@@ -151,6 +151,7 @@ def _check_names(plan: Plan) -> None:
     _all("no deciding task", tasks.__contains__, plan.deciding)
     _need(plan.keep_from is None or is_name(plan.keep_from), "no name of a host", str(plan.keep_from))  # it may have no task
     _need(plan.supply_from is None or plan.supply_from in hosts, "no host of the run", str(plan.supply_from))
+    _need(set(plan.protect.hosts) <= hosts, "no host of the run", "protect")
     _all("no role", is_name, plan.cluster)
     for endpoints in plan.cluster.values():
         _all("no address", is_endpoint, endpoints)

@@ -156,6 +156,7 @@ class AuditAnswer(TypedDict):
     ok: bool
     entries: Sequence[rows.AuditEntryRow]
     ports: Sequence[rows.AuditPortRow]
+    admitted: Sequence[rows.AuditAdmittedRow]
     secrets: Sequence[rows.AuditSecretRow]
     left: Sequence[rows.AuditLeftRow]
     faults: Sequence[rows.AuditFaultRow]

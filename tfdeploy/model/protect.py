@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 Level = Literal["firewall", "peers", "none"]
@@ -16,8 +16,18 @@ ASKED_LEVELS: tuple[AskedLevel, ...] = get_args(AskedLevel)
 
 @dataclass(frozen=True)
 class Protection:
-    """Of one run. `why`: why `used` was chosen, in words."""
+    """Of one run. `used`: the weakest level of its hosts; `why`: why not more, in words; `hosts`: host -> its level, empty in
+    runs of a version before, where all hosts had `used`."""
 
     asked: AskedLevel = "none"
     used: Level = "none"
     why: str = "launched by a version that left ports open"
+    hosts: dict[str, Level] = field(default_factory=dict)
+
+    def level_of(self, host: str) -> Level:
+        return self.hosts.get(host, self.used)
+
+    def by_level(self) -> dict[Level, tuple[str, ...]]:
+        """The levels that hosts have, the strongest first, and which hosts."""
+        found = {level: tuple(host for host, its in self.hosts.items() if its == level) for level in LEVELS}
+        return {level: hosts for level, hosts in found.items() if hosts}

@@ -215,6 +215,14 @@ class AuditPortRow(TypedDict):
     protect: str
 
 
+class AuditAdmittedRow(TypedDict):
+    """An address that `host` lets in at the ports of its tasks since `of`, a host of the run, stated it after the launch."""
+
+    host: str
+    address: str
+    of: str
+
+
 class AuditSecretRow(TypedDict):
     """`delivered` and `forgotten`: None where the host did not answer."""
 

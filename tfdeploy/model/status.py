@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TypedDict
 
 from tfdeploy.agent.wire import HostRunState, TaskStatus
+from tfdeploy.model.allowed import is_ip, is_name
 from tfdeploy.model.deaths import DEATHS
 from tfdeploy.model.hostplan import printable
 from tfdeploy.model.json_words import IsoTime, RunState
@@ -18,7 +19,25 @@ from tfdeploy.model.verdict import FINAL_STATES, verdict
 from tfdeploy.model.words import iso_z
 
 _MOST_OPEN = 20
+_MOST_CALLERS = 256
 _NO_METRICS: Metrics = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Caller:
+    """An address from which `of`, a host of the run, came to `host` over the mesh."""
+
+    host: str
+    address: str
+    of: str
+
+    @property
+    def turned_away(self) -> str:
+        """What it means that the address is not admitted, in words."""
+        return (
+            f"{self.of} came to {self.host} through {self.address}, which is not its own address: "
+            f"the tasks' ports on {self.host} turn that away"
+        )
 
 
 @dataclass(frozen=True)
@@ -39,6 +58,8 @@ class RunView:
     left_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # host -> paths in its cwd/
     open_ports: tuple[str, ...] = ()  # those open to everybody in a protected run, in words
     protect: Protection = field(default_factory=Protection)
+    admitted: tuple[Caller, ...] = ()  # addresses that the plan did not know, let in at the tasks' ports
+    not_admitted: tuple[Caller, ...] = ()  # through which a host came that did not state them as its own
 
     @property
     def final(self) -> bool:
@@ -60,6 +81,7 @@ def run_view(
     states = [s for h in plan.hosts if (s := host_states.get(h.host)) is not None]
     silent = {*unreachable, *unasked}
     views = tuple(task_view(t, host_states.get(t.host), tasks, states, t.host in silent, metrics) for t in plan.tasks)
+    admitted, not_admitted = _callers(states), _callers(states, not_admitted=True)
     state, cause, first = verdict(plan, states, views, unreachable, unasked)
     views = _with_collateral(views, first)
     ends = [e for e in (*(s.ended for s in states), *(v.ended for v in views)) if e is not None]
@@ -77,7 +99,9 @@ def run_view(
         unasked=tuple(h.host for h in plan.hosts if h.host in unasked),
         left_files={s.host: tuple(s.left_files) for s in states if s.left_files},
         open_ports=_open_ports(states),
-        protect=_with_open(plan.protect, _open_ports(states)),
+        protect=_with_more(plan.protect, [*_open_ports(states), *(each.turned_away for each in not_admitted)]),
+        admitted=admitted,
+        not_admitted=not_admitted,
     )
 
 
@@ -86,9 +110,19 @@ def _open_ports(states: Iterable[HostRunState]) -> tuple[str, ...]:
     return tuple(found[:_MOST_OPEN])
 
 
-def _with_open(protection: Protection, open_ports: tuple[str, ...]) -> Protection:
-    """Its `why` also names the ports that are open all the same, as their hosts see it."""
-    return replace(protection, why="; ".join([protection.why, *open_ports])) if open_ports else protection
+def _callers(states: Iterable[HostRunState], not_admitted: bool = False) -> tuple[Caller, ...]:
+    """Addresses and names only, and few of one host: it may say anything."""
+    found: list[Caller] = []
+    for state in states:
+        turned_away = [(address, host) for host, address in state.not_admitted.items()]
+        told = turned_away if not_admitted else list(state.admitted.items())
+        found += [Caller(state.host, address, of) for address, of in told[:_MOST_CALLERS] if is_ip(address) and is_name(of)]
+    return tuple(found)
+
+
+def _with_more(protection: Protection, words: Collection[str]) -> Protection:
+    """Its `why` also names the ports that are open all the same, and callers that are turned away, as their hosts see it."""
+    return replace(protection, why="; ".join([protection.why, *words])) if words else protection
 
 
 def _with_collateral(views: tuple[TaskView, ...], first: str | None) -> tuple[TaskView, ...]:
@@ -109,10 +143,24 @@ def exit_code(view: RunView) -> int:
     return 1 if view.state in ("failed", "stopped", "lost") else 0
 
 
+class CallerRow(TypedDict):
+    """An address from which `of`, a host of the run, came to `host`."""
+
+    host: str
+    address: str
+    of: str
+
+
 class ProtectRow(TypedDict):
+    """`used`: the weakest level of `hosts`, which is empty for a run that an older tfdeploy launched. `admitted`: addresses that
+    hosts of the run stated after the launch; `not_admitted`: through which they came without stating them."""
+
     asked: AskedLevel
     used: Level
     why: str
+    hosts: dict[str, Level]
+    admitted: list[CallerRow]
+    not_admitted: list[CallerRow]
 
 
 class RunAnswer(TypedDict):
@@ -136,6 +184,17 @@ def run_view_json(view: RunView) -> RunAnswer:
         "state": view.state,
         "started": iso_z(view.started),
         "ended": iso_z(view.ended),
-        "protect": {"asked": view.protect.asked, "used": view.protect.used, "why": view.protect.why},
+        "protect": {
+            "asked": view.protect.asked,
+            "used": view.protect.used,
+            "why": view.protect.why,
+            "hosts": dict(view.protect.hosts),
+            "admitted": [_caller_row(each) for each in view.admitted],
+            "not_admitted": [_caller_row(each) for each in view.not_admitted],
+        },
         "tasks": [task_json(task) for task in view.tasks],
     }
+
+
+def _caller_row(caller: Caller) -> CallerRow:
+    return {"host": caller.host, "address": caller.address, "of": caller.of}

@@ -11,11 +11,20 @@ from typing import Any
 
 from tfdeploy.agent import frames
 from tfdeploy.errors import BadAnswer, TfdeployError
+from tfdeploy.model.allowed import is_ip, is_name
 from tfdeploy.model.answers.audit import AUDIT, AuditHere, Entry
 from tfdeploy.model.audit_chain import Chain, check_chain
 from tfdeploy.model.inventory import Host
-from tfdeploy.model.plan import Plan, plan_to_json
-from tfdeploy.model.rows import AuditEntryRow, AuditFaultRow, AuditLeftRow, AuditPortRow, AuditSecretRow, AuditVersionRow
+from tfdeploy.model.plan import Plan
+from tfdeploy.model.rows import (
+    AuditAdmittedRow,
+    AuditEntryRow,
+    AuditFaultRow,
+    AuditLeftRow,
+    AuditPortRow,
+    AuditSecretRow,
+    AuditVersionRow,
+)
 from tfdeploy.model.words import iso_z
 from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.outcomes import split
@@ -52,6 +61,7 @@ class Audit:
     subject: Subject
     entries: tuple[AuditEntryRow, ...] = ()
     ports: tuple[AuditPortRow, ...] = ()
+    admitted: tuple[AuditAdmittedRow, ...] = ()
     secrets: tuple[AuditSecretRow, ...] = ()
     left: tuple[AuditLeftRow, ...] = ()
     faults: tuple[AuditFaultRow, ...] = ()
@@ -76,6 +86,7 @@ def audit(fleet: Fleet, hosts: tuple[Host, ...], subject: Subject, tails: AuditT
         subject=subject,
         entries=_entries(good, subject),
         ports=_ports(subject.plan) if subject.plan is not None else (),
+        admitted=_admitted(good),
         secrets=_secrets(good, bad, subject),
         left=tuple({"host": host, "kind": each.kind, "path": each.path} for host, one in good.items() for each in one.here.left),
         faults=_faults(good),
@@ -156,23 +167,26 @@ def _entry_row(host: str, entry: Entry) -> AuditEntryRow:
 
 
 def _ports(plan: Plan) -> tuple[AuditPortRow, ...]:
-    protect = _protect(plan)
     found: list[AuditPortRow] = [
-        {"host": host.host, "port": host.mesh_port, "task": None, "protect": protect} for host in plan.hosts
+        {"host": host.host, "port": host.mesh_port, "task": None, "protect": plan.protect.level_of(host.host)}
+        for host in plan.hosts
     ]
     found += [
-        {"host": task.host, "port": task.port, "task": task.task, "protect": protect}
+        {"host": task.host, "port": task.port, "task": task.task, "protect": plan.protect.level_of(task.host)}
         for task in plan.tasks
         if task.port is not None
     ]
     return tuple(sorted(found, key=lambda row: (row["host"], row["port"])))
 
 
-def _protect(plan: Plan) -> str:
-    """ "none": also of a plan that says nothing of it."""
-    said = plan_to_json(plan).get("protect")
-    used = said.get("used") if isinstance(said, dict) else said
-    return used if isinstance(used, str) and used else "none"
+def _admitted(good: Mapping[str, HostAudit]) -> tuple[AuditAdmittedRow, ...]:
+    """Addresses and names only: a host may say anything."""
+    return tuple(
+        {"host": host, "address": each.address, "of": each.of}
+        for host, one in good.items()
+        for each in one.here.admitted
+        if is_ip(each.address) and is_name(each.of)
+    )
 
 
 def _secrets(good: Mapping[str, HostAudit], bad: Mapping[str, TfdeployError], subject: Subject) -> tuple[AuditSecretRow, ...]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tfdeploy.errors import BadAnswer
+from tfdeploy.model.allowed import is_ip
 from tfdeploy.model.answers.verb import Verb
 from tfdeploy.model.events import Emit
 from tfdeploy.model.facts import HostFacts
@@ -21,7 +22,7 @@ PROBE = Verb("probe", HostFacts)
 class Asked:
     """The arguments of the probe, but for what each host's own entry says. `names`: what the hosts call each other; `setup`:
     digest of the job's recipe, if it has one; `preflight`: also the facts that only a preflight needs; `firewall`: nft is asked
-    what it can do, which a sudo logs."""
+    what it can do, which a sudo logs; `resolve`: those names whose addresses the hosts look up."""
 
     names: tuple[str, ...]
     job: str | None = None
@@ -29,10 +30,12 @@ class Asked:
     setup: str | None = None
     preflight: bool = False
     firewall: bool = False
+    resolve: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, hosts: tuple[Host, ...], **more: Any) -> Asked:
-        return cls(tuple(host.advertise or host.address for host in hosts), **more)
+        names = tuple(host.advertise for host in hosts if host.advertise and not is_ip(host.advertise.strip("[]")))
+        return cls(tuple(host.advertise or host.address for host in hosts), resolve=names, **more)
 
     def args(self, host: Host) -> dict[str, object]:
         """For one host."""
@@ -44,7 +47,7 @@ class Asked:
             "keep": list(self.keep),
             "names": list(self.names),
         }
-        flags = {"preflight": self.preflight or None, "firewall": self.firewall or None}
+        flags = {"preflight": self.preflight or None, "firewall": self.firewall or None, "resolve": list(self.resolve) or None}
         given = {"job": self.job, "setup": self.setup, **flags}
         return {**args, **{name: value for name, value in given.items() if value is not None}}
 

@@ -25,14 +25,17 @@ def host_parts(plan: Plan, ahead_s: Mapping[str, float]) -> dict[str, wire.HostP
 def shared_part(plan: Plan) -> dict[str, Any]:
     """The fields of every host's part that are the same for all, as JSON."""
     peers = [_peer(task, rules(plan.mode).ranks and task.port is not None) for task in plan.tasks]
-    known = plan.protect.used == "firewall"
+    guarded = [host.host for host in plan.hosts if plan.protect.level_of(host.host) != "none"]
+    known = any(plan.protect.level_of(host.host) == "firewall" for host in plan.hosts)
     mesh = [wire.MeshHost(each.host, each.address, each.mesh_port, list(each.addresses) if known else []) for each in plan.hosts]
-    return {"peers": wire.to_wire(peers), "mesh": wire.to_wire(mesh), "texts": list(texts_of(plan)), **_let_in(plan)}
-
-
-def _let_in(plan: Plan) -> dict[str, Any]:
-    allowed = dict.fromkeys(address for host in plan.hosts for address in host.addresses)
-    return {"protect": plan.protect.used, "allowed": list(allowed) if plan.protect.used != "none" else []}
+    allowed = dict.fromkeys(address for host in plan.hosts for address in host.addresses) if guarded else {}
+    return {
+        "peers": wire.to_wire(peers),
+        "mesh": wire.to_wire(mesh),
+        "texts": list(texts_of(plan)),
+        "allowed": list(allowed),
+        "guarded": guarded,
+    }
 
 
 def _part(
@@ -59,6 +62,7 @@ def _part(
         stall_action=plan.stall_action,
         ahead_s=ahead_s,
         lockstep=rules(plan.mode).lockstep,
+        protect=plan.protect.level_of(host.host),
         metrics=dict(plan.metrics),
     )
 

@@ -13,6 +13,7 @@ class Options:
     workers: int | None = None  # --workers N
     ignore_keep: bool = False  # --ignore-keep: the deciding task may start without the newest checkpoints
     allow_public: bool = False  # --allow-public: addresses of the public internet may stand in the cluster
+    allow_open: bool = False  # --allow-open: `protect: auto` may leave the ports of a host open
     preset: tuple[str, ...] = ()  # variables in the caller's environment that the plan sets by itself: TF_CONFIG
     sync: bool = True  # False: --no-sync, so that no host needs rsync
     needed_bytes: int = 0  # what every host needs at least: the code, and data that it does not have yet

@@ -125,7 +125,10 @@ def make_plan(
     laid = _lay_out(inputs, placed)
     commands = _command(inputs, placed, read, laid)
     guarded = _guard(inputs, placed, laid)
-    return _assemble(inputs, placed, read, laid, commands, guarded, _Stamp(release=release, created=now, operator=operator))
+    plan = _assemble(inputs, placed, read, laid, commands, guarded, _Stamp(release=release, created=now, operator=operator))
+    if not options.allow_open:
+        protection.refuse_open(plan, placed.used)
+    return plan
 
 
 def _place(inputs: _Inputs) -> _Placed:
@@ -190,7 +193,8 @@ class _Guarded:
 
 
 def _guard(inputs: _Inputs, placed: _Placed, laid: _LaidOut) -> _Guarded:
-    hosts = tuple(host_plan(laid.layout, placed.hosts[name], facts) for name, facts in placed.used.items())
+    called = {name: addresses.resolved(each.address, placed.used) for name, each in laid.advertised.items()}
+    hosts = tuple(host_plan(laid.layout, placed.hosts[name], facts, called[name]) for name, facts in placed.used.items())
     found = protection.decide(inputs.job, placed.used, hosts)
     public = inputs.options.allow_public
     protection.refuse_public(placed.used, found, single=inputs.rules.single, allow_public=public)

@@ -1,8 +1,8 @@
-"""Who may reach the ports of the run: the strongest that every host can do, and what the plan says of it. Pure."""
+"""Who may reach the ports of the run: what each host can do, what is refused, and what the plan says of it. Pure."""
 
 from __future__ import annotations
 
-import ipaddress
+import shlex
 from collections.abc import Iterable, Mapping
 
 from tfdeploy.agent import peer_filter
@@ -11,31 +11,35 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
-from tfdeploy.model.plan import HostPlan, TaskPlan
+from tfdeploy.model.nexts import install_on, on_host
+from tfdeploy.model.plan import HostPlan, Plan, TaskPlan
 from tfdeploy.model.protect import LEVELS, Level, Protection
+from tfdeploy.planning.cluster.addresses import is_loopback, is_public
 
+LONGEST_FILTER = 4096  # instructions that any kernel takes, whatever its memory
 _NEEDS: dict[Level, tuple[Level, ...]] = {"firewall": ("firewall", "peers"), "peers": ("peers",), "none": ()}
-_ADMITS: dict[Level, str] = {
-    "firewall": "the run's hosts alone, and there its user",
-    "peers": "the run's hosts alone, and there every user",
-    "none": "everybody who reaches them, and TensorFlow's servers run what anybody sends",
-}
 
 
 def decide(job: Job, facts: Mapping[str, HostFacts], hosts: Iterable[HostPlan]) -> Protection:
-    """Raises Refused where a host cannot do what the job names."""
+    """The level of each host. Raises Refused where a host cannot do what the job names."""
+    hosts = tuple(hosts)
+
+    def all_at(level: Level, why: str) -> Protection:
+        return Protection(job.protect, level, why, {host.host: level for host in hosts})
+
     if rules(job.mode).single:
-        return Protection(job.protect, "none", f"no task of mode {job.mode} listens")
+        return all_at("none", f"no task of mode {job.mode} listens")
     if job.protect == "none":
-        return Protection("none", "none", "the job says so")
+        return all_at("none", "the job says so")
     kept = hindered(facts, [address for host in hosts for address in host.addresses])
     if job.protect != "auto":
         if kept[job.protect]:
             raise _refused(job, kept[job.protect])
-        return Protection(job.protect, job.protect, "the job says so")
-    used = next(level for level in LEVELS if not kept[level])
+        return all_at(job.protect, "the job says so")
+    levels = {host.host: next(level for level in LEVELS if host.host not in kept[level]) for host in hosts}
+    used = max(levels.values(), key=LEVELS.index)
     stronger = [f"{level}: {_first(kept[level])}" for level in LEVELS[: LEVELS.index(used)]]
-    return Protection("auto", used, "; ".join(stronger) if stronger else "the strongest there is")
+    return Protection("auto", used, "; ".join(stronger) if stronger else "the strongest there is", levels)
 
 
 def hindered(facts: Mapping[str, HostFacts], addresses: Iterable[str]) -> dict[Level, dict[str, str]]:
@@ -44,13 +48,54 @@ def hindered(facts: Mapping[str, HostFacts], addresses: Iterable[str]) -> dict[L
     return {level: _hindered(level, facts, length) for level in LEVELS}
 
 
+def open_hosts(plan: Plan) -> tuple[str, ...]:
+    """The hosts that `auto` could not protect, and whose tasks listen at ports that other machines may reach."""
+    if plan.protect.asked != "auto" or rules(plan.mode).single or rules(plan.mode).ranks:
+        return ()
+    listening = {task.host for task in plan.tasks if task.port is not None}
+    return tuple(
+        host.host
+        for host in plan.hosts
+        if host.host in listening and plan.protect.level_of(host.host) == "none" and not is_loopback(host.address)
+    )
+
+
+def refuse_open(plan: Plan, facts: Mapping[str, HostFacts]) -> None:
+    """Raises Refused where `auto` would leave the ports of a host open to everybody."""
+    names = open_hosts(plan)
+    if not names:
+        return
+    first = names[0]
+    why = _hindered("peers", facts, _length(plan.hosts))[first]
+    raise Refused(
+        f"`protect: auto` cannot keep strangers from the ports of {fold_names(names)} (on {first}: {why}): TensorFlow's "
+        "servers there would run what anybody sends who reaches them",
+        where=f"host {first}",
+        next=f"{cure(first, facts[first], 'peers')}; or leave out what cannot: --exclude {shlex.quote(fold_names(names))}; "
+        "or accept it: `tfdeploy launch --allow-open`, or `protect: none` in the job",
+    )
+
+
+def cure(host: str, facts: HostFacts, level: Level) -> str:
+    """The line for the operator's machine that makes a host able to do this, or what else to do."""
+    own, sudo = facts.protect, () if facts.user == "root" else ("sudo",)
+    if level == "firewall" and own.firewall:
+        line = f"`{facts.user} ALL=(root) NOPASSWD: /usr/sbin/nft` in /etc/sudoers.d there (docs/protect.md)"
+        return install_on(host, "nftables", facts.user) + (f"; and write {line}" if sudo else "")
+    if own.peers:
+        return f"{on_host(host, 'uname', '-r')}: it takes Linux 4.5 or newer, and no sandbox in its place"
+    if own.most_instructions < LONGEST_FILTER:
+        return on_host(host, *sudo, "sysctl", "-w", "net.core.optmem_max=131072")
+    return "launch on fewer hosts, or give them addresses that follow each other"
+
+
 def refuse_public(facts: Mapping[str, HostFacts], protection: Protection, *, single: bool, allow_public: bool) -> None:
     """Raises Refused where a port that is open to everybody would be reachable at a public address of some interface."""
-    if single or allow_public or protection.used != "none":
+    if single or allow_public:
         return
     for name, found in facts.items():
-        for address in found.addresses:
-            if _is_public(address):
+        for address in found.addresses if protection.level_of(name) == "none" else ():
+            if is_public(address):
                 raise Refused(
                     f"{name} has the public address {address}, and the run's ports are open to everybody ({protection.why}): "
                     "TensorFlow's servers have no authentication and run graphs from whoever reaches them",
@@ -65,16 +110,12 @@ def notes(job: Job, protection: Protection, hosts: Iterable[HostPlan], tasks: It
     if mode.single:
         return ()
     hosts = tuple(hosts)
-    warning = "warning: " if protection.used == "none" and protection.asked == "auto" else ""
-    ports = [f"{host.host}:{_folded([host.mesh_port, *_ports(host.host, tasks)])}" for host in hosts]
-    said = [
-        f"{warning}protect: {protection.used} ({protection.why}): the ports admit {_ADMITS[protection.used]}: {', '.join(ports)}"
-    ]
-    if protection.used == "peers" and mode.ranks:
+    said = [_level_note(protection, level, names, hosts, tasks) for level, names in protection.by_level().items()]
+    if mode.ranks:
         said += [
             f"{task.host}:{task.port} (MASTER_PORT) stays open to whoever reaches it: its program binds it alone"
             for task in tasks
-            if task.port is not None
+            if task.port is not None and protection.level_of(task.host) == "peers"
         ]
     said += _public_notes(protection, hosts)
     if protection.used != "none" and not mode.ranks:
@@ -83,18 +124,47 @@ def notes(job: Job, protection: Protection, hosts: Iterable[HostPlan], tasks: It
     return tuple(said)
 
 
+def _level_note(
+    protection: Protection, level: Level, names: tuple[str, ...], hosts: tuple[HostPlan, ...], tasks: tuple[TaskPlan, ...]
+) -> str:
+    """One line for the hosts of one level. Where all have the same, it needs no names."""
+    warning = "warning: " if level == "none" and protection.asked == "auto" else ""
+    ports = [f"{host.host}:{_folded([host.mesh_port, *_ports(host.host, tasks)])}" for host in hosts if host.host in names]
+    where = "" if len(names) == len(hosts) else f" on {fold_names(names)}"
+    why = f" ({protection.why})" if level == protection.used else ""
+    return f"{warning}protect: {level}{where}{why}: the ports admit {_admitted(protection, level)}: {', '.join(ports)}"
+
+
+def _admitted(protection: Protection, level: Level) -> str:
+    """Whom the ports of a host of this level admit. A firewall keeps users of its own host from the ports of all hosts."""
+    if level == "none":
+        return "everybody who reaches them, and TensorFlow's servers run what anybody sends"
+    levels = protection.by_level()
+    every_user = [host for other, names in levels.items() if other != "firewall" for host in names]
+    users = "its user" if not every_user else "every user"
+    if every_user and "firewall" in levels:
+        users = f"its user, and on {fold_names(every_user)} every user"
+    return f"the run's hosts alone, and there {users}"
+
+
 def _public_notes(protection: Protection, hosts: Iterable[HostPlan]) -> list[str]:
-    """One line for all hosts that have public addresses."""
-    found = {host.host: public for host in hosts if (public := [each for each in host.addresses if _is_public(each)])}
-    if not found:
-        return []
-    name, addresses = next(iter(found.items()))
-    open_to = (
-        "TensorFlow's servers run graphs from whoever reaches their ports"
-        if protection.used == "none"
-        else f"protect: {protection.used} turns strangers away there, but not at ports that the program opens by itself"
-    )
-    return [f"public addresses on {fold_names(found)} (on {name} {addresses[0]}): {open_to}"]
+    """One line for all hosts of one level that have public addresses."""
+    found = {host.host: public for host in hosts if (public := [each for each in host.addresses if is_public(each)])}
+    said = []
+    for level in LEVELS:
+        names = [name for name in found if protection.level_of(name) == level]
+        if names:
+            open_to = (
+                "TensorFlow's servers run graphs from whoever reaches their ports"
+                if level == "none"
+                else f"protect: {level} turns strangers away there, but not at ports that the program opens by itself"
+            )
+            said.append(f"public addresses on {fold_names(names)} (on {names[0]} {found[names[0]][0]}): {open_to}")
+    return said
+
+
+def _length(hosts: Iterable[HostPlan]) -> int:
+    return len(peer_filter.program([address for host in hosts for address in host.addresses], 1, 0))
 
 
 def _hindered(level: Level, facts: Mapping[str, HostFacts], length: int) -> dict[str, str]:
@@ -138,7 +208,3 @@ def _folded(ports: list[int]) -> str:
         else:
             ranges.append([port, port])
     return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in ranges)
-
-
-def _is_public(address: str) -> bool:
-    return ipaddress.ip_address(address.partition("%")[0]).is_global

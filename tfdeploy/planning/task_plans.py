@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tfdeploy.model.facts import HostFacts
@@ -63,14 +63,15 @@ def task_plan(shared: Shared, layout: Layout, seat: Seat, facts: HostFacts) -> T
     )
 
 
-def host_plan(layout: Layout, host: Host, facts: HostFacts) -> HostPlan:
+def host_plan(layout: Layout, host: Host, facts: HostFacts, resolved: Sequence[str] = ()) -> HostPlan:
+    """`resolved`: the IP addresses of its name in the cluster."""
     return HostPlan(
         host=host.name,
         address=layout.addresses[host.name],
         mesh_port=layout.mesh[host.name],
         workdir=facts.workdir,
         python=str(facts.python),
-        addresses=addresses.seen_as(host, facts),
+        addresses=addresses.seen_as(host, facts, resolved),
         versions=_versions(facts),
         ssh=connection_settings(host),
     )

@@ -18,6 +18,8 @@ def show_audit(terminal: Terminal, found: Mapping[str, Any]) -> None:
     """Sections without rows are left out. The last line says whether something is left."""
     _show_entries(terminal, found["entries"])
     _show_ports(terminal, found["ports"])
+    admitted = [(row["host"], row["address"], row["of"]) for row in found["admitted"]]
+    _section(terminal, ["host", "has admitted", "of"], admitted)
     _section(terminal, ["secret", "host", "run", "delivered", "forgotten"], _secrets(found["secrets"]))
     _section(terminal, ["host", "tfdeploy", "agent", "python", "tensorflow"], _versions(found["versions"]))
     _section(terminal, ["host", "log", "what is wrong with it"], [(f["host"], f["line"], f["what"]) for f in found["faults"]])

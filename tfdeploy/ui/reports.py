@@ -59,11 +59,25 @@ def show_status(
         if task.log_lost_bytes:
             what = f"{in_bytes(task.log_lost_bytes)}: the disk of {clean(task.host)} was full"
             _write_line(terminal, f"lost of the log of {clean(task.task)}: ", what, "yellow")
-    for words in view.open_ports:
-        write_wrapped(terminal, "open: ", words, "red")
+    _show_protection(terminal, view)
     show_left_files(terminal, view.left_files)
     for command in _next_of(view):
         write_wrapped(terminal, "next: ", typed(command), "")
+
+
+def _show_protection(terminal: Terminal, view: RunView) -> None:
+    """Who reaches the ports: the level of each host where they differ or one is open, and what a host found of its callers."""
+    levels = view.protect.by_level()
+    is_open = view.protect.asked == "auto" and "none" in levels and any(task.address for task in view.tasks)
+    if len(levels) > 1 or is_open:
+        said = ", ".join(f"{level} on {fold_names(hosts)}" for level, hosts in levels.items())
+        write_wrapped(terminal, "protect: ", said, "red" if is_open else "")
+    for words in view.open_ports:
+        write_wrapped(terminal, "open: ", words, "red")
+    for caller in view.admitted:
+        write_wrapped(terminal, "admitted: ", f"{caller.address} of {caller.of}, on {caller.host}", "")
+    for caller in view.not_admitted:
+        write_wrapped(terminal, "not admitted: ", caller.turned_away, "yellow")
 
 
 def _next_of(view: RunView) -> list[str]:

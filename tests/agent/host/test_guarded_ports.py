@@ -159,12 +159,22 @@ def test_an_address_for_which_there_is_no_room_does_no_harm(guard: Guard, port: 
     assert guarded.admit("127.0.0.3")
     with pytest.raises(OSError, match="too many addresses"):
         guarded.admit("127.0.0.4")
-    assert guarded.learned == ("127.0.0.3",) and not guarded.is_admitted("127.0.0.4")
+    assert guarded.learned == {"127.0.0.3": ""} and not guarded.is_admitted("127.0.0.4")
+
+
+def test_one_host_of_the_run_gets_few_of_the_filters_places(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
+    guarded = guard()
+    monkeypatch.setattr(guarded_ports, "MOST_OF_ONE", 1)
+    assert guarded.admit("127.0.0.3", "n2") and guarded.admit("127.0.0.4", "n3")
+    with pytest.raises(OSError, match="too many addresses"):
+        guarded.admit("127.0.0.5", "n2")
+    assert guarded.turn_away("127.0.0.6", "n2") and not guarded.turn_away("127.0.0.7", "n2")
+    assert guarded.turned_away == {"n2": "127.0.0.6"}
 
 
 def test_what_was_learned_is_known_to_the_next_minder(port: int) -> None:
-    guarded = GuardedPorts([PEER], ["127.0.0.3", "no address"])
-    assert guarded.is_admitted("127.0.0.3") and guarded.learned == ("127.0.0.3",)
+    guarded = GuardedPorts([PEER], {"127.0.0.3": "n2", "no address": "n2"})
+    assert guarded.is_admitted("127.0.0.3") and guarded.learned == {"127.0.0.3": "n2"}
 
 
 def leave_time_wait(port: int, server: socket.socket, reuse: bool = False) -> None:
@@ -216,9 +226,9 @@ def test_an_address_that_was_proved_is_let_in_from_then_on(guard: Guard, port: i
 def test_before_a_task_listens_a_peer_learns_that_it_is_let_in(guard: Guard, port: int) -> None:
     guarded = guard()
     knock = f"127.0.0.1:{port}"
-    assert reach.try_ports([knock], guarded=True) == {knock: f"turned away, from {STRANGER}"}
+    assert reach.try_ports([knock], guarded=[knock]) == {knock: f"turned away, from {STRANGER}"}
     guarded.admit(STRANGER)
-    assert reach.try_ports([knock], guarded=True) == {knock: "closed"}
+    assert reach.try_ports([knock], guarded=[knock]) == {knock: "closed"}
 
 
 def test_descriptors_are_left_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,31 +19,33 @@ from support.agent.cluster import NewCluster
 from support.agent.meshes import Meshes
 from support.stopwatch import DEADLINE_S
 from support.waiting import wait_for
+from tfdeploy.agent import peer_filter
+from tfdeploy.agent.host.guarded_ports import GuardedPorts
 from tfdeploy.agent.mesh import handshake_gate, tls
 from tfdeploy.agent.mesh import listener as mesh_listener
 from tfdeploy.agent.mesh.shared_state import Knowledge
 
 
 @contextmanager
-def channel_to(meshes: Meshes, certs: dict[str, str]) -> Iterator[ssl.SSLSocket]:
+def channel_to(meshes: Meshes, certs: dict[str, str], token: str | None = None) -> Iterator[ssl.SSLSocket]:
     """A connection to the mesh of host n1."""
     plain = socket.create_connection(("127.0.0.1", meshes.hosts["n1"].mesh_port), timeout=10)
-    with plain, tls.contexts(certs)[1].wrap_socket(plain) as channel:
+    with plain, tls.contexts(certs)[1].wrap_socket(plain, server_hostname=token) as channel:
         yield channel
 
 
-def speak(meshes: Meshes, certs: dict[str, str], line: bytes) -> bytes:
+def speak(meshes: Meshes, certs: dict[str, str], line: bytes, token: str | None = None) -> bytes:
     """What host n1 answers to one line; b"" where it hangs up."""
     try:
-        with channel_to(meshes, certs) as channel:
+        with channel_to(meshes, certs, token) as channel:
             channel.sendall(line)
             return channel.recv(65536)
     except OSError:  # in the handshake, or only afterwards: TLS 1.3 refuses late
         return b""
 
 
-def message(known: Any, run: str = "r1", host: str = "n2") -> bytes:
-    return json.dumps({"v": 1, "run": run, "from": host, "known": known}).encode() + b"\n"
+def message(known: Any, run: str = "r1", host: str = "n2", **more: Any) -> bytes:
+    return json.dumps({"v": 1, "run": run, "from": host, "known": known, **more}).encode() + b"\n"
 
 
 def test_only_members_with_sense_are_answered(three: Meshes, hosts: NewCluster) -> None:
@@ -197,6 +199,54 @@ def test_a_word_to_this_host_alone_lets_a_member_through(three: Meshes, monkeypa
     assert speak(three, three.certs["n2"], message(Knowledge().as_json())) == b""  # no token
     two.share(Knowledge(committed=True))
     three.wait_until(lambda: one.known().committed, 10.0)
+
+
+@pytest.fixture
+def guarded(monkeypatch: pytest.MonkeyPatch) -> GuardedPorts:
+    """Loopback is a network like any other; the plan knows 127.0.0.5 alone."""
+    monkeypatch.setattr(peer_filter, "LOOPBACK", ())
+    return GuardedPorts(["127.0.0.5"])
+
+
+def tell(meshes: Meshes, line: bytes, host: str = "n2") -> bytes:
+    """As `speak`, with the run's token, so that it begins a handshake from any address."""
+    return speak(meshes, meshes.certs[host], line, handshake_gate.token(meshes.certs["n1"]["ca"], "n1"))
+
+
+@pytest.mark.fault("63 a member's connection that comes through a relay or NAT")
+@pytest.mark.parametrize(
+    "stated",
+    [[], ["10.0.0.2", "fd00::2"], None, "127.0.0.1", {"127.0.0.1": 1}, [["127.0.0.1"], 7, "x"], ["x"] * 64 + ["127.0.0.1"]],
+)
+def test_an_address_that_a_member_does_not_state_is_not_let_in(three: Meshes, guarded: GuardedPorts, stated: Any) -> None:
+    three.join("n1", guarded=guarded)
+    for _ in range(2):
+        assert tell(three, message(Knowledge().as_json(), addresses=stated))
+    assert not guarded.is_admitted("127.0.0.1") and guarded.turned_away == {"n2": "127.0.0.1"}
+    asked = message(None, addresses=stated, ask={"seen_as": True})
+    assert json.loads(tell(three, asked)) | {"v": 1} == {
+        "v": 1,
+        "run": "r1",
+        "from": "n1",
+        "seen": "127.0.0.1",
+        "admitted": False,
+    }
+
+
+def test_an_address_that_a_member_states_is_let_in_and_says_whose_it_is(three: Meshes, guarded: GuardedPorts) -> None:
+    three.join("n1", guarded=guarded)
+    assert tell(three, message(Knowledge().as_json(), host="stranger", addresses=["127.0.0.1"]), "stranger") == b""
+    assert tell(three, message(Knowledge().as_json(), run="r2", addresses=["127.0.0.1"])) == b""
+    assert guarded.learned == {}
+    assert tell(three, message(Knowledge().as_json(), addresses=["10.0.0.2", "::ffff:127.0.0.1"]))
+    assert guarded.learned == {"127.0.0.1": "n2"} and guarded.turned_away == {}
+
+
+def test_a_mesh_states_the_addresses_of_its_own_host(three: Meshes, guarded: GuardedPorts) -> None:
+    one, two = three.join("n1", guarded=guarded), three.join("n2")
+    two.share(Knowledge(committed=True))
+    three.wait_until(lambda: one.known().committed, 10.0)
+    assert guarded.learned == {"127.0.0.1": "n2"}
 
 
 def test_an_endless_message_is_cut(three: Meshes) -> None:

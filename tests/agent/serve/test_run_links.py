@@ -92,7 +92,7 @@ def test_a_port_of_a_task_may_be_closed_but_must_answer() -> None:
         deaf.listen(0)
         with socket.create_connection(deaf.getsockname()):  # it never takes this one
             ports = [run_links._Port("n2", "worker:1", f"127.0.0.1:{one.getsockname()[1]}") for one in (held, deaf)]
-            assert [each["why"] for each in run_links._shut_ports(ports, guarded=False)] == ["no answer"]
+            assert [each["why"] for each in run_links._shut_ports(ports)] == ["no answer"]
 
 
 def part_of(host: str, hosts: int, ps: int) -> wire.HostPart:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from support.agent.cluster import Cluster
 from tfdeploy.agent import wire
 from tfdeploy.agent.host import sockets
+from tfdeploy.agent.host.guarded_ports import GuardedPorts
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.mesh.shared_state import Knowledge
 
@@ -22,13 +23,13 @@ class Meshes:
             wire.Peer(task=f"worker:{index}", role="worker", host=name, deciding=index == 0) for index, name in enumerate(NAMES)
         ]
 
-    def join(self, name: str, known: Knowledge = Knowledge()) -> Mesh:  # noqa: B008
-        """The host's mesh, listening, which knows this much."""
+    def join(self, name: str, known: Knowledge = Knowledge(), guarded: GuardedPorts | None = None) -> Mesh:  # noqa: B008
+        """The host's mesh, listening, which knows this much. `guarded`: the ports of its tasks."""
         part = wire.HostPart(
             run="r1", job="digits", mode="async", host=name, plan_digest="d", release="c", peers=self._peers, mesh=self._addresses
         )
         listener = sockets.claim(self.hosts[name].mesh_port, 5.0)
-        self._made[name] = Mesh(part, self.certs[name], listener, known, lambda: None)
+        self._made[name] = Mesh(part, self.certs[name], listener, known, lambda: None, None, guarded)
         return self._made[name]
 
     def close(self) -> None:

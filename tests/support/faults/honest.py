@@ -161,7 +161,8 @@ def _audit(host: str, _: Any) -> Said:
         entry = {**fields, "n": number, "time": 1.5, "outcome": outcome, "prev": prev, "secrets": ["TOKEN"][: 2 - number]}
         lines.append(json.dumps(entry).encode())
     items = [({}, frames.pack(b"")), ({}, frames.pack(b"\n".join([*lines, b""])))]
-    return Said(items, {"left": [{"kind": "secret", "path": "/x"}], "held": [], "tensorflow": None})
+    left, admitted = [{"kind": "secret", "path": "/x"}], [{"address": "192.0.2.7", "of": "n2"}]
+    return Said(items, {"left": left, "held": [], "tensorflow": None, "admitted": admitted})
 
 
 def _plan(host: str, args: dict[str, Any]) -> Said:
@@ -275,6 +276,7 @@ def _facts(host: str, _: Any) -> dict[str, Any]:
         "clock": 1.0,
         "ssh_server_address": "192.0.2.1",
         "hosts_file_loopback": [],
+        "resolved": {},
         "free_ports": [2222, 2223],
         "taken_ports": {"2224": "sshd"},
         "gpus": [{"index": 0, "name": "H200", "memory_mib": 143771, "used_mib": 0, "uuid": "GPU-1"}],

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
+from dataclasses import replace
 
 from support.status_answers import FAILED, PLAN, RUN, RUNNING, SUCCEEDED, hosts, statuses
 from tfdeploy.agent.wire import TaskStatus
+from tfdeploy.model.protect import Protection
 from tfdeploy.model.status import run_view, run_view_json
 from tfdeploy.model.words import iso_z
+from tfdeploy.ui.reports import show_status
+from tfdeploy.ui.terminal import Terminal
 
 
 def test_unreachable_tasks_say_so_and_keep_what_was_known() -> None:
@@ -60,7 +65,14 @@ def test_json_is_the_contract() -> None:
         "state": "running",
         "started": "1970-01-01T00:16:41Z",
         "ended": None,
-        "protect": {"asked": "none", "used": "none", "why": "launched by a version that left ports open"},
+        "protect": {
+            "asked": "none",
+            "used": "none",
+            "why": "launched by a version that left ports open",
+            "hosts": {},
+            "admitted": [],
+            "not_admitted": [],
+        },
     }
     assert rows[1] == {
         "task": "worker:0",
@@ -101,3 +113,28 @@ def test_of_hosts_that_were_not_asked_nothing_is_said() -> None:
 def test_a_run_that_goes_on_where_it_was_asked_goes_on() -> None:
     view = run_view(PLAN, {"n3": hosts()["n3"]}, {"worker:1": RUNNING["worker:1"]}, unasked={"n1", "n2"})
     assert (view.state, view.cause, [task.health for task in view.tasks]) == ("running", None, [None])
+
+
+def test_whom_a_host_lets_in_and_turns_away_is_said() -> None:
+    admitted = {"10.0.0.7": "n3", "no address": "n3", "10.0.0.8": "\x1b[2J", "10.0.0.9": ""}
+    states = hosts(n2={"admitted": admitted, "not_admitted": {"n3": "10.0.0.66"}})
+    protection = Protection("auto", "none", "peers: n3: no filter", {"n1": "firewall", "n2": "peers", "n3": "none"})
+    view = run_view(replace(PLAN, protect=protection), states, RUNNING)
+    assert run_view_json(view)["protect"] == {
+        "asked": "auto",
+        "used": "none",
+        "why": "peers: n3: no filter; n3 came to n2 through 10.0.0.66, which is not its own address: "
+        "the tasks' ports on n2 turn that away",
+        "hosts": {"n1": "firewall", "n2": "peers", "n3": "none"},
+        "admitted": [{"host": "n2", "address": "10.0.0.7", "of": "n3"}],
+        "not_admitted": [{"host": "n2", "address": "10.0.0.66", "of": "n3"}],
+    }
+    out = io.StringIO()
+    show_status(Terminal(out, None, False), view, now=2000.0)
+    for line in (
+        "protect: firewall on n1, peers on n2, none on n3",
+        "admitted: 10.0.0.7 of n3, on n2",
+        "not admitted: n3 came to n2 through 10.0.0.66",
+    ):
+        assert line in out.getvalue(), out.getvalue()
+    assert protection.level_of("n2") == "peers" and Protection(used="peers").level_of("n2") == "peers"

@@ -1,8 +1,8 @@
-"""Who may reach the ports: the strongest level that every host can do, refusals, and what the plan says of it."""
+"""Who may reach the ports: the strongest level that each host can do, refusals, and what the plan says of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,8 @@ from tfdeploy.model.facts import Hindrances, HostFacts
 from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import Plan
-from tfdeploy.planning.host_parts import shared_part
+from tfdeploy.planning.cluster.addresses import MOST_ADDRESSES
+from tfdeploy.planning.host_parts import host_parts, shared_part
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.plan import make_plan
 
@@ -24,9 +25,32 @@ NOTHING = replace(PEERS, peers="its kernel takes no filter")
 
 @pytest.fixture
 def planned(inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts], job: Job) -> Callable[..., Plan]:
-    def plan(asked: str, can: tuple[Hindrances, Hindrances], mode: str = "async", public: bool = False, **said: Any) -> Plan:
-        hosts = inventory(ps="n1", worker="n1 n2")
-        facts = {host.name: facts_of(host, protect=each, **said) for host, each in zip(hosts.hosts, can, strict=True)}
+    def plan(
+        asked: str,
+        can: tuple[Hindrances, ...],
+        mode: str = "async",
+        public: bool = False,
+        is_open: bool = False,
+        where: str = "",
+        advertise: Mapping[str, str] = {},
+        **said: Any,
+    ) -> Plan:
+        """`where`: every host's address; `of_n2`: facts of n2 alone."""
+        hosts = inventory(ps="n1", worker=" ".join(f"n{number}" for number in range(1, len(can) + 1)))
+        named = tuple(
+            replace(
+                each,
+                address=where or each.address,
+                advertise=advertise.get(each.name),
+                ports=(2222 + 10 * number, 2231 + 10 * number),
+            )
+            for number, each in enumerate(hosts.hosts)
+        )
+        hosts = replace(hosts, hosts=named)
+        own = {name: said.pop(f"of_{name}", {}) for name in (host.name for host in named)}
+        facts = {
+            host.name: facts_of(host, protect=each, **{**said, **own[host.name]}) for host, each in zip(named, can, strict=True)
+        }
         return make_plan(
             hosts,
             replace(job, protect=asked, mode=mode),
@@ -36,7 +60,7 @@ def planned(inventory: Callable[..., Inventory], facts_of: Callable[..., HostFac
             run="r",
             now=0.0,
             operator="o",
-            options=Options(allow_public=public),
+            options=Options(allow_public=public, allow_open=is_open),
         )
 
     return plan
@@ -45,22 +69,71 @@ def planned(inventory: Callable[..., Inventory], facts_of: Callable[..., HostFac
 @pytest.mark.parametrize(
     ("asked", "first", "second", "used"),
     [
-        ("auto", ALL, ALL, "firewall"),
-        ("auto", ALL, PEERS, "peers"),
-        ("auto", PEERS, NOTHING, "none"),
-        ("auto", ALL, replace(NOTHING, firewall=""), "none"),  # a firewall stands on top of peers
-        ("firewall", ALL, ALL, "firewall"),
-        ("peers", ALL, ALL, "peers"),
-        ("none", ALL, ALL, "none"),
+        ("auto", ALL, ALL, ("firewall", "firewall")),
+        ("auto", ALL, PEERS, ("firewall", "peers")),
+        ("auto", PEERS, NOTHING, ("peers", "none")),
+        ("auto", ALL, replace(NOTHING, firewall=""), ("firewall", "none")),  # a firewall stands on top of peers
+        ("firewall", ALL, ALL, ("firewall", "firewall")),
+        ("peers", ALL, ALL, ("peers", "peers")),
+        ("none", ALL, ALL, ("none", "none")),
     ],
 )
-def test_auto_takes_the_strongest_that_every_host_can_do(
-    planned: Callable[..., Plan], asked: str, first: Hindrances, second: Hindrances, used: str
+def test_auto_takes_the_strongest_that_each_host_can_do(
+    planned: Callable[..., Plan], asked: str, first: Hindrances, second: Hindrances, used: tuple[str, str]
 ) -> None:
-    plan = planned(asked, (first, second))
-    assert (plan.protect.asked, plan.protect.used) == (asked, used)
+    plan = planned(asked, (first, second), is_open=True)
+    assert (plan.protect.asked, plan.protect.used, tuple(plan.protect.hosts.values())) == (asked, used[1], used)
+    assert {host: part.protect for host, part in host_parts(plan, {}).items()} == plan.protect.hosts
+    shared = shared_part(plan)
+    assert shared["guarded"] == [host for host, level in plan.protect.hosts.items() if level != "none"]
+    assert bool(shared["allowed"]) == bool(shared["guarded"])
     warned = any(note.startswith("warning: protect: none") for note in plan.notes)
-    assert warned == (asked == "auto" and used == "none")
+    assert warned == (asked == "auto" and "none" in used)
+
+
+def test_the_plan_says_of_each_host_who_is_let_in(planned: Callable[..., Plan]) -> None:
+    said = [note for note in planned("auto", (ALL, NOTHING), is_open=True).notes if "protect: " in note]
+    assert said[0].startswith(
+        "protect: firewall on n1: the ports admit the run's hosts alone, and there its user, and on n2 every"
+    )
+    assert (
+        said[1].startswith("warning: protect: none on n2 (firewall: n2: nft is not installed; peers: n2: its")
+        and ": n2:22" in said[1]
+    )
+
+
+@pytest.mark.fault("58 a host that cannot keep strangers out")
+def test_auto_does_not_open_a_host_to_other_machines_without_consent(planned: Callable[..., Plan]) -> None:
+    with pytest.raises(Refused, match=r"ports of n2 \(on n2: its kernel takes no filter\)") as refused:
+        planned("auto", (PEERS, NOTHING))
+    assert refused.value.where == "host n2" and refused.value.exit_code == 3
+    assert "--allow-open" in str(refused.value.next) and "`protect: none`" in str(refused.value.next)
+    assert planned("none", (PEERS, NOTHING)).protect.used == "none"
+    assert planned("auto", (NOTHING, NOTHING), mode="plain").protect.used == "none"  # `peers` would cover no port of it
+
+
+def test_loopback_hosts_are_warned_about_and_go_on(planned: Callable[..., Plan]) -> None:
+    plan = planned("auto", (NOTHING, NOTHING), where="127.0.0.1")
+    assert plan.protect.hosts == {"n1": "none", "n2": "none"}
+    assert any(note.startswith("warning: protect: none (") for note in plan.notes)
+
+
+def test_a_host_with_many_addresses_costs_the_others_nothing(planned: Callable[..., Plan]) -> None:
+    many = tuple(f"fd00:{number:x}::1" for number in range(1, 900))
+    plan = planned("auto", (PEERS, PEERS), of_n2={"addresses": many})
+    assert plan.protect.hosts == {"n1": "peers", "n2": "peers"}
+    assert len(plan.host("n2").addresses) == MOST_ADDRESSES and plan.host("n2").addresses[0] == "192.0.2.2"
+    assert any(note.startswith("n2 has 899 addresses: the other hosts let in the first 64") for note in plan.notes)
+
+
+def test_what_a_name_of_the_cluster_is_gets_through_the_filter(planned: Callable[..., Plan]) -> None:
+    said = {"advertise": {"n2": "two.lan"}, "resolved": {"two.lan": ("10.0.0.2",)}}
+    assert planned("auto", (PEERS, PEERS), **said).host("n2").addresses == ("10.0.0.2",)
+    lies = {"two.lan": ("10.0.0.2", "10.6.6.6")}
+    three = planned("auto", (PEERS, PEERS, PEERS), **said, of_n3={"resolved": lies})
+    assert three.host("n2").addresses == ("10.0.0.2",)
+    words = "two.lan (n2) is not the same on all hosts: 10.0.0.2 on n[1-2]; 10.0.0.2, 10.6.6.6 on n3"
+    assert words in three.notes
 
 
 @pytest.mark.parametrize("asked", ["peers", "firewall"])
@@ -78,7 +151,6 @@ def test_a_filter_that_does_not_fit_is_said_before_the_launch(planned: Callable[
 def test_each_host_gets_all_addresses_of_all_hosts(planned: Callable[..., Plan]) -> None:
     plan = planned("peers", (ALL, ALL), addresses=("10.0.0.9", "::ffff:10.0.0.8", "fd00::9"))
     shared = shared_part(plan)
-    assert shared["protect"] == "peers"
     assert set(shared["allowed"]) == {"192.0.2.1", "192.0.2.2", "10.0.0.9", "10.0.0.8", "fd00::9"}
 
 
@@ -94,6 +166,14 @@ def test_a_public_address_of_any_interface_wants_a_filter_or_consent(planned: Ca
     )
     assert "turns strangers away there, but not at ports that the program opens" in kept_note
     assert "run graphs from whoever reaches their ports" in left_note
+
+
+@pytest.mark.fault("58 a public address on another interface, and ports that are open to everybody")
+def test_only_an_open_host_is_refused_for_a_public_address(planned: Callable[..., Plan]) -> None:
+    public = {"addresses": ("10.0.0.9", "8.8.8.8")}
+    assert planned("auto", (PEERS, NOTHING), is_open=True, of_n1=public).protect.used == "none"
+    with pytest.raises(Refused, match="n2 has the public address"):
+        planned("auto", (PEERS, NOTHING), is_open=True, of_n2=public)
 
 
 def test_the_port_of_mode_plain_that_no_filter_covers_is_said(planned: Callable[..., Plan]) -> None:

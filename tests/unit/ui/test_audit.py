@@ -21,6 +21,7 @@ FOUND: dict[str, Any] = {
     "ok": True,
     "entries": [ENTRY, {**ENTRY, "host": "n2", "time": "2026-11-22T10:15:00.980Z"}, {**ENTRY, "key_by": "sshd", "verb": "stop"}],
     "ports": [{"host": "n1", "port": 2223, "task": None, "protect": "peers"}],
+    "admitted": [],
     "secrets": [{"host": "n1", "run": "digits-1", "name": "TOKEN", "delivered": True, "forgotten": None}],
     "left": [],
     "faults": [],

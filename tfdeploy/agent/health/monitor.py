@@ -164,7 +164,7 @@ class Monitor:
                 (task for task in addresses if not self._peers[task].own_port),
                 key=lambda task: (not self._is_named(facts, late, task), diagnose.trains(self._peers[task])),
             )
-            words = reach.try_ports((addresses[task] for task in first), guarded=self._part.protect != "none")
+            words = reach.try_ports((addresses[task] for task in first), guarded=reach.guarded_addresses(self._part))
             self._ports = {task: words[addresses[task]] for task in first if addresses[task] in words}
         loopback = {task: reach.resolves_to_this_host(address) for task, address in addresses.items() if not _is_literal(address)}
         return facts._replace(

@@ -14,7 +14,8 @@ import ssl
 import threading
 import time
 
-from tfdeploy.agent.annotations import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
+from tfdeploy.agent import wire
+from tfdeploy.agent.annotations import Any, Callable, Collection, Dict, Iterable, List, Mapping, Optional, Set, Tuple
 from tfdeploy.agent.health.diagnose import CLOSED, OPEN
 
 WITHIN_S = 3.0
@@ -25,10 +26,10 @@ HUNG_UP_S = 1.0  # a server of TensorFlow speaks first, and a guarded port witho
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")  # in the order in which gRPC asks
 
 
-def try_ports(addresses: Iterable[str], within_s: float = WITHIN_S, guarded: bool = False) -> Dict[str, str]:
+def try_ports(addresses: Iterable[str], within_s: float = WITHIN_S, guarded: Collection[str] = ()) -> Dict[str, str]:
     """ "host:port" -> open, closed (no process listens), or why there was no answer. At most 64 of them are tried.
 
-    `guarded`: guarded_ports.py holds them, so one that accepts may be closed, or open to others."""
+    `guarded`: those that guarded_ports.py holds, so one that accepts may be closed, or open to others."""
     found: Dict[str, str] = {}
     waiting: Dict[socket.socket, str] = {}
     accepted: Dict[socket.socket, str] = {}
@@ -40,7 +41,7 @@ def try_ports(addresses: Iterable[str], within_s: float = WITHIN_S, guarded: boo
             continue
         if code == errno.EINPROGRESS:
             waiting[one] = address
-        elif guarded and code == 0:
+        elif address in guarded and code == 0:
             accepted[one], found[address] = address, OPEN
         else:
             found[address] = _reason(code)
@@ -52,10 +53,10 @@ def try_ports(addresses: Iterable[str], within_s: float = WITHIN_S, guarded: boo
             address = waiting.pop(one)
             code = one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             found[address] = _reason(code)
-            if guarded and code == 0:
+            if address in guarded and code == 0:
                 accepted[one] = address
                 continue
-            if guarded and code == errno.ECONNRESET:
+            if address in guarded and code == errno.ECONNRESET:
                 found[address] = _turned_away(one)
             one.close()
     for one, address in waiting.items():
@@ -63,6 +64,13 @@ def try_ports(addresses: Iterable[str], within_s: float = WITHIN_S, guarded: boo
         one.close()
     found.update(_hung_up(accepted))
     return found
+
+
+def guarded_addresses(part: wire.HostPart) -> Set[str]:
+    """Those of tasks whose hosts turn strangers away."""
+    if part.guarded is None:
+        return {peer.address for peer in part.peers} if part.protect != "none" else set()
+    return {peer.address for peer in part.peers if peer.host in part.guarded}
 
 
 def _turned_away(one: socket.socket) -> str:

@@ -16,7 +16,7 @@ import threading
 import time
 
 from tfdeploy.agent import peer_filter
-from tfdeploy.agent.annotations import Callable, Dict, Iterable, Optional, Set, Tuple
+from tfdeploy.agent.annotations import Callable, Dict, Iterable, Mapping, Optional, Set, Tuple
 from tfdeploy.agent.host import descriptors, sockets, steering, tcp_diag, thread_errors
 
 _BACKLOG = 1024
@@ -24,20 +24,29 @@ _AT_ONCE = 256  # connections of one port between two looks at the others
 _PAUSE_S = 0.01
 _END_WITHIN_S = 2.0
 MOST_LEARNED = 256
+MOST_OF_ONE = 32  # addresses of one host: the filter's room is for all
 _FIRST = (0, 1)
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close() sends a reset
 
 
 class GuardedPorts:
-    """`addresses`: of the run's hosts. `learned`: those that were admitted later."""
+    """`addresses`: of the run's hosts. `learned`: those that were admitted later -> the host that stated it ("": not known).
+    `turned_away`: host -> the address that it came through last, which it did not state as its own."""
 
     # Of the sockets that listen on a port, the kernel keeps the order; where one closes, it moves the last one to its place.
 
-    def __init__(self, addresses: Iterable[str], learned: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        addresses: Iterable[str],
+        learned: Optional[Mapping[str, str]] = None,
+        turned_away: Optional[Mapping[str, str]] = None,
+    ) -> None:
         self._lock = threading.Lock()
         self._planned = tuple(addresses)
         self._admitted = {peer_filter.prefix(each) for each in self._planned}
-        self.learned: Tuple[str, ...] = tuple(each for each in learned if _is_address(each))
+        self.learned: Dict[str, str] = {each: host for each, host in (learned or {}).items() if _is_address(each)}
+        self.turned_away: Dict[str, str] = dict(turned_away or {})
+        self._turns: Dict[str, int] = {}
         self._admitted |= {peer_filter.prefix(each) for each in self.learned}
         self._held: Dict[int, socket.socket] = {}
         self._order: Dict[int, Optional[Tuple[int, int]]] = {}  # the places of ours and the task's; None: another has the filter
@@ -96,14 +105,14 @@ class GuardedPorts:
         one = peer_filter.prefix(address)
         return one in self._admitted or peer_filter.is_loopback(one)
 
-    def admit(self, address: str) -> bool:
-        """One more address of a host of the run, as it was proved. False: it was known. Raises OSError: no room in the filter."""
+    def admit(self, address: str, host: str = "") -> bool:
+        """One more address of a host of the run, which that has stated. False: it was known. Raises OSError: no room for it."""
         with self._lock:
             if self.is_admitted(address):
                 return False
-            if len(self.learned) >= MOST_LEARNED:
+            if len(self.learned) >= MOST_LEARNED or list(self.learned.values()).count(host) >= MOST_OF_ONE:
                 raise OSError(errno.ENOMEM, "a host of the run came from too many addresses")
-            before, self.learned = self.learned, (*self.learned, address)
+            before, self.learned = self.learned, dict(self.learned, **{address: host})
             try:
                 for port, held in self._held.items():
                     if _listens(held):
@@ -112,6 +121,15 @@ class GuardedPorts:
                 self.learned = before
                 raise
             self._admitted.add(peer_filter.prefix(address))
+            return True
+
+    def turn_away(self, address: str, host: str) -> bool:
+        """Notes that a host of the run came through an address that it does not state as its own. False: that was known."""
+        with self._lock:
+            if self.turned_away.get(host) == address or self._turns.get(host, 0) >= MOST_OF_ONE:
+                return False
+            self._turns[host] = self._turns.get(host, 0) + 1
+            self.turned_away = dict(self.turned_away, **{host: address})
             return True
 
     def before_start(self, port: Optional[int]) -> None:
@@ -155,7 +173,9 @@ class GuardedPorts:
     def _attach(self, port: int) -> None:
         order = self._order[port]
         if order is not None:
-            steering.attach(self._held[port], peer_filter.program(self._planned + self.learned, peers=order[1], others=order[0]))
+            steering.attach(
+                self._held[port], peer_filter.program(self._planned + tuple(self.learned), peers=order[1], others=order[0])
+            )
 
     def _loop(self) -> None:
         while not self._closed:

@@ -5,18 +5,16 @@ A peer without a certificate of this run gets no answer.
 
 from __future__ import annotations
 
+import json
 import socket
 import ssl
 import threading
 import time
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List, Optional
+from tfdeploy.agent.annotations import Any, Callable, Dict, List
 from tfdeploy.agent.host import thread_errors
 from tfdeploy.agent.mesh import bounded_json, handshake_gate, tls
-
-if TYPE_CHECKING:
-    from tfdeploy.agent.host.guarded_ports import GuardedPorts
 
 MAX_MESSAGE_BYTES = wire.MAX_KNOWN_BYTES
 TIMEOUT_S = 5.0
@@ -26,7 +24,8 @@ MAX_STRANGERS = 32  # connections without a finished handshake
 
 class MeshListener:
     """`listener` is bound, and is closed here; `answer(host, channel)` is called for each connection of `members`, on a thread of
-    its own, and may raise OSError and ValueError. `wanted`: the members' token, see handshake_gate.py."""
+    its own, and may raise OSError and ValueError. `wanted` (the members' token) and `is_known` (whether an address is one of the
+    run's hosts): see handshake_gate.py."""
 
     def __init__(
         self,
@@ -35,7 +34,7 @@ class MeshListener:
         members: List[str],
         answer: Callable[[str, ssl.SSLSocket], None],
         wanted: str,
-        guarded: Optional[GuardedPorts] = None,
+        is_known: Callable[[str], bool] = lambda address: True,
     ) -> None:
         self._context = context
         self._members = members
@@ -44,8 +43,6 @@ class MeshListener:
         self._open: Dict[int, socket.socket] = {}  # oldest first
         self._of_members: Dict[int, str] = {}  # descriptor -> member: these may stay open long, for a checkpoint
         listener.listen(1024)
-        self._guarded = guarded
-        is_known = (lambda address: True) if guarded is None else guarded.is_admitted
         self._gate = handshake_gate.Gate(listener, wanted, self._accept, is_known)
 
     def close(self) -> None:
@@ -87,7 +84,6 @@ class MeshListener:
                 with self._context.wrap_socket(plain, server_side=True) as channel:
                     host = tls.peer_name(channel)
                     if host in self._members and self._count_member(str(host), number):
-                        self._learn(channel)
                         self._answer(str(host), channel)
         except (OSError, ValueError):
             pass  # a stranger, or a peer that will try again
@@ -96,21 +92,18 @@ class MeshListener:
         finally:
             self._close(number)
 
-    def _learn(self, channel: ssl.SSLSocket) -> None:
-        """A member is let in at the tasks' ports as well, wherever it comes from."""
-        if self._guarded is None:
-            return
-        try:
-            self._guarded.admit(str(channel.getpeername()[0]))
-        except OSError:
-            pass  # no room in the filter: the mesh goes on, and `run.links` says that the tasks' ports turn it away
-
     def _count_member(self, host: str, number: int) -> bool:
         with self._lock:
             if list(self._of_members.values()).count(host) >= MOST_OF_ONE:
                 return False
             self._of_members[number] = host
             return True
+
+
+def message(part: wire.HostPart, **fields: object) -> bytes:
+    """One line from this host, to another of the run."""
+    body = dict({"v": wire.VERSION, "run": part.run, "from": part.host}, **fields)
+    return json.dumps(body, separators=(",", ":")).encode("ascii") + b"\n"
 
 
 def receive(channel: ssl.SSLSocket) -> Any:

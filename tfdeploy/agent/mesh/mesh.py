@@ -7,7 +7,6 @@ asked every ten seconds. Only peers with a certificate of this run are accepted.
 
 from __future__ import annotations
 
-import json
 import random
 import socket
 import ssl
@@ -16,9 +15,9 @@ import time
 from contextlib import contextmanager
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 from tfdeploy.agent.host import thread_errors
-from tfdeploy.agent.mesh import handshake_gate, shared_state, tls
+from tfdeploy.agent.mesh import handshake_gate, shared_state, stated, tls
 from tfdeploy.agent.mesh import listener as mesh_listener
 from tfdeploy.agent.mesh.gossip_schedule import GossipSchedule, MeshPeer
 from tfdeploy.agent.mesh.shared_state import Knowledge
@@ -58,6 +57,7 @@ class Mesh:
         server, self._client = tls.contexts(certs)
         self._changed = changed
         self._offers = offers
+        self._guarded = guarded
         self._lock = threading.Condition()
         self._known = known
         self._digest = known.digest()
@@ -68,7 +68,12 @@ class Mesh:
         self._closed = False
         self._authority = certs["ca"]
         self._listener = mesh_listener.MeshListener(
-            listener, server, list(self._peers), self._answer, handshake_gate.token(self._authority, part.host), guarded
+            listener,
+            server,
+            list(self._peers),
+            self._answer,
+            handshake_gate.token(self._authority, part.host),
+            guarded.is_admitted if guarded is not None else lambda address: True,
         )
         threading.Thread(target=self._send_loop, daemon=True).start()
 
@@ -230,8 +235,9 @@ class Mesh:
 
     def _exchange(self, peer: MeshPeer) -> None:
         with self.call(peer.address) as channel:
+            addresses = stated.statement(channel)
             with self._lock:
-                sent, message = self._digest, self._message()
+                sent, message = self._digest, self._message(addresses)
             channel.sendall(message)
             value = mesh_listener.receive(channel)
         self._receive(peer.address.host, self._body(value, peer.address.host))
@@ -251,13 +257,13 @@ class Mesh:
 
     def ask(self, channel: ssl.SSLSocket, question: Mapping[str, object]) -> None:
         """Sends a question instead of the state: the other side's `offers` answers it."""
-        body = {"v": wire.VERSION, "run": self._part.run, "from": self._part.host, "ask": question}
-        channel.sendall(json.dumps(body, separators=(",", ":")).encode("ascii") + b"\n")
+        channel.sendall(mesh_listener.message(self._part, addresses=stated.statement(channel), ask=question))
 
-    def _message(self) -> bytes:
+    def _message(self, addresses: Iterable[str] = ()) -> bytes:
+        """`addresses`: what this host states as its own, where it is the one that connects."""
         with self._lock:
-            body = {"v": wire.VERSION, "run": self._part.run, "from": self._part.host, "known": self._known.as_json()}
-        return json.dumps(body, separators=(",", ":")).encode("ascii") + b"\n"
+            known = self._known.as_json()
+        return mesh_listener.message(self._part, known=known, addresses=list(addresses))
 
     def _body(self, value: Any, host: str) -> Any:
         if not isinstance(value, dict) or value.get("run") != self._part.run or value.get("from") != host:
@@ -266,9 +272,27 @@ class Mesh:
 
     def _answer(self, host: str, channel: ssl.SSLSocket) -> None:
         value = mesh_listener.receive(channel)
-        if isinstance(value, dict) and "ask" in value and self._offers is not None:
-            self._body(value, host)
-            self._offers(host, value["ask"], channel)
-            return
-        self._receive(host, self._body(value, host))
-        channel.sendall(self._message())
+        known = self._body(value, host)
+        seen, is_admitted = self._admit(host, channel, value.get("addresses"))
+        question = value.get("ask")
+        if isinstance(question, dict) and stated.SEEN_AS in question:
+            channel.sendall(mesh_listener.message(self._part, seen=seen, admitted=is_admitted))
+        elif "ask" in value and self._offers is not None:
+            self._offers(host, question, channel)
+        else:
+            self._receive(host, known)
+            channel.sendall(self._message())
+
+    def _admit(self, host: str, channel: ssl.SSLSocket, said: Any) -> Tuple[str, bool]:
+        """(where the member comes from, whether the tasks' ports of this host let that in). They do from now on where the member
+        states the address as its own."""
+        seen, is_its_own = stated.seen(channel, said)
+        if self._guarded is None or self._guarded.is_admitted(seen):
+            return seen, True
+        try:
+            changed = self._guarded.admit(seen, host) if is_its_own else self._guarded.turn_away(seen, host)
+        except OSError:  # no room in the filter: the mesh goes on
+            changed = is_its_own = False
+        if changed:
+            self._changed()
+        return seen, is_its_own

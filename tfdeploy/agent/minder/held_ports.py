@@ -7,7 +7,7 @@ import socket
 from functools import partial
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Iterable, List, Optional
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional
 from tfdeploy.agent.host import sockets
 from tfdeploy.agent.minder.actions import OwnTask
 from tfdeploy.agent.run.folder import RunPaths
@@ -33,15 +33,16 @@ def hold(part: wire.HostPart, beside: bool) -> List[socket.socket]:
     return [_hold(spec.port, beside) for spec in part.tasks if spec.port is not None]
 
 
-def guard(paths: RunPaths, part: wire.HostPart, beside: bool, learned: Iterable[str]) -> Optional[GuardedPorts]:
-    """The same, closed to strangers; None: this run's ports are open. `learned`: addresses of its hosts that were proved later.
-    Raises PortTaken."""
+def guard(paths: RunPaths, part: wire.HostPart, beside: bool, state: wire.HostRunState) -> Optional[GuardedPorts]:
+    """The same, closed to strangers; None: this run's ports are open here. `state`: which addresses of its hosts a minder before
+    this one has admitted. Raises PortTaken."""
     if part.protect == "none":
         return None
     from tfdeploy.agent.host import descriptors
     from tfdeploy.agent.host.guarded_ports import GuardedPorts
 
-    given, guarded = descriptors.take(), GuardedPorts(part.allowed, learned)
+    learned = {address: state.admitted.get(address, "") for address in state.learned}
+    given, guarded = descriptors.take(), GuardedPorts(part.allowed, learned, state.not_admitted)
     for task, port in [(spec.task, spec.port) for spec in part.tasks if spec.port is not None]:
         try:
             guarded.guard(port, descriptors.of_port(given, port), partial(_hold, port, beside), paths.status(task).guard_inode)

@@ -91,7 +91,7 @@ class Minder:
 
             self.firewall = firewall.stand(self.paths, self.part, self.takes_over, self.store.journal)
         beside = self.takes_over and not self.rebooted
-        self.guarded = held_ports.guard(self.paths, self.part, beside, self.state.learned)
+        self.guarded = held_ports.guard(self.paths, self.part, beside, self.state)
         holders = held_ports.hold(self.part, beside) if self.guarded is None else []
         self.supervisors.guarded = self.guarded
         if not self.takes_over:
@@ -316,7 +316,8 @@ class Minder:
         if self.guarded is not None and now >= self.next_open:
             self.next_open = now + OPEN_S
             self.store.note_open_ports(held_ports.open_tasks(self.part, self.guarded))
-            self.store.note_learned(list(self.guarded.learned))
+        if self.guarded is not None:
+            self.store.note_callers(self.guarded.learned, self.guarded.turned_away)
 
     # --- after the end
 

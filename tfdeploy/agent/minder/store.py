@@ -10,7 +10,7 @@ import random
 import time
 
 from tfdeploy.agent import layout, wire
-from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional, Set
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Mapping, Optional, Set
 from tfdeploy.agent.host.atomic import remove_temporaries
 from tfdeploy.agent.mesh import shared_state
 from tfdeploy.agent.mesh.shared_state import Knowledge
@@ -43,7 +43,7 @@ class StateStore:
         wrong = check_files.mismatch(wire.HostRunState, wire.to_wire(self.state))
         if wrong is not None:  # the other hosts send theirs again; counts begin anew
             self.state.health, self.state.restarts, self.state.ended_tasks = {}, {}, {}
-            self.state.learned = []
+            self.state.learned, self.state.admitted, self.state.not_admitted = [], {}, {}
             self.state.round = self.state.first_death = None
             self.journal("forgot", why="%s: %s" % (layout.STATE, wrong))
         said = self.paths.known()
@@ -101,10 +101,16 @@ class StateStore:
             self.state.open_ports = found
             self.note_change()
 
-    def note_learned(self, addresses: List[str]) -> None:
-        """Addresses of hosts of the run that the plan did not know."""
-        if addresses != self.state.learned:
-            self.state.learned = addresses
+    def note_callers(self, admitted: Mapping[str, str], not_admitted: Mapping[str, str]) -> None:
+        """`admitted`: addresses that the plan did not know -> the host that stated it. `not_admitted`: host -> the address that
+        it came through, and that is not its own."""
+        state = self.state
+        for address in [each for each in admitted if each not in state.learned]:
+            self.journal("admitted", address=address, host=admitted[address])
+        for host in [each for each in not_admitted if state.not_admitted.get(each) != not_admitted[each]]:
+            self.journal("not admitted", address=not_admitted[host], host=host)
+        if list(admitted) != state.learned or not_admitted != state.not_admitted:
+            state.learned, state.admitted, state.not_admitted = list(admitted), dict(admitted), dict(not_admitted)
             self.note_change()
 
     def note_health(self, health: Dict[str, Health]) -> None:

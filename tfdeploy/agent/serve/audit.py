@@ -18,10 +18,11 @@ from tfdeploy.agent.serve import audit_log
 from tfdeploy.agent.serve.call import Call
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import AuditHere, HeldSecrets, LeftHere
+    from tfdeploy.agent.answers import AdmittedHere, AuditHere, HeldSecrets, LeftHere
 
 MOST_LEFT = 1000
 MOST_HELD = 10_000
+MOST_ADMITTED = 1000
 _OURS = (".agent", layout.IN_DOUBT, ".envs", layout.AUDIT)
 _OF_JOB = ("releases", "data", "keep", "locks", "fences", "runs")
 
@@ -42,6 +43,7 @@ def audit(call: Call) -> AuditHere:
         found = itertools.chain(_of_workdir(workdir, told), _processes(workdir))
     rows: List[LeftHere] = [{"kind": kind, "path": path} for kind, path in itertools.islice(found, MOST_LEFT)]
     return {
+        "admitted": _admitted(_parts(workdir, job, run, told)) if run else [],
         "left": rows,
         "held": _held(workdir, job, run, told),
         "tensorflow": installed.read_python(asked, "")[0]["tensorflow"] if asked is not None else None,
@@ -101,6 +103,14 @@ def _is_busy(paths: RunPaths) -> bool:
 def _is_locked(workdir: str, job: str) -> bool:
     folder = layout.locks_dir(workdir, job)
     return any(is_locked(os.path.join(folder, name)) for name in _names(folder) if name.endswith(".lock"))
+
+
+def _admitted(parts: List[RunPaths]) -> List[AdmittedHere]:
+    found: List[AdmittedHere] = []
+    for paths in parts:
+        if not check_files.wrong(paths.workdir, paths.job, paths.run, paths.host):
+            found += [{"address": address, "of": host} for address, host in sorted(paths.state().admitted.items())]
+    return found[:MOST_ADMITTED]
 
 
 # --- the workdir

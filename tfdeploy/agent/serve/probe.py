@@ -56,7 +56,7 @@ def probe(call: Call) -> HostFacts:
     asked = {"python": start_python(python), "rsync": start_rsync(), "uv": start_uv()}
     if _wants_gpus(call):
         asked["gpus"] = start_gpus()
-    more, firewall = _preflight(call, low, high), _ask_nft(call)
+    more, firewall, resolved = _preflight(call, low, high), _ask_nft(call), _resolve(call)
     machine = _machine(workdir)
     free_ports, taken_ports = look_at_ports(low, high, lambda: _held_ports(workdir, host))
     moved = keep_links.of_dead_runs(workdir, job, host) if job and call.flag("keep") and holds_lock(call.context, job) else []
@@ -72,6 +72,7 @@ def probe(call: Call) -> HostFacts:
         **interpreter,
         "protect": _protect(firewall()),
         "hosts_file_loopback": resolving_to_loopback([str(name) for name in call.rows("names")]),
+        "resolved": resolved(),
         "free_ports": free_ports,
         "taken_ports": taken_ports,
         "keep": keep,
@@ -104,6 +105,16 @@ def _ask_nft(call: Call) -> Callable[[], str]:
 
     asked = nft_program.start()
     return lambda: nft_program.read(asked)[1]
+
+
+def _resolve(call: Call) -> Callable[[], Dict[str, List[str]]]:
+    """Looks up names of the cluster meanwhile. Most clusters have none."""
+    names = [str(name) for name in call.rows("resolve")]
+    if not names:
+        return dict
+    from tfdeploy.agent.host import resolving
+
+    return resolving.start(names)
 
 
 def _wants_gpus(call: Call) -> bool:

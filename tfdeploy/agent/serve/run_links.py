@@ -9,10 +9,10 @@ from __future__ import annotations
 import socket
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Collection, Dict, List, Mapping
 from tfdeploy.agent.health import reach
 from tfdeploy.agent.health.diagnose import CLOSED, OPEN
-from tfdeploy.agent.mesh import handshake_gate, tls
+from tfdeploy.agent.mesh import handshake_gate, listener, stated, tls
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve import run_control, run_status
@@ -50,12 +50,21 @@ def links(call: Call) -> Links:
     asked = _asked(part)
     ports = _ports(part, asked)
     meshes, tasks = [port for port in ports if not port.task], [port for port in ports if port.task]
-    shut = _shut_ports(meshes, guarded=False)
+    shut = _shut_ports(meshes)
     unreached = {port["host"] for port in shut}
-    shut += _misdirected([port for port in meshes if port.host not in unreached], paths)
+    met = _meet([port for port in meshes if port.host not in unreached], paths, part)
+    shut += [port.shut(met[port.host].wrong) for port in meshes if port.host in met and met[port.host].wrong]
     # Behind the meshes: by now each of these hosts knows from which address this one comes.
-    shut += _shut_ports(tasks, guarded=part.protect != "none")
+    shut += [_with_reason(port, met) for port in _shut_ports(tasks, reach.guarded_addresses(part))]
     return {"asked": asked, "shut": shut}
+
+
+def _with_reason(port: ShutPort, met: Mapping[str, _Met]) -> ShutPort:
+    """With why a host turns this one away, where that host said so."""
+    seen = met[port["host"]].not_own if port["host"] in met else ""
+    if seen and port["why"].startswith(reach.TURNED_AWAY):
+        port["why"] = "%s: it comes through %s, which is not its own address" % (reach.TURNED_AWAY, seen)
+    return port
 
 
 def _asked(part: wire.HostPart) -> List[str]:
@@ -77,14 +86,14 @@ def _ports(part: wire.HostPart, asked: List[str]) -> List[_Port]:
     return ports
 
 
-def _shut_ports(ports: List[_Port], guarded: bool) -> List[ShutPort]:
+def _shut_ports(ports: List[_Port], guarded: Collection[str] = ()) -> List[ShutPort]:
     shut: List[ShutPort] = []
     for first in range(0, len(ports), reach.AT_ONCE):
         shut += _shut_of_some(ports[first : first + reach.AT_ONCE], guarded)
     return shut
 
 
-def _shut_of_some(ports: List[_Port], guarded: bool) -> List[ShutPort]:
+def _shut_of_some(ports: List[_Port], guarded: Collection[str]) -> List[ShutPort]:
     """The ports that are shut at two tries: the first packet on a route may be lost."""
     results: Dict[str, str] = {}
     for _ in range(2):
@@ -93,23 +102,32 @@ def _shut_of_some(ports: List[_Port], guarded: bool) -> List[ShutPort]:
     return [port.shut(results[port.address]) for port in ports]
 
 
-def _misdirected(ports: List[_Port], paths: RunPaths) -> List[ShutPort]:
-    """The mesh ports at which another host answers: the name or address leads to a wrong host, or out of the run."""
+class _Met(NamedTuple):
+    """Who answers at a mesh port. `wrong`: in words, what does in place of that host. `not_own`: the address that it sees this
+    host come through, where that is not one of this host's."""
+
+    wrong: str = ""
+    not_own: str = ""
+
+
+def _meet(ports: List[_Port], paths: RunPaths, part: wire.HostPart) -> Dict[str, _Met]:
+    """Asks each of these hosts who it is: the name or address may lead to a wrong host, or out of the run. And states this host's
+    own addresses, which its tasks' ports let in from then on."""
     certs = paths.certificates()
     if not certs or not ports:
-        return []
+        return {}
     client = tls.contexts(certs)[1]
-    answers: Dict[str, str] = {}
+    answers: Dict[str, _Met] = {}
 
     def ask(port: _Port) -> None:
-        answers[port.host] = _wrong_peer(port, client, handshake_gate.token(certs["ca"], port.host))
+        answers[port.host] = _ask(port, client, handshake_gate.token(certs["ca"], port.host), part)
 
     reach.ask_all(ask, ports, 2 * ANSWER_S)
-    return [port.shut(answers[port.host]) for port in ports if answers.get(port.host)]
+    return dict(answers)
 
 
-def _wrong_peer(asked: _Port, client: Any, token: str) -> str:
-    """In words, what answers in place of that host; "": the host itself, or no peer that can be identified."""
+def _ask(asked: _Port, client: Any, token: str, part: wire.HostPart) -> _Met:
+    """A peer that cannot be identified, or is busy, has nothing wrong."""
     import ssl
 
     name, _, port = asked.address.rpartition(":")
@@ -117,15 +135,18 @@ def _wrong_peer(asked: _Port, client: Any, token: str) -> str:
         plain = socket.create_connection((name.strip("[]"), int(port)), timeout=ANSWER_S)
         with plain, client.wrap_socket(plain, server_hostname=token) as channel:
             found = tls.peer_name(channel)
-            channel.shutdown(socket.SHUT_WR)
-            while channel.recv(1):  # until that host has seen the certificate of this one
-                pass
-    except ssl.SSLError as error:  # a peer that hangs up may only be busy
+            if found != asked.host:
+                return _Met("%s answers" % found)
+            channel.sendall(listener.message(part, addresses=stated.statement(channel), ask={stated.SEEN_AS: True}))
+            said = listener.receive(channel)
+    except ssl.SSLError as error:
         foreign = error.reason in ("WRONG_VERSION_NUMBER", "CERTIFICATE_VERIFY_FAILED")
-        return "no host of this run answers" if foreign else ""
+        return _Met("no host of this run answers" if foreign else "")
     except (OSError, ValueError):
-        return ""
-    return "" if found == asked.host else "%s answers" % found
+        return _Met()
+    if not isinstance(said, dict) or said.get("admitted") is not False:
+        return _Met()
+    return _Met(not_own=str(said.get("seen"))[:64])
 
 
 def _address(host: str, port: int) -> str:

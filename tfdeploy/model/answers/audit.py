@@ -25,12 +25,19 @@ class HeldSecrets(Answer):
     host: Name
 
 
+class AdmittedHere(Answer):
+    address: Line
+    of: Line
+
+
 class AuditHere(Answer):
-    """`left`: what no run needs. `held`: the runs whose secrets lie here. `tensorflow`: of the interpreter that was asked for."""
+    """`left`: what no run needs. `held`: the runs whose secrets lie here. `tensorflow`: of the interpreter that was asked for.
+    `admitted`: of the run that was asked for, addresses that were let in since its launch."""
 
     left: Annotated[list[LeftHere], Meta(max_length=1000)]
     held: Annotated[list[HeldSecrets], Meta(max_length=10_000)]
     tensorflow: Line | None
+    admitted: Annotated[list[AdmittedHere], Meta(max_length=1000)] = msgspec.field(default_factory=list)
 
 
 class Entry(Answer, rename={"client": "from"}):

@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from tfdeploy.agent import shapes as inner
 from tfdeploy.agent import wire
-from tfdeploy.model.answers.bounds import MOST_ROWS, Count, Name, Number, RelativePath, Scalar, Seconds, TaskName, Text
+from tfdeploy.model.answers.bounds import MOST_ROWS, Count, Line, Name, Number, RelativePath, Scalar, Seconds, TaskName, Text
 
 Outcome = Literal["succeeded", "failed", "killed", "stopped", "gave_up", "lost"]
 Phase = Literal["prepared", "started", "committed", "ending", "ended"]
@@ -88,6 +88,8 @@ _NARROWER: dict[type[Any], dict[str, Any]] = {  # record -> field -> what it may
         "health": Annotated[dict[TaskName, Health], Meta(max_length=MOST_ROWS)],
         "restarts": Annotated[dict[TaskName, RestartCount], Meta(max_length=MOST_ROWS)],
         "round": GangRound | None,
+        "admitted": Annotated[dict[Line, Line], Meta(max_length=MOST_ROWS)],
+        "not_admitted": Annotated[dict[Line, Line], Meta(max_length=MOST_ROWS)],
         "left_files": Annotated[list[RelativePath], Meta(max_length=MOST_ROWS)],
     },
 }

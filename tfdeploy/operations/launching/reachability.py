@@ -24,7 +24,7 @@ FROM_HERE_S = 0.5  # what a firewall that drops packets costs a launch
 FROM_HERE = 16  # hosts that are tried; they are enough for the note
 MOST_LINES = 10
 _IN_WORDS = {"closed": "nobody listens"}
-_BEHIND_NAT = "; or `protect: peers`, where hosts come from addresses that they do not have themselves (NAT)"
+_BEHIND_NAT = "; hosts that come through an address that is not their own (NAT) need that one as their `advertise:`"
 
 
 class UnreachablePort(NamedTuple):
@@ -52,14 +52,12 @@ def check_links(fleet: Fleet, plan: Plan) -> None:
     if shut:
         refuse_lapsed(renew(fleet, plan))  # a port is also closed where the run has ended: that is reported first
         asked = Counter(to for answer in answers.values() for to in answer.asked)
-        raise refusal(shut, hosts_of(plan), asked, plan.protect.used if plan.protect else "none")
+        raise refusal(shut, hosts_of(plan), asked)
 
 
 def open_ports_note(plan: Plan) -> str | None:
     """A note where this machine, no host of the run, reaches its ports: TensorFlow's servers authenticate no client."""
-    if plan.protect.used != "none":
-        return None
-    serving = {task.host for task in plan.tasks if task.address}
+    serving = {task.host for task in plan.tasks if task.address and plan.protect.level_of(task.host) == "none"}
     hosts = [host for host in plan.hosts if host.host in serving][:FROM_HERE]
     with ThreadPoolExecutor(FROM_HERE) as pool:
         addresses = list(pool.map(_local_address, hosts))
@@ -81,9 +79,8 @@ def _local_address(host: HostPlan) -> str | None:
         return None
 
 
-def refusal(shut: Sequence[UnreachablePort], hosts: Sequence[Host], asked: Mapping[str, int], protect: str = "none") -> Refused:
-    """One line for each host that no other reaches, one for each other pair. `asked`: host -> how many hosts tried it;
-    `protect`: what keeps strangers from the ports."""
+def refusal(shut: Sequence[UnreachablePort], hosts: Sequence[Host], asked: Mapping[str, int]) -> Refused:
+    """One line for each host that no other reaches, one for each other pair. `asked`: host -> how many hosts tried it."""
     pairs: dict[tuple[str, str], list[UnreachablePort]] = {}
     for each in shut:
         pairs.setdefault((each.seen_from, each.host), []).append(each)
@@ -93,12 +90,13 @@ def refusal(shut: Sequence[UnreachablePort], hosts: Sequence[Host], asked: Mappi
     single = {pair: ports for pair, ports in pairs.items() if pair[1] not in alone}
     lines += [f"{seen_from} does not reach {to}: {_ports_in_words(ports)}" for (seen_from, to), ports in single.items()]
     more = [f"and {len(lines) - MOST_LINES} more pairs"] if len(lines) > MOST_LINES else []
+    nat = _BEHIND_NAT if any(each.why.startswith("turned away") for each in shut) else ""
     culprits = [named[name] for name in dict.fromkeys(to for _, to in pairs)]
     return Refused(
         "hosts reach this machine, but not each other:" + "".join(f"\n  {line}" for line in (*lines[:MOST_LINES], *more)),
         where=", ".join(host.name for host in culprits[:MOST_LINES]),
         next=f"open TCP ports {_ranges(culprits)} between the hosts (`ports:` of the inventory), or set `advertise:` of "
-        f"{culprits[0].name} to an address that the others reach" + (_BEHIND_NAT if protect == "firewall" else ""),
+        f"{culprits[0].name} to an address that the others reach" + nat,
     )
 
 

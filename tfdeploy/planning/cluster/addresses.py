@@ -1,6 +1,6 @@
 """The address by which the other hosts reach each host: `advertise`, else its literal IP, else where its sshd was reached.
 
-Refuses addresses with which a cluster would hang, or be open to the internet. Resolves no name.
+Refuses addresses with which a cluster would hang, or be open to the internet. Resolves no name: what names are, the hosts say.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from typing import NamedTuple
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.folding import fold_equal, fold_names
 from tfdeploy.model.inventory import Host
+
+MOST_ADDRESSES = 64  # of one host, that the others let in: their filters have little room
 
 
 class Advertised(NamedTuple):
@@ -47,20 +50,39 @@ def check(found: Mapping[str, Advertised], facts: Mapping[str, HostFacts], *, al
     for name in others:
         _check_name(name, found, facts)
         _check_usable(name, found[name].address)
-    public = [name for name in others if _is_public(found[name].address)]
+    public = {name: words for name in others if (words := _public_words(found[name].address, facts))}
     if public and not allow_public:
-        raise _public(public[0], found[public[0]].address)
-    return tuple(
-        f"{name} stands in the cluster at the public address {found[name].address} (--allow-public): what the hosts send "
-        "each other crosses the internet in the clear"
-        for name in public
+        raise _public(*next(iter(public.items())))
+    return (
+        *(
+            f"{name} stands in the cluster at {words} (--allow-public): what the hosts send each other crosses the internet "
+            "in the clear"
+            for name, words in public.items()
+        ),
+        *(note for name in others if (note := _disagreement(name, found[name].address, facts))),
+        *(
+            f"{name} has {len(seen.addresses)} addresses: the other hosts let in the first {MOST_ADDRESSES} of them"
+            for name, seen in facts.items()
+            if len(seen.addresses) > MOST_ADDRESSES
+        ),
     )
 
 
-def seen_as(host: Host, facts: HostFacts) -> tuple[str, ...]:
-    """The IP addresses that this host's connections may come from, as its peers see them: IPv4 never as mapped into IPv6."""
-    named = (advertised(host, facts).address, *facts.addresses)
-    return tuple(dict.fromkeys(str(_unmapped(parsed)) for each in named if (parsed := _ip(each)) and not parsed.is_loopback))
+def seen_as(host: Host, facts: HostFacts, resolved: Sequence[str] = ()) -> tuple[str, ...]:
+    """The IP addresses that this host's connections may come from, as its peers see them: IPv4 never as mapped into IPv6.
+    `resolved`: what its name in the cluster is. At most MOST_ADDRESSES."""
+    named = (advertised(host, facts).address, *resolved, *facts.addresses)
+    found = dict.fromkeys(str(_unmapped(parsed)) for each in named if (parsed := _ip(each)) and not parsed.is_loopback)
+    return tuple(found)[:MOST_ADDRESSES]
+
+
+def resolved(name: str, facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
+    """The IP addresses of a name of the cluster, as at least half of the hosts that could tell resolve it."""
+    if _ip(name):
+        return ()
+    answers = [set(seen.resolved[name]) for seen in facts.values() if name in seen.resolved]
+    told = dict.fromkeys(address for answer in answers for address in sorted(answer))
+    return tuple(each for each in told if 2 * sum(each in answer for answer in answers) >= len(answers))
 
 
 def _unmapped(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
@@ -91,9 +113,32 @@ def _ip(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return None
 
 
-def _is_public(address: str) -> bool:
-    parsed = _ip(address)
-    return bool(parsed and parsed.is_global)
+def is_public(address: str) -> bool:
+    """Of an IP address; a name is not."""
+    parsed = _ip(address.partition("%")[0])
+    return bool(parsed and _unmapped(parsed).is_global)
+
+
+def _public_words(address: str, facts: Mapping[str, HostFacts]) -> str:
+    """What of an address is public, in words; "": nothing. Of a name, one host that resolves it so is enough."""
+    if _ip(address):
+        return f"the public address {address}" if is_public(address) else ""
+    for asked, seen in facts.items():
+        for each in seen.resolved.get(address, ()):
+            if is_public(each):
+                return f"{address}, which is the public address {each} on {asked}"
+    return ""
+
+
+def _disagreement(name: str, address: str, facts: Mapping[str, HostFacts]) -> str:
+    """What a name is on which hosts, in words; "": the same on all that could tell, or it is no name."""
+    if _ip(address):
+        return ""
+    answers = {asked: tuple(sorted(seen.resolved[address])) for asked, seen in facts.items() if address in seen.resolved}
+    groups = [(fold_names(hosts), ", ".join(found[:4]) or "no address") for hosts, found in fold_equal(answers)]
+    if len(groups) < 2:
+        return ""
+    return f"{address} ({name}) is not the same on all hosts: " + "; ".join(f"{what} on {hosts}" for hosts, what in groups[:4])
 
 
 def _check_usable(name: str, address: str) -> None:
@@ -127,9 +172,9 @@ def _mixed(loopback: str, other: str, found: Mapping[str, Advertised]) -> Refuse
     )
 
 
-def _public(name: str, address: str) -> Refused:
+def _public(name: str, words: str) -> Refused:
     return Refused(
-        f"{name} would stand in the cluster at the public address {address}: TensorFlow's servers have no authentication "
+        f"{name} would stand in the cluster at {words}: TensorFlow's servers have no authentication "
         "and run graphs from whoever reaches their ports",
         where=f"host {name}",
         next=f"write `advertise: PRIVATE-ADDRESS` for {name}, or accept it: `tfdeploy launch --allow-public`",

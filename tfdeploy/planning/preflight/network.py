@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfdeploy.errors import Refused
-from tfdeploy.model.nexts import install_on
-from tfdeploy.model.protect import LEVELS, Level
+from tfdeploy.model.protect import LEVELS
 from tfdeploy.model.units import count
+from tfdeploy.planning import protection
 from tfdeploy.planning.cluster import addresses
 from tfdeploy.planning.preflight.case import Case, Problem
 
 LEAST_PORTS = 2  # a task, and the mesh
-LONGEST_FILTER = 4096  # instructions that any kernel takes, whatever its memory
 
 
 def address(case: Case) -> Iterator[Problem]:
@@ -39,32 +38,23 @@ def ports(case: Case) -> Iterator[Problem]:
 
 
 def protect(case: Case) -> Iterator[Problem]:
-    """What `protect` cannot do here. With `auto` all hosts fall to what the weakest can do."""
+    """What `protect` cannot do here. A launch with `auto` refuses a host whose ports would be open to other machines."""
     asked, hindered = case.needs.protect, case.hindered
     if asked == "auto":
         can = next(level for level in LEVELS if level not in hindered)
         if can == "none" and "peers" in hindered:
+            plan, cure = case.needs.plan, protection.cure(case.host.name, case.facts, "peers")
             detail = f"protect: {hindered['peers']}: the ports of a run are open to whoever reaches them"
-            yield Problem("warning", detail, _cure(case, "peers"))
+            if plan and case.host.name in protection.open_hosts(plan):
+                yield Problem("error", detail, f"{cure}; or accept it: tfdeploy launch --allow-open")
+            else:
+                yield Problem("warning", detail, cure)
         elif LEVELS.index(can) > LEVELS.index(case.usual_protect):
-            detail = f"every host falls to `protect: {can}`, and most can do more: {hindered[case.usual_protect]}"
-            yield Problem("warning", detail, _cure(case, case.usual_protect))
+            detail = f"it falls to `protect: {can}`, and most can do more: {hindered[case.usual_protect]}"
+            yield Problem("warning", detail, protection.cure(case.host.name, case.facts, case.usual_protect))
     elif asked in hindered:
-        cure = f"{_cure(case, asked)}, or write `protect: auto` in the job"
+        cure = f"{protection.cure(case.host.name, case.facts, asked)}, or write `protect: auto` in the job"
         yield Problem("error", f"it cannot do `protect: {asked}`: {hindered[asked]}", cure)
-
-
-def _cure(case: Case, level: Level) -> str:
-    own = case.facts.protect
-    if level == "firewall" and own.firewall:
-        sudo = f"`{case.facts.user} ALL=(root) NOPASSWD: /usr/sbin/nft` in /etc/sudoers.d there (docs/protect.md)"
-        install = install_on(case.host.name, "nftables", case.facts.user)
-        return install + (f"; and write {sudo}" if case.facts.user != "root" else "")
-    if own.peers:
-        return f"{case.command('uname', '-r')}: it takes Linux 4.5 or newer, and no sandbox in its place"
-    if own.most_instructions < LONGEST_FILTER:
-        return case.command("sysctl", "-w", "net.core.optmem_max=131072", root=True)
-    return "launch on fewer hosts, or give them addresses that follow each other"
 
 
 def variables(case: Case) -> Iterator[Problem]:

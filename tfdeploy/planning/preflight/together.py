@@ -41,14 +41,14 @@ def ahead(skews_s: Mapping[str, float]) -> dict[str, float]:
 def protected(seen: Mapping[str, tuple[Host, HostFacts]]) -> tuple[dict[str, dict[Protect, str]], Protect]:
     """(host -> level of `protect` -> why it cannot do that, the strongest level that half of the hosts can do)."""
     facts = {name: found for name, (_, found) in seen.items()}
-    kept = protection.hindered(facts, [address for host, found in seen.values() for address in _seen_as(host, found)])
+    kept = protection.hindered(facts, [address for host, found in seen.values() for address in _seen_as(host, found, facts)])
     usual = next(level for level in LEVELS if 2 * len(kept[level]) <= len(facts))
     return {name: {level: whys[name] for level, whys in kept.items() if name in whys} for name in facts}, usual
 
 
-def _seen_as(host: Host, facts: HostFacts) -> tuple[str, ...]:
+def _seen_as(host: Host, found: HostFacts, facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
     try:
-        return addresses.seen_as(host, facts)
+        return addresses.seen_as(host, found, addresses.resolved(addresses.advertised(host, found).address, facts))
     except Refused:
         return ()  # preflight/network says it
 

@@ -12,6 +12,8 @@ from html import escape
 
 from tfdeploy import __version__
 from tfdeploy.model.events import Event
+from tfdeploy.model.folding import fold_names
+from tfdeploy.model.protect import Protection
 from tfdeploy.model.report import RunReport, attempts, curves
 from tfdeploy.model.taskview import TaskView
 from tfdeploy.model.words import outcome_words
@@ -174,7 +176,7 @@ def _plan(report: RunReport) -> str:
         "flags appended": " ".join(plan.flags_appended),
         "keep": ", ".join(plan.keep),
         "data": ", ".join(f"{name}: {path}" for name, path in plan.data.items()),
-        "ports": f"protect: {report.view.protect.used}",
+        "ports": _levels(report.view.protect),
     }
     rows = [f'<tr><th>{name}</th><td class="m">{text_of(value, 16384)}</td></tr>' for name, value in facts.items() if value]
     rows += [
@@ -188,6 +190,13 @@ def _plan(report: RunReport) -> str:
         for host, machine in report.machines.items()
     ]
     return table([], rows)
+
+
+def _levels(protection: Protection) -> str:
+    levels = protection.by_level()
+    if len(levels) < 2:
+        return f"protect: {protection.used}"
+    return "protect: " + ", ".join(f"{level} on {fold_names(hosts)}" for level, hosts in levels.items())
 
 
 def _of_memory(memory: int | None) -> str:

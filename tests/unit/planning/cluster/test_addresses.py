@@ -8,7 +8,7 @@ import pytest
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.inventory import Host
-from tfdeploy.planning.cluster.addresses import Advertised, advertised, check
+from tfdeploy.planning.cluster.addresses import Advertised, advertised, check, resolved
 
 
 @pytest.mark.parametrize(
@@ -70,3 +70,45 @@ def test_a_name_that_is_loopback_on_a_host_of_the_run(facts_of: Any) -> None:
         checked(facts_of, "10.0.0.1", "pc-02", n2=("pc-02",))
     assert "advertise" in (refused.value.next or "")
     assert checked(facts_of, "10.0.0.1", "10.0.0.2", n2=("pc-02",)) == ()
+
+
+def named(facts_of: Any, **seen: tuple[str, ...] | None) -> dict[str, Any]:
+    """Hosts and what each resolves pub.lan to; None: it does not say."""
+    told = {name: {} if each is None else {"pub.lan": each} for name, each in seen.items()}
+    return {name: facts_of(Host(name=name, address=""), resolved=each) for name, each in told.items()}
+
+
+@pytest.mark.fault("58 a name that is a public address")
+@pytest.mark.parametrize(
+    "seen",
+    [
+        {"n1": ("8.8.8.8",), "n2": ("8.8.8.8",)},
+        {"n1": ("10.0.0.1",), "n2": ("10.0.0.1", "8.8.8.8")},
+        {"n1": None, "n2": ("2001:4860:4860::8888",)},
+        {"n1": None, "n2": ("::ffff:8.8.8.8",)},
+    ],
+)
+def test_a_name_that_is_public_on_one_host_is_refused_as_the_address_is(facts_of: Any, seen: dict[str, Any]) -> None:
+    found = {"n1": Advertised("pub.lan", ""), "n2": Advertised("10.0.0.2", "")}
+    with pytest.raises(
+        Refused, match=r"n1 would stand in the cluster at pub\.lan, which is the public address .* on n[12]"
+    ) as error:
+        check(found, named(facts_of, **seen), allow_public=False)
+    assert "--allow-public" in str(error.value.next)
+    (note, *_) = check(found, named(facts_of, **seen), allow_public=True)
+    assert note.startswith("n1 stands in the cluster at pub.lan, which is the public address")
+
+
+def test_a_name_that_hosts_resolve_differently_is_named(facts_of: Any) -> None:
+    found = {"n1": Advertised("pub.lan", ""), "n2": Advertised("10.0.0.2", ""), "n3": Advertised("10.0.0.3", "")}
+    facts = named(facts_of, n1=("10.0.0.1", "10.9.0.1"), n2=("10.9.0.1", "10.0.0.1"), n3=())
+    assert check(found, facts, allow_public=False) == (
+        "pub.lan (n1) is not the same on all hosts: 10.0.0.1, 10.9.0.1 on n[1-2]; no address on n3",
+    )
+    assert check(found, named(facts_of, n1=("10.0.0.1",), n2=("10.0.0.1",), n3=None), allow_public=False) == ()
+
+
+def test_what_most_hosts_resolve_counts(facts_of: Any) -> None:
+    facts = named(facts_of, n1=("10.0.0.1",), n2=("10.0.0.1", "10.0.0.4"), n3=("10.6.6.6",), n4=None)
+    assert resolved("pub.lan", facts) == ("10.0.0.1",)
+    assert resolved("10.0.0.2", facts) == ()

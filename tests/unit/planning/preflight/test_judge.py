@@ -12,8 +12,11 @@ import pytest
 from tfdeploy.errors import AgentError, HostUnreachable, Refused
 from tfdeploy.model.check import Check
 from tfdeploy.model.facts import Gpu, Hindrances, HostFacts, LiveRun, Logout, Mount, Preflight, Quota, Room
-from tfdeploy.model.inventory import Host
+from tfdeploy.model.inventory import Host, Inventory
+from tfdeploy.model.job import Job
 from tfdeploy.model.protect import AskedLevel
+from tfdeploy.planning.options import Options
+from tfdeploy.planning.plan import make_plan
 from tfdeploy.planning.preflight.case import Needs, as_numbers, usual_of
 from tfdeploy.planning.preflight.judge import BEYOND_PLAN, RULES, Probed, Seen, judge, not_probed
 
@@ -251,6 +254,27 @@ def test_what_a_host_cannot_protect(
         one
     )
     assert wrong(judge(Probed(seen, Needs(protect=asked, hosts=("n1", "n3"))))) == []  # a host that the mode does not use
+
+
+def test_a_host_that_a_launch_would_refuse_is_an_error(facts_of: FactsOf, job: Job, inventory: Callable[..., Inventory]) -> None:
+    seen = seen_of(facts_of, protect=NO_FILTER)
+    hosts = inventory(ps="n1", worker="n2 n3")
+    facts = {host: each.facts for host, each in seen.items()}
+    plan = make_plan(
+        hosts,
+        job,
+        facts,
+        release="r",
+        sources={"train.py": ""},
+        run="r",
+        now=0.0,
+        operator="o",
+        options=Options(allow_open=True),
+    )
+    [(host, one)] = [
+        (host, each) for host, checks in judge(Probed(seen, Needs(plan=plan))).items() for each in checks if not each.ok
+    ]
+    assert (host, one.check, one.level) == ("n2", "protect", "error") and "--allow-open" in (one.fix or "")
 
 
 def test_what_the_job_needs_makes_errors(facts_of: FactsOf) -> None:
