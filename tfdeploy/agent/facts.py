@@ -21,6 +21,8 @@ class KeepFact(TypedDict):
     checkpoint: Optional[str]  # that TensorFlow would go on from
     step: Optional[int]
     recorded: Optional[float]  # mtime of that record
+    files: int
+    bytes: int
 
 
 class LiveRun(TypedDict):

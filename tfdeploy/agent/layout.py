@@ -2,7 +2,7 @@
 
 <workdir>/<job>/releases/<hash>/            the code; its manifest beside it: releases/<hash>.json
 <workdir>/<job>/data/<name>/                data sets (a file source: data/<name>/<file name>); data/<name>.json once whole
-<workdir>/<job>/keep/<path>/                folders that outlive runs
+<workdir>/<job>/keep/<path>/                folders that outlive runs; <path>.before-<run>: set aside by launch --fresh
 <workdir>/<job>/runs/<run>/plan.json        the whole plan
 <workdir>/<job>/runs/<run>/cwd/             the working directory
 <workdir>/<job>/runs/<run>/hosts/<host>/    part.json env.json(0600) mesh.json(0600) state.json journal samples minder.*
@@ -23,7 +23,8 @@ from tfdeploy.agent.annotations import List
 IN_DOUBT = ".indoubt"
 # of a run: run/folder.py and run/shown_plan.py read and write them
 PLAN = "plan.json"
-# of a run on one host: run/folder.py, for all but DECIDED and the processes' own
+# of a run on one host: run/folder.py, for all but ASIDE, DECIDED and the processes' own
+ASIDE = "aside.json"  # run/keep_aside.py
 PART, SECRETS, CERTIFICATES, STATE, KNOWN = "part.json", "env.json", "mesh.json", "state.json", "knowledge.json"
 MINDER_LOCK, MINDER_LOG, MINDER_FIFO, JOURNAL, DECIDED = "minder.lock", "minder.log", "minder.fifo", "journal", "decided"
 AUDIT, AUDIT_LOG, AUDIT_OLD, AUDIT_LOCK = ".audit", "log.jsonl", "log.1.jsonl", "lock"  # serve/audit_log.py

@@ -173,6 +173,7 @@ class HostPart:
     peers: List[Peer] = field(default_factory=list, metadata={"of": Peer})  # all tasks of the run
     mesh: List[MeshHost] = field(default_factory=list, metadata={"of": MeshHost})  # all hosts of the run
     keep: List[str] = field(default_factory=list)  # paths relative to the code
+    fresh: bool = False  # what lies in `keep` is set aside first
     links: Dict[str, str] = field(default_factory=dict)  # path in the code -> data set's name
     parts: Dict[str, List[int]] = field(default_factory=dict)  # data set with `split` -> how many parts, then those of its tasks
     finish_grace_s: float = 60.0

@@ -30,6 +30,7 @@ class Flags(CommonFlags):
     dry_run: bool = False
     sync: bool = True
     ignore_keep: bool = False
+    fresh: bool = False
     allow_public: bool = False
     allow_open: bool = False
     force: bool = False
@@ -54,7 +55,10 @@ def add(subparsers: Any) -> None:
     after.add_argument("--detach", action="store_true", help="return once all is up, also on a terminal")
     after.add_argument("--dry-run", action="store_true", help="stop after the plan, show it and send nothing")
     parser.add_argument("--no-sync", dest="sync", action="store_false", help="take the release that is there")
-    parser.add_argument("--ignore-keep", action="store_true", help="start although newer checkpoints lie on another host")
+    fresh = "start from zero; checkpoints and all else in `keep` stay on their hosts under another name"
+    parser.add_argument("--fresh", action="store_true", help=fresh)
+    ignore = "go on from what the chief's host has (or from zero) although newer checkpoints lie on another host"
+    parser.add_argument("--ignore-keep", action="store_true", help=ignore)
     parser.add_argument("--allow-public", action="store_true", help="consent to public addresses in the cluster")
     parser.add_argument("--allow-open", action="store_true", help="consent to hosts whose ports `protect: auto` cannot guard")
     parser.add_argument("--force", action="store_true", help="go on in spite of what `tfdeploy check` would call an error")
@@ -144,6 +148,7 @@ def asked_for(flags: Flags) -> Launch:
             ps=flags.ps,
             workers=flags.workers,
             ignore_keep=flags.ignore_keep,
+            fresh=flags.fresh,
             allow_public=flags.allow_public,
             allow_open=flags.allow_open,
             preset=tuple(name for name in ("TF_CONFIG",) if name in os.environ),

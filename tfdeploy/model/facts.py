@@ -51,6 +51,8 @@ class KeepFact:
     checkpoint: Text | None = None  # "model.ckpt-1200", from TensorFlow's own `checkpoint` file
     step: BigCount | None = None
     recorded: Seconds | None = None  # when that `checkpoint` file was written, as `newest`
+    files: Count = 0
+    bytes: Count = 0
 
     @property
     def time(self) -> float:

@@ -89,6 +89,7 @@ class Plan:
     logs_max_bytes: int = 1 << 30
     metrics: dict[str, str] = field(default_factory=dict)
     resume: str | None = None  # "checkpoints: model.ckpt-1200 on n2", or None: starts from zero
+    fresh: bool = False  # each host sets aside what lies in `keep` before the start
     keep_from: str | None = None  # the host whose `keep` goes to all hosts of the run before the start (mirrored)
     notes: tuple[str, ...] = ()  # what was chosen and why, what was neutralised, what to watch for
     restart: str = "never (restart.max is 0)"  # the rule, in words

@@ -28,6 +28,7 @@ from tfdeploy.operations.deletions import Confirm, never_confirm
 from tfdeploy.operations.emit import emit_host, note, step
 from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.launching.clocks import compare_clocks
+from tfdeploy.operations.launching.keep_elsewhere import set_aside_elsewhere
 from tfdeploy.operations.launching.preflight import preflight
 from tfdeploy.operations.launching.prepare_blobs import prepare_blobs
 from tfdeploy.operations.launching.reachability import check_links, open_ports_note
@@ -95,6 +96,8 @@ def launch(asked: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
         steps.commit(prepared)
         held = undo.pop_all()
     try:
+        if prepared.plan.fresh:
+            set_aside_elsewhere(fleet, prepared.plan, steps.hosts, asked.holder, emit)
         held.close()
     except KeyboardInterrupt:  # after commit an interrupt does not undo the launch
         run = prepared.plan.run
@@ -139,6 +142,11 @@ class Steps:
     fleet: Fleet
     emit: Emit
 
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        """All that were probed, or would be for `keep`."""
+        return (*self.asked.inventory.hosts, *self.asked.unused)
+
     def lock(self, undo: ExitStack) -> None:
         """Takes the job's lock on every host; `undo` releases it."""
         asked = self.asked
@@ -181,8 +189,7 @@ class Steps:
         if not plan.parts or not asked.sync:
             return plan, shipment
         tasks = {task.task: task.host for task in plan.tasks}
-        hosts = (*asked.inventory.hosts, *asked.unused)
-        shipment = with_parts(shipment, self.fleet, asked.job, hosts, tasks, asked.job.places)
+        shipment = with_parts(shipment, self.fleet, asked.job, self.hosts, tasks, asked.job.places)
         return with_sizes(plan, {name: split.parts for name, split in shipment.splits.items()}), shipment
 
     def sync(self, plan: Plan, shipment: Shipment) -> None:

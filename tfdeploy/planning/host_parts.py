@@ -50,6 +50,7 @@ def _part(
         release=plan.release,
         tasks=[_spec(plan, host, task, texts) for task in tasks],
         keep=list(plan.keep),
+        fresh=plan.fresh,
         links=dict(plan.links),
         parts={name: [len(parts), *_of_host(parts, host.host)] for name, parts in plan.parts.items()},
         finish_grace_s=plan.finish_grace_s,

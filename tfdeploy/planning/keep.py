@@ -130,5 +130,5 @@ def _not_placeable(kept: HostKeep, default: Seat, role_hosts: tuple[str, ...]) -
         f"the newest `keep` ({kept.description}) is on {kept.host}, which is {where}: {task} would start from zero",
         where=f"host {kept.host}",
         next=f"add {kept.host} to the role {role}, copy it: `tfdeploy fetch --keep --onto {default.host}`, "
-        "or start without it: `tfdeploy launch --ignore-keep`",
+        "or start from zero: `tfdeploy launch --fresh`",
     )

@@ -12,6 +12,7 @@ class Options:
     ps: int | None = None  # --ps N
     workers: int | None = None  # --workers N
     ignore_keep: bool = False  # --ignore-keep: the deciding task may start without the newest checkpoints
+    fresh: bool = False  # --fresh: training starts from zero, and what lies in `keep` is set aside
     allow_public: bool = False  # --allow-public: addresses of the public internet may stand in the cluster
     allow_open: bool = False  # --allow-open: `protect: auto` may leave the ports of a host open
     preset: tuple[str, ...] = ()  # variables in the caller's environment that the plan sets by itself: TF_CONFIG

@@ -16,7 +16,7 @@ from tfdeploy.model.job import Job, Mode, StallAction
 from tfdeploy.model.modes import Rules, rules
 from tfdeploy.model.plan import HostPlan, Plan, TaskPlan
 from tfdeploy.model.protect import Protection
-from tfdeploy.planning import checks, datasets, environment, keep, notes, protection
+from tfdeploy.planning import checks, datasets, environment, keep, keep_aside, notes, protection
 from tfdeploy.planning.cluster import addresses, ports, restarts
 from tfdeploy.planning.cluster.addresses import Advertised
 from tfdeploy.planning.cluster.layout import Layout, lay_out, ports_needed
@@ -50,6 +50,7 @@ class _Inputs:
     job: Job
     mode: Mode
     facts: dict[str, HostFacts]
+    all_facts: dict[str, HostFacts]  # also of a `keep` that --fresh sets aside
     sources: Mapping[str, str]
     options: Options
     run: str
@@ -117,7 +118,8 @@ def make_plan(
     `sources`: path in the code -> text, of the release's *.py files. `now`: UTC seconds. Raises UsageError (mode,
     command, roles, placeholders) and Refused.
     """
-    inputs = _Inputs(inventory, job, checks.mode(job), facts, sources, options, run)
+    counted = keep_aside.without_keep(facts) if options.fresh else facts
+    inputs = _Inputs(inventory, job, checks.mode(job), counted, facts, sources, options, run)
     checks.command(job)
     datasets.check_splits(job)
     placed = _place(inputs)
@@ -267,6 +269,7 @@ def _assemble(
         links=read.links,
         parts=datasets.part_plans(job, placed.seats),
         resume=keep.resume(job, inputs.facts[resume_point.host]),
+        fresh=inputs.options.fresh,
         keep_from=resume_point.copied_from,
         restart=restarts.summary(job, tuple(dict.fromkeys(seat.role for seat in placed.seats))),
         supply_from=restarts.supply_from(job, placed.seats),
@@ -283,6 +286,7 @@ def _notes(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, comm
     return (
         *notes.counts(inputs.inventory, inputs.mode, placed.requested, placed.seats),
         *placed.resume_point.notes,
+        *(keep_aside.notes(job, inputs.all_facts, inputs.run) if inputs.options.fresh else ()),
         *keep_wipes.notes(job, read.program),
         *([commands.served.note] if commands.served.note else []),
         commands.added.note,

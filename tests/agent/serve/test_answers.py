@@ -237,6 +237,7 @@ def test_keep_locks_and_clocks(host: Context) -> None:
     asked(host, "keep.place", files=[file, ["ckpt/none", 1, 1]], **lacking)
     asked(host, "keep.place", files=[file], **lacking)
     asked(host, "fetch.list", what="keep", job="j", keep=["ckpt"])
+    asked(host, "keep.aside", job="j", run="r1", keep=["other"])
     asked(host, "probe", python="python3", ports=[2222, 2222], gpus="none", job="j", keep=["ckpt"], names=[])
     asked(host, "probe", python="python3", ports=[2222, 2222], gpus="auto", preflight=True)
 

@@ -239,6 +239,7 @@ def test_keep_folders(tmp_path: Path) -> None:
     os.utime(folder / "model.ckpt-1200.index", (3000, 3000))
     found = facts(tmp_path, job="job", keep=["out/checkpoints", "nothing"])["keep"]
     said = {"path": "out/checkpoints", "newest": 3000.0, "checkpoint": "model.ckpt-1200", "step": 1200, "recorded": 2000.0}
+    said |= {"files": 3, "bytes": sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())}
     assert found == [said]
     (folder / "workertemp_1").mkdir()
     (folder / "workertemp_1" / "checkpoint").write_text(text % 9999)  # of a worker that is not the chief: nobody reads it

@@ -7,6 +7,7 @@ import json
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from tfdeploy.operations.copy.pull import Source, fetch_folder, list_files
 from tfdeploy.operations.copy.pull_logs import fetch_logs
 from tfdeploy.operations.find_run import find_runs, hosts_of
 from tfdeploy.operations.launching.clocks import compare_clocks
+from tfdeploy.operations.launching.keep_elsewhere import set_aside_elsewhere
 from tfdeploy.operations.launching.reachability import check_links
 from tfdeploy.operations.launching.rollback import roll_back
 from tfdeploy.operations.lock import locked
@@ -167,6 +169,12 @@ def locks(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
     return alone(act)
 
 
+def sets_aside(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
+    """On hosts that the plan has no task for."""
+    holder, elsewhere = {"user": "me", "machine": "m", "pid": 1, "time": 1.0}, replace(PLAN, hosts=(), keep=("sub",))
+    return set_aside_elsewhere(fleet, elsewhere, hosts_of(PLAN), holder, nobody)
+
+
 def sets_up(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
     holder = {"user": "me", "machine": "m", "pid": 1, "time": 1.0}
     return setup.setup_job(fleet, hosts_of(PLAN), job, holder, None, nobody)
@@ -286,6 +294,7 @@ DOINGS: dict[str, tuple[Doing, ...]] = {
     "broadcast.read": (drains("broadcast.read"), holds),
     "data.look": (looks_at_data,),
     "broadcast.sums": (holds,),
+    "keep.aside": (sets_aside,),
     "keep.begin": (spreads,),
     "keep.place": (spreads,),
     "fetch.list": (looks, fetches("keep"), fetches("files"), spreads),

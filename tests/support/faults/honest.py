@@ -336,6 +336,7 @@ _VALUES: dict[str, Any] = {
     "broadcast.leaves": lambda host, args: {"wanted": "3"},
     "data.begin": lambda host, args: {"folder": f"{WORKDIR}/jobs/{JOB}/data/digits"},
     "data.commit": lambda host, args: {"digest": args.get("digest", ""), "ok": True},
+    "keep.aside": lambda host, args: {},
     "keep.begin": lambda host, args: {"folder": f"{WORKDIR}/jobs/{JOB}/.incoming"},
     "keep.place": lambda host, args: {"missing": []},
     "fetch.log_sum": _log_sum,

@@ -167,6 +167,8 @@ class Effects:
         self._store.note_change()
         self._store.save()
         self._store.journal(action.phase)
+        if action.phase == "ended":
+            leftovers.put_back_keep(self._paths)  # now that hosts that share the workdir see that this one has ended
         return True
 
     def _release(self) -> None:

@@ -7,8 +7,9 @@ import re
 import stat
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Iterator, List, Mapping, Optional, Tuple
 from tfdeploy.agent.errors import VerbError
+from tfdeploy.agent.record import NamedTuple
 
 if TYPE_CHECKING:
     from tfdeploy.agent.facts import KeepFact
@@ -23,16 +24,27 @@ _MOST_BYTES = 1 << 20
 _MOST_STEPS = 1 << 53
 
 
-def keep_facts(workdir: str, job: str, paths: List[str]) -> List[KeepFact]:
-    """One entry, as model.facts.KeepFact, for each path that holds at least one file. Raises VerbError bad_name."""
+def keep_facts(workdir: str, job: str, paths: List[str], instead: Optional[Mapping[str, str]] = None) -> List[KeepFact]:
+    """One entry, as model.facts.KeepFact, for each path that holds at least one file. `instead`: path -> the folder that is
+    looked at for it. Raises VerbError bad_name."""
     found: List[KeepFact] = []
     for path in check_keep(paths):
-        latest, record = newest(layout.keep_dir(workdir, job, path))
-        if latest is not None:
+        kept = newest(layout.keep_dir(workdir, job, (instead or {}).get(path, path)))
+        if kept.time is not None:
+            record = kept.record
             checkpoint = _checkpoint(record) if record else None
             step = _step(checkpoint) if checkpoint else None
             recorded = _changed(record) if checkpoint and record else None
-            found.append({"path": path, "newest": latest, "checkpoint": checkpoint, "step": step, "recorded": recorded})
+            fact: KeepFact = {
+                "path": path,
+                "newest": kept.time,
+                "checkpoint": checkpoint,
+                "step": step,
+                "recorded": recorded,
+                "files": kept.files,
+                "bytes": kept.bytes,
+            }
+            found.append(fact)
     return found
 
 
@@ -58,21 +70,31 @@ def check_keep(paths: Any) -> List[str]:
     return list(paths or [])
 
 
-def newest(folder: str) -> Tuple[Optional[float], Optional[str]]:
-    """(mtime of the newest file below `folder`, the newest file named `checkpoint`), without the temporary folders of workers
-    that are not the chief."""
-    latest, latest_record, record = None, -1.0, None
+class Kept(NamedTuple):
+    """`time`: mtime of the newest file; None: there is none. `record`: the newest file named `checkpoint`."""
+
+    time: Optional[float]
+    record: Optional[str]
+    files: int
+    bytes: int
+
+
+def newest(folder: str) -> Kept:
+    """What lies below `folder`, without the temporary folders of workers that are not the chief."""
+    latest, latest_record, record, files, size = None, -1.0, None, 0, 0
     for base, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not _OF_A_WORKER.match(name)]
         for name in names:
             try:
-                changed = os.lstat(os.path.join(base, name)).st_mtime
+                about = os.lstat(os.path.join(base, name))
             except OSError:
                 continue  # a checkpoint is being rotated away
+            changed = about.st_mtime
+            files, size = files + 1, size + about.st_size
             latest = max(latest or 0.0, changed)
             if name == RECORD and changed > latest_record:
                 latest_record, record = changed, os.path.join(base, name)
-    return latest, record
+    return Kept(latest, record, files, size)
 
 
 def _checkpoint(record: str) -> Optional[str]:

@@ -33,13 +33,13 @@ def restore(paths: RunPaths, keep: List[str]) -> List[str]:
     a launch that failed must not replace the checkpoints of an earlier run."""
     if not paths.replaced_links(keep) or not paths.says_committed():
         return []
-    lock = _lock(paths)
+    lock = keep_lock(paths.workdir, paths.job)
     if lock is None:
         return []  # the next task that ends tries again
     try:
         return [_restored(paths, path) for path in paths.replaced_links(keep)]
     finally:
-        os.close(lock)
+        unlock(lock)
 
 
 def log_restored(log: LogWriter, attempt: int, said: List[str]) -> None:
@@ -67,9 +67,9 @@ def of_dead_runs(workdir: str, job: str, told: str = "") -> List[str]:
     return found
 
 
-def _lock(paths: RunPaths) -> Optional[int]:
-    """The lock on restoring links, also among hosts that share the workdir. None: not free within WITHIN_S."""
-    folder = layout.locks_dir(paths.workdir, paths.job)
+def keep_lock(workdir: str, job: str) -> Optional[int]:
+    """The lock on moving keep folders, also among hosts that share the workdir. None: not free within WITHIN_S."""
+    folder = layout.locks_dir(workdir, job)
     deadline = time.monotonic() + WITHIN_S
     try:
         make_private(folder)
@@ -80,6 +80,11 @@ def _lock(paths: RunPaths) -> Optional[int]:
         return lock
     except OSError:
         return None  # a full or read-only disk
+
+
+def unlock(lock: Optional[int]) -> None:
+    if lock is not None:
+        os.close(lock)
 
 
 def _restored(paths: RunPaths, path: str) -> str:
@@ -115,13 +120,13 @@ def _take_in(place: str, target: str) -> str:
     if not stat.S_ISDIR(kind):
         what = "a link to %s" % os.readlink(place) if stat.S_ISLNK(kind) else "a file"
         return "replaced by %s, which now is %s" % (what, _move(place, _beside(target)))
-    new, old = newest(place)[0], newest(target)[0]
+    new, old = newest(place).time, newest(target).time
     if old is not None and (new is None or new < old):
-        if new is None and _removed_empty(place):
+        if new is None and removed_empty(place):
             return "replaced by an empty folder, and `keep` stays as it was"
         return "replaced by an older folder than the one in `keep`: it now is %s" % _move(place, _beside(target))
     aside = ""
-    if os.path.lexists(target) and not _removed_empty(target):
+    if os.path.lexists(target) and not removed_empty(target):
         aside = _move(target, _beside(target))
     _move(place, target)
     return "replaced by a folder of the program, which was taken into `keep`" + (aside and ", and the old one is %s" % aside)
@@ -134,12 +139,19 @@ def _beside(target: str) -> str:
     return next(name for name in names if not os.path.lexists(name))
 
 
-def _removed_empty(folder: str) -> bool:
+def removed_empty(folder: str) -> bool:
     """Removes the folder if it holds no file; whether it did."""
+    if not is_empty(folder):
+        return False
+    shutil.rmtree(folder)
+    return True
+
+
+def is_empty(folder: str) -> bool:
+    """True if there is no file and no link in the folder, at any depth."""
     for base, folders, names in os.walk(folder):
         if names or any(os.path.islink(os.path.join(base, each)) for each in folders):
             return False
-    shutil.rmtree(folder)
     return True
 
 

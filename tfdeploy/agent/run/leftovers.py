@@ -59,10 +59,19 @@ def forget_doubt(paths: RunPaths) -> None:
             pass
 
 
+def put_back_keep(paths: RunPaths) -> None:
+    """What `launch --fresh` has set aside is put back where the launch was rolled back. Raises OSError."""
+    if os.path.exists(paths.file(layout.ASIDE)):
+        from tfdeploy.agent.run import keep_aside  # seldom needed
+
+        keep_aside.put_back(paths)
+
+
 def remove(paths: RunPaths) -> None:
     """Removes this host's folder of a run, and the run's folder once no other host has one there."""
     import shutil  # would cost each minder a millisecond
 
+    put_back_keep(paths)
     forget_secrets(paths)
     gone = os.path.join(paths.run_dir, "gone-%s" % os.urandom(8).hex())
     lock = folders_lock(paths)

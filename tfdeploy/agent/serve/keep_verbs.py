@@ -6,16 +6,18 @@ a record that the other host does not have is set aside under another name, wher
 
 from __future__ import annotations
 
+from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.run import find, liveness
+from tfdeploy.agent.ownership import check
+from tfdeploy.agent.run import find, keep_aside, liveness
 from tfdeploy.agent.run.find import run_names
 from tfdeploy.agent.run.keep_folders import check_keep
 from tfdeploy.agent.run.keep_receive import inside, make_empty, make_room, put_in_place
 from tfdeploy.agent.serve.call import Call
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import Folder, Missing
+    from tfdeploy.agent.answers import Folder, Missing, Nothing
 
 
 def begin(call: Call) -> Folder:
@@ -38,6 +40,17 @@ def place(call: Call) -> Missing:
     return {"missing": put_in_place(workdir, job, files, aside)}
 
 
+def aside(call: Call) -> Nothing:
+    """`keep` of the job is set aside for `run`, which this host has no part in. Raises VerbError bad_name, live_run."""
+    workdir, job, run = call.context.workdir, call.name("job"), call.name("run")
+    keep = check_keep(call.rows("keep"))
+    check(workdir, *layout.of_job(job))
+    if not find.host_names(workdir, job, run):  # else the run's own hosts share this workdir
+        _refuse_live_run(workdir, job, call.context.host)
+        keep_aside.set_aside_beside(workdir, job, run, keep)
+    return {}
+
+
 def _refuse_live_run(workdir: str, job: str, host: str) -> None:
     """A session that stalled may have lost the job's lock, and another operator may have launched since."""
     for run in run_names(workdir, job):
@@ -48,4 +61,4 @@ def _refuse_live_run(workdir: str, job: str, host: str) -> None:
             )
 
 
-VERBS = {"keep.begin": begin, "keep.place": place}
+VERBS = {"keep.aside": aside, "keep.begin": begin, "keep.place": place}

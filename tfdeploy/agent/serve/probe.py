@@ -31,7 +31,7 @@ from tfdeploy.agent.host.installed import (
     start_rsync,
     start_uv,
 )
-from tfdeploy.agent.run import keep_links, shown_plan
+from tfdeploy.agent.run import keep_aside, keep_links, shown_plan
 from tfdeploy.agent.run.find import damaged, job_names, run_names, run_paths
 from tfdeploy.agent.run.keep_folders import keep_facts
 from tfdeploy.agent.run.liveness import is_live
@@ -60,7 +60,7 @@ def probe(call: Call) -> HostFacts:
     machine = _machine(workdir)
     free_ports, taken_ports = look_at_ports(low, high, lambda: _held_ports(workdir, host))
     moved = keep_links.of_dead_runs(workdir, job, host) if job and call.flag("keep") and holds_lock(call.context, job) else []
-    keep = keep_facts(workdir, job, call.rows("keep")) if job else []
+    keep = keep_facts(workdir, job, call.rows("keep"), keep_aside.pending(workdir, job)) if job else []
     live_runs = _live_runs(workdir, job, host) if job else []
     problems = _problems(machine) + moved + (_damaged_runs(workdir, job) if job else [])
     setup = call.name("setup") if call.flag("setup") else ""

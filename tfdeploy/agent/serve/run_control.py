@@ -221,6 +221,8 @@ def _end(paths: RunPaths, grace_s: float, reason: str) -> List[Survivor]:
     while found[0] and time.monotonic() < deadline:
         time.sleep(pause)
         found = task_processes.members(paths, tasks)
+    if not found[0]:
+        leftovers.put_back_keep(paths)  # its minder is about to, or could not
     return task_processes.survivors(*found)
 
 
@@ -270,6 +272,7 @@ def end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
             state.left_files = leftovers.left_files(paths, part)
             state.ended_tasks.update({task: ending_of(paths.status(task)) for task in tasks})
             paths.write_state(state)
+            leftovers.put_back_keep(paths)
             leftovers.forget_doubt(paths)
         return True
     finally:

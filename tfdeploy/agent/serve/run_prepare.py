@@ -18,7 +18,7 @@ from tfdeploy.agent.host.disk import free_of
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.host.private_folder import make_private
 from tfdeploy.agent.ownership import NotOurs, check, explain
-from tfdeploy.agent.run import check_files, in_doubt, leftovers, liveness, shown_plan, task_processes
+from tfdeploy.agent.run import check_files, in_doubt, keep_aside, leftovers, liveness, shown_plan, task_processes
 from tfdeploy.agent.run import workdir as run_workdir
 from tfdeploy.agent.run.find import damaged, host_names, run_names
 from tfdeploy.agent.run.folder import RunPaths
@@ -189,6 +189,8 @@ def _check_programs(paths: RunPaths, part: wire.HostPart) -> None:
 def _prepare(paths: RunPaths, part: wire.HostPart, given: Given, check_wanted: Callable[[], None]) -> None:
     try:
         _begin(paths)
+        if part.fresh:
+            keep_aside.set_aside(paths, part.keep)
         _make_folders(paths, part, given, check_wanted)
         check_wanted()
         _write_secrets(paths, part, given)

@@ -47,4 +47,6 @@ def _end_or_remove(paths: RunPaths) -> None:
             leftovers.remove(paths)
         elif paths.state().phase != "ended":
             run_control.end_without_minder(paths, 0.0, WHY)
+        else:
+            leftovers.put_back_keep(paths)
     leftovers.forget_doubt(paths)

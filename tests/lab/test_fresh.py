@@ -1,0 +1,79 @@
+"""`launch --fresh`: training starts from zero, and the checkpoints of before stay under another name, or come back."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+
+import pytest
+
+from support.lab.commandline import Tfdeploy
+from support.lab.hosts import on_host, set_inventory
+from support.lab.jobs import write_job
+from support.waiting import wait_for
+from tfdeploy.lab import Lab
+
+
+@pytest.fixture
+def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
+    return tfdeploy(few_hosts)
+
+
+def saved(operator: Tfdeploy, job: str) -> dict[str, dict[str, str]]:
+    """host -> folder in keep -> the step saved in it."""
+    look = f"cd ~/tfdeploy/{job}/keep 2>/dev/null && grep -sH . */step || true"
+    found = {host: on_host(operator.lab, host, look).split() for host in operator.lab.hosts}
+    return {host: dict(line.split("/step:") for line in lines) for host, lines in found.items()}
+
+
+def launch(operator: Tfdeploy, job: str, run: str, steps: int, *flags: str, exit_code: int = 0) -> str:
+    """Where worker:0 began; after a failure, what the launch said."""
+    more = ("--failat=1",) if exit_code else ()
+    write_job(operator, job, "quick.py", f"--steps={steps}", "--save", "--pause=0.01", *more, keep=["checkpoints"])
+    done = operator.run("launch", "--wait", "-q", "--name", run, *flags, exit_code=exit_code)
+    return done.stderr if exit_code else operator.run("logs", run, "--grep", "starting at", exit_code=0).stdout.split()[-1]
+
+
+def test_training_starts_from_zero_and_goes_on_from_there(operator: Tfdeploy) -> None:
+    """Also on a host that the first run did not use, while that run's host has lost its role."""
+    set_inventory(operator, roles={"ps": ["n1"], "worker": ["n2"]})
+    launch(operator, "fresh", "one", 7)
+    assert saved(operator, "fresh")["n2"] == {"checkpoints": "7"}
+    set_inventory(operator, roles={"ps": ["n1"], "worker": ["n3"]})
+    assert "tfdeploy launch --fresh" in operator.run("launch", "--dry-run", exit_code=3).stderr
+    shown = operator.run("launch", "--fresh", "--dry-run", "--name", "two", exit_code=0).stdout
+    assert "--fresh: checkpoints (1 file, 2 B) on n2 is kept there as keep/checkpoints.before-two" in shown
+    assert saved(operator, "fresh")["n2"] == {"checkpoints": "7"}
+
+    assert launch(operator, "fresh", "two", 3, "--fresh") == "0"
+    assert saved(operator, "fresh") == {"n1": {}, "n2": {"checkpoints.before-two": "7"}, "n3": {"checkpoints": "3"}}
+    set_inventory(operator, roles={"ps": ["n1"], "worker": ["n2", "n3"]})
+    assert launch(operator, "fresh", "three", 4, "--workers", "1") == "3"  # on n3 again
+
+    line = next(line for line in shown.splitlines() if "tfdeploy exec" in line)
+    for _ in range(2):
+        operator.run(*shlex.split(line[line.index("tfdeploy exec") :])[1:], exit_code=0)
+        assert saved(operator, "fresh")["n2"] == {"checkpoints": "7"}
+    assert launch(operator, "fresh", "four", 8, "--workers", "1") == "7"
+
+
+def test_a_launch_that_is_rolled_back_puts_them_back(operator: Tfdeploy) -> None:
+    set_inventory(operator, roles={"ps": ["n1"], "worker": ["n2"]})
+    launch(operator, "fresh-back", "b1", 5)
+    assert "worker:0" in launch(operator, "fresh-back", "b2", 9, "--fresh", exit_code=1)
+    assert saved(operator, "fresh-back")["n2"] == {"checkpoints": "5"}
+    assert launch(operator, "fresh-back", "b3", 6) == "5"
+
+
+def test_a_killed_launch_is_undone_when_the_run_is_stopped(operator: Tfdeploy) -> None:
+    """The hosts would undo it by themselves after a minute."""
+    set_inventory(operator, roles={"ps": ["n1"], "worker": ["n2"]})
+    launch(operator, "fresh-kill", "k1", 5)
+    write_job(operator, "fresh-kill", "quick.py", "--gate=2", "--save", keep=["checkpoints"], ready={"after": "60s"})
+    slow = (operator.cwd / "quick.py").read_text().replace("    server = listen", "    server = args.job_name != 'ps' and listen")
+    (operator.cwd / "quick.py").write_text(slow)  # its server never listens, so it is never up, and nothing is committed
+    begun = operator.start("launch", "--fresh", "--detach", "--name", "k2")
+    wait_for(lambda: saved(operator, "fresh-kill")["n2"] == {"checkpoints": "2", "checkpoints.before-k2": "5"}, 30.0, "step 2")
+    begun.kill()
+    operator.run("stop", "k2", "--now", exit_code=0)
+    assert saved(operator, "fresh-kill")["n2"] == {"checkpoints": "5", "checkpoints.undone-k2": "2"}

@@ -1,0 +1,148 @@
+"""`launch --fresh`: keep folders are set aside before the run starts, and put back where its launch is rolled back.
+
+`keep/checkpoints` becomes `keep/checkpoints.before-RUN`, which no launch reads. What is to be renamed is on disk before it is,
+and each step is one rename: whoever is killed, the end of the run or the next session (serve/sweep.py) goes on from there.
+Nothing is deleted: what the rolled back run had saved by then is kept as `keep/checkpoints.undone-RUN`.
+"""
+
+from __future__ import annotations
+
+import os
+
+from tfdeploy.agent import layout
+from tfdeploy.agent.annotations import Dict, List, Optional
+from tfdeploy.agent.errors import NAME
+from tfdeploy.agent.host.atomic import read_json, write_json
+from tfdeploy.agent.host.flock import is_locked
+from tfdeploy.agent.ownership import check_made_by_us
+from tfdeploy.agent.run import keep_links, liveness
+from tfdeploy.agent.run.find import host_names
+from tfdeploy.agent.run.folder import RunPaths
+
+
+def set_aside(paths: RunPaths, keep: List[str]) -> None:
+    """Sets aside those of the `keep` folders that hold a file. Hosts that share the workdir do it once. Raises OSError."""
+    lock = keep_links.keep_lock(paths.workdir, paths.job)
+    try:
+        names = _of_another_host(paths)
+        if names is not None:
+            write_json(paths.file(layout.ASIDE), names, durable=True)
+            return
+        names = _chosen(paths.workdir, paths.job, paths.run, keep)
+        write_json(paths.file(layout.ASIDE), names, durable=True)
+        _rename(paths.workdir, paths.job, names)
+    finally:
+        keep_links.unlock(lock)
+
+
+def set_aside_beside(workdir: str, job: str, run: str, keep: List[str]) -> Dict[str, str]:
+    """The same on a host that has no part of the committed run: path -> its new name. Nothing where a host that shares the
+    workdir has a part of it: there the run itself writes."""
+    lock = keep_links.keep_lock(workdir, job)
+    try:
+        if host_names(workdir, job, run):
+            return {}
+        names = _chosen(workdir, job, run, keep)
+        _rename(workdir, job, names)
+        return names
+    finally:
+        keep_links.unlock(lock)
+
+
+def put_back(paths: RunPaths) -> None:
+    """Undoes `set_aside` where the launch was rolled back. Of hosts that share the workdir, the last whose tasks have ended
+    does it. Again: changes nothing. Raises OSError."""
+    names = _names(paths)
+    if not names or not _was_rolled_back(paths):
+        return
+    lock = keep_links.keep_lock(paths.workdir, paths.job)
+    try:
+        if not _goes_on_elsewhere(paths):
+            for path, aside in sorted(names.items()):
+                _put_back(paths, path, aside)
+    finally:
+        keep_links.unlock(lock)
+
+
+def pending(workdir: str, job: str) -> Dict[str, str]:
+    """path -> the name it has now, of runs that may still be rolled back."""
+    found: Dict[str, str] = {}
+    try:
+        notes = os.listdir(layout.in_doubt_dir(workdir))
+    except OSError:
+        return found
+    for note in notes:
+        words = note.split("@")
+        if len(words) == 3 and words[0] == job and all(NAME.match(word) for word in words):
+            names = _names(RunPaths(layout.host_dir(workdir, *words)))
+            found.update({path: aside for path, aside in names.items() if os.path.isdir(_keep(workdir, job, aside))})
+    return found
+
+
+def _chosen(workdir: str, job: str, run: str, keep: List[str]) -> Dict[str, str]:
+    names = {}
+    for path in keep:
+        folder = _keep(workdir, job, path)
+        if os.path.lexists(folder):
+            check_made_by_us(folder, workdir)
+            if not keep_links.is_empty(folder):
+                names[path] = _free_name(workdir, job, "%s.before-%s" % (path, run))
+    return names
+
+
+def _rename(workdir: str, job: str, names: Dict[str, str]) -> None:
+    for path, aside in names.items():
+        os.rename(_keep(workdir, job, path), _keep(workdir, job, aside))
+
+
+def _put_back(paths: RunPaths, path: str, aside: str) -> None:
+    folder, before = (_keep(paths.workdir, paths.job, name) for name in (path, aside))
+    if not os.path.lexists(before):
+        return  # done already
+    if os.path.lexists(folder) and not keep_links.removed_empty(folder):
+        undone = _free_name(paths.workdir, paths.job, "%s.undone-%s" % (path, paths.run))
+        os.rename(folder, _keep(paths.workdir, paths.job, undone))
+    os.rename(before, folder)
+
+
+def _free_name(workdir: str, job: str, wanted: str) -> str:
+    names = [wanted] + ["%s-%d" % (wanted, number) for number in range(2, 1000)]
+    return next(name for name in names if not os.path.lexists(_keep(workdir, job, name)))
+
+
+def _was_rolled_back(paths: RunPaths) -> bool:
+    """Also of a run whose commit has reached this host, but not all hosts."""
+    return paths.word("abort") is not None or not liveness.was_committed(paths)
+
+
+def _of_another_host(paths: RunPaths) -> Optional[Dict[str, str]]:
+    """What a host that shares the workdir has set aside for this run; None: no host has yet."""
+    for other in _others(paths):
+        if os.path.exists(other.file(layout.ASIDE)):
+            return _names(other)
+    return None
+
+
+def _goes_on_elsewhere(paths: RunPaths) -> bool:
+    """A task of the run may be alive on a host that shares the workdir, and write to the folder."""
+    for other in _others(paths):
+        if other.is_whole() and other.state().phase != "ended":
+            tasks = [spec.task for spec in other.part().tasks]
+            if any(is_locked(lock) for lock in (other.minder_lock, *map(other.supervisor_lock, tasks))):
+                return True
+    return False
+
+
+def _others(paths: RunPaths) -> List[RunPaths]:
+    """Also of a host that is only beginning to prepare the run."""
+    hosts = os.path.dirname(paths.host_dir)
+    return [RunPaths(os.path.join(hosts, name)) for name in os.listdir(hosts) if NAME.match(name) and name != paths.host]
+
+
+def _names(paths: RunPaths) -> Dict[str, str]:
+    said = read_json(paths.file(layout.ASIDE)) or {}
+    return {path: aside for path, aside in said.items() if isinstance(aside, str)}
+
+
+def _keep(workdir: str, job: str, path: str) -> str:
+    return layout.keep_dir(workdir, job, path)

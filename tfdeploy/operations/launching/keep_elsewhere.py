@@ -1,0 +1,40 @@
+"""`launch --fresh`: hosts without a part of the run set aside their `keep` too, once the run is committed.
+
+Else the next launch could take that for the newest. Before the commit nothing there is touched, so nothing is to be undone.
+"""
+
+from __future__ import annotations
+
+from tfdeploy.errors import TfdeployError
+from tfdeploy.model.answers.files import KEEP_ASIDE
+from tfdeploy.model.answers.hosts import LockHolder
+from tfdeploy.model.events import Emit
+from tfdeploy.model.inventory import Host
+from tfdeploy.model.plan import Plan
+from tfdeploy.operations.emit import note
+from tfdeploy.operations.lock import release, try_lock
+from tfdeploy.operations.outcomes import split
+from tfdeploy.transport.protocols import Fleet, Session
+
+
+def set_aside_elsewhere(
+    fleet: Fleet, plan: Plan, hosts: tuple[Host, ...], holder: LockHolder, emit: Emit
+) -> dict[str, TfdeployError]:
+    """On those of `hosts` that the plan has no task for. Names and returns those that failed."""
+    used = {host.host for host in plan.hosts}
+    others = tuple(host for host in hosts if host.name not in used)
+    if not others or not plan.keep:
+        return {}
+
+    def set_aside(session: Session) -> None:
+        session.agent().call(KEEP_ASIDE, {"job": plan.job, "run": plan.run, "keep": list(plan.keep)})
+
+    held, failed = try_lock(fleet, others, plan.job, "launch", holder, emit)
+    try:
+        failed.update(split(fleet.each(held, set_aside))[1])
+    finally:
+        release(fleet, held, plan.job)
+    for name, error in failed.items():
+        words = f"`keep` there was not set aside, and a later launch may go on from it: {error.what}"
+        note(emit, words, level="warning", host=name, run=plan.run)
+    return failed
