@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 FLOORS = (
     ("errors", "agent", "runtime"),
-    ("model",),
+    ("model", "machine"),
     ("config", "tree", "planning"),
     ("transport", "store"),
     ("operations", "lab"),
@@ -37,7 +37,20 @@ DOORS = {
 WITH_TENSORFLOW = ("tensorflow", "tf_keras", "keras", "numpy", "absl")  # what the user's TensorFlow brings along
 STANDARD_LIBRARY_ONLY = ("tfdeploy/agent/", "tfdeploy/runtime/", "tfdeploy/errors.py", "tfdeploy/__init__.py")
 OF_THE_RUNTIME = ("tfdeploy.runtime.replaced",)  # a table of names that the plan and the task both speak of
-SHARED = ("frames", "wire", "layout", "shapes", "peer_filter", "limit", "listing", "pieces", "stamp", "metric_lines")
+SHARED = (
+    "frames",
+    "wire",
+    "layout",
+    "shapes",
+    "peer_filter",
+    "limit",
+    "listing",
+    "pieces",
+    "stamp",
+    "metric_lines",
+    "ownership",
+    "seen",
+)
 OF_THE_AGENT = tuple(f"tfdeploy.agent.{name}" for name in SHARED)
 WITHOUT = {"planning": ("transport", "config"), "config": ("planning",), "operations": ("ui",)}
 UI_SEES = ("model", "errors", "ui")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -11,6 +10,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+
+from tfdeploy.machine.own_command import own_command
 
 if TYPE_CHECKING:
     from tfdeploy.cli.flags import CommonFlags
@@ -129,7 +130,7 @@ def _do(flags: CommonFlags, words: Sequence[str]) -> None:
     """A verb of tfdeploy on this terminal, with the files of this command line."""
     given = [("-i", flags.inventory), ("-j", flags.job)]
     files = [word for flag, value in given if value for word in (flag, str(value))]
-    command = [sys.executable, "-m", "tfdeploy", words[0], *files, *words[1:]]
+    command = own_command([words[0], *files, *words[1:]])
     subprocess.run(command, check=False)  # it says itself what went wrong
 
 

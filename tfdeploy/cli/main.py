@@ -13,6 +13,7 @@ from typing import NoReturn
 def program() -> NoReturn:
     """The installed command `tfdeploy`: exits at once when main has returned, without waiting for threads. Tearing down an
     interpreter with six hundred modules would take a fifth of a quick verb's time."""
+    _leave_out_relative_places()
     code = main()
     try:
         sys.stdout.flush()
@@ -24,6 +25,16 @@ def program() -> NoReturn:
             os.write(2, f"what was printed is not whole: {error.strerror}\n".encode())
         code = code or 1
     os._exit(code)
+
+
+def _leave_out_relative_places() -> None:
+    """Take ssh, git and rsync from the current folder never, also where PATH has `.` or an empty entry."""
+    places = os.environ.get("PATH", "").split(os.pathsep)
+    if not all(map(os.path.isabs, places)):
+        kept = os.pathsep.join(filter(os.path.isabs, places))
+        os.environ.pop("PATH", None)  # without PATH the system's own places count; with an empty one, the current folder
+        if kept:
+            os.environ["PATH"] = kept
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,14 +9,12 @@ import functools
 import json
 import shutil
 import subprocess
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
-import tfdeploy
 from tfdeploy.errors import Refused
 from tfdeploy.lab import folder
 from tfdeploy.lab.sshd import STANDARD_PATH
+from tfdeploy.machine.own_command import own_command
 
 TRIALS_TIMEOUT_S = 60.0  # for all trials together
 PACKAGES = {  # program -> its Debian package
@@ -62,14 +60,12 @@ def _run_trials(labs: str, _device: int) -> dict[str, str]:
 
     `_device` only keys the cache. Raises Refused if the trials cannot run at all.
     """
-    package_parent = str(Path(tfdeploy.__file__).parents[1])
-    environment = {"PATH": STANDARD_PATH, "PYTHONPATH": package_parent, "LC_ALL": "C.UTF-8"}
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "tfdeploy.lab.trials", labs],
+            own_command([labs], "tfdeploy.lab.trials"),
             capture_output=True,
             text=True,
-            env=environment,
+            env={"PATH": STANDARD_PATH, "LC_ALL": "C.UTF-8"},
             cwd="/",
             timeout=TRIALS_TIMEOUT_S,
             check=True,

@@ -24,7 +24,7 @@ def _links(path: str) -> list[str]:
 def folders(python: str) -> list[str]:
     """Folders to bind read-only at their own paths, outermost first. Raises Refused when python does not run."""
     try:
-        done = subprocess.run([python, "-c", _ASK], capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run([python, "-I", "-c", _ASK], capture_output=True, text=True, timeout=60, check=True)
         prefixes = [os.path.abspath(path) for path in json.loads(done.stdout)]
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise Refused(f"this interpreter does not run: {error}", where=python, next="--python PATH") from error

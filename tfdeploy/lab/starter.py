@@ -5,23 +5,22 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
-import tfdeploy
 from tfdeploy.errors import HostFailed
 from tfdeploy.lab.folder import host_folder
 from tfdeploy.lab.orders import Order
 from tfdeploy.lab.processes import MARK, end_all, identify, marked, own_ancestry, with_descendants
 from tfdeploy.lab.sshd import STANDARD_PATH
 from tfdeploy.lab.state import LabState, save
+from tfdeploy.machine.own_command import own_command
 
 START_S = 120.0
 
 
 def _marked_environment(root: Path) -> dict[str, str]:
-    """Hosts inherit only the mark: no SSH agent's socket, no proxy, no PYTHONPATH of the caller."""
-    return {"PATH": STANDARD_PATH, "PYTHONPATH": str(Path(tfdeploy.__file__).parents[1]), MARK: str(root), "LC_ALL": "C.UTF-8"}
+    """Hosts inherit only the mark: no SSH agent's socket, no proxy, nothing else of the caller's."""
+    return {"PATH": STANDARD_PATH, MARK: str(root), "LC_ALL": "C.UTF-8"}
 
 
 def end_strays(root: Path, state: LabState) -> None:
@@ -40,9 +39,8 @@ def console_tail(root: Path, host: str) -> str:
 def start(root: Path, state: LabState, order: Order) -> None:
     """Carries the order out and records the first processes in the state, also of those that came up beside a failed
     one. Raises HostFailed, naming the first host that did not start, with its console."""
-    words = [sys.executable, "-m", "tfdeploy.lab.boot"]
     done = subprocess.run(
-        words,
+        own_command([], "tfdeploy.lab.boot"),
         input=json.dumps(order).encode(),
         capture_output=True,
         env=_marked_environment(root),

@@ -82,7 +82,7 @@ def become_client(request: dict[str, object], descriptors: list[int]) -> None:
     time.tzset()
     sys.argv[1:] = request["words"]
     sys.argv[0] = os.path.join(tfdeploy.__path__[0], "__main__.py")
-    sys.path[0] = os.getcwd()
+    del sys.path[0]  # as tfdeploy/__main__.py does with the current folder
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         old = getattr(sys, name)
         new = open(  # noqa: SIM115 - the stream stays open

@@ -49,7 +49,7 @@ def works() -> bool:
     if not confined.version():
         return False
     with tempfile.TemporaryDirectory(prefix="tfdeploy-confined-") as folder:
-        python = [*argv(folder), sys.executable, "-S", "-E", "-c", "import array, socket"]
+        python = [*argv(folder), sys.executable, "-S", "-I", "-c", "import array, socket"]
         return all(_runs(words) for words in (python, [*argv(folder), "rsync", "--version"]))
 
 

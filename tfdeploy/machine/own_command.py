@@ -1,0 +1,37 @@
+"""Start a module of tfdeploy in a process of its own, by this interpreter."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import tfdeploy
+
+
+def own_command(words: Sequence[str], module: str = "tfdeploy") -> list[str]:
+    """Return the command that runs `module` of this very tfdeploy with `words`.
+
+    The process finds modules where this one finds them, except in the current folder: `python -m`
+    would import any `queue.py` that lies there. With -I Python reads neither PYTHONPATH, which may
+    have an empty entry, nor the current folder.
+    """
+    package_parent = str(Path(tfdeploy.__file__).resolve().parents[1])
+    # The package is imported before the other places count: another tfdeploy may lie in one of them.
+    program = (
+        f"import runpy, sys; sys.path.insert(0, {package_parent!r}); import tfdeploy; "
+        f"sys.path[:] = {_module_places()!r}; "
+        f"runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
+    )
+    options = [*(["-X", "utf8"] if sys.flags.utf8_mode else []), *(["-B"] if sys.dont_write_bytecode else [])]
+    return [sys.executable, "-I", *options, "-c", program, *words]
+
+
+def _module_places() -> list[str]:
+    """Return this process's places of modules, without the current folder and relative ones."""
+    try:
+        current = os.getcwd()
+    except FileNotFoundError:
+        current = ""
+    return [place for place in sys.path if os.path.isabs(place) and place != current]
