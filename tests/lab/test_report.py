@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from support.browser import find_browser, seen_in_browser
+from support.browser import RecordingBrowser, find_browser, seen_in_browser
 from support.lab.commandline import Tfdeploy
 from support.lab.hosts import on_host
 from support.lab.jobs import write_job
@@ -77,7 +77,8 @@ def test_bad_input_is_refused_before_anything_is_written(operator: Tfdeploy, wor
 def test_metrics_are_noted_with_nobody_attached_and_a_live_page_has_them(operator: Tfdeploy, tmp_path: Path) -> None:
     write_job(operator, "live", "stubborn.py", metrics={"told": r"(\d+)"})
     operator.run("launch", "--detach", "-q", "--name", "live-1", exit_code=0)
-    process = operator.start("report", "live-1", "--serve", "-q")
+    browser = RecordingBrowser(tmp_path / "browser")
+    process = operator.start("report", "live-1", "--serve", "-q", "--open", env={"BROWSER": str(browser.program)})
     assert process.stdout is not None
     url = process.stdout.readline().strip()
     found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/[0-9a-f]{32}/", url)
@@ -90,8 +91,9 @@ def test_metrics_are_noted_with_nobody_attached_and_a_live_page_has_them(operato
     if find_browser():
         shown, complaints = seen_in_browser(url, tmp_path / "profile")
         assert "live-1" in shown and "<svg" in shown and not complaints
+    leading_there = browser.assert_led_to(url)
     process.send_signal(signal.SIGINT)
-    assert process.wait(120) == 0
+    assert process.wait(120) == 0 and not leading_there.parent.exists()
     with pytest.raises(OSError), socket.create_connection(("127.0.0.1", int(found[1])), timeout=2):
         pass
     operator.run("stop", "live-1", "--now", exit_code=0)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from support.browser import RecordingBrowser
 from support.lab.commandline import Tfdeploy
 from support.lab.hosts import set_inventory
 from support.lab.jobs import write_job
@@ -48,9 +49,9 @@ def fetch(url: str) -> list[str]:
         return list(json.load(answer))
 
 
-def start(operator: Tfdeploy, *words: str) -> tuple[subprocess.Popen[str], str]:
+def start(operator: Tfdeploy, *words: str, env: dict[str, str] | None = None) -> tuple[subprocess.Popen[str], str]:
     """The process and its URL."""
-    process = operator.start("tensorboard", "-q", *words)
+    process = operator.start("tensorboard", "-q", *words, env=env)
     assert process.stdout is not None
     line = process.stdout.readline().strip()
     assert line.startswith("http://127.0.0.1:"), line + process.stdout.read()
@@ -70,13 +71,15 @@ def assert_closed_to_others(operator: Tfdeploy, url: str) -> None:
                 fetch(f"http://127.0.0.1:{port}{wrong}")
 
 
-def test_it_shows_what_the_run_wrote_in_cwd_and_keep_and_ctrl_c_ends_it(operator: Tfdeploy) -> None:
-    process, url = start(operator)
+def test_it_shows_what_the_run_wrote_in_cwd_and_keep_and_ctrl_c_ends_it(operator: Tfdeploy, tmp_path: Path) -> None:
+    browser = RecordingBrowser(tmp_path / "browser")
+    process, url = start(operator, "--open", env={"BROWSER": str(browser.program)})
     assert boards(operator)
     wait_for(lambda: sorted(fetch(url + "data/runs")) == ["ckpt/kept", "train"], UP_S, "both folders are shown")
     assert_closed_to_others(operator, url)
+    leading_there = browser.assert_led_to(url)
     process.send_signal(signal.SIGINT)
-    assert process.wait(GONE_S) == 0
+    assert process.wait(GONE_S) == 0 and not leading_there.parent.exists()
     wait_for(lambda: not boards(operator) and not folders(operator), GONE_S, "nothing is left")
 
 

@@ -7,6 +7,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -49,6 +50,7 @@ def add(subparsers: Any) -> None:
 
 def run(flags: Flags) -> int:
     from tfdeploy.cli import context
+    from tfdeploy.cli.browser import open_in_browser
     from tfdeploy.cli.written_page import check_target, write_page
     from tfdeploy.errors import worst
 
@@ -79,7 +81,7 @@ def run(flags: Flags) -> int:
         context.show_errors(flags, found.errors, "not in the report: ")
         context.show_unasked(flags, found.view.unasked)
         if flags.open:
-            _open(target.resolve().as_uri())
+            open_in_browser(target.resolve().as_uri())
         return worst([plan_code, *(error.exit_code for error in found.errors.values())])
 
 
@@ -95,6 +97,7 @@ def _text(flags: Flags, found: RunReport, live: bool) -> str:
 
 
 def _serve(flags: Flags, run: str, make: Callable[[], str]) -> int:
+    from tfdeploy.cli.browser import opened_in_browser
     from tfdeploy.cli.served_page import ServedPage
 
     try:
@@ -105,22 +108,14 @@ def _serve(flags: Flags, run: str, make: Callable[[], str]) -> int:
     print(json.dumps(answer) if flags.json else server.url, flush=True)
     if not flags.quiet:
         print("Ctrl-C ends it", file=sys.stderr)
-    if flags.open:
-        _open(server.url)
     try:
-        server.serve_forever()
+        with opened_in_browser(server.url) if flags.open else nullcontext():
+            server.serve_forever()
     except KeyboardInterrupt:
         return 0
     finally:
         server.server_close()
     return 0
-
-
-def _open(url: str) -> None:
-    import webbrowser
-
-    if not webbrowser.open(url):
-        print(f"no browser was found: {url}", file=sys.stderr)
 
 
 def _port(text: str) -> int:

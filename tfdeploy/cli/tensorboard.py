@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Collection
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ def add(subparsers: Any) -> None:
 
 def run(flags: Flags) -> int:
     from tfdeploy.cli import context
+    from tfdeploy.cli.browser import opened_in_browser
     from tfdeploy.operations.fetch import deciding_host
     from tfdeploy.operations.tensorboard import tensorboard
 
@@ -53,9 +55,8 @@ def run(flags: Flags) -> int:
                 print(json.dumps(answer) if flags.json else board.url, flush=True)
                 if not flags.quiet:
                     print(f"on {board.host}; Ctrl-C ends it", file=sys.stderr)
-                if flags.open:
-                    _open(board.url)
-                board.wait()
+                with opened_in_browser(board.url) if flags.open else nullcontext():
+                    board.wait()
         except KeyboardInterrupt:
             return 0
     return 0
@@ -80,13 +81,6 @@ def _refuse_outside(only: Collection[str] | None, host: str | None) -> None:
     if only is not None and host is not None and host not in only:
         what = f"TensorBoard would run on {host}, which is left out"
         raise UsageError(what, where="--limit/--exclude", next="--host names another host of the run")
-
-
-def _open(url: str) -> None:
-    import webbrowser
-
-    if not webbrowser.open(url):
-        print("no browser can be opened here", file=sys.stderr)
 
 
 def _port(text: str) -> int:

@@ -1,0 +1,50 @@
+"""The operator's browser, in which a page is opened without its address on a command line."""
+
+from __future__ import annotations
+
+import html
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_REDIRECT = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url={url}"><a href="{url}">the page</a>\n'
+
+
+def open_in_browser(url: str) -> None:
+    """Open a page whose address is no secret: every user of this machine sees a browser's command line."""
+    import webbrowser
+
+    if not webbrowser.open(url):
+        print("no browser can be opened here", file=sys.stderr)
+
+
+@contextmanager
+def opened_in_browser(url: str) -> Iterator[None]:
+    """Open a page whose address is a secret; until the end, a file that only this user can read leads there.
+
+    A browser from a snap or flatpak may not read that file. The address is on the terminal as well.
+    """
+    folder = tempfile.mkdtemp(prefix="tfdeploy-", dir=_private_folder())  # mode 0700
+    try:
+        page = Path(folder, "page.html")
+        with os.fdopen(os.open(page, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(_REDIRECT.format(url=html.escape(url)))
+        open_in_browser(page.as_uri())
+        yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _private_folder() -> str:
+    """$XDG_RUNTIME_DIR if it is ours alone, else the folder for temporary files."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    if os.path.isabs(runtime) and os.path.isdir(runtime):
+        about = os.stat(runtime)
+        if about.st_uid == os.geteuid() and stat.S_IMODE(about.st_mode) == 0o700:
+            return runtime
+    return tempfile.gettempdir()
