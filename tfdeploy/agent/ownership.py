@@ -182,7 +182,7 @@ def _check_above(workdir: str) -> None:
 
 
 def _check_holder(about: os.stat_result, path: str, workdir: str) -> None:
-    if not _is_trusted(about.st_uid) and not _is_of_the_container(about.st_uid):
+    if not _is_trusted(about.st_uid) and not is_of_the_container(about.st_uid):
         raise NotOurs("owner above", path, workdir, about)
     if may_be_replaced(about):
         raise NotOurs("mode above", path, workdir, about)
@@ -227,7 +227,7 @@ def _is_trusted(uid: int) -> bool:
     return uid in (os.geteuid(), 0)
 
 
-def _is_of_the_container(uid: int) -> bool:
+def is_of_the_container(uid: int) -> bool:
     """Owned by a user of the machine around this container, shown here as the overflow uid. Only of folders above the workdir."""
     if uid not in _OVERFLOW_UIDS:
         return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import shlex
 import socket
 import sys
 import time
@@ -14,14 +15,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tfdeploy.errors import UsageError
+from tfdeploy.errors import Refused, UsageError
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.inventory import NAME, Host, Inventory
 from tfdeploy.model.selection import select
-from tfdeploy.store.places import state_root
+from tfdeploy.store.places import check_state_root, state_root
 
 if TYPE_CHECKING:
     from tfdeploy.cli.flags import CommonFlags, OfRun
+    from tfdeploy.config import FoundFile
     from tfdeploy.errors import TfdeployError
     from tfdeploy.model.answers.hosts import LockHolder
     from tfdeploy.model.job import Job
@@ -32,7 +34,13 @@ if TYPE_CHECKING:
 
 
 def state_folder() -> Path:
-    return state_root(os.environ)
+    """The state folder. Raises Refused where another user of this machine can change what is in it."""
+    root = state_root(os.environ)
+    _check_state_root(root)
+    return root
+
+
+_check_state_root = lru_cache(maxsize=1)(check_state_root)
 
 
 def store() -> RunStore:
@@ -42,12 +50,27 @@ def store() -> RunStore:
 
 
 def load_job(flags: CommonFlags) -> Job:
-    """The job file's job. Raises ConfigError, also when there is none."""
+    """The job file's job. Raises ConfigError, also when there is none; Refused."""
     from tfdeploy import config
 
-    path = config.find_job(flags.job, Path.cwd())
-    _warn_once(config.ownership_warning(path, os.getuid()))
-    return config.load_job(path, environ=os.environ)
+    return _load_job(flags, config.find_job(flags.job, Path.cwd()))
+
+
+def job_here(flags: CommonFlags) -> Job | None:
+    """The job of the job file, where there is one."""
+    from tfdeploy import config
+
+    found = config.find_job(flags.job, Path.cwd()) if flags.job is not None else config.find_own_job(Path.cwd())
+    return _load_job(flags, found) if found else None
+
+
+def _load_job(flags: CommonFlags, found: FoundFile) -> Job:
+    from tfdeploy import config
+
+    if not found.named and found.path.parent != Path.cwd():
+        _say(flags, f"job: {os.path.relpath(found.path)}")
+    refuse_files_of_others(found, f"-j {_word(found.path)}{_inventory_words(found)}")
+    return config.load_job(found.path, environ=os.environ)
 
 
 def load_inventory(flags: CommonFlags, job: Job | None) -> Inventory:
@@ -56,23 +79,80 @@ def load_inventory(flags: CommonFlags, job: Job | None) -> Inventory:
 
 
 def whole_inventory(flags: CommonFlags, job: Job | None) -> Inventory:
-    """The inventory that config.find_inventory finds. Raises UsageError."""
+    """The inventory of `inventory_file`. Raises UsageError, Refused."""
     from tfdeploy import config
 
-    path = config.find_inventory(flags.inventory, os.environ, job.inventory if job else None, Path.cwd())
-    _warn_once(config.ownership_warning(path, os.getuid()))
-    return config.load_inventory(path)
+    return config.load_inventory(inventory_file(flags, job))
+
+
+def inventory_file(flags: CommonFlags, job: Job | None) -> Path:
+    """The inventory that config.find_inventory finds. Says which one counts if that is not plain. Raises ConfigError, Refused."""
+    from tfdeploy import config
+
+    job_file = config.find_job(flags.job, Path.cwd()) if job else None
+    found = config.find_inventory(flags.inventory, os.environ, job.inventory if job else None, Path.cwd(), job_file)
+    if found.unused is not None or not (found.named or found.path.parent.parent == Path.cwd()):
+        _say(flags, f"inventory: {os.path.relpath(found.path)}{_unused(found)}")
+    refuse_files_of_others(found, f"-i {_word(found.path)}")
+    return found.path
+
+
+def _unused(found: FoundFile) -> str:
+    if found.unused is None:
+        return ""
+    unused = f"{os.path.relpath(found.unused)} is not used"
+    return f" (TFDEPLOY_INVENTORY; the project's {unused})" if found.named else f" (beside the job file; {unused})"
+
+
+def refuse_files_of_others(found: FoundFile, words: str) -> None:
+    """Raises Refused where another user can change a file that no flag names; warns of one that is named.
+
+    `words`: the flags that name it.
+    """
+    from tfdeploy.machine.ownership import find_exposure
+
+    exposure = find_exposure(found.path)
+    if exposure is None:
+        return
+    itself = Path(exposure.place) == found.path
+    harm = "and decides what runs as you" if itself else f"so {found.path} may be replaced, which decides what runs as you"
+    if found.named:
+        _warn_once(f"{exposure.what}, {harm}: {exposure.mend}")
+        return
+    next = f"{exposure.mend}; or, if you trust it, name it: {words}"
+    raise Refused(f"{exposure.what}, {harm}", where=os.path.relpath(found.path), next=next)
+
+
+def _inventory_words(job_file: FoundFile) -> str:
+    """The -i that the next command needs too, if the inventory beside the job file is as exposed."""
+    from tfdeploy import config
+    from tfdeploy.machine.ownership import find_exposure
+
+    if job_file.named or os.environ.get("TFDEPLOY_INVENTORY"):
+        return ""
+    try:
+        found = config.find_inventory(None, {}, None, Path.cwd(), job_file)
+    except UsageError:
+        return ""
+    return f" -i {_word(found.path)}" if find_exposure(found.path) else ""
+
+
+def _word(path: Path) -> str:
+    return shlex.quote(os.path.relpath(path))
+
+
+def _say(flags: CommonFlags, text: str) -> None:
+    if not flags.quiet:
+        _print_once(text)
+
+
+def _warn_once(text: str) -> None:
+    _print_once(f"warning: {text}")
 
 
 @lru_cache(maxsize=64)
-def _warn_once(text: str | None) -> None:
-    if text is not None:
-        print(f"warning: {text}", file=sys.stderr)
-
-
-def job_here(flags: CommonFlags) -> Job | None:
-    """The job of the job file, where there is one."""
-    return load_job(flags) if flags.job is not None or Path("tfdeploy.yaml").is_file() else None
+def _print_once(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 def inventory_here(flags: CommonFlags) -> Inventory:

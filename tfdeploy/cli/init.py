@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 import shlex
 import sys
@@ -161,6 +162,8 @@ def _write(path: Path, text: str) -> bool:
 
 
 def _report(flags: Flags, written: list[Path], kept: list[Path], *, has_hosts: bool) -> None:
+    from tfdeploy.config import find_job_above
+
     if flags.json:
         answer: InitAnswer = {"written": [str(path) for path in written], "kept": [str(path) for path in kept]}
         print(json.dumps(answer))
@@ -169,6 +172,9 @@ def _report(flags: Flags, written: list[Path], kept: list[Path], *, has_hosts: b
         print(path)
     for path in kept:
         print(f"{path} is there already: left as it is", file=sys.stderr)
+    above = find_job_above(Path(flags.folder).resolve())
+    if written and above is not None and not flags.quiet:
+        print(f"{os.path.relpath(above)} is there too: in {flags.folder} only the new one counts", file=sys.stderr)
     if written and not flags.quiet:
         print(f"next: {_next(Path(flags.folder) / INVENTORY, has_hosts)}", file=sys.stderr)
 

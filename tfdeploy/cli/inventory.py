@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfdeploy.cli.flags import CommonFlags, finish_parser
+from tfdeploy.errors import UsageError
 
 if TYPE_CHECKING:
     from tfdeploy.config import InventoryFile
     from tfdeploy.model.inventory import Host, Inventory
+    from tfdeploy.model.job import Job
     from tfdeploy.model.printed import InventoryAnswer, InventoryHostRow
 
 
@@ -24,10 +24,10 @@ def add(subparsers: Any) -> None:
 
 def run(flags: CommonFlags) -> int:
     from tfdeploy import config
+    from tfdeploy.cli import context
     from tfdeploy.model.selection import select
 
-    path = config.find_inventory(flags.inventory, os.environ, None if flags.inventory else _of_job(flags), Path.cwd())
-    understood = config.load_inventory_file(path)
+    understood = config.load_inventory_file(context.inventory_file(flags, _job(flags)))
     inventory = select(understood.inventory, flags.limit, flags.exclude)
     if flags.json:
         print(json.dumps(as_json(inventory, understood)))
@@ -36,12 +36,16 @@ def run(flags: CommonFlags) -> int:
     return 0
 
 
-def _of_job(flags: CommonFlags) -> str | None:
-    """The job file's `inventory:`, where there is a job file."""
+def _job(flags: CommonFlags) -> Job | None:
+    """The job file's job, which may name the inventory. Where a flag or variable does, the job file may be missing or broken."""
     from tfdeploy.cli import context
 
-    job = context.job_here(flags)
-    return job.inventory if job else None
+    try:
+        return context.job_here(flags)
+    except UsageError:
+        if not flags.inventory:
+            raise
+        return None
 
 
 def as_json(inventory: Inventory, understood: InventoryFile) -> InventoryAnswer:

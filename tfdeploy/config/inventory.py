@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os.path
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,12 +12,14 @@ from tfdeploy.config import reference, values
 from tfdeploy.config.jobvalues import check_role
 from tfdeploy.config.node import Node, nearest
 from tfdeploy.config.schema import Given, read_keys
+from tfdeploy.config.search import FoundFile, Search
 from tfdeploy.config.yamlfile import read_yaml, shown
 from tfdeploy.errors import ConfigError
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.placeholders import fill
 from tfdeploy.model.ranges import MAX_NAMES
 
+FOLDER = "inventories"
 _LOCAL_PATHS = ("identity_file", "known_hosts")
 _NAMED_IN_MESSAGES = ("user", "identity_file", "python")  # with their file and line
 
@@ -131,31 +133,62 @@ def _roles(given: dict[str, Node], hosts: dict[str, Host]) -> dict[str, tuple[st
     return roles
 
 
-def find_inventory(flag: str | None, environ: Mapping[str, str], job_inventory: str | None, cwd: Path) -> Path:
+def find_inventory(
+    flag: str | None, environ: Mapping[str, str], job_inventory: str | None, cwd: Path, job_file: FoundFile | None = None
+) -> FoundFile:
     """-i, then TFDEPLOY_INVENTORY, then the job file's `inventory:`, then the only file in inventories/.
 
-    Raises ConfigError that lists the choices.
+    That folder is looked for beside `job_file` where it was named, then in `cwd`; else from `cwd` upwards, to where
+    the job file was found. Raises ConfigError that lists the choices.
     """
-    choices = _choices(cwd / "inventories")
+    folders = _folders(cwd, job_file)
+    choices = _choices(folders)
     exported = environ.get("TFDEPLOY_INVENTORY")  # also the default of the flag
     given = None if flag == exported else flag
+    own = (cwd / os.path.expanduser(job_inventory),) if job_inventory else choices
     sources = (("-i", given), ("$TFDEPLOY_INVENTORY", exported), ("the job file", job_inventory))
     for source, named in sources:
         if named:
             path = cwd / os.path.expanduser(named)
-            if os.path.exists(path):  # unlike Path's own, it takes a name that no file system does
-                return path
-            raise ConfigError(f"no such inventory (named by {source})", where=shown(path), next=_offer(choices))
+            if not os.path.exists(path):  # unlike Path's own, it takes a name that no file system does
+                raise ConfigError(f"no such inventory (named by {source})", where=shown(path), next=_offer(choices))
+            unused = own if source == "$TFDEPLOY_INVENTORY" else ()
+            return FoundFile(path, named=True, unused=_other_file(path, unused))
     if len(choices) == 1:
-        return choices[0]
-    what = f"which inventory? there are {len(choices)} in inventories/" if choices else "no inventory"
-    raise ConfigError(what, where=shown(cwd / "inventories"), next=_offer(choices))
+        return FoundFile(choices[0], named=False, unused=_other_file(choices[0], _listed(cwd / FOLDER)))
+    if choices:
+        what = f"which inventory? there are {len(choices)} in {FOLDER}/"
+        raise ConfigError(what, where=shown(choices[0].parent), next=_offer(choices))
+    where = ", ".join(dict.fromkeys(shown(folder / FOLDER) for folder in folders))
+    raise ConfigError("no inventory", where=f"looked in {where}", next=_offer(choices))
 
 
-def _choices(folder: Path) -> list[Path]:
+def _folders(cwd: Path, job_file: FoundFile | None) -> tuple[Path, ...]:
+    """The folders in which inventories/ may be, the first that counts first."""
+    if job_file is not None and job_file.named:
+        return tuple(dict.fromkeys((Path(os.path.abspath(job_file.path.parent)), cwd)))
+    above = Search.upwards(cwd).folders
+    if job_file is None or job_file.path.parent not in above:
+        return above
+    return above[: above.index(job_file.path.parent) + 1]
+
+
+def _choices(folders: Iterable[Path]) -> list[Path]:
+    return next(filter(None, (_listed(folder / FOLDER) for folder in folders)), [])
+
+
+def _listed(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     return sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml") and path.is_file())
+
+
+def _other_file(path: Path, others: Sequence[Path]) -> Path | None:
+    """What of `others` is not used: its only file, or their folder; None where that is `path` itself."""
+    present = [other for other in others if other.exists()]
+    if not present or any(other.samefile(path) for other in present):
+        return None
+    return present[0] if len(present) == 1 else present[0].parent
 
 
 def _offer(choices: list[Path]) -> str:

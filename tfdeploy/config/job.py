@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os.path
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from tfdeploy.config import reference
 from tfdeploy.config.node import Node, nearest
 from tfdeploy.config.schema import Given, read_keys
+from tfdeploy.config.search import FoundFile, Search
 from tfdeploy.config.yamlfile import read_yaml, shown
 from tfdeploy.errors import ConfigError, UsageError
+from tfdeploy.machine.folders import home_folder
 from tfdeploy.model.inventory import NAME, Inventory
 from tfdeploy.model.job import DEFAULT_METRICS, WHEELS, DataSource, Job, SecretSource, Via
 from tfdeploy.model.placeholders import check, known_names
@@ -19,23 +21,46 @@ from tfdeploy.model.placeholders import check, known_names
 FILE = "tfdeploy.yaml"
 
 
-def find_job(flag: str | None, cwd: Path) -> Path:
-    """-j FILE (or a folder that holds tfdeploy.yaml), else tfdeploy.yaml in `cwd`. Raises ConfigError."""
-    path = cwd / os.path.expanduser(flag or FILE)
+def find_job(flag: str | None, cwd: Path) -> FoundFile:
+    """-j FILE (or a folder that holds tfdeploy.yaml), else what `find_own_job` finds. Raises ConfigError."""
+    path, named = cwd / os.path.expanduser(flag or FILE), flag is not None
     if os.path.isdir(path):  # unlike Path's own, it takes a name that no file system does
         path = path / FILE
-    if os.path.exists(path):
-        return path
+    if named and os.path.exists(path):
+        return FoundFile(path, named=True)
+    search = Search.upwards(cwd)
+    found = None if named else _own_job(search)
+    if found is not None:
+        return found
     near = path.with_suffix(".yml")
     hint = f"-j {shown(near)}" if os.path.exists(near) else "tfdeploy init writes one, or name it: -j FILE"
-    raise ConfigError("no job file", where=shown(path), next=hint)
+    raise ConfigError("no job file", where=shown(path) if named else f"{FILE} in {search}", next=hint)
+
+
+def find_own_job(cwd: Path) -> FoundFile | None:
+    """tfdeploy.yaml in `cwd` or in the nearest folder above it, within the bounds of a Search; None where there is none."""
+    return _own_job(Search.upwards(cwd))
+
+
+def find_job_above(folder: Path) -> Path | None:
+    """Return the tfdeploy.yaml that would count in `folder` if it had none of its own."""
+    return _first(Search.upwards(folder).folders[1:])
+
+
+def _own_job(search: Search) -> FoundFile | None:
+    found = _first(search.folders)
+    return FoundFile(found, named=False) if found else None
+
+
+def _first(folders: Iterable[Path]) -> Path | None:
+    return next((folder / FILE for folder in folders if os.path.isfile(folder / FILE)), None)
 
 
 def load_job(path: Path, *, environ: Mapping[str, str]) -> Job:
     """The job with its defaults filled in. Only HOME is read from `environ`. Raises ConfigError."""
     root = read_yaml(path)
     given = read_keys(root, reference.JOB)
-    folder, home = path.parent.resolve(), environ.get("HOME", "~")
+    folder, home = path.parent.resolve(), home_folder(environ) or "~"
     fields = {name: one.value for name, one in given.items()}
     fields.setdefault("name", _folder_name(folder, root))
     fields.setdefault("mode", None)

@@ -17,7 +17,9 @@ from pathlib import Path
 from tfdeploy.errors import Refused, UsageError
 from tfdeploy.lab.keys import make_key
 from tfdeploy.lab.state import HostState, LabState
+from tfdeploy.machine.private_files import make_private_folder
 from tfdeploy.model.inventory import NAME
+from tfdeploy.store.places import check_state_root, state_root
 
 KNOWN_HOSTS = "known_hosts"
 INVENTORY = "inventory.yaml"
@@ -28,10 +30,11 @@ LAYERS = "layers"
 
 
 def labs_folder() -> Path:
-    """Where the labs of this user lie, made if need be. Absolute, without symbolic links."""
-    base = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state")
-    folder = base / "tfdeploy" / "lab"
-    folder.mkdir(parents=True, exist_ok=True)
+    """Where the labs of this user lie, made if need be. Absolute, without symbolic links. Raises Refused."""
+    root = state_root(os.environ)
+    check_state_root(root)
+    folder = root / "lab"
+    make_private_folder(folder)
     return folder.resolve()
 
 

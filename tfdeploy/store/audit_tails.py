@@ -8,9 +8,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 from pathlib import Path
 
+from tfdeploy.machine.private_files import make_private_folder, write_private_file
 from tfdeploy.model.audit_chain import Tail
 
 
@@ -31,7 +31,5 @@ class AuditTails:
 
     def save(self, path: Path, tail: Tail) -> None:
         with contextlib.suppress(OSError):
-            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-            temporary = path.with_name(f".{path.name}.{os.getpid()}")
-            temporary.write_text(json.dumps({"n": tail.n, "hash": tail.hash}))
-            temporary.rename(path)
+            make_private_folder(self.root)
+            write_private_file(path, json.dumps({"n": tail.n, "hash": tail.hash}))

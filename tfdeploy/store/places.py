@@ -1,14 +1,43 @@
-"""Where the control machine keeps its caches: $XDG_STATE_HOME/tfdeploy."""
+"""Where the control machine keeps its state: $XDG_STATE_HOME/tfdeploy."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
+from tfdeploy.errors import Refused
+from tfdeploy.machine.folders import home_folder
+from tfdeploy.machine.ownership import find_folder_exposure
+
 
 def state_root(environ: Mapping[str, str]) -> Path:
-    """$XDG_STATE_HOME/tfdeploy, by default ~/.local/state/tfdeploy. Nothing is created."""
+    """$XDG_STATE_HOME/tfdeploy, by default ~/.local/state/tfdeploy. Nothing is created.
+
+    Raises Refused where this user has no home.
+    """
     base = environ.get("XDG_STATE_HOME", "")
     if not base.startswith("/"):
-        base = str(Path(environ.get("HOME") or "/tmp") / ".local" / "state")
+        home = home_folder(environ)
+        if home is None:
+            what = "there is no HOME, and the password database knows no home folder of this user"
+            raise Refused(what, where="this machine", next="export HOME=FOLDER, one that only you can change")
+        base = str(Path(home) / ".local" / "state")
     return Path(base) / "tfdeploy"
+
+
+def check_state_root(root: Path) -> None:
+    """Raise Refused where another user can change what is in the state folder.
+
+    What lies there says which hosts a run is on, and which programs are started there.
+    """
+    exposure = find_folder_exposure(root)
+    if exposure is None:
+        return
+    mend, place = exposure.mend, Path(exposure.place)
+    if exposure.is_foreign:  # to own the folder would not help: what the other user has put there would stay
+        aside = f"mv {shlex.quote(exposure.place)} {shlex.quote(str(root))}.foreign"
+        mend = aside if root in (place, *place.parents) else ""
+    elsewhere = "export XDG_STATE_HOME=FOLDER, one that only you can change"
+    what = f"{exposure.what}, and what tfdeploy remembers of runs is in {root}"
+    raise Refused(what, where="this machine", next=f"{mend}; or {elsewhere}" if mend else elsewhere)

@@ -7,6 +7,7 @@ A corrupt file counts as missing.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from tfdeploy.machine.private_files import make_private_folder, write_private_file
 from tfdeploy.model.allowed import is_run
 from tfdeploy.model.events import Event, event_from_json, event_to_json
 from tfdeploy.model.manifest import CodeFile, Manifest
@@ -33,10 +35,10 @@ class RunStore:
         """Stores the plan, and the names and sums of its code where that is `manifest`; True if they are on disk."""
         folder = self.root / plan.run
         try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private_folder(folder)
             if manifest is not None and manifest.release == plan.release:
-                _place(folder / "files.json", json.dumps(manifest.files))
-            _place(folder / "plan.json", json.dumps(plan_to_file(plan)))
+                write_private_file(folder / "files.json", json.dumps(manifest.files))
+            write_private_file(folder / "plan.json", json.dumps(plan_to_file(plan)))
         except OSError:
             return False
         return True
@@ -47,7 +49,7 @@ class RunStore:
         if not is_run(run):
             return None
         try:
-            plan = plan_from_file((self.root / run / "plan.json").read_bytes())
+            plan = plan_from_file(_own_content(self.root / run / "plan.json"))
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, msgspec.MsgspecError):
             return None
         return plan if job in (None, plan.job) else None
@@ -135,10 +137,12 @@ class RunStore:
         return Recorder(self.root / run / "events.jsonl")
 
 
-def _place(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text)
-    temporary.rename(path)
+def _own_content(path: Path) -> bytes:
+    """The file's content. Raises OSError, also where another user owns the file: a plan says what is started, and where."""
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_uid not in (0, os.geteuid(), path.parents[2].stat().st_uid):
+            raise PermissionError(errno.EPERM, "another user owns it", str(path))
+        return file.read()
 
 
 class Recorder:
@@ -148,8 +152,9 @@ class Recorder:
         self.remaining = EVENTS_KEPT
         self.file: BinaryIO | None = None
         try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self.file = path.open("ab", buffering=0)
+            make_private_folder(path.parent)
+            file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            self.file = os.fdopen(file, "ab", buffering=0)
         except OSError:
             self.remaining = 0
 

@@ -10,9 +10,9 @@ import hashlib
 import json
 import os
 import re
-import time
 from pathlib import Path
 
+from tfdeploy.machine.private_files import make_private_folder, write_private_file
 from tfdeploy.model.manifest import Entry, Manifest
 
 MOST = 5  # as many as a host keeps releases
@@ -48,13 +48,8 @@ class Earlier:
         if self._folder is None:
             return
         rows = [[each.path, each.kind, each.size, each.sha256, each.target] for each in manifest.entries]
-        temporary = self._folder / f".{manifest.release}.{os.getpid()}.{time.monotonic_ns()}"
         with contextlib.suppress(OSError):
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            try:
-                temporary.write_text(json.dumps(rows))
-                temporary.replace(self._folder / manifest.release)
-            finally:
-                temporary.unlink(missing_ok=True)
+            make_private_folder(self._folder)
+            write_private_file(self._folder / manifest.release, json.dumps(rows))
             for old in self.releases()[MOST:]:
                 (self._folder / old).unlink(missing_ok=True)

@@ -9,8 +9,9 @@ import contextlib
 import hashlib
 import json
 import os
-import time
 from pathlib import Path
+
+from tfdeploy.machine.private_files import make_private_folder, write_private_file
 
 SETTLED_NS = 2_000_000_000  # a file changed more recently could change again within the same mtime
 Stamp = tuple[int, int, int, int, int]  # size, mtime_ns, ctime_ns, inode, device
@@ -45,14 +46,10 @@ class HashCache:
         """Stores the hashes of the files that this call saw, and drops all others."""
         if self._file is None or self._current == self._loaded:
             return
-        temporary = self._file.with_name(f".{self._file.name}.{os.getpid()}.{time.monotonic_ns()}")
+        rows = {path: [*key, sha256] for path, (key, sha256) in self._current.items()}
         with contextlib.suppress(OSError):
-            self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            try:
-                temporary.write_text(json.dumps({path: [*key, sha256] for path, (key, sha256) in self._current.items()}))
-                temporary.replace(self._file)
-            finally:
-                temporary.unlink(missing_ok=True)
+            make_private_folder(self._file.parent)
+            write_private_file(self._file, json.dumps(rows))
 
     def _load(self) -> dict[str, tuple[Stamp, str]]:
         if self._file is None:

@@ -21,7 +21,7 @@ class TestFinding:
 
     def find(self, flag=None, environ=None, job=None):
         named = {"TFDEPLOY_INVENTORY": environ} if environ else {}
-        return find_inventory(flag, named, job, self.cwd).relative_to(self.cwd).as_posix()
+        return find_inventory(flag, named, job, self.cwd).path.relative_to(self.cwd).as_posix()
 
     def test_the_order(self):
         self.add("only.yaml")

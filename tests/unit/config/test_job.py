@@ -308,7 +308,7 @@ def test_finding_the_job(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="no job file") as caught:
         find_job(None, tmp_path)
-    assert (caught.value.where, "tfdeploy init" in caught.value.next) == ("tfdeploy.yaml", True)
+    assert str(caught.value.where).startswith(f"tfdeploy.yaml in {tmp_path}") and "tfdeploy init" in str(caught.value.next)
     (tmp_path / "tfdeploy.yml").write_text("")
     with pytest.raises(ConfigError) as caught:
         find_job(None, tmp_path)
@@ -316,9 +316,9 @@ def test_finding_the_job(tmp_path, monkeypatch):
     (tmp_path / "sub").mkdir()
     for path in ("tfdeploy.yaml", "sub/tfdeploy.yaml", "other.yaml"):
         (tmp_path / path).write_text("mode: async")
-    assert find_job(None, tmp_path) == tmp_path / "tfdeploy.yaml"
-    assert find_job("other.yaml", tmp_path) == tmp_path / "other.yaml"
-    assert find_job("sub", tmp_path) == tmp_path / "sub/tfdeploy.yaml"
+    assert find_job(None, tmp_path).path == tmp_path / "tfdeploy.yaml"
+    assert find_job("other.yaml", tmp_path).path == tmp_path / "other.yaml"
+    assert find_job("sub", tmp_path).path == tmp_path / "sub/tfdeploy.yaml"
     with pytest.raises(ConfigError, match="no job file"):
         find_job("nowhere.yaml", tmp_path)
 

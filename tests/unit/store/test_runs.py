@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import closing
 from pathlib import Path
+
+import pytest
 
 from tfdeploy.cli.context import new_run_id
 from tfdeploy.model.events import Event
@@ -50,6 +53,29 @@ def test_what_is_torn_or_strange_is_not_there(tmp_path: Path) -> None:
     assert store.plan("digits-1") is None
     assert store.plan("../../etc") is None
     assert list(store.plans()) == []
+
+
+@pytest.mark.needs("other accounts")
+def test_a_plan_that_another_user_owns_is_not_there(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    assert store.save(plan("digits-1")) and store.plan("digits-1")
+    os.chown(tmp_path / "runs/digits-1/plan.json", 64001, -1)
+    assert store.plan("digits-1") is None
+
+
+def test_only_this_user_can_read_what_is_stored(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        store = RunStore(tmp_path / "state/tfdeploy")
+        assert store.save(plan("digits-1"), Manifest(root="/c", release="r", entries=()))
+        with closing(store.recorder("digits-1")) as record:
+            record(Event(kind="note", time=1.0))
+    finally:
+        os.umask(before)
+    assert {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "state").rglob("*")} == {
+        **dict.fromkeys(("tfdeploy", "runs", "digits-1"), 0o700),
+        **dict.fromkeys(("plan.json", "files.json", "events.jsonl"), 0o600),
+    }
 
 
 def test_a_folder_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:

@@ -233,7 +233,7 @@ def test_paths_of_both_files_are_found_or_refused(tmp_path: Path) -> None:
     for value in VALUES:
         for find in (lambda: find_job(value, tmp_path), lambda: find_inventory(value, {}, None, tmp_path)):  # noqa: B023 - called here
             try:
-                assert find().exists()
+                assert find().path.exists()
             except UsageError as error:
                 assert error.next
 

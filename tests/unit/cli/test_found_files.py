@@ -1,0 +1,253 @@
+"""Which job file and inventory a verb takes, and that it believes none of another user's: real processes, without hosts."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from support.lab.forked_client import REPOSITORY, ForkedClient, can_fork
+
+STRANGER = 64001
+JOB = "name: j\nmode: async\ncommand: [python, train.py]\n"
+
+
+class Operator:
+    """`tfdeploy` in `cwd`, of a user whose home is `home`."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = self.cwd = home
+        self.env = {"HOME": str(home), "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "PYTHONPATH": str(REPOSITORY)}
+
+    def write(self, path: str, text: str) -> Path:
+        file = self.home / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        return file
+
+    def inventory(self, path: str, host: str) -> Path:
+        return self.write(
+            path, f"hosts: {{{host}: {{address: 127.0.0.1, port: 1}}}}\nroles: {{ps: [{host}], worker: [{host}]}}\n"
+        )
+
+    def run(self, *words: str, env: Mapping[str, str | None] | None = None) -> subprocess.CompletedProcess[str]:
+        variables = {name: value for name, value in {**self.env, **(env or {})}.items() if value is not None}
+        kind = ForkedClient if can_fork(variables) else subprocess.Popen
+        argv, pipe = [sys.executable, "-m", "tfdeploy", *words], subprocess.PIPE
+        with kind(argv, env=variables, cwd=self.cwd, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True) as client:
+            said, errors = client.communicate(timeout=60)
+        return subprocess.CompletedProcess(argv, client.returncode, said, errors)
+
+    def host(self, *words: str, env: Mapping[str, str | None] | None = None) -> tuple[str, str]:
+        """The name of the inventory's host, and what was said beside it."""
+        done = self.run("inventory", "--json", *words, env=env)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)["hosts"][0]["name"], done.stderr
+
+    def refused(self, *words: str, code: int = 3, env: Mapping[str, str | None] | None = None) -> dict[str, str]:
+        done = self.run(*words, "--json", env=env)
+        assert done.returncode == code, done.stdout + done.stderr
+        error: dict[str, str] = json.loads(done.stdout)["error"]
+        return error
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> Operator:
+    home = tmp_path / "home"
+    home.mkdir()
+    return Operator(home)
+
+
+@pytest.fixture
+def project(operator: Operator) -> Operator:
+    """A job file and an inventory below the home; the current folder is another one."""
+    operator.write("project/tfdeploy.yaml", JOB)
+    operator.inventory("project/inventories/hosts.yaml", "own")
+    operator.cwd = operator.home / "elsewhere/deep"
+    operator.cwd.mkdir(parents=True)
+    return operator
+
+
+def test_a_job_file_named_from_another_folder_has_its_inventory_beside_it(project: Operator) -> None:
+    for path in ("../../project/tfdeploy.yaml", "../../project", str(project.home / "project/tfdeploy.yaml")):
+        assert project.host("-j", path)[0] == "own"
+    assert project.host(env={"TFDEPLOY_JOB": "../../project"})[0] == "own"
+    done = project.run("launch", "--dry-run", "-j", "../../project")
+    assert done.returncode == 4, done.stderr  # it has a host, which nobody answers at
+
+
+def test_an_inventory_beside_the_job_file_counts_more_than_one_here(project: Operator) -> None:
+    project.inventory("elsewhere/deep/inventories/x.yaml", "here")
+    host, said = project.host("-j", "../../project")
+    assert host == "own"
+    line = "inventory: ../../project/inventories/hosts.yaml (beside the job file; inventories/x.yaml is not used)\n"
+    assert said == line
+    shutil.rmtree(project.home / "project/inventories")
+    assert project.host("-j", "../../project") == ("here", "")
+
+
+def test_from_a_folder_of_the_project_its_files_are_found_and_named(project: Operator) -> None:
+    project.cwd = project.home / "project/src/deep"
+    project.cwd.mkdir(parents=True)
+    assert project.host() == ("own", "job: ../../tfdeploy.yaml\ninventory: ../../inventories/hosts.yaml\n")
+    assert project.host("-q") == ("own", "")
+    project.cwd = project.home / "project"
+    assert project.host() == ("own", "")
+
+
+@pytest.mark.parametrize("border", ["git", "home", "shared"])
+def test_the_search_ends_at_a_checkout_at_home_and_before_a_folder_of_everybody(project: Operator, border: str) -> None:
+    project.cwd = project.home / "project/src/deep"
+    project.cwd.mkdir(parents=True)
+    env: dict[str, str | None] = {}
+    if border == "git":
+        (project.home / "project/src/.git").mkdir()
+        why = "the top of a git checkout"
+    elif border == "home":
+        env["HOME"] = str(project.home / "project/src")
+        why = "your home folder"
+    else:
+        (project.home / "project").chmod(0o1777)
+        why = f"others may write to {project.home}/project"
+    error = project.refused("launch", "--dry-run", code=2, env=env)
+    looked = f"tfdeploy.yaml in {project.cwd} and the folders above it, up to {project.home}/project/src ({why})"
+    assert (error["what"], error["where"]) == ("no job file", looked)
+    error = project.refused("trust", code=2, env=env)
+    looked = f"looked in inventories, {project.home}/project/src/inventories"
+    assert (error["what"], error["where"]) == ("no inventory", looked)
+
+
+def test_the_folders_without_an_inventory_are_named(project: Operator) -> None:
+    shutil.rmtree(project.home / "project/inventories")
+    error = project.refused("check", "-j", "../../project", code=2)
+    assert error["where"] == f"looked in {project.home}/project/inventories, inventories"
+
+
+def test_an_inventory_of_the_environment_that_beats_the_project_s_is_named_once(project: Operator) -> None:
+    project.cwd = project.home / "project"
+    other = project.inventory("lab.yaml", "lab")
+    env = {"TFDEPLOY_INVENTORY": str(other)}
+    line = "inventory: ../lab.yaml (TFDEPLOY_INVENTORY; the project's inventories/hosts.yaml is not used)\n"
+    assert project.host(env=env) == ("lab", line)
+    assert project.host("-q", env=env) == ("lab", "")
+    for words in (("exec", "--", "true"), ("check",), ("launch", "--dry-run"), ("runs", "--all"), ("sync",)):
+        done = project.run(*words, env=env)
+        assert done.returncode == 4 and done.stderr.count(line) == 1, done.stderr
+    assert project.host("-i", "inventories/hosts.yaml", env=env) == ("own", "")
+    assert project.host(env={"TFDEPLOY_INVENTORY": "inventories/hosts.yaml"}) == ("own", "")
+    project.write("project/tfdeploy.yaml", JOB + "inventory: mine.yaml\n")
+    project.inventory("project/mine.yaml", "mine")
+    assert "the project's mine.yaml is not used" in project.host(env=env)[1]
+    project.cwd = project.home / "elsewhere"
+    assert project.host(env=env) == ("lab", "")
+
+
+def test_init_says_that_there_is_a_project_above(project: Operator) -> None:
+    project.cwd = project.home / "project/sub"
+    project.cwd.mkdir()
+    done = project.run("init", "--hosts", "a,b", "--mode", "async", "--command", "python x.py")
+    assert done.returncode == 0 and "../tfdeploy.yaml is there too" in done.stderr
+
+
+@pytest.mark.needs("other accounts")
+@pytest.mark.parametrize("found", ["tfdeploy.yaml", "inventories/hosts.yaml"])
+@pytest.mark.parametrize("change", ["owner", "group", "everybody", "folder"])
+def test_a_found_file_that_another_user_can_change_is_refused_and_named_it_is_warned_of(
+    project: Operator, found: str, change: str
+) -> None:
+    project.cwd = project.home / "project"
+    file = project.cwd / found
+    if change == "owner":
+        os.chown(file, STRANGER, STRANGER)
+    elif change == "group":
+        os.chown(file, -1, STRANGER)
+        file.chmod(0o664)
+    elif change == "everybody":
+        file.chmod(0o666)
+    else:
+        project.cwd.chmod(0o777)
+    verbs = (("inventory",), ("exec", "--", "true"), ("launch", "--dry-run"), ("status",), ("stop", "r1"), ("sync",))
+    for words in verbs if change == "owner" else verbs[:1]:
+        at = words.index("--") if "--" in words else len(words)
+        done = project.run(*words[:at], "--json", *words[at:])
+        assert done.returncode == 3, (words, done.stdout, done.stderr)
+        error = json.loads(done.stdout)["error"]
+    assert "decides what runs as you" in error["what"]
+    flag = "-j tfdeploy.yaml" if found == "tfdeploy.yaml" or change == "folder" else "-i inventories/hosts.yaml"
+    assert flag in error["next"] and error["next"].startswith(("sudo chown ", "chmod "))
+    host, said = project.host("-j", "tfdeploy.yaml", "-i", "inventories/hosts.yaml")
+    assert host == "own" and said.count("warning: ") == (2 if change == "folder" else 1)
+    assert project.host(env={"TFDEPLOY_JOB": "tfdeploy.yaml", "TFDEPLOY_INVENTORY": "inventories/hosts.yaml"})[0] == "own"
+
+
+@pytest.mark.needs("other accounts")
+def test_root_is_told_all_flags_that_a_checkout_of_another_user_needs(project: Operator) -> None:
+    """As in a container with the project mounted into it."""
+    project.cwd = project.home / "project"
+    for path in (project.cwd, *project.cwd.rglob("*")):
+        os.chown(path, STRANGER, STRANGER)
+    error = project.refused("inventory")
+    assert error["next"].endswith("name it: -j tfdeploy.yaml -i inventories/hosts.yaml")
+    assert project.host("-j", "tfdeploy.yaml", "-i", "inventories/hosts.yaml")[0] == "own"
+    assert project.host(env={"SUDO_UID": str(STRANGER)}) == ("own", "")
+
+
+@pytest.mark.needs("other accounts")
+def test_a_job_file_that_a_stranger_put_above_the_project_counts_for_nothing(operator: Operator) -> None:
+    """In /tmp everybody may."""
+    (operator.home / "shared").mkdir()
+    (operator.home / "shared").chmod(0o1777)
+    planted = operator.write("shared/tfdeploy.yaml", JOB)
+    os.chown(planted, STRANGER, STRANGER)
+    operator.inventory("shared/mine/inventories/hosts.yaml", "own")
+    operator.cwd = operator.home / "shared/mine"
+    assert operator.host() == ("own", "")
+    operator.cwd = operator.home / "shared"
+    assert operator.refused("inventory", "-i", "mine/inventories/hosts.yaml")["where"] == "tfdeploy.yaml"
+
+
+@pytest.mark.needs("other accounts")
+@pytest.mark.parametrize("change", ["owner", "runs", "everybody", "link"])
+def test_a_state_folder_that_another_user_can_change_is_not_used(project: Operator, change: str) -> None:
+    project.cwd = project.home / "project"
+    state = project.home / ".local/state/tfdeploy"
+    (state / "runs/r1").mkdir(parents=True, mode=0o755)
+    if change == "owner":
+        os.chown(state, STRANGER, STRANGER)
+    elif change == "runs":
+        os.chown(state / "runs", STRANGER, STRANGER)
+    elif change == "everybody":
+        state.chmod(0o1777)
+    else:
+        state.rename(project.home / "state")
+        state.symlink_to(project.home / "state")
+        os.lchown(state, STRANGER, STRANGER)
+    verbs = (("status", "r1"), ("logs", "r1"), ("launch",), ("sync",), ("fetch", "r1"), ("runs",), ("lab", "status"))
+    for words in verbs if change == "owner" else verbs[:1]:
+        done = project.run(*words, "--json")
+        assert done.returncode == 3, (words, done.stdout, done.stderr)
+    error = json.loads(done.stdout)["error"]
+    assert "what tfdeploy remembers of runs" in error["what"]
+    mend = f"chmod o-w {state}" if change == "everybody" else f"mv {state}"
+    assert error["next"].startswith(mend) and "XDG_STATE_HOME" in error["next"]
+    subprocess.run(["sh", "-c", error["next"].partition("; ")[0]], check=True)
+    assert project.run("runs", "--json").returncode == 4
+    elsewhere = {"XDG_STATE_HOME": str(project.home / "mine")}
+    assert project.run("runs", "--json", env=elsewhere).returncode == 4
+
+
+@pytest.mark.needs("ssh")
+@pytest.mark.parametrize("place", [".", "", "bin"])
+def test_no_program_is_taken_from_the_current_folder(project: Operator, place: str) -> None:
+    project.cwd = project.home / "project"
+    for path in ("ssh", "bin/ssh"):
+        project.write(f"project/{path}", "#!/bin/sh\necho planted\n").chmod(0o755)
+    done = project.run("ssh", "own", env={"PATH": f"{place}:{project.env['PATH']}"})
+    assert done.returncode == 255 and "planted" not in done.stdout, done.stderr
+    assert project.run("ssh", "own", env={"PATH": place}).stdout == ""

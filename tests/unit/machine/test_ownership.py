@@ -1,0 +1,121 @@
+"""Who else can change a path: each folder and link on the way to it counts, and the file itself."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tfdeploy.machine.ownership import find_exposure, find_folder_exposure, is_writable_by_others
+
+STRANGER = 64001
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir(mode=0o755)
+    path = folder / "my hosts.yaml"
+    path.write_text("hosts: {n1: {}}\n")
+    path.chmod(0o644)
+    return path
+
+
+def _share(path: Path) -> None:
+    os.chown(path, -1, STRANGER)
+    path.chmod(path.stat().st_mode | 0o020)
+
+
+def _link_of_a_stranger(path: Path) -> None:
+    path.rename(path.with_name("real"))
+    path.symlink_to("real")
+    os.lchown(path, STRANGER, STRANGER)
+
+
+def _list_a_stranger(path: Path) -> None:
+    """What `setfacl -m u:64001:rw` does."""
+    entries = ((1, 6, -1), (2, 6, STRANGER), (4, 6, -1), (16, 6, -1), (32, 4, -1))
+    try:
+        os.setxattr(path, "system.posix_acl_access", b"\2\0\0\0" + b"".join(struct.pack("<HHi", *each) for each in entries))
+    except OSError as error:
+        pytest.skip(f"no access lists in {path.parent}: {error.strerror}")
+
+
+CHANGES: dict[str, tuple[Callable[[Path], object], str, str]] = {
+    "a stranger's file": (lambda path: os.chown(path, STRANGER, -1), f"belongs to user {STRANGER}", "sudo chown"),
+    "a file for everybody": (lambda path: path.chmod(0o666), "by everybody", "chmod o-w"),
+    "a file for a group": (_share, f"by the group {STRANGER}", "chmod g-w"),
+    "a link of a stranger": (_link_of_a_stranger, f"belongs to user {STRANGER}", "sudo chown -h"),
+    "a stranger's folder": (lambda path: os.chown(path.parent, STRANGER, -1), f"belongs to user {STRANGER}", "sudo chown"),
+    "a folder for everybody": (lambda path: path.parent.chmod(0o777), "by everybody", "chmod o-w"),
+    "a folder for a group": (lambda path: _share(path.parent), f"by the group {STRANGER}", "chmod g-w"),
+}
+
+
+@pytest.mark.needs("other accounts")
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_another_user_can_change_is_named_with_the_command_that_mends_it(file: Path, change: str) -> None:
+    assert find_exposure(file) is None
+    do, what, mend = CHANGES[change]
+    do(file)
+    exposure = find_exposure(file)
+    assert exposure is not None and what in exposure.what and exposure.mend.startswith(mend)
+    subprocess.run(["sh", "-c", exposure.mend.removeprefix("sudo ")], check=True)
+    assert find_exposure(file) is None
+
+
+@pytest.mark.needs("other accounts")
+@pytest.mark.parametrize("mode", [0o1777, 0o3775])
+def test_a_sticky_folder_of_root_s_is_no_exposure_but_of_a_folder_that_is_ours_alone(file: Path, mode: int) -> None:
+    os.chown(file.parent, -1, STRANGER)
+    file.parent.chmod(mode)
+    assert find_exposure(file) is None and is_writable_by_others(file.parent)
+    exposure = find_folder_exposure(file.parent)
+    assert exposure is not None and not exposure.is_foreign
+
+
+@pytest.mark.needs("other accounts")
+def test_a_folder_in_the_folder_counts_too(tmp_path: Path) -> None:
+    (tmp_path / "state/runs").mkdir(parents=True)
+    assert find_folder_exposure(tmp_path / "state") is None
+    os.chown(tmp_path / "state/runs", STRANGER, -1)
+    exposure = find_folder_exposure(tmp_path / "state")
+    assert exposure is not None and exposure.is_foreign and exposure.place.endswith("/runs")
+
+
+@pytest.mark.needs("other accounts")
+def test_the_private_group_of_a_trusted_user_is_nobody_else(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.chmod(0o664)  # root:root, or a user's own
+    assert find_exposure(file) is None
+    # In a container neither the user nor the group has a name.
+    monkeypatch.setenv("SUDO_UID", str(STRANGER))
+    os.chown(file, STRANGER, STRANGER)
+    assert find_exposure(file) is None
+    os.chown(file, STRANGER, STRANGER + 1)
+    assert find_exposure(file) is not None
+
+
+@pytest.mark.needs("other accounts")
+def test_an_access_list_counts_in_a_private_group_too(file: Path) -> None:
+    file.chmod(0o664)
+    _list_a_stranger(file)
+    exposure = find_exposure(file)
+    assert exposure is not None and "chmod g-w" in exposure.mend
+
+
+@pytest.mark.needs("other accounts")
+def test_under_sudo_the_caller_s_files_are_trusted_but_not_for_others(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.chown(file, STRANGER, -1)
+    monkeypatch.setenv("SUDO_UID", str(STRANGER))
+    assert find_exposure(file) is None
+    assert find_exposure(file, me=STRANGER + 1) is not None
+
+
+def test_what_is_not_there_is_no_exposure(tmp_path: Path) -> None:
+    assert find_exposure(tmp_path / "none/at/all") is None
+    (tmp_path / "loop").symlink_to("loop")
+    assert find_exposure(tmp_path / "loop") is None

@@ -1,0 +1,156 @@
+"""Whether another user of this machine can change a file or folder that decides what runs as us, and where."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shlex
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfdeploy.agent.seen import OTHERS_WRITE, above, may_be_replaced
+
+_ACL = "system.posix_acl_access"
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """`what`: whose `place` is, or who may write to it. `mend`: the command that takes that away.
+
+    `is_foreign`: the place belongs to another user.
+    """
+
+    place: str
+    what: str
+    mend: str
+    is_foreign: bool
+
+
+def find_exposure(path: Path, me: int | None = None) -> Exposure | None:
+    """Return the first place on the way from / to `path`, `path` included, that another user can change.
+
+    Links are followed, and belong to the way. `me`: our user id. What does not exist is no exposure.
+    Root, and under sudo the user who called it, are trusted, as git does.
+    """
+    trusted = _trusted_users(os.geteuid() if me is None else me)
+    with contextlib.suppress(OSError):
+        for place, about in above(f"{Path.cwd() / path}/x"):
+            exposure = _exposure(place, about, trusted)
+            if exposure is not None:
+                return exposure
+    return None
+
+
+def find_folder_exposure(folder: Path) -> Exposure | None:
+    """Return what `find_exposure` does, for a folder of ours alone and the folders directly in it.
+
+    There, no other user may even add a file, so the sticky bit does not help.
+    """
+    exposure = find_exposure(folder)
+    if exposure is not None:
+        return exposure
+    trusted = _trusted_users(os.geteuid())
+    with contextlib.suppress(OSError):
+        inner = sorted(entry.path for entry in os.scandir(folder) if entry.is_dir())
+        for place in (str(folder), *inner):
+            about = os.stat(place)
+            exposure = _foreign(place, about, trusted) or _writable(place, about, trusted)
+            if exposure is None and os.path.islink(place):
+                exposure = find_exposure(Path(place))
+            if exposure is not None:
+                return exposure
+    return None
+
+
+def is_writable_by_others(folder: Path) -> bool:
+    """Return whether another user may add files to the folder."""
+    try:
+        return _writable(str(folder), folder.stat(), _trusted_users(os.geteuid())) is not None
+    except OSError:
+        return False
+
+
+def _trusted_users(me: int) -> tuple[int, ...]:
+    caller = os.environ.get("SUDO_UID", "")
+    return (me, 0, int(caller)) if me == 0 and caller.isdecimal() else (me, 0)
+
+
+def _exposure(place: str, about: os.stat_result, trusted: tuple[int, ...]) -> Exposure | None:
+    exposure = _foreign(place, about, trusted)
+    if exposure is not None or stat.S_ISLNK(about.st_mode):
+        return exposure
+    if stat.S_ISDIR(about.st_mode) and not may_be_replaced(about):
+        return None
+    return _writable(place, about, trusted)
+
+
+def _foreign(place: str, about: os.stat_result, trusted: tuple[int, ...]) -> Exposure | None:
+    if about.st_uid in trusted:
+        return None
+    from tfdeploy.agent.ownership import is_of_the_container  # rarely needed, and slow to import
+
+    if stat.S_ISDIR(about.st_mode) and is_of_the_container(about.st_uid):
+        return None
+    flag = "-h " if stat.S_ISLNK(about.st_mode) else ""
+    what = f"{place} belongs to user {_user(about.st_uid)}"
+    return Exposure(place, what, f"sudo chown {flag}{_user(trusted[0])} {shlex.quote(place)}", is_foreign=True)
+
+
+def _writable(place: str, about: os.stat_result, trusted: tuple[int, ...]) -> Exposure | None:
+    if not about.st_mode & OTHERS_WRITE:
+        return None
+    bits = ""
+    if about.st_mode & stat.S_IWGRP and (_has_acl(place) or not _is_private(about.st_gid, trusted)):
+        bits += "g"
+    if about.st_mode & stat.S_IWOTH:
+        bits += "o"
+    if not bits:
+        return None
+    who = "everybody on this machine" if "o" in bits else f"the group {_group(about.st_gid)}"
+    what = f"{place} may be written to by {who}"
+    return Exposure(place, what, f"chmod {bits}-w {shlex.quote(place)}", is_foreign=False)
+
+
+def _is_private(gid: int, trusted: tuple[int, ...]) -> bool:
+    """Return whether only one of `trusted` is in the group: it has the user's name and no other member.
+
+    A group without a name, in a container, is taken for that of the user with the same number.
+    """
+    import grp  # rarely needed, and slow to import
+
+    try:
+        group = grp.getgrgid(gid)
+    except KeyError:
+        return gid in trusted
+    for uid in trusted:
+        with contextlib.suppress(KeyError):
+            user = pwd.getpwuid(uid)
+            if user.pw_gid == gid and user.pw_name == group.gr_name and set(group.gr_mem) <= {user.pw_name}:
+                return True
+    return False
+
+
+def _has_acl(place: str) -> bool:
+    """Return whether an access list names further users: their rights show in the group's bits."""
+    try:
+        return bool(os.getxattr(place, _ACL))
+    except (AttributeError, OSError):
+        return False
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _group(gid: int) -> str:
+    import grp
+
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)
