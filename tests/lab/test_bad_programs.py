@@ -66,11 +66,20 @@ def test_a_file_that_is_not_in_the_code_is_refused_with_the_nearest(operator: Tf
 @pytest.mark.fault("30 a program that is not on PATH")
 def test_a_program_that_no_path_has_is_refused_before_anything_starts(operator: Tfdeploy) -> None:
     write_job(operator, "no-program", "quick.py")
-    done = operator.run("launch", "--name", "no-program-1", "--", "pyton", "quick.py", exit_code=3)
-    error = done.stderr.partition("error:")[2]
-    assert "there is no program pyton on PATH (/" in error and "did you mean python?" in error, error
-    assert " on n" in error and "start" not in [line.split()[0] for line in done.stderr.splitlines() if line.split()], done.stderr
+    error = refused(operator, "no-program", "--name", "no-program-1", "--", "pyton", "quick.py")
+    assert "there is no program pyton on PATH of n" in error and "did you mean python?" in error, error
+    assert "where: the command line, behind --" in error, error
     assert_nothing_left(operator, "no-program-1", "no-program")
+
+
+@pytest.mark.fault("30 a program that Python cannot parse")
+def test_a_program_that_does_not_parse_is_told_before_anything_is_sent(operator: Tfdeploy) -> None:
+    write_job(operator, "no-parse", "quick.py")
+    (operator.cwd / "quick.py").write_text("import sys\ndef broken(:\n")
+    done = operator.run("launch", "--dry-run")
+    assert "quick.py:2 does not parse" in done.stdout + done.stderr, done.stdout + done.stderr
+    if done.returncode:  # the hosts have this machine's version of Python
+        assert "where: quick.py:2" in refused(operator, "no-parse")
 
 
 @pytest.mark.fault("56 a run's name that is taken, said by a dry run too")

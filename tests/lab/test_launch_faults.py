@@ -50,7 +50,7 @@ def test_a_host_that_dies_between_prepare_and_start_leaves_nothing_running(
 # --- the program's own faults
 
 FAULTY = {
-    "a syntax error": ("def broken(:\n", "SyntaxError", "failed with exit code 1"),
+    "a syntax error": ("exec('def broken(:')\n", "SyntaxError", "failed with exit code 1"),
     "exits at once": ("print('my last words'); raise SystemExit(3)\n", "my last words", "failed with exit code 3"),
     "is killed": ("import os\nprint('here', flush=True)\nos.kill(os.getpid(), 9)\n", "here", "killed by signal 9"),
 }

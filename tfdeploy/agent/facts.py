@@ -133,6 +133,7 @@ class HostFacts(Machine, Interpreter):
     taken_ports: Dict[str, str]  # port -> by whom
     keep: List[KeepFact]
     live_runs: List[LiveRun]
+    lacks_program: bool  # the program that was asked for
     problems: List[str]
     rsync: Optional[str]
     uv: Optional[str]

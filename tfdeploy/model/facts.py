@@ -181,6 +181,7 @@ class HostFacts:
     kill_user_processes: bool = False
     addresses: Texts = ()  # IP addresses of all its interfaces, without loopback and link-local ones
     protect: Hindrances = field(default_factory=Hindrances)
+    lacks_program: bool = False  # the first word of the command; False also where it was not asked for
     problems: Texts = ()  # what will not work on this host, in words
     preflight: Preflight | None = None  # None: not asked for
     version: Line = ""  # the agent's version

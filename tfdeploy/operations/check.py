@@ -20,6 +20,7 @@ from tfdeploy.operations.preflight.links import try_links
 from tfdeploy.operations.probe import Asked
 from tfdeploy.operations.setup import recipe_of
 from tfdeploy.operations.shipment import read_shipment
+from tfdeploy.planning.checks import program_on_path
 from tfdeploy.planning.plan import hosts_to_probe
 from tfdeploy.planning.preflight.case import Needs
 from tfdeploy.planning.preflight.judge import Probed, Seen, judge, not_probed
@@ -73,7 +74,17 @@ def _questions(asked: Preflight) -> tuple[Asked, Refused | None]:
         digest = recipe.digest if recipe else None
     except Refused as error:
         unready = error
-    return Asked.of(hosts, job=launch.job.name, keep=launch.job.keep, setup=digest, preflight=True, firewall=firewall), unready
+    job = launch.job
+    asked_for = Asked.of(
+        hosts,
+        job=job.name,
+        keep=job.keep,
+        setup=digest,
+        program=program_on_path(job),
+        preflight=True,
+        firewall=firewall,
+    )
+    return asked_for, unready
 
 
 def _needs(launch: Launch | None, seen: Mapping[str, Seen]) -> tuple[Needs, Refused | None]:

@@ -43,6 +43,7 @@ from tfdeploy.operations.send_code import TreeChanged
 from tfdeploy.operations.setup import recipe_of
 from tfdeploy.operations.shipment import Shipment, read_shipment, with_origins, with_parts
 from tfdeploy.operations.sync import data_refusals, sync
+from tfdeploy.planning.checks import program_on_path
 from tfdeploy.planning.datasets import with_sizes
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.plan import hosts_to_probe, make_plan, requested_roles
@@ -160,7 +161,15 @@ class Steps:
         hosts = asked.inventory.hosts
         with step(self.emit, "probe", asked.run):
             firewall = asked.job.protect in ("auto", "firewall")
-            questions = Asked.of(hosts, job=asked.job.name, keep=keep, setup=asked.setup, preflight=True, firewall=firewall)
+            questions = Asked.of(
+                hosts,
+                job=asked.job.name,
+                keep=keep,
+                setup=asked.setup,
+                program=program_on_path(asked.job),
+                preflight=True,
+                firewall=firewall,
+            )
             return probe(self.fleet, hosts, questions, unused=unused, emit=self.emit)
 
     def read(self) -> Shipment:

@@ -22,7 +22,8 @@ PROBE = Verb("probe", HostFacts)
 class Asked:
     """The arguments of the probe, but for what each host's own entry says. `names`: what the hosts call each other; `setup`:
     digest of the job's recipe, if it has one; `preflight`: also the facts that only a preflight needs; `firewall`: nft is asked
-    what it can do, which a sudo logs; `resolve`: those names whose addresses the hosts look up."""
+    what it can do, which a sudo logs; `resolve`: those names whose addresses the hosts look up; `program`: the
+    command's first word, where PATH must have it."""
 
     names: tuple[str, ...]
     job: str | None = None
@@ -31,6 +32,7 @@ class Asked:
     preflight: bool = False
     firewall: bool = False
     resolve: tuple[str, ...] = ()
+    program: str | None = None
 
     @classmethod
     def of(cls, hosts: tuple[Host, ...], **more: Any) -> Asked:
@@ -48,7 +50,7 @@ class Asked:
             "names": list(self.names),
         }
         flags = {"preflight": self.preflight or None, "firewall": self.firewall or None, "resolve": list(self.resolve) or None}
-        given = {"job": self.job, "setup": self.setup, **flags}
+        given = {"job": self.job, "setup": self.setup, "program": self.program, **flags}
         return {**args, **{name: value for name, value in given.items() if value is not None}}
 
 

@@ -14,19 +14,22 @@ from datetime import datetime, timezone
 from tfdeploy.errors import ConfigError, Refused, UsageError
 from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.folding import fold_names
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job, Mode
 from tfdeploy.model.modes import rules
 from tfdeploy.model.nexts import install_on, on_host
+from tfdeploy.model.plan import TaskPlan
 from tfdeploy.model.units import roughly
 from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.cluster.role_requests import RoleRequest, role_hosts
 from tfdeploy.planning.options import Options
-from tfdeploy.planning.program.source import Program
+from tfdeploy.planning.program.source import PYTHON, Program
 
 RESERVE_BYTES = 64 << 20  # for the run folder, the agent and the first logs
 CLOCK_SKEW_S = 5.0
+_COMMON_PROGRAMS = ("python", "python3", "bash", "env", "torchrun", "mpirun")
 
 
 def mode(job: Job) -> Mode:
@@ -172,7 +175,29 @@ def program(job: Job, found: Program, files: Collection[str], links: Collection[
         return
     near = difflib.get_close_matches(path, sorted(files), 1)
     listed = f"did you mean {near[0]}?" if near else f"the code is {job.code}: is the file there, or ignored by git?"
-    raise Refused(f"the program {path} is not in the code", where=job.source or "command", next=listed)
+    raise Refused(f"the program {path} is not in the code", where=_command_place(job), next=listed)
+
+
+def program_on_path(job: Job) -> str | None:
+    """The program that PATH of each host must have. None: the command names a path, or Python, which `python:` stands for."""
+    first = job.command[0] if job.command else ""
+    return first if first and not {"/", "{"} & set(first) and first not in PYTHON and "PATH" not in job.env else None
+
+
+def program_there(job: Job, tasks: Collection[TaskPlan], used: Mapping[str, HostFacts]) -> None:
+    """Whether the hosts of the tasks have the program that the command starts. Raises Refused."""
+    name = program_on_path(job)
+    without = dict.fromkeys(task.host for task in tasks if task.argv[:1] == (name,) and used[task.host].lacks_program)
+    if not without or name is None:
+        return
+    near = difflib.get_close_matches(name, _COMMON_PROGRAMS, 1)
+    hint = f"did you mean {near[0]}?" if near else f"install it there, or write its whole path, or ./{name} if it is in the code"
+    raise Refused(f"there is no program {name} on PATH of {fold_names(without)}", where=_command_place(job), next=hint)
+
+
+def _command_place(job: Job) -> str:
+    """Where the command was given: in the job file, or on the command line."""
+    return job.places.get("command") or job.source or "command"
 
 
 def _started(command: tuple[str, ...], found: Program) -> str | None:

@@ -34,6 +34,7 @@ from tfdeploy.planning.program import (
     legacy_keras,
     servers,
     source,
+    syntax,
 )
 from tfdeploy.planning.program.command_line import Appended
 from tfdeploy.planning.program.compat import Compat
@@ -155,6 +156,7 @@ def _read_program(inputs: _Inputs, placed: _Placed) -> _Source:
     interpreters.check(job, used, program)
     for name in used:
         checks.host(placed.hosts[name], used[name], program, inputs.options)
+    syntax.check(job, program, used.values())
     as_written = compat.decide(job, program, used)
     compat.check(as_written, program)
     return _Source(program, links, as_written)
@@ -183,7 +185,9 @@ def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) ->
     chosen = {"TFDEPLOY_TASK_COMPAT": read.compat.choice, **keras}
     shared = Shared(job, inputs.run, data, added.flags, served, chosen, compat.keeps_addresses(job, read.compat))
     tasks = (task_plan(shared, laid.layout, seat, inputs.facts[seat.host]) for seat in placed.seats)
-    return _Commands(tuple(argument_lengths.checked(job, tasks)), added, served, keras, data)
+    made = tuple(argument_lengths.checked(job, tasks))
+    checks.program_there(job, made, placed.used)
+    return _Commands(made, added, served, keras, data)
 
 
 @dataclass(frozen=True)
@@ -287,6 +291,7 @@ def _notes(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, comm
         *notes.counts(inputs.inventory, inputs.mode, placed.requested, placed.seats),
         *placed.resume_point.notes,
         *(keep_aside.notes(job, inputs.all_facts, inputs.run) if inputs.options.fresh else ()),
+        *syntax.notes(read.program),
         *keep_wipes.notes(job, read.program),
         *([commands.served.note] if commands.served.note else []),
         commands.added.note,

@@ -56,6 +56,13 @@ def test_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["python"] == sys.executable and found["python_version"] == ".".join(map(str, sys.version_info[:3]))
 
 
+def test_a_program_is_on_path_or_beside_the_interpreter(tmp_path: Path, path_with: Path) -> None:
+    program(path_with, "trainer", "exit 0")
+    beside = Path(sys.executable).name
+    lacks = [facts(tmp_path, program=name)["lacks_program"] for name in ("trainer", "pyhton", beside)]
+    assert lacks == [False, True, False] and not facts(tmp_path)["lacks_program"]
+
+
 def test_its_answer_is_what_the_control_side_expects(tmp_path: Path) -> None:
     msgspec = pytest.importorskip("msgspec")
     from tfdeploy.model.facts import HostFacts

@@ -177,6 +177,14 @@ def test_files_of_this_machine_whose_names_are_not_utf8_are_planned_and_stored(
     assert plan.hosts[0].ssh["identity_file"] == "/lab\udcff/key"
 
 
+def test_a_program_that_hosts_lack_is_refused_with_the_place_of_the_command(make: Callable[..., Plan]) -> None:
+    said = {"n3": {"lacks_program": True}, "n2": {"lacks_program": True}}
+    with pytest.raises(Refused, match=r"^there is no program pyhton on PATH of n\[2-3\]$") as refused:
+        make(said=said, command=("pyhton", "train.py"), places={"command": "tfdeploy.yaml:3:command"})
+    assert (refused.value.where, refused.value.next) == ("tfdeploy.yaml:3:command", "did you mean python?")
+    assert make(said=said, command=("/opt/pyhton", "train.py")).tasks
+
+
 def test_no_command_is_refused(make: Callable[..., Plan]) -> None:
     with pytest.raises(UsageError, match="no command"):
         make(command=())

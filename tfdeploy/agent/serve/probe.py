@@ -66,6 +66,7 @@ def probe(call: Call) -> HostFacts:
     setup = call.name("setup") if call.flag("setup") else ""
     interpreter, problem = _interpreter(workdir, asked["python"], python, call.text("python", "python3"), setup)
     rsync, uv = read_rsync(asked["rsync"]), read_uv(asked["uv"])
+    program = call.text("program", "")
     gpus, gpu_error = read_gpus(asked.get("gpus"))
     return {
         **machine,
@@ -77,6 +78,7 @@ def probe(call: Call) -> HostFacts:
         "taken_ports": taken_ports,
         "keep": keep,
         "live_runs": live_runs,
+        "lacks_program": bool(program) and not _has_program(program, interpreter["python"]),
         "problems": problems + ([problem] if problem else []),
         "rsync": rsync,
         "uv": uv,
@@ -196,6 +198,12 @@ def _interpreter(
         if wrong is None:
             found = {**versions, "python": env.python_of(folder), "environment": folder}
     return found, problem
+
+
+def _has_program(name: str, python: Optional[str]) -> bool:
+    """Whether a task would find the program: beside its interpreter, or on PATH."""
+    beside = os.path.join(os.path.dirname(python), name) if python else ""
+    return find_program(name) is not None or os.access(beside, os.X_OK)
 
 
 def _live_runs(workdir: str, job: str, host: str) -> List[LiveRun]:

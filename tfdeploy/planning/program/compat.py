@@ -5,7 +5,6 @@ Decided by syntax trees and the hosts' facts; nothing is run. The runtime carrie
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -15,6 +14,7 @@ from tfdeploy.model.cluster import Cluster
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
+from tfdeploy.model.nexts import on_host
 from tfdeploy.planning.program import hardcoded_cluster, python2, tf_names_used
 from tfdeploy.planning.program.source import Program
 from tfdeploy.planning.program.tf1_names import VERSION1, VERSION2, among
@@ -120,11 +120,8 @@ def _without_keras_2(found: tuple[Use, ...], hosts: Mapping[str, HostFacts]) -> 
     use = next((use for use in found if among(use.name, _OF_KERAS_2)), None)
     for name, each in hosts.items() if use else ():
         if use and each.tf_keras is None and (_version(each) or (0, 0)) >= KERAS_3:
-            yield (
-                use.where,
-                f"tf.{use.name} needs tf_keras, which {name} has not",
-                f"`{shlex.quote(each.python or '')} -m pip install tf_keras`",
-            )
+            install = on_host(name, each.python or "python3", "-m", "pip", "install", "tf_keras")
+            yield use.where, f"tf.{use.name} needs tf_keras, which {name} has not", install
 
 
 def _python2_refusals(program: Program, hosts: Mapping[str, HostFacts]) -> Iterable[tuple[str, str, str]]:

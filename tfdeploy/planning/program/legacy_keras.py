@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import re
-import shlex
 from collections.abc import Mapping
 
 from tfdeploy.errors import Refused
@@ -15,6 +14,7 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
+from tfdeploy.model.nexts import on_host
 from tfdeploy.planning.program import keras2_only, tf_names_used
 from tfdeploy.planning.program.source import Program
 
@@ -35,7 +35,7 @@ def environment(job: Job, program: Program, facts: Mapping[str, HostFacts]) -> d
         raise Refused(
             f"{_what(job, place)}, and tf_keras is missing on {names}",
             where=f"host {lacking[0].host}",
-            next=f"`{_install(lacking[0])}` on {names}",
+            next=_install(lacking[0], names),
         )
     return {VARIABLE: "1"} if needing and not lacking and _of_tensorflow(program) else {}
 
@@ -52,7 +52,7 @@ def notes(given: Mapping[str, str], job: Job, program: Program, facts: Mapping[s
     lacking = [each for each in facts.values() if _keras_3(each) and each.tf_keras is None]
     if use and lacking and VARIABLE not in job.env:
         names = fold_names(each.host for each in lacking)
-        return (f"{use.what} ({use.where}) is of Keras 2, and fails where it is reached: `{_install(lacking[0])}` on {names}",)
+        return (f"{use.what} ({use.where}) is of Keras 2, and fails where it is reached: {_install(lacking[0], names)}",)
     return ()
 
 
@@ -91,7 +91,8 @@ def _keras_3(facts: HostFacts) -> bool:
     return version is None or (int(version[1]), int(version[2])) >= KERAS_3
 
 
-def _install(facts: HostFacts) -> str:
-    """The command that installs the tf_keras of this TensorFlow's version."""
+def _install(facts: HostFacts, hosts: str) -> str:
+    """The line that installs the tf_keras of this TensorFlow's version on hosts."""
     version = re.match(r"\d+\.\d+", facts.tensorflow or "")
-    return f"{shlex.quote(facts.python or '')} -m pip install tf_keras{f'~={version[0]}.0' if version else ''}"
+    package = f"tf_keras{f'~={version[0]}.0' if version else ''}"
+    return on_host(hosts, facts.python or "python3", "-m", "pip", "install", package)

@@ -12,12 +12,21 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from tfdeploy.planning.program import python2
 
 PYTHON = ("python", "python3")  # as the first word: the job's interpreter
 SHELLS = ("bash", "sh", "dash", "zsh", "ksh", "csh", "tcsh", "fish")
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
+
+
+class Unparsed(NamedTuple):
+    """A file that this machine's Python cannot parse, and that is not Python 2."""
+
+    where: str  # "train.py:3"
+    said: str  # "invalid syntax"
+    certain: bool  # the program itself, whole: what imports it may take its failure into account
 
 
 @dataclass(frozen=True)
@@ -29,6 +38,7 @@ class Program:
     unread: str | None = None
     script: str | None = None  # the script that the command's shell runs
     paths: tuple[str, ...] = ()  # the file of each tree
+    unparsed: tuple[Unparsed, ...] = ()
     python2: tuple[tuple[str, str], ...] = ()  # ("train.py:3", "the print statement"): what Python 3 cannot read
 
     @property
@@ -48,13 +58,27 @@ def read(command: tuple[str, ...], sources: Mapping[str, str]) -> Program:
         return Program(path, unread=f"{path} is not among the Python files of the code")
     trees: dict[str, ast.Module] = {}
     python2_found: list[tuple[str, str]] = []
+    unparsed: list[Unparsed] = []
     for file in files:
         try:
             trees[file] = _parse(sources[file])
         except (SyntaxError, ValueError) as error:
-            return Program(path, unread=_unreadable(file, error), python2=_python2(file, sources[file], error))
-        python2_found += _follow(file, base, sources, trees)
-    return Program(path, tuple(trees.values()), paths=tuple(trees), python2=tuple(dict.fromkeys(python2_found)))
+            return Program(
+                path,
+                unread=_unreadable(file, error),
+                unparsed=_unparsed(file, sources[file], error, certain=True),
+                python2=_python2(file, sources[file], error),
+            )
+        for found, why in _follow(file, base, sources, trees).items():
+            python2_found += _python2(found, sources[found], why)
+            unparsed += _unparsed(found, sources[found], why, certain=False)
+    return Program(
+        path,
+        tuple(trees.values()),
+        paths=tuple(trees),
+        unparsed=tuple(dict.fromkeys(unparsed)),
+        python2=tuple(dict.fromkeys(python2_found)),
+    )
 
 
 def main_block(node: ast.stmt) -> bool:
@@ -125,26 +149,33 @@ def _unreadable(path: str, error: SyntaxError | ValueError) -> str:
     return f"{where} cannot be read ({hint}{said.rstrip('.')})"
 
 
-def _follow(path: str, base: str, sources: Mapping[str, str], trees: dict[str, ast.Module]) -> tuple[tuple[str, str], ...]:
-    """Adds every module of the tree that `path` imports, but for those that cannot be parsed; returns their Python 2 syntax."""
-    waiting, python2_found = [path], dict[str, tuple[tuple[str, str], ...]]()
+def _follow(path: str, base: str, sources: Mapping[str, str], trees: dict[str, ast.Module]) -> dict[str, Exception]:
+    """Adds every module of the tree that `path` imports, but for those that cannot be parsed; returns these with their errors."""
+    waiting, broken = [path], dict[str, Exception]()
     while waiting:
         current = waiting.pop(0)
         for found in _imported(current, trees[current], base, sources):
-            if found in trees or found in python2_found:
+            if found in trees or found in broken:
                 continue
             try:
                 trees[found] = _parse(sources[found])
             except (SyntaxError, ValueError) as error:
-                python2_found[found] = _python2(found, sources[found], error)
+                broken[found] = error
                 continue
             waiting.append(found)
-    return tuple(entry for entries in python2_found.values() for entry in entries)
+    return broken
 
 
 def _python2(path: str, text: str, error: Exception) -> tuple[tuple[str, str], ...]:
     syntax = python2.python2_syntax(text, error) if isinstance(error, SyntaxError) else None
     return () if syntax is None else ((f"{path}:{getattr(error, 'lineno', None) or 1}", syntax),)
+
+
+def _unparsed(path: str, text: str, error: Exception, *, certain: bool) -> tuple[Unparsed, ...]:
+    if not isinstance(error, SyntaxError) or _python2(path, text, error):
+        return ()
+    whole = "\ufffd" not in text  # else it is not UTF-8, and Python may read it by its coding line
+    return (Unparsed(f"{path}:{error.lineno or 1}", error.msg.rstrip("."), certain and whole),)
 
 
 def _imported(path: str, tree: ast.Module, base: str, sources: Mapping[str, str]) -> Iterator[str]:

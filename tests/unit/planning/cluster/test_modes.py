@@ -174,14 +174,14 @@ MIRRORED = "s = tf.distribute.MultiWorkerMirroredStrategy()"
 EXPERIMENTAL = "s = tf.distribute.experimental.MultiWorkerMirroredStrategy()"
 THERE: dict[str, Any] = {"tf_keras": "2.21.0"}
 ON = {"TF_USE_LEGACY_KERAS": "1"}
-PIP = "pip install tf_keras~=2.21.0"
+PIP = "pip install 'tf_keras~=2.21.0'"
 KERAS: dict[str, tuple[tuple[str, ...], dict[str, Any], dict[str, str] | str]] = {
     # lines, facts, what the tasks get or what is refused
     "fit": ((TF, MIRRORED, FIT), THERE, ON),
     "from": ((TF, "from tensorflow import keras", MIRRORED, "keras.Model().fit(x)"), THERE, ON),
     "experimental": ((TF, EXPERIMENTAL, FIT), THERE, ON),
     "missing": ((TF, MIRRORED, FIT), {}, PIP),
-    "missing, of a TensorFlow whose version is not known": ((TF, MIRRORED, FIT), {"tensorflow": "unknown"}, "tf_keras`"),
+    "missing, of a TensorFlow whose version is not known": ((TF, MIRRORED, FIT), {"tensorflow": "unknown"}, "install tf_keras"),
     "tf_keras by name": ((TF, "import tf_keras", MIRRORED, "tf_keras.Model().fit(x)"), THERE, {}),
     "tf_keras by name, missing": ((TF, "from tf_keras import Model", MIRRORED, "Model().fit(x)"), {}, PIP),
     "own loop": ((TF, MIRRORED, "tf.keras.Model()"), {}, {}),

@@ -17,7 +17,7 @@ from tfdeploy.planning.program import legacy_keras, source
 TF, FIT = "import tensorflow as tf", "tf.keras.Model().fit(x)"
 THERE: dict[str, Any] = {"tf_keras": "2.21.0"}
 ON = {"TF_USE_LEGACY_KERAS": "1"}
-PIP = "pip install tf_keras~=2.21.0"
+PIP = "pip install 'tf_keras~=2.21.0'"
 
 
 def asked(mode: str) -> Job:
