@@ -8,13 +8,15 @@ import signal
 import socket
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.browser import RecordingBrowser, find_browser, seen_in_browser
 from support.lab.commandline import Tfdeploy
+from support.lab.glance import Glance
 from support.lab.hosts import on_host
 from support.lab.jobs import write_job
 from support.waiting import wait_for
@@ -133,6 +135,36 @@ def test_a_death_that_nobody_saw_stands_in_the_timeline(operator: Tfdeploy, tmp_
     page = (tmp_path / "alone.html").read_text()
     assert re.search(r"worker:\d, attempt 1: failed: 3 after ", page)
     assert re.search(r"worker:\d, attempt 2: (failed: 3|gave up) after ", page)
+
+
+def test_a_run_reads_the_same_whether_or_not_somebody_watched(
+    operator: Tfdeploy, tfdeploy: Callable[[Lab], Tfdeploy], tmp_path: Path
+) -> None:
+    """The launch stays attached and records what it sees; another operator has recorded nothing."""
+    restart = {"max": 2, "backoff": ["100ms", "200ms"]}
+    write_job(operator, "seen", "quick.py", "--gate=5", "--steps=9", restart=restart)
+    operator.start("launch", "--wait", "-q", "--name", "seen-1")
+
+    news = Glance(operator.lab, "seen-1")
+
+    def worker(attempt: int) -> dict[str, Any] | None:
+        rows = operator.json("status", "seen-1", exit_code=None).get("tasks", []) if news() else []
+        return next(
+            (row for row in rows if (row["task"], row["attempt"], row["state"]) == ("worker:0", attempt, "running")), None
+        )
+
+    first = wait_for(lambda: worker(1), 60, "the worker runs")
+    on_host(operator.lab, first["host"], f"kill -KILL {first['pid']}")
+    wait_for(lambda: worker(2), 60, "it runs again")
+    operator.run("stop", "seen-1", "--now", exit_code=0)
+    other = tfdeploy(operator.lab)
+    timelines, answers = [], []
+    for each in (operator, other):
+        each.run("report", "seen-1", "--to", str(tmp_path / "seen.html"), "--overwrite", exit_code=0)
+        timelines += re.findall(r'aria-label="attempts over time">.*?</svg>', (tmp_path / "seen.html").read_text())
+        answers.append(each.json("status", "seen-1"))
+    assert timelines[0] == timelines[1] and answers[0] == answers[1]
+    assert re.search(r'"bar bad"><title>worker:0, attempt 1: killed: 9 after \S+ s</title>', timelines[0]), timelines[0]
 
 
 def test_two_runs_are_compared_by_flag_file_and_last_value(operator: Tfdeploy) -> None:

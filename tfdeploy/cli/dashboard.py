@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import threading
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from tfdeploy.transport.protocols import Fleet
     from tfdeploy.ui.dashboard.dashboard import Dashboard
 
-_OLD_S = 15.0  # a run that is older has samples worth asking for
 _TOLD = ("task", "host", "note")  # events of the past that are shown; what the run's state is, its hosts say
 
 
@@ -114,7 +112,7 @@ def dashboard(
 
     thread = threading.Thread(target=watch, name="follow", daemon=True)
     thread.start()
-    if time.time() - plan.created > _OLD_S:
+    if before is None:
         threading.Thread(target=_ask_samples, args=(board, fleet, plan, only), name="samples", daemon=True).start()
     try:
         quit_early = board.run() == "left"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tfdeploy.model.answers.samples import AttemptRow
 from tfdeploy.model.events import Event
@@ -42,6 +43,8 @@ def closed(attempt: Attempt, following: Attempt | None) -> Attempt:
     """One whose end nobody has written ended when the next one began, at the latest."""
     if attempt.end is not None or following is None:
         return attempt
+    if attempt.outcome is not None:
+        return replace(attempt, end=following.start)
     return replace(attempt, end=following.start, outcome="lost", reason="how it ended is not known")
 
 
@@ -53,10 +56,34 @@ def attempt_of(event: Event, before: Mapping[tuple[str, int], Attempt]) -> Attem
     start = said.get("started") or (known.start if known else None)
     if not task or not number or start is None:
         return None
-    if said.get("state") == "pending" and known is not None and known.end is not None:
-        return known  # it waits for its next attempt
-    ended, outcome = said.get("ended"), said.get("outcome")
-    return Attempt(task, number, start, ended, outcome, said.get("reason"), said.get("exit_code"), said.get("signal"))
+    return following(Attempt(task, number, start, said.get("ended"), said.get("outcome"), said.get("reason"), *_how(said)), known)
+
+
+def following(told: Attempt, known: Attempt | None) -> Attempt:
+    """What is known after a status told this. The status of a task that waits to start again has no outcome, and as its reason
+    why it starts again."""
+    if told.outcome is not None:
+        return told
+    if known is not None and known.outcome not in (None, "lost"):
+        return known
+    if told.end is None:
+        return told
+    return replace(told, outcome="failed" if told.signal is None else "killed", reason=None)
+
+
+def take_rows(found: dict[tuple[str, int], Attempt], rows: Mapping[str, Sequence[Attempt]]) -> list[Attempt]:
+    """Takes into `found` what hosts have written, which stands before what statuses told. Returns those whose end is new."""
+    news = []
+    for task, each in ((task, each) for task, attempts in rows.items() for each in attempts):
+        known = found.get((task, each.number))
+        if known is None or each.end is not None:
+            found[task, each.number] = each if known is None else replace(each, last_line=known.last_line)
+            news += [each] if each.end is not None and (known is None or known.end is None) else []
+    return news
+
+
+def _how(said: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    return said.get("exit_code"), said.get("signal")
 
 
 def event_of(attempt: Attempt, host: str) -> Event:

@@ -15,7 +15,7 @@ import msgspec
 
 from tfdeploy.model import deaths
 from tfdeploy.model.answers.samples import NewestSamples
-from tfdeploy.model.attempts import Attempt, attempt_of
+from tfdeploy.model.attempts import Attempt, attempt_of, closed, take_rows
 from tfdeploy.model.events import BroadcastFields, Event, TaskFields, TransferFields
 from tfdeploy.model.goal import goal_of
 from tfdeploy.model.job import DEFAULT_METRICS
@@ -278,17 +278,11 @@ class RunProgress:
 
     def take_attempts(self, told: Mapping[str, Sequence[Attempt]]) -> list[Attempt]:
         """What the hosts had noted of attempts before anybody looked. Returns those whose end was not known."""
-        news = []
-        for task in told.keys() & self.tasks.keys():
-            for each in told[task]:
-                known = self.attempts.get((task, each.number))
-                if known is None or (known.end is None and each.end is not None):
-                    self.attempts[task, each.number] = each
-                    news += [each] if each.end is not None else []
-        return news
+        return take_rows(self.attempts, {task: told[task] for task in told.keys() & self.tasks.keys()})
 
     def attempts_of(self, task: str) -> list[Attempt]:
-        return [each for (name, _), each in sorted(self.attempts.items()) if name == task]
+        found = (each for (name, _), each in sorted(self.attempts.items()) if name == task)
+        return [closed(each, self.attempts.get((task, each.number + 1))) for each in found]
 
     def _fold_sample(self, event: Event) -> None:
         seen = convert(event.data, NewestSamples)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tfdeploy.model.answers.samples import HostSample, SampledHost, TaskSample
 from tfdeploy.model.attempts import Attempt as Attempt
-from tfdeploy.model.attempts import attempt_of, closed
+from tfdeploy.model.attempts import attempt_of, closed, following, take_rows
 from tfdeploy.model.events import Event
 from tfdeploy.model.measures import NOT_OWN
 from tfdeploy.model.plan import Plan
@@ -149,15 +149,11 @@ def attempts(report: RunReport) -> list[Attempt]:
             one = attempt_of(event, found)
             if one is not None:
                 found[one.task, one.number] = one
-    for task, rows in report.attempts.items():
-        for each in rows:
-            known = found.get((task, each.number))
-            if known is None or known.end is None:
-                found[task, each.number] = each
     for view in report.view.tasks:
         one = _attempt_of_view(view)
-        if one is not None and (one.end is not None or (one.task, one.number) not in found):
-            found[one.task, one.number] = one
+        if one is not None:
+            found[one.task, one.number] = following(one, found.get((one.task, one.number)))
+    take_rows(found, report.attempts)
     found = {key: closed(each, found.get((each.task, each.number + 1))) for key, each in found.items()}
     order = {view.task: number for number, view in enumerate(report.view.tasks)}
     return sorted(found.values(), key=lambda each: (order.get(each.task, len(order)), each.number))

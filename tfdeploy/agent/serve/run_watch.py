@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Set, Tuple
 from tfdeploy.agent.host import inotify
-from tfdeploy.agent.run import liveness
+from tfdeploy.agent.run import attempts, liveness
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve import changes, run_status, samples
 from tfdeploy.agent.serve.call import Call
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import Fields, Nothing
+    from tfdeploy.agent.answers import AttemptRow, Fields, Nothing
 
 
 def watch(call: Call) -> Nothing:
@@ -21,23 +21,46 @@ def watch(call: Call) -> Nothing:
     watcher = inotify.Watcher([paths.host_dir, *map(paths.task_dir, tasks)], inotify.PLACED)
     changed = changes.of_run(paths, tasks)
     seen: Dict[str, Fields] = {}
+    ends = Ends(paths)
     try:
-        while not (changed.any() and _send_changes(call, paths, tasks, seen)) and not call.cancelled.is_set():
+        while not (changed.any() and _send_changes(call, paths, tasks, seen, ends)) and not call.cancelled.is_set():
             watcher.wait(call.cancelled)
     finally:
         watcher.close()
     return {}
 
 
-def _send_changes(call: Call, paths: RunPaths, tasks: List[str], seen: Dict[str, Fields]) -> bool:
+class Ends:
+    """The ends of attempts that no status shows any more: a task may have died, and started again, between two looks."""
+
+    def __init__(self, paths: RunPaths) -> None:
+        self._paths = paths
+        self._looked: Dict[str, Tuple[int, str]] = {}  # task -> attempt and state of its status then
+        self._sent: Set[Tuple[str, int]] = set()
+
+    def new(self, status: wire.TaskStatus) -> List[AttemptRow]:
+        """Those of this task that were not returned before."""
+        look = (status.attempt, status.state)
+        again = status.attempt > 1 or (status.attempt == 1 and status.state == "pending")
+        if not again or self._looked.get(status.task) == look:
+            return []
+        self._looked[status.task] = look
+        rows = attempts.attempts_of(self._paths, status.task)
+        rows = [row for row in rows if row["ended"] is not None and (status.task, row["number"]) not in self._sent]
+        self._sent.update((status.task, row["number"]) for row in rows)
+        return rows
+
+
+def _send_changes(call: Call, paths: RunPaths, tasks: List[str], seen: Dict[str, Fields], ends: Ends) -> bool:
     """Sends an item for each change. True: those were the last."""
     # Read before the states, so that what is read after it includes the end.
     over = paths.state().phase == "ended" or not liveness.is_live(paths)
     for task in tasks:
-        status = wire.to_wire(run_status.task_status(paths, task))
+        read = run_status.task_status(paths, task)
+        status = wire.to_wire(read)
         if seen.get(task) != status:
             seen[task] = status
-            call.item({"task": status}, b"")
+            call.item({"task": status, "attempts": ends.new(read)}, b"")
     sampled = samples.newest(paths)
     if sampled is not None and seen.get("samples") != sampled:
         seen["samples"] = sampled

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from tfdeploy.agent.wire import MAX_KNOWN_BYTES, HostRunState, TaskStatus
 from tfdeploy.model.answers.bounds import MOST_ROWS, Count, Line, Name, Names, Seconds, TaskName, TaskNameOrNone, Text
-from tfdeploy.model.answers.samples import NewestSamples
+from tfdeploy.model.answers.samples import Attempts, NewestSamples
 from tfdeploy.model.answers.verb import Answer, Flow, Nothing, Verb
 
 Tasks = Annotated[list[TaskStatus], Meta(max_length=10_000)]
@@ -86,10 +86,11 @@ class ListedRun(RunOnHost, kw_only=True):
 
 
 class RunChange(Answer):
-    """What changed: one of the two."""
+    """What changed: one of the three. `attempts`: of that task, those whose end its status may never have shown."""
 
     host_state: HostRunState | None = None
     task: TaskStatus | None = None
+    attempts: Attempts = msgspec.field(default_factory=list)
     samples: NewestSamples | None = None
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -11,6 +13,8 @@ import msgspec
 from tfdeploy.agent import wire
 from tfdeploy.errors import AgentError, BadAnswer, TfdeployError
 from tfdeploy.model.answers.runs import RUN_STATUS, RunChange, RunOnHost
+from tfdeploy.model.answers.samples import AttemptRow
+from tfdeploy.model.attempts import attempt_of_host, event_of
 from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status import RunView, run_view
@@ -34,6 +38,7 @@ class Watch:
         self.reached: set[str] = set()
         self.abandoned: set[str] = set()  # hosts without a minder of a run that has not ended: see run_resume.py
         self._settled: set[str] = set()
+        self._ends_told: set[tuple[str, int]] = set()  # task, attempt
         self._state: str | None = None
         self._cause: str | None = None
         self._lock = threading.Lock()
@@ -136,9 +141,22 @@ class Watch:
             self.emit(Event("sample", time.time(), run=self.plan.run, host=host, data=msgspec.to_builtins(answer.samples)))
         for status in _statuses(answer):
             before = self.tasks.get(status.task)
+            if status.state == "ended":
+                self._ends_told.add((status.task, status.attempt))
+            if isinstance(answer, RunChange):
+                self._tell_ends(status, before, answer.attempts)
             self.tasks[status.task] = status
             if before is None or _differs(before, status):
                 self.emit(task_event(status))
+
+    def _tell_ends(self, status: wire.TaskStatus, before: wire.TaskStatus | None, rows: Iterable[AttemptRow]) -> None:
+        """Emits the ends of attempts that no status has shown, since the last one or, at first, of the newest."""
+        since = status.attempt - 1 if before is None else before.attempt
+        for row in rows:
+            if row.number >= since and row.ended is not None and (status.task, row.number) not in self._ends_told:
+                self._ends_told.add((status.task, row.number))
+                told = event_of(attempt_of_host(status.task, row), status.host)
+                self.emit(replace(told, run=self.plan.run))
 
 
 def _statuses(answer: RunOnHost | RunChange) -> list[wire.TaskStatus]:

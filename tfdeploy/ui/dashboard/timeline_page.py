@@ -63,6 +63,7 @@ def _bar(progress: RunProgress, task: str, began: float, until: float, width: in
     width = max(1, width)
     cells: list[tuple[str, str]] = [(" ", "")] * width
     full = "█" if unicode else "="
+    deaths: list[int] = []
     for each in progress.attempts_of(task):
         end = each.end or until
         first = min(width - 1, max(0, int((each.start - began) / (until - began) * width)))
@@ -72,10 +73,12 @@ def _bar(progress: RunProgress, task: str, began: float, until: float, width: in
         for at in range(first, last + 1):
             cells[at] = (full, style)
         if bad:
-            cells[last] = ("x", "bold red")
+            deaths.append(last)
         if stalled is not None and each.end is None:
             since = min(width - 1, max(first, int((stalled - began) / (until - began) * width)))
             cells[since : last + 1] = [("▒" if unicode else "-", "yellow")] * (last + 1 - since)
+    for at in deaths:  # the next attempt may begin in the same cell
+        cells[at] = ("x", "bold red")
     row: Row = []
     for char, style in cells:
         if row and row[-1].style == style:

@@ -1,0 +1,46 @@
+"""The ends of attempts that a watcher is told beside the statuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from support.agent.client import make_run
+from tfdeploy.agent import layout, wire
+from tfdeploy.agent.run import find
+from tfdeploy.agent.serve.run_watch import Ends
+
+
+def lines(*attempts: tuple[int, float | None]) -> str:
+    """The journal of attempts that began at ten times their number: number, end."""
+    found: list[dict[str, Any]] = []
+    for number, ended in attempts:
+        found.append({"what": "started", "attempt": number, "time": 10.0 * number, "pid": 7})
+        if ended is not None:
+            how = {"outcome": "killed", "exit_code": None, "signal": 9, "reason": None}
+            found.append({"what": "ended", "attempt": number, "time": ended, **how})
+    return "".join(json.dumps(each) + "\n" for each in found)
+
+
+def test_each_end_is_told_once_also_where_no_status_showed_it(tmp_path: Path) -> None:
+    task = make_run(tmp_path, "run", "committed", state="running", attempt=1)
+    paths = find.run_paths(str(tmp_path), "job", "run")
+    assert paths is not None
+    ends = Ends(paths)
+
+    def new(attempt: int, state: str) -> list[tuple[int, float | None, str | None]]:
+        status = wire.TaskStatus(run="run", task="worker:0", host="n1", attempt=attempt, state=state)
+        return [(row["number"], row["ended"], row["outcome"]) for row in ends.new(status)]
+
+    journal = task / layout.JOURNAL
+    journal.write_text(lines((1, None)))
+    assert new(1, "running") == []
+    journal.write_text(lines((1, 12.0)))
+    assert new(1, "ended") == []  # the status says it
+    assert new(1, "pending") == [(1, 12.0, "killed")]
+    assert new(1, "pending") == []
+    journal.write_text(lines((1, 12.0), (2, 21.0), (3, 31.0), (4, None)))
+    assert new(4, "running") == [(2, 21.0, "killed"), (3, 31.0, "killed")]
+    journal.write_text(lines((1, 12.0), (2, 21.0), (3, 31.0), (4, 43.0), (5, None)))
+    assert new(5, "running") == [(4, 43.0, "killed")]

@@ -1,0 +1,75 @@
+"""The attempts of one task on its host, and what the host tells of them at any time: its status, and its written attempts."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tfdeploy.agent import wire
+from tfdeploy.model.answers.runs import RunChange
+from tfdeploy.transport.agent.stream import checked
+
+RUN, TASK, HOST = "digits-20261121-101500-3fa1", "worker:1", "n3"  # of support.dashboard_scenes.PLAN
+
+
+@dataclass(frozen=True)
+class Lived:
+    """`until` None: it lives."""
+
+    since: float
+    until: float | None
+    outcome: str = "killed"
+    exit_code: int | None = None
+    signal: int | None = 9
+    reason: str | None = None
+
+
+class History:
+    """`noticed_s`: how long after a death the minder has it that the task starts again."""
+
+    def __init__(self, attempts: list[Lived], noticed_s: float = 0.05) -> None:
+        self.attempts, self.noticed_s = attempts, noticed_s
+
+    def status(self, now: float) -> wire.TaskStatus:
+        number = bisect_right([each.since for each in self.attempts], now)
+        one = self.attempts[number - 1]
+        status = wire.TaskStatus(run=RUN, task=TASK, host=HOST, attempt=number, state="running", up=True, started=one.since)
+        if one.until is None or now < one.until:
+            return status
+        how: dict[str, Any] = {"outcome": one.outcome, "exit_code": one.exit_code, "signal": one.signal, "reason": one.reason}
+        ended = wire.replace(status, state="ended", ended=one.until, **how)
+        if now < one.until + self.noticed_s:
+            return ended
+        why = f"starts again: {wire.ending_in_short(one.outcome, one.exit_code, one.signal, one.reason)}"
+        return wire.replace(ended, state="pending", outcome=None, up=False, reason=why)  # as agent/serve/run_status.py
+
+    def rows(self, now: float) -> list[dict[str, Any]]:
+        """As agent/run/attempts.py reads them, those that have ended."""
+        over = [(at, each) for at, each in enumerate(self.attempts, 1) if each.until is not None and each.until <= now]
+        return [
+            {
+                "number": number,
+                "started": each.since,
+                "ended": each.until,
+                "outcome": each.outcome,
+                "exit_code": each.exit_code,
+                "signal": each.signal,
+                "reason": each.reason,
+            }
+            for number, each in over
+        ]
+
+    def changes(self, looks: Iterable[float]) -> list[RunChange]:
+        """What run.watch sends to one who looks at these times."""
+        seen, sent, found = None, 0, []
+        for now in looks:
+            status, rows = self.status(now), self.rows(now)
+            if status == seen:
+                continue
+            again = status.attempt > 1 or status.state == "pending"
+            told = rows[sent:] if again else []
+            seen, sent = status, len(rows) if again else sent
+            found.append(checked({"task": wire.to_wire(status), "attempts": told}, RunChange, "run.watch", HOST))
+        return found

@@ -1,0 +1,137 @@
+"""The same run reads the same whether or not somebody watched, and however often they looked."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from support.dashboard_scenes import PLAN
+from support.task_history import HOST, TASK, History, Lived
+from tfdeploy.model.answers.samples import AttemptRow
+from tfdeploy.model.attempts import Attempt, attempt_of_host
+from tfdeploy.model.events import Event, event_from_json, event_to_json
+from tfdeploy.model.report import RunReport, attempts
+from tfdeploy.model.samples import Samples
+from tfdeploy.model.status import run_view
+from tfdeploy.model.trouble import marks
+from tfdeploy.operations.watch.watch import Watch
+from tfdeploy.ui.cells import Row
+from tfdeploy.ui.dashboard.dashboard import Dashboard
+from tfdeploy.ui.dashboard.timeline_page import in_order, timeline_page
+from tfdeploy.ui.report.charts import timeline
+
+BEGAN, DIED, AGAIN, NOW = 1000.0, 1038.2, 1042.4, 1120.0
+KILLED = History([Lived(since=BEGAN, until=DIED), Lived(since=AGAIN, until=None)])
+FROM_THE_START = [BEGAN + 0.1 * number for number in range(1200)]
+WATCHERS = {
+    "from the start": FROM_THE_START,
+    "from the start, who saw no end": [each for each in FROM_THE_START if not DIED <= each < DIED + 0.06],
+    "seldom": [BEGAN + 1, DIED - 20, AGAIN + 30],
+    "between death and restart": [DIED + 1, AGAIN + 1],
+    "later": [AGAIN + 50],
+}
+
+
+def events_of(history: History, looks: Sequence[float]) -> list[Event]:
+    """What a follower tells who looks at these times."""
+    told: list[Event] = []
+    fleet: Any = None
+    watch = Watch(fleet, PLAN, told.append)
+    for change in history.changes(looks):
+        watch.take(HOST, change)
+    return told
+
+
+def rows_of(history: History, now: float) -> list[Attempt]:
+    """What the hosts give to a report, or a dashboard that begins."""
+    return [attempt_of_host(TASK, msgspec.convert(row, AttemptRow)) for row in history.rows(now)]
+
+
+def board_of(history: History, looks: Sequence[float]) -> Dashboard:
+    """As it is now: it asked the hosts for their attempts when it began, in a thread of its own."""
+    board = Dashboard(PLAN)
+    told = events_of(history, looks)
+    for event in told[:2]:
+        board(event)
+    board.take()
+    board.begin_with(Samples(attempts={TASK: rows_of(history, looks[0])}))
+    for event in told[2:]:
+        board(event)
+    board.take()
+    return board
+
+
+def drawn(board: Dashboard) -> tuple[Row, list[str]]:
+    """The row of the task, and its deaths in words."""
+    found = marks(board.progress, now=NOW)
+    rows = timeline_page(board.progress, found, [], [TASK], width=100, height=30, unicode=True, now=NOW)
+    deaths = [each.words for each in in_order(board.happenings) if each.words.startswith(f"{TASK}@{HOST} killed")]
+    return list(rows[1]), deaths
+
+
+def page_of(history: History, told: Iterable[Event], now: float = NOW) -> tuple[list[Attempt], str]:
+    """The attempts of a report, and its timeline. `told`: what this machine has recorded."""
+    view = run_view(PLAN, {}, {TASK: history.status(now)})
+    recorded = tuple(event_from_json(event_to_json(event)) for event in told)
+    report = RunReport(plan=PLAN, view=view, made=now, events=recorded, attempts={TASK: rows_of(history, now)})
+    found = [each for each in attempts(report) if each.task == TASK]
+    return found, timeline(found, BEGAN, now)
+
+
+@pytest.mark.parametrize("watcher", WATCHERS)
+def test_a_killed_attempt_is_red_whoever_watched(watcher: str) -> None:
+    looks = WATCHERS[watcher]
+    board, first = board_of(KILLED, looks), board_of(KILLED, FROM_THE_START)
+    assert [each.words for each in board.progress.attempts_of(TASK)] == ["killed: 9", ""]
+    row, deaths = drawn(board)
+    assert (row, deaths) == drawn(first) and deaths == ["worker:1@n3 killed by signal 9"]
+    assert [span.style for span in row[1:] if span.text.strip()] == ["red", "bold red", "green"], row
+
+    nobody, page = page_of(KILLED, ())
+    assert [(each.outcome, each.end) for each in nobody] == [("killed", DIED), (None, None)]
+    assert page_of(KILLED, events_of(KILLED, looks)) == (nobody, page)
+    assert 'class="bar bad"><title>worker:1, attempt 1: killed: 9 after 38 s</title>' in page
+
+
+def test_while_it_waits_to_start_again_its_death_is_told_already() -> None:
+    now = DIED + 2
+    for looks in ([BEGAN + 1, DIED - 1, now], [now]):
+        (one,) = board_of(KILLED, looks).progress.attempts_of(TASK)
+        assert (one.outcome, one.signal, one.reason, one.end) == ("killed", 9, None, DIED)
+        assert page_of(KILLED, events_of(KILLED, looks), now) == page_of(KILLED, (), now)
+
+
+def test_events_of_an_older_version_had_no_end_of_it() -> None:
+    """It recorded none, and the host has gone: the status of a task that waits says how its attempt ended."""
+    told = [event for event in events_of(KILLED, [BEGAN + 1, DIED + 1]) if event.data["state"] != "ended"]
+    board = Dashboard(PLAN)
+    board.progress.apply_all(told)
+    (one,) = board.progress.attempts_of(TASK)
+    assert (one.outcome, one.reason, one.end) == ("killed", None, DIED)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_looks_give_the_same_attempts(seed: int) -> None:
+    """A follower that lost the connection for minutes, or looks ten times a second."""
+    chance = random.Random(seed)
+    lived, at = [], BEGAN
+    for _ in range(chance.randint(1, 12)):
+        until = at + chance.choice((0.3, 2.0, 40.0)) * chance.random()
+        ways = (("killed", None, 9, None), ("failed", 1, None, None), ("stopped", None, 15, "the gang starts again"))
+        outcome, exit_code, signal, reason = chance.choice(ways)
+        lived.append(Lived(since=at, until=until, outcome=outcome, exit_code=exit_code, signal=signal, reason=reason))
+        at = until + chance.choice((0.02, 1.0, 20.0)) * chance.random()
+    history, end = History([*lived, Lived(since=at, until=None)], noticed_s=chance.choice((0.0, 0.05))), at + 1
+    looks = [*sorted(chance.uniform(BEGAN, end) for _ in range(chance.choice((1, 5, 500)))), end]
+    board = board_of(history, looks)
+    want = [(each.since, each.until, each.outcome if each.until else None, each.reason) for each in history.attempts]
+    found = [(each.start, each.end, each.outcome, each.reason) for each in board.progress.attempts_of(TASK)]
+    assert found == want
+    told = events_of(history, looks)
+    assert page_of(history, told, end) == page_of(history, (), end)
+    ended = [event.attempt for event in told if event.data["state"] == "ended"]
+    assert len(ended) == len(set(ended))  # each is told once
