@@ -146,10 +146,9 @@ def _refuse_unknown(verb: str) -> None:
         what = f"no verb behind {verb}: only common flags may stand before the verb"
         raise UsageError(what, where="tfdeploy", next=f"tfdeploy VERB {verb} ...")
     if verb and not verb.startswith("-"):
-        import difflib
+        from tfdeploy.cli.options import closest
 
-        near = difflib.get_close_matches(verb, VERBS, n=1)
-        meant = OTHER_NAMES.get(verb) or (near[0] if near else None)
+        meant = OTHER_NAMES.get(verb) or closest(verb, VERBS)
         hint = f"did you mean `tfdeploy {meant}`?" if meant else "tfdeploy --help"
         raise UsageError(f"unknown verb {verb!r}", where="tfdeploy", next=hint)
 

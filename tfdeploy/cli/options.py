@@ -6,12 +6,15 @@ import argparse
 import difflib
 import os
 import shlex
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from tfdeploy.errors import UsageError
 
 COLORS = ("auto", "always", "never")
 NOT_BUILT: dict[str, tuple[str, ...]] = {}  # flags of the contract, by verb
+_CLOSE = 0.75  # --mdoe is as close to --mode; --deep is half as close
+_CONSENTS = ("--everything", "--force", "--fresh", "--ignore-keep", "--now", "--overwrite", "--renew", "--yes", "-y")
 _TAKE_COMMANDS = ("exec", "launch")
 
 
@@ -30,8 +33,8 @@ class Parser(argparse.ArgumentParser):
             return
         known = [str(each) for each in action.choices]
         name = "/".join(action.option_strings) or str(action.metavar or action.dest)
-        near = difflib.get_close_matches(str(value), known, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
+        near = closest(str(value), known)
+        hint = f"did you mean {near}? " if near else ""
         raise UsageError(f"{name}: there is no {value!r}", where=self.prog, next=f"{hint}one of: {', '.join(known)}")
 
     def unknown(self, words: list[str], after: list[str] | None = None) -> NoReturn:
@@ -42,14 +45,28 @@ class Parser(argparse.ArgumentParser):
         flag = words[0].split("=")[0]
         if flag in NOT_BUILT.get(self.prog.split()[-1], ()):
             raise UsageError(f"`{flag}` is not built yet", where=self.prog, next=f"{self.prog} --help lists what is")
-        flags = [flag for action in self._actions for flag in action.option_strings]
-        near = difflib.get_close_matches(flag, flags, n=1)
-        hint = f"did you mean {near[0]}? {self.prog} --help lists them" if near else f"{self.prog} --help"
+        near = closest(flag, [flag for action in self._actions for flag in action.option_strings if not is_consent(flag)])
+        hint = f"did you mean {near}? {self.prog} --help lists them" if near else f"{self.prog} --help"
         if self.prog.split()[-1] == "launch":
             line = shlex.join([*(after or ("python", "train.py")), *words])
             own = f"a flag of the program stands in `command:`, or with its command behind --: {self.prog} -- {line}"
             hint = f"{hint}; {own}" if near else own
         raise UsageError(f"unknown argument {' '.join(words)}", where=self.prog, next=hint)
+
+
+def closest(word: str, known: Iterable[str]) -> str | None:
+    """The one of `known` that `word` is most likely a slip of: nearly the same, or the only one that begins so."""
+    names = {each.lstrip("-"): each for each in known}
+    bare = word.lstrip("-")
+    near = difflib.get_close_matches(bare, names, n=1, cutoff=_CLOSE)
+    longer = [name for name in names if len(bare) > 1 and name.startswith(bare)]
+    found = near or (longer if len(longer) == 1 else [])
+    return names[found[0]] if found else None
+
+
+def is_consent(flag: str) -> bool:
+    """True for a flag by which the operator agrees to what is else refused or asked: never to be typed on a guess."""
+    return flag in _CONSENTS or flag.startswith("--allow-")
 
 
 def env_default(flag: str) -> str | None:

@@ -159,8 +159,10 @@ class _Builder:
         while not isinstance(event := next(events), yaml.MappingEndEvent):
             key = self._node(event, events, node, getattr(event, "value", ""), depth + 1)
             if key.kind in ("list", "mapping"):
-                raise node.error("a key must be a word", "put quotes round a name that begins with [ or {")
+                raise key.error("a key must be a word", "put quotes round a name that begins with [ or {")
             value = self._node(next(events), events, node, key.text, depth + 1)
+            if value.parent is node:  # not a list or mapping that an alias stands for
+                value.line = key.line  # the value may begin further down
             if key.text == "<<":
                 merges += value.items if value.kind == "list" else [value]
                 continue

@@ -35,6 +35,11 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["lanch"], "did you mean `tfdeploy launch`"),
         (["launch", "--mod", "async"], "did you mean --mode"),
+        (["launch", "--mdoe", "async"], "did you mean --mode"),
+        (["launch", "--dry"], "did you mean --dry-run"),
+        (["check", "--mode", "async"], "next: tfdeploy check --help"),
+        (["stop", "--noww"], "next: tfdeploy stop --help"),
+        (["train"], "next: tfdeploy --help"),
         (["logs", "-n", "many"], "not a number"),
         (["stop", "--grace", "soon"], "not a duration"),
         (["launch", "--mode", "parallel"], "one of: async, sync, mirrored"),
@@ -120,3 +125,15 @@ def test_a_flag_before_the_verb_is_heard(words: list[str], capsys: pytest.Captur
 def test_flags_without_a_verb_behind_them(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2
     assert f"no verb behind {words[0]}" in capsys.readouterr().err
+
+
+CONSENTS = ("force", "fresh", "overwrite", "yes", "ignore-keep", "now", "everything", "renew", "allow-public", "allow-open")
+
+
+@pytest.mark.parametrize("consent", CONSENTS)
+def test_no_guess_is_a_flag_that_overrides_a_refusal(consent: str, capsys: pytest.CaptureFixture[str]) -> None:
+    slips = {consent[:at] + consent[at + 1 :] for at in range(len(consent))} | {consent + "s", consent[:-1] + "x"}
+    for verb in ("launch", "sync", "stop", "clean", "fetch", "report", "compare", "trust", "check"):
+        for slip in slips - {consent, "", "deep", "wait", "no"}:
+            assert main([verb, f"--{slip}"]) == 2
+            assert f"did you mean --{consent}?" not in capsys.readouterr().err, (verb, slip)

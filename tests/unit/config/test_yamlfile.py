@@ -1,5 +1,6 @@
 """Any file at all becomes a tree or one clear error."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,33 @@ def test_a_file_of_very_many_values_is_read_no_further(read, monkeypatch):
     with pytest.raises(ConfigError, match="more than 1,000 words and values") as caught:
         read("a:\n- " + "x\n- " * 2000)
     assert caught.value.where == "x.yaml:999"
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        ("a: 1\nb: x\n", {"a": 1, "b": 2}),
+        ("all:\n  hosts:\n    n1:\n      port: 1\n", {"all": 1, "all.hosts": 2, "all.hosts.n1": 3, "all.hosts.n1.port": 4}),
+        ("# one\na:\n\n  # two\n\n  b:\n  # three\n    c: 1\n", {"a": 2, "a.b": 6, "a.b.c": 8}),
+        ("a:\n- x\n-\n  y\nb: [\n 1,\n 2]\n", {"a": 1, "a[0]": 2, "a[1]": 4, "b": 5, "b[0]": 6, "b[1]": 7}),
+        ("a:\n  - b:\n      c: 1\n    d: 2\n  - b: 3\n", {"a[0].b": 2, "a[0].b.c": 3, "a[0].d": 4, "a[1].b": 5}),
+        ("a: {\n b: 1,\n c:\n  [x,\n   y]}\n", {"a": 1, "a.b": 2, "a.c": 3, "a.c[0]": 4, "a.c[1]": 5}),
+        ("a: |\n  text\n  text\nb: >-\n\n  text\nc:\n  'x\n  y'\nd: 1\n", {"a": 1, "b": 4, "c": 7, "d": 10}),
+        ("a: &x\n  b: 1\nc:\n  &y\n  d: 1\ne:\n  <<: *x\n  f:\n    *y\n", {"a.b": 2, "c": 3, "c.d": 5, "e": 6, "e.b": 2, "e.f": 3}),
+        ("a: &x 1\n\nb:\n  *x\n", {"a": 1, "b": 3}),
+        ("? a\n:\n  b: 1\n'c d':\n  e:\n", {"a": 1, "a.b": 3, "c d": 4, "c d.e": 5}),
+        ("a:\r\n  b:\r\n    c: 1\r\n", {"a": 1, "a.b": 2, "a.b.c": 3}),
+    ],
+)  # fmt: skip
+def test_an_error_names_the_line_of_the_key(read, content, lines):
+    root = read(content)
+    assert {path: at(root, path).line for path in lines} == lines
+
+
+def at(node, path):
+    for step in re.findall(r"\[(\d+)\]|([^.\[\]]+)", path):
+        node = node.items[int(step[0])] if step[0] else node.keys[step[1]]
+    return node
 
 
 def test_own_keys_go_before_merged_ones(read):
