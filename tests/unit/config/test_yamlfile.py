@@ -124,7 +124,7 @@ def test_a_file_of_very_many_values_is_read_no_further(read, monkeypatch):
         ("a:\n  - b:\n      c: 1\n    d: 2\n  - b: 3\n", {"a[0].b": 2, "a[0].b.c": 3, "a[0].d": 4, "a[1].b": 5}),
         ("a: {\n b: 1,\n c:\n  [x,\n   y]}\n", {"a": 1, "a.b": 2, "a.c": 3, "a.c[0]": 4, "a.c[1]": 5}),
         ("a: |\n  text\n  text\nb: >-\n\n  text\nc:\n  'x\n  y'\nd: 1\n", {"a": 1, "b": 4, "c": 7, "d": 10}),
-        ("a: &x\n  b: 1\nc:\n  &y\n  d: 1\ne:\n  <<: *x\n  f:\n    *y\n", {"a.b": 2, "c": 3, "c.d": 5, "e": 6, "e.b": 2, "e.f": 3}),
+        ("a: &x\n  b: 1\nc:\n  &y\n  d: 1\ne:\n  <<: *x\n  f:\n    *y\n", {"a.b": 2, "c": 3, "c.d": 5, "e": 6, "e.f": 3}),
         ("a: &x 1\n\nb:\n  *x\n", {"a": 1, "b": 3}),
         ("? a\n:\n  b: 1\n'c d':\n  e:\n", {"a": 1, "a.b": 3, "c d": 4, "c d.e": 5}),
         ("a:\r\n  b:\r\n    c: 1\r\n", {"a": 1, "a.b": 2, "a.b.c": 3}),
