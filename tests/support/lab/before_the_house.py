@@ -23,5 +23,6 @@ def take_before_the_house(folder: Path) -> Path:
     if packed.returncode:
         reason = f"needs commit {BEFORE_THE_HOUSE[:7]} (before-the-house) in this clone's history: git fetch --unshallow"
         pytest.fail(reason) if in_ci() else pytest.skip(reason)
+    folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(["tar", "-x", "-C", str(folder)], input=packed.stdout, check=True)  # Python 3.11.2 has no filter="data"
     return folder
