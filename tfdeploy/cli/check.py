@@ -37,12 +37,14 @@ def run(flags: Flags) -> int:
     from tfdeploy.cli import context
     from tfdeploy.cli.views import plain_view
     from tfdeploy.model.check import host_rows, link_rows
+    from tfdeploy.model.selection import select
     from tfdeploy.operations.check import Preflight, check
     from tfdeploy.operations.emit import notices_to
 
     job = context.job_here(flags)
-    inventory = context.load_inventory(flags, job)
-    asked = Preflight(inventory, _launch_of(job, inventory) if job else None, flags.deep)
+    known = context.whole_inventory(flags, job)
+    inventory = select(known, flags.limit, flags.exclude)
+    asked = Preflight(inventory, _launch_of(job, inventory, known) if job else None, flags.deep)
     with context.open_fleet(flags) as fleet:
         view = plain_view(flags)
         fleet.on_notice = notices_to(view)
@@ -56,7 +58,7 @@ def run(flags: Flags) -> int:
     return found.exit_code
 
 
-def _launch_of(job: Job, inventory: Inventory) -> Launch:
+def _launch_of(job: Job, inventory: Inventory, known: Inventory) -> Launch:
     """The launch whose plan says which ports and how many tasks each host will have; it is never made."""
     import time
 
@@ -67,7 +69,8 @@ def _launch_of(job: Job, inventory: Inventory) -> Launch:
     now, holder = time.time(), context.holder()
     options = Options(allow_public=True, allow_open=True)  # a check says it, and plans all the same
     cache = context.state_folder() / "trees"
-    return Launch(inventory, job, "check", now, holder.words, holder.as_json(now), options, cache=cache)
+    by = (now, holder.words, holder.as_json(now))
+    return Launch(inventory, job, "check", *by, options, cache=cache, known=known.hosts)
 
 
 def _show(flags: Flags, hosts: list[Any], links: list[Any]) -> None:

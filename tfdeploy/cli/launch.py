@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tfdeploy.cli.flags import CommonFlags, finish_parser
-from tfdeploy.cli.options import add_bwlimit, add_via, positive
+from tfdeploy.cli.options import add_allow_secrets, add_bwlimit, add_via, positive
 from tfdeploy.model.job import MODES, Mode, Via
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class Flags(CommonFlags):
     force: bool = False
     events: str | None = None
     via: Via | None = None
+    allow_secrets_in_code: bool = False
 
 
 def add(subparsers: Any) -> None:
@@ -65,6 +66,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--events", metavar="FILE", help="write every event as a JSON line")
     add_bwlimit(parser)
     add_via(parser)
+    add_allow_secrets(parser)
     finish_parser(parser, Flags, run)
 
 
@@ -155,6 +157,7 @@ def asked_for(flags: Flags) -> Launch:
         ),
         secrets=secrets,
         sync=flags.sync,
+        allow_secrets=flags.allow_secrets_in_code,
         force=flags.force,
         confirm=context.consent_of(flags),
         cache=context.state_folder() / "trees",

@@ -154,6 +154,11 @@ def add_via(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--via", choices=VIAS, default=None, help=what)
 
 
+def add_allow_secrets(parser: argparse.ArgumentParser) -> None:
+    what = "send code although a file of it holds a private key or the value of a secret"
+    parser.add_argument("--allow-secrets-in-code", action="store_true", help=what)
+
+
 def common(parser: argparse.ArgumentParser) -> None:
     """The common flags of the contract: what flags.CommonFlags is read from."""
     group = parser.add_argument_group("common options")

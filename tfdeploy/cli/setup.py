@@ -35,16 +35,19 @@ def run(flags: CommonFlags) -> int:
     from tfdeploy.cli import context
     from tfdeploy.cli.views import transfer_view
     from tfdeploy.errors import TfdeployError, worst
+    from tfdeploy.model.selection import select
     from tfdeploy.operations.emit import notices_to
     from tfdeploy.operations.outcomes import split
     from tfdeploy.operations.setup import differences, setup_job
 
     job = context.load_job(flags)
-    inventory = context.load_inventory(flags, job)
+    known = context.whole_inventory(flags, job)
+    inventory = select(known, flags.limit, flags.exclude)
     holder = context.holder().as_json(time.time())
     with context.open_fleet(flags) as fleet, transfer_view(flags) as emit:
         fleet.on_notice = notices_to(emit)
-        results = setup_job(fleet, inventory.hosts, job, holder, context.state_folder() / "trees", emit)
+        cache = context.state_folder() / "trees"
+        results = setup_job(fleet, inventory.hosts, job, holder, cache, emit, known.hosts)
     rows = [_row(host, result) for host, result in results.items()]
     different = differences(split(results)[0])
     ok = all(row["ok"] for row in rows)

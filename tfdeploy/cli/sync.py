@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from tfdeploy.cli.flags import CommonFlags, finish_parser
-from tfdeploy.cli.options import add_bwlimit, add_via
+from tfdeploy.cli.options import add_allow_secrets, add_bwlimit, add_via
 from tfdeploy.model.job import Via
 
 if TYPE_CHECKING:
@@ -29,12 +29,14 @@ if TYPE_CHECKING:
 class Flags(CommonFlags):
     via: Via | None = None
     dry_run: bool = False
+    allow_secrets_in_code: bool = False
 
 
 def add(subparsers: Any) -> None:
     parser = subparsers.add_parser("sync", help="code and data to every host", description="Puts code and data on every host.")
     add_bwlimit(parser)
     add_via(parser)
+    add_allow_secrets(parser)
     parser.add_argument("--dry-run", action="store_true", help="say what each host would be sent, and who would feed whom")
     finish_parser(parser, Flags, run)
 
@@ -73,7 +75,8 @@ def run(flags: Flags) -> int:
                 broadcasts.append(_broadcast_row(cast("BroadcastFields", event.data)))
 
         cache, consent = context.state_folder() / "trees", context.consent_of(flags)
-        results = sync_job(fleet, inventory.hosts, job, holder, cache, emit, consent, whole, connected)
+        allow = flags.allow_secrets_in_code
+        results = sync_job(fleet, inventory.hosts, job, holder, cache, emit, consent, whole, connected, allow_secrets=allow)
     rows = [_row(host, result) for host, result in results.items()]
     ok = all(row["ok"] for row in rows)
     if flags.json:
@@ -95,7 +98,8 @@ def _forecast(flags: Flags, hosts: tuple[Host, ...], job: Job, whole: Inventory)
 
     with context.open_fleet(flags) as fleet, transfer_view(flags) as emit:
         fleet.on_notice = notices_to(emit)
-        found = forecast(fleet, hosts, job, context.state_folder() / "trees", emit, whole)
+        cache, allow = context.state_folder() / "trees", flags.allow_secrets_in_code
+        found = forecast(fleet, hosts, job, cache, emit, whole, allow_secrets=allow)
     rows = [_expected_row(host, each) for host, each in found.hosts.items()]
     told: list[ExpectedRow] = [
         {

@@ -137,10 +137,10 @@ def _absolute_source(source: SecretSource, folder: Path, home: str) -> SecretSou
 
 
 def _places(given: dict[str, Given]) -> dict[str, str]:
-    """Where the command, each variable of `env` and each data set stand."""
-    command = {"command": given["command"].node.where} if "command" in given else {}
-    keys = ((key, given[key].node.keys) for key in ("env", "data") if key in given)
-    return command | {f"{key}.{name}": node.where for key, nodes in keys for name, node in nodes.items()}
+    """Where the command, `keep`, each variable of `env`, each data set and each metric stand."""
+    lists = {key: given[key].node.where for key in ("command", "keep") if key in given}
+    keys = ((key, given[key].node.keys) for key in ("env", "data", "metrics") if key in given)
+    return lists | {f"{key}.{name}": node.where for key, nodes in keys for name, node in nodes.items()}
 
 
 def _check_folders(job: Job, given: dict[str, Given]) -> None:

@@ -34,15 +34,18 @@ def read_secrets(job: Job, environ: Mapping[str, str]) -> dict[str, Secret]:
 
 
 def refuse_shown_secrets(job: Job, secrets: Mapping[str, Secret], flags: Mapping[str, str]) -> None:
-    """Raises UsageError where a value of a secret stands in the command, in `env` or in a flag: all users of a host can read a
-    command, and the plan shows the rest. `flags`: flag -> its value."""
-    shown = {
-        **{(f"command[{n}]", "command"): word for n, word in enumerate(job.command)},
-        **{(f"env.{name}", f"env.{name}"): text for name, text in job.env.items()},
-        **{(flag, flag): text for flag, text in flags.items()},
-    }
+    """Raises UsageError where a value of a secret stands in the command, in `env`, `data`, `keep`, `metrics` or in a flag: all
+    users of a host can read a command, and the plan shows the rest. `flags`: flag -> its value."""
+    shown = [
+        *((f"command[{n}]", "command", word) for n, word in enumerate(job.command)),
+        *((f"env.{name}", f"env.{name}", text) for name, text in job.env.items()),
+        *((f"data.{name}", f"data.{name}", text) for name, one in job.data.items() for text in (name, one.path)),
+        *((f"keep[{n}]", "keep", path) for n, path in enumerate(job.keep)),
+        *((f"metrics.{name}", f"metrics.{name}", text) for name, text in job.metrics.items()),
+        *((flag, flag, text) for flag, text in flags.items()),
+    ]
     for name, secret in secrets.items():
-        for (place, key), text in shown.items():
+        for place, key, text in shown:
             if secret.is_in(text, SHORTEST_SHOWN):
                 raise UsageError(
                     f"{place} holds the value of the secret {name}, and others could read it there",

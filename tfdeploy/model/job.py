@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -46,6 +47,15 @@ class Secret:
     def is_in(self, text: str, shortest: int = 1) -> bool:
         """Whether `text` holds it; a value of less than `shortest` characters is in no text."""
         return len(self._text) >= shortest and self._text in text
+
+    def needles(self, shortest: int) -> tuple[bytes, ...]:
+        """What a file that shows the value holds: the value without white space around it, and as a JSON string has it. Nothing
+        for a value of less than `shortest` characters."""
+        text = self._text.strip()
+        if len(text) < shortest:
+            return ()
+        texts = (text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1])
+        return tuple(dict.fromkeys(each.encode("utf-8", "surrogateescape") for each in texts))
 
     def __repr__(self) -> str:
         return "Secret(***)"

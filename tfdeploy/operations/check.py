@@ -93,7 +93,7 @@ def _needs(launch: Launch | None, seen: Mapping[str, Seen]) -> tuple[Needs, Refu
     if launch is None:
         return needs, None
     try:
-        shipment = read_shipment(launch.job, launch.cache)
+        shipment = read_shipment(launch.job, launch.cache, launch.known)
         needs = replace(needs_of(launch, shipment), protect=_protect(launch), hosts=_used(launch))
         facts = _plannable(launch, seen)
         return (needs, None) if facts is None else (replace(needs, plan=planned(launch, shipment, facts)), None)

@@ -54,9 +54,18 @@ class Forecast:
     broadcasts: tuple[ExpectedFeeds, ...]
 
 
-def forecast(fleet: Fleet, hosts: tuple[Host, ...], job: Job, cache: Path | None, emit: Emit, inventory: Inventory) -> Forecast:
-    """Raises what reading and planning raise."""
-    shipment = whole_shipment(fleet, job, cache, inventory)
+def forecast(
+    fleet: Fleet,
+    hosts: tuple[Host, ...],
+    job: Job,
+    cache: Path | None,
+    emit: Emit,
+    inventory: Inventory,
+    *,
+    allow_secrets: bool = False,
+) -> Forecast:
+    """`allow_secrets`: see read_shipment. Raises what reading and planning raise."""
+    shipment = whole_shipment(fleet, job, cache, inventory, allow_secrets=allow_secrets)
     for warning in shipment.manifest.warnings:
         note(emit, warning, level="warning")
     found = fleet.each(hosts, lambda session: _code(session, shipment))

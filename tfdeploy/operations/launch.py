@@ -41,7 +41,7 @@ from tfdeploy.operations.outcomes import all_or_error, split, together
 from tfdeploy.operations.probe import Asked, probe
 from tfdeploy.operations.send_code import TreeChanged
 from tfdeploy.operations.setup import recipe_of
-from tfdeploy.operations.shipment import Shipment, read_shipment, with_origins, with_parts
+from tfdeploy.operations.shipment import Shipment, read_shipment, refuse_secret_values, with_origins, with_parts
 from tfdeploy.operations.sync import data_refusals, sync
 from tfdeploy.planning.checks import program_on_path
 from tfdeploy.planning.datasets import with_sizes
@@ -71,6 +71,7 @@ class Launch:
     options: Options = field(default_factory=Options)
     secrets: Mapping[str, Secret] = field(default_factory=dict)
     sync: bool = True
+    allow_secrets: bool = False  # private keys and values of secrets may stand in the code
     force: bool = False  # goes on in spite of what the preflight finds
     confirm: Confirm = never_confirm  # asks the operator before most of a data set is deleted
     cache: Path | None = None
@@ -175,7 +176,9 @@ class Steps:
     def read(self) -> Shipment:
         """Code and data, of this machine and of hosts."""
         asked = self.asked
-        shipment = read_shipment(asked.job, asked.cache)
+        shipment = read_shipment(asked.job, asked.cache, asked.known, allow_secrets=asked.allow_secrets)
+        if not asked.allow_secrets:
+            refuse_secret_values(shipment, asked.secrets)
         return with_origins(shipment, self.fleet, asked.job, asked.known)
 
     def plan(self, shipment: Shipment, facts: dict[str, HostFacts]) -> tuple[Plan, Shipment]:

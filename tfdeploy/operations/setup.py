@@ -25,8 +25,10 @@ from tfdeploy.operations.broadcast.data_sets import DataSent, Outcome, send_data
 from tfdeploy.operations.emit import emit_host, note
 from tfdeploy.operations.lock import release, try_lock
 from tfdeploy.operations.outcomes import split
+from tfdeploy.operations.private_files import private_files
 from tfdeploy.transport.protocols import AgentChannel, Fleet, Session
 from tfdeploy.tree import Recipe, read_recipe
+from tfdeploy.tree.private_files import NONE, PrivateFiles
 
 MAKE_S = 12 * 3600.0  # pip may compile for hours, and wait for another setup that does
 MAX_OUTPUT_BYTES = 64 << 20  # of the output of uv or pip
@@ -60,19 +62,29 @@ class Difference:
         )
 
 
-def recipe_of(job: Job, cache: Path | None) -> Recipe | None:
-    """The recipe of the job's environment; None for a job without one. Raises ConfigError, Refused."""
+def recipe_of(job: Job, cache: Path | None, private: PrivateFiles = NONE) -> Recipe | None:
+    """The recipe of the job's environment; None for a job without one. `private`: files that must not be in it.
+
+    Raises ConfigError, Refused.
+    """
     if job.setup_requirements is None:
         return None
     wheels = Path(job.setup_wheels) if job.setup_wheels else None
-    return read_recipe(Path(job.setup_requirements), wheels, cache, where=f"{job.source}: setup")
+    return read_recipe(Path(job.setup_requirements), wheels, cache, where=f"{job.source}: setup", private=private)
 
 
 def setup_job(
-    fleet: Fleet, hosts: tuple[Host, ...], job: Job, holder: LockHolder, cache: Path | None, emit: Emit
+    fleet: Fleet,
+    hosts: tuple[Host, ...],
+    job: Job,
+    holder: LockHolder,
+    cache: Path | None,
+    emit: Emit,
+    known: tuple[Host, ...] = (),
 ) -> dict[str, Environment | TfdeployError]:
-    """Every host's outcome. Raises UsageError for a job without `setup`."""
-    recipe = recipe_of(job, cache)
+    """Every host's outcome. `known`: of the whole inventory, whose keys must not be sent. Raises UsageError for a job without
+    `setup`."""
+    recipe = recipe_of(job, cache, private_files(job, known or hosts))
     if recipe is None:
         raise UsageError(
             "the job asks for no environment",

@@ -6,20 +6,24 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tfdeploy.errors import Refused
 from tfdeploy.model.inventory import Host, Inventory
-from tfdeploy.model.job import Job
+from tfdeploy.model.job import Job, Secret
 from tfdeploy.model.manifest import Manifest
 from tfdeploy.operations.broadcast.data_set import DataSet
 from tfdeploy.operations.broadcast.origin import look_at
 from tfdeploy.operations.broadcast.split import Ask, Split, decide
 from tfdeploy.operations.copy.pack import Packer
 from tfdeploy.operations.copy.send_change import Changes
+from tfdeploy.operations.private_files import private_files
 from tfdeploy.operations.probe import Asked, probe
 from tfdeploy.planning.datasets import check_splits, splits
 from tfdeploy.planning.plan import hosts_to_probe, seats_of
 from tfdeploy.transport.protocols import Fleet
 from tfdeploy.tree import DataListing, read_data, read_tree
 from tfdeploy.tree.earlier import Earlier
+from tfdeploy.tree.listing import IGNORE_FILE
+from tfdeploy.tree.secret_search import find_values
 
 
 @dataclass(frozen=True)
@@ -51,13 +55,21 @@ def inside(job: Job, source: str) -> str | None:
     return path.relative_to(code).as_posix() if path != code and path.is_relative_to(code) else None
 
 
-def read_shipment(job: Job, cache: Path | None) -> Shipment:
-    """Reads code and data of this machine. Raises ConfigError or Refused: missing, empty, git missing."""
+def read_shipment(job: Job, cache: Path | None, hosts: Iterable[Host] = (), *, allow_secrets: bool = False) -> Shipment:
+    """Reads code and data of this machine. `hosts`: of the whole inventory, whose keys are not sent; `allow_secrets`: other
+    private keys in the code are.
+
+    Raises ConfigError (missing, a private file in a data set or tracked by git) or Refused (empty, git missing, a private key).
+    """
+    private = private_files(job, hosts)
     here = {name: source for name, source in job.data.items() if source.from_host is None}
     sources = [*(source.path for source in here.values()), *([job.setup_wheels] if job.setup_wheels else [])]
     left_out = [*job.keep, *(path for source in sources if (path := inside(job, source)))]
-    manifest = read_tree(Path(job.code), exclude=left_out, cache=cache)
-    data = {name: read_data(Path(source.path)) for name, source in here.items()}
+    manifest = read_tree(Path(job.code), exclude=left_out, cache=cache, private=private)
+    if manifest.private_keys and not allow_secrets:
+        path, line = manifest.private_keys[0]
+        raise _refused_secret(manifest, path, line, "a private key")
+    data = {name: read_data(Path(source.path), private) for name, source in here.items()}
     packer = Packer(manifest)
     return Shipment(
         job.name,
@@ -66,6 +78,21 @@ def read_shipment(job: Job, cache: Path | None) -> Shipment:
         Changes(manifest, packer, Earlier(cache, manifest.root)),
         data,
         by_rsync=frozenset(name for name, source in here.items() if source.via == "rsync"),
+    )
+
+
+def refuse_secret_values(shipment: Shipment, secrets: Mapping[str, Secret]) -> None:
+    """Raises Refused where a file of the code holds the value of a secret."""
+    found = find_values(shipment.manifest, secrets)
+    if found is not None:
+        raise _refused_secret(shipment.manifest, found.path, found.line, f"the value of the secret {found.secret}")
+
+
+def _refused_secret(manifest: Manifest, path: str, line: int, what: str) -> Refused:
+    return Refused(
+        f"{path} holds {what}, and would be sent to every host",
+        where=f"{manifest.root}/{path}:{line}",
+        next=f"list it in {IGNORE_FILE}, or send it all the same with --allow-secrets-in-code",
     )
 
 
@@ -98,9 +125,11 @@ def with_parts(
     return replace(shipment, splits=found) if found else shipment
 
 
-def whole_shipment(fleet: Fleet, job: Job, cache: Path | None, inventory: Inventory | None) -> Shipment:
+def whole_shipment(
+    fleet: Fleet, job: Job, cache: Path | None, inventory: Inventory | None, *, allow_secrets: bool = False
+) -> Shipment:
     """For a sync, with what only hosts can say: `inventory` is the whole one. Raises what reading and planning raise."""
-    shipment = read_shipment(job, cache)
+    shipment = read_shipment(job, cache, inventory.hosts if inventory else (), allow_secrets=allow_secrets)
     if inventory is None:
         return shipment
     shipment = with_origins(shipment, fleet, job, inventory.hosts)

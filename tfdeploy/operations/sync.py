@@ -85,12 +85,14 @@ def sync_job(
     confirm: Confirm = never_confirm,
     inventory: Inventory | None = None,
     connected: Callable[[], dict[str, TfdeployError]] | None = None,
+    *,
+    allow_secrets: bool = False,
 ) -> dict[str, Synced | TfdeployError]:
     """`tfdeploy sync`: locks, reads the tree, sends; reads it again for the hosts where it changed meanwhile. `inventory`: the
     whole one, for data that comes from hosts or goes to the workers in parts. `connected`: see begin_connecting, where that was
-    done already."""
+    done already. `allow_secrets`: see read_shipment."""
     failed_to_connect = connected or begin_connecting(fleet, hosts)
-    shipment = whole_shipment(fleet, job, cache, inventory)
+    shipment = whole_shipment(fleet, job, cache, inventory, allow_secrets=allow_secrets)
     for warning in shipment.manifest.warnings:
         note(emit, warning, level="warning")
     results: dict[str, Synced | TfdeployError] = {**failed_to_connect()}
@@ -112,7 +114,7 @@ def sync_job(
         wanted = tuple(host for host in hosts if host.name in changed)
         if not wanted:
             break
-        shipment = whole_shipment(fleet, job, cache, inventory)
+        shipment = whole_shipment(fleet, job, cache, inventory, allow_secrets=allow_secrets)
     for name, result in results.items():
         if isinstance(result, Synced):
             result.bytes_sent += before[name]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from tfdeploy.agent.listing import FOLDER, Listing, Strange
 from tfdeploy.agent.stamp import Stamp, stamp_of
 from tfdeploy.errors import ConfigError, Refused
 from tfdeploy.tree.links import leads_out
+from tfdeploy.tree.private_files import NONE, PrivateFiles
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class DataListing:
     attributes: str
     warnings: tuple[str, ...] = ()  # links that lead out of it
     stamp: str = ""  # see Stamp
+    private: PrivateFiles = field(default=NONE, repr=False, compare=False)  # of none of them it may be, when it is read again
 
     @property
     def root(self) -> str:
@@ -54,8 +56,9 @@ class DataListing:
         return len(self.rows) * wire.NAME_KEY_BYTES
 
 
-def read_data(path: Path) -> DataListing:
-    """The listing of a folder or file. Raises ConfigError (missing) and Refused (empty, unreadable, strange)."""
+def read_data(path: Path, private: PrivateFiles = NONE) -> DataListing:
+    """The listing of a folder or file. Raises ConfigError (missing, holds a private file) and Refused (empty, unreadable,
+    strange)."""
     source = os.path.abspath(path)
     stamp = Stamp()
     try:
@@ -63,14 +66,39 @@ def read_data(path: Path) -> DataListing:
         if not is_folder and os.path.islink(source):
             hint = f"name the file itself: {os.path.realpath(source)}"
             raise Refused("the data set is a link to a file", where=source, next=hint)
-        rows = listing.walk(source, stamp.look) if is_folder else listing.single(source, stamp.look)
+        look = _look(source if is_folder else os.path.dirname(source), stamp, private)
+        rows = listing.walk(source, look) if is_folder else listing.single(source, look)
     except FileNotFoundError as error:
         raise ConfigError("the data set does not exist", where=source, next="correct `data:` in the job file") from error
     except Strange as error:
         raise Refused(str(error.strerror), where=str(error.filename), next="move it out of the data set") from error
     except OSError as error:
         raise Refused(f"the data set cannot be read: {error.strerror}", where=source, next="make it readable for you") from error
-    return listed(source, is_folder, rows, str(stamp))
+    return replace(listed(source, is_folder, rows, str(stamp)), private=private)
+
+
+def read_again(data: DataListing) -> DataListing:
+    """Raises what read_data raises."""
+    return read_data(Path(data.source), data.private)
+
+
+def _look(root: str, stamp: Stamp, private: PrivateFiles) -> listing.Look:
+    """Raises ConfigError at the first path that is a private file."""
+    if not private.by_path:
+        return stamp.look
+    find = private.finder(os.path.realpath(root))
+
+    def look(path: bytes, found: os.stat_result) -> None:
+        stamp.look(path, found)
+        file = find(os.fsdecode(path), found)
+        if file is not None:
+            raise ConfigError(
+                f"{os.fsdecode(path)} is {file.what}, and lies in a data set",
+                where=os.path.join(root, os.fsdecode(path)),
+                next="move it out of the data set",
+            )
+
+    return look
 
 
 def has_changed(data: DataListing) -> bool:

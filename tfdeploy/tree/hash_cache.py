@@ -15,6 +15,7 @@ from tfdeploy.machine.private_files import make_private_folder, write_private_fi
 
 SETTLED_NS = 2_000_000_000  # a file changed more recently could change again within the same mtime
 Stamp = tuple[int, int, int, int, int]  # size, mtime_ns, ctime_ns, inode, device
+Known = tuple[Stamp, str, int]  # sha256 of the content; see key_line
 
 
 def stamp(found: os.stat_result) -> Stamp:
@@ -27,38 +28,38 @@ class HashCache:
     def __init__(self, folder: Path | None, root: str) -> None:
         self._file = folder / (hashlib.sha256(os.fsencode(root)).hexdigest()[:32] + ".json") if folder else None
         self._loaded = self._load()
-        self._current: dict[str, tuple[Stamp, str]] = {}
+        self._current: dict[str, Known] = {}
 
-    def get(self, path: str, now: Stamp) -> str | None:
-        """The hash of the content that had exactly this stamp."""
+    def get(self, path: str, now: Stamp) -> Known | None:
+        """What is known of the content that had exactly this stamp."""
         cached = self._loaded.get(path)
         if cached is None or cached[0] != now:
             return None
         self._current[path] = cached
-        return cached[1]
+        return cached
 
-    def put(self, path: str, now: Stamp, sha256: str, read_ns: int) -> None:
+    def put(self, path: str, now: Stamp, sha256: str, read_ns: int, key_line: int = 0) -> None:
         """`read_ns`: UTC nanoseconds before the content was read."""
         if now[1] < read_ns - SETTLED_NS:
-            self._current[path] = (now, sha256)
+            self._current[path] = (now, sha256, key_line)
 
     def save(self) -> None:
         """Stores the hashes of the files that this call saw, and drops all others."""
         if self._file is None or self._current == self._loaded:
             return
-        rows = {path: [*key, sha256] for path, (key, sha256) in self._current.items()}
+        rows = {path: [*key, sha, line] for path, (key, sha, line) in self._current.items()}
         with contextlib.suppress(OSError):
             make_private_folder(self._file.parent)
             write_private_file(self._file, json.dumps(rows))
 
-    def _load(self) -> dict[str, tuple[Stamp, str]]:
+    def _load(self) -> dict[str, Known]:
         if self._file is None:
             return {}
         try:
             rows = json.loads(self._file.read_bytes())
             return {
-                path: ((size, mtime, ctime, inode, device), sha)
-                for path, (size, mtime, ctime, inode, device, sha) in rows.items()
+                path: ((size, mtime, ctime, inode, device), sha, line)
+                for path, (size, mtime, ctime, inode, device, sha, line) in rows.items()
             }
         except (OSError, ValueError, TypeError, AttributeError):
             return {}

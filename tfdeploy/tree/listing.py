@@ -54,6 +54,20 @@ def list_code(root: str, exclude: Iterable[str] = ()) -> tuple[list[str], list[s
     return sorted(path for path in found if not _is_left_out(path, left_out)), warnings
 
 
+def tracked(root: str, paths: list[str]) -> list[str]:
+    """Those of the paths that git tracks, in the repository around `root` or in one inside it. Raises Refused."""
+    return [path for path in paths if _is_tracked(root, path)]
+
+
+def _is_tracked(root: str, path: str) -> bool:
+    """The innermost repository above the path decides."""
+    folder, name = os.path.split(path)
+    place = os.path.join(root, folder)
+    if not _is_in_checkout(place, inner=False):
+        return False
+    return bool(_Git(place, True, []).listed("-c", "--", f":(literal){name}"))
+
+
 def _list_repository(folder: str, prefix: str, warnings: list[str]) -> set[str]:
     """The files of one repository (or folder outside any) and of those inside it, relative to the top."""
     git = _Git(folder, _is_in_checkout(folder, inner=bool(prefix)), warnings)

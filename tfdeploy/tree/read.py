@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import stat
 import time
 from collections.abc import Iterable
@@ -16,8 +17,10 @@ from pathlib import Path
 from tfdeploy.errors import ConfigError, Refused
 from tfdeploy.model.manifest import Entry, Manifest
 from tfdeploy.tree.hash_cache import HashCache, stamp
+from tfdeploy.tree.key_blocks import SEARCHED_BYTES, key_line
 from tfdeploy.tree.links import leads_out
-from tfdeploy.tree.listing import IGNORE_FILE, list_code
+from tfdeploy.tree.listing import IGNORE_FILE, list_code, tracked
+from tfdeploy.tree.private_files import NONE, PrivateFile, PrivateFiles
 
 THREADS = 4
 TRIES = 3
@@ -25,19 +28,32 @@ _BLOCK_BYTES = 1 << 20
 _BATCH = 64  # files a thread takes at once
 
 
-def read_tree(root: Path, *, exclude: Iterable[str] = (), cache: Path | None = None) -> Manifest:
-    """What `root` holds, sorted by path. `exclude`: paths relative to it; `cache`: a folder for remembered hashes.
+def read_tree(
+    root: Path,
+    *,
+    exclude: Iterable[str] = (),
+    cache: Path | None = None,
+    private: PrivateFiles = NONE,
+) -> Manifest:
+    """What `root` holds, sorted by path. `exclude`: paths relative to it; `cache`: a folder for remembered hashes; `private`:
+    left out, and named in a warning.
 
-    Raises ConfigError (missing, not a folder) and Refused (no git, empty, unreadable, keeps changing).
+    Raises ConfigError (missing, not a folder, a secret file is tracked by git) and Refused (no git, empty, unreadable, keeps
+    changing).
     """
     top = os.path.realpath(root)
     if not os.path.isdir(top):
         what = "is not a folder" if os.path.exists(top) else "does not exist"
         raise ConfigError(f"the code folder {what}", where=str(root), next="correct `code:` in the job file")
     paths, warnings = list_code(top, exclude)
-    links, files = _links_and_files(top, paths, warnings)
+    links, files, withheld = _links_and_files(top, paths, warnings, private)
+    if withheld:
+        _refuse_tracked(top, withheld)
+        named = ", ".join(f"{path} ({file.what})" for path, file in withheld.items())
+        warnings.append(f"not sent: {named}")
     hashes = HashCache(cache, top)
-    entries = sorted(links + _hash_all(top, files, hashes), key=lambda entry: entry.path)
+    hashed = _hash_all(top, files, hashes)
+    entries = sorted(links + [entry for entry, _ in hashed], key=lambda entry: entry.path)
     if not any(entry.kind != "link" for entry in entries):
         raise Refused(
             "the code folder holds no file to send",
@@ -45,7 +61,8 @@ def read_tree(root: Path, *, exclude: Iterable[str] = (), cache: Path | None = N
             next=f"correct `code:` in the job file, or what .gitignore and {IGNORE_FILE} leave out",
         )
     hashes.save()
-    return Manifest(top, release_hash(entries), tuple(entries), tuple(warnings))
+    keys = sorted((entry.path, line) for entry, line in hashed if line)
+    return Manifest(top, release_hash(entries), tuple(entries), tuple(warnings), tuple(keys))
 
 
 def release_hash(entries: Iterable[Entry]) -> str:
@@ -56,10 +73,15 @@ def release_hash(entries: Iterable[Entry]) -> str:
     return total.hexdigest()[:32]
 
 
-def _links_and_files(top: str, paths: list[str], warnings: list[str]) -> tuple[list[Entry], list[tuple[str, os.stat_result]]]:
-    """(links that stay inside, files). Left out: paths that are gone, below a link, or neither file nor link."""
+def _links_and_files(
+    top: str, paths: list[str], warnings: list[str], private: PrivateFiles
+) -> tuple[list[Entry], list[tuple[str, os.stat_result]], dict[str, PrivateFile]]:
+    """(links that stay inside, files, private files by path). Left out: paths that are gone, below a link, or neither file nor
+    link."""
     links: list[Entry] = []
     files: list[tuple[str, os.stat_result]] = []
+    withheld: dict[str, PrivateFile] = {}
+    find_private = private.finder(top)
     real_folders: dict[str, bool] = {"": True}
     for path in paths:
         if not _is_real_folder(top, path.rpartition("/")[0], real_folders):
@@ -75,10 +97,26 @@ def _links_and_files(top: str, paths: list[str], warnings: list[str]) -> tuple[l
             else:
                 links.append(Entry(path, "link", target=target))
         elif stat.S_ISREG(found.st_mode):
-            files.append((path, found))
+            if (file := find_private(path, found)) is not None:
+                withheld[path] = file
+            else:
+                files.append((path, found))
         else:
             warnings.append(f"{path} is neither a file nor a link: left out")
-    return links, files
+    return links, files, withheld
+
+
+def _refuse_tracked(top: str, withheld: dict[str, PrivateFile]) -> None:
+    """Raises ConfigError: whoever clones the repository has a secret that is tracked."""
+    found = tracked(top, [path for path, file in withheld.items() if file.secret])
+    if found:
+        place = os.path.join(top, found[0])
+        command = shlex.join(["git", "-C", os.path.dirname(place), "rm", "--cached", os.path.basename(place)])
+        raise ConfigError(
+            f"{found[0]} is {withheld[found[0]].what}, and git tracks it",
+            where=place,
+            next=f"{command}, and renew it if others have the repository; or list it in {IGNORE_FILE}",
+        )
 
 
 def _is_real_folder(top: str, folder: str, checked: dict[str, bool]) -> bool:
@@ -89,15 +127,16 @@ def _is_real_folder(top: str, folder: str, checked: dict[str, bool]) -> bool:
     return checked[folder]
 
 
-def _hash_all(top: str, files: list[tuple[str, os.stat_result]], hashes: HashCache) -> list[Entry]:
-    entries: list[Entry] = []
+def _hash_all(top: str, files: list[tuple[str, os.stat_result]], hashes: HashCache) -> list[tuple[Entry, int]]:
+    """Each file, and the line at which a private key begins in it, or 0."""
+    entries: list[tuple[Entry, int]] = []
     unknown: list[tuple[str, os.stat_result]] = []
     for path, found in files:
-        sha256 = hashes.get(path, stamp(found))
-        if sha256 is None:
+        known = hashes.get(path, stamp(found))
+        if known is None:
             unknown.append((path, found))
         else:
-            entries.append(_entry(path, found, sha256))
+            entries.append((_entry(path, found, known[1]), known[2]))
     batches = [unknown[start : start + _BATCH] for start in range(0, len(unknown), _BATCH)]
     if len(batches) <= 1:
         return entries + [entry for batch in batches for entry in _hash_batch(top, batch, hashes)]
@@ -107,19 +146,19 @@ def _hash_all(top: str, files: list[tuple[str, os.stat_result]], hashes: HashCac
     return entries
 
 
-def _hash_batch(top: str, batch: list[tuple[str, os.stat_result]], hashes: HashCache) -> list[Entry]:
+def _hash_batch(top: str, batch: list[tuple[str, os.stat_result]], hashes: HashCache) -> list[tuple[Entry, int]]:
     entries = []
     for path, _ in batch:
         read_ns = time.time_ns()
         try:
-            found, sha256 = hash_file(f"{top}/{path}")
+            found, sha256, line = hash_file(f"{top}/{path}")
         except FileNotFoundError:
             continue
         except OSError as error:
             hint = f"make it readable, or list it in {IGNORE_FILE}"
             raise Refused(f"{path!r} cannot be read: {error.strerror}", where=top, next=hint) from error
-        hashes.put(path, stamp(found), sha256, read_ns)
-        entries.append(_entry(path, found, sha256))
+        hashes.put(path, stamp(found), sha256, read_ns, line)
+        entries.append((_entry(path, found, sha256), line))
     return entries
 
 
@@ -127,18 +166,19 @@ def _entry(path: str, found: os.stat_result, sha256: str) -> Entry:
     return Entry(path, "exec" if found.st_mode & 0o100 else "file", found.st_size, sha256)
 
 
-def hash_file(path: str) -> tuple[os.stat_result, str]:
-    """(stat, sha256 of the content), both of the same state. Raises Refused when the file keeps changing, and OSError."""
+def hash_file(path: str) -> tuple[os.stat_result, str, int]:
+    """(stat, sha256 of the content, see key_line), all of the same state. Raises Refused when the file keeps changing, and
+    OSError."""
     for _ in range(TRIES):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             before = os.fstat(descriptor)
-            sha256, size = _hash(descriptor)
+            sha256, size, line = _hash(descriptor)
             after = os.fstat(descriptor)
         finally:
             os.close(descriptor)
         if stamp(before) == stamp(after) and size == after.st_size:
-            return after, sha256
+            return after, sha256, line
     raise Refused(
         "a file keeps changing while it is read",
         where=path,
@@ -146,9 +186,11 @@ def hash_file(path: str) -> tuple[os.stat_result, str]:
     )
 
 
-def _hash(descriptor: int) -> tuple[str, int]:
-    total, size = hashlib.sha256(), 0
+def _hash(descriptor: int) -> tuple[str, int, int]:
+    total, size, searched = hashlib.sha256(), 0, b""
     while block := os.read(descriptor, _BLOCK_BYTES):
         total.update(block)
         size += len(block)
-    return total.hexdigest(), size
+        if size <= SEARCHED_BYTES:
+            searched = searched + block if searched else block
+    return total.hexdigest(), size, key_line(searched) if size <= SEARCHED_BYTES else 0

@@ -97,7 +97,7 @@ def syncs(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
 
 def syncs_the_change(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
     """With a release that was sent before, the hosts say that it can be made from nothing."""
-    Earlier(here / "cache", str(Path(job.code).resolve())).keep(Manifest(job.code, "0" * 32, ()))
+    Earlier(here / "cache", str(Path(job.code).resolve())).keep(Manifest(root=job.code, release="0" * 32, entries=()))
     return sync.sync(fleet, hosts_of(PLAN), read_shipment(job, here / "cache"), nobody)
 
 

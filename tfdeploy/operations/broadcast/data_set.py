@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from tfdeploy.model.answers.files import DATA_STATE
 from tfdeploy.model.answers.verb import Args
@@ -16,8 +15,8 @@ from tfdeploy.operations.broadcast.split import Split
 from tfdeploy.operations.broadcast.wanted import Wanted, whole
 from tfdeploy.planning.broadcast.streams import Stream, streams
 from tfdeploy.transport.protocols import Fleet, Session
-from tfdeploy.tree import DataListing, read_data
-from tfdeploy.tree.datasets import has_changed
+from tfdeploy.tree import DataListing
+from tfdeploy.tree.datasets import has_changed, read_again
 
 LENT_BYTES = 64 << 20  # from so many on, a host that has all of the data feeds the others, and not this machine
 LOOK_S = 600.0
@@ -36,7 +35,7 @@ class DataSet:
         return whole(self.listing) if self.split is None else self.split.wanted.get(host)
 
     def read_again(self, fleet: Fleet) -> DataListing:
-        return read_data(Path(self.listing.source)) if self.origin is None else look_at(fleet, self.origin, self.listing.source)
+        return read_again(self.listing) if self.origin is None else look_at(fleet, self.origin, self.listing.source)
 
     def has_changed(self, fleet: Fleet) -> bool:
         """Since it was listed."""

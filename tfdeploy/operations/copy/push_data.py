@@ -13,8 +13,8 @@ from tfdeploy.operations.confine import below_workdir
 from tfdeploy.operations.emit import emit_transfer, note
 from tfdeploy.transport.protocols import AgentChannel, Session
 from tfdeploy.transport.rsync.transfer import push
-from tfdeploy.tree import DataListing, read_data
-from tfdeploy.tree.datasets import has_changed
+from tfdeploy.tree import DataListing
+from tfdeploy.tree.datasets import has_changed, read_again
 
 TRIES = 3  # data that changes while it is sent is sent again this often
 LOOK_S = 600.0
@@ -38,7 +38,7 @@ def push_data(session: Session, job: str, name: str, listing: DataListing, emit:
         if not has_changed(listing) and agent.call(DATA_COMMIT, {**where, "digest": listing.digest}, timeout_s=LOOK_S).ok:
             return sent
         note(emit, f"data {name} changed while it was sent: sending it again", level="warning", host=session.host.name)
-        listing = read_data(Path(listing.source))
+        listing = read_again(listing)
     raise Refused(
         f"data set {name} keeps changing while it is sent", where=session.host.name, next=f"stop what writes to {listing.source}"
     )

@@ -9,9 +9,11 @@ from __future__ import annotations
 import glob
 import os
 import pwd
+import re
+import shlex
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -84,6 +86,31 @@ def read_answers(text: str) -> Answers:
     return {key: tuple(values) for key, values in found.items()}
 
 
+def named_files(keyword: str) -> list[str]:
+    """The files that are there and that the configuration names under this keyword (lower case), for any host at all: `%h` and
+    the like stand for any text. No ssh is asked."""
+    found: list[str] = []
+    for path in (user_config(), SYSTEM_CONFIG):
+        for words in _lines(path, 0):
+            if words is not None and words[0].lower() == keyword:
+                found += _matching(" ".join(words[1:]))
+    return found
+
+
+def _matching(text: str) -> list[str]:
+    """Of `PATH`, `"PATH"` or several of them. A path with blanks and no quotes is taken for one as well."""
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        words = text.split()
+    found = []
+    for word in dict.fromkeys([*words, text.strip('"')]):
+        word = os.path.expandvars(word).replace("%d", "~")
+        pattern = glob.escape(os.path.abspath(os.path.expanduser(word)))
+        found += glob.glob(re.sub("%(.)", lambda token: "%" if token[1] == "%" else "*", pattern))
+    return found
+
+
 def in_own_home(paths: Iterable[str]) -> str:
     """The paths as ssh has them: it takes `~` from the passwd entry. Where $HOME differs, tfdeploy uses $HOME everywhere."""
     try:
@@ -104,20 +131,26 @@ def _matters(*paths: str) -> bool:
 
 
 def _has_effect(path: str, depth: int) -> bool:
+    return any(words is None or words[0].lower() not in _HARMLESS for words in _lines(path, depth))
+
+
+def _lines(path: str, depth: int) -> Iterator[list[str] | None]:
+    """The words of each line, those of included files too; None: they include each other without end."""
     try:
         lines = Path(path).read_text(errors="replace").splitlines()
     except OSError:
-        return False
+        return
     for line in lines:
         words = line.strip().replace("=", " ", 1).split()
         if not words or words[0].startswith("#"):
             continue
-        if words[0].lower() == "include":
-            if depth >= 16 or any(_has_effect(found, depth + 1) for word in words[1:] for found in _included(word, path)):
-                return True
-        elif words[0].lower() not in _HARMLESS:
-            return True
-    return False
+        if words[0].lower() != "include":
+            yield words
+        elif depth >= 16:
+            yield None
+        else:
+            for found in (found for word in words[1:] for found in _included(word, path)):
+                yield from _lines(found, depth + 1)
 
 
 def _included(word: str, path: str) -> list[str]:

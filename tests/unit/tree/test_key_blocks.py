@@ -1,0 +1,89 @@
+"""A private key is found in each of its formats, also where it is written into another file; its header alone is none."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from support.stopwatch import Stopwatch
+from tfdeploy.tree import key_blocks, read_tree
+from tfdeploy.tree.key_blocks import SEARCHED_BYTES, key_line
+
+BODY = "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2gtZW"
+PUTTY = f"""PuTTY-User-Key-File-3: ssh-ed25519
+Encryption: none
+Comment: mine
+Public-Lines: 2
+{BODY}
+{BODY[:20]}
+Private-Lines: 1
+{BODY[:48]}
+Private-MAC: 0
+"""
+KINDS = ("OPENSSH PRIVATE KEY", "RSA PRIVATE KEY", "EC PRIVATE KEY", "DSA PRIVATE KEY", "PRIVATE KEY", "ENCRYPTED PRIVATE KEY")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(f"-----BEGIN {kind}-----\n{BODY}\n{BODY}\n-----END {kind}-----\n" for kind in KINDS),
+        f"-----BEGIN RSA PRIVATE KEY-----\r\nProc-Type: 4,ENCRYPTED\r\nDEK-Info: AES-128-CBC,00\r\n\r\n{BODY}\r\n",
+        f"-----BEGIN PGP PRIVATE KEY BLOCK-----\nVersion: GnuPG v2\n\n{BODY}\n",
+        f'---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----\nComment: "mine"\n{BODY}\n',
+        f'{{"private_key": "-----BEGIN PRIVATE KEY-----\\n{BODY}\\n"}}',
+        f'KEY = ("-----BEGIN PRIVATE KEY-----\\n"\n    "{BODY}\\n")\n',
+        f"key: |\n    -----BEGIN PRIVATE KEY-----\n    {BODY}\n".removeprefix("key: |\n"),
+        PUTTY,
+    ],
+)
+def test_a_private_key_is_found_at_its_line(text: str) -> None:
+    assert key_line(text.encode()) == 1
+    assert key_line(b"\0\xff\n\n" + text.encode()) == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "-----BEGIN PRIVATE KEY-----",
+        "-----BEGIN PRIVATE KEY-----\n...\n-----END PRIVATE KEY-----\n",
+        'if data.startswith("-----BEGIN OPENSSH PRIVATE KEY-----"):\n    raise ValueError("a private key must not be here")\n',
+        f"-----BEGIN PUBLIC KEY-----\n{BODY}\n",
+        f"-----BEGIN CERTIFICATE-----\n{BODY}\n",
+        "PuTTY-User-Key-File-2: is how such a file begins\nEncryption: none\n",
+        Path(key_blocks.__file__).read_text(),
+    ],
+)
+def test_a_header_without_a_key_is_none(text: str) -> None:
+    assert key_line(text.encode()) == 0
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "-----BEGIN PRIVATE KEY-----",
+        "-----BEGIN PRIVATE KEY-----" + "a: b" * 100 + "\n",
+        "-----BEGIN PRIVATE KEY-----" + "\n '+," * 30 + "a: b\n" * 9,
+        "PuTTY-User-Key-File-3: x\nEncryption: \n",
+        "PRIVATE KEY-----BEGIN A A A A ",
+    ],
+)
+def test_no_text_makes_the_search_slow(piece: str) -> None:
+    content = (piece * (SEARCHED_BYTES // len(piece))).encode()
+    watch = Stopwatch()
+    assert key_line(content) == 0
+    assert watch.seconds < 2
+
+
+def test_a_tree_names_them_with_a_cache_and_without(tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
+    key = f"-----BEGIN PRIVATE KEY-----\n{BODY}\n"
+    for name, text in {"a.py": "x", "b/id": key, "c.py": f"# mine\n{key}", "large": key + "x" * SEARCHED_BYTES}.items():
+        place = code / name
+        place.parent.mkdir(exist_ok=True)
+        place.write_text(text)
+        os.utime(place, (1_000_000_000, 1_000_000_000))
+    for _ in range(2):
+        assert read_tree(code, cache=tmp_path / "cache").private_keys == (("b/id", 1), ("c.py", 2))

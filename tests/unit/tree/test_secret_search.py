@@ -1,0 +1,47 @@
+"""The values of secrets are found in the files of a manifest, and no error shows one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from support.files.code_tree import put
+from tfdeploy.model.job import Secret
+from tfdeploy.tree import read_tree
+from tfdeploy.tree.key_blocks import SEARCHED_BYTES
+from tfdeploy.tree.secret_search import FoundSecret, find_values
+
+CANARY = "c4nary-0f-a-secret"
+
+
+@pytest.mark.parametrize(
+    "text, value, line",
+    [
+        (f"HF_TOKEN={CANARY}\n", CANARY, 1),
+        (f"a\nb\n  {CANARY}", f" {CANARY}\n", 3),
+        (json.dumps({"key": 'two\nlines "é"'}), 'two\nlines "é"', 1),
+        (json.dumps({"key": 'two\nlines "é"'}, ensure_ascii=False), 'two\nlines "é"', 1),
+        (CANARY + "x" * (SEARCHED_BYTES - len(CANARY)), CANARY, 1),
+    ],
+)
+def test_a_file_that_shows_a_value_is_found_at_its_line(tmp_path: Path, text: str, value: str, line: int) -> None:
+    put(tmp_path, "a.py", "x")
+    put(tmp_path, "lib/.env", text)
+    secrets = {"OTHER": Secret("something else"), "TOKEN": Secret(value)}
+    assert find_values(read_tree(tmp_path), secrets) == FoundSecret("lib/.env", line, "TOKEN")
+
+
+@pytest.mark.parametrize("text, value", [("short7!", "short7!"), (CANARY[:-1], CANARY), (CANARY + "x" * SEARCHED_BYTES, CANARY)])
+def test_short_values_other_texts_and_large_files_are_none(tmp_path: Path, text: str, value: str) -> None:
+    put(tmp_path, "a.py", text)
+    assert find_values(read_tree(tmp_path), {"TOKEN": Secret(value)}) is None
+
+
+def test_a_file_that_is_gone_is_passed_over(tmp_path: Path) -> None:
+    put(tmp_path, "a.py", CANARY)
+    put(tmp_path, "b.py", "x")
+    manifest = read_tree(tmp_path)
+    (tmp_path / "a.py").unlink()
+    assert find_values(manifest, {"TOKEN": Secret(CANARY)}) is None

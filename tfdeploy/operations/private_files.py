@@ -1,0 +1,60 @@
+"""Which files of this machine a job and an inventory keep secret: one list, for all that sends files or looks for them.
+
+Only names and a few small files are read. No ssh is started.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from tfdeploy.model.inventory import Host
+from tfdeploy.model.job import Job
+from tfdeploy.transport.ssh import ssh_config
+from tfdeploy.transport.ssh.target import GLOBAL_KNOWN_HOSTS, USER_KNOWN_HOSTS
+from tfdeploy.tree.key_blocks import SEARCHED_BYTES, key_line
+from tfdeploy.tree.private_files import PrivateFile, PrivateFiles
+
+DEFAULT_KEYS = "~/.ssh/id_*"
+_KEY_OF_INVENTORY = PrivateFile("a private key of the inventory")
+_KEY_OF_SSH = PrivateFile("a private key of ssh")
+_KNOWN_HOSTS = PrivateFile("a known_hosts file", secret=False)
+
+
+def private_files(job: Job, hosts: Iterable[Host]) -> PrivateFiles:
+    """`hosts`: of the whole inventory: a key of one host is no business of another."""
+    hosts, found = tuple(hosts), dict[str, PrivateFile]()
+    for name, source in job.secret_sources.items():
+        if source.file is not None:
+            found.setdefault(source.file, PrivateFile(f"the secret {name}"))
+    for path in {host.identity_file for host in hosts if host.identity_file}:
+        if not path.endswith(".pub"):
+            found.setdefault(os.path.expanduser(path), _KEY_OF_INVENTORY)
+    for path in _keys_of_ssh():
+        found.setdefault(path, _KEY_OF_SSH)
+    for path in {host.known_hosts for host in hosts if host.known_hosts}:
+        found.setdefault(os.path.expanduser(path), _KNOWN_HOSTS)
+    for path in _known_hosts_of_ssh():
+        found.setdefault(path, _KNOWN_HOSTS)
+    return PrivateFiles.of(found)
+
+
+def _keys_of_ssh() -> Iterator[str]:
+    named = [*glob.glob(os.path.expanduser(DEFAULT_KEYS)), *ssh_config.named_files("identityfile")]
+    return (path for path in named if not path.endswith(".pub") and _holds_key(path))
+
+
+def _known_hosts_of_ssh() -> Iterator[str]:
+    yield from map(os.path.expanduser, (*USER_KNOWN_HOSTS, *GLOBAL_KNOWN_HOSTS))
+    for keyword in ("userknownhostsfile", "globalknownhostsfile"):
+        yield from ssh_config.named_files(keyword)
+
+
+def _holds_key(path: str) -> bool:
+    try:
+        with Path(path).open("rb") as file:
+            return key_line(file.read(SEARCHED_BYTES)) > 0
+    except OSError:
+        return False

@@ -1,0 +1,66 @@
+"""Files of this machine that are never sent: those of secrets, private keys, known_hosts. A hard link is the same file."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+Inode = tuple[int, int]  # device, inode
+
+
+@dataclass(frozen=True)
+class PrivateFile:
+    """`what`: "the secret TOKEN", for messages. `secret`: a known_hosts file is none: anybody may read it."""
+
+    what: str
+    secret: bool = True
+
+
+@dataclass(frozen=True)
+class PrivateFiles:
+    by_path: Mapping[str, PrivateFile] = field(default_factory=dict)  # absolute, without links
+    by_inode: Mapping[Inode, PrivateFile] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, files: Mapping[str, PrivateFile]) -> PrivateFiles:
+        """`files`: by path. A path may be a link, or of no file."""
+        by_path: dict[str, PrivateFile] = {}
+        by_inode: dict[Inode, PrivateFile] = {}
+        for path, file in files.items():
+            folder, name = os.path.split(os.path.abspath(path))
+            for place in (os.path.realpath(path), os.path.join(os.path.realpath(folder), name)):
+                by_path.setdefault(place, file)
+            try:
+                found = os.stat(path)
+            except (OSError, ValueError):
+                continue
+            if stat.S_ISREG(found.st_mode):
+                by_inode.setdefault((found.st_dev, found.st_ino), file)
+        return cls(by_path, by_inode)
+
+    def find(self, path: str) -> PrivateFile | None:
+        """Which of them this path leads to."""
+        try:
+            found = os.stat(path)
+        except (OSError, ValueError):
+            return None
+        return self.by_inode.get((found.st_dev, found.st_ino)) or self.by_path.get(os.path.realpath(path))
+
+    def below(self, top: str) -> dict[str, PrivateFile]:
+        """By path relative to `top`, which is absolute and without links."""
+        above = top.rstrip("/") + "/"
+        return {path[len(above) :]: file for path, file in self.by_path.items() if path.startswith(above)}
+
+    def finder(self, top: str) -> Callable[[str, os.stat_result], PrivateFile | None]:
+        """Says which of them a path relative to `top` is, by its lstat."""
+        below, by_inode = self.below(top), self.by_inode
+
+        def find(path: str, found: os.stat_result) -> PrivateFile | None:
+            return by_inode.get((found.st_dev, found.st_ino)) or below.get(path)
+
+        return find
+
+
+NONE = PrivateFiles()

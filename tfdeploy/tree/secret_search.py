@@ -1,0 +1,48 @@
+"""Which files of a manifest hold a value that is secret. Reads only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from tfdeploy.model.job import Secret
+from tfdeploy.model.manifest import Manifest
+from tfdeploy.tree.key_blocks import SEARCHED_BYTES
+
+SHORTEST = 8  # characters; a shorter value stands in a program by chance
+
+
+class FoundSecret(NamedTuple):
+    path: str
+    line: int
+    secret: str  # its name
+
+
+def find_values(manifest: Manifest, secrets: Mapping[str, Secret]) -> FoundSecret | None:
+    """The first file, in the manifest's order, that holds the value of a secret: as it is, or as JSON writes it. Files of more
+    than SEARCHED_BYTES are passed over."""
+    needles = [(needle, name) for name, secret in secrets.items() for needle in secret.needles(SHORTEST)]
+    for path, content in _contents(manifest) if needles else ():
+        for needle, name in needles:
+            if needle in content:
+                return FoundSecret(path, content.count(b"\n", 0, content.index(needle)) + 1, name)
+    return None
+
+
+def _contents(manifest: Manifest) -> Iterator[tuple[str, bytes]]:
+    """Of a file that cannot be read any more, nothing: it cannot be sent either."""
+    top = manifest.root + "/"
+    for entry in manifest.entries:
+        if entry.kind == "link" or not SHORTEST <= entry.size <= SEARCHED_BYTES:
+            continue
+        try:
+            descriptor = os.open(top + entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError:
+            continue
+        try:
+            yield entry.path, os.read(descriptor, SEARCHED_BYTES)
+        except OSError:
+            continue
+        finally:
+            os.close(descriptor)
