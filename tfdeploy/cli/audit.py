@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tfdeploy.cli.flags import OfRun, finish_parser
@@ -40,6 +40,7 @@ def run(flags: Flags) -> int:
 
     with context.open_fleet(flags) as fleet:
         subject, hosts, unknown = _subject(flags, fleet)
+        subject = replace(subject, private=context.private_here(flags))
         found = audit(fleet, hosts, subject, AuditTails(context.state_folder()))
     if unknown is not None and not found.entries and not found.left and not found.errors:
         raise unknown

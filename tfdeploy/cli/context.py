@@ -160,6 +160,17 @@ def inventory_here(flags: CommonFlags) -> Inventory:
     return load_inventory(flags, job_here(flags))
 
 
+def private_here(flags: CommonFlags) -> dict[str, dict[str, list[str]]]:
+    """What `private_paths` says of the job here; nothing where there is none, or its files cannot be read."""
+    from tfdeploy.operations.private_files import private_paths
+
+    try:
+        job = job_here(flags)
+        return private_paths(job, whole_inventory(flags, job).hosts) if job is not None else {}
+    except UsageError:
+        return {}
+
+
 @dataclass(frozen=True)
 class LookupScope:
     """Where runs are looked for. `inventory`: the whole one; it has no hosts where it cannot be read. `job`: of the job file."""

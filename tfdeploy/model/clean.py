@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tfdeploy.model.answers.clean import CleanItem
 
-RUN, HALF = "run", "half"
+RUN, HALF, SECRET_FILE = "run", "half", "secret file"
 
 
 @dataclass(frozen=True)
 class Rules:
     """Of each job the `newest` ended runs stay, and those that ended less than `older_s` seconds ago. `named`: data sets that
-    stay; None: all do."""
+    stay; None: all do. `private`: by job, what `private_paths` says: secret files that must not stay."""
 
     newest: int = 0
     older_s: float = 0.0
     named: tuple[str, ...] | None = None
+    private: Mapping[str, Mapping[str, list[str]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,16 @@ def kept(runs: Iterable[EndedRun], rules: Rules, now: float) -> set[tuple[str, s
         newest = sorted(of_job, key=lambda run: run.ended, reverse=True)
         found |= {(job, run.run) for number, run in enumerate(newest) if number < rules.newest or now - run.ended < rules.older_s}
     return found
+
+
+def goes(item: CleanItem, stay: set[tuple[str, str]]) -> bool:
+    """Whether it is removed. `stay`: the runs that stay. A secret file goes out of a run that stays, else with its run."""
+    if item.stays:
+        return False
+    if item.kind == SECRET_FILE:
+        return (item.job, item.name.split("/")[1]) in stay
+    run = item.name if item.kind == RUN else run_of_half(item.name) if item.kind == HALF else None
+    return run is None or (item.job, run) not in stay
 
 
 def run_of_half(name: str) -> str | None:

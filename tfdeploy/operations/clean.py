@@ -21,7 +21,7 @@ from tfdeploy.model.answers.clean import (
 )
 from tfdeploy.model.answers.hosts import LockHolder
 from tfdeploy.model.answers.verb import Flow, Nothing
-from tfdeploy.model.clean import EndedRun, Rules, kept, run_of_half, runs_that_stay
+from tfdeploy.model.clean import EndedRun, Rules, goes, kept, runs_that_stay
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Plan
@@ -68,12 +68,13 @@ def find(fleet: Fleet, hosts: tuple[Host, ...], jobs: tuple[str, ...] | None, ru
     args: dict[str, object] = {}
     args |= {} if jobs is None else {"jobs": list(jobs)}
     args |= {} if rules.named is None else {"named": list(rules.named)}
+    args |= {"private": rules.private} if rules.private else {}
     listed, errors, shared = _listed(fleet, hosts, args)
     stay = runs_that_stay(listed, rules, now)
     going: dict[str, tuple[CleanItem, ...]] = {}
     staying: dict[str, tuple[CleanItem, ...]] = {}
     for host, items in listed.items():
-        going[host] = tuple(item for item in items if not item.stays and not _is_of(item, stay))
+        going[host] = tuple(item for item in items if goes(item, stay))
         staying[host] = tuple(item for item in items if item.stays)
     return Found(going, staying, errors, shared)
 
@@ -99,13 +100,13 @@ def remove(
     asked = tuple(host for host in hosts if found.going.get(host.name))
     told: dict[str, list[CleanItem]] = {host.name: [] for host in asked}
     errors: dict[str, TfdeployError] = {}
-    named = list(rules.named or ())
+    more: dict[str, object] = {"named": list(rules.named or ()), "private": rules.private}
     for job in sorted({item.job for items in found.going.values() for item in items if item.job}):
         here = tuple(host for host in asked if any(item.job == job for item in found.going[host.name]))
         held, busy = try_lock(fleet, here, job, "clean", holder, emit)
         errors.update(busy)
         try:
-            _each(fleet, held, partial(_remove_of_job, found, job, named), told, errors)
+            _each(fleet, held, partial(_remove_of_job, found, job, more), told, errors)
         finally:
             release(fleet, held, job)
     beside = tuple(host for host in asked if any(not item.job for item in found.going[host.name]))
@@ -209,17 +210,12 @@ def _listed(
     return listed, errors, shared
 
 
-def _is_of(item: CleanItem, runs: set[tuple[str, str]]) -> bool:
-    run = item.name if item.kind == "run" else run_of_half(item.name) if item.kind == "half" else None
-    return run is not None and (item.job, run) in runs
-
-
 def _things(found: Found, session: Session, job: str) -> list[list[str]]:
     return [[item.kind, item.name] for item in found.going[session.host.name] if item.job == job]
 
 
-def _remove_of_job(found: Found, job: str, named: list[str], session: Session) -> Iterable[CleanItem]:
-    return _stream(session, CLEAN_REMOVE, job=job, things=_things(found, session, job), named=named)
+def _remove_of_job(found: Found, job: str, more: Mapping[str, object], session: Session) -> Iterable[CleanItem]:
+    return _stream(session, CLEAN_REMOVE, job=job, things=_things(found, session, job), **more)
 
 
 def _remove_beside(found: Found, jobs: tuple[str, ...] | None, session: Session) -> Iterable[CleanItem]:

@@ -41,6 +41,42 @@ def private_files(job: Job, hosts: Iterable[Host]) -> PrivateFiles:
     return PrivateFiles.of(found)
 
 
+def private_paths(job: Job, hosts: Iterable[Host]) -> dict[str, dict[str, list[str]]]:
+    """By job: the secret files in its code (relative to it) and in its data sets (`name/path`), also those that are not sent any
+    more: hosts may have them of before."""
+    private = private_files(job, hosts)
+    code = os.path.realpath(job.code)
+    in_code = {path for path, file in private.below(code).items() if file.secret} | set(_linked(code, private))
+    in_data = set()
+    for name, source in job.data.items():
+        if source.from_host is None:
+            top = os.path.realpath(source.path)
+            top = top if os.path.isdir(top) else os.path.dirname(top)
+            in_data |= {f"{name}/{path}" for path, file in private.below(top).items() if file.secret}
+    found = {"code": sorted(filter(_is_plain, in_code)), "data": sorted(filter(_is_plain, in_data))}
+    return {job.name: found} if any(found.values()) else {}
+
+
+def _linked(code: str, private: PrivateFiles) -> Iterator[str]:
+    """Files of the code folder that are secret files under another name."""
+    find = private.finder(code)
+    for folder, folders, names in os.walk(code) if private.has_links else ():
+        folders[:] = [name for name in folders if name != ".git"]
+        for name in names:
+            path = os.path.relpath(os.path.join(folder, name), code)
+            try:
+                file = find(path, os.lstat(os.path.join(folder, name)))
+            except OSError:
+                continue
+            if file is not None and file.secret:
+                yield path
+
+
+def _is_plain(path: str) -> bool:
+    """A host could not answer with any other."""
+    return path.isprintable() and len(path) < 1000
+
+
 def _keys_of_ssh() -> Iterator[str]:
     named = [*glob.glob(os.path.expanduser(DEFAULT_KEYS)), *ssh_config.named_files("identityfile")]
     return (path for path in named if not path.endswith(".pub") and _holds_key(path))

@@ -22,12 +22,14 @@ class PrivateFile:
 class PrivateFiles:
     by_path: Mapping[str, PrivateFile] = field(default_factory=dict)  # absolute, without links
     by_inode: Mapping[Inode, PrivateFile] = field(default_factory=dict)
+    has_links: bool = False  # a secret one has more than one name
 
     @classmethod
     def of(cls, files: Mapping[str, PrivateFile]) -> PrivateFiles:
         """`files`: by path. A path may be a link, or of no file."""
         by_path: dict[str, PrivateFile] = {}
         by_inode: dict[Inode, PrivateFile] = {}
+        has_links = False
         for path, file in files.items():
             folder, name = os.path.split(os.path.abspath(path))
             for place in (os.path.realpath(path), os.path.join(os.path.realpath(folder), name)):
@@ -38,7 +40,8 @@ class PrivateFiles:
                 continue
             if stat.S_ISREG(found.st_mode):
                 by_inode.setdefault((found.st_dev, found.st_ino), file)
-        return cls(by_path, by_inode)
+                has_links |= file.secret and found.st_nlink > 1
+        return cls(by_path, by_inode, has_links)
 
     def find(self, path: str) -> PrivateFile | None:
         """Which of them this path leads to."""

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfdeploy.agent.log.redact import Mask
+from tfdeploy.agent.log import unseen
+from tfdeploy.agent.log.redact import MOST_HELD, Mask
 from tfdeploy.agent.log.secret_forms import forms
 
 KEYS = ["hunter2!", "hunter2!-and-more", "abab", "a line\nof a longer one", "xyz"]
@@ -121,3 +122,52 @@ def test_streams_do_not_mix() -> None:
 def test_without_secrets_nothing_is_touched_or_held() -> None:
     mask = Mask(["", "abc"])
     assert mask.feed(0, b"abc") == b"abc" and mask.rest(0) == b""
+
+
+COLOURED = "S3C\x1b[1;31mRET\x1b]8;;http://x\x07VALUE\x1b[0m9"
+INVISIBLE = [
+    "\x1b[31m",
+    "\x1b[0;1;32m",
+    "\x1b]0;title\x07",
+    "\x1b(B",
+    "\x08",
+    "\x7f",
+    "\x9b1m",
+    "\u200b",
+    "\u00ad",
+    "\ue000",
+    "\U000e0041",
+]
+
+
+@pytest.mark.parametrize("between", INVISIBLE)
+def test_a_secret_is_masked_over_what_a_terminal_does_not_show(between: str) -> None:
+    text = f"a {between}".encode() + between.join("S3CRETVALUE9").encode() + f"{between} z\n".encode()
+    shown = masked([text], ["S3CRETVALUE9"])
+    assert shown == f"a {between}***{between} z\n".encode()
+    assert masked([text[at : at + 1] for at in range(len(text))], ["S3CRETVALUE9"]) == shown
+    for size in (2, 3, 5, 7):
+        assert masked([text[at : at + size] for at in range(0, len(text), size)], ["S3CRETVALUE9"]) == shown
+
+
+def test_a_coloured_secret_and_one_that_holds_colours_itself(secret: str = "S3CRETVALUE9") -> None:
+    assert masked([COLOURED.encode()], [secret]) == b"***" == masked([COLOURED.encode()], [COLOURED])
+    assert masked([b"S3CRET", b"VALUE9"], [COLOURED]) == b"***"
+    encoded = base64.b64encode(secret.encode()).decode()
+    assert masked([f"{encoded[:4]}\x1b[32m{encoded[4:]}".encode()], [secret]) == b"***"
+
+
+@given(st.lists(st.sampled_from(["\x1b[3", "\x1b[31m", "\u200b", "\xc2", "abab", "ab", "x", "\n"]), max_size=12), st.data())
+def test_what_is_seen_never_holds_a_secret_however_it_is_cut(pieces: list[str], data: st.DataObject) -> None:
+    whole = b"".join(piece.encode("latin-1" if piece == "\xc2" else "utf-8") for piece in pieces)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=4)))
+    for parts in ([whole], [whole[a:b] for a, b in itertools.pairwise([0, *cuts, len(whole)])]):
+        shown = masked(parts, ["abab"])
+        assert b"abab" not in unseen.without(shown) and b"abab" not in shown
+
+
+def test_colours_without_end_are_not_held_back() -> None:
+    mask, written = Mask(["abab"]), 0
+    for _ in range(200):
+        written += len(mask.feed(0, b"a" + b"\x1b[31m" * 200))
+    assert written > 200 * 1000 - 2 * MOST_HELD and b"abab" not in mask.rest(0)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from support.agent.cluster import Cluster, NewCluster
+from tfdeploy.agent import layout
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.run import in_doubt, old_secrets, task_processes
 from tfdeploy.agent.serve import run_control
@@ -133,3 +134,24 @@ def test_a_launch_that_did_not_end_is_named(cluster: Cluster) -> None:
         Call(cluster.hosts["n1"].context, {"run": "r1", "job": cluster.job, "reason": "test", "purge": True})
     )
     assert left(cluster) == set()
+
+
+def test_secret_files_of_the_code_are_named_in_releases_data_and_runs(ended: Cluster) -> None:
+    context = ended.hosts["n1"].context
+    paths, job_dir = ended.hosts["n1"].paths("r1"), Path(context.workdir, ended.job)
+    release = Path(layout.release_dir(context.workdir, ended.job, paths.part().release))
+    places = {
+        "runs/r1/cwd/token.txt": Path(paths.cwd, "token.txt"),
+        f"releases/{release.name}/token.txt": release / "token.txt",
+        "releases/older/token.txt": job_dir / "releases/older/token.txt",
+        "data/digits/keys/id": job_dir / "data/digits/keys/id",
+    }
+    for place in places.values():
+        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        place.write_text("canary")
+    private = {ended.job: {"code": ["token.txt", "nowhere"], "data": ["digits/keys/id"]}}
+    assert left(ended) == set()
+    named = {("secret file", f"{ended.job}/{path}") for path in places}
+    assert left(ended, private=private) == named
+    of_run = {row for row in named if "/older/" not in row[1] and "/data/" not in row[1]}
+    assert left(ended, job=ended.job, run="r1", private=private) == of_run

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tfdeploy.agent.log import unseen
 from tfdeploy.ui.sanitise import LIMIT, clean, is_plain
 
 TABLE = {
@@ -92,3 +93,15 @@ def test_a_line_of_a_gigabyte_is_bounded_and_fast() -> None:
     assert len(clean(b"\x1b[1mx" * 10_000_000)) <= LIMIT
     assert clean("y" * 10_000_000) == "y" * (LIMIT - 3) + "..."
     assert time.process_time() - began < 2
+
+
+def test_what_it_takes_out_the_masks_of_secrets_do_not_see_either() -> None:
+    """Else a secret with such a character in it would be masked by no host, and shown whole here."""
+    codes = [*range(0xD800), *range(0xE000, 0xE000 + 50), *range(0xF800, 0x30000), *range(0xE0000, 0xE0200), 0xFFFFF, 0x10FFFF]
+    gone = [chr(code) for code in codes if unicodedata.category(chr(code)) in ("Cc", "Cf", "Co", "Mn", "Lo")]
+    for char in gone:
+        if clean(f"a{char}b") == "ab" and char != "\r":
+            assert unseen.without(f"a{char}b".encode()) == b"ab", hex(ord(char))
+    for name in ("colour", "8-bit CSI", "title", "clipboard", "8-bit OSC", "an OSC without end hides nothing", "DCS", "bidi"):
+        text, shown = TABLE[name]
+        assert unseen.without(text.encode()).decode() == shown == clean(text), name

@@ -1,15 +1,19 @@
 """Masks the values of a run's secrets in the output of its program, before that is written anywhere.
 
 A secret may come in pieces: bytes that could begin one are held back until the next piece or the end of the stream. What is
-held is never longer than the longest form. `secret_forms` says in which forms a secret is looked for.
+held is never longer than the longest form, and where colours stand between its characters than MOST_HELD. `secret_forms` says
+in which forms a secret is looked for: in the bytes as they are, and in what a terminal shows of them.
 """
 
 from __future__ import annotations
 
-from tfdeploy.agent.annotations import Dict, Iterable, List, Tuple
-from tfdeploy.agent.log.secret_forms import forms
+from tfdeploy.agent.annotations import Dict, Iterable, List, Optional, Tuple
+from tfdeploy.agent.log import unseen
+from tfdeploy.agent.log.secret_forms import SHORTEST, forms
+from tfdeploy.agent.log.unseen import Seen
 
 MASK = b"***"
+MOST_HELD = 64 << 10
 _BEGINNING = 4  # bytes by which the beginning of a form is found, except at the very end
 
 Span = Tuple[int, int]
@@ -19,7 +23,9 @@ class Mask:
     """For the streams of one task. Overlapping secrets get one mask, however the stream is cut."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        self._forms = forms(texts)
+        plain = forms(texts)
+        seen = {form for form in map(unseen.without, plain) if len(form) >= SHORTEST}
+        self._forms = sorted(seen.union(plain), key=lambda form: (-len(form), form))
         self._longest = len(self._forms[0]) if self._forms else 0
         self._endings = {form[:size] for form in self._forms for size in range(1, min(_BEGINNING, len(form)))}
         self._beginnings: Dict[bytes, List[bytes]] = {}
@@ -33,16 +39,17 @@ class Mask:
             return chunk
         held, masked = self._held.pop(stream, (b"", 0))
         whole = held + chunk if held else chunk
-        return self._written(stream, whole, masked, self._cut(whole))
+        seen = unseen.view(whole)
+        return self._written(stream, whole, masked, self._cut(whole, seen), seen)
 
     def rest(self, stream: int) -> bytes:
         """What was held back, at the end of the stream."""
         held, masked = self._held.pop(stream, (b"", 0))
-        return self._written(stream, held, masked, len(held))
+        return self._written(stream, held, masked, len(held), unseen.view(held))
 
-    def _written(self, stream: int, whole: bytes, masked: int, cut: int) -> bytes:
-        """`whole` up to `cut`, masked; the rest is held."""
-        spans = self._spans(whole, masked)
+    def _written(self, stream: int, whole: bytes, masked: int, cut: int, seen: Optional[Seen]) -> bytes:
+        """`whole` up to `cut`, masked; the rest is held. `seen`: None where all of it is."""
+        spans = self._spans(whole, masked, seen)
         pieces, at = [], 0
         for begin, end in spans:
             has_mask = masked > 0 and begin == 0
@@ -54,14 +61,12 @@ class Mask:
             self._held[stream] = (whole[cut:], max(0, at - cut))
         return b"".join(pieces + [whole[at:cut]]) if pieces else whole[:cut]
 
-    def _spans(self, whole: bytes, masked: int) -> List[Span]:
+    def _spans(self, whole: bytes, masked: int, seen: Optional[Seen]) -> List[Span]:
         """Where secrets are, in order; overlapping ones are joined. The first `masked` bytes are one of them."""
         found: List[Span] = [(0, masked)] if masked else []
-        for form in self._forms:
-            at = whole.find(form)
-            while at >= 0:
-                found.append((at, at + len(form)))
-                at = whole.find(form, at + 1)
+        found += self._occurrences(whole)
+        if seen is not None:
+            found += [(seen.begin(begin), seen.end(end)) for begin, end in self._occurrences(seen.text)]
         if len(found) < 2:
             return found
         found.sort()
@@ -73,8 +78,25 @@ class Mask:
                 joined.append((begin, end))
         return joined
 
-    def _cut(self, whole: bytes) -> int:
+    def _occurrences(self, text: bytes) -> List[Span]:
+        found: List[Span] = []
+        for form in self._forms:
+            at = text.find(form)
+            while at >= 0:
+                found.append((at, at + len(form)))
+                at = text.find(form, at + 1)
+        return found
+
+    def _cut(self, whole: bytes, seen: Optional[Seen]) -> int:
         """Where the earliest incomplete secret may begin."""
+        cut = self._incomplete(whole)
+        if seen is not None:
+            place = self._incomplete(seen.text)
+            if place < len(seen.text):
+                cut = min(cut, seen.begin(place))
+        return max(cut, len(whole) - max(MOST_HELD, self._longest))
+
+    def _incomplete(self, whole: bytes) -> int:
         size = len(whole)
         cut = next((size - n for n in range(min(_BEGINNING - 1, size), 0, -1) if whole[size - n :] in self._endings), size)
         tail = whole[-self._longest :]

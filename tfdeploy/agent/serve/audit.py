@@ -14,8 +14,9 @@ from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.run import check_files, in_doubt, liveness, old_secrets, over, task_processes
 from tfdeploy.agent.run.find import is_own, job_names, read_origin, run_names
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.serve import audit_log
+from tfdeploy.agent.serve import audit_log, secret_files
 from tfdeploy.agent.serve.call import Call
+from tfdeploy.agent.serve.secret_files import SecretPaths
 
 if TYPE_CHECKING:
     from tfdeploy.agent.answers import AdmittedHere, AuditHere, HeldSecrets, LeftHere
@@ -31,16 +32,19 @@ Left = Tuple[str, str]  # kind, path
 
 def audit(call: Call) -> AuditHere:
     """Items with the packed files of the log, the older first. `job`, `run`: only what is left of that run; `python`: whose
-    TensorFlow is looked up."""
-    workdir = call.context.workdir
+    TensorFlow is looked up; `private`: see SecretPaths."""
+    workdir, secret = call.context.workdir, SecretPaths(call)
     job, run, told = call.text("job"), call.text("run"), call.context.host
     for content in audit_log.contents(workdir):
         call.item({}, frames.pack(content))
     asked = installed.start_python(installed.find_program(call.text("python"))) if call.flag("python") else None
     if run:
-        found = itertools.chain(_of_run(workdir, call.name("job"), call.name("run"), told), _processes(workdir, job, run))
+        held = secret_files.in_run(workdir, call.name("job"), call.name("run"), secret)
+        found = itertools.chain(_of_run(workdir, job, run, told), _processes(workdir, job, run))
     else:
+        held = (path for name in job_names(workdir) for path in secret_files.in_job(workdir, name, secret))
         found = itertools.chain(_of_workdir(workdir, told), _processes(workdir))
+    found = itertools.chain((("secret file", path) for path in held), found)
     rows: List[LeftHere] = [{"kind": kind, "path": path} for kind, path in itertools.islice(found, MOST_LEFT)]
     return {
         "admitted": _admitted(_parts(workdir, job, run, told)) if run else [],

@@ -16,6 +16,7 @@ from tfdeploy.agent.seen import stamps
 from tfdeploy.agent.serve import clean_everything, clean_remove, clean_rules
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.clean_rules import Thing
+from tfdeploy.agent.serve.secret_files import SecretPaths
 
 if TYPE_CHECKING:
     from tfdeploy.agent.answers import CleanList, Nothing
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
 
 def list_things(call: Call) -> CleanList:
     """Items: what may go, and the runs and data sets that stay, with why. `jobs`: of these alone; `named`: data sets too, all but
-    these; `everything`: all that tfdeploy has put here instead."""
-    workdir = call.context.workdir
+    these; `everything`: all that tfdeploy has put here instead; `private`: see SecretPaths."""
+    workdir, secret = call.context.workdir, SecretPaths(call)
     here = clean_rules.jobs_here(workdir)
     jobs = None if call.args.get("jobs") is None else [_name(job) for job in call.rows("jobs")]
     if call.flag("everything"):
         found = clean_everything.things(workdir, here, call.context.host)
     else:
-        found = _things(call, [job for job in here if jobs is None or job in jobs], jobs)
+        found = _things(call, [job for job in here if jobs is None or job in jobs], jobs, secret)
     for thing in found:
         if call.cancelled.is_set():
             break
@@ -38,7 +39,7 @@ def list_things(call: Call) -> CleanList:
     return {"workdir_id": _identity(call.context.agent_dir), "jobs": here}
 
 
-def _things(call: Call, wanted: List[str], jobs: Optional[List[str]]) -> Iterator[Thing]:
+def _things(call: Call, wanted: List[str], jobs: Optional[List[str]], secret: SecretPaths) -> Iterator[Thing]:
     workdir = call.context.workdir
     for job in wanted:
         ended = []
@@ -47,8 +48,11 @@ def _things(call: Call, wanted: List[str], jobs: Optional[List[str]]) -> Iterato
                 ended.append(thing.name)
             yield thing
         if not clean_rules.is_busy(workdir, job):
-            yield from clean_rules.releases(workdir, job)
+            yield from clean_rules.releases(workdir, job, secret.code(job))
             yield from clean_rules.halves(workdir, job, ended)
+        if secret.code(job):
+            marked = over.marked_runs(workdir, job)
+            yield from clean_rules.secret_copies(workdir, job, secret.code(job), call.context.host, marked)
         if call.args.get("named") is not None:
             yield from clean_rules.data_sets(workdir, job, _named(call))
     yield from clean_rules.environments(workdir, jobs)
@@ -56,12 +60,12 @@ def _things(call: Call, wanted: List[str], jobs: Optional[List[str]]) -> Iterato
 
 
 def remove(call: Call) -> Nothing:
-    """`things` [[kind, name], ...] of the job, as clean.list names them; `named`: data sets that stay. Items: as there, each when
-    it is gone, or with why it stays."""
-    workdir, job = call.context.workdir, call.name("job")
+    """`things` [[kind, name], ...] of the job, as clean.list names them; `named`: data sets that stay; `private`: as there.
+    Items: as there, each when it is gone, or with why it stays."""
+    workdir, job, secret = call.context.workdir, call.name("job"), SecretPaths(call)
     check(workdir, *layout.of_job(job))
     wanted = [_wanted(row) for row in call.rows("things")]
-    removal = clean_remove.OfJob(call.context, job, over.marked_runs(workdir, job), _named(call))
+    removal = clean_remove.OfJob(call.context, job, over.marked_runs(workdir, job), _named(call), secret.code(job))
     for kind, name in wanted:
         if call.cancelled.is_set():
             break

@@ -48,12 +48,12 @@ def _kept(thing: Thing, error: OSError) -> Thing:
 
 
 class OfJob:
-    """`marked`: of over.marked_runs. `named`: the data sets that stay."""
+    """`marked`: of over.marked_runs. `named`: the data sets that stay. `secret`: paths of secret files in the code."""
 
-    def __init__(self, context: Context, job: str, marked: Set[str], named: Collection[str]) -> None:
+    def __init__(self, context: Context, job: str, marked: Set[str], named: Collection[str], secret: List[str]) -> None:
         self._workdir, self._told, self._job = context.workdir, context.host, job
         self._own_lock = lock.own_path(context, job)
-        self._marked, self._named = marked, named
+        self._marked, self._named, self._secret = marked, named, secret
 
     def remove(self, kind: str, name: str) -> Thing:
         """`stays`: why it was not removed, or not whole."""
@@ -99,7 +99,9 @@ class OfJob:
         if busy:
             return Thing(kind, self._job, name, "", stays=busy)
         if kind == "release":
-            found = clean_rules.releases(self._workdir, self._job)
+            found = clean_rules.releases(self._workdir, self._job, self._secret)
+        elif kind == "secret file":
+            found = clean_rules.secret_copies(self._workdir, self._job, self._secret, self._told, self._marked)
         elif kind == "data":
             found = clean_rules.data_sets(self._workdir, self._job, self._named)
         elif kind == "half":
@@ -124,6 +126,8 @@ class OfJob:
             release_manifest.forget(thing.path)  # first: from now on it is no release
         elif thing.kind == "data":
             data_record.forget(thing.path)
+        elif thing.kind == "secret file":
+            return _gone(thing, [thing.path])  # a half in the folder of a program would be found by nobody
         more = clean_rules.beside_data(thing.path) if thing.kind == "data" else []
         return _gone(thing, [removal.set_aside(path) for path in [thing.path, *more]])
 

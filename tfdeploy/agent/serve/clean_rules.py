@@ -17,7 +17,7 @@ from tfdeploy.agent.ownership import NotOurs, check
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run import over, unended
 from tfdeploy.agent.run.find import run_names
-from tfdeploy.agent.serve import data_record, data_versions, env_usage, release_retention
+from tfdeploy.agent.serve import data_record, data_versions, env_usage, release_retention, secret_files
 
 KEPT_RELEASES = 5
 KEPT_ENVIRONMENTS = 1  # of each job and host: what its next launch would take
@@ -25,8 +25,9 @@ _BUSY = "another operation works on job %s in this workdir"
 
 
 class Thing(NamedTuple):
-    """`kind`: run, release, data, environment or half. `name`: of a half its path below the job's folder, or below the workdir.
-    `path`: its folder or file. `ended`: of a run. `stays`: why it must, or "". `size`: in bytes, on the disk."""
+    """`kind`: run, release, data, environment, half or secret file. `name`: of a half or secret file its path below the job's
+    folder, or below the workdir. `path`: its folder or file. `ended`: of a run. `stays`: why it must, or "". `size`: in bytes, on
+    the disk."""
 
     kind: str
     job: str
@@ -80,13 +81,31 @@ def run_of(workdir: str, job: str, run: str, told: str, marked: Set[str]) -> Opt
     return Thing("run", job, run, path, now.ended, now.stays, now.live)
 
 
-def releases(workdir: str, job: str) -> Iterator[Thing]:
-    """Those that may go, by the rule of a sync."""
+def releases(workdir: str, job: str, secret: List[str]) -> Iterator[Thing]:
+    """Those that may go, by the rule of a sync, and those with a secret file: of these also the ones that must stay. `secret`:
+    paths of such files."""
     folder = layout.releases_dir(workdir, job)
-    if os.path.isdir(folder):
-        for name in sorted(release_retention.surplus(workdir, job, KEPT_RELEASES)):
-            if NAME.match(name):
-                yield Thing("release", job, name, os.path.join(folder, name))
+    if not os.path.isdir(folder):
+        return
+    going = release_retention.surplus(workdir, job, KEPT_RELEASES)
+    holding = {name for name, _ in secret_files.releases(workdir, job, secret)}
+    in_use = holding.intersection(unended.releases(workdir, job)) if holding else set()
+    for name in sorted(going | holding):
+        if NAME.match(name):
+            stays = "a run that has not ended uses it, and it holds a secret file" if name in in_use else ""
+            yield Thing("release", job, name, os.path.join(folder, name), None, stays, bool(stays))
+
+
+def secret_copies(workdir: str, job: str, secret: List[str], told: str, marked: Set[str]) -> Iterator[Thing]:
+    """The secret files in the folders of runs: "runs/RUN/cwd/PATH". They go without their run."""
+    for run in run_names(workdir, job) if secret else ():
+        cwd = layout.cwd_dir(workdir, job, run)
+        found = list(secret_files.held(cwd, secret))
+        thing = run_of(workdir, job, run, told, marked) if found else None
+        if thing is not None:
+            for path in found:
+                name = "runs/%s/cwd/%s" % (run, path)
+                yield thing._replace(kind="secret file", name=name, path=os.path.join(cwd, path), ended=None)
 
 
 def data_sets(workdir: str, job: str, named: Collection[str]) -> Iterator[Thing]:

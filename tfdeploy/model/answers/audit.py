@@ -10,7 +10,7 @@ from msgspec import Meta
 from tfdeploy.model.answers.bounds import Count, Line, Name, Seconds, Text
 from tfdeploy.model.answers.verb import Answer, Flow, Nothing
 
-LeftKind = Literal["secret", "half a run", "a launch that did not end", "half", "foreign", "process"]
+LeftKind = Literal["secret", "secret file", "half a run", "a launch that did not end", "half", "foreign", "process"]
 Hash = Annotated[str, Meta(pattern=r"\A([0-9a-f]{64})?\Z")]
 
 

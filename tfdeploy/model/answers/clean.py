@@ -10,7 +10,20 @@ from tfdeploy.model.answers.bounds import Count, Line, NameOrNone, Names, Second
 from tfdeploy.model.answers.verb import Answer, Flow, Nothing
 
 # the last six: of `clean --everything` alone
-Kind = Literal["run", "release", "data", "environment", "half", "releases", "keep", "environments", "rest", "audit log", "agent"]
+Kind = Literal[
+    "run",
+    "release",
+    "data",
+    "environment",
+    "half",
+    "secret file",
+    "releases",
+    "keep",
+    "environments",
+    "rest",
+    "audit log",
+    "agent",
+]
 
 
 class CleanItem(Answer):
