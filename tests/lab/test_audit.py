@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import random
 import signal
 import subprocess
 import threading
-import urllib.parse
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +18,7 @@ import pytest
 from support.lab.commandline import Tfdeploy, ended
 from support.lab.hosts import on_host
 from support.lab.jobs import write_job
+from support.lab.leaks import in_forms, leaks, shown
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
@@ -50,32 +49,6 @@ if "--die" in sys.argv:
     raise SystemExit("no good: " + os.environ["TOKEN"])
 time.sleep(1000)
 """
-LOOK = """
-import json, os, sys
-wanted = [bytes.fromhex(word) for word in sys.argv[2].split(",")]
-found = []
-for folder, _, names in os.walk(os.path.expanduser(sys.argv[1])):
-    for name in names:
-        path = os.path.join(folder, name)
-        try:
-            content = open(path, "rb").read() if os.path.isfile(path) else b""
-        except OSError:
-            continue
-        if any(form in content for form in wanted) or any(form in os.fsencode(path) for form in wanted):
-            found.append(path)
-print(json.dumps(found))
-"""
-
-
-def in_forms(text: str) -> set[str]:
-    """Found here without the code that masks. Of base64 what lies behind the first and before the last four characters."""
-    whole = [f"{text}", urllib.parse.quote(text), urllib.parse.quote_plus(text), json.dumps(text)[1:-1], repr(text)[1:-1]]
-    for before in range(3):
-        for encode in (base64.b64encode, base64.urlsafe_b64encode):
-            whole.append(encode(b"x" * before + text.encode()).decode()[4:-4])
-    return {*whole, repr(text.encode())[2:-1], *(line for line in text.splitlines() if len(line) >= 8)}
-
-
 WANTED = sorted(form.encode() for text in CANARIES.values() for form in in_forms(text))
 
 
@@ -89,21 +62,6 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
     write_job(made, "canary", "quick.py", flags="none", secrets=sources, stop={"grace": "1s"})
     (made.cwd / "quick.py").write_text(SHOWS)
     return made
-
-
-def leaks(operator: Tfdeploy, folder: str = "~") -> dict[str, list[str]]:
-    """host -> its files that show a canary in any form."""
-    words = [LOOK, folder, ",".join(form.hex() for form in WANTED)]
-    found = {}
-    for host in operator.lab.hosts:
-        done = subprocess.run(operator.lab.on(host, ["python3", "-ISc", *words]), capture_output=True, text=True, check=True)
-        found[host] = json.loads(done.stdout)
-    return {host: paths for host, paths in found.items() if paths}
-
-
-def shown(data: bytes | str) -> list[bytes]:
-    text = data if isinstance(data, bytes) else data.encode("utf-8", "surrogateescape")
-    return [form for form in WANTED if form in text]
 
 
 @pytest.fixture
@@ -153,12 +111,14 @@ def kills(operator: Tfdeploy, count: int, seed: int) -> None:
     """Nothing of what was killed shows a canary, and it is gone from the hosts when their wait for the launch is over."""
     chance = random.Random(seed)
     for number in range(count):
-        assert shown(killed(operator, number, chance)) == [], number
+        assert shown(killed(operator, number, chance), WANTED) == [], number
     committed = {row["run"] for row in operator.json("runs")["runs"] if row["live"]}
     for run in committed:
         operator.run("stop", run, "--now")
     wait_for(
-        lambda: operator.run("status").returncode in (0, 2) and not leaks(operator, "~/tfdeploy"), 40, "all secrets are gone"
+        lambda: operator.run("status").returncode in (0, 2) and not leaks(operator, WANTED, "~/tfdeploy"),
+        40,
+        "all secrets are gone",
     )
 
 
@@ -169,7 +129,7 @@ def test_a_canary_is_seen_by_its_program_alone_and_the_audit_says_where_it_was(o
     wait_for(
         lambda: operator.run("logs", run, "--output", "raw").stdout.count("all shown") == len(lab.hosts), 60, "it has shown all"
     )
-    at = {host: [path.rpartition("/")[2] for path in paths] for host, paths in leaks(operator, "~/tfdeploy").items()}
+    at = {host: [path.rpartition("/")[2] for path in paths] for host, paths in leaks(operator, WANTED, "~/tfdeploy").items()}
     assert at == {host: ["env.json"] for host in lab.hosts}
     outputs += [operator.run(*words, run) for words in (("logs", "--json"), ("status", "--json"), ("audit", "--json"))]
     assert outputs[1].stdout.count("***") > 20 * len(lab.hosts)
@@ -183,7 +143,7 @@ def test_a_canary_is_seen_by_its_program_alone_and_the_audit_says_where_it_was(o
     operator.run("stop", run, exit_code=0)
     check_log(operator, operator.json("audit", run))
 
-    assert leaks(operator, "~/tfdeploy") == {}
+    assert leaks(operator, WANTED, "~/tfdeploy") == {}
     (operator.cwd / "quick.py").write_text(SHOWS)
     outputs.append(operator.run("launch", "--name", "canary-dies", "-v", "--", "python", "quick.py", "--die", exit_code=1))
     assert "no good: ***" in outputs[-1].stderr
@@ -191,10 +151,10 @@ def test_a_canary_is_seen_by_its_program_alone_and_the_audit_says_where_it_was(o
     assert "rolled back" in {row["outcome"] for row in rolled_back["entries"]} and rolled_back["left"] == []
     assert watcher == []  # the next one types it
     outputs.append(operator.run("launch", "--", "python", f"--x={CANARIES['TOLD']}", exit_code=2))
-    assert [shown(done.stdout + done.stderr) for done in outputs] == [[]] * len(outputs)
-    assert leaks(operator, "~/tfdeploy") == {}
+    assert [shown(done.stdout + done.stderr, WANTED) for done in outputs] == [[]] * len(outputs)
+    assert leaks(operator, WANTED, "~/tfdeploy") == {}
     state = [path for path in (operator.home / "state").rglob("*") if path.is_file()]
-    assert state and [path for path in state if shown(path.read_bytes())] == []
+    assert state and [path for path in state if shown(path.read_bytes(), WANTED)] == []
 
 
 def check_log(operator: Tfdeploy, found: dict[str, Any]) -> None:
@@ -238,7 +198,7 @@ def test_a_host_that_was_off_is_named_until_its_secrets_are_gone(operator: Tfdep
     assert {row["host"] for row in back["secrets"] if not row["forgotten"]} == {"n3"}
     assert "something is left" in operator.run("audit", run, exit_code=1).stdout
     operator.run("stop", run, exit_code=0)
-    assert operator.json("audit", run)["left"] == [] and leaks(operator, "~/tfdeploy") == {}
+    assert operator.json("audit", run)["left"] == [] and leaks(operator, WANTED, "~/tfdeploy") == {}
 
 
 @pytest.mark.long
@@ -248,11 +208,11 @@ def test_secrets_of_a_rebooted_host_go_with_the_next_run_of_the_job(operator: Tf
         operator.lab.kill(host)
     for host in operator.lab.hosts:
         operator.lab.boot(host)
-    assert set(leaks(operator, "~/tfdeploy")) == set(operator.lab.hosts)
+    assert set(leaks(operator, WANTED, "~/tfdeploy")) == set(operator.lab.hosts)
     operator.run("launch", "--detach", "--name", "canary-new", exit_code=0)
     assert operator.json("audit", "canary-old")["left"] == []
     operator.run("stop", "canary-new", exit_code=0)
-    assert leaks(operator, "~/tfdeploy") == {}
+    assert leaks(operator, WANTED, "~/tfdeploy") == {}
 
 
 @pytest.mark.soak

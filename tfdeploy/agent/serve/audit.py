@@ -42,7 +42,7 @@ def audit(call: Call) -> AuditHere:
         held = secret_files.in_run(workdir, call.name("job"), call.name("run"), secret)
         found = itertools.chain(_of_run(workdir, job, run, told), _processes(workdir, job, run))
     else:
-        held = (path for name in job_names(workdir) for path in secret_files.in_job(workdir, name, secret))
+        held = (path for name in secret.jobs for path in secret_files.in_job(workdir, name, secret))
         found = itertools.chain(_of_workdir(workdir, told), _processes(workdir))
     found = itertools.chain((("secret file", path) for path in held), found)
     rows: List[LeftHere] = [{"kind": kind, "path": path} for kind, path in itertools.islice(found, MOST_LEFT)]

@@ -29,6 +29,10 @@ class SecretPaths:
                 raise VerbError("bad_argument", "private %.200r is not {job: {code, data}}" % (job,))
             self._of[job] = {what: [_checked(path) for path in found.get(what) or []][:MOST] for what in (CODE, DATA)}
 
+    @property
+    def jobs(self) -> List[str]:
+        return sorted(self._of)
+
     def code(self, job: str) -> List[str]:
         return self._of.get(job, {}).get(CODE, [])
 
