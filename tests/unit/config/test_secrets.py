@@ -144,6 +144,9 @@ def test_a_value_that_a_command_or_env_or_flag_would_show_is_refused_at_its_line
         (in_env, {}, "job/tfdeploy.yaml:3:env.URL", "env.URL"),
         (behind, {}, "the command line, behind --", "command[1]"),
         (load("name: x\n"), {"--name": f"run-{CANARY}"}, "--name", "--name"),
+        (load(f"name: x\ndata:\n  digits: /a/{CANARY}\n"), {}, "job/tfdeploy.yaml:3:data.digits", "data.digits"),
+        (load(f"keep: [ckpt, a/{CANARY}]\n"), {}, "job/tfdeploy.yaml:1:keep", "keep[1]"),
+        (load(f"metrics: {{step: '{CANARY} (.*)'}}\n"), {}, "job/tfdeploy.yaml:1:metrics.step", "metrics.step"),
     ):
         with pytest.raises(UsageError, match="TOKEN") as caught:
             refuse_shown_secrets(job, secrets, flags)
