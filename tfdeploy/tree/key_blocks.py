@@ -9,23 +9,24 @@ import re
 
 SEARCHED_BYTES = 1 << 20  # a larger file is no key, and none with a key written into it by hand
 _MARKS = (b"PRIVATE KEY", b"PuTTY-User-Key-File-")
-_HEADER = re.compile(
+# Compiled by the first file that may hold a key: most trees have none.
+_HEADER = (
     rb"-{4,5} ?BEGIN (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)? ?-{4,5}"
     rb"|PuTTY-User-Key-File-\d: [^\n]{1,80}\nEncryption: "
 )
 # What may stand between the lines of a key: white space, quotes and other signs of a source file, line ends as JSON writes them.
 _BETWEEN = rb"(?:[\s\"'`+,;#>|*()]|\\[nr\\]|//){0,200}"
 _FIELD = rb"[A-Za-z][A-Za-z0-9-]{0,40}: [^\r\n\\]{0,400}(?=[\r\n\\])"  # Proc-Type, DEK-Info, Comment
-_PEM_BODY = re.compile(rb"(?:%s%s){0,8}%s[A-Za-z0-9+/]{40}" % (_BETWEEN, _FIELD, _BETWEEN))
-_PUTTY_BODY = re.compile(rb"(?:[^\n]{0,400}\n){1,60}?Private-Lines: \d{1,4}\s{1,4}[A-Za-z0-9+/]{40}")
+_PEM_BODY = rb"(?:%s%s){0,8}%s[A-Za-z0-9+/]{40}" % (_BETWEEN, _FIELD, _BETWEEN)
+_PUTTY_BODY = rb"(?:[^\n]{0,400}\n){1,60}?Private-Lines: \d{1,4}\s{1,4}[A-Za-z0-9+/]{40}"
 
 
 def key_line(content: bytes) -> int:
     """The number of the line at which the first private key begins; 0: there is none."""
     if not any(mark in content for mark in _MARKS):
         return 0
-    for header in _HEADER.finditer(content):
+    for header in re.finditer(_HEADER, content):
         body = _PUTTY_BODY if header[0].startswith(b"PuTTY") else _PEM_BODY
-        if body.match(content, header.end()):
+        if re.compile(body).match(content, header.end()):
             return content.count(b"\n", 0, header.start()) + 1
     return 0

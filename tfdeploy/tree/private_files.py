@@ -5,24 +5,25 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 Inode = tuple[int, int]  # device, inode
 
 
-@dataclass(frozen=True)
-class PrivateFile:
+class PrivateFile(NamedTuple):
     """`what`: "the secret TOKEN", for messages. `secret`: a known_hosts file is none: anybody may read it."""
 
     what: str
     secret: bool = True
 
 
-@dataclass(frozen=True)
 class PrivateFiles:
-    by_path: Mapping[str, PrivateFile] = field(default_factory=dict)  # absolute, without links
-    by_inode: Mapping[Inode, PrivateFile] = field(default_factory=dict)
-    has_links: bool = False  # a secret one has more than one name
+    """`by_path`: absolute, without links. `has_links`: a secret one has more than one name."""
+
+    def __init__(
+        self, by_path: Mapping[str, PrivateFile], by_inode: Mapping[Inode, PrivateFile], has_links: bool = False
+    ) -> None:
+        self.by_path, self.by_inode, self.has_links = by_path, by_inode, has_links
 
     @classmethod
     def of(cls, files: Mapping[str, PrivateFile]) -> PrivateFiles:
@@ -66,4 +67,4 @@ class PrivateFiles:
         return find
 
 
-NONE = PrivateFiles()
+NONE = PrivateFiles({}, {})
