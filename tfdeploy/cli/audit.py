@@ -40,7 +40,7 @@ def run(flags: Flags) -> int:
 
     with context.open_fleet(flags) as fleet:
         subject, hosts, unknown = _subject(flags, fleet)
-        subject = replace(subject, private=context.private_here(flags))
+        subject = replace(subject, secret_paths=context.secret_paths_here(flags))
         found = audit(fleet, hosts, subject, AuditTails(context.state_folder()))
     if unknown is not None and not found.entries and not found.left and not found.errors:
         raise unknown

@@ -72,8 +72,8 @@ def run(flags: Flags) -> int:
     job = context.job_here(flags)
     jobs = None if job is None or flags.all or flags.everything else (job.name,)
     named = tuple(job.data) if job is not None and flags.data else () if flags.data else None
-    private = {} if flags.everything else context.private_here(flags)
-    rules = Rules(flags.newest or 0, flags.older or 0.0, named, private)
+    secret_paths = {} if flags.everything else context.secret_paths_here(flags)
+    rules = Rules(flags.newest or 0, flags.older or 0.0, named, secret_paths)
     store = context.store()
     with context.open_fleet(flags) as fleet:
         hosts: tuple[Host, ...] = context.inventory_here(flags).hosts

@@ -160,13 +160,13 @@ def inventory_here(flags: CommonFlags) -> Inventory:
     return load_inventory(flags, job_here(flags))
 
 
-def private_here(flags: CommonFlags) -> dict[str, dict[str, list[str]]]:
-    """What `private_paths` says of the job here; nothing where there is none, or its files cannot be read."""
-    from tfdeploy.operations.private_files import private_paths
+def secret_paths_here(flags: CommonFlags) -> dict[str, dict[str, list[str]]]:
+    """What `secret_paths` says of the job here; nothing where there is none, or its files cannot be read."""
+    from tfdeploy.operations.withheld_files import secret_paths
 
     try:
         job = job_here(flags)
-        return private_paths(job, whole_inventory(flags, job).hosts) if job is not None else {}
+        return secret_paths(job, whole_inventory(flags, job).hosts) if job is not None else {}
     except UsageError:
         return {}
 

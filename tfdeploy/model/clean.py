@@ -13,12 +13,12 @@ RUN, HALF, SECRET_FILE = "run", "half", "secret file"
 @dataclass(frozen=True)
 class Rules:
     """Of each job the `newest` ended runs stay, and those that ended less than `older_s` seconds ago. `named`: data sets that
-    stay; None: all do. `private`: by job, what `private_paths` says: secret files that must not stay."""
+    stay; None: all do. `secret_paths`: by job, what `secret_paths` says: secret files that must not stay."""
 
     newest: int = 0
     older_s: float = 0.0
     named: tuple[str, ...] | None = None
-    private: Mapping[str, Mapping[str, list[str]]] = field(default_factory=dict)
+    secret_paths: Mapping[str, Mapping[str, list[str]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

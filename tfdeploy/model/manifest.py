@@ -32,7 +32,7 @@ class Manifest:
     root: str  # absolute, on the control machine
     release: str
     entries: tuple[Entry, ...]
-    warnings: tuple[str, ...] = ()  # links that lead out of the tree, private files that are left out, and so on
+    warnings: tuple[str, ...] = ()  # links that lead out of the tree, withheld files that are left out, and so on
     private_keys: tuple[tuple[str, int], ...] = ()  # (path, line) where a private key begins in a file
 
     @property

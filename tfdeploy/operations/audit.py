@@ -37,13 +37,13 @@ SILENCE_S = 60.0
 
 @dataclass(frozen=True)
 class Subject:
-    """What the audit is about. `run` None: all that the hosts have. `plan`: the run's, where it is known. `private`: see
-    private_paths, by job."""
+    """What the audit is about. `run` None: all that the hosts have. `plan`: the run's, where it is known. `secret_paths`: see
+    secret_paths, by job."""
 
     run: str | None = None
     job: str | None = None
     plan: Plan | None = None
-    private: Mapping[str, Mapping[str, list[str]]] = field(default_factory=dict)
+    secret_paths: Mapping[str, Mapping[str, list[str]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def hosts_of_run(plan: Plan, only: frozenset[str] | None) -> tuple[Host, ...]:
 def _ask(session: Session, subject: Subject, tails: AuditTails) -> HostAudit:
     agent, host = session.agent(), session.host.name
     args: dict[str, object] = {"python": _python(subject.plan, host)}
-    args |= {"private": subject.private} if subject.private else {}
+    args |= {"secret_files": subject.secret_paths} if subject.secret_paths else {}
     if subject.run is not None:
         args |= {"run": subject.run, "job": subject.job or ""}
     stream = agent.stream(AUDIT, args, silence_s=SILENCE_S)

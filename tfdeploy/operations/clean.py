@@ -68,7 +68,7 @@ def find(fleet: Fleet, hosts: tuple[Host, ...], jobs: tuple[str, ...] | None, ru
     args: dict[str, object] = {}
     args |= {} if jobs is None else {"jobs": list(jobs)}
     args |= {} if rules.named is None else {"named": list(rules.named)}
-    args |= {"private": rules.private} if rules.private else {}
+    args |= {"secret_files": rules.secret_paths} if rules.secret_paths else {}
     listed, errors, shared = _listed(fleet, hosts, args)
     stay = runs_that_stay(listed, rules, now)
     going: dict[str, tuple[CleanItem, ...]] = {}
@@ -100,7 +100,7 @@ def remove(
     asked = tuple(host for host in hosts if found.going.get(host.name))
     told: dict[str, list[CleanItem]] = {host.name: [] for host in asked}
     errors: dict[str, TfdeployError] = {}
-    more: dict[str, object] = {"named": list(rules.named or ()), "private": rules.private}
+    more: dict[str, object] = {"named": list(rules.named or ()), "secret_files": rules.secret_paths}
     for job in sorted({item.job for items in found.going.values() for item in items if item.job}):
         here = tuple(host for host in asked if any(item.job == job for item in found.going[host.name]))
         held, busy = try_lock(fleet, here, job, "clean", holder, emit)

@@ -25,10 +25,10 @@ from tfdeploy.operations.broadcast.data_sets import DataSent, Outcome, send_data
 from tfdeploy.operations.emit import emit_host, note
 from tfdeploy.operations.lock import release, try_lock
 from tfdeploy.operations.outcomes import split
-from tfdeploy.operations.private_files import private_files
+from tfdeploy.operations.withheld_files import withheld_files
 from tfdeploy.transport.protocols import AgentChannel, Fleet, Session
 from tfdeploy.tree import Recipe, read_recipe
-from tfdeploy.tree.private_files import NONE, PrivateFiles
+from tfdeploy.tree.withheld_files import NONE, WithheldFiles
 
 MAKE_S = 12 * 3600.0  # pip may compile for hours, and wait for another setup that does
 MAX_OUTPUT_BYTES = 64 << 20  # of the output of uv or pip
@@ -62,15 +62,15 @@ class Difference:
         )
 
 
-def recipe_of(job: Job, cache: Path | None, private: PrivateFiles = NONE) -> Recipe | None:
-    """The recipe of the job's environment; None for a job without one. `private`: files that must not be in it.
+def recipe_of(job: Job, cache: Path | None, withhold: WithheldFiles = NONE) -> Recipe | None:
+    """The recipe of the job's environment; None for a job without one. `withhold`: files that must not be in it.
 
     Raises ConfigError, Refused.
     """
     if job.setup_requirements is None:
         return None
     wheels = Path(job.setup_wheels) if job.setup_wheels else None
-    return read_recipe(Path(job.setup_requirements), wheels, cache, where=f"{job.source}: setup", private=private)
+    return read_recipe(Path(job.setup_requirements), wheels, cache, where=f"{job.source}: setup", withhold=withhold)
 
 
 def setup_job(
@@ -84,7 +84,7 @@ def setup_job(
 ) -> dict[str, Environment | TfdeployError]:
     """Every host's outcome. `known`: of the whole inventory, whose keys must not be sent. Raises UsageError for a job without
     `setup`."""
-    recipe = recipe_of(job, cache, private_files(job, known or hosts))
+    recipe = recipe_of(job, cache, withheld_files(job, known or hosts))
     if recipe is None:
         raise UsageError(
             "the job asks for no environment",

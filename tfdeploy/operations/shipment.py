@@ -15,8 +15,8 @@ from tfdeploy.operations.broadcast.origin import look_at
 from tfdeploy.operations.broadcast.split import Ask, Split, decide
 from tfdeploy.operations.copy.pack import Packer
 from tfdeploy.operations.copy.send_change import Changes
-from tfdeploy.operations.private_files import private_files
 from tfdeploy.operations.probe import Asked, probe
+from tfdeploy.operations.withheld_files import withheld_files
 from tfdeploy.planning.datasets import check_splits, splits
 from tfdeploy.planning.plan import hosts_to_probe, seats_of
 from tfdeploy.transport.protocols import Fleet
@@ -59,17 +59,17 @@ def read_shipment(job: Job, cache: Path | None, hosts: Iterable[Host] = (), *, a
     """Reads code and data of this machine. `hosts`: of the whole inventory, whose keys are not sent; `allow_secrets`: other
     private keys in the code are.
 
-    Raises ConfigError (missing, a private file in a data set or tracked by git) or Refused (empty, git missing, a private key).
+    Raises ConfigError (missing, a withheld file in a data set or tracked by git) or Refused (empty, git missing, a private key).
     """
-    private = private_files(job, hosts)
+    withhold = withheld_files(job, hosts)
     here = {name: source for name, source in job.data.items() if source.from_host is None}
     sources = [*(source.path for source in here.values()), *([job.setup_wheels] if job.setup_wheels else [])]
     left_out = [*job.keep, *(path for source in sources if (path := inside(job, source)))]
-    manifest = read_tree(Path(job.code), exclude=left_out, cache=cache, private=private)
+    manifest = read_tree(Path(job.code), exclude=left_out, cache=cache, withhold=withhold)
     if manifest.private_keys and not allow_secrets:
         path, line = manifest.private_keys[0]
         raise _refused_secret(manifest, path, line, "a private key")
-    data = {name: read_data(Path(source.path), private) for name, source in here.items()}
+    data = {name: read_data(Path(source.path), withhold) for name, source in here.items()}
     packer = Packer(manifest)
     return Shipment(
         job.name,

@@ -16,7 +16,7 @@ from tfdeploy.agent.listing import FOLDER, Listing, Strange
 from tfdeploy.agent.stamp import Stamp, stamp_of
 from tfdeploy.errors import ConfigError, Refused
 from tfdeploy.tree.links import leads_out
-from tfdeploy.tree.private_files import NONE, PrivateFiles
+from tfdeploy.tree.withheld_files import NONE, WithheldFiles
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class DataListing:
     attributes: str
     warnings: tuple[str, ...] = ()  # links that lead out of it
     stamp: str = ""  # see Stamp
-    private: PrivateFiles = field(default=NONE, repr=False, compare=False)  # of none of them it may be, when it is read again
+    withhold: WithheldFiles = field(default=NONE, repr=False, compare=False)  # of none of them it may be, when it is read again
 
     @property
     def root(self) -> str:
@@ -56,8 +56,8 @@ class DataListing:
         return len(self.rows) * wire.NAME_KEY_BYTES
 
 
-def read_data(path: Path, private: PrivateFiles = NONE) -> DataListing:
-    """The listing of a folder or file. Raises ConfigError (missing, holds a private file) and Refused (empty, unreadable,
+def read_data(path: Path, withhold: WithheldFiles = NONE) -> DataListing:
+    """The listing of a folder or file. Raises ConfigError (missing, holds a withheld file) and Refused (empty, unreadable,
     strange)."""
     source = os.path.abspath(path)
     stamp = Stamp()
@@ -66,7 +66,7 @@ def read_data(path: Path, private: PrivateFiles = NONE) -> DataListing:
         if not is_folder and os.path.islink(source):
             hint = f"name the file itself: {os.path.realpath(source)}"
             raise Refused("the data set is a link to a file", where=source, next=hint)
-        look = _look(source if is_folder else os.path.dirname(source), stamp, private)
+        look = _look(source if is_folder else os.path.dirname(source), stamp, withhold)
         rows = listing.walk(source, look) if is_folder else listing.single(source, look)
     except FileNotFoundError as error:
         raise ConfigError("the data set does not exist", where=source, next="correct `data:` in the job file") from error
@@ -74,19 +74,19 @@ def read_data(path: Path, private: PrivateFiles = NONE) -> DataListing:
         raise Refused(str(error.strerror), where=str(error.filename), next="move it out of the data set") from error
     except OSError as error:
         raise Refused(f"the data set cannot be read: {error.strerror}", where=source, next="make it readable for you") from error
-    return replace(listed(source, is_folder, rows, str(stamp)), private=private)
+    return replace(listed(source, is_folder, rows, str(stamp)), withhold=withhold)
 
 
 def read_again(data: DataListing) -> DataListing:
     """Raises what read_data raises."""
-    return read_data(Path(data.source), data.private)
+    return read_data(Path(data.source), data.withhold)
 
 
-def _look(root: str, stamp: Stamp, private: PrivateFiles) -> listing.Look:
-    """Raises ConfigError at the first path that is a private file."""
-    if not private.by_path:
+def _look(root: str, stamp: Stamp, withhold: WithheldFiles) -> listing.Look:
+    """Raises ConfigError at the first path that is a withheld file."""
+    if not withhold.by_path:
         return stamp.look
-    find = private.finder(os.path.realpath(root))
+    find = withhold.finder(os.path.realpath(root))
 
     def look(path: bytes, found: os.stat_result) -> None:
         stamp.look(path, found)

@@ -20,7 +20,7 @@ from tfdeploy.tree.hash_cache import HashCache, stamp
 from tfdeploy.tree.key_blocks import SEARCHED_BYTES, key_line
 from tfdeploy.tree.links import leads_out
 from tfdeploy.tree.listing import IGNORE_FILE, list_code, tracked
-from tfdeploy.tree.private_files import NONE, PrivateFile, PrivateFiles
+from tfdeploy.tree.withheld_files import NONE, WithheldFile, WithheldFiles
 
 THREADS = 4
 TRIES = 3
@@ -33,9 +33,9 @@ def read_tree(
     *,
     exclude: Iterable[str] = (),
     cache: Path | None = None,
-    private: PrivateFiles = NONE,
+    withhold: WithheldFiles = NONE,
 ) -> Manifest:
-    """What `root` holds, sorted by path. `exclude`: paths relative to it; `cache`: a folder for remembered hashes; `private`:
+    """What `root` holds, sorted by path. `exclude`: paths relative to it; `cache`: a folder for remembered hashes; `withhold`:
     left out, and named in a warning.
 
     Raises ConfigError (missing, not a folder, a secret file is tracked by git) and Refused (no git, empty, unreadable, keeps
@@ -46,7 +46,7 @@ def read_tree(
         what = "is not a folder" if os.path.exists(top) else "does not exist"
         raise ConfigError(f"the code folder {what}", where=str(root), next="correct `code:` in the job file")
     paths, warnings = list_code(top, exclude)
-    links, files, withheld = _links_and_files(top, paths, warnings, private)
+    links, files, withheld = _links_and_files(top, paths, warnings, withhold)
     if withheld:
         _refuse_tracked(top, withheld)
         named = ", ".join(f"{path} ({file.what})" for path, file in withheld.items())
@@ -74,14 +74,14 @@ def release_hash(entries: Iterable[Entry]) -> str:
 
 
 def _links_and_files(
-    top: str, paths: list[str], warnings: list[str], private: PrivateFiles
-) -> tuple[list[Entry], list[tuple[str, os.stat_result]], dict[str, PrivateFile]]:
-    """(links that stay inside, files, private files by path). Left out: paths that are gone, below a link, or neither file nor
+    top: str, paths: list[str], warnings: list[str], withhold: WithheldFiles
+) -> tuple[list[Entry], list[tuple[str, os.stat_result]], dict[str, WithheldFile]]:
+    """(links that stay inside, files, withheld files by path). Left out: paths that are gone, below a link, or neither file nor
     link."""
     links: list[Entry] = []
     files: list[tuple[str, os.stat_result]] = []
-    withheld: dict[str, PrivateFile] = {}
-    find_private = private.finder(top)
+    withheld: dict[str, WithheldFile] = {}
+    find_withheld = withhold.finder(top)
     real_folders: dict[str, bool] = {"": True}
     for path in paths:
         if not _is_real_folder(top, path.rpartition("/")[0], real_folders):
@@ -97,7 +97,7 @@ def _links_and_files(
             else:
                 links.append(Entry(path, "link", target=target))
         elif stat.S_ISREG(found.st_mode):
-            if (file := find_private(path, found)) is not None:
+            if (file := find_withheld(path, found)) is not None:
                 withheld[path] = file
             else:
                 files.append((path, found))
@@ -106,7 +106,7 @@ def _links_and_files(
     return links, files, withheld
 
 
-def _refuse_tracked(top: str, withheld: dict[str, PrivateFile]) -> None:
+def _refuse_tracked(top: str, withheld: dict[str, WithheldFile]) -> None:
     """Raises ConfigError: whoever clones the repository has a secret that is tracked."""
     found = tracked(top, [path for path, file in withheld.items() if file.secret])
     if found:

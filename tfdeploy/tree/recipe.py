@@ -17,7 +17,7 @@ from pathlib import Path
 from tfdeploy.errors import ConfigError, Refused
 from tfdeploy.tree.datasets import DataListing, read_data
 from tfdeploy.tree.hash_cache import HashCache, stamp
-from tfdeploy.tree.private_files import NONE, PrivateFiles
+from tfdeploy.tree.withheld_files import NONE, WithheldFiles
 
 MOST_BYTES = 1 << 20  # of one requirements file
 MOST_FILES = 100
@@ -44,21 +44,21 @@ def read_recipe(
     cache: Path | None = None,
     *,
     where: str = "setup",
-    private: PrivateFiles = NONE,
+    withhold: WithheldFiles = NONE,
 ) -> Recipe:
-    """`cache`: a folder for remembered hashes of wheels; `where`: the file and key that both are named in, for errors; `private`:
-    files that must not be sent.
+    """`cache`: a folder for remembered hashes of wheels; `where`: the file and key that both are named in, for errors.
+    `withhold`: files that must not be sent.
 
-    Raises ConfigError (missing, not readable, private, a path that hosts cannot have) and Refused (no wheel in the folder).
+    Raises ConfigError (missing, not readable, withheld, a path that hosts cannot have) and Refused (no wheel in the folder).
     """
     texts = _with_includes(requirements, f"{where}.requirements")
     for named in texts:
-        file = private.find(str(named)) if private.by_path else None
+        file = withhold.find(str(named)) if withhold.by_path else None
         if file is not None:
             raise ConfigError(f"{named} is {file.what}", where=f"{where}.requirements", next="name a file of requirements")
     root = os.path.commonpath([path.parent for path in texts])
     files = {os.path.relpath(path, root): text for path, text in sorted(texts.items())}
-    listing, contents = _wheels(wheels, cache, f"{where}.wheels", private) if wheels else (None, {})
+    listing, contents = _wheels(wheels, cache, f"{where}.wheels", withhold) if wheels else (None, {})
     total = hashlib.sha256()
     for path, text in files.items():
         total.update(f"{path}\0{hashlib.sha256(text.encode()).hexdigest()}\0".encode())
@@ -133,11 +133,11 @@ def _check_line(words: str, place: str) -> None:
         )
 
 
-def _wheels(folder: Path, cache: Path | None, where: str, private: PrivateFiles) -> tuple[DataListing, dict[str, str]]:
+def _wheels(folder: Path, cache: Path | None, where: str, withhold: WithheldFiles) -> tuple[DataListing, dict[str, str]]:
     """The folder as a data set, and the hash of each file in it."""
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {folder}", where=where, next="correct the name, or make it")
-    listing = read_data(folder, private)
+    listing = read_data(folder, withhold)
     hashes, found = HashCache(cache, os.path.realpath(folder)), {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()

@@ -152,6 +152,6 @@ def test_secret_files_of_the_code_are_named_in_releases_data_and_runs(ended: Clu
     private = {ended.job: {"code": ["token.txt", "nowhere"], "data": ["digits/keys/id"]}}
     assert left(ended) == set()
     named = {("secret file", f"{ended.job}/{path}") for path in places}
-    assert left(ended, private=private) == named
+    assert left(ended, secret_files=private) == named
     of_run = {row for row in named if "/older/" not in row[1] and "/data/" not in row[1]}
-    assert left(ended, job=ended.job, run="r1", private=private) == of_run
+    assert left(ended, job=ended.job, run="r1", secret_files=private) == of_run

@@ -413,9 +413,9 @@ def a_release(context: Context, name: str, *paths: str) -> Path:
 def test_a_release_with_a_secret_file_goes_although_it_is_new_but_not_from_under_a_run(host: Context) -> None:
     holding, plain, used = a_release(host, "r1", "token.txt"), a_release(host, "r2"), a_release(host, "r3", "keys/id")
     a_run(host, "live", "running", release="r3")
-    releases = {name: why for (kind, name), why in listed(host, private=SECRET).items() if kind == "release"}
+    releases = {name: why for (kind, name), why in listed(host, secret_files=SECRET).items() if kind == "release"}
     assert releases == {"r1": "", "r3": "a run that has not ended uses it, and it holds a secret file"}
-    gone = removed(host, ("release", "r1"), ("release", "r2"), ("release", "r3"), private=SECRET)
+    gone = removed(host, ("release", "r1"), ("release", "r2"), ("release", "r3"), secret_files=SECRET)
     assert gone == {"r1": "", "r2": clean_remove.GONE, "r3": releases["r3"]}
     assert not holding.exists() and not holding.with_name("r1.json").exists() and plain.exists() and used.exists()
     assert removed(host, ("release", "r3")) == {"r3": clean_remove.GONE}
@@ -427,10 +427,10 @@ def test_a_secret_file_goes_out_of_a_run_that_has_ended_and_no_link_is_followed(
         write(folder / "cwd/token.txt")
     target = write(Path(host.agent_dir) / "precious/id")
     os.symlink(target.parent, ended / "cwd/keys")
-    found = {name: why for (kind, name), why in listed(host, private=SECRET).items() if kind == "secret file"}
+    found = {name: why for (kind, name), why in listed(host, secret_files=SECRET).items() if kind == "secret file"}
     assert found["runs/r1/cwd/token.txt"] == "" and found["runs/r2/cwd/token.txt"] and len(found) == 2
     things = [("secret file", name) for name in (*found, "runs/r1/cwd/keys/id", "runs/r1/cwd/result")]
-    gone = removed(host, *things, private=SECRET)
+    gone = removed(host, *things, secret_files=SECRET)
     assert [name for name, why in gone.items() if not why] == ["runs/r1/cwd/token.txt"]
     assert sorted(os.listdir(ended / "cwd")) == ["keys", "result"] and (live / "cwd/token.txt").exists() and target.exists()
 
@@ -438,4 +438,4 @@ def test_a_secret_file_goes_out_of_a_run_that_has_ended_and_no_link_is_followed(
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a//b", "", "a\0b", 7])
 def test_a_path_that_leads_out_is_refused(host: Context, path: object) -> None:
     with pytest.raises(VerbError, match="leads out"):
-        listed(host, private={JOB: {"code": [path]}})
+        listed(host, secret_files={JOB: {"code": [path]}})

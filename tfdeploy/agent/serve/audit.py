@@ -32,7 +32,7 @@ Left = Tuple[str, str]  # kind, path
 
 def audit(call: Call) -> AuditHere:
     """Items with the packed files of the log, the older first. `job`, `run`: only what is left of that run; `python`: whose
-    TensorFlow is looked up; `private`: see SecretPaths."""
+    TensorFlow is looked up; `secret_files`: see SecretPaths."""
     workdir, secret = call.context.workdir, SecretPaths(call)
     job, run, told = call.text("job"), call.text("run"), call.context.host
     for content in audit_log.contents(workdir):

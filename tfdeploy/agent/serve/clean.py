@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def list_things(call: Call) -> CleanList:
     """Items: what may go, and the runs and data sets that stay, with why. `jobs`: of these alone; `named`: data sets too, all but
-    these; `everything`: all that tfdeploy has put here instead; `private`: see SecretPaths."""
+    these; `everything`: all that tfdeploy has put here instead; `secret_files`: see SecretPaths."""
     workdir, secret = call.context.workdir, SecretPaths(call)
     here = clean_rules.jobs_here(workdir)
     jobs = None if call.args.get("jobs") is None else [_name(job) for job in call.rows("jobs")]
@@ -60,7 +60,7 @@ def _things(call: Call, wanted: List[str], jobs: Optional[List[str]], secret: Se
 
 
 def remove(call: Call) -> Nothing:
-    """`things` [[kind, name], ...] of the job, as clean.list names them; `named`: data sets that stay; `private`: as there.
+    """`things` [[kind, name], ...] of the job, as clean.list names them; `named`: data sets that stay; `secret_files`: as there.
     Items: as there, each when it is gone, or with why it stays."""
     workdir, job, secret = call.context.workdir, call.name("job"), SecretPaths(call)
     check(workdir, *layout.of_job(job))

@@ -24,9 +24,9 @@ class SecretPaths:
 
     def __init__(self, call: Call) -> None:
         self._of: Dict[str, Dict[str, List[str]]] = {}
-        for job, found in call.table("private").items():
+        for job, found in call.table("secret_files").items():
             if not NAME.match(job) or not isinstance(found, dict):
-                raise VerbError("bad_argument", "private %.200r is not {job: {code, data}}" % (job,))
+                raise VerbError("bad_argument", "secret_files %.200r is not {job: {code, data}}" % (job,))
             self._of[job] = {what: [_checked(path) for path in found.get(what) or []][:MOST] for what in (CODE, DATA)}
 
     @property
@@ -42,7 +42,7 @@ class SecretPaths:
 
 def _checked(path: object) -> str:
     if not isinstance(path, str) or "\0" in path or any(step in ("", ".", "..") for step in path.split("/")):
-        raise VerbError("bad_argument", "private: the path %.200r leads out of its folder" % (path,))
+        raise VerbError("bad_argument", "secret_files: the path %.200r leads out of its folder" % (path,))
     return path
 
 

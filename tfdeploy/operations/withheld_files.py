@@ -15,20 +15,20 @@ from tfdeploy.model.job import Job
 from tfdeploy.transport.ssh import ssh_config
 from tfdeploy.transport.ssh.target import GLOBAL_KNOWN_HOSTS, USER_KNOWN_HOSTS
 from tfdeploy.tree.key_blocks import SEARCHED_BYTES, key_line
-from tfdeploy.tree.private_files import PrivateFile, PrivateFiles
+from tfdeploy.tree.withheld_files import WithheldFile, WithheldFiles
 
 DEFAULT_KEYS = "~/.ssh/id_*"
-_KEY_OF_INVENTORY = PrivateFile("a private key of the inventory")
-_KEY_OF_SSH = PrivateFile("a private key of ssh")
-_KNOWN_HOSTS = PrivateFile("a known_hosts file", secret=False)
+_KEY_OF_INVENTORY = WithheldFile("a private key of the inventory")
+_KEY_OF_SSH = WithheldFile("a private key of ssh")
+_KNOWN_HOSTS = WithheldFile("a known_hosts file", secret=False)
 
 
-def private_files(job: Job, hosts: Iterable[Host]) -> PrivateFiles:
+def withheld_files(job: Job, hosts: Iterable[Host]) -> WithheldFiles:
     """`hosts`: of the whole inventory: a key of one host is no business of another."""
-    hosts, found = tuple(hosts), dict[str, PrivateFile]()
+    hosts, found = tuple(hosts), dict[str, WithheldFile]()
     for name, source in job.secret_sources.items():
         if source.file is not None:
-            found.setdefault(source.file, PrivateFile(f"the secret {name}"))
+            found.setdefault(source.file, WithheldFile(f"the secret {name}"))
     for path in {host.identity_file for host in hosts if host.identity_file}:
         if not path.endswith(".pub"):
             found.setdefault(os.path.expanduser(path), _KEY_OF_INVENTORY)
@@ -38,29 +38,29 @@ def private_files(job: Job, hosts: Iterable[Host]) -> PrivateFiles:
         found.setdefault(os.path.expanduser(path), _KNOWN_HOSTS)
     for path in _known_hosts_of_ssh():
         found.setdefault(path, _KNOWN_HOSTS)
-    return PrivateFiles.of(found)
+    return WithheldFiles.of(found)
 
 
-def private_paths(job: Job, hosts: Iterable[Host]) -> dict[str, dict[str, list[str]]]:
+def secret_paths(job: Job, hosts: Iterable[Host]) -> dict[str, dict[str, list[str]]]:
     """By job: the secret files in its code (relative to it) and in its data sets (`name/path`), also those that are not sent any
     more: hosts may have them of before."""
-    private = private_files(job, hosts)
+    withhold = withheld_files(job, hosts)
     code = os.path.realpath(job.code)
-    in_code = {path for path, file in private.below(code).items() if file.secret} | set(_linked(code, private))
+    in_code = {path for path, file in withhold.below(code).items() if file.secret} | set(_linked(code, withhold))
     in_data = set()
     for name, source in job.data.items():
         if source.from_host is None:
             top = os.path.realpath(source.path)
             top = top if os.path.isdir(top) else os.path.dirname(top)
-            in_data |= {f"{name}/{path}" for path, file in private.below(top).items() if file.secret}
+            in_data |= {f"{name}/{path}" for path, file in withhold.below(top).items() if file.secret}
     found = {"code": sorted(filter(_is_plain, in_code)), "data": sorted(filter(_is_plain, in_data))}
     return {job.name: found} if any(found.values()) else {}
 
 
-def _linked(code: str, private: PrivateFiles) -> Iterator[str]:
+def _linked(code: str, withhold: WithheldFiles) -> Iterator[str]:
     """Files of the code folder that are secret files under another name."""
-    find = private.finder(code)
-    for folder, folders, names in os.walk(code) if private.has_links else ():
+    find = withhold.finder(code)
+    for folder, folders, names in os.walk(code) if withhold.has_links else ():
         folders[:] = [name for name in folders if name != ".git"]
         for name in names:
             path = os.path.relpath(os.path.join(folder, name), code)

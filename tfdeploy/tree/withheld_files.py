@@ -10,26 +10,26 @@ from typing import NamedTuple
 Inode = tuple[int, int]  # device, inode
 
 
-class PrivateFile(NamedTuple):
+class WithheldFile(NamedTuple):
     """`what`: "the secret TOKEN", for messages. `secret`: a known_hosts file is none: anybody may read it."""
 
     what: str
     secret: bool = True
 
 
-class PrivateFiles:
+class WithheldFiles:
     """`by_path`: absolute, without links. `has_links`: a secret one has more than one name."""
 
     def __init__(
-        self, by_path: Mapping[str, PrivateFile], by_inode: Mapping[Inode, PrivateFile], has_links: bool = False
+        self, by_path: Mapping[str, WithheldFile], by_inode: Mapping[Inode, WithheldFile], has_links: bool = False
     ) -> None:
         self.by_path, self.by_inode, self.has_links = by_path, by_inode, has_links
 
     @classmethod
-    def of(cls, files: Mapping[str, PrivateFile]) -> PrivateFiles:
+    def of(cls, files: Mapping[str, WithheldFile]) -> WithheldFiles:
         """`files`: by path. A path may be a link, or of no file."""
-        by_path: dict[str, PrivateFile] = {}
-        by_inode: dict[Inode, PrivateFile] = {}
+        by_path: dict[str, WithheldFile] = {}
+        by_inode: dict[Inode, WithheldFile] = {}
         has_links = False
         for path, file in files.items():
             folder, name = os.path.split(os.path.abspath(path))
@@ -44,7 +44,7 @@ class PrivateFiles:
                 has_links |= file.secret and found.st_nlink > 1
         return cls(by_path, by_inode, has_links)
 
-    def find(self, path: str) -> PrivateFile | None:
+    def find(self, path: str) -> WithheldFile | None:
         """Which of them this path leads to."""
         try:
             found = os.stat(path)
@@ -52,19 +52,19 @@ class PrivateFiles:
             return None
         return self.by_inode.get((found.st_dev, found.st_ino)) or self.by_path.get(os.path.realpath(path))
 
-    def below(self, top: str) -> dict[str, PrivateFile]:
+    def below(self, top: str) -> dict[str, WithheldFile]:
         """By path relative to `top`, which is absolute and without links."""
         above = top.rstrip("/") + "/"
         return {path[len(above) :]: file for path, file in self.by_path.items() if path.startswith(above)}
 
-    def finder(self, top: str) -> Callable[[str, os.stat_result], PrivateFile | None]:
+    def finder(self, top: str) -> Callable[[str, os.stat_result], WithheldFile | None]:
         """Says which of them a path relative to `top` is, by its lstat."""
         below, by_inode = self.below(top), self.by_inode
 
-        def find(path: str, found: os.stat_result) -> PrivateFile | None:
+        def find(path: str, found: os.stat_result) -> WithheldFile | None:
             return by_inode.get((found.st_dev, found.st_ino)) or below.get(path)
 
         return find
 
 
-NONE = PrivateFiles({}, {})
+NONE = WithheldFiles({}, {})

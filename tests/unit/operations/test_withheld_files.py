@@ -8,7 +8,7 @@ import pytest
 
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job, SecretSource
-from tfdeploy.operations.private_files import private_files
+from tfdeploy.operations.withheld_files import withheld_files
 from tfdeploy.transport.ssh import ssh_config
 
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\n" + "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAA" * 2 + "\n"
@@ -26,7 +26,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def named(home: Path, *hosts: Host, **sources: SecretSource) -> dict[str, str]:
     """path below home -> what it is."""
     job = Job(name="j", mode=None, command=(), code=str(home), secrets=tuple(sources), secret_sources=dict(sources))
-    return {path: file.what for path, file in private_files(job, iter(hosts)).below(str(home)).items()}
+    return {path: file.what for path, file in withheld_files(job, iter(hosts)).below(str(home)).items()}
 
 
 def put(home: Path, path: str, text: str = KEY) -> str:

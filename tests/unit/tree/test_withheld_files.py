@@ -10,7 +10,7 @@ import pytest
 from support.files.code_tree import git, put
 from tfdeploy.errors import ConfigError
 from tfdeploy.tree import read_data, read_tree
-from tfdeploy.tree.private_files import PrivateFile, PrivateFiles
+from tfdeploy.tree.withheld_files import WithheldFile, WithheldFiles
 
 
 @pytest.fixture
@@ -22,16 +22,16 @@ def code(tmp_path: Path) -> Path:
     return root
 
 
-def private(*paths: Path, secret: bool = True) -> PrivateFiles:
-    return PrivateFiles.of({str(path): PrivateFile("the secret T", secret=secret) for path in paths})
+def withhold(*paths: Path, secret: bool = True) -> WithheldFiles:
+    return WithheldFiles.of({str(path): WithheldFile("the secret T", secret=secret) for path in paths})
 
 
-def sent(root: Path, files: PrivateFiles) -> list[str]:
-    return [entry.path for entry in read_tree(root, private=files).entries]
+def sent(root: Path, files: WithheldFiles) -> list[str]:
+    return [entry.path for entry in read_tree(root, withhold=files).entries]
 
 
 def test_they_are_left_out_and_named_once_and_the_release_is_that_of_the_rest(code: Path) -> None:
-    found = read_tree(code, private=private(code / "token.txt", code / "keys/id"))
+    found = read_tree(code, withhold=withhold(code / "token.txt", code / "keys/id"))
     assert [entry.path for entry in found.entries] == ["train.py"]
     assert found.warnings == ("not sent: keys/id (the secret T), token.txt (the secret T)",)
     (code / "token.txt").unlink()
@@ -40,26 +40,26 @@ def test_they_are_left_out_and_named_once_and_the_release_is_that_of_the_rest(co
 
 
 def test_a_release_without_such_a_file_is_what_it_was(code: Path) -> None:
-    assert read_tree(code, private=private(Path("/nowhere/token"))) == read_tree(code)
+    assert read_tree(code, withhold=withhold(Path("/nowhere/token"))) == read_tree(code)
 
 
 def test_a_hard_link_and_a_file_that_a_link_leads_to_are_the_same_file(code: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.write_text("canary")
     os.link(outside, code / "copy.txt")
-    assert sent(code, private(outside)) == ["keys/id", "token.txt", "train.py"]
+    assert sent(code, withhold(outside)) == ["keys/id", "token.txt", "train.py"]
     os.symlink("token.txt", code / "here")
-    assert sent(code, private(code / "here")) == ["copy.txt", "here", "keys/id", "train.py"]
+    assert sent(code, withhold(code / "here")) == ["copy.txt", "here", "keys/id", "train.py"]
 
 
 def test_a_folder_that_is_a_link_hides_none(code: Path, tmp_path: Path) -> None:
     os.symlink(code, tmp_path / "other")
-    assert sent(tmp_path / "other", private(code / "token.txt")) == ["keys/id", "train.py"]
-    assert sent(code, private(tmp_path / "other/token.txt")) == ["keys/id", "train.py"]
+    assert sent(tmp_path / "other", withhold(code / "token.txt")) == ["keys/id", "train.py"]
+    assert sent(code, withhold(tmp_path / "other/token.txt")) == ["keys/id", "train.py"]
 
 
 def test_one_that_was_replaced_since_it_was_listed_is_known_by_its_path(code: Path) -> None:
-    files = private(code / "token.txt")
+    files = withhold(code / "token.txt")
     put(code, "new", "renewed")
     os.rename(code / "new", code / "token.txt")
     assert sent(code, files) == ["keys/id", "train.py"]
@@ -72,11 +72,11 @@ def test_what_git_tracks_is_refused_also_in_a_repository_inside(code: Path, fold
     git(code, "init", "-q")
     git(inner, "init", "-q")
     put(inner, "a[b] c", "canary")
-    files = private(inner / "a[b] c")
+    files = withhold(inner / "a[b] c")
     assert all("a[b]" not in path for path in sent(code, files))
     git(inner, "add", "a[b] c")
     with pytest.raises(ConfigError, match="is the secret T, and git tracks it") as caught:
-        read_tree(code, private=files)
+        read_tree(code, withhold=files)
     assert caught.value.exit_code == 2 and caught.value.where == str(inner / "a[b] c")
     assert str(caught.value.next).startswith(f"git -C {inner} rm --cached 'a[b] c'")
     put(inner, ".tfdeployignore", "a*\n")
@@ -86,7 +86,7 @@ def test_what_git_tracks_is_refused_also_in_a_repository_inside(code: Path, fold
 def test_a_known_hosts_file_that_git_tracks_is_left_out_and_no_fault(code: Path) -> None:
     git(code, "init", "-q")
     git(code, "add", "token.txt")
-    assert sent(code, private(code / "token.txt", secret=False)) == ["keys/id", "train.py"]
+    assert sent(code, withhold(code / "token.txt", secret=False)) == ["keys/id", "train.py"]
 
 
 def test_a_data_set_that_holds_one_is_refused_with_its_place(code: Path, tmp_path: Path) -> None:
@@ -94,11 +94,11 @@ def test_a_data_set_that_holds_one_is_refused_with_its_place(code: Path, tmp_pat
     outside.write_text("canary")
     data = tmp_path / "data"
     put(data, "images/1", "pixels")
-    assert read_data(data, private(outside)) == read_data(data)
+    assert read_data(data, withhold(outside)) == read_data(data)
     os.link(outside, data / "images/2")
     for source in (data, data / "images/2"):
         with pytest.raises(ConfigError, match="2 is the secret T, and lies in a data set") as caught:
-            read_data(source, private(outside))
+            read_data(source, withhold(outside))
         assert caught.value.where == str(data / "images/2")
     with pytest.raises(ConfigError, match="1 is the secret T"):
-        read_data(data, private(data / "images/1"))
+        read_data(data, withhold(data / "images/1"))
