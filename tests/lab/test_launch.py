@@ -104,10 +104,13 @@ def test_the_same_launch_twice_is_refused_with_who_when_and_which(pair: Lab, tfd
     operator, other = tfdeploy(pair), tfdeploy(pair)
     write_job(operator, "double", "quick.py", "--steps=100000")
     write_job(other, "double", "quick.py", "--steps=100000")
-    operator.run("launch", "--detach", "--name", "double-1", exit_code=0)
+    begun = operator.run("launch", "--detach", "--name", "double-1", exit_code=0)
+    for line in ("tfdeploy status --watch double-1", "tfdeploy logs -f double-1", "tfdeploy stop double-1"):
+        assert f"next: {line}" in begun.stderr and begun.stdout == "double-1\n", begun.stderr
     who = f"@{os.uname().nodename}"
     for again in (operator, other):
         error = again.run("launch", "--detach", exit_code=3).stderr.partition("error:")[2]
+        assert "to run both, give the second another `name:`" in error, error
         assert "double-1" in error and who in error and "since 20" in error and "tfdeploy stop double-1" in error, error
         assert again.json("launch", exit_code=3)["error"]["code"] == 3
     assert all(len(operator.marked(host, "double-1")) == 1 for host in pair.hosts)

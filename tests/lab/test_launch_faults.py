@@ -79,6 +79,7 @@ def test_a_program_that_fails_at_once_fails_the_launch_in_its_own_words(operator
     said = operator.run("launch", "--name", run, exit_code=1).stderr
     error = said.partition("error:")[2]
     assert own_words in error and ours in error and f"tfdeploy logs {run}" in error, said
+    assert "it died before the run counted as up (ready.after: " in error and "so the launch was undone" in error, said
     assert_nothing_left(operator, run, "faulty")
     assert own_words in operator.run("logs", run, exit_code=0).stdout
     found = operator.json("status", run)

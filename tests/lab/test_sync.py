@@ -47,6 +47,16 @@ def test_odd_names_are_identical_at_the_far_end(operator: Tfdeploy) -> None:
     assert "n[1-4]: had everything already" in again.stderr
 
 
+def test_a_dry_run_says_what_each_host_would_get(operator: Tfdeploy) -> None:
+    (operator.cwd / "digits").write_bytes(bytes(5000))
+    job_file(operator, "forecast", data={"d": "./digits"})
+    told = operator.run("sync", "--dry-run", "--limit", "n1", exit_code=0).stdout
+    assert re.search(r"^n1 +[\d.]+ kB +code [\d.]+ k?B, data d 5.0 kB", told, re.M), told
+    job_file(operator, "forecast-2")
+    told = operator.run("sync", "--dry-run", "--limit", "n1", exit_code=0).stdout
+    assert re.search(r"^n1 +[\d.]+ k?B +code +here", told, re.M), told
+
+
 def test_the_json_of_a_sync(operator: Tfdeploy) -> None:
     job_file(operator, "shape")
     answer = operator.json("sync", "--limit", "n1,n2")

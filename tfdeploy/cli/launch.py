@@ -108,6 +108,7 @@ def run(flags: Flags) -> int:
                 plan = launch(asked, fleet, store, emit)
                 if not flags.json:
                     print(plan.run, flush=True)
+                    _show_next(flags, plan.run)
             return _afterwards(flags, fleet, plan, emit)
         with interruptible_once(), Beginning(flags, asked.run, plain) as beginning:
             show = beginning
@@ -204,6 +205,13 @@ def _show_plan(flags: Flags, plan: Any) -> int:
         shown.notes,
     )
     return 0
+
+
+def _show_next(flags: Flags, run: str) -> None:
+    """Where nothing follows the run: how to see it, and how to end it."""
+    if not flags.wait and not flags.quiet:
+        for line in (f"tfdeploy status --watch {run}", f"tfdeploy logs -f {run}", f"tfdeploy stop {run}"):
+            print(f"next: {flags.typed(line)}", file=sys.stderr)
 
 
 def _afterwards(flags: Flags, fleet: Any, plan: Any, emit: Any) -> int:

@@ -116,7 +116,8 @@ def _forecast(flags: Flags, hosts: tuple[Host, ...], job: Job, whole: Inventory)
         answer: ForecastAnswer = {"ok": not errors, "dry_run": True, "hosts": rows, "broadcasts": told}
         print(json.dumps(answer))
     else:
-        show_forecast(terminal_of(sys.stdout, flags.color), rows, told)
+        sent = {host: each.sent for host, each in found.hosts.items() if not isinstance(each, TfdeployError)}
+        show_forecast(terminal_of(sys.stdout, flags.color), rows, told, sent)
         show_next(terminal_of(sys.stderr, flags.color), flags.nexts(errors))
     return worst(error.exit_code for error in errors.values())
 

@@ -122,7 +122,8 @@ def live(used: Mapping[str, HostFacts]) -> None:
             raise Refused(
                 f"run {run.run} of this job, started by {run.who}, is alive on {facts.host}{since}",
                 where=f"host {facts.host}",
-                next=f"`tfdeploy status {run.run}` shows it, `tfdeploy stop {run.run}` ends it",
+                next=f"`tfdeploy status {run.run}` shows it, `tfdeploy stop {run.run}` ends it; to run both, give the second "
+                "another `name:` in a job file of its own (-j FILE)",
             )
 
 

@@ -162,15 +162,26 @@ def show_sync(terminal: Terminal, hosts: Sequence[SyncRow]) -> None:
         _write_line(terminal, f"{fold_names(same)}: ", "had everything already", "")
 
 
-def show_forecast(terminal: Terminal, hosts: Sequence[SyncRow], broadcasts: Sequence[ExpectedRow]) -> None:
-    """What a sync would send: a row per host, then who would feed whom."""
+def show_forecast(
+    terminal: Terminal,
+    hosts: Sequence[SyncRow],
+    broadcasts: Sequence[ExpectedRow],
+    sent: Mapping[str, Mapping[str, int]],
+) -> None:
+    """What a sync would send: a row per host, then who would feed whom. `sent`: host -> code or data set -> bytes."""
     same = [h["host"] for h in hosts if h["ok"] and not h["bytes_sent"]]
     rows = [
-        (h["host"], in_bytes(h["bytes_sent"]) if h["ok"] else "failed", _source(h["from"]) or "here", _error(h))
+        (
+            h["host"],
+            in_bytes(h["bytes_sent"]) if h["ok"] else "failed",
+            _parts(sent.get(h["host"], {})),
+            _source(h["from"]) or "here",
+            _error(h),
+        )
         for h in hosts
         if h["host"] not in same
     ]
-    show_rows(terminal, ["host", "would get", "from", ""], rows)
+    show_rows(terminal, ["host", "would get", "of", "from", ""], rows)
     if same:
         _write_line(terminal, f"{fold_names(same)}: ", "would get nothing", "")
     for each in broadcasts:
@@ -179,6 +190,12 @@ def show_forecast(terminal: Terminal, hosts: Sequence[SyncRow], broadcasts: Sequ
             feeds = [(_source(f["from"]), f["to"]) for f in each["feeds"] if f["stripe"] == stripe]
             for line in feed_tree(feeds, width=(terminal.width or 100) - 2, most=MOST_FEED_LINES):
                 _write_line(terminal, "  ", line, "")
+
+
+def _parts(sent: Mapping[str, int]) -> str:
+    """'code', or 'code 8.0 kB, data digits 3.1 MB'."""
+    parts = {what: bytes for what, bytes in sent.items() if bytes}
+    return ", ".join(parts) if len(parts) < 2 else ", ".join(f"{what} {in_bytes(bytes)}" for what, bytes in parts.items())
 
 
 def _source(name: str | None) -> str:

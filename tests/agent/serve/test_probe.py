@@ -277,6 +277,16 @@ def test_a_disk_may_be_very_large(free: int, tmp_path: Path, monkeypatch: pytest
     assert found.free_disk_bytes == found.free_inodes == no.details["free_bytes"] == min(free, disk.MOST_FREE)
 
 
+def test_a_full_disk_is_named_by_its_folder_and_what_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = SimpleNamespace(f_bavail=0, f_frsize=4096, f_favail=9, f_files=99)
+    monkeypatch.setattr(os, "statvfs", lambda path: full)
+    nameless = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert error_codes.failure_of(nameless, str(tmp_path))["what"] == f"no space left in {tmp_path} (0 B free)"
+    full.f_favail = 0
+    named = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "x"))
+    assert error_codes.failure_of(named, "/w")["what"] == "%s: No space left on device (no inodes free)" % (tmp_path / "x")
+
+
 def test_names_that_mean_this_machine_to_itself(tmp_path: Path) -> None:
     hosts = tmp_path / "hosts"
     hosts.write_text(

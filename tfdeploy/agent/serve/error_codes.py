@@ -28,13 +28,13 @@ _CODES = {  # errno -> code, advice
 }
 
 
-def failure_of(error: BaseException) -> Failure:
-    """{"code", "what", "where", "advice", "details"}."""
+def failure_of(error: BaseException, workdir: str = "") -> Failure:
+    """{"code", "what", "where", "advice", "details"}. `workdir`: named where a full disk has no other path."""
     if isinstance(error, NotOurs):
         what, advice, details = explain(error)
         error = VerbError("refused", what, where=error.path, advice=advice, details=details)
     if isinstance(error, OSError) and error.errno in _CODES:
-        error = _system_error(error)
+        error = _system_error(error, workdir)
     if isinstance(error, NoPart):  # removed while the verb ran
         error = VerbError("unknown_run", str(error), advice="list_runs")
     if isinstance(error, VerbError):
@@ -46,13 +46,21 @@ def failure_of(error: BaseException) -> Failure:
     return {"code": "bug", "what": what, "where": None, "advice": None, "details": {"traceback": "".join(lines)}}
 
 
-def _system_error(error: OSError) -> VerbError:
+def _system_error(error: OSError, workdir: str) -> VerbError:
     assert error.errno is not None
     code, advice = _CODES[error.errno]
     named = error.filename2 or error.filename
     path = os.fsdecode(named) if isinstance(named, (str, bytes)) else None
     what = "%s: %s" % (path, os.strerror(error.errno)) if path else os.strerror(error.errno)
+    if code == "disk" and (path or workdir):
+        free = free_of(path or workdir)
+        left = "no inodes" if free["free_inodes"] == 0 else _size(free["free_bytes"])
+        what = "%s (%s free)" % (what if path else "no space left in %s" % workdir, left)
+        path = path or workdir
+        return VerbError(code, what, where=path, advice=advice, details={"path": path, "errno": error.errno, **free})
     details: Mapping[str, object] = {"path": path, "errno": error.errno}
-    if code == "disk" and path is not None:
-        details = {**details, **free_of(path)}
     return VerbError(code, what, where=path, advice=advice, details=details)
+
+
+def _size(count: int) -> str:
+    return "%d MiB" % (count >> 20) if count >= 1 << 20 else "%d B" % count

@@ -140,7 +140,7 @@ class Server:
         except SessionGone:
             raise
         except Exception as error:  # noqa: BLE001 - any error of a verb is answered
-            return {"error": failure_of(error)}
+            return {"error": failure_of(error, self.context.workdir)}
 
     def _check_owner(self, args: Unchecked) -> None:
         """Checks the folders that hold all that a verb reads or writes of a job. Raises NotOurs."""

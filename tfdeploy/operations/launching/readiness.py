@@ -87,8 +87,9 @@ def run_failed(fleet: Fleet, plan: Plan, death: Death) -> RunFailed:
     host = next((planned.host for planned in plan.tasks if planned.task == death.task), "?")
     lines = last_lines(fleet, plan, death.task)
     shown = "".join(f"\n    {line}" for line in lines)
+    undone = f"; it died before the run counted as up (ready.after: {plan.ready_after_s:g}s), so the launch was undone"
     return RunFailed(
-        replace(death, host=host).words + (f"; its last lines:{shown}" if lines else " (it printed nothing)"),
+        replace(death, host=host).words + undone + (f"; its last lines:{shown}" if lines else " (it printed nothing)"),
         where=f"{death.task}@{host}",
         next=f"tfdeploy logs {plan.run} --task {death.task}",
     )
