@@ -115,7 +115,7 @@ def refuse_files_of_others(found: FoundFile, words: str) -> None:
     if exposure is None:
         return
     itself = Path(exposure.place) == found.path
-    harm = "and decides what runs as you" if itself else f"so {found.path} may be replaced, which decides what runs as you"
+    harm = "and decides what runs as you" if itself else f"so {found.path} may be replaced, and it decides what runs as you"
     if found.named:
         _warn_once(f"{exposure.what}, {harm}: {exposure.mend}")
         return

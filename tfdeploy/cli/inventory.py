@@ -7,7 +7,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from tfdeploy.cli.flags import CommonFlags, finish_parser
-from tfdeploy.errors import UsageError
+from tfdeploy.cli.options import env_default
+from tfdeploy.errors import TfdeployError
 
 if TYPE_CHECKING:
     from tfdeploy.config import InventoryFile
@@ -37,13 +38,19 @@ def run(flags: CommonFlags) -> int:
 
 
 def _job(flags: CommonFlags) -> Job | None:
-    """The job file's job, which may name the inventory. Where a flag or variable does, the job file may be missing or broken."""
+    """The job file's job, which may name the inventory.
+
+    With -i it is not read; with TFDEPLOY_INVENTORY only to say what that beats, so it may be broken.
+    """
     from tfdeploy.cli import context
 
+    exported = env_default("inventory")
+    if flags.inventory != exported:
+        return None
     try:
         return context.job_here(flags)
-    except UsageError:
-        if not flags.inventory:
+    except TfdeployError:
+        if exported is None:
             raise
         return None
 

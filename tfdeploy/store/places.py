@@ -34,10 +34,13 @@ def check_state_root(root: Path) -> None:
     exposure = find_folder_exposure(root)
     if exposure is None:
         return
-    mend, place = exposure.mend, Path(exposure.place)
-    if exposure.is_foreign:  # to own the folder would not help: what the other user has put there would stay
-        aside = f"mv {shlex.quote(exposure.place)} {shlex.quote(str(root))}.foreign"
-        mend = aside if root in (place, *place.parents) else ""
+    where, name = Path(exposure.place), shlex.quote(str(root))
+    is_within = root in (where, *where.parents)
+    mend = "" if exposure.is_foreign else exposure.mend
+    if is_within and exposure.is_foreign:  # to own the folder would not help: what the other user has put there would stay
+        mend = f"mv {shlex.quote(exposure.place)} {name}.foreign"
+    elif is_within:
+        mend = f"chmod go-w {name} {name}/*"
     elsewhere = "export XDG_STATE_HOME=FOLDER, one that only you can change"
     what = f"{exposure.what}, and what tfdeploy remembers of runs is in {root}"
     raise Refused(what, where="this machine", next=f"{mend}; or {elsewhere}" if mend else elsewhere)

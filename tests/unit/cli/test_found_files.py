@@ -181,8 +181,8 @@ def test_a_found_file_that_another_user_can_change_is_refused_and_named_it_is_wa
     assert "decides what runs as you" in error["what"]
     flag = "-j tfdeploy.yaml" if found == "tfdeploy.yaml" or change == "folder" else "-i inventories/hosts.yaml"
     assert flag in error["next"] and error["next"].startswith(("sudo chown ", "chmod "))
-    host, said = project.host("-j", "tfdeploy.yaml", "-i", "inventories/hosts.yaml")
-    assert host == "own" and said.count("warning: ") == (2 if change == "folder" else 1)
+    named = project.run("runs", "-j", "tfdeploy.yaml", "-i", "inventories/hosts.yaml")
+    assert named.returncode == 4 and named.stderr.count("warning: ") == (2 if change == "folder" else 1), named.stderr
     assert project.host(env={"TFDEPLOY_JOB": "tfdeploy.yaml", "TFDEPLOY_INVENTORY": "inventories/hosts.yaml"})[0] == "own"
 
 
@@ -209,7 +209,8 @@ def test_a_job_file_that_a_stranger_put_above_the_project_counts_for_nothing(ope
     operator.cwd = operator.home / "shared/mine"
     assert operator.host() == ("own", "")
     operator.cwd = operator.home / "shared"
-    assert operator.refused("inventory", "-i", "mine/inventories/hosts.yaml")["where"] == "tfdeploy.yaml"
+    assert operator.host("-i", "mine/inventories/hosts.yaml") == ("own", "")
+    assert operator.refused("runs", "-i", "mine/inventories/hosts.yaml")["where"] == "tfdeploy.yaml"
 
 
 @pytest.mark.needs("other accounts")
@@ -234,7 +235,7 @@ def test_a_state_folder_that_another_user_can_change_is_not_used(project: Operat
         assert done.returncode == 3, (words, done.stdout, done.stderr)
     error = json.loads(done.stdout)["error"]
     assert "what tfdeploy remembers of runs" in error["what"]
-    mend = f"chmod o-w {state}" if change == "everybody" else f"mv {state}"
+    mend = f"chmod go-w {state} {state}/*" if change == "everybody" else f"mv {state}"
     assert error["next"].startswith(mend) and "XDG_STATE_HOME" in error["next"]
     subprocess.run(["sh", "-c", error["next"].partition("; ")[0]], check=True)
     assert project.run("runs", "--json").returncode == 4
