@@ -18,6 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from tfdeploy.errors import ConfigError
+from tfdeploy.machine.ownership import find_exposure
 
 SYSTEM_CONFIG = "/etc/ssh/ssh_config"
 # keywords that change none of the answers we take
@@ -122,7 +123,13 @@ def in_own_home(paths: Iterable[str]) -> str:
 
 def _config_option() -> list[str]:
     mine = user_config()
-    return ["-F", mine] if mine != in_own_home(["~/.ssh/config"]) and os.path.exists(mine) else []
+    if mine == in_own_home(["~/.ssh/config"]) or not os.path.exists(mine):
+        return []
+    # ssh checks who may write to its configuration, but not with -F.
+    exposure = find_exposure(Path(mine))
+    if exposure is not None:
+        raise ConfigError(f"{exposure.what}, and {mine} decides what runs as you", where=mine, next=exposure.mend)
+    return ["-F", mine]
 
 
 @lru_cache(maxsize=8)

@@ -57,6 +57,16 @@ def test_the_inventory_expands_and_decides(home: Path) -> None:
 
 
 @needs_ssh
+def test_a_configuration_that_others_may_write_to_is_refused_as_ssh_does(configured: Callable[[str], Path]) -> None:
+    """Here HOME is not what the password database says, so ssh is told the file and asks nothing."""
+    file = configured("Host n1\n  ProxyCommand touch /nowhere\n") / ".ssh/config"
+    file.chmod(0o666)
+    with pytest.raises(ConfigError, match="by everybody") as caught:
+        resolve(Host(name="n1", address="n1", user="ml"))
+    assert caught.value.next == f"chmod o-w {file}"
+
+
+@needs_ssh
 def test_ssh_s_configuration_fills_in_with_include_and_the_inventory_wins(configured: Callable[[str], Path]) -> None:
     home = configured(
         "Include more\nHost n1\n  HostName 192.0.2.9\n  Port 2222\n  HostKeyAlias alias\n  ProxyJump me@gate:2022\n"
