@@ -61,6 +61,12 @@ def tfdeploy(*arguments: str, dashboard: bool = False) -> str:
     return run_step("tfdeploy " + " ".join(arguments), argv, dashboard=dashboard)
 
 
+def tail_of(log: str) -> list[str]:
+    """Return the last lines, without those that say what to type next: the lab is removed."""
+    lines = log.splitlines(keepends=True)
+    return [line for line in lines if not line.lstrip().startswith("next: ")][-TAIL_LINES:]
+
+
 def remove_lab() -> None:
     """Remove the lab, also one from an earlier demo that was killed."""
     argv = [sys.executable, "-m", "tfdeploy", "lab", "down", "--name", LAB]
@@ -123,8 +129,9 @@ def main() -> int:
     result = f"test accuracy {accuracy:.4f} (at least {MIN_ACCURACY})"
     print(f"{result}, {len(pids)} processes left, {seconds}")
     if not passed:
-        print("".join(LOG.read_text().splitlines(keepends=True)[-TAIL_LINES:]), file=sys.stderr)
-    print(f"demo: passed{NEXT_STEPS}" if passed else f"demo: FAILED; all output: {LOG}")
+        print("".join(tail_of(LOG.read_text())), file=sys.stderr)
+    failed = f"demo: FAILED; its lab is removed, and with it the run's logs; all output: {LOG}"
+    print(f"demo: passed{NEXT_STEPS}" if passed else failed)
     return 0 if passed else 1
 
 

@@ -53,6 +53,7 @@ def add(subparsers: Any) -> None:
 def run(flags: Flags) -> int:
     from tfdeploy.cli import context
     from tfdeploy.errors import TfdeployError, worst
+    from tfdeploy.model.units import count
     from tfdeploy.operations.trust import record, scan
 
     inventory = context.inventory_here(flags)
@@ -63,7 +64,11 @@ def run(flags: Flags) -> int:
     if not flags.json:
         _show(flags, found)
     if wanted and not (flags.yes or flags.fingerprints):
-        wanted = wanted if _ask(f"{len(wanted)} host keys are not known", "Record these keys?") else []
+        wanted = (
+            wanted
+            if _ask(f"{count(len(wanted), 'host key')} {'is' if len(wanted) == 1 else 'are'} not known", "Record these keys?")
+            else []
+        )
     recorded = record(wanted)
     unrecorded = [key for key in found if key.state == "new" and key.host not in {done.host for done in recorded}]
     codes = [key.found.exit_code for key in found if isinstance(key.found, TfdeployError)]

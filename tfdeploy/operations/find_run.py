@@ -14,6 +14,7 @@ from tfdeploy.model.folding import fold_names
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.typed import convert
+from tfdeploy.model.units import count
 from tfdeploy.model.words import iso_z
 from tfdeploy.operations.host_plans import DifferentPlans, PlanRequest, fetch_plan, plan_to_stop, with_hosts
 from tfdeploy.operations.outcomes import split, together
@@ -142,7 +143,7 @@ def find_run(
             raise together("asking for runs", silent, len(hosts))
         what = f"no run {wanted!r}" if wanted else "no run of this job" if job else "no run"
         next_line = "tfdeploy runs" if wanted or runs else "`tfdeploy launch` starts one"
-        raise UsageError(f"{what} on these hosts", where=f"{len(hosts)} hosts asked", next=next_line)
+        raise UsageError(f"{what} on these hosts", where=f"{count(len(hosts), 'host')} asked", next=next_line)
     own = store.plan(plan.run, plan.job)
     unreachable = tuple(host for host in hosts if host.name in silent)
     found = own or _from_hosts(fleet, _plan_request(hosts, plan, metrics), unreachable if live_first else None, refused)

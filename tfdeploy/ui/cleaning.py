@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tfdeploy.model.answers.clean import CleanItem
 from tfdeploy.model.folding import fold_names
-from tfdeploy.ui.amounts import in_bytes
+from tfdeploy.ui.amounts import count, in_bytes
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import show_rows
 from tfdeploy.ui.terminal import Terminal
@@ -25,7 +25,7 @@ def show_things(terminal: Terminal, things: Mapping[str, Iterable[CleanItem]], l
         for (kind, job, name), hosts in folded.items()
     ]
     if local:
-        rows.append(("record", "", f"{len(local)} runs", in_bytes(sum(local.values())), "this machine"))
+        rows.append(("record", "", count(len(local), "run"), in_bytes(sum(local.values())), "this machine"))
     show_rows(terminal, ("what", "job", "name", "size", "hosts"), rows)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tfdeploy.model.code_lines import LinesOfFile
 from tfdeploy.model.compare import Difference, Final
-from tfdeploy.ui.amounts import figure
+from tfdeploy.ui.amounts import count, figure
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import show_rows
 from tfdeploy.ui.terminal import Terminal
@@ -34,7 +34,7 @@ def show_comparison(
     else:
         terminal.write("command, env, code, plan and versions are the same\n")
     if left_out > 0:
-        terminal.write(f"and {left_out:,} more files of the code; --json has them all\n")
+        terminal.write(f"and {count(left_out, 'more file')} of the code; --json has them all\n")
     _show_lines(terminal, lines)
     metrics = list(dict.fromkeys(row["metric"] for row in final))
     if metrics:

@@ -25,6 +25,12 @@ def test_a_thing_of_many_hosts_is_a_row_with_its_whole_size() -> None:
     ]
 
 
+def test_one_record_is_of_one_run() -> None:
+    out = io.StringIO()
+    show_things(Terminal(out, 100, False), {}, {"run1": 4096})
+    assert out.getvalue().splitlines()[1].split()[:3] == ["record", "1", "run"]
+
+
 def test_why_things_stay_is_said_once() -> None:
     things = {f"n{at}": [item("r1", stays="run live uses it")] for at in range(1, 4)}
     assert staying_words(things) == ["[n[1-3]] release r1 stays: run live uses it"]

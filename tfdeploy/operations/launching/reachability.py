@@ -13,6 +13,7 @@ from tfdeploy.model.answers.runs import RUN_LINKS
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import HostPlan, Plan
+from tfdeploy.model.units import count
 from tfdeploy.operations.ask import ask_all
 from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.launching.renewal import refuse_lapsed, renew
@@ -89,7 +90,7 @@ def refusal(shut: Sequence[UnreachablePort], hosts: Sequence[Host], asked: Mappi
     lines = [f"no other host reaches {name}: {_ports_in_words(_first_to(pairs, name))}" for name in alone]
     single = {pair: ports for pair, ports in pairs.items() if pair[1] not in alone}
     lines += [f"{seen_from} does not reach {to}: {_ports_in_words(ports)}" for (seen_from, to), ports in single.items()]
-    more = [f"and {len(lines) - MOST_LINES} more pairs"] if len(lines) > MOST_LINES else []
+    more = [f"and {count(len(lines) - MOST_LINES, 'more pair')}"] if len(lines) > MOST_LINES else []
     nat = _BEHIND_NAT if any(each.why.startswith("turned away") for each in shut) else ""
     culprits = [named[name] for name in dict.fromkeys(to for _, to in pairs)]
     return Refused(

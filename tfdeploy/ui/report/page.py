@@ -17,7 +17,7 @@ from tfdeploy.model.protect import Protection
 from tfdeploy.model.report import RunReport, attempts, curves
 from tfdeploy.model.taskview import TaskView
 from tfdeploy.model.words import outcome_words
-from tfdeploy.ui.amounts import figure, in_bytes, in_seconds
+from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds
 from tfdeploy.ui.plain import event_words
 from tfdeploy.ui.report.charts import chart, timeline
 from tfdeploy.ui.sanitise import clean
@@ -97,7 +97,7 @@ def _header(report: RunReport) -> str:
         f'<b class="{_STATES.get(view.state, "")}">{escape(view.state)}</b>',
         f"{'' if view.final else 'for '}{in_seconds(lasted)}",
         f"job {text_of(plan.job)}, mode {text_of(plan.mode)}",
-        f"{len(plan.tasks)} tasks on {hosts} host{'s' if hosts != 1 else ''}",
+        f"{count(len(plan.tasks), 'task')} on {count(hosts, 'host')}",
         f"began {_utc(view.started)}",
         f"by {text_of(plan.operator)}",
     ]
@@ -163,7 +163,7 @@ def _events(events: tuple[Event, ...], began: float) -> str:
             at = f"+{in_seconds(offset)}" if offset >= 0 else f"-{in_seconds(-offset)}"
             rows.append(f'<tr><td class="n dim">{at}</td><td class="{kind}">{escape(text)}</td></tr>')
     left_out = len(rows) - MOST_EVENTS
-    more = f'<p class="dim">{left_out:,} events before these are left out</p>' if left_out > 0 else ""
+    more = f'<p class="dim">left out before these: {count(left_out, "event")}</p>' if left_out > 0 else ""
     return more + table([], rows[-MOST_EVENTS:]) if rows else ""
 
 
