@@ -19,7 +19,7 @@ from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated
 TASK_KEYS = """task host state health outcome exit_code signal pid address gpus attempt restarts
-step loss metrics started ended reason"""
+step loss metrics metrics_unread started ended reason"""
 SECRET = "hunter2-is-not-a-good-one"
 
 

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from support.lab.hosts import on_host
 from support.lab.jobs import write_job
 from support.lab.remains import assert_nothing_left
 from support.lab.run_files import task_folder
+from support.pseudo_terminal import ALT_OFF, Terminal
+from support.stopwatch import Stopwatch
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
@@ -29,6 +32,17 @@ import resource, subprocess, sys
 code = subprocess.call(sys.argv[2:], stdout=subprocess.DEVNULL)
 open(sys.argv[1], "w").write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))
 sys.exit(code)
+"""
+CPU = """
+import resource, subprocess, sys
+subprocess.check_call(sys.argv[2:], stdout=subprocess.DEVNULL)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+open(sys.argv[1], "a").write("%f\\n" % (used.ru_utime + used.ru_stime))
+"""
+DIGITS = """import os, signal, sys
+if "--job_name=ps" in sys.argv:
+    signal.pause()
+os.write(1, b"1" * (1 << 20))
 """
 ENDLESS = """import os, signal, sys
 if "--job_name=ps" in sys.argv:
@@ -135,6 +149,65 @@ def test_a_reader_that_stalls_holds_up_neither_run_nor_other_readers(operator: T
     assert numbers(whole, "worker:0") == numbers(rest, "worker:0") == list(range(1, 60001))
     launching.communicate(timeout=120)
     assert launching.returncode == 0
+
+
+@pytest.fixture
+def two_hosts(pair: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
+    return tfdeploy(pair)
+
+
+def cpu_of_status(operator: Tfdeploy, run: str) -> float:
+    """The CPU seconds of `status`, of two the fewer."""
+    used = operator.home / "cpu"
+    used.unlink(missing_ok=True)
+    for _ in range(2):
+        words = [sys.executable, "-c", CPU, str(used), *operator.argv("status", run)]
+        subprocess.run(words, env=operator.env, cwd=operator.cwd, timeout=60, check=True)
+    return min(map(float, used.read_text().split()))
+
+
+def test_lines_that_are_costly_to_match_hold_up_neither_status_nor_the_dashboard_nor_the_sampler(two_hosts: Tfdeploy) -> None:
+    operator = two_hosts
+    metrics = {"endless": "(.+)+!"}
+    write_job(operator, "quiet", "costly_lines.py", "--floods=0", metrics=metrics)
+    operator.run("launch", "--detach", "--name", "quiet-1", exit_code=0)
+    usual_s = cpu_of_status(operator, "quiet-1")
+    operator.run("stop", "quiet-1", "--now", exit_code=0)
+    write_job(operator, "costly", "costly_lines.py", "--rate=250", metrics=metrics)
+    operator.run("launch", "--detach", "--name", "costly-1", exit_code=0)
+    assert cpu_of_status(operator, "costly-1") < 2 * usual_s
+    samples = operator.lab.root / f"hosts/n2/home{task_folder('costly-1', 'costly', 'n2', 'worker:0')[1:]}" / "samples"
+    taken = samples.read_text().count("\n") if samples.exists() else 0
+    terminal = Terminal(operator.argv("status", "costly-1", "--watch"), operator.env, cwd=operator.cwd, columns=120, rows=30)
+    try:
+        terminal.until("endless: not read any more")
+        terminal.until("us/step us/step")
+        began = len(terminal.output)
+        watch = Stopwatch()
+        terminal.type(b"q")
+        while ALT_OFF not in terminal.output[began:]:
+            terminal.until("\r", within_s=5)
+        assert watch.seconds < 0.3
+        assert terminal.finish() == 0
+    finally:
+        terminal.close()
+    wait_for(lambda: samples.read_text().count("\n") > taken + 1, 60.0, "samples are taken")
+    row = next(each for each in operator.json("status", "costly-1")["tasks"] if each["task"] == "worker:0")
+    assert row["state"] == "running" and row["metrics_unread"] == ["endless"]
+    assert "worker:0: endless: not read any more" in operator.run("status", "costly-1", exit_code=0).stdout.replace("\n", " ")
+    operator.run("stop", "costly-1", "--now", exit_code=0)
+
+
+def test_ctrl_c_ends_a_search_in_a_line_of_a_megabyte(two_hosts: Tfdeploy) -> None:
+    operator = two_hosts
+    write_job(operator, "digits", "quick.py", flags="classic")
+    (operator.cwd / "quick.py").write_text(DIGITS)
+    operator.run("launch", "--wait", "--name", "digits-1", exit_code=0)
+    looking = operator.start("logs", "digits-1", "--grep", r"\d+x")
+    with pytest.raises(subprocess.TimeoutExpired):
+        looking.wait(2)
+    os.killpg(looking.pid, signal.SIGINT)
+    assert looking.wait(5) in (130, -signal.SIGINT)
 
 
 @pytest.mark.long

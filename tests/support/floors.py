@@ -50,6 +50,7 @@ SHARED = (
     "metric_lines",
     "ownership",
     "seen",
+    "metric_reader",
 )
 OF_THE_AGENT = tuple(f"tfdeploy.agent.{name}" for name in SHARED)
 WITHOUT = {"planning": ("transport", "config"), "config": ("planning",), "operations": ("ui",)}

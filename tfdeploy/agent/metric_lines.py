@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 
-from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Dict, Iterable, Mapping, Optional
+from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
 
 if TYPE_CHECKING:
     Patterns = Mapping[str, "re.Pattern[str]"]  # metric -> where its number stands: the first group
+    Found = Dict[str, Tuple[int, int, float]]  # metric -> (number of its line, 0 or 1: by a pattern or by Keras, its value)
 
 LARGEST = 1e308  # of what readers of samples take
-MATCHED_CHARS = 4096  # of one line, at most, are looked at
+MATCHED_CHARS = 512  # of one line, at most, are looked at: a line may be of any length
 MOST_NAMES = 32  # of metrics that Keras prints in one line
 EPOCH, EPOCHS, BATCH, BATCHES = "epoch", "epochs", "batch", "batches"  # where Keras's fit is: `Epoch 3/40`, `12/938`
 
@@ -25,12 +26,16 @@ _PREFIX = re.compile(
     r"|^[IWEF] (?:tensorflow|external)/[^\s:\]]+:\d+\] "  # before 1.0
 )
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_NUMBER = re.compile(r"[-+]?(?:\d[\d,_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+# No text can be matched in two ways: else the time for a line grows with the square of its length.
+_NUMBER = re.compile(r"[-+]?(?:\d[\d,_]*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
 _EPOCH = re.compile(r"\s*Epoch (\d{1,9})/(\d{1,9})\s*$")
 _BAR = re.compile(r"\s*(\d{1,12})/(\d{1,12}|Unknown|\?)(?=[ \t])")
-_NAMED = re.compile(r" - ([A-Za-z_][\w/.]{0,63}(?: [\w/.]{1,64})?): ([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?=\s|$)")
+_NAMED = re.compile(r" - ([A-Za-z_][\w/.]{0,63}(?: [\w/.]{1,64})?): ([-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)(?=\s|$)")
 _PER_STEP = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)(us|µs|ms|s)/(?:step|batch)\b")
-_RATES = re.compile(r"(?i)\b(global_step|steps|images|examples|samples)/sec(?:ond)?\b[\s=:]+((?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)")
+_RATES = re.compile(
+    r"(?i)\b(global_step|steps|images|examples|samples)/sec(?:ond)?\b[\s=:]+((?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?)"
+)
+_OF_NUMBERS = "0123456789.,_+-eE"
 _MS = {"us": 0.001, "µs": 0.001, "ms": 1.0, "s": 1000.0}
 
 
@@ -59,23 +64,51 @@ def number(text: Optional[str]) -> Optional[float]:
 
 
 def find(lines: Iterable[str], patterns: Patterns, possible: Callable[[str, float], bool]) -> Dict[str, float]:
-    """The newest number of each metric in `lines`, the newest line first. What `possible` (metric, number) denies is none."""
-    found: Dict[str, float] = {}
-    for line in lines:
-        text = program_text(last_state(line)[:MATCHED_CHARS])
-        if not text:
-            continue
-        for name, pattern in patterns.items():
-            if name not in found:
-                match = pattern.search(text)
-                value = number(match.group(1)) if match else None
-                if value is not None and possible(name, value):
-                    found[name] = value
+    """The newest number of each metric in `lines`, the newest line first. What `possible` (metric, number) denies is none.
+    For patterns that a job brings: metric_reader.py, which bounds what they cost."""
+    texts = matched_texts(lines)
+    found = find_printed(texts)
+    for name, pattern in patterns.items():
+        find_one(texts, name, pattern, possible, found)
+    return values_of(found)
+
+
+def matched_texts(lines: Iterable[str]) -> List[str]:
+    """What of each line is looked at. A number that the bound would cut is left out."""
+    return [program_text(_beginning(last_state(line))) for line in lines]
+
+
+def _beginning(text: str) -> str:
+    if len(text) <= MATCHED_CHARS:
+        return text
+    begin = text[:MATCHED_CHARS]
+    return begin.rstrip(_OF_NUMBERS) if text[MATCHED_CHARS] in _OF_NUMBERS else begin
+
+
+def find_one(texts: List[str], name: str, pattern: re.Pattern[str], possible: Callable[[str, float], bool], found: Found) -> None:
+    """Adds the newest number that the pattern finds. It counts before what Keras prints in the same line."""
+    for line, text in enumerate(texts):
+        match = pattern.search(text) if text else None
+        value = number(match.group(1)) if match else None
+        if value is not None and possible(name, value):
+            found[name] = min((line, 0, value), found.get(name, (line, 1, value)))
+            return
+
+
+def find_printed(texts: List[str]) -> Found:
+    """What Keras and TensorFlow's hooks print."""
+    found: Found = {}
+    for line, text in enumerate(texts):
         if "/" in text:
             for name, value in {**_rates(text), **of_keras(text)}.items():
                 if abs(value) <= LARGEST:
-                    found.setdefault(name, value)
+                    found.setdefault(name, (line, 1, value))
     return found
+
+
+def values_of(found: Found) -> Dict[str, float]:
+    """Those that patterns have found first: readers may cut the others off."""
+    return {name: value for name, (_, _, value) in sorted(found.items(), key=lambda one: one[1][1])}
 
 
 def _rates(text: str) -> Dict[str, float]:

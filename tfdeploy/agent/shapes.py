@@ -223,6 +223,7 @@ class TaskSample(_Sample, total=False):
     cpu: float  # cores in use since the sample before
     memory: int  # bytes that its processes have in memory
     printed: Dict[str, float]  # metrics that it has printed, or written to event files, since the sample before
+    stopped: List[str]  # metrics that are not read any more: to match their patterns takes too long; in NEWEST_SAMPLES
 
 
 class HostSample(_Sample, total=False):

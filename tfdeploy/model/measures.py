@@ -1,7 +1,8 @@
-"""Step, loss, steps per second and all other metrics of one task, read from its own output. Pure.
+"""Step, loss, steps per second and all other metrics of one task, read from its own output.
 
 Lines come at any rate, so only the newest few of each quarter of a second (by the lines' own time) are matched, the newest
-first: the same lines always give the same figures. What a line says: agent/metric_lines.py.
+first: the same lines give the same figures. What a line says: agent/metric_lines.py. Only what costs more CPU time than
+agent/metric_reader.py allows is left out.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import re
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from tfdeploy.agent.metric_lines import BATCH, BATCHES, EPOCH, EPOCHS, find, keras_step
-from tfdeploy.agent.metric_lines import MATCHED_CHARS as MATCHED_CHARS
+from tfdeploy.agent.metric_lines import BATCH, BATCHES, EPOCH, EPOCHS, keras_step
 from tfdeploy.agent.metric_lines import last_state as last_state
+from tfdeploy.agent.metric_reader import MetricPatterns as MetricPatterns
+from tfdeploy.agent.metric_reader import MetricReader
 from tfdeploy.model.patterns import compiled
 
 WINDOW_S = 30.0  # over which steps per second are averaged
@@ -20,10 +22,12 @@ MOST_STEPS = 10**13  # a million steps a second for four months
 MOST_STEPS_PER_S = 10**9  # a resumed program may jump this far at once
 _BUCKETS_PER_S = 4
 LINES_PER_BUCKET = 16  # of which figures are read
+KEPT_CHARS = 4096  # of a line that is kept to be shown
 
 SHOWN_APART = ("step", "loss")  # metrics with a column of their own
 OTHER_STEPS = {  # a worker's own step and the shared one, where a program prints both
-    "local_step": r"(?i)(?:\blocal[ _]?step|(?<!global)(?<!global_)(?<!global )\bstep(?=.*\bglobal[ _]?step\b))\b[\s=:]+(\d+)",
+    "local_step": r"(?i)(?:\blocal[ _]?step\b[\s=:]+|"
+    r"(?<!global)(?<!global_)(?<!global )\bstep\b[\s=:]+(?=\d+\b.{0,64}\bglobal[ _]?step\b))(\d+)",
     "global_step": r"(?i)\bglobal[ _]?step\b[\s=:]+(\d+)",
 }
 PRINTED_RATE = "global_step/sec"  # of a program that prints no steps
@@ -31,7 +35,7 @@ _RATED = ("step", *OTHER_STEPS)
 Patterns = Mapping[str, "re.Pattern[str]"]
 
 
-def compile_patterns(metrics: Mapping[str, str]) -> dict[str, re.Pattern[str]]:
+def compile_patterns(metrics: Mapping[str, str]) -> MetricPatterns:
     """Those of `metrics` that compile and have a group; the others are left out."""
     found = {}
     for name, text in metrics.items():
@@ -41,7 +45,7 @@ def compile_patterns(metrics: Mapping[str, str]) -> dict[str, re.Pattern[str]]:
             continue
         if pattern.groups:
             found[name] = pattern
-    return found
+    return MetricPatterns(found)
 
 
 NOT_OWN = frozenset((*SHOWN_APART, *OTHER_STEPS, EPOCH, EPOCHS, BATCH, BATCHES))
@@ -55,10 +59,10 @@ def own_metrics(metrics: Iterable[str]) -> list[str]:
 class Measures:
     """The fold over one task's lines."""
 
-    __slots__ = ("_bucket", "_found", "_patterns", "_pending", "_samples", "_settled", "_written")
+    __slots__ = ("_bucket", "_found", "_pending", "_reader", "_samples", "_settled", "_written")
 
     def __init__(self, patterns: Patterns) -> None:
-        self._patterns = patterns
+        self._reader = MetricReader(patterns) if patterns else None
         self._pending: deque[str] = deque(maxlen=LINES_PER_BUCKET)
         self._bucket = -1
         self._settled: dict[str, float] = {}
@@ -81,6 +85,11 @@ class Measures:
     def take_written(self, metrics: Mapping[str, float]) -> None:
         """Those that its host knows, also from event files. What its lines say stands before them."""
         self._written = {name: value for name, value in metrics.items() if name not in NOT_OWN}
+
+    @property
+    def stopped(self) -> list[str]:
+        """The metrics that are not read any more: to match their patterns takes too long."""
+        return [] if self._reader is None else self._reader.stopped
 
     def restart(self) -> None:
         """A new attempt: its steps are not compared with those of the one before."""
@@ -141,9 +150,9 @@ class Measures:
         return self._found
 
     def _look(self) -> dict[str, float]:
-        if not self._patterns or not self._pending:
+        if self._reader is None or not self._pending:
             return {}
-        found = find(reversed(self._pending), self._patterns, self._is_possible)
+        found = self._reader.find(reversed(self._pending), self._is_possible)
         if "step" not in found and BATCH in found and "step" in self._samples:
             step = keras_step({**self._settled, **found})
             if step is not None:

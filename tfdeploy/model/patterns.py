@@ -1,12 +1,16 @@
-"""Regular expressions that a person wrote: compiled, or one clear reason why not. Pure."""
+"""Regular expressions that a person wrote: compiled, or one clear reason why not; and Ctrl-C while one is searched for."""
 
 from __future__ import annotations
 
 import re
+import signal
 import warnings
-from typing import AnyStr
+from collections.abc import Callable
+from typing import AnyStr, TypeVar
 
 MOST_CHARS = 1000  # re.compile takes seconds for a megabyte
+LONG_LINE = 4096  # bytes or characters: an expression may need a minute for a line of a megabyte
+Found = TypeVar("Found")
 
 
 def compiled(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
@@ -19,3 +23,15 @@ def compiled(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
             return re.compile(text, flags)
     except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(str(error)) from error
+
+
+def interruptible(longest: int, search: Callable[[], Found]) -> Found:
+    """Calls `search`, in the main thread, for lines of which the longest has so many characters. Where they are long, Ctrl-C ends
+    the whole process: `re` may not look for signals before it has searched the whole line."""
+    if longest <= LONG_LINE or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return search()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        return search()
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -19,7 +19,7 @@ from tfdeploy.model.attempts import Attempt, attempt_of, closed, take_rows
 from tfdeploy.model.events import BroadcastFields, Event, TaskFields, TransferFields
 from tfdeploy.model.goal import goal_of
 from tfdeploy.model.job import DEFAULT_METRICS
-from tfdeploy.model.measures import MATCHED_CHARS, OTHER_STEPS, Patterns, compile_patterns, last_state, own_metrics
+from tfdeploy.model.measures import KEPT_CHARS, OTHER_STEPS, Patterns, compile_patterns, last_state, own_metrics
 from tfdeploy.model.modes import rules
 from tfdeploy.model.plan import Plan, plan_from_json
 from tfdeploy.model.task_progress import TaskProgress
@@ -230,8 +230,8 @@ class RunProgress:
         if self.latest is None or time > self.latest:
             self.latest = time
         if line:
-            if len(line) > MATCHED_CHARS:
-                line = last_state(line)[:MATCHED_CHARS]
+            if len(line) > KEPT_CHARS:
+                line = last_state(line)[:KEPT_CHARS]
             task.last_raw = line
             task.measures.line(time, line)
 

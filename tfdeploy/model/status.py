@@ -74,15 +74,17 @@ def run_view(
     unreachable: Collection[str] = (),
     unasked: Collection[str] = (),
     metrics: Metrics = _NO_METRICS,
+    unread: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> RunView:
     """Decides state and cause. `host_states`: None or absent: the host does not know this run; of an unreachable host
     its last known state may be given. `unasked`: hosts left out on purpose; only the other hosts report about them.
-    `metrics`: task -> its newest figures."""
+    `metrics`: task -> its newest figures. `unread`: task -> the metrics that are not read any more."""
     states = [s for h in plan.hosts if (s := host_states.get(h.host)) is not None]
     silent = {*unreachable, *unasked}
     views = tuple(task_view(t, host_states.get(t.host), tasks, states, t.host in silent, metrics) for t in plan.tasks)
     admitted, not_admitted = _callers(states), _callers(states, not_admitted=True)
     state, cause, first = verdict(plan, states, views, unreachable, unasked)
+    views = tuple(replace(view, unread=unread[view.task]) if view.task in unread else view for view in views)
     views = _with_collateral(views, first)
     ends = [e for e in (*(s.ended for s in states), *(v.ended for v in views)) if e is not None]
     return RunView(

@@ -44,6 +44,7 @@ class TaskView:
     reason: str | None = None
     up: bool = False
     log_lost_bytes: int = 0  # lines that were not stored because its host's disk was full
+    unread: tuple[str, ...] = ()  # metrics that are not read any more: to match their patterns takes too long
 
 
 def task_view(
@@ -141,6 +142,7 @@ class TaskRow(TypedDict):
     step: int | None
     loss: float | None
     metrics: dict[str, float]  # every other one that the task has printed, or has in event files
+    metrics_unread: list[str]  # those whose patterns take so long for its lines that they are not tried any more
     started: IsoTime | None
     ended: IsoTime | None
     reason: str | None
@@ -163,6 +165,7 @@ def task_json(view: TaskView) -> TaskRow:
         "step": view.step,
         "loss": view.loss,
         "metrics": dict(view.metrics),
+        "metrics_unread": list(view.unread),
         "started": iso_z(view.started),
         "ended": iso_z(view.ended),
         "reason": view.reason,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import datetime, timezone
 
 _MODULE = re.compile(r"\A(?:[A-Za-z_]\w*\.)+(?=[A-Z]\w*(?::|\Z))")
@@ -28,6 +29,11 @@ def outcome_words(outcome: str, exit_code: int | None, signal: int | None) -> st
 def short_error(text: str) -> str:
     """'errors.python.ValueError: no' as 'ValueError: no': what was wrong has to fit into a row."""
     return _MODULE.sub("", text)
+
+
+def unread_words(metrics: Iterable[str]) -> str:
+    """Why some metrics of a task have no new values."""
+    return f"{', '.join(metrics)}: not read any more: the regular expression takes too long for its lines"
 
 
 def stall_words(reason: str | None, since: float | None, *, last_known: bool = False, now: float | None = None) -> str | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.events import Event
 from tfdeploy.model.job import DEFAULT_METRICS
-from tfdeploy.model.measures import Measures, compile_patterns, own_metrics
+from tfdeploy.model.measures import Measures, MetricPatterns, compile_patterns, own_metrics
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status import RunView, run_view
 from tfdeploy.model.uninformed import uninformed
@@ -42,10 +43,21 @@ def status(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Stat
     watch = Watch(fleet, plan, ignore, only)
     watch.ask()
     started = tuple(name for name, task in watch.tasks.items() if task.log_bytes or task.started)
-    measured = measure(fleet, plan, started, set(watch.errors))
+    patterns = compile_patterns({**DEFAULT_METRICS, **plan.metrics})
+    found = measure(fleet, plan, patterns, started, set(watch.errors))
+    measured = {task: _in_order(measures, patterns) for task, measures in found.items()}
     written = {task: {name: seen[name] for name in own_metrics(seen)} for task, seen in watch.written.items()}
     metrics = {task: {**written.get(task, {}), **measured.get(task, {})} for task in {**written, **measured}}
-    view = run_view(plan, watch.states, watch.tasks, unreachable=set(watch.errors), unasked=watch.unasked, metrics=metrics)
+    unread = {task: tuple(dict.fromkeys((*watch.stopped.get(task, ()), *measures.stopped))) for task, measures in found.items()}
+    view = run_view(
+        plan,
+        watch.states,
+        watch.tasks,
+        unreachable=set(watch.errors),
+        unasked=watch.unasked,
+        metrics=metrics,
+        unread={task: names for task, names in unread.items() if names},
+    )
     return Status(view, watch.errors, tuple(sorted(watch.abandoned)), _unheard(watch))
 
 
@@ -79,14 +91,16 @@ def _uninformed(watch: Watch) -> tuple[str | None, tuple[str, ...]]:
     )
 
 
-def measure(fleet: Fleet, plan: Plan, tasks: tuple[str, ...], silent: set[str]) -> dict[str, dict[str, float]]:
+def measure(fleet: Fleet, plan: Plan, patterns: MetricPatterns, tasks: tuple[str, ...], silent: set[str]) -> dict[str, Measures]:
     """task -> step, loss and the job's own metrics, from its last lines."""
-    patterns = compile_patterns({**DEFAULT_METRICS, **plan.metrics})
     wanted = tuple(task.task for task in plan.tasks if task.task in tasks and task.host not in silent)
     found = {task: Measures(patterns) for task in wanted}
     for line in stored_lines(fleet, plan, LogQuery(wanted, last=TAIL_LINES, within_s=PIECE_S), {}):
         found[line.task].line(line.time, line.line.decode("utf-8", "replace"))
-    values = {task: measures.values() for task, measures in found.items()}
-    return {
-        task: {name: seen[name] for name in dict.fromkeys((*patterns, *seen)) if name in seen} for task, seen in values.items()
-    }
+    return found
+
+
+def _in_order(measures: Measures, patterns: Iterable[str]) -> dict[str, float]:
+    """Those of patterns first, as the job has them."""
+    seen = measures.values()
+    return {name: seen[name] for name in dict.fromkeys((*patterns, *seen)) if name in seen}

@@ -19,6 +19,7 @@ from time import monotonic
 from typing import Literal, NamedTuple
 
 from tfdeploy.model.loglines import Batch, LineBlock, LogLine, lines_of, more_bytes
+from tfdeploy.model.patterns import interruptible
 from tfdeploy.model.words import iso_z
 from tfdeploy.ui.log_blocks import HEAD, TracebackBlocks
 from tfdeploy.ui.log_folds import Folds
@@ -218,7 +219,7 @@ class LinePrinter:
     def _painted(self, line: LogLine) -> LogLine:
         """In the main thread: an expression that takes for ever holds up all threads, and Ctrl-C ends it only here."""
         text = clean_line(line.line, LINE_CHARS)
-        spans = sorted(match.span() for pattern in self._highlight for match in pattern.finditer(text) if match[0])
+        spans = interruptible(len(text), lambda: self._spans(text))
         if not spans or not line.stream:
             return line
         parts, at = [], 0
@@ -228,6 +229,9 @@ class LinePrinter:
                 parts += [text[at:begin], _PAINT, text[begin:end], _UNPAINT]
                 at = end
         return _Painted(*line._replace(line="".join([*parts, text[at:]]).encode(self._encoding, "replace")))
+
+    def _spans(self, text: str) -> list[tuple[int, int]]:
+        return sorted(match.span() for pattern in self._highlight for match in pattern.finditer(text) if match[0])
 
     def _plain_text(self, batch: list[LogLine]) -> bytes:
         return self._rows(batch, [line.line for line in batch], plain=False) if batch else b""

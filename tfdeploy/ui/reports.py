@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tfdeploy.model.folding import fold_equal, fold_names
 from tfdeploy.model.moments import moment_of
-from tfdeploy.model.words import outcome_words
+from tfdeploy.model.words import outcome_words, unread_words
 from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds, roughly
 from tfdeploy.ui.feed_tree import feed_tree
 from tfdeploy.ui.sanitise import clean
@@ -60,6 +60,8 @@ def show_status(
             what = f"{in_bytes(task.log_lost_bytes)}: the disk of {clean(task.host)} was full"
             _write_line(terminal, f"lost of the log of {clean(task.task)}: ", what, "yellow")
     _show_protection(terminal, view)
+    for tasks, words in fold_equal({task.task: unread_words(task.unread) for task in view.tasks if task.unread}):
+        write_wrapped(terminal, f"{clean(fold_names(tasks))}: ", words, "yellow")
     show_left_files(terminal, view.left_files)
     for command in _next_of(view):
         write_wrapped(terminal, "next: ", typed(command), "")

@@ -36,7 +36,7 @@ def taken(cluster: Cluster, task: str = "worker:0", host: str = "n1") -> list[di
 def known_now(cluster: Cluster) -> dict[str, Any]:
     """As `status` gets it: the newest sample of each task."""
     said: Any = run_status.run_status(Call(cluster.hosts["n1"].context, {"run": "r1", "job": cluster.job}))["samples"]
-    found: dict[str, Any] = said["tasks"]
+    found: dict[str, Any] = said["tasks"] if said else {}
     return found
 
 
@@ -107,7 +107,21 @@ def test_the_run_goes_on_where_the_sampler_is_killed(hosts: NewCluster) -> None:
     assert cluster.status("r1", "worker:0").outcome == "succeeded"
 
 
-def test_a_pattern_that_does_not_end_costs_the_sampler_and_the_next_one_reads_nothing(hosts: NewCluster, agent_dir: str) -> None:
+def test_a_pattern_that_does_not_end_is_stopped_and_said_and_the_sampler_goes_on(hosts: NewCluster) -> None:
+    cluster = hosts("n1")
+    program = f"n=0; while sleep 0.05; do n=$((n+1)); echo step $n; echo {'a' * 40}b; done"
+    metrics = {"bad": r"(a+)+$", **STEP}
+    cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", program])}, metrics=metrics, sample_every_s=0.1)
+    cluster.wait_until(lambda: known_now(cluster).get("worker:0", {}).get("stopped") == ["bad"])
+    (pid,) = samplers(cluster)
+    count = len(taken(cluster))
+    cluster.wait_until(lambda: any("step" in row.get("printed", {}) for row in taken(cluster)[count:]))
+    assert samplers(cluster) == [pid] and not any("stopped" in row for row in taken(cluster))
+
+
+def test_what_costs_too_much_all_the_same_ends_the_sampler_and_the_next_one_reads_nothing(
+    hosts: NewCluster, agent_dir: str
+) -> None:
     cluster, endless = hosts("n1"), {"step": r"(a+)+$"}
     cluster.launch(
         "r1",
@@ -118,13 +132,15 @@ def test_a_pattern_that_does_not_end_costs_the_sampler_and_the_next_one_reads_no
     paths = cluster.hosts["n1"].paths("r1")
     cluster.wait_until(lambda: "aab" in cluster.log("r1", "worker:0"))
     program = (
-        f"import os, sys; sys.path.insert(0, {agent_dir!r}); from tfdeploy.agent.sampling import sampler; "
-        "sampler.LOOK_CPU_S = 0.3; sampler.main(sys.argv[1:] + [str(os.getppid())] + ['unread'] * UNREAD)"
+        f"import os, sys; sys.path.insert(0, {agent_dir!r}); from tfdeploy.agent import metric_reader; "
+        "from tfdeploy.agent.sampling import sampler; sampler.LOOK_CPU_S = 0.3; metric_reader.SECOND_CPU_S = 60.0;"
+        " sampler.main(sys.argv[1:] + [str(os.getppid())] + ['unread'] * UNREAD)"
     )
     ended = subprocess.run([sys.executable, "-c", program.replace("UNREAD", "0"), paths.host_dir], stdin=subprocess.DEVNULL)
     assert ended.returncode == -signal.SIGPROF
     ended = subprocess.run([sys.executable, "-c", program.replace("UNREAD", "1"), paths.host_dir], stdin=subprocess.DEVNULL)
     assert ended.returncode == 0
+    assert known_now(cluster)["worker:0"]["stopped"] == ["step"]
 
 
 def test_the_minder_takes_a_death_by_cpu_time_as_a_pattern_that_does_not_end(

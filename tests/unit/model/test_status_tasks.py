@@ -90,6 +90,7 @@ def test_json_is_the_contract() -> None:
         "step": 1200,
         "loss": 0.31,
         "metrics": {"accuracy": 0.5},
+        "metrics_unread": [],
         "started": "1970-01-01T00:16:42.500Z",
         "ended": None,
         "reason": None,

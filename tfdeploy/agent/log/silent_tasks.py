@@ -14,7 +14,7 @@ from tfdeploy.agent.log.format import LOG
 
 TAIL_BYTES = 128 << 10
 _UNHEALTHY = re.compile(rb"unhealthy \(stopped sending heartbeats\):((?:\s*/job:\w+/replica:\d+/task:\d+)+)")
-_TASK = re.compile(rb"/job:(\w+)/replica:\d+/task:(\d+)")
+_TASK = re.compile(rb"/job:(\w+)/replica:\d+/task:(\d{1,9})")
 
 
 def blame(task_dir: str, own: str, said_bytes: int) -> Optional[str]:

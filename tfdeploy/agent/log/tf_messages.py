@@ -14,7 +14,9 @@ from tfdeploy.agent.record import NamedTuple
 
 READ_BYTES = 1 << 16  # more than this between two looks counts as its own output
 _HOLD_BYTES = 4096
-_NAMED = re.compile(rb"still waiting for response from worker:\s*/job:([A-Za-z0-9_]+)(?:/replica:\d+)?/task:(\d+)", re.IGNORECASE)
+_NAMED = re.compile(
+    rb"still waiting for response from worker:\s*/job:([A-Za-z0-9_]+)(?:/replica:\d+)?/task:(\d{1,9})", re.IGNORECASE
+)
 _UNNAMED = re.compile(rb"Waiting for model to be (?:ready|initialized)", re.IGNORECASE)
 _ENDS = re.compile(rb"[\r\n\b]+")
 

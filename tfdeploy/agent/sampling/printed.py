@@ -7,7 +7,8 @@ import re
 
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Mapping, Tuple
 from tfdeploy.agent.log.format import LOG
-from tfdeploy.agent.metric_lines import find, keras_step
+from tfdeploy.agent.metric_lines import keras_step
+from tfdeploy.agent.metric_reader import MetricPatterns, MetricReader
 
 if TYPE_CHECKING:
     from tfdeploy.agent.metric_lines import Patterns
@@ -19,7 +20,7 @@ MOST_STEPS = 10**13
 _ENDS = re.compile(rb"[\n\r\b]")
 
 
-def compile_all(metrics: Mapping[str, str]) -> Patterns:
+def compile_all(metrics: Mapping[str, str]) -> MetricPatterns:
     """Those that compile and have a group; the others are left out."""
     found = {}
     for name, text in metrics.items():
@@ -29,19 +30,19 @@ def compile_all(metrics: Mapping[str, str]) -> Patterns:
             continue
         if pattern.groups and len(name) <= MOST_NAME_CHARS:
             found[name] = pattern
-    return found
+    return MetricPatterns(found)
 
 
 class PrintedMetrics:
     def __init__(self, task_dir: str, patterns: Patterns) -> None:
-        self._path, self._patterns = os.path.join(task_dir, LOG), patterns
+        self._path, self._reader = os.path.join(task_dir, LOG), MetricReader(patterns)
         self._seen: Tuple[int, int] = (0, 0)  # inode, size
         self._known: Dict[str, float] = {}  # for the step of Keras
 
     def look(self) -> Dict[str, float]:
         """The newest number of each metric; without those that were not printed since the last look."""
         lines = self._new_lines()
-        found = find(lines, self._patterns, lambda name, value: name != "step" or abs(value) <= MOST_STEPS) if lines else {}
+        found = self._reader.find(lines, lambda name, value: name != "step" or abs(value) <= MOST_STEPS) if lines else {}
         self._known.update(found)
         if "step" not in found and "batch" in found:
             step = keras_step(self._known)
@@ -49,6 +50,11 @@ class PrintedMetrics:
                 found["step"] = step
         names = [name for name in found if len(name) <= MOST_NAME_CHARS][:MOST_METRICS]
         return {name: found[name] for name in names}
+
+    @property
+    def stopped(self) -> List[str]:
+        """The metrics that are not read any more: to match their patterns takes too long."""
+        return self._reader.stopped[:MOST_METRICS]
 
     def _new_lines(self) -> List[str]:
         """The newest first."""

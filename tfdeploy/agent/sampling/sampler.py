@@ -1,8 +1,9 @@
 """`agent sample HOST_DIR`: a child of the minder that notes, every few seconds, what the tasks of one run use on this host, how
 busy the host is, and which metrics the tasks have printed; also when nobody watches.
 
-A process of its own, because it matches regular expressions of the job: one that never ends costs LOOK_CPU_S and this process,
-and the minder starts another, which reads no output. It ends when its standard input does.
+A process of its own, because it matches regular expressions of the job: one that takes too long is stopped (metric_reader.py).
+What costs LOOK_CPU_S all the same ends this process, and the minder starts another, which reads no output. It ends when its
+standard input does.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tfdeploy.agent.run import clock
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.sampling import counters, gpus
 from tfdeploy.agent.sampling.event_files import EventMetrics
-from tfdeploy.agent.sampling.printed import PrintedMetrics, compile_all
+from tfdeploy.agent.sampling.printed import MOST_METRICS, PrintedMetrics, compile_all
 from tfdeploy.agent.sampling.series import Series
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ NICE = 5
 class Sampler:
     def __init__(self, paths: RunPaths, part: wire.HostPart, reads: bool = True) -> None:
         patterns = compile_all(part.metrics)
+        self._unread = [] if reads else list(patterns)[:MOST_METRICS]
         self._paths, self._part = paths, part
         self._host = Series(paths.file(layout.SAMPLES), part.sample_every_s)
         self._tasks = {spec.task: Series(samples_file(paths, spec.task), part.sample_every_s) for spec in part.tasks}
@@ -61,7 +63,10 @@ class Sampler:
             if sample is not None:
                 self._tasks[spec.task].add(sample)
             seen = self._with_all_events(spec.task, sample or {"time": at, "attempt": status.attempt})
-            if sample is not None or "printed" in seen:
+            stopped = self._printed[spec.task].stopped if spec.task in self._printed else self._unread
+            if stopped:
+                seen = dict(seen, stopped=stopped)  # type: ignore[assignment]
+            if sample is not None or "printed" in seen or stopped:
                 newest["tasks"][spec.task] = seen
         self._host.add(newest["host"])
         try:

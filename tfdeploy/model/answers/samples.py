@@ -20,13 +20,15 @@ Gpu = tuple[Annotated[int, Meta(ge=0, le=1023)], Percent | None, Count | None, C
 
 class TaskSample(Answer):
     """`cpu`: cores in use since the sample before. `memory`: bytes. None: not measured. `printed`, or in event
-    files: since the sample before; of the newest sample all that event files have said."""
+    files: since the sample before; of the newest sample all that event files have said. `stopped`: metrics whose patterns
+    take so long on this task's lines that they are not tried any more. An older agent sends none."""
 
     time: Seconds
     attempt: Count = 0
     cpu: Cores | None = None
     memory: Count | None = None
     printed: Annotated[dict[MetricName, Metric], Meta(max_length=64)] = msgspec.field(default_factory=dict)
+    stopped: Annotated[list[MetricName], Meta(max_length=64)] = msgspec.field(default_factory=list)
 
 
 class HostSample(Answer):

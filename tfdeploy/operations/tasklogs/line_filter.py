@@ -1,6 +1,7 @@
 """Which lines of one task a LogQuery wants: by time, attempt, stream and regular expressions, with lines around a match.
 
 A slow expression holds up the whole interpreter, and only in the main thread does Ctrl-C end it: filters belong there.
+Of a long line `re` may search every place before it looks for Ctrl-C: see model/patterns.py.
 """
 
 from __future__ import annotations
@@ -8,15 +9,18 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from tfdeploy.model.loglines import LogLine
+from tfdeploy.model.patterns import interruptible
 
 if TYPE_CHECKING:
     from tfdeploy.operations.tasklogs.task_log import LogQuery
 
 GAP = b"--"  # as grep has it between two groups of lines
 _MOST_CONTEXT_BYTES = 8 << 20  # lines may be a megabyte each
+_BYTES = attrgetter("line")
 Patterns = tuple[re.Pattern[bytes], ...]
 
 
@@ -41,6 +45,11 @@ class LineFilter:
     def __call__(self, batch: list[LogLine]) -> list[LogLine]:
         if not batch or not self._fits(batch[0]):
             return []
+        if not (self._query.grep or self._query.exclude):
+            return batch
+        return interruptible(max(map(len, map(_BYTES, batch))), lambda: self._wanted(batch))
+
+    def _wanted(self, batch: list[LogLine]) -> list[LogLine]:
         if (excluded := self._excluded) is not None:
             batch = [line for line in batch if not excluded(line.line)]
         if (found := self._found) is not None:

@@ -17,7 +17,7 @@ class LineSplitter:
     def __init__(self, task: str, host: str) -> None:
         self.task = task
         self.host = host
-        self._open: dict[int, tuple[float, int, int, bytes]] = {}  # stream -> (time, attempt, offset, bytes so far)
+        self._open: dict[int, tuple[float, int, int, bytearray]] = {}  # stream -> (time, attempt, offset, bytes so far)
 
     def feed(self, offset: int, records: Sequence[Record], blob: bytes) -> Iterator[LogLine]:
         """`batches`, line by line."""
@@ -43,7 +43,7 @@ class LineSplitter:
         """The unfinished lines, once no more bytes can come."""
         for stream, (time, attempt, offset, text) in sorted(self._open.items()):
             if text:
-                yield LogLine(time, self.task, self.host, attempt, STREAMS[stream], text, offset, False)
+                yield LogLine(time, self.task, self.host, attempt, STREAMS[stream], bytes(text), offset, False)
         self._open.clear()
 
     def _chunk(self, offset: int, record: Record, chunk: bytes) -> Iterator[Batch]:
@@ -51,12 +51,17 @@ class LineSplitter:
         task, host, name = self.task, self.host, STREAMS[1 if stream else 0]
         before = self._open.pop(stream, None)
         if before is not None and before[1] != attempt:
-            yield [LogLine(before[0], task, host, before[1], name, before[3], before[2], False)]
+            yield [LogLine(before[0], task, host, before[1], name, bytes(before[3]), before[2], False)]
             before = None
-        if before is not None:
-            chunk = before[3] + chunk
-            offset = before[2]
         whole = chunk.rfind(b"\n") + 1
+        if before is not None:
+            text, offset = before[3], before[2]
+            if not whole and len(text) + len(chunk) <= MAX_LINE_BYTES:
+                text += chunk  # in place: a line may come in a million chunks
+                self._open[stream] = (time, attempt, offset, text)
+                return
+            whole += len(text) if whole else 0
+            chunk = bytes(text) + chunk
         last = chunk[whole:]
         if whole:
             yield LineBlock(time, task, host, attempt, name, chunk[:whole] if last else chunk, offset)
@@ -66,4 +71,4 @@ class LineSplitter:
             last = last[MAX_LINE_BYTES:]
             offset += MAX_LINE_BYTES
         if last:
-            self._open[stream] = (time, attempt, offset, last)
+            self._open[stream] = (time, attempt, offset, bytearray(last))

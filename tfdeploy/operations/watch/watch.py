@@ -18,8 +18,9 @@ from tfdeploy.model.attempts import attempt_of_host, event_of
 from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status import RunView, run_view
+from tfdeploy.model.words import unread_words
 from tfdeploy.operations.ask import ask_all
-from tfdeploy.operations.emit import emit_host
+from tfdeploy.operations.emit import emit_host, note
 from tfdeploy.transport.protocols import Fleet
 
 
@@ -34,6 +35,7 @@ class Watch:
         self.states: dict[str, wire.HostRunState | None] = {}
         self.tasks: dict[str, wire.TaskStatus] = {}
         self.written: dict[str, dict[str, float]] = {}  # task -> what its host had of its metrics when it was asked
+        self.stopped: dict[str, list[str]] = {}  # task -> metrics that its host does not read any more
         self.errors: dict[str, TfdeployError] = {}
         self.reached: set[str] = set()
         self.abandoned: set[str] = set()  # hosts without a minder of a run that has not ended: see run_resume.py
@@ -135,6 +137,8 @@ class Watch:
             (self.abandoned.add if answer.left else self.abandoned.discard)(host)
             for task, sample in answer.samples.tasks.items() if answer.samples else ():
                 self.written[task] = sample.printed
+        for task, sample in answer.samples.tasks.items() if answer.samples else ():
+            self._take_stopped(task, sample.stopped)
         if answer.host_state is not None:
             self.states[host] = answer.host_state
         if isinstance(answer, RunChange) and answer.samples is not None:
@@ -157,6 +161,14 @@ class Watch:
                 self._ends_told.add((status.task, row.number))
                 told = event_of(attempt_of_host(status.task, row), status.host)
                 self.emit(replace(told, run=self.plan.run))
+
+    def _take_stopped(self, task: str, stopped: list[str]) -> None:
+        """Says once which metrics of a task its host has stopped to read."""
+        known = self.stopped.get(task, [])
+        new = [name for name in stopped if name in self.plan.metrics and name not in known]
+        if new:
+            self.stopped[task] = [*known, *new]
+            note(self.emit, f"{task}: {unread_words(new)}", level="warning", run=self.plan.run)
 
 
 def _statuses(answer: RunOnHost | RunChange) -> list[wire.TaskStatus]:

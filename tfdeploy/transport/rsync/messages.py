@@ -8,10 +8,9 @@ from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError
 from tfdeploy.transport.ssh.errors import clean
 from tfdeploy.transport.ssh.target import Target
 
-_PROGRESS = re.compile(rb"^\s*(\d+)\s+(\d+)%")
-_SENT = re.compile(rb"^sent (\d+) bytes")
-_RECEIVED = re.compile(rb"^sent \d+ bytes\s+received (\d+) bytes")
-_SHRANK = re.compile(rb"read errors mapping .*\(61\)|failed verification -- update ")
+_PROGRESS = re.compile(rb"^\s*(\d{1,20})\s+(\d{1,3})%")
+_SENT = re.compile(rb"^sent (\d{1,20}) bytes")
+_RECEIVED = re.compile(rb"^sent \d+ bytes\s+received (\d{1,20}) bytes")
 VANISHED = 24
 _TURNED_AWAY = (b"kex_exchange_identification", b"Connection reset by", b"Connection closed by", b"Exceeded MaxStartups")
 
@@ -45,7 +44,11 @@ def noisy(code: int, stderr: bytes) -> bool:
 def shrank(code: int, stderr: bytes) -> bool:
     """The only errors are files that became shorter while they were read (rsync reports ENODATA, 61)."""
     lines = [line for line in stderr.splitlines() if line.strip() and not line.startswith(b"rsync error:")]
-    return code == 23 and bool(lines) and all(_SHRANK.search(line) for line in lines)
+    return code == 23 and bool(lines) and all(map(_says_shrank, lines))
+
+
+def _says_shrank(line: bytes) -> bool:
+    return b"failed verification -- update " in line or b"(61)" in line.partition(b"read errors mapping ")[2]
 
 
 def explain(code: int, stderr: bytes, target: Target, root: str, *, into: str | None = None) -> TfdeployError:

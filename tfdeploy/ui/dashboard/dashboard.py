@@ -26,6 +26,7 @@ from tfdeploy.model.measures import LINES_PER_BUCKET
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.progress import RunProgress
 from tfdeploy.model.trends import Trends
+from tfdeploy.model.words import unread_words
 from tfdeploy.ui.dashboard.aside import wait_for_enter, write_lines
 from tfdeploy.ui.dashboard.bell import Bell
 from tfdeploy.ui.dashboard.frame import Scene, compose
@@ -100,6 +101,7 @@ class Dashboard:
         self._bell = Bell()
         self._beside = threading.Event()  # another thread may draw until it is cleared
         self._last_lines: dict[str, tuple[int, float]] = {}
+        self._unread: set[str] = set()  # notes about metrics that are not read any more, each told once
 
     def __call__(self, event: Event) -> None:
         if event.kind == "line":
@@ -188,13 +190,11 @@ class Dashboard:
             if isinstance(event, _Lines):
                 self._take_batch(event)
                 continue
-            progress.apply(event)
             if event.kind == "line":
+                progress.apply(event)
                 ring.add(event.task or "?", event.host or "", event.data["line"])
             else:
-                text, style = self.happenings.add(event)
-                if text and event.kind != "step":
-                    ring.add(OURS, "", text, style or "bold", event.task or "")
+                self._apply(event)
         if not progress.cause:
             self.happenings.forget_cause()
         if count and progress.latest is not None:
@@ -203,6 +203,25 @@ class Dashboard:
         if before is not None:
             before()
         return count > 0
+
+    def _apply(self, event: Event) -> None:
+        if event.kind == "note" and event.data["text"] in self._unread:
+            return  # its host says so too
+        self.progress.apply(event)
+        text, style = self.happenings.add(event)
+        if text and event.kind != "step":
+            self.ring.add(OURS, "", text, style or "bold", event.task or "")
+
+    def _tell_unread(self) -> None:
+        """Tells of metrics that this machine does not read any more: see agent/metric_reader.py."""
+        for name, task in self.progress.tasks.items():
+            if stopped := task.measures.stopped:
+                text = f"{name}: {unread_words(stopped)}"
+                if text in self._unread:
+                    continue
+                if all(text != told for _, _, told in self.progress.notes):
+                    self._apply(Event("note", self._now(), run=self.progress.run, data={"level": "warning", "text": text}))
+                self._unread.add(text)
 
     def _take_batch(self, batch: _Lines) -> None:
         last = batch.kept[-1]
@@ -267,6 +286,7 @@ class Dashboard:
     def draw(self, screen: Screen, width: int, height: int) -> None:
         self.ring.tick(self._clock())
         self._measure_silence()
+        self._tell_unread()
         screen.draw(compose(self.scene, width, height, self._now()))
 
     def _measure_silence(self) -> None:

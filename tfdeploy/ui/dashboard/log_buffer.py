@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tfdeploy.model.measures import MATCHED_CHARS, last_state
+from tfdeploy.model.measures import KEPT_CHARS, last_state
 
 PER_TASK = 1000
 OURS = "tfdeploy"  # the task name of tfdeploy's own messages in the log
@@ -41,8 +41,8 @@ class LogBuffer:
         self.chosen: frozenset[str] | None = None  # tasks whose lines are shown; None: all
 
     def add(self, task: str, host: str, text: str, style: str = "", about: str = "") -> None:
-        if len(text) > MATCHED_CHARS:
-            text = last_state(text)[:MATCHED_CHARS]
+        if len(text) > KEPT_CHARS:
+            text = last_state(text)[:KEPT_CHARS]
         self.count += 1
         line = BufferedLine(self.count, task, host, text, style, about)
         ring = self._all.get(task)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tfdeploy.agent import wire
 from tfdeploy.errors import AgentError
 from tfdeploy.model.answers.runs import RunChange
+from tfdeploy.model.answers.samples import HostSample, NewestSamples, TaskSample
 from tfdeploy.model.events import Event
 from tfdeploy.model.plan import Plan, TaskPlan
 from tfdeploy.model.status import RunView
@@ -62,6 +64,18 @@ def test_a_state_is_told_once_and_that_all_is_well_again() -> None:
         ("running", None),
         ("succeeded", None),
     ]
+
+
+def test_a_metric_that_its_host_does_not_read_any_more_is_told_once() -> None:
+    told: list[Event] = []
+    fleet: Any = None
+    watch = Watch(fleet, replace(PLAN, metrics={"acc": "(a+)+$", "step": "step"}), told.append)
+    for stopped in ([], ["acc"], ["acc", "a name that the job lacks"], ["acc"]):
+        task = TaskSample(time=1.0, stopped=stopped)
+        watch.take("n2", RunChange(samples=NewestSamples(HostSample(time=1.0), {"worker:0": task})))
+    notes = [event.data for event in told if event.kind == "note"]
+    text = "worker:0: acc: not read any more: the regular expression takes too long for its lines"
+    assert notes == [{"level": "warning", "text": text}] and watch.stopped == {"worker:0": ["acc"]}
 
 
 def test_a_host_whose_run_folder_was_removed_has_lost_its_task() -> None:

@@ -1,0 +1,112 @@
+"""What a task costs others that writes lines which are costly to match: 10,000 of 4 KiB a second, every shape of
+tests/lab/programs/costly_lines.py in turn, with a regular expression of the job that never ends.
+
+The same run is measured without those lines, then with them: `status`, `logs -n 100`, the time from `q` to the dashboard's end on
+the screen, and on the host the samples taken and the CPU of the sampler and of the task's supervisor.
+"""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+from figures import Figures, options, say
+from place import TFDEPLOY, Place, a_lab
+
+PROGRAM = Path(__file__).parents[1] / "tests" / "lab" / "programs" / "costly_lines.py"
+JOB = """name: bench
+mode: async
+command: [python, costly_lines.py, --rate=RATE, --floods=FLOODS]
+metrics: {endless: '(.+)+!'}
+ready: {after: 1s}
+"""
+WATCHED_S = 25.0  # two samples and more
+LEFT = b"\x1b[?1049l"
+
+
+def main() -> None:
+    args = options(__doc__, rounds=3, hosts=3, rate=10_000)
+    figures = Figures("costly lines", args.json)
+    with a_lab(args.hosts) as place:
+        shutil.copy(PROGRAM, place.work / PROGRAM.name)
+        for name, floods in (("quiet", 0), ("costly", 1)):
+            job = JOB.replace("RATE", str(args.rate)).replace("FLOODS", str(floods))
+            (place.work / "tfdeploy.yaml").write_text(job)
+            place.tfdeploy("launch", "--detach", "--name", name)
+            time.sleep(5)
+            measure(place, figures, name, args.rounds)
+            place.tfdeploy("stop", name, "--now")
+
+
+def measure(place: Place, figures: Figures, name: str, rounds: int) -> None:
+    for verb, more in (("status", ()), ("logs", ("-n", "100"))):
+        spent = [place.tfdeploy(verb, name, *more, piped=True) for _ in range(rounds)]
+        figures.add(f"{name}: {verb}", min(each.seconds for each in spent), "s")
+        figures.add(f"{name}: {verb}, CPU", min(each.cpu_s for each in spent), "s")
+    before = on_host(place, name)
+    answers = [q_answered(place, name, wait_s) for wait_s in (3.0, 5.0, WATCHED_S - 8.0)]
+    figures.add(f"{name}: dashboard, from q to its end, worst", max(answers), "s", goal=0.3)
+    after = on_host(place, name)
+    passed_s = after[0] - before[0]
+    say(f"{name}: in {passed_s:.0f} s: {after[1] - before[1]} samples")
+    figures.add(f"{name}: sampler, CPU", (after[2] - before[2]) / passed_s * 100, "% of a core")
+    figures.add(f"{name}: supervisor, CPU", (after[3] - before[3]) / passed_s * 100, "% of a core")
+
+
+def q_answered(place: Place, name: str, wait_s: float) -> float:
+    """Seconds from `q` until the ordinary screen is back."""
+    control, end = pty.openpty()
+    words = place.lab.operator([TFDEPLOY, "status", name, "--watch"])
+    env = {**place.env, "TERM": "xterm-256color"}
+    process = subprocess.Popen(words, stdin=end, stdout=end, stderr=end, env=env, cwd=place.work, start_new_session=True)
+    os.close(end)
+    read_for(control, wait_s, b"")
+    began = time.monotonic()
+    os.write(control, b"q")
+    assert read_for(control, 60.0, LEFT)
+    took = time.monotonic() - began
+    read_for(control, 1.0, b"")
+    process.wait(60)
+    os.close(control)
+    return took
+
+
+def read_for(control: int, seconds: float, until: bytes) -> bool:
+    """Whether `until` came."""
+    came, end = b"", time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        if select.select([control], [], [], left)[0]:
+            try:
+                came = came[-16:] + os.read(control, 1 << 16)
+            except OSError:
+                return False
+            if until and until in came:
+                return True
+    return False
+
+
+def on_host(place: Place, name: str) -> tuple[float, int, float, float]:
+    """Of worker:0's host: monotonic seconds, samples so far, CPU seconds of its samplers and of the task's supervisor."""
+    (task,) = place.lab.root.glob(f"hosts/*/home/tfdeploy/bench/runs/{name}/hosts/*/tasks/worker-0")
+    samples = (task / "samples").read_text().count("\n") if (task / "samples").exists() else 0
+    folder = str(task.parents[1]).partition("/home/")[2]
+    cpu = {"sample": 0.0, "supervise": 0.0}
+    for proc in Path("/proc").glob("[0-9]*"):
+        try:
+            argv = (proc / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            words = (proc / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        for verb in cpu:
+            if verb in argv and any(folder in word for word in argv) and (verb == "sample" or "worker:0" in argv):
+                cpu[verb] += (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+    return time.monotonic(), samples, cpu["sample"], cpu["supervise"]
+
+
+if __name__ == "__main__":
+    main()

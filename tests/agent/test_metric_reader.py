@@ -1,0 +1,102 @@
+"""What reading a task's lines costs has a bound, whatever regular expressions a job brings."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tfdeploy.agent import metric_reader
+from tfdeploy.agent.metric_lines import MATCHED_CHARS
+from tfdeploy.agent.metric_reader import TASKS_STOPPED, MetricPatterns, MetricReader, TooSlow, limited
+
+ENDLESS = re.compile(r"(a+)+$")
+STEP = re.compile(r"step (\d+)")
+LINES = ["step 7", "a" * 40 + "b"]
+
+
+def possible(name: str, value: float) -> bool:
+    return True
+
+
+def cpu_s(work: Callable[[], object]) -> float:
+    began = time.thread_time()
+    work()
+    return time.thread_time() - began
+
+
+def test_a_pattern_that_does_not_end_is_stopped_and_named_and_the_others_are_read() -> None:
+    reader = MetricReader(MetricPatterns({"bad": ENDLESS, "step": STEP}))
+    assert reader.stopped == []
+    assert cpu_s(lambda: reader.find(LINES, possible)) < 0.5
+    assert reader.stopped == ["bad"]
+    reader._second = -1.0  # a second has passed
+    assert reader.find(["1/2 - loss: 0.5", *LINES], possible) == {"step": 7, "batch": 1, "batches": 2, "loss": 0.5}
+    assert cpu_s(lambda: reader.find(LINES, possible)) < 0.01
+
+
+def test_what_costs_too_much_in_all_is_stopped_too() -> None:
+    reader = MetricReader({"step": STEP, "slow": re.compile(r"\d+ *\d+ *\d*x(\d)")})
+    for _ in range(20):
+        reader.find(["1" * 60], possible)
+    assert reader.stopped == ["slow"]
+
+
+def test_a_pattern_that_was_stopped_for_some_tasks_is_stopped_for_all() -> None:
+    patterns = MetricPatterns({"bad": ENDLESS, "step": STEP})
+    readers = [MetricReader(patterns) for _ in range(TASKS_STOPPED + 200)]
+    assert cpu_s(lambda: [reader.find(LINES, possible) for reader in readers]) < 0.5
+    assert all(reader.stopped == ["bad"] for reader in readers)
+
+
+def test_only_the_main_thread_matches() -> None:
+    found: list[object] = []
+    thread = threading.Thread(target=lambda: found.append(MetricReader({"bad": ENDLESS}).find(LINES, possible)))
+    thread.start()
+    thread.join()
+    assert found == [{}]
+
+
+def test_the_cpu_time_of_other_threads_does_not_count() -> None:
+    ended = threading.Event()
+
+    def compute() -> None:
+        while not ended.is_set():
+            sum(range(1000))
+
+    others = [threading.Thread(target=compute) for _ in range(2)]
+    for thread in others:
+        thread.start()
+    done: list[int] = []
+
+    def work() -> None:
+        until = time.thread_time() + 0.02
+        while time.thread_time() < until:
+            pass
+        done.append(1)
+
+    try:
+        limited(0.2, work)
+        with pytest.raises(TooSlow):
+            limited(0.005, work)
+    finally:
+        ended.set()
+        for thread in others:
+            thread.join()
+    assert done == [1]
+
+
+def test_a_line_is_looked_at_up_to_a_bound_and_no_number_is_cut() -> None:
+    reader = MetricReader({"step": STEP})
+    line = "step 1234".rjust(MATCHED_CHARS - 2 + len("34"))
+    assert reader.find([line], possible) == {"step": 1234}
+    assert reader.find([line + "5"], possible) == {}
+    assert reader.find([line + " more"], possible) == {"step": 1234}
+    assert reader.find([" " * MATCHED_CHARS + "step 5"], possible) == {}
+
+
+def test_the_bound_is_small() -> None:
+    assert metric_reader.SECOND_CPU_S <= 0.02

@@ -1,0 +1,97 @@
+"""What a line of a program costs here and on hosts grows as its length, whatever stands in it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tfdeploy.agent.log import silent_tasks, tf_messages
+from tfdeploy.agent.metric_lines import find_printed, number, program_text
+from tfdeploy.model.job import DEFAULT_METRICS
+from tfdeploy.model.measures import OTHER_STEPS, compile_patterns
+from tfdeploy.model.words import short_error
+from tfdeploy.operations.tasklogs.split_lines import LineSplitter
+from tfdeploy.transport.rsync import messages
+from tfdeploy.ui.sanitise import clean_line
+
+SHORT, LONG = 2048, 4096
+LITTLE_S = 0.001  # below that, nothing is compared
+HEADS = (
+    "", "1/1 ", "1/1 - a: ", "1/1 1us/step ", "] ", "] I0000 00:00:0.0 1 ", "] 2026-11-22 10:00:00.1: I ", "Epoch 1/1",
+    "step ", "loss: ", "global_step/sec: ", "local_step ", "\x1b[", "\x1b]", "still waiting for response from worker: /job:",
+    "unhealthy (stopped sending heartbeats): ", "read errors mapping ",
+)  # fmt: skip
+REPEATED = (
+    "1", "a", "_", ".", "-", " ", "\t", ":", "/", "=", ",", "1.", "1,", "0 ", "e1", " - ", " - a: ", " - a a: 1 ", "a/", "1/1 ",
+    "\x1b[", "\x1b[0;", "\x9b", "\x1b]", "A.", "step ", "step 1 ", "step=", "loss ", "global step ", "local_step ", "us/step ",
+    "global_step/sec ", "] ", "I0000 00:00:0.0 1 a.cc", "/job:a/replica:0/task:1 ", "read errors mapping ", "(61",
+)  # fmt: skip
+TEXTS = st.tuples(
+    st.sampled_from(HEADS),
+    st.sampled_from(REPEATED) | st.text("1a.,-_ :/=\t[e", min_size=1, max_size=4),
+    st.sampled_from(("", "x", "!", " 1", " global step 1")),
+)
+
+
+def messages_of_tensorflow(text: str) -> object:
+    line = text.encode()
+    return tf_messages.parse(line + b"\n"), silent_tasks.silent_tasks(line)
+
+
+READERS: dict[str, Callable[[str], object]] = {
+    "prefixes of TensorFlow": program_text,
+    "numbers": number,
+    "Keras and rates": lambda text: find_printed([text]),
+    "messages of TensorFlow": messages_of_tensorflow,
+    "the sanitiser": clean_line,
+    "errors in short": short_error,
+    "what rsync says": lambda text: messages.shrank(23, text.encode()),
+    **{name: pattern.search for name, pattern in compile_patterns({**DEFAULT_METRICS, **OTHER_STEPS}).items()},
+}
+
+
+def seconds(read: Callable[[str], object], text: str) -> float:
+    began = time.thread_time()
+    read(text)
+    return time.thread_time() - began
+
+
+def filled(shape: tuple[str, str, str], size: int) -> str:
+    head, repeated, end = shape
+    room = size - len(head) - len(end)
+    return head + (repeated * room)[:room] + end
+
+
+@settings(max_examples=150, deadline=None)
+@example(("1/1 - a: ", "1", "x"))
+@example(("", "1", "x"))
+@example(("", "step ", "x"))
+@example(("", "read errors mapping ", "x"))
+@given(TEXTS)
+def test_twice_the_length_costs_no_more_than_three_times_the_time(shape: tuple[str, str, str]) -> None:
+    short, long = filled(shape, SHORT), filled(shape, LONG)
+    for name, read in READERS.items():
+        if seconds(read, long) < LITTLE_S:
+            continue
+        best = {text: min(seconds(read, text) for _ in range(5)) for text in (short, long)}
+        assert best[long] < LITTLE_S or best[long] <= 3 * best[short], (name, shape, best[long], best[short])
+
+
+def test_a_chunk_costs_the_same_however_long_its_line_is_already() -> None:
+    def split(begun: int) -> float:
+        splitter = LineSplitter("worker:0", "n1")
+        records = [[at, 1.0, 0, 1] for at in range(4000)]
+        assert not [*splitter.feed(0, [[0, 1.0, 0, 1]], b"x" * begun)]
+        return seconds(lambda text: [*splitter.feed(begun, records, text.encode())], "." * 4000)
+
+    assert min(split(1 << 19) for _ in range(3)) < 5 * min(split(1) for _ in range(3)) + LITTLE_S
+
+
+def test_numbers_of_any_length_are_no_tasks_and_no_steps() -> None:
+    long = b"1" * 5000
+    assert tf_messages.parse(b"Still waiting for response from worker: /job:worker/task:" + long + b"\n")[0]
+    assert silent_tasks.silent_tasks(b"unhealthy (stopped sending heartbeats): /job:worker/replica:0/task:" + long) is not None
+    assert messages.progress(long + b" 5%") is None and messages.sent_bytes(b"sent " + long + b" bytes") is None
