@@ -10,8 +10,6 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from tfdeploy.machine.own_command import own_command
-
 if TYPE_CHECKING:
     from tfdeploy.cli.flags import CommonFlags
     from tfdeploy.model.events import Emit, Event
@@ -126,6 +124,8 @@ def dashboard(
 
 def _do(flags: CommonFlags, words: Sequence[str]) -> None:
     """A verb of tfdeploy on this terminal, with the files of this command line."""
+    from tfdeploy.machine.own_command import own_command
+
     given = [("-i", flags.inventory), ("-j", flags.job)]
     files = [word for flag, value in given if value for word in (flag, str(value))]
     command = own_command([words[0], *files, *words[1:]])

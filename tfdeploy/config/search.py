@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tfdeploy.machine.folders import home_folder
 from tfdeploy.machine.ownership import is_writable_by_others
 
 
-@dataclass(frozen=True)
-class FoundFile:
+class FoundFile(NamedTuple):
     """A file that a verb reads. `named`: by a flag, its variable, or a key of a file that is itself read.
 
     `unused`: the project's own file, or the folder of several, that counts for nothing because of this one.
@@ -22,8 +21,7 @@ class FoundFile:
     unused: Path | None = None
 
 
-@dataclass(frozen=True)
-class Search:
+class Search(NamedTuple):
     """The folders to look in, the current one first. `border`: why no folder above the last one counts."""
 
     folders: tuple[Path, ...]

@@ -7,16 +7,15 @@ import os
 import pwd
 import shlex
 import stat
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tfdeploy.agent.seen import OTHERS_WRITE, above, may_be_replaced
 
 _ACL = "system.posix_acl_access"
 
 
-@dataclass(frozen=True)
-class Exposure:
+class Exposure(NamedTuple):
     """`what`: whose `place` is, or who may write to it. `mend`: the command that takes that away.
 
     `is_foreign`: the place belongs to another user.
@@ -67,9 +66,12 @@ def find_folder_exposure(folder: Path) -> Exposure | None:
 def is_writable_by_others(folder: Path) -> bool:
     """Return whether another user may add files to the folder."""
     try:
-        return _writable(str(folder), folder.stat(), _trusted_users(os.geteuid())) is not None
+        about = folder.stat()
     except OSError:
         return False
+    if about.st_mode & stat.S_IWOTH:
+        return True
+    return _writable(str(folder), about, _trusted_users(os.geteuid())) is not None
 
 
 def _trusted_users(me: int) -> tuple[int, ...]:

@@ -16,7 +16,6 @@ from typing import BinaryIO
 
 import msgspec
 
-from tfdeploy.machine.private_files import make_private_folder, write_private_file
 from tfdeploy.model.allowed import is_run
 from tfdeploy.model.events import Event, event_from_json, event_to_json
 from tfdeploy.model.manifest import CodeFile, Manifest
@@ -33,6 +32,8 @@ class RunStore:
 
     def save(self, plan: Plan, manifest: Manifest | None = None) -> bool:
         """Stores the plan, and the names and sums of its code where that is `manifest`; True if they are on disk."""
+        from tfdeploy.machine.private_files import make_private_folder, write_private_file  # most verbs write nothing
+
         folder = self.root / plan.run
         try:
             make_private_folder(folder)
@@ -149,6 +150,8 @@ class Recorder:
     """Appends a run's events. Not recorded: log lines and samples, which the hosts hold, and the plan, which has its own file."""
 
     def __init__(self, path: Path) -> None:
+        from tfdeploy.machine.private_files import make_private_folder
+
         self.remaining = EVENTS_KEPT
         self.file: BinaryIO | None = None
         try:
