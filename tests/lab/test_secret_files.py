@@ -79,6 +79,7 @@ def test_a_canary_and_a_key_in_the_code_folder_are_sent_nowhere(operator: Tfdepl
     (cwd / "fixture.py").write_text(f'KEY = """\n{FOREIGN_KEY}"""\n')
     for words in (("sync",), ("launch", "--wait")):
         assert f"{cwd}/fixture.py:2" in refused(operator, 3, *words)
+    assert "fixture.py holds a private key" in operator.run("check", exit_code=1).stdout
     (cwd / ".tfdeployignore").write_text("fixture.py\n")
 
     git(cwd, "init", "-q")

@@ -9,6 +9,7 @@ import pytest
 from support.files.wheels import make_wheel
 from tfdeploy.errors import ConfigError, Refused
 from tfdeploy.tree import read_recipe
+from tfdeploy.tree.withheld_files import WithheldFile, WithheldFiles
 
 
 def write(folder: Path, **texts: str) -> Path:
@@ -128,3 +129,14 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
     main.write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="UTF-8"):
         read_recipe(main, None)
+
+
+def test_a_key_among_the_wheels_and_a_secret_file_of_requirements_are_refused(tmp_path: Path) -> None:
+    main = write(tmp_path / "job", requirements="-r more.txt\n", more="six\n")
+    wheels = tmp_path / "wheels"
+    make_wheel(wheels, "six", "1.0")
+    (wheels / "id").write_text("a key")
+    for path, named in ((wheels / "id", "id is a private key"), (tmp_path / "job/more.txt", "more.txt is a private key")):
+        with pytest.raises(ConfigError, match=named) as caught:
+            read_recipe(main, wheels, withhold=WithheldFiles.of({str(path): WithheldFile("a private key")}))
+        assert caught.value.exit_code == 2
