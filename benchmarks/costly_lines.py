@@ -7,6 +7,7 @@ the screen, and on the host the samples taken and the CPU of the sampler and of 
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import select
@@ -55,6 +56,7 @@ def measure(place: Place, figures: Figures, name: str, rounds: int) -> None:
     passed_s = after[0] - before[0]
     say(f"{name}: in {passed_s:.0f} s: {after[1] - before[1]} samples")
     figures.add(f"{name}: sampler, CPU", (after[2] - before[2]) / passed_s * 100, "% of a core")
+    figures.add(f"{name}: written", (after[4] - before[4]) / passed_s / 1e6, "MB/s")
     figures.add(f"{name}: supervisor, CPU", (after[3] - before[3]) / passed_s * 100, "% of a core")
 
 
@@ -90,8 +92,8 @@ def read_for(control: int, seconds: float, until: bytes) -> bool:
     return False
 
 
-def on_host(place: Place, name: str) -> tuple[float, int, float, float]:
-    """Of worker:0's host: monotonic seconds, samples so far, CPU seconds of its samplers and of the task's supervisor."""
+def on_host(place: Place, name: str) -> tuple[float, int, float, float, int]:
+    """Of worker:0's host: monotonic seconds, samples so far, CPU seconds of its samplers and of the task's supervisor, log bytes."""
     (task,) = place.lab.root.glob(f"hosts/*/home/tfdeploy/bench/runs/{name}/hosts/*/tasks/worker-0")
     samples = (task / "samples").read_text().count("\n") if (task / "samples").exists() else 0
     folder = str(task.parents[1]).partition("/home/")[2]
@@ -105,7 +107,8 @@ def on_host(place: Place, name: str) -> tuple[float, int, float, float]:
         for verb in cpu:
             if verb in argv and any(folder in word for word in argv) and (verb == "sample" or "worker:0" in argv):
                 cpu[verb] += (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
-    return time.monotonic(), samples, cpu["sample"], cpu["supervise"]
+    written = json.loads((task / "status.json").read_text())["log_bytes"]
+    return time.monotonic(), samples, cpu["sample"], cpu["supervise"], written
 
 
 if __name__ == "__main__":

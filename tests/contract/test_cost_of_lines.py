@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tfdeploy.agent.log import silent_tasks, tf_messages
+from tfdeploy.agent.log.redact import Mask
 from tfdeploy.agent.metric_lines import find_printed, number, program_text
 from tfdeploy.model.job import DEFAULT_METRICS
 from tfdeploy.model.measures import OTHER_STEPS, compile_patterns
@@ -29,6 +30,7 @@ REPEATED = (
     "\x1b[", "\x1b[0;", "\x9b", "\x1b]", "A.", "step ", "step 1 ", "step=", "loss ", "global step ", "local_step ", "us/step ",
     "global_step/sec ", "] ", "I0000 00:00:0.0 1 a.cc", "/job:a/replica:0/task:1 ", "read errors mapping ", "(61",
 )  # fmt: skip
+SECRETS = ("a" * 40, "1" * 39 + "x", "-----BEGIN KEY-----")
 TEXTS = st.tuples(
     st.sampled_from(HEADS),
     st.sampled_from(REPEATED) | st.text("1a.,-_ :/=\t[e", min_size=1, max_size=4),
@@ -48,6 +50,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "messages of TensorFlow": messages_of_tensorflow,
     "the sanitiser": clean_line,
     "errors in short": short_error,
+    "masks of secrets": lambda text: Mask(SECRETS).feed(0, text.encode()),
     "what rsync says": lambda text: messages.shrank(23, text.encode()),
     **{name: pattern.search for name, pattern in compile_patterns({**DEFAULT_METRICS, **OTHER_STEPS}).items()},
 }

@@ -15,6 +15,7 @@ from tfdeploy.agent.log.unseen import Seen
 MASK = b"***"
 MOST_HELD = 64 << 10
 _BEGINNING = 4  # bytes by which the beginning of a form is found, except at the very end
+_HEAD = 32  # bytes that are compared before all are
 
 Span = Tuple[int, int]
 
@@ -81,10 +82,14 @@ class Mask:
     def _occurrences(self, text: bytes) -> List[Span]:
         found: List[Span] = []
         for form in self._forms:
-            at = text.find(form)
+            at, size = text.find(form), len(form)
             while at >= 0:
-                found.append((at, at + len(form)))
-                at = text.find(form, at + 1)
+                last = at
+                while last >= 0:  # the last of those that overlap: `aaaa` is found at each letter of a long row
+                    end = last + size
+                    last = text.rfind(form, last + 1, end - 1 + size)
+                found.append((at, end))
+                at = text.find(form, end)
         return found
 
     def _cut(self, whole: bytes, seen: Optional[Seen]) -> int:
@@ -101,10 +106,12 @@ class Mask:
         cut = next((size - n for n in range(min(_BEGINNING - 1, size), 0, -1) if whole[size - n :] in self._endings), size)
         tail = whole[-self._longest :]
         for beginning, begun in self._beginnings.items():
-            at = tail.find(beginning)
+            at, heads = tail.find(beginning), {form[:_HEAD] for form in begun}
             while at >= 0 and size - len(tail) + at < cut:
-                rest = tail[at:]
-                if any(len(form) > len(rest) and form.startswith(rest) for form in begun):
-                    cut = size - len(tail) + at
+                head = tail[at : at + _HEAD]
+                if len(head) < _HEAD or head in heads:  # most are not, as in a long row of `-`
+                    rest = tail[at:]
+                    if any(len(form) > len(rest) and form.startswith(rest) for form in begun):
+                        cut = size - len(tail) + at
                 at = tail.find(beginning, at + 1)
         return cut
