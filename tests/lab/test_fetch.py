@@ -76,9 +76,9 @@ def test_all_of_a_run_comes_back_and_then_nothing_more(operator: Tfdeploy, ended
 
 def test_only_what_is_asked_for_comes_to_where_it_shall(operator: Tfdeploy, ended: str) -> None:
     operator.run("fetch", ended, "--logs", "--to", "logs here", "--limit", "n2", exit_code=0)
-    assert files(operator.cwd / "logs here") == {"logs/worker-0@n2.log", "logs/worker-0@n2.times"}
+    assert files(operator.cwd / "logs here") == {".gitignore", "logs/worker-0@n2.log", "logs/worker-0@n2.times"}
     assert operator.run("fetch", ended, "--keep", "--to", "k", exit_code=0).stdout.strip() == "k"
-    assert files(operator.cwd / "k") == {"keep/ckpt/checkpoint", "keep/ckpt/model.ckpt-7.index"}
+    assert files(operator.cwd / "k") == {".gitignore", "keep/ckpt/checkpoint", "keep/ckpt/model.ckpt-7.index"}
 
 
 def test_what_is_left_out_is_neither_asked_nor_shown_and_is_named(operator: Tfdeploy, ended: str) -> None:
@@ -214,8 +214,8 @@ def test_a_host_that_lies_about_its_files_is_refused_and_the_others_come(operato
     assert words in rows["n3"]["error"]
     assert rows["n2"]["ok"]
     new = files(operator.home) - before
-    allowed = ("keep", "files/n1", "files/n2")
-    assert {path for path in new if not path.startswith(tuple(f"work/lie {words}/{part}/" for part in allowed))} == set()
+    allowed = ("keep/", "files/n1/", "files/n2/", ".gitignore")
+    assert {path for path in new if not path.startswith(tuple(f"work/lie {words}/{part}" for part in allowed))} == set()
 
 
 PLANTED = ("files", "files/n3", "files/.n3.fetching", "files/n3/out", "logs", "logs/worker-1@n3.log")
@@ -246,7 +246,7 @@ def test_who_launched_elsewhere_is_led_astray_by_no_plan(operator: Tfdeploy, end
         on_n1.write_text(honest.replace('"host":"n3"', '"host":"../../../../.ssh"'))
         said = operator.run("fetch", ended, "--to", "astray", exit_code=1, env=elsewhere).stderr
         assert f"[n1] the plan of {ended} that it holds is refused" in said
-        new = files(operator.home) - before
+        new = files(operator.home) - before - {"work/astray/.gitignore"}
         assert new >= {"work/astray/files/n3/out/result.txt", "work/astray/logs/ps-0@n1.log"}
         assert all(path.startswith(("work/astray/keep/", "work/astray/files/n", "work/astray/logs/")) for path in new)
         on_n1.write_text(honest.replace('"stop_grace_s":', '"stop_grace_s":1'))

@@ -188,3 +188,36 @@ def test_two_runs_are_compared_by_flag_file_and_last_value(operator: Tfdeploy) -
     assert (lines["diff"], lines["why"]) == (None, "no host has the release of pair-2 any more")
     for words, why in ((["pair-1"], "1 run cannot"), (["pair-1", "pair-1"], "named twice"), (["pair-1", "no-such"], "no run")):
         assert why in operator.run("compare", *words, exit_code=2).stderr
+
+
+def test_what_report_compare_and_fetch_write_is_in_no_release(operator: Tfdeploy) -> None:
+    write_job(operator, "pages", "quick.py", "--steps=2")
+    for run in ("pages-1", "pages-2"):
+        operator.run("launch", "--wait", "-q", "--name", run, exit_code=0)
+    release = operator.json("sync")["hosts"][0]["release"]
+    operator.run("report", "pages-1", exit_code=0)
+    operator.run("report", "pages-1", "--output", "csv", exit_code=0)
+    operator.run("compare", "pages-1", "pages-2", "--to", "both.html", exit_code=0)
+    operator.run("fetch", "pages-1", exit_code=0)
+    operator.run("fetch", "pages-1", "--to", "taken", exit_code=0)
+    assert {"pages-1.html", "pages-1.csv", "both.html", "taken"} <= {path.name for path in operator.cwd.iterdir()}
+    assert operator.json("sync")["hosts"][0]["release"] == release
+
+
+def test_large_code_is_said_with_the_lines_that_avoid_it(operator: Tfdeploy) -> None:
+    write_job(operator, "large", "quick.py")
+    (operator.cwd / "shards").mkdir()
+    for name in ("a", "b"):
+        with (operator.cwd / "shards" / name).open("wb") as file:
+            file.truncate(30_000_000)
+    said = "shards/ (60 MB). Every run has its own copy of it"
+    lines = ("`data: {shards: ./shards/}` in the job file", "echo /shards/ >> .tfdeployignore")
+    for words in (("sync", "--dry-run"), ("launch", "--dry-run")):
+        told = operator.run(*words, exit_code=0).stderr
+        assert all(each in told for each in (said, *lines)), told
+    (operator.cwd / ".tfdeployignore").write_text("/shards/\n")
+    assert "code:" not in operator.run("sync", "--dry-run", exit_code=0).stderr
+    (operator.cwd / ".tfdeployignore").unlink()
+    write_job(operator, "large", "quick.py", data={"shards": "./shards/"})
+    assert "code:" not in operator.run("sync", "--dry-run", exit_code=0).stderr
+    (operator.cwd / "shards" / "a").unlink()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,7 +74,10 @@ def run(flags: Flags) -> int:
         fleet.on_notice = notices_to(emit)
         plan, only, plan_code = context.chosen_run(flags, fleet)
         to = Path(flags.to) if flags.to else _own_folder() / plan.run
+        is_new = flags.to is not None and _is_new(to) and to.resolve() != Path.cwd()
         fetched = fetch(fleet, plan, FetchOptions(to, tuple(flags.parts or PARTS), flags.overwrite, only, flags.max), emit)
+    if is_new:
+        _mark(to)
     rows = [_row(host, result) for host, result in fetched.hosts.items()]
     unasked = [host.host for host in plan.hosts if only is not None and host.host not in only]
     errors = [result for result in fetched.hosts.values() if isinstance(result, TfdeployError)]
@@ -110,6 +114,21 @@ def _own_folder() -> Path:
     except OSError as error:
         raise Refused(f"cannot write here: {error.strerror}", where=str(folder.resolve()), next="--to DIR") from error
     return folder
+
+
+def _is_new(folder: Path) -> bool:
+    """True if nothing lies there: what else does may be code."""
+    try:
+        return not any(folder.iterdir())
+    except OSError:
+        return not folder.exists()
+
+
+def _mark(folder: Path) -> None:
+    """A folder that the operator named, and that only holds what was fetched, gets a .gitignore too."""
+    with suppress(OSError):
+        if any(folder.iterdir()):
+            (folder / ".gitignore").write_text("*\n")
 
 
 def _row(host: str, result: HostFetch | TfdeployError) -> FetchRow:

@@ -66,7 +66,7 @@ def forecast(
 ) -> Forecast:
     """`allow_secrets`: see read_shipment. Raises what reading and planning raise."""
     shipment = whole_shipment(fleet, job, cache, inventory, allow_secrets=allow_secrets)
-    for warning in shipment.manifest.warnings:
+    for warning in shipment.warnings:
         note(emit, warning, level="warning")
     found = fleet.each(hosts, lambda session: _code(session, shipment))
     sessions = fleet.each(hosts, lambda session: session)

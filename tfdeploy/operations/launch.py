@@ -191,7 +191,7 @@ class Steps:
             goes_on = f"training goes on from {plan.resume}" if plan.resume else "training starts from zero"
             for text in (*plan.notes, goes_on):
                 note(self.emit, text, run=plan.run)
-            for warning in shipment.manifest.warnings:
+            for warning in shipment.warnings:
                 note(self.emit, warning, level="warning", run=plan.run)
         return plan, shipment
 

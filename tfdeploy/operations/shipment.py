@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tfdeploy.errors import Refused
+from tfdeploy.model.code_size import large_code
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job, Secret
 from tfdeploy.model.manifest import Manifest
@@ -39,6 +40,11 @@ class Shipment:
     origins: dict[str, Host] = field(default_factory=dict)
     splits: dict[str, Split] = field(default_factory=dict)
     by_rsync: frozenset[str] = frozenset()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        large = large_code(self.manifest)
+        return (*self.manifest.warnings, *([large] if large else []))
 
     def broadcasts(self) -> dict[str, DataSet]:
         return {

@@ -93,7 +93,7 @@ def sync_job(
     done already. `allow_secrets`: see read_shipment."""
     failed_to_connect = connected or begin_connecting(fleet, hosts)
     shipment = whole_shipment(fleet, job, cache, inventory, allow_secrets=allow_secrets)
-    for warning in shipment.manifest.warnings:
+    for warning in shipment.warnings:
         note(emit, warning, level="warning")
     results: dict[str, Synced | TfdeployError] = {**failed_to_connect()}
     before = Counter[str]()

@@ -12,10 +12,12 @@ import stat
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from tfdeploy.errors import ConfigError, Refused
 from tfdeploy.model.manifest import Entry, Manifest
+from tfdeploy.model.own_files import is_own
 from tfdeploy.tree.hash_cache import HashCache, stamp
 from tfdeploy.tree.key_blocks import SEARCHED_BYTES, key_line
 from tfdeploy.tree.links import leads_out
@@ -26,6 +28,7 @@ THREADS = 4
 TRIES = 3
 _BLOCK_BYTES = 1 << 20
 _BATCH = 64  # files a thread takes at once
+_OWN = "own:"
 
 
 def read_tree(
@@ -52,7 +55,7 @@ def read_tree(
         named = ", ".join(f"{path} ({file.what})" for path, file in withheld.items())
         warnings.append(f"not sent: {named}")
     hashes = HashCache(cache, top)
-    hashed = _hash_all(top, files, hashes)
+    hashed = _not_own(top, _hash_all(top, files, hashes))
     entries = sorted(links + [entry for entry, _ in hashed], key=lambda entry: entry.path)
     if not any(entry.kind != "link" for entry in entries):
         raise Refused(
@@ -146,6 +149,16 @@ def _hash_all(top: str, files: list[tuple[str, os.stat_result]], hashes: HashCac
     return entries
 
 
+def _not_own(top: str, files: list[tuple[Entry, int]]) -> list[tuple[Entry, int]]:
+    """Without the reports and tables that tfdeploy wrote, but for those that git tracks."""
+    own = [entry.path for entry, _ in files if entry.sha256.startswith(_OWN)]
+    if not own:
+        return files
+    kept = set(tracked(top, own))
+    found = (each for each in files if not each[0].sha256.startswith(_OWN) or each[0].path in kept)
+    return [(replace(entry, sha256=entry.sha256.removeprefix(_OWN)), line) for entry, line in found]
+
+
 def _hash_batch(top: str, batch: list[tuple[str, os.stat_result]], hashes: HashCache) -> list[tuple[Entry, int]]:
     entries = []
     for path, _ in batch:
@@ -167,8 +180,8 @@ def _entry(path: str, found: os.stat_result, sha256: str) -> Entry:
 
 
 def hash_file(path: str) -> tuple[os.stat_result, str, int]:
-    """(stat, sha256 of the content, see key_line), all of the same state. Raises Refused when the file keeps changing, and
-    OSError."""
+    """(stat, sha256 of the content, see key_line), all of the same state. The sha256 of a report that tfdeploy wrote has _OWN
+    in front. Raises Refused when the file keeps changing, and OSError."""
     for _ in range(TRIES):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
@@ -187,10 +200,12 @@ def hash_file(path: str) -> tuple[os.stat_result, str, int]:
 
 
 def _hash(descriptor: int) -> tuple[str, int, int]:
-    total, size, searched = hashlib.sha256(), 0, b""
+    total, size, searched, own = hashlib.sha256(), 0, b"", ""
     while block := os.read(descriptor, _BLOCK_BYTES):
+        if not size and is_own(block):
+            own = _OWN
         total.update(block)
         size += len(block)
         if size <= SEARCHED_BYTES:
             searched = searched + block if searched else block
-    return total.hexdigest(), size, key_line(searched) if size <= SEARCHED_BYTES else 0
+    return own + total.hexdigest(), size, key_line(searched) if size <= SEARCHED_BYTES else 0

@@ -1,5 +1,7 @@
 """What of a folder is listed: what git says, and nothing that only this machine has."""
 
+import os
+
 from support.files.code_tree import git, paths, put
 from tfdeploy.tree import read_tree
 
@@ -147,3 +149,31 @@ def test_variables_of_another_repository_do_not_count(tmp_path, checkout, monkey
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "other/.git"))
     monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "other/.git/index"))
     assert paths(checkout) == [".gitignore", "tracked.log"]
+
+
+PAGE = "<!doctype html><!-- written by tfdeploy --><html></html>"
+TABLE = '"time","seconds","task","host","attempt","step"\r\n'
+
+
+def test_reports_of_tfdeploy_are_no_code_unless_git_tracks_them(root, tmp_path):
+    put(root, "train.py")
+    put(root, "page.html", "<!doctype html><html></html>")
+    put(root, "sub/kept.html", PAGE)
+    if (root / ".git").exists():
+        git(root, "add", "-A")
+    put(root, "run-1.html", PAGE)
+    put(root, "sub/any name", PAGE)
+    put(root, "run-1.csv", TABLE)
+    kept = ["sub/kept.html"] if (root / ".git").exists() else []
+    for path in root.rglob("*"):
+        if path.is_file() and ".git" not in path.parts:
+            os.utime(path, (1, 1))  # long enough ago to be remembered
+    releases = set()
+    for _ in range(2):  # hashed, and remembered
+        found = read_tree(root, cache=tmp_path / "cache")
+        assert [entry.path for entry in found.entries] == ["page.html", *kept, "train.py"]
+        assert all(len(entry.sha256) == 64 for entry in found.entries)
+        releases.add(found.release)
+    assert len(releases) == 1
+    put(root, "run-1.html", "<p>mine</p>")
+    assert "run-1.html" in paths(root, cache=tmp_path / "cache")

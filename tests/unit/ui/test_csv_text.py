@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tfdeploy.model.own_files import is_own
+from tfdeploy.model.sample_table import BEFORE
 from tfdeploy.ui.csv_text import csv_text
+from tfdeploy.ui.report.page import document
 
 FORMULAS = ("=", "+", "-", "@")
 TEXTS = st.text(st.sampled_from('a;,=+-@" \n\t\r\x1b') | st.characters(codec="utf-8"), max_size=12)
@@ -65,3 +68,8 @@ def test_whatever_a_host_says_it_is_cells_and_no_formula(rows: list[list[str | f
                 assert not cell.lstrip(' "').startswith(FORMULAS) and cell.isprintable()
             else:
                 assert cell == "" if value is None else float(cell) == value
+
+
+def test_a_table_of_samples_is_known_again_as_tfdeploys_own() -> None:
+    assert is_own(csv_text(BEFORE, []).encode()) and is_own(document("a", "b").encode())
+    assert not is_own(csv_text(BEFORE[1:], []).encode()) and not is_own(b"")

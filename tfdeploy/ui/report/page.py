@@ -13,6 +13,7 @@ from html import escape
 from tfdeploy import __version__
 from tfdeploy.model.events import Event
 from tfdeploy.model.folding import fold_names
+from tfdeploy.model.own_files import PAGE
 from tfdeploy.model.protect import Protection
 from tfdeploy.model.report import RunReport, attempts, curves
 from tfdeploy.model.taskview import TaskView
@@ -71,7 +72,7 @@ def page(report: RunReport, *, live: bool = False) -> str:
 def document(title: str, body: str, head: str = "") -> str:
     """`body` as a whole page; `head`: more elements of its head."""
     return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'{PAGE}<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">{head}'
         '<meta name="viewport" content="width=device-width,initial-scale=1"><meta name="referrer" content="no-referrer">'
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>{body}</body></html>\n"
