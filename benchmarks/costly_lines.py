@@ -93,7 +93,7 @@ def read_for(control: int, seconds: float, until: bytes) -> bool:
 
 
 def on_host(place: Place, name: str) -> tuple[float, int, float, float, int]:
-    """Of worker:0's host: monotonic seconds, samples so far, CPU seconds of its samplers and of the task's supervisor, log bytes."""
+    """Of worker:0 on its host: monotonic seconds, samples, CPU seconds of samplers and of its supervisor, bytes of its log."""
     (task,) = place.lab.root.glob(f"hosts/*/home/tfdeploy/bench/runs/{name}/hosts/*/tasks/worker-0")
     samples = (task / "samples").read_text().count("\n") if (task / "samples").exists() else 0
     folder = str(task.parents[1]).partition("/home/")[2]
