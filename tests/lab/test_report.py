@@ -164,6 +164,8 @@ def test_a_run_reads_the_same_whether_or_not_somebody_watched(
         timelines += re.findall(r'aria-label="attempts over time">.*?</svg>', (tmp_path / "seen.html").read_text())
         answers.append(each.json("status", "seen-1"))
     assert timelines[0] == timelines[1] and answers[0] == answers[1]
+    (row,) = (row for row in operator.json("runs")["runs"] if row["run"] == "seen-1")
+    assert [row[key] for key in ("started", "ended")] == [answers[0][key] for key in ("started", "ended")]
     assert re.search(r'"bar bad"><title>worker:0, attempt 1: killed: 9 after \S+ s</title>', timelines[0]), timelines[0]
 
 

@@ -189,6 +189,7 @@ SCREENS = {
     "healthy-60x15": Scene(healthy, 60, 15),
     "straggler": Scene(straggler),
     "crash-loop": Scene(crash_loop),
+    "crash-loop-80x24": Scene(crash_loop, 80, 24),
     "crash-loop-task": Scene(crash_loop, 110, 40, ("enter",)),
     "crash-loop-timeline": Scene(crash_loop, 110, 30, ("t",)),
     "cut-host": Scene(cut_host),

@@ -97,6 +97,7 @@ class RunFields(TypedDict, total=False):
     state: str  # wire.RUN_STATES
     cause: str | None
     left_files: dict[str, list[str]]  # host -> paths in its cwd/
+    ended: float | None  # UTC seconds; the event itself comes later
 
 
 class LineFields(TypedDict):

@@ -301,8 +301,7 @@ class RunProgress:
         keeps = self.final and self.state not in ("succeeded", "stopped")  # a run that goes on again has no cause any more
         self._cause = event.data.get("cause") or (self._cause if keeps else None)
         self.left_files = event.data.get("left_files") or self.left_files
-        if self.final:
-            self.ended = event.time
+        self.ended = event.data.get("ended") or event.time if self.final else None
 
     def _fold_note(self, event: Event) -> None:
         self.notes.append((event.time, event.data.get("level", "info"), event.data.get("text", "")))

@@ -42,7 +42,8 @@ class Caller:
 
 @dataclass(frozen=True)
 class RunView:
-    """One run. `cause`: why it fails or failed, in words; `first_death`: the task that died first."""
+    """One run. `started`: its launch, the zero of all its times. `cause`: why it fails or failed, in words.
+    `first_death`: the task that died first."""
 
     run: str
     job: str
@@ -92,7 +93,7 @@ def run_view(
         job=plan.job,
         mode=plan.mode,
         state=state,
-        started=min((s.started for s in states if s.started is not None), default=plan.created),
+        started=plan.created or min((s.started for s in states if s.started is not None), default=0.0),
         ended=max(ends, default=None) if state in FINAL_STATES else None,
         tasks=tuple(view for view in views if view.host not in unasked),
         cause=cause,

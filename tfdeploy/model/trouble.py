@@ -9,6 +9,7 @@ from types import MappingProxyType
 from tfdeploy.model.pace import Slow
 from tfdeploy.model.progress import RunProgress
 from tfdeploy.model.task_progress import TaskProgress
+from tfdeploy.model.units import roughly
 from tfdeploy.model.words import outcome_words, short_error
 
 FIRST, DEAD, CUT, STALLED, AGAIN, SLOW, STARTING, RUNNING, DONE = range(9)  # the worst first
@@ -48,7 +49,7 @@ def _mark(progress: RunProgress, task: TaskProgress, slow: Slow | None, first: b
     if health:
         return Mark(STALLED, health, progress.stalled_because(task, now) or why)
     if task.restarts and _is_recent(task, now):
-        return Mark(AGAIN, RESTARTED if task.state == "running" else _words(task.state), why or last_cause(progress, task))
+        return Mark(AGAIN, RESTARTED if task.state == "running" else _words(task.state), why or _again(progress, task, now))
     if slow is not None:
         return Mark(SLOW, slow.short, slow.words)
     if task.state == "running":
@@ -57,9 +58,22 @@ def _mark(progress: RunProgress, task: TaskProgress, slow: Slow | None, first: b
 
 
 def last_cause(progress: RunProgress, task: TaskProgress) -> str:
-    """Why it had to start again the last time: 'restart 2, after failed: 1'; "" where that is not known."""
+    """Why it had to start again the last time: 'restart 2, after failed: 1'; no cause where that is not known."""
+    before = _words_before(progress, task)
+    return f"restart {task.restarts}" + (f", after {before}" if before else "")
+
+
+def _again(progress: RunProgress, task: TaskProgress, now: float | None) -> str:
+    """'2x, 40 s ago: failed: 1', which has to fit beside the figures of a task that runs."""
+    before = _words_before(progress, task)
+    if task.state != "running" or now is None or task.started is None:
+        return last_cause(progress, task)
+    return f"{task.restarts}x, {roughly(now - task.started)} ago" + (f": {before}" if before else "")
+
+
+def _words_before(progress: RunProgress, task: TaskProgress) -> str:
     before = progress.attempts.get((task.task, task.attempt - 1))
-    return f"restart {task.restarts}" + (f", after {before.words}" if before and before.words else "")
+    return before.words if before else ""
 
 
 def _is_recent(task: TaskProgress, now: float | None) -> bool:

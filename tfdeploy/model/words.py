@@ -17,6 +17,11 @@ def iso_z(seconds: float | None) -> str | None:
     return whole.isoformat(timespec="milliseconds" if whole.microsecond else "seconds").replace("+00:00", "Z")
 
 
+def run_seconds(started: float | None, ended: float | None, now: float) -> float:
+    """How long a run has taken, the same in every view: from its launch to its end, or until `now`. All in UTC seconds."""
+    return 0.0 if started is None else max(0.0, (now if ended is None else ended) - started)
+
+
 def outcome_words(outcome: str, exit_code: int | None, signal: int | None) -> str:
     """For a cell of a table: 'succeeded', 'failed: 1', 'killed: 9'."""
     if outcome == "failed" and exit_code is not None:

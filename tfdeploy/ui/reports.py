@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tfdeploy.model.folding import fold_equal, fold_names
 from tfdeploy.model.moments import moment_of
-from tfdeploy.model.words import outcome_words, unread_words
+from tfdeploy.model.words import outcome_words, run_seconds, unread_words
 from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds, roughly
 from tfdeploy.ui.feed_tree import feed_tree
 from tfdeploy.ui.sanitise import clean
@@ -40,7 +40,7 @@ def show_status(
 ) -> None:
     """Heading, a row per task, the cause and the `last_lines` of what died first (`as_of`: how old they are), what cannot be
     reached, what to type next. `typed`: makes a command complete, so that it can be typed."""
-    lasted = in_seconds((view.ended or now) - view.started)
+    lasted = in_seconds(run_seconds(view.started, view.ended, now))
     when = f"for {lasted}" if not view.final else f"after {lasted}"
     style = {"succeeded": "bold green", "running": "bold green", "failed": "bold red", "lost": "bold red"}.get(
         view.state, "bold yellow"
@@ -147,8 +147,8 @@ def _times(row: RunRow, now: float) -> tuple[str, str]:
     if began is None:
         return "", ""
     began_s = moment_of(began, now)
-    until = moment_of(ended, now) if ended else now if row["live"] else None
-    return f"{roughly(now - began_s)} ago", "" if until is None else roughly(until - began_s, parts=2)
+    lasted = run_seconds(began_s, moment_of(ended, now) if ended else None, now)
+    return f"{roughly(now - began_s)} ago", roughly(lasted, parts=2) if ended or row["live"] else ""
 
 
 def show_sync(terminal: Terminal, hosts: Sequence[SyncRow]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tfdeploy.model.progress import RunProgress
+from tfdeploy.model.words import run_seconds
 from tfdeploy.ui.amounts import figure, in_seconds
 from tfdeploy.ui.reports import show_left_files
 from tfdeploy.ui.sanitise import clean
@@ -27,8 +28,8 @@ def show_summary(
     if progress.run is None:
         return
     run = clean(progress.run)
-    until = progress.ended if progress.final else now
-    lasted = (until or progress.now or 0.0) - (progress.started or progress.now or 0.0)
+    until = now if now is not None else progress.now or 0.0
+    lasted = run_seconds(progress.started, progress.ended, until)
     after = f" {'after' if progress.final else 'for'} {in_seconds(lasted)}" if lasted > 0 else ""
     terminal.write(f"run {run} {terminal.paint(progress.state, _STYLES.get(progress.state, 'bold yellow'))}{after}\n")
     if progress.cause:

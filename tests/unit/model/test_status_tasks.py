@@ -63,7 +63,7 @@ def test_json_is_the_contract() -> None:
         "job": "digits",
         "mode": "async",
         "state": "running",
-        "started": "1970-01-01T00:16:41Z",
+        "started": "1970-01-01T00:16:40Z",
         "ended": None,
         "protect": {
             "asked": "none",

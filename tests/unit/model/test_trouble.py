@@ -26,7 +26,7 @@ def after(events: object) -> RunProgress:
         (many, "worker:0", RUNNING, "running", ""),
         (cut_host, "worker:3", CUT, "unreachable", "no answer in 10 s"),
         (waiting, "worker:0", STALLED, "stalled", "waits for worker:2 on n4"),
-        (crash_loop, "worker:3", AGAIN, "restarted", "restart 3, after failed: 1, FileNotFoundError: [Errno 2]"),
+        (crash_loop, "worker:3", AGAIN, "restarted", "3x, 0 s ago: failed: 1, FileNotFoundError: [Errno 2]"),
     ],
 )
 def test_each_task_has_a_rank_and_a_reason(events: object, task: str, rank: int, state: str, why: str) -> None:

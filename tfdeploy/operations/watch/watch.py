@@ -63,7 +63,7 @@ class Watch:
             return
         self._state, self._cause = view.state, view.cause
         left = {host: list(paths) for host, paths in view.left_files.items()}
-        data = {"state": view.state, "cause": view.cause, "left_files": left}
+        data = {"state": view.state, "cause": view.cause, "left_files": left, "ended": view.ended}
         self.emit(Event("run", time.time(), run=self.plan.run, data=data))
 
     def view(self) -> RunView:

@@ -10,7 +10,7 @@ from tfdeploy.model.progress import STEPS, RunProgress
 from tfdeploy.model.transfers import all_of
 from tfdeploy.model.trends import DONE, RUN, Trends
 from tfdeploy.model.trouble import RESTARTED, SLOW, Mark
-from tfdeploy.model.words import short_error
+from tfdeploy.model.words import run_seconds, short_error
 from tfdeploy.ui.amounts import figure, in_bytes, in_seconds
 from tfdeploy.ui.cells import Row, Span
 from tfdeploy.ui.sanitise import clean
@@ -32,11 +32,11 @@ def head_row(
     progress: RunProgress, trends: Trends, marks: Mapping[str, Mark], silent: Collection[str], now: float, width: int
 ) -> Row:
     """The parts that fit, in order of worth: state and time, what is wrong, time left, rate, job, hosts, mode, id."""
-    lasted = (progress.ended or now) - (progress.started or now)
+    lasted = run_seconds(progress.started, progress.ended, now)
     state = "failing" if progress.cause and not progress.final else progress.state
     parts = [
         (0, Span(state, _RUN_STYLES.get(state, "bold yellow"))),
-        (0, Span(f" {in_seconds(lasted) if lasted >= 60 else f'{max(0, round(lasted))} s'}")),
+        (0, Span(f" {in_seconds(lasted) if lasted >= 60 else f'{round(lasted)} s'}")),
         (1, Span(f"  {clean(progress.job)}", "bold")),
         (7, Span(f"  {clean(progress.mode)}" if progress.mode else "")),
         (8, Span(f"  {clean(progress.run or '')}", "dim")),

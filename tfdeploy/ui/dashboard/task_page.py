@@ -11,7 +11,7 @@ from tfdeploy.model.plan import Plan, TaskPlan
 from tfdeploy.model.progress import RunProgress
 from tfdeploy.model.task_progress import TaskProgress
 from tfdeploy.model.trends import PACE, USES, Trends
-from tfdeploy.model.trouble import CUT, Mark, last_cause
+from tfdeploy.model.trouble import AGAIN, CUT, Mark, last_cause
 from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds
 from tfdeploy.ui.cells import Row, Span, fit, task_style, wrap
 from tfdeploy.ui.plots import TITLES, UNITS, Curve, plot
@@ -80,7 +80,7 @@ def _facts(progress: RunProgress, task: TaskProgress, mark: Mark, width: int, no
         f"{task.lines:,} lines" if task.lines else "",
     ]
     rows = _lines(clean(mark.why), width, "red" if mark.rank < 2 else "yellow" if mark.trouble else "") if mark.why else []
-    if task.restarts and not mark.why.startswith("restart"):
+    if task.restarts and mark.rank != AGAIN:
         rows += _lines(clean(last_cause(progress, task)), width, "yellow")
     if mark.rank == CUT:
         rows.append([Span("figures and state are those of the last answer of its host", "yellow")])

@@ -11,7 +11,7 @@ from tfdeploy.model.progress import HostProgress, RunProgress
 from tfdeploy.model.task_progress import TaskProgress
 from tfdeploy.model.transfers import all_of
 from tfdeploy.model.trends import LOSS, Trends
-from tfdeploy.model.trouble import AGAIN, CUT, DONE, SLOW, STARTING, Mark, last_cause
+from tfdeploy.model.trouble import AGAIN, CUT, DONE, RESTARTED, SLOW, STARTING, Mark, last_cause
 from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds
 from tfdeploy.ui.cells import Row, Span, column, task_style
 from tfdeploy.ui.dashboard.row_order import Item
@@ -25,6 +25,8 @@ TREND = "trend"  # of the loss
 _METRICS_WIDTH, _FIGURE_WIDTH, _SPARK = 26, 9, 8  # of all metrics, at least; of a value with its separators; of a curve
 _RIGHT = frozenset({"step", "steps/s", "loss", "pid", "restarts", "cpu", "memory", "net", "gpu", "age"})
 _BEFORE = ("task", "state", "host", "gpu", "cpu", "memory", "net", "step", "steps/s", "loss", TREND, METRICS)
+_NAMES = ("task", "state", "host")
+_FIGURES = (*_NAMES, "gpu", "cpu", "step", "steps/s", "loss")
 ORDER = (*_BEFORE, "restarts", "age", "address", "pid", LAST_LINE)
 _FALL_FIRST = (
     "pid",
@@ -289,10 +291,14 @@ def _spark(table: Table, task: str, name: str) -> str:
 def _why_row(
     item: Item, shown: Sequence[Column], texts: Mapping[str, str], styles: Mapping[str, str], *, selected: bool, width: int
 ) -> Row:
-    """Of a task in trouble, where there is no column of last lines: what is wrong takes the place of the figures."""
-    head = [each for each in shown if each.name in ("task", "state", "host")]
-    row = _row(head, texts, styles, selected=selected)
+    """Of a task in trouble, where there is no column of last lines: what is wrong takes the place of the figures. One that runs
+    again keeps them, and what is wrong stands behind them where there is room."""
+    runs = item.mark.state == RESTARTED
+    head = [each for each in shown if each.name in (_FIGURES if runs else _NAMES)]
     used = sum(each.width + 1 for each in head)
+    if runs and width - used < _LAST_LINE_WIDTH:
+        return _row(shown, texts, styles, selected=selected)
+    row = _row(head, texts, styles, selected=selected)
     return [*row, Span(" "), Span(column(clean(item.mark.why), max(0, width - used)), styles[LAST_LINE])]
 
 

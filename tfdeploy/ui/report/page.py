@@ -17,7 +17,7 @@ from tfdeploy.model.own_files import PAGE
 from tfdeploy.model.protect import Protection
 from tfdeploy.model.report import RunReport, attempts, curves
 from tfdeploy.model.taskview import TaskView
-from tfdeploy.model.words import outcome_words
+from tfdeploy.model.words import outcome_words, run_seconds
 from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds
 from tfdeploy.ui.plain import event_words
 from tfdeploy.ui.report.charts import chart, timeline
@@ -92,7 +92,7 @@ def section(title: str, content: str) -> str:
 
 def _header(report: RunReport) -> str:
     view, plan = report.view, report.plan
-    lasted = (view.ended or report.made) - view.started
+    lasted = run_seconds(view.started, view.ended, report.made)
     hosts = len({task.host for task in plan.tasks})
     facts = [
         f'<b class="{_STATES.get(view.state, "")}">{escape(view.state)}</b>',
@@ -145,7 +145,7 @@ def _task(report: RunReport, task: TaskView, names: Iterable[str]) -> str:
 
 
 def _curves(report: RunReport) -> str:
-    length = (report.view.ended or report.made) - report.view.started
+    length = run_seconds(report.view.started, report.view.ended, report.made)
     drawn = (f'<div class="chart"><h3>{text_of(each.name)}</h3>{chart(each, length)}</div>' for each in curves(report))
     charts = "".join(drawn)
     return f'<div class="charts">{charts}</div>' if charts else ""

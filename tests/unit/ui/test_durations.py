@@ -1,0 +1,75 @@
+"""How long a run took, and when something happened in it, is the same in every view."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.dashboard_scenes import PLAN, RUN, event
+from tfdeploy.agent.wire import HostRunState, TaskStatus
+from tfdeploy.model.events import Event
+from tfdeploy.model.plan import plan_to_json
+from tfdeploy.model.progress import RunProgress
+from tfdeploy.model.report import RunReport
+from tfdeploy.model.status import run_view, run_view_json
+from tfdeploy.model.trends import Trends
+from tfdeploy.operations.find_run import FoundRun
+from tfdeploy.operations.runs import list_runs
+from tfdeploy.operations.watch.watch import Watch
+from tfdeploy.store.runs import RunStore
+from tfdeploy.ui.cells import row_text
+from tfdeploy.ui.dashboard.header import head_row
+from tfdeploy.ui.report.page import page
+from tfdeploy.ui.reports import show_runs, show_status
+from tfdeploy.ui.summary import show_summary
+from tfdeploy.ui.terminal import Terminal
+
+LAUNCHED, STARTED, ENDED, NOTICED, NOW = PLAN.created, PLAN.created + 17, PLAN.created + 250, PLAN.created + 262, 1600.0
+STATES = {
+    host.host: HostRunState(run=RUN, job="digits", host=host.host, phase="ended", started=STARTED, ended=ENDED)
+    for host in PLAN.hosts
+}
+TASKS = {
+    task.task: TaskStatus(
+        run=RUN, task=task.task, host=task.host, attempt=1, state="ended", outcome="succeeded", started=STARTED, ended=ENDED
+    )
+    for task in PLAN.tasks
+}
+VIEW = run_view(PLAN, STATES, TASKS)
+
+
+def events() -> list[Event]:
+    """As the launch records them; the end is noticed later than it came."""
+    told: list[Event] = [Event(kind="plan", time=LAUNCHED + 1, run=RUN, data=plan_to_json(PLAN))]
+    told.append(event("note", LAUNCHED + 2, level="info", text="code is sent"))
+    fleet: Any = None
+    watch = Watch(fleet, PLAN, told.append)
+    watch.emit_run(VIEW)
+    return [*told[:-1], Event(kind="run", time=NOTICED, run=RUN, data=told[-1].data)]
+
+
+def test_one_run_lasts_as_long_in_every_view(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    progress = RunProgress()
+    progress.apply_all(events())
+    assert row_text(head_row(progress, Trends(), {}, (), NOW, 80)).startswith("succeeded 4:10 ")
+    out = io.StringIO()
+    show_summary(Terminal(out, None, False), progress, now=NOW)
+    show_status(Terminal(out, None, False), VIEW, NOW)
+    assert out.getvalue().count("succeeded after 4:10\n") == 2
+    report = RunReport(plan=PLAN, view=VIEW, made=NOW, events=tuple(events()))
+    assert "</b> &middot; 4:10 &middot;" in page(report)
+    assert '<td class="n dim">+2.0 s</td><td class="">code is sent</td>' in page(report)
+
+    known = FoundRun(run=RUN, job="digits", states=dict(STATES), tasks=dict(TASKS))
+    monkeypatch.setattr("tfdeploy.operations.runs.find_runs", lambda *about: ([known], {}))
+    monkeypatch.setattr("tfdeploy.operations.runs.read_plan", lambda *about: PLAN)
+    fleet: Any = None
+    (row,), _ = list_runs(fleet, (), RunStore(tmp_path), job="digits")
+    out = io.StringIO()
+    show_runs(Terminal(out, None, False), [row], NOW)
+    assert "  4 min  " in out.getvalue()
+    answer = run_view_json(VIEW)
+    assert (row["started"], row["ended"]) == (answer["started"], answer["ended"])
