@@ -98,3 +98,22 @@ def test_clones_with_one_hostname_have_a_place_each(operator: Tfdeploy) -> None:
     finally:
         for host in operator.lab.hosts:
             on_host(operator.lab, host, f"hostname {host}", root=True)
+
+
+def test_fresh_sets_the_shared_keep_aside_once_and_puts_it_back_once(operator: Tfdeploy) -> None:
+    write_job(operator, "nfs-fresh", "quick.py", "--steps=5", "--save", keep=["checkpoints"])
+    operator.run("launch", "--wait", "-q", "--name", "nf-1", exit_code=0)
+    write_job(operator, "nfs-fresh", "quick.py", "--steps=3", "--save", keep=["checkpoints"])
+    operator.run("launch", "--wait", "-q", "--fresh", "--name", "nf-2", exit_code=0)
+    saved = "./checkpoints.before-nf-2/step:5 ./checkpoints/step:3"
+    assert kept(operator) == saved
+    write_job(
+        operator, "nfs-fresh", "quick.py", "--steps=9", "--save", "--failat=2", keep=["checkpoints"], ready={"after": "60s"}
+    )
+    operator.run("launch", "--wait", "-q", "--fresh", "--name", "nf-3", exit_code=1)
+    assert "./checkpoints.undone-nf-3/step:1" in kept(operator) and "before-nf-3" not in kept(operator)
+    assert "./checkpoints/step:3" in kept(operator)
+
+
+def kept(operator: Tfdeploy) -> str:
+    return " ".join(on_host(operator.lab, "n1", "cd ~/tfdeploy/nfs-fresh/keep && grep -sH . ./*/step | sort").split())

@@ -5,21 +5,25 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from support.dashboard_scenes import PLAN
 from tfdeploy.errors import HostUnreachable
 from tfdeploy.model.answers.clean import CleanItem
+from tfdeploy.model.answers.hosts import LockHolder
 from tfdeploy.model.clean import Rules
 from tfdeploy.model.events import Event, Kind
 from tfdeploy.model.hostplan import connection_settings
 from tfdeploy.model.inventory import Host
-from tfdeploy.operations.clean import Found, LocalRuns, local_runs
+from tfdeploy.operations.clean import Found, LocalRuns, local_runs, remove_everything
 from tfdeploy.store.runs import RunStore
 
 HOSTS = tuple(Host(name=host.host, address=host.host, source="x:1") for host in PLAN.hosts)
 NOW = 1_000_000.0
+HOLDER: LockHolder = {"user": "me", "machine": "m", "pid": 1, "time": 1.0}
 
 
 def store_with(folder: Path, *runs: str, ended: bool = True, hosts: tuple[Host, ...] = HOSTS) -> RunStore:
@@ -102,8 +106,24 @@ def test_a_run_whose_end_was_not_seen_stays(tmp_path: Path, events: list[tuple[K
 
 
 def test_a_run_that_one_host_did_not_remove_is_remembered(tmp_path: Path) -> None:
-    store = store_with(tmp_path, "goes")
-    found = Found({"n1": (run_item("goes"),), "n2": (run_item("goes"),)})
+    store = store_with(tmp_path, "goes", "half", "again")
+    listed = tuple(map(run_item, ("goes", "half", "again")))
+    found = Found({"n1": listed, "n2": listed})
+    told = {"n1": listed, "n2": (listed[0], run_item("half", "foreign files"), run_item("again", "it is gone already"))}
+    removed = remove_everything(AnsweringFleet(told), found, HOSTS[:2], HOLDER)
     local = local_runs(store, found, HOSTS, None, Rules(), NOW)
-    assert local.without({("b", "goes")}) == local.bytes
-    assert local.without({("a", "goes")}) == {}
+    assert set(local.going) == {"goes", "half", "again"}
+    assert set(local.without(removed.runs_left)) == {"goes", "again"}
+
+
+class AnsweringFleet:
+    """Each host answers its items to whatever it is asked."""
+
+    def __init__(self, told: dict[str, tuple[CleanItem, ...]]) -> None:
+        self.told = told
+
+    def each(self, hosts: tuple[Host, ...], ask: Any) -> dict[str, Any]:
+        return {host.name: ask(SimpleNamespace(host=host, agent=lambda host=host: self.agent(host))) for host in hosts}
+
+    def agent(self, host: Host) -> Any:
+        return SimpleNamespace(stream=lambda *words, **more: [(item, b"") for item in self.told[host.name]])
