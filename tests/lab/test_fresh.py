@@ -54,7 +54,17 @@ def test_training_starts_from_zero_and_goes_on_from_there(operator: Tfdeploy) ->
     for _ in range(2):
         operator.run(*shlex.split(line[line.index("tfdeploy exec") :])[1:], exit_code=0)
         assert saved(operator, "fresh")["n2"] == {"checkpoints": "7"}
-    assert launch(operator, "fresh", "four", 8, "--workers", "1") == "7"
+    assert launch(operator, "fresh", "four", 8, "--workers", "1") == "7"  # on n2; n3 has a role, and no task
+    assert launch(operator, "fresh", "five", 2, "--workers", "1", "--fresh") == "0"
+    found = saved(operator, "fresh")
+    assert (found["n2"]["checkpoints"], found["n2"]["checkpoints.before-five"], found["n3"].get("checkpoints")) == (
+        "2",
+        "8",
+        None,
+    )
+    on_host(operator.lab, "n3", "mkdir -p ~/tfdeploy/fresh/keep/checkpoints; echo 9 > ~/tfdeploy/fresh/keep/checkpoints/step")
+    assert launch(operator, "fresh", "six", 3, "--workers", "1", "--fresh") == "0"
+    assert saved(operator, "fresh")["n3"]["checkpoints.before-six"] == "9"
 
 
 def test_a_launch_that_is_rolled_back_puts_them_back(operator: Tfdeploy) -> None:
