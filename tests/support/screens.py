@@ -204,6 +204,8 @@ SCREENS = {
     "chinese-60x15": Scene(chinese, 60, 15),
     "filtered": Scene(cut_host, 110, 30, ("/", *"@n[3-5] !unreachable", "enter")),
     "help": Scene(healthy, 110, 30, ("?",)),
+    "help-80x24": Scene(healthy, 80, 24, ("?", "pgdn")),
+    "healthy-task": Scene(healthy, 110, 30, ("down", "down", "enter")),
 }
 
 

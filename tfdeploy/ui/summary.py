@@ -60,4 +60,4 @@ def _next(progress: RunProgress, run: str) -> list[str]:
         return [f"tfdeploy logs {run}"]
     if progress.state == "starting":
         return [f"tfdeploy status {run}"]
-    return [f"tfdeploy status {run}", f"tfdeploy logs {run} -f", f"tfdeploy stop {run}"]
+    return [f"tfdeploy status {run} --watch", f"tfdeploy logs {run} -f", f"tfdeploy stop {run}"]

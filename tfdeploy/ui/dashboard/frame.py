@@ -188,7 +188,7 @@ def _other_page(scene: Scene, found: Mapping[str, Mark], shown: list[str], width
     progress, view = scene.progress, scene.view
     name = view.selected if view.selected in progress.tasks else next(iter(progress.tasks), None)
     if view.page == "help" or (view.page == "task" and name is None):
-        rows = help_page()
+        rows = help_page(width)
     elif view.page == "task" and name is not None:
         log = scene.ring.last_of(name, LOG_ROWS)
         rows = task_page(
@@ -263,7 +263,7 @@ def _foot(scene: Scene, width: int) -> Row:
     if view.question is not None:
         return [Span(f"{clean(view.question.words, 200)} ", "bold yellow"), Span("y yes, any other key no", "bold")]
     if view.page == "help":
-        return [Span("any key goes back", "dim")]
+        return [Span("PgUp PgDn scroll, any other key goes back", "dim")]
     words = ""
     for key in _KEYS if view.page == "run" else _PAGE_KEYS:
         longer = f"{words}   {key}" if words else key

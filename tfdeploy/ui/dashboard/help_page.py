@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from tfdeploy.ui.cells import Row, Span
 
 _HELP = (
     ("", "keys"),
     ("up down, k j", "choose a row"),
-    ("Enter", "the page of that task: what is wrong, attempts, curves, log, plan, environment; of a folded row: open it"),
+    ("Enter", "the page of that task: what is wrong, attempts, log, curves, plan, environment; of a folded row: open it"),
     ("c", "the run's curves: loss, rate, metrics, GPU, CPU"),
     ("t", "the timeline: attempts as bars, all that has happened, the first cause on top"),
     ("f", "follow the log of the chosen task alone, or of all again"),
@@ -23,7 +25,7 @@ _HELP = (
     ("Esc", "back; on the first page: no filter, no choice"),
     ("q, Ctrl-C", "leave; the run goes on"),
     ("", ""),
-    ("", "filter: terms with spaces between, all of which must hold"),
+    ("", "filter: terms with spaces between, all of which must hold; case does not matter"),
     ("worker", "tasks of a role; worker:3, worker:[0-7], w* too"),
     ("@n3, n3", "tasks on a host; @n[1-4] too"),
     ("stalled", "tasks in that state: running, failed, killed, unreachable, slow, restarted; `trouble`: whatever needs a look"),
@@ -38,5 +40,12 @@ _HELP = (
 _LABEL = 16
 
 
-def help_page() -> list[Row]:
-    return [[Span(f"  {label:<{_LABEL}}", "bold"), Span(text)] if label else [Span(text, "dim")] for label, text in _HELP]
+def help_page(width: int) -> list[Row]:
+    rows: list[Row] = []
+    for label, text in _HELP:
+        if not label:
+            rows.append([Span(text, "dim")])
+            continue
+        first, *others = textwrap.wrap(text, max(20, width - _LABEL - 2))
+        rows += [[Span(f"  {label:<{_LABEL}}", "bold"), Span(first)], *([Span(" " * (_LABEL + 2) + more)] for more in others)]
+    return rows

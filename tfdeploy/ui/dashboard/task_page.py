@@ -1,4 +1,4 @@
-"""The page of one task: what is wrong, attempts, log and curves (log first where it is in trouble), plan, environment. Pure."""
+"""The page of one task: what is wrong, attempts, log, curves, plan, environment. Pure."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def task_page(
     last += [row for line in log[-LOG_ROWS:] for row in _lines(clean(line), width)] or [[Span("no line yet", "dim")]]
     look = typed(f"tfdeploy logs {clean(progress.run or '')} --task {clean(name, 40)}")
     last.append([Span("all: ", "dim"), Span(look, "bold")])
-    rows += [*last, *plots] if mark.trouble else [*plots, *last]
+    rows += [*last, *plots]
     if planned is not None and progress.plan is not None:
         rows += [[], *_planned(progress.plan, planned, width)]
     return rows

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
+from tfdeploy.model.measures import PRINTED_RATE
 from tfdeploy.model.progress import HostProgress, RunProgress
 from tfdeploy.model.task_progress import TaskProgress
 from tfdeploy.model.transfers import all_of
@@ -78,7 +79,9 @@ class Table:
     metrics: Sequence[str] = ()  # the names of progress.own_metrics, which are dear to look up
 
     def __post_init__(self) -> None:
-        self.metrics = self.progress.own_metrics
+        rated = any(self.progress.own_rate(task) is not None for task in self.progress.tasks.values())
+        names = self.progress.own_metrics
+        self.metrics = [name for name in names if not (rated and name.endswith(PRINTED_RATE))]  # steps/s has it
 
 
 def columns(table: Table, items: Sequence[Item], width: int) -> list[Column]:

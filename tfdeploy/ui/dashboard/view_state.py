@@ -63,7 +63,7 @@ class ViewState:
             self._type(name)
         elif self.question is not None:
             self._answer(name)
-        elif self.page == "help":
+        elif self.page == "help" and name not in _SCROLL_KEYS:
             self.page, self.offset = "run", 0
             self.quit = False
         elif self.page != "run" and name in _PAGE_KEYS:
@@ -241,6 +241,7 @@ _KEYS: dict[str, Callable[[ViewState], None]] = {
     "d": lambda state: state._ask("fetch"),
     "esc": ViewState._escape,
 }
+_SCROLL_KEYS = ("up", "down", "pgup", "pgdn", "home", "end")
 _PAGE_KEYS: dict[str, Callable[[ViewState], None]] = {
     "up": lambda state: state._shift(-1),
     "down": lambda state: state._shift(1),
