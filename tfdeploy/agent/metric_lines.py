@@ -108,7 +108,13 @@ def find_printed(texts: List[str]) -> Found:
 
 def values_of(found: Found) -> Dict[str, float]:
     """Those that patterns have found first: readers may cut the others off."""
-    return {name: value for name, (_, _, value) in sorted(found.items(), key=lambda one: one[1][1])}
+    if len(found) < 2:
+        return {name: value for name, (_, _, value) in found.items()}
+    return {name: value for name, (_, _, value) in sorted(found.items(), key=_kind)}
+
+
+def _kind(one: Tuple[str, Tuple[int, int, float]]) -> int:
+    return one[1][1]
 
 
 def _rates(text: str) -> Dict[str, float]:

@@ -26,6 +26,7 @@ else:
 SECOND_CPU_S = 0.02  # of CPU, that reading the lines of one task may take in each second
 STOPPED_FROM = 0.5  # of that: what a pattern has used at least, where it is stopped because all is used up
 TASKS_STOPPED = 3  # a pattern that was stopped for so many tasks is stopped for all
+_set_timer, _VIRTUAL = signal.setitimer, signal.ITIMER_VIRTUAL
 _KERAS = ""  # stands for what is read without patterns
 
 
@@ -92,7 +93,8 @@ class MetricReader:
         self._reading, self._since = name, now
 
     def _is_stopped(self, name: str) -> bool:
-        return name in self._stopped or self._patterns.stops.get(name, 0) >= TASKS_STOPPED
+        stops = self._patterns.stops
+        return bool(stops) and (name in self._stopped or stops.get(name, 0) >= TASKS_STOPPED)
 
     def _stop_the_costliest(self) -> None:
         name = max(self._spent, key=self._spent.__getitem__)
@@ -102,21 +104,23 @@ class MetricReader:
 
 
 _end: Optional[float] = None  # thread_time() at which the work of now is interrupted
+_installed = False  # whether _interrupt is the handler of the timer's signal
 
 
 def limited(cpu_s: float, work: Callable[[], None]) -> None:
     """Calls `work`, in the main thread. Raises TooSlow out of it once it has used so much CPU time."""
-    global _end
-    if signal.getsignal(signal.SIGVTALRM) is not _interrupt:
+    global _end, _installed
+    if not _installed:
         signal.signal(signal.SIGVTALRM, _interrupt)
+        _installed = True
     _end = time.thread_time() + cpu_s
-    signal.setitimer(signal.ITIMER_VIRTUAL, cpu_s)
+    _set_timer(_VIRTUAL, cpu_s)
     try:
         work()
         _end = None
     finally:
         _end = None
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        _set_timer(_VIRTUAL, 0)
 
 
 def _interrupt(signum: int, frame: Any) -> None:
