@@ -47,6 +47,8 @@ with socket.create_server(("0.0.0.0", int(sys.argv[3]))) as server:
 NAT = """nft add table ip redirected
 nft add chain ip redirected out '{{ type nat hook {hook} ; }}'
 nft add rule ip redirected out {what}"""
+INWARDS = """nft add chain ip redirected in '{{ type nat hook prerouting priority -100 ; }}'
+nft add rule ip redirected in ip daddr {address} dnat to {to}"""
 UNDO_NAT = "nft delete table ip redirected"
 
 
@@ -143,16 +145,23 @@ def told(operator: Tfdeploy, run: str) -> Any:
 
 
 @pytest.mark.fault("32 a host behind NAT")
-def test_a_host_behind_nat_is_refused_with_the_reason(operator: Tfdeploy) -> None:
+def test_a_host_behind_nat_is_refused_with_the_reason_and_let_in_by_what_it_advertises(operator: Tfdeploy) -> None:
     write_job(operator, "behind", "greeting.py", flags="none")
-    where = {host: address_of(operator, host) for host in ("n1", "n2")}
-    what = f"ip daddr {where['n1']} snat to 10.255.99.2"
-    way = changed_host(operator.lab, "n1", f"ip route add 10.255.99.2 via {where['n2']}", "ip route del 10.255.99.2")
-    with way, changed_host(operator.lab, "n2", NAT.format(hook="postrouting priority 100", what=what), UNDO_NAT):
+    where, seen = {host: address_of(operator, host) for host in ("n1", "n2")}, "10.255.99.2"
+    nat = NAT.format(hook="postrouting priority 100", what=f"ip daddr {where['n1']} snat to {seen}")
+    back = INWARDS.format(address=seen, to=where["n2"])
+    way = changed_host(operator.lab, "n1", f"ip route add {seen} via {where['n2']}", f"ip route del {seen}")
+    with way, changed_host(operator.lab, "n2", f"{nat}\n{back}", UNDO_NAT):
         refused = launch(operator, "behind-1", exit_code=3)
-    assert "n2 does not reach n1: turned away: it comes through 10.255.99.2, which is not its own address at" in refused, refused
-    assert "`advertise:`" in refused, refused
-    assert_nothing_left(operator, "behind-1", "behind")
+        assert f"n2 does not reach n1: turned away: it comes through {seen}, which is not its own address at" in refused, refused
+        assert "`advertise:`" in refused, refused
+        assert_nothing_left(operator, "behind-1", "behind")
+        set_inventory(operator, hosts={"n2": {"advertise": seen}})
+        launch(operator, "behind-2")
+        ports = ports_on(operator.json("status", "behind-2"), "n1")
+        peers = Knocking(operator.lab, "n2", ports, 20).ended()
+    assert peers.count("let in") == peers.total >= 20, peers
+    operator.run("stop", "behind-2", exit_code=0)
 
 
 @pytest.mark.fault("58 a name that is a public address")

@@ -220,7 +220,8 @@ JOB = (
     ),
     Key(
         "protect",
-        "who may reach the run's ports; firewall: its user on its hosts; peers: its hosts; none: everybody; auto: the strongest",
+        "who may reach the run's ports; firewall: its user on its hosts; peers: its hosts; none: everybody; "
+        "auto: on each host the strongest",
         "protect: auto",
         jobvalues.protect,
         "auto",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -10,9 +11,11 @@ import pytest
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.facts import Hindrances, HostFacts
+from tfdeploy.model.hostplan import for_hosts, read_shown
 from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import Plan
+from tfdeploy.model.planform import plan_to_file
 from tfdeploy.planning.cluster.addresses import MOST_ADDRESSES
 from tfdeploy.planning.host_parts import host_parts, shared_part
 from tfdeploy.planning.options import Options
@@ -100,6 +103,18 @@ def test_the_plan_says_of_each_host_who_is_let_in(planned: Callable[..., Plan]) 
         said[1].startswith("warning: protect: none on n2 (firewall: n2: nft is not installed; peers: n2: its")
         and ": n2:22" in said[1]
     )
+
+
+def test_a_hosts_plan_has_levels_of_its_own_hosts_and_an_older_one_has_none(planned: Callable[..., Plan]) -> None:
+    plan = planned("auto", (ALL, PEERS))
+    sent = plan_to_file(for_hosts(plan))
+    assert read_shown(json.dumps(sent).encode(), plan.run, plan.job, {}).protect.hosts == {"n1": "firewall", "n2": "peers"}
+    old = {**sent, "protect": {key: value for key, value in sent["protect"].items() if key != "hosts"}}
+    read = read_shown(json.dumps(old).encode(), plan.run, plan.job, {}).protect
+    assert (read.hosts, read.level_of("n1"), read.level_of("n2")) == ({}, "peers", "peers")
+    for hosts in ({"n9": "peers"}, {"n1": "all"}, [], {"n1": None}):
+        with pytest.raises(ValueError, match=r"protect|host of the run"):
+            read_shown(json.dumps({**sent, "protect": {**sent["protect"], "hosts": hosts}}).encode(), plan.run, plan.job, {})
 
 
 @pytest.mark.fault("58 a host that cannot keep strangers out")
