@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,7 @@ from tfdeploy.transport.protocols import Fleet, Session
 
 PATIENCE_S = 3600.0
 LAUNCH_WAIT_S = 2.0
+UNLOCK_S = 5.0
 _WORD = re.compile(r"[\w.@+-]{1,128}\Z")
 
 
@@ -49,6 +51,45 @@ def try_lock(
     ready = tuple(sorted((host for host in hosts if host.name not in failed), key=lambda host: host.name))
     failed.update(split(_LockRequests(fleet, job, operation, holder, emit, soon).acquire_all(ready, all_or_none=False))[1])
     return tuple(host for host in hosts if host.name not in failed), failed
+
+
+class Holding:
+    """The lock that a verb keeps on all its hosts until its end: a launch, until its commit."""
+
+    def let_go(self, session: Session) -> None:
+        """This host has all that it gets."""
+
+    def take_again(self) -> dict[str, TfdeployError]:
+        """Locks again the hosts that were let go. Returns the errors of those where that fails."""
+        return {}
+
+
+class HostLocks(Holding):
+    """The lock on `hosts`, each let go as soon as it has all: it does not wait for the slowest one."""
+
+    def __init__(self, fleet: Fleet, hosts: tuple[Host, ...], job: str, operation: str, holder: LockHolder, emit: Emit) -> None:
+        self._fleet, self._hosts, self._job = fleet, hosts, job
+        self._operation, self._holder, self._emit = operation, holder, emit
+        self._released: set[str] = set()
+
+    def let_go(self, session: Session) -> None:
+        self._released.add(session.host.name)
+        session.fences.pop(self._job, None)
+        with contextlib.suppress(TfdeployError):  # the end of the session releases it too
+            session.agent().call(UNLOCK, {"job": self._job}, timeout_s=UNLOCK_S)
+
+    def take_again(self) -> dict[str, TfdeployError]:
+        if not self._released:
+            return {}
+        self.release()  # who waits for one lock while it holds another may wait for ever
+        self._released.clear()
+        held, failed = try_lock(self._fleet, self._hosts, self._job, self._operation, self._holder, self._emit)
+        self._hosts = held
+        return failed
+
+    def release(self) -> None:
+        """All that is still held."""
+        release(self._fleet, tuple(host for host in self._hosts if host.name not in self._released), self._job)
 
 
 @dataclass(frozen=True)
@@ -116,7 +157,7 @@ def release(fleet: Fleet, hosts: tuple[Host, ...], job: str) -> None:
 
     def unlock(session: Session) -> None:
         session.fences.pop(job, None)
-        session.agent().call(UNLOCK, {"job": job}, timeout_s=5.0)
+        session.agent().call(UNLOCK, {"job": job}, timeout_s=UNLOCK_S)
 
     fleet.each(fleet.connected(hosts), unlock)
 

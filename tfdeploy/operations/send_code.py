@@ -19,6 +19,7 @@ from tfdeploy.operations.confine import below_workdir, only_of
 from tfdeploy.operations.copy.push_data import push_shown
 from tfdeploy.operations.copy.send_change import send_change
 from tfdeploy.operations.emit import emit_transfer
+from tfdeploy.operations.lock import Holding
 from tfdeploy.operations.shipment import Shipment
 from tfdeploy.transport.protocols import AgentChannel, Fleet, Session
 from tfdeploy.transport.rsync.messages import rsync_missing
@@ -44,9 +45,10 @@ class Synced:
 
 
 def send_code(
-    fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, emit: Emit, there: Mapping[str, Present]
+    fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, emit: Emit, there: Mapping[str, Present], lock: Holding
 ) -> dict[str, Synced | TfdeployError]:
-    """Small code in one call to each host; of larger code each lists what it lacks, and that goes by a broadcast."""
+    """Small code in one call to each host; of larger code each lists what it lacks, and that goes by a broadcast, after which no
+    host waits for another. `lock`: is let go of each host that has it."""
     began = time.monotonic()
     alone = len(hosts) == 1
     waiting: dict[str, Begun] = {}
@@ -57,8 +59,16 @@ def send_code(
         begun = _begin_code(session, shipment, done, emit, there.get(session.host.name), alone=alone)
         if begun is not None:
             waiting[session.host.name] = begun
+        else:
+            lock.let_go(session)
         done.seconds = time.monotonic() - began
         return done
+
+    def place(session: Session, *, is_there: bool = True) -> None:
+        name = session.host.name
+        _finish_code(waiting[name], shipment, dones[name], emit, is_there=is_there)
+        dones[name].seconds = time.monotonic() - began
+        lock.let_go(session)
 
     def finish(session: Session) -> Synced:
         name = session.host.name
@@ -70,13 +80,13 @@ def send_code(
         if outcome is not None:
             done.bytes_sent += outcome.received_bytes
             done.source = outcome.source
-        _finish_code(waiting[name], shipment, done, emit, is_there=outcome is not None)
-        done.seconds = time.monotonic() - began
+            return done
+        place(session, is_there=False)
         return done
 
     results = fleet.each(hosts, begin)
     if waiting:
-        sent = send_release_files(shipment.job, shipment.manifest, waiting, emit)
+        sent = send_release_files(shipment.job, shipment.manifest, waiting, emit, place)
         results.update(fleet.each(tuple(host for host in hosts if host.name in waiting), finish))
     return results
 

@@ -33,7 +33,8 @@ CALLS_AT_ONCE = 16
 PLAN_S = 0.5  # between two looks at how far all are
 AGAIN_S = 0.05
 RETURN_S = 5.0  # a host whose connection ended has so long where nobody else is waited for
-STILL_S = 120.0  # a broadcast in which nobody receives anything for so long is given up
+STILL_S = 120.0  # a host that has had no piece more for so long is out; after half of it, it is fed from here alone
+SLOW_PIECES = 8  # where a rate is limited, it has the time of so many pieces
 AHEAD = 4  # segments that are summed ahead of the quickest host: they are still in the page cache when they are sent
 LISTEN_S = 30.0  # a host may take so long until it takes part,
 WAIT_S = 2.0  # but the others begin
@@ -69,7 +70,8 @@ class Broadcast:
     _looking: bool = False  # whether it has changed since
     _ended: bool = False
     _joined_at: float = 0.0
-    _moved_at: float = field(default_factory=time.monotonic)
+    _rescued: dict[str, float] = field(default_factory=dict)  # hosts that are fed from here alone; since when
+    _summed_at: float = field(default_factory=time.monotonic)  # the last segment of the source
     report: Report = field(init=False)
 
     def __post_init__(self) -> None:
@@ -124,6 +126,23 @@ class Broadcast:
             if time.monotonic() - since > (RETURN_S if why and others_done else LISTEN_S):
                 self._out(self.takers[name], why or HostFailed("it did not begin to take part", where=name))
 
+    def _give_up_still(self) -> None:
+        """What a host says that it received is no progress: only pieces that it has are. One that stands still may wait for a
+        parent that lies. From here it gets what it lacks, and where it has nothing of that either, the fault is its own."""
+        rates = [taker.host.bwlimit for taker in self.takers.values() if taker.host.bwlimit]
+        patience_s = max(STILL_S, SLOW_PIECES * PIECE_BYTES / min(rates) if rates else 0.0)
+        now, of_host = time.monotonic(), f" of {self.source.held_by}" if self.source.held_by else ""
+        for taker in self._live():
+            waits = not taker.complete and taker.name not in self._silent
+            still_s = taker.stands_still_s(self._summed_at) if waits else 0.0
+            if still_s <= patience_s / 2:
+                self._rescued.pop(taker.name, None)
+            elif still_s > patience_s and now - self._rescued.get(taker.name, now) > patience_s / 2:
+                what = f"it has had no piece more of the data{of_host} for {patience_s:g} s"
+                self._out(taker, HostFailed(what, where=taker.name, next="the same command again"))
+            else:
+                self._rescued.setdefault(taker.name, now)
+
     def _hear(self, within_s: float) -> None:
         """What is said within that time, or until something is due at once: how far a host is never is, until it has all. With
         a look for each such report, 32 hosts cost the client a sixth of a core, and 200 all of it."""
@@ -156,10 +175,7 @@ class Broadcast:
         if said.failed is not None:
             self._failed(taker, *said.failed)
             return
-        before = taker.received_bytes
         taker.note(said)
-        if taker.received_bytes != before:
-            self._moved_at = time.monotonic()
         self.progress(taker.name, taker.arrived_bytes, taker.lacking_bytes)
 
     def _failed(self, taker: Taker, parent: str, word: str, why: str) -> None:
@@ -173,7 +189,7 @@ class Broadcast:
         elif word == "differs" and not taker.differs and not taker.placing:
             taker.differs = True
             note(self.emit, f"files of {taker.name} differ from the source, though not in size or time", host=taker.name)
-        elif parent in self.takers and (taker.name, parent) not in self._shut:
+        elif parent in self.takers and parent in taker.parents and (taker.name, parent) not in self._shut:
             self._shut.add((taker.name, parent))
             if word == "wrong":
                 self.takers[parent].accused.add(taker.name)
@@ -250,10 +266,7 @@ class Broadcast:
 
     def _done(self) -> bool:
         self._give_up_silent()
-        if time.monotonic() - self._moved_at > STILL_S:
-            for taker in self._live():
-                if not taker.complete:
-                    self._out(taker, HostFailed(f"nothing more of the data came for {STILL_S:g} s", where=taker.name))
+        self._give_up_still()
         waited_for = [taker for taker in self._live() if not taker.complete]
         if len(waited_for) < len(self.takers):
             for taker in waited_for:
@@ -281,7 +294,8 @@ class Broadcast:
                 for taker in self.takers.values():
                     taker.set_stripes(wanted)
         else:
-            plan = next_plan(self._plan, members, shut=frozenset(self._shut), out=frozenset(out))
+            shut = {(child, parent) for child in self._rescued for parent in self.takers}
+            plan = next_plan(self._plan, members, shut=frozenset(self._shut | shut), out=frozenset(out))
         if plan is not self._plan:
             self._plan, self._feeds = plan, dict.fromkeys(self.takers, ())
             for feed in plan.feeds:
@@ -387,6 +401,7 @@ class Broadcast:
                         return
                     time.sleep(0.05)
                 self._roots.append(self.source.sum_next())
+                self._summed_at = time.monotonic()
                 self._wake()
             self.look_again()
             self._summed = True

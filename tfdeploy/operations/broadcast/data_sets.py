@@ -28,6 +28,7 @@ from tfdeploy.operations.broadcast.split import Split
 from tfdeploy.operations.broadcast.taker import Taker
 from tfdeploy.operations.broadcast.wanted import Wanted, whole
 from tfdeploy.operations.emit import emit_transfer, note
+from tfdeploy.operations.lock import Holding
 from tfdeploy.planning.broadcast.streams import Stream
 from tfdeploy.transport.protocols import Fleet, Session
 
@@ -60,13 +61,20 @@ Outcome = DataSent | TfdeployError
 
 
 def send_data_sets(
-    fleet: Fleet, hosts: tuple[Host, ...], job: str, data: Mapping[str, DataSet], emit: Emit
+    fleet: Fleet,
+    hosts: tuple[Host, ...],
+    job: str,
+    data: Mapping[str, DataSet],
+    emit: Emit,
+    lock: Holding | None = None,
 ) -> dict[str, Outcome]:
-    """Every host's outcome. A host that fails does not stop the others."""
+    """Every host's outcome. A host that fails does not stop the others. `lock`: is let go of each host that has its last set."""
     found: dict[str, Outcome] = {host.name: DataSent() for host in hosts}
+    last = {host.name: name for name, each in data.items() for host in hosts if each.wanted(host.name) is not None}
     for name, each in data.items():
         live = tuple(host for host in hosts if isinstance(found[host.name], DataSent) and each.wanted(host.name) is not None)
-        for host, outcome in _send_changing(fleet, live, job, name, each, emit).items() if live else ():
+        ending = _Ending(lock or Holding(), frozenset(host for host in last if last[host] == name))
+        for host, outcome in _send_changing(fleet, live, job, name, each, emit, ending).items() if live else ():
             before = found[host]
             if isinstance(before, DataSent) and isinstance(outcome, DataSent):
                 before.received_bytes += outcome.received_bytes
@@ -77,13 +85,30 @@ def send_data_sets(
     return found
 
 
-def _send_changing(fleet: Fleet, hosts: tuple[Host, ...], job: str, name: str, data: DataSet, emit: Emit) -> dict[str, Outcome]:
+@dataclass(frozen=True)
+class _Ending:
+    """The lock, and the hosts that have all with the set that is sent now."""
+
+    lock: Holding
+    hosts: frozenset[str]
+
+    def let_go(self, session: Session) -> None:
+        if session.host.name in self.hosts:
+            self.lock.let_go(session)
+
+
+def _send_changing(
+    fleet: Fleet, hosts: tuple[Host, ...], job: str, name: str, data: DataSet, emit: Emit, ending: _Ending
+) -> dict[str, Outcome]:
     """One data set; again where it changed meanwhile. Parts are not made anew: the launch or sync has planned with them."""
+    lost: dict[str, Outcome] = {}
     for _ in range(1 if data.split else TRIES):
         try:
-            return _Sending(fleet, job, name, data, emit).to(hosts)
+            return {**_Sending(fleet, job, name, data, emit, ending).to(hosts), **lost}
         except SourceChanged as error:
             changed = error
+        lost.update(ending.lock.take_again())
+        hosts = tuple(host for host in hosts if host.name not in lost)
         if data.split is None:
             note(emit, f"data {name}: {changed.what}: sending it again", level="warning")
             data = DataSet(data.read_again(fleet), data.origin)
@@ -91,14 +116,15 @@ def _send_changing(fleet: Fleet, hosts: tuple[Host, ...], job: str, name: str, d
     changing = Refused(
         f"data set {name} changed while it was sent", next=f"stop what writes to {where}, and the same command again"
     )
-    return {host.name: changing for host in hosts}
+    return {**{host.name: changing for host in hosts}, **lost}
 
 
 class _Sending:
     """Of one data set in one state."""
 
-    def __init__(self, fleet: Fleet, job: str, name: str, data: DataSet, emit: Emit) -> None:
+    def __init__(self, fleet: Fleet, job: str, name: str, data: DataSet, emit: Emit, ending: _Ending) -> None:
         self._fleet, self._job, self._name, self._data, self._emit = fleet, job, name, data, emit
+        self._ending = ending
         self._where = {"job": job, "name": name}
         self._what = f"data {name}"
         self._whole = whole(data.listing)
@@ -133,16 +159,19 @@ class _Sending:
         return is_there(session, self._where, self._wanted(session.host.name))
 
     def _state(self, session: Session) -> DataSent | None:
-        return DataSent() if self._is_there(session) else None
+        if not self._is_there(session):
+            return None
+        self._ending.let_go(session)
+        return DataSent()
 
     def _has(self, host: Host, found: dict[str, Outcome]) -> bool:
         """Whether another host brought it there too: they share the folder."""
-        there = self._fleet.each((host,), self._is_there)[host.name]
-        if there is True:
+        there = self._fleet.each((host,), self._state)[host.name]
+        if isinstance(there, DataSent):
             found[host.name] = DataSent(sets=[self._what])
         elif isinstance(there, TfdeployError):
             found[host.name] = there
-        return there is not False
+        return there is not None
 
     def _lack(self, session: Session) -> _Lack:
         wanted = self._wanted(session.host.name)
@@ -310,6 +339,7 @@ class _Sending:
         blob = wanted.parts_packed if wanted.parts else b""
         if not session.agent().call(DATA_COMMIT, args, blob=blob, timeout_s=LOOK_S).ok:
             raise HostFailed(f"data {self._name} did not arrive whole", where=session.host.name, next="the same command again")
+        self._ending.let_go(session)
 
     # --- what is shown
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from tfdeploy.agent.listing import FILE, NOT_LINKED, Listing, Row
@@ -14,6 +14,7 @@ from tfdeploy.operations.broadcast.data_sets import DataSent, Outcome
 from tfdeploy.operations.broadcast.source import Source
 from tfdeploy.operations.broadcast.taker import Taker
 from tfdeploy.operations.emit import emit_transfer
+from tfdeploy.transport.protocols import Session
 
 NamedFile = tuple[str, int, int]  # path, bytes, mtime_ns
 
@@ -39,15 +40,24 @@ class NamedFiles:
     def total_bytes(self) -> int:
         return sum(size for _, size, _ in self.files)
 
-    def send(self, id_: str, source: Source, takers: Mapping[str, Taker]) -> dict[str, Outcome]:
-        """Every host's outcome. `takers`: by host name; one that lacks nothing feeds the others.
+    def send(
+        self,
+        id_: str,
+        source: Source,
+        takers: Mapping[str, Taker],
+        place: Callable[[Session], None] = lambda session: None,
+    ) -> dict[str, Outcome]:
+        """Every host's outcome. `takers`: by host name; one that lacks nothing feeds the others. `place`: is called for each that
+        has all.
 
         Raises SourceChanged.
         """
         args = {**self.join, "files": [list(each) for each in self.files]}
         self._tell(takers, "begin")
         try:
-            broadcast = Broadcast(source, takers, self.emit, self._moving, self.what, id=id_)
+            broadcast = Broadcast(
+                source, takers, self.emit, self._moving, self.what, place=lambda taker: place(taker.session), id=id_
+            )
             failed = broadcast.run(lambda taker: {**args, **taker.own_args})
         finally:
             self._tell({name: taker for name, taker in takers.items() if not taker.complete}, "failed")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tfdeploy.model.events import Emit
@@ -30,8 +30,14 @@ class Begun:
     wanted: tuple[str, ...]
 
 
-def send_release_files(job: str, manifest: Manifest, begun: Mapping[str, Begun], emit: Emit) -> dict[str, Outcome]:
-    """Outcomes by host. Hosts that are not in it stand alone with what they lack, or lack little."""
+Place = Callable[[Session], None]
+
+
+def send_release_files(job: str, manifest: Manifest, begun: Mapping[str, Begun], emit: Emit, place: Place) -> dict[str, Outcome]:
+    """Outcomes by host. `place`: is called for each host as soon as it has all of its files.
+
+    Hosts that are not in it stand alone with what they lack, or lack little.
+    """
     sizes = {entry.path: entry.size for entry in manifest.entries}
     groups: dict[tuple[str, ...], dict[str, Begun]] = {}
     for name, each in begun.items():
@@ -39,12 +45,12 @@ def send_release_files(job: str, manifest: Manifest, begun: Mapping[str, Begun],
     found: dict[str, Outcome] = {}
     for wanted, group in groups.items():
         if len(group) > 1 and sum(sizes[path] for path in wanted) >= LEAST_BYTES:
-            found.update(_send(job, manifest, [(path, sizes[path]) for path in wanted], group, emit))
+            found.update(_send(job, manifest, [(path, sizes[path]) for path in wanted], group, emit, place))
     return found
 
 
 def _send(
-    job: str, manifest: Manifest, wanted: list[tuple[str, int]], group: Mapping[str, Begun], emit: Emit
+    job: str, manifest: Manifest, wanted: list[tuple[str, int]], group: Mapping[str, Begun], emit: Emit, place: Place
 ) -> dict[str, Outcome]:
     try:
         files = tuple(_named(manifest.root, path, size) for path, size in wanted)
@@ -52,7 +58,7 @@ def _send(
         source = Source(manifest.root, listing_of(files), list(range(len(files))))
         total = moved.total_bytes
         takers = {name: Taker(each.session, total, total, join_args={"staging": each.staging}) for name, each in group.items()}
-        return moved.send(secrets.token_hex(8), source, takers)
+        return moved.send(secrets.token_hex(8), source, takers, place)
     except SourceChanged as error:
         return dict.fromkeys(group, error)
 

@@ -6,10 +6,12 @@ import contextlib
 import functools
 import ipaddress
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tfdeploy.errors import TfdeployError
+from tfdeploy.agent.pieces import PIECE_BYTES
+from tfdeploy.errors import BadAnswer, TfdeployError
 from tfdeploy.model.answers.broadcast import BROADCAST_FEEDS, BROADCAST_JOIN, BROADCAST_LEND, BROADCAST_ROOTS, Had, Said
 from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.inventory import Host
@@ -20,6 +22,8 @@ from tfdeploy.transport.protocols import AgentChannel, Session, Stream
 
 CALL_S = 60.0
 SILENT_S = 2.0
+FASTEST_REPORTS = 20  # a second; a member reports twice a second, besides pieces and parents that fail it
+FIRST_REPORTS = 1000
 STUCK_S = 3.0
 _SITE_BITS = {4: 24, 6: 64}  # hosts of one such network are taken for near each other
 
@@ -38,6 +42,7 @@ class Taker:
     differs: bool = False  # its files seemed right by size and time, and are not
     error: TfdeployError | None = None
     accused: set[str] = field(default_factory=set)  # children that had a wrong piece from it
+    parents: set[str] = field(default_factory=set)  # hosts that it was ever told to be fed by: it can say how they did
     feeder: Feeder | None = None
     from_here: frozenset[int] = frozenset()  # the stripes that this machine feeds
     times: int = 0  # that its connection has ended
@@ -54,6 +59,8 @@ class Taker:
     source_seen: bool = False  # it had all when the source was seen to be as it was
     placing: bool = False  # what it has is put in place, or was
     placed: bool = False
+    _proved_bytes: int = 0  # what it had when it last had a whole piece more
+    _proved_at: float = field(default_factory=time.monotonic)
 
     @property
     def host(self) -> Host:
@@ -82,6 +89,10 @@ class Taker:
     def best_rate(self) -> float | None:
         """Bytes a second that all its parents together gave it in its best seconds."""
         return self._received.best_rate
+
+    def stands_still_s(self, since: float) -> float:
+        """For how long it has had no piece more. `since`: nobody had anything for it before."""
+        return time.monotonic() - max(since, self._proved_at)
 
     @property
     def is_stuck(self) -> bool:
@@ -125,8 +136,12 @@ class Taker:
         stream = self._stream = agent.stream(flow, args)
 
         def listen() -> None:
+            began, reports = time.monotonic(), 0
             try:
                 for item, _ in stream:
+                    reports += 1
+                    if reports > FIRST_REPORTS + FASTEST_REPORTS * (time.monotonic() - began):
+                        raise BadAnswer("its reports have no end", where=self.name)
                     said(item)
             except TfdeployError as error:
                 said(error)
@@ -151,6 +166,7 @@ class Taker:
         self._received_before = self.received_bytes
         self._received, self._stripes = IntakeLog(), [IntakeLog() for _ in self._stripes]
         self.have_bytes, self.source_seen, self.placing = 0, False, False
+        self._proved_bytes, self._proved_at = 0, time.monotonic()
         self.feeder, self.from_here, self._feeds, self._roots = None, frozenset(), None, 0
 
     def hurry_if_silent(self) -> None:
@@ -160,9 +176,12 @@ class Taker:
                 self.session.agent().hurry()
 
     def note(self, said: Said) -> None:
+        """What it has counts in whole pieces: each byte of a lie would keep it in the broadcast."""
         self.have_bytes = self.have_bytes if said.have is None else min(said.have, self.total_bytes)
+        if self.have_bytes >= self._proved_bytes + PIECE_BYTES or self.is_verified:
+            self._proved_bytes, self._proved_at = self.have_bytes, time.monotonic()
         if said.received is not None:
-            self._received.note(said.received)
+            self._received.note(min(said.received, 2 * self.total_bytes))  # some pieces come twice
         for log, have in zip(self._stripes, said.stripes, strict=False):  # before its first plan it has one stripe
             log.note(have)
 
@@ -211,6 +230,7 @@ class Taker:
             for name in sorted({feed.parent for feed in feeds if feed.parent})
         ]
         here = sorted(feed.stripe for feed in feeds if not feed.parent)
+        self.parents.update(feed.parent for feed in feeds)
         args = {"id": id_, "stripes": stripes, "parents": rows, "here": here, **self._new_roots(roots)}
         self.agent.call(BROADCAST_FEEDS, args, timeout_s=CALL_S)
         self._roots = len(roots)

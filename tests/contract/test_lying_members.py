@@ -1,0 +1,136 @@
+"""Members of a broadcast that lie, five of eight: each is out within its time, the others have all, and are not locked."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.faults.served import SILENT, Item, Lie, ServedFleet
+from support.stopwatch import Stopwatch
+from support.waiting import wait_for
+from tfdeploy.errors import TfdeployError
+from tfdeploy.model.job import DataSource, Job
+from tfdeploy.operations.broadcast import broadcast, data_sets, feeder, taker
+from tfdeploy.operations.send_code import Synced
+from tfdeploy.operations.sync import sync_job
+
+LIARS, OTHERS = ("n1", "n2", "n3", "n4", "n5"), ("n6", "n7", "n8")
+TOTAL = 3 << 20
+STILL_S, CALL_S, LOOK_S = 4.0, 2.0, 6.0
+WITHIN_S = STILL_S + LOOK_S + CALL_S + 6.0  # what the phases after one another may take; nothing else is waited for
+DEAF: dict[str, list[Item]] = {f"broadcast.{verb}": [{"value": {}}] for verb in ("feeds", "roots", "put")}
+DEAF["broadcast.leaves"] = [{"value": {"wanted": "f" * 64}}]
+JOIN = "broadcast.join"
+
+
+def without_progress(verb: str, item: Item) -> Item | None:
+    """The port alone, of all that a member reports."""
+    return item if verb != JOIN or "port" in item else None
+
+
+def nothing(verb: str, item: Item) -> Item | None:
+    return None if verb == JOIN else item
+
+
+def receives() -> Iterator[Item]:
+    return ({"have": 0, "received": count, "stripes": [0]} for count in itertools.count(1))
+
+
+def creeps() -> Iterator[Item]:
+    return ({"have": count, "received": count, "stripes": [count]} for count in itertools.count(1))
+
+
+def has_all() -> Iterator[Item]:
+    return itertools.repeat({"have": TOTAL, "received": TOTAL, "stripes": [TOTAL]})
+
+
+def accuses() -> Iterator[Item]:
+    return ({"failed": [name, "wrong", "x"]} for name in itertools.cycle((*LIARS, *OTHERS)))
+
+
+LIES = {
+    "it takes no part": Lie(items=nothing),
+    "who feeds it is not heard": Lie({"broadcast.feeds": SILENT}, without_progress),
+    "its sums are not heard": Lie({"broadcast.leaves": SILENT}, without_progress),
+    "its pieces are not heard": Lie({"broadcast.put": SILENT}, without_progress),
+    "it receives and has nothing": Lie(DEAF, without_progress, {JOIN: receives}),
+    "it has a byte more, each time": Lie(DEAF, without_progress, {JOIN: creeps}),
+    "it has all, and feeds nobody": Lie(DEAF, without_progress, {JOIN: has_all}),
+    "all others send wrong pieces": Lie({}, without_progress, {JOIN: accuses}, pause_s=0.0),
+    "its end is not heard": Lie({"data.commit": SILENT}),
+    "what it lacks is not heard": Lie({"data.lack": SILENT}),
+}
+IN_EACH_RUN = ("it receives and has nothing", "it has all, and feeds nobody")
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedFleet]:
+    made = ServedFleet(tmp_path_factory.mktemp("served"), (*LIARS, *OTHERS))
+    yield made
+    made.end()
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name, seconds in (
+        (broadcast, "STILL_S", STILL_S),
+        (broadcast, "LISTEN_S", CALL_S),
+        (taker, "CALL_S", CALL_S),
+        (feeder, "PUT_S", CALL_S),
+        (data_sets, "LOOK_S", LOOK_S),
+    ):
+        monkeypatch.setattr(module, name, seconds)
+
+
+def small_job(folder: Path) -> Job:
+    for name, content in (("code/train.py", b"print(1)\n"), ("data/a", os.urandom(TOTAL))):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    data = {"digits": DataSource(path=str(folder / "data"))}
+    return Job(name="j", mode="async", code=str(folder / "code"), command=("python", "train.py"), data=data)
+
+
+def lies(lie: str) -> Any:
+    return pytest.param(lie, id=lie.replace(" ", "-"), marks=[] if lie in IN_EACH_RUN else pytest.mark.long)
+
+
+@pytest.mark.fault("59 five of eight members of a broadcast lie")
+@pytest.mark.parametrize("lie", [lies(lie) for lie in LIES])
+def test_the_others_have_all_and_are_not_locked(fleet: ServedFleet, tmp_path: Path, lie: str) -> None:
+    job, found, watch = small_job(tmp_path), dict[str, Synced | TfdeployError](), Stopwatch()
+    fleet.lies = dict.fromkeys(LIARS, LIES[lie])
+    holder: Any = {"user": "me", "machine": "m", "pid": 1, "time": 1.0}
+
+    def sync() -> None:
+        found.update(sync_job(fleet, fleet.hosts, job, holder, None, lambda event: None))
+
+    syncing = threading.Thread(target=sync, daemon=True)
+    syncing.start()
+    wanted = (tmp_path / "data/a").read_bytes()
+    try:
+        free = lambda: all(is_there(fleet, host, wanted) and not is_locked(fleet, host) for host in OTHERS)  # noqa: E731
+        wait_for(free, WITHIN_S, "the others have all and are not locked")
+        syncing.join(WITHIN_S)
+    finally:
+        fleet.lies = {}
+        fleet.end()
+    assert not syncing.is_alive(), "the sync does not end"
+    print(f"{lie}: {watch.seconds:.1f} s")
+    assert all(isinstance(found[host], Synced) for host in OTHERS), found
+    if lie != "it has all, and feeds nobody":  # what a host says of its own files cannot be verified
+        assert all(isinstance(found[host], TfdeployError) for host in LIARS), found
+
+
+def is_there(fleet: ServedFleet, host: str, wanted: bytes) -> bool:
+    place = fleet.workdir(host) / "j/data/digits/a"
+    return place.exists() and place.read_bytes() == wanted
+
+
+def is_locked(fleet: ServedFleet, host: str) -> bool:
+    return any((fleet.workdir(host) / "j/locks").glob("*.lock"))
