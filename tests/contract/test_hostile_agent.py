@@ -3,18 +3,25 @@ no file outside the destination, no byte that it was not meant to get."""
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from support.faults.doings import ANSWERS, LIAR, OTHER, Wires, doings_of
+from support.faults.doings import ANSWERS, LIAR, OTHER, Doing, Wires, doings_of
 from support.faults.honest import WORKDIR, honest
 from support.faults.hostile import LyingFleet
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.answers.reading import read
 from tfdeploy.model.job import Job
+from tfdeploy.transport.agent import stream
 
 QUICK, ALL = 12, 200  # lies of each verb
+PATIENCE_S = 0.2  # in place of every time-out
+STEPS = 40  # questions, one after another, that a verb may put to the liar
+ENDLESS = ("run.watch", "tensorboard", "broadcast.join", "broadcast.lend", "broadcast.read", "clean.workdir", "clean.everything")
+STAYING = sorted(set(ANSWERS) - set(ENDLESS))  # the others are waited for as long as the user likes, or asked without a limit
 
 
 @pytest.mark.parametrize("verb", sorted(ANSWERS))
@@ -41,13 +48,25 @@ def test_no_lie_is_more_than_that_hosts_failure(verb: str, wires: Wires, tmp_pat
     _lie(verb, range(QUICK, ALL), wires, tmp_path, job)
 
 
-def _lie(verb: str, seeds: range, wires: Wires, tmp_path: Path, job: Job) -> None:
+@pytest.mark.fault("59 a host that lies, or goes on for ever, and stays: each verb ends in its time")
+@pytest.mark.parametrize("verb", STAYING)
+def test_a_lie_of_a_host_that_stays_holds_nobody(verb: str, wires: Wires, tmp_path: Path, job: Job) -> None:
+    _lie(verb, range(3), wires, tmp_path, job, PATIENCE_S)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("verb", STAYING)
+def test_no_lie_of_a_host_that_stays_holds_anybody(verb: str, wires: Wires, tmp_path: Path, job: Job) -> None:
+    _lie(verb, range(3, ALL), wires, tmp_path, job, PATIENCE_S)
+
+
+def _lie(verb: str, seeds: range, wires: Wires, tmp_path: Path, job: Job, patience_s: float | None = None) -> None:
     outside = _files(tmp_path)
     for seed in seeds:
         for number, do in enumerate(doings_of(verb)):
             here = tmp_path / "here" / str(seed)
-            fleet = LyingFleet(lambda host, asked, seed=seed: seed if (host, asked) == (LIAR, verb) else None)  # type: ignore[misc]
-            found = do(fleet, here, job)
+            seed_of: Any = lambda host, asked, seed=seed: seed if (host, asked) == (LIAR, verb) else None  # noqa: E731
+            found = _within(do, LyingFleet(seed_of, patience_s), here, job, f"{verb}, doing {number}, seed {seed}")
             at = f"{verb}, doing {number}, seed {seed}: {found}"
             assert not isinstance(found.get(OTHER), TfdeployError), at
             error = found.get(LIAR)
@@ -58,6 +77,25 @@ def _lie(verb: str, seeds: range, wires: Wires, tmp_path: Path, job: Job) -> Non
         for folder, names in sent:
             assert folder.startswith(WORKDIR + "/") and ".." not in folder and names <= ours, (folder, names)
     assert {path for path in _files(tmp_path) if not path.startswith("here/")} == outside
+
+
+def _within(do: Doing, fleet: LyingFleet, here: Path, job: Job, at: str) -> dict[str, Any]:
+    """What it makes of the answers. Fails where it does not end."""
+    found: list[dict[str, Any] | BaseException] = []
+
+    def run() -> None:
+        try:
+            found.append(do(fleet, here, job))
+        except BaseException as error:  # noqa: BLE001 - it is the test's
+            found.append(error)
+
+    doing = threading.Thread(target=run, daemon=True)
+    doing.start()
+    doing.join(60.0 + stream.LONGEST * PATIENCE_S * STEPS)
+    assert found, f"{at}: it does not end"
+    if isinstance(found[0], BaseException):
+        raise found[0]
+    return found[0]
 
 
 def _files(folder: Path) -> set[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from tfdeploy.agent import frames
@@ -108,7 +109,7 @@ def _ask(session: Session, subject: Subject, tails: AuditTails) -> HostAudit:
     if subject.run is not None:
         args |= {"run": subject.run, "job": subject.job or ""}
     stream = agent.stream(AUDIT, args, silence_s=SILENCE_S)
-    contents = [_unpacked(blob, host) for _, blob in stream]
+    contents = [_unpacked(blob, host) for _, blob in islice(stream, 3)]
     if stream.value is None or len(contents) != 2:
         raise BadAnswer("its answer to audit has not two files of its log", where=host)
     path = tails.path(session.host_key, agent.hello.workdir, agent.hello.hostname)

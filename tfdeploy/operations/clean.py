@@ -5,13 +5,14 @@ Each host decides again for each thing as it removes it: a list grows old. Hosts
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import msgspec
 
-from tfdeploy.errors import HostFailed, TfdeployError
+from tfdeploy.errors import BadAnswer, HostFailed, TfdeployError
 from tfdeploy.model.answers.clean import (
     CLEAN_EVERYTHING,
     CLEAN_LIST,
@@ -29,8 +30,9 @@ from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.lock import release, try_lock
 from tfdeploy.operations.outcomes import split
 from tfdeploy.store.runs import RunStore
-from tfdeploy.transport.protocols import Fleet, Session
+from tfdeploy.transport.protocols import Fleet, Session, Stream
 
+MOST_ITEMS = 1_000_000
 SILENCE_S = 600.0  # a large folder is measured, or removed
 _GONE_ALREADY = "it is gone already"
 _NO_FAULT = (_GONE_ALREADY, "it is needed again")  # others were faster, or need it
@@ -197,7 +199,7 @@ def _listed(
 
     def ask(session: Session) -> tuple[str, tuple[CleanItem, ...]]:
         stream = session.agent().stream(CLEAN_LIST, args, silence_s=SILENCE_S)
-        items = tuple(item for item, _ in stream)
+        items = tuple(_items(session, stream))
         return (stream.value.workdir_id if stream.value is not None else ""), items
 
     good, errors = split(fleet.each(hosts, ask))
@@ -224,7 +226,14 @@ def _remove_beside(found: Found, jobs: tuple[str, ...] | None, session: Session)
 
 
 def _stream(session: Session, verb: Flow[CleanItem, Nothing], **args: object) -> Iterable[CleanItem]:
-    return (item for item, _ in session.agent().stream(verb, args, silence_s=SILENCE_S))
+    return _items(session, session.agent().stream(verb, args, silence_s=SILENCE_S))
+
+
+def _items(session: Session, stream: Stream[CleanItem, Any]) -> Iterator[CleanItem]:
+    for count, (item, _) in enumerate(stream):
+        if count >= MOST_ITEMS:
+            raise BadAnswer(f"it names more than {MOST_ITEMS:,} things", where=session.host.name)
+        yield item
 
 
 def _each(

@@ -23,7 +23,7 @@ from tfdeploy.model.job import WHEELS, Job
 from tfdeploy.operations.broadcast.data_set import DataSet
 from tfdeploy.operations.broadcast.data_sets import DataSent, Outcome, send_data_sets
 from tfdeploy.operations.emit import emit_host, note
-from tfdeploy.operations.lock import release, try_lock
+from tfdeploy.operations.lock import Holding, HostLocks, try_lock
 from tfdeploy.operations.outcomes import split
 from tfdeploy.operations.withheld_files import withheld_files
 from tfdeploy.transport.protocols import AgentChannel, Fleet, Session
@@ -97,10 +97,11 @@ def setup_job(
     made: dict[str, Environment | TfdeployError] = {}
     if wanted:
         held, failed = try_lock(fleet, wanted, job.name, "setup", holder, emit)
+        lock = HostLocks(fleet, held, job.name, "setup", holder, emit)
         try:
-            made = {**failed, **_make(fleet, held, job, recipe, there, emit)}
+            made = {**failed, **_make(fleet, held, job, recipe, there, emit, lock)}
         finally:
-            release(fleet, held, job.name)
+            lock.release()
     everything = {**there, **lost, **made}
     return {host.name: everything[host.name] for host in hosts}
 
@@ -117,7 +118,13 @@ def _find(fleet: Fleet, hosts: tuple[Host, ...], job: Job, recipe: Recipe) -> di
 
 
 def _make(
-    fleet: Fleet, hosts: tuple[Host, ...], job: Job, recipe: Recipe, there: Mapping[str, Environment], emit: Emit
+    fleet: Fleet,
+    hosts: tuple[Host, ...],
+    job: Job,
+    recipe: Recipe,
+    there: Mapping[str, Environment],
+    emit: Emit,
+    lock: Holding,
 ) -> dict[str, Environment | TfdeployError]:
     pins, began = agreed(there.values()), time.monotonic()
     sent, lost = split(_send_wheels(fleet, hosts, job, recipe, emit))
@@ -129,6 +136,7 @@ def _make(
         if made:
             known = pins.get(found.python_version, {})
             found = _install(agent, host, {**_environment_args(host, job, recipe), **_recipe_args(recipe), "pins": known}, emit)
+        lock.let_go(session)
         seconds = time.monotonic() - began
         emit_host(emit, host.name, "ready", f"{_count(found)} by {found.by} in {seconds:.1f} s")
         return _environment(found, made=made, seconds=seconds, bytes_sent=sent[host.name].received_bytes)

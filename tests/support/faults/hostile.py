@@ -10,6 +10,7 @@ import json
 import random
 import struct
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -18,10 +19,12 @@ from typing import Any
 from support.faults.honest import Said, honest
 from tfdeploy.agent import frames
 from tfdeploy.errors import HostUnreachable
+from tfdeploy.model.answers.verb import Args, Flow, Verb
 from tfdeploy.model.inventory import Host
-from tfdeploy.transport.agent.channel import FramedChannel
+from tfdeploy.transport.agent.channel import FramedChannel, I, V
 from tfdeploy.transport.agent.frames import Frames
 from tfdeploy.transport.fleet import SshFleet
+from tfdeploy.transport.protocols import Stream
 
 Seed = int | Said | None
 INFINITE, NAN = float("inf"), float("nan")
@@ -184,14 +187,15 @@ def lie(seed: int, number: int, said: Said) -> list[bytes]:
 
 
 class LyingChannel(FramedChannel):
-    """The real channel to one host. `seeds` says which requests are answered dishonestly, and how."""
+    """The real channel to one host. `seeds` says which requests are answered dishonestly, and how. `patience_s`: the connection
+    stays after a lie, every third one goes on for ever, and a time-out of the caller's is no longer than that."""
 
-    def __init__(self, host: str, seeds: Callable[[str], Seed]) -> None:
+    def __init__(self, host: str, seeds: Callable[[str], Seed], patience_s: float | None = None) -> None:
         wire_there: Any = SimpleNamespace(close=lambda: None, out_window_size=0)
         super().__init__(wire_there, host)
         self._reader: Any = SimpleNamespace(wake=lambda: None)
         self._frames = Frames()
-        self._seeds = seeds
+        self._seeds, self._patience_s = seeds, patience_s
         self._order = threading.Lock()
         self.hello = honest_hello(host)
 
@@ -206,13 +210,30 @@ class LyingChannel(FramedChannel):
             sent.append(frame({"id": header["id"], "value": said.value}))
         else:
             sent = lie(seed, header["id"], said)
-        threading.Thread(target=self._hear, args=(b"".join(sent), seed is not None), daemon=True).start()
+        ends = seed is not None and self._patience_s is None
+        threading.Thread(target=self._hear, args=(b"".join(sent), ends), daemon=True).start()
+        if isinstance(seed, int) and self._patience_s is not None and seed % 3 == 0 and said.items:
+            drip = [frame({"id": header["id"], "item": item}, blob) for item, blob in said.items]
+            threading.Thread(target=self._drip, args=(header["id"], b"".join(drip)), daemon=True).start()
+
+    def _drip(self, number: int, said: bytes) -> None:
+        assert self._patience_s is not None
+        while number in self._answers and self._lost is None:
+            self._hear(said, last=False)
+            time.sleep(self._patience_s / 4)
+
+    def call(self, verb: Verb[V], args: Args | None = None, *, blob: bytes = b"", timeout_s: float = 60.0) -> V:
+        return super().call(verb, args, blob=blob, timeout_s=min(timeout_s, self._patience_s or timeout_s))
+
+    def stream(self, flow: Flow[I, V], args: Args | None = None, *, silence_s: float | None = None) -> Stream[I, V]:
+        limit_s = silence_s if silence_s is None or self._patience_s is None else min(silence_s, self._patience_s)
+        return super().stream(flow, args, silence_s=limit_s)
 
     def hurry(self) -> None:
         return None
 
     def _hear(self, said: bytes, last: bool) -> None:
-        """As the reader does; after a lie the connection ends, so that none waits for what does not come."""
+        """As the reader does. At the `last` the connection ends, so that none waits for what does not come."""
         with self._order:
             try:
                 self._frames.feed(said)
@@ -232,11 +253,12 @@ def honest_hello(host: str) -> Any:
 
 
 class LyingFleet(SshFleet):
-    """`seeds(host, verb)`: a lie's number, or its words; None for an honest answer. A channel that ended is made anew."""
+    """`seeds(host, verb)`: a lie's number, or its words; None for an honest answer. A channel that ended is made anew.
+    `patience_s`: see LyingChannel."""
 
-    def __init__(self, seeds: Callable[[str, str], Seed]) -> None:
+    def __init__(self, seeds: Callable[[str, str], Seed], patience_s: float | None = None) -> None:
         super().__init__()
-        self._seeds = seeds
+        self._seeds, self._patience_s = seeds, patience_s
         self._channels: dict[str, LyingChannel] = {}
 
     def session(self, host: Host, *_: Any) -> Any:
@@ -256,5 +278,5 @@ class LyingFleet(SshFleet):
     def _agent(self, name: str) -> LyingChannel:
         channel = self._channels.get(name)
         if channel is None or channel.lost:
-            channel = self._channels[name] = LyingChannel(name, lambda verb: self._seeds(name, verb))
+            channel = self._channels[name] = LyingChannel(name, lambda verb: self._seeds(name, verb), self._patience_s)
         return channel

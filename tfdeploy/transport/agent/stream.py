@@ -24,6 +24,8 @@ from tfdeploy.transport.ssh.errors import copied
 
 BACKLOG_BYTES = 16 << 20
 MOST_BACKLOG_BYTES = 4 * BACKLOG_BYTES  # while a call waits, which no slow stream may hold up
+LONGEST = 30  # times its silence: a stream that ends by itself is waited for no longer,
+LEAST_BYTES_S = 4096  # besides what its blobs take over a slow link
 MOST_PACKED_BYTES = 32 << 20  # of one value, unpacked: it is parsed straight into its type
 V = TypeVar("V")
 I = TypeVar("I")  # noqa: E741 - an item
@@ -120,14 +122,25 @@ class VerbStream(Generic[I, V]):
 
     def __init__(self, answer: Reply, flow: Flow[I, V], cancel: Callable[[], None], silence_s: float | None) -> None:
         self._answer, self._flow, self._cancel, self._silence_s = answer, flow, cancel, silence_s
+        self._waited_s, self._received = 0.0, 0
         self.value: V | None = None
 
     def __iter__(self) -> Iterator[tuple[I, bytes]]:
         name, host = self._flow.name, self._answer.host
-        while (frame := self._answer.next(name, self._silence_s)) is not None:
+        while (frame := self._next(name)) is not None:
             yield checked_frame(frame, "item", self._flow.item, name, host), frame.own_blob
         if not self._answer.stopped:
             self.value = checked_frame(self._answer.returned(name), "value", self._flow.value, name, host)
+
+    def _next(self, name: str) -> Frame | None:
+        """Raises BadAnswer where the host goes on and on. What the caller does with the items takes its own time."""
+        began = time.monotonic()
+        frame = self._answer.next(name, self._silence_s)
+        self._waited_s += time.monotonic() - began
+        self._received += len(frame.blob) if frame is not None else 0
+        if self._silence_s is not None and self._waited_s > LONGEST * self._silence_s + self._received / LEAST_BYTES_S:
+            raise BadAnswer(f"its answer to {name} has no end", where=self._answer.host)
+        return frame
 
     def close(self) -> None:
         self._answer.stop()

@@ -7,6 +7,7 @@ import os
 import struct
 import tracemalloc
 import zlib
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +15,10 @@ import pytest
 from tfdeploy.agent import frames
 from tfdeploy.errors import AgentError, BadAnswer
 from tfdeploy.model.answers.files import Missing
+from tfdeploy.model.answers.verb import Flow
+from tfdeploy.transport.agent import stream
 from tfdeploy.transport.agent.frames import Frame, Frames
-from tfdeploy.transport.agent.stream import MOST_PACKED_BYTES, Reply, checked_frame
+from tfdeploy.transport.agent.stream import MOST_PACKED_BYTES, Reply, VerbStream, checked_frame
 
 LONG = [f"folder/{number:06}" for number in range(100_000)]
 
@@ -119,3 +122,23 @@ def test_who_reads_in_time_gets_all_of_it() -> None:
     for _ in range(1000):
         answer.put(Frame({"id": 7, "item": {}}, b"", 1 << 20))
         assert answer.next("logs", 1.0)
+
+
+def test_a_stream_that_goes_on_and_on_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time passes while it is waited for; what the caller does meanwhile does not count."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(stream.time, "monotonic", lambda: clock.now)
+    answer = Reply("n1", lambda full: None)
+    asked: Any = VerbStream(answer, Flow("logs", dict, dict), lambda: None, 10.0)
+    wait_for_next = answer.next
+
+    def late(verb: str, silence_s: float | None) -> Frame | None:
+        clock.now += 9.0
+        answer.put(Frame({"id": 7, "item": {}}, b"", 1))
+        return wait_for_next(verb, silence_s)
+
+    monkeypatch.setattr(answer, "next", late)
+    with pytest.raises(BadAnswer, match="its answer to logs has no end"):
+        for _ in asked:
+            clock.now += 1000.0
+    assert clock.now // 1009 == stream.LONGEST * 10 // 9
