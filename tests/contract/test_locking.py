@@ -13,6 +13,7 @@ import pytest
 
 from support.waiting import wait_for
 from tfdeploy.errors import AgentError, HostUnreachable, Refused, TfdeployError
+from tfdeploy.model.advice import quoted
 from tfdeploy.model.answers.files import DATA_BEGIN
 from tfdeploy.model.answers.hosts import LOCK, UNLOCK
 from tfdeploy.model.answers.runs import RUN_ABORT
@@ -117,8 +118,8 @@ def test_who_lost_the_lock_to_another_changes_nothing_there(fleets: Any) -> None
             bert.session(host).agent().call(DATA_BEGIN, where)
         assert refused(again, where).details == error.details
         assert (error.code, error.exit_code) == ("lock_lost", 3) and error.where == "n1"
-        assert (
-            error.what == "the lock of job job was lost here, and has since been taken for the sync of bert@berts-laptop (pid 7)"
+        assert error.what == quoted(
+            "n1", "the lock of job job was lost here, and has since been taken for the sync of bert@berts-laptop (pid 7)"
         )
         assert again.call(RUN_ABORT, {"job": "job", "run": "r1"}) is not None  # what ends a run needs no lock
     with locked(anna, (host,), "job", "sync", ANNA, lambda event: None):

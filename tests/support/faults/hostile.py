@@ -272,6 +272,11 @@ class LyingFleet(SshFleet):
         }
         return SimpleNamespace(**about, fences={}, agent=lambda: self._agent(host.name), close=lambda: None)
 
+    def end(self) -> None:
+        """What goes on for ever ends."""
+        for channel in self._channels.values():
+            channel.close()
+
     def connected(self, hosts: tuple[Host, ...]) -> tuple[Host, ...]:
         return hosts
 

@@ -127,8 +127,12 @@ class VerbStream(Generic[I, V]):
 
     def __iter__(self) -> Iterator[tuple[I, bytes]]:
         name, host = self._flow.name, self._answer.host
-        while (frame := self._next(name)) is not None:
-            yield checked_frame(frame, "item", self._flow.item, name, host), frame.own_blob
+        try:
+            while (frame := self._next(name)) is not None:
+                yield checked_frame(frame, "item", self._flow.item, name, host), frame.own_blob
+        except BadAnswer:
+            self.close()  # nobody reads what the host still sends
+            raise
         if not self._answer.stopped:
             self.value = checked_frame(self._answer.returned(name), "value", self._flow.value, name, host)
 
