@@ -21,6 +21,7 @@ from tfdeploy.model.events import Emit
 from tfdeploy.operations.broadcast.feeder import Feeder
 from tfdeploy.operations.broadcast.report import Report
 from tfdeploy.operations.broadcast.source import Source, SourceChanged
+from tfdeploy.operations.broadcast.still_hosts import StillHosts
 from tfdeploy.operations.broadcast.taker import Taker
 from tfdeploy.operations.emit import emit_transfer, note
 from tfdeploy.operations.launching.certificates import certificates
@@ -33,8 +34,6 @@ CALLS_AT_ONCE = 16
 PLAN_S = 0.5  # between two looks at how far all are
 AGAIN_S = 0.05
 RETURN_S = 5.0  # a host whose connection ended has so long where nobody else is waited for
-STILL_S = 120.0  # a host that has had no piece more for so long is out; after half of it, it is fed from here alone
-SLOW_PIECES = 8  # where a rate is limited, it has the time of so many pieces
 AHEAD = 4  # segments that are summed ahead of the quickest host: they are still in the page cache when they are sent
 LISTEN_S = 30.0  # a host may take so long until it takes part,
 WAIT_S = 2.0  # but the others begin
@@ -70,12 +69,12 @@ class Broadcast:
     _looking: bool = False  # whether it has changed since
     _ended: bool = False
     _joined_at: float = 0.0
-    _rescued: dict[str, float] = field(default_factory=dict)  # hosts that are fed from here alone; since when
-    _summed_at: float = field(default_factory=time.monotonic)  # the last segment of the source
+    _still: StillHosts = field(init=False)
     report: Report = field(init=False)
 
     def __post_init__(self) -> None:
         self.report = Report(self.what, self.takers, self.emit)
+        self._still = StillHosts(self.takers)
 
     def run(self, join: Callable[[Taker], Args]) -> dict[str, TfdeployError]:
         """Until all hosts have all in place, but for those that failed: these and why. `join`: a host's arguments, besides those
@@ -127,21 +126,11 @@ class Broadcast:
                 self._out(self.takers[name], why or HostFailed("it did not begin to take part", where=name))
 
     def _give_up_still(self) -> None:
-        """What a host says that it received is no progress: only pieces that it has are. One that stands still may wait for a
-        parent that lies. From here it gets what it lacks, and where it has nothing of that either, the fault is its own."""
-        rates = [taker.host.bwlimit for taker in self.takers.values() if taker.host.bwlimit]
-        patience_s = max(STILL_S, SLOW_PIECES * PIECE_BYTES / min(rates) if rates else 0.0)
-        now, of_host = time.monotonic(), f" of {self.source.held_by}" if self.source.held_by else ""
-        for taker in self._live():
-            waits = not taker.complete and taker.name not in self._silent
-            still_s = taker.stands_still_s(self._summed_at) if waits else 0.0
-            if still_s <= patience_s / 2:
-                self._rescued.pop(taker.name, None)
-            elif still_s > patience_s and now - self._rescued.get(taker.name, now) > patience_s / 2:
-                what = f"it has had no piece more of the data{of_host} for {patience_s:g} s"
-                self._out(taker, HostFailed(what, where=taker.name, next="the same command again"))
-            else:
-                self._rescued.setdefault(taker.name, now)
+        of_host = f" of {self.source.held_by}" if self.source.held_by else ""
+        waiting = [taker for taker in self._live() if not taker.complete and taker.name not in self._silent]
+        for taker in self._still.given_up(waiting):
+            what = f"it has had no piece more of the data{of_host} for {self._still.patience_s:g} s"
+            self._out(taker, HostFailed(what, where=taker.name, next="the same command again"))
 
     def _hear(self, within_s: float) -> None:
         """What is said within that time, or until something is due at once: how far a host is never is, until it has all. With
@@ -294,8 +283,8 @@ class Broadcast:
                 for taker in self.takers.values():
                     taker.set_stripes(wanted)
         else:
-            shut = {(child, parent) for child in self._rescued for parent in self.takers}
-            plan = next_plan(self._plan, members, shut=frozenset(self._shut | shut), out=frozenset(out))
+            shut = frozenset(self._shut | self._still.shut)
+            plan = next_plan(self._plan, members, shut=shut, out=frozenset(out))
         if plan is not self._plan:
             self._plan, self._feeds = plan, dict.fromkeys(self.takers, ())
             for feed in plan.feeds:
@@ -401,7 +390,7 @@ class Broadcast:
                         return
                     time.sleep(0.05)
                 self._roots.append(self.source.sum_next())
-                self._summed_at = time.monotonic()
+                self._still.summed_at = time.monotonic()
                 self._wake()
             self.look_again()
             self._summed = True
