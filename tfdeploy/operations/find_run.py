@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from statistics import median
 
 from tfdeploy.agent import wire
 from tfdeploy.errors import TfdeployError, UsageError
@@ -44,8 +43,8 @@ class FoundRun:
 
     @property
     def started(self) -> float | None:
-        """The median of what hosts say, so that most of them would have to lie."""
-        return median(self.starts.values()) if self.starts else None
+        """The median of what hosts say, so that most of them would have to lie; of two the earlier one."""
+        return sorted(self.starts.values())[(len(self.starts) - 1) // 2] if self.starts else None
 
     @property
     def ahead(self) -> list[str]:

@@ -100,3 +100,51 @@ def test_a_silent_host_is_stopped_too_where_only_hosts_have_the_plan(hosts_know:
     assert len(find_run(FLEET, inventory, RunStore(tmp_path), wanted=wanted, job="digits").hosts) == 1
     RunStore(tmp_path).save(plan("r", "n1", 1.0))
     assert len(find_run(FLEET, inventory, RunStore(tmp_path), wanted=wanted, job="digits", live_first=True).hosts) == 1
+
+
+NOW = 1_800_000_000.0
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> float:
+    monkeypatch.setattr(operations_find_run.time, "time", lambda: NOW)
+    return NOW
+
+
+@pytest.mark.parametrize(
+    ("starts", "is_newest"),
+    [
+        ({"n1": NOW - 5.0}, True),
+        ({"n1": NOW + 200.0}, True),  # clocks differ
+        ({"n1": NOW + 301.0}, False),
+        ({"n1": NOW - 50.0, "n2": NOW + 9e8, "n3": NOW - 51.0}, False),  # one of three lies
+        ({"n1": NOW - 5.0, "n2": 1.0, "n3": NOW - 6.0}, True),
+        ({}, False),
+    ],
+)
+def test_most_hosts_say_when_a_run_began_and_never_that_it_will(
+    hosts_know: Any, tmp_path: Path, now: float, starts: dict[str, float], is_newest: bool
+) -> None:
+    warnings: list[str] = []
+    asked = FoundRun(run="asked", job="digits", starts=starts)
+    hosts_know({}, asked, ended("usual", NOW - 10.0))
+    found = find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits", warnings=warnings)
+    assert found.run == ("asked" if is_newest else "usual")
+    assert bool(warnings) == ("n1" in asked.ahead) and all("word of n1" in text for text in warnings)
+
+
+def test_what_this_machine_launched_is_as_old_as_it_recorded(hosts_know: Any, tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    store.save(plan("own", "n1", 1.0))
+    hosts_know({}, FoundRun(run="own", job="digits", starts={"n1": 1.0}), ended("other", NOW - 1e9))
+    assert find_run(FLEET, (), store, wanted=None, job="digits").run == "own"
+
+
+def test_a_live_run_of_the_future_is_not_stopped_in_place_of_another(hosts_know: Any, tmp_path: Path, now: float) -> None:
+    late = FoundRun(run="late", job="digits", live=True, holders=["n2"], starts={"n2": NOW + 9e8})
+    hosts_know({}, late, FoundRun(run="real", job="digits", live=True, holders=["n1"], starts={"n1": NOW - 9.0}))
+    assert find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits", live_first=True).run == "real"
+    two = [FoundRun(run=f"r{host}", job="digits", live=True, holders=[host], starts={host: NOW - 9.0}) for host in ("n1", "n2")]
+    hosts_know({}, *two)
+    with pytest.raises(UsageError, match=r"2 runs are live: rn2 \(on n2\), rn1 \(on n1\)"):
+        find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits", live_first=True)
