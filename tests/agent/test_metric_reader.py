@@ -11,7 +11,7 @@ import pytest
 
 from tfdeploy.agent import metric_reader
 from tfdeploy.agent.metric_lines import MATCHED_CHARS
-from tfdeploy.agent.metric_reader import TASKS_STOPPED, MetricPatterns, MetricReader, TooSlow, limited
+from tfdeploy.agent.metric_reader import BURST_CPU_S, TASKS_STOPPED, MetricPatterns, MetricReader, TooSlow, limited
 
 ENDLESS = re.compile(r"(a+)+$")
 STEP = re.compile(r"step (\d+)")
@@ -33,16 +33,26 @@ def test_a_pattern_that_does_not_end_is_stopped_and_named_and_the_others_are_rea
     assert reader.stopped == []
     assert cpu_s(lambda: reader.find(LINES, possible)) < 0.5
     assert reader.stopped == ["bad"]
-    reader._second = -1.0  # a second has passed
     assert reader.find(["1/2 - loss: 0.5", *LINES], possible) == {"step": 7, "batch": 1, "batches": 2, "loss": 0.5}
     assert cpu_s(lambda: reader.find(LINES, possible)) < 0.01
 
 
 def test_what_costs_too_much_in_all_is_stopped_too() -> None:
     reader = MetricReader({"step": STEP, "slow": re.compile(r"\d+ *\d+ *\d*x(\d)")})
-    for _ in range(20):
-        reader.find(["1" * 60], possible)
-    assert reader.stopped == ["slow"]
+    used_s = cpu_s(lambda: [reader.find(["1" * 60], possible) for _ in range(5000)])
+    assert reader.stopped == ["slow"] and used_s < 2 * BURST_CPU_S
+
+
+def test_a_log_that_is_read_from_its_beginning_stops_no_pattern_that_is_cheap() -> None:
+    reader = MetricReader({"step": STEP})
+    steps = [reader.find([f"step {step} loss: 0.5"] * 16, possible) for step in range(2000)]
+    assert steps[-1] == {"step": 1999} and reader.stopped == []
+
+
+def test_cheap_patterns_are_not_stopped_if_there_are_too_many_lines() -> None:
+    reader = MetricReader({"step": STEP})
+    used_s = cpu_s(lambda: [reader.find(["x" * 500] * 400, possible) for _ in range(3000)])
+    assert used_s < 2 * BURST_CPU_S and reader.stopped == []
 
 
 def test_a_pattern_that_was_stopped_for_some_tasks_is_stopped_for_all() -> None:
@@ -52,12 +62,13 @@ def test_a_pattern_that_was_stopped_for_some_tasks_is_stopped_for_all() -> None:
     assert all(reader.stopped == ["bad"] for reader in readers)
 
 
-def test_only_the_main_thread_matches() -> None:
+def test_other_threads_match_own_patterns_only() -> None:
     found: list[object] = []
-    thread = threading.Thread(target=lambda: found.append(MetricReader({"bad": ENDLESS}).find(LINES, possible)))
+    patterns = MetricPatterns({"bad": ENDLESS, "step": STEP}, own=["step"])
+    thread = threading.Thread(target=lambda: found.append(MetricReader(patterns).find(LINES, possible)))
     thread.start()
     thread.join()
-    assert found == [{}]
+    assert found == [{"step": 7}]
 
 
 def test_the_cpu_time_of_other_threads_does_not_count() -> None:

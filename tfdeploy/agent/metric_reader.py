@@ -2,7 +2,7 @@
 control machine.
 
 A regular expression may need years for 40 characters. Python's `re` holds all threads up meanwhile and looks for signals only
-in the main thread: there a timer interrupts it. In other threads no line is matched.
+in the main thread: there a timer interrupts it. In other threads only tfdeploy's own patterns are matched, which are linear.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 else:
     _ByName = dict
 
-SECOND_CPU_S = 0.02  # of CPU, that reading the lines of one task may take in each second
-STOPPED_FROM = 0.5  # of that: what a pattern has used at least, where it is stopped because all is used up
+SECOND_CPU_S = 0.02  # CPU time for the lines of one task in each second, and in one call
+BURST_CPU_S = 1.0  # CPU time that is there at first: a log that is read from its beginning has many lines at once
+CALL_CPU_S = 0.01  # a pattern that uses so much in one call is stopped
+LINE_CPU_S = 0.0002  # if all CPU time is used up, a pattern that uses so much per line is stopped
+_LEAST_CPU_S = 0.001  # with less no line is read: a timer of less than a microsecond never fires
 TASKS_STOPPED = 3  # a pattern that was stopped for so many tasks is stopped for all
 _set_timer, _VIRTUAL = signal.setitimer, signal.ITIMER_VIRTUAL
 _KERAS = ""  # stands for what is read without patterns
@@ -35,10 +38,15 @@ class TooSlow(Exception):
 
 
 class MetricPatterns(_ByName):
-    """The patterns of one run, by metric. `stops`: metric -> for how many tasks its pattern was stopped."""
+    """The patterns of one run, by metric.
 
-    def __init__(self, patterns: Mapping[str, re.Pattern[str]]) -> None:
+    `own`: the metrics whose patterns are tfdeploy's; they are never stopped.
+    `stops`: metric -> for how many tasks its pattern was stopped.
+    """
+
+    def __init__(self, patterns: Mapping[str, re.Pattern[str]], own: Iterable[str] = ()) -> None:
         super().__init__(patterns)
+        self.own = frozenset(own)
         self.stops: Dict[str, int] = {}
 
 
@@ -48,8 +56,10 @@ class MetricReader:
     def __init__(self, patterns: Mapping[str, re.Pattern[str]]) -> None:
         self._patterns = patterns if isinstance(patterns, MetricPatterns) else MetricPatterns(patterns)
         self._stopped: Dict[str, None] = {}
-        self._second = 0.0  # monotonic seconds: when the present second began
-        self._spent: Dict[str, float] = {}  # CPU seconds in it, by metric
+        self._left_s = BURST_CPU_S  # of CPU, as of `_looked_at` (monotonic seconds)
+        self._looked_at = time.monotonic()
+        self._spent: Dict[str, float] = {}  # CPU seconds since there was CPU time to spare, by metric
+        self._lines = 0  # read meanwhile
         self._reading, self._since = _KERAS, 0.0
 
     @property
@@ -60,36 +70,49 @@ class MetricReader:
         return [name for name in self._patterns if self._is_stopped(name)]
 
     def find(self, lines: Iterable[str], possible: Callable[[str, float], bool]) -> Dict[str, float]:
-        """As metric_lines.find, within SECOND_CPU_S: what is found until then."""
-        now = time.monotonic()
-        if now - self._second >= 1.0:
-            self._second, self._spent = now, {}
-        left_s = SECOND_CPU_S - sum(self._spent.values())
-        if left_s <= 0 or threading.current_thread() is not threading.main_thread():
+        """As metric_lines.find, until the CPU time is used up."""
+        self._refill()
+        if self._left_s < _LEAST_CPU_S:
             return {}
         found: Found = {}
+        texts = matched_texts(lines)
+        self._lines += len(texts)
         self._reading, self._since = _KERAS, time.thread_time()
-        try:
-            limited(left_s, lambda: self._find(lines, possible, found))
-        except TooSlow:
-            self._next(_KERAS)
-        if sum(self._spent.values()) >= SECOND_CPU_S:
+        if threading.current_thread() is not threading.main_thread():
+            self._find(texts, self._patterns.own, possible, found)
+        else:
+            try:
+                limit_s = min(self._left_s, SECOND_CPU_S)
+                limited(limit_s, lambda: self._find(texts, self._patterns, possible, found))
+            except TooSlow:
+                self._next(_KERAS)
+        if self._left_s < _LEAST_CPU_S:
             self._stop_the_costliest()
         return values_of(found)
 
-    def _find(self, lines: Iterable[str], possible: Callable[[str, float], bool], found: Found) -> None:
-        texts = matched_texts(lines)
+    def _refill(self) -> None:
+        now = time.monotonic()
+        left_s = self._left_s + (now - self._looked_at) * SECOND_CPU_S
+        self._left_s, self._looked_at = min(BURST_CPU_S, left_s), now
+        if left_s >= BURST_CPU_S:
+            self._spent, self._lines = {}, 0
+
+    def _find(self, texts: List[str], names: Iterable[str], possible: Callable[[str, float], bool], found: Found) -> None:
         found.update(find_printed(texts))
-        for name, pattern in self._patterns.items():
+        for name in names:
             if not self._is_stopped(name):
                 self._next(name)
-                find_one(texts, name, pattern, possible, found)
+                find_one(texts, name, self._patterns[name], possible, found)
         self._next(_KERAS)
 
     def _next(self, name: str) -> None:
-        """Notes what the last one has used, and that `name` begins."""
+        """Counts what the last pattern has used, stops it if that is too much, and begins with `name`."""
         now = time.thread_time()
-        self._spent[self._reading] = self._spent.get(self._reading, 0.0) + now - self._since
+        used_s = now - self._since
+        self._left_s -= used_s
+        self._spent[self._reading] = self._spent.get(self._reading, 0.0) + used_s
+        if used_s >= CALL_CPU_S:
+            self._stop(self._reading)
         self._reading, self._since = name, now
 
     def _is_stopped(self, name: str) -> bool:
@@ -98,7 +121,12 @@ class MetricReader:
 
     def _stop_the_costliest(self) -> None:
         name = max(self._spent, key=self._spent.__getitem__)
-        if name != _KERAS and self._spent[name] >= STOPPED_FROM * SECOND_CPU_S:
+        if self._spent[name] >= LINE_CPU_S * self._lines:
+            self._stop(name)
+        self._spent, self._lines = {}, 0
+
+    def _stop(self, name: str) -> None:
+        if name != _KERAS and name not in self._patterns.own and name not in self._stopped:
             self._stopped[name] = None
             self._patterns.stops[name] = self._patterns.stops.get(name, 0) + 1
 

@@ -15,6 +15,7 @@ from tfdeploy.agent.metric_lines import BATCH, BATCHES, EPOCH, EPOCHS, keras_ste
 from tfdeploy.agent.metric_lines import last_state as last_state
 from tfdeploy.agent.metric_reader import MetricPatterns as MetricPatterns
 from tfdeploy.agent.metric_reader import MetricReader
+from tfdeploy.model.job import DEFAULT_METRICS
 from tfdeploy.model.patterns import compiled
 
 WINDOW_S = 30.0  # over which steps per second are averaged
@@ -45,7 +46,8 @@ def compile_patterns(metrics: Mapping[str, str]) -> MetricPatterns:
             continue
         if pattern.groups:
             found[name] = pattern
-    return MetricPatterns(found)
+    ours = {*DEFAULT_METRICS.values(), *OTHER_STEPS.values()}
+    return MetricPatterns(found, own=[name for name in found if metrics[name] in ours])
 
 
 NOT_OWN = frozenset((*SHOWN_APART, *OTHER_STEPS, EPOCH, EPOCHS, BATCH, BATCHES))
