@@ -133,6 +133,7 @@ def _ask(asked: _Port, client: Any, token: str, part: wire.HostPart) -> _Met:
     name, _, port = asked.address.rpartition(":")
     try:
         plain = socket.create_connection((name.strip("[]"), int(port)), timeout=ANSWER_S)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with plain, client.wrap_socket(plain, server_hostname=token) as channel:
             found = tls.peer_name(channel)
             if found != asked.host:
