@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -172,3 +172,13 @@ def test_a_name_that_is_public_on_the_hosts_is_refused(operator: Tfdeploy) -> No
     with changed_host(operator.lab, "n1", names, "cat /etc/hosts.before > /etc/hosts; rm /etc/hosts.before"):
         refused = launch(operator, "named-1", "--dry-run", exit_code=3)
     assert "n2 would stand in the cluster at pub.lan, which is the public address 8.8.8.8 on n1" in refused, refused
+
+
+def test_a_loopback_lab_goes_on_where_nothing_can_filter(loopback_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
+    operator = tfdeploy(loopback_lab)
+    write_job(operator, "demo", "quick.py", "--steps=1")
+    with ExitStack() as stack:
+        for host in loopback_lab.hosts:
+            stack.enter_context(tampered_agent(loopback_lab, host, {steering: CANNOT}))
+        said = operator.run("launch", "--wait", exit_code=0).stderr
+    assert "warning: protect: none (" in said, said
