@@ -70,7 +70,8 @@ def _of_release(call: Call) -> Place:
             _make_empty(os.path.join(folder, path), mtime_ns)
         old = _about(os.path.join(before, path)) if before != folder else None
         files.append(Moved(os.fsencode(path), size, mtime_ns, half=half, old=old.st_size if old else 0))
-    return Place(files, before, folder, [])
+    final = layout.release_dir(call.context.workdir, call.name("job"), call.name("release"))
+    return Place(files, before, folder, [final])
 
 
 def _of_keep(call: Call) -> Place:
