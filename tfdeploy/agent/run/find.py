@@ -57,27 +57,26 @@ def is_own(said: Origin, host: str, told: str) -> bool:
 
 def job_names(workdir: str) -> List[str]:
     """The jobs that have runs in this workdir."""
-    return [name for name in _names(workdir) if os.path.isdir(layout.runs_dir(workdir, name))]
+    names = filter(NAME.match, list_names(workdir))
+    return [name for name in names if os.path.isdir(layout.runs_dir(workdir, name))]
 
 
 def run_names(workdir: str, job: str) -> List[str]:
-    return _names(layout.runs_dir(workdir, job))
+    return list(filter(NAME.match, list_names(layout.runs_dir(workdir, job))))
 
 
-def _names(folder: str) -> List[str]:
+def list_names(folder: str) -> List[str]:
+    """Return the sorted names in a folder; none if it is missing, no folder or not readable."""
     try:
-        return sorted(name for name in os.listdir(folder) if NAME.match(name))
+        return sorted(os.listdir(folder))
     except OSError:
         return []
 
 
 def host_names(workdir: str, job: str, run: str) -> List[str]:
     """The hosts that have a part of this run in this workdir; none: the run is unknown here."""
-    try:
-        names = os.listdir(os.path.join(layout.run_dir(workdir, job, run), "hosts"))
-    except OSError:  # no such folder, no folder, or not readable
-        return []
-    return sorted(name for name in names if os.path.exists(layout.part_file(workdir, job, run, name)))
+    names = list_names(os.path.join(layout.run_dir(workdir, job, run), "hosts"))
+    return [name for name in names if os.path.exists(layout.part_file(workdir, job, run, name))]
 
 
 def damaged(workdir: str, job: str, run: str) -> Optional[str]:

@@ -15,7 +15,7 @@ from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.ownership import NotOurs, check
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run import check_files, in_doubt, liveness, task_processes
-from tfdeploy.agent.run.find import is_own, read_origin
+from tfdeploy.agent.run.find import is_own, list_names, read_origin
 from tfdeploy.agent.run.folder import RunPaths
 
 HALVES = (".cwd.", ".staging-", ".damaged-", ".gone-")  # beginnings of names: what something that was killed left
@@ -64,7 +64,7 @@ def marked_runs(workdir: str, job: str) -> Set[str]:
 
 def strange(folder: str) -> List[str]:
     """The paths in a run's folder that tfdeploy does not put there."""
-    names = sorted(_names(folder))
+    names = list_names(folder)
     return [
         os.path.join(folder, name) for name in names if name not in OF_RUN and not name.startswith(OF_RUN_HALVES + OF_SESSIONS)
     ]
@@ -104,12 +104,5 @@ def _not_ours(workdir: str, job: str, run: str, folder: str) -> str:
 
 
 def _hosts(folder: str) -> List[str]:
-    names = sorted(_names(os.path.join(folder, "hosts")))
+    names = list_names(os.path.join(folder, "hosts"))
     return [name for name in names if NAME.match(name) and os.path.isdir(os.path.join(folder, "hosts", name))]
-
-
-def _names(folder: str) -> List[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []

@@ -12,7 +12,7 @@ from tfdeploy.agent.errors import NAME
 from tfdeploy.agent.host import installed, processes, removal
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.run import check_files, in_doubt, liveness, old_secrets, over, task_processes
-from tfdeploy.agent.run.find import is_own, job_names, read_origin, run_names
+from tfdeploy.agent.run.find import is_own, job_names, list_names, read_origin, run_names
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve import audit_log, secret_files
 from tfdeploy.agent.serve.call import Call
@@ -60,7 +60,7 @@ def audit(call: Call) -> AuditHere:
 def _parts(workdir: str, job: str, run: str, told: str) -> List[RunPaths]:
     """This machine's folders of the run. Hosts that share the workdir have theirs beside it: whether something of those is alive
     cannot be seen here. `told`: see find.is_own."""
-    names = [name for name in _names(os.path.join(layout.run_dir(workdir, job, run), "hosts")) if NAME.match(name)]
+    names = [name for name in list_names(os.path.join(layout.run_dir(workdir, job, run), "hosts")) if NAME.match(name)]
     if told in names:
         names = [told]
     elif len(names) > 1:
@@ -93,7 +93,7 @@ def _of_run(workdir: str, job: str, run: str, told: str) -> Iterator[Left]:
             yield "a launch that did not end", paths.host_dir
     if not parts or not any(_is_busy(paths) for paths in parts):
         yield from _strange(layout.run_dir(workdir, job, run), over.OF_RUN)
-    if not _names(os.path.join(layout.run_dir(workdir, job, run), "hosts")) and not _is_locked(workdir, job):
+    if not list_names(os.path.join(layout.run_dir(workdir, job, run), "hosts")) and not _is_locked(workdir, job):
         yield "half a run", layout.run_dir(workdir, job, run)
 
 
@@ -106,7 +106,7 @@ def _is_busy(paths: RunPaths) -> bool:
 
 def _is_locked(workdir: str, job: str) -> bool:
     folder = layout.locks_dir(workdir, job)
-    return any(is_locked(os.path.join(folder, name)) for name in _names(folder) if name.endswith(".lock"))
+    return any(is_locked(os.path.join(folder, name)) for name in list_names(folder) if name.endswith(".lock"))
 
 
 def _admitted(parts: List[RunPaths]) -> List[AdmittedHere]:
@@ -149,7 +149,7 @@ def _of_job(workdir: str, job: str, told: str) -> Iterator[Left]:
 
 def _strange(folder: str, known: Tuple[str, ...]) -> Iterator[Left]:
     """Halves that something which was killed left in this folder; with `known`, also what is none of these names."""
-    for name in _names(folder):
+    for name in list_names(folder):
         if over.is_half(name) or (known and (name.startswith(over.OF_RUN_HALVES) or name.endswith(".tmp"))):
             yield "half", os.path.join(folder, name)
         elif known and name not in known and not name.startswith(over.OF_SESSIONS):
@@ -158,7 +158,7 @@ def _strange(folder: str, known: Tuple[str, ...]) -> Iterator[Left]:
 
 def _own(folder: str) -> Iterator[Tuple[str, bool]]:
     """(name, whether it is a folder) of what is ours or root's in this folder, and no link."""
-    for name in _names(folder):
+    for name in list_names(folder):
         about = _lstat(os.path.join(folder, name))
         if about is not None and _is_own(about):
             yield name, stat.S_ISDIR(about.st_mode)
@@ -166,7 +166,7 @@ def _own(folder: str) -> Iterator[Tuple[str, bool]]:
 
 def _others(folder: str) -> Iterator[str]:
     """What is another user's in this folder, or a link."""
-    for path in (os.path.join(folder, name) for name in _names(folder)):
+    for path in (os.path.join(folder, name) for name in list_names(folder)):
         about = _lstat(path)
         if about is not None and not _is_own(about):
             yield path
@@ -181,13 +181,6 @@ def _lstat(path: str) -> Optional[os.stat_result]:
         return os.lstat(path)
     except OSError:
         return None  # gone meanwhile
-
-
-def _names(folder: str) -> List[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []
 
 
 # --- processes

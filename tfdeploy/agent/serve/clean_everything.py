@@ -15,6 +15,7 @@ from tfdeploy.agent.annotations import Iterator, List
 from tfdeploy.agent.errors import NAME, VerbError
 from tfdeploy.agent.host import removal
 from tfdeploy.agent.run import over
+from tfdeploy.agent.run.find import list_names
 from tfdeploy.agent.seen import AGENTS
 from tfdeploy.agent.serve import audit_log, clean_rules, lock, lock_fences
 from tfdeploy.agent.serve.call import Call
@@ -39,7 +40,7 @@ def _not_runs(workdir: str) -> Iterator[Thing]:
             path = os.path.join(workdir, job, name)
             if _is_ours(path):
                 yield Thing(kind, job, name, path)
-    for name in _names(workdir):
+    for name in list_names(workdir):
         if name.startswith(removal.GONE) and _is_ours(os.path.join(workdir, name)):
             yield Thing("half", "", name, os.path.join(workdir, name))
     for name, kind in _TOP.items():
@@ -99,7 +100,7 @@ def _remove(workdir: str, jobs: List[str]) -> Iterator[Thing]:
             yield thing
     for job in jobs:
         runs = layout.runs_dir(workdir, job)
-        _remove_empty([os.path.join(runs, name) for name in _names(runs)] + [runs])
+        _remove_empty([os.path.join(runs, name) for name in list_names(runs)] + [runs])
     for thing, aside in moved:
         if aside is not None:
             yield thing if removal.remove(aside) else thing._replace(stays="not all of it could be removed: %s" % aside)
@@ -109,14 +110,14 @@ def _remove(workdir: str, jobs: List[str]) -> Iterator[Thing]:
 def _of_runs(workdir: str, job: str) -> Iterator[Thing]:
     """Whole runs; of one with foreign files, what is tfdeploy's; and halves."""
     folder = layout.runs_dir(workdir, job)
-    for name in sorted(_names(folder)):
+    for name in list_names(folder):
         path = os.path.join(folder, name)
         if not _is_ours(path) or not (NAME.match(name) or over.is_half(name)):
             continue
         if not over.strange(path) or over.is_half(name):
             yield Thing("run", job, name, path)
             continue
-        for inner in sorted(_names(path)):
+        for inner in list_names(path):
             if os.path.join(path, inner) not in over.strange(path):
                 yield Thing("run", job, "%s/%s" % (name, inner), os.path.join(path, inner))
 
@@ -131,13 +132,13 @@ def _measured(thing: Thing) -> Thing:
 def _remove_locks(job_dir: str) -> None:
     """Those that no session holds, and then the job's folder, if it is empty."""
     locks, fences = (os.path.join(job_dir, name) for name in LOCKS)
-    for name in _names(locks):
+    for name in list_names(locks):
         descriptor = lock.flocked(os.path.join(locks, name))
         if descriptor is not None:
             os.unlink(os.path.join(locks, name))
             os.close(descriptor)
-    if not _names(locks):
-        for name in _names(fences):
+    if not list_names(locks):
+        for name in list_names(fences):
             removal.remove(os.path.join(fences, name))
     _remove_empty([locks, fences, job_dir])
 
@@ -157,10 +158,3 @@ def _is_ours(path: str) -> bool:
     except OSError:
         return False
     return about.st_uid in (0, os.geteuid()) and not stat.S_ISLNK(about.st_mode)
-
-
-def _names(folder: str) -> List[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []

@@ -13,6 +13,7 @@ from tfdeploy.agent.annotations import Collection, List, Optional, Set
 from tfdeploy.agent.errors import NAME
 from tfdeploy.agent.host import removal
 from tfdeploy.agent.run import leftovers
+from tfdeploy.agent.run.find import list_names
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve import clean_rules, data_record, env_record, env_usage, lock, release_manifest
 from tfdeploy.agent.serve.call import Context
@@ -83,7 +84,7 @@ class OfJob:
             thing = measured(thing)
             if thing.stays:
                 return thing
-            hosts = _names(os.path.join(thing.path, "hosts"))
+            hosts = list_names(os.path.join(thing.path, "hosts"))
             aside = removal.set_aside(thing.path)
         finally:
             leftovers.unlock(lock_file)
@@ -189,10 +190,3 @@ def _gone(thing: Thing, aside: List[Optional[str]]) -> Thing:
         return thing._replace(size=0, stays=GONE)
     remains = [path for path in there if not removal.remove(path)]
     return thing._replace(stays=REMAINS % remains[0]) if remains else thing
-
-
-def _names(folder: str) -> List[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []

@@ -16,7 +16,7 @@ from tfdeploy.agent.host.removal import GONE
 from tfdeploy.agent.ownership import NotOurs, check
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run import over, unended
-from tfdeploy.agent.run.find import run_names
+from tfdeploy.agent.run.find import list_names, run_names
 from tfdeploy.agent.serve import data_record, data_versions, env_usage, release_retention, secret_files
 
 KEPT_RELEASES = 5
@@ -43,7 +43,7 @@ def jobs_here(workdir: str) -> List[str]:
     """The jobs of this workdir that are ours and no links. Each was locked once, so a folder of the user's that has `runs` or
     `data` too is none."""
     found = []
-    for name in sorted(_names(workdir)):
+    for name in list_names(workdir):
         try:
             check(workdir, *layout.of_job(name))
         except (NotOurs, OSError):
@@ -57,7 +57,7 @@ def is_busy(workdir: str, job: str, own: str = "") -> str:
     """Why nothing but runs may go now: a session other than the one with the lock `own` works on the job, on this host or
     on one that shares the workdir. "": none does."""
     folder = layout.locks_dir(workdir, job)
-    files = (os.path.join(folder, name) for name in _names(folder) if name != "folders")
+    files = (os.path.join(folder, name) for name in list_names(folder) if name != "folders")
     return _BUSY % job if any(path != own and is_locked(path) for path in files) else ""
 
 
@@ -112,7 +112,7 @@ def data_sets(workdir: str, job: str, named: Collection[str]) -> Iterator[Thing]
     """Those that are not `named` and that no run reads which has not ended."""
     read = unended.data_sets(workdir, job)
     parent = os.path.dirname(layout.data_dir(workdir, job, "x"))
-    for name in sorted(_names(parent)):
+    for name in list_names(parent):
         path = os.path.join(parent, name)
         if name not in named and NAME.match(name) and _is_folder(path) and data_record.is_ours(path):
             stays = "a run that has not ended reads it" if read is None or name in read else ""
@@ -130,7 +130,7 @@ def halves(workdir: str, job: str, ended: Collection[str]) -> Iterator[Thing]:
     """What something that was killed left in the job's folders, and in those of its `ended` runs."""
     for parent in ["releases", "runs", "data", *("runs/" + run for run in ended)]:
         folder = os.path.join(layout.job_dir(workdir, job), *parent.split("/"))
-        for name in sorted(_names(folder)):
+        for name in list_names(folder):
             path = os.path.join(folder, name)
             in_run = "/" in parent and name.startswith(over.OF_RUN_HALVES)
             if (in_run or over.is_half(name)) and not os.path.islink(path):
@@ -154,7 +154,7 @@ def environments(workdir: str, jobs: Optional[Collection[str]] = None) -> Iterat
 def workdir_halves(workdir: str) -> Iterator[Thing]:
     """What a removal that was killed left of environments and of all of tfdeploy."""
     for folder, above in ((workdir, ""), (layout.envs_dir(workdir), ".envs/")):
-        for name in sorted(_names(folder)):
+        for name in list_names(folder):
             if name.startswith(GONE) and not os.path.islink(os.path.join(folder, name)):
                 yield Thing("half", "", above + name, os.path.join(folder, name))
 
@@ -164,10 +164,3 @@ def _is_folder(path: str) -> bool:
         return stat.S_ISDIR(os.lstat(path).st_mode)
     except OSError:
         return False
-
-
-def _names(folder: str) -> List[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []

@@ -12,7 +12,7 @@ from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Dict, Iterator, List, Tuple
 from tfdeploy.agent.errors import NAME, VerbError
 from tfdeploy.agent.host.atomic import read_json
-from tfdeploy.agent.run.find import host_names, run_names
+from tfdeploy.agent.run.find import host_names, list_names, run_names
 from tfdeploy.agent.serve.call import Call
 
 MOST = 1000
@@ -54,7 +54,7 @@ def held(folder: str, paths: List[str]) -> Iterator[str]:
 def releases(workdir: str, job: str, paths: List[str]) -> Iterator[Tuple[str, List[str]]]:
     """(name of a release, its secret files) of each release that has one."""
     folder = layout.releases_dir(workdir, job)
-    for name in _names(folder) if paths else ():
+    for name in list_names(folder) if paths else ():
         found = list(held(os.path.join(folder, name), paths)) if NAME.match(name) else []
         if found:
             yield name, found
@@ -104,10 +104,3 @@ def _is_file(folder: str, path: str) -> bool:
         return stat.S_ISREG(os.lstat(os.path.join(folder, path)).st_mode)
     except OSError:
         return False
-
-
-def _names(folder: str) -> List[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []
