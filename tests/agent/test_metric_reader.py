@@ -11,7 +11,7 @@ import pytest
 
 from tfdeploy.agent import metric_reader
 from tfdeploy.agent.metric_lines import MATCHED_CHARS
-from tfdeploy.agent.metric_reader import BURST_CPU_S, TASKS_STOPPED, MetricPatterns, MetricReader, TooSlow, limited
+from tfdeploy.agent.metric_reader import BURST_CPU_S, TASKS_STOPPED, MetricPatterns, MetricReader, TooSlow, call_limited
 
 ENDLESS = re.compile(r"(a+)+$")
 STEP = re.compile(r"step (\d+)")
@@ -90,9 +90,9 @@ def test_the_cpu_time_of_other_threads_does_not_count() -> None:
         done.append(1)
 
     try:
-        limited(0.2, work)
+        call_limited(0.2, work)
         with pytest.raises(TooSlow):
-            limited(0.005, work)
+            call_limited(0.005, work)
     finally:
         ended.set()
         for thread in others:

@@ -13,10 +13,12 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Dict, Iterable, 
 
 if TYPE_CHECKING:
     Patterns = Mapping[str, "re.Pattern[str]"]  # metric -> where its number stands: the first group
-    Found = Dict[str, Tuple[int, int, float]]  # metric -> (number of its line, 0 or 1: by a pattern or by Keras, its value)
+    # metric -> (number of the line, 0 if a pattern of the job found the value or 1 if Keras printed
+    # it, value)
+    Found = Dict[str, Tuple[int, int, float]]
 
 LARGEST = 1e308  # of what readers of samples take
-MATCHED_CHARS = 512  # of one line, at most, are looked at: a line may be of any length
+MATCHED_CHARS = 512  # of each line; the rest of a longer line is not read
 MOST_NAMES = 32  # of metrics that Keras prints in one line
 EPOCH, EPOCHS, BATCH, BATCHES = "epoch", "epochs", "batch", "batches"  # where Keras's fit is: `Epoch 3/40`, `12/938`
 
@@ -26,7 +28,8 @@ _PREFIX = re.compile(
     r"|^[IWEF] (?:tensorflow|external)/[^\s:\]]+:\d+\] "  # before 1.0
 )
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-# No text can be matched in two ways: else the time for a line grows with the square of its length.
+# Every text matches in one way only. With two ways, the time would grow with the square of the
+# line's length.
 _NUMBER = re.compile(r"[-+]?(?:\d[\d,_]*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
 _EPOCH = re.compile(r"\s*Epoch (\d{1,9})/(\d{1,9})\s*$")
 _BAR = re.compile(r"\s*(\d{1,12})/(\d{1,12}|Unknown|\?)(?=[ \t])")
@@ -35,7 +38,7 @@ _PER_STEP = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)(us|µs|ms|s)/(?:step|batch)\b
 _RATES = re.compile(
     r"(?i)\b(global_step|steps|images|examples|samples)/sec(?:ond)?\b[\s=:]+((?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?)"
 )
-_OF_NUMBERS = "0123456789.,_+-eE"
+_NUMBER_CHARS = "0123456789.,_+-eE"
 _MS = {"us": 0.001, "µs": 0.001, "ms": 1.0, "s": 1000.0}
 
 
@@ -64,8 +67,11 @@ def number(text: Optional[str]) -> Optional[float]:
 
 
 def find(lines: Iterable[str], patterns: Patterns, possible: Callable[[str, float], bool]) -> Dict[str, float]:
-    """The newest number of each metric in `lines`, the newest line first. What `possible` (metric, number) denies is none.
-    For patterns that a job brings: metric_reader.py, which bounds what they cost."""
+    """Return the newest number of each metric in `lines`, which start with the newest line.
+
+    `possible(metric, number)`: False if the number cannot be a value of the metric.
+    The CPU time has no bound here: metric_reader.py has one, for the patterns of a job.
+    """
     texts = matched_texts(lines)
     found = find_printed(texts)
     for name, pattern in patterns.items():
@@ -74,19 +80,21 @@ def find(lines: Iterable[str], patterns: Patterns, possible: Callable[[str, floa
 
 
 def matched_texts(lines: Iterable[str]) -> List[str]:
-    """What of each line is looked at. A number that the bound would cut is left out."""
-    return [program_text(_beginning(last_state(line))) for line in lines]
+    """Return the first MATCHED_CHARS of each line's program text, without a number that this bound
+    would cut in two."""
+    return [program_text(_shortened(last_state(line))) for line in lines]
 
 
-def _beginning(text: str) -> str:
+def _shortened(text: str) -> str:
     if len(text) <= MATCHED_CHARS:
         return text
-    begin = text[:MATCHED_CHARS]
-    return begin.rstrip(_OF_NUMBERS) if text[MATCHED_CHARS] in _OF_NUMBERS else begin
+    first = text[:MATCHED_CHARS]
+    return first.rstrip(_NUMBER_CHARS) if text[MATCHED_CHARS] in _NUMBER_CHARS else first
 
 
 def find_one(texts: List[str], name: str, pattern: re.Pattern[str], possible: Callable[[str, float], bool], found: Found) -> None:
-    """Adds the newest number that the pattern finds. It counts before what Keras prints in the same line."""
+    """Add the newest number that the pattern finds to `found`. It replaces a number of Keras from
+    the same or an older line."""
     for line, text in enumerate(texts):
         match = pattern.search(text) if text else None
         value = number(match.group(1)) if match else None
@@ -96,7 +104,7 @@ def find_one(texts: List[str], name: str, pattern: re.Pattern[str], possible: Ca
 
 
 def find_printed(texts: List[str]) -> Found:
-    """What Keras and TensorFlow's hooks print."""
+    """Return the newest numbers that Keras and TensorFlow's hooks print."""
     found: Found = {}
     for line, text in enumerate(texts):
         if "/" in text:
@@ -107,14 +115,15 @@ def find_printed(texts: List[str]) -> Found:
 
 
 def values_of(found: Found) -> Dict[str, float]:
-    """Those that patterns have found first: readers may cut the others off."""
+    """Return metric -> value, those of the job's patterns first: readers keep only so many metrics,
+    and drop the last ones."""
     if len(found) < 2:
         return {name: value for name, (_, _, value) in found.items()}
-    return {name: value for name, (_, _, value) in sorted(found.items(), key=_kind)}
+    return {name: value for name, (_, _, value) in sorted(found.items(), key=_is_of_keras)}
 
 
-def _kind(one: Tuple[str, Tuple[int, int, float]]) -> int:
-    return one[1][1]
+def _is_of_keras(item: Tuple[str, Tuple[int, int, float]]) -> int:
+    return item[1][1]
 
 
 def _rates(text: str) -> Dict[str, float]:

@@ -1,8 +1,9 @@
-"""Matches a job's patterns against the lines of its tasks, with a bound on the CPU time that this takes. On hosts, and on the
+"""Matches a job's patterns against the lines of its tasks within a CPU budget, on hosts and on the
 control machine.
 
-A regular expression may need years for 40 characters. Python's `re` holds all threads up meanwhile and looks for signals only
-in the main thread: there a timer interrupts it. In other threads only tfdeploy's own patterns are matched, which are linear.
+A regular expression may need years for 40 characters. While Python's `re` matches, no other thread
+runs, and only the main thread handles signals, so a timer interrupts the main thread. Other threads
+match only tfdeploy's own patterns, which take time in proportion to the length of a line.
 """
 
 from __future__ import annotations
@@ -23,25 +24,31 @@ if TYPE_CHECKING:
 else:
     _ByName = dict
 
-SECOND_CPU_S = 0.02  # CPU time for the lines of one task in each second, and in one call
-BURST_CPU_S = 1.0  # CPU time that is there at first: a log that is read from its beginning has many lines at once
-CALL_CPU_S = 0.01  # a pattern that uses so much in one call is stopped
-LINE_CPU_S = 0.0002  # if all CPU time is used up, a pattern that uses so much per line is stopped
-_LEAST_CPU_S = 0.001  # with less no line is read: a timer of less than a microsecond never fires
-TASKS_STOPPED = 3  # a pattern that was stopped for so many tasks is stopped for all
-_set_timer, _VIRTUAL = signal.setitimer, signal.ITIMER_VIRTUAL
-_KERAS = ""  # stands for what is read without patterns
+# All times are seconds of CPU time. The budget of one task starts at BURST_CPU_S, because a log
+# that is read from its beginning has many lines at once, and grows by SECOND_CPU_S in each second.
+# One call uses at most SECOND_CPU_S.
+SECOND_CPU_S = 0.02
+BURST_CPU_S = 1.0
+# A pattern that uses CALL_CPU_S in one call is stopped; with an empty budget, also one that uses
+# LINE_CPU_S per line.
+CALL_CPU_S = 0.01
+LINE_CPU_S = 0.0002
+# No line is read with less budget than this: a timer of less than a microsecond never fires.
+_LEAST_CPU_S = 0.001
+# A pattern that was stopped for this many tasks is stopped for all tasks.
+TASKS_STOPPED = 3
+_KERAS = ""  # the name under which the time for lines of Keras is counted
 
 
 class TooSlow(Exception):
-    """The CPU time is used up."""
+    """The CPU budget is used up."""
 
 
 class MetricPatterns(_ByName):
     """The patterns of one run, by metric.
 
-    `own`: the metrics whose patterns are tfdeploy's; they are never stopped.
-    `stops`: metric -> for how many tasks its pattern was stopped.
+    `own`: metrics with a pattern of tfdeploy, which is never stopped.
+    `stops`: metric -> number of tasks for which its pattern was stopped.
     """
 
     def __init__(self, patterns: Mapping[str, re.Pattern[str]], own: Iterable[str] = ()) -> None:
@@ -51,75 +58,80 @@ class MetricPatterns(_ByName):
 
 
 class MetricReader:
-    """Reads one task's lines. A pattern that costs too much is stopped: it is not tried again for this task."""
+    """Reads one task's lines. A pattern that costs too much is stopped: the task's later lines are
+    not matched with it."""
 
     def __init__(self, patterns: Mapping[str, re.Pattern[str]]) -> None:
         self._patterns = patterns if isinstance(patterns, MetricPatterns) else MetricPatterns(patterns)
         self._stopped: Dict[str, None] = {}
-        self._left_s = BURST_CPU_S  # of CPU, as of `_looked_at` (monotonic seconds)
-        self._looked_at = time.monotonic()
-        self._spent: Dict[str, float] = {}  # CPU seconds since there was CPU time to spare, by metric
-        self._lines = 0  # read meanwhile
-        self._reading, self._since = _KERAS, 0.0
+        self._budget_s = BURST_CPU_S  # CPU seconds, at `_refilled_at` (monotonic seconds)
+        self._refilled_at = time.monotonic()
+        # The CPU seconds of each metric and the lines that were read, both since the budget was
+        # full.
+        self._spent: Dict[str, float] = {}
+        self._lines = 0
+        # The metric whose pattern is matched now, and time.thread_time() at its start.
+        self._current, self._since = _KERAS, 0.0
 
     @property
     def stopped(self) -> List[str]:
-        """The metrics whose patterns are not tried any more."""
+        """Return the metrics whose patterns are stopped for this task."""
         if not self._patterns.stops:
             return []
         return [name for name in self._patterns if self._is_stopped(name)]
 
     def find(self, lines: Iterable[str], possible: Callable[[str, float], bool]) -> Dict[str, float]:
-        """As metric_lines.find, until the CPU time is used up."""
+        """Return what metric_lines.find returns, or less if the CPU budget is used up."""
         self._refill()
-        if self._left_s < _LEAST_CPU_S:
+        if self._budget_s < _LEAST_CPU_S:
             return {}
         found: Found = {}
         texts = matched_texts(lines)
         self._lines += len(texts)
-        self._reading, self._since = _KERAS, time.thread_time()
+        self._current, self._since = _KERAS, time.thread_time()
         if threading.current_thread() is not threading.main_thread():
             self._find(texts, self._patterns.own, possible, found)
         else:
             try:
-                limit_s = min(self._left_s, SECOND_CPU_S)
-                limited(limit_s, lambda: self._find(texts, self._patterns, possible, found))
+                limit_s = min(self._budget_s, SECOND_CPU_S)
+                call_limited(limit_s, lambda: self._find(texts, self._patterns, possible, found))
             except TooSlow:
-                self._next(_KERAS)
-        if self._left_s < _LEAST_CPU_S:
-            self._stop_the_costliest()
+                self._switch_to(_KERAS)
+        if self._budget_s < _LEAST_CPU_S:
+            self._stop_costliest()
         return values_of(found)
 
     def _refill(self) -> None:
         now = time.monotonic()
-        left_s = self._left_s + (now - self._looked_at) * SECOND_CPU_S
-        self._left_s, self._looked_at = min(BURST_CPU_S, left_s), now
-        if left_s >= BURST_CPU_S:
+        budget_s = self._budget_s + (now - self._refilled_at) * SECOND_CPU_S
+        self._budget_s, self._refilled_at = min(BURST_CPU_S, budget_s), now
+        if budget_s >= BURST_CPU_S:
             self._spent, self._lines = {}, 0
 
     def _find(self, texts: List[str], names: Iterable[str], possible: Callable[[str, float], bool], found: Found) -> None:
         found.update(find_printed(texts))
         for name in names:
             if not self._is_stopped(name):
-                self._next(name)
+                self._switch_to(name)
                 find_one(texts, name, self._patterns[name], possible, found)
-        self._next(_KERAS)
+        self._switch_to(_KERAS)
 
-    def _next(self, name: str) -> None:
-        """Counts what the last pattern has used, stops it if that is too much, and begins with `name`."""
+    def _switch_to(self, name: str) -> None:
+        """Charge the current pattern for its CPU time, stop the pattern if it was too slow, and
+        continue with `name`."""
         now = time.thread_time()
         used_s = now - self._since
-        self._left_s -= used_s
-        self._spent[self._reading] = self._spent.get(self._reading, 0.0) + used_s
+        self._budget_s -= used_s
+        self._spent[self._current] = self._spent.get(self._current, 0.0) + used_s
         if used_s >= CALL_CPU_S:
-            self._stop(self._reading)
-        self._reading, self._since = name, now
+            self._stop(self._current)
+        self._current, self._since = name, now
 
     def _is_stopped(self, name: str) -> bool:
         stops = self._patterns.stops
         return bool(stops) and (name in self._stopped or stops.get(name, 0) >= TASKS_STOPPED)
 
-    def _stop_the_costliest(self) -> None:
+    def _stop_costliest(self) -> None:
         name = max(self._spent, key=self._spent.__getitem__)
         if self._spent[name] >= LINE_CPU_S * self._lines:
             self._stop(name)
@@ -131,31 +143,33 @@ class MetricReader:
             self._patterns.stops[name] = self._patterns.stops.get(name, 0) + 1
 
 
-_end: Optional[float] = None  # thread_time() at which the work of now is interrupted
-_installed = False  # whether _interrupt is the handler of the timer's signal
+_deadline: Optional[float] = None  # time.thread_time() at which the call in progress is interrupted; None: no call
+_installed = False  # True once _interrupt handles the timer's signal
 
 
-def limited(cpu_s: float, work: Callable[[], None]) -> None:
-    """Calls `work`, in the main thread. Raises TooSlow out of it once it has used so much CPU time."""
-    global _end, _installed
+def call_limited(cpu_s: float, work: Callable[[], None]) -> None:
+    """Call `work` in the main thread. Raises TooSlow once `work` has used `cpu_s` seconds of CPU
+    time."""
+    global _deadline, _installed
     if not _installed:
         signal.signal(signal.SIGVTALRM, _interrupt)
         _installed = True
-    _end = time.thread_time() + cpu_s
-    _set_timer(_VIRTUAL, cpu_s)
+    _deadline = time.thread_time() + cpu_s
+    signal.setitimer(signal.ITIMER_VIRTUAL, cpu_s)
     try:
         work()
-        _end = None
+        _deadline = None  # before `finally`, so that TooSlow does not interrupt that
     finally:
-        _end = None
-        _set_timer(_VIRTUAL, 0)
+        _deadline = None
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
 
 def _interrupt(signum: int, frame: Any) -> None:
-    """The timer counts the CPU time of all threads: it is set again until this one has used its own."""
-    if _end is None:
+    """Raise TooSlow if this thread has used its time. The timer counts all threads, so it may fire
+    early and is set again."""
+    if _deadline is None:
         return
-    left_s = _end - time.thread_time()
+    left_s = _deadline - time.thread_time()
     if left_s > 0:
         signal.setitimer(signal.ITIMER_VIRTUAL, max(left_s, 0.001))
     else:

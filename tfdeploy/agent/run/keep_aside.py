@@ -1,8 +1,10 @@
-"""`launch --fresh`: keep folders are set aside before the run starts, and put back where its launch is rolled back.
+"""`launch --fresh`: keep folders are set aside before the run starts, and put back if its launch is
+rolled back.
 
-`keep/checkpoints` becomes `keep/checkpoints.before-RUN`, which no launch reads. What is to be renamed is on disk before it is,
-and each step is one rename: whoever is killed, the end of the run or the next session (serve/sweep.py) goes on from there.
-Nothing is deleted: what the rolled back run had saved by then is kept as `keep/checkpoints.undone-RUN`.
+`keep/checkpoints` becomes `keep/checkpoints.before-RUN`, which no launch reads. The names are
+written to disk before the first rename, and each step is one rename. If a process is killed, the
+end of the run or the next session (serve/sweep.py) completes its work. Nothing is deleted: the
+files of the rolled-back run are kept as `keep/checkpoints.undone-RUN`.
 """
 
 from __future__ import annotations
@@ -21,14 +23,15 @@ from tfdeploy.agent.run.folder import RunPaths
 
 
 def set_aside(paths: RunPaths, keep: List[str]) -> None:
-    """Sets aside those of the `keep` folders that hold a file. Hosts that share the workdir do it once. Raises OSError."""
+    """Set aside the `keep` folders that hold a file, once for all hosts that share the workdir.
+    Raises OSError."""
     lock = keep_links.keep_lock(paths.workdir, paths.job)
     try:
-        names = _of_another_host(paths)
+        names = _names_of_sharing_host(paths)
         if names is not None:
             write_json(paths.file(layout.ASIDE), names, durable=True)
             return
-        names = _chosen(paths.workdir, paths.job, paths.run, keep)
+        names = _choose_names(paths.workdir, paths.job, paths.run, keep)
         write_json(paths.file(layout.ASIDE), names, durable=True)
         _rename(paths.workdir, paths.job, names)
     finally:
@@ -36,13 +39,17 @@ def set_aside(paths: RunPaths, keep: List[str]) -> None:
 
 
 def set_aside_beside(workdir: str, job: str, run: str, keep: List[str]) -> Dict[str, str]:
-    """The same on a host that has no part of the committed run: path -> its new name. Nothing where a host that shares the
-    workdir has a part of it: there the run itself writes."""
+    """Set the `keep` folders aside on a host without a task of the committed run. Returns path ->
+    new name.
+
+    Changes nothing if a host that shares the workdir has a task of the run: that run writes to
+    these folders.
+    """
     lock = keep_links.keep_lock(workdir, job)
     try:
         if host_names(workdir, job, run):
             return {}
-        names = _chosen(workdir, job, run, keep)
+        names = _choose_names(workdir, job, run, keep)
         _rename(workdir, job, names)
         return names
     finally:
@@ -50,14 +57,17 @@ def set_aside_beside(workdir: str, job: str, run: str, keep: List[str]) -> Dict[
 
 
 def put_back(paths: RunPaths) -> None:
-    """Undoes `set_aside` where the launch was rolled back. Of hosts that share the workdir, the last whose tasks have ended
-    does it. Again: changes nothing. Raises OSError."""
-    names = _names(paths)
+    """Undo `set_aside` if the launch was rolled back. A second call changes nothing. Raises
+    OSError.
+
+    Of the hosts that share the workdir, the last one whose tasks have ended puts the folders back.
+    """
+    names = _read_names(paths)
     if not names or not _was_rolled_back(paths):
         return
     lock = keep_links.keep_lock(paths.workdir, paths.job)
     try:
-        if not _goes_on_elsewhere(paths):
+        if not _runs_on_sharing_host(paths):
             for path, aside in sorted(names.items()):
                 _put_back(paths, path, aside)
     finally:
@@ -65,21 +75,22 @@ def put_back(paths: RunPaths) -> None:
 
 
 def pending(workdir: str, job: str) -> Dict[str, str]:
-    """path -> the name it has now, of runs that may still be rolled back."""
+    """Return path -> current name of the folders that a launch has set aside and may still put
+    back."""
     found: Dict[str, str] = {}
     try:
-        notes = os.listdir(layout.in_doubt_dir(workdir))
+        entries = os.listdir(layout.in_doubt_dir(workdir))
     except OSError:
         return found
-    for note in notes:
-        words = note.split("@")
-        if len(words) == 3 and words[0] == job and all(NAME.match(word) for word in words):
-            names = _names(RunPaths(layout.host_dir(workdir, *words)))
+    for entry in entries:
+        fields = entry.split("@")  # JOB@RUN@HOST
+        if len(fields) == 3 and fields[0] == job and all(map(NAME.match, fields)):
+            names = _read_names(RunPaths(layout.host_dir(workdir, *fields)))
             found.update({path: aside for path, aside in names.items() if os.path.isdir(_keep(workdir, job, aside))})
     return found
 
 
-def _chosen(workdir: str, job: str, run: str, keep: List[str]) -> Dict[str, str]:
+def _choose_names(workdir: str, job: str, run: str, keep: List[str]) -> Dict[str, str]:
     names = {}
     for path in keep:
         folder = _keep(workdir, job, path)
@@ -98,7 +109,7 @@ def _rename(workdir: str, job: str, names: Dict[str, str]) -> None:
 def _put_back(paths: RunPaths, path: str, aside: str) -> None:
     folder, before = (_keep(paths.workdir, paths.job, name) for name in (path, aside))
     if not os.path.lexists(before):
-        return  # done already
+        return  # an earlier call has put it back
     if os.path.lexists(folder) and not keep_links.removed_empty(folder):
         undone = _free_name(paths.workdir, paths.job, "%s.undone-%s" % (path, paths.run))
         os.rename(folder, _keep(paths.workdir, paths.job, undone))
@@ -111,21 +122,23 @@ def _free_name(workdir: str, job: str, wanted: str) -> str:
 
 
 def _was_rolled_back(paths: RunPaths) -> bool:
-    """Also of a run whose commit has reached this host, but not all hosts."""
+    """True also if this host has received the commit, and another host has not."""
     return paths.word("abort") is not None or not liveness.was_committed(paths)
 
 
-def _of_another_host(paths: RunPaths) -> Optional[Dict[str, str]]:
-    """What a host that shares the workdir has set aside for this run; None: no host has yet."""
-    for other in _others(paths):
+def _names_of_sharing_host(paths: RunPaths) -> Optional[Dict[str, str]]:
+    """Return the folders that a host with the same workdir has set aside for this run; None: no
+    host has yet."""
+    for other in _sharing_hosts(paths):
         if os.path.exists(other.file(layout.ASIDE)):
-            return _names(other)
+            return _read_names(other)
     return None
 
 
-def _goes_on_elsewhere(paths: RunPaths) -> bool:
-    """A task of the run may be alive on a host that shares the workdir, and write to the folder."""
-    for other in _others(paths):
+def _runs_on_sharing_host(paths: RunPaths) -> bool:
+    """True if a task of the run may be alive on a host that shares the workdir, and write to the
+    folder."""
+    for other in _sharing_hosts(paths):
         if other.is_whole() and other.state().phase != "ended":
             tasks = [spec.task for spec in other.part().tasks]
             if any(is_locked(lock) for lock in (other.minder_lock, *map(other.supervisor_lock, tasks))):
@@ -133,15 +146,16 @@ def _goes_on_elsewhere(paths: RunPaths) -> bool:
     return False
 
 
-def _others(paths: RunPaths) -> List[RunPaths]:
-    """Also of a host that is only beginning to prepare the run."""
+def _sharing_hosts(paths: RunPaths) -> List[RunPaths]:
+    """Return the run's other hosts in this workdir, also one that has only begun to prepare the
+    run."""
     hosts = os.path.dirname(paths.host_dir)
     return [RunPaths(os.path.join(hosts, name)) for name in os.listdir(hosts) if NAME.match(name) and name != paths.host]
 
 
-def _names(paths: RunPaths) -> Dict[str, str]:
-    said = read_json(paths.file(layout.ASIDE)) or {}
-    return {path: aside for path, aside in said.items() if isinstance(aside, str)}
+def _read_names(paths: RunPaths) -> Dict[str, str]:
+    names = read_json(paths.file(layout.ASIDE)) or {}
+    return {path: aside for path, aside in names.items() if isinstance(aside, str)}
 
 
 def _keep(workdir: str, job: str, path: str) -> str:

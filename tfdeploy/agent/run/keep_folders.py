@@ -24,20 +24,20 @@ _MOST_BYTES = 1 << 20
 _MOST_STEPS = 1 << 53
 
 
-def keep_facts(workdir: str, job: str, paths: List[str], instead: Optional[Mapping[str, str]] = None) -> List[KeepFact]:
-    """One entry, as model.facts.KeepFact, for each path that holds at least one file. `instead`: path -> the folder that is
-    looked at for it. Raises VerbError bad_name."""
+def keep_facts(workdir: str, job: str, paths: List[str], renamed: Optional[Mapping[str, str]] = None) -> List[KeepFact]:
+    """Return one model.facts.KeepFact for each path that holds at least one file. `renamed`: path
+    -> current name of a folder that was set aside. Raises VerbError bad_name."""
     found: List[KeepFact] = []
     for path in check_keep(paths):
-        kept = newest(layout.keep_dir(workdir, job, (instead or {}).get(path, path)))
-        if kept.time is not None:
+        kept = kept_files(layout.keep_dir(workdir, job, (renamed or {}).get(path, path)))
+        if kept.newest is not None:
             record = kept.record
             checkpoint = _checkpoint(record) if record else None
             step = _step(checkpoint) if checkpoint else None
             recorded = _changed(record) if checkpoint and record else None
             fact: KeepFact = {
                 "path": path,
-                "newest": kept.time,
+                "newest": kept.newest,
                 "checkpoint": checkpoint,
                 "step": step,
                 "recorded": recorded,
@@ -70,31 +70,32 @@ def check_keep(paths: Any) -> List[str]:
     return list(paths or [])
 
 
-class Kept(NamedTuple):
-    """`time`: mtime of the newest file; None: there is none. `record`: the newest file named `checkpoint`."""
+class KeptFiles(NamedTuple):
+    """`newest`: mtime of the newest file, in seconds; None: no file. `record`: path of the newest
+    file named `checkpoint`."""
 
-    time: Optional[float]
+    newest: Optional[float]
     record: Optional[str]
     files: int
     bytes: int
 
 
-def newest(folder: str) -> Kept:
-    """What lies below `folder`, without the temporary folders of workers that are not the chief."""
+def kept_files(folder: str) -> KeptFiles:
+    """Sum up the files below `folder`, except temporary folders of workers other than the chief."""
     latest, latest_record, record, files, size = None, -1.0, None, 0, 0
     for base, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not _OF_A_WORKER.match(name)]
         for name in names:
             try:
-                about = os.lstat(os.path.join(base, name))
+                stats = os.lstat(os.path.join(base, name))
             except OSError:
-                continue  # a checkpoint is being rotated away
-            changed = about.st_mtime
-            files, size = files + 1, size + about.st_size
+                continue  # the program deleted an old checkpoint meanwhile
+            changed = stats.st_mtime
+            files, size = files + 1, size + stats.st_size
             latest = max(latest or 0.0, changed)
             if name == RECORD and changed > latest_record:
                 latest_record, record = changed, os.path.join(base, name)
-    return Kept(latest, record, files, size)
+    return KeptFiles(latest, record, files, size)
 
 
 def _checkpoint(record: str) -> Optional[str]:

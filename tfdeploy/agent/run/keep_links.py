@@ -20,7 +20,7 @@ from tfdeploy.agent.host.private_folder import make_private
 from tfdeploy.agent.log.format import LogWriter
 from tfdeploy.agent.run.find import run_names, run_paths
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.run.keep_folders import newest
+from tfdeploy.agent.run.keep_folders import kept_files
 from tfdeploy.agent.run.liveness import is_live
 
 WITHIN_S = 60.0  # another task of the host may be moving much
@@ -120,7 +120,7 @@ def _take_in(place: str, target: str) -> str:
     if not stat.S_ISDIR(kind):
         what = "a link to %s" % os.readlink(place) if stat.S_ISLNK(kind) else "a file"
         return "replaced by %s, which now is %s" % (what, _move(place, _beside(target)))
-    new, old = newest(place).time, newest(target).time
+    new, old = kept_files(place).newest, kept_files(target).newest
     if old is not None and (new is None or new < old):
         if new is None and removed_empty(place):
             return "replaced by an empty folder, and `keep` stays as it was"

@@ -100,7 +100,7 @@ def secret_copies(workdir: str, job: str, secret: List[str], told: str, marked: 
     """The secret files in the folders of runs: "runs/RUN/cwd/PATH". They go without their run."""
     for run in run_names(workdir, job) if secret else ():
         cwd = layout.cwd_dir(workdir, job, run)
-        found = list(secret_files.held(cwd, secret))
+        found = list(secret_files.present(cwd, secret))
         thing = run_of(workdir, job, run, told, marked) if found else None
         if thing is not None:
             for path in found:

@@ -1,6 +1,8 @@
-"""Files of the operator's secrets that older releases, data sets and runs of this host have. Reads only.
+"""Lists the operator's secret files that releases, data sets and runs on this host still have.
 
-The operator's machine says which paths these are. No value of a secret comes here to be looked for.
+Reads only. A secret file holds a value of `secrets:` or a private key.
+
+The operator's machine sends the paths of the files. It never sends the value of a secret.
 """
 
 from __future__ import annotations
@@ -15,64 +17,65 @@ from tfdeploy.agent.host.atomic import read_json
 from tfdeploy.agent.run.find import host_names, list_names, run_names
 from tfdeploy.agent.serve.call import Call
 
-MOST = 1000
+MOST_PATHS = 1000  # of code and of data, in each job
 CODE, DATA = "code", "data"
 
 
 class SecretPaths:
-    """By job, as the operator's machine sent them: paths below its code, and `data set/path`. Raises VerbError."""
+    """The paths that the operator's machine sent: by job, PATH below its code and SET/PATH of a
+    data set. Raises VerbError."""
 
     def __init__(self, call: Call) -> None:
-        self._of: Dict[str, Dict[str, List[str]]] = {}
+        self._by_job: Dict[str, Dict[str, List[str]]] = {}
         for job, found in call.table("secret_files").items():
             if not NAME.match(job) or not isinstance(found, dict):
                 raise VerbError("bad_argument", "secret_files %.200r is not {job: {code, data}}" % (job,))
-            self._of[job] = {what: [_checked(path) for path in found.get(what) or []][:MOST] for what in (CODE, DATA)}
+            self._by_job[job] = {kind: [_checked(path) for path in found.get(kind) or []][:MOST_PATHS] for kind in (CODE, DATA)}
 
     @property
     def jobs(self) -> List[str]:
-        return sorted(self._of)
+        return sorted(self._by_job)
 
     def code(self, job: str) -> List[str]:
-        return self._of.get(job, {}).get(CODE, [])
+        return self._by_job.get(job, {}).get(CODE, [])
 
     def data(self, job: str) -> List[str]:
-        return self._of.get(job, {}).get(DATA, [])
+        return self._by_job.get(job, {}).get(DATA, [])
 
 
 def _checked(path: object) -> str:
-    if not isinstance(path, str) or "\0" in path or any(step in ("", ".", "..") for step in path.split("/")):
+    if not isinstance(path, str) or "\0" in path or any(name in ("", ".", "..") for name in path.split("/")):
         raise VerbError("bad_argument", "secret_files: the path %.200r leads out of its folder" % (path,))
     return path
 
 
-def held(folder: str, paths: List[str]) -> Iterator[str]:
-    """Those of the paths that are files in this folder. No link is followed."""
+def present(folder: str, paths: List[str]) -> Iterator[str]:
+    """Return the paths at which this folder has a file. Links are not followed."""
     return (path for path in paths if _is_file(folder, path))
 
 
 def releases(workdir: str, job: str, paths: List[str]) -> Iterator[Tuple[str, List[str]]]:
-    """(name of a release, its secret files) of each release that has one."""
+    """Return (release, its secret files) for each release with at least one."""
     folder = layout.releases_dir(workdir, job)
     for name in list_names(folder) if paths else ():
-        found = list(held(os.path.join(folder, name), paths)) if NAME.match(name) else []
+        found = list(present(os.path.join(folder, name), paths)) if NAME.match(name) else []
         if found:
             yield name, found
 
 
 def in_job(workdir: str, job: str, secret: SecretPaths) -> Iterator[str]:
-    """All of them that lie in the job's folder."""
+    """Return the absolute paths of all secret files in the job's folder."""
     for release, paths in releases(workdir, job, secret.code(job)):
         yield from (os.path.join(layout.release_dir(workdir, job, release), path) for path in paths)
     folder = os.path.join(layout.job_dir(workdir, job), "data")
-    yield from (os.path.join(folder, path) for path in held(folder, secret.data(job)))
+    yield from (os.path.join(folder, path) for path in present(folder, secret.data(job)))
     if secret.code(job):
         for run in run_names(workdir, job):
             yield from in_cwd(workdir, job, run, secret)
 
 
 def in_run(workdir: str, job: str, run: str, secret: SecretPaths) -> Iterator[str]:
-    """Those in the run's folder, and in its release."""
+    """Return the absolute paths of the secret files in the run's folder and in its release."""
     if not secret.code(job):
         return
     yield from in_cwd(workdir, job, run, secret)
@@ -84,7 +87,7 @@ def in_run(workdir: str, job: str, run: str, secret: SecretPaths) -> Iterator[st
 
 def in_cwd(workdir: str, job: str, run: str, secret: SecretPaths) -> Iterator[str]:
     cwd = layout.cwd_dir(workdir, job, run)
-    return (os.path.join(cwd, path) for path in held(cwd, secret.code(job)))
+    return (os.path.join(cwd, path) for path in present(cwd, secret.code(job)))
 
 
 def _release_of(workdir: str, job: str, run: str, host: str) -> object:
@@ -95,11 +98,11 @@ def _release_of(workdir: str, job: str, run: str, host: str) -> object:
 
 
 def _is_file(folder: str, path: str) -> bool:
-    place, steps = folder, path.split("/")
+    parent = folder
     try:
-        for step in steps[:-1]:
-            place = os.path.join(place, step)
-            if not stat.S_ISDIR(os.lstat(place).st_mode):
+        for name in path.split("/")[:-1]:
+            parent = os.path.join(parent, name)
+            if not stat.S_ISDIR(os.lstat(parent).st_mode):
                 return False
         return stat.S_ISREG(os.lstat(os.path.join(folder, path)).st_mode)
     except OSError:
