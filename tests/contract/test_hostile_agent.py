@@ -91,7 +91,7 @@ def _within(do: Doing, fleet: LyingFleet, here: Path, job: Job, at: str) -> dict
 
     doing = threading.Thread(target=run, daemon=True)
     doing.start()
-    doing.join(60.0 + stream.LONGEST * PATIENCE_S * STEPS)
+    doing.join(60.0 + stream.MAX_SILENCES * PATIENCE_S * STEPS)
     fleet.end()
     assert found, f"{at}: it does not end"
     if isinstance(found[0], BaseException):

@@ -16,7 +16,7 @@ from support.stopwatch import Stopwatch
 from support.waiting import wait_for
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.job import DataSource, Job
-from tfdeploy.operations.broadcast import broadcast, data_sets, feeder, still_hosts, taker
+from tfdeploy.operations.broadcast import broadcast, data_sets, feeder, stalled_hosts, taker
 from tfdeploy.operations.send_code import Synced
 from tfdeploy.operations.sync import sync_job
 
@@ -79,7 +79,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedFleet]:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, seconds in (
-        (still_hosts, "STILL_S", STILL_S),
+        (stalled_hosts, "STALL_TIMEOUT_S", STILL_S),
         (broadcast, "LISTEN_S", CALL_S),
         (taker, "CALL_S", CALL_S),
         (feeder, "PUT_S", CALL_S),

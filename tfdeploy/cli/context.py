@@ -117,9 +117,9 @@ def refuse_files_of_others(found: FoundFile, words: str) -> None:
     itself = Path(exposure.place) == found.path
     harm = "and decides what runs as you" if itself else f"so {found.path} may be replaced, and it decides what runs as you"
     if found.named:
-        _warn_once(f"{exposure.what}, {harm}: {exposure.mend}")
+        _warn_once(f"{exposure.what}, {harm}: {exposure.fix}")
         return
-    next = f"{exposure.mend}; or, if you trust it, name it: {words}"
+    next = f"{exposure.fix}; or, if you trust it, name it: {words}"
     raise Refused(f"{exposure.what}, {harm}", where=os.path.relpath(found.path), next=next)
 
 

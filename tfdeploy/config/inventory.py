@@ -21,7 +21,8 @@ from tfdeploy.model.ranges import MAX_NAMES
 
 FOLDER = "inventories"
 _LOCAL_PATHS = ("identity_file", "known_hosts")
-_NAMED_IN_MESSAGES = ("user", "identity_file", "python")  # with their file and line
+# Messages about these settings name their file and line.
+_NAMED_IN_MESSAGES = ("user", "identity_file", "python")
 
 
 @dataclass(frozen=True)
@@ -138,8 +139,8 @@ def find_inventory(
 ) -> FoundFile:
     """-i, then TFDEPLOY_INVENTORY, then the job file's `inventory:`, then the only file in inventories/.
 
-    That folder is looked for beside `job_file` where it was named, then in `cwd`; else from `cwd` upwards, to where
-    the job file was found. Raises ConfigError that lists the choices.
+    If `job_file` was named, inventories/ is searched for beside it, then in `cwd`; else from `cwd` upwards to the folder
+    of the job file. Raises ConfigError that lists the choices.
     """
     folders = _folders(cwd, job_file)
     choices = _choices(folders)
@@ -164,7 +165,7 @@ def find_inventory(
 
 
 def _folders(cwd: Path, job_file: FoundFile | None) -> tuple[Path, ...]:
-    """The folders in which inventories/ may be, the first that counts first."""
+    """Return the folders that may hold inventories/, in order of precedence."""
     if job_file is not None and job_file.named:
         return tuple(dict.fromkeys((Path(os.path.abspath(job_file.path.parent)), cwd)))
     above = Search.upwards(cwd).folders
@@ -184,7 +185,7 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def _other_file(path: Path, others: Sequence[Path]) -> Path | None:
-    """What of `others` is not used: its only file, or their folder; None where that is `path` itself."""
+    """Return the file of `others` that `path` takes precedence over, or the folder of several; None if `path` is one of them."""
     present = [other for other in others if other.exists()]
     if not present or any(other.samefile(path) for other in present):
         return None

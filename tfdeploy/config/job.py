@@ -38,12 +38,12 @@ def find_job(flag: str | None, cwd: Path) -> FoundFile:
 
 
 def find_own_job(cwd: Path) -> FoundFile | None:
-    """tfdeploy.yaml in `cwd` or in the nearest folder above it, within the bounds of a Search; None where there is none."""
+    """Return the tfdeploy.yaml of `cwd` or of the nearest folder of `Search.upwards`; None if there is none."""
     return _own_job(Search.upwards(cwd))
 
 
 def find_job_above(folder: Path) -> Path | None:
-    """Return the tfdeploy.yaml that would count in `folder` if it had none of its own."""
+    """Return the tfdeploy.yaml that verbs would use in `folder` if it had none of its own."""
     return _first(Search.upwards(folder).folders[1:])
 
 

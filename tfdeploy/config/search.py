@@ -11,9 +11,9 @@ from tfdeploy.machine.ownership import is_writable_by_others
 
 
 class FoundFile(NamedTuple):
-    """A file that a verb reads. `named`: by a flag, its variable, or a key of a file that is itself read.
+    """A job file or inventory. `named`: a flag, its variable, or a key of the job file names it; else it was searched for.
 
-    `unused`: the project's own file, or the folder of several, that counts for nothing because of this one.
+    `unused`: the file (or the folder of several) of the project that this one takes precedence over.
     """
 
     path: Path
@@ -22,16 +22,16 @@ class FoundFile(NamedTuple):
 
 
 class Search(NamedTuple):
-    """The folders to look in, the current one first. `border`: why no folder above the last one counts."""
+    """The folders to search, the current one first. `border`: why the search ends at the last one."""
 
     folders: tuple[Path, ...]
     border: str
 
     @staticmethod
     def upwards(cwd: Path) -> Search:
-        """From `cwd` up to the top of a git checkout, the home folder, or the border of a file system.
+        """Return the folders from `cwd` up to the top of a git checkout, the home folder, or the top of a file system.
 
-        A folder in which other users may make files, such as /tmp, is not looked in on the way up.
+        The search ends below a folder in which other users may make files, such as /tmp.
         """
         home = os.path.realpath(home_folder(os.environ) or "/")
         folders = [cwd]
@@ -47,7 +47,7 @@ class Search(NamedTuple):
 
 
 def _border(folder: Path, home: str) -> str:
-    """Return why the folder above `folder` does not count; "" if it does."""
+    """Return why the search ends at `folder`; "" if it goes on to the folder above."""
     above = folder.parent
     if os.path.lexists(folder / ".git"):
         return "the top of a git checkout"

@@ -34,8 +34,10 @@ def read_secrets(job: Job, environ: Mapping[str, str]) -> dict[str, Secret]:
 
 
 def refuse_shown_secrets(job: Job, secrets: Mapping[str, Secret], flags: Mapping[str, str]) -> None:
-    """Raises UsageError where a value of a secret stands in the command, in `env`, `data`, `keep`, `metrics` or in a flag: all
-    users of a host can read a command, and the plan shows the rest. `flags`: flag -> its value."""
+    """Raises UsageError if the command, `env`, `data`, `keep`, `metrics` or a flag contains the value of a secret.
+
+    All users of a host can read a command, and the plan shows the rest. `flags`: flag -> its value.
+    """
     shown = [
         *((f"command[{n}]", "command", word) for n, word in enumerate(job.command)),
         *((f"env.{name}", f"env.{name}", text) for name, text in job.env.items()),

@@ -161,8 +161,9 @@ class _Builder:
             if key.kind in ("list", "mapping"):
                 raise key.error("a key must be a word", "put quotes round a name that begins with [ or {")
             value = self._node(next(events), events, node, key.text, depth + 1)
-            if value.parent is node:  # not a list or mapping that an alias stands for
-                value.line = key.line  # the value may begin further down
+            # Errors name the line of the key: the value may begin further down. An alias keeps the line of its anchor.
+            if value.parent is node:
+                value.line = key.line
             if key.text == "<<":
                 merges += value.items if value.kind == "list" else [value]
                 continue

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 
 def home_folder(environ: Mapping[str, str]) -> str | None:
-    """Return $HOME, else what the password database has for this user; None where neither knows one.
+    """Return $HOME, else the home folder of this user in the password database; None if neither has one.
 
-    Services and `env -i` have no HOME. A relative one would mean the current folder, and does not count.
+    Services and `env -i` have no HOME. A relative HOME is ignored: it would depend on the current folder.
     """
     home = environ.get("HOME", "")
     if not os.path.isabs(home):

@@ -16,22 +16,23 @@ _ACL = "system.posix_acl_access"
 
 
 class Exposure(NamedTuple):
-    """`what`: whose `place` is, or who may write to it. `mend`: the command that takes that away.
+    """A file, folder or link (`place`) that another user can change.
 
-    `is_foreign`: the place belongs to another user.
+    `what`: a sentence about `place`: its owner, or who may write to it. `fix`: the command that ends the exposure.
+    `is_foreign`: `place` belongs to another user.
     """
 
     place: str
     what: str
-    mend: str
+    fix: str
     is_foreign: bool
 
 
 def find_exposure(path: Path, me: int | None = None) -> Exposure | None:
-    """Return the first place on the way from / to `path`, `path` included, that another user can change.
+    """Return the first folder, link or file from / to `path` (included) that another user can change.
 
-    Links are followed, and belong to the way. `me`: our user id. What does not exist is no exposure.
-    Root, and under sudo the user who called it, are trusted, as git does.
+    Links are followed and checked themselves. `me`: our user id. A path that does not exist is not exposed.
+    Trusted are root and, under sudo, the user who called it, as in git.
     """
     trusted = _trusted_users(os.geteuid() if me is None else me)
     with contextlib.suppress(OSError):
@@ -43,9 +44,9 @@ def find_exposure(path: Path, me: int | None = None) -> Exposure | None:
 
 
 def find_folder_exposure(folder: Path) -> Exposure | None:
-    """Return what `find_exposure` does, for a folder of ours alone and the folders directly in it.
+    """Return the exposure of a private folder, of its path, or of a folder directly in it.
 
-    There, no other user may even add a file, so the sticky bit does not help.
+    In a private folder no other user may even add a file, so the sticky bit does not help.
     """
     exposure = find_exposure(folder)
     if exposure is not None:
@@ -118,7 +119,7 @@ def _writable(place: str, about: os.stat_result, trusted: tuple[int, ...]) -> Ex
 def _is_private(gid: int, trusted: tuple[int, ...]) -> bool:
     """Return whether only one of `trusted` is in the group: it has the user's name and no other member.
 
-    A group without a name, in a container, is taken for that of the user with the same number.
+    In a container a group may have no name. It then counts as the group of the user with the same number.
     """
     import grp  # rarely needed, and slow to import
 
@@ -135,7 +136,7 @@ def _is_private(gid: int, trusted: tuple[int, ...]) -> bool:
 
 
 def _has_acl(place: str) -> bool:
-    """Return whether an access list names further users: their rights show in the group's bits."""
+    """Return whether an access control list names further users. Their rights appear in the group bits of the mode."""
     try:
         return bool(os.getxattr(place, _ACL))
     except (AttributeError, OSError):

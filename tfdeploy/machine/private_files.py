@@ -9,17 +9,18 @@ from pathlib import Path
 
 
 def make_private_folder(folder: Path) -> None:
-    """Make the folder, and what is missing above it, for this user alone. Raises OSError."""
+    """Make the folder and its missing parents, with mode 0700. Raises OSError."""
     if folder.is_dir():
         return
     make_private_folder(folder.parent)
     folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.lstat().st_uid != os.geteuid():  # another user made it in this very moment
+    # Another user may have made it since is_dir() was asked.
+    if folder.lstat().st_uid != os.geteuid():
         raise PermissionError(errno.EPERM, "another user has made it", str(folder))
 
 
 def write_private_file(path: Path, text: str) -> None:
-    """Replace the file, at once, by one with this text. Raises OSError."""
+    """Replace the file atomically by one with this text and mode 0600. Raises OSError."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
     try:
         with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:

@@ -38,8 +38,8 @@ SILENCE_S = 60.0
 
 @dataclass(frozen=True)
 class Subject:
-    """What the audit is about. `run` None: all that the hosts have. `plan`: the run's, where it is known. `secret_paths`: see
-    secret_paths, by job."""
+    """What the audit is about. `run` None: all that the hosts have. `plan`: the run's, where it is known. `secret_paths`: by
+    job, as withheld_files.secret_paths returns them."""
 
     run: str | None = None
     job: str | None = None
@@ -184,7 +184,7 @@ def _ports(plan: Plan) -> tuple[AuditPortRow, ...]:
 
 
 def _admitted(good: Mapping[str, HostAudit]) -> tuple[AuditAdmittedRow, ...]:
-    """Addresses and names only: a host may say anything."""
+    """Return the rows with a valid address and name: a host may say anything."""
     return tuple(
         {"host": host, "address": each.address, "of": each.of}
         for host, one in good.items()

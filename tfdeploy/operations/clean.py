@@ -35,7 +35,7 @@ from tfdeploy.transport.protocols import Fleet, Session, Stream
 MOST_ITEMS = 1_000_000
 SILENCE_S = 600.0  # a large folder is measured, or removed
 _GONE_ALREADY = "it is gone already"
-_NO_FAULT = (_GONE_ALREADY, "it is needed again")  # others were faster, or need it
+_NO_FAULT = (_GONE_ALREADY, "it is needed again")  # why a thing stays or is missing because of another operator
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Found:
 class Removed:
     """By host: what is gone, and what should have gone and is still there. `errors`: hosts that broke off.
 
-    `runs_left`: (job, run) of runs that should have gone and that a host may still have.
+    `runs_left`: (job, run) of runs that were to be removed and that a host may still have.
     """
 
     gone: Mapping[str, tuple[CleanItem, ...]]
@@ -102,13 +102,13 @@ def remove(
     asked = tuple(host for host in hosts if found.going.get(host.name))
     told: dict[str, list[CleanItem]] = {host.name: [] for host in asked}
     errors: dict[str, TfdeployError] = {}
-    more: dict[str, object] = {"named": list(rules.named or ()), "secret_files": rules.secret_paths}
+    rule_args: dict[str, object] = {"named": list(rules.named or ()), "secret_files": rules.secret_paths}
     for job in sorted({item.job for items in found.going.values() for item in items if item.job}):
         here = tuple(host for host in asked if any(item.job == job for item in found.going[host.name]))
         held, busy = try_lock(fleet, here, job, "clean", holder, emit)
         errors.update(busy)
         try:
-            _each(fleet, held, partial(_remove_of_job, found, job, more), told, errors)
+            _each(fleet, held, partial(_remove_of_job, found, job, rule_args), told, errors)
         finally:
             release(fleet, held, job)
     beside = tuple(host for host in asked if any(not item.job for item in found.going[host.name]))
@@ -127,10 +127,10 @@ def remove_everything(fleet: Fleet, found: Found, hosts: tuple[Host, ...], holde
 
 @dataclass(frozen=True)
 class LocalRuns:
-    """What this machine remembers of runs that do not stay on a host.
+    """This machine's records of runs that no host keeps.
 
-    `going`: name -> job and bytes. The others stay: `unended` are on no host, and nobody here saw
-    their end; `elsewhere` have a host that was not asked, or gave no answer.
+    `going`: run -> job and bytes. The other records stay: `unended` runs are on no host, and this machine
+    did not see their end; `elsewhere` runs have a host that was not asked or did not answer.
     """
 
     going: Mapping[str, tuple[str, int]] = field(default_factory=dict)
@@ -142,7 +142,7 @@ class LocalRuns:
         return {run: size for run, (_, size) in self.going.items()}
 
     def without(self, runs: Collection[tuple[str, str]]) -> dict[str, int]:
-        """Name -> bytes of those of `going` that are not among `runs`, which are still on a host."""
+        """Return run -> bytes of `going` without `runs` (job, run), which are still on a host."""
         return {run: size for run, (job, size) in self.going.items() if (job, run) not in runs}
 
 
@@ -154,9 +154,9 @@ def local_runs(
     rules: Rules,
     now: float,
 ) -> LocalRuns:
-    """What this machine remembers of runs of `jobs` (None: of all), and whether it may forget it.
+    """Return this machine's records of runs of `jobs` (None: of all), and which of them may be removed.
 
-    Many inventories have an n1: a host was asked if its address was, whatever its name.
+    A host counts as asked if a host with the same connection was, whatever its name: many inventories have an n1.
     """
     answered = {_connection(host) for host in hosts if host.name not in found.errors}
     going, staying = _runs_in(found.going.values()), _runs_in(found.staying.values())
@@ -185,7 +185,7 @@ def _connection(host: Host | None) -> tuple[object, ...] | None:
 
 
 def _recorded_hosts(plan: Plan) -> tuple[Host | None, ...]:
-    """None for a host whose record does not say how it was reached."""
+    """Return the run's hosts as recorded; (None,) if the record does not say how they were reached."""
     try:
         return hosts_of(plan)
     except msgspec.MsgspecError:
@@ -216,8 +216,8 @@ def _things(found: Found, session: Session, job: str) -> list[list[str]]:
     return [[item.kind, item.name] for item in found.going[session.host.name] if item.job == job]
 
 
-def _remove_of_job(found: Found, job: str, more: Mapping[str, object], session: Session) -> Iterable[CleanItem]:
-    return _stream(session, CLEAN_REMOVE, job=job, things=_things(found, session, job), **more)
+def _remove_of_job(found: Found, job: str, rule_args: Mapping[str, object], session: Session) -> Iterable[CleanItem]:
+    return _stream(session, CLEAN_REMOVE, job=job, things=_things(found, session, job), **rule_args)
 
 
 def _remove_beside(found: Found, jobs: tuple[str, ...] | None, session: Session) -> Iterable[CleanItem]:

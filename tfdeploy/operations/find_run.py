@@ -20,12 +20,12 @@ from tfdeploy.operations.outcomes import split, together
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet, Session
 
-AHEAD_S = 300.0  # clocks differ; a run that begins later than that from now is not believed
+CLOCK_TOLERANCE_S = 300.0  # a start that is further in the future is not believed
 
 
 @dataclass
 class FoundRun:
-    """One run as the hosts of the inventory report it. `starts`: when it began, by the word of each host."""
+    """One run as the hosts of the inventory report it. `starts`: when it began, as each host reports it."""
 
     run: str
     job: str
@@ -43,13 +43,13 @@ class FoundRun:
 
     @property
     def started(self) -> float | None:
-        """The median of what hosts say, so that most of them would have to lie; of two the earlier one."""
+        """The median of `starts` (of two, the earlier one), so that most hosts would have to lie."""
         return sorted(self.starts.values())[(len(self.starts) - 1) // 2] if self.starts else None
 
     @property
-    def ahead(self) -> list[str]:
-        """The hosts because of which its start lies in the future: their clocks are ahead, or they lie."""
-        latest = time.time() + AHEAD_S
+    def hosts_ahead(self) -> list[str]:
+        """The hosts that report a start in the future, if the median does. Their clocks are ahead, or they lie."""
+        latest = time.time() + CLOCK_TOLERANCE_S
         return [host for host, start in self.starts.items() if start > latest] if (self.started or 0.0) > latest else []
 
 
@@ -82,27 +82,25 @@ def find_runs(fleet: Fleet, hosts: tuple[Host, ...], job: str | None) -> tuple[l
 
 
 def newest_first(runs: Iterable[FoundRun], store: RunStore) -> list[FoundRun]:
-    """By this machine's record where it launched the run, else by what hosts say. Runs of the future come last."""
+    """Sort by this machine's record if it launched the run, else by what hosts say. Runs that start in the future come last."""
     now = time.time()
 
     def order(known: FoundRun) -> tuple[bool, float, str]:
-        recorded = store.recorded(known.run)
-        if recorded is not None:
-            return True, recorded, known.run
-        return not known.ahead, min(known.started or 0.0, now), known.run
+        launched_at = store.launched_at(known.run)
+        if launched_at is not None:
+            return True, launched_at, known.run
+        return not known.hosts_ahead, min(known.started or 0.0, now), known.run
 
     return sorted(runs, key=order, reverse=True)
 
 
-def is_of_the_future(known: FoundRun, store: RunStore) -> bool:
-    """Whether only hosts whose clocks are ahead, or that lie, say when it began."""
-    return bool(known.ahead) and store.recorded(known.run) is None
+def starts_in_future(known: FoundRun, store: RunStore) -> bool:
+    """Return whether the start is in the future by what hosts say, and this machine has no record of the launch."""
+    return bool(known.hosts_ahead) and store.launched_at(known.run) is None
 
 
-def future_words(known: FoundRun) -> str:
-    return (
-        f"{known.run} counts as the oldest: by the clock or word of {fold_names(known.ahead)} it begins at {iso_z(known.started)}"
-    )
+def future_start_warning(known: FoundRun) -> str:
+    return f"{known.run} counts as the oldest: by the clock or word of {fold_names(known.hosts_ahead)} it begins at {iso_z(known.started)}"
 
 
 def find_run(
@@ -121,7 +119,7 @@ def find_run(
 
     `live_first`: a live run goes first, for stop; hosts that gave no answer are then added to the plan.
     For a plan read from hosts: `metrics` are this machine's; `refused` receives host -> why its plan could not be used.
-    `warnings` receives a sentence for each run that is not believed to be the newest.
+    `warnings` receives a sentence for each run whose start is not believed.
     """
     if wanted is not None and (local := store.plan(wanted, job)) is not None:
         return local
@@ -134,7 +132,7 @@ def find_run(
         if silent and not (plan and plan.live):
             plan = _newer(_remembered(store, job, silent), plan, store)
         if warnings is not None:
-            warnings += [future_words(known) for known in runs if is_of_the_future(known, store)]
+            warnings += [future_start_warning(known) for known in runs if starts_in_future(known, store)]
     if isinstance(plan, Plan):
         return plan
     if plan is None:
@@ -187,7 +185,7 @@ def _choose_newest(runs: list[FoundRun], job: str | None, live_first: bool, stor
             f"these hosts know runs of several jobs: {jobs}", next="name the run (`tfdeploy runs` lists them), or -j"
         )
     alive = [known for known in runs if known.live]
-    alive = [known for known in alive if not is_of_the_future(known, store)] or alive
+    alive = [known for known in alive if not starts_in_future(known, store)] or alive
     if live_first and len(alive) > 1:
         said = ", ".join(f"{known.run} (on {fold_names(known.holders)})" for known in alive)
         raise UsageError(f"{len(alive)} runs are live: {said}", next="name the run")

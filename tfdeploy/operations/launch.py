@@ -71,7 +71,7 @@ class Launch:
     options: Options = field(default_factory=Options)
     secrets: Mapping[str, Secret] = field(default_factory=dict)
     sync: bool = True
-    allow_secrets: bool = False  # private keys and values of secrets may stand in the code
+    allow_secrets: bool = False  # send code although it holds a private key or the value of a secret
     force: bool = False  # goes on in spite of what the preflight finds
     confirm: Confirm = never_confirm  # asks the operator before most of a data set is deleted
     cache: Path | None = None
@@ -146,7 +146,7 @@ class Steps:
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        """All that were probed, or would be for `keep`."""
+        """The hosts of the plan and the unused ones, which may have `keep` too."""
         return (*self.asked.inventory.hosts, *self.asked.unused)
 
     def lock(self, undo: ExitStack) -> None:

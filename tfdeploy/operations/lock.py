@@ -22,7 +22,7 @@ from tfdeploy.transport.protocols import Fleet, Session
 PATIENCE_S = 3600.0
 LAUNCH_WAIT_S = 2.0
 UNLOCK_S = 5.0
-_WORD = re.compile(r"[\w.@+-]{1,128}\Z")
+_SAFE_WORD = re.compile(r"[\w.@+-]{1,128}\Z")
 
 
 @contextmanager
@@ -53,42 +53,42 @@ def try_lock(
     return tuple(host for host in hosts if host.name not in failed), failed
 
 
-class Holding:
-    """The lock that a verb keeps on all its hosts until its end: a launch, until its commit."""
+class JobLock:
+    """The job's lock on all hosts of a verb, held until the verb ends (a launch: until its commit)."""
 
-    def let_go(self, session: Session) -> None:
-        """This host has all that it gets."""
+    def release_host(self, session: Session) -> None:
+        """Release the lock of a host that has received everything."""
 
-    def take_again(self) -> dict[str, TfdeployError]:
-        """Locks again the hosts that were let go. Returns the errors of those where that fails."""
+    def reacquire(self) -> dict[str, TfdeployError]:
+        """Acquire the locks that were released early. Return the errors of the hosts where that fails."""
         return {}
 
 
-class HostLocks(Holding):
-    """The lock on `hosts`, each let go as soon as it has all: it does not wait for the slowest one."""
+class PerHostLock(JobLock):
+    """A lock that is released host by host: no host waits for the slowest one."""
 
     def __init__(self, fleet: Fleet, hosts: tuple[Host, ...], job: str, operation: str, holder: LockHolder, emit: Emit) -> None:
         self._fleet, self._hosts, self._job = fleet, hosts, job
         self._operation, self._holder, self._emit = operation, holder, emit
         self._released: set[str] = set()
 
-    def let_go(self, session: Session) -> None:
+    def release_host(self, session: Session) -> None:
         self._released.add(session.host.name)
         session.fences.pop(self._job, None)
         with contextlib.suppress(TfdeployError):  # the end of the session releases it too
             session.agent().call(UNLOCK, {"job": self._job}, timeout_s=UNLOCK_S)
 
-    def take_again(self) -> dict[str, TfdeployError]:
+    def reacquire(self) -> dict[str, TfdeployError]:
         if not self._released:
             return {}
-        self.release()  # who waits for one lock while it holds another may wait for ever
+        self.release()  # waiting for one lock while holding another may deadlock
         self._released.clear()
         held, failed = try_lock(self._fleet, self._hosts, self._job, self._operation, self._holder, self._emit)
         self._hosts = held
         return failed
 
     def release(self) -> None:
-        """All that is still held."""
+        """Release the locks that are still held."""
         release(self._fleet, tuple(host for host in self._hosts if host.name not in self._released), self._job)
 
 
@@ -174,10 +174,10 @@ def _holder(found: Mapping[str, object]) -> str:
         since = time.strftime(" since %Y-%m-%d %H:%M:%SZ", time.gmtime(read(found.get("time"), Seconds)))
     except BadShape:
         since = ""
-    user, machine, pid, operation = (_word(found.get(key)) for key in ("user", "machine", "pid", "operation"))
+    user, machine, pid, operation = (_safe_word(found.get(key)) for key in ("user", "machine", "pid", "operation"))
     return f"the {operation} of {user}@{machine} (pid {pid}){since}"
 
 
-def _word(value: object) -> str:
-    """A name or number of a host's answer; "?": it is none."""
-    return str(value) if isinstance(value, str | int) and _WORD.match(str(value)) else "?"
+def _safe_word(value: object) -> str:
+    """Return a name or number from a host's answer; "?" for anything else."""
+    return str(value) if isinstance(value, str | int) and _SAFE_WORD.match(str(value)) else "?"

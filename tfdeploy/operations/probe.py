@@ -22,8 +22,8 @@ PROBE = Verb("probe", HostFacts)
 class Asked:
     """The arguments of the probe, but for what each host's own entry says. `names`: what the hosts call each other; `setup`:
     digest of the job's recipe, if it has one; `preflight`: also the facts that only a preflight needs; `firewall`: nft is asked
-    what it can do, which a sudo logs; `resolve`: those names whose addresses the hosts look up; `program`: the
-    command's first word, where PATH must have it."""
+    what it can do, which a sudo logs; `resolve`: the `names` that the hosts look up; `program`: the command's
+    first word, if it must be on PATH."""
 
     names: tuple[str, ...]
     job: str | None = None

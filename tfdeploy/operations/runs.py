@@ -11,7 +11,7 @@ from tfdeploy.model.plan import Plan
 from tfdeploy.model.rows import RunRow
 from tfdeploy.model.status import run_view
 from tfdeploy.model.words import iso_z
-from tfdeploy.operations.find_run import AHEAD_S, FoundRun, find_runs, future_words, is_of_the_future, read_plan
+from tfdeploy.operations.find_run import CLOCK_TOLERANCE_S, FoundRun, find_runs, future_start_warning, read_plan, starts_in_future
 from tfdeploy.operations.host_plans import DifferentPlans
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet
@@ -30,7 +30,7 @@ def list_runs(
             row = _row(one, read_plan(fleet, hosts, store, one), answered)
         except DifferentPlans as error:
             row = {**_row(one, None, answered), "differ": error}
-        rows.append({**row, "started": None, "doubt": future_words(one)} if is_of_the_future(one, store) else row)
+        rows.append({**row, "started": None, "doubt": future_start_warning(one)} if starts_in_future(one, store) else row)
     found = {one.run for one in known}
     for plan in store.plans():
         if plan.run not in found and job in (None, plan.job) and any(host.host in silent for host in plan.hosts):
@@ -55,7 +55,7 @@ def _row(known: FoundRun, plan: Plan | None, answered: set[str]) -> RunRow:
         missing = {host.host for host in plan.hosts} - answered
         view = run_view(plan, known.states, known.tasks, unreachable=missing)
     now = time.time()
-    began = plan.created if plan and plan.created <= now + AHEAD_S else known.started
+    began = plan.created if plan and plan.created <= now + CLOCK_TOLERANCE_S else known.started
     return {
         "run": known.run,
         "job": known.job,

@@ -19,7 +19,7 @@ from tfdeploy.operations.confine import below_workdir, only_of
 from tfdeploy.operations.copy.push_data import push_shown
 from tfdeploy.operations.copy.send_change import send_change
 from tfdeploy.operations.emit import emit_transfer
-from tfdeploy.operations.lock import Holding
+from tfdeploy.operations.lock import JobLock
 from tfdeploy.operations.shipment import Shipment
 from tfdeploy.transport.protocols import AgentChannel, Fleet, Session
 from tfdeploy.transport.rsync.messages import rsync_missing
@@ -45,10 +45,12 @@ class Synced:
 
 
 def send_code(
-    fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, emit: Emit, there: Mapping[str, Present], lock: Holding
+    fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, emit: Emit, there: Mapping[str, Present], lock: JobLock
 ) -> dict[str, Synced | TfdeployError]:
-    """Small code in one call to each host; of larger code each lists what it lacks, and that goes by a broadcast, after which no
-    host waits for another. `lock`: is let go of each host that has it."""
+    """Send small code in one call to each host. Of larger code, each host lists what it lacks and gets it by a broadcast.
+
+    `lock`: released on each host as soon as it has the code; no host waits for another.
+    """
     began = time.monotonic()
     alone = len(hosts) == 1
     waiting: dict[str, Begun] = {}
@@ -60,7 +62,7 @@ def send_code(
         if begun is not None:
             waiting[session.host.name] = begun
         else:
-            lock.let_go(session)
+            lock.release_host(session)
         done.seconds = time.monotonic() - began
         return done
 
@@ -68,7 +70,7 @@ def send_code(
         name = session.host.name
         _finish_code(waiting[name], shipment, dones[name], emit, is_there=is_there)
         dones[name].seconds = time.monotonic() - began
-        lock.let_go(session)
+        lock.release_host(session)
 
     def finish(session: Session) -> Synced:
         name = session.host.name

@@ -23,7 +23,7 @@ from tfdeploy.model.job import WHEELS, Job
 from tfdeploy.operations.broadcast.data_set import DataSet
 from tfdeploy.operations.broadcast.data_sets import DataSent, Outcome, send_data_sets
 from tfdeploy.operations.emit import emit_host, note
-from tfdeploy.operations.lock import Holding, HostLocks, try_lock
+from tfdeploy.operations.lock import JobLock, PerHostLock, try_lock
 from tfdeploy.operations.outcomes import split
 from tfdeploy.operations.withheld_files import withheld_files
 from tfdeploy.transport.protocols import AgentChannel, Fleet, Session
@@ -63,7 +63,7 @@ class Difference:
 
 
 def recipe_of(job: Job, cache: Path | None, withhold: WithheldFiles = NONE) -> Recipe | None:
-    """The recipe of the job's environment; None for a job without one. `withhold`: files that must not be in it.
+    """The recipe of the job's environment; None for a job without one. `withhold`: files that must not be sent.
 
     Raises ConfigError, Refused.
     """
@@ -82,8 +82,8 @@ def setup_job(
     emit: Emit,
     known: tuple[Host, ...] = (),
 ) -> dict[str, Environment | TfdeployError]:
-    """Every host's outcome. `known`: of the whole inventory, whose keys must not be sent. Raises UsageError for a job without
-    `setup`."""
+    """Every host's outcome. `known`: the hosts of the whole inventory, whose keys must not be sent. Raises UsageError for a
+    job without `setup`."""
     recipe = recipe_of(job, cache, withheld_files(job, known or hosts))
     if recipe is None:
         raise UsageError(
@@ -97,7 +97,7 @@ def setup_job(
     made: dict[str, Environment | TfdeployError] = {}
     if wanted:
         held, failed = try_lock(fleet, wanted, job.name, "setup", holder, emit)
-        lock = HostLocks(fleet, held, job.name, "setup", holder, emit)
+        lock = PerHostLock(fleet, held, job.name, "setup", holder, emit)
         try:
             made = {**failed, **_make(fleet, held, job, recipe, there, emit, lock)}
         finally:
@@ -124,7 +124,7 @@ def _make(
     recipe: Recipe,
     there: Mapping[str, Environment],
     emit: Emit,
-    lock: Holding,
+    lock: JobLock,
 ) -> dict[str, Environment | TfdeployError]:
     pins, began = agreed(there.values()), time.monotonic()
     sent, lost = split(_send_wheels(fleet, hosts, job, recipe, emit))
@@ -136,7 +136,7 @@ def _make(
         if made:
             known = pins.get(found.python_version, {})
             found = _install(agent, host, {**_environment_args(host, job, recipe), **_recipe_args(recipe), "pins": known}, emit)
-        lock.let_go(session)
+        lock.release_host(session)
         seconds = time.monotonic() - began
         emit_host(emit, host.name, "ready", f"{_count(found)} by {found.by} in {seconds:.1f} s")
         return _environment(found, made=made, seconds=seconds, bytes_sent=sent[host.name].received_bytes)

@@ -62,8 +62,8 @@ def inside(job: Job, source: str) -> str | None:
 
 
 def read_shipment(job: Job, cache: Path | None, hosts: Iterable[Host] = (), *, allow_secrets: bool = False) -> Shipment:
-    """Reads code and data of this machine. `hosts`: of the whole inventory, whose keys are not sent; `allow_secrets`: other
-    private keys in the code are.
+    """Reads code and data of this machine. `hosts`: of the whole inventory; their keys are never sent. `allow_secrets`: accept
+    other private keys in the code.
 
     Raises ConfigError (missing, a withheld file in a data set or tracked by git) or Refused (empty, git missing, a private key).
     """

@@ -101,6 +101,6 @@ def measure(fleet: Fleet, plan: Plan, patterns: MetricPatterns, tasks: tuple[str
 
 
 def _in_order(measures: Measures, patterns: Iterable[str]) -> dict[str, float]:
-    """Those of patterns first, as the job has them."""
+    """Return the values, those of `patterns` first and in their order."""
     seen = measures.values()
     return {name: seen[name] for name in dict.fromkeys((*patterns, *seen)) if name in seen}

@@ -22,7 +22,7 @@ from tfdeploy.operations.connecting import begin_connecting
 from tfdeploy.operations.copy.push_data import InUse, begin_data, push_data
 from tfdeploy.operations.deletions import A_FEW, MOST_NAMES_BYTES, Confirm, Losses, is_most, never_confirm, refuse_losses
 from tfdeploy.operations.emit import emit_transfer, note
-from tfdeploy.operations.lock import Holding, HostLocks, try_lock
+from tfdeploy.operations.lock import JobLock, PerHostLock, try_lock
 from tfdeploy.operations.send_code import Synced, TreeChanged, release_state, send_code
 from tfdeploy.operations.shipment import Shipment, whole_shipment
 from tfdeploy.transport.protocols import Fleet, Session
@@ -37,15 +37,15 @@ def sync(
     shipment: Shipment,
     emit: Emit,
     there: Mapping[str, Present] | None = None,
-    lock: Holding | None = None,
+    lock: JobLock | None = None,
 ) -> dict[str, Synced | TfdeployError]:
     """Every host's outcome. A host that fails does not stop the others. `there`: what hosts have said of the release already.
-    `lock`: is let go of each host that has all."""
-    kept, data = Holding(), shipment.broadcasts()
-    lock = lock or kept
-    results = send_code(fleet, hosts, shipment, emit, there or {}, kept if shipment.data else lock)
+    `lock`: released on each host that has everything."""
+    until_the_end, data = JobLock(), shipment.broadcasts()
+    lock = lock or until_the_end
+    results = send_code(fleet, hosts, shipment, emit, there or {}, until_the_end if shipment.data else lock)
     if shipment.by_rsync:
-        results.update(_send_by_rsync(fleet, hosts, shipment, results, emit, kept if data else lock))
+        results.update(_send_by_rsync(fleet, hosts, shipment, results, emit, until_the_end if data else lock))
     began = time.monotonic()
     live = tuple(host for host in hosts if isinstance(results[host.name], Synced))
     for name, outcome in send_data_sets(fleet, live, shipment.job, data, emit, lock).items() if data else ():
@@ -69,7 +69,7 @@ def _send_by_rsync(
     shipment: Shipment,
     results: Mapping[str, Synced | TfdeployError],
     emit: Emit,
-    lock: Holding,
+    lock: JobLock,
 ) -> dict[str, Synced | TfdeployError]:
     """The data sets whose job asks for it: each host gets them from here."""
 
@@ -82,7 +82,7 @@ def _send_by_rsync(
                 done.sent.append(f"data {name}")
                 done.bytes_sent += sent
         done.seconds += time.monotonic() - began
-        lock.let_go(session)
+        lock.release_host(session)
         return done
 
     return fleet.each(tuple(host for host in hosts if isinstance(results[host.name], Synced)), one)
@@ -117,7 +117,7 @@ def sync_job(
         wanted = tuple(host for host in wanted if host.name not in settled)
         soon = (DATA_LACK.name, BROADCAST_JOIN.name) if shipment.data else ()
         held, failed = try_lock(fleet, wanted, job.name, "sync", holder, emit, soon)
-        lock = HostLocks(fleet, held, job.name, "sync", holder, emit)
+        lock = PerHostLock(fleet, held, job.name, "sync", holder, emit)
         try:
             refused = _refusals_by_host(fleet, held, shipment, confirm)
             results.update({**failed, **(refused or sync(fleet, held, shipment, emit, there, lock))})

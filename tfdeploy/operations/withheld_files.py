@@ -1,6 +1,6 @@
-"""Which files of this machine a job and an inventory keep secret: one list, for all that sends files or looks for them.
+"""The one list of this machine's files that a job, its inventory or ssh keeps from hosts.
 
-Only names and a few small files are read. No ssh is started.
+All that sends files, or looks for them on hosts, uses it. Only names and a few small files are read; no ssh is started.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KNOWN_HOSTS = WithheldFile("a known_hosts file", secret=False)
 
 
 def withheld_files(job: Job, hosts: Iterable[Host]) -> WithheldFiles:
-    """`hosts`: of the whole inventory: a key of one host is no business of another."""
+    """Return the files that must not be sent. `hosts`: of the whole inventory, because no host may get the key of another."""
     hosts, found = tuple(hosts), dict[str, WithheldFile]()
     for name, source in job.secret_sources.items():
         if source.file is not None:
@@ -42,8 +42,10 @@ def withheld_files(job: Job, hosts: Iterable[Host]) -> WithheldFiles:
 
 
 def secret_paths(job: Job, hosts: Iterable[Host]) -> dict[str, dict[str, list[str]]]:
-    """By job: the secret files in its code (relative to it) and in its data sets (`name/path`), also those that are not sent any
-    more: hosts may have them of before."""
+    """Return {job: {"code": [path below the code], "data": [data set/path]}} of the secret files there.
+
+    They are never sent now, but hosts may have them from an older version.
+    """
     withhold = withheld_files(job, hosts)
     code = os.path.realpath(job.code)
     in_code = {path for path, file in withhold.below(code).items() if file.secret} | set(_linked(code, withhold))
@@ -58,7 +60,7 @@ def secret_paths(job: Job, hosts: Iterable[Host]) -> dict[str, dict[str, list[st
 
 
 def _linked(code: str, withhold: WithheldFiles) -> Iterator[str]:
-    """Files of the code folder that are secret files under another name."""
+    """Yield the hard links to secret files in the code folder."""
     find = withhold.finder(code)
     for folder, folders, names in os.walk(code) if withhold.has_links else ():
         folders[:] = [name for name in folders if name != ".git"]
@@ -73,7 +75,7 @@ def _linked(code: str, withhold: WithheldFiles) -> Iterator[str]:
 
 
 def _is_plain(path: str) -> bool:
-    """A host could not answer with any other."""
+    """Return whether a host can name this path in an answer."""
     return path.isprintable() and len(path) < 1000
 
 

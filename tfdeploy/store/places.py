@@ -27,20 +27,21 @@ def state_root(environ: Mapping[str, str]) -> Path:
 
 
 def check_state_root(root: Path) -> None:
-    """Raise Refused where another user can change what is in the state folder.
+    """Raise Refused if another user can change the state folder.
 
-    What lies there says which hosts a run is on, and which programs are started there.
+    Its plans say which hosts a run is on, and which programs are started there.
     """
     exposure = find_folder_exposure(root)
     if exposure is None:
         return
     where, name = Path(exposure.place), shlex.quote(str(root))
     is_within = root in (where, *where.parents)
-    mend = "" if exposure.is_foreign else exposure.mend
-    if is_within and exposure.is_foreign:  # to own the folder would not help: what the other user has put there would stay
-        mend = f"mv {shlex.quote(exposure.place)} {name}.foreign"
+    fix = "" if exposure.is_foreign else exposure.fix
+    if is_within and exposure.is_foreign:
+        # chown would not help: the other user's files would stay in the folder.
+        fix = f"mv {shlex.quote(exposure.place)} {name}.foreign"
     elif is_within:
-        mend = f"chmod go-w {name} {name}/*"
+        fix = f"chmod go-w {name} {name}/*"
     elsewhere = "export XDG_STATE_HOME=FOLDER, one that only you can change"
     what = f"{exposure.what}, and what tfdeploy remembers of runs is in {root}"
-    raise Refused(what, where="this machine", next=f"{mend}; or {elsewhere}" if mend else elsewhere)
+    raise Refused(what, where="this machine", next=f"{fix}; or {elsewhere}" if fix else elsewhere)

@@ -32,7 +32,8 @@ class RunStore:
 
     def save(self, plan: Plan, manifest: Manifest | None = None) -> bool:
         """Stores the plan, and the names and sums of its code where that is `manifest`; True if they are on disk."""
-        from tfdeploy.machine.private_files import make_private_folder, write_private_file  # most verbs write nothing
+        # Imported late: most verbs write nothing.
+        from tfdeploy.machine.private_files import make_private_folder, write_private_file
 
         folder = self.root / plan.run
         try:
@@ -64,8 +65,8 @@ class RunStore:
         except (OSError, ValueError, msgspec.MsgspecError, RecursionError):
             return None
 
-    def recorded(self, run: str) -> float | None:
-        """When this machine stored the plan of a run that it launched; None: it launched no such run."""
+    def launched_at(self, run: str) -> float | None:
+        """Return when this machine launched the run (UTC seconds, by its stored plan); None if it launched no such run."""
         try:
             return (self.root / run / "plan.json").stat().st_mtime if is_run(run) else None
         except OSError:
@@ -103,7 +104,7 @@ class RunStore:
                 yield event_from_json(line)
 
     def has_ended(self, run: str) -> bool:
-        """Whether this machine saw the run end, or its launch rolled back."""
+        """Return whether the recorded events have the end of the run, or the rollback of its launch."""
         ended = False
         for event in self.events(run):
             if event.kind == "run":
@@ -139,7 +140,7 @@ class RunStore:
 
 
 def _own_content(path: Path) -> bytes:
-    """The file's content. Raises OSError, also where another user owns the file: a plan says what is started, and where."""
+    """Return the file's content. Raises OSError, also if another user owns the file: a plan says what is started, and where."""
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_uid not in (0, os.geteuid(), path.parents[2].stat().st_uid):
             raise PermissionError(errno.EPERM, "another user owns it", str(path))

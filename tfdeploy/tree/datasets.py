@@ -30,7 +30,7 @@ class DataListing:
     attributes: str
     warnings: tuple[str, ...] = ()  # links that lead out of it
     stamp: str = ""  # see Stamp
-    withhold: WithheldFiles = field(default=NONE, repr=False, compare=False)  # of none of them it may be, when it is read again
+    withhold: WithheldFiles = field(default=NONE, repr=False, compare=False)  # for read_again
 
     @property
     def root(self) -> str:
@@ -78,12 +78,12 @@ def read_data(path: Path, withhold: WithheldFiles = NONE) -> DataListing:
 
 
 def read_again(data: DataListing) -> DataListing:
-    """Raises what read_data raises."""
+    """List the data set again, with the same withheld files. Raises what read_data raises."""
     return read_data(Path(data.source), data.withhold)
 
 
 def _look(root: str, stamp: Stamp, withhold: WithheldFiles) -> listing.Look:
-    """Raises ConfigError at the first path that is a withheld file."""
+    """Return the function that listing calls for each path. It raises ConfigError at a withheld file."""
     if not withhold.by_path:
         return stamp.look
     find = withhold.finder(os.path.realpath(root))

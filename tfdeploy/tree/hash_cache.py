@@ -15,7 +15,7 @@ from tfdeploy.machine.private_files import make_private_folder, write_private_fi
 
 SETTLED_NS = 2_000_000_000  # a file changed more recently could change again within the same mtime
 Stamp = tuple[int, int, int, int, int]  # size, mtime_ns, ctime_ns, inode, device
-Known = tuple[Stamp, str, int]  # sha256 of the content; see key_line
+Known = tuple[Stamp, str, int]  # stamp, sha256 of the content, key_line of the content
 
 
 def stamp(found: os.stat_result) -> Stamp:
@@ -31,7 +31,7 @@ class HashCache:
         self._current: dict[str, Known] = {}
 
     def get(self, path: str, now: Stamp) -> Known | None:
-        """What is known of the content that had exactly this stamp."""
+        """Return the cached row of the file if it has exactly this stamp, else None."""
         cached = self._loaded.get(path)
         if cached is None or cached[0] != now:
             return None

@@ -1,15 +1,15 @@
-"""Where a file holds a private key: a header of one of the usual formats, and base64 behind it.
+"""Find private keys in a file's content: the header of a usual format, followed by base64.
 
-Pure. A source file that only names such a header, as this one does, holds none.
+Pure. A header without base64, as in this source file, is no key.
 """
 
 from __future__ import annotations
 
 import re
 
-SEARCHED_BYTES = 1 << 20  # a larger file is no key, and none with a key written into it by hand
+SEARCHED_BYTES = 1 << 20  # larger files are not searched: neither keys nor hand-written files are so large
 _MARKS = (b"PRIVATE KEY", b"PuTTY-User-Key-File-")
-# Compiled by the first file that may hold a key: most trees have none.
+# A pattern is compiled only once a file contains a mark: most trees have none.
 _HEADER = (
     rb"-{4,5} ?BEGIN (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)? ?-{4,5}"
     rb"|PuTTY-User-Key-File-\d: [^\n]{1,80}\nEncryption: "
@@ -22,7 +22,7 @@ _PUTTY_BODY = rb"(?:[^\n]{0,400}\n){1,60}?Private-Lines: \d{1,4}\s{1,4}[A-Za-z0-
 
 
 def key_line(content: bytes) -> int:
-    """The number of the line at which the first private key begins; 0: there is none."""
+    """Return the number of the line at which the first private key begins; 0 if there is none."""
     if not any(mark in content for mark in _MARKS):
         return 0
     for header in re.finditer(_HEADER, content):

@@ -55,12 +55,12 @@ def list_code(root: str, exclude: Iterable[str] = ()) -> tuple[list[str], list[s
 
 
 def tracked(root: str, paths: list[str]) -> list[str]:
-    """Those of the paths that git tracks, in the repository around `root` or in one inside it. Raises Refused."""
+    """Return those of `paths` that git tracks, in the repository around `root` or in one inside it. Raises Refused."""
     return [path for path in paths if _is_tracked(root, path)]
 
 
 def _is_tracked(root: str, path: str) -> bool:
-    """The innermost repository above the path decides."""
+    """Ask the innermost repository above the path."""
     folder, name = os.path.split(path)
     place = os.path.join(root, folder)
     if not _is_in_checkout(place, inner=False):

@@ -28,7 +28,7 @@ THREADS = 4
 TRIES = 3
 _BLOCK_BYTES = 1 << 20
 _BATCH = 64  # files a thread takes at once
-_OWN = "own:"
+_OWN = "own:"  # before the sha256 of a report or table that tfdeploy wrote, also in the cache
 
 
 def read_tree(
@@ -39,7 +39,7 @@ def read_tree(
     withhold: WithheldFiles = NONE,
 ) -> Manifest:
     """What `root` holds, sorted by path. `exclude`: paths relative to it; `cache`: a folder for remembered hashes; `withhold`:
-    left out, and named in a warning.
+    files that are left out and named in a warning.
 
     Raises ConfigError (missing, not a folder, a secret file is tracked by git) and Refused (no git, empty, unreadable, keeps
     changing).
@@ -55,7 +55,7 @@ def read_tree(
         named = ", ".join(f"{path} ({file.what})" for path, file in withheld.items())
         warnings.append(f"not sent: {named}")
     hashes = HashCache(cache, top)
-    hashed = _not_own(top, _hash_all(top, files, hashes))
+    hashed = _without_reports(top, _hash_all(top, files, hashes))
     entries = sorted(links + [entry for entry, _ in hashed], key=lambda entry: entry.path)
     if not any(entry.kind != "link" for entry in entries):
         raise Refused(
@@ -110,7 +110,7 @@ def _links_and_files(
 
 
 def _refuse_tracked(top: str, withheld: dict[str, WithheldFile]) -> None:
-    """Raises ConfigError: whoever clones the repository has a secret that is tracked."""
+    """Raises ConfigError if git tracks one of the secret files: whoever clones the repository has the secret."""
     found = tracked(top, [path for path, file in withheld.items() if file.secret])
     if found:
         place = os.path.join(top, found[0])
@@ -131,7 +131,7 @@ def _is_real_folder(top: str, folder: str, checked: dict[str, bool]) -> bool:
 
 
 def _hash_all(top: str, files: list[tuple[str, os.stat_result]], hashes: HashCache) -> list[tuple[Entry, int]]:
-    """Each file, and the line at which a private key begins in it, or 0."""
+    """Return each file with its key_line."""
     entries: list[tuple[Entry, int]] = []
     unknown: list[tuple[str, os.stat_result]] = []
     for path, found in files:
@@ -149,8 +149,8 @@ def _hash_all(top: str, files: list[tuple[str, os.stat_result]], hashes: HashCac
     return entries
 
 
-def _not_own(top: str, files: list[tuple[Entry, int]]) -> list[tuple[Entry, int]]:
-    """Without the reports and tables that tfdeploy wrote, but for those that git tracks."""
+def _without_reports(top: str, files: list[tuple[Entry, int]]) -> list[tuple[Entry, int]]:
+    """Leave out the reports and tables that tfdeploy wrote, except those that git tracks."""
     own = [entry.path for entry, _ in files if entry.sha256.startswith(_OWN)]
     if not own:
         return files
@@ -180,8 +180,8 @@ def _entry(path: str, found: os.stat_result, sha256: str) -> Entry:
 
 
 def hash_file(path: str) -> tuple[os.stat_result, str, int]:
-    """(stat, sha256 of the content, see key_line), all of the same state. The sha256 of a report that tfdeploy wrote has _OWN
-    in front. Raises Refused when the file keeps changing, and OSError."""
+    """(stat, sha256 of the content, key_line of the content), all of the same state. A report that tfdeploy wrote has _OWN
+    before its sha256. Raises Refused when the file keeps changing, and OSError."""
     for _ in range(TRIES):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
         try:

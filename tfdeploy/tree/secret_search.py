@@ -10,7 +10,7 @@ from tfdeploy.model.job import Secret
 from tfdeploy.model.manifest import Manifest
 from tfdeploy.tree.key_blocks import SEARCHED_BYTES
 
-SHORTEST = 8  # characters; a shorter value stands in a program by chance
+SHORTEST = 8  # characters; a shorter value may occur in a program by chance
 
 
 class FoundSecret(NamedTuple):
@@ -20,8 +20,10 @@ class FoundSecret(NamedTuple):
 
 
 def find_values(manifest: Manifest, secrets: Mapping[str, Secret]) -> FoundSecret | None:
-    """The first file, in the manifest's order, that holds the value of a secret: as it is, or as JSON writes it. Files of more
-    than SEARCHED_BYTES are passed over."""
+    """Return the first file of the manifest that holds the value of a secret, as it is or as JSON writes it; None if none does.
+
+    Files of more than SEARCHED_BYTES are not searched.
+    """
     needles = [(needle, name) for name, secret in secrets.items() for needle in secret.needles(SHORTEST)]
     for path, content in _contents(manifest) if needles else ():
         for needle, name in needles:
@@ -31,7 +33,7 @@ def find_values(manifest: Manifest, secrets: Mapping[str, Secret]) -> FoundSecre
 
 
 def _contents(manifest: Manifest) -> Iterator[tuple[str, bytes]]:
-    """Of a file that cannot be read any more, nothing: it cannot be sent either."""
+    """Yield the files that can be read. One that cannot be read any more cannot be sent either."""
     top = manifest.root + "/"
     for entry in manifest.entries:
         if entry.kind == "link" or not SHORTEST <= entry.size <= SEARCHED_BYTES:

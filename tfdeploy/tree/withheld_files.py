@@ -1,4 +1,4 @@
-"""Files of this machine that are never sent: those of secrets, private keys, known_hosts. A hard link is the same file."""
+"""Files of this machine that are never sent: of secrets, private keys, known_hosts. A hard link counts as the file itself."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ Inode = tuple[int, int]  # device, inode
 
 
 class WithheldFile(NamedTuple):
-    """`what`: "the secret TOKEN", for messages. `secret`: a known_hosts file is none: anybody may read it."""
+    """`what`: for messages, as "the secret TOKEN". `secret`: False for a known_hosts file, which anybody may read."""
 
     what: str
     secret: bool = True
 
 
 class WithheldFiles:
-    """`by_path`: absolute, without links. `has_links`: a secret one has more than one name."""
+    """`by_path`: absolute paths without links. `has_links`: some secret file has hard links."""
 
     def __init__(
         self, by_path: Mapping[str, WithheldFile], by_inode: Mapping[Inode, WithheldFile], has_links: bool = False
@@ -27,7 +27,7 @@ class WithheldFiles:
 
     @classmethod
     def of(cls, files: Mapping[str, WithheldFile]) -> WithheldFiles:
-        """`files`: by path. A path may be a link, or of no file."""
+        """`files`: by path, which may be a link or name no file."""
         by_path: dict[str, WithheldFile] = {}
         by_inode: dict[Inode, WithheldFile] = {}
         has_links = False
@@ -45,7 +45,7 @@ class WithheldFiles:
         return cls(by_path, by_inode, has_links)
 
     def find(self, path: str) -> WithheldFile | None:
-        """Which of them this path leads to."""
+        """Return the withheld file that the path leads to, or None."""
         try:
             found = os.stat(path)
         except (OSError, ValueError):
@@ -53,12 +53,12 @@ class WithheldFiles:
         return self.by_inode.get((found.st_dev, found.st_ino)) or self.by_path.get(os.path.realpath(path))
 
     def below(self, top: str) -> dict[str, WithheldFile]:
-        """By path relative to `top`, which is absolute and without links."""
+        """Return those below `top` (absolute, without links), by their path relative to it."""
         above = top.rstrip("/") + "/"
         return {path[len(above) :]: file for path, file in self.by_path.items() if path.startswith(above)}
 
     def finder(self, top: str) -> Callable[[str, os.stat_result], WithheldFile | None]:
-        """Says which of them a path relative to `top` is, by its lstat."""
+        """Return a function: path relative to `top`, and its lstat -> the withheld file, or None."""
         below, by_inode = self.below(top), self.by_inode
 
         def find(path: str, found: os.stat_result) -> WithheldFile | None:

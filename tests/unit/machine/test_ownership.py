@@ -60,11 +60,11 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str, str]] = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_another_user_can_change_is_named_with_the_command_that_mends_it(file: Path, change: str) -> None:
     assert find_exposure(file) is None
-    do, what, mend = CHANGES[change]
+    do, what, fix = CHANGES[change]
     do(file)
     exposure = find_exposure(file)
-    assert exposure is not None and what in exposure.what and exposure.mend.startswith(mend)
-    subprocess.run(["sh", "-c", exposure.mend.removeprefix("sudo ")], check=True)
+    assert exposure is not None and what in exposure.what and exposure.fix.startswith(fix)
+    subprocess.run(["sh", "-c", exposure.fix.removeprefix("sudo ")], check=True)
     assert find_exposure(file) is None
 
 
@@ -104,7 +104,7 @@ def test_an_access_list_counts_in_a_private_group_too(file: Path) -> None:
     file.chmod(0o664)
     _list_a_stranger(file)
     exposure = find_exposure(file)
-    assert exposure is not None and "chmod g-w" in exposure.mend
+    assert exposure is not None and "chmod g-w" in exposure.fix
 
 
 @pytest.mark.needs("other accounts")

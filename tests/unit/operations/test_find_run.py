@@ -130,7 +130,7 @@ def test_most_hosts_say_when_a_run_began_and_never_that_it_will(
     hosts_know({}, asked, ended("usual", NOW - 10.0))
     found = find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits", warnings=warnings)
     assert found.run == ("asked" if is_newest else "usual")
-    assert bool(warnings) == ("n1" in asked.ahead) and all("word of n1" in text for text in warnings)
+    assert bool(warnings) == ("n1" in asked.hosts_ahead) and all("word of n1" in text for text in warnings)
 
 
 def test_what_this_machine_launched_is_as_old_as_it_recorded(hosts_know: Any, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from tfdeploy.model.events import Emit
 from tfdeploy.operations.broadcast.feeder import Feeder
 from tfdeploy.operations.broadcast.report import Report
 from tfdeploy.operations.broadcast.source import Source, SourceChanged
-from tfdeploy.operations.broadcast.still_hosts import StillHosts
+from tfdeploy.operations.broadcast.stalled_hosts import StalledHosts
 from tfdeploy.operations.broadcast.taker import Taker
 from tfdeploy.operations.emit import emit_transfer, note
 from tfdeploy.operations.launching.certificates import certificates
@@ -69,12 +69,12 @@ class Broadcast:
     _looking: bool = False  # whether it has changed since
     _ended: bool = False
     _joined_at: float = 0.0
-    _still: StillHosts = field(init=False)
+    _stalled: StalledHosts = field(init=False)
     report: Report = field(init=False)
 
     def __post_init__(self) -> None:
         self.report = Report(self.what, self.takers, self.emit)
-        self._still = StillHosts(self.takers)
+        self._stalled = StalledHosts(self.takers)
 
     def run(self, join: Callable[[Taker], Args]) -> dict[str, TfdeployError]:
         """Until all hosts have all in place, but for those that failed: these and why. `join`: a host's arguments, besides those
@@ -125,11 +125,11 @@ class Broadcast:
             if time.monotonic() - since > (RETURN_S if why and others_done else LISTEN_S):
                 self._out(self.takers[name], why or HostFailed("it did not begin to take part", where=name))
 
-    def _give_up_still(self) -> None:
+    def _give_up_stalled(self) -> None:
         of_host = f" of {self.source.held_by}" if self.source.held_by else ""
         waiting = [taker for taker in self._live() if not taker.complete and taker.name not in self._silent]
-        for taker in self._still.given_up(waiting):
-            what = f"it has had no piece more of the data{of_host} for {self._still.patience_s:g} s"
+        for taker in self._stalled.timed_out(waiting):
+            what = f"it has had no piece more of the data{of_host} for {self._stalled.timeout_s:g} s"
             self._out(taker, HostFailed(what, where=taker.name, next="the same command again"))
 
     def _hear(self, within_s: float) -> None:
@@ -255,7 +255,7 @@ class Broadcast:
 
     def _done(self) -> bool:
         self._give_up_silent()
-        self._give_up_still()
+        self._give_up_stalled()
         waited_for = [taker for taker in self._live() if not taker.complete]
         if len(waited_for) < len(self.takers):
             for taker in waited_for:
@@ -283,7 +283,7 @@ class Broadcast:
                 for taker in self.takers.values():
                     taker.set_stripes(wanted)
         else:
-            shut = frozenset(self._shut | self._still.shut)
+            shut = frozenset(self._shut | self._stalled.shut)
             plan = next_plan(self._plan, members, shut=shut, out=frozenset(out))
         if plan is not self._plan:
             self._plan, self._feeds = plan, dict.fromkeys(self.takers, ())
@@ -390,7 +390,7 @@ class Broadcast:
                         return
                     time.sleep(0.05)
                 self._roots.append(self.source.sum_next())
-                self._still.summed_at = time.monotonic()
+                self._stalled.summed_at = time.monotonic()
                 self._wake()
             self.look_again()
             self._summed = True

@@ -28,7 +28,7 @@ from tfdeploy.operations.broadcast.split import Split
 from tfdeploy.operations.broadcast.taker import Taker
 from tfdeploy.operations.broadcast.wanted import Wanted, whole
 from tfdeploy.operations.emit import emit_transfer, note
-from tfdeploy.operations.lock import Holding
+from tfdeploy.operations.lock import JobLock
 from tfdeploy.planning.broadcast.streams import Stream
 from tfdeploy.transport.protocols import Fleet, Session
 
@@ -66,15 +66,15 @@ def send_data_sets(
     job: str,
     data: Mapping[str, DataSet],
     emit: Emit,
-    lock: Holding | None = None,
+    lock: JobLock | None = None,
 ) -> dict[str, Outcome]:
-    """Every host's outcome. A host that fails does not stop the others. `lock`: is let go of each host that has its last set."""
+    """Every host's outcome. A host that fails does not stop the others. `lock`: released on each host that has its last set."""
     found: dict[str, Outcome] = {host.name: DataSent() for host in hosts}
     last = {host.name: name for name, each in data.items() for host in hosts if each.wanted(host.name) is not None}
     for name, each in data.items():
         live = tuple(host for host in hosts if isinstance(found[host.name], DataSent) and each.wanted(host.name) is not None)
-        ending = _Ending(lock or Holding(), frozenset(host for host in last if last[host] == name))
-        for host, outcome in _send_changing(fleet, live, job, name, each, emit, ending).items() if live else ():
+        lock_release = _LockRelease(lock or JobLock(), frozenset(host for host in last if last[host] == name))
+        for host, outcome in _send_changing(fleet, live, job, name, each, emit, lock_release).items() if live else ():
             before = found[host]
             if isinstance(before, DataSent) and isinstance(outcome, DataSent):
                 before.received_bytes += outcome.received_bytes
@@ -86,28 +86,28 @@ def send_data_sets(
 
 
 @dataclass(frozen=True)
-class _Ending:
-    """The lock, and the hosts that have all with the set that is sent now."""
+class _LockRelease:
+    """The lock, and the hosts for which the set that is sent now is the last one."""
 
-    lock: Holding
+    lock: JobLock
     hosts: frozenset[str]
 
-    def let_go(self, session: Session) -> None:
+    def release_host(self, session: Session) -> None:
         if session.host.name in self.hosts:
-            self.lock.let_go(session)
+            self.lock.release_host(session)
 
 
 def _send_changing(
-    fleet: Fleet, hosts: tuple[Host, ...], job: str, name: str, data: DataSet, emit: Emit, ending: _Ending
+    fleet: Fleet, hosts: tuple[Host, ...], job: str, name: str, data: DataSet, emit: Emit, lock_release: _LockRelease
 ) -> dict[str, Outcome]:
     """One data set; again where it changed meanwhile. Parts are not made anew: the launch or sync has planned with them."""
     lost: dict[str, Outcome] = {}
     for _ in range(1 if data.split else TRIES):
         try:
-            return {**_Sending(fleet, job, name, data, emit, ending).to(hosts), **lost}
+            return {**_Sending(fleet, job, name, data, emit, lock_release).to(hosts), **lost}
         except SourceChanged as error:
             changed = error
-        lost.update(ending.lock.take_again())
+        lost.update(lock_release.lock.reacquire())
         hosts = tuple(host for host in hosts if host.name not in lost)
         if data.split is None:
             note(emit, f"data {name}: {changed.what}: sending it again", level="warning")
@@ -122,9 +122,9 @@ def _send_changing(
 class _Sending:
     """Of one data set in one state."""
 
-    def __init__(self, fleet: Fleet, job: str, name: str, data: DataSet, emit: Emit, ending: _Ending) -> None:
+    def __init__(self, fleet: Fleet, job: str, name: str, data: DataSet, emit: Emit, lock_release: _LockRelease) -> None:
         self._fleet, self._job, self._name, self._data, self._emit = fleet, job, name, data, emit
-        self._ending = ending
+        self._lock_release = lock_release
         self._where = {"job": job, "name": name}
         self._what = f"data {name}"
         self._whole = whole(data.listing)
@@ -161,7 +161,7 @@ class _Sending:
     def _state(self, session: Session) -> DataSent | None:
         if not self._is_there(session):
             return None
-        self._ending.let_go(session)
+        self._lock_release.release_host(session)
         return DataSent()
 
     def _has(self, host: Host, found: dict[str, Outcome]) -> bool:
@@ -339,7 +339,7 @@ class _Sending:
         blob = wanted.parts_packed if wanted.parts else b""
         if not session.agent().call(DATA_COMMIT, args, blob=blob, timeout_s=LOOK_S).ok:
             raise HostFailed(f"data {self._name} did not arrive whole", where=session.host.name, next="the same command again")
-        self._ending.let_go(session)
+        self._lock_release.release_host(session)
 
     # --- what is shown
 

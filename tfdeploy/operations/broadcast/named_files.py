@@ -47,8 +47,8 @@ class NamedFiles:
         takers: Mapping[str, Taker],
         place: Callable[[Session], None] = lambda session: None,
     ) -> dict[str, Outcome]:
-        """Every host's outcome. `takers`: by host name; one that lacks nothing feeds the others. `place`: is called for each that
-        has all.
+        """Every host's outcome. `takers`: by host name; one that lacks nothing feeds the others. `place`: called for each host
+        that has all files.
 
         Raises SourceChanged.
         """

@@ -34,9 +34,9 @@ Place = Callable[[Session], None]
 
 
 def send_release_files(job: str, manifest: Manifest, begun: Mapping[str, Begun], emit: Emit, place: Place) -> dict[str, Outcome]:
-    """Outcomes by host. `place`: is called for each host as soon as it has all of its files.
+    """Return the outcomes by host. `place`: called for each host as soon as it has all of its files.
 
-    Hosts that are not in it stand alone with what they lack, or lack little.
+    Hosts without an outcome were sent nothing: no other host lacks the same files, or these are small.
     """
     sizes = {entry.path: entry.size for entry in manifest.entries}
     groups: dict[tuple[str, ...], dict[str, Begun]] = {}

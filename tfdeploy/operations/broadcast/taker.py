@@ -22,8 +22,9 @@ from tfdeploy.transport.protocols import AgentChannel, Session, Stream
 
 CALL_S = 60.0
 SILENT_S = 2.0
-FASTEST_REPORTS = 20  # a second; a member reports twice a second, besides pieces and parents that fail it
-FIRST_REPORTS = 1000
+# A member reports twice a second, and each failure of a piece or parent besides. One that reports more than this floods us.
+MAX_REPORTS_PER_S = 20
+REPORT_BURST = 1000
 STUCK_S = 3.0
 _SITE_BITS = {4: 24, 6: 64}  # hosts of one such network are taken for near each other
 
@@ -42,7 +43,7 @@ class Taker:
     differs: bool = False  # its files seemed right by size and time, and are not
     error: TfdeployError | None = None
     accused: set[str] = field(default_factory=set)  # children that had a wrong piece from it
-    parents: set[str] = field(default_factory=set)  # hosts that it was ever told to be fed by: it can say how they did
+    parents: set[str] = field(default_factory=set)  # every host that was ever its parent; it may complain about these alone
     feeder: Feeder | None = None
     from_here: frozenset[int] = frozenset()  # the stripes that this machine feeds
     times: int = 0  # that its connection has ended
@@ -59,7 +60,7 @@ class Taker:
     source_seen: bool = False  # it had all when the source was seen to be as it was
     placing: bool = False  # what it has is put in place, or was
     placed: bool = False
-    _proved_bytes: int = 0  # what it had when it last had a whole piece more
+    _proved_bytes: int = 0  # `have_bytes` when it last grew by a whole piece
     _proved_at: float = field(default_factory=time.monotonic)
 
     @property
@@ -90,8 +91,8 @@ class Taker:
         """Bytes a second that all its parents together gave it in its best seconds."""
         return self._received.best_rate
 
-    def stands_still_s(self, since: float) -> float:
-        """For how long it has had no piece more. `since`: nobody had anything for it before."""
+    def stalled_s(self, since: float) -> float:
+        """Return for how long it has had no further piece. `since`: when its parents first had something to give."""
         return time.monotonic() - max(since, self._proved_at)
 
     @property
@@ -140,7 +141,7 @@ class Taker:
             try:
                 for item, _ in stream:
                     reports += 1
-                    if reports > FIRST_REPORTS + FASTEST_REPORTS * (time.monotonic() - began):
+                    if reports > REPORT_BURST + MAX_REPORTS_PER_S * (time.monotonic() - began):
                         raise BadAnswer("its reports have no end", where=self.name)
                     said(item)
             except TfdeployError as error:
@@ -176,12 +177,12 @@ class Taker:
                 self.session.agent().hurry()
 
     def note(self, said: Said) -> None:
-        """What it has counts in whole pieces: each byte of a lie would keep it in the broadcast."""
+        """Progress counts in whole pieces: a host that claims one byte more each time would stay in the broadcast for ever."""
         self.have_bytes = self.have_bytes if said.have is None else min(said.have, self.total_bytes)
         if self.have_bytes >= self._proved_bytes + PIECE_BYTES or self.is_verified:
             self._proved_bytes, self._proved_at = self.have_bytes, time.monotonic()
         if said.received is not None:
-            self._received.note(min(said.received, 2 * self.total_bytes))  # some pieces come twice
+            self._received.note(min(said.received, 2 * self.total_bytes))  # some pieces arrive twice
         for log, have in zip(self._stripes, said.stripes, strict=False):  # before its first plan it has one stripe
             log.note(have)
 

@@ -1,6 +1,7 @@
-"""`launch --fresh`: hosts without a part of the run set aside their `keep` too, once the run is committed.
+"""`launch --fresh`: hosts without a task of the run set aside their `keep` too, once the run is committed.
 
-Else the next launch could take that for the newest. Before the commit nothing there is touched, so nothing is to be undone.
+Otherwise a later launch could take the checkpoints there for the newest. Before the commit nothing there is changed, so a
+failed launch has nothing to undo on these hosts.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tfdeploy.transport.protocols import Fleet, Session
 def set_aside_elsewhere(
     fleet: Fleet, plan: Plan, hosts: tuple[Host, ...], holder: LockHolder, emit: Emit
 ) -> dict[str, TfdeployError]:
-    """On those of `hosts` that the plan has no task for. Names and returns those that failed."""
+    """Set `keep` aside on those of `hosts` that are not in the plan. Warn of the hosts that failed, and return their errors."""
     used = {host.host for host in plan.hosts}
     others = tuple(host for host in hosts if host.name not in used)
     if not others or not plan.keep:

@@ -1,7 +1,7 @@
 """Which lines of one task a LogQuery wants: by time, attempt, stream and regular expressions, with lines around a match.
 
 A slow expression holds up the whole interpreter, and only in the main thread does Ctrl-C end it: filters belong there.
-Of a long line `re` may search every place before it looks for Ctrl-C: see model/patterns.py.
+In a long line `re` may search for long before it checks for Ctrl-C: see model/patterns.py.
 """
 
 from __future__ import annotations

@@ -35,12 +35,12 @@ class Watch:
         self.states: dict[str, wire.HostRunState | None] = {}
         self.tasks: dict[str, wire.TaskStatus] = {}
         self.written: dict[str, dict[str, float]] = {}  # task -> what its host had of its metrics when it was asked
-        self.stopped: dict[str, list[str]] = {}  # task -> metrics that its host does not read any more
+        self.stopped: dict[str, list[str]] = {}  # task -> metrics that its host has stopped reading
         self.errors: dict[str, TfdeployError] = {}
         self.reached: set[str] = set()
         self.abandoned: set[str] = set()  # hosts without a minder of a run that has not ended: see run_resume.py
         self._settled: set[str] = set()
-        self._ends_told: set[tuple[str, int]] = set()  # task, attempt
+        self._emitted_ends: set[tuple[str, int]] = set()  # (task, attempt)
         self._state: str | None = None
         self._cause: str | None = None
         self._lock = threading.Lock()
@@ -138,7 +138,7 @@ class Watch:
             for task, sample in answer.samples.tasks.items() if answer.samples else ():
                 self.written[task] = sample.printed
         for task, sample in answer.samples.tasks.items() if answer.samples else ():
-            self._take_stopped(task, sample.stopped)
+            self._warn_of_stopped(task, sample.stopped)
         if answer.host_state is not None:
             self.states[host] = answer.host_state
         if isinstance(answer, RunChange) and answer.samples is not None:
@@ -146,24 +146,24 @@ class Watch:
         for status in _statuses(answer):
             before = self.tasks.get(status.task)
             if status.state == "ended":
-                self._ends_told.add((status.task, status.attempt))
+                self._emitted_ends.add((status.task, status.attempt))
             if isinstance(answer, RunChange):
-                self._tell_ends(status, before, answer.attempts)
+                self._emit_missed_ends(status, before, answer.attempts)
             self.tasks[status.task] = status
             if before is None or _differs(before, status):
                 self.emit(task_event(status))
 
-    def _tell_ends(self, status: wire.TaskStatus, before: wire.TaskStatus | None, rows: Iterable[AttemptRow]) -> None:
-        """Emits the ends of attempts that no status has shown, since the last one or, at first, of the newest."""
+    def _emit_missed_ends(self, status: wire.TaskStatus, before: wire.TaskStatus | None, rows: Iterable[AttemptRow]) -> None:
+        """Emit the ends of attempts that no status has shown. At the first look only the newest attempts count."""
         since = status.attempt - 1 if before is None else before.attempt
         for row in rows:
-            if row.number >= since and row.ended is not None and (status.task, row.number) not in self._ends_told:
-                self._ends_told.add((status.task, row.number))
-                told = event_of(attempt_of_host(status.task, row), status.host)
-                self.emit(replace(told, run=self.plan.run))
+            if row.number >= since and row.ended is not None and (status.task, row.number) not in self._emitted_ends:
+                self._emitted_ends.add((status.task, row.number))
+                event = event_of(attempt_of_host(status.task, row), status.host)
+                self.emit(replace(event, run=self.plan.run))
 
-    def _take_stopped(self, task: str, stopped: list[str]) -> None:
-        """Says once which metrics of a task its host has stopped to read."""
+    def _warn_of_stopped(self, task: str, stopped: list[str]) -> None:
+        """Warn once of each metric that a task's host has stopped reading."""
         known = self.stopped.get(task, [])
         new = [name for name in stopped if name in self.plan.metrics and name not in known]
         if new:

@@ -24,8 +24,9 @@ from tfdeploy.transport.ssh.errors import copied
 
 BACKLOG_BYTES = 16 << 20
 MOST_BACKLOG_BYTES = 4 * BACKLOG_BYTES  # while a call waits, which no slow stream may hold up
-LONGEST = 30  # times its silence: a stream that ends by itself is waited for no longer,
-LEAST_BYTES_S = 4096  # besides what its blobs take over a slow link
+# A stream that must end by itself may last this many times its `silence_s`, and the time of its blobs at the slowest rate.
+MAX_SILENCES = 30
+MIN_BYTES_PER_S = 4096
 MOST_PACKED_BYTES = 32 << 20  # of one value, unpacked: it is parsed straight into its type
 V = TypeVar("V")
 I = TypeVar("I")  # noqa: E741 - an item
@@ -131,18 +132,18 @@ class VerbStream(Generic[I, V]):
             while (frame := self._next(name)) is not None:
                 yield checked_frame(frame, "item", self._flow.item, name, host), frame.own_blob
         except BadAnswer:
-            self.close()  # nobody reads what the host still sends
+            self.close()  # nobody reads the rest
             raise
         if not self._answer.stopped:
             self.value = checked_frame(self._answer.returned(name), "value", self._flow.value, name, host)
 
     def _next(self, name: str) -> Frame | None:
-        """Raises BadAnswer where the host goes on and on. What the caller does with the items takes its own time."""
+        """Return the next frame. Raises BadAnswer if the stream lasts too long, without the time that the caller takes."""
         began = time.monotonic()
         frame = self._answer.next(name, self._silence_s)
         self._waited_s += time.monotonic() - began
         self._received += len(frame.blob) if frame is not None else 0
-        if self._silence_s is not None and self._waited_s > LONGEST * self._silence_s + self._received / LEAST_BYTES_S:
+        if self._silence_s is not None and self._waited_s > MAX_SILENCES * self._silence_s + self._received / MIN_BYTES_PER_S:
             raise BadAnswer(f"its answer to {name} has no end", where=self._answer.host)
         return frame
 
@@ -170,7 +171,7 @@ def checked(value: Any, cls: type[V], verb: str, host: str) -> V:
 
 
 def agent_error(failure: Failure, host: str) -> AgentError:
-    """The error that the agent answered with: its text as the host's, what to type next from our own table."""
+    """Return the agent's error: its text in quotes after the host's name, `next` from our own table (model/advice.py)."""
     where = " ".join((failure.where or "").split())
     return AgentError(
         advice.quoted(host, failure.what) if failure.what else "the agent failed and gave no reason",

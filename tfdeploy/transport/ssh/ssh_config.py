@@ -128,7 +128,7 @@ def _config_option() -> list[str]:
     # ssh checks who may write to its configuration, but not with -F.
     exposure = find_exposure(Path(mine))
     if exposure is not None:
-        raise ConfigError(f"{exposure.what}, and {mine} decides what runs as you", where=mine, next=exposure.mend)
+        raise ConfigError(f"{exposure.what}, and {mine} decides what runs as you", where=mine, next=exposure.fix)
     return ["-F", mine]
 
 

@@ -141,4 +141,4 @@ def test_a_stream_that_goes_on_and_on_ends(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(BadAnswer, match="its answer to logs has no end"):
         for _ in asked:
             clock.now += 1000.0
-    assert clock.now // 1009 == stream.LONGEST * 10 // 9
+    assert clock.now // 1009 == stream.MAX_SILENCES * 10 // 9

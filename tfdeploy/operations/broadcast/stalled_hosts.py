@@ -1,0 +1,44 @@
+"""Hosts of a broadcast that make no progress. Progress is a piece that a host has, not a figure of what it received.
+
+A parent that lies may be the reason. So for the second half of its time a stalled host is fed by this machine alone; if no
+piece arrives even then, the host itself is at fault.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from tfdeploy.agent.pieces import PIECE_BYTES
+from tfdeploy.operations.broadcast.taker import Taker
+
+STALL_TIMEOUT_S = 120.0  # a host without a further piece for so long has failed
+MIN_PIECES = 8  # with a low `bwlimit` the timeout is what this many pieces take
+
+
+@dataclass
+class StalledHosts:
+    """`summed_at`: when the last segment of the source was summed. Before that, nobody had more to give."""
+
+    takers: Mapping[str, Taker]
+    summed_at: float = field(default_factory=time.monotonic)
+    _fed_from_here: dict[str, float] = field(default_factory=dict)  # host -> since when
+
+    @property
+    def timeout_s(self) -> float:
+        rates = [taker.host.bwlimit for taker in self.takers.values() if taker.host.bwlimit]
+        return max(STALL_TIMEOUT_S, MIN_PIECES * PIECE_BYTES / min(rates) if rates else 0.0)
+
+    @property
+    def shut(self) -> set[tuple[str, str]]:
+        """(child, parent) pairs that the planner must not use: no host feeds a stalled one."""
+        return {(child, parent) for child in self._fed_from_here for parent in self.takers}
+
+    def timed_out(self, waiting: Iterable[Taker]) -> list[Taker]:
+        """Return those of the `waiting` hosts that have been stalled for too long."""
+        now, timeout_s, before = time.monotonic(), self.timeout_s, self._fed_from_here
+        stalled = [taker for taker in waiting if taker.stalled_s(self.summed_at) > timeout_s / 2]
+        self._fed_from_here = since = {taker.name: before.get(taker.name, now) for taker in stalled}
+        over = [taker for taker in stalled if taker.stalled_s(self.summed_at) > timeout_s]
+        return [taker for taker in over if now - since[taker.name] > timeout_s / 2]
