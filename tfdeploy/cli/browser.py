@@ -1,4 +1,4 @@
-"""The operator's browser, in which a page is opened without its address on a command line."""
+"""Open pages in the operator's browser, without a secret address on a command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REDIRECT = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" con
 
 
 def open_in_browser(url: str) -> None:
-    """Open a page whose address is no secret: every user of this machine sees a browser's command line."""
+    """Open a page whose address is not secret: every user of this machine can read the browser's command line."""
     import webbrowser
 
     if not webbrowser.open(url):
@@ -25,9 +25,9 @@ def open_in_browser(url: str) -> None:
 
 @contextmanager
 def opened_in_browser(url: str) -> Iterator[None]:
-    """Open a page whose address is a secret; until the end, a file that only this user can read leads there.
+    """Open a page whose address is secret, by a private file that redirects to it and is removed at the end.
 
-    A browser from a snap or flatpak may not read that file. The address is on the terminal as well.
+    A browser from a snap or flatpak may not be allowed to read that file. So the verb prints the address as well.
     """
     folder = tempfile.mkdtemp(prefix="tfdeploy-", dir=_private_folder())  # mode 0700
     try:
@@ -41,7 +41,7 @@ def opened_in_browser(url: str) -> Iterator[None]:
 
 
 def _private_folder() -> str:
-    """$XDG_RUNTIME_DIR if it is ours alone, else the folder for temporary files."""
+    """Return $XDG_RUNTIME_DIR if only this user can use it, else the folder for temporary files."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     if os.path.isabs(runtime) and os.path.isdir(runtime):
         about = os.stat(runtime)

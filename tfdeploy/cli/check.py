@@ -67,7 +67,7 @@ def _launch_of(job: Job, inventory: Inventory, known: Inventory) -> Launch:
     from tfdeploy.planning.options import Options
 
     now, holder = time.time(), context.holder()
-    options = Options(allow_public=True, allow_open=True)  # a check says it, and plans all the same
+    options = Options(allow_public=True, allow_open=True)  # a check reports what a launch refuses
     cache = context.state_folder() / "trees"
     by = (now, holder.words, holder.as_json(now))
     return Launch(inventory, job, "check", *by, options, cache=cache, known=known.hosts)

@@ -110,7 +110,7 @@ def _refuse_mixed(flags: Flags) -> None:
 
 
 def _piped_word(flags: Flags) -> str:
-    """The command line that answers the question of --everything. It names the same hosts as this one."""
+    """Return the command that answers the question of --everything, for the same hosts."""
     bounds = [word for name in ("limit", "exclude") if (value := getattr(flags, name)) for word in (f"--{name}", value)]
     return f"echo {WORD} | tfdeploy {shlex.join(['clean', '--everything', *bounds, '-y'])}"
 

@@ -50,7 +50,7 @@ def store() -> RunStore:
 
 
 def load_job(flags: CommonFlags) -> Job:
-    """The job file's job. Raises ConfigError, also when there is none; Refused."""
+    """The job file's job. Raises ConfigError, also if there is no job file, and Refused: see refuse_files_of_others."""
     from tfdeploy import config
 
     return _load_job(flags, config.find_job(flags.job, Path.cwd()))
@@ -69,7 +69,7 @@ def _load_job(flags: CommonFlags, found: FoundFile) -> Job:
 
     if not found.named and found.path.parent != Path.cwd():
         _say(flags, f"job: {os.path.relpath(found.path)}")
-    refuse_files_of_others(found, f"-j {_word(found.path)}{_inventory_words(found)}")
+    refuse_files_of_others(found, f"-j {_quoted(found.path)}{_inventory_words(found)}")
     return config.load_job(found.path, environ=os.environ)
 
 
@@ -79,21 +79,24 @@ def load_inventory(flags: CommonFlags, job: Job | None) -> Inventory:
 
 
 def whole_inventory(flags: CommonFlags, job: Job | None) -> Inventory:
-    """The inventory of `inventory_file`. Raises UsageError, Refused."""
+    """The inventory with all its hosts. Raises UsageError and Refused."""
     from tfdeploy import config
 
     return config.load_inventory(inventory_file(flags, job))
 
 
 def inventory_file(flags: CommonFlags, job: Job | None) -> Path:
-    """The inventory that config.find_inventory finds. Says which one counts if that is not plain. Raises ConfigError, Refused."""
+    """The inventory that config.find_inventory finds. Prints which one it is if the command line and folder do not show that.
+
+    Raises ConfigError and Refused.
+    """
     from tfdeploy import config
 
     job_file = config.find_job(flags.job, Path.cwd()) if job else None
     found = config.find_inventory(flags.inventory, os.environ, job.inventory if job else None, Path.cwd(), job_file)
     if found.unused is not None or not (found.named or found.path.parent.parent == Path.cwd()):
         _say(flags, f"inventory: {os.path.relpath(found.path)}{_unused(found)}")
-    refuse_files_of_others(found, f"-i {_word(found.path)}")
+    refuse_files_of_others(found, f"-i {_quoted(found.path)}")
     return found.path
 
 
@@ -105,9 +108,9 @@ def _unused(found: FoundFile) -> str:
 
 
 def refuse_files_of_others(found: FoundFile, words: str) -> None:
-    """Raises Refused where another user can change a file that no flag names; warns of one that is named.
+    """Raises Refused if another user can change a file that was searched for; prints a warning if the file was named.
 
-    `words`: the flags that name it.
+    `words`: the flags that name the file.
     """
     from tfdeploy.machine.ownership import find_exposure
 
@@ -119,12 +122,12 @@ def refuse_files_of_others(found: FoundFile, words: str) -> None:
     if found.named:
         _warn_once(f"{exposure.what}, {harm}: {exposure.fix}")
         return
-    next = f"{exposure.fix}; or, if you trust it, name it: {words}"
-    raise Refused(f"{exposure.what}, {harm}", where=os.path.relpath(found.path), next=next)
+    remedy = f"{exposure.fix}; or, if you trust it, name it: {words}"
+    raise Refused(f"{exposure.what}, {harm}", where=os.path.relpath(found.path), next=remedy)
 
 
 def _inventory_words(job_file: FoundFile) -> str:
-    """The -i that the next command needs too, if the inventory beside the job file is as exposed."""
+    """Return the -i that the next command needs too, if the inventory of this job file is exposed as well; else ""."""
     from tfdeploy import config
     from tfdeploy.machine.ownership import find_exposure
 
@@ -134,10 +137,10 @@ def _inventory_words(job_file: FoundFile) -> str:
         found = config.find_inventory(None, {}, None, Path.cwd(), job_file)
     except UsageError:
         return ""
-    return f" -i {_word(found.path)}" if find_exposure(found.path) else ""
+    return f" -i {_quoted(found.path)}" if find_exposure(found.path) else ""
 
 
-def _word(path: Path) -> str:
+def _quoted(path: Path) -> str:
     return shlex.quote(os.path.relpath(path))
 
 
@@ -161,7 +164,7 @@ def inventory_here(flags: CommonFlags) -> Inventory:
 
 
 def secret_paths_here(flags: CommonFlags) -> dict[str, dict[str, list[str]]]:
-    """What `secret_paths` says of the job here; nothing where there is none, or its files cannot be read."""
+    """Return the `secret_paths` of the job here; {} if there is no job, or its files cannot be read."""
     from tfdeploy.operations.withheld_files import secret_paths
 
     try:
@@ -350,7 +353,7 @@ def checked_run_name(name: str) -> str:
 
 
 def consent_of(flags: CommonFlags) -> Callable[[str], bool]:
-    """A function that tells whether the operator agrees to a question: by -y, or asked on a terminal, once for each question."""
+    """Return a function that asks the operator a question once. -y answers yes; without a terminal the answer is no."""
 
     @lru_cache(maxsize=64)
     def agree(question: str) -> bool:

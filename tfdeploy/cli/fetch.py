@@ -74,10 +74,10 @@ def run(flags: Flags) -> int:
         fleet.on_notice = notices_to(emit)
         plan, only, plan_code = context.chosen_run(flags, fleet)
         to = Path(flags.to) if flags.to else _own_folder() / plan.run
-        is_new = flags.to is not None and _is_new(to) and to.resolve() != Path.cwd()
+        gets_gitignore = flags.to is not None and _is_new_or_empty(to) and to.resolve() != Path.cwd()
         fetched = fetch(fleet, plan, FetchOptions(to, tuple(flags.parts or PARTS), flags.overwrite, only, flags.max), emit)
-    if is_new:
-        _mark(to)
+    if gets_gitignore:
+        _add_gitignore(to)
     rows = [_row(host, result) for host, result in fetched.hosts.items()]
     unasked = [host.host for host in plan.hosts if only is not None and host.host not in only]
     errors = [result for result in fetched.hosts.values() if isinstance(result, TfdeployError)]
@@ -116,16 +116,16 @@ def _own_folder() -> Path:
     return folder
 
 
-def _is_new(folder: Path) -> bool:
-    """True if nothing lies there: what else does may be code."""
+def _is_new_or_empty(folder: Path) -> bool:
+    """Return whether the folder has no files. If it has any, they may be code, so it gets no .gitignore."""
     try:
         return not any(folder.iterdir())
     except OSError:
         return not folder.exists()
 
 
-def _mark(folder: Path) -> None:
-    """A folder that the operator named, and that only holds what was fetched, gets a .gitignore too."""
+def _add_gitignore(folder: Path) -> None:
+    """Write a .gitignore, so that no sync sends the fetched files as code."""
     with suppress(OSError):
         if any(folder.iterdir()):
             (folder / ".gitignore").write_text("*\n")

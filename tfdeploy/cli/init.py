@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfdeploy.cli.flags import CommonFlags, finish_parser
+from tfdeploy.cli.options import closest
 from tfdeploy.errors import ConfigError, UsageError
 from tfdeploy.model.job import MODES
 
@@ -74,9 +74,9 @@ def run(flags: Flags) -> int:
 
 
 def _answer(flags: Flags, given: str | None, question: str, default: str, read: Callable[[str], str]) -> str:
-    """What `read` makes of the value from the command line, else of the answer on the terminal, else of the default.
+    """Return `read` of the value from the command line, else of the answer on the terminal, else of the default.
 
-    A wrong answer is asked for again, until the terminal's input ends. Raises UsageError.
+    After a wrong answer the question is asked again, until the terminal's input ends. Raises UsageError.
     """
     if given is not None or flags.yes or flags.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return read(given if given is not None else default)
@@ -93,7 +93,7 @@ def _answer(flags: Flags, given: str | None, question: str, default: str, read: 
 
 
 def _read_hosts(text: str) -> str:
-    """The text of the inventory. Raises UsageError."""
+    """Return the text of the inventory with these hosts. Raises UsageError."""
     from tfdeploy.config.templates import inventory_text
 
     return _checked(INVENTORY, inventory_text(_hosts(text)), "--hosts")
@@ -101,8 +101,8 @@ def _read_hosts(text: str) -> str:
 
 def _read_mode(text: str) -> str:
     if text not in MODES:
-        near = difflib.get_close_matches(text, MODES, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
+        near = closest(text, MODES)
+        hint = f"did you mean {near}? " if near else ""
         raise UsageError(f"there is no mode {text!r}", where="--mode", next=f"{hint}one of: {', '.join(MODES)}")
     return text
 
@@ -176,10 +176,10 @@ def _report(flags: Flags, written: list[Path], kept: list[Path], *, has_hosts: b
     if written and above is not None and not flags.quiet:
         print(f"{os.path.relpath(above)} is there too: in {flags.folder} only the new one counts", file=sys.stderr)
     if written and not flags.quiet:
-        print(f"next: {_next(Path(flags.folder) / INVENTORY, has_hosts)}", file=sys.stderr)
+        print(f"next: {_next_step(Path(flags.folder) / INVENTORY, has_hosts)}", file=sys.stderr)
 
 
-def _next(inventory: Path, has_hosts: bool) -> str:
+def _next_step(inventory: Path, has_hosts: bool) -> str:
     python = "the Python that has TensorFlow there as `python:`"
     what = f"write {python}" if has_hosts else f"write your hosts, and {python},"
     return f"{what} into {inventory}, then tfdeploy trust, tfdeploy check, tfdeploy launch --dry-run"

@@ -38,9 +38,10 @@ def run(flags: CommonFlags) -> int:
 
 
 def _job(flags: CommonFlags) -> Job | None:
-    """The job file's job, which may name the inventory.
+    """Return the job here, whose file may name the inventory; None if there is none.
 
-    With -i it is not read; with TFDEPLOY_INVENTORY only to say what that beats, so it may be broken.
+    With -i the job file is not read. With TFDEPLOY_INVENTORY it is read only to name the inventory that is not used, so
+    errors in it do not matter.
     """
     from tfdeploy.cli import context
 

@@ -208,7 +208,7 @@ def _show_plan(flags: Flags, plan: Any) -> int:
 
 
 def _show_next(flags: Flags, run: str) -> None:
-    """Where nothing follows the run: how to see it, and how to end it."""
+    """Print how to follow and to stop the run, if this command does neither."""
     if not flags.wait and not flags.quiet:
         for line in (f"tfdeploy status --watch {run}", f"tfdeploy logs -f {run}", f"tfdeploy stop {run}"):
             print(f"next: {flags.typed(line)}", file=sys.stderr)

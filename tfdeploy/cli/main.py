@@ -13,7 +13,7 @@ from typing import NoReturn
 def program() -> NoReturn:
     """The installed command `tfdeploy`: exits at once when main has returned, without waiting for threads. Tearing down an
     interpreter with six hundred modules would take a fifth of a quick verb's time."""
-    _leave_out_relative_places()
+    _drop_relative_path_entries()
     code = main()
     try:
         sys.stdout.flush()
@@ -27,12 +27,13 @@ def program() -> NoReturn:
     os._exit(code)
 
 
-def _leave_out_relative_places() -> None:
-    """Take ssh, git and rsync from the current folder never, also where PATH has `.` or an empty entry."""
+def _drop_relative_path_entries() -> None:
+    """Remove relative entries of PATH, so that ssh, git and rsync never come from the current folder."""
     places = os.environ.get("PATH", "").split(os.pathsep)
     if not all(map(os.path.isabs, places)):
         kept = os.pathsep.join(filter(os.path.isabs, places))
-        os.environ.pop("PATH", None)  # without PATH the system's own places count; with an empty one, the current folder
+        # Without PATH the system's default folders count. An empty PATH would mean the current folder.
+        os.environ.pop("PATH", None)
         if kept:
             os.environ["PATH"] = kept
 

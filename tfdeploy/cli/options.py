@@ -13,7 +13,7 @@ from tfdeploy.errors import UsageError
 
 COLORS = ("auto", "always", "never")
 NOT_BUILT: dict[str, tuple[str, ...]] = {}  # flags of the contract, by verb
-_CLOSE = 0.75  # --mdoe is as close to --mode; --deep is half as close
+_CLOSE = 0.75  # difflib ratio: that of --mdoe and --mode; --deep and --mode have half of it
 _CONSENTS = ("--everything", "--force", "--fresh", "--ignore-keep", "--now", "--overwrite", "--renew", "--yes", "-y")
 _TAKE_COMMANDS = ("exec", "launch")
 
@@ -55,7 +55,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
-    """The one of `known` that `word` is most likely a slip of: nearly the same, or the only one that begins so."""
+    """Return the one of `known` that is nearly the same as `word`, or the only one that begins with it; else None."""
     names = {each.lstrip("-"): each for each in known}
     bare = word.lstrip("-")
     near = difflib.get_close_matches(bare, names, n=1, cutoff=_CLOSE)
@@ -65,7 +65,7 @@ def closest(word: str, known: Iterable[str]) -> str | None:
 
 
 def is_consent(flag: str) -> bool:
-    """True for a flag by which the operator agrees to what is else refused or asked: never to be typed on a guess."""
+    """True for a flag that answers a question or overrides a refusal. Such a flag is never suggested for a typing error."""
     return flag in _CONSENTS or flag.startswith("--allow-")
 
 

@@ -64,11 +64,9 @@ def run(flags: Flags) -> int:
     if not flags.json:
         _show(flags, found)
     if wanted and not (flags.yes or flags.fingerprints):
-        wanted = (
-            wanted
-            if _ask(f"{count(len(wanted), 'host key')} {'is' if len(wanted) == 1 else 'are'} not known", "Record these keys?")
-            else []
-        )
+        verb = "is" if len(wanted) == 1 else "are"
+        agreed = _ask(f"{count(len(wanted), 'host key')} {verb} not known", "Record these keys?")
+        wanted = wanted if agreed else []
     recorded = record(wanted)
     unrecorded = [key for key in found if key.state == "new" and key.host not in {done.host for done in recorded}]
     codes = [key.found.exit_code for key in found if isinstance(key.found, TfdeployError)]

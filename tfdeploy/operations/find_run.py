@@ -100,7 +100,8 @@ def starts_in_future(known: FoundRun, store: RunStore) -> bool:
 
 
 def future_start_warning(known: FoundRun) -> str:
-    return f"{known.run} counts as the oldest: by the clock or word of {fold_names(known.hosts_ahead)} it begins at {iso_z(known.started)}"
+    hosts = fold_names(known.hosts_ahead)
+    return f"{known.run} counts as the oldest: by the clock or word of {hosts} it begins at {iso_z(known.started)}"
 
 
 def find_run(

@@ -1,4 +1,4 @@
-"""What `tfdeploy check` found, for people: what is wrong and what mends it, hosts with the same trouble together."""
+"""What `tfdeploy check` found, for people: what is wrong and what mends it, hosts with the same problem together."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _HOST = "\0"  # stands for a host's own name in a text
 _BOUND = re.compile(f"(--(?:limit|exclude) ){_HOST}")
 
 
-class _Trouble(NamedTuple):
-    """What is wrong; hosts with the same are shown together. `detail`: without the host's name and address."""
+class _Problem(NamedTuple):
+    """A failed check. Hosts with the same problem are shown together. `detail`: without the host's name and address."""
 
     check: str
     level: str
@@ -30,27 +30,27 @@ class _Trouble(NamedTuple):
 
 def show_checks(terminal: Terminal, hosts: Sequence[CheckedHostRow], links: Sequence[LinkRow], *, quiet: bool = False) -> None:
     """Errors first, then warnings, then links, then one line about all."""
-    troubles = _by_trouble(hosts)
-    for trouble, found in sorted(troubles.items(), key=lambda each: each[0].level):
-        detail = next(iter(found.values()))["detail"] if len(found) == 1 else trouble.detail.replace(_HOST, fold_names(found))
-        _show(terminal, f"{fold_names(found)} {trouble.check}", trouble.level == "error", detail, _mends(found))
+    problems = _by_problem(hosts)
+    for problem, found in sorted(problems.items(), key=lambda each: each[0].level):
+        detail = next(iter(found.values()))["detail"] if len(found) == 1 else problem.detail.replace(_HOST, fold_names(found))
+        _show(terminal, f"{fold_names(found)} {problem.check}", problem.level == "error", detail, _fixes(found))
     groups = group(links)
     for each in groups[:MOST_GROUPS]:
         _show(terminal, each.subject, not each.ok, f"{each.why} ({_ports(each)})", [each.fix])
     if len(groups) > MOST_GROUPS:
         terminal.write(f"and {len(groups) - MOST_GROUPS} more: `tfdeploy check --json` has all links\n")
-    if not quiet or troubles or groups:
-        terminal.write(_summary(terminal, hosts, links, troubles))
+    if not quiet or problems or groups:
+        terminal.write(_summary(terminal, hosts, links, problems))
 
 
-def _by_trouble(hosts: Sequence[CheckedHostRow]) -> dict[_Trouble, dict[str, CheckRow]]:
-    """What is wrong -> the check of each host where it is, in order of appearance."""
-    found: dict[_Trouble, dict[str, CheckRow]] = {}
+def _by_problem(hosts: Sequence[CheckedHostRow]) -> dict[_Problem, dict[str, CheckRow]]:
+    """Problem -> host -> its failed check, in order of appearance."""
+    found: dict[_Problem, dict[str, CheckRow]] = {}
     for host in hosts:
         for each in host["checks"]:
             if not each["ok"]:
                 detail = _own_name(host["host"]).sub(_HOST, without_place(each["detail"]))
-                found.setdefault(_Trouble(each["check"], each["level"], detail), {})[host["host"]] = each
+                found.setdefault(_Problem(each["check"], each["level"], detail), {})[host["host"]] = each
     return found
 
 
@@ -58,14 +58,14 @@ def _own_name(host: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![\w.-]){re.escape(host)}(?![\w.-]*\w)")
 
 
-def _mends(found: Mapping[str, CheckRow]) -> list[str]:
-    """One line where the hosts' lines differ by their names alone, else a few, each as it can be typed."""
+def _fixes(found: Mapping[str, CheckRow]) -> list[str]:
+    """Return one line if the hosts' fixes differ by their names alone, else the lines of fold_nexts, each ready to be typed."""
     fixes = {host: each["fix"] or "" for host, each in found.items()}
     texts = {_own_name(host).sub(_HOST, fix) for host, fix in fixes.items()}
     if len(texts) > 1:
         return fold_nexts(fixes)
     names = fold_names(fixes)
-    quoted = _BOUND.sub(lambda found: found[1] + shlex.quote(names), texts.pop())
+    quoted = _BOUND.sub(lambda match: match[1] + shlex.quote(names), texts.pop())
     return [quoted.replace(_HOST, names)]
 
 
@@ -85,12 +85,12 @@ def _summary(
     terminal: Terminal,
     hosts: Sequence[CheckedHostRow],
     links: Sequence[LinkRow],
-    troubles: Mapping[_Trouble, Mapping[str, CheckRow]],
+    problems: Mapping[_Problem, Mapping[str, CheckRow]],
 ) -> str:
     pairs = {(each["from"], each["to"]) for each in links}
     bad = {(each["from"], each["to"]) for each in links if not each["ok"]}
-    errors = sum(len(found) for trouble, found in troubles.items() if trouble.level == "error")
-    warnings = sum(len(found) for trouble, found in troubles.items() if trouble.level != "error")
+    errors = sum(len(found) for problem, found in problems.items() if problem.level == "error")
+    warnings = sum(len(found) for problem, found in problems.items() if problem.level != "error")
     counts = [
         count(number, word) for number, word in ((errors, "error"), (warnings, "warning"), (len(bad), "broken link")) if number
     ]

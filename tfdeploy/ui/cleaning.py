@@ -39,7 +39,7 @@ def staying_words(things: Mapping[str, Iterable[CleanItem]]) -> list[str]:
 
 
 def record_words(unended: Sequence[str], elsewhere: Sequence[str], store: str) -> list[str]:
-    """Why records of this machine stay. `store`: the folder they lie in."""
+    """Return the lines that say why records of this machine stay. `store`: the folder of the records."""
     lines = []
     if unended:
         names = ", ".join(map(clean, unended[:MOST_NAMES]))

@@ -114,7 +114,7 @@ class SyncView:
 
 
 class _Bars:
-    """The rows of a SyncView under rich's Live. Lines that come while it is paused are printed when it goes on."""
+    """The rows of a SyncView under rich's Live. Lines that arrive during a pause are printed at its end."""
 
     def __init__(self, view: SyncView) -> None:
         from rich.console import Console
@@ -124,21 +124,21 @@ class _Bars:
         self.console = Console(file=view.terminal.stream, no_color=color is not None, highlight=False)
         self.live: Live | None = None
         self._lock = threading.Lock()
-        self._held: list[tuple[str, str]] = []
+        self._waiting_lines: list[tuple[str, str]] = []
 
     def resume(self) -> None:
         from rich.live import Live
 
-        # a new one: an old one would begin by erasing as many rows as it had drawn last
+        # A used Live would begin by erasing as many rows as it drew last.
         live = Live(
             self, console=self.console, refresh_per_second=4, transient=True, redirect_stdout=False, redirect_stderr=False
         )
         with self._lock, suppress(*_GONE):
             self.live = live
             live.start()
-            for text, style in self._held:
+            for text, style in self._waiting_lines:
                 self._print(text, style)
-            self._held.clear()
+            self._waiting_lines.clear()
 
     def pause(self) -> None:
         with self._lock:
@@ -150,7 +150,7 @@ class _Bars:
     def print_line(self, text: str, style: str) -> None:
         with self._lock:
             if self.live is None:
-                self._held.append((text, style))
+                self._waiting_lines.append((text, style))
             else:
                 self._print(text, style)
 

@@ -1,4 +1,4 @@
-"""A question on the terminal: whatever draws there stops until the operator has answered."""
+"""Ask the operator a question on the terminal. Displays that draw there pause until the answer."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Protocol
 
 
 class Display(Protocol):
-    """Draws a part of the terminal again and again, and would draw over a question."""
+    """Something that redraws a part of the terminal, and so would overwrite a question."""
 
     def pause(self) -> None:
-        """Removes what is drawn, and writes nothing until `resume`."""
+        """Erase what is drawn, and write nothing until `resume`."""
 
     def resume(self) -> None: ...
 
@@ -29,12 +29,12 @@ def end_drawing(display: Display) -> None:
 
 
 def agrees(question: str) -> bool:
-    """Whether the operator answers y or yes."""
+    """Ask, and return whether the answer is y or yes."""
     return (ask(f"{question} (yes/no)") or "").lower() in ("y", "yes")
 
 
 def ask(question: str) -> str | None:
-    """The answer, None at the end of input. The question goes to stderr; it is not written where stdin is no terminal."""
+    """Return the answer; None at the end of input. The question is written to stderr, if stdin is a terminal."""
     displays = tuple(_active)
     for display in displays:
         display.pause()
@@ -46,7 +46,8 @@ def ask(question: str) -> str | None:
         try:
             answer = _read_line()
         finally:
-            if asks and not answer.endswith("\n"):  # Ctrl-C or Ctrl-D: the cursor still stands behind the question
+            # After Ctrl-C or Ctrl-D the cursor is still in the line of the question.
+            if asks and not answer.endswith("\n"):
                 with suppress(OSError):
                     print(file=sys.stderr, flush=True)
         return answer.strip() if answer else None
@@ -58,5 +59,5 @@ def ask(question: str) -> str | None:
 def _read_line() -> str:
     try:
         return sys.stdin.readline()
-    except UnicodeDecodeError:  # no answer is written in other bytes
+    except UnicodeDecodeError:  # counts as no answer
         return "\n"

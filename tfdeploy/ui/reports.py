@@ -68,7 +68,7 @@ def show_status(
 
 
 def _show_protection(terminal: Terminal, view: RunView) -> None:
-    """Who reaches the ports: the level of each host where they differ or one is open, and what a host found of its callers."""
+    """Write the levels of `protect` if they differ or a host is open, and the callers that hosts admitted or turned away."""
     levels = view.protect.by_level()
     is_open = view.protect.asked == "auto" and "none" in levels and any(task.address for task in view.tasks)
     if len(levels) > 1 or is_open:
@@ -310,7 +310,7 @@ def _text(error: object) -> str:
 
 
 def without_place(error: str) -> str:
-    """The error of a host without its address, so that equal errors of several hosts are equal."""
+    """Return a host's error without the address, so that equal errors of several hosts can be folded."""
     return _PLACE.sub("", error)
 
 

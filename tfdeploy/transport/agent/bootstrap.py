@@ -169,7 +169,7 @@ _REASONS = {
 
 
 def _failed(text: bytes, host: str) -> TfdeployError:
-    """The error of a line that our program, or the shell's, ended with. What to type next is made here."""
+    """Return the error for the last line of our program, or of the shell's. `next` never comes from the host."""
     failure = _failure(text)
     word, _, found = failure.code.partition(" ")
     if word in _REASONS:

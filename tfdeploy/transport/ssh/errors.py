@@ -161,7 +161,7 @@ def _cause(error: BaseException, attempt: Attempt) -> tuple[str, str | None]:
         return _timeout_cause(attempt)
     if isinstance(error, ConnectionRefusedError):
         what = f"{place} refuses connections: no sshd listens there"
-        remedy = f"check `address:` and `port:`, and that sshd runs; {_without(attempt)}"
+        remedy = f"check `address:` and `port:`, and that sshd runs; {_exclude_hint(attempt)}"
         return what, remedy
     if attempt.connected and not attempt.agreed and attempt.closing is None:
         greeting = clean(attempt.greeting)
@@ -181,7 +181,7 @@ def _timeout_cause(attempt: Attempt) -> tuple[str, str]:
     place = target.where.rpartition("@")[2]
     if not attempt.connected:
         what = f"{place} does not answer within {attempt.timeout_s:g} s"
-        remedy = f"is it up, and does a firewall drop port {target.port}? {_without(attempt)}"
+        remedy = f"is it up, and does a firewall drop port {target.port}? {_exclude_hint(attempt)}"
         return what, remedy
     if attempt.greeting:
         what = f"{place} greeted but did not complete the handshake within {attempt.timeout_s:g} s"
@@ -190,7 +190,7 @@ def _timeout_cause(attempt: Attempt) -> tuple[str, str]:
     return what, f"ssh -v {_ssh_arguments(target)}"
 
 
-def _without(attempt: Attempt) -> str:
+def _exclude_hint(attempt: Attempt) -> str:
     return f"without it: --exclude {attempt.host}"
 
 
@@ -231,7 +231,7 @@ def _login_cause(attempt: Attempt) -> tuple[str, str | None]:
 
 
 def _copy_id(target: Target) -> str:
-    """Return the command that authorises the offered key. ssh-copy-id takes only a key that has its .pub file."""
+    """Return the command that authorises the offered key. ssh-copy-id -i needs the .pub file of the key."""
     public = [path if path.endswith(".pub") else f"{path}.pub" for path in target.identity_files]
     named = next((f"-i {shlex.quote(path)} " for path in public if os.path.isfile(path)), "")
     check = "" if named else f"check {target.key_setting}, or "

@@ -88,8 +88,10 @@ def read_answers(text: str) -> Answers:
 
 
 def named_files(keyword: str) -> list[str]:
-    """The files that are there and that the configuration names under this keyword (lower case), for any host at all: `%h` and
-    the like stand for any text. No ssh is asked."""
+    """Return the existing files that the configuration names under this keyword (lower case) for any host.
+
+    `%h` and the like match any text. ssh is not started.
+    """
     found: list[str] = []
     for path in (user_config(), SYSTEM_CONFIG):
         for words in _lines(path, 0):
@@ -99,7 +101,7 @@ def named_files(keyword: str) -> list[str]:
 
 
 def _matching(text: str) -> list[str]:
-    """Of `PATH`, `"PATH"` or several of them. A path with blanks and no quotes is taken for one as well."""
+    """Return the files that match one or more paths, quoted or not. The whole text also counts as one path with blanks."""
     try:
         words = shlex.split(text)
     except ValueError:
@@ -125,7 +127,7 @@ def _config_option() -> list[str]:
     mine = user_config()
     if mine == in_own_home(["~/.ssh/config"]) or not os.path.exists(mine):
         return []
-    # ssh checks who may write to its configuration, but not with -F.
+    # ssh checks who may write to its configuration, but not to a file that -F names.
     exposure = find_exposure(Path(mine))
     if exposure is not None:
         raise ConfigError(f"{exposure.what}, and {mine} decides what runs as you", where=mine, next=exposure.fix)
@@ -142,7 +144,7 @@ def _has_effect(path: str, depth: int) -> bool:
 
 
 def _lines(path: str, depth: int) -> Iterator[list[str] | None]:
-    """The words of each line, those of included files too; None: they include each other without end."""
+    """Yield the words of each line, also of included files; None if the includes are nested too deeply."""
     try:
         lines = Path(path).read_text(errors="replace").splitlines()
     except OSError:

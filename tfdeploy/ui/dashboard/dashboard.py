@@ -101,7 +101,7 @@ class Dashboard:
         self._bell = Bell()
         self._beside = threading.Event()  # another thread may draw until it is cleared
         self._last_lines: dict[str, tuple[int, float]] = {}
-        self._unread: set[str] = set()  # notes about metrics that are not read any more, each told once
+        self._unread_notes: set[str] = set()  # the notes about metrics that are no longer read: each is shown once
 
     def __call__(self, event: Event) -> None:
         if event.kind == "line":
@@ -205,23 +205,23 @@ class Dashboard:
         return count > 0
 
     def _apply(self, event: Event) -> None:
-        if event.kind == "note" and event.data["text"] in self._unread:
-            return  # its host says so too
+        if event.kind == "note" and event.data["text"] in self._unread_notes:
+            return  # the task's host reports the same metric
         self.progress.apply(event)
         text, style = self.happenings.add(event)
         if text and event.kind != "step":
             self.ring.add(OURS, "", text, style or "bold", event.task or "")
 
-    def _tell_unread(self) -> None:
-        """Tells of metrics that this machine does not read any more: see agent/metric_reader.py."""
+    def _note_unread_metrics(self) -> None:
+        """Add a note for each metric that this machine has stopped reading: see agent/metric_reader.py."""
         for name, task in self.progress.tasks.items():
             if stopped := task.measures.stopped:
                 text = f"{name}: {unread_words(stopped)}"
-                if text in self._unread:
+                if text in self._unread_notes:
                     continue
-                if all(text != told for _, _, told in self.progress.notes):
+                if all(text != noted for _, _, noted in self.progress.notes):
                     self._apply(Event("note", self._now(), run=self.progress.run, data={"level": "warning", "text": text}))
-                self._unread.add(text)
+                self._unread_notes.add(text)
 
     def _take_batch(self, batch: _Lines) -> None:
         last = batch.kept[-1]
@@ -286,7 +286,7 @@ class Dashboard:
     def draw(self, screen: Screen, width: int, height: int) -> None:
         self.ring.tick(self._clock())
         self._measure_silence()
-        self._tell_unread()
+        self._note_unread_metrics()
         screen.draw(compose(self.scene, width, height, self._now()))
 
     def _measure_silence(self) -> None:

@@ -81,7 +81,7 @@ class Table:
     def __post_init__(self) -> None:
         rated = any(self.progress.own_rate(task) is not None for task in self.progress.tasks.values())
         names = self.progress.own_metrics
-        self.metrics = [name for name in names if not (rated and name.endswith(PRINTED_RATE))]  # steps/s has it
+        self.metrics = [name for name in names if not (rated and name.endswith(PRINTED_RATE))]  # the column steps/s shows it
 
 
 def columns(table: Table, items: Sequence[Item], width: int) -> list[Column]:
@@ -294,12 +294,15 @@ def _spark(table: Table, task: str, name: str) -> str:
 def _why_row(
     item: Item, shown: Sequence[Column], texts: Mapping[str, str], styles: Mapping[str, str], *, selected: bool, width: int
 ) -> Row:
-    """Of a task in trouble, where there is no column of last lines: what is wrong takes the place of the figures. One that runs
-    again keeps them, and what is wrong stands behind them where there is room."""
-    runs = item.mark.state == RESTARTED
-    head = [each for each in shown if each.name in (_FIGURES if runs else _NAMES)]
+    """Return the row of a task in trouble, for a table without the column of last lines.
+
+    What is wrong replaces the figures. A task that runs again keeps its figures, with what was wrong behind them if there
+    is room.
+    """
+    runs_again = item.mark.state == RESTARTED
+    head = [each for each in shown if each.name in (_FIGURES if runs_again else _NAMES)]
     used = sum(each.width + 1 for each in head)
-    if runs and width - used < _LAST_LINE_WIDTH:
+    if runs_again and width - used < _LAST_LINE_WIDTH:
         return _row(shown, texts, styles, selected=selected)
     row = _row(head, texts, styles, selected=selected)
     return [*row, Span(" "), Span(column(clean(item.mark.why), max(0, width - used)), styles[LAST_LINE])]
