@@ -1,6 +1,7 @@
-"""What is wrong with a folder that other users may change, in words, and how it is mended: see ownership.py.
+"""Says what is wrong with a folder that other users may change, and which advice mends it: see
+ownership.py.
 
-Its text is also run on a host that has no agent: it imports nothing of ours.
+The text of this module also runs on a host without an agent, so it imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -13,12 +14,11 @@ from tfdeploy.agent.annotations import Dict, Optional, Tuple
 
 _AGENTS = ".agent"
 _UNKNOWN = (65534, 4294967294)  # uids that a file server shows for unknown owners
+_OWN_WORKDIR: Tuple[str, Dict[str, object]] = ("own_workdir", {})
 
-_ELSEWHERE: Tuple[str, Dict[str, object]] = ("own_workdir", {})
 
-
-def words(why: str, path: str, workdir: str, about: Optional[os.stat_result]) -> Tuple[str, str, Dict[str, object]]:
-    """What is wrong; the name of a line of model/advice.py, and its details."""
+def describe_problem(why: str, path: str, workdir: str, about: Optional[os.stat_result]) -> Tuple[str, str, Dict[str, object]]:
+    """Return what is wrong, the name of a line in model/advice.py, and the details of that line."""
     if about is None:
         return "%s is not the agent that was put there" % path, "install_agent_again", {}
     if why == "mapped" or (why == "owner" and _is_mapped(about.st_uid)):
@@ -35,13 +35,13 @@ def words(why: str, path: str, workdir: str, about: Optional[os.stat_result]) ->
         "mode": "may be written to by others (%s)" % _mode(about),
         "names": "has a second name, a hard link",
     }[why]
-    mended = _above(about, path) if why.endswith((" above", "endless")) else _mend(about, path, workdir)
-    return ("%s %s" % (path, what),) + mended
+    advice, details = _above(about, path) if why.endswith((" above", "endless")) else _mend(about, path, workdir)
+    return "%s %s" % (path, what), advice, details
 
 
 def _above(about: os.stat_result, path: str) -> Tuple[str, Dict[str, object]]:
     own = about.st_uid == os.geteuid() and stat.S_ISDIR(about.st_mode)
-    return ("close_folder", {"path": path}) if own else _ELSEWHERE
+    return ("close_folder", {"path": path}) if own else _OWN_WORKDIR
 
 
 def _mend(about: os.stat_result, path: str, workdir: str) -> Tuple[str, Dict[str, object]]:
@@ -56,7 +56,7 @@ def _mend(about: os.stat_result, path: str, workdir: str) -> Tuple[str, Dict[str
         return _set_aside(path)
     if stat.S_ISLNK(about.st_mode) and about.st_uid in (os.geteuid(), 0):
         return "real_workdir", {"workdir": os.path.realpath(path)}
-    return _set_aside(path) if path == os.path.expanduser("~/tfdeploy") else _ELSEWHERE
+    return _set_aside(path) if path == os.path.expanduser("~/tfdeploy") else _OWN_WORKDIR
 
 
 def _set_aside(path: str) -> Tuple[str, Dict[str, object]]:

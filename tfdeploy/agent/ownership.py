@@ -30,7 +30,7 @@ _OVERFLOW_UIDS = (65534, 4294967294)  # uids that a file server, or a container,
 
 
 class NotOurs(PermissionError):
-    """Another user owns `path` or may change it. `why`: a key of mending.words, which says what is wrong and how it is mended."""
+    """Another user owns `path` or may change it. `why`: a key of mending.describe_problem."""
 
     def __init__(self, why: str, path: str, workdir: str, about: Optional[os.stat_result] = None) -> None:
         super().__init__(1, why, path)
@@ -41,10 +41,10 @@ class NotOurs(PermissionError):
 
 
 def explain(error: NotOurs) -> Tuple[str, str, Dict[str, object]]:
-    """What is wrong; advice and its details, as VerbError has them."""
-    from tfdeploy.agent import mending  # most starts need no words
+    """Return what is wrong, the advice and its details, as VerbError has them."""
+    from tfdeploy.agent import mending  # most starts have no error
 
-    return mending.words(error.why, error.path, error.workdir, error.about)
+    return mending.describe_problem(error.why, error.path, error.workdir, error.about)
 
 
 def check(workdir: str, *below: str) -> None:

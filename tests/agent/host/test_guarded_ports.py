@@ -164,7 +164,7 @@ def test_an_address_for_which_there_is_no_room_does_no_harm(guard: Guard, port: 
 
 def test_one_host_of_the_run_gets_few_of_the_filters_places(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
     guarded = guard()
-    monkeypatch.setattr(guarded_ports, "MOST_OF_ONE", 1)
+    monkeypatch.setattr(guarded_ports, "MOST_PER_HOST", 1)
     assert guarded.admit("127.0.0.3", "n2") and guarded.admit("127.0.0.4", "n3")
     with pytest.raises(OSError, match="too many addresses"):
         guarded.admit("127.0.0.5", "n2")

@@ -21,7 +21,7 @@ def test_addresses_of_names(monkeypatch: pytest.MonkeyPatch) -> None:
         return [(0, 0, 0, "", ("fe80::2%eth0", 0, 0, 2)), (0, 0, 0, "", ("10.0.0.2", 0)), (0, 0, 0, "", ("10.0.0.2", 0))]
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    assert resolving.start(["two.lan", "none.lan", "busy.lan"])() == {"two.lan": ["10.0.0.2", "fe80::2"], "none.lan": []}
+    assert resolving.start_lookups(["two.lan", "none.lan", "busy.lan"])() == {"two.lan": ["10.0.0.2", "fe80::2"], "none.lan": []}
 
 
 def test_a_dead_name_server_holds_nothing_up_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,12 +33,12 @@ def test_a_dead_name_server_holds_nothing_up_for_long(monkeypatch: pytest.Monkey
         return [(0, 0, 0, "", ("10.0.0.2", 0))]
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    monkeypatch.setattr(resolving, "WITHIN_S", 0.3)
+    monkeypatch.setattr(resolving, "TIMEOUT_S", 0.3)
     begun = time.monotonic()
-    found = resolving.start(["two.lan", "dead.lan", "two.lan"])()
+    found = resolving.start_lookups(["two.lan", "dead.lan", "two.lan"])()
     over.set()
     assert found == {"two.lan": ["10.0.0.2"]} and time.monotonic() - begun < 60
 
 
 def test_localhost_is_this_host() -> None:
-    assert "127.0.0.1" in resolving.start(["localhost"])()["localhost"] and resolving.start([])() == {}
+    assert "127.0.0.1" in resolving.start_lookups(["localhost"])()["localhost"] and resolving.start_lookups([])() == {}

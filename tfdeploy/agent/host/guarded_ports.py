@@ -24,14 +24,15 @@ _AT_ONCE = 256  # connections of one port between two looks at the others
 _PAUSE_S = 0.01
 _END_WITHIN_S = 2.0
 MOST_LEARNED = 256
-MOST_OF_ONE = 32  # addresses of one host: the filter's room is for all
+MOST_PER_HOST = 32  # of MOST_LEARNED: one host must not use up the filter for all hosts
 _FIRST = (0, 1)
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close() sends a reset
 
 
 class GuardedPorts:
-    """`addresses`: of the run's hosts. `learned`: those that were admitted later -> the host that stated it ("": not known).
-    `turned_away`: host -> the address that it came through last, which it did not state as its own."""
+    """`addresses`: of the run's hosts, from the plan. `learned`: address that was admitted later ->
+    the host that stated the address ("": not known). `turned_away`: host -> the last address of its
+    connections that it did not state as its own."""
 
     # Of the sockets that listen on a port, the kernel keeps the order; where one closes, it moves the last one to its place.
 
@@ -46,7 +47,7 @@ class GuardedPorts:
         self._admitted = {peer_filter.prefix(each) for each in self._planned}
         self.learned: Dict[str, str] = {each: host for each, host in (learned or {}).items() if _is_address(each)}
         self.turned_away: Dict[str, str] = dict(turned_away or {})
-        self._turns: Dict[str, int] = {}
+        self._turned_away_counts: Dict[str, int] = {}
         self._admitted |= {peer_filter.prefix(each) for each in self.learned}
         self._held: Dict[int, socket.socket] = {}
         self._order: Dict[int, Optional[Tuple[int, int]]] = {}  # the places of ours and the task's; None: another has the filter
@@ -106,11 +107,12 @@ class GuardedPorts:
         return one in self._admitted or peer_filter.is_loopback(one)
 
     def admit(self, address: str, host: str = "") -> bool:
-        """One more address of a host of the run, which that has stated. False: it was known. Raises OSError: no room for it."""
+        """Let in one more address, which this host of the run stated as its own. Returns False if
+        it was let in before. Raises OSError if the filter is full."""
         with self._lock:
             if self.is_admitted(address):
                 return False
-            if len(self.learned) >= MOST_LEARNED or list(self.learned.values()).count(host) >= MOST_OF_ONE:
+            if len(self.learned) >= MOST_LEARNED or list(self.learned.values()).count(host) >= MOST_PER_HOST:
                 raise OSError(errno.ENOMEM, "a host of the run came from too many addresses")
             before, self.learned = self.learned, dict(self.learned, **{address: host})
             try:
@@ -124,11 +126,13 @@ class GuardedPorts:
             return True
 
     def turn_away(self, address: str, host: str) -> bool:
-        """Notes that a host of the run came through an address that it does not state as its own. False: that was known."""
+        """Note that a host of the run came through an address that it did not state as its own.
+        Returns False if that was noted before."""
         with self._lock:
-            if self.turned_away.get(host) == address or self._turns.get(host, 0) >= MOST_OF_ONE:
+            count = self._turned_away_counts.get(host, 0)
+            if self.turned_away.get(host) == address or count >= MOST_PER_HOST:
                 return False
-            self._turns[host] = self._turns.get(host, 0) + 1
+            self._turned_away_counts[host] = count + 1
             self.turned_away = dict(self.turned_away, **{host: address})
             return True
 

@@ -1,4 +1,4 @@
-"""The IP addresses that names have on this host, by its own resolver: where its tasks would connect."""
+"""Resolves names with this host's own resolver: its tasks would connect to these IP addresses."""
 
 from __future__ import annotations
 
@@ -8,43 +8,47 @@ import time
 
 from tfdeploy.agent.annotations import Callable, Dict, List
 
-WITHIN_S = 3.0  # for all names: a name server may be dead
-_AT_ONCE = 16
+TIMEOUT_S = 3.0  # for all names together: a name server may be dead
+_MOST_THREADS = 16
 _MOST_ADDRESSES = 16  # of one name
 
 
-def start(names: List[str]) -> Callable[[], Dict[str, List[str]]]:
-    """Begins to look them up. The function that it returns waits, and gives name -> addresses, sorted.
+def start_lookups(names: List[str]) -> Callable[[], Dict[str, List[str]]]:
+    """Start to resolve the names in threads. Returns a function that waits for name -> sorted
+    addresses.
 
-    [] is of a name that does not exist. One that no server told about within WITHIN_S is left out."""
+    A name that does not exist has no addresses ([]). A name without an answer within TIMEOUT_S is
+    left out.
+    """
     found: Dict[str, List[str]] = {}
-    waiting, until = list(dict.fromkeys(names)), time.monotonic() + WITHIN_S
+    waiting, deadline = list(dict.fromkeys(names)), time.monotonic() + TIMEOUT_S
 
     def look_up() -> None:
-        while waiting and time.monotonic() < until:
+        while waiting and time.monotonic() < deadline:
             try:
                 name = waiting.pop()
-            except IndexError:  # another thread took the last one
+            except IndexError:  # another thread took the last name
                 return
             try:
                 found[name] = _addresses(name)
             except OSError:
-                pass  # unknown, for now
+                pass  # no answer: the name is left out
 
-    threads = [threading.Thread(target=look_up, daemon=True) for _ in range(min(_AT_ONCE, len(waiting)))]
+    threads = [threading.Thread(target=look_up, daemon=True) for _ in range(min(_MOST_THREADS, len(waiting)))]
     for thread in threads:
         thread.start()
 
-    def answer() -> Dict[str, List[str]]:
+    def wait_for_answers() -> Dict[str, List[str]]:
         for thread in threads:
-            thread.join(max(0.0, until - time.monotonic()))
+            thread.join(max(0.0, deadline - time.monotonic()))
         return dict(found)
 
-    return answer
+    return wait_for_answers
 
 
 def _addresses(name: str) -> List[str]:
-    """Raises OSError where the name server gives no answer."""
+    """Return the sorted addresses; none if the name does not exist. Raises OSError without an
+    answer of a server."""
     try:
         rows = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except UnicodeError:

@@ -1,8 +1,9 @@
 """Masks the values of a run's secrets in the output of its program, before that is written anywhere.
 
-A secret may come in pieces: bytes that could begin one are held back until the next piece or the end of the stream. What is
-held is never longer than the longest form, and where colours stand between its characters than MOST_HELD. `secret_forms` says
-in which forms a secret is looked for: in the bytes as they are, and in what a terminal shows of them.
+A secret may come in pieces: bytes that could begin one are held back until the next piece or the
+end of the stream. At most the length of the longest form is held back, or MOST_HELD bytes if escape
+sequences stand between the characters. Secrets are found in the forms of secret_forms.py, in the
+bytes as they are and in what a terminal shows of them (unseen.py).
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from __future__ import annotations
 from tfdeploy.agent.annotations import Dict, Iterable, List, Optional, Tuple
 from tfdeploy.agent.log import unseen
 from tfdeploy.agent.log.secret_forms import SHORTEST, forms
-from tfdeploy.agent.log.unseen import Seen
+from tfdeploy.agent.log.unseen import VisibleText
 
 MASK = b"***"
-MOST_HELD = 64 << 10
+MOST_HELD = 64 << 10  # bytes
 _BEGINNING = 4  # bytes by which the beginning of a form is found, except at the very end
-_HEAD = 32  # bytes that are compared before all are
+_HEAD = 32  # bytes; only if these are equal, the rest is compared
 
 Span = Tuple[int, int]
 
@@ -25,8 +26,8 @@ class Mask:
 
     def __init__(self, texts: Iterable[str]) -> None:
         plain = forms(texts)
-        seen = {form for form in map(unseen.without, plain) if len(form) >= SHORTEST}
-        self._forms = sorted(seen.union(plain), key=lambda form: (-len(form), form))
+        visible = {form for form in map(unseen.strip_invisible, plain) if len(form) >= SHORTEST}
+        self._forms = sorted(visible.union(plain), key=lambda form: (-len(form), form))
         self._longest = len(self._forms[0]) if self._forms else 0
         self._endings = {form[:size] for form in self._forms for size in range(1, min(_BEGINNING, len(form)))}
         self._beginnings: Dict[bytes, List[bytes]] = {}
@@ -40,17 +41,18 @@ class Mask:
             return chunk
         held, masked = self._held.pop(stream, (b"", 0))
         whole = held + chunk if held else chunk
-        seen = unseen.view(whole)
-        return self._written(stream, whole, masked, self._cut(whole, seen), seen)
+        visible = unseen.visible_text(whole)
+        return self._written(stream, whole, masked, self._cut(whole, visible), visible)
 
     def rest(self, stream: int) -> bytes:
         """What was held back, at the end of the stream."""
         held, masked = self._held.pop(stream, (b"", 0))
-        return self._written(stream, held, masked, len(held), unseen.view(held))
+        return self._written(stream, held, masked, len(held), unseen.visible_text(held))
 
-    def _written(self, stream: int, whole: bytes, masked: int, cut: int, seen: Optional[Seen]) -> bytes:
-        """`whole` up to `cut`, masked; the rest is held. `seen`: None where all of it is."""
-        spans = self._spans(whole, masked, seen)
+    def _written(self, stream: int, whole: bytes, masked: int, cut: int, visible: Optional[VisibleText]) -> bytes:
+        """`whole` up to `cut`, masked; the rest is held. `visible`: None if all of `whole` is
+        visible."""
+        spans = self._spans(whole, masked, visible)
         pieces, at = [], 0
         for begin, end in spans:
             has_mask = masked > 0 and begin == 0
@@ -62,12 +64,13 @@ class Mask:
             self._held[stream] = (whole[cut:], max(0, at - cut))
         return b"".join(pieces + [whole[at:cut]]) if pieces else whole[:cut]
 
-    def _spans(self, whole: bytes, masked: int, seen: Optional[Seen]) -> List[Span]:
+    def _spans(self, whole: bytes, masked: int, visible: Optional[VisibleText]) -> List[Span]:
         """Where secrets are, in order; overlapping ones are joined. The first `masked` bytes are one of them."""
         found: List[Span] = [(0, masked)] if masked else []
         found += self._occurrences(whole)
-        if seen is not None:
-            found += [(seen.begin(begin), seen.end(end)) for begin, end in self._occurrences(seen.text)]
+        if visible is not None:
+            spans = self._occurrences(visible.text)
+            found += [(visible.begin_in_whole(begin), visible.end_in_whole(end)) for begin, end in spans]
         if len(found) < 2:
             return found
         found.sort()
@@ -80,28 +83,32 @@ class Mask:
         return joined
 
     def _occurrences(self, text: bytes) -> List[Span]:
+        """Return where the forms stand in the text.
+
+        Overlapping occurrences of one form are one span: `aaaa` stands at each `a` of a long row.
+        """
         found: List[Span] = []
         for form in self._forms:
             at, size = text.find(form), len(form)
             while at >= 0:
                 last = at
-                while last >= 0:  # the last of those that overlap: `aaaa` is found at each letter of a long row
+                while last >= 0:
                     end = last + size
                     last = text.rfind(form, last + 1, end - 1 + size)
                 found.append((at, end))
                 at = text.find(form, end)
         return found
 
-    def _cut(self, whole: bytes, seen: Optional[Seen]) -> int:
-        """Where the earliest incomplete secret may begin."""
-        cut = self._incomplete(whole)
-        if seen is not None:
-            place = self._incomplete(seen.text)
-            if place < len(seen.text):
-                cut = min(cut, seen.begin(place))
+    def _cut(self, whole: bytes, visible: Optional[VisibleText]) -> int:
+        """Return where the earliest incomplete secret may begin; the end if there is none."""
+        cut = self._begin_of_incomplete(whole)
+        if visible is not None:
+            begin = self._begin_of_incomplete(visible.text)
+            if begin < len(visible.text):
+                cut = min(cut, visible.begin_in_whole(begin))
         return max(cut, len(whole) - max(MOST_HELD, self._longest))
 
-    def _incomplete(self, whole: bytes) -> int:
+    def _begin_of_incomplete(self, whole: bytes) -> int:
         size = len(whole)
         cut = next((size - n for n in range(min(_BEGINNING - 1, size), 0, -1) if whole[size - n :] in self._endings), size)
         tail = whole[-self._longest :]
@@ -109,7 +116,7 @@ class Mask:
             at, heads = tail.find(beginning), {form[:_HEAD] for form in begun}
             while at >= 0 and size - len(tail) + at < cut:
                 head = tail[at : at + _HEAD]
-                if len(head) < _HEAD or head in heads:  # most are not, as in a long row of `-`
+                if len(head) < _HEAD or head in heads:
                     rest = tail[at:]
                     if any(len(form) > len(rest) and form.startswith(rest) for form in begun):
                         cut = size - len(tail) + at

@@ -1,6 +1,7 @@
-"""What a terminal does not show of a text: escape sequences, control characters, characters without a shape.
+"""Removes what a terminal does not show: escape sequences, control characters, zero-width
+characters.
 
-Pure. ui/sanitise.py takes the same out of a line before it shows it.
+Pure. ui/sanitise.py removes the same characters from a line before it shows the line.
 """
 
 from __future__ import annotations
@@ -16,35 +17,39 @@ _SEQUENCES = (
     rb"|\x1b[ -/]*[0-~]"
 )
 _CHARACTERS = (
-    rb"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"  # but for tab, newline and carriage return
+    rb"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"  # all controls except tab, newline and carriage return
     rb"|\xc2[\x80-\x9f\xad]|\xcd\x8f|\xd8[\x80-\x85\x9c]|\xdb\x9d|\xdc\x8f"
     rb"|\xe0(?:\xa2[\x90\x91]|\xa3\xa2)|\xe1(?:\x85[\x9f\xa0]|\xa0\x8e)"
     rb"|\xe2(?:\x80[\x8b-\x8f\xaa-\xae]|\x81[\xa0-\xaf])|\xe3\x85\xa4"
     rb"|\xef(?:\xb8[\x80-\x8f]|\xbb\xbf|\xbe\xa0|\xbf[\xb0-\xbb\xbe\xbf]|[\x80-\xa3][\x80-\xbf])|\xee[\x80-\xbf][\x80-\xbf]"
     rb"|\xf0\x91(?:\x82\xbd|\x83\x8d)|\xf0\x93\x90[\xb0-\xbf]|\xf0\x9b\xb2[\xa0-\xa3]|\xf0\x9d\x85[\xb3-\xba]|[\xf1-\xf3][\x80-\xbf]{3}|\xf4[\x80-\x8f][\x80-\xbf]{2}"
 )
-_UNSEEN = re.compile(_SEQUENCES + _CHARACTERS)
-_BEGUN = re.compile(
+_INVISIBLE = re.compile(_SEQUENCES + _CHARACTERS)
+# A sequence or character at the end of the text that the next bytes may complete.
+_INCOMPLETE = re.compile(
     rb"(?:\x1b\[[0-?]*[ -/]*|\x1b[\]PX^_][^\x07\x1b\n]*\x1b?|\x1b[ -/]*|\xc2\x9b[0-?]*[ -/]*"
     rb"|[\xc2\xcd\xd8\xdb\xdc]|[\xe0-\xe3\xee\xef][\x80-\xbf]?|[\xf0-\xf4][\x80-\xbf]{0,2})\Z"
 )
 _PLAIN = bytes(range(0x20, 0x7F)) + b"\t\n\r"
-MOST_BEGUN = 4096  # bytes of a sequence that has not ended yet
+MOST_INCOMPLETE = 4096  # bytes of an incomplete sequence
 
 
-def without(text: bytes) -> bytes:
-    return _UNSEEN.sub(b"", text)
+def strip_invisible(text: bytes) -> bytes:
+    return _INVISIBLE.sub(b"", text)
 
 
-class Seen:
-    """What is seen of some bytes up to `stop`, and where in them that stands."""
+class VisibleText:
+    """`text`: the visible bytes of `whole[:stop]`. Maps positions in `text` to positions in
+    `whole`."""
 
     def __init__(self, whole: bytes, stop: int) -> None:
         self._size = len(whole)
-        self._begins: List[int] = []  # in `text`, of each piece that is seen
-        self._shifts: List[int] = []  # by how much that piece stands later in `whole`
+        # For each visible piece: its position in `text`, and how much higher its position in
+        # `whole` is.
+        self._begins: List[int] = []
+        self._shifts: List[int] = []
         pieces, at, length = [], 0, 0
-        for begin, end in [found.span() for found in _UNSEEN.finditer(whole, 0, stop)] + [(stop, stop)]:
+        for begin, end in [found.span() for found in _INVISIBLE.finditer(whole, 0, stop)] + [(stop, stop)]:
             if begin > at:
                 pieces.append(whole[at:begin])
                 self._begins.append(length)
@@ -53,23 +58,27 @@ class Seen:
             at = end
         self.text = b"".join(pieces)
 
-    def begin(self, place: int) -> int:
-        """Where the byte `place` of `text` stands in the whole; the whole's end for the end of `text`."""
-        return place + self._shift(place) if place < len(self.text) else self._size
+    def begin_in_whole(self, position: int) -> int:
+        """Return the position in `whole` of `text[position]`. The end of `text` maps to the end of
+        `whole`."""
+        return position + self._shift(position) if position < len(self.text) else self._size
 
-    def end(self, place: int) -> int:
-        """Behind the byte before `place`, which is more than 0."""
-        return place + self._shift(place - 1)
+    def end_in_whole(self, end: int) -> int:
+        """Return the end in `whole` of a slice of `text` that ends at `end` > 0."""
+        return end + self._shift(end - 1)
 
-    def _shift(self, place: int) -> int:
-        return self._shifts[bisect.bisect_right(self._begins, place) - 1]
+    def _shift(self, position: int) -> int:
+        return self._shifts[bisect.bisect_right(self._begins, position) - 1]
 
 
-def view(whole: bytes) -> Optional[Seen]:
-    """What is seen of the bytes; None: all of them. What at their end may become unseen with the next bytes counts as unseen."""
+def visible_text(whole: bytes) -> Optional[VisibleText]:
+    """Return the visible part of the bytes; None: all are visible.
+
+    An incomplete sequence at the end counts as invisible: the next bytes may complete it.
+    """
     if not whole.translate(None, _PLAIN):
         return None
-    found = _BEGUN.search(whole, max(0, len(whole) - MOST_BEGUN))
-    if found is None and _UNSEEN.search(whole) is None:
+    found = _INCOMPLETE.search(whole, max(0, len(whole) - MOST_INCOMPLETE))
+    if found is None and _INVISIBLE.search(whole) is None:
         return None
-    return Seen(whole, found.start() if found else len(whole))
+    return VisibleText(whole, found.start() if found else len(whole))

@@ -235,7 +235,7 @@ class Mesh:
 
     def _exchange(self, peer: MeshPeer) -> None:
         with self.call(peer.address) as channel:
-            addresses = stated.statement(channel)
+            addresses = stated.addresses_to_state(channel)
             with self._lock:
                 sent, message = self._digest, self._message(addresses)
             channel.sendall(message)
@@ -257,10 +257,10 @@ class Mesh:
 
     def ask(self, channel: ssl.SSLSocket, question: Mapping[str, object]) -> None:
         """Sends a question instead of the state: the other side's `offers` answers it."""
-        channel.sendall(mesh_listener.message(self._part, addresses=stated.statement(channel), ask=question))
+        channel.sendall(mesh_listener.message(self._part, addresses=stated.addresses_to_state(channel), ask=question))
 
     def _message(self, addresses: Iterable[str] = ()) -> bytes:
-        """`addresses`: what this host states as its own, where it is the one that connects."""
+        """`addresses`: own addresses that this host states; none in an answer."""
         with self._lock:
             known = self._known.as_json()
         return mesh_listener.message(self._part, known=known, addresses=list(addresses))
@@ -273,26 +273,28 @@ class Mesh:
     def _answer(self, host: str, channel: ssl.SSLSocket) -> None:
         value = mesh_listener.receive(channel)
         known = self._body(value, host)
-        seen, is_admitted = self._admit(host, channel, value.get("addresses"))
+        source, is_admitted = self._admit(host, channel, value.get("addresses"))
         question = value.get("ask")
         if isinstance(question, dict) and stated.SEEN_AS in question:
-            channel.sendall(mesh_listener.message(self._part, seen=seen, admitted=is_admitted))
+            channel.sendall(mesh_listener.message(self._part, seen=source, admitted=is_admitted))
         elif "ask" in value and self._offers is not None:
             self._offers(host, question, channel)
         else:
             self._receive(host, known)
             channel.sendall(self._message())
 
-    def _admit(self, host: str, channel: ssl.SSLSocket, said: Any) -> Tuple[str, bool]:
-        """(where the member comes from, whether the tasks' ports of this host let that in). They do from now on where the member
-        states the address as its own."""
-        seen, is_its_own = stated.seen(channel, said)
-        if self._guarded is None or self._guarded.is_admitted(seen):
-            return seen, True
+    def _admit(self, host: str, channel: ssl.SSLSocket, addresses: Any) -> Tuple[str, bool]:
+        """Return (the member's source address, whether the tasks' ports of this host let it in).
+
+        From now on they let it in if the member states the address as its own.
+        """
+        source, is_its_own = stated.source_address(channel, addresses)
+        if self._guarded is None or self._guarded.is_admitted(source):
+            return source, True
         try:
-            changed = self._guarded.admit(seen, host) if is_its_own else self._guarded.turn_away(seen, host)
+            changed = self._guarded.admit(source, host) if is_its_own else self._guarded.turn_away(source, host)
         except OSError:  # no room in the filter: the mesh goes on
             changed = is_its_own = False
         if changed:
             self._changed()
-        return seen, is_its_own
+        return source, is_its_own

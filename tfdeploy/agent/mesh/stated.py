@@ -1,7 +1,8 @@
-"""Which addresses a member of the run states as its own, inside TLS, and whether its connection comes from one of them.
+"""Own addresses: a member states them inside TLS, and its peer compares them with the connection's
+source address.
 
-TLS proves who speaks, not whose the address is: a relay, NAT or a redirected route has one of its own. A member that lies may
-state any address that it can be reached through.
+TLS proves who the member is, not that the source address is the member's: it may belong to a relay
+or a NAT. A member that lies may state any address through which its connections can come.
 """
 
 from __future__ import annotations
@@ -13,27 +14,30 @@ from tfdeploy.agent.annotations import List, Tuple
 from tfdeploy.agent.host.addresses import own_addresses
 
 MOST_STATED = 64
-SEEN_AS = "seen_as"  # the question that run.links asks: {"ask": {"seen_as": true}}
+SEEN_AS = "seen_as"  # run.links asks {"ask": {"seen_as": true}} for its source address, as the peer sees it
 
 
-def statement(channel: socket.socket) -> List[str]:
-    """This host's addresses, that of the connection first."""
+def addresses_to_state(channel: socket.socket) -> List[str]:
+    """Return this host's addresses, the connection's own address first."""
     try:
-        here = [plain(str(channel.getsockname()[0]))]
+        local = [_normalized(str(channel.getsockname()[0]))]
     except OSError:
-        here = []
-    return list(dict.fromkeys(here + own_addresses()))[:MOST_STATED]
+        local = []
+    return list(dict.fromkeys(local + own_addresses()))[:MOST_STATED]
 
 
-def seen(channel: socket.socket, said: object) -> Tuple[str, bool]:
-    """(the address that the connection comes from, whether `said` has it). Raises OSError: it has ended."""
-    address = plain(str(channel.getpeername()[0]))
-    stated = said[:MOST_STATED] if isinstance(said, list) else []
-    return address, any(isinstance(each, str) and _same(each, address) for each in stated)
+def source_address(channel: socket.socket, stated: object) -> Tuple[str, bool]:
+    """Return (the connection's source address, whether the peer's list `stated` has it).
+
+    Raises OSError if the connection has ended.
+    """
+    address = _normalized(str(channel.getpeername()[0]))
+    listed = stated[:MOST_STATED] if isinstance(stated, list) else []
+    return address, any(isinstance(each, str) and _same(each, address) for each in listed)
 
 
-def plain(address: str) -> str:
-    """Without the zone; IPv4 not as mapped into IPv6."""
+def _normalized(address: str) -> str:
+    """Return the address without its zone, and IPv4 mapped into IPv6 as IPv4."""
     bare = address.partition("%")[0]
     return bare[len("::ffff:") :] if bare.lower().startswith("::ffff:") and "." in bare else bare
 

@@ -25,8 +25,9 @@ _BUSY = "another operation works on job %s in this workdir"
 
 
 class Thing(NamedTuple):
-    """`kind`: run, release, data, environment, half or secret file. `name`: of a half or secret file its path below the job's
-    folder, or below the workdir. `path`: its folder or file. `ended`: of a run. `stays`: why it must, or "". `size`: in bytes, on
+    """`kind`: run, release, data, environment, half or secret file. `name`: for a half or a secret
+    file, its path below the job's folder, or below the workdir. `path`: its folder or file.
+    `ended`: when a run ended. `stays`: why the thing cannot be removed, or "". `size`: in bytes, on
     the disk."""
 
     kind: str
@@ -82,22 +83,26 @@ def run_of(workdir: str, job: str, run: str, told: str, marked: Set[str]) -> Opt
 
 
 def releases(workdir: str, job: str, secret: List[str]) -> Iterator[Thing]:
-    """Those that may go, by the rule of a sync, and those with a secret file: of these also the ones that must stay. `secret`:
-    paths of such files."""
+    """Yield the releases that a sync would remove, and those with a secret file, also if a run
+    still uses them.
+
+    `secret`: paths of secret files in the code.
+    """
     folder = layout.releases_dir(workdir, job)
     if not os.path.isdir(folder):
         return
-    going = release_retention.surplus(workdir, job, KEPT_RELEASES)
-    holding = {name for name, _ in secret_files.releases(workdir, job, secret)}
-    in_use = holding.intersection(unended.releases(workdir, job)) if holding else set()
-    for name in sorted(going | holding):
+    surplus = release_retention.surplus(workdir, job, KEPT_RELEASES)
+    with_secret = {name for name, _ in secret_files.releases(workdir, job, secret)}
+    in_use = with_secret.intersection(unended.releases(workdir, job)) if with_secret else set()
+    for name in sorted(surplus | with_secret):
         if NAME.match(name):
             stays = "a run that has not ended uses it, and it holds a secret file" if name in in_use else ""
             yield Thing("release", job, name, os.path.join(folder, name), None, stays, bool(stays))
 
 
 def secret_copies(workdir: str, job: str, secret: List[str], told: str, marked: Set[str]) -> Iterator[Thing]:
-    """The secret files in the folders of runs: "runs/RUN/cwd/PATH". They go without their run."""
+    """Yield the secret files in the folders of runs, as "runs/RUN/cwd/PATH". They are removed
+    without their run."""
     for run in run_names(workdir, job) if secret else ():
         cwd = layout.cwd_dir(workdir, job, run)
         found = list(secret_files.present(cwd, secret))

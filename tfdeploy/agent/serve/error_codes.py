@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from tfdeploy.agent.answers import Failure
 
 NO_LOCKS = "local_workdir"
-_CODES = {  # errno -> code, advice
+# errno -> (code of the error, name of a line in model/advice.py)
+_CODES = {
     errno.ENOSPC: ("disk", "free_disk"),
     errno.EDQUOT: ("disk", "free_quota"),
     errno.EROFS: ("read_only", "writable_workdir"),
@@ -29,7 +30,8 @@ _CODES = {  # errno -> code, advice
 
 
 def failure_of(error: BaseException, workdir: str = "") -> Failure:
-    """{"code", "what", "where", "advice", "details"}. `workdir`: named where a full disk has no other path."""
+    """Return {"code", "what", "where", "advice", "details"}. `workdir`: named if the error of a
+    full disk has no path."""
     if isinstance(error, NotOurs):
         what, advice, details = explain(error)
         error = VerbError("refused", what, where=error.path, advice=advice, details=details)
@@ -54,13 +56,13 @@ def _system_error(error: OSError, workdir: str) -> VerbError:
     what = "%s: %s" % (path, os.strerror(error.errno)) if path else os.strerror(error.errno)
     if code == "disk" and (path or workdir):
         free = free_of(path or workdir)
-        left = "no inodes" if free["free_inodes"] == 0 else _size(free["free_bytes"])
-        what = "%s (%s free)" % (what if path else "no space left in %s" % workdir, left)
+        amount = "no inodes" if free["free_inodes"] == 0 else _in_bytes(free["free_bytes"])
+        what = "%s (%s free)" % (what if path else "no space left in %s" % workdir, amount)
         path = path or workdir
         return VerbError(code, what, where=path, advice=advice, details={"path": path, "errno": error.errno, **free})
     details: Mapping[str, object] = {"path": path, "errno": error.errno}
     return VerbError(code, what, where=path, advice=advice, details=details)
 
 
-def _size(count: int) -> str:
+def _in_bytes(count: int) -> str:
     return "%d MiB" % (count >> 20) if count >= 1 << 20 else "%d B" % count

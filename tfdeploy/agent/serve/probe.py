@@ -116,7 +116,7 @@ def _resolve(call: Call) -> Callable[[], Dict[str, List[str]]]:
         return dict
     from tfdeploy.agent.host import resolving
 
-    return resolving.start(names)
+    return resolving.start_lookups(names)
 
 
 def _wants_gpus(call: Call) -> bool:

@@ -52,18 +52,19 @@ def links(call: Call) -> Links:
     meshes, tasks = [port for port in ports if not port.task], [port for port in ports if port.task]
     shut = _shut_ports(meshes)
     unreached = {port["host"] for port in shut}
-    met = _meet([port for port in meshes if port.host not in unreached], paths, part)
-    shut += [port.shut(met[port.host].wrong) for port in meshes if port.host in met and met[port.host].wrong]
-    # Behind the meshes: by now each of these hosts knows from which address this one comes.
-    shut += [_with_reason(port, met) for port in _shut_ports(tasks, reach.guarded_addresses(part))]
+    peers = _identify_all([port for port in meshes if port.host not in unreached], paths, part)
+    shut += [port.shut(peers[port.host].wrong) for port in meshes if port.host in peers and peers[port.host].wrong]
+    # After the meshes: each of these hosts now knows the addresses of this one, and lets them in at
+    # its tasks' ports.
+    shut += [_explain(port, peers) for port in _shut_ports(tasks, reach.guarded_addresses(part))]
     return {"asked": asked, "shut": shut}
 
 
-def _with_reason(port: ShutPort, met: Mapping[str, _Met]) -> ShutPort:
-    """With why a host turns this one away, where that host said so."""
-    seen = met[port["host"]].not_own if port["host"] in met else ""
-    if seen and port["why"].startswith(reach.TURNED_AWAY):
-        port["why"] = "%s: it comes through %s, which is not its own address" % (reach.TURNED_AWAY, seen)
+def _explain(port: ShutPort, peers: Mapping[str, _Peer]) -> ShutPort:
+    """Add the reason to a port that turns this host away, if the port's host has told it."""
+    source = peers[port["host"]].foreign_source if port["host"] in peers else ""
+    if source and port["why"].startswith(reach.TURNED_AWAY):
+        port["why"] = "%s: it comes through %s, which is not its own address" % (reach.TURNED_AWAY, source)
     return port
 
 
@@ -102,32 +103,38 @@ def _shut_of_some(ports: List[_Port], guarded: Collection[str]) -> List[ShutPort
     return [port.shut(results[port.address]) for port in ports]
 
 
-class _Met(NamedTuple):
-    """Who answers at a mesh port. `wrong`: in words, what does in place of that host. `not_own`: the address that it sees this
-    host come through, where that is not one of this host's."""
+class _Peer(NamedTuple):
+    """What a mesh port has answered. `wrong`: which other host or program answers, in words; "":
+    the right host.
+    `foreign_source`: this host's source address as the peer sees it, if the address is not one of
+    this host's own."""
 
     wrong: str = ""
-    not_own: str = ""
+    foreign_source: str = ""
 
 
-def _meet(ports: List[_Port], paths: RunPaths, part: wire.HostPart) -> Dict[str, _Met]:
-    """Asks each of these hosts who it is: the name or address may lead to a wrong host, or out of the run. And states this host's
-    own addresses, which its tasks' ports let in from then on."""
+def _identify_all(ports: List[_Port], paths: RunPaths, part: wire.HostPart) -> Dict[str, _Peer]:
+    """Ask each mesh port which host it is: a name or address may lead to a wrong host, or out of
+    the run.
+
+    Also states this host's own addresses, so that the peers let them in at the ports of their
+    tasks.
+    """
     certs = paths.certificates()
     if not certs or not ports:
         return {}
     client = tls.contexts(certs)[1]
-    answers: Dict[str, _Met] = {}
+    peers: Dict[str, _Peer] = {}
 
-    def ask(port: _Port) -> None:
-        answers[port.host] = _ask(port, client, handshake_gate.token(certs["ca"], port.host), part)
+    def identify(port: _Port) -> None:
+        peers[port.host] = _identify(port, client, handshake_gate.token(certs["ca"], port.host), part)
 
-    reach.ask_all(ask, ports, 2 * ANSWER_S)
-    return dict(answers)
+    reach.ask_all(identify, ports, 2 * ANSWER_S)
+    return dict(peers)
 
 
-def _ask(asked: _Port, client: Any, token: str, part: wire.HostPart) -> _Met:
-    """A peer that cannot be identified, or is busy, has nothing wrong."""
+def _identify(asked: _Port, client: Any, token: str, part: wire.HostPart) -> _Peer:
+    """Return an empty _Peer for a peer that is busy or cannot be identified."""
     import ssl
 
     name, _, port = asked.address.rpartition(":")
@@ -137,17 +144,17 @@ def _ask(asked: _Port, client: Any, token: str, part: wire.HostPart) -> _Met:
         with plain, client.wrap_socket(plain, server_hostname=token) as channel:
             found = tls.peer_name(channel)
             if found != asked.host:
-                return _Met("%s answers" % found)
-            channel.sendall(listener.message(part, addresses=stated.statement(channel), ask={stated.SEEN_AS: True}))
-            said = listener.receive(channel)
+                return _Peer("%s answers" % found)
+            channel.sendall(listener.message(part, addresses=stated.addresses_to_state(channel), ask={stated.SEEN_AS: True}))
+            answer = listener.receive(channel)
     except ssl.SSLError as error:
         foreign = error.reason in ("WRONG_VERSION_NUMBER", "CERTIFICATE_VERIFY_FAILED")
-        return _Met("no host of this run answers" if foreign else "")
+        return _Peer("no host of this run answers" if foreign else "")
     except (OSError, ValueError):
-        return _Met()
-    if not isinstance(said, dict) or said.get("admitted") is not False:
-        return _Met()
-    return _Met(not_own=str(said.get("seen"))[:64])
+        return _Peer()
+    if not isinstance(answer, dict) or answer.get("admitted") is not False:
+        return _Peer()
+    return _Peer(foreign_source=str(answer.get("seen"))[:64])
 
 
 def _address(host: str, port: int) -> str:

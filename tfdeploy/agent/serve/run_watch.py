@@ -21,7 +21,7 @@ def watch(call: Call) -> Nothing:
     watcher = inotify.Watcher([paths.host_dir, *map(paths.task_dir, tasks)], inotify.PLACED)
     changed = changes.of_run(paths, tasks)
     seen: Dict[str, Fields] = {}
-    ends = Ends(paths)
+    ends = AttemptEnds(paths)
     try:
         while not (changed.any() and _send_changes(call, paths, tasks, seen, ends)) and not call.cancelled.is_set():
             watcher.wait(call.cancelled)
@@ -30,28 +30,29 @@ def watch(call: Call) -> Nothing:
     return {}
 
 
-class Ends:
-    """The ends of attempts that no status shows any more: a task may have died, and started again, between two looks."""
+class AttemptEnds:
+    """Finds attempts whose end no status has shown: a task may die and start again between two
+    reads of its status."""
 
     def __init__(self, paths: RunPaths) -> None:
         self._paths = paths
-        self._looked: Dict[str, Tuple[int, str]] = {}  # task -> attempt and state of its status then
-        self._sent: Set[Tuple[str, int]] = set()
+        self._last: Dict[str, Tuple[int, str]] = {}  # task -> attempt and state of its last status
+        self._sent: Set[Tuple[str, int]] = set()  # task and attempt of each row that was returned
 
-    def new(self, status: wire.TaskStatus) -> List[AttemptRow]:
-        """Those of this task that were not returned before."""
-        look = (status.attempt, status.state)
-        again = status.attempt > 1 or (status.attempt == 1 and status.state == "pending")
-        if not again or self._looked.get(status.task) == look:
+    def take_new(self, status: wire.TaskStatus) -> List[AttemptRow]:
+        """Return the ended attempts of this task that no earlier call has returned."""
+        current = (status.attempt, status.state)
+        has_ended_before = status.attempt > 1 or current == (1, "pending")
+        if not has_ended_before or self._last.get(status.task) == current:
             return []
-        self._looked[status.task] = look
+        self._last[status.task] = current
         rows = attempts.attempts_of(self._paths, status.task)
         rows = [row for row in rows if row["ended"] is not None and (status.task, row["number"]) not in self._sent]
         self._sent.update((status.task, row["number"]) for row in rows)
         return rows
 
 
-def _send_changes(call: Call, paths: RunPaths, tasks: List[str], seen: Dict[str, Fields], ends: Ends) -> bool:
+def _send_changes(call: Call, paths: RunPaths, tasks: List[str], seen: Dict[str, Fields], ends: AttemptEnds) -> bool:
     """Sends an item for each change. True: those were the last."""
     # Read before the states, so that what is read after it includes the end.
     over = paths.state().phase == "ended" or not liveness.is_live(paths)
@@ -60,7 +61,7 @@ def _send_changes(call: Call, paths: RunPaths, tasks: List[str], seen: Dict[str,
         status = wire.to_wire(read)
         if seen.get(task) != status:
             seen[task] = status
-            call.item({"task": status, "attempts": ends.new(read)}, b"")
+            call.item({"task": status, "attempts": ends.take_new(read)}, b"")
     sampled = samples.newest(paths)
     if sampled is not None and seen.get("samples") != sampled:
         seen["samples"] = sampled

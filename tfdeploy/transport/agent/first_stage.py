@@ -100,7 +100,7 @@ def fail(code, what, advice=None, details=None):
 def tell(error, path):
     if hasattr(error, "why"):
         exec(MENDING, globals())
-        fail("foreign", *words(error.why, error.path, error.workdir, error.about))
+        fail("foreign", *describe_problem(error.why, error.path, error.workdir, error.about))
     code = "disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "workdir"
     fail(code, "%s: %s" % (error.filename or path, error.strerror))
 def look(folder, workdir, name, host): # comes back where the agent is there, whole
