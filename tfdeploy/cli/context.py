@@ -69,7 +69,7 @@ def _load_job(flags: CommonFlags, found: FoundFile) -> Job:
 
     if not found.named and found.path.parent != Path.cwd():
         _say(flags, f"job: {os.path.relpath(found.path)}")
-    refuse_files_of_others(found, f"-j {_quoted(found.path)}{_inventory_words(found)}")
+    refuse_files_of_others(found, f"-j {_quoted(found.path)}{_inventory_words(flags, found)}")
     return config.load_job(found.path, environ=os.environ)
 
 
@@ -126,12 +126,12 @@ def refuse_files_of_others(found: FoundFile, words: str) -> None:
     raise Refused(f"{exposure.what}, {harm}", where=os.path.relpath(found.path), next=remedy)
 
 
-def _inventory_words(job_file: FoundFile) -> str:
+def _inventory_words(flags: CommonFlags, job_file: FoundFile) -> str:
     """Return the -i that the next command needs too, if the inventory of this job file is exposed as well; else ""."""
     from tfdeploy import config
     from tfdeploy.machine.ownership import find_exposure
 
-    if job_file.named or os.environ.get("TFDEPLOY_INVENTORY"):
+    if job_file.named or flags.inventory:
         return ""
     try:
         found = config.find_inventory(None, {}, None, Path.cwd(), job_file)

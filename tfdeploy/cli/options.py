@@ -96,6 +96,13 @@ def positive(text: str) -> int:
     return value
 
 
+def port(text: str) -> int:
+    """Read a TCP port. Raises ArgumentTypeError."""
+    if not text.isdigit() or not 0 < int(text) < 1 << 16:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port")
+    return int(text)
+
+
 def duration(text: str) -> float:
     """Seconds from 20, 20s, 5m, 1h30m, 2d."""
     from tfdeploy.model.units import seconds_of

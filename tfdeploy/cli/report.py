@@ -3,7 +3,6 @@ samples as CSV."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tfdeploy.cli.flags import OfRun, finish_parser
+from tfdeploy.cli.options import port
 from tfdeploy.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--overwrite", action="store_true", help="replace an existing file")
     parser.add_argument("--open", action="store_true", help="open it in the browser")
     parser.add_argument("--serve", action="store_true", help="show it live, on loopback, until Ctrl-C")
-    parser.add_argument("--port", type=_port, metavar="N", help="with --serve: the port here (default: any that is free)")
+    parser.add_argument("--port", type=port, metavar="N", help="with --serve: the port here (default: any that is free)")
     finish_parser(parser, Flags, run)
 
 
@@ -116,9 +116,3 @@ def _serve(flags: Flags, run: str, make: Callable[[], str]) -> int:
     finally:
         server.server_close()
     return 0
-
-
-def _port(text: str) -> int:
-    if not text.isdigit() or not 0 < int(text) < 65536:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port")
-    return int(text)

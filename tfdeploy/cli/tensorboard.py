@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Collection
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tfdeploy.cli.flags import OfRun, finish_parser
+from tfdeploy.cli.options import port
 
 if TYPE_CHECKING:
     from tfdeploy.model.plan import Plan
@@ -32,7 +32,7 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("wanted", nargs="?", metavar="RUN", help="id or unique prefix (default: the newest of this job)")
     parser.add_argument("--host", metavar="HOST", help="another host of the run, as a name or a pattern that fits one")
-    parser.add_argument("--port", type=_port, metavar="N", help="the port here (default: 6006, or any that is free)")
+    parser.add_argument("--port", type=port, metavar="N", help="the port here (default: 6006, or any that is free)")
     parser.add_argument("--open", action="store_true", help="open it in the browser")
     finish_parser(parser, Flags, run)
 
@@ -81,9 +81,3 @@ def _refuse_outside(only: Collection[str] | None, host: str | None) -> None:
     if only is not None and host is not None and host not in only:
         what = f"TensorBoard would run on {host}, which is left out"
         raise UsageError(what, where="--limit/--exclude", next="--host names another host of the run")
-
-
-def _port(text: str) -> int:
-    if not text.isdigit() or not 0 < int(text) < 1 << 16:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port")
-    return int(text)

@@ -191,7 +191,7 @@ def _refused(job: Job, whys: Mapping[str, str]) -> Refused:
     return Refused(
         f"the job asks for `protect: {job.protect}`, and not every host can: {_first(whys)}",
         where=f"host {next(iter(whys))}",
-        next="`protect: auto` takes the strongest that every host can do",
+        next="`protect: auto` takes on each host the strongest that it can do",
     )
 
 

@@ -194,6 +194,8 @@ def test_root_is_told_all_flags_that_a_checkout_of_another_user_needs(project: O
         os.chown(path, STRANGER, STRANGER)
     error = project.refused("inventory")
     assert error["next"].endswith("name it: -j tfdeploy.yaml -i inventories/hosts.yaml")
+    error = project.refused("launch", "--dry-run", "-i", "inventories/hosts.yaml")
+    assert error["next"].endswith("name it: -j tfdeploy.yaml")
     assert project.host("-j", "tfdeploy.yaml", "-i", "inventories/hosts.yaml")[0] == "own"
     assert project.host(env={"SUDO_UID": str(STRANGER)}) == ("own", "")
 
