@@ -130,7 +130,8 @@ def test_data_that_a_host_does_not_have_is_refused(operator: Tfdeploy) -> None:
     job(operator, "none", {"from": "n3:/home/lab/nowhere"})
     for verb in (["sync"], ["launch", "--detach"]):
         said = operator.run(*verb, exit_code=3).stderr
-        assert 'data cannot be read: n3 says: "/home/lab/nowhere does not exist"' in said and "correct `from:`" in said
+        assert 'data of n3, /home/lab/nowhere: n3 says: "/home/lab/nowhere does not exist"' in said
+        assert "correct `from:`" in said
     job(operator, "none", {"from": "n9:/home/lab/nowhere"})
     assert "no host of the inventory" in operator.run("sync", exit_code=2).stderr
 

@@ -178,8 +178,8 @@ def test_a_launch_waits_for_a_sync_and_says_for_whose(operator: Tfdeploy, held_r
 
 
 def tfdeploy_pid(operator: Tfdeploy) -> int:
-    """Of the sync: the pid that it writes into its locks."""
-    return int(json.loads(on(operator, "n1", "cat ~/tfdeploy/waits/locks/*.lock"))["pid"])
+    """Return the pid that the sync has written into the lock of the host that it still sends to."""
+    return int(json.loads(on(operator, "n2", "cat ~/tfdeploy/waits/locks/*.lock"))["pid"])
 
 
 # --- the environment of a task

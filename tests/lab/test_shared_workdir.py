@@ -108,7 +108,15 @@ def test_fresh_sets_the_shared_keep_aside_once_and_puts_it_back_once(operator: T
     saved = "./checkpoints.before-nf-2/step:5 ./checkpoints/step:3"
     assert kept(operator) == saved
     write_job(
-        operator, "nfs-fresh", "quick.py", "--steps=9", "--save", "--failat=2", keep=["checkpoints"], ready={"after": "60s"}
+        operator,
+        "nfs-fresh",
+        "quick.py",
+        "--steps=9",
+        "--save",
+        "--failat=2",
+        "--slowly=worker:1",
+        keep=["checkpoints"],
+        ready={"after": "60s"},
     )
     operator.run("launch", "--wait", "-q", "--fresh", "--name", "nf-3", exit_code=1)
     assert "./checkpoints.undone-nf-3/step:1" in kept(operator) and "before-nf-3" not in kept(operator)

@@ -10,6 +10,7 @@ import pytest
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.serve import run_program
+from tfdeploy.model.advice import next_of
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def wrong(tmp_path: Path) -> Callable[..., str | None]:
             task="worker:0", role="worker", index=0, argv=list(argv), env=env, path_prepend=[str(tmp_path / "env/bin")]
         )
         found = run_program.wrong(spec, str(tmp_path / "code"), {"PATH": str(tmp_path / "bin")})
-        return None if found is None else ": ".join(found)
+        return None if found is None else f"{found[0]}: {next_of(*found[1:])}"
 
     return told
 

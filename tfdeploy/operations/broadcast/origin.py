@@ -54,7 +54,9 @@ def _look(session: Session, path: str) -> DataListing:
     except AgentError as error:
         if error.code in ("missing", "unreadable"):
             raise Refused(
-                f"its data cannot be read: {error.what}", where=host, next=error.next or "correct `from:` in the job file"
+                f"data of {host}, {path}: {error.what}",
+                where=host,
+                next=error.next or "correct `from:` in the job file",
             ) from error
         raise
     try:
