@@ -1,6 +1,8 @@
-"""What to type next after an error of a host. The host names a line of this table and its details; no text of it comes here.
+"""What to type next after an error of a host. The host sends the name of a line below and its
+details, never the line itself.
 
-Each detail is checked by its kind and quoted for a shell. A line whose details do not pass is not shown. Pure.
+Each detail is checked by its kind and quoted for a shell. A line is not shown if a detail fails its
+check. Pure.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ from tfdeploy.model.allowed import PROGRAM, is_host_path, is_run
 
 _WORKDIR = "write `workdir: ~/tfdeploy` in the inventory, or another folder that only you may replace"
 LINES = {
-    "again": "wait for that, then the same command again",
-    "wait": "wait for it, or end it",
+    "again": "wait until that has ended, then type the same command again",
+    "wait": "wait until that operation has ended, or end it",
     "status": "tfdeploy status",
     "status_of_run": "tfdeploy status {run}",
     "list_runs": "tfdeploy runs",
@@ -28,11 +30,11 @@ LINES = {
     "another_data_name": "move it away, or give the data set another name",
     "move_away": "move it away",
     "free_space": "free some space there, or set another workdir",
-    "free_inodes": "free some there, or set another workdir",
+    "free_inodes": "delete files there to free inodes, or set another workdir",
     "free_disk": "free some space or inodes there, or set another workdir",
-    "free_quota": "you are over your quota there: free some, or set another workdir",
+    "free_quota": "you are over your quota there: free some space, or set another workdir",
     "writable_workdir": "set a workdir on a disk that can be written to",
-    "give_access": "give the user access to it, or set another workdir",
+    "give_access": "give the user access to that path, or set another workdir",
     "local_workdir": "its filesystem has no locks (flock) or named pipes: set `workdir:` to a local disk",
     "name_python": "write `python: PATH` for this host in the inventory, or install python3 there",
     "newer_python": "write `python: PATH` of a newer one for this host in the inventory",
@@ -44,7 +46,7 @@ LINES = {
     "make_executable": "chmod +x {file}",
     "similar_program": "did you mean {program}?",
     "install_program": "install it there, or write its whole path, or ./{program} if it is in the code",
-    # of agent/mending.py
+    # Named by agent/mending.py:
     "install_agent_again": "any tfdeploy command for this host puts it there again",
     "mend_mapping": "write `workdir:` of a local disk in the inventory, or have the mapping of that mount mended",
     "own_workdir": _WORKDIR,
@@ -74,19 +76,21 @@ _FIELD = re.compile(r"\{(\w+)\}")
 
 
 def next_of(advice: str | None, details: Mapping[str, object]) -> str | None:
-    """The line that a host's error names; None: none, an unknown one, or one with details that are not what they should be."""
+    """Return the line that a host's error names; None if it names no known line, or a detail fails
+    its check."""
     line = LINES.get(advice or "")
     if line is None:
         return None
-    found = {name: details.get(name) for name in _FIELD.findall(line)}
-    words = {name: str(value) for name, value in found.items() if isinstance(value, str) or type(value) is int}
-    if any(name not in words or not _KINDS[name](words[name]) for name in found):
+    fields = {name: details.get(name) for name in _FIELD.findall(line)}
+    texts = {name: str(value) for name, value in fields.items() if isinstance(value, str) or type(value) is int}
+    if any(name not in texts or not _KINDS[name](texts[name]) for name in fields):
         return None
-    line = _FIELD.sub(lambda field: shlex.quote(words[field[1]]), line)
+    line = _FIELD.sub(lambda field: shlex.quote(texts[field[1]]), line)
     return f"{line}, or launch with another --name" if details.get("or_another_run_name") is True else line
 
 
 def quoted(host: str, text: str) -> str:
-    """A host's own text as the host's: each line is marked, so that none of it can pass for ours."""
+    """Mark each line of a host's text as said by that host, so that no line looks like a message of
+    tfdeploy."""
     first, *more = [line for line in text.replace('"', "'").splitlines() if line.strip()] or [""]
     return f'{host} says: "' + "\n".join([first, *(f"> {line}" for line in more)]) + '"'

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tfdeploy.model.answers.samples import AttemptRow
 from tfdeploy.model.events import Event
@@ -40,7 +39,7 @@ def attempt_of_host(task: str, row: AttemptRow) -> Attempt:
 
 
 def closed(attempt: Attempt, following: Attempt | None) -> Attempt:
-    """One whose end nobody has written ended when the next one began, at the latest."""
+    """Close an attempt without a recorded end at the start of the next one."""
     if attempt.end is not None or following is None:
         return attempt
     if attempt.outcome is not None:
@@ -49,41 +48,53 @@ def closed(attempt: Attempt, following: Attempt | None) -> Attempt:
 
 
 def attempt_of(event: Event, before: Mapping[tuple[str, int], Attempt]) -> Attempt | None:
-    """What a task's event tells of an attempt; `before`: what was known. None: nothing."""
+    """Return the attempt after a task's event; None if the event tells of no attempt. `before`: the
+    attempts known so far."""
     said = event.data
     task, number = event.task or said.get("task") or "", said.get("attempt") or 0
     known = before.get((task, number))
     start = said.get("started") or (known.start if known else None)
     if not task or not number or start is None:
         return None
-    return following(Attempt(task, number, start, said.get("ended"), said.get("outcome"), said.get("reason"), *_how(said)), known)
+    of_status = Attempt(
+        task,
+        number,
+        start,
+        end=said.get("ended"),
+        outcome=said.get("outcome"),
+        reason=said.get("reason"),
+        exit_code=said.get("exit_code"),
+        signal=said.get("signal"),
+    )
+    return merge_status(known, of_status)
 
 
-def following(told: Attempt, known: Attempt | None) -> Attempt:
-    """What is known after a status told this. The status of a task that waits to start again has no outcome, and as its reason
-    why it starts again."""
-    if told.outcome is not None:
-        return told
+def merge_status(known: Attempt | None, of_status: Attempt) -> Attempt:
+    """Return the attempt after a status, which has no outcome while the task waits to start again.
+
+    The reason of such a status says why the task starts again, not how the attempt ended.
+    """
+    if of_status.outcome is not None:
+        return of_status
     if known is not None and known.outcome not in (None, "lost"):
         return known
-    if told.end is None:
-        return told
-    return replace(told, outcome="failed" if told.signal is None else "killed", reason=None)
+    if of_status.end is None:
+        return of_status
+    return replace(of_status, outcome="failed" if of_status.signal is None else "killed", reason=None)
 
 
-def take_rows(found: dict[tuple[str, int], Attempt], rows: Mapping[str, Sequence[Attempt]]) -> list[Attempt]:
-    """Takes into `found` what hosts have written, which stands before what statuses told. Returns those whose end is new."""
-    news = []
-    for task, each in ((task, each) for task, attempts in rows.items() for each in attempts):
+def merge_recorded(found: dict[tuple[str, int], Attempt], recorded: Mapping[str, Sequence[Attempt]]) -> list[Attempt]:
+    """Add to `found` what hosts have recorded, by task. A recorded end replaces that of a status.
+
+    Returns the attempts whose end was not known before.
+    """
+    ended = []
+    for task, each in ((task, each) for task, attempts in recorded.items() for each in attempts):
         known = found.get((task, each.number))
         if known is None or each.end is not None:
             found[task, each.number] = each if known is None else replace(each, last_line=known.last_line)
-            news += [each] if each.end is not None and (known is None or known.end is None) else []
-    return news
-
-
-def _how(said: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    return said.get("exit_code"), said.get("signal")
+            ended += [each] if each.end is not None and (known is None or known.end is None) else []
+    return ended
 
 
 def event_of(attempt: Attempt, host: str) -> Event:

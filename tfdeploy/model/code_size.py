@@ -1,4 +1,5 @@
-"""What makes the code of a release large, and how to send it once instead of with each run. Pure."""
+"""Warns of a large release: which paths make it large, and how to send them once instead of with
+each run. Pure."""
 
 from __future__ import annotations
 
@@ -10,27 +11,28 @@ from collections import Counter
 from tfdeploy.model.manifest import Manifest
 from tfdeploy.model.units import in_bytes
 
-MOST_BYTES = 50_000_000  # of code that nobody need be told of
-_SHOWN = 3
-_LEAST_SHARE = 0.05  # of the whole: smaller paths are not named
-_MOST_OF_IT = 0.8  # a folder is named by the one in it that has so much of it
+MOST_BYTES = 50_000_000  # of code without a warning
+_MOST_PATHS = 3  # in the warning
+_LEAST_SHARE = 0.05  # of all bytes: smaller paths are not in the warning
+_MAIN_SHARE = 0.8  # if one subfolder has this share of its folder's bytes, the warning names the subfolder
 _NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 def large_code(manifest: Manifest) -> str | None:
-    """A warning for more than MOST_BYTES, with the largest paths and what to write; None: it is small enough."""
+    """Return a warning if the code has more than MOST_BYTES, with its largest paths and a remedy;
+    None: it is small."""
     total = manifest.total_bytes
     if total <= MOST_BYTES:
         return None
-    found = _largest(manifest)
-    named = [(path, size) for path, size in found[:_SHOWN] if size >= total * _LEAST_SHARE]
+    largest = _largest(manifest)
+    named = [(path, size) for path, size in largest[:_MOST_PATHS] if size >= total * _LEAST_SHARE]
     listed = f": {', '.join(f'{path} ({in_bytes(size)})' for path, size in named)}" if named else ""
-    return f"code: {in_bytes(total)} that .gitignore does not name{listed}. Every run has its own copy of it" + _remedy(found)
+    return f"code: {in_bytes(total)} that .gitignore does not name{listed}. Every run has its own copy of it" + _remedy(largest)
 
 
-def _remedy(found: list[tuple[str, int]]) -> str:
-    """The lines for the largest path."""
-    path = found[0][0]
+def _remedy(largest: list[tuple[str, int]]) -> str:
+    """Return what to write so that the largest path is sent once as data, or left out."""
+    path = largest[0][0]
     name = _NAME.sub("_", path.rstrip("/").rpartition("/")[2]).strip("_-") or "data"
     pattern = re.sub(r"([\\*?\[\]! ])", r"\\\1", "/" + path)
     source = json.dumps("./" + path, ensure_ascii=False) if _NAME.search(path.replace("/", "").replace(".", "")) else "./" + path
@@ -41,7 +43,8 @@ def _remedy(found: list[tuple[str, int]]) -> str:
 
 
 def _largest(manifest: Manifest) -> list[tuple[str, int]]:
-    """(path, bytes) of files and folders (with "/" at the end) that lie in no other one named, the largest first."""
+    """Return (path, bytes) of files and folders, the largest first. A folder ends in "/". No path
+    lies in another one."""
     sizes: Counter[str] = Counter()
     below: dict[str, set[str]] = {}
     for entry in manifest.entries:
@@ -60,9 +63,10 @@ def _largest(manifest: Manifest) -> list[tuple[str, int]]:
 
 
 def _narrowed(path: str, sizes: Counter[str], below: dict[str, set[str]]) -> str:
+    """Return the deepest subfolder that has almost all bytes of its parent, or `path` itself."""
     while path in below:
         largest = max(sorted(below[path]), key=lambda child: sizes[child])
-        if not largest.endswith("/") or sizes[largest] < _MOST_OF_IT * sizes[path]:
+        if not largest.endswith("/") or sizes[largest] < _MAIN_SHARE * sizes[path]:
             break
         path = largest
     return path

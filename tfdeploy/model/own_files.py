@@ -1,12 +1,14 @@
-"""How the files begin that `report` and `compare` write, so that they are known again: no release takes them. Pure."""
+"""Recognises the files that `report` and `compare` write, so that no release contains them.
+Pure."""
 
 from __future__ import annotations
 
 PAGE = "<!doctype html><!-- written by tfdeploy -->"
-TABLE = '"time","seconds","task","host","attempt",'  # sample_table.BEFORE, which is slow to import
+# The same as sample_table.BEFORE, which is slow to import.
+TABLE = '"time","seconds","task","host","attempt",'
 _BEGINNINGS = (PAGE.encode("ascii"), TABLE.encode("ascii"))
 
 
 def is_own(content: bytes) -> bool:
-    """`content`: of a file, at least its first 64 bytes."""
+    """Return True for a file that tfdeploy wrote. `content`: at least its first 64 bytes."""
     return content.startswith(_BEGINNINGS)

@@ -15,7 +15,7 @@ import msgspec
 
 from tfdeploy.model import deaths
 from tfdeploy.model.answers.samples import NewestSamples
-from tfdeploy.model.attempts import Attempt, attempt_of, closed, take_rows
+from tfdeploy.model.attempts import Attempt, attempt_of, closed, merge_recorded
 from tfdeploy.model.events import BroadcastFields, Event, TaskFields, TransferFields
 from tfdeploy.model.goal import goal_of
 from tfdeploy.model.job import DEFAULT_METRICS
@@ -278,7 +278,7 @@ class RunProgress:
 
     def take_attempts(self, told: Mapping[str, Sequence[Attempt]]) -> list[Attempt]:
         """What the hosts had noted of attempts before anybody looked. Returns those whose end was not known."""
-        return take_rows(self.attempts, {task: told[task] for task in told.keys() & self.tasks.keys()})
+        return merge_recorded(self.attempts, {task: told[task] for task in told.keys() & self.tasks.keys()})
 
     def attempts_of(self, task: str) -> list[Attempt]:
         found = (each for (name, _), each in sorted(self.attempts.items()) if name == task)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tfdeploy.model.answers.samples import HostSample, SampledHost, TaskSample
 from tfdeploy.model.attempts import Attempt as Attempt
-from tfdeploy.model.attempts import attempt_of, closed, following, take_rows
+from tfdeploy.model.attempts import attempt_of, closed, merge_recorded, merge_status
 from tfdeploy.model.events import Event
 from tfdeploy.model.measures import NOT_OWN
 from tfdeploy.model.plan import Plan
@@ -152,8 +152,8 @@ def attempts(report: RunReport) -> list[Attempt]:
     for view in report.view.tasks:
         one = _attempt_of_view(view)
         if one is not None:
-            found[one.task, one.number] = following(one, found.get((one.task, one.number)))
-    take_rows(found, report.attempts)
+            found[one.task, one.number] = merge_status(found.get((one.task, one.number)), one)
+    merge_recorded(found, report.attempts)
     found = {key: closed(each, found.get((each.task, each.number + 1))) for key, each in found.items()}
     order = {view.task: number for number, view in enumerate(report.view.tasks)}
     return sorted(found.values(), key=lambda each: (order.get(each.task, len(order)), each.number))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from types import MappingProxyType
 from typing import TypedDict
 
@@ -25,24 +26,26 @@ _NO_METRICS: Metrics = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Caller:
-    """An address from which `of`, a host of the run, came to `host` over the mesh."""
+    """`member`, a host of the run, connected to `host` over the mesh from `address`, which the plan
+    did not know."""
 
     host: str
     address: str
-    of: str
+    member: str
 
     @property
     def turned_away(self) -> str:
-        """What it means that the address is not admitted, in words."""
+        """Say that the address is not admitted, and why."""
         return (
-            f"{self.of} came to {self.host} through {self.address}, which is not its own address: "
+            f"{self.member} came to {self.host} through {self.address}, which is not its own address: "
             f"the tasks' ports on {self.host} turn that away"
         )
 
 
 @dataclass(frozen=True)
 class RunView:
-    """One run. `started`: its launch, the zero of all its times. `cause`: why it fails or failed, in words.
+    """One run. `started`: when it was launched; its other times count from then. `cause`: why it
+    fails or failed, in words.
     `first_death`: the task that died first."""
 
     run: str
@@ -59,8 +62,8 @@ class RunView:
     left_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # host -> paths in its cwd/
     open_ports: tuple[str, ...] = ()  # those open to everybody in a protected run, in words
     protect: Protection = field(default_factory=Protection)
-    admitted: tuple[Caller, ...] = ()  # addresses that the plan did not know, let in at the tasks' ports
-    not_admitted: tuple[Caller, ...] = ()  # through which a host came that did not state them as its own
+    admitted: tuple[Caller, ...] = ()  # the member stated the address as its own
+    not_admitted: tuple[Caller, ...] = ()  # the member did not
 
     @property
     def final(self) -> bool:
@@ -79,11 +82,13 @@ def run_view(
 ) -> RunView:
     """Decides state and cause. `host_states`: None or absent: the host does not know this run; of an unreachable host
     its last known state may be given. `unasked`: hosts left out on purpose; only the other hosts report about them.
-    `metrics`: task -> its newest figures. `unread`: task -> the metrics that are not read any more."""
+    `metrics`: task -> its newest figures. `unread`: task -> metrics that its host no longer
+    reads."""
     states = [s for h in plan.hosts if (s := host_states.get(h.host)) is not None]
     silent = {*unreachable, *unasked}
     views = tuple(task_view(t, host_states.get(t.host), tasks, states, t.host in silent, metrics) for t in plan.tasks)
-    admitted, not_admitted = _callers(states), _callers(states, not_admitted=True)
+    admitted = _callers((state.host, state.admitted.items()) for state in states)
+    not_admitted = _callers((state.host, ((address, name) for name, address in state.not_admitted.items())) for state in states)
     state, cause, first = verdict(plan, states, views, unreachable, unasked)
     views = tuple(replace(view, unread=unread[view.task]) if view.task in unread else view for view in views)
     views = _with_collateral(views, first)
@@ -102,7 +107,7 @@ def run_view(
         unasked=tuple(h.host for h in plan.hosts if h.host in unasked),
         left_files={s.host: tuple(s.left_files) for s in states if s.left_files},
         open_ports=_open_ports(states),
-        protect=_with_more(plan.protect, [*_open_ports(states), *(each.turned_away for each in not_admitted)]),
+        protect=_with_exceptions(plan.protect, [*_open_ports(states), *(each.turned_away for each in not_admitted)]),
         admitted=admitted,
         not_admitted=not_admitted,
     )
@@ -113,19 +118,24 @@ def _open_ports(states: Iterable[HostRunState]) -> tuple[str, ...]:
     return tuple(found[:_MOST_OPEN])
 
 
-def _callers(states: Iterable[HostRunState], not_admitted: bool = False) -> tuple[Caller, ...]:
-    """Addresses and names only, and few of one host: it may say anything."""
-    found: list[Caller] = []
-    for state in states:
-        turned_away = [(address, host) for host, address in state.not_admitted.items()]
-        told = turned_away if not_admitted else list(state.admitted.items())
-        found += [Caller(state.host, address, of) for address, of in told[:_MOST_CALLERS] if is_ip(address) and is_name(of)]
-    return tuple(found)
+def _callers(reported: Iterable[tuple[str, Iterable[tuple[str, str]]]]) -> tuple[Caller, ...]:
+    """Return the callers that hosts report, as host and (address, member). A host may report
+    anything.
+
+    So there are at most _MOST_CALLERS of one host, with a real address and a possible name.
+    """
+    return tuple(
+        Caller(host, address, member)
+        for host, pairs in reported
+        for address, member in islice(pairs, _MOST_CALLERS)
+        if is_ip(address) and is_name(member)
+    )
 
 
-def _with_more(protection: Protection, words: Collection[str]) -> Protection:
-    """Its `why` also names the ports that are open all the same, and callers that are turned away, as their hosts see it."""
-    return replace(protection, why="; ".join([protection.why, *words])) if words else protection
+def _with_exceptions(protection: Protection, exceptions: Collection[str]) -> Protection:
+    """Add to its `why` the ports that are open all the same, and the callers that are turned away,
+    as hosts report them."""
+    return replace(protection, why="; ".join([protection.why, *exceptions])) if exceptions else protection
 
 
 def _with_collateral(views: tuple[TaskView, ...], first: str | None) -> tuple[TaskView, ...]:
@@ -147,7 +157,7 @@ def exit_code(view: RunView) -> int:
 
 
 class CallerRow(TypedDict):
-    """An address from which `of`, a host of the run, came to `host`."""
+    """`of`, a host of the run, connected to `host` from `address`."""
 
     host: str
     address: str
@@ -155,8 +165,10 @@ class CallerRow(TypedDict):
 
 
 class ProtectRow(TypedDict):
-    """`used`: the weakest level of `hosts`, which is empty for a run that an older tfdeploy launched. `admitted`: addresses that
-    hosts of the run stated after the launch; `not_admitted`: through which they came without stating them."""
+    """`used`: the weakest level of all hosts. `hosts`: the level of each host; empty if an older
+    tfdeploy launched the run.
+    `admitted`: addresses that hosts stated as their own after the launch. `not_admitted`: addresses
+    of their connections that they did not state."""
 
     asked: AskedLevel
     used: Level
@@ -200,4 +212,4 @@ def run_view_json(view: RunView) -> RunAnswer:
 
 
 def _caller_row(caller: Caller) -> CallerRow:
-    return {"host": caller.host, "address": caller.address, "of": caller.of}
+    return {"host": caller.host, "address": caller.address, "of": caller.member}

@@ -18,7 +18,8 @@ def iso_z(seconds: float | None) -> str | None:
 
 
 def run_seconds(started: float | None, ended: float | None, now: float) -> float:
-    """How long a run has taken, the same in every view: from its launch to its end, or until `now`. All in UTC seconds."""
+    """Return the seconds from a run's launch to its end, or to `now`, the same in every view. All
+    arguments: UTC seconds."""
     return 0.0 if started is None else max(0.0, (now if ended is None else ended) - started)
 
 
@@ -37,7 +38,7 @@ def short_error(text: str) -> str:
 
 
 def unread_words(metrics: Iterable[str]) -> str:
-    """Why some metrics of a task have no new values."""
+    """Say why some metrics of a task have no new values."""
     return f"{', '.join(metrics)}: not read any more: the regular expression takes too long for its lines"
 
 

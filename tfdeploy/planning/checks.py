@@ -160,7 +160,8 @@ def host(entry: Host, facts: HostFacts, program: Program, options: Options) -> N
 
 
 def no_python_remedy(entry: Host) -> str:
-    """What to do where `python:` names no interpreter. Only the default is one that may be missing altogether."""
+    """Say what to do if `python:` names no interpreter. Only for the default name, installing it is
+    a remedy."""
     install = f", or install python3 on {entry.name}" if entry.python == "python3" else ""
     return f"write `python: PATH` of {entry.name} in the inventory{install}"
 
@@ -176,28 +177,29 @@ def program(job: Job, found: Program, files: Collection[str], links: Collection[
         return
     near = difflib.get_close_matches(path, sorted(files), 1)
     listed = f"did you mean {near[0]}?" if near else f"the code is {job.code}: is the file there, or ignored by git?"
-    raise Refused(f"the program {path} is not in the code", where=_command_place(job), next=listed)
+    raise Refused(f"the program {path} is not in the code", where=_command_source(job), next=listed)
 
 
 def program_on_path(job: Job) -> str | None:
-    """The program that PATH of each host must have. None: the command names a path, or Python, which `python:` stands for."""
+    """Return the program that each host must have on PATH; None: the command names a path, or
+    Python, which `python:` sets."""
     first = job.command[0] if job.command else ""
     return first if first and not {"/", "{"} & set(first) and first not in PYTHON and "PATH" not in job.env else None
 
 
-def program_there(job: Job, tasks: Collection[TaskPlan], used: Mapping[str, HostFacts]) -> None:
-    """Whether the hosts of the tasks have the program that the command starts. Raises Refused."""
+def refuse_missing_program(job: Job, tasks: Collection[TaskPlan], used: Mapping[str, HostFacts]) -> None:
+    """Raise Refused if a host of a task lacks the program that the command starts."""
     name = program_on_path(job)
-    without = dict.fromkeys(task.host for task in tasks if task.argv[:1] == (name,) and used[task.host].lacks_program)
-    if not without or name is None:
+    lacking = dict.fromkeys(task.host for task in tasks if task.argv[:1] == (name,) and used[task.host].lacks_program)
+    if not lacking or name is None:
         return
     near = difflib.get_close_matches(name, _COMMON_PROGRAMS, 1)
     hint = f"did you mean {near[0]}?" if near else f"install it there, or write its whole path, or ./{name} if it is in the code"
-    raise Refused(f"there is no program {name} on PATH of {fold_names(without)}", where=_command_place(job), next=hint)
+    raise Refused(f"there is no program {name} on PATH of {fold_names(lacking)}", where=_command_source(job), next=hint)
 
 
-def _command_place(job: Job) -> str:
-    """Where the command was given: in the job file, or on the command line."""
+def _command_source(job: Job) -> str:
+    """Return where the command stands: in the job file, or on the command line."""
     return job.places.get("command") or job.source or "command"
 
 
@@ -231,8 +233,8 @@ def host_notes(entry: Host, facts: HostFacts, logs_bytes: int) -> tuple[str, ...
         texts.append(f"logind of {entry.name} ends processes at logout: {linger}")
     if abs(facts.clock_skew_s) > CLOCK_SKEW_S:
         way = "ahead" if facts.clock_skew_s > 0 else "behind"
-        ahead = roughly(round(abs(facts.clock_skew_s)), parts=2)
-        texts.append(f"the clock of {entry.name} is {ahead} {way}: its log lines sort by it")
+        skew = roughly(round(abs(facts.clock_skew_s)), parts=2)
+        texts.append(f"the clock of {entry.name} is {skew} {way}: its log lines sort by it")
     if facts.free_disk_bytes < logs_bytes:
         texts.append(f"{entry.name} has {size(facts.free_disk_bytes)} free, and its logs may grow to {size(logs_bytes)}")
     return tuple(texts)

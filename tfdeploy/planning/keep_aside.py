@@ -1,4 +1,5 @@
-"""`launch --fresh`: what is set aside, in words, and what to type to go on from it again. Pure."""
+"""`launch --fresh`: says which `keep` folders are set aside, and which command brings them back.
+Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +14,13 @@ from tfdeploy.model.units import in_bytes
 
 
 def without_keep(facts: Mapping[str, HostFacts]) -> dict[str, HostFacts]:
-    """The facts as they will be once `keep` is set aside on every host."""
+    """Return the facts as they are after `keep` is set aside on every host."""
     return {name: replace(each, keep=()) for name, each in facts.items()}
 
 
 def notes(job: Job, facts: Mapping[str, HostFacts], run: str) -> tuple[str, ...]:
-    """A note for each `keep` folder that holds something, and how to get all of it back."""
+    """Return a note for each `keep` folder that holds something, and the command that brings all of
+    them back."""
     if not job.keep:
         return ("--fresh: the job has no `keep`, so every launch starts from zero",)
     found: dict[tuple[str, str], list[str]] = {}
@@ -28,13 +30,13 @@ def notes(job: Job, facts: Mapping[str, HostFacts], run: str) -> tuple[str, ...]
                 found.setdefault((fact.path, _content(fact)), []).append(name)
     if not found:
         return ("--fresh: no host holds anything in `keep`",)
-    said = [
+    lines = [
         f"--fresh: {path} ({content}) on {fold_names(hosts)} is kept there as keep/{path}.before-{run}"
         for (path, content), hosts in found.items()
     ]
     holders = [name for names in found.values() for name in names]
     folder = f"{facts[holders[0]].workdir}/{job.name}/keep"
-    return (*said, f"to go on from it again, once {run} has ended: {_undo(job, folder, run)}")
+    return (*lines, f"to go on from it again, once {run} has ended: {_undo_command(job, folder, run)}")
 
 
 def _content(fact: KeepFact) -> str:
@@ -44,9 +46,9 @@ def _content(fact: KeepFact) -> str:
     return f"{files}, {fact.checkpoint}" if fact.checkpoint else files
 
 
-def _undo(job: Job, folder: str, run: str) -> str:
-    """For all hosts at once, for each may hold what the run wrote meanwhile: that is set aside in turn. A second time it does
-    nothing."""
+def _undo_command(job: Job, folder: str, run: str) -> str:
+    """Return one command for all hosts. It sets aside what the run has written there, and does
+    nothing a second time."""
     paths = " ".join(map(shlex.quote, job.keep))
     swap = 'mv "$p" "$p.after-$r" || mkdir "$p.after-$r"; mv "$p.before-$r" "$p"'
     each = f'for p in {paths}; do [ -e "$p.after-$r" ] || {{ {swap}; }}; done'

@@ -186,7 +186,7 @@ def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) ->
     shared = Shared(job, inputs.run, data, added.flags, served, chosen, compat.keeps_addresses(job, read.compat))
     tasks = (task_plan(shared, laid.layout, seat, inputs.facts[seat.host]) for seat in placed.seats)
     made = tuple(argument_lengths.checked(job, tasks))
-    checks.program_there(job, made, placed.used)
+    checks.refuse_missing_program(job, made, placed.used)
     return _Commands(made, added, served, keras, data)
 
 

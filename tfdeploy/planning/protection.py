@@ -1,4 +1,5 @@
-"""Who may reach the ports of the run: what each host can do, what is refused, and what the plan says of it. Pure."""
+"""Who may reach the ports of the run: the level of each host, what is refused, and the plan's notes
+about it. Pure."""
 
 from __future__ import annotations
 
@@ -16,12 +17,13 @@ from tfdeploy.model.plan import HostPlan, Plan, TaskPlan
 from tfdeploy.model.protect import LEVELS, Level, Protection
 from tfdeploy.planning.cluster.addresses import is_loopback, is_public
 
-LONGEST_FILTER = 4096  # instructions that any kernel takes, whatever its memory
+LONGEST_FILTER = 4096  # instructions; every kernel accepts this length
 _NEEDS: dict[Level, tuple[Level, ...]] = {"firewall": ("firewall", "peers"), "peers": ("peers",), "none": ()}
 
 
 def decide(job: Job, facts: Mapping[str, HostFacts], hosts: Iterable[HostPlan]) -> Protection:
-    """The level of each host. Raises Refused where a host cannot do what the job names."""
+    """Choose the level of each host. Raises Refused if a host cannot do the level that the job
+    names."""
     hosts = tuple(hosts)
 
     def all_at(level: Level, why: str) -> Protection:
@@ -43,13 +45,15 @@ def decide(job: Job, facts: Mapping[str, HostFacts], hosts: Iterable[HostPlan]) 
 
 
 def hindered(facts: Mapping[str, HostFacts], addresses: Iterable[str]) -> dict[Level, dict[str, str]]:
-    """Level -> host -> why it cannot do this. `addresses`: of all hosts of the run."""
-    length = len(peer_filter.program(addresses, 1, 0))
+    """Return level -> host -> why the host cannot do this level. `addresses`: of all hosts of the
+    run."""
+    length = _filter_length(addresses)
     return {level: _hindered(level, facts, length) for level in LEVELS}
 
 
 def open_hosts(plan: Plan) -> tuple[str, ...]:
-    """The hosts that `auto` could not protect, and whose tasks listen at ports that other machines may reach."""
+    """Return the hosts that `auto` could not protect, and whose tasks listen at ports that other
+    machines may reach."""
     if plan.protect.asked != "auto" or rules(plan.mode).single or rules(plan.mode).ranks:
         return ()
     listening = {task.host for task in plan.tasks if task.port is not None}
@@ -61,36 +65,39 @@ def open_hosts(plan: Plan) -> tuple[str, ...]:
 
 
 def refuse_open(plan: Plan, facts: Mapping[str, HostFacts]) -> None:
-    """Raises Refused where `auto` would leave the ports of a host open to everybody."""
+    """Raise Refused if `auto` would leave the ports of a host open to everybody."""
     names = open_hosts(plan)
     if not names:
         return
     first = names[0]
-    why = _hindered("peers", facts, _length(plan.hosts))[first]
+    length = _filter_length(address for host in plan.hosts for address in host.addresses)
+    why = _hindered("peers", facts, length)[first]
     raise Refused(
         f"`protect: auto` cannot keep strangers from the ports of {fold_names(names)} (on {first}: {why}): TensorFlow's "
         "servers there would run what anybody sends who reaches them",
         where=f"host {first}",
-        next=f"{cure(first, facts[first], 'peers')}; or leave out what cannot: --exclude {shlex.quote(fold_names(names))}; "
+        next=f"{cure(first, facts[first], 'peers')}; or leave these hosts out: --exclude {shlex.quote(fold_names(names))}; "
         "or accept it: `tfdeploy launch --allow-open`, or `protect: none` in the job",
     )
 
 
 def cure(host: str, facts: HostFacts, level: Level) -> str:
-    """The line for the operator's machine that makes a host able to do this, or what else to do."""
+    """Return the command, for this machine, after which the host can do this level, or what else to
+    do."""
     own, sudo = facts.protect, () if facts.user == "root" else ("sudo",)
     if level == "firewall" and own.firewall:
         line = f"`{facts.user} ALL=(root) NOPASSWD: /usr/sbin/nft` in /etc/sudoers.d there (docs/protect.md)"
         return install_on(host, "nftables", facts.user) + (f"; and write {line}" if sudo else "")
     if own.peers:
-        return f"{on_host(host, 'uname', '-r')}: it takes Linux 4.5 or newer, and no sandbox in its place"
+        return f"{on_host(host, 'uname', '-r')}: this needs Linux 4.5 or newer, and a real kernel instead of a sandbox"
     if own.most_instructions < LONGEST_FILTER:
         return on_host(host, *sudo, "sysctl", "-w", "net.core.optmem_max=131072")
-    return "launch on fewer hosts, or give them addresses that follow each other"
+    return "launch on fewer hosts, or give the hosts consecutive addresses"
 
 
 def refuse_public(facts: Mapping[str, HostFacts], protection: Protection, *, single: bool, allow_public: bool) -> None:
-    """Raises Refused where a port that is open to everybody would be reachable at a public address of some interface."""
+    """Raise Refused if a port that is open to everybody would be reachable at a public address of
+    some interface."""
     if single or allow_public:
         return
     for name, found in facts.items():
@@ -110,24 +117,25 @@ def notes(job: Job, protection: Protection, hosts: Iterable[HostPlan], tasks: It
     if mode.single:
         return ()
     hosts = tuple(hosts)
-    said = [_level_note(protection, level, names, hosts, tasks) for level, names in protection.by_level().items()]
+    lines = [_level_note(protection, level, names, hosts, tasks) for level, names in protection.by_level().items()]
     if mode.ranks:
-        said += [
+        lines += [
             f"{task.host}:{task.port} (MASTER_PORT) stays open to whoever reaches it: its program binds it alone"
             for task in tasks
             if task.port is not None and protection.level_of(task.host) == "peers"
         ]
-    said += _public_notes(protection, hosts)
+    lines += _public_notes(protection, hosts)
     if protection.used != "none" and not mode.ranks:
         free = [task.task for task in tasks if task.port is None and task.role not in mode.silent]
-        said += [f"protect does not cover {fold_names(free)}: where they listen is up to the program"] if free else []
-    return tuple(said)
+        lines += [f"protect does not cover {fold_names(free)}: where they listen is up to the program"] if free else []
+    return tuple(lines)
 
 
 def _level_note(
     protection: Protection, level: Level, names: tuple[str, ...], hosts: tuple[HostPlan, ...], tasks: tuple[TaskPlan, ...]
 ) -> str:
-    """One line for the hosts of one level. Where all have the same, it needs no names."""
+    """Return one line for the hosts of one level, without their names if all hosts have this
+    level."""
     warning = "warning: " if level == "none" and protection.asked == "auto" else ""
     ports = [f"{host.host}:{_folded([host.mesh_port, *_ports(host.host, tasks)])}" for host in hosts if host.host in names]
     where = "" if len(names) == len(hosts) else f" on {fold_names(names)}"
@@ -136,7 +144,8 @@ def _level_note(
 
 
 def _admitted(protection: Protection, level: Level) -> str:
-    """Whom the ports of a host of this level admit. A firewall keeps users of its own host from the ports of all hosts."""
+    """Say whom the ports of a host of this level admit. A firewall keeps other users of its host
+    from the ports of all hosts."""
     if level == "none":
         return "everybody who reaches them, and TensorFlow's servers run what anybody sends"
     levels = protection.by_level()
@@ -148,9 +157,9 @@ def _admitted(protection: Protection, level: Level) -> str:
 
 
 def _public_notes(protection: Protection, hosts: Iterable[HostPlan]) -> list[str]:
-    """One line for all hosts of one level that have public addresses."""
+    """Return one line for each level of the hosts that have public addresses."""
     found = {host.host: public for host in hosts if (public := [each for each in host.addresses if is_public(each)])}
-    said = []
+    lines = []
     for level in LEVELS:
         names = [name for name in found if protection.level_of(name) == level]
         if names:
@@ -159,12 +168,13 @@ def _public_notes(protection: Protection, hosts: Iterable[HostPlan]) -> list[str
                 if level == "none"
                 else f"protect: {level} turns strangers away there, but not at ports that the program opens by itself"
             )
-            said.append(f"public addresses on {fold_names(names)} (on {names[0]} {found[names[0]][0]}): {open_to}")
-    return said
+            lines.append(f"public addresses on {fold_names(names)} (on {names[0]} {found[names[0]][0]}): {open_to}")
+    return lines
 
 
-def _length(hosts: Iterable[HostPlan]) -> int:
-    return len(peer_filter.program([address for host in hosts for address in host.addresses], 1, 0))
+def _filter_length(addresses: Iterable[str]) -> int:
+    """Return how many instructions the filter for these addresses has."""
+    return len(peer_filter.program(addresses, 1, 0))
 
 
 def _hindered(level: Level, facts: Mapping[str, HostFacts], length: int) -> dict[str, str]:
@@ -191,7 +201,7 @@ def _refused(job: Job, whys: Mapping[str, str]) -> Refused:
     return Refused(
         f"the job asks for `protect: {job.protect}`, and not every host can: {_first(whys)}",
         where=f"host {next(iter(whys))}",
-        next="`protect: auto` takes on each host the strongest that it can do",
+        next="with `protect: auto`, each host takes the strongest level that it can do",
     )
 
 

@@ -77,7 +77,7 @@ def _show_protection(terminal: Terminal, view: RunView) -> None:
     for words in view.open_ports:
         write_wrapped(terminal, "open: ", words, "red")
     for caller in view.admitted:
-        write_wrapped(terminal, "admitted: ", f"{caller.address} of {caller.of}, on {caller.host}", "")
+        write_wrapped(terminal, "admitted: ", f"{caller.address} of {caller.member}, on {caller.host}", "")
     for caller in view.not_admitted:
         write_wrapped(terminal, "not admitted: ", caller.turned_away, "yellow")
 

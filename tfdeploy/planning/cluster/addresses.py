@@ -1,6 +1,7 @@
 """The address by which the other hosts reach each host: `advertise`, else its literal IP, else where its sshd was reached.
 
-Refuses addresses with which a cluster would hang, or be open to the internet. Resolves no name: what names are, the hosts say.
+Refuses addresses with which a cluster would hang, or be open to the internet. Resolves no names
+itself: the hosts report what they resolve.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.folding import fold_equal, fold_names
 from tfdeploy.model.inventory import Host
 
-MOST_ADDRESSES = 64  # of one host, that the others let in: their filters have little room
+MOST_ADDRESSES = 64  # of one host; the filters of the other hosts have little room
 
 
 class Advertised(NamedTuple):
@@ -69,20 +70,24 @@ def check(found: Mapping[str, Advertised], facts: Mapping[str, HostFacts], *, al
 
 
 def seen_as(host: Host, facts: HostFacts, resolved: Sequence[str] = ()) -> tuple[str, ...]:
-    """The IP addresses that this host's connections may come from, as its peers see them: IPv4 never as mapped into IPv6.
-    `resolved`: what its name in the cluster is. At most MOST_ADDRESSES."""
+    """Return at most MOST_ADDRESSES IP addresses from which this host's connections may come, as
+    its peers see them.
+
+    IPv4 is never mapped into IPv6. `resolved`: the addresses of its name in the cluster.
+    """
     named = (advertised(host, facts).address, *resolved, *facts.addresses)
     found = dict.fromkeys(str(_unmapped(parsed)) for each in named if (parsed := _ip(each)) and not parsed.is_loopback)
     return tuple(found)[:MOST_ADDRESSES]
 
 
 def resolved(name: str, facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
-    """The IP addresses of a name of the cluster, as at least half of the hosts that could tell resolve it."""
+    """Return the IP addresses to which at least half of the hosts with an answer resolve a name of
+    the cluster."""
     if _ip(name):
         return ()
     answers = [set(seen.resolved[name]) for seen in facts.values() if name in seen.resolved]
-    told = dict.fromkeys(address for answer in answers for address in sorted(answer))
-    return tuple(each for each in told if 2 * sum(each in answer for answer in answers) >= len(answers))
+    found = dict.fromkeys(address for answer in answers for address in sorted(answer))
+    return tuple(each for each in found if 2 * sum(each in answer for answer in answers) >= len(answers))
 
 
 def _unmapped(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
@@ -114,13 +119,14 @@ def _ip(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def is_public(address: str) -> bool:
-    """Of an IP address; a name is not."""
+    """True for a public IP address; False for a name."""
     parsed = _ip(address.partition("%")[0])
     return bool(parsed and _unmapped(parsed).is_global)
 
 
 def _public_words(address: str, facts: Mapping[str, HostFacts]) -> str:
-    """What of an address is public, in words; "": nothing. Of a name, one host that resolves it so is enough."""
+    """Describe the public address; "": not public. A name is public if at least one host resolves
+    it to a public address."""
     if _ip(address):
         return f"the public address {address}" if is_public(address) else ""
     for asked, seen in facts.items():
@@ -131,14 +137,17 @@ def _public_words(address: str, facts: Mapping[str, HostFacts]) -> str:
 
 
 def _disagreement(name: str, address: str, facts: Mapping[str, HostFacts]) -> str:
-    """What a name is on which hosts, in words; "": the same on all that could tell, or it is no name."""
+    """Say to what different hosts resolve a name; "": all agree that have an answer, or it is no
+    name."""
     if _ip(address):
         return ""
     answers = {asked: tuple(sorted(seen.resolved[address])) for asked, seen in facts.items() if address in seen.resolved}
     groups = [(fold_names(hosts), ", ".join(found[:4]) or "no address") for hosts, found in fold_equal(answers)]
     if len(groups) < 2:
         return ""
-    return f"{address} ({name}) is not the same on all hosts: " + "; ".join(f"{what} on {hosts}" for hosts, what in groups[:4])
+    return f"{address} ({name}) is not the same on all hosts: " + "; ".join(
+        f"{listed} on {hosts}" for hosts, listed in groups[:4]
+    )
 
 
 def _check_usable(name: str, address: str) -> None:

@@ -28,28 +28,31 @@ def python(case: Case) -> Iterator[Problem]:
 
 
 def tensorflow(case: Case) -> Iterator[Problem]:
-    """One problem for all packages: what lacks several of them is likely another Python than most hosts have."""
+    """Yield one problem for all packages: a host that lacks several of them probably uses another
+    Python than most hosts."""
     if case.facts.python is None:
         return
-    found = {field: (getattr(case.facts, field), case.usual.get(field)) for field in PACKAGES}
-    lacks = case.needs.tensorflow and case.facts.tensorflow is None
-    differing = [field for field, (own, usual) in found.items() if usual and own != usual]
-    if not differing and not lacks:
+    versions = {field: (getattr(case.facts, field), case.usual.get(field)) for field in PACKAGES}
+    lacks_tensorflow = case.needs.tensorflow and case.facts.tensorflow is None
+    differing = [field for field, (own, usual) in versions.items() if usual and own != usual]
+    if not differing and not lacks_tensorflow:
         return
-    details = [_differs(PACKAGES[field], *found[field]) for field in differing if not (lacks and field == "tensorflow")]
-    if lacks:
+    details = [
+        _difference(PACKAGES[field], *versions[field]) for field in differing if not (lacks_tensorflow and field == "tensorflow")
+    ]
+    if lacks_tensorflow:
         details.insert(0, f"the program imports TensorFlow, and {case.facts.python} has none")
-    packages = [_requirement(field, found[field][1]) for field in differing or ("tensorflow",)]
+    packages = [_requirement(field, versions[field][1]) for field in differing or ("tensorflow",)]
     fix = case.command(case.facts.python, "-m", "pip", "install", *packages)
     if case.facts.environment is not None:
         fix = "tfdeploy setup"
     elif (usual := case.usual.get("python")) and usual != case.facts.python:
-        own, usual = shlex.quote(case.facts.python), shlex.quote(usual)  # words of hosts
+        own, usual = shlex.quote(case.facts.python), shlex.quote(usual)  # hosts report these paths
         fix = f"{case.host.name} uses {own}, most {usual}: set {case.host.setting('python')}, or: {fix}"
-    yield Problem("error" if lacks else "warning", "; ".join(details), fix)
+    yield Problem("error" if lacks_tensorflow else "warning", "; ".join(details), fix)
 
 
-def _differs(name: str, own: str | None, usual: str | None) -> str:
+def _difference(name: str, own: str | None, usual: str | None) -> str:
     return f"{f'{name} {own}' if own else f'no {name}'}, most have {usual}"
 
 

@@ -1,4 +1,5 @@
-"""Whether Python can parse the program: found before anything is sent, as far as this machine's Python can tell."""
+"""Finds a program that Python cannot parse before anything is sent, as far as this machine's Python
+can tell."""
 
 from __future__ import annotations
 
@@ -14,9 +15,10 @@ HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def check(job: Job, program: Program, facts: Iterable[HostFacts]) -> None:
-    """Raises Refused for a program that the hosts cannot parse: their Python has the version of this machine's.
+    """Raise Refused for a program that the hosts cannot parse, if their Python has the version of
+    this machine's.
 
-    Another version may know other syntax, so then `notes` tells it.
+    Another version may know other syntax, so in that case there is only a note (see `notes`).
     """
     if job.command[0] in PYTHON and all(_minor(each) == HERE for each in facts):
         for file in program.unparsed:
@@ -26,10 +28,10 @@ def check(job: Job, program: Program, facts: Iterable[HostFacts]) -> None:
 
 
 def notes(program: Program) -> tuple[str, ...]:
-    return tuple(_words(file) for file in program.unparsed)
+    return tuple(_note(file) for file in program.unparsed)
 
 
-def _words(file: Unparsed) -> str:
+def _note(file: Unparsed) -> str:
     return f"{file.where} does not parse (Python {HERE} here): {file.said}"
 
 
