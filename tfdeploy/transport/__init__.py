@@ -1,3 +1,4 @@
-from tfdeploy.transport.ssh import import_invoke
+from tfdeploy.transport.ssh import lean_imports
 
-import_invoke.import_invoke()
+lean_imports.import_invoke()
+lean_imports.defer_metadata()

@@ -24,3 +24,19 @@ def test_ssh_begins_without_mocks_and_whoever_wants_them_finds_them() -> None:
 def test_who_has_mocks_already_keeps_them() -> None:
     code = "from unittest import mock\nimport tfdeploy.transport.fleet, sys\nassert sys.modules['unittest.mock'] is mock"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_ssh_begins_without_metadata_and_whoever_wants_it_finds_it() -> None:
+    code = """
+import sys
+import tfdeploy.transport.fleet
+import paramiko
+assert not {"email.message", "csv"} & set(sys.modules), sorted(sys.modules)
+import importlib.metadata
+assert paramiko.__version__ == importlib.metadata.version("paramiko")
+from importlib.metadata import distribution
+assert distribution("paramiko").version == paramiko.__version__
+assert sys.modules["importlib.metadata"].__file__
+import importlib.metadata._adapters
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

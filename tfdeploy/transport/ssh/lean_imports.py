@@ -1,0 +1,63 @@
+"""Import fabric's invoke and paramiko without modules that they do not need here.
+
+Those modules cost a seventh of the CPU time of each verb over SSH: `unittest.mock` (with asyncio and
+ssl) serves a class for tests, invoke's own YAML reader serves settings files, which are never read
+here (see connect._template), and `importlib.metadata` (with email) tells paramiko its own version.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from importlib.util import find_spec
+from types import ModuleType
+
+UNUSED = ("unittest.mock", "invoke.vendor.yaml")
+_METADATA = "importlib.metadata"
+
+
+def import_invoke() -> None:
+    """Import invoke. Other importers of `unittest.mock` get the real module."""
+    if {*UNUSED, "invoke"} & set(sys.modules):
+        return
+    for name in UNUSED:
+        stand_in = ModuleType(name)
+        stand_in.__dict__["__getattr__"] = lambda asked: None
+        sys.modules[name] = stand_in
+    try:
+        import invoke  # noqa: F401
+    finally:
+        for name in UNUSED:
+            del sys.modules[name]
+
+
+def defer_metadata() -> None:
+    """Let `importlib.metadata` be imported at its first use, except for paramiko's version."""
+    if _METADATA in sys.modules:
+        return
+    deferred = ModuleType(_METADATA)
+
+    def load(name: str) -> object:
+        if sys.modules.get(_METADATA) is deferred:
+            del sys.modules[_METADATA]
+        return getattr(importlib.import_module(_METADATA), name)
+
+    def version(package: str) -> str:
+        found = _version_of_folder(package) if package == "paramiko" else None
+        return found or load("version")(package)  # type: ignore[operator]
+
+    deferred.__dict__.update(version=version, __getattr__=load)
+    sys.modules[_METADATA] = deferred
+    importlib.metadata = deferred
+
+
+def _version_of_folder(package: str) -> str | None:
+    """Return what the name of the package's `.dist-info` folder says, or None without one."""
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        return None
+    for name in os.listdir(os.path.dirname(os.path.dirname(spec.origin))):
+        if name.startswith(f"{package}-") and name.endswith(".dist-info"):
+            return name[len(package) + 1 : -len(".dist-info")]
+    return None
