@@ -32,7 +32,7 @@ def test_a_wrong_user_or_key_is_one_clear_cause(yard: Any, fleet: SshFleet) -> N
     sshd = yard.host("n1")
     assert "user nobody-here" in refused(fleet, replace(sshd.host, user="nobody-here")).what
     closed = replace(sshd.host, name="n2", port=9)
-    assert (refused(fleet, closed).next or "").endswith("; without it: --exclude n2")
+    assert (refused(fleet, closed).next or "").endswith("; to go on without it: --exclude n2")
     subprocess.run(["ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", str(yard.root / "other")], check=True)
     error = refused(fleet, replace(sshd.host, identity_file=str(yard.root / "other")))
     assert "refused the key" in error.what

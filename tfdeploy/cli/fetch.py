@@ -42,7 +42,7 @@ def add(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "fetch",
         help="checkpoints and logs back to this machine",
-        description="Brings keep, files and logs of a run, or only those of the three that are named, and verifies them. "
+        description="Brings keep, files and logs of a run, or only what --keep, --files and --logs name, and verifies them. "
         "The same command again goes on, or brings what is new.",
     )
     parser.add_argument("wanted", nargs="?", metavar="RUN", help="id or unique prefix (default: the newest of this job)")

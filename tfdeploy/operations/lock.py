@@ -54,10 +54,10 @@ def try_lock(
 
 
 class JobLock:
-    """The job's lock on all hosts of a verb, held until the verb ends (a launch: until its commit)."""
+    """The job's lock on all hosts of a verb. This one is held until the verb ends (a launch: until its commit)."""
 
     def release_host(self, session: Session) -> None:
-        """Release the lock of a host that has received everything."""
+        """Called once a host has received everything. Releases its lock, if that is done host by host."""
 
     def reacquire(self) -> dict[str, TfdeployError]:
         """Acquire the locks that were released early. Return the errors of the hosts where that fails."""
@@ -65,7 +65,7 @@ class JobLock:
 
 
 class PerHostLock(JobLock):
-    """A lock that is released host by host: no host waits for the slowest one."""
+    """A JobLock that is released host by host, so that no host waits for the slowest one."""
 
     def __init__(self, fleet: Fleet, hosts: tuple[Host, ...], job: str, operation: str, holder: LockHolder, emit: Emit) -> None:
         self._fleet, self._hosts, self._job = fleet, hosts, job

@@ -129,7 +129,7 @@ class Broadcast:
         of_host = f" of {self.source.held_by}" if self.source.held_by else ""
         waiting = [taker for taker in self._live() if not taker.complete and taker.name not in self._silent]
         for taker in self._stalled.timed_out(waiting):
-            what = f"it has had no piece more of the data{of_host} for {self._stalled.timeout_s:g} s"
+            what = f"it has received no further piece of the data{of_host} for {self._stalled.timeout_s:g} s"
             self._out(taker, HostFailed(what, where=taker.name, next="the same command again"))
 
     def _hear(self, within_s: float) -> None:

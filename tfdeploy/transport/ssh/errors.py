@@ -191,7 +191,7 @@ def _timeout_cause(attempt: Attempt) -> tuple[str, str]:
 
 
 def _exclude_hint(attempt: Attempt) -> str:
-    return f"without it: --exclude {attempt.host}"
+    return f"to go on without it: --exclude {attempt.host}"
 
 
 def _closing_cause(closing: Closing, attempt: Attempt) -> tuple[str, str]:
