@@ -1,4 +1,4 @@
-"""The error of a verb, and which names are safe in a path."""
+"""The error of a verb, and which names and paths are safe."""
 
 from __future__ import annotations
 
@@ -16,6 +16,13 @@ class _Name:
 
 
 NAME = _Name()
+
+
+def is_path_inside(path: object) -> bool:
+    """True for a relative path that cannot leave its folder. Links on the way are not looked at."""
+    if not isinstance(path, str) or "\0" in path:
+        return False
+    return not any(name in ("", ".", "..") for name in path.split("/"))
 
 
 class VerbError(Exception):

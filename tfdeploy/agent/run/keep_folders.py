@@ -8,7 +8,7 @@ import stat
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Iterator, List, Mapping, Optional, Tuple
-from tfdeploy.agent.errors import VerbError
+from tfdeploy.agent.errors import VerbError, is_path_inside
 from tfdeploy.agent.record import NamedTuple
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _changed(path: str) -> Optional[float]:
 def check_keep(paths: Any) -> List[str]:
     """The paths, where they are a list of paths inside the code. Raises VerbError bad_name."""
     for path in paths or []:
-        if not isinstance(path, str) or any(word in ("", ".", "..") for word in path.split("/")) or "\0" in path:
+        if not is_path_inside(path):
             raise VerbError("bad_name", "the keep path %r leads out of the code" % (path,))
     return list(paths or [])
 

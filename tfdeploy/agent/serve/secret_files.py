@@ -12,7 +12,7 @@ import stat
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Dict, Iterator, List, Tuple
-from tfdeploy.agent.errors import NAME, VerbError
+from tfdeploy.agent.errors import NAME, VerbError, is_path_inside
 from tfdeploy.agent.host.atomic import read_json
 from tfdeploy.agent.run.find import host_names, list_names, run_names
 from tfdeploy.agent.serve.call import Call
@@ -44,7 +44,7 @@ class SecretPaths:
 
 
 def _checked(path: object) -> str:
-    if not isinstance(path, str) or "\0" in path or any(name in ("", ".", "..") for name in path.split("/")):
+    if not isinstance(path, str) or not is_path_inside(path):
         raise VerbError("bad_argument", "secret_files: the path %.200r leads out of its folder" % (path,))
     return path
 
