@@ -51,6 +51,14 @@ def prefix(text: str) -> Prefix:
     return Prefix(6, int.from_bytes(packed, "big"), int(bits or 128))
 
 
+def is_address(text: str) -> bool:
+    """Return whether the text is an IP address, with or without a zone."""
+    try:
+        return bool(prefix(text))
+    except ValueError:
+        return False
+
+
 def prefixes(addresses: Iterable[str]) -> List[Prefix]:
     """The fewest prefixes that hold exactly these addresses and those of loopback. Raises ValueError."""
     found = {prefix(text) for text in (*LOOPBACK, *addresses)}

@@ -10,6 +10,7 @@ from dataclasses import replace
 from tfdeploy.model.facts import HostFacts, KeepFact
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.job import Job
+from tfdeploy.model.nexts import on_host
 from tfdeploy.model.units import in_bytes
 
 
@@ -34,9 +35,13 @@ def notes(job: Job, facts: Mapping[str, HostFacts], run: str) -> tuple[str, ...]
         f"--fresh: {path} ({content}) on {fold_names(hosts)} is kept there as keep/{path}.before-{run}"
         for (path, content), hosts in found.items()
     ]
-    holders = [name for names in found.values() for name in names]
-    folder = f"{facts[holders[0]].workdir}/{job.name}/keep"
-    return (*lines, f"to go on from it again, once {run} has ended: {_undo_command(job, folder, run)}")
+    by_workdir: dict[str, list[str]] = {}
+    for name, host in facts.items():
+        by_workdir.setdefault(host.workdir, []).append(name)
+    scripts = {_undo_script(job, workdir, run): names for workdir, names in by_workdir.items()}
+    every = shlex.join(("tfdeploy", "exec", "--", next(iter(scripts))))
+    commands = [every] if len(scripts) == 1 else [on_host(fold_names(n), script) for script, n in scripts.items()]
+    return (*lines, f"to go on from it again, once {run} has ended: {', and '.join(commands)}")
 
 
 def _content(fact: KeepFact) -> str:
@@ -46,11 +51,13 @@ def _content(fact: KeepFact) -> str:
     return f"{files}, {fact.checkpoint}" if fact.checkpoint else files
 
 
-def _undo_command(job: Job, folder: str, run: str) -> str:
-    """Return one command for all hosts. It sets aside what the run has written there, and does
-    nothing a second time."""
+def _undo_script(job: Job, workdir: str, run: str) -> str:
+    """Return a line for a host's shell. It sets aside what was written since the launch, and does
+    nothing a second time.
+
+    If hosts share the workdir, `mkdir` succeeds on one of them only.
+    """
     paths = " ".join(map(shlex.quote, job.keep))
-    swap = 'mv "$p" "$p.after-$r" || mkdir "$p.after-$r"; mv "$p.before-$r" "$p"'
-    each = f'for p in {paths}; do [ -e "$p.after-$r" ] || {{ {swap}; }}; done'
-    script = f"cd {shlex.quote(folder)} && r={run} && {each} 2>/dev/null; true"
-    return shlex.join(("tfdeploy", "exec", "--", "sh", "-c", script))
+    swap = 'mkdir "$p.after-$r" && { mv -T "$p" "$p.after-$r"; mv -T "$p.before-$r" "$p"; }'
+    folder = shlex.quote(f"{workdir}/{job.name}/keep")
+    return f"cd {folder} || exit 0; r={run}; for p in {paths}; do {swap}; done 2>/dev/null; true"

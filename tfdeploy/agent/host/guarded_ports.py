@@ -45,7 +45,7 @@ class GuardedPorts:
         self._lock = threading.Lock()
         self._planned = tuple(addresses)
         self._admitted = {peer_filter.prefix(each) for each in self._planned}
-        self.learned: Dict[str, str] = {each: host for each, host in (learned or {}).items() if _is_address(each)}
+        self.learned: Dict[str, str] = {each: host for each, host in (learned or {}).items() if peer_filter.is_address(each)}
         self.turned_away: Dict[str, str] = dict(turned_away or {})
         self._turned_away_counts: Dict[str, int] = {}
         self._admitted |= {peer_filter.prefix(each) for each in self.learned}
@@ -101,7 +101,7 @@ class GuardedPorts:
         return tcp_diag.open_to_all(list(self._held), held)
 
     def is_admitted(self, address: str) -> bool:
-        if not _is_address(address):
+        if not peer_filter.is_address(address):
             return False
         one = peer_filter.prefix(address)
         return one in self._admitted or peer_filter.is_loopback(one)
@@ -218,13 +218,6 @@ def _listening(descriptor: Optional[int], port: int) -> Optional[socket.socket]:
     except OSError:
         return None
     return one if _port_of(one) == port and _listens(one) else None
-
-
-def _is_address(text: str) -> bool:
-    try:
-        return bool(peer_filter.prefix(text))
-    except ValueError:
-        return False
 
 
 def _port_of(held: socket.socket) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 
-from tfdeploy.agent import wire
+from tfdeploy.agent import peer_filter, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Collection, Dict, List, Mapping
 from tfdeploy.agent.health import reach
 from tfdeploy.agent.health.diagnose import CLOSED, OPEN
@@ -154,7 +154,9 @@ def _identify(asked: _Port, client: Any, token: str, part: wire.HostPart) -> _Pe
         return _Peer()
     if not isinstance(answer, dict) or answer.get("admitted") is not False:
         return _Peer()
-    return _Peer(foreign_source=str(answer.get("seen"))[:64])
+    seen = str(answer.get("seen")).partition("%")[0]
+    is_known = "/" not in seen and peer_filter.is_address(seen)
+    return _Peer(foreign_source=seen if is_known else "an unknown address")
 
 
 def _address(host: str, port: int) -> str:

@@ -42,7 +42,8 @@ def tensorflow(case: Case) -> Iterator[Problem]:
     ]
     if lacks_tensorflow:
         details.insert(0, f"the program imports TensorFlow, and {case.facts.python} has none")
-    packages = [_requirement(field, versions[field][1]) for field in differing or ("tensorflow",)]
+    lacking = ["tensorflow"] if lacks_tensorflow and "tensorflow" not in differing else []
+    packages = [_requirement(field, versions[field][1]) for field in lacking + differing]
     fix = case.command(case.facts.python, "-m", "pip", "install", *packages)
     if case.facts.environment is not None:
         fix = "tfdeploy setup"
