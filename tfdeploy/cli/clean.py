@@ -67,6 +67,7 @@ def run(flags: Flags) -> int:
     from tfdeploy.errors import worst
     from tfdeploy.model.clean import Rules
     from tfdeploy.operations.clean import find, find_everything, local_runs, remove, remove_everything
+    from tfdeploy.store.audit_tails import AuditTails
 
     _refuse_mixed(flags)
     job = context.job_here(flags)
@@ -88,7 +89,7 @@ def run(flags: Flags) -> int:
         _ask(flags)
         holder = context.holder().as_json(now)
         if flags.everything:
-            removed: Removed = remove_everything(fleet, found, hosts, holder)
+            removed: Removed = remove_everything(fleet, found, hosts, holder, AuditTails(context.state_folder()))
         else:
             removed = remove(fleet, found, hosts, jobs, rules, holder, plain_view(flags))
     absent = local.without(removed.runs_left)

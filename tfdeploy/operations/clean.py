@@ -29,6 +29,7 @@ from tfdeploy.model.plan import Plan
 from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.lock import release, try_lock
 from tfdeploy.operations.outcomes import split
+from tfdeploy.store.audit_tails import AuditTails
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet, Session, Stream
 
@@ -40,12 +41,16 @@ _NO_FAULT = (_GONE_ALREADY, "it is needed again")  # why a thing stays or is mis
 
 @dataclass(frozen=True)
 class Found:
-    """By host: what may go, and what was found and stays. `errors`: hosts that gave no answer."""
+    """By host: what may go, and what was found and stays. `errors`: hosts that gave no answer.
+
+    `kept`: (job, run) of runs on hosts that do not go, also by --newest and --older.
+    """
 
     going: Mapping[str, tuple[CleanItem, ...]]
     staying: Mapping[str, tuple[CleanItem, ...]] = field(default_factory=dict)
     errors: Mapping[str, TfdeployError] = field(default_factory=dict)
     shared: Mapping[str, str] = field(default_factory=dict)  # host -> another one that says it has the same workdir
+    kept: frozenset[tuple[str, str]] = frozenset()
 
     @property
     def bytes(self) -> int:
@@ -78,7 +83,7 @@ def find(fleet: Fleet, hosts: tuple[Host, ...], jobs: tuple[str, ...] | None, ru
     for host, items in listed.items():
         going[host] = tuple(item for item in items if goes(item, stay))
         staying[host] = tuple(item for item in items if item.stays)
-    return Found(going, staying, errors, shared)
+    return Found(going, staying, errors, shared, frozenset(stay))
 
 
 def find_everything(fleet: Fleet, hosts: tuple[Host, ...]) -> Found:
@@ -116,12 +121,21 @@ def remove(
     return _removed(found, told, errors)
 
 
-def remove_everything(fleet: Fleet, found: Found, hosts: tuple[Host, ...], holder: LockHolder) -> Removed:
-    """A host on which a run is alive, or a job is locked, removes nothing and says so."""
+def remove_everything(fleet: Fleet, found: Found, hosts: tuple[Host, ...], holder: LockHolder, tails: AuditTails) -> Removed:
+    """A host on which a run is alive, or a job is locked, removes nothing and says so.
+
+    The audit log of a host goes too, so what this machine remembers of it is forgotten.
+    """
+
+    def remove_all(session: Session) -> Iterator[CleanItem]:
+        yield from _stream(session, CLEAN_EVERYTHING, holder=holder)
+        hello = session.agent().hello
+        tails.forget(session.host_key, hello.workdir, hello.hostname)
+
     asked = tuple(host for host in hosts if found.going.get(host.name))
     told: dict[str, list[CleanItem]] = {host.name: [] for host in asked}
     errors: dict[str, TfdeployError] = {}
-    _each(fleet, asked, lambda session: _stream(session, CLEAN_EVERYTHING, holder=holder), told, errors)
+    _each(fleet, asked, remove_all, told, errors)
     return _removed(found, told, errors)
 
 
@@ -163,7 +177,7 @@ def local_runs(
     forgotten, unended, elsewhere = [], [], []
     for plan in store.plans():
         key = plan.job, plan.run
-        if key in staying or (jobs is not None and plan.job not in jobs):
+        if key in staying or key in found.kept or (jobs is not None and plan.job not in jobs):
             continue
         if not all(_connection(host) in answered for host in _recorded_hosts(plan)):
             elsewhere.append(plan.run)

@@ -207,7 +207,7 @@ class Steps:
     def sync(self, plan: Plan, shipment: Shipment) -> None:
         """Sends code and data to every host of the plan. Raises TreeChanged where a file changed while it was sent."""
         with step(self.emit, "sync", plan.run):
-            all_or_error("sync", data_refusals(self.fleet, hosts_of(plan), shipment, self.asked.confirm))
+            all_or_error("sync", data_refusals(self.fleet, hosts_of(plan), shipment, self.asked.confirm, self.emit))
             all_or_error("sync", sync(self.fleet, hosts_of(plan), shipment, self.emit))
 
     def prepare(self, plan: Plan, renewal: Renewal, undo: ExitStack) -> Prepared:

@@ -20,7 +20,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.operations.broadcast.data_sets import send_data_sets
 from tfdeploy.operations.connecting import begin_connecting
 from tfdeploy.operations.copy.push_data import InUse, begin_data, push_data
-from tfdeploy.operations.deletions import A_FEW, MOST_NAMES_BYTES, Confirm, Losses, is_most, never_confirm, refuse_losses
+from tfdeploy.operations.deletions import A_FEW, MOST_NAMES_BYTES, Confirm, Losses, loss_notes, never_confirm, refuse_losses
 from tfdeploy.operations.emit import emit_transfer, note
 from tfdeploy.operations.lock import JobLock, PerHostLock, try_lock
 from tfdeploy.operations.send_code import Synced, TreeChanged, release_state, send_code
@@ -119,7 +119,7 @@ def sync_job(
         held, failed = try_lock(fleet, wanted, job.name, "sync", holder, emit, soon)
         lock = PerHostLock(fleet, held, job.name, "sync", holder, emit)
         try:
-            refused = _refusals_by_host(fleet, held, shipment, confirm)
+            refused = _refusals_by_host(fleet, held, shipment, confirm, emit)
             results.update({**failed, **(refused or sync(fleet, held, shipment, emit, there, lock))})
         finally:
             lock.release()
@@ -157,20 +157,21 @@ def _settled(
 
 
 def _refusals_by_host(
-    fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, confirm: Confirm
+    fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, confirm: Confirm, emit: Emit
 ) -> dict[str, Synced | TfdeployError]:
     """`data_refusals`, with what is not confirmed as the error of every host."""
     try:
-        return data_refusals(fleet, hosts, shipment, confirm)
+        return data_refusals(fleet, hosts, shipment, confirm, emit)
     except Refused as error:
         return {host.name: error for host in hosts}
 
 
 def data_refusals(
-    fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, confirm: Confirm
+    fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, confirm: Confirm, emit: Emit
 ) -> dict[str, Synced | TfdeployError]:
     """Before anything is sent: host -> its refusal where data would change under a live run on any host, else nothing.
 
+    Emits a note for each data set of which files are deleted.
     Raises Refused where most of a data set would be deleted and the operator does not confirm.
     """
 
@@ -184,7 +185,7 @@ def data_refusals(
             place = begin_data(*about, blob=names, digest=listing.digest, ask=True, staged=staged)
             if listing.is_folder and not names and place.files > A_FEW and listing.names_bytes < MOST_NAMES_BYTES:
                 place = begin_data(*about, blob=listing.names, digest=listing.digest, ask=True, staged=staged)
-            if is_most(place.losing, place.files):
+            if place.losing:
                 losing.setdefault(name, {})[session.host.name] = (place.losing, place.files)
 
     found = fleet.each(hosts, ask) if shipment.data else {}
@@ -193,4 +194,6 @@ def data_refusals(
         other = Refused(f"nothing was sent: data would change under a live run on {', '.join(live)}")
         return {name: error if isinstance(error, TfdeployError) else other for name, error in found.items()}
     refuse_losses(losing, confirm)
+    for text in loss_notes(losing):
+        note(emit, text)
     return {}

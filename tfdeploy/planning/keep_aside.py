@@ -60,4 +60,4 @@ def _undo_script(job: Job, workdir: str, run: str) -> str:
     paths = " ".join(map(shlex.quote, job.keep))
     swap = 'mkdir "$p.after-$r" && { mv -T "$p" "$p.after-$r"; mv -T "$p.before-$r" "$p"; }'
     folder = shlex.quote(f"{workdir}/{job.name}/keep")
-    return f"cd {folder} || exit 0; r={run}; for p in {paths}; do {swap}; done 2>/dev/null; true"
+    return f"cd {folder} 2>/dev/null || exit 0; r={run}; for p in {paths}; do {swap}; done 2>/dev/null; true"

@@ -29,6 +29,11 @@ class AuditTails:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
+    def forget(self, host_key: str, workdir: str, hostname: str) -> None:
+        """Forget a log that this machine has had removed."""
+        with contextlib.suppress(OSError):
+            self.path(host_key, workdir, hostname).unlink()
+
     def save(self, path: Path, tail: Tail) -> None:
         with contextlib.suppress(OSError):
             make_private_folder(self.root)

@@ -14,11 +14,13 @@ from support.dashboard_scenes import PLAN
 from tfdeploy.errors import HostUnreachable
 from tfdeploy.model.answers.clean import CleanItem
 from tfdeploy.model.answers.hosts import LockHolder
+from tfdeploy.model.audit_chain import Tail
 from tfdeploy.model.clean import Rules
 from tfdeploy.model.events import Event, Kind
 from tfdeploy.model.hostplan import connection_settings
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.clean import Found, LocalRuns, local_runs, remove_everything
+from tfdeploy.store.audit_tails import AuditTails
 from tfdeploy.store.runs import RunStore
 
 HOSTS = tuple(Host(name=host.host, address=host.host, source="x:1") for host in PLAN.hosts)
@@ -50,7 +52,7 @@ def run_item(name: str, stays: str = "") -> CleanItem:
 def test_what_goes_from_the_hosts_and_what_they_have_not_is_forgotten(tmp_path: Path) -> None:
     store = store_with(tmp_path, "goes", "alive", "kept", "nowhere")
     rows = (run_item("goes"),)
-    found = Found({"n1": rows, "n2": (run_item("goes"),)}, {"n3": (run_item("alive", "it is alive"),)})
+    found = Found(going={"n1": rows, "n2": (run_item("goes"),)}, staying={"n3": (run_item("alive", "it is alive"),)})
 
     def going(jobs: tuple[str, ...] | None, rules: Rules) -> set[str]:
         return set(local_runs(store, found, HOSTS, jobs, rules, NOW).going)
@@ -60,11 +62,17 @@ def test_what_goes_from_the_hosts_and_what_they_have_not_is_forgotten(tmp_path: 
     assert going(None, Rules(newest=1)) == {"goes", "kept"}  # the newest of no host stays too
 
 
+def test_a_run_that_the_rules_keep_on_its_hosts_is_not_named_as_one_that_is_gone(tmp_path: Path) -> None:
+    store = store_with(tmp_path, "kept", ended=False)
+    found = Found(going={"n1": ()}, kept=frozenset({("a", "kept")}))
+    assert local_runs(store, found, HOSTS, None, Rules(newest=1), NOW) == LocalRuns()
+
+
 def test_a_host_that_was_not_asked_or_is_down_may_have_it_still(tmp_path: Path) -> None:
     store = store_with(tmp_path, "goes")
-    found = Found({"n1": (run_item("goes"),)})
+    found = Found(going={"n1": (run_item("goes"),)})
     assert local_runs(store, found, HOSTS[:3], None, Rules(), NOW) == LocalRuns(elsewhere=("goes",))
-    down = Found({"n1": (run_item("goes"),)}, errors={"n2": HostUnreachable("no answer", where="n2")})
+    down = Found(going={"n1": (run_item("goes"),)}, errors={"n2": HostUnreachable("no answer", where="n2")})
     assert local_runs(store, down, HOSTS, None, Rules(), NOW) == LocalRuns(elsewhere=("goes",))
 
 
@@ -74,15 +82,15 @@ def test_a_host_that_was_not_asked_or_is_down_may_have_it_still(tmp_path: Path) 
 def test_a_host_of_the_same_name_elsewhere_was_not_asked(tmp_path: Path, change: dict[str, str]) -> None:
     others = (replace(HOSTS[0], **change), *HOSTS[1:])
     store = store_with(tmp_path, "far", hosts=others)
-    assert local_runs(store, Found({}), HOSTS, None, Rules(), NOW) == LocalRuns(elsewhere=("far",))
+    assert local_runs(store, Found(going={}), HOSTS, None, Rules(), NOW) == LocalRuns(elsewhere=("far",))
     renamed = tuple(replace(host, name="x" + host.name, source="y:1") for host in others)
-    assert set(local_runs(store, Found({}), renamed, None, Rules(), NOW).going) == {"far"}
+    assert set(local_runs(store, Found(going={}), renamed, None, Rules(), NOW).going) == {"far"}
 
 
 def test_a_run_of_the_same_name_but_of_another_job_says_nothing(tmp_path: Path) -> None:
     store = store_with(tmp_path, "same", ended=False)
     other = CleanItem(kind="run", job="b", name="same", bytes=1, ended=NOW - 900, stays="", live=False)
-    assert local_runs(store, Found({"n1": (other,)}), HOSTS, None, Rules(), NOW).unended == ("same",)
+    assert local_runs(store, Found(going={"n1": (other,)}), HOSTS, None, Rules(), NOW).unended == ("same",)
 
 
 @pytest.mark.parametrize(
@@ -101,16 +109,19 @@ def test_a_run_of_the_same_name_but_of_another_job_says_nothing(tmp_path: Path) 
 def test_a_run_whose_end_was_not_seen_stays(tmp_path: Path, events: list[tuple[Kind, dict[str, str]]], ended: bool) -> None:
     store = store_with(tmp_path, "r", ended=False)
     record(store, "r", *(Event(kind=kind, time=NOW, run="r", data=data) for kind, data in events))
-    found = local_runs(store, Found({}), HOSTS, None, Rules(), NOW)
+    found = local_runs(store, Found(going={}), HOSTS, None, Rules(), NOW)
     assert (set(found.going), found.unended) == (({"r"}, ()) if ended else (set(), ("r",)))
 
 
 def test_a_run_that_one_host_did_not_remove_is_remembered(tmp_path: Path) -> None:
     store = store_with(tmp_path, "goes", "half", "again")
     listed = tuple(map(run_item, ("goes", "half", "again")))
-    found = Found({"n1": listed, "n2": listed})
+    found = Found(going={"n1": listed, "n2": listed})
     told = {"n1": listed, "n2": (listed[0], run_item("half", "foreign files"), run_item("again", "it is gone already"))}
-    removed = remove_everything(AnsweringFleet(told), found, HOSTS[:2], HOLDER)
+    tails = AuditTails(tmp_path)
+    tails.save(tails.path("key", "/w", "n1"), Tail(n=28, hash="x"))
+    removed = remove_everything(AnsweringFleet(told), found, HOSTS[:2], HOLDER, tails)
+    assert tails.read(tails.path("key", "/w", "n1")) is None, "its log was removed too"
     local = local_runs(store, found, HOSTS, None, Rules(), NOW)
     assert set(local.going) == {"goes", "half", "again"}
     assert set(local.without(removed.runs_left)) == {"goes", "again"}
@@ -123,7 +134,10 @@ class AnsweringFleet:
         self.told = told
 
     def each(self, hosts: tuple[Host, ...], ask: Any) -> dict[str, Any]:
-        return {host.name: ask(SimpleNamespace(host=host, agent=lambda host=host: self.agent(host))) for host in hosts}
+        return {
+            host.name: ask(SimpleNamespace(host=host, host_key="key", agent=lambda host=host: self.agent(host))) for host in hosts
+        }
 
     def agent(self, host: Host) -> Any:
-        return SimpleNamespace(stream=lambda *words, **more: [(item, b"") for item in self.told[host.name]])
+        hello = SimpleNamespace(workdir="/w", hostname=host.name)
+        return SimpleNamespace(hello=hello, stream=lambda *words, **more: [(item, b"") for item in self.told[host.name]])

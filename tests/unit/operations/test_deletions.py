@@ -10,7 +10,7 @@ import pytest
 from tfdeploy.cli import context
 from tfdeploy.cli.flags import CommonFlags
 from tfdeploy.errors import Refused
-from tfdeploy.operations.deletions import is_most, never_confirm, refuse_losses
+from tfdeploy.operations.deletions import is_most, loss_notes, never_confirm, refuse_losses
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,15 @@ def test_what_is_not_agreed_to_is_refused_with_the_numbers_and_the_hosts() -> No
     asked: list[str] = []
     refuse_losses(losing, lambda what: not asked.append(what))
     assert len(asked) == 1
+
+
+def test_a_few_files_are_deleted_without_a_question_and_said() -> None:
+    losing = {"digits": {"n1": (4, 5), "n2": (4, 5), "n3": (1, 5)}}
+    refuse_losses(losing, never_confirm)
+    assert loss_notes(losing) == [
+        "data digits: its source lacks 4 of the 5 files on n[1-2], so they are deleted there",
+        "data digits: its source lacks 1 of the 5 files on n3, so they are deleted there",
+    ]
 
 
 class Terminal(io.StringIO):
