@@ -271,4 +271,7 @@ def schema_of(name: str) -> dict[str, Any]:
     words, cls = PRINTED[name]
     with msgspec_lock:
         found = msgspec.json.schema(cls)
+    for definition in found.get("$defs", {}).values():
+        if "description" in definition:  # a docstring, which Python 3.13 dedents by itself
+            definition["description"] = " ".join(definition["description"].split())
     return {"$schema": DRAFT, "title": f"tfdeploy {words}" if name != "error" else words, **found}
