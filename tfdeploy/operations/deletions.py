@@ -41,5 +41,8 @@ def loss_notes(losing: Losses) -> list[str]:
     for name, hosts in losing.items():
         for same, (lost, there) in fold_equal(hosts):
             files = f"{lost:,} of the {there:,} files"
-            lines.append(f"data {name}: its source lacks {files} on {fold_names(sorted(same))}, so they are deleted there")
+            lines.append(
+                f"data {name}: its source lacks {files} on {fold_names(sorted(same))}: they are deleted there, "
+                "or after the run that reads them"
+            )
     return lines
