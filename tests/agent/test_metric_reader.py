@@ -111,3 +111,9 @@ def test_a_line_is_looked_at_up_to_a_bound_and_no_number_is_cut() -> None:
 
 def test_the_bound_is_small() -> None:
     assert metric_reader.SECOND_CPU_S <= 0.02
+
+
+def test_a_pattern_that_does_not_end_is_stopped_among_many_lines_too() -> None:
+    reader = MetricReader({"bad": ENDLESS, "step": STEP})
+    assert cpu_s(lambda: reader.find([*LINES, *["x"] * 254], possible)) < 0.5
+    assert reader.stopped == ["bad"]

@@ -26,11 +26,11 @@ else:
 
 # All times are seconds of CPU time. The budget of one task starts at BURST_CPU_S, because a log
 # that is read from its beginning has many lines at once, and grows by SECOND_CPU_S in each second.
-# One call uses at most SECOND_CPU_S.
+# One call uses at most SECOND_CPU_S, or LINE_CPU_S per line if that is more.
 SECOND_CPU_S = 0.02
 BURST_CPU_S = 1.0
-# A pattern that uses CALL_CPU_S in one call is stopped; with an empty budget, also one that uses
-# LINE_CPU_S per line.
+# A pattern that uses CALL_CPU_S in one call, and half of LINE_CPU_S per line, is stopped; with an
+# empty budget, also one that uses LINE_CPU_S per line.
 CALL_CPU_S = 0.01
 LINE_CPU_S = 0.0002
 # No line is read with less budget than this: a timer of less than a microsecond never fires.
@@ -64,6 +64,7 @@ class MetricReader:
     def __init__(self, patterns: Mapping[str, re.Pattern[str]]) -> None:
         self._patterns = patterns if isinstance(patterns, MetricPatterns) else MetricPatterns(patterns)
         self._stopped: Dict[str, None] = {}
+        self._most_s = CALL_CPU_S  # for one pattern in the present call
         self._budget_s = BURST_CPU_S  # CPU seconds, at `_refilled_at` (monotonic seconds)
         self._refilled_at = time.monotonic()
         # The CPU seconds of each metric and the lines that were read, both since the budget was
@@ -88,12 +89,13 @@ class MetricReader:
         found: Found = {}
         texts = matched_texts(lines)
         self._lines += len(texts)
+        self._most_s = max(CALL_CPU_S, LINE_CPU_S / 2 * len(texts))
         self._current, self._since = _KERAS, time.thread_time()
         if threading.current_thread() is not threading.main_thread():
             self._find(texts, self._patterns.own, possible, found)
         else:
             try:
-                limit_s = min(self._budget_s, SECOND_CPU_S)
+                limit_s = min(self._budget_s, max(SECOND_CPU_S, LINE_CPU_S * len(texts)))
                 call_limited(limit_s, lambda: self._find(texts, self._patterns, possible, found))
             except TooSlow:
                 self._switch_to(_KERAS)
@@ -123,7 +125,7 @@ class MetricReader:
         used_s = now - self._since
         self._budget_s -= used_s
         self._spent[self._current] = self._spent.get(self._current, 0.0) + used_s
-        if used_s >= CALL_CPU_S:
+        if used_s >= self._most_s:
             self._stop(self._current)
         self._current, self._since = name, now
 
