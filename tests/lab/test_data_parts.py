@@ -142,7 +142,7 @@ def test_too_few_files_or_no_workers_are_refused(operator: Tfdeploy) -> None:
     (operator.cwd / "few" / "one").write_text("1")
     job(operator, "few", {"path": "./few", "split": "worker"})
     for verb in (["sync"], ["launch", "--detach"], ["launch", "--dry-run"]):
-        assert "has 1 files for 3 workers" in operator.run(*verb, exit_code=2).stderr
+        assert "has 1 file for 3 workers" in operator.run(*verb, exit_code=2).stderr
     assert "no workers" in operator.run("launch", "--mode", "local", exit_code=2).stderr
     assert "left out" in operator.run("sync", "--limit", "n2", exit_code=2).stderr
 

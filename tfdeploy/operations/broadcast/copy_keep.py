@@ -111,7 +111,12 @@ def _place(session: Session, difference: KeepDifference, copy: KeepCopy, emit: E
     if missing:
         raise HostFailed(f"{missing[0]} of `keep` did not arrive whole", where=host, next="the same command again")
     set_aside = "".join(f"; {path} is not there and was set aside" for path in difference.aside)
-    note(emit, f"`keep` of {copy.source.name} is on {host} too: {len(files)} files{set_aside}", run=copy.run, host=host)
+    note(
+        emit,
+        f"`keep` of {copy.source.name} is on {host} too: {len(files)} file{'' if len(files) == 1 else 's'}{set_aside}",
+        run=copy.run,
+        host=host,
+    )
 
 
 def _named(one: FoundFile) -> NamedFile:

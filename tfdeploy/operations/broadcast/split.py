@@ -57,7 +57,7 @@ def decide(fleet: Fleet, hosts: tuple[Host, ...], ask: Ask, listing: DataListing
     rows = listing.rows
     files = array("Q", (index for index in range(len(rows)) if rows.is_content(index)))
     if len(files) < len(ask.workers):
-        what = f"data set {ask.name} has {len(files)} files for {len(ask.workers)} workers"
+        what = f"data set {ask.name} has {len(files)} file{'' if len(files) == 1 else 's'} for {len(ask.workers)} workers"
         raise UsageError(what, where=ask.where, next=f"--workers {len(files)}, or more and smaller files, or no `split`")
     there = _there(fleet, hosts, ask, rows)
     folders = {host: found.folder for host, found in there.items()}
