@@ -11,7 +11,7 @@ from tfdeploy.model.facts import HostFacts, KeepFact
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.job import Job
 from tfdeploy.model.nexts import on_host
-from tfdeploy.model.units import in_bytes
+from tfdeploy.model.units import count, in_bytes
 
 
 def without_keep(facts: Mapping[str, HostFacts]) -> dict[str, HostFacts]:
@@ -45,7 +45,7 @@ def notes(job: Job, facts: Mapping[str, HostFacts], run: str) -> tuple[str, ...]
 
 
 def _content(fact: KeepFact) -> str:
-    files = f"{fact.files} file{'' if fact.files == 1 else 's'}, {in_bytes(fact.bytes)}"
+    files = f"{count(fact.files, 'file')}, {in_bytes(fact.bytes)}"
     if fact.step is not None:
         return f"{files}, step {fact.step}"
     return f"{files}, {fact.checkpoint}" if fact.checkpoint else files

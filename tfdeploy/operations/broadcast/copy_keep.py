@@ -15,6 +15,7 @@ from tfdeploy.model.answers.files import KEEP_BEGIN, KEEP_PLACE
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.listing import FoundFile
+from tfdeploy.model.units import count
 from tfdeploy.operations.broadcast.held_source import HeldSource
 from tfdeploy.operations.broadcast.named_files import NamedFile, NamedFiles, listing_of
 from tfdeploy.operations.broadcast.taker import Taker
@@ -113,7 +114,7 @@ def _place(session: Session, difference: KeepDifference, copy: KeepCopy, emit: E
     set_aside = "".join(f"; {path} is not there and was set aside" for path in difference.aside)
     note(
         emit,
-        f"`keep` of {copy.source.name} is on {host} too: {len(files)} file{'' if len(files) == 1 else 's'}{set_aside}",
+        f"`keep` of {copy.source.name} is on {host} too: {count(len(files), 'file')}{set_aside}",
         run=copy.run,
         host=host,
     )

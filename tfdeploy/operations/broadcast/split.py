@@ -10,6 +10,7 @@ from tfdeploy.agent.listing import Listing
 from tfdeploy.errors import UsageError
 from tfdeploy.model.answers.broadcast import DATA_HELD
 from tfdeploy.model.inventory import Host
+from tfdeploy.model.units import count
 from tfdeploy.operations.broadcast import bitmaps
 from tfdeploy.operations.broadcast.wanted import NO_PART, Wanted, row_owners, some
 from tfdeploy.operations.outcomes import split as divided
@@ -57,7 +58,7 @@ def decide(fleet: Fleet, hosts: tuple[Host, ...], ask: Ask, listing: DataListing
     rows = listing.rows
     files = array("Q", (index for index in range(len(rows)) if rows.is_content(index)))
     if len(files) < len(ask.workers):
-        what = f"data set {ask.name} has {len(files)} file{'' if len(files) == 1 else 's'} for {len(ask.workers)} workers"
+        what = f"data set {ask.name} has {count(len(files), 'file')} for {len(ask.workers)} workers"
         raise UsageError(what, where=ask.where, next=f"--workers {len(files)}, or more and smaller files, or no `split`")
     there = _there(fleet, hosts, ask, rows)
     folders = {host: found.folder for host, found in there.items()}
