@@ -118,7 +118,23 @@ def test_hosts_that_are_silent_keep_nobody_waiting(
         watch = Stopwatch()
         fleet.each((*mute, good), lambda session: session.run(("true",)), on_done=lambda name, _: seen.append(name))
         assert watch.seconds < 2 * 6
+        asked_again = Stopwatch()
+        found = fleet.each(mute, lambda session: session.run(("true",)))
+        assert asked_again.seconds < 1.0, "a verb that asks twice waits for a silent host once"
+        assert all(isinstance(error, HostUnreachable) for error in found.values())
     assert seen[0] == good.name
+
+
+def test_what_retries_dials_a_silent_host_again(
+    lasting: Any, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect, "CONNECT_S", 4.0)
+    dialled: list[socket.socket] = []
+    mute = replace(lasting.host("retried").host, name="mute", port=listener(dialled.append))
+    with SshFleet() as fleet:
+        for _ in range(2):
+            fleet.each((mute,), lambda session: session.run(("true",)), waits=True)
+    assert len(dialled) == 2
 
 
 def slowed(port: int, pause_s: float) -> Callable[[socket.socket], None]:

@@ -9,6 +9,7 @@ import contextlib
 import os
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -26,6 +27,8 @@ PARALLEL = 32
 ENOUGH_WORKERS = 8  # hosts at once are quick enough
 SLOW_FACTOR = 8  # with `waits`: this many times `parallel` hosts may have begun
 SLOW_AFTER_S = 2.0  # with `waits`: a host that has been at work for longer gives its slot to the next one
+TIMEOUT_S = 3.0  # a connection attempt that failed after this time has timed out
+REPEATED_S = 1.0  # within this time after `each`, a host that timed out in it is not dialled again
 DIAL_FACTOR = 4  # this many times `parallel` hosts may be dialled at once
 _NOT_THERE = "the inventory (within --limit and --exclude) has no host of that name"
 V = TypeVar("V")
@@ -53,6 +56,7 @@ class SshFleet:
         self._connector = Connector(self._parallel, lambda host, text: self.on_notice(host, text))
         self._lock = threading.Lock()
         self._entries: dict[str, _HostEntry] = {}
+        self._last_each = (0.0, float("-inf"))  # when it began and ended (monotonic seconds)
         self._closed = False
 
     def connect(self, hosts: tuple[Host, ...]) -> dict[str, Session | TfdeployError]:
@@ -78,7 +82,7 @@ class SshFleet:
         keep: bool,
         waits: bool = False,
     ) -> dict[str, V | TfdeployError]:
-        waiting = deque(hosts)
+        began, waiting = time.monotonic(), deque(hosts)
         done: queue.SimpleQueue[tuple[str, V | BaseException]] = queue.SimpleQueue()
         slots = _WorkSlots(self._parallel, SLOW_AFTER_S if waits else None)
         workers, spare = self._workers(hosts, self._parallel * (SLOW_FACTOR if waits else 1))
@@ -87,7 +91,7 @@ class SshFleet:
             with contextlib.suppress(IndexError):
                 while True:
                     host = waiting.popleft()
-                    done.put((host.name, self._act(host, action, slots)))
+                    done.put((host.name, self._act(host, action, slots, retries=waits)))
                     if spare and not keep:
                         self._close_unused(host)
 
@@ -111,7 +115,15 @@ class SshFleet:
         finally:
             waiting.clear()  # after a bug or Ctrl-C no further host is begun
             slots.closed = True
+            self._last_each = (began, time.monotonic())
         return {host.name: found[host.name] for host in hosts}
+
+    def _known_timeout(self, entry: _HostEntry) -> HostUnreachable | None:
+        """Return the error of a host that timed out in an `each` that has just ended: a verb that
+        asks twice waits for a silent host once."""
+        began, ended = self._last_each
+        error, when = entry.timeout or (None, 0.0)
+        return error if when >= began and time.monotonic() - ended < REPEATED_S else None
 
     def connected(self, hosts: tuple[Host, ...]) -> tuple[Host, ...]:
         with self._lock:
@@ -123,7 +135,12 @@ class SshFleet:
         entry = self._entry(host)
         with entry.lock:
             if entry.session is None or not entry.session.alive:
-                entry.session = open_session(_limited(host, self._bwlimit), self._connector)
+                began = time.monotonic()
+                try:
+                    entry.session = open_session(_limited(host, self._bwlimit), self._connector)
+                except HostUnreachable as error:
+                    entry.timeout = (error, time.monotonic()) if time.monotonic() - began >= TIMEOUT_S else None
+                    raise
                 entry.session.fences = entry.fences
                 entry.session.by = self._by
                 if self._closed:
@@ -179,9 +196,12 @@ class SshFleet:
                 entry.session.close()
                 entry.session = None
 
-    def _act(self, host: Host, action: Callable[[Session], V], slots: _WorkSlots) -> V | BaseException:
+    def _act(self, host: Host, action: Callable[[Session], V], slots: _WorkSlots, *, retries: bool) -> V | BaseException:
         try:
-            with self._entry(host).use():
+            entry = self._entry(host)
+            if not retries and (error := self._known_timeout(entry)):
+                return error
+            with entry.use():
                 session = self.session(host)
                 with slots.take():
                     if slots.closed:
@@ -227,6 +247,7 @@ class _HostEntry:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.session: SshSession | None = None
+        self.timeout: tuple[HostUnreachable, float] | None = None  # of the last attempt to connect, and when (monotonic)
         self.fences: dict[str, int] = {}  # kept over sessions
         self.users = 0
         self._counting = threading.Lock()
