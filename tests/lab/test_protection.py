@@ -129,7 +129,7 @@ def test_a_stranger_who_relays_a_member_is_not_let_in_and_is_said(operator: Tfde
         knocked = ports_on(operator.json("status", "relayed-1"), "n1")
         knocks = Knocking(operator.lab, STRANGER, knocked, 20).ended()
         assert knocks.let_in == 0 and knocks.total >= 20, knocks
-        status = wait_for(lambda: told(operator, "relayed-1"), 20, "n1 says through what n2 came")
+        status = wait_for(lambda: status_with_turned_away(operator, "relayed-1"), 20, "n1 says through what n2 came")
     assert status["protect"]["not_admitted"] == [{"host": "n1", "address": stranger, "of": "n2"}]
     assert status["protect"]["admitted"] == [] and "which is not its own address" in status["protect"]["why"]
     text = operator.run("status", "relayed-1", exit_code=0).stdout
@@ -139,7 +139,7 @@ def test_a_stranger_who_relays_a_member_is_not_let_in_and_is_said(operator: Tfde
     operator.run("stop", "relayed-1", exit_code=0)
 
 
-def told(operator: Tfdeploy, run: str) -> Any:
+def status_with_turned_away(operator: Tfdeploy, run: str) -> Any:
     status = operator.json("status", run)
     return status if status["protect"]["not_admitted"] else None
 

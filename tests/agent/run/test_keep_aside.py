@@ -156,12 +156,12 @@ def test_hosts_that_share_a_workdir_do_it_once_and_the_last_one_undoes_it(tmp_pa
 
 def test_a_host_without_a_part_of_the_run_sets_its_own_aside(tmp_path: Path) -> None:
     fill(tmp_path, OLD)
-    beside(tmp_path, "r1")
+    set_aside_without_task(tmp_path, "r1")
     assert kept(tmp_path) == aside()
-    beside(tmp_path, "r1")
+    set_aside_without_task(tmp_path, "r1")
     fill(tmp_path, {"ck/checkpoint": "new"})
     write_part(begun(tmp_path, "n2", run="r2"))
-    beside(tmp_path, "r2")  # n2, which has a part of r2, shares this workdir
+    set_aside_without_task(tmp_path, "r2")  # n2, which has a part of r2, shares this workdir
     assert kept(tmp_path) == {**aside(), "ck/checkpoint": "new"}
 
 
@@ -176,7 +176,7 @@ def write_part(paths: RunPaths) -> None:
     paths.write_part(wire.HostPart(run=paths.run, job="digits", mode="async", host=paths.host, plan_digest="d", release="r"))
 
 
-def beside(workdir: Path, run: str) -> None:
+def set_aside_without_task(workdir: Path, run: str) -> None:
     context = Context(str(workdir), "")
     find_verb("lock")(
         Call(context, {"job": "digits", "operation": "launch", "holder": {"user": "me", "machine": "m"}, "wait_s": 0})
