@@ -63,7 +63,7 @@ def test_before_a_mirrored_run_every_worker_has_the_chiefs_keep_and_no_other(ope
     )
 
     again = operator.run(*WAIT, "m-keep-2", exit_code=0)
-    assert "`keep` of n2 is on n3 too: 1 files; checkpoints/old/checkpoint is not there and was set aside" in again.stderr
+    assert "`keep` of n2 is on n3 too: 1 file; checkpoints/old/checkpoint is not there and was set aside" in again.stderr
     assert "training goes on from checkpoints: ckpt-3 on n2" in again.stderr
     for task in ("worker:0", "worker:1"):
         assert 'found model_checkpoint_path: "ckpt-3"' in said(operator, "m-keep-2", task)
@@ -76,7 +76,7 @@ def test_before_a_mirrored_run_every_worker_has_the_chiefs_keep_and_no_other(ope
     on_host(operator.lab, "n3", f"rm {keep}/backup/checkpoint")
     on_host(operator.lab, "n2", f"mkdir -p {keep}/logs; ln -s /etc/passwd {keep}/logs/link")
     third = operator.run(*WAIT, "m-keep-3", exit_code=0)
-    assert "is on n3 too: 1 files" in third.stderr
+    assert "is on n3 too: 1 file" in third.stderr
     assert_nothing_left(operator, "m-keep-3", "m-keep")
 
 
