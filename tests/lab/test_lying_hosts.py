@@ -54,7 +54,7 @@ def each(*verbs: str) -> list[Any]:
 
 
 UP = ("probe", "lock", "run.prepare", "run.renew", "run.links", "run.start", "run.commit")
-SYNCED = ("lock", "release.state", "release.begin", "release.commit")
+SYNCED = ("lock", "release.state", "release.change")
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def test_a_launch_that_waits_ends_with_the_run(operator: Tfdeploy, form: str) ->
 
 @pytest.mark.long
 @pytest.mark.fault("59 nonsense about a data set: the others have it")
-@pytest.mark.parametrize(("verb", "form"), each("data.state", "data.begin", "data.commit"))
+@pytest.mark.parametrize(("verb", "form"), each("data.state", "data.lack", "data.commit"))
 def test_the_others_have_the_data(operator: Tfdeploy, verb: str, form: str) -> None:
     write_job(operator, "fed", "quick.py", data={"digits": "digits"})
     (operator.cwd / "digits").mkdir()
