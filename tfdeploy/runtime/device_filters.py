@@ -1,22 +1,31 @@
-"""An asynchronous worker starts and ends without the other workers: its session sees the ps and itself.
+"""An asynchronous worker starts and ends without the other workers: its session sees the ps and itself. A ps's sees the ps.
 
 Cause: a session without device filters asks every task of the cluster for its devices and waits for all
 of them. A worker that comes when another has ended prints "CreateSession still waiting for response from
 worker" for ever (tensorflow/core/distributed_runtime/master.cc, DeviceFinder). The filters are those that
 Estimator's RunConfig used to set for the same reason. They change nothing for synchronous programs, so
 those get none; and none where the program has its own, or places operations on other tasks.
+
+A ps with a session of its own ("done_queue") dials workers that do not listen yet. Each refusal makes its channel pause for
+up to a second, and within that second the worker that has just started asks the ps for its first step: the ps fails
+with UnavailableError to reach it, and the worker dies of that ("failed to connect to all addresses"). So in each mode
+with such a ps, its session dials no worker.
+
+Many programs make the session first and the operations later. What the graph has at the first run decides again.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from typing import Any, Iterable, List, Optional
+import threading
+from typing import Any, Callable, Iterable, List, Optional
 
 from . import synchronous, task
 
 _JOB = re.compile(r"/job:([^/]*)")
 _TASK = re.compile(r"/task:(\d+)")
+_first_run = threading.Lock()
 
 
 def apply(session: Any) -> None:
@@ -26,13 +35,32 @@ def apply(session: Any) -> None:
 
     @functools.wraps(init)
     def init_filtered(self: Any, target: Any = "", graph: Any = None, config: Any = None) -> None:
+        asked = config
         try:
-            config = with_filters(session, target, graph, config)
+            config = with_filters(session, target, graph, asked)
         except Exception as error:  # noqa: BLE001 the session is made as the program asked
             task.say_failed("device_filters", error)
         init(self, target, graph, config)
+        if config is not asked:
+            # Deleted at the first run, so that later runs cost what they did.
+            self._extend_graph = functools.partial(_extend_first, session, self, lambda: init(self, target, self.graph, asked))
 
     cls.__init__ = init_filtered
+
+
+def _extend_first(session: Any, one: Any, make_again: Callable[[], None]) -> None:
+    """In place of `_extend_graph` before the first run. Nothing has connected yet, so the session can still be another."""
+    with _first_run:
+        if "_extend_graph" in vars(one):
+            try:
+                if not all_within(own_filters() or (), _devices(one.graph)):
+                    before = one._session
+                    make_again()
+                    session.tf_session.TF_DeleteSession(before)
+            except Exception as error:  # noqa: BLE001 the session stays as it was made
+                task.say_failed("device_filters", error)
+            del one._extend_graph
+    one._extend_graph()
 
 
 def with_filters(session: Any, target: Any, graph: Any, config: Any) -> Any:
@@ -44,8 +72,7 @@ def with_filters(session: Any, target: Any, graph: Any, config: Any) -> Any:
     given = session.context.context().config if config is None else config
     if not isinstance(given, session.config_pb2.ConfigProto) or given.device_filters:
         return config
-    operations = (graph or session.ops.get_default_graph()).get_operations()
-    if not all_within(filters, (operation.device for operation in operations)):
+    if not all_within(filters, _devices(graph or session.ops.get_default_graph())):
         return config
     filtered = session.config_pb2.ConfigProto()
     filtered.CopyFrom(given)
@@ -56,11 +83,17 @@ def with_filters(session: Any, target: Any, graph: Any, config: Any) -> Any:
 def own_filters() -> Optional[List[str]]:
     """The ps and this task; None for a task that must see all, or that we know too little of."""
     index = task.index()
+    if task.role() == "ps" and task.has("lasting_ps"):
+        return ["/job:ps"]
     if not task.has("own_session") or synchronous.is_synchronous():
         return None
     if task.role() not in ("chief", "worker") or index is None:
         return None
     return ["/job:ps", "/job:%s/task:%d" % (task.role(), index)]
+
+
+def _devices(graph: Any) -> Iterable[str]:
+    return (operation.device for operation in graph.get_operations())
 
 
 def all_within(filters: Iterable[str], devices: Iterable[str]) -> bool:

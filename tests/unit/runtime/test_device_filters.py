@@ -28,7 +28,9 @@ def task(monkeypatch):
         ("worker", "1", "", ["/job:ps", "/job:worker/task:1"]),
         ("worker", "1", "sync", None),
         ("worker", "1", "ingraph", None),
-        ("ps", "0", "async", None),
+        ("ps", "0", "async", ["/job:ps"]),
+        ("ps", "0", "sync", ["/job:ps"]),
+        ("ps", "0", "coordinator", None),
         ("evaluator", "0", "async", None),
         ("worker", "", "async", None),
     ],
@@ -100,6 +102,40 @@ def test_left_as_it_is(task, session):
     assert device_filters.with_filters(session, "grpc://a:1", None, "not a config") == "not a config"
     session.graph.devices = ["/job:ps/task:0", "/job:worker/task:0"]
     assert device_filters.with_filters(session, "grpc://a:1", None, None) is None
+
+
+class Base:
+    """A session whose C++ part is the list of filters that it was made with."""
+
+    def __init__(self, target="", graph=None, config=None):
+        self.graph, self._session, self.extended = graph, config.device_filters, 0
+
+    def _extend_graph(self):
+        self.extended += 1
+
+
+@pytest.mark.parametrize(
+    ("role", "later", "filters"),
+    [
+        ("ps", "/job:ps/task:1", ["/job:ps"]),
+        ("ps", "/job:worker/task:0", []),
+        ("worker", "/job:worker/task:1", ["/job:ps", "/job:worker/task:1"]),
+        ("worker", "/job:worker/task:0", []),
+    ],
+)
+def test_operations_made_after_the_session_count_at_its_first_run(task, session, role, later, filters):
+    task(role)
+    deleted = []
+    session.BaseSession = type("BaseSession", (Base,), {"__init__": Base.__init__})
+    session.tf_session = types.SimpleNamespace(TF_DeleteSession=deleted.append)
+    device_filters.apply(session)
+    made = session.BaseSession("grpc://a:1", session.graph, Config())
+    session.graph.devices = [later]
+    made._extend_graph()
+    session.graph.devices = ["/job:worker/task:7"]  # what comes after the first run is the program's own affair, as ever
+    made._extend_graph()
+    assert (made._session, made.extended) == (filters, 2)
+    assert deleted == ([] if filters else [device_filters.own_filters()])
 
 
 def test_an_error_of_ours_leaves_the_session_as_the_program_asked(task, session, capsys):

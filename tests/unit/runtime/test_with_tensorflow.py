@@ -54,6 +54,26 @@ def test_what_the_patches_make_of_one_process(run_python):
     ]
 
 
+PS_THAT_WAITS = """
+import tensorflow.compat.v1 as tf
+tf.disable_v2_behavior()
+server = tf.train.Server({"ps": ["localhost:0"], "worker": ["localhost:1"]}, job_name="ps", task_index=0)
+with tf.Session(server.target) as session:
+    with tf.device("/job:ps/task:0"):
+        done = tf.FIFOQueue(1, tf.int32, shared_name="done_queue0")
+    session.run(done.enqueue(1))
+    print("done:", session.run(done.dequeue()), flush=True)
+import os; os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("mode", ["async", "sync"])
+def test_a_ps_with_a_session_of_its_own_dials_no_worker(run_python, mode):
+    """Before, it waited for the workers, and the first of them died of the ps's pause between two attempts to connect."""
+    done = run_python(PS_THAT_WAITS, task="ps:0", mode=mode)
+    assert done.stdout == "done: 1\n", done.stderr
+
+
 @pytest.mark.long  # test_main_job.py shows both on hosts of their own
 def test_checkpoints_without_a_shared_disk_and_a_worker_that_comes_last(start_cluster):
     cluster = start_cluster("async", ps=2)
