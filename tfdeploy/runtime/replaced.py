@@ -143,5 +143,10 @@ def in_place(name: str) -> Optional[str]:
     return SINCE[parts[0]][1] if parts[0] in SINCE else None
 
 
+def stands_in(name: str) -> bool:
+    """Whether importing `name` gives a stand-in that fails when it is used."""
+    return name.split(".")[0] in ("contrib", "examples", "models") and "." in name and in_place(name) is not None
+
+
 def _within(one: str, other: str) -> bool:
     return one == other or one.startswith(other + ".") or other.startswith(one + ".")

@@ -15,7 +15,9 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
 from tfdeploy.model.nexts import on_host
-from tfdeploy.planning.program import hardcoded_cluster, python2, tf_names_used
+from tfdeploy.planning.program import absent_names, hardcoded_cluster, python2, reached, tf_names_used
+from tfdeploy.planning.program.absent_names import Refusal
+from tfdeploy.planning.program.reached import Reached
 from tfdeploy.planning.program.source import Program
 from tfdeploy.planning.program.tf1_names import VERSION1, VERSION2, among
 from tfdeploy.planning.program.tf_names_used import Use
@@ -33,23 +35,31 @@ class Compat:
     choice: Literal["v1", "none"]
     why: str = ""
     notes: tuple[str, ...] = ()
-    refusals: tuple[tuple[str, str, str], ...] = ()
+    refusals: tuple[Refusal, ...] = ()
     hardcoded: tuple[hardcoded_cluster.HardcodedCluster, ...] = ()
 
 
 def decide(job: Job, program: Program, facts: Mapping[str, HostFacts] | None = None) -> Compat:
     """By the job's `compat` and the program's names. `facts`: of the hosts it will run on; none: TensorFlow 2, Python 3."""
     hosts = facts or {}
-    if not rules(job.mode).tensorflow:
-        return Compat("none", notes=_python2_notes(program, hosts), refusals=tuple(_python2_refusals(program, hosts)))
+    mode = rules(job.mode)
+    run = reached.reached(program, workers="worker" in mode.takes and not (mode.lead or mode.single))
+    python2_refusals, python2_notes = _python2(program, run, hosts)
+    if not mode.tensorflow:
+        return Compat("none", notes=python2_notes, refusals=python2_refusals)
     found = tuple(use for use in tf_names_used.of_tensorflow(program) if not use.guarded)
-    choice, why = _choice(job, program, found, hosts)
-    asked_for = found if choice == "v1" else tuple(use for use in found if _since(use)) if job.compat == "auto" else ()
+    choice, why = _choice(job, program, found, run, hosts)
+    recent = tuple(use for use in found if absent_names.is_recent(use)) if job.compat == "auto" else ()
+    asked_for = found if choice == "v1" else recent
+    sure = tuple(use for use in asked_for if use.plain and not use.binds and id(use.node) in run.nodes)
+    reached_names = {use.name for use in sure}
+    unsure = tuple(use for use in asked_for if use.name not in reached_names)
+    missing = absent_names.refusals(absent_names.missing(sure, hosts), copes=_copes(program))
     return Compat(
         choice,
         why,
-        _python2_notes(program, hosts),
-        (*_python2_refusals(program, hosts), *_refusals(asked_for, hosts)),
+        (*python2_notes, *absent_names.notes(absent_names.missing(unsure, hosts))),
+        (*python2_refusals, *missing, *_without_keras_2(sure, hosts)),
         hardcoded_cluster.clusters(program),
     )
 
@@ -59,7 +69,7 @@ def check(compat: Compat, program: Program) -> None:
     if not compat.refusals:
         return
     where, what, instead = compat.refusals[0]
-    others = [f"{at}: {name}" + (f" ({way})" if way != instead else "") for at, name, way in compat.refusals[1:]]
+    others = [f"{at}: {names}" + (f" ({way})" if way != instead else "") for at, names, way in compat.refusals[1:]]
     more = f"; also {'; '.join(others[:_SHOWN])}" if others else ""
     left = f"; and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
     raise Refused(f"{program.path or 'the program'} cannot run as it is: {what}{more}{left}", where=where, next=instead)
@@ -83,17 +93,18 @@ def keeps_addresses(job: Job, compat: Compat) -> bool:
 
 
 def _choice(
-    job: Job, program: Program, found: tuple[Use, ...], hosts: Mapping[str, HostFacts]
+    job: Job, program: Program, found: tuple[Use, ...], run: Reached, hosts: Mapping[str, HostFacts]
 ) -> tuple[Literal["v1", "none"], str]:
     if job.compat != "auto":
         return job.compat, f"`compat: {job.compat}`"
-    first = [use for use in found if among(use.name, VERSION1) or (replaced.in_place(use.name) and not _since(use))]
+    migrated = any(use.name.startswith("compat.v1") for use in found)
+    first = [use for use in found if _of_version1(use, run, migrated=migrated)]
     second = [use for use in found if among(use.name, VERSION2)]
     if program.unread and program.script:
         return "none", f"{program.unread}; say `compat: v1` if it is written for TensorFlow 1"
     if not first:
         return "none", f"{program.path} uses nothing that is in TensorFlow 1 alone" if found else ""
-    if hosts and all((_version(each) or KERAS_3) < (2, 0) for each in hosts.values()):
+    if hosts and all((absent_names.version(each) or KERAS_3) < (2, 0) for each in hosts.values()):
         return "none", "the hosts have TensorFlow 1 itself"
     if second:
         both = (
@@ -105,60 +116,38 @@ def _choice(
     return "v1", f"tf.{first[0].name} ({first[0].where}){more} of TensorFlow 1: `import tensorflow` gives version 1"
 
 
-def _refusals(found: tuple[Use, ...], hosts: Mapping[str, HostFacts]) -> Iterable[tuple[str, str, str]]:
-    seen: set[str] = set()
-    for use in found:
-        instead = replaced.in_place(_plain(use))
-        if instead is None or use.name in seen or (_since(use) and not _gone(use, hosts)):
-            continue
-        seen.add(use.name)
-        yield use.where, f"tf.{use.name} is not in TensorFlow {_from(use)}", f"in its place: {instead}"
-    yield from _without_keras_2(found, hosts)
+def _of_version1(use: Use, run: Reached, *, migrated: bool) -> bool:
+    """Whether the name says that the program is of TensorFlow 1. `migrated`: it takes compat.v1 by itself, so that an absent name
+    which it may never reach says nothing."""
+    if replaced.in_place(use.name) is None or absent_names.is_recent(use):
+        return among(use.name, VERSION1)
+    return not migrated or (id(use.node) in run.nodes and not use.binds)
+
+
+def _copes(program: Program) -> bool:
+    """Whether the program has a way of its own for some names: a `try`, a branch of the version, compat.v1."""
+    return any(use.guarded or use.name.startswith("compat.") for use in tf_names_used.of_tensorflow(program))
 
 
 def _without_keras_2(found: tuple[Use, ...], hosts: Mapping[str, HostFacts]) -> Iterable[tuple[str, str, str]]:
     use = next((use for use in found if among(use.name, _OF_KERAS_2)), None)
     for name, each in hosts.items() if use else ():
-        if use and each.tf_keras is None and (_version(each) or (0, 0)) >= KERAS_3:
+        if use and each.tf_keras is None and (absent_names.version(each) or (0, 0)) >= KERAS_3:
             install = on_host(name, each.python or "python3", "-m", "pip", "install", "tf_keras")
             yield use.where, f"tf.{use.name} needs tf_keras, which {name} has not", install
 
 
-def _python2_refusals(program: Program, hosts: Mapping[str, HostFacts]) -> Iterable[tuple[str, str, str]]:
-    if not hosts or any(not (each.python_version or "3").startswith("2") for each in hosts.values()):
-        for where, syntax in program.python2:
-            yield where, f"{syntax} is Python 2, and the hosts run Python 3", f"2to3 -w {where.rpartition(':')[0]}"
-
-
-def _python2_notes(program: Program, hosts: Mapping[str, HostFacts]) -> tuple[str, ...]:
+def _python2(program: Program, run: Reached, hosts: Mapping[str, HostFacts]) -> tuple[tuple[Refusal, ...], tuple[str, ...]]:
+    """(refusals, notes): syntax and builtins that the hosts' Python 3 does not have."""
     if hosts and all((each.python_version or "3").startswith("2") for each in hosts.values()):
-        return ()
-    by_name = {use.name: use for use in reversed(tf_names_used.of_names(program, python2.BUILTINS))}
-    return tuple(
-        f"{use.name} at {use.where} is Python 2 and will fail when it is reached: 2to3 -w {use.where.rpartition(':')[0]}"
-        for use in by_name.values()
+        return (), ()
+    written = [(where, syntax, where.rpartition(":")[0]) for where, syntax in program.python2]
+    sure = tuple(
+        (where, f"{syntax} is Python 2, and the hosts run Python 3", f"2to3 -w {file}")
+        for where, syntax, file in written
+        if file in run.files or not program.trees
     )
-
-
-def _plain(use: Use) -> str:
-    return use.name.removeprefix("compat.v1.")
-
-
-def _since(use: Use) -> bool:
-    return _plain(use).split(".")[0] in replaced.SINCE
-
-
-def _from(use: Use) -> str:
-    """ "2", or "2.16 and later" for what was in it before."""
-    return "{}.{} and later".format(*replaced.SINCE[_plain(use).split(".")[0]][0]) if _since(use) else "2"
-
-
-def _gone(use: Use, hosts: Mapping[str, HostFacts]) -> bool:
-    since, _ = replaced.SINCE[_plain(use).split(".")[0]]
-    return any((_version(each) or (0, 0)) >= since for each in hosts.values())
-
-
-def _version(facts: HostFacts) -> tuple[int, int] | None:
-    """Of TensorFlow: (2, 21); None where there is none, or its version is not made of numbers."""
-    parts = (facts.tensorflow or "").split(".")[:2]
-    return (int(parts[0]), int(parts[1])) if len(parts) == 2 and all(part.isdigit() for part in parts) else None
+    by_name = {use.name: use for use in reversed(tf_names_used.of_names(program, python2.BUILTINS))}
+    later = [(use.where, use.name, use.where.rpartition(":")[0]) for use in by_name.values()]
+    later += [row for row in written if row[2] not in run.files and program.trees]
+    return sure, tuple(f"{what} at {at} is Python 2 and will fail when it is reached: 2to3 -w {file}" for at, what, file in later)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from typing import NamedTuple
 
-from tfdeploy.planning.program import tf_names_used
+from tfdeploy.planning.program import guards, tf_names_used
 from tfdeploy.planning.program.flag_types import text
 from tfdeploy.planning.program.source import Program
 
@@ -55,11 +55,12 @@ def _within(name: str, outer: str) -> bool:
 
 
 def _calls(program: Program) -> list[tuple[str, str]]:
+    guarded = guards.guarded(program)
     return [
         (f"{path}:{node.lineno}", what)
-        for path, tree in zip(program.paths, program.trees, strict=True)
-        for node, guarded in tf_names_used.guarded_walk(tree)
-        if isinstance(node, ast.Call) and not guarded and (what := _gone(node, tree))
+        for path, tree in program.modules.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and id(node) not in guarded and (what := _gone(node, tree))
     ]
 
 

@@ -9,8 +9,9 @@ import ast
 import posixpath
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -40,6 +41,19 @@ class Program:
     paths: tuple[str, ...] = ()  # the file of each tree
     unparsed: tuple[Unparsed, ...] = ()
     python2: tuple[tuple[str, str], ...] = ()  # ("train.py:3", "the print statement"): what Python 3 cannot read
+    roots: tuple[str, ...] = ()  # the files that the command may start: one, or one for each kind of task
+    base: str = ""  # the folder that imports start from
+
+    @cached_property
+    def modules(self) -> dict[str, ast.Module]:
+        """Path -> tree."""
+        return dict(zip(self.paths, self.trees, strict=True))
+
+    @cached_property
+    def files(self) -> frozenset[str]:
+        """The paths of its modules, with those that do not parse."""
+        broken = [*self.python2, *(file[:2] for file in self.unparsed)]
+        return frozenset((*self.paths, *(where.rpartition(":")[0] for where, _ in broken)))
 
     @property
     def imports_tensorflow(self) -> bool:
@@ -76,9 +90,16 @@ def read(command: tuple[str, ...], sources: Mapping[str, str]) -> Program:
         path,
         tuple(trees.values()),
         paths=tuple(trees),
+        roots=tuple(files),
+        base=base,
         unparsed=tuple(dict.fromkeys(unparsed)),
         python2=tuple(dict.fromkeys(python2_found)),
     )
+
+
+def imported_files(program: Program, path: str, node: ast.stmt) -> Iterator[str]:
+    """The files of the program that this import statement of `path` runs."""
+    return _files_of(node, path, program.base, program.files)
 
 
 def main_block(node: ast.stmt) -> bool:
@@ -180,21 +201,25 @@ def _unparsed(path: str, text: str, error: Exception, *, certain: bool) -> tuple
 
 def _imported(path: str, tree: ast.Module, base: str, sources: Mapping[str, str]) -> Iterator[str]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield from _files(base, alias.name, sources)
-        elif isinstance(node, ast.ImportFrom):
-            folder, module = base, node.module or ""
-            if node.level:
-                folder = posixpath.dirname(path)
-                for _ in range(node.level - 1):
-                    folder = posixpath.dirname(folder)
-            yield from _files(folder, module, sources)
-            for alias in node.names:
-                yield from _files(folder, f"{module}.{alias.name}".strip("."), sources)
+        yield from _files_of(node, path, base, sources)
 
 
-def _files(folder: str, module: str, sources: Mapping[str, str]) -> Iterator[str]:
+def _files_of(node: ast.AST, path: str, base: str, sources: Container[str]) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            yield from _files(base, alias.name, sources)
+    elif isinstance(node, ast.ImportFrom):
+        folder, module = base, node.module or ""
+        if node.level:
+            folder = posixpath.dirname(path)
+            for _ in range(node.level - 1):
+                folder = posixpath.dirname(folder)
+        yield from _files(folder, module, sources)
+        for alias in node.names:
+            yield from _files(folder, f"{module}.{alias.name}".strip("."), sources)
+
+
+def _files(folder: str, module: str, sources: Container[str]) -> Iterator[str]:
     """The files that importing a.b.c from `folder` runs: a/__init__.py, a/b/__init__.py, a/b/c.py."""
     parts = module.split(".") if module else []
     for end in range(1, len(parts) + 1):
