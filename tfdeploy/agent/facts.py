@@ -67,7 +67,9 @@ class Versions(TypedDict):
     tensorflow: Optional[str]
     tf_keras: Optional[str]
     keras: Optional[str]
+    numpy: Optional[str]
     cpu_only: bool  # its TensorFlow was built without GPUs
+    modules: Dict[str, bool]  # of those asked for: whether `import` would find them
 
 
 class Room(TypedDict):

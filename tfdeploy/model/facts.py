@@ -169,6 +169,8 @@ class HostFacts:
     tensorflow: Version | None = None  # installed version, read without importing it
     tf_keras: Version | None = None  # the same
     keras: Version | None = None  # the same
+    numpy: Version | None = None  # the same
+    modules: Annotated[dict[Variable, bool], Meta(max_length=1000)] = field(default_factory=dict)  # asked for -> `import` finds it
     cpu_only: bool = False  # that TensorFlow was built without GPUs
     rsync: Line | None = None  # version; None: missing
     uv: Line | None = None  # version; None: missing
@@ -186,9 +188,9 @@ class HostFacts:
     preflight: Preflight | None = None  # None: not asked for
     version: Line = ""  # the agent's version
 
-    def refuse_nonsense(self, ports: tuple[int, int], names: Collection[str]) -> None:
+    def refuse_nonsense(self, ports: tuple[int, int], names: Collection[str], modules: Collection[str] = ()) -> None:
         """Raises ValueError where the facts contradict what was asked. `ports`: the range asked for; `names`: the cluster's names
-        asked for."""
+        asked for; `modules`: of Python, asked for."""
         low, high = ports
         if self.ssh_server_address is not None and not is_ip(self.ssh_server_address):
             raise ValueError(f"{self.ssh_server_address!r:.200} is no address")
@@ -202,3 +204,5 @@ class HostFacts:
             raise ValueError("addresses of names that were not asked for")
         if not all(is_ip(address) for found in self.resolved.values() for address in found):
             raise ValueError("addresses of names that are none")
+        if not set(self.modules) <= set(modules):
+            raise ValueError("modules that were not asked for")

@@ -23,7 +23,7 @@ class Asked:
     """The arguments of the probe, but for what each host's own entry says. `names`: what the hosts call each other; `setup`:
     digest of the job's recipe, if it has one; `preflight`: also the facts that only a preflight needs; `firewall`: nft is asked
     what it can do, which a sudo logs; `resolve`: the `names` that the hosts look up; `program`: the command's
-    first word, if it must be on PATH."""
+    first word, if it must be on PATH; `modules`: of Python, which the program imports."""
 
     names: tuple[str, ...]
     job: str | None = None
@@ -33,6 +33,7 @@ class Asked:
     firewall: bool = False
     resolve: tuple[str, ...] = ()
     program: str | None = None
+    modules: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, hosts: tuple[Host, ...], **more: Any) -> Asked:
@@ -50,7 +51,8 @@ class Asked:
             "names": list(self.names),
         }
         flags = {"preflight": self.preflight or None, "firewall": self.firewall or None, "resolve": list(self.resolve) or None}
-        given = {"job": self.job, "setup": self.setup, "program": self.program, **flags}
+        modules = list(self.modules) or None
+        given = {"job": self.job, "setup": self.setup, "program": self.program, "modules": modules, **flags}
         return {**args, **{name: value for name, value in given.items() if value is not None}}
 
 
@@ -60,7 +62,7 @@ def ask(session: Session, asked: Asked, emit: Emit) -> HostFacts:
     facts = agent.call(PROBE, asked.args(host))
     emit_host(emit, host.name, "connected")
     try:
-        facts.refuse_nonsense(host.ports, asked.names)
+        facts.refuse_nonsense(host.ports, asked.names, asked.modules)
         if asked.preflight and facts.preflight is None:
             raise ValueError("no facts for the preflight")
     except ValueError as error:

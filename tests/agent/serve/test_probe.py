@@ -102,6 +102,27 @@ def test_tf_keras_is_found_too(tmp_path: Path, path_with: Path) -> None:
     assert (found["tensorflow"], found["tf_keras"]) == ("2.21.0", "2.20.1")
 
 
+def test_which_modules_the_interpreter_finds_without_importing_them(tmp_path: Path, path_with: Path) -> None:
+    site = tmp_path / "site"
+    (site / "spread" / "inner").mkdir(parents=True)
+    (site / "numpy-2.4.6.dist-info").mkdir()
+    (site / "pandas.py").write_text("raise SystemExit('imported')")
+    program(path_with, "python9", f'PYTHONPATH={site} exec {sys.executable} -S "$@"\n')
+    asked = ["json", "math", "sys", "__main__", "pandas", "spread", "retrying", "tmp", "imp; import os"]
+    found = facts(tmp_path, python="python9", modules=asked)
+    lacking = [name for name, there in found["modules"].items() if not there]
+    assert (lacking, list(found["modules"]), found["numpy"]) == (["retrying", "tmp", "imp; import os"], asked, "2.4.6")
+    assert facts(tmp_path, python="python9")["modules"] == {}
+
+
+def test_an_interpreter_that_cannot_say_which_modules_it_finds_says_nothing(tmp_path: Path, path_with: Path) -> None:
+    (tmp_path / "site" / "importlib").mkdir(parents=True)
+    (tmp_path / "site" / "importlib" / "__init__.py").write_text("")  # as in Python 2: no importlib.util
+    program(path_with, "python9", f'PYTHONPATH={tmp_path}/site exec {sys.executable} -S "$@"\n')
+    found = facts(tmp_path, python="python9", modules=["json", "pandas"])
+    assert found["python"] and found["modules"] == {}
+
+
 @pytest.mark.parametrize("said, version", [("uv 0.9.7 (0adb44480 2025-10-30)", "0.9.7"), ("what?", None)])
 def test_uv(tmp_path: Path, path_with: Path, said: str, version: str) -> None:
     program(path_with, "uv", f"echo '{said}'\n")

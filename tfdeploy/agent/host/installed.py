@@ -10,7 +10,7 @@ import os
 import subprocess
 import time
 
-from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Iterable, List, Optional, Tuple
 
 if TYPE_CHECKING:
     from tfdeploy.agent.facts import Gpu, Versions
@@ -20,13 +20,15 @@ WITHIN_S = 20.0  # a cold interpreter on a network disk
 _MOST_BYTES = 1 << 20
 _GPU_QUERY = "--query-gpu=index,uuid,name,memory.total,memory.used"
 
-# Runs in the user's interpreter, of any version: finds TensorFlow, tf_keras and Keras by the names of what pip has recorded.
+# Runs in the user's interpreter, of any version: finds TensorFlow and others by the names of what pip has recorded, and tells which
+# of the modules that are its arguments `import` would find. Imports none of them.
 _PYTHON_SCRIPT = r"""
 import json, os, re, sys
-found, package, keras, tf_keras = {}, False, None, None
+sys.path = [folder for folder in sys.path if folder]
+found, package, others = {}, False, dict.fromkeys(("tf_keras", "keras", "numpy"))
 for folder in sys.path:
     try:
-        names = os.listdir(folder) if folder else []
+        names = os.listdir(folder)
     except OSError:
         continue
     package = package or "tensorflow" in names
@@ -35,14 +37,29 @@ for folder in sys.path:
                        r"-(\d[^-]*)(?:-py[\d.]+)?\.(?:dist|egg)-info$", name)
         if hit:
             found.setdefault(hit.group(1).lower().replace("-", "_"), hit.group(2))
-        hit = re.match(r"(?i)tf[_-]keras(?:[_-]nightly)?-(\d[^-]*)(?:-py[\d.]+)?\.(?:dist|egg)-info$", name)
-        tf_keras = tf_keras or (hit and hit.group(1))
-        hit = re.match(r"(?i)keras-(\d[^-]*)(?:-py[\d.]+)?\.(?:dist|egg)-info$", name)
-        keras = keras or (hit and hit.group(1))
+        hit = re.match(r"(?i)(tf[_-]keras|keras|numpy)(?:[_-]nightly)?-(\d[^-]*)(?:-py[\d.]+)?\.(?:dist|egg)-info$", name)
+        if hit:
+            key = hit.group(1).lower().replace("-", "_")
+            others[key] = others[key] or hit.group(2)
 version = found.get("tensorflow") or (sorted(found.items())[0][1] if found else None)
-version = version or ("unknown" if package else None)
-cpu = bool(found) and all(name.endswith(("cpu", "intel", "cpu_aws")) for name in found)
-print("=tfdeploy-python=" + json.dumps([".".join(map(str, sys.version_info[:3])), version, tf_keras, keras, cpu]))
+modules = {}
+try:
+    if sys.argv[1:]:
+        from importlib.util import find_spec
+    for name in sys.argv[1:]:
+        try:
+            modules[name] = find_spec(name) is not None
+        except Exception:
+            modules[name] = True
+except ImportError:
+    pass
+others.update(
+    python_version=".".join(map(str, sys.version_info[:3])),
+    tensorflow=version or ("unknown" if package else None),
+    cpu_only=bool(found) and all(name.endswith(("cpu", "intel", "cpu_aws")) for name in found),
+    modules=modules,
+)
+print("=tfdeploy-python=" + json.dumps(others))
 """
 
 
@@ -106,26 +123,29 @@ def _is_program(path: str) -> bool:
     return os.path.isfile(path) and os.access(path, os.X_OK)
 
 
-def start_python(path: Optional[str]) -> Optional[Asked]:
-    return None if path is None else Asked([path, "-c", _PYTHON_SCRIPT])
+def start_python(path: Optional[str], modules: Iterable[str] = ()) -> Optional[Asked]:
+    """`modules`: names without dots; `read_python` says which of them `import` would find."""
+    return None if path is None else Asked([path, "-c", _PYTHON_SCRIPT, *modules])
 
 
 def read_python(asked: Optional[Asked], wanted: str) -> Tuple[Versions, Optional[str]]:
-    """(the versions of Python, TensorFlow, tf_keras and Keras as facts name them, what is wrong)."""
-    found: Versions = {"python_version": None, "tensorflow": None, "tf_keras": None, "keras": None, "cpu_only": False}
+    """(the versions of Python, TensorFlow, tf_keras, Keras and NumPy as facts name them, what is wrong)."""
+    found: Versions = {
+        "python_version": None,
+        "tensorflow": None,
+        "tf_keras": None,
+        "keras": None,
+        "numpy": None,
+        "cpu_only": False,
+        "modules": {},
+    }
     if asked is None:
         return found, "there is no program %s here" % wanted
     code, out, err = asked.answer()
     for line in out.splitlines():
         if line.startswith("=tfdeploy-python="):
-            python, tensorflow, tf_keras, keras, cpu = json.loads(line[len("=tfdeploy-python=") :])
-            return {
-                "python_version": python,
-                "tensorflow": tensorflow,
-                "tf_keras": tf_keras,
-                "keras": keras,
-                "cpu_only": cpu,
-            }, None
+            said: Versions = json.loads(line[len("=tfdeploy-python=") :])
+            return said, None
     last = (err or out).splitlines()[-1:] or ["exit code %s" % code]
     return found, "%s does not run Python here: %.300s" % (wanted, last[0])
 

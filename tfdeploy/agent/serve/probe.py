@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 TINY_DISK_BYTES = 100 << 20
 FEW_INODES = 1000
+MOST_MODULES = 1000
 PRESET = ("TF_CONFIG", "CUDA_VISIBLE_DEVICES")  # which the plan sets for each task
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
@@ -53,7 +54,8 @@ def probe(call: Call) -> HostFacts:
     job = call.name("job") if call.flag("job") else None
     low, high = _range(call.rows("ports") or [1, 0])
     python = find_program(call.text("python", "python3"))
-    asked = {"python": start_python(python), "rsync": start_rsync(), "uv": start_uv()}
+    modules = [str(name) for name in call.rows("modules")][:MOST_MODULES]
+    asked = {"python": start_python(python, modules), "rsync": start_rsync(), "uv": start_uv()}
     if _wants_gpus(call):
         asked["gpus"] = start_gpus()
     more, firewall, resolved = _preflight(call, low, high), _ask_nft(call), _resolve(call)
@@ -64,7 +66,7 @@ def probe(call: Call) -> HostFacts:
     live_runs = _live_runs(workdir, job, host) if job else []
     problems = _problems(machine) + moved + (_damaged_runs(workdir, job) if job else [])
     setup = call.name("setup") if call.flag("setup") else ""
-    interpreter, problem = _interpreter(workdir, asked["python"], python, call.text("python", "python3"), setup)
+    interpreter, problem = _interpreter(workdir, asked["python"], python, call.text("python", "python3"), setup, modules)
     rsync, uv = read_rsync(asked["rsync"]), read_uv(asked["uv"])
     program = call.text("program", "")
     gpus, gpu_error = read_gpus(asked.get("gpus"))
@@ -182,7 +184,7 @@ def _user() -> str:
 
 
 def _interpreter(
-    workdir: str, asked: Optional[Asked], python: Optional[str], wanted: str, setup: str
+    workdir: str, asked: Optional[Asked], python: Optional[str], wanted: str, setup: str, modules: List[str]
 ) -> Tuple[Interpreter, Optional[str]]:
     """(that of the job's environment, where it is whole and runs, else the host's; what is wrong with the host's)."""
     versions, problem = read_python(asked, wanted)
@@ -194,7 +196,7 @@ def _interpreter(
 
     folder = env.find(workdir, setup, version, python)
     if folder is not None:
-        versions, wrong = read_python(start_python(env.python_of(folder)), env.python_of(folder))
+        versions, wrong = read_python(start_python(env.python_of(folder), modules), env.python_of(folder))
         if wrong is None:
             found = {**versions, "python": env.python_of(folder), "environment": folder}
     return found, problem
