@@ -143,6 +143,7 @@ FACTS = {
     "loopback names of its own": {"hosts_file_loopback": ["n2"]},
     "addresses of a name of its own": {"resolved": {"n2": ["10.0.0.2"]}},
     "a name for the address of a name": {"resolved": {"n1": ["n2"]}},
+    "a module that nobody asked about": {"modules": {"os": False}},
     "a version with a line": {"tensorflow": "2.21.0\nx"},
     "a run that leads out": {"live_runs": [{"run": "../../x", "who": "me", "started": 1.0}]},
     "a variable of its own": {"preset": ["A=1;B"]},

@@ -30,6 +30,7 @@ from tfdeploy.model.protect import Level
 Small = Annotated[int, Meta(ge=0, le=1 << 20)]
 Texts = Annotated[tuple[Text, ...], Meta(max_length=1000)]
 Resolved = Annotated[tuple[Line, ...], Meta(max_length=16)]
+Modules = Annotated[dict[Variable, bool], Meta(max_length=1000)]
 Variables = Annotated[tuple[Variable, ...], Meta(max_length=100)]
 
 
@@ -170,7 +171,7 @@ class HostFacts:
     tf_keras: Version | None = None  # the same
     keras: Version | None = None  # the same
     numpy: Version | None = None  # the same
-    modules: Annotated[dict[Variable, bool], Meta(max_length=1000)] = field(default_factory=dict)  # asked for -> `import` finds it
+    modules: Modules = field(default_factory=dict)  # those asked for -> whether `import` finds them
     cpu_only: bool = False  # that TensorFlow was built without GPUs
     rsync: Line | None = None  # version; None: missing
     uv: Line | None = None  # version; None: missing

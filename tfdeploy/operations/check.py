@@ -19,12 +19,13 @@ from tfdeploy.operations.preflight.hosts import look_at
 from tfdeploy.operations.preflight.links import try_links
 from tfdeploy.operations.probe import Asked
 from tfdeploy.operations.setup import recipe_of
-from tfdeploy.operations.shipment import read_shipment
+from tfdeploy.operations.shipment import Shipment, read_shipment
 from tfdeploy.planning.checks import program_on_path
 from tfdeploy.planning.plan import hosts_to_probe
 from tfdeploy.planning.preflight.case import Needs
 from tfdeploy.planning.preflight.judge import Probed, Seen, judge, not_probed
 from tfdeploy.planning.preflight.links import ends
+from tfdeploy.planning.program.imports import modules_asked
 from tfdeploy.transport.protocols import Fleet
 
 
@@ -40,10 +41,12 @@ class Preflight:
 def check(asked: Preflight, fleet: Fleet, emit: Emit) -> Checked:
     """What was found. Raises ConfigError for a job file that cannot be used."""
     hosts = asked.inventory.hosts
-    questions, unready = _questions(asked)
+    shipment, unread = _shipment(asked.launch)
+    questions, unready = _questions(asked, shipment)
     with step(emit, "probe"):
         seen, lost = split(look_at(fleet, hosts, questions, emit))
-    needs, refused = _needs(asked.launch, seen)
+    needs, refused = _needs(asked.launch, shipment, seen)
+    refused = unread or refused
     checks = judge(Probed(seen, needs, unready or refused))
     facts, there = {host: each.facts for host, each in seen.items()}, tuple(host for host in hosts if host.name in seen)
     with step(emit, "links"):
@@ -62,7 +65,17 @@ def _whole(checks: tuple[Check, ...], error: TfdeployError | None, taken: Mappin
     return (*(not_probed(error) if error else (Check("ssh"), Check("agent"))), *checks)
 
 
-def _questions(asked: Preflight) -> tuple[Asked, Refused | None]:
+def _shipment(launch: Launch | None) -> tuple[Shipment | None, Refused | None]:
+    """What would be sent, and why it cannot be read."""
+    if launch is None:
+        return None, None
+    try:
+        return read_shipment(launch.job, launch.cache, launch.known), None
+    except Refused as error:
+        return None, error
+
+
+def _questions(asked: Preflight, shipment: Shipment | None) -> tuple[Asked, Refused | None]:
     """What every host is asked, and why the environment that the job wants cannot be read here."""
     hosts, launch = asked.inventory.hosts, asked.launch
     if launch is None:
@@ -81,19 +94,19 @@ def _questions(asked: Preflight) -> tuple[Asked, Refused | None]:
         keep=job.keep,
         setup=digest,
         program=program_on_path(job),
+        modules=modules_asked(shipment.program(job)) if shipment else (),
         preflight=True,
         firewall=firewall,
     )
     return asked_for, unready
 
 
-def _needs(launch: Launch | None, seen: Mapping[str, Seen]) -> tuple[Needs, Refused | None]:
+def _needs(launch: Launch | None, shipment: Shipment | None, seen: Mapping[str, Seen]) -> tuple[Needs, Refused | None]:
     """What the job needs of each host, and why it could not be planned."""
     needs = Needs()
-    if launch is None:
+    if launch is None or shipment is None:
         return needs, None
     try:
-        shipment = read_shipment(launch.job, launch.cache, launch.known)
         needs = replace(needs_of(launch, shipment), protect=_protect(launch), hosts=_used(launch))
         facts = _plannable(launch, seen)
         return (needs, None) if facts is None else (replace(needs, plan=planned(launch, shipment, facts)), None)

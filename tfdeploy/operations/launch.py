@@ -48,10 +48,9 @@ from tfdeploy.planning.datasets import with_sizes
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.plan import hosts_to_probe, make_plan, requested_roles
 from tfdeploy.planning.preflight.case import Needs
-from tfdeploy.planning.program import source
+from tfdeploy.planning.program.imports import from_outside, modules_asked
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet
-from tfdeploy.tree import read_sources
 
 PING_S = 10.0
 PREPARE_S = 300.0
@@ -83,7 +82,8 @@ class Launch:
 def plan_only(asked: Launch, fleet: Fleet, emit: Emit) -> Plan:
     """`--dry-run`: probes and plans; locks nothing, sends nothing but the agent."""
     steps = Steps(_checked(asked), fleet, emit)
-    plan, _ = steps.plan(steps.read(), steps.probe())
+    shipment = steps.read()
+    plan, _ = steps.plan(shipment, steps.probe(shipment))
     return plan
 
 
@@ -122,7 +122,8 @@ def _prepared(steps: Steps, store: RunStore, renewal: Renewal, undo: ExitStack) 
     """Probe, plan, sync, prepare; again when a port was taken or a file changed meanwhile. Then the run is in the store."""
     asked = steps.asked
     for tries_left in reversed(range(TRIES)):
-        plan, shipment = steps.plan(steps.read(), steps.probe())
+        shipment = steps.read()
+        plan, shipment = steps.plan(shipment, steps.probe(shipment))
         try:
             if asked.sync:
                 steps.sync(plan, shipment)
@@ -155,7 +156,7 @@ class Steps:
         with step(self.emit, "lock", asked.run):
             undo.enter_context(locked(self.fleet, asked.inventory.hosts, asked.job.name, "launch", asked.holder, self.emit))
 
-    def probe(self) -> dict[str, HostFacts]:
+    def probe(self, shipment: Shipment) -> dict[str, HostFacts]:
         """host name -> its facts."""
         asked, keep = self.asked, self.asked.job.keep
         unused = asked.unused if keep and not asked.options.ignore_keep else ()
@@ -168,6 +169,7 @@ class Steps:
                 keep=keep,
                 setup=asked.setup,
                 program=program_on_path(asked.job),
+                modules=modules_asked(shipment.program(asked.job)),
                 preflight=True,
                 firewall=firewall,
             )
@@ -268,15 +270,29 @@ class Steps:
 
 def needs_of(asked: Launch, shipment: Shipment, plan: Plan | None = None) -> Needs:
     """What the launch needs of each host, for the preflight."""
-    job, manifest = asked.job, shipment.manifest
+    job, manifest, program = asked.job, shipment.manifest, shipment.program(asked.job)
+    imports = from_outside(job, program, {entry.path for entry in manifest.entries})
     return Needs(
         bytes=manifest.total_bytes,
         files=len(manifest.entries),
         sync=asked.sync,
-        tensorflow=source.read(job.command, read_sources(manifest)).imports_tensorflow,
+        tensorflow=program.imports_tensorflow,
+        imports=imports,
+        left_out={each.module for each in imports if _lies_in(os.path.join(job.code, program.base), each.module)},
         requirements=os.path.basename(job.setup_requirements) if job.setup_requirements else None,
+        requirements_found=_requirements(job),
         plan=plan,
     )
+
+
+def _lies_in(folder: str, module: str) -> bool:
+    return os.path.exists(os.path.join(folder, f"{module}.py")) or os.path.isdir(os.path.join(folder, module))
+
+
+def _requirements(job: Job) -> str | None:
+    """The code's own file of requirements, relative to the job file."""
+    file = os.path.join(job.code, "requirements.txt")
+    return os.path.relpath(file, job.folder or job.code) if os.path.isfile(file) else None
 
 
 def planned(asked: Launch, shipment: Shipment, facts: dict[str, HostFacts]) -> Plan:
@@ -294,7 +310,7 @@ def planned(asked: Launch, shipment: Shipment, facts: dict[str, HostFacts]) -> P
         asked.job,
         facts,
         release=manifest.release,
-        sources=read_sources(manifest),
+        sources=shipment.sources,
         run=asked.run,
         now=asked.now,
         operator=asked.operator,

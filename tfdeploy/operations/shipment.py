@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from tfdeploy.errors import Refused
@@ -20,8 +21,10 @@ from tfdeploy.operations.probe import Asked, probe
 from tfdeploy.operations.withheld_files import withheld_files
 from tfdeploy.planning.datasets import check_splits, splits
 from tfdeploy.planning.plan import hosts_to_probe, seats_of
+from tfdeploy.planning.program import source
+from tfdeploy.planning.program.source import Program
 from tfdeploy.transport.protocols import Fleet
-from tfdeploy.tree import DataListing, read_data, read_tree
+from tfdeploy.tree import DataListing, read_data, read_sources, read_tree
 from tfdeploy.tree.earlier import Earlier
 from tfdeploy.tree.listing import IGNORE_FILE
 from tfdeploy.tree.secret_search import find_values
@@ -40,6 +43,18 @@ class Shipment:
     origins: dict[str, Host] = field(default_factory=dict)
     splits: dict[str, Split] = field(default_factory=dict)
     by_rsync: frozenset[str] = frozenset()
+    _read: dict[tuple[str, ...], Program] = field(default_factory=dict)
+
+    @cached_property
+    def sources(self) -> dict[str, str]:
+        """The text of the programs in the code."""
+        return read_sources(self.manifest)
+
+    def program(self, job: Job) -> Program:
+        """The program that the job's command starts. It is read once."""
+        if self._read.get(job.command) is None:
+            self._read[job.command] = source.read(job.command, self.sources)
+        return self._read[job.command]
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -20,8 +20,9 @@ WITHIN_S = 20.0  # a cold interpreter on a network disk
 _MOST_BYTES = 1 << 20
 _GPU_QUERY = "--query-gpu=index,uuid,name,memory.total,memory.used"
 
-# Runs in the user's interpreter, of any version: finds TensorFlow and others by the names of what pip has recorded, and tells which
-# of the modules that are its arguments `import` would find. Imports none of them.
+# Runs in the user's interpreter, of any version: finds TensorFlow and others by the names of what
+# pip has recorded, and tells which of the modules that are its arguments `import` would find.
+# Imports none of them.
 _PYTHON_SCRIPT = r"""
 import json, os, re, sys
 sys.path = [folder for folder in sys.path if folder]

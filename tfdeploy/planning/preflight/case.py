@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,6 +14,8 @@ from tfdeploy.model.nexts import on_host
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.protect import AskedLevel
 from tfdeploy.model.protect import Level as Protect
+from tfdeploy.planning.program import servers
+from tfdeploy.planning.program.imports import Import
 
 
 class Problem(NamedTuple):
@@ -28,16 +30,21 @@ class Problem(NamedTuple):
 class Needs:
     """What is to be launched. The defaults: nothing is known of it.
 
-    `bytes` and `files`: of code and data that are sent; `tensorflow`: whether the program imports it; `requirements`: the file
-    of the job's environment; `plan`: where one could be made; `protect`: who may reach its ports; `hosts`: those that its mode
-    uses, None: all.
+    `bytes` and `files`: of code and data that are sent; `tensorflow`: whether the program imports it.
+    `imports`: the other modules that it imports from outside the code; `left_out`: those of them that
+    lie in the code's folder and are not sent. `requirements`: the file of the job's environment;
+    `requirements_found`: one in the code that the job does not name. `plan`: where one could be made;
+    `protect`: who may reach its ports; `hosts`: those that its mode uses, None: all.
     """
 
     bytes: int = 0
     files: int = 0
     sync: bool = True
     tensorflow: bool = False
+    imports: tuple[Import, ...] = ()
+    left_out: Collection[str] = ()
     requirements: str | None = None
+    requirements_found: str | None = None
     plan: Plan | None = None
     protect: AskedLevel = "auto"
     hosts: tuple[str, ...] | None = None
@@ -45,6 +52,12 @@ class Needs:
     def tasks_on(self, host: str) -> int:
         """At least 1: some task will run there."""
         return max(1, sum(task.host == host for task in self.plan.tasks)) if self.plan else 1
+
+    def runs_program(self, host: str) -> bool:
+        """False on a host whose tasks are all servers that tfdeploy starts."""
+        if self.plan is None:
+            return self.uses(host)
+        return any(task.host == host and servers.MODULE not in task.argv for task in self.plan.tasks)
 
     def uses(self, host: str) -> bool:
         return self.hosts is None or host in self.hosts

@@ -9,13 +9,14 @@ from tfdeploy.errors import HostUnreachable, Refused, TfdeployError
 from tfdeploy.model.check import Check
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
-from tfdeploy.planning.preflight import gpus, login, machine, network, software, together
+from tfdeploy.planning.preflight import gpus, login, machine, network, packages, software, together
 from tfdeploy.planning.preflight.case import Case, Needs, Problem, Rule, usual_of
 
 RULES: dict[str, Rule] = {
     "shell": login.shell,
     "python": software.python,
     "tensorflow": software.tensorflow,
+    "packages": packages.packages,
     "gpus": gpus.gpus,
     "driver": gpus.driver,
     "rsync": software.rsync,
@@ -38,7 +39,7 @@ RULES: dict[str, Rule] = {
     "problems": login.problems,
 }
 # what a plan neither refuses nor notes: a launch judges these
-BEYOND_PLAN = ("inodes", "quota", "memory", "limits", "shared memory", "temporary files", "filesystem", "logout")
+BEYOND_PLAN = ("packages", "inodes", "quota", "memory", "limits", "shared memory", "temporary files", "filesystem", "logout")
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,12 @@ _SYNTAX: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("ur'text'", re.compile(r"(?<!\w)[uU][rR]['\"]")),
 )
 BUILTINS = frozenset({"basestring", "execfile", "long", "raw_input", "reduce", "unichr", "unicode", "xrange"})
+_MODULES = """
+    BaseHTTPServer ConfigParser Cookie HTMLParser Queue SimpleHTTPServer SocketServer StringIO Tkinter UserDict
+    __builtin__ anydbm cPickle cStringIO commands cookielib copy_reg dummy_thread exceptions httplib md5 sets sha thread
+    tkMessageBox urllib2 urlparse xmlrpclib
+"""
+MODULES = frozenset(_MODULES.split())
 
 
 def python2_syntax(text: str, error: SyntaxError) -> str | None:

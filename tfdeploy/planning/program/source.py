@@ -111,13 +111,13 @@ def main_block(node: ast.stmt) -> bool:
 
 def own_end(command: tuple[str, ...]) -> int:
     """Where the program's own flags end: at the first `--` behind its word, else at the end."""
-    at = _program_index(command)
+    at = program_index(command)
     return len(command) if at is None or "--" not in command[at:] else command.index("--", at)
 
 
 def _named(command: tuple[str, ...], sources: Mapping[str, str]) -> tuple[str, str] | None:
     """(path of the program, folder that its imports start from)."""
-    at = _program_index(command)
+    at = program_index(command)
     if at is None:
         return None
     if not command[at].endswith(".py"):
@@ -125,7 +125,7 @@ def _named(command: tuple[str, ...], sources: Mapping[str, str]) -> tuple[str, s
     return posixpath.normpath(command[at]), posixpath.dirname(posixpath.normpath(command[at]))
 
 
-def _program_index(command: tuple[str, ...]) -> int | None:
+def program_index(command: tuple[str, ...]) -> int | None:
     """The place of the program in the command: its first *.py word, or the module after -m."""
     if not command or posixpath.basename(command[0]) in SHELLS:
         return None

@@ -19,6 +19,7 @@ from tfdeploy.planning.options import Options
 from tfdeploy.planning.plan import make_plan
 from tfdeploy.planning.preflight.case import Needs, as_numbers, usual_of
 from tfdeploy.planning.preflight.judge import BEYOND_PLAN, RULES, Probed, Seen, judge, not_probed
+from tfdeploy.planning.program.imports import Import
 
 MIB = 1 << 20
 HEALTHY = Preflight(
@@ -290,6 +291,78 @@ def test_what_the_job_needs_makes_errors(facts_of: FactsOf) -> None:
         ("filesystem", "error"),
     } <= levels
     assert ("python", "error") in levels  # the environment is not made yet
+
+
+IMPORTS = (
+    Import("cv2", "train.py:2", sure=True),
+    Import("gym", "env.py:9", sure=False),
+    Import("numpy", "train.py:1", sure=True),
+)
+
+
+def lacking(facts_of: FactsOf, needs: Needs, *modules: str, **of_n2: Any) -> list[Check]:
+    """What is said of n2, which lacks these modules."""
+    asked = {each.module: each.module not in modules for each in needs.imports}
+    found = judge(Probed(seen_of(facts_of, modules=asked, **of_n2), needs), ("packages",))
+    assert all(each.ok for host in ("n1", "n3") for each in found[host])
+    return [each for each in found["n2"] if not each.ok]
+
+
+def test_packages_that_a_host_lacks_and_the_lines_that_bring_them(facts_of: FactsOf) -> None:
+    sure, unsure = lacking(facts_of, Needs(imports=IMPORTS, tensorflow=True), "cv2", "gym")
+    assert (sure.level, unsure.level) == ("error", "warning")
+    assert sure.detail == "the program imports cv2 (train.py:2), and /usr/bin/python3 lacks it"
+    assert unsure.detail == "the program may import gym (env.py:9), and /usr/bin/python3 lacks it"
+    assert sure.fix == (
+        "`setup: {requirements: requirements.txt}` in the job file, opencv-python-headless, tensorflow==2.21.0, numpy in that "
+        "file, then tfdeploy setup; or: tfdeploy exec --limit n2 -- /usr/bin/python3 -m pip install opencv-python-headless"
+    )
+    [both] = lacking(facts_of, Needs(imports=IMPORTS, requirements_found="../needs/requirements.txt"), "cv2", "numpy")
+    assert "cv2 (train.py:2), numpy (train.py:1), and /usr/bin/python3 lacks them" in both.detail
+    assert "{requirements: ../needs/requirements.txt}" in (both.fix or "")
+
+
+def test_packages_that_the_environment_of_setup_lacks(facts_of: FactsOf) -> None:
+    needs = Needs(imports=IMPORTS, requirements="requirements.txt")
+    [one] = lacking(
+        facts_of, needs, "cv2", environment="/home/ml/tfdeploy/.envs/x", python="/home/ml/tfdeploy/.envs/x/bin/python"
+    )
+    assert one.fix == "write opencv-python-headless into requirements.txt, then tfdeploy setup"
+
+
+@pytest.mark.parametrize(
+    ("module", "left_out", "fix"),
+    [
+        ("urllib2", (), "urllib2 is of Python 2: 2to3 -w train.py"),
+        ("imp", (), "imp is of Python itself, and not in this Python 3.11.2: write `python: PATH`"),
+        ("tkinter", (), "tkinter is of Python itself"),
+        ("model_pb2", ("model_pb2",), "model_pb2 lies in the code's folder and is not sent: git or .tfdeployignore"),
+    ],
+)
+def test_a_module_that_no_package_brings(facts_of: FactsOf, module: str, left_out: tuple[str, ...], fix: str) -> None:
+    needs = Needs(imports=(Import(module, "train.py:3", sure=True),), left_out=left_out)
+    [one] = lacking(facts_of, needs, module)
+    assert (one.level, (one.fix or "")[: len(fix)]) == ("error", fix)
+
+
+def test_a_host_of_servers_needs_no_package(facts_of: FactsOf, job: Job, inventory: Callable[..., Inventory]) -> None:
+    asked = replace(job, mode="ingraph")
+    seen = seen_of(facts_of, protect=ALL)
+    facts = {host: each.facts for host, each in seen.items()}
+    plan = make_plan(
+        inventory(chief="n1", worker="n2 n3"),
+        asked,
+        facts,
+        release="r",
+        sources={"train.py": ""},
+        run="r",
+        now=0.0,
+        operator="o",
+        options=Options(allow_open=True),
+    )
+    assert lacking(facts_of, Needs(imports=IMPORTS, plan=plan), "cv2") == []
+    assert len(lacking(facts_of, Needs(imports=IMPORTS), "cv2")) == 1
+    assert lacking(facts_of, Needs(imports=IMPORTS, hosts=("n1", "n3")), "cv2") == []
 
 
 def test_a_refused_plan_is_said_of_its_host_unless_an_error_there_explains_it(facts_of: FactsOf) -> None:

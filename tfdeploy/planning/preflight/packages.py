@@ -1,0 +1,82 @@
+"""A rule about packages: what the program imports and the host's interpreter does not find."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tfdeploy.planning.preflight.case import Case, Problem
+from tfdeploy.planning.program import packages as names
+from tfdeploy.planning.program import python2
+from tfdeploy.planning.program.imports import Import
+
+_SHOWN = 5
+_LISTED = 12  # lines of a requirements file
+
+
+def packages(case: Case) -> Iterator[Problem]:
+    """Yield an error for imports that every run of the program reaches, and a warning for the others."""
+    lacking = [each for each in case.needs.imports if case.facts.modules.get(each.module) is False]
+    if not lacking or not case.needs.runs_program(case.host.name):
+        return
+    kinds = {each: _kind(case, each) for each in lacking}
+    for sure in (True, False):
+        for kind in dict.fromkeys(kinds.values()):
+            found = [each for each in lacking if each.sure is sure and kinds[each] == kind]
+            if found:
+                yield Problem("error" if sure else "warning", _detail(case, found, sure), _FIXES[kind](case, found))
+
+
+def _kind(case: Case, found: Import) -> str:
+    if found.module in case.needs.left_out:
+        return "left out"
+    if found.module in python2.MODULES:
+        return "Python 2"
+    return "package" if names.package(found.module) else "Python"
+
+
+def _detail(case: Case, found: list[Import], sure: bool) -> str:
+    shown = [f"{each.module} ({each.where})" for each in found[:_SHOWN]]
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    imports, them = "imports" if sure else "may import", "them" if len(found) > 1 else "it"
+    return f"the program {imports} {', '.join(shown)}{more}, and {case.facts.python} lacks {them}"
+
+
+def _fix_left_out(case: Case, found: list[Import]) -> str:
+    return f"{found[0].module} lies in the code's folder and is not sent: git or .tfdeployignore leaves it out"
+
+
+def _fix_python2(case: Case, found: list[Import]) -> str:
+    return f"{found[0].module} is of Python 2: 2to3 -w {found[0].where.rpartition(':')[0]}"
+
+
+def _fix_python(case: Case, found: list[Import]) -> str:
+    """For a module that Python has dropped, or that the system has in a package of its own."""
+    version = case.facts.python_version
+    return (
+        f"{found[0].module} is of Python itself, and not in this Python {version}: write `python: PATH` of one that has it for "
+        f"{case.host.name} in the inventory"
+    )
+
+
+def _fix_package(case: Case, found: list[Import]) -> str:
+    wanted = list(dict.fromkeys(name for each in found if (name := names.package(each.module))))
+    if case.facts.environment is not None:
+        return f"write {', '.join(wanted)} into {case.needs.requirements}, then tfdeploy setup"
+    file = case.needs.requirements_found or "requirements.txt"
+    lines = [*wanted, *(line for line in _there(case) if line not in wanted)]
+    listed = ", ".join(lines[:_LISTED]) + (", ..." if len(lines) > _LISTED else "")
+    install = case.command(str(case.facts.python), "-m", "pip", "install", *wanted)
+    return f"`setup: {{requirements: {file}}}` in the job file, {listed} in that file, then tfdeploy setup; or: {install}"
+
+
+def _there(case: Case) -> Iterator[str]:
+    """The lines for what the program imports and the host has: an environment of `setup` begins empty."""
+    if case.needs.tensorflow and case.facts.tensorflow:
+        yield f"tensorflow=={case.facts.tensorflow}"
+    for each in case.needs.imports:
+        name = names.package(each.module)
+        if name and case.facts.modules.get(each.module):
+            yield name
+
+
+_FIXES = {"left out": _fix_left_out, "Python 2": _fix_python2, "Python": _fix_python, "package": _fix_package}
