@@ -103,6 +103,10 @@ def test_one_environment_on_all_hosts_and_a_run_in_it(operator: Tfdeploy) -> Non
     job = operator.cwd / "tfdeploy.yaml"
     job.write_text(job.read_text().replace("setup: ", "# setup: "))
     assert "setup: {requirements: requirements.txt}" in operator.run("setup", exit_code=2).stderr
+    lacking = operator.run("launch", "--mode", "plain", exit_code=3).stderr
+    assert "the program imports alpha (train.py:1)" in lacking and "failed on 2 of 2 hosts" in lacking
+    assert "`setup: {requirements: requirements.txt}` in the job file, alpha in that file" in lacking
+    assert "n2 packages: the program imports alpha (train.py:1)" in operator.run("check", exit_code=1).stdout
 
 
 @pytest.mark.long
