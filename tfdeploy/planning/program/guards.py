@@ -14,7 +14,7 @@ from functools import lru_cache
 from tfdeploy.planning.program.source import Program, imported_files
 
 _ASKS = ("__version__", "version_info", "hasattr", "VERSION", "PY2", "PY3", "find_spec", "find_module")
-_NEVER = "PY2 TYPE_CHECKING".split()
+_NEVER = ("six.PY2", "typing.TYPE_CHECKING")
 _OF_ABSENCE = ("ImportError", "ModuleNotFoundError", "AttributeError", "NameError")
 
 
@@ -56,7 +56,7 @@ def decided(test: ast.expr, main: bool | None = None) -> bool | None:
             return main if main is None or isinstance(test.ops[0], ast.Eq) else not main
         return _of_python(test)
     name = _last_name(test)
-    return False if name in _NEVER else True if name == "PY3" else None
+    return False if name and any(each.endswith(f".{name}") for each in _NEVER) else True if name == "PY3" else None
 
 
 def _in_tree(tree: ast.Module, settled: frozenset[str]) -> set[int]:

@@ -3,8 +3,10 @@
 import collections
 import errno
 import gzip
+import json
 import os
 import struct
+import sys
 
 import numpy
 import tensorflow.compat.v1 as tf
@@ -119,16 +121,40 @@ def load_mnist(train_dir="MNIST-data"):
 
 
 def _paths(folder):
-    found = [next((p for p in _spellings(folder, name) if os.path.isfile(p)), None) for name in FILES]
-    missing = [name for name, path in zip(FILES, found) if path is None]
-    if missing:
-        raise FileNotFoundError(
-            errno.ENOENT,
-            "MNIST's %s (or .gz) not there, and tfdeploy downloads nothing: put the four files into a folder and name it in "
-            "tfdeploy.yaml, `data: {mnist: FOLDER}`, with {data.mnist} as the program's folder" % ", ".join(missing),
-            os.path.abspath(folder),
-        )
-    return found
+    """The four files in `folder`, else in the only data set of the job that has them: programs have the folder written in."""
+    found = _found(folder)
+    if None not in found:
+        return found
+    others = [(each, paths) for each in _data_sets() for paths in (_found(each),) if None not in paths]
+    if len(others) == 1:
+        sys.stderr.write("tfdeploy: no MNIST in %s: read from the data set in %s\n" % (folder, others[0][0]))
+        return others[0][1]
+    raise FileNotFoundError(
+        errno.ENOENT,
+        "MNIST's %s (or .gz) not there, and tfdeploy downloads nothing: put the four files into a folder of your machine and "
+        "name it in tfdeploy.yaml, `data: {mnist: FOLDER}`; they are found there whatever folder the program names%s"
+        % (", ".join(name for name, path in zip(FILES, found) if path is None), _beside(folder)),
+        os.path.abspath(folder),
+    )
+
+
+def _beside(folder):
+    return "" if os.path.isabs(folder) else "; or put them into %s of the code" % os.path.normpath(folder)
+
+
+def _found(folder):
+    return [next((p for p in _spellings(folder, name) if os.path.isfile(p)), None) for name in FILES]
+
+
+def _data_sets():
+    """The folders of the job's data sets on this host, by the plan."""
+    run = os.path.dirname(os.path.dirname(os.environ.get("TFDEPLOY_TASK_FOLDER", "")))
+    try:
+        with open(os.path.join(run, "plan.json"), encoding="utf-8") as plan:
+            places = json.load(plan)["data"].values()
+        return [os.path.join(os.path.dirname(os.path.dirname(run)), place) for place in places] if run else []
+    except (OSError, ValueError, KeyError, AttributeError):
+        return []
 
 
 def _spellings(folder, name):

@@ -1,0 +1,75 @@
+"""The supplied reader of MNIST finds the four files in the program's folder, else in a data set of the job, and says so."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.files import idx
+
+pytest.importorskip("numpy")
+
+
+@pytest.fixture
+def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], int]:
+    """Reads a folder within a task of a job; returns how many images there are to test with."""
+    dtypes = {"float32": "float32", "uint8": "uint8", "get_seed": lambda seed: (seed, seed)}
+    stand_in = types.SimpleNamespace(**dtypes, as_dtype=lambda name: types.SimpleNamespace(base_dtype=name))
+    for name in ("tensorflow", "tensorflow.compat"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setitem(sys.modules, "tensorflow.compat.v1", stand_in)  # type: ignore[arg-type]
+    monkeypatch.setattr(sys.modules["tensorflow.compat"], "v1", stand_in, raising=False)
+    monkeypatch.setattr(sys.modules["tensorflow"], "compat", sys.modules["tensorflow.compat"], raising=False)
+    name = "tfdeploy.runtime.supplied.examples.tutorials.mnist.input_data"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    module = importlib.import_module(name)
+    run = tmp_path / "job" / "runs" / "r"
+    (run / "hosts" / "n2").mkdir(parents=True)
+    monkeypatch.setenv("TFDEPLOY_TASK_FOLDER", str(run / "hosts" / "n2"))
+    monkeypatch.chdir(tmp_path)
+
+    def read(folder: str) -> int:
+        places = {each.parent.name: f"data/{each.parent.name}" for each in tmp_path.glob("job/data/*/t10k-labels*")}
+        (run / "plan.json").write_text(json.dumps({"data": {**places, "words": "data/words/list.txt"}}))
+        return int(module.read_data_sets(folder, validation_size=0).test.num_examples)
+
+    return read
+
+
+def test_the_programs_folder_comes_first(read: Callable[[str], int], tmp_path: Path) -> None:
+    idx.write(tmp_path / "MNIST_data", train=20, test=10)
+    idx.write(tmp_path / "job" / "data" / "mnist", train=20, test=5)
+    assert read("MNIST_data") == 10
+
+
+@pytest.mark.parametrize("folder", ["MNIST_data", "/nowhere/tmp/data"])
+def test_a_data_set_is_found_whatever_folder_the_program_names(
+    read: Callable[[str], int], tmp_path: Path, folder: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    idx.write(tmp_path / "job" / "data" / "mnist", train=20, test=5)
+    assert read(folder) == 5
+    assert capsys.readouterr().err == f"tfdeploy: no MNIST in {folder}: read from the data set in {tmp_path}/job/data/mnist\n"
+
+
+@pytest.mark.parametrize(
+    ("folder", "sets", "said"),
+    [
+        ("./MNIST_data/", (), "or put them into MNIST_data of the code"),
+        ("/nowhere/tmp/data", (), "whatever folder the program names: "),
+        ("MNIST_data", ("digits", "fashion"), "`data: {mnist: FOLDER}`"),
+    ],
+)
+def test_without_it_or_with_several_the_error_says_where_to_put_the_files(
+    read: Callable[[str], int], tmp_path: Path, folder: str, sets: tuple[str, ...], said: str
+) -> None:
+    for name in sets:
+        idx.write(tmp_path / "job" / "data" / name, train=20, test=5)
+    with pytest.raises(FileNotFoundError) as error:
+        read(folder)
+    assert said in str(error.value)

@@ -1,0 +1,67 @@
+"""Names the data that a program expects to find or to download, where neither its code nor the job's `data` brings it.
+
+Cause: programs of the MNIST tutorial have its folder written in. TensorFlow 1 downloaded the files into it on each host, and
+tfdeploy's reader (runtime/supplied/examples) downloads nothing; Keras downloads into ~/.keras, which needs a network.
+"""
+
+from __future__ import annotations
+
+import ast
+import posixpath
+from collections.abc import Collection, Iterator
+
+from tfdeploy.model.job import Job
+from tfdeploy.planning.program import texts, tf_names_used
+from tfdeploy.planning.program.source import Program
+
+_READER = "read_data_sets"
+_OF_TUTORIAL = ("examples.tutorials.mnist", "contrib.learn")
+
+
+def notes(job: Job, program: Program, files: Collection[str]) -> tuple[str, ...]:
+    """`files`: the paths of the code; empty: not known."""
+    if job.data:
+        return ()
+    return tuple(dict.fromkeys((*_mnist(job, program, files), *_keras(program))))
+
+
+def _mnist(job: Job, program: Program, files: Collection[str]) -> Iterator[str]:
+    uses = tf_names_used.of_tensorflow(program)
+    if not files or not any(use.name.startswith(_OF_TUTORIAL) for use in uses):
+        return
+    written = texts.read(job.command, program)
+    for path, tree in program.modules.items():
+        for node in ast.walk(tree):
+            folder = _folder(node, written) if isinstance(node, ast.Call) else None
+            if isinstance(node, ast.Call) and folder and not _is_in(folder, files):
+                yield _words(f"{path}:{node.lineno}", folder)
+
+
+def _folder(call: ast.Call, written: texts.Texts) -> str | None:
+    """The one folder that `read_data_sets(folder)` reads, or None."""
+    if not ast.unparse(call.func).endswith(_READER) or any(word.arg == "fake_data" for word in call.keywords):
+        return None
+    given = [*call.args[:1], *(word.value for word in call.keywords if word.arg == "train_dir")]
+    found = {text for node in given for text in written.of(node)}
+    return found.pop() if len(found) == 1 else None
+
+
+def _is_in(folder: str, files: Collection[str]) -> bool:
+    path = posixpath.normpath(folder)
+    return path.startswith("..") or any(path == "." or file.startswith(f"{path}/") for file in files)
+
+
+def _words(where: str, folder: str) -> str:
+    """The note for files that are not in the code. A data set is found whatever folder the program names."""
+    there = "unless each host has it there" if folder.startswith(("/", "~")) else f"put its four files into {folder} of the code"
+    return f"{where} reads MNIST from {folder}, and nothing is downloaded: {there}, or add `data: {{mnist: FOLDER}}`"
+
+
+def _keras(program: Program) -> Iterator[str]:
+    for use in tf_names_used.of_tensorflow(program):
+        parts = use.name.split(".")
+        if parts[-1] == "load_data" and parts[-3:-2] == ["datasets"] and not use.guarded:
+            yield (
+                f"{use.where} loads keras.datasets.{parts[-2]}: a host without it in ~/.keras/datasets downloads it; without a "
+                'network: `data: {home: FOLDER}` with FOLDER/.keras/datasets, and `env: {HOME: "{data.home}"}`'
+            )
