@@ -16,6 +16,7 @@ NAMES: dict[str, str] = {
     "ps_hosts": "addresses of the parameter servers, host:port with commas between",
     "worker_hosts": "addresses of the workers, host:port with commas between",
     "chief_hosts": "addresses of the chief, host:port",
+    "cluster": 'the whole cluster as JSON: {"ps": ["host:port"], "worker": [...]}',
     "job_name": "the task's role: ps, worker, chief, evaluator",
     "task_index": "the task's number in its role, from 0",
     "issync": "1 in mode sync, else 0",

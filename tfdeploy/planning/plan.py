@@ -100,6 +100,7 @@ class _Commands:
     served: Served
     keras: dict[str, str]
     data: dict[str, str]
+    alone: str | None
 
 
 def make_plan(
@@ -176,7 +177,7 @@ def _lay_out(inputs: _Inputs, placed: _Placed) -> _LaidOut:
 def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) -> _Commands:
     """Each task's command line and environment."""
     job, program, cluster = inputs.job, read.program, laid.layout.cluster
-    added = command_line.appended(job, program)
+    added = command_line.appended(job, program, tuple(dict.fromkeys(seat.role for seat in placed.seats)))
     served = servers.served(job, program, cluster)
     running = [seat for seat in placed.seats if seat.role not in served.roles]
     given = {seat.task: command_line.values(laid.layout, seat, inputs.mode, inputs.run) for seat in running}
@@ -188,7 +189,8 @@ def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) ->
     tasks = (task_plan(shared, laid.layout, seat, inputs.facts[seat.host]) for seat in placed.seats)
     made = tuple(argument_lengths.checked(job, tasks))
     checks.refuse_missing_program(job, made, placed.used)
-    return _Commands(made, added, served, keras, data)
+    alone = command_line.alone(job, program, added, len(cluster.get("worker", ())))
+    return _Commands(made, added, served, keras, data, alone)
 
 
 @dataclass(frozen=True)
@@ -269,7 +271,7 @@ def _assemble(
         hosts=guarded.hosts,
         tasks=commands.tasks,
         deciding=layout.deciding,
-        flags_appended=tuple(flag.name for flag in commands.added.flags),
+        flags_appended=tuple(name for flag in commands.added.flags for name in flag.names),
         data=commands.data,
         links=read.links,
         parts=datasets.part_plans(job, placed.seats),
@@ -297,6 +299,7 @@ def _notes(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, comm
         *downloads.notes(job, read.program, inputs.options.files),
         *([commands.served.note] if commands.served.note else []),
         commands.added.note,
+        *([commands.alone] if commands.alone else []),
         *flag_conflicts.notes(commands.added),
         *interpreters.notes(job, used),
         *legacy_keras.notes(commands.keras, job, read.program, used),

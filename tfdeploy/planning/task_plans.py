@@ -17,7 +17,7 @@ from tfdeploy.planning.cluster import addresses, restarts
 from tfdeploy.planning.cluster.layout import Layout
 from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.program import command_line, servers
-from tfdeploy.planning.program.flags import Flag
+from tfdeploy.planning.program.flag_definitions import Flag
 from tfdeploy.planning.program.servers import Served
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,6 +28,11 @@ class Layout:
     def joined(self) -> dict[str, str]:
         """role -> its endpoints with commas between: one text for all tasks, since it is as long as the cluster is large."""
         return {role: ",".join(endpoints) for role, endpoints in self.cluster.items()}
+
+    @cached_property
+    def cluster_json(self) -> str:
+        """The cluster as programs read it from one flag: `{"ps": ["host:port"], "worker": [...]}`."""
+        return json.dumps(self.cluster, separators=(",", ":"))
 
     def on(self, host: str) -> tuple[Seat, ...]:
         return tuple(seat for seat in self.seats if seat.host == host)

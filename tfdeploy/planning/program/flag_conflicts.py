@@ -7,13 +7,14 @@ gets a note.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.job import Job
-from tfdeploy.planning.program import flags
+from tfdeploy.planning.program import flag_definitions, flags
 from tfdeploy.planning.program.command_line import Appended
-from tfdeploy.planning.program.flags import Flag
+from tfdeploy.planning.program.flag_definitions import Flag
 from tfdeploy.planning.program.source import Program
 
 Values = Mapping[str, Mapping[str, str]]  # task -> flag's name -> the value that it has for the task
@@ -21,9 +22,9 @@ Values = Mapping[str, Mapping[str, str]]  # task -> flag's name -> the value tha
 
 def check(job: Job, program: Program, added: Appended, values: Values) -> None:
     """`values`: of the tasks that run the program. Raises Refused."""
-    defined = list(flags.definitions(program))
+    defined = flag_definitions.definitions(program)
     for flag in added.flags:
-        _check_takes(flag, [each for each in defined if each.name == flag.name], values)
+        _check_takes(flag, [each for each in defined if _same(each, flag)], values)
         if not flag.where:
             _check_abbreviation(flag, program)
     for flag in added.own:
@@ -40,16 +41,25 @@ def notes(added: Appended) -> tuple[str, ...]:
     )
 
 
+def _same(definition: Flag, flag: Flag) -> bool:
+    """Whether it defines the flag. Of the classic flags, which have no place, in whatever spelling."""
+    if flag.where or flag.form == "position":
+        return flag.spelling in definition.spellings and flag.dest == definition.dest
+    return flag.plain_name in map(flag_definitions.plain, definition.spellings)
+
+
 def _check_takes(flag: Flag, definitions: list[Flag], values: Values) -> None:
     """All definitions in one file must take the value: which of them is used is not known."""
     here = [each for each in definitions if not flag.where or _file(each) == _file(flag)]
     for each in here:
         for task, given in values.items():
-            instead = _type_refusal(each, given[flag.name])
+            value = flag.text(given)
+            instead = _type_refusal(replace(each, name=flag.name), value)
             if instead:
-                what = f"{each.spelling} of the program takes {instead}, and for {task} it would be given {given[flag.name]!r}"
+                spelled = each.spelling or each.dest
+                what = f"{spelled} of the program takes {instead}, and for {task} it would be given {value!r}"
                 raise _refusal(what, each.where, flag.name)
-        if flag.where and each.form != flag.form:
+        if flag.where and each.form != flag.form and {each.form, flag.form} != {"value", "truthy"}:
             raise _refusal(f"{each.spelling} is defined in another way at {flag.where}", each.where, flag.name)
 
 
@@ -69,8 +79,10 @@ def _check_abbreviation(flag: Flag, program: Program) -> None:
 
 def _check_own(flag: Flag, job: Job, values: Values) -> None:
     """Refuses a role or an index in the command itself, because every task would get it."""
+    if flag.form == "position":
+        return
     given = _given(flag, job.command)
-    wrong = [task for task, each in values.items() if each[flag.name] != given]
+    wrong = [task for task, each in values.items() if flag.text(each) != given]
     if flag.name in ("job_name", "task_index") and wrong:
         raise Refused(
             f"the command gives {flag.spelling}={given or ''} to every task, {wrong[0]} too",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 Kind = Literal["text", "int", "float", "bool", "nothing"]
@@ -21,6 +21,7 @@ _TYPES: dict[str, Kind] = {
     "bool": "bool",
     "boolean": "bool",
 }
+_TEXTS = ("str", "unicode", "string")
 _NO_VALUE = ("store_true", "store_false", "store_const", "append_const", "count", "help", "version")
 _EXPECTED = {"int": "a whole number", "float": "a number", "bool": "yes or no", "nothing": "no value"}
 
@@ -33,6 +34,7 @@ class FlagType:
     choices: tuple[str, ...] = ()
     count: int = 1
     default: str = ""  # where it is a text
+    parser: ast.expr | None = field(default=None, compare=False, repr=False)  # a function, or a name that is registered for one
 
     def refusal(self, value: str) -> str | None:
         """What it takes instead of this value, in words; None where it takes it."""
@@ -47,7 +49,10 @@ def of_argparse(given: Mapping[str | None, ast.expr]) -> FlagType:
     """Of add_argument's or add_option's keywords."""
     if text(given.get("action")) in _NO_VALUE or last_name(given.get("action")) == "BooleanOptionalAction":
         return FlagType("nothing")
-    return FlagType(_kind(given.get("type")), _listed(given.get("choices")), _count(given), _default(given))
+    kind = _kind(given.get("type"))
+    own = kind == "text" or text(given.get("type")) is not None
+    parser = given.get("type") if own and last_name(given.get("type")) not in _TEXTS else None
+    return FlagType(kind, _listed(given.get("choices")), _count(given), _default(given), parser)
 
 
 def of_absl(call: ast.Call, given: Mapping[str | None, ast.expr]) -> FlagType:

@@ -1,55 +1,47 @@
-"""Which of the cluster flags a program defines, in its own spelling, read from its syntax tree.
+"""Which flags of a program tell it of its cluster: by what it does with them, else by their names.
 
-Knows argparse (and optparse), absl and tf.app.flags, click. A program that reads sys.argv by hand defines nothing.
+What reaches TensorFlow's server or cluster is certain (`flag_uses`). A name of the tutorials counts by itself; another name
+only where the program makes a cluster, has a job's name, and the definition can take the value.
 """
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Literal
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
-from tfdeploy.planning.program import flag_types
-from tfdeploy.planning.program.flag_types import FlagType, text
-from tfdeploy.planning.program.source import Program, main_block
+from tfdeploy.planning.program import flag_definitions, flag_uses, parsed_words
+from tfdeploy.planning.program.flag_definitions import ADDRESSES, Flag, plain
+from tfdeploy.planning.program.flag_uses import Use
+from tfdeploy.planning.program.origins import Origins
+from tfdeploy.planning.program.source import Program
 
 CLASSIC = ("ps_hosts", "worker_hosts", "job_name", "task_index")
 NAMES = (*CLASSIC, "issync")
-# Other names of these flags; they count where --job_name is defined and the usual name is not.
-SYNONYMS = {"task_id": "task_index", "task": "task_index", "sync_replicas": "issync"}
-
-# value: --flag=value. switch: --flag when it is on. negated: --flag when it is off. pair: --flag or its `off` word.
-# words: --flag a b c. truthy: argparse's type=bool, for which every text but the empty one is true.
-Form = Literal["value", "switch", "negated", "pair", "words", "truthy"]
+ALL = ("ps_hosts", "worker_hosts", "chief_hosts", "cluster", "job_name", "task_index", "issync")
+# Other names of these flags. A job's name must speak of "ps" or "worker" in its choices, default or help.
+_OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
+    "job_name": ("job", "role", "task_type", "type", "job_type", "node_type", "role_name", "node_name", "server_type"),
+    "task_index": (
+        *("task_id", "task", "task_number", "task_num", "task_idx", "index", "idx", "worker_index", "worker_id"),
+        *("job_index", "node_index", "role_index", "replica_id", "rank"),
+    ),
+    "issync": ("sync_replicas", "sync", "is_sync", "synchronous", "is_synchronous", "use_sync", "sync_mode", "sync_training"),
+    "ps_hosts": ("ps", "ps_host", "ps_servers", "ps_addresses", "ps_list", "parameter_servers", "ps_hosts_list"),
+    "worker_hosts": ("workers", "worker", "worker_host", "worker_servers", "worker_addresses", "worker_list", "wk_hosts"),
+}
+_ALWAYS = ("task_id", "task", "sync_replicas")  # beside --job_name also where no cluster is made in sight
+_ROLE = re.compile(r"(?<![A-Za-z])(ps|workers?)(?![A-Za-z])", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Flag:
-    """One flag as the program defines it, at `where` ("train.py:12")."""
+class Told:
+    """`flags`: those that get a value, in the order of ALL, words without a flag first. `by_use`: all of them are certain.
 
-    name: str
-    spelling: str
-    form: Form = "value"
-    off: str = ""
-    value_type: FlagType = field(default_factory=FlagType)
-    where: str = ""
+    `unknown`: words of the command that the program needs before or beside those, and whose meaning is not known."""
 
-    @property
-    def plain_name(self) -> str:
-        """As one of NAMES or SYNONYMS: "task_id" of --task-id."""
-        return self.spelling.lstrip("-").replace("-", "_")
-
-    def arguments(self, value: str) -> tuple[str, ...]:
-        """The words of the command line that give it this value; for issync the value is "1" or "0"."""
-        on = value == "1"
-        if self.form in ("switch", "negated"):
-            return (self.spelling,) if on == (self.form == "switch") else ()
-        if self.form == "pair":
-            return (self.spelling if on else self.off,)
-        if self.form == "words":
-            return (self.spelling, *value.split(","))
-        return (f"{self.spelling}={'' if self.form == 'truthy' and not on else value}",)
+    flags: tuple[Flag, ...] = ()
+    unknown: tuple[str, ...] = ()
 
 
 def classic(names: tuple[str, ...] = CLASSIC) -> tuple[Flag, ...]:
@@ -57,123 +49,133 @@ def classic(names: tuple[str, ...] = CLASSIC) -> tuple[Flag, ...]:
     return tuple(Flag(name, f"--{name}") for name in names)
 
 
+def told(program: Program) -> Told:
+    """What the program and the modules it imports have to be told, as they define it."""
+    definitions = flag_definitions.definitions(program)
+    cluster = flag_uses.makes_cluster(program)
+    found = _by_use(program, definitions) if cluster else {}
+    for name in NAMES:
+        own = [flag.called(each) for flag in definitions for each in flag.spellings if plain(each) == name]
+        same = [each for each in found.get(name, ()) if each.dest in {flag.dest for flag in own}]
+        if own and (same or name not in found):
+            found[name] = [_amended(replace(own[0], name=name), same)]
+    chosen = {name: flags[0] for name, flags in found.items()}
+    _add_other_names(chosen, definitions, cluster=cluster, gathers=flag_uses.gathers(program))
+    if "worker_hosts" in chosen:
+        chosen.pop("cluster", None)
+    ordered = [parsed_words.with_words(chosen[name], program) for name in ALL if name in chosen]
+    ordered = [flag for flag in ordered if flag.name != "task_index" or not flag.template]  # it stands in the job's name
+    return _in_place(ordered, definitions)
+
+
 def defined(program: Program) -> tuple[Flag, ...]:
-    """The flags that the program and the modules it imports define, in the order of NAMES: of each the first definition."""
-    found: dict[str, Flag] = {}
-    for flag in definitions(program):
-        found.setdefault(flag.name, flag)
-    return tuple(found[name] for name in NAMES if name in found)
+    """The flags that the program gets, in the order of ALL."""
+    return told(program).flags
 
 
-def definitions(program: Program) -> Iterator[Flag]:
-    """Every definition of one of NAMES, or of the first synonym that stands for it."""
-    found = [
-        replace(flag, where=f"{path}:{call.lineno}")
-        for path, call in _calls(program)
-        if (flag := _flag(call)) and _is_cluster_flag(flag)
-    ]
-    names = {flag.name: flag.plain_name for flag in reversed(found)}
-    names |= {flag.name: flag.name for flag in found if flag.plain_name == flag.name}
-    yield from (
-        flag for flag in found if flag.plain_name == names[flag.name] and (flag.plain_name == flag.name or "job_name" in names)
-    )
-
-
-def _is_cluster_flag(flag: Flag) -> bool:
-    return (
-        flag.plain_name == flag.name
-        or flag.value_type.kind == "int"
-        or (flag.name == "issync" and flag.value_type.kind != "text")
-    )
-
-
-def abbreviated(program: Program, name: str) -> Iterator[tuple[str, str]]:
+def abbreviated(program: Program, name: str) -> Iterable[tuple[str, str]]:
     """(spelling, where) of each flag that argparse or optparse takes --name for, where no flag is called so itself."""
-    calls = list(_calls(program))
+    calls = list(flag_definitions.calls(program))
     if any(keyword.arg == "allow_abbrev" for _, call in calls for keyword in call.keywords):
         return
     for path, call in calls:
-        for spelling in _strings(call) if _function_name(call) in ("add_argument", "add_option") else ():
+        for spelling in flag_definitions.strings(call) if flag_definitions.is_argparse(call) else ():
             if spelling.startswith(f"--{name}"):
                 yield spelling, f"{path}:{call.lineno}"
 
 
-def _calls(program: Program) -> Iterator[tuple[str, ast.Call]]:
-    for position, (path, tree) in enumerate(zip(program.paths, program.trees, strict=True)):
-        for statement in tree.body:
-            if not (position and main_block(statement)):
-                yield from ((path, node) for node in ast.walk(statement) if isinstance(node, ast.Call))
+def _by_use(program: Program, definitions: Iterable[Flag]) -> dict[str, list[Flag]]:
+    """name -> the flags whose value becomes that part of the cluster, the most certain first."""
+    by_dest = {flag.dest: flag for flag in reversed([*definitions]) if flag.dest}
+    uses = flag_uses.uses(program, Origins(program, by_dest))
+    found: dict[str, list[Flag]] = {}
+    for use in uses:
+        flag = by_dest.get(use.origin.dest) if use.origin.dest else _of_argv(use)
+        fitting = _fitting(flag, use, uses) if flag else None
+        taken = {each.dest for name, flags in found.items() if name != use.name for each in flags[:1]}
+        if fitting and (fitting.template or fitting.dest not in taken):
+            found.setdefault(use.name, []).append(fitting)
+    return found
 
 
-def _flag(call: ast.Call) -> Flag | None:
-    name = _function_name(call)
-    if name in ("add_argument", "add_option"):
-        return _from_argparse(call)
-    if name.startswith("DEFINE_"):
-        return _from_absl(call)
-    if name == "option":
-        return _from_click(call)
+def _of_argv(use: Use) -> Flag:
+    return Flag("", "", "position", where=use.where, dest=f"sys.argv[{use.origin.position}]", position=use.origin.position)
+
+
+def _fitting(flag: Flag, use: Use, uses: Iterable[Use]) -> Flag | None:
+    """The flag as one that gets this part of the cluster; None where the program wants it in a form that is not known."""
+    named = replace(flag, name=use.name, because=use.where)
+    by, value = next(iter(use.origin.steps), ("", ""))
+    if use.name == "issync":
+        return replace(named, words=_sync_words(flag, use.words)) if use.words else named
+    if use.name in ADDRESSES:
+        listed = flag.separator or flag.form == "words" or flag.value_type.parser is not None
+        if by == "one":
+            return named
+        separator = {"split": str(value), "json": "json"}.get(by, flag.separator if listed else "none")
+        return None if separator == "none" or flag.value_type.kind != "text" else replace(named, separator=separator)
+    if by != "split":
+        return named
+    items = {each.name: each.origin.steps[1][1] for each in uses if each.origin.dest == use.origin.dest and each.origin.steps[1:]}
+    if items == {"job_name": 0, "task_index": 1}:
+        return replace(named, template=f"{{job_name}}{value}{{task_index}}")
     return None
 
 
-def _function_name(call: ast.Call) -> str:
-    return flag_types.last_name(call.func)
+def _sync_words(flag: Flag, words: tuple[str, str]) -> tuple[str, str]:
+    """With the flag's own default, or another of its choices, for the word that the comparison does not name."""
+    known = next(word for word in words if word)
+    others = [word for word in (*flag.value_type.choices, flag.value_type.default) if word and word != known]
+    other = next(iter(others), f"not-{known}")
+    return (words[0] or other, words[1] or other)
 
 
-def _given(call: ast.Call) -> dict[str | None, ast.expr]:
-    return {keyword.arg: keyword.value for keyword in call.keywords}
+def _amended(flag: Flag, used: list[Flag]) -> Flag:
+    """The flag in the form in which the program uses it, where that is known."""
+    if not used:
+        return flag
+    use = used[0]
+    return replace(flag, template=use.template, separator=use.separator, words=use.words, because=use.because)
 
 
-def _from_argparse(call: ast.Call) -> Flag | None:
-    for spelling in _strings(call):
-        name = _name(spelling)
-        if spelling.startswith("-") and name:
-            return _argparse_form(call, name, spelling)
-    return None
-
-
-def _argparse_form(call: ast.Call, name: str, spelling: str) -> Flag:
-    given = _given(call)
-    action, taken = given.get("action"), flag_types.of_argparse(given)
-    if text(action) in ("store_true", "store_false"):
-        return Flag(name, spelling, "switch" if text(action) == "store_true" else "negated", value_type=taken)
-    if flag_types.last_name(action) == "BooleanOptionalAction":
-        return Flag(name, spelling, "pair", f"--no-{spelling.lstrip('-')}", taken)
-    if text(given.get("nargs")) in ("+", "*"):
-        return Flag(name, spelling, "words", value_type=taken)
-    return Flag(name, spelling, "truthy" if name == "issync" and taken.kind == "bool" else "value", value_type=taken)
-
-
-def _from_absl(call: ast.Call) -> Flag | None:
-    given = _given(call)
-    called = next(iter([*_strings(call)[:1], text(given.get("name"))]), None) or ""
-    name = _name(called)
-    return Flag(name, f"--{called}", value_type=flag_types.of_absl(call, given)) if name else None
-
-
-def _from_click(call: ast.Call) -> Flag | None:
-    given = _given(call)
-    for word in _strings(call):
-        spelling, _, off = word.partition("/")
-        name = _name(spelling.strip())
-        if not spelling.startswith("-") or not name:
+def _add_other_names(chosen: dict[str, Flag], definitions: tuple[Flag, ...], *, cluster: bool, gathers: bool) -> None:
+    """Adds flags that are known by another name, and by the others that the program defines."""
+    for name in ("job_name", "task_index", "ps_hosts", "worker_hosts", "issync"):
+        if name in chosen or ("job_name" not in chosen and (name != "job_name" or not cluster)):
             continue
-        if off:
-            return Flag(name, spelling.strip(), "pair", off.strip(), FlagType("nothing"))
-        return Flag(
-            name,
-            spelling,
-            "switch" if flag_types.is_true(given.get("is_flag")) else "value",
-            value_type=flag_types.of_click(given),
-        )
-    return None
+        taken = {flag.dest for flag in chosen.values()}
+        always = name != "issync" or gathers
+        for other in (each for each in _OTHER_NAMES[name] if each in _ALWAYS or (cluster and always)):
+            spelled = ((flag, each) for flag in definitions for each in flag.spellings if plain(each) == other)
+            fitting = next(((flag, each) for flag, each in spelled if flag.dest not in taken and _means(name, flag)), None)
+            if fitting:
+                chosen[name] = replace(fitting[0].called(fitting[1]), name=name)
+                break
 
 
-def _name(spelling: str) -> str:
-    """The one of NAMES that a flag of this spelling is, or stands for; "" for any other."""
-    name = spelling.lstrip("-").replace("-", "_")
-    return name if name in NAMES else SYNONYMS.get(name, "")
+def _means(name: str, flag: Flag) -> bool:
+    """Whether the definition of a flag with this other name can be meant."""
+    kind = flag.value_type.kind
+    if name == "job_name":
+        said = (flag.help, flag.value_type.default, *flag.value_type.choices)
+        return kind == "text" and flag.form == "value" and any(_ROLE.search(each) for each in said)
+    if name == "issync":
+        return kind != "text"
+    return kind == ("int" if name == "task_index" else "text")
 
 
-def _strings(call: ast.Call) -> list[str]:
-    return [word for argument in call.args if (word := text(argument)) is not None]
+def _in_place(flags: list[Flag], definitions: Iterable[Flag]) -> Told:
+    """Words without a flag first and in their order. Where one of an unknown meaning stands before them, none is given."""
+    named = [flag for flag in flags if flag.form != "position"]
+    by_hand = {flag.position: flag for flag in flags if flag.position}
+    if by_hand:
+        missing = [f"sys.argv[{at}]" for at in range(1, max(by_hand) + 1) if at not in by_hand]
+        words = [] if missing else [by_hand[at] for at in sorted(by_hand)]
+        return Told((*words, *named), tuple(missing))
+    meant = {flag.dest: flag for flag in flags if flag.form == "position"}
+    given: list[Flag] = []
+    unknown: list[Flag] = []
+    for flag in definitions:
+        if flag.form == "position" and meant:
+            (given if flag.dest in meant and not unknown else unknown).append(meant.get(flag.dest, flag))
+    return Told((*given, *named), tuple(flag.dest for flag in unknown))

@@ -92,7 +92,7 @@ def test_argparse_itself_agrees(job: Job, name: str, tmp_path: Path) -> None:
     chosen = command_line.appended(
         replace(job, command=("python", "train.py")), source.read(("python", "train.py"), {"train.py": text})
     )
-    argvs = [[word for flag in chosen.flags for word in flag.arguments(given[flag.name])] for given in TASKS.values()]
+    argvs = [[word for flag in chosen.flags for word in flag.arguments(given)] for given in TASKS.values()]
     codes = [subprocess.run([sys.executable, str(script), *argv], capture_output=True, check=False).returncode for argv in argvs]
     assert (set(codes) == {0}) == (name in TAKEN)
 

@@ -10,19 +10,20 @@ import pytest
 
 from tfdeploy.model.job import Job
 from tfdeploy.planning.program import command_line, flags, source
+from tfdeploy.planning.program.flag_definitions import Flag
 
 ALL = ("ps_hosts", "worker_hosts", "job_name", "task_index", "issync")
 CLASSIC = ALL[:4]
 
 
-def defined(text: str, **others: str) -> tuple[flags.Flag, ...]:
+def defined(text: str, **others: str) -> tuple[Flag, ...]:
     sources = {"train.py": text, **{f"{name}.py": body for name, body in others.items()}}
     return flags.defined(source.read(("python", "train.py"), sources))
 
 
 def words(text: str, *, sync: bool = False) -> tuple[str, ...]:
     given = {"ps_hosts": "a:1,b:2", "worker_hosts": "c:3", "job_name": "ps", "task_index": "0", "issync": str(int(sync))}
-    return tuple(word for flag in defined(text) for word in flag.arguments(given[flag.name]))
+    return tuple(word for flag in defined(text) for word in flag.arguments(given))
 
 
 PROGRAMS = {
@@ -183,7 +184,7 @@ def test_a_role_without_an_index_is_said() -> None:
     found = source.read(job.command, {"train.py": "p.add_argument('--job_name')\np.add_argument('--number', type=int)"})
     assert "none of them is the task's index" in command_line.appended(job, found).note
     found = source.read(job.command, {"train.py": TASK_ID})
-    assert command_line.appended(job, found).note.endswith("--job_name --task_id")
+    assert command_line.appended(job, found).note.endswith("--job_name --task_id as {task_index}")
 
 
 @pytest.mark.parametrize(
@@ -196,5 +197,6 @@ def test_a_role_without_an_index_is_said() -> None:
 )
 def test_a_program_that_nobody_tells_who_it_is_is_said(text: str, said: bool) -> None:
     job = Job(name="j", mode="async", command=("python", "train.py"), code="/code")
-    note = command_line.appended(job, source.read(job.command, {"train.py": text})).note
-    assert ("{job_name} {task_index}" in note) == said
+    program = source.read(job.command, {"train.py": text})
+    note = command_line.alone(job, program, command_line.appended(job, program), 2)
+    assert (note is not None and note.startswith("2 workers will not know of each other")) == said
