@@ -87,6 +87,15 @@ def last_name(node: ast.expr | None) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
+def dotted_name(node: ast.expr) -> str:
+    """ "tf.app.run" of these names and attributes; "" for an expression of anything else."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join(reversed([*parts, node.id])) if isinstance(node, ast.Name) else ""
+
+
 def _kind(node: ast.expr | None) -> Kind:
     return _TYPES.get((text(node) or last_name(node)).lower(), "text")
 

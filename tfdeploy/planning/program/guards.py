@@ -11,6 +11,7 @@ import builtins
 from collections.abc import Iterator
 from functools import lru_cache
 
+from tfdeploy.planning.program.flag_types import last_name
 from tfdeploy.planning.program.source import Program, imported_files
 
 _ASKS = ("__version__", "version_info", "hasattr", "VERSION", "PY2", "PY3", "find_spec", "find_module")
@@ -40,6 +41,12 @@ def catches_absence(node: ast.Try) -> bool:
     return any(_catches(handler) for handler in node.handlers)
 
 
+def suppresses(node: ast.With | ast.AsyncWith) -> bool:
+    """Whether it is a `with contextlib.suppress(...)`."""
+    calls = (item.context_expr for item in node.items if isinstance(item.context_expr, ast.Call))
+    return any(last_name(call.func) == "suppress" for call in calls)
+
+
 def decided(test: ast.expr, main: bool | None = None) -> bool | None:
     """Whether the condition holds in every run on Python 3, or None. `main`: the module is the one that the command starts."""
     if isinstance(test, ast.Constant):
@@ -55,7 +62,7 @@ def decided(test: ast.expr, main: bool | None = None) -> bool | None:
         if isinstance(test.left, ast.Name) and test.left.id == "__name__":
             return main if main is None or isinstance(test.ops[0], ast.Eq) else not main
         return _of_python(test)
-    name = _last_name(test)
+    name = last_name(test)
     return False if name and any(each.endswith(f".{name}") for each in _NEVER) else True if name == "PY3" else None
 
 
@@ -74,7 +81,9 @@ def _protected(node: ast.AST, settled: frozenset[str]) -> Iterator[ast.AST]:
     """What of the node's own blocks is guarded."""
     if isinstance(node, ast.Try) and catches_absence(node):
         yield from (*node.body, *node.handlers)
-    elif isinstance(node, ast.With) and any(_last_name(item.context_expr) == "suppress" for item in node.items):
+    elif isinstance(node, ast.With) and any(
+        last_name(getattr(item.context_expr, "func", None)) == "suppress" for item in node.items
+    ):
         yield from node.body
     elif isinstance(node, ast.If | ast.IfExp):
         body, orelse = (node.body, node.orelse) if isinstance(node, ast.If) else ([node.body], [node.orelse])
@@ -114,7 +123,7 @@ def _mentions(node: ast.expr, names: frozenset[str]) -> bool:
 
 def _catches(handler: ast.ExceptHandler) -> bool:
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    names = [_last_name(kind) if kind else "Exception" for kind in kinds]
+    names = [last_name(kind) if kind else "Exception" for kind in kinds]
     if any(name in _OF_ABSENCE for name in names):
         return True
     unknown = [kind for kind, name in zip(kinds, names, strict=True) if kind and not hasattr(builtins, name)]
@@ -144,9 +153,3 @@ def _compare(op: ast.cmpop, one: object, other: object) -> bool | None:
     compared = {ast.Lt: "__lt__", ast.LtE: "__le__", ast.Gt: "__gt__", ast.GtE: "__ge__", ast.Eq: "__eq__", ast.NotEq: "__ne__"}
     result = getattr(one, compared.get(type(op), ""), lambda _: None)(other)
     return result if isinstance(result, bool) else None
-
-
-def _last_name(node: ast.expr) -> str:
-    if isinstance(node, ast.Call):
-        return _last_name(node.func)
-    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tfdeploy.planning.program import guards
+from tfdeploy.planning.program.flag_types import dotted_name, last_name
 from tfdeploy.planning.program.scopes import Function, Meaning, Scope, Scopes
 from tfdeploy.planning.program.source import Program
 
@@ -63,7 +64,7 @@ class _Walk:
             self._expression(value, scope)
         if isinstance(node, ast.Import | ast.ImportFrom):
             self._import(node, scope)
-        elif isinstance(node, ast.With | ast.AsyncWith) and not _suppresses(node):
+        elif isinstance(node, ast.With | ast.AsyncWith) and not guards.suppresses(node):
             return self._block(node.body, scope)
         elif isinstance(node, ast.ClassDef) or (isinstance(node, ast.While | ast.For) and _runs_once(node)):
             self._block(node.body, scope)
@@ -92,7 +93,7 @@ class _Walk:
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             return tuple(not result for result in self._taken(test.operand))
         if isinstance(test, ast.Name | ast.Attribute):
-            return (True,) if self._workers and _last(test) == "is_chief" else ()
+            return (True,) if self._workers and last_name(test) == "is_chief" else ()
         if not (self._workers and isinstance(test, ast.Compare) and len(test.ops) == 1):
             return ()
         other = next((each.value for each in (test.left, *test.comparators) if isinstance(each, ast.Constant)), None)
@@ -101,7 +102,7 @@ class _Walk:
             return ()
         if other == "ps":
             return (not same,)
-        is_first = type(other) is int and other == 0 and any(_last(each) in _CHIEF for each in (test.left, *test.comparators))
+        is_first = type(other) is int and other == 0 and any(last_name(each) in _CHIEF for each in (test.left, *test.comparators))
         return (same,) if other == "worker" or is_first else ()
 
     def _import(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
@@ -191,10 +192,6 @@ def _may_end(block: list[ast.stmt]) -> bool:
     return (leaves or any(call in _EXITS for call in calls)) and any(call.rpartition(".")[2] not in _SAYS for call in calls)
 
 
-def _suppresses(node: ast.With | ast.AsyncWith) -> bool:
-    return any(_called(item.context_expr).endswith("suppress") for item in node.items)
-
-
 def _waits(node: Function) -> bool:
     """Whether a call does not run the body: a generator, unless a decorator drives it, or a coroutine."""
     yields = any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in ast.walk(node))
@@ -202,14 +199,5 @@ def _waits(node: Function) -> bool:
 
 
 def _called(node: ast.expr) -> str:
-    """ "tf.app.run" of `tf.app.run(main)`; "" for what is no call of a dotted name."""
-    parts: list[str] = []
-    inner = node.func if isinstance(node, ast.Call) else None
-    while isinstance(inner, ast.Attribute):
-        parts.append(inner.attr)
-        inner = inner.value
-    return ".".join(reversed([*parts, inner.id])) if isinstance(inner, ast.Name) else ".".join(parts[:1])
-
-
-def _last(node: ast.expr) -> str:
-    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+    """ "tf.app.run" of `tf.app.run(main)`, "run" of `model().run()`; "" for what is no call."""
+    return dotted_name(node.func) or last_name(node.func) if isinstance(node, ast.Call) else ""

@@ -9,6 +9,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from tfdeploy.planning.program.flag_types import dotted_name
 from tfdeploy.planning.program.source import Program, imported_files
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -127,8 +128,8 @@ class Scopes:
 
     def _submodule(self, node: ast.Attribute, scope: Scope) -> Meaning | None:
         """`a.b` after `import a.b`."""
-        dotted = ast.unparse(node)
-        outer: Scope | None = scope
+        dotted = dotted_name(node)
+        outer: Scope | None = scope if dotted else None
         while outer:
             for binder in outer.bound.get(dotted.split(".")[0], ()):
                 if isinstance(binder, ast.Import) and any(alias.name == dotted for alias in binder.names):

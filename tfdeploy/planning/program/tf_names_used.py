@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from tfdeploy.planning.program import guards
+from tfdeploy.planning.program.flag_types import dotted_name
 from tfdeploy.planning.program.source import Program
 from tfdeploy.runtime import replaced
 
@@ -105,12 +106,8 @@ def _line(node: ast.AST) -> int:
 
 def _chain(node: ast.expr) -> tuple[str, str]:
     """("tf", "train.Supervisor") of tf.train.Supervisor, ("tf", "") of tf; ("", "") where the chain starts with no name."""
-    parts: list[str] = []
-    inner = node
-    while isinstance(inner, ast.Attribute):
-        parts.append(inner.attr)
-        inner = inner.value
-    return (inner.id, ".".join(reversed(parts))) if isinstance(inner, ast.Name) else ("", "")
+    root, _, chain = dotted_name(node).partition(".")
+    return root, chain
 
 
 def _bound(tree: ast.Module, *, imports: bool = True, without: Collection[int] = ()) -> set[str]:
