@@ -81,9 +81,7 @@ def _protected(node: ast.AST, settled: frozenset[str]) -> Iterator[ast.AST]:
     """What of the node's own blocks is guarded."""
     if isinstance(node, ast.Try) and catches_absence(node):
         yield from (*node.body, *node.handlers)
-    elif isinstance(node, ast.With) and any(
-        last_name(getattr(item.context_expr, "func", None)) == "suppress" for item in node.items
-    ):
+    elif isinstance(node, ast.With) and suppresses(node):
         yield from node.body
     elif isinstance(node, ast.If | ast.IfExp):
         body, orelse = (node.body, node.orelse) if isinstance(node, ast.If) else ([node.body], [node.orelse])
