@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
@@ -21,6 +22,13 @@ pytestmark = pytest.mark.isolated
 TASK_KEYS = """task host state health outcome exit_code signal pid address gpus attempt restarts
 step loss metrics metrics_unread started ended reason"""
 SECRET = "hunter2-is-not-a-good-one"
+
+
+OF_A_SUBFOLDER = """import os, helper
+print("read", open("../settings/lr.txt").read().strip(), helper.__file__.endswith("src/helper.py"), flush=True)
+open("results/step", "a").write("1\\n")
+open("scratch", "w").write(os.getcwd())
+"""
 
 
 @pytest.fixture
@@ -53,6 +61,22 @@ def test_a_launch_on_a_terminal_is_its_dashboard_until_q(operator: Tfdeploy) -> 
         terminal.close()
     assert {task["state"] for task in operator.json("status", "seen-1")["tasks"]} == {"running"}
     operator.run("stop", "seen-1", "--now", exit_code=0)
+
+
+def test_a_program_that_stands_in_a_subfolder_starts_there(operator: Tfdeploy) -> None:
+    write_job(operator, "below", "quick.py", mode="local", cwd="src", command=["python", "train.py"], keep=["src/results"])
+    files = {"src/train.py": OF_A_SUBFOLDER, "src/helper.py": "", "settings/lr.txt": "0.1\n", "helper.py": "raise SystemExit(9)"}
+    for path, text in files.items():
+        (operator.cwd / path).parent.mkdir(exist_ok=True)
+        (operator.cwd / path).write_text(text)
+    assert re.search(r"^starts in +src$", operator.run("launch", "--dry-run", exit_code=0).stdout, re.MULTILINE)
+    run = operator.run("launch", "--wait", exit_code=0).stdout.strip()
+    again = operator.run("launch", "--wait", exit_code=0).stdout.strip()
+    lines = operator.run("logs", run, "--output", "raw", exit_code=0).stdout
+    status = operator.run("status", again, exit_code=0).stdout
+    assert "read 0.1 True" in lines and "src/scratch" in status and "keep: [src" not in status
+    operator.run("fetch", again, "--keep", exit_code=0)
+    assert [path.read_text() for path in operator.cwd.rglob("keep/src/results/step")] == ["1\n1\n"]
 
 
 def test_a_launch_answers_as_the_contract_says(operator: Tfdeploy) -> None:

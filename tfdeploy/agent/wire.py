@@ -127,6 +127,7 @@ class TaskSpec:
     serves: bool = False  # a server, as in Peer
     own_port: Optional[int] = None  # its program binds it exclusively: the minder holds it until just before each start
     runtime: bool = True  # tfdeploy's is on its PYTHONPATH
+    cwd: str = ""  # the folder inside the code in which it starts; "": its top
     traits: Optional[List[str]] = None  # of the mode, for the runtime; None: of a version before, see runtime/task.py
 
 

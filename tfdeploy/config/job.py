@@ -137,8 +137,8 @@ def _absolute_source(source: SecretSource, folder: Path, home: str) -> SecretSou
 
 
 def _places(given: dict[str, Given]) -> dict[str, str]:
-    """Where the command, `keep`, each variable of `env`, each data set and each metric stand."""
-    lists = {key: given[key].node.where for key in ("command", "keep") if key in given}
+    """Where the command, `cwd`, `keep`, each variable of `env`, each data set and each metric stand."""
+    lists = {key: given[key].node.where for key in ("command", "cwd", "keep") if key in given}
     keys = ((key, given[key].node.keys) for key in ("env", "data", "metrics") if key in given)
     return lists | {f"{key}.{name}": node.where for key, nodes in keys for name, node in nodes.items()}
 

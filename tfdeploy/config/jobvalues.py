@@ -12,6 +12,7 @@ from tfdeploy.agent.wire import TASK_MARKERS
 from tfdeploy.config import values
 from tfdeploy.config.node import SCALARS, Node, nearest
 from tfdeploy.config.schema import Key, read_keys
+from tfdeploy.errors import ConfigError
 from tfdeploy.model.allowed import VARIABLE, is_host_path
 from tfdeploy.model.inventory import NAME
 from tfdeploy.model.job import MODES, OTHERS, SPLITS, STALL_ACTIONS, VIAS, DataSource, RoleRule
@@ -127,6 +128,24 @@ def _named(child: Node, name: str) -> str:
     return name
 
 
+def cwd(node: Node) -> str:
+    """A relative folder, normalised; "" for the code's top."""
+    path = _inside(node, "cwd: src")
+    return "" if path == "." else path
+
+
+def _inside(node: Node, example: str) -> str:
+    """A path relative to the code that does not lead out of it, normalised."""
+    given = values.text(node)
+    if given.startswith(("/", "~")) or ".." in given.split("/") or set(given) & set("{}\\"):
+        raise _not_inside(node, example)
+    return posixpath.normpath(given)
+
+
+def _not_inside(node: Node, example: str) -> ConfigError:
+    return node.error(f"{node.text!r} is not a folder inside the code", f"write it relative to the code, as in {example}")
+
+
 def keep(node: Node) -> tuple[str, ...]:
     """Relative folders, normalised, none inside another."""
     found: dict[str, Node] = {}
@@ -134,13 +153,14 @@ def keep(node: Node) -> tuple[str, ...]:
     if len(items) > MOST_KEPT:
         raise node.error(f"{len(items):,} folders: at most {MOST_KEPT:,} are kept", "name the folder that holds them")
     for item in items:
-        given = values.text(item)
-        path = posixpath.normpath(given)
-        if given.startswith(("/", "~")) or ".." in given.split("/") or path == "." or set(given) & set("{}\\"):
-            raise item.error(f"{given!r} is not a folder inside the code", "write it relative to the code, as in [checkpoints]")
+        path = _inside(item, "[checkpoints]")
+        if path == ".":
+            raise _not_inside(item, "[checkpoints]")
         for other in found:
             if path == other or path.startswith(other + "/") or other.startswith(path + "/"):
-                raise item.error(f"{given!r} and {found[other].text!r} (line {found[other].line}) overlap", "keep one of them")
+                raise item.error(
+                    f"{item.text!r} and {found[other].text!r} (line {found[other].line}) overlap", "keep one of them"
+                )
         found[path] = item
     return tuple(found)
 

@@ -83,6 +83,13 @@ JOB = (
     Key("keep", "folders of the program that outlive runs and releases", "keep: [checkpoints]", jobvalues.keep, "none"),
     Key("command", "the program's words", 'command: [python, train.py, "--steps=2000"]', jobvalues.command, "must come after --"),
     Key(
+        "cwd",
+        "folder inside the code in which the command starts; `data` and `keep` do not depend on it",
+        "cwd: src",
+        jobvalues.cwd,
+        "the code's top",
+    ),
+    Key(
         "flags",
         "auto appends the classic flags that the program defines; classic: the first four; none",
         "flags: auto",

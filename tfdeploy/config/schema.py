@@ -59,7 +59,8 @@ def read_keys(node: Node, keys: tuple[Key, ...]) -> dict[str, Given]:
 
 def unknown(name: str, value: Node, known: dict[str, Key]) -> ConfigError:
     shown = name if len(name) <= 60 else name[:60] + "..."
-    return value.error(f"unknown key {shown!r}", nearest(name, known, "the keys here are"))
+    meant = {"cmd": "command"}.get(name, name)  # `cwd` is nearer in letters
+    return value.error(f"unknown key {shown!r}", nearest(meant, known, "the keys here are"))
 
 
 def not_built(node: Node) -> ConfigError:

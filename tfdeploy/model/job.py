@@ -97,6 +97,7 @@ class Job:
     inventory: str | None = None
     data: dict[str, DataSource] = field(default_factory=dict)
     keep: tuple[str, ...] = ()
+    cwd: str = ""  # the folder inside the code in which the command starts; "": the code's top
     flags: Flags | None = None  # None: auto in async and sync, none in the other modes
     roles: dict[str, RoleRule] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)

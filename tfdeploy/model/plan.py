@@ -82,6 +82,7 @@ class Plan:
     links: dict[str, str] = field(default_factory=dict)  # path in the code -> data set's name
     parts: dict[str, tuple[PartPlan, ...]] = field(default_factory=dict)  # data set with `split` -> its parts, by number
     secrets: tuple[str, ...] = ()  # names only
+    cwd: str = ""  # the folder inside the code in which the tasks start; "": its top
     ready_after_s: float = 5.0
     ready_timeout_s: float = 120.0
     finish_grace_s: float = 60.0

@@ -60,6 +60,7 @@ class RunView:
     unreachable: tuple[str, ...] = ()
     unasked: tuple[str, ...] = ()  # left out on purpose: their tasks are not in `tasks`
     left_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # host -> paths in its cwd/
+    cwd: str = ""  # of the job
     open_ports: tuple[str, ...] = ()  # those open to everybody in a protected run, in words
     protect: Protection = field(default_factory=Protection)
     admitted: tuple[Caller, ...] = ()  # the member stated the address as its own
@@ -106,6 +107,7 @@ def run_view(
         unreachable=tuple(h.host for h in plan.hosts if h.host in unreachable),
         unasked=tuple(h.host for h in plan.hosts if h.host in unasked),
         left_files={s.host: tuple(s.left_files) for s in states if s.left_files},
+        cwd=plan.cwd,
         open_ports=_open_ports(states),
         protect=_with_exceptions(plan.protect, [*_open_ports(states), *(each.turned_away for each in not_admitted)]),
         admitted=admitted,

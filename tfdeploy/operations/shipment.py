@@ -43,7 +43,7 @@ class Shipment:
     origins: dict[str, Host] = field(default_factory=dict)
     splits: dict[str, Split] = field(default_factory=dict)
     by_rsync: frozenset[str] = frozenset()
-    _read: dict[tuple[str, ...], Program] = field(default_factory=dict)
+    _read: dict[tuple[tuple[str, ...], str], Program] = field(default_factory=dict)
 
     @cached_property
     def sources(self) -> dict[str, str]:
@@ -52,9 +52,10 @@ class Shipment:
 
     def program(self, job: Job) -> Program:
         """The program that the job's command starts. It is read once."""
-        if self._read.get(job.command) is None:
-            self._read[job.command] = source.read(job.command, self.sources)
-        return self._read[job.command]
+        asked = (job.command, job.cwd)
+        if asked not in self._read:
+            self._read[asked] = source.read(job.command, self.sources, job.cwd)
+        return self._read[asked]
 
     @property
     def warnings(self) -> tuple[str, ...]:

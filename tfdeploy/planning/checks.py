@@ -166,11 +166,21 @@ def no_python_remedy(entry: Host) -> str:
     return f"write `python: PATH` of {entry.name} in the inventory{install}"
 
 
+def cwd(job: Job, files: Collection[str]) -> None:
+    """Whether the folder in which the command starts is in the code. `files`: its paths; empty: not known. Raises Refused."""
+    folders = {posixpath.dirname(path) for path in files}
+    if not files or not job.cwd or any(f"{folder}/".startswith(f"{job.cwd}/") for folder in folders):
+        return
+    near = difflib.get_close_matches(job.cwd, sorted(folders), 1)
+    listed = f"did you mean {near[0]}?" if near else f"the code is {job.code}: is the folder there, with files that git has?"
+    raise Refused(f"the folder {job.cwd} is not in the code", where=job.places.get("cwd") or "cwd", next=listed)
+
+
 def program(job: Job, found: Program, files: Collection[str], links: Collection[str]) -> None:
     """Whether the file that the command starts is in the code. `files`: its paths; empty: not known, nothing is refused.
 
     Raises Refused."""
-    path = _started(job.command, found)
+    path = _started(job, found)
     if not files or path is None or path in files or path.startswith(("/", "..", "~")) or "{" in path:
         return
     if any(path == at or path.startswith(at + "/") for at in (*links, *job.keep)):
@@ -203,10 +213,11 @@ def _command_source(job: Job) -> str:
     return job.places.get("command") or job.source or "command"
 
 
-def _started(command: tuple[str, ...], found: Program) -> str | None:
+def _started(job: Job, found: Program) -> str | None:
     """The file of the code that the command starts, or None where the command does not name it."""
+    command = job.command
     if "/" in command[0] and not command[0].startswith(("/", "~")):
-        return posixpath.normpath(command[0])
+        return posixpath.normpath(posixpath.join(job.cwd, command[0]))
     by_python = any(posixpath.basename(word).startswith("python") for word in command) and "-m" not in command
     return found.path if by_python else found.script
 

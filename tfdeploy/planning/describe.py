@@ -32,6 +32,7 @@ def describe(plan: Plan) -> Description:
             ("job", plan.job),
             ("mode", plan.mode),
             ("release", plan.release),
+            *((("starts in", plan.cwd),) if plan.cwd else ()),
             ("python", interpreters.summary(plan)),
             ("training", f"goes on from {plan.resume}" if plan.resume else "starts from zero"),
             ("ends with", _ends_with(plan)),

@@ -105,4 +105,5 @@ def _spec(plan: Plan, host: HostPlan, task: TaskPlan, texts: tuple[str, ...]) ->
         traits=list(mode_rules.traits),
         runtime=mode_rules.tensorflow,
         own_port=task.port if mode_rules.ranks else None,
+        cwd=plan.cwd,
     )

@@ -152,7 +152,8 @@ def _place(inputs: _Inputs) -> _Placed:
 def _read_program(inputs: _Inputs, placed: _Placed) -> _Source:
     """Reads the program that the command starts, and checks that the hosts can run it."""
     job, used = inputs.job, placed.used
-    program = source.read(job.command, inputs.sources)
+    checks.cwd(job, inputs.options.files)
+    program = source.read(job.command, inputs.sources, job.cwd)
     links = datasets.links(job)
     checks.program(job, program, inputs.options.files, links)
     interpreters.check(job, used, program)
@@ -223,6 +224,7 @@ class _Settings(TypedDict):
 
     command: tuple[str, ...]
     keep: tuple[str, ...]
+    cwd: str
     secrets: tuple[str, ...]
     ready_after_s: float
     ready_timeout_s: float
@@ -241,6 +243,7 @@ def _settings(job: Job) -> _Settings:
     return _Settings(
         command=job.command,
         keep=job.keep,
+        cwd=job.cwd,
         secrets=job.secrets,
         ready_after_s=job.ready_after_s,
         ready_timeout_s=job.ready_timeout_s,

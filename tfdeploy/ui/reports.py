@@ -62,7 +62,7 @@ def show_status(
     _show_protection(terminal, view)
     for tasks, words in fold_equal({task.task: unread_words(task.unread) for task in view.tasks if task.unread}):
         write_wrapped(terminal, f"{clean(fold_names(tasks))}: ", words, "yellow")
-    show_left_files(terminal, view.left_files)
+    show_left_files(terminal, view.left_files, view.cwd)
     for command in _next_of(view):
         write_wrapped(terminal, "next: ", typed(command), "")
 
@@ -125,15 +125,23 @@ def task_state(task: TaskView) -> str:
     return outcome_words(task.outcome, task.exit_code, task.signal) if task.outcome else task.state
 
 
-def show_left_files(terminal: Terminal, left: Mapping[str, Sequence[str]]) -> None:
-    """The files that the program wrote outside `keep`, and the line of the job file that would keep them."""
+def show_left_files(terminal: Terminal, left: Mapping[str, Sequence[str]], cwd: str = "") -> None:
+    """The files that the program wrote outside `keep`, and the line of the job file that would keep them. `cwd`: of the job;
+    the folder itself is code."""
     for host, paths in left.items():
         shown = ", ".join(clean(path, 60) for path in paths[:5])
         more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
         _write_line(terminal, f"left on {clean(host)}: ", f"{shown}{more}", "")
-    tops = sorted({clean(path.split("/")[0], 60) for paths in left.values() for path in paths if "/" in path})
+    tops = sorted({clean(_top(path, cwd), 60) for paths in left.values() for path in paths} - {""})
     if tops:
         _write_line(terminal, "to carry it over to later runs: ", f"keep: [{', '.join(tops)}]", "bold")
+
+
+def _top(path: str, cwd: str) -> str:
+    """The outermost folder of a path, below `cwd` where it lies there; "": it is not in a folder."""
+    inside = f"{cwd}/" if cwd and path.startswith(f"{cwd}/") else ""
+    folder, below, _ = path.removeprefix(inside).partition("/")
+    return inside + folder if below else ""
 
 
 def show_runs(terminal: Terminal, rows: Iterable[RunRow], now: float) -> None:

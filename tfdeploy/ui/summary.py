@@ -38,7 +38,7 @@ def show_summary(
             terminal.write(f"  | {clean(line, 300)}\n")
     elif progress.state == "succeeded":
         _write_figures(terminal, progress)
-    show_left_files(terminal, progress.left_files)
+    show_left_files(terminal, progress.left_files, progress.plan.cwd if progress.plan else "")
     for command in _next(progress, run):
         terminal.write(f"  next: {typed(command)}\n")
 

@@ -227,6 +227,12 @@ def test_names_and_paths_are_checked_again(hosts: NewCluster, field: Any) -> Non
     assert caught.value.code == "bad_name"
 
 
+@pytest.mark.parametrize("cwd", ["../x", "/tmp", "a/../..", "a/"])
+def test_a_task_starts_inside_the_code_alone(hosts: NewCluster, cwd: str) -> None:
+    cluster = hosts("n1")
+    assert refused(cluster, "r1", {"worker:0": ("n1", FOREVER, {"cwd": cwd})}).code == "bad_name"
+
+
 def test_hosts_that_share_a_workdir(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     cluster.write("train.sh", "echo $TFDEPLOY_TASK_HOST")

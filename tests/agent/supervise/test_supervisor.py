@@ -120,6 +120,17 @@ def test_what_a_task_finds_around_itself(hosts: NewCluster, monkeypatch: pytest.
     assert os.path.realpath(cwd) == os.path.realpath(cluster.hosts["n1"].paths("r1").cwd) and (umask, stdin) == (0o77, "")
 
 
+def test_a_task_starts_in_the_folder_that_its_part_names(hosts: NewCluster) -> None:
+    cluster = hosts("n1")
+    cluster.write("src/tell.py", "import os,near; print(os.getcwd(), os.environ['PWD'], open('../data/x').read(), near.SAID)")
+    cluster.write("src/near.py", "SAID = 'near'")
+    cluster.write("data/x", "of the code")
+    cluster.launch("r1", {"worker:0": ("n1", [sys.executable, "tell.py"], {"cwd": "src"})})
+    cluster.wait_ended("r1")
+    cwd = os.path.join(cluster.hosts["n1"].paths("r1").cwd, "src")
+    assert cluster.log("r1", "worker:0").split() == [os.path.realpath(cwd), cwd, "of", "the", "code", "near"]
+
+
 @pytest.mark.parametrize("hindrance", [MemoryError, ModuleNotFoundError, EOFError])
 def test_whatever_hinders_the_search_for_a_cause_the_end_can_be_written(
     monkeypatch: pytest.MonkeyPatch, hindrance: type[Exception]

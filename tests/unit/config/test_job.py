@@ -109,6 +109,12 @@ def test_without_a_command_one_must_come_behind_the_dashes(load):
     assert load("mode: sync\n").command == ()
 
 
+@pytest.mark.parametrize(("text", "cwd"), [("src", "src"), ("./src//models/", "src/models"), (".", ""), ("", "")])
+def test_the_folder_that_the_command_starts_in(load, text, cwd):
+    job = load(f"cwd: {text}\nkeep: [out]\ncommand: [python, train.py]\n")
+    assert (job.cwd, job.keep, "cwd" in job.places) == (cwd, ("out",), bool(text))
+
+
 REFUSED = {
     # text: (what, path, next)
     "comand: [a]": ("unknown key 'comand'", "comand", "did you mean command?"),
@@ -184,6 +190,14 @@ REFUSED = {
     "keep: [a, a/b]": ("'a/b' and 'a' (line 1) overlap", "keep[1]", "one of them"),
     "keep: [a, ./a/]": ("overlap", "keep[1]", "one of them"),
     "{keep: [out], data: {x: out/digits}}": ("data set x and keep folder out overlap", "data.x", None),
+    "cmd: [a]": ("unknown key 'cmd'", "cmd", "did you mean command?"),
+    "workdir: src": ("unknown key 'workdir'", "workdir", "command, cwd, flags"),
+    "cwd: /src": ("'/src' is not a folder inside the code", "cwd", "cwd: src"),
+    "cwd: ~/src": ("is not a folder inside the code", "cwd", "cwd: src"),
+    "cwd: src/../..": ("is not a folder inside the code", "cwd", "cwd: src"),
+    'cwd: "{job_name}"': ("is not a folder inside the code", "cwd", "cwd: src"),
+    "cwd: [src]": ("cwd must be text", "cwd", None),
+    'cwd: ""': ("cwd must be a text", "cwd", None),
     "roles: {wroker: {}}": ("unknown role 'wroker'", "roles.wroker", "worker?"),
     "roles: {ps: 2}": ("ps must be a mapping", "roles.ps", None),
     "roles: {ps: {cuont: 2}}": ("unknown key 'cuont'", "roles.ps.cuont", "count?"),

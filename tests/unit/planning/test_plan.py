@@ -185,6 +185,19 @@ def test_a_program_that_hosts_lack_is_refused_with_the_place_of_the_command(make
     assert make(said=said, command=("/opt/pyhton", "train.py")).tasks
 
 
+def test_the_command_starts_in_a_folder_that_the_code_has(make: Callable[..., Plan]) -> None:
+    files = frozenset({"src/models/train.py", "src/run.sh", "data.py"})
+    for cwd, program in (("src/models", "train.py"), ("src", "models/train.py"), ("src", "./run.sh"), ("", "data.py")):
+        plan = make(options=Options(files=files), cwd=cwd, command=("python", program))
+        assert plan.cwd == cwd and plan.tasks[0].argv[1] == program
+    with pytest.raises(Refused, match=r"^the folder srcs is not in the code$") as refused:
+        make(options=Options(files=files), cwd="srcs", places={"cwd": "tfdeploy.yaml:4:cwd"})
+    assert (refused.value.where, refused.value.next) == ("tfdeploy.yaml:4:cwd", "did you mean src?")
+    for command in (("python", "models/train.py"), ("./models/train.py",)):
+        with pytest.raises(Refused, match=r"^the program src/models/models/train.py is not in the code$"):
+            make(options=Options(files=files), cwd="src/models", command=command)
+
+
 def test_no_command_is_refused(make: Callable[..., Plan]) -> None:
     with pytest.raises(UsageError, match="no command"):
         make(command=())

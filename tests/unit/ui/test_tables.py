@@ -166,6 +166,9 @@ def test_sync() -> None:
 def test_left_files_come_with_the_line_that_keeps_them() -> None:
     text = shown(None, reports.show_left_files, {"n2": ["out/model.ckpt", "out/events", "plot.png"]})
     assert text == "left on n2: out/model.ckpt, out/events, plot.png\nto carry it over to later runs: keep: [out]\n"
+    below = {"n2": ["src/out/model.ckpt", "src/plot.png", "logs/x"]}
+    assert shown(None, reports.show_left_files, below, "src").endswith("later runs: keep: [logs, src/out]\n")
+    assert "keep:" not in shown(None, reports.show_left_files, {"n2": ["src/plot.png", "log"]}, "src")
 
 
 ROW: dict[str, Any] = {

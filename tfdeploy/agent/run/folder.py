@@ -118,6 +118,10 @@ class RunPaths:
 
     # --- cwd/
 
+    def cwd_of(self, spec: wire.TaskSpec) -> str:
+        """The folder in which the task starts."""
+        return os.path.join(self.cwd, spec.cwd) if spec.cwd else self.cwd
+
     def replaced_links(self, keep: List[str]) -> List[str]:
         """The keep paths that are no longer links to their folders. Cheap: called for every task that ends."""
         return [path for path in keep if os.path.isdir(self.cwd) and not self._is_linked(path)]

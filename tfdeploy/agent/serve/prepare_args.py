@@ -53,7 +53,7 @@ def part(given: Given) -> wire.HostPart:
     for name in names:
         if not isinstance(name, str) or not NAME.match(name):
             raise VerbError("bad_name", "%r is not a name that tfdeploy uses" % (name,))
-    for path in list(part.keep) + list(part.links):
+    for path in list(part.keep) + list(part.links) + [spec.cwd for spec in part.tasks if spec.cwd]:
         if os.path.isabs(path) or ".." in path.split("/") or os.path.normpath(path) != path or path == ".":
             raise VerbError("bad_name", "%r is not a path inside the code" % (path,))
     for spec in part.tasks:

@@ -176,7 +176,7 @@ def _check_release(paths: RunPaths, release: str) -> None:
 
 def _check_programs(paths: RunPaths, part: wire.HostPart) -> None:
     for spec in part.tasks:
-        wrong = run_program.wrong(wire.whole_words(spec, part.texts), paths.cwd, os.environ)
+        wrong = run_program.wrong(wire.whole_words(spec, part.texts), paths.cwd_of(spec), os.environ)
         if wrong is not None:
             what, advice, details = wrong
             where = "command of %s on %s" % (spec.task, part.host)

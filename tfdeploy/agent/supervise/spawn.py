@@ -32,7 +32,7 @@ def environment(
 ) -> Dict[str, str]:
     """All that the program finds in its environment."""
     env = {name: text for name, text in inherited.items() if name not in _FOREIGN and not name.startswith("TFDEPLOY_")}
-    env["PWD"] = paths.cwd
+    env["PWD"] = paths.cwd_of(spec)
     if spec.port is not None:
         env["TF_GRPC_REUSE_PORT"] = "true"  # the minder holds the port until the server binds beside it
     env.update(spec.env)

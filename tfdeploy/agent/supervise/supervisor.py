@@ -107,7 +107,7 @@ class Supervisor:
         self.born = time.monotonic()
         try:
             kept = () if self.guard is None else (self.guard,)
-            pid, out, err = spawn.spawn(self.spec.argv, env, self.paths.cwd, kept)
+            pid, out, err = spawn.spawn(self.spec.argv, env, self.paths.cwd_of(self.spec), kept)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self.main_ended = True
             self.failure = "cannot start %s: %s" % (self.spec.argv[0], error)

@@ -33,7 +33,7 @@ def notes(job: Job, program: Program) -> tuple[str, ...]:
     found = []
     for path, tree in zip(program.paths, program.trees, strict=True):
         for node in ast.walk(tree):
-            wiped = _wiped(node, values, job.keep) if isinstance(node, ast.Call) else None
+            wiped = _wiped(node, values, job) if isinstance(node, ast.Call) else None
             if wiped:
                 found.append(_words(f"{path}:{getattr(node, 'lineno', 1)}", wiped))
     return tuple(dict.fromkeys(found))
@@ -46,10 +46,11 @@ def _words(where: str, path: str) -> str:
     )
 
 
-def _wiped(call: ast.Call, values: texts.Texts, keep: tuple[str, ...]) -> str | None:
+def _wiped(call: ast.Call, values: texts.Texts, job: Job) -> str | None:
     """The `keep` path that this call deletes or renames, itself or with a folder above it."""
-    named = {posixpath.normpath(text) for node in _targets(call) for text in values.of(node) if text}
-    return next((path for path in keep if any(path == text or path.startswith(f"{text}/") for text in named)), None)
+    found = (text for node in _targets(call) for text in values.of(node) if text)
+    named = {posixpath.normpath(posixpath.join(job.cwd, text)) for text in found}
+    return next((path for path in job.keep if any(path == text or path.startswith(f"{text}/") for text in named)), None)
 
 
 def _targets(call: ast.Call) -> Iterator[ast.expr]:

@@ -60,12 +60,12 @@ class Program:
         return any(_imports_tensorflow(tree) for tree in self.trees)
 
 
-def read(command: tuple[str, ...], sources: Mapping[str, str]) -> Program:
-    """The program of the command: its first *.py word, or the module after -m."""
-    named = _named(command, sources)
+def read(command: tuple[str, ...], sources: Mapping[str, str], cwd: str = "") -> Program:
+    """The program of the command: its first *.py word, or the module after -m. `cwd`: the folder that it starts in."""
+    named = _named(command, sources, cwd)
     if named is None:
         unread = f"`{command[0]}` starts the program" if command else "there is no command"
-        return Program(None, unread=unread, script=_script(command))
+        return Program(None, unread=unread, script=_script(command, cwd))
     path, base = named
     files = _one_per_task(path, sources) if "{" in path else [path] if path in sources else []
     if not files:
@@ -115,14 +115,15 @@ def own_end(command: tuple[str, ...]) -> int:
     return len(command) if at is None or "--" not in command[at:] else command.index("--", at)
 
 
-def _named(command: tuple[str, ...], sources: Mapping[str, str]) -> tuple[str, str] | None:
+def _named(command: tuple[str, ...], sources: Mapping[str, str], cwd: str) -> tuple[str, str] | None:
     """(path of the program, folder that its imports start from)."""
     at = program_index(command)
     if at is None:
         return None
     if not command[at].endswith(".py"):
-        return _module_path(command[at], sources), ""
-    return posixpath.normpath(command[at]), posixpath.dirname(posixpath.normpath(command[at]))
+        return _module_path(command[at], sources, cwd), cwd
+    path = posixpath.normpath(posixpath.join(cwd, command[at]))
+    return path, posixpath.dirname(path)
 
 
 def program_index(command: tuple[str, ...]) -> int | None:
@@ -145,14 +146,14 @@ def _one_per_task(path: str, sources: Mapping[str, str]) -> list[str]:
     return sorted(file for file in sources if pattern.fullmatch(file))
 
 
-def _script(command: tuple[str, ...]) -> str | None:
+def _script(command: tuple[str, ...], cwd: str) -> str | None:
     shell = command and posixpath.basename(command[0]) in SHELLS
     plain = len(command) > 1 and not command[1].startswith("-")
-    return posixpath.normpath(command[1]) if shell and plain else None
+    return posixpath.normpath(posixpath.join(cwd, command[1])) if shell and plain else None
 
 
-def _module_path(module: str, sources: Mapping[str, str]) -> str:
-    path = module.replace(".", "/")
+def _module_path(module: str, sources: Mapping[str, str], cwd: str) -> str:
+    path = posixpath.join(cwd, module.replace(".", "/"))
     return f"{path}/__main__.py" if f"{path}/__main__.py" in sources else f"{path}.py"
 
 

@@ -42,6 +42,22 @@ def test_path(command: str, path: str | None) -> None:
     assert source.read(tuple(command.split()), CODE).path == path
 
 
+@pytest.mark.parametrize(
+    ("command", "path", "files"),
+    [
+        ("python run.py", "src/run.py", 6),
+        ("python ./pkg/a.py", "src/pkg/a.py", 3),
+        ("python ../loop.py", "loop.py", 2),
+        ("python -m pkg.a", "src/pkg/a.py", 3),
+        ("bash ../train.sh", None, 0),
+    ],
+)
+def test_a_command_that_starts_in_a_folder_of_the_code(command: str, path: str | None, files: int) -> None:
+    found = source.read(tuple(command.split()), CODE, "src")
+    assert (found.path, len(found.trees)) == (path, files)
+    assert found.script == ("train.sh" if path is None else None)
+
+
 def test_imports_are_followed_below_packages_and_around_loops() -> None:
     assert len(source.read(("python", "src/run.py"), CODE).trees) == 6
     assert len(source.read(("python", "loop.py"), CODE).trees) == 2
