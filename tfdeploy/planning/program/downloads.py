@@ -33,8 +33,9 @@ def _mnist(job: Job, program: Program, files: Collection[str]) -> Iterator[str]:
     for path, tree in program.modules.items():
         for node in ast.walk(tree):
             folder = _folder(node, written) if isinstance(node, ast.Call) else None
-            if isinstance(node, ast.Call) and folder and not _is_in(folder, files):
-                yield _words(f"{path}:{node.lineno}", folder)
+            there = posixpath.join(job.cwd, folder or "")
+            if isinstance(node, ast.Call) and folder and not _is_in(there, files):
+                yield _words(f"{path}:{node.lineno}", there)
 
 
 def _folder(call: ast.Call, written: texts.Texts) -> str | None:

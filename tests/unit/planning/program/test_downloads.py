@@ -65,3 +65,11 @@ def test_what_is_there_or_not_known_is_not(text, files):
 def test_nor_where_the_job_has_data():
     job = replace(JOB, data={"mnist": DataSource(path="/elsewhere/mnist")})
     assert notes(MNIST + "m = input_data.read_data_sets('MNIST_data')", job) == ()
+
+
+def test_a_folder_is_looked_for_where_the_command_starts():
+    text = MNIST + "m = input_data.read_data_sets('../MNIST_data')"
+    job = replace(JOB, cwd="src")
+    program = source.read(job.command, {"src/train.py": text}, job.cwd)
+    assert downloads.notes(job, program, ["MNIST_data/train-images-idx3-ubyte.gz"]) == ()
+    assert "src/train.py:2 reads MNIST from src/../MNIST_data" in downloads.notes(job, program, ["src/train.py"])[0]
