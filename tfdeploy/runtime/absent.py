@@ -1,20 +1,21 @@
-"""Error texts for names that TensorFlow 2 no longer has: one error with the program's file and line and what replaces the name.
+"""Names that TensorFlow 2 no longer has: what takes their place, or one error with the program's file and line and what to write.
 
 Only asked when a name or module was not found, so nothing that exists is touched. An attribute gives
-AttributeError, an import ImportError, as ever: programs that try and go on still do.
+AttributeError, an import ImportError, as ever: programs that try and go on still do. An import that nothing would catch
+gives a stand-in, which fails when it is used: a program's imports name more than it reaches.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from importlib import import_module
+from importlib.machinery import ModuleSpec
 from typing import Any, Optional
 
-from . import replaced
+from . import contrib, renamed, replaced, version0
+from .callers import may_be_caught, sentence
 
 _PREFIX = "tensorflow."
-_OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 def apply(module: Any) -> None:
@@ -28,11 +29,16 @@ def watch(module: Any, prefix: str) -> None:
     before = vars(module).get("__getattr__")
 
     def absent(name: str) -> Any:
-        if name == "contrib" and not prefix:
-            return import_module(_PREFIX + name)
-        words = None if name.startswith("_") else replaced.in_place(prefix + name)
-        if words is not None:
-            raise AttributeError(sentence(prefix + name, words))
+        full = prefix + name
+        if full == "contrib" or (prefix == "contrib." and not name.startswith("_") and _importable(full)):
+            return import_module(_PREFIX + full)
+        if prefix.startswith("contrib.") and not name.startswith("_"):
+            return contrib.find(full)
+        if full in renamed.VERSION0:
+            setattr(module, name, version0.find(full))
+            return getattr(module, name)
+        if not name.startswith("_") and replaced.in_place(full) is not None:
+            raise AttributeError(sentence(full))
         if before is not None:
             return before(name)
         raise AttributeError("module %r has no attribute %r" % (module.__name__, name))
@@ -43,28 +49,17 @@ def watch(module: Any, prefix: str) -> None:
 class LastFinder:
     """The last finder: it sees the modules of TensorFlow that no other finder found."""
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        if name.startswith(_PREFIX):
-            words = replaced.in_place(name[len(_PREFIX) :])
-            if words is not None:
-                raise ImportError(sentence(name[len(_PREFIX) :], words), name=name)
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
+        full = name[len(_PREFIX) :]
+        if not name.startswith(_PREFIX) or not (contrib.has(full) or replaced.in_place(full)):
+            return None
+        if not _importable(full):
+            raise ModuleNotFoundError(sentence(full), name=_PREFIX + full.partition(".")[0])
+        return ModuleSpec(name, contrib.Loader(), is_package=True)  # type: ignore[arg-type]
 
 
-def sentence(name: str, words: str) -> str:
-    place = _place()
-    return "%stf.%s is not in TensorFlow 2; in its place: %s" % (place + ": " if place else "", name, words)
-
-
-def _place() -> Optional[str]:
-    """file:line of the nearest code that is neither ours nor the import system's nor TensorFlow's."""
-    frame: Any = sys._getframe(1)
-    tensorflow = getattr(sys.modules.get("tensorflow"), "__file__", None) or os.sep
-    foreign = (_OURS, os.path.dirname(tensorflow) + os.sep, "<frozen ", os.path.dirname(os.__file__) + os.sep + "importlib")
-    while frame is not None:
-        if not frame.f_code.co_filename.startswith(foreign):
-            return "%s:%d" % (frame.f_code.co_filename, frame.f_lineno)
-        frame = frame.f_back
-    return None
+def _importable(full: str) -> bool:
+    return contrib.has(full) or replaced.supplied(full) or (replaced.stands_in(full) and not may_be_caught())
 
 
 def install() -> None:

@@ -1,54 +1,60 @@
 """What TensorFlow 2 has no more, by its old name, and what takes its place.
 
-One table for the plan, which reads programs, and for the task, which runs them: pure values, no imports of ours.
+One table for the plan, which reads programs, and for the task, which runs them: pure values, with those of renamed.py.
 Names are written without the leading `tf.`: "contrib.slim", "train.SummaryWriter".
 """
 
 from __future__ import annotations
 
+from . import renamed
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, Optional, Tuple
 
-# The names of tf.contrib that lie in supplied/contrib, each with the meaning it had in TensorFlow 1.15.
+# The names of tf.contrib that lie in supplied/contrib, each with the meaning it had in TensorFlow 1.15; renamed.py has more.
 CONTRIB: Dict[str, Tuple[str, ...]] = {
-    "framework": (
-        "add_arg_scope",
-        "arg_scope",
-        "assert_global_step",
-        "assign_from_checkpoint_fn",
-        "create_global_step",
-        "get_global_step",
-        "get_or_create_global_step",
-        "get_trainable_variables",
-        "get_variables",
-        "get_variables_to_restore",
-        "init_from_checkpoint",
-        "list_variables",
-        "load_variable",
-    ),
-    "layers": (
-        "avg_pool2d",
-        "batch_norm",
-        "conv2d",
-        "convolution2d",
-        "dropout",
-        "flatten",
-        "fully_connected",
-        "l1_regularizer",
-        "l2_regularizer",
-        "linear",
-        "max_pool2d",
-        "relu",
-        "variance_scaling_initializer",
-        "xavier_initializer",
-        "xavier_initializer_conv2d",
-    ),
-    "learn": ("datasets.mnist.read_data_sets", "python.learn.datasets.mnist.read_data_sets"),
-    "training": ("GreedyLoadBalancingStrategy", "RandomStrategy", "byte_size_load_fn"),
+    part: tuple(names.split())
+    for part, names in {
+        "framework": """
+            add_arg_scope arg_scope assert_global_step assign_from_checkpoint_fn create_global_step
+            get_global_step get_or_create_global_step get_trainable_variables get_variables
+            get_variables_to_restore init_from_checkpoint list_variables load_variable
+        """,
+        "layers": """
+            avg_pool2d batch_norm conv2d convolution2d dropout flatten fully_connected
+            l1_regularizer l2_regularizer linear max_pool2d relu variance_scaling_initializer
+            xavier_initializer xavier_initializer_conv2d
+        """,
+        "learn": """
+            datasets.mnist.read_data_sets python.learn.datasets.mnist.read_data_sets
+        """,
+        "lookup": "HashTable index_to_string string_to_index",
+        "losses": """
+            absolute_difference add_loss compute_weighted_loss cosine_distance get_losses
+            get_regularization_losses get_total_loss hinge_loss log_loss mean_pairwise_squared_error
+            mean_squared_error sigmoid_cross_entropy softmax_cross_entropy
+            sparse_softmax_cross_entropy
+        """,
+        "metrics": """
+            accuracy confusion_matrix streaming_accuracy streaming_auc streaming_false_negatives
+            streaming_false_positives streaming_mean streaming_mean_absolute_error
+            streaming_mean_cosine_distance streaming_mean_iou streaming_mean_relative_error
+            streaming_mean_squared_error streaming_mean_tensor streaming_percentage_less
+            streaming_precision streaming_precision_at_thresholds streaming_recall
+            streaming_recall_at_k streaming_recall_at_thresholds streaming_root_mean_squared_error
+            streaming_sensitivity_at_specificity streaming_sparse_average_precision_at_k
+            streaming_sparse_precision_at_k streaming_sparse_recall_at_k
+            streaming_specificity_at_sensitivity streaming_true_negatives streaming_true_positives
+        """,
+        "training": """
+            GreedyLoadBalancingStrategy HParams RandomStrategy byte_size_load_fn
+        """,
+    }.items()
 }
 
 _CONTRIB = "a TensorFlow 1 program may use tf.layers, tf.nn, tf.train and tf.data in its place"
+_SLIM = "the package tf_slim, with the same names, where a host has it: a line `tf_slim` in the requirements of `setup:`"
 _ADDONS = "`pip install tensorflow_addons` ({0}), or tf.keras.layers"
 # What to write in place of a part of tf.contrib, longest name first wins.
 IN_PLACE: Dict[str, str] = {
@@ -62,12 +68,8 @@ IN_PLACE: Dict[str, str] = {
     "contrib.eager": "tf.GradientTape and tf.Variable, which are part of TensorFlow 2",
     "contrib.estimator": "tf.keras, or a training loop with tf.train.MonitoredTrainingSession",
     "contrib.ffmpeg": "`pip install tensorflow_io`",
-    "contrib.framework": "`pip install tf_slim`: its functions have the same names",
-    "contrib.framework.nest": "tf.nest",
-    "contrib.framework.sort": "tf.sort",
     "contrib.image": "tf.image, or `pip install tensorflow_addons` (tfa.image)",
-    "contrib.layers": "tf.layers or tf.keras.layers, or `pip install tf_slim`: its layers have the same names",
-    "contrib.layers.optimize_loss": "an optimizer of tf.train and its minimize()",
+    "contrib.layers": "tf.layers, tf.keras.layers or tf.feature_column",
     "contrib.learn": "tf.keras, or a training loop with tf.train.MonitoredTrainingSession",
     "contrib.legacy_seq2seq": _ADDONS.format("tfa.seq2seq"),
     "contrib.lite": "tf.lite",
@@ -78,45 +80,22 @@ IN_PLACE: Dict[str, str] = {
     "contrib.opt": "the optimizers of tf.train",
     "contrib.predictor": "tf.saved_model.load",
     "contrib.quantize": "`pip install tensorflow_model_optimization`",
-    "contrib.rnn": "tf.nn.rnn_cell (it needs `pip install tf_keras`) with tf.nn.dynamic_rnn or tf.nn.static_rnn",
+    "contrib.rnn": "a cell of tf.nn.rnn_cell (LSTMCell, GRUCell) with tf.nn.dynamic_rnn or tf.nn.static_rnn",
     "contrib.saved_model": "tf.saved_model",
     "contrib.seq2seq": _ADDONS.format("tfa.seq2seq"),
     "contrib.signal": "tf.signal",
-    "contrib.slim": "`pip install tf_slim` and write `import tf_slim as slim`",
     "contrib.summary": "tf.summary",
+    "contrib.session_bundle": "tf.saved_model.simple_save",
     "contrib.tensorboard": "`from tensorboard.plugins import projector`",
     "contrib.tensor_forest": "`pip install tensorflow_decision_forests`",
     "contrib.tpu": "tf.tpu and tf.distribute.TPUStrategy",
     "contrib.training": "tf.train and tf.data",
-    "contrib.training.HParams": "argparse.Namespace, or a class of your own",
-    "examples": "only examples.tutorials.mnist.input_data is supplied: copy the example's file into your code",
+    "examples": "only input_data and mnist of examples.tutorials.mnist are supplied: copy the example's file into your code",
     "models": "copy the model's files into your code, from github.com/tensorflow/models",
-    # names of TensorFlow 0.x, which TensorFlow 1 had already renamed
-    "audio_summary": "tf.summary.audio",
-    "batch_cholesky": "tf.cholesky",
-    "batch_matmul": "tf.matmul",
-    "batch_matrix_diag": "tf.matrix_diag",
-    "batch_matrix_inverse": "tf.matrix_inverse",
-    "complex_abs": "tf.abs",
-    "histogram_summary": "tf.summary.histogram",
-    "image_summary": "tf.summary.image",
-    "inv": "tf.reciprocal",
-    "listdiff": "tf.setdiff1d",
-    "merge_all_summaries": "tf.summary.merge_all",
-    "merge_summary": "tf.summary.merge",
-    "mul": "tf.multiply",
-    "neg": "tf.negative",
-    "pack": "tf.stack",
-    "scalar_summary": "tf.summary.scalar",
-    "select": "tf.where",
-    "sub": "tf.subtract",
-    "unpack": "tf.unstack",
-    "nn.rnn": "tf.nn.static_rnn",
-    "nn.bidirectional_rnn": "tf.nn.static_bidirectional_rnn",
+    # names of TensorFlow 0.x that have no successor
     "nn.seq2seq": _ADDONS.format("tfa.seq2seq"),
-    "train.SummaryWriter": "tf.summary.FileWriter",
-    "train.SyncReplicasOptimizerV2": "tf.train.SyncReplicasOptimizer",
 }
+_MNIST = ("examples.tutorials.mnist.input_data", "examples.tutorials.mnist.mnist")
 # Names that went away within TensorFlow 2, and from which version on.
 SINCE: Dict[str, Tuple[Tuple[int, int], str]] = {
     "estimator": ((2, 16), "tf.keras, or a training loop with tf.train.MonitoredTrainingSession; or TensorFlow 2.15 or older"),
@@ -124,18 +103,48 @@ SINCE: Dict[str, Tuple[Tuple[int, int], str]] = {
 
 
 def supplied(name: str) -> bool:
-    """Whether `contrib.X` is there, or leads to what is there, or lies in it."""
+    """Whether a name that TensorFlow 2 has no more is there all the same, or leads to what is there, or lies in it."""
     if not name.startswith("contrib."):
-        return name in ("contrib", "examples", "examples.tutorials") or _within(name, "examples.tutorials.mnist.input_data")
-    section, _, rest = name[len("contrib.") :].partition(".")
-    return section in CONTRIB and (not rest or any(_within(rest, each) for each in CONTRIB[section]))
+        leads = ("contrib", "examples", "examples.tutorials")
+        return name in leads or any(_within(name, module) for module in _MNIST) or of_version0(name)
+    if any(_within(name, module) for module in renamed.MODULES):
+        return True
+    part, rest = section(name)
+    return bool(names_of(part)) and (not rest or any(_within(rest, each) for each in names_of(part)))
+
+
+def of_version0(name: str) -> bool:
+    """Whether it is a name of TensorFlow 0.x that is supplied: "mul", "train.SummaryWriter"."""
+    return any(lies_in(name, each) for each in renamed.VERSION0)
+
+
+def today(name: str) -> str:
+    """The name that takes the place of one that is supplied: "contrib.rnn.GRUCell" -> "nn.rnn_cell.GRUCell"; else the name."""
+    part, rest = section(name) if name.startswith("contrib.") else ("", name)
+    known = renamed.CONTRIB.get(part, {}) if part else renamed.VERSION0
+    return next((new + rest[len(old) :] for old, new in known.items() if lies_in(rest, old)), name)
+
+
+def package(name: str) -> Optional[str]:
+    """The package that supplies `name` on hosts that have it; None: there is none."""
+    part, rest = section(name) if name.startswith("contrib.") else ("", "")
+    if part == "slim" or (rest and any(_within(rest, each) for each in renamed.SLIM.get(part, ()))):
+        return "tf_slim"
+    return None
+
+
+def stands_in(name: str) -> bool:
+    """Whether an import of `name` gives an object that fails when it is used, with the words of `in_place`."""
+    return name.split(".")[0] in ("contrib", "examples", "models") and in_place(name) is not None
 
 
 def in_place(name: str) -> Optional[str]:
     """What to write in place of `name`; None for a name that TensorFlow 2 may well have, or that is supplied."""
-    parts = name.split(".")
-    if parts[0] in ("contrib", "examples") and supplied(name):
+    if supplied(name):
         return None
+    if package(name):
+        return _SLIM
+    parts = name.split(".")
     for end in range(len(parts), 0, -1):
         found = IN_PLACE.get(".".join(parts[:end]))
         if found is not None:
@@ -143,10 +152,29 @@ def in_place(name: str) -> Optional[str]:
     return SINCE[parts[0]][1] if parts[0] in SINCE else None
 
 
-def stands_in(name: str) -> bool:
-    """Whether importing `name` gives a stand-in that fails when it is used."""
-    return name.split(".")[0] in ("contrib", "examples", "models") and "." in name and in_place(name) is not None
+def section(name: str) -> Tuple[str, str]:
+    """("layers", "conv2d") of contrib.layers.conv2d, and of contrib.layers.python.layers.layers.conv2d.
+
+    The parts of contrib had their files in folders `python`, and programs import from these as well.
+    """
+    part, _, rest = name[len("contrib.") :].partition(".")
+    if rest.startswith("python.") and not any(_within(rest, each) for each in CONTRIB.get(part, ())):
+        known = names_of(part) + renamed.SLIM.get(part, ())
+        words = rest.split(".")
+        last = max([at for at, word in enumerate(words) if word in known] or [len(words) - 1])
+        rest = ".".join(words[last:])
+    return part, rest
+
+
+def names_of(part: str) -> Tuple[str, ...]:
+    """The names of a part of contrib that are supplied without any package; none: there is no such part."""
+    return CONTRIB.get(part, ()) + tuple(renamed.CONTRIB.get(part, ()))
 
 
 def _within(one: str, other: str) -> bool:
-    return one == other or one.startswith(other + ".") or other.startswith(one + ".")
+    return lies_in(one, other) or other.startswith(one + ".")
+
+
+def lies_in(name: str, other: str) -> bool:
+    """Whether `name` is the other name, or one below it."""
+    return name == other or name.startswith(other + ".")

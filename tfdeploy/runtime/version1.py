@@ -7,13 +7,17 @@ The real module stays what it is (same object, file, `__path__`, loader) and get
 from __future__ import annotations
 
 import os
+import sys
+from functools import partial
+from types import ModuleType
 from typing import Any
 
-from . import absent
+from . import absent, version0
 
 SUPPLIED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "supplied")
 # Flags that absl defines for itself, and that programs of 2016 to 2018 define too: theirs counts.
 _ALSO_OURS = ("log_dir", "verbosity", "alsologtostderr", "logtostderr", "stderrthreshold", "pdb", "profile_file")
+_OLDER_TOO = ("image", "nn", "train")  # parts that had other names, or other calls, in TensorFlow 0.x
 _LEGACY = "TF_USE_LEGACY_KERAS"
 
 
@@ -36,11 +40,22 @@ def apply(tensorflow: Any) -> None:
     tensorflow.__path__.append(SUPPLIED)
     _disable_version2(version1)
     _share_flags()
+    for part in _OLDER_TOO:
+        if hasattr(version1, part):
+            setattr(tensorflow, part, _older_too(part, getattr(version1, part)))
     absent.watch(tensorflow, "")
-    for part in ("train", "nn"):
-        module = getattr(version1, part)
-        absent.watch(getattr(module, "_tfmw_wrapped_module", module), part + ".")
+    version0.accept_old_calls(tensorflow, "")
     absent.install()
+
+
+def _older_too(part: str, module: Any) -> Any:
+    """A part of version 1 with what TensorFlow 0.x had there; that of tensorflow.compat.v1 stays as it is."""
+    made = sys.modules["tensorflow." + part] = ModuleType("tensorflow." + part, module.__doc__)
+    made.__path__ = list(getattr(module, "__path__", ()))  # `from tensorflow.nn.rnn_cell import GRUCell`
+    vars(made).update(__getattr__=partial(getattr, module), __dir__=partial(dir, module))
+    absent.watch(made, part + ".")
+    version0.accept_old_calls(made, part + ".")
+    return made
 
 
 def _disable_version2(version1: Any) -> None:

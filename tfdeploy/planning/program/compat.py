@@ -119,7 +119,8 @@ def _choice(
 def _of_version1(use: Use, run: Reached, *, migrated: bool) -> bool:
     """Whether the name says that the program is of TensorFlow 1. `migrated`: it takes compat.v1 by itself, so that an absent name
     which it may never reach says nothing."""
-    if replaced.in_place(use.name) is None or absent_names.is_recent(use):
+    absent = replaced.in_place(use.name) is not None or replaced.of_version0(use.name)
+    if not absent or absent_names.is_recent(use):
         return among(use.name, VERSION1)
     return not migrated or (id(use.node) in run.nodes and not use.binds)
 
@@ -130,7 +131,7 @@ def _copes(program: Program) -> bool:
 
 
 def _without_keras_2(found: tuple[Use, ...], hosts: Mapping[str, HostFacts]) -> Iterable[tuple[str, str, str]]:
-    use = next((use for use in found if among(use.name, _OF_KERAS_2)), None)
+    use = next((use for use in found if among(replaced.today(use.name), _OF_KERAS_2)), None)
     for name, each in hosts.items() if use else ():
         if use and each.tf_keras is None and (absent_names.version(each) or (0, 0)) >= KERAS_3:
             install = on_host(name, each.python or "python3", "-m", "pip", "install", "tf_keras")

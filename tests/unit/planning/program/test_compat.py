@@ -84,10 +84,10 @@ def test_the_job_may_say_it_itself():
         ("from tensorflow.contrib import slim\n\nslim.conv2d(x, 3, 3)", "train.py:3", "tf_slim"),
         ("from tensorflow.contrib import tpu\ntpu.TPUEstimator()", "train.py:2", "tf.tpu"),
         (TF + "tf.contrib.learn.RunConfig()", "train.py:2", "tf.keras"),
-        (TF + "tf.contrib.layers.optimize_loss", "train.py:2", "an optimizer of tf.train"),
+        (TF + "tf.contrib.layers.optimize_loss", "train.py:2", "tf_slim"),
+        (TF + "tf.contrib.layers.real_valued_column('x')", "train.py:2", "tf.feature_column"),
         ("from tensorflow.contrib import layers\nlayers.bias_add(x)", "train.py:2", "tf_slim"),
-        (TF + "tf.mul(a, b)", "train.py:2", "tf.multiply"),
-        (TF + "tf.train.SummaryWriter('/tmp')", "train.py:2", "tf.summary.FileWriter"),
+        (TF + "tf.nn.seq2seq.rnn_decoder()", "train.py:2", "tfa.seq2seq"),
         ("from tensorflow.examples.tutorials.estimators import abalone\nabalone.main()", "train.py:2", "input_data"),
         ("print 'hello'", "train.py:1", "2to3 -w train.py"),
         ("a = 1\ntry:\n    pass\nexcept ValueError, e:\n    pass", "train.py:4", "2to3 -w train.py"),
@@ -106,12 +106,24 @@ def test_what_cannot_be_supplied_is_refused_with_its_place_and_what_replaces_it(
 
 
 def test_all_of_it_is_named_at_once():
-    text = TF + "tf.mul\ntf.sub\ntf.mul\ntf.contrib.slim"
+    text = TF + "tf.contrib.crf\ntf.nn.seq2seq\ntf.contrib.crf\ntf.contrib.slim"
     read = source.read(JOB.command, {"train.py": text})
     with pytest.raises(Refused) as refused:
         compat.check(compat.decide(JOB, read), read)
     assert refused.value.what.count("is not in TensorFlow 2") == 3
     assert "train.py:5: tf.contrib.slim" in refused.value.what
+
+
+def test_names_of_0_x_and_of_contrib_that_are_supplied_make_it_version_1_and_are_not_refused():
+    for text in (
+        "tf.mul(tf.pack([a]), b)\ntf.train.SummaryWriter('/tmp')\ntf.merge_all_summaries()",
+        "tf.contrib.rnn.LSTMCell(3)\ntf.contrib.metrics.streaming_auc(p, l)\ntf.contrib.lookup.index_to_string(i, m)",
+        "from tensorflow.contrib.layers.python.layers import layers\nlayers.conv2d(x)",
+        "from tensorflow.contrib.tensorboard.plugins import projector\nprojector.ProjectorConfig()",
+        "from tensorflow.examples.tutorials.mnist import mnist\nmnist.inference(x, 1, 2)",
+    ):
+        found = decide(TF + text)
+        assert (found.choice, found.refusals) == ("v1", ())
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The few names of tf.contrib that distributed programs of TensorFlow 1 use; words for the rest come from absent.py."""
+"""The names of tf.contrib that programs use most; contrib.py and absent.py have an answer for the rest."""
 
 from tensorflow.contrib import framework, layers, learn, training
 

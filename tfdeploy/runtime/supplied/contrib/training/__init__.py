@@ -1,11 +1,13 @@
-"""tf.contrib.training: which ps gets which variable, as `replica_device_setter(ps_strategy=)` asks.
+"""tf.contrib.training: which ps gets which variable, as `replica_device_setter(ps_strategy=)` asks, and HParams.
 
 As in tensorflow/contrib/training/python/training/device_setter.py of TensorFlow 1.15.
 """
 
 import random
 
-__all__ = ["GreedyLoadBalancingStrategy", "RandomStrategy", "byte_size_load_fn"]
+from tensorflow.contrib.training.hparams import HParams
+
+__all__ = ["GreedyLoadBalancingStrategy", "HParams", "RandomStrategy", "byte_size_load_fn"]
 
 
 def byte_size_load_fn(op):

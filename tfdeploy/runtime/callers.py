@@ -1,0 +1,83 @@
+"""Where the program asks for a name that is nowhere, whether it has a way out, and the error's words with that place.
+
+Read from the program's own code on the stack. Only asked when a name was not found, so the cost does not matter.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+import os
+import sys
+from typing import Any, Iterator, Optional, Tuple
+
+from . import replaced
+
+_OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_FOREIGN = (_OURS, "<frozen ", os.path.dirname(os.__file__) + os.sep)
+_INSTALLED = tuple(os.sep + name + os.sep for name in ("site-packages", "dist-packages"))
+_CATCHING = frozenset({"ImportError", "ModuleNotFoundError", "AttributeError", "Exception", "BaseException"})
+_ASKING = frozenset({"hasattr", "getattr", "dir"})
+
+
+def sentence(name: str) -> str:
+    """What an error says about a name, which stands without its leading `tf.`."""
+    where, words = place(), replaced.in_place(name) or "nothing"
+    return "%stf.%s is not in TensorFlow 2; in its place: %s" % (where + ": " if where else "", name, words)
+
+
+def place() -> Optional[str]:
+    """file:line of the nearest code that is neither ours nor Python's nor an installed package's."""
+    return next(("%s:%d" % each for each in _own_code()), None)
+
+
+def may_be_caught() -> bool:
+    """Whether a `try` of the program, or a hasattr in the line, may be there for the very error that is due.
+
+    True also where the source of the code that asks cannot be read: an error is what it got before. A handler that ends
+    with `raise` does not count.
+    """
+    asking = list(_own_code())
+    unread = bool(asking) and _tree(asking[0][0]) is None
+    return unread or any(_is_guarded(path, line) for path, line in asking)
+
+
+def _own_code() -> Iterator[Tuple[str, int]]:
+    tensorflow = getattr(sys.modules.get("tensorflow"), "__file__", None)
+    foreign = _FOREIGN + ((os.path.dirname(tensorflow) + os.sep,) if tensorflow else ())
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if not path.startswith(foreign) and not any(part in path for part in _INSTALLED):
+            yield path, frame.f_lineno
+        frame = frame.f_back
+
+
+@functools.lru_cache(maxsize=None)
+def _tree(path: str) -> Optional[ast.Module]:
+    try:
+        return ast.parse("".join(linecache.getlines(path))) if linecache.getlines(path) else None
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _is_guarded(path: str, line: int) -> bool:
+    tree = _tree(path)
+    return tree is not None and any(_guards(node, line) for node in ast.walk(tree))
+
+
+def _guards(node: ast.AST, line: int) -> bool:
+    if isinstance(node, ast.Try):
+        within = any(_covers(each, line) for each in node.body)
+        return within and any(_catches(handler) for handler in node.handlers)
+    return isinstance(node, ast.Call) and getattr(node.func, "id", None) in _ASKING and _covers(node, line)
+
+
+def _catches(handler: ast.ExceptHandler) -> bool:
+    names = {getattr(each, "id", None) for each in ast.walk(handler.type)} if handler.type is not None else _CATCHING
+    return bool(names & _CATCHING) and not isinstance(handler.body[-1], ast.Raise)
+
+
+def _covers(node: Any, line: int) -> bool:
+    return bool(node.lineno <= line <= (node.end_lineno or node.lineno))

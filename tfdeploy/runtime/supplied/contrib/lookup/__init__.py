@@ -1,0 +1,21 @@
+"""tf.contrib.lookup: what has no name today; renamed.py has the tables that TensorFlow 2 still has in its own modules."""
+
+import tensorflow.compat.v1 as tf
+from tensorflow.python.ops.lookup_ops import index_table_from_tensor, index_to_string_table_from_tensor
+
+__all__ = ["HashTable", "index_to_string", "string_to_index"]
+
+
+def HashTable(initializer, default_value, shared_name=None, name=None):
+    """A table that never changes; `shared_name` is left to TensorFlow."""
+    return tf.lookup.StaticHashTable(initializer, default_value, name=name)
+
+
+def string_to_index(tensor, mapping, default_value=-1, name=None):
+    """The place of each string of `tensor` in `mapping`. tf.tables_initializer() fills the table."""
+    return index_table_from_tensor(mapping, default_value=default_value).lookup(tensor, name)
+
+
+def index_to_string(tensor, mapping, default_value="UNK", name=None):
+    """The string of `mapping` at each index of `tensor`. tf.tables_initializer() fills the table."""
+    return index_to_string_table_from_tensor(mapping, default_value=default_value).lookup(tf.cast(tensor, tf.int64), name)

@@ -1,0 +1,60 @@
+"""tf.contrib.losses: those of tf.losses with the predictions or logits in front, and `weight` for `weights` as in 0.x."""
+
+import functools
+
+import tensorflow.compat.v1 as tf
+from tensorflow.compat.v1.losses import (
+    add_loss,
+    compute_weighted_loss,
+    get_losses,
+    get_regularization_losses,
+    get_total_loss,
+)
+
+
+def _predictions_first(function, name="predictions"):
+    """`name`: what the function calls the argument that comes first here."""
+
+    @functools.wraps(function)
+    def swapped(*args, **kwargs):
+        if "weight" in kwargs:
+            kwargs["weights"] = kwargs.pop("weight")
+        if len(args) == 1:
+            return function(**dict(kwargs, **{name: args[0]}))
+        return function(*args[1::-1], *args[2:], **kwargs)
+
+    return swapped
+
+
+def hinge_loss(logits, labels=None, scope=None):
+    """Per element, neither summed nor among the losses of the graph."""
+    with tf.name_scope(scope, "hinge_loss", [logits, labels]):
+        signs = 2 * tf.cast(labels, tf.float32) - 1
+        return tf.nn.relu(1 - signs * logits)
+
+
+absolute_difference = _predictions_first(tf.losses.absolute_difference)
+cosine_distance = _predictions_first(tf.losses.cosine_distance)
+log_loss = _predictions_first(tf.losses.log_loss)
+mean_pairwise_squared_error = _predictions_first(tf.losses.mean_pairwise_squared_error)
+mean_squared_error = _predictions_first(tf.losses.mean_squared_error)
+sigmoid_cross_entropy = _predictions_first(tf.losses.sigmoid_cross_entropy, "logits")
+softmax_cross_entropy = _predictions_first(tf.losses.softmax_cross_entropy, "logits")
+sparse_softmax_cross_entropy = _predictions_first(tf.losses.sparse_softmax_cross_entropy, "logits")
+
+__all__ = [
+    "absolute_difference",
+    "add_loss",
+    "compute_weighted_loss",
+    "cosine_distance",
+    "get_losses",
+    "get_regularization_losses",
+    "get_total_loss",
+    "hinge_loss",
+    "log_loss",
+    "mean_pairwise_squared_error",
+    "mean_squared_error",
+    "sigmoid_cross_entropy",
+    "softmax_cross_entropy",
+    "sparse_softmax_cross_entropy",
+]

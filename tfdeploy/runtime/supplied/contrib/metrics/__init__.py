@@ -1,0 +1,61 @@
+"""tf.contrib.metrics: those of tf.metrics with the predictions in front, as `streaming_accuracy(predictions, labels)`."""
+
+import functools
+
+import tensorflow.compat.v1 as tf
+
+_AS_TODAY = """
+    accuracy auc false_negatives false_positives mean_absolute_error mean_cosine_distance mean_iou mean_relative_error
+    mean_squared_error precision precision_at_thresholds recall recall_at_thresholds root_mean_squared_error
+    sensitivity_at_specificity specificity_at_sensitivity true_negatives true_positives
+"""
+_SWAPPED = {
+    **{"streaming_" + name: name for name in _AS_TODAY.split()},
+    "streaming_sparse_average_precision_at_k": "average_precision_at_k",
+    "streaming_sparse_precision_at_k": "precision_at_k",
+    "streaming_sparse_recall_at_k": "recall_at_k",
+}
+
+
+def predictions_first(function):
+    """A function of (labels, predictions, ...) as one of (predictions, labels, ...)."""
+
+    @functools.wraps(function)
+    def swapped(predictions, labels, *args, **kwargs):
+        return function(labels, predictions, *args, **kwargs)
+
+    return swapped
+
+
+confusion_matrix = tf.math.confusion_matrix
+streaming_mean = tf.metrics.mean
+streaming_mean_tensor = tf.metrics.mean_tensor
+streaming_percentage_less = tf.metrics.percentage_below
+globals().update({old: predictions_first(getattr(tf.metrics, new)) for old, new in _SWAPPED.items()})
+
+
+def accuracy(predictions, labels, weights=None, name=None):
+    """The share of predictions that equal the labels, by weight; of this batch alone."""
+    with tf.name_scope(name, "accuracy", [predictions, labels]):
+        correct = tf.cast(tf.equal(predictions, labels), tf.float32)
+        if weights is None:
+            return tf.reduce_mean(correct)
+        weights = tf.cast(weights, tf.float32)
+        return tf.div(tf.reduce_sum(correct * weights), tf.reduce_sum(weights * tf.ones_like(correct)))
+
+
+def streaming_recall_at_k(predictions, labels, k, weights=None, metrics_collections=None, updates_collections=None, name=None):
+    """The share of examples whose label is among the k largest predictions."""
+    hits = tf.cast(tf.nn.in_top_k(predictions, labels, k), tf.float32)
+    return streaming_mean(hits, weights, metrics_collections, updates_collections, name or "recall_at_%d" % k)
+
+
+__all__ = [
+    "accuracy",
+    "confusion_matrix",
+    "streaming_mean",
+    "streaming_mean_tensor",
+    "streaming_percentage_less",
+    "streaming_recall_at_k",
+    *_SWAPPED,
+]
