@@ -22,6 +22,7 @@ from tfdeploy.model.protect import ASKED_LEVELS
 
 MOST_KEPT = 1000  # as many as facts of a host may tell of
 ROLES = ("chief", "worker", "ps", "evaluator")
+_CHIEF = "master"  # the chief's name in TensorFlow 1; in a job file it means `chief: {as: master}`
 RESERVED = (
     "TF_CONFIG",
     "CUDA_VISIBLE_DEVICES",
@@ -169,15 +170,25 @@ _RULE = (
     Key("count", "tasks of this role in all", "count: 2", lambda node: values.whole(node, 0, 10_000)),
     Key("per_host", "tasks of this role on each of its hosts", "per_host: 1", lambda node: values.whole(node, 1, 1024)),
     Key("gpus", "GPUs of each task", "gpus: 1", lambda node: values.whole(node, 0, 1024)),
+    Key("as", "what the program calls the role", "as: master", values.variable, field="called"),
 )
 
 
 def roles(node: Node) -> dict[str, RoleRule]:
+    """role -> its rule; `master` is the chief by the name that TensorFlow 1 has for it."""
+    given = node.mapping("a mapping of role: rule")
+    if _CHIEF in given and "chief" in given:
+        raise given[_CHIEF].error("master and chief are one role", "name one of them")
     found = {}
-    for role, rule in node.mapping("a mapping of role: rule").items():
+    for name, rule in given.items():
+        role = "chief" if name == _CHIEF else name
         check_role(role, rule)
-        given = {} if rule.kind == "nothing" else read_keys(rule, _RULE)
-        found[role] = RoleRule(**{field: one.value for field, one in given.items()})
+        read = {} if rule.kind == "nothing" else read_keys(rule, _RULE)
+        fields = {field: one.value for field, one in read.items()}
+        found[role] = RoleRule(**({"called": _CHIEF} if name == _CHIEF else {}) | fields)
+        called = found[role].called
+        if called != role and called in {*ROLES, *(other.called for key, other in found.items() if key != role)} - {""}:
+            raise rule.error(f"{name} is called {called}, as another role is", "give each role its own name")
     return found
 
 

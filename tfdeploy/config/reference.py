@@ -105,7 +105,7 @@ JOB = (
     ),
     Key(
         "roles",
-        "how many tasks; count, per_host, gpus",
+        "how many tasks: count, per_host, gpus; as: what the program calls the role (`master: {}` is `chief: {as: master}`)",
         "roles: {ps: {count: 2}, worker: {gpus: 1}}",
         jobvalues.roles,
         "the mode's",

@@ -18,6 +18,10 @@ def endpoint(address: str, port: int) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
+def cluster_json(cluster: Cluster) -> str:
+    return json.dumps(dict(cluster), separators=(",", ":"))
+
+
 def tf_config(cluster: Cluster, role: str, index: int) -> str:
     """TF_CONFIG of one task. An evaluator must not be in `cluster`: no task connects to it, and the chief would hang."""
     return json.dumps(

@@ -26,11 +26,12 @@ VIAS: tuple[Via, ...] = get_args(Via)
 
 @dataclass(frozen=True)
 class RoleRule:
-    """How many tasks a role gets. All None: the contract's counts for the mode."""
+    """How many tasks a role gets, and its name. All None: the contract's counts for the mode."""
 
     count: int | None = None
     per_host: int | None = None
     gpus: int | None = None  # per task
+    called: str = ""  # what the program calls the role, where that is another name
 
 
 class Secret:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tfdeploy.agent import wire
-from tfdeploy.model.cluster import tf_config
+from tfdeploy.model.cluster import cluster_json
 from tfdeploy.model.plan import PLAN_VERSION, Plan, plan_from_json, plan_to_json
 
 VERSION = 2  # 1: every argument and value stands whole, as `--dry-run --json` shows it
@@ -20,7 +20,7 @@ _LEAST_CHARS = 64  # a shorter text is not worth a reference
 
 def texts_of(plan: Plan) -> tuple[str, ...]:
     """The texts of the cluster that the tasks repeat, the longest first."""
-    alone = tf_config(plan.cluster, "", 0).partition(',"task"')[0]
+    alone = cluster_json(plan.cluster)
     joined = [",".join(endpoints) for endpoints in plan.cluster.values()]
     around = ",".join(dict.fromkeys(host.address for host in plan.hosts))
     found = {text for text in (alone, *joined, around) if len(text) >= _LEAST_CHARS}

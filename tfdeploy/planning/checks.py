@@ -55,6 +55,7 @@ def roles(inventory: Inventory, job: Job, options: Options, requested: Mapping[s
             raise ConfigError(f"mode {job.mode} has no role {role}", where=f"{job.source or 'job'}: roles.{role}", next=known)
         if role not in takes:
             raise _not_taken(job, role, f"{job.source or 'job'}: roles.{role}", f"remove `roles: {role}`")
+        _check_name(job, role)
     if options.ps is not None and "ps" not in takes:
         raise _not_taken(job, "ps", "--ps", "leave --ps out")
     if rules(job.mode).ranks:
@@ -296,6 +297,17 @@ def _check_ranks(job: Job) -> None:
                 where=f"{job.source or 'job'}: {'env' if name in job.env else 'secrets'}.{name}",
                 next=f"remove {name}; tfdeploy launch --dry-run shows its value",
             )
+
+
+def _check_name(job: Job, role: str) -> None:
+    """TensorFlow 2's strategies know the roles by TensorFlow's own names; an in-graph client names the workers' job alone."""
+    mode, called = rules(job.mode), job.roles[role].called
+    if called and not mode.takes_flags and not (role == "worker" and "one_client" in mode.traits):
+        raise ConfigError(
+            f"mode {job.mode} has its own name for the role {role}, and the job calls it {called}",
+            where=f"{job.source or 'job'}: roles.{role}.as",
+            next=f"leave `as` out, and write {role}",
+        )
 
 
 def _check_chief(inventory: Inventory, chief: RoleRequest | None) -> None:

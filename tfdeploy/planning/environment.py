@@ -12,18 +12,21 @@ from tfdeploy.model.modes import Rules, rules
 from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.cluster.layout import Layout
 from tfdeploy.planning.cluster.placement import Seat
+from tfdeploy.planning.program.job_names import JobNames
 
 NO_PROXY = ("no_grpc_proxy", "no_proxy", "NO_PROXY")
 HELD_PORT = {"TF_GRPC_REUSE_PORT": "true"}  # the minder holds the port while TensorFlow binds it as well
 
 
-def environment(job: Job, seat: Seat, layout: Layout, given: Mapping[str, str], chosen: Mapping[str, str]) -> dict[str, str]:
+def environment(
+    job: Job, seat: Seat, layout: Layout, given: Mapping[str, str], chosen: Mapping[str, str], called: JobNames
+) -> dict[str, str]:
     """The variables of one task: the contract's, those that were `chosen` for this program, then the job's `env` with its
-    placeholders filled from `given`. A mode of one process gets no cluster."""
+    placeholders filled from `given`. A mode of one process gets no cluster. `called`: the program's names of roles."""
     mode_rules = rules(job.mode)
     alone, direct = mode_rules.single, tuple(dict.fromkeys(layout.addresses.values()))
     return {
-        **({"TF_CONFIG": tf_config(layout.cluster, seat.role, seat.index)} if mode_rules.tensorflow and not alone else {}),
+        **({"TF_CONFIG": _tf_config(layout, seat, called)} if mode_rules.tensorflow and not alone else {}),
         **(ranks.variables(layout, seat) if mode_rules.ranks else {}),
         "CUDA_VISIBLE_DEVICES": ",".join(map(str, _visible(seat, layout, mode_rules))),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
@@ -36,6 +39,10 @@ def environment(job: Job, seat: Seat, layout: Layout, given: Mapping[str, str], 
         "TFDEPLOY_TASK_CLUSTER": job.cluster,
         **{name: placeholders.fill(text, given) for name, text in job.env.items()},
     }
+
+
+def _tf_config(layout: Layout, seat: Seat, called: JobNames) -> str:
+    return tf_config(called.cluster(layout.cluster), *called.task(seat.role, seat.index))
 
 
 def _visible(seat: Seat, layout: Layout, mode_rules: Rules) -> tuple[int, ...]:

@@ -29,8 +29,10 @@ from tfdeploy.planning.program import (
     command_line,
     compat,
     downloads,
+    env_variables,
     flag_conflicts,
     interpreters,
+    job_names,
     keep_wipes,
     legacy_keras,
     servers,
@@ -39,6 +41,8 @@ from tfdeploy.planning.program import (
 )
 from tfdeploy.planning.program.command_line import Appended
 from tfdeploy.planning.program.compat import Compat
+from tfdeploy.planning.program.env_variables import Told
+from tfdeploy.planning.program.job_names import JobNames
 from tfdeploy.planning.program.servers import Served
 from tfdeploy.planning.program.source import Program
 from tfdeploy.planning.task_plans import Shared, host_plan, task_plan
@@ -98,6 +102,8 @@ class _Commands:
     tasks: tuple[TaskPlan, ...]
     added: Appended
     served: Served
+    called: JobNames
+    told: Told
     keras: dict[str, str]
     data: dict[str, str]
     alone: str | None
@@ -127,7 +133,7 @@ def make_plan(
     datasets.check_splits(job)
     placed = _place(inputs)
     read = _read_program(inputs, placed)
-    laid = _lay_out(inputs, placed)
+    laid = _lay_out(inputs, placed, read.program)
     commands = _command(inputs, placed, read, laid)
     guarded = _guard(inputs, placed, laid)
     plan = _assemble(inputs, placed, read, laid, commands, guarded, _Stamp(release=release, created=now, operator=operator))
@@ -165,9 +171,9 @@ def _read_program(inputs: _Inputs, placed: _Placed) -> _Source:
     return _Source(program, links, as_written)
 
 
-def _lay_out(inputs: _Inputs, placed: _Placed) -> _LaidOut:
+def _lay_out(inputs: _Inputs, placed: _Placed, program: Program) -> _LaidOut:
     """Addresses and ports: the cluster as TensorFlow will see it."""
-    mode, used, seats = inputs.rules, placed.used, placed.seats
+    mode, used, seats = servers.rules_of(inputs.job, program), placed.used, placed.seats
     advertised = {name: addresses.advertised(placed.hosts[name], used[name]) for name in used}
     exposed = () if mode.single else addresses.check(advertised, used, allow_public=inputs.options.allow_public)
     where = {name: each.address for name, each in advertised.items()}
@@ -186,12 +192,14 @@ def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) ->
     keras = legacy_keras.environment(job, program, placed.used)
     data = datasets.places(job, inputs.options.file_data)
     chosen = {"TFDEPLOY_TASK_COMPAT": read.compat.choice, **keras}
-    shared = Shared(job, inputs.run, data, added.flags, served, chosen, compat.keeps_addresses(job, read.compat))
+    called, told = job_names.decide(job, program, cluster), env_variables.told(job, program)
+    own_addresses = compat.keeps_addresses(job, read.compat)
+    shared = Shared(job, inputs.run, data, added.flags, served, chosen, own_addresses, called, told)
     tasks = (task_plan(shared, laid.layout, seat, inputs.facts[seat.host]) for seat in placed.seats)
     made = tuple(argument_lengths.checked(job, tasks))
     checks.refuse_missing_program(job, made, placed.used)
     alone = command_line.alone(job, program, added, len(cluster.get("worker", ())))
-    return _Commands(made, added, served, keras, data, alone)
+    return _Commands(made, added, served, called, told, keras, data, alone)
 
 
 @dataclass(frozen=True)
@@ -303,6 +311,8 @@ def _notes(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, comm
         *([commands.served.note] if commands.served.note else []),
         commands.added.note,
         *([commands.alone] if commands.alone else []),
+        *commands.called.notes,
+        *commands.told.notes,
         *flag_conflicts.notes(commands.added),
         *interpreters.notes(job, used),
         *legacy_keras.notes(commands.keras, job, read.program, used),

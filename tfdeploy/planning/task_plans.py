@@ -17,14 +17,16 @@ from tfdeploy.planning.cluster import addresses, restarts
 from tfdeploy.planning.cluster.layout import Layout
 from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.program import command_line, servers
+from tfdeploy.planning.program.env_variables import Told
 from tfdeploy.planning.program.flag_definitions import Flag
+from tfdeploy.planning.program.job_names import JobNames
 from tfdeploy.planning.program.servers import Served
 
 
 @dataclass(frozen=True)
 class Shared:
     """What is the same for all tasks of the run. `own_addresses`: they listen where the program says, not on the plan's
-    ports. `chosen`: variables that were chosen for this program."""
+    ports. `chosen`: variables that were chosen for this program; `told`: those that tell it its cluster."""
 
     job: Job
     run: str
@@ -33,16 +35,20 @@ class Shared:
     served: Served = field(default_factory=Served)
     chosen: Mapping[str, str] = field(default_factory=dict)
     own_addresses: bool = False
+    called: JobNames = field(default_factory=JobNames)
+    told: Told = field(default_factory=lambda: Told({}))
 
 
 def task_plan(shared: Shared, layout: Layout, seat: Seat, facts: HostFacts) -> TaskPlan:
     """Raises UsageError on an unknown placeholder."""
     job = shared.job
+    cluster, task = shared.called.cluster(layout.cluster), shared.called.task(seat.role, seat.index)
     values = {
         **command_line.values(layout, seat, job.mode, shared.run),
         **datasets.placeholders(job, shared.data, facts.workdir),
         **datasets.of_task(job, shared.data, seat, shared.run, facts.workdir),
     }
+    chosen = {**shared.chosen, **shared.told.values(cluster, *task)}
     own = datasets.variables(job, seat, sum(each.role == "worker" for each in layout.seats))
     argv = command_line.argv(job, facts, values, shared.added)
     return TaskPlan(
@@ -54,7 +60,7 @@ def task_plan(shared: Shared, layout: Layout, seat: Seat, facts: HostFacts) -> T
         port=None if shared.own_addresses else layout.ports.get(seat.task),
         gpus=seat.gpus,
         argv=servers.argv(argv[0], facts, shared.served) if seat.role in shared.served.roles else argv,
-        env=environment.environment(job, seat, layout, values, {**shared.chosen, **own}),
+        env=environment.environment(job, seat, layout, values, {**chosen, **own}, shared.called),
         deciding=seat.task in layout.deciding,
         why=seat.why,
         serves=seat.role in rules(job.mode).serves,

@@ -21,7 +21,7 @@ import re
 import threading
 from typing import Any, Callable, Iterable, List, Optional
 
-from . import synchronous, task
+from . import planned_cluster, synchronous, task
 
 _JOB = re.compile(r"/job:([^/]*)")
 _TASK = re.compile(r"/task:(\d+)")
@@ -82,14 +82,15 @@ def with_filters(session: Any, target: Any, graph: Any, config: Any) -> Any:
 
 def own_filters() -> Optional[List[str]]:
     """The ps and this task; None for a task that must see all, or that we know too little of."""
-    index = task.index()
+    servers = "/job:%s" % planned_cluster.job_of("ps")
     if task.role() == "ps" and task.has("lasting_ps"):
-        return ["/job:ps"]
+        return [servers]
     if not task.has("own_session") or synchronous.is_synchronous():
         return None
-    if task.role() not in ("chief", "worker") or index is None:
+    if task.role() not in ("chief", "worker") or task.index() is None:
         return None
-    return ["/job:ps", "/job:%s/task:%d" % (task.role(), index)]
+    job, place = planned_cluster.serving() or task.planned_task()
+    return [servers, "/job:%s/task:%d" % (job, place)]
 
 
 def _devices(graph: Any) -> Iterable[str]:

@@ -3,21 +3,26 @@
 Tutorials carry `{"ps": ["localhost:2222"], "worker": [...]}`. Every ClusterSpec is looked at, since servers, resolvers
 and strategies all make one: an address that the plan does not have means that the cluster was written for another
 place. Left alone: a server for itself (port 0), jobs that the plan has no tasks for. Said once on standard error.
+
+Once the cluster is the plan's, so is this task's place in it: a program that takes its index from a file, or has it in its
+text, starts the server of another host (`Server(cluster, "worker", 0)` in every task). A server listens on all addresses, so
+that start succeeds, and the others wait for a task that no host has. See `own_place`.
 """
 
 from __future__ import annotations
 
 import functools
 import json
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
-from . import task
+from . import job_synonyms, task
 
 Cluster = Dict[str, List[str]]  # job -> addresses by index
 
-_SYNONYMS = {"master": "chief"}
 _moved: Dict[str, str] = {}  # address as written -> address as planned
 _own: List[str] = []  # targets of servers in this process
+_serving: List[Tuple[str, int]] = []  # what these servers are: job and index
+_jobs: Dict[str, str] = {}  # role of the plan -> job of the program's cluster
 
 
 def apply(server_lib: Any) -> None:
@@ -40,13 +45,17 @@ def apply(server_lib: Any) -> None:
             make(self, instead)
 
     @functools.wraps(serve)
-    def serve_noted(self: Any, *args: Any, **kwargs: Any) -> None:
-        serve(self, *args, **kwargs)
+    def serve_planned(self: Any, given: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            args, kwargs = _in_own_place(spec, given, plan, args, kwargs)
+        except Exception as error:  # noqa: BLE001 the server starts as the program asked
+            task.say_failed("the task's place in the planned cluster", error)
+        serve(self, given, *args, **kwargs)
         target = self.target
         _own.append(target.decode() if isinstance(target, bytes) else target)
 
     spec.__init__ = make_planned
-    server.__init__ = serve_noted
+    server.__init__ = serve_planned
 
 
 def planned() -> Cluster:
@@ -61,7 +70,7 @@ def in_place_of(written: Cluster, plan: Cluster) -> Optional[Cluster]:
     known = {address for tasks in plan.values() for address in tasks}
     if set(addresses) <= known or all(address.endswith(":0") for address in addresses):
         return None
-    jobs = counterparts(written, plan)
+    jobs = job_synonyms.counterparts(written, plan)
     if not jobs:
         task.say("the cluster written into the program (%s) stands: the plan's jobs are %s" % (shown(written), ", ".join(plan)))
         return None
@@ -74,13 +83,51 @@ def in_place_of(written: Cluster, plan: Cluster) -> Optional[Cluster]:
     return instead
 
 
-def counterparts(written: Cluster, plan: Cluster) -> Dict[str, str]:
-    """Job of the program -> role of the plan. A single job of another name stands for the workers."""
-    wanted = {job: job if job in plan else _SYNONYMS.get(job, "") for job in written}
-    found = {job: role for job, role in wanted.items() if role in plan}
-    if not found and len(written) == 1 and "worker" in plan:
-        return {next(iter(written)): "worker"}
-    return found
+def own_place(cluster: Cluster, plan: Cluster, job: str, index: int) -> int:
+    """The index to serve in place of `index`, where that is another task's and this task has one in the same job.
+
+    Decided by addresses, whatever the jobs are called. It stays as it is for a second server of this process (a program that
+    starts its whole cluster), for a task without an address, and where the program takes this task for one of another job.
+    """
+    role, at = task.planned_task()
+    own = plan.get(role, [])[at : at + 1]
+    tasks = cluster.get(job, [])
+    if not own or _own or not 0 <= index < len(tasks) or tasks[index] == own[0]:
+        return index
+    planned = "%s:%d" % (role, at)
+    if own[0] not in tasks:
+        if any(own[0] in others for others in cluster.values()):
+            task.say("the program starts the server of %s:%d; in the plan this task is %s" % (job, index, planned))
+        return index
+    instead = tasks.index(own[0])
+    task.say("the program starts the server of %s:%d; this task is %s, so that is started" % (job, index, planned))
+    return instead
+
+
+def serving() -> Optional[Tuple[str, int]]:
+    """Job and index of this process's first server, by the program's names."""
+    return _serving[0] if _serving else None
+
+
+def job_of(role: str) -> str:
+    """What the program's cluster calls a role of the plan."""
+    return _jobs.get(role, role)
+
+
+def _in_own_place(spec: Any, given: Any, plan: Cluster, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Tuple[Any, Any]:
+    """Server's other arguments, with this task's own index."""
+    job = args[0] if args else kwargs.get("job_name")
+    index = args[1] if len(args) > 1 else kwargs.get("task_index")
+    if not isinstance(job, str) or index is None or hasattr(given, "default_session_config"):  # a ServerDef says all itself
+        return args, kwargs
+    cluster = _listed(spec(given).as_dict())
+    index = own_place(cluster, plan, job, int(index))
+    _serving.append((job, index))
+    for role, tasks in plan.items():
+        _jobs[role] = next((name for name, others in cluster.items() if tasks and tasks[-1] in others), role)
+    if len(args) > 1:
+        return (args[0], index, *args[2:]), kwargs
+    return args, {**kwargs, "task_index": index}
 
 
 def target(text: str) -> str:

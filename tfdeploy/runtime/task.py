@@ -10,7 +10,7 @@ import sys
 
 TYPE_CHECKING = False  # typing would cost each start of Python several ms
 if TYPE_CHECKING:
-    from typing import Optional
+    from typing import Optional, Tuple
 
 _PLANNED = "TFDEPLOY_TASK_TF_CONFIG"
 _said: set[str] = set()
@@ -66,6 +66,14 @@ def keep_tf_config() -> None:
 def tf_config() -> str:
     """The plan's TF_CONFIG, whatever the program has made of its own; "" where there is none."""
     return os.environ.get(_PLANNED, "")
+
+
+def planned_task() -> Tuple[str, int]:
+    """Type and index of this task in the plan's TF_CONFIG; its role and index where there is none."""
+    import json
+
+    said = json.loads(tf_config() or "{}").get("task") or {}
+    return str(said.get("type", role())), int(said.get("index", index() or 0))
 
 
 def say(text: str) -> None:

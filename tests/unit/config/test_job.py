@@ -105,6 +105,12 @@ def test_defaults(load, tmp_path):
     )
 
 
+def test_a_role_by_the_name_that_the_program_has_for_it(load):
+    text = "command: [python, train.py]\nroles: {master: {gpus: 1}, worker: {as: work}, ps: {as: ps}}\n"
+    given = {"chief": RoleRule(gpus=1, called="master"), "worker": RoleRule(called="work"), "ps": RoleRule(called="ps")}
+    assert load(text).roles == given
+
+
 def test_without_a_command_one_must_come_behind_the_dashes(load):
     assert load("mode: sync\n").command == ()
 
@@ -202,6 +208,11 @@ REFUSED = {
     "roles: {ps: 2}": ("ps must be a mapping", "roles.ps", None),
     "roles: {ps: {cuont: 2}}": ("unknown key 'cuont'", "roles.ps.cuont", "count?"),
     "roles: {ps: {count: -1}}": ("whole number", "roles.ps.count", None),
+    "roles: {worker: {as: the-work}}": ("name of a variable", "roles.worker.as", None),
+    "roles: {worker: {as: ps}}": ("worker is called ps, as another role is", "roles.worker", "own name"),
+    "roles: {worker: {as: a}, chief: {as: a}}": ("chief is called a, as another role is", "roles.chief", "own name"),
+    "roles: {chief: {}, master: {}}": ("master and chief are one role", "roles.master", "one of them"),
+    "roles: {mastr: {}}": ("unknown role 'mastr'", "roles.mastr", None),
     "roles: {worker: {per_host: 0}}": ("whole number from 1", "roles.worker.per_host", None),
     "env: {A: true}": ("A is a boolean", "env.A", '"true" with quotes'),
     "env: {A: no}": ("A is a boolean", "env.A", '"no" with quotes'),

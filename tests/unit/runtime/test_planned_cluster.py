@@ -17,7 +17,8 @@ class ClusterSpec:
     def as_dict(self):
         return dict(self.cluster)
 class Server:
-    def __init__(self, cluster):
+    def __init__(self, cluster, job_name=None, task_index=None, protocol=None):
+        self.task = (job_name, task_index, protocol)
         self.target = b"grpc://localhost:2222"
 """
 SESSION = "tensorflow/python/client/session.py"
@@ -62,6 +63,21 @@ def run_planned(run_python, fake_tensorflow):
             {"ps": CLUSTER["ps"], "local": CLUSTER["worker"]},
             ["gives way to the plan's (ps 10.0.0.1:2300; local 10.0.0.2:2300, 10.0.0.3:2300)"],
         ),
+        (
+            {"work": ["h:1", "h:2"], "ps": ["h:3"]},
+            {"work": CLUSTER["worker"], "ps": CLUSTER["ps"]},
+            ["gives way to the plan's (work 10.0.0.2:2300, 10.0.0.3:2300; ps 10.0.0.1:2300)"],
+        ),
+        (
+            {"parameter_server": ["h:1"], "trainer": ["h:2", "h:3"]},
+            {"parameter_server": CLUSTER["ps"], "trainer": CLUSTER["worker"]},
+            ["gives way"],
+        ),
+        (
+            {"worker": ["h:1", "h:2"], "host": ["h:3"]},
+            CLUSTER,
+            ["gives way", "nothing for the job host"],
+        ),
         ({"a": ["h:1"], "b": ["h:2"]}, {"a": ["h:1"], "b": ["h:2"]}, ["stands: the plan's jobs are ps, worker"]),
         (CLUSTER, CLUSTER, []),
         ({"worker": CLUSTER["worker"][:1]}, {"worker": CLUSTER["worker"][:1]}, []),
@@ -102,6 +118,75 @@ def test_it_is_said_once_and_holds_when_the_program_changes_tf_config(run_planne
     assert done.stdout.splitlines()[0] == "['10.0.0.1:2300'] ['10.0.0.1:2300']"
     assert json.loads(done.stdout.splitlines()[1]) == CLUSTER
     assert done.stderr.count("gives way") == 2  # once in each process
+
+
+OWN_PLACE = """
+import tensorflow.python.training.server_lib as s
+cluster = {cluster}
+made = s.Server({given})
+print(*made.task)
+print(*s.Server(s.ClusterSpec(cluster), "worker", 0).task)
+"""
+WRITTEN = {"ps": ["pc-1:1"], "worker": ["pc-2:1", "pc-3:1"]}
+
+
+@pytest.mark.parametrize(
+    ("given", "cluster", "task", "started", "said"),
+    [
+        (
+            "cluster, 'worker', 0",
+            WRITTEN,
+            ("worker", 1),
+            "worker 1 None",
+            "starts the server of worker:0; this task is worker:1,",
+        ),
+        ("cluster, job_name='worker', task_index='0'", WRITTEN, ("worker", 1), "worker 1 None", "so that is started"),
+        ("cluster, 'worker', 0, 'grpc'", WRITTEN, ("worker", 1), "worker 1 grpc", "so that is started"),
+        ("s.ClusterSpec(cluster), 'work', 0", {"work": ["a:1", "b:1"], "ps": ["c:1"]}, ("worker", 1), "work 1 None", "work:0"),
+        ("cluster, 'worker', 0", CLUSTER, ("worker", 1), "worker 1 None", "so that is started"),
+        # right as it is, or not ours to decide
+        ("cluster, 'worker', 1", WRITTEN, ("worker", 1), "worker 1 None", ""),
+        ("cluster, 'worker', 0", WRITTEN, ("ps", 0), "worker 0 None", "of worker:0; in the plan this task is ps:0"),
+        ("cluster, 'worker', 0", WRITTEN, ("evaluator", 0), "worker 0 None", ""),
+        ("cluster, 'local', 0", {"a": ["h:1"], "local": ["h:2"]}, ("worker", 1), "local 0 None", ""),
+        ("{'local': ['localhost:0']}, 'local', 0", WRITTEN, ("worker", 1), "local 0 None", ""),
+        ("cluster, 'worker'", WRITTEN, ("worker", 1), "worker None None", ""),
+    ],
+)
+def test_a_server_is_of_the_task_that_the_plan_has_here(run_planned, given, cluster, task, started, said):
+    done = run_planned(OWN_PLACE.format(cluster=cluster, given=given), TF_CONFIG=tf_config(role=task[0], index=task[1]))
+    assert done.stdout.splitlines() == [started, "worker 0 None"], done.stderr  # a second one is as the program asks
+    told = [line for line in done.stderr.splitlines() if "starts the server" in line]
+    assert said in "".join(told) if said else not told
+
+
+FILTERS = """
+import tensorflow.python.training.server_lib as s
+from _tfdeploy_runtime import device_filters
+s.Server({cluster}, {job!r}, {index})
+print(device_filters.own_filters())
+"""
+
+
+@pytest.mark.parametrize(
+    ("cluster", "plan", "place", "filters"),
+    [
+        (WRITTEN, CLUSTER, ("worker", 1), ["/job:ps", "/job:worker/task:1"]),
+        ({"param": ["h:1"], "work": ["h:2", "h:3"]}, CLUSTER, ("work", 1), ["/job:param", "/job:work/task:1"]),
+        (
+            {"ps": ["a:1"], "master": ["b:1"], "worker": ["c:1"]},
+            {"ps": ["a:1"], "master": ["b:1"], "worker": ["c:1"]},
+            ("master", 0),
+            ["/job:ps", "/job:master/task:0"],
+        ),
+    ],
+)
+def test_device_filters_have_the_programs_names(run_planned, cluster, plan, place, filters):
+    job, index = place
+    role = {"work": "worker"}.get(job, job)
+    code = FILTERS.format(cluster=cluster, job=job, index=index)
+    done = run_planned(code, TF_CONFIG=tf_config(plan, role, index), task="worker:1", mode="async")
+    assert done.stdout == f"{filters}\n", done.stderr
 
 
 TARGETS = (

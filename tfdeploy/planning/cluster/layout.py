@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from tfdeploy.model.cluster import ROLES, endpoint
+from tfdeploy.model.cluster import ROLES, cluster_json, endpoint
 from tfdeploy.model.modes import Rules
 from tfdeploy.planning.cluster.placement import Seat, deciding
 
@@ -32,7 +31,7 @@ class Layout:
     @cached_property
     def cluster_json(self) -> str:
         """The cluster as programs read it from one flag: `{"ps": ["host:port"], "worker": [...]}`."""
-        return json.dumps(self.cluster, separators=(",", ":"))
+        return cluster_json(self.cluster)
 
     def on(self, host: str) -> tuple[Seat, ...]:
         return tuple(seat for seat in self.seats if seat.host == host)

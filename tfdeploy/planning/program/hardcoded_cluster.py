@@ -11,8 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tfdeploy.model.cluster import Cluster
+from tfdeploy.planning.program.flag_types import last_name
 from tfdeploy.planning.program.source import Program
+from tfdeploy.runtime.job_synonyms import counterparts
 
+_ASK_FOR_HOST = ("gethostname", "gethostbyname", "getfqdn", "gethostbyname_ex", "ifaddresses", "uname", "node")
+_SERVE = ("ClusterSpec", "Server")
+_FILE_FORMATS = ("json", "yaml", "toml")
 _ADDRESS = re.compile(r"(grpc://)?[A-Za-z0-9_.\-\[\]:]+:(\d{1,5})")
 
 
@@ -36,28 +41,43 @@ def clusters(program: Program) -> tuple[HardcodedCluster, ...]:
     return tuple(found)
 
 
+def written_jobs(program: Program) -> tuple[HardcodedCluster, ...]:
+    """The literal clusters, and those whose jobs alone are literal: `ClusterSpec({"ps": ps_hosts, "work": work_hosts})`,
+    with 0 tasks each."""
+    found = list(clusters(program))
+    for path, tree in zip(program.paths, program.trees, strict=True):
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call) or last_name(node.func) not in _SERVE:
+                continue
+            given = next(iter([*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "cluster")]), None)
+            jobs = [_text(key) for key in given.keys if key] if isinstance(given, ast.Dict) else []
+            if jobs and all(jobs):
+                found.append(HardcodedCluster(f"{path}:{node.lineno}", dict.fromkeys(map(str, jobs), 0)))
+    return tuple(found)
+
+
+def finds_role_itself(program: Program) -> bool:
+    """Whether it looks for its place by its host's name or address, or has its cluster in a file (`json.load`)."""
+    called = [node.func for tree in program.trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    names = {last_name(each) for each in called}
+    parses = any(isinstance(each, ast.Attribute) and last_name(each.value) in _FILE_FORMATS for each in called)
+    return bool(names.intersection(_SERVE)) and (parses or bool(names.intersection(_ASK_FOR_HOST)))
+
+
 def differences(written: HardcodedCluster, plan: Cluster) -> tuple[str, ...]:
-    """How the plan differs from the program's cluster, as text. As in the runtime, a single job of another name is worker."""
-    known = {job for job in written.counts if _role(job, plan)}
-    if not known and len(written.counts) == 1 and "worker" in plan:
-        ((job, count),) = written.counts.items()
-        return (f"its job {job} stands for worker", *_count(job, count, len(plan["worker"])))
-    if not known:
+    """How the plan differs from the program's cluster, as text."""
+    roles = counterparts(written.counts, plan)
+    if not roles:
         return (f"its jobs {', '.join(written.counts)} are none of the plan's, so it stands",)
     texts: list[str] = []
     for job, count in written.counts.items():
-        role = _role(job, plan)
-        texts += _count(job, count, len(plan[role])) if role else (f"the plan has nothing for its job {job}",)
+        role = roles.get(job)
+        if role is None:
+            texts.append(f"the plan has nothing for its job {job}")
+            continue
+        texts += [f"its job {job} stands for {role}"] if role != job else []
+        texts += [f"it has {count} of {job}, the plan {len(plan[role])}"] if count != len(plan[role]) else []
     return tuple(texts)
-
-
-def _count(job: str, written: int, planned: int) -> tuple[str, ...]:
-    return () if written == planned else (f"it has {written} of {job}, the plan {planned}",)
-
-
-def _role(job: str, plan: Cluster) -> str | None:
-    role = job if job in plan else {"master": "chief"}.get(job, "")
-    return role if role in plan else None
 
 
 def _counts(node: ast.Dict, lists: Mapping[str, int]) -> dict[str, int] | None:

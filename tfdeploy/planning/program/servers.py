@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.job import Job
-from tfdeploy.model.modes import rules
-from tfdeploy.planning.program import hardcoded_cluster, tf_names_used
+from tfdeploy.model.modes import Rules, rules
+from tfdeploy.planning.program import flags, hardcoded_cluster, tf_names_used
+from tfdeploy.planning.program.flag_types import last_name, text
 from tfdeploy.planning.program.source import Program
 
 MODULE = "tfdeploy_server"  # on PYTHONPATH of every task: tfdeploy/runtime/site
@@ -36,9 +37,12 @@ def served(job: Job, program: Program, roles: Collection[str]) -> Served:
         return Served()
     listed = " and ".join(role for role in mode.takes if role in mode.serves and role in roles)
     if "one_client" in mode.traits:
-        named = own_job(program)
+        named = job.roles["worker"].called if "worker" in job.roles else own_job(program)
         called = f"; the workers' job is called {named}, as in the program" if named else ""
-        told = f"{listed}: servers that tfdeploy starts; the program runs once, as the client chief:0{called}"
+        own = f"; its own server is the job {client_job(program)} of their cluster" if "chief" in roles else ""
+        told = (
+            f"{listed}: servers that tfdeploy starts; the program runs once, as the client chief:0{called}{own}{_once(program)}"
+        )
         return Served(mode.serves, told, named)
     if program.unread:
         return Served(note=f"{program.unread}: every task runs the command, so the program must serve {listed} itself")
@@ -53,11 +57,53 @@ def own_job(program: Program) -> str:
 
     The servers must use that name, because the client places operations on devices by it.
     """
-    texts = (node.value for tree in program.trees for node in ast.walk(tree) if isinstance(node, ast.Constant))
-    named = {name for text in texts if isinstance(text, str) for name in _JOB.findall(text)}
-    named |= {name for each in hardcoded_cluster.clusters(program) for name in each.counts}
-    strange = sorted(named - set(ROLES) - {"master"})
+    named = _named(program)
+    strange = sorted(named - set(ROLES) - {"master", client_job(program)})
     return strange[0] if len(strange) == 1 and "worker" not in named else ""
+
+
+def client_job(program: Program) -> str:
+    """The job of the server that an in-graph client starts for its own session, `Server(cluster, job_name="host",
+    task_index=0)`: a job of one task that is neither ps nor worker. "" where it starts none.
+
+    The other servers must know its address: they send to it what the client's own operations need.
+    """
+    named = _named(program)
+    jobs = {job for tree in program.trees for node in ast.walk(tree) if isinstance(node, ast.Call) and (job := _served_job(node))}
+    several = {job for each in hardcoded_cluster.clusters(program) for job, count in each.counts.items() if count > 1}
+    alone = sorted(jobs - {"ps", "worker"} - several)
+    return alone[0] if len(alone) == 1 and named - {"ps", alone[0]} else ""
+
+
+def _named(program: Program) -> set[str]:
+    """The jobs that the program names in devices (`/job:local`) and in the clusters that are written into it."""
+    texts = (node.value for tree in program.trees for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    named = {name for each in texts if isinstance(each, str) for name in _JOB.findall(each)}
+    return named | {name for each in hardcoded_cluster.clusters(program) for name in each.counts}
+
+
+def rules_of(job: Job, program: Program) -> Rules:
+    """The mode's rules, with a port for an in-graph client that starts a server of its own."""
+    mode = rules(job.mode)
+    if "one_client" not in mode.traits or not client_job(program):
+        return mode
+    return replace(mode, silent=tuple(role for role in mode.silent if role != mode.lead))
+
+
+def _served_job(call: ast.Call) -> str:
+    """The literal job of `Server(cluster, "host", 0)`; "" for any other call."""
+    if last_name(call.func) != "Server":
+        return ""
+    named = next((keyword.value for keyword in call.keywords if keyword.arg == "job_name"), None)
+    return text(named or (call.args[1] if len(call.args) > 1 else None)) or ""
+
+
+def _once(program: Program) -> str:
+    """A client with --task_index is written to be started once for each worker."""
+    flag = next((flag for flag in flags.defined(program) if flag.name == "task_index"), None)
+    if flag is None:
+        return ""
+    return f". It takes {flag.spelling} ({flag.where}): it may be written to be started once for each worker, and one is started"
 
 
 def argv(python: str, facts: HostFacts, served: Served) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -15,11 +16,13 @@ from tfdeploy.model.facts import Gpu, HostFacts
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import MODES, Job, RoleRule
 from tfdeploy.model.modes import RULES
+from tfdeploy.model.plan import Plan
 from tfdeploy.planning.checks import roles as check_roles
 from tfdeploy.planning.cluster import gpus, ranks
 from tfdeploy.planning.cluster.placement import place
 from tfdeploy.planning.cluster.role_requests import role_requests
 from tfdeploy.planning.options import Options
+from tfdeploy.planning.plan import make_plan
 from tfdeploy.planning.program import legacy_keras, servers, source
 
 PS = {"ps": "n1", "worker": "n2 n3"}
@@ -80,6 +83,8 @@ CONTRADICTIONS: list[tuple[str, dict[str, str], dict[str, RoleRule], dict[str, i
     ("ingraph", PS, {"evaluator": RoleRule(count=1)}, {}, "mode ingraph has no evaluator"),
     ("ingraph", {"ps": "n1"}, {}, {}, "needs at least one worker"),
     ("local", PS, {"chief": RoleRule(count=1)}, {}, "mode local has no chief"),
+    ("coordinator", PS, {"chief": RoleRule(called="master")}, {}, "mode coordinator has its own name for the role chief"),
+    ("ingraph", PS, {"chief": RoleRule(called="master")}, {}, "mode ingraph has its own name for the role chief"),
     ("plain", PS, {}, {"ps": 1}, "mode plain has no ps: it takes worker"),
     ("plain", PS, {"chief": RoleRule(count=1)}, {}, "mode plain has no chief"),
     ("plain", {"ps": "n1"}, {}, {}, "needs at least one worker"),
@@ -256,6 +261,8 @@ def test_a_program_that_cannot_be_read_serves_itself() -> None:
         (('tf.device("/job:worker/task:%d" % i)', 'tf.device("/job:local/task:1")'), ""),
         (('tf.device("/job:left/task:0")', 'tf.device("/job:right/task:0")'), ""),
         (('tf.Session("grpc://" + hosts[0])',), ""),
+        (('tf.device("/job:work/task:1")', 'tf.train.Server(c, job_name="host", task_index=0)'), "work"),
+        (('tf.device("/job:local/task:1")', 'tf.train.Server(c, job_name="local", task_index=0)'), "local"),
     ],
 )
 def test_servers_are_of_the_job_that_the_client_names(
@@ -267,3 +274,39 @@ def test_servers_are_of_the_job_that_the_client_names(
     assert (f"called {job}," in (told.note or "")) == bool(job)
     facts = facts_of(Host(name="n1", address="192.0.2.1"))
     assert servers.argv("python3", facts, told)[1:] == ("-m", "tfdeploy_server", *([job] if job else []))
+
+
+OWN_SERVER = """import tensorflow as tf
+cluster = json.load(open("config.json"))
+server = tf.train.Server(cluster, {job}, task_index=0)
+with tf.device("/job:worker/task:1"): pass
+"""
+
+
+def test_a_client_with_a_server_of_its_own_has_a_place_in_the_cluster(
+    inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts]
+) -> None:
+    hosts = inventory(ps="n1", worker="n2 n3")
+    facts = {host.name: facts_of(host) for host in hosts.hosts}
+    stamp = {"release": "c", "run": "r", "now": 1.0, "operator": "me", "options": Options()}
+
+    def plan_of(text: str) -> Plan:
+        return make_plan(hosts, asked("ingraph"), facts, sources={"t.py": text}, **stamp)  # type: ignore[arg-type]
+
+    made = plan_of(OWN_SERVER.format(job='job_name="host"'))
+    client = next(task for task in made.tasks if task.task == "chief:0")
+    assert client.port is not None
+    for task in made.tasks:
+        said = json.loads(task.env["TF_CONFIG"])
+        assert said["cluster"]["host"] == [client.address]
+        assert said["task"]["type"] == ("host" if task is client else task.role)
+    assert "its own server is the job host of their cluster" in "\n".join(made.notes)
+    for job in ('"host"', 'job_name="worker"', "FLAGS.job"):
+        other = next(task for task in plan_of(OWN_SERVER.format(job=job)).tasks if task.task == "chief:0")
+        assert (other.port is not None) == (job == '"host"')
+
+
+def test_a_client_that_takes_an_index_is_named(facts_of: Callable[..., HostFacts]) -> None:
+    text = "import tensorflow as tf\ntf.app.flags.DEFINE_integer('task_index', 0, '')"
+    told = servers.served(asked("ingraph"), source.read(("python", "t.py"), {"t.py": text}), ("worker",))
+    assert "It takes --task_index (t.py:2): it may be written to be started once for each worker" in str(told.note)

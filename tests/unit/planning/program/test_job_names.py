@@ -1,0 +1,141 @@
+"""What a program calls the roles, in TF_CONFIG and in its flags: as the job file says, as its own text has it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.inventory import Inventory
+from tfdeploy.model.job import Job, RoleRule
+from tfdeploy.model.plan import Plan
+from tfdeploy.planning.options import Options
+from tfdeploy.planning.plan import make_plan
+from tfdeploy.planning.program import job_names, source
+
+CLOUD = """
+import json, os
+import tensorflow as tf
+env = json.loads(os.environ.get("TF_CONFIG", "{}"))
+kind, index = env["task"]["type"], env["task"]["index"]
+server = tf.train.Server(env["cluster"], job_name=kind, task_index=index)
+if kind == "ps":
+    server.join()
+sv = tf.train.Supervisor(is_chief=(kind == "master"))
+"""
+WITHOUT_CHIEF = {"ps": "n1", "worker": "n2 n3"}
+WITH_CHIEF = {"ps": "n1", "chief": "n2", "worker": "n3"}
+
+
+@pytest.fixture
+def make(inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts], job: Job) -> Callable[..., Plan]:
+    """make(text of train.py, {role: hosts}, job's fields...)"""
+
+    def made(text: str, named: dict[str, str] | None = None, /, **fields: Any) -> Plan:
+        hosts = inventory(**(named or WITHOUT_CHIEF))
+        facts = {host.name: facts_of(host) for host in hosts.hosts}
+        stamp = {"release": "c0ffee", "run": "digits-1", "now": 1.0, "operator": "ml@desk", "options": Options()}
+        return make_plan(hosts, replace(job, **fields), facts, sources={"train.py": text}, **stamp)  # type: ignore[arg-type]
+
+    return made
+
+
+def tf_configs(plan: Plan) -> dict[str, Any]:
+    return {each.task: json.loads(each.env["TF_CONFIG"]) for each in plan.tasks}
+
+
+def places(plan: Plan) -> dict[str, str]:
+    return {task: "{type}:{index}".format(**said["task"]) for task, said in tf_configs(plan).items()}
+
+
+def test_a_program_that_knows_its_chief_as_master_alone_finds_one(make: Callable[..., Plan]) -> None:
+    plan = make(CLOUD)
+    assert places(plan) == {"ps:0": "ps:0", "worker:0": "master:0", "worker:1": "worker:0"}
+    addresses = {task.task: task.address for task in plan.tasks}
+    expected = {"ps": ["ps:0"], "master": ["worker:0"], "worker": ["worker:1"]}
+    for said in tf_configs(plan).values():
+        assert said["cluster"] == {job: [addresses[task] for task in tasks] for job, tasks in expected.items()}
+    assert "worker:0 is called master:0 in TF_CONFIG" in "\n".join(plan.notes)
+    assert plan.deciding == ("worker:0",)
+    assert plan.cluster == {"ps": (addresses["ps:0"],), "worker": (addresses["worker:0"], addresses["worker:1"])}
+
+
+def test_the_plans_own_chief_is_called_master(make: Callable[..., Plan]) -> None:
+    plan = make(CLOUD, WITH_CHIEF)
+    assert places(plan) == {"ps:0": "ps:0", "chief:0": "master:0", "worker:0": "worker:0"}
+    assert set(tf_configs(plan)["ps:0"]["cluster"]) == {"ps", "master", "worker"}
+    assert "the chief is called master in TF_CONFIG: train.py:9 asks" in "\n".join(plan.notes)
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        'if kind in ("worker", "master"): pass',
+        'MASTER = "master"\nif kind == MASTER: pass',
+        'hosts = env["cluster"]["master"]',
+        'hosts = env["cluster"].get("master")',
+        'chief = "master" == kind and not index',
+    ],
+)
+def test_the_ways_in_which_programs_ask(make: Callable[..., Plan], asks: str) -> None:
+    text = CLOUD.replace('kind == "master"', "asked") + asks
+    assert places(make(text))["worker:0"] == "master:0"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        CLOUD.replace('kind == "master"', 'kind in ("chief", "master")'),
+        CLOUD.replace("TF_CONFIG", "OWN_CONFIG"),
+        CLOUD.replace('kind == "master"', "index == 0"),
+        CLOUD.replace('kind == "master"', "index == 0") + 'flags.DEFINE_string("master", "", "address")',
+    ],
+    ids=["knows a chief", "reads no TF_CONFIG", "never asks", "a flag of that name"],
+)
+def test_other_programs_get_the_plans_names(make: Callable[..., Plan], text: str) -> None:
+    assert all(place == task for task, place in places(make(text)).items())
+
+
+def test_only_between_graph_modes_have_a_name_for_the_chief(make: Callable[..., Plan]) -> None:
+    plan = make(CLOUD, {"worker": "n2 n3"}, mode="mirrored")
+    assert places(plan) == {"worker:0": "worker:0", "worker:1": "worker:1"}
+
+
+def test_the_job_file_names_roles(make: Callable[..., Plan]) -> None:
+    roles = {"chief": RoleRule(called="host"), "worker": RoleRule(called="work")}
+    plan = make("import tensorflow", WITH_CHIEF, roles=roles)
+    assert places(plan) == {"ps:0": "ps:0", "chief:0": "host:0", "worker:0": "work:0"}
+    assert set(tf_configs(plan)["ps:0"]["cluster"]) == {"ps", "host", "work"}
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ('tf.train.ClusterSpec({"ps": ["a:1"], "work": ["a:2", "a:3"]})', {"worker": "work"}),
+        ('tf.train.ClusterSpec({"ps": FLAGS.ps.split(","), "work": hosts})', {"worker": "work"}),
+        ('tf.train.Server(cluster={"ps": ps_hosts, "trainer": hosts})', {"worker": "trainer"}),
+        ('tf.train.ClusterSpec({"param_server": a, "slave": b})', {"ps": "param_server", "worker": "slave"}),
+        ('tf.train.ClusterSpec({"ps": a, "master": b, "worker": c})', {"chief": "master"}),
+        ('tf.train.ClusterSpec({"local": ["a:1", "a:2"]})', {"worker": "local"}),
+        ('tf.train.ClusterSpec({"ps": a, "worker": b, "evaluator": c})', {}),
+        ('tf.train.ClusterSpec({"worker": a, "host": b})', {}),
+        ('tf.train.ClusterSpec({"work": a, "ps": b}); tf.train.ClusterSpec({"ps": a, "worker": b})', {}),
+        ('json.dumps({"ps": a, "work": b})', {}),
+    ],
+)
+def test_names_in_the_programs_own_clusters(job: Job, text: str, names: dict[str, str]) -> None:
+    program = source.read(("python", "train.py"), {"train.py": text})
+    assert job_names.of(job, program) == names
+    given = replace(job, roles={"worker": RoleRule(called="mine")})
+    assert job_names.of(given, program) == {**names, "worker": "mine"}
+
+
+def test_a_chief_of_the_programs_cluster_that_the_plan_has_not_is_noted(make: Callable[..., Plan]) -> None:
+    text = 'import tensorflow as tf\ntf.train.ClusterSpec({"ps": ps_hosts, "master": masters, "worker": hosts})'
+    wanted = "the program's cluster has a job master (train.py:2), and the plan has no chief"
+    assert wanted in "\n".join(make(text).notes)
+    assert wanted not in "\n".join(make(text, WITH_CHIEF).notes)

@@ -1,0 +1,122 @@
+"""What the program calls the roles: `master` for the chief, `work` for the workers. Reads syntax trees.
+
+A cluster's jobs are words of the program: it compares `--job_name` or the task type of TF_CONFIG with them, and names
+devices by them (`/job:work`). TensorFlow 1 programs that were written for Cloud ML or tf-operator know the chief as
+`master` alone: where no task has that name, no task creates the model and all wait for it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tfdeploy.model.cluster import Cluster
+from tfdeploy.model.job import Job
+from tfdeploy.model.modes import Rules, rules
+from tfdeploy.planning.program import hardcoded_cluster, servers
+from tfdeploy.planning.program.source import Program
+from tfdeploy.runtime.job_synonyms import counterparts
+
+MASTER = "master"
+
+
+@dataclass(frozen=True)
+class JobNames:
+    """`names`: role -> its name in TF_CONFIG and like variables, where that is another. `leader`: the name under which
+    worker:0 stands there, because the program knows a chief and the plan has none."""
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    leader: str = ""
+    notes: tuple[str, ...] = ()
+
+    def cluster(self, planned: Cluster) -> Cluster:
+        """The plan's cluster with the program's names."""
+        found = {self.names.get(role, role): endpoints for role, endpoints in planned.items()}
+        if not self.leader:
+            return found
+        first, *others = planned["worker"]
+        return {**found, self.leader: (first,), self.names.get("worker", "worker"): tuple(others)}
+
+    def task(self, role: str, index: int) -> tuple[str, int]:
+        """(type, index) of a task by the program's names."""
+        if self.leader and role == "worker":
+            return (self.names.get(role, role), index - 1) if index else (self.leader, 0)
+        return self.names.get(role, role), index
+
+
+def of(job: Job, program: Program) -> dict[str, str]:
+    """role -> its name: as the job file says, else as in the clusters that are written into the program."""
+    return {**_written(program, rules(job.mode)), **_given(job)}
+
+
+def decide(job: Job, program: Program, planned: Cluster) -> JobNames:
+    """The names in TF_CONFIG: as the job file says; `master` where the program asks TF_CONFIG for that and never for a chief."""
+    mode, names = rules(job.mode), _given(job)
+    if "one_client" in mode.traits:
+        return JobNames({"chief": servers.client_job(program)} if "chief" in planned else {})
+    asks = _asks_for_master(program) if mode.takes_flags else ""
+    if asks and "chief" not in names:
+        names = {**names, "chief": MASTER}
+    called = names.get("chief", "")
+    if not called or not mode.takes_flags or "worker" not in planned:
+        return JobNames(names, notes=_no_chief(program, mode, planned))
+    why = f"{asks} asks TF_CONFIG for {called}" if asks else "`roles` of the job"
+    if "chief" in planned:
+        return JobNames(names, notes=(f"the chief is called {called} in TF_CONFIG: {why}",))
+    text = f"worker:0 is called {called}:0 in TF_CONFIG, and the other workers count from 0: {why}"
+    return JobNames(names, called, (text,))
+
+
+def _given(job: Job) -> dict[str, str]:
+    return {role: rule.called for role, rule in job.roles.items() if rule.called}
+
+
+def _written(program: Program, mode: Rules) -> dict[str, str]:
+    """By the jobs of the program's clusters, where all of them agree."""
+    if not mode.takes_flags:
+        return {}
+    found: dict[str, set[str]] = {}
+    for written in hardcoded_cluster.written_jobs(program):
+        for name, role in counterparts(written.counts, mode.takes).items():
+            found.setdefault(role, set()).add(name)
+    return {role: min(names) for role, names in found.items() if names != {role} and len(names) == 1}
+
+
+def _no_chief(program: Program, mode: Rules, planned: Cluster) -> tuple[str, ...]:
+    """A note where the program's cluster has a chief of its own and the plan has none: nobody may create the model."""
+    if not mode.takes_flags or "chief" in planned:
+        return ()
+    for written in hardcoded_cluster.written_jobs(program):
+        chief = next((name for name, role in counterparts(written.counts, mode.takes).items() if role == "chief"), "")
+        if chief:
+            return (
+                f"the program's cluster has a job {chief} ({written.where}), and the plan has no chief: if that task alone "
+                "creates the model, all workers will wait for it. Give the role chief a host in the inventory",
+            )
+    return ()
+
+
+def _asks_for_master(program: Program) -> str:
+    """Where a program that reads TF_CONFIG compares with "master" or looks it up, "train.py:12"; "" where it knows a chief."""
+    words = {node.value for tree in program.trees for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    if "TF_CONFIG" not in words or "chief" in words:
+        return ""
+    for path, tree in zip(program.paths, program.trees, strict=True):
+        for node in ast.walk(tree):
+            if any(isinstance(each, ast.Constant) and each.value == MASTER for each in _asked(node)):
+                return f"{path}:{node.lineno}"  # type: ignore[attr-defined]
+    return ""
+
+
+def _asked(node: ast.AST) -> Iterator[ast.AST]:
+    """What a comparison compares, a subscript or `.get` looks up, or a constant (`MASTER = "master"`) is."""
+    if isinstance(node, ast.Compare):
+        for side in (node.left, *node.comparators):
+            yield from side.elts if isinstance(side, ast.List | ast.Tuple | ast.Set) else (side,)
+    elif isinstance(node, ast.Subscript):
+        yield node.slice
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get":
+        yield from node.args[:1]
+    elif isinstance(node, ast.Assign) and any(isinstance(each, ast.Name) and each.id.isupper() for each in node.targets):
+        yield node.value
