@@ -66,6 +66,14 @@ OTHERS = (
         flags=("--data_dir={data.mnist}",),
         roles=ONE_WORKER,
     ),
+    Program(
+        name="summaries_of_2016",
+        mode="async",
+        said={
+            "worker:0": r"done at step \d+: loss 0\.[0-5]\d*, right (1\.0|0\.[89])",
+            "worker:1": r"summaries_of_2016.py:\d+: .* is read as \(logits, labels\)",
+        },
+    ),
     Program(name="mnist_issync", mode="async", said={"worker:0": r"worker 0 finished"}, roles=ONE_WORKER),
     Program(name="downpour", mode="async", said={"worker:0": r"worker 0: final loss"}, roles=ONE_WORKER),
     Program(name="accumulated", mode="async", said={"worker:0": r"worker 0 step \d+ loss"}, roles=ONE_WORKER),
