@@ -76,7 +76,7 @@ CONTRIB: Dict[str, Dict[str, str]] = {
         kl_divergence
         """,
     ),
-    "framework": _pairs("TensorSpec argsort is_tensor sort"),
+    "framework": _pairs("TensorSpec argsort is_tensor load_checkpoint=train.load_checkpoint sort"),
     "lookup": _of(
         "python.ops.lookup_ops",
         """

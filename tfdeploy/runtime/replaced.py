@@ -27,7 +27,7 @@ CONTRIB: Dict[str, Tuple[str, ...]] = {
             xavier_initializer xavier_initializer_conv2d
         """,
         "learn": """
-            datasets.mnist.read_data_sets python.learn.datasets.mnist.read_data_sets
+            ModeKeys datasets.mnist.read_data_sets python.learn.datasets.mnist.read_data_sets
         """,
         "lookup": "HashTable index_to_string string_to_index",
         "losses": """
