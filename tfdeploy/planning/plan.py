@@ -35,6 +35,7 @@ from tfdeploy.planning.program import (
     job_names,
     keep_wipes,
     legacy_keras,
+    required_flags,
     servers,
     source,
     syntax,
@@ -106,7 +107,7 @@ class _Commands:
     told: Told
     keras: dict[str, str]
     data: dict[str, str]
-    alone: str | None
+    notes: tuple[str, ...]
 
 
 def make_plan(
@@ -189,17 +190,18 @@ def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) ->
     running = [seat for seat in placed.seats if seat.role not in served.roles]
     given = {seat.task: command_line.values(laid.layout, seat, inputs.mode, inputs.run) for seat in running}
     flag_conflicts.check(job, program, added, given)
+    required = required_flags.supply(job, program, added.known, (*added.flags, *added.own))
     keras = legacy_keras.environment(job, program, placed.used)
     data = datasets.places(job, inputs.options.file_data)
     chosen = {"TFDEPLOY_TASK_COMPAT": read.compat.choice, **keras}
     called, told = job_names.decide(job, program, cluster), env_variables.told(job, program)
-    own_addresses = compat.keeps_addresses(job, read.compat)
-    shared = Shared(job, inputs.run, data, added.flags, served, chosen, own_addresses, called, told)
+    own_addresses, appended = compat.keeps_addresses(job, read.compat), (*added.flags, *required.flags)
+    shared = Shared(job, inputs.run, data, appended, served, chosen, own_addresses, called, told)
     tasks = (task_plan(shared, laid.layout, seat, inputs.facts[seat.host]) for seat in placed.seats)
     made = tuple(argument_lengths.checked(job, tasks))
     checks.refuse_missing_program(job, made, placed.used)
     alone = command_line.alone(job, program, added, len(cluster.get("worker", ())))
-    return _Commands(made, added, served, called, told, keras, data, alone)
+    return _Commands(made, added, served, called, told, keras, data, (*([alone] if alone else []), *required.notes))
 
 
 @dataclass(frozen=True)
@@ -310,7 +312,7 @@ def _notes(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, comm
         *downloads.notes(job, read.program, inputs.options.files),
         *([commands.served.note] if commands.served.note else []),
         commands.added.note,
-        *([commands.alone] if commands.alone else []),
+        *commands.notes,
         *commands.called.notes,
         *commands.told.notes,
         *flag_conflicts.notes(commands.added),

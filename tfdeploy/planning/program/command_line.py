@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import posixpath
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tfdeploy.model import placeholders
 from tfdeploy.model.facts import HostFacts
@@ -38,10 +38,18 @@ class Appended:
     flags: tuple[Flag, ...]
     note: str
     own: tuple[Flag, ...] = ()
+    known: tuple[Flag, ...] = ()  # all that would tell the program of its cluster
 
 
 def appended(job: Job, program: Program, roles: Collection[str] = ("ps", "worker")) -> Appended:
     """By the job's `flags`: none, the classic four, or those that the program defines. `roles`: those that have tasks."""
+    clustered = not (rules(job.mode).single or rules(job.mode).ranks)
+    asked = job.flags == "auto" or (job.flags is None and clustered)
+    told = flags.told(program) if asked else Told(flags.classic())
+    return replace(_appended(job, program, roles, told), known=told.flags if asked and clustered else ())
+
+
+def _appended(job: Job, program: Program, roles: Collection[str], told: Told) -> Appended:
     named = [name for word in job.command for name in placeholders.names(word) if name in _OF_CLUSTER]
     if named:
         return Appended((), f"no flags appended: the command names {{{named[0]}}} itself")
@@ -52,7 +60,6 @@ def appended(job: Job, program: Program, roles: Collection[str] = ("ps", "worker
         return Appended((), f"no flags appended: mode {job.mode} tells the program by {', '.join(ranks.VARIABLES)}")
     if job.flags is None and mode_rules.single:
         return Appended((), f"no flags appended: mode {job.mode} has no cluster to tell of")
-    told = Told(flags.classic()) if job.flags == "classic" else flags.told(program)
     if job.flags is None and not mode_rules.takes_flags:
         told = _certain(told, mode_rules, roles)
         if not told.flags:

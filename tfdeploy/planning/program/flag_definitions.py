@@ -9,6 +9,7 @@ import ast
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Literal
 
 from tfdeploy.model import placeholders
@@ -39,6 +40,7 @@ class Flag:
     dest: str = ""  # the attribute that has its value
     spellings: tuple[str, ...] = ()
     help: str = ""
+    empty: bool = False  # its default is None or ""
     template: str = ""  # what it gets, with placeholders; "": the value of `name`
     separator: str = ""  # how the program splits several addresses; "json": a JSON list; "multi": a flag for each; "": ","
     words: tuple[str, str] = ("0", "1")  # for issync: its values in async and in sync
@@ -89,12 +91,19 @@ def plain(spelling: str) -> str:
     return spelling.lstrip("-").replace("-", "_")
 
 
+@lru_cache(maxsize=1)  # several decisions of one plan ask
 def definitions(program: Program) -> tuple[Flag, ...]:
     """Of the program and of the modules that it imports, in the order of files and lines."""
     return tuple(
-        replace(flag, where=f"{path}:{call.lineno}", spellings=flag.spellings or (flag.spelling,), help=_help(call))
+        replace(
+            flag,
+            where=f"{path}:{call.lineno}",
+            spellings=flag.spellings or (flag.spelling,),
+            help=_help(call),
+            empty=_is_empty(call),
+        )
         for path, call in calls(program)
-        if (flag := _flag(call))
+        if (flag := of_call(call))
     )
 
 
@@ -118,7 +127,8 @@ def given(call: ast.Call) -> Mapping[str | None, ast.expr]:
     return {keyword.arg: keyword.value for keyword in call.keywords}
 
 
-def _flag(call: ast.Call) -> Flag | None:
+def of_call(call: ast.Call) -> Flag | None:
+    """The flag that this call defines, without its place."""
     name = flag_types.last_name(call.func)
     if is_argparse(call):
         return _from_argparse(call)
@@ -130,6 +140,14 @@ def _flag(call: ast.Call) -> Flag | None:
 def _help(call: ast.Call) -> str:
     absl = flag_types.last_name(call.func).startswith("DEFINE_")
     return text(given(call).get("help")) or " ".join(strings(call)[2:] if absl else ())
+
+
+def _is_empty(call: ast.Call) -> bool:
+    """Whether it has no default, or an empty one, and takes a value."""
+    absl = flag_types.last_name(call.func).startswith("DEFINE_")
+    default = given(call).get("default") or (call.args[1] if absl and call.args[1:] else None)
+    valued = "action" not in given(call) and "is_flag" not in given(call)
+    return valued and (default is None or (isinstance(default, ast.Constant) and default.value in (None, "")))
 
 
 def _from_argparse(call: ast.Call) -> Flag | None:

@@ -39,18 +39,16 @@ class Use(NamedTuple):
 
 def makes_cluster(program: Program) -> bool:
     """Whether it starts a server or describes a cluster by itself."""
-    nodes = (node for tree in program.trees for node in ast.walk(tree))
     return any(
         (isinstance(node, ast.Call) and last_name(node.func) in _CLUSTERS)
         or (isinstance(node, ast.Constant) and node.value == "TF_CONFIG")
-        for node in nodes
+        for _, node in program.nodes
     )
 
 
 def gathers(program: Program) -> bool:
     """Whether it has synchronous training of TensorFlow 1."""
-    nodes = (node for tree in program.trees for node in ast.walk(tree))
-    return any(last_name(node) in _SYNCHRONOUS for node in nodes if isinstance(node, ast.Name | ast.Attribute))
+    return any(isinstance(node, ast.Name | ast.Attribute) and last_name(node) in _SYNCHRONOUS for _, node in program.nodes)
 
 
 def uses(program: Program, origins: Origins) -> list[Use]:

@@ -50,6 +50,11 @@ class Program:
         return dict(zip(self.paths, self.trees, strict=True))
 
     @cached_property
+    def nodes(self) -> tuple[tuple[str, ast.AST], ...]:
+        """(path, node) of every node of its modules."""
+        return tuple((path, node) for path, tree in self.modules.items() for node in ast.walk(tree))
+
+    @cached_property
     def files(self) -> frozenset[str]:
         """The paths of its modules, with those that do not parse."""
         broken = [*self.python2, *(file[:2] for file in self.unparsed)]
