@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from typing import Dict, Tuple
 
 _ALWAYS: Dict[str, Tuple[str, ...]] = {
+    "numpy": ("numpy_names",),
     "shutil": ("kept_folders",),
     "tensorflow.python.lib.io.file_io": ("kept_folders",),
     "tensorflow.python.training.saver": ("whole_checkpoints",),

@@ -101,6 +101,43 @@ SINCE: Dict[str, Tuple[Tuple[int, int], str]] = {
     "estimator": ((2, 16), "tf.keras, or a training loop with tf.train.MonitoredTrainingSession; or TensorFlow 2.15 or older"),
 }
 
+# Names that NumPy has dropped (1.18 to 2.4) -> what is the same: in NumPy, or in Python; "": numpy_names.py has it.
+NUMPY: Dict[str, str] = {
+    "Inf": "inf",
+    "Infinity": "inf",
+    "NAN": "nan",
+    "NINF": "",
+    "NaN": "nan",
+    "PINF": "inf",
+    "alltrue": "all",
+    "asfarray": "",
+    "asscalar": "",
+    "bool": "builtins.bool",
+    "bool8": "bool_",
+    "complex": "builtins.complex",
+    "complex_": "complex128",
+    "cumproduct": "cumprod",
+    "float": "builtins.float",
+    "float_": "float64",
+    "in1d": "",
+    "infty": "inf",
+    "int": "builtins.int",
+    "int0": "intp",
+    "long": "builtins.int",
+    "mat": "asmatrix",
+    "msort": "",
+    "object": "builtins.object",
+    "product": "prod",
+    "rank": "ndim",
+    "round_": "round",
+    "sometrue": "any",
+    "str": "builtins.str",
+    "string_": "bytes_",
+    "trapz": "trapezoid",
+    "unicode": "builtins.str",
+    "unicode_": "str_",
+}
+
 
 def supplied(name: str) -> bool:
     """Whether a name that TensorFlow 2 has no more is there all the same, or leads to what is there, or lies in it."""

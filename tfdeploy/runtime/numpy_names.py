@@ -1,0 +1,60 @@
+"""Names that NumPy has dropped since programs of 2016 to 2022 were written, under their old meaning.
+
+Cause: NumPy 1.24 and 2.0 removed names such as `np.float` and `np.product`, TensorFlow 2.21 needs a NumPy from 1.26 on, and an
+AttributeError is all that the program gets. Each is another name for something that is there still. Source: NumPy's
+release notes 1.18, 1.23, 1.24, 2.0 and 2.4.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from typing import Any
+
+from . import replaced, task
+
+# Of NumPy 2.4: an array of one element is no number any more, for "%f", "%d", float() and int().
+_NO_NUMBER = ("only 0-dimensional arrays can be converted to Python scalars", "real number is required, not numpy.ndarray")
+
+
+def apply(numpy: Any) -> None:
+    """Adds those names that are not there; what is there stays."""
+    functions = _functions(numpy)
+    for name, same in replaced.NUMPY.items():
+        if name not in vars(numpy):  # hasattr() makes NumPy warn
+            kind, _, plain = same.rpartition(".")
+            value = functions.get(name) if not same else getattr(builtins if kind else numpy, plain, None)
+            if value is not None:
+                setattr(numpy, name, value)
+    _advise(numpy.__version__)
+
+
+def _functions(numpy: Any) -> Any:
+    def in1d(ar1: Any, ar2: Any, *args: Any, **kwargs: Any) -> Any:
+        return numpy.isin(numpy.ravel(ar1), ar2, *args, **kwargs)
+
+    def asfarray(a: Any, dtype: Any = float) -> Any:
+        return numpy.asarray(a, dtype=dtype)
+
+    def asscalar(a: Any) -> Any:
+        return a.item()
+
+    def msort(a: Any) -> Any:
+        return numpy.sort(a, axis=0)
+
+    return {"NINF": -numpy.inf, "asfarray": asfarray, "asscalar": asscalar, "in1d": in1d, "msort": msort}
+
+
+def _advise(version: str) -> None:
+    """Says what mends an error that the program lets through, in the line before its traceback."""
+    before = sys.excepthook
+
+    def hook(kind: Any, error: Any, trace: Any) -> None:
+        if isinstance(error, TypeError) and any(text in str(error) for text in _NO_NUMBER):
+            task.say(
+                "NumPy %s takes no array of one element for a number, as it did before 2.4: "
+                "write `numpy<2.4` into the requirements of `setup`" % version
+            )
+        before(kind, error, trace)
+
+    sys.excepthook = hook
