@@ -54,6 +54,19 @@ def test_a_run_that_failed_and_what_its_page_has(operator: Tfdeploy) -> None:
     assert not [path for path in operator.cwd.iterdir() if path.name.startswith(".")]
 
 
+def test_status_shows_the_step_of_event_files_and_behind_a_long_text_and_no_summaries(operator: Tfdeploy) -> None:
+    write_job(operator, "summaries", "events.py", "--summaries", keep=["ckpt"])
+    operator.run("launch", "--wait", "-q", "--name", "summaries-1", exit_code=0)
+    rows = {row["task"]: row for row in operator.json("status", "summaries-1")["tasks"]}
+    first, second = rows["worker:0"], rows["worker:1"]
+    assert first["step"] == 120 and (second["step"], second["loss"]) == (41, 0.125)
+    assert sum("summaries" in name for name in first["metrics"]) == 20 and first["metrics"]["logs/Variable_4/sec"] == 0
+    shown = operator.run("status", "summaries-1", exit_code=0).stdout.splitlines()
+    row = next(line for line in shown if line.startswith("worker:0"))
+    assert " 120 " in row and "global_step/sec 12.5" in row and "mean_1" not in row and "Variable_4" not in row
+    assert len(row) < 140
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [

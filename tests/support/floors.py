@@ -50,6 +50,8 @@ SHARED = (
     "metric_lines",
     "ownership",
     "seen",
+    "metric_names",
+    "metric_patterns",
     "metric_reader",
 )
 OF_THE_AGENT = tuple(f"tfdeploy.agent.{name}" for name in SHARED)

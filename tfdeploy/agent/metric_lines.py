@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
+from tfdeploy.agent.metric_patterns import search
 
 if TYPE_CHECKING:
     Patterns = Mapping[str, "re.Pattern[str]"]  # metric -> where its number stands: the first group
@@ -38,6 +39,7 @@ _PER_STEP = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)(us|µs|ms|s)/(?:step|batch)\b
 _RATES = re.compile(
     r"(?i)\b(global_step|steps|images|examples|samples)/sec(?:ond)?\b[\s=:]+((?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?)"
 )
+_BENCHMARK_STEP = re.compile(r"\s*(\d{1,12})\s+images/sec:")  # of tf_cnn_benchmarks: `10  images/sec: 12.3 +/- 0.0`
 _NUMBER_CHARS = "0123456789.,_+-eE"
 _MS = {"us": 0.001, "µs": 0.001, "ms": 1.0, "s": 1000.0}
 
@@ -64,6 +66,14 @@ def number(text: Optional[str]) -> Optional[float]:
         return None
     found = float(text.replace(",", "").replace("_", ""))
     return found if abs(found) <= LARGEST else None
+
+
+def _printed(text: Optional[str]) -> Optional[float]:
+    """As `number`, and NaN and infinity: a loss that is no number any more is shown as it is."""
+    found = number(text)
+    if found is None and text and text.lower().lstrip("+-") in ("nan", "inf", "infinity"):
+        return float(text)
+    return found
 
 
 def find(lines: Iterable[str], patterns: Patterns, possible: Callable[[str, float], bool]) -> Dict[str, float]:
@@ -96,8 +106,7 @@ def find_one(texts: List[str], name: str, pattern: re.Pattern[str], possible: Ca
     """Add the newest number that the pattern finds to `found`. It replaces a number of Keras from
     the same or an older line."""
     for line, text in enumerate(texts):
-        match = pattern.search(text) if text else None
-        value = number(match.group(1)) if match else None
+        value = _printed(search(pattern, text)) if text else None
         if value is not None and possible(name, value):
             found[name] = min((line, 0, value), found.get(name, (line, 1, value)))
             return
@@ -128,7 +137,11 @@ def _is_of_keras(item: Tuple[str, Tuple[int, int, float]]) -> int:
 
 def _rates(text: str) -> Dict[str, float]:
     """`global_step/sec: 102.3`, `images/sec: 1234.5 +/- 0.1`."""
-    return {} if "/sec" not in text else {name.lower() + "/sec": float(value) for name, value in _RATES.findall(text)}
+    if "/sec" not in text:
+        return {}
+    found = {name.lower() + "/sec": float(value) for name, value in _RATES.findall(text)}
+    step = _BENCHMARK_STEP.match(text)
+    return {**found, "step": float(step.group(1))} if step else found
 
 
 def of_keras(line: str) -> Dict[str, float]:

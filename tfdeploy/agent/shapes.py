@@ -223,6 +223,7 @@ class TaskSample(_Sample, total=False):
     cpu: float  # cores in use since the sample before
     memory: int  # bytes that its processes have in memory
     printed: Dict[str, float]  # metrics that it has printed, or written to event files, since the sample before
+    step_time: float  # of the run's clock: when the step was written, if it is of event files; in NEWEST_SAMPLES
     stopped: List[str]  # metrics that are not read any more: to match their patterns takes too long; in NEWEST_SAMPLES
 
 
@@ -235,7 +236,7 @@ class HostSample(_Sample, total=False):
 
 class NewestSamples(TypedDict):
     host: HostSample
-    tasks: Dict[str, TaskSample]  # `printed` with all that event files have said so far
+    tasks: Dict[str, TaskSample]  # `printed` with all that is known so far
 
 
 class LockHolder(TypedDict, total=False):

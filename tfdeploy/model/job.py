@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from tfdeploy.agent import metric_patterns
 from tfdeploy.model.protect import AskedLevel
 
 Mode = Literal["async", "sync", "mirrored", "coordinator", "ingraph", "local", "plain"]
@@ -127,8 +128,4 @@ class Job:
     )  # key -> file:line:key, of what a secret may stand in, and of data sets
 
 
-_NUMBER = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)"
-DEFAULT_METRICS = {
-    "step": r"(?i)\b(?:global[_ ]?)?(?<!final )step\b[\s=:]+(\d+)(?!\.?\d)",
-    "loss": rf"(?i)\bloss\b(?: for final step)?[\s=:]+{_NUMBER}",
-}
+DEFAULT_METRICS = {"step": metric_patterns.STEP, "loss": metric_patterns.LOSS}

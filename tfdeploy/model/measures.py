@@ -11,11 +11,11 @@ import re
 from collections import deque
 from collections.abc import Iterable, Mapping
 
+from tfdeploy.agent import metric_patterns
 from tfdeploy.agent.metric_lines import BATCH, BATCHES, EPOCH, EPOCHS, keras_step
 from tfdeploy.agent.metric_lines import last_state as last_state
 from tfdeploy.agent.metric_reader import MetricPatterns as MetricPatterns
 from tfdeploy.agent.metric_reader import MetricReader
-from tfdeploy.model.job import DEFAULT_METRICS
 from tfdeploy.model.patterns import compiled
 
 WINDOW_S = 30.0  # over which steps per second are averaged
@@ -26,11 +26,8 @@ LINES_PER_BUCKET = 16  # of which figures are read
 KEPT_CHARS = 4096  # of a line that is kept to be shown
 
 SHOWN_APART = ("step", "loss")  # metrics with a column of their own
-OTHER_STEPS = {  # a worker's own step and the shared one, where a program prints both
-    "local_step": r"(?i)(?:\blocal[ _]?step\b[\s=:]+|"
-    r"(?<!global)(?<!global_)(?<!global )\bstep\b[\s=:]+(?=\d+\b.{0,64}\bglobal[ _]?step\b))(\d+)",
-    "global_step": r"(?i)\bglobal[ _]?step\b[\s=:]+(\d+)",
-}
+# A worker's own step and the shared one, where a program prints both.
+OTHER_STEPS = {"local_step": metric_patterns.LOCAL_STEP, "global_step": metric_patterns.GLOBAL_STEP}
 PRINTED_RATE = "global_step/sec"  # of a program that prints no steps
 _RATED = ("step", *OTHER_STEPS)
 Patterns = Mapping[str, "re.Pattern[str]"]
@@ -41,13 +38,12 @@ def compile_patterns(metrics: Mapping[str, str]) -> MetricPatterns:
     found = {}
     for name, text in metrics.items():
         try:
-            pattern = compiled(text)
+            pattern = metric_patterns.compiled(text) if metric_patterns.is_own(text) else compiled(text)
         except ValueError:
             continue
         if pattern.groups:
             found[name] = pattern
-    ours = {*DEFAULT_METRICS.values(), *OTHER_STEPS.values()}
-    return MetricPatterns(found, own=[name for name in found if metrics[name] in ours])
+    return MetricPatterns(found, own=[name for name in found if metric_patterns.is_own(metrics[name])])
 
 
 NOT_OWN = frozenset((*SHOWN_APART, *OTHER_STEPS, EPOCH, EPOCHS, BATCH, BATCHES))
@@ -84,9 +80,15 @@ class Measures:
         self._pending.append(line)
         self._found = None
 
-    def take_written(self, metrics: Mapping[str, float]) -> None:
-        """Those that its host knows, also from event files. What its lines say stands before them."""
-        self._written = {name: value for name, value in metrics.items() if name not in NOT_OWN}
+    def take_written(self, metrics: Mapping[str, float], step_time: float | None = None) -> None:
+        """Those that its host knows, also from event files. What its lines say stands before them.
+        `step_time`: UTC seconds, when the step was written to an event file; None: it was printed."""
+        self._written = {name: value for name, value in metrics.items() if name not in NOT_OWN or name in SHOWN_APART}
+        samples = self._samples.get("step")
+        if step_time is None or samples is None or "step" in self._settled or "step" not in metrics:
+            return
+        if not samples or step_time > samples[-1][0]:
+            _sample(samples, step_time, metrics["step"])
 
     @property
     def stopped(self) -> list[str]:
@@ -117,14 +119,14 @@ class Measures:
         return self.values().get("loss")
 
     def rate(self, until: float | None = None, name: str = "step") -> float | None:
-        """Steps per second over the last 30 s of output; 0.0 when no step came for 30 s before `until`. None: not known.
-        `name`: "step", or one of OTHER_STEPS."""
+        """Steps per second over the last 30 s of output; 0.0 when no step came for 30 s before `until`. None: not known, as
+        where steps stand in event files alone, which programs write late. `name`: "step", or one of OTHER_STEPS."""
         samples = self._samples.get(name)
         if samples is None or len(samples) < 2:
             return self._settled.get(PRINTED_RATE) if name == "step" else None
         (first, low), (last, high) = samples[0], samples[-1]
         if until is not None and until - last > WINDOW_S:
-            return 0.0
+            return 0.0 if name in self._settled else None
         return (high - low) / (last - first) if last > first else None
 
     def _settle(self) -> None:

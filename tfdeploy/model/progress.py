@@ -13,6 +13,7 @@ from typing import cast
 
 import msgspec
 
+from tfdeploy.agent.metric_names import ordered
 from tfdeploy.model import deaths
 from tfdeploy.model.answers.samples import NewestSamples
 from tfdeploy.model.attempts import Attempt, attempt_of, closed, merge_recorded
@@ -163,11 +164,15 @@ class RunProgress:
 
     @property
     def own_metrics(self) -> list[str]:
-        """The job's own metrics, then those that its tasks print beside them."""
-        asked = self.plan.metrics if self.plan else {}
+        """The job's own metrics, then those that its tasks print or write beside them, the most wanted first."""
+        asked = self.asked
         printed = (name for task in self.tasks.values() for name in task.measures.names())
-        names = own_metrics(dict.fromkeys((*asked, *printed)))
-        return sorted(names, key=lambda name: "/" in name and name not in asked)  # `ms/step` and the like last
+        return ordered(own_metrics(dict.fromkeys((*asked, *printed))), asked)
+
+    @property
+    def asked(self) -> Collection[str]:
+        """The metrics of the plan."""
+        return self.plan.metrics if self.plan else ()
 
     def gpu_use(self, task: TaskProgress) -> tuple[float | None, int | None]:
         """(percent busy, the mean of its GPUs; bytes in use in all of them). None: not measured, or it has none."""
@@ -294,7 +299,7 @@ class RunProgress:
                 sample = seen.tasks.get(task.task)
                 task.cpu, task.memory = (sample.cpu, sample.memory) if sample else (None, None)
                 if sample and sample.printed:
-                    task.measures.take_written(sample.printed)
+                    task.take_written(sample.printed, sample.step_time)
 
     def _fold_run(self, event: Event) -> None:
         self.state = event.data.get("state", self.state)

@@ -65,6 +65,7 @@ class RunView:
     protect: Protection = field(default_factory=Protection)
     admitted: tuple[Caller, ...] = ()  # the member stated the address as its own
     not_admitted: tuple[Caller, ...] = ()  # the member did not
+    asked: tuple[str, ...] = ()  # the metrics of the plan
 
     @property
     def final(self) -> bool:
@@ -112,6 +113,7 @@ def run_view(
         protect=_with_exceptions(plan.protect, [*_open_ports(states), *(each.turned_away for each in not_admitted)]),
         admitted=admitted,
         not_admitted=not_admitted,
+        asked=tuple(plan.metrics),
     )
 
 

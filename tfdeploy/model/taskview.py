@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import TypedDict
 
 from tfdeploy.agent import wire
@@ -163,8 +164,8 @@ def task_json(view: TaskView) -> TaskRow:
         "attempt": view.attempt,
         "restarts": view.restarts,
         "step": view.step,
-        "loss": view.loss,
-        "metrics": dict(view.metrics),
+        "loss": view.loss if view.loss is not None and isfinite(view.loss) else None,  # JSON has no NaN
+        "metrics": {name: value for name, value in view.metrics.items() if isfinite(value)},
         "metrics_unread": list(view.unread),
         "started": iso_z(view.started),
         "ended": iso_z(view.ended),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.events import Event
 from tfdeploy.model.job import DEFAULT_METRICS
-from tfdeploy.model.measures import Measures, MetricPatterns, compile_patterns, own_metrics
+from tfdeploy.model.measures import SHOWN_APART, Measures, MetricPatterns, compile_patterns, own_metrics
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status import RunView, run_view
 from tfdeploy.model.uninformed import uninformed
@@ -46,7 +46,7 @@ def status(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Stat
     patterns = compile_patterns({**DEFAULT_METRICS, **plan.metrics})
     found = measure(fleet, plan, patterns, started, set(watch.errors))
     measured = {task: _in_order(measures, patterns) for task, measures in found.items()}
-    written = {task: {name: seen[name] for name in own_metrics(seen)} for task, seen in watch.written.items()}
+    written = {task: _written(seen) for task, seen in watch.written.items()}
     metrics = {task: {**written.get(task, {}), **measured.get(task, {})} for task in {**written, **measured}}
     unread = {task: tuple(dict.fromkeys((*watch.stopped.get(task, ()), *measures.stopped))) for task, measures in found.items()}
     view = run_view(
@@ -98,6 +98,11 @@ def measure(fleet: Fleet, plan: Plan, patterns: MetricPatterns, tasks: tuple[str
     for line in stored_lines(fleet, plan, LogQuery(wanted, last=TAIL_LINES, within_s=PIECE_S), {}):
         found[line.task].line(line.time, line.line.decode("utf-8", "replace"))
     return found
+
+
+def _written(seen: Mapping[str, float]) -> dict[str, float]:
+    """Return what the host knows of a task's metrics: its step may stand before a long traceback, or in event files."""
+    return {name: seen[name] for name in (*SHOWN_APART, *own_metrics(seen)) if name in seen}
 
 
 def _in_order(measures: Measures, patterns: Iterable[str]) -> dict[str, float]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isfinite
+
 from tfdeploy.model.units import count, in_bytes, roughly
 
 __all__ = ["count", "figure", "in_bytes", "in_seconds", "roughly"]
@@ -22,9 +24,11 @@ def in_seconds(seconds: float) -> str:
 
 
 def figure(value: float | None, digits: int = 4) -> str:
-    """Up to `digits` significant ones: '0.3112', '1,200', '3.1e-07'; '' for None."""
+    """Up to `digits` significant ones: '0.3112', '1,200', '3.1e-07', 'nan'; '' for None."""
     if value is None:
         return ""
+    if not isfinite(value):
+        return str(value)
     if value == int(value) and abs(value) < 1e9:
         return f"{int(value):,}" if abs(value) >= 10_000 else str(int(value))
     if abs(value) >= 10 ** (digits - 1):

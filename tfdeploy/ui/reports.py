@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from tfdeploy.model import table_metrics
 from tfdeploy.model.folding import fold_equal, fold_names
 from tfdeploy.model.moments import moment_of
 from tfdeploy.model.words import outcome_words, run_seconds, unread_words
@@ -96,7 +97,7 @@ def _show_tasks(terminal: Terminal, view: RunView) -> None:
     the table where it would be too wide."""
     headers = ["task", "host", "state", "pid", "gpus", "attempt", "step", "loss", "metrics", "address", "reason"]
     reasons = {task.task: task.reason for task in view.tasks if task.reason and not _cause_has(view, task)}
-    rows = [[*_task_row(task), reasons.get(task.task, "")] for task in view.tasks]
+    rows = [[*_task_row(task, view.asked), reasons.get(task.task, "")] for task in view.tasks]
     kept = [i for i, name in enumerate(headers) if name in ("task", "host", "state") or any(row[i] for row in rows)]
     headers, rows = [headers[i] for i in kept], [[row[i] for i in kept] for row in rows]
     if headers[-1] == "reason":
@@ -285,12 +286,12 @@ def show_plan(
         terminal.write(f"{terminal.paint('note:', 'yellow')} {clean(text)}\n")
 
 
-def _task_row(task: TaskView) -> list[str]:
+def _task_row(task: TaskView, asked: Sequence[str]) -> list[str]:
     again = str(task.attempt) if task.restarts else ""
     pid = str(task.pid or "") if task.state in ("starting", "running") else ""
     gpus = ",".join(map(str, task.gpus))
     step = "" if task.step is None else str(task.step)
-    metrics = ", ".join(f"{name} {figure(value)}" for name, value in task.metrics.items())
+    metrics = ", ".join(f"{name} {figure(value)}" for name, value in table_metrics.shown(task.metrics, asked).items())
     state = task_state(task)
     return [task.task, task.host, state, pid, gpus, again, step, figure(task.loss), metrics, task.address]
 

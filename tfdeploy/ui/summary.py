@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tfdeploy.model import table_metrics
 from tfdeploy.model.progress import RunProgress
 from tfdeploy.model.words import run_seconds
 from tfdeploy.ui.amounts import figure, in_seconds
@@ -48,7 +49,8 @@ def _write_figures(terminal: Terminal, progress: RunProgress) -> None:
         if task.deciding and task.step is not None:
             values = task.measures.values()
             loss = f", loss {figure(task.loss)}" if task.loss is not None else ""
-            more = "".join(f", {clean(name)} {figure(value)}" for name, value in values.items() if name in progress.own_metrics)
+            shown = table_metrics.shown(values, progress.asked)
+            more = "".join(f", {clean(name)} {figure(value)}" for name, value in shown.items())
             terminal.write(f"  {clean(task.task)}@{clean(task.host)}: step {task.step}{loss}{more}\n")
 
 

@@ -205,6 +205,17 @@ def test_a_hundred_thousand_tags_and_long_ones(paths: RunPaths) -> None:
     assert metrics.look() == {"l/first": 2}
 
 
+def test_a_loss_takes_the_place_of_one_of_twenty_a_layer(paths: RunPaths) -> None:
+    metrics = EventMetrics(paths, PART)
+    many = [f"layer{layer}/weights/summaries/{what}_1" for layer in range(8) for what in ("mean", "stddev", "max", "min", "x")]
+    write(paths, "l", 100, *(scalar(tag, 1) for tag in many))
+    metrics.look()
+    assert len(metrics.known) == MOST_METRICS
+    write(paths, "l", 100, scalar("loss", 0.5), scalar("learning_rate", 0.25), scalar(many[-1], 2))
+    assert metrics.look() == {"l/loss": 0.5, "l/learning_rate": 0.25}
+    assert len(metrics.known) == MOST_METRICS and metrics.scalars["l/loss"].step == 1
+
+
 def test_a_look_that_has_cost_much_leaves_files_to_the_next_ones(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_files, "LOOK_CPU_S", 0)
     metrics = EventMetrics(paths, PART)

@@ -73,19 +73,34 @@ def test_what_is_in_event_files_is_the_deciding_tasks_and_stays_in_what_is_known
     write = f"mkdir -p logs/train; cat {WRITTEN}/version1.tfevents >{file}; while [ ! -e go ]; do sleep 0.1; done"
     tasks = {"ps:0": ("n1", ["sh", "-c", "echo step 3; while [ ! -e go ]; do :; done"]), "worker:0": ("n1", ["sh", "-c", write])}
     cluster.launch("r1", tasks, metrics=STEP, sample_every_s=0.1)
-    written = {"train/loss": 0.25, "train/layer/accuracy": 0.75}
+    written = {"step": 3, "loss": 0.25, "accuracy": 0.75, "train/loss": 0.25, "train/layer/accuracy": 0.75}
     cluster.wait_until(lambda: any(row.get("printed") == written for row in taken(cluster)))
     count = len(taken(cluster))
     cluster.wait_until(lambda: len(taken(cluster)) > count + 3)
     assert len([row for row in taken(cluster) if "printed" in row]) == 1
     assert [row["printed"] for row in taken(cluster, "ps:0") if "printed" in row] == [{"step": 3}]
     newest = known_now(cluster)
-    assert newest["worker:0"]["printed"] == written and "printed" not in newest["ps:0"]
+    assert newest["worker:0"]["printed"] == written and newest["ps:0"]["printed"] == {"step": 3}
+    assert newest["worker:0"]["step_time"] == pytest.approx(1795485837.6, abs=1) and "step_time" not in newest["ps:0"]
     Path(cluster.hosts["n1"].paths("r1").cwd, "go").touch()
     cluster.wait_ended("r1")
     cluster.wait_until(lambda: not samplers(cluster))
     newest = known_now(cluster)
     assert newest["worker:0"]["printed"] == written
+
+
+def test_what_a_program_prints_stands_before_its_event_files_and_stays_behind_a_long_traceback(hosts: NewCluster) -> None:
+    cluster = hosts("n1")
+    file = f"logs/events.out.tfevents.100.{os.uname().nodename}"
+    write = f"mkdir logs; cat {WRITTEN}/version1.tfevents >{file}; echo step 41 acc 0.5; while [ ! -e go ]; do sleep 0.1; done"
+    fail = "i=0; while [ $i -lt 700 ]; do echo 'File x.py, line 3'; i=$((i+1)); done; exit 1"
+    cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", f"{write}; {fail}"])}, metrics=STEP, sample_every_s=0.1)
+    cluster.wait_until(lambda: known_now(cluster).get("worker:0", {}).get("printed", {}).get("loss") == 0.25)
+    Path(cluster.hosts["n1"].paths("r1").cwd, "go").touch()
+    cluster.wait_ended("r1")
+    cluster.wait_until(lambda: not samplers(cluster))
+    newest = known_now(cluster)["worker:0"]
+    assert newest["printed"]["step"] == 41 and newest["printed"]["accuracy"] == 0.5 and "step_time" not in newest
 
 
 def test_it_goes_with_its_minder(hosts: NewCluster) -> None:

@@ -26,7 +26,7 @@ PROGRAMS = [
     ("I1122 10:00:00.123456 139955 basic_session_run_hooks.py:262] loss = 0.5, step = 300", 300, 0.5),
     ("2026-11-22 10:00:00.123456: I train.py:12] step 8", 8, None),
     ("2026-11-22 10:00:00,123 INFO train.py:12] step: 7", 7, None),
-    ("1480: Worker 0: training step 120 done (global step: 240)", 120, None),
+    ("1480: Worker 0: training step 120 done (global step: 240)", 240, None),
     ("step 5 2026-11-22 10:00:00.123456: W tensorflow/core/x.cc:4] Step 65783289095256262 cancelled", 5, None),
 ]
 
@@ -96,10 +96,25 @@ def test_keras_tells_the_step_over_all_its_epochs_and_its_own_metrics() -> None:
 def test_what_the_host_knows_stands_below_what_lines_say() -> None:
     measures = measured("loss 0.5")
     measures.take_written({"train/epoch_loss": 0.25, "loss": 0.75, "accuracy": 0.5, "step": 7, "batch": 3})
-    assert measures.values() == {"train/epoch_loss": 0.25, "accuracy": 0.5, "loss": 0.5} and measures.step is None
+    assert measures.values() == {"train/epoch_loss": 0.25, "accuracy": 0.5, "loss": 0.5, "step": 7}
     measures.line(110.0, "24/100 - 4s - accuracy: 0.75")
     measures.line(111.0, "saving")
     assert measures.values()["accuracy"] == 0.75 and set(measures.names()) >= {"train/epoch_loss", "accuracy", "loss"}
+
+
+def test_steps_of_event_files_have_a_rate_by_their_own_time_until_lines_have_steps() -> None:
+    measures = measured("saving")
+    measures.take_written({"step": 100}, 50.0)
+    measures.take_written({"step": 100}, 50.0)
+    assert measures.step == 100 and measures.rate() is None
+    measures.take_written({"step": 300}, 60.0)
+    assert measures.rate(65.0) == 20
+    assert measures.rate(200.0) is None  # files are written late: that they say nothing new does not mean that it stands
+    measures.line(201.0, "step 500")
+    measures.line(202.0, "step 510")
+    measures.line(203.0, "saving")
+    measures.take_written({"step": 400}, 202.5)
+    assert measures.step == 510 and measures.rate() == 10
 
 
 def test_a_program_that_prints_only_its_rate_has_one() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tfdeploy.model.folding import fold_equal, fold_names
 from tfdeploy.model.status import RunView
-from tfdeploy.model.taskview import TaskView
+from tfdeploy.model.taskview import TaskView, task_json
 from tfdeploy.model.words import iso_z
 from tfdeploy.ui import reports
 from tfdeploy.ui.amounts import figure, in_bytes, in_seconds, roughly
@@ -128,6 +128,26 @@ def test_a_jobs_own_metrics_stand_in_its_row() -> None:
     view = replace(VIEW, tasks=tuple(replace(task, metrics={"accuracy": 0.91, "lr": 1e-3}) for task in VIEW.tasks[1:2]))
     row = shown(None, reports.show_status, view, 2000.0).splitlines()[2]
     assert "  accuracy 0.91, lr 0.001  " in row
+
+
+LAYERS = {f"logs/layer{number}/weights/summaries/mean_1": 0.1 for number in range(20)}
+RATES = {"logs/Variable_4/sec": 0.0, "checkpoint/global_step/sec": 0.0, "logs/global_step/sec": 45.25, "images/sec": 3.0}
+
+
+def test_of_the_scalars_of_event_files_rates_above_0_alone_stand_in_a_row_and_what_the_job_asks_for() -> None:
+    task = replace(VIEW.tasks[1], metrics={**LAYERS, **RATES, "accuracy": 0.91, "my/f1": 0.5, "train/loss": 0.3142})
+    view = replace(VIEW, tasks=(task,), asked=("step", "my/f1"))
+    row = shown(None, reports.show_status, view, 2000.0).splitlines()[2]
+    assert "  my/f1 0.5, accuracy 0.91, images/sec 3, global_step/sec 45.25  " in row
+    assert len(row) < 140
+    asked = replace(view, tasks=(replace(task, metrics=LAYERS | {f"metric{n}": 0.5 for n in range(30)}),))
+    assert all(cells(line) <= 100 for line in shown(100, reports.show_status, asked, 2000.0).splitlines())
+
+
+def test_a_loss_that_is_no_number_is_shown_as_it_is_and_null_in_json() -> None:
+    task = replace(VIEW.tasks[1], loss=float("nan"), metrics={"accuracy": float("inf"), "lr": 0.5})
+    assert "  nan   accuracy inf, lr 0.5  " in shown(None, reports.show_status, replace(VIEW, tasks=(task,)), 2000.0)
+    assert (task_json(task)["loss"], task_json(task)["metrics"]) == (None, {"lr": 0.5})
 
 
 def test_a_narrow_terminal_is_told_whole_reasons_under_the_table() -> None:

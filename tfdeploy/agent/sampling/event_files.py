@@ -14,8 +14,9 @@ from itertools import islice
 
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Iterator, List, Tuple
 from tfdeploy.agent.host.file_sum import open_file
+from tfdeploy.agent.metric_names import Scalar, rank
 from tfdeploy.agent.sampling.event_folders import EventFolders
-from tfdeploy.agent.sampling.event_record import HEAD_BYTES, TAIL_BYTES, data_length, is_whole, scalars
+from tfdeploy.agent.sampling.event_record import HEAD_BYTES, TAIL_BYTES, data_length, is_whole, moment, scalars
 from tfdeploy.agent.sampling.printed import MOST_METRICS, MOST_NAME_CHARS
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class EventFile:
     def __init__(self) -> None:
         self.looked = 0  # number of the last look that read it
         self.damaged = False
+        self.moments: Dict[str, Tuple[int, float]] = {}  # tag -> step and time of its value, in the last read
         self._path, self._at, self._size = "", 0, 0
         self._inode = (0, 0)
         self._lost = self._waits = False  # `_waits`: for the rest of a record
@@ -80,6 +82,7 @@ class EventFile:
             self._search(file, end)
             records += self._hop(file, end)
         found: Dict[str, float] = {}
+        self.moments = {}
         for at, size in sorted(_chosen(records)):
             found.update(self._scalars(file, at, size))
         return found
@@ -108,7 +111,10 @@ class EventFile:
             self.damaged = True
             return {}
         try:
-            return scalars(content[:size])
+            found = scalars(content[:size])
+            if found:
+                self.moments.update(dict.fromkeys(found, moment(content[:size])))
+            return found
         except ValueError:  # no Event
             self.damaged = True
             return {}
@@ -150,7 +156,12 @@ class EventMetrics:
         self._files: Dict[str, EventFile] = {}
         self._looks = 0
         self._told = 0
-        self.known: Dict[str, float] = {}
+        self.scalars: Dict[str, Scalar] = {}  # by name, all that were written so far
+        self._ranks: Dict[str, int] = {}
+
+    @property
+    def known(self) -> Dict[str, float]:
+        return {name: each.value for name, each in self.scalars.items()}
 
     def look(self) -> Dict[str, float]:
         """The newest value of each metric; without those that were not written since the last look."""
@@ -168,9 +179,23 @@ class EventMetrics:
         for _, path, values in sorted(read, key=lambda each: each[:2]):  # a later attempt's file has the last word
             for tag, value in values.items():
                 name = "%s/%s" % (at[path].name, tag)
-                if len(name) <= MOST_NAME_CHARS and (name in self.known or len(self.known) < MOST_METRICS):
-                    found[name] = self.known[name] = value
-        return found
+                if len(name) <= MOST_NAME_CHARS and self._make_room(name):
+                    found[name] = value
+                    self.scalars[name] = Scalar(at[path].name, tag, value, *self._files[path].moments[tag])
+        return {name: value for name, value in found.items() if name in self.scalars}
+
+    def _make_room(self, name: str) -> bool:
+        """Return True if the metric is known or may be. One that a reader wants more takes another one's place."""
+        if name in self._ranks:
+            return True
+        own = rank(name)
+        if len(self._ranks) >= MOST_METRICS:
+            last = max(self._ranks, key=self._ranks.__getitem__)
+            if own >= self._ranks[last]:
+                return False
+            del self._ranks[last], self.scalars[last]
+        self._ranks[name] = own
+        return True
 
     def _grown(self, at: Dict[str, Found]) -> List[str]:
         """Those that were read longest ago first."""

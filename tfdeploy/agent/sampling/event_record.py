@@ -14,6 +14,7 @@ from tfdeploy.agent.metric_lines import LARGEST
 HEAD_BYTES, TAIL_BYTES = 12, 4  # around the data
 MOST_BYTES = 1 << 31  # of the data: of protocol buffers
 MOST_FIELDS = 4096  # of one message
+MOST_STEPS, MOST_TIME = 10**13, 1e11  # that an Event may have: others are no step, and no time
 _HEAD, _TAIL = struct.Struct("<QI"), struct.Struct("<I")
 _POLYNOMIAL, _MASK = 0x82F63B78, 0xA282EAD8
 _SCALARS = b"scalars"  # the plugin of TensorBoard; "": a writer of TensorFlow 1
@@ -70,6 +71,17 @@ def scalars(data: bytes) -> Dict[str, float]:
                     if tag and scalar is not None and abs(scalar) <= LARGEST:  # NaN and infinity are not
                         found[tag] = scalar
     return found
+
+
+def moment(data: bytes) -> Tuple[int, float]:
+    """(step, UTC seconds) of one Event; 0 where it has none. Raises ValueError."""
+    step, time = 0, 0.0
+    for number, value in _fields(data):
+        if number == 1 and isinstance(value, bytes):
+            time = _unpack("<d", value) or 0.0
+        elif number == 2 and isinstance(value, int):
+            step = value
+    return (step if step <= MOST_STEPS else 0), (time if 0.0 < time < MOST_TIME else 0.0)
 
 
 def _value(data: bytes) -> Tuple[str, Optional[float]]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from math import isfinite
 
+from tfdeploy.agent import metric_patterns
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Mapping, Tuple
 from tfdeploy.agent.log.format import LOG
 from tfdeploy.agent.metric_lines import keras_step
@@ -14,7 +16,8 @@ if TYPE_CHECKING:
     from tfdeploy.agent.metric_lines import Patterns
 
 READ_BYTES = 1 << 16  # the newest of what was printed between two looks
-MOST_LINES = 256
+ENDED_BYTES = 4 * READ_BYTES  # where an attempt has ended
+MOST_LINES = 256  # of these; of an attempt that has ended as many at a time, until there is a step
 MOST_METRICS, MOST_NAME_CHARS = 32, 64
 MOST_STEPS = 10**13
 _ENDS = re.compile(rb"[\n\r\b]")
@@ -25,7 +28,7 @@ def compile_all(metrics: Mapping[str, str]) -> MetricPatterns:
     found = {}
     for name, text in metrics.items():
         try:
-            pattern = re.compile(text)
+            pattern = metric_patterns.compiled(text)
         except (re.error, OverflowError, RecursionError):
             continue
         if pattern.groups and len(name) <= MOST_NAME_CHARS:
@@ -37,33 +40,47 @@ class PrintedMetrics:
     def __init__(self, task_dir: str, patterns: Patterns) -> None:
         self._path, self._reader = os.path.join(task_dir, LOG), MetricReader(patterns)
         self._seen: Tuple[int, int] = (0, 0)  # inode, size
-        self._known: Dict[str, float] = {}  # for the step of Keras
+        self.known: Dict[str, float] = {}  # the newest of all that it has printed so far
 
-    def look(self) -> Dict[str, float]:
-        """The newest number of each metric; without those that were not printed since the last look."""
-        lines = self._new_lines()
-        found = self._reader.find(lines, lambda name, value: name != "step" or abs(value) <= MOST_STEPS) if lines else {}
-        self._known.update(found)
+    def look(self, ended: bool = False) -> Dict[str, float]:
+        """The newest number of each metric; without those that were not printed since the last look, and NaN.
+        `ended`: an attempt of the task has ended since then, so a long traceback may stand behind its last step."""
+        lines = self._new_lines(ENDED_BYTES if ended else READ_BYTES)
+        found: Dict[str, float] = {}
+        for begin in range(0, len(lines) if ended else min(1, len(lines)), MOST_LINES):
+            found = dict(self._reader.find(lines[begin : begin + MOST_LINES], _is_possible), **found)
+            if "step" in found:
+                break
+        self._note(found)
         if "step" not in found and "batch" in found:
-            step = keras_step(self._known)
+            step = keras_step(self.known)
             if step is not None:
-                found["step"] = step
-        names = [name for name in found if len(name) <= MOST_NAME_CHARS][:MOST_METRICS]
-        return {name: found[name] for name in names}
+                found["step"] = self.known["step"] = step
+        return {name: value for name, value in found.items() if name in self.known and isfinite(value)}
+
+    def _note(self, found: Mapping[str, float]) -> None:
+        for name, value in found.items():
+            if len(name) <= MOST_NAME_CHARS and (name in self.known or len(self.known) < MOST_METRICS):
+                self.known[name] = value
+
+    @property
+    def numbers(self) -> Dict[str, float]:
+        """All that is known, without NaN and infinity: JSON has none."""
+        return {name: value for name, value in self.known.items() if isfinite(value)}
 
     @property
     def stopped(self) -> List[str]:
         """The metrics that are not read any more: to match their patterns takes too long."""
         return self._reader.stopped[:MOST_METRICS]
 
-    def _new_lines(self) -> List[str]:
+    def _new_lines(self, most_bytes: int) -> List[str]:
         """The newest first."""
         try:
             with open(self._path, "rb") as log:
                 about = os.fstat(log.fileno())
                 inode, size = self._seen
                 begin = size if inode == about.st_ino and size <= about.st_size else 0
-                begin = max(begin, about.st_size - READ_BYTES)
+                begin = max(begin, about.st_size - most_bytes)
                 log.seek(begin)
                 text = log.read(about.st_size - begin)
         except OSError:
@@ -73,4 +90,8 @@ class PrintedMetrics:
             return []
         self._seen = about.st_ino, begin + ends[-1]  # the rest is read when its line has ended
         lines = text[: ends[-1]].decode("utf-8", "replace").split("\n")
-        return [line for line in lines[-MOST_LINES:] if line.strip()][::-1]
+        return [line for line in reversed(lines) if line.strip()]
+
+
+def _is_possible(name: str, value: float) -> bool:
+    return name != "step" or abs(value) <= MOST_STEPS

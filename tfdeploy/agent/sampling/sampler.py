@@ -14,8 +14,8 @@ import signal
 import sys
 import time
 
-from tfdeploy.agent import layout, wire
-from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List, Optional, Set, Union
+from tfdeploy.agent import layout, metric_names, wire
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple, Union
 from tfdeploy.agent.host import atomic, processes
 from tfdeploy.agent.run import clock
 from tfdeploy.agent.run.folder import RunPaths
@@ -31,6 +31,7 @@ LOOK_CPU_S = 5  # of CPU: a look that needs more ends this process
 COST_SHARE = 0.003  # of a core, on average
 UNREAD = "unread"  # its argument: read no output
 NICE = 5
+MOST_SAMPLED = 2 * MOST_METRICS  # in one sample of a task: readers take so many
 
 
 class Sampler:
@@ -44,6 +45,7 @@ class Sampler:
         self._events = EventMetrics(paths, part)
         self._writer = _writer(part)
         self._cpu_s: Dict[str, float] = {}
+        self._attempts: Dict[str, int] = {}  # of each task, at the last look
         self._machine: Optional[counters.Machine] = None
         self._looked = 0.0  # monotonic seconds
         self._gpus: Optional[Union[gpus.Nvml, gpus.NvidiaSmi]] = None
@@ -62,7 +64,7 @@ class Sampler:
             sample = self._sample_task(status, _tree(status, table), at, passed_s)
             if sample is not None:
                 self._tasks[spec.task].add(sample)
-            seen = self._with_all_events(spec.task, sample or {"time": at, "attempt": status.attempt})
+            seen = self._with_all_known(spec.task, sample or {"time": at, "attempt": status.attempt})
             stopped = self._printed[spec.task].stopped if spec.task in self._printed else self._unread
             if stopped:
                 seen = dict(seen, stopped=stopped)  # type: ignore[assignment]
@@ -81,8 +83,7 @@ class Sampler:
     def _sample_task(self, status: wire.TaskStatus, pids: Set[int], at: float, passed_s: float) -> Optional[TaskSample]:
         """None: nothing of it is alive, and it has printed or written no metric since the last look."""
         task = status.task
-        printed = self._events.look() if task == self._writer else {}
-        printed.update(self._printed[task].look() if task in self._printed else {})
+        printed = self._new_metrics(status)
         used = counters.of_processes(pids).values()
         cpu_s, before = sum(each.cpu_s for each in used), self._cpu_s.pop(task, None)
         if not used and not printed:
@@ -97,11 +98,35 @@ class Sampler:
             sample["printed"] = printed
         return sample
 
-    def _with_all_events(self, task: str, sample: TaskSample) -> TaskSample:
-        """With what the event files said before, too: a program may write a metric once an epoch."""
-        if task != self._writer or not self._events.known:
+    def _new_metrics(self, status: wire.TaskStatus) -> Dict[str, float]:
+        """Return what the task has printed or written since the last look."""
+        task = status.task
+        ended = status.state not in ("starting", "running") or status.attempt != self._attempts.get(task, status.attempt)
+        self._attempts[task] = status.attempt
+        printed = self._printed[task].look(ended) if task in self._printed else {}
+        written = self._events.look() if task == self._writer else {}
+        return _first_of(printed, self._figures(task)[0] if written else {}, written)
+
+    def _with_all_known(self, task: str, sample: TaskSample) -> TaskSample:
+        """Return the sample with what was known before, too. A metric may come once an epoch, a step before a long traceback."""
+        printed = self._printed[task].numbers if task in self._printed else {}
+        figures, time = self._figures(task)
+        known = _first_of(printed, figures, self._events.known if task == self._writer else {})
+        if not known:
             return sample
-        return dict(sample, printed=dict(self._events.known, **sample.get("printed", {})))  # type: ignore[return-value]
+        if figures.get("step") is not None:
+            sample = dict(sample, step_time=min(sample["time"], time or sample["time"]))  # type: ignore[assignment]
+        return dict(sample, printed=known)  # type: ignore[return-value]
+
+    def _figures(self, task: str) -> Tuple[Dict[str, float], float]:
+        """Return step, loss and accuracy of event files, where the task has printed none, and the time of the step."""
+        if task != self._writer:
+            return {}, 0.0
+        known = self._printed[task].known if task in self._printed else {}
+        found = metric_names.figures(self._events.scalars)
+        values = {"step": found.step, metric_names.LOSS: found.loss, metric_names.ACCURACY: found.accuracy}
+        shown = {name: float(value) for name, value in values.items() if value is not None and name not in known}
+        return shown, round(clock.of(self._part, found.time), 3) if found.time else 0.0
 
     def _sample_host(self, at: float, passed_s: float) -> HostSample:
         before, now = self._machine, counters.of_machine()
@@ -126,6 +151,16 @@ class Sampler:
         if not self._asked_for_gpus:
             self._asked_for_gpus, self._gpus = True, gpus.start(self._part.sample_every_s)
         return self._gpus.look() if self._gpus is not None else []
+
+
+def _first_of(*groups: Dict[str, float]) -> Dict[str, float]:
+    """Return the values by name, MOST_SAMPLED at most. An earlier group stands before a later one."""
+    found: Dict[str, float] = {}
+    for group in groups:
+        for name, value in group.items():
+            if name not in found and len(found) < MOST_SAMPLED:
+                found[name] = value
+    return found
 
 
 RATES = ("received", "sent", "read", "written")

@@ -20,14 +20,16 @@ Gpu = tuple[Annotated[int, Meta(ge=0, le=1023)], Percent | None, Count | None, C
 
 class TaskSample(Answer):
     """`cpu`: cores in use since the sample before. `memory`: bytes. None: not measured. `printed`, or in event
-    files: since the sample before; of the newest sample all that event files have said. `stopped`: metrics whose patterns
-    take so long on this task's lines that they are not tried any more. An older agent sends none."""
+    files: since the sample before; of the newest sample all that is known. `step_time`: when the step was written to an event
+    file; None: it was printed. `stopped`: metrics whose patterns take so long on this task's lines that they are not tried any
+    more. An older agent sends neither."""
 
     time: Seconds
     attempt: Count = 0
     cpu: Cores | None = None
     memory: Count | None = None
     printed: Annotated[dict[MetricName, Metric], Meta(max_length=64)] = msgspec.field(default_factory=dict)
+    step_time: Seconds | None = None
     stopped: Annotated[list[MetricName], Meta(max_length=64)] = msgspec.field(default_factory=list)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfdeploy.model.progress import RunProgress
+from tfdeploy.model.table_metrics import ordered
 from tfdeploy.model.trends import LOSS, PACE, RATE, RUN, STEP, USES, Trends
 from tfdeploy.ui.cells import Row, Span, task_style
 from tfdeploy.ui.dashboard.task_page import side_by_side
@@ -38,12 +39,9 @@ def curves_page(
 
 
 def _names(progress: RunProgress, trends: Trends) -> list[str]:
-    own = [name for task in progress.tasks for name in trends.printed.get(task, {})]
-    return list(
-        dict.fromkeys(
-            [LOSS, RATE, PACE, *(name for name in own if name not in (STEP, LOSS)), "gpu", "cpu", "gpu memory", "memory"]
-        )
-    )
+    found = (name for task in progress.tasks for name in trends.printed.get(task, {}) if name not in (STEP, LOSS))
+    own = ordered(dict.fromkeys(found), progress.asked)
+    return list(dict.fromkeys([LOSS, RATE, PACE, *own, "gpu", "cpu", "gpu memory", "memory"]))
 
 
 def _curves(trends: Trends, shown: Sequence[str], name: str) -> tuple[list[Curve], int]:

@@ -293,10 +293,10 @@ class Dashboard:
         """Updates for how long each task has been silent, by this machine's clock."""
         clock = self._clock()
         for name, task in self.progress.tasks.items():
-            lines, since = self._last_lines.get(name, (-1, clock))
-            if lines != task.lines:
-                self._last_lines[name] = task.lines, clock
-            self.scene.quiet[name] = clock - since if lines == task.lines else 0.0
+            signs, since = self._last_lines.get(name, (-1, clock))
+            if signs != task.lines + task.signs:
+                self._last_lines[name] = task.lines + task.signs, clock
+            self.scene.quiet[name] = clock - since if signs == task.lines + task.signs else 0.0
 
     def _write_summary(self) -> None:
         """Writes the summary. None for a launch that failed: the caller's error says more."""

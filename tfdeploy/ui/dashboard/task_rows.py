@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from statistics import median
 from typing import NamedTuple
 
+from tfdeploy.model import table_metrics
 from tfdeploy.model.measures import PRINTED_RATE
 from tfdeploy.model.progress import HostProgress, RunProgress
 from tfdeploy.model.task_progress import TaskProgress
@@ -76,12 +78,23 @@ class Table:
     trends: Trends
     quiet: Mapping[str, float] = field(default_factory=dict)
     unicode: bool = True
-    metrics: Sequence[str] = ()  # the names of progress.own_metrics, which are dear to look up
+    metrics: Sequence[str] = ()  # those of progress.own_metrics that tables show: dear to look up
 
     def __post_init__(self) -> None:
-        rated = any(self.progress.own_rate(task) is not None for task in self.progress.tasks.values())
-        names = self.progress.own_metrics
-        self.metrics = [name for name in names if not (rated and name.endswith(PRINTED_RATE))]  # the column steps/s shows it
+        tasks = self.progress.tasks.values()
+        rated = any(self.progress.own_rate(task) is not None for task in tasks)
+        asked = self.progress.asked
+        names = table_metrics.in_tables(self.progress.own_metrics, asked)
+        self.metrics = [
+            name
+            for name in names
+            if not table_metrics.is_rate(name)
+            or (not (rated and name.endswith(PRINTED_RATE)) and any(_is_shown(name, task, asked) for task in tasks))
+        ]  # the column steps/s shows global_step/sec
+
+
+def _is_shown(name: str, task: TaskProgress, asked: Collection[str]) -> bool:
+    return table_metrics.is_shown(name, task.measures.values().get(name), asked)
 
 
 def columns(table: Table, items: Sequence[Item], width: int) -> list[Column]:
@@ -93,7 +106,7 @@ def columns(table: Table, items: Sequence[Item], width: int) -> list[Column]:
     wide["host"] = _widest([*(_host(progress, item) for item in items), *(() if items else progress.hosts), "host"], 16)
     wide["address"] = _widest([_address(progress, task.task) for task in tasks] + ["address"], 21)
     own = table.metrics
-    need = sum(len(name) + _FIGURE_WIDTH + _SPARK for name in own)
+    need = sum(len(table_metrics.label(name)) + _FIGURE_WIDTH + _SPARK for name in own)
     wide[METRICS] = min(_METRICS_WIDTH, need)
     wide[LAST_LINE] = _LAST_LINE_WIDTH
     missing = _missing(table)
@@ -222,7 +235,7 @@ def _folded_texts(progress: RunProgress, tasks: Sequence[TaskProgress]) -> dict[
     busy, used = [percent for percent, _ in uses if percent is not None], [memory for _, memory in uses if memory is not None]
     figures: dict[str, list[float]] = {
         "steps/s": [rate for task in tasks if (rate := progress.own_rate(task)) is not None],
-        "loss": [task.loss for task in tasks if task.loss is not None],
+        "loss": [loss for task in tasks if (loss := task.loss) is not None and isfinite(loss)],
         "cpu": [task.cpu for task in tasks if task.cpu is not None],
         "memory": [task.memory for task in tasks if task.memory is not None],
     }
@@ -277,8 +290,8 @@ def _metrics(table: Table, task: TaskProgress, values: Mapping[str, float], room
     """'accuracy 0.91 ▁▃▆█, lr 0.001 █▆▃▁', as many as there is room for."""
     words = ""
     for name in table.metrics if room else ():
-        if name in values:
-            each = f"{clean(name, 40)} {figure(values[name])} {_spark(table, task.task, name)}".rstrip()
+        if table_metrics.is_shown(name, values.get(name), table.progress.asked):
+            each = f"{clean(table_metrics.label(name), 40)} {figure(values[name])} {_spark(table, task.task, name)}".rstrip()
             longer = f"{words}, {each}" if words else each
             if len(longer) > room and words:
                 break

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from html import escape
 
 from tfdeploy import __version__
+from tfdeploy.model import table_metrics
 from tfdeploy.model.events import Event
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.own_files import PAGE
@@ -120,13 +121,15 @@ def _cause(report: RunReport) -> str:
 
 
 def _tasks(report: RunReport) -> str:
-    names = list(dict.fromkeys(name for task in report.view.tasks for name in task.metrics))[:8]
+    shown = [table_metrics.shown(task.metrics, report.view.asked) for task in report.view.tasks]
+    names = list(dict.fromkeys(name for each in shown for name in each))[:8]
     heads = ["task", "host", "state", "attempts", "lasted", "step", "loss", *names, "GPUs", "address"]
-    rows = (_task(report, task, names) for task in report.view.tasks)
+    figures = ([metrics.get(name) for name in names] for metrics in shown)
+    rows = (_task(report, task, each) for task, each in zip(report.view.tasks, figures, strict=True))
     return table(heads, rows, numbers=heads[3:-2])
 
 
-def _task(report: RunReport, task: TaskView, names: Iterable[str]) -> str:
+def _task(report: RunReport, task: TaskView, metrics: Iterable[float | None]) -> str:
     state = outcome_words(task.outcome, task.exit_code, task.signal) if task.outcome else task.health or task.state
     kind = (
         "good"
@@ -137,7 +140,7 @@ def _task(report: RunReport, task: TaskView, names: Iterable[str]) -> str:
     )
     lasted = "" if task.started is None else in_seconds((task.ended or report.made) - task.started)
     why = f'<br><span class="dim">{text_of(task.reason)}</span>' if task.reason and task.reason != report.view.cause else ""
-    numbers = [task.attempt or "", lasted, figure(task.step, 9), figure(task.loss), *(figure(task.metrics.get(n)) for n in names)]
+    numbers = [task.attempt or "", lasted, figure(task.step, 9), figure(task.loss), *map(figure, metrics)]
     cells = [f"<td>{text_of(task.task)}</td><td>{text_of(task.host)}</td>", f'<td class="{kind}">{text_of(state)}{why}</td>']
     cells += [f'<td class="n">{escape(str(each))}</td>' for each in numbers]
     cells.append(f'<td>{",".join(map(str, task.gpus))}</td><td class="m">{text_of(task.address)}</td>')

@@ -210,6 +210,25 @@ def test_the_jobs_own_metrics_are_shown() -> None:
     assert "worker:0@n2: step 7, loss 0.015, accuracy 0.91, lr 0.001" in out.getvalue()
 
 
+def test_event_files_give_step_loss_and_rate_and_their_other_scalars_stand_in_the_curves() -> None:
+    layers = {f"logs/layer{number}/weights/summaries/mean_1": 0.5 for number in range(20)}
+    rates = {"logs/global_step/sec": 45.25, "logs/Variable_4/sec": 0.0}
+    dashboard = dashboard_of([event for event in training() if event.kind != "line"])
+    for time in (1040.0, 1050.0):
+        said = {"step": time, "loss": 0.25, **layers, **rates, "logs/lr": 0.5}
+        row = {"time": time, "printed": said, "step_time": time - 3.0}
+        data = {"host": {"time": time}, "tasks": {"worker:0": row}}
+        dashboard.progress.apply(Event(kind="sample", time=time, host="n2", data=data))
+        dashboard.scene.trends.look(dashboard.progress, time)
+    rows = drawn(dashboard, 200, 24)
+    row = next(row for row in rows if row.startswith("worker:0 "))
+    assert words(row).partition("n2")[2].split()[:3] == ["1050", "1", "0.25"]
+    assert "mean" not in row and "Variable" not in row and "45.25" not in row  # the rate has a column of its own
+    dashboard.scene.view.key("c")
+    text = "\n".join(map(row_text, compose(dashboard.scene, 90, 400, 1051.0)))
+    assert text.index("logs/lr") < text.index("mean_1") and "logs/global_step/sec" in text
+
+
 @pytest.mark.parametrize(("parts", "words"), [((training,), "running for 1:28"), ((training, dying, ended), "failed after 28 s")])
 def test_the_last_words_tell_how_long_the_run_has_lasted(parts: tuple[Any, ...], words: str) -> None:
     """Not until the last event that came: a run that trains in silence lasts too."""

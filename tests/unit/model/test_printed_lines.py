@@ -1,0 +1,132 @@
+"""Lines as public programs print them, with the step and the loss that each really has."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tfdeploy.model.job import DEFAULT_METRICS
+from tfdeploy.model.measures import Measures, compile_patterns
+
+PATTERNS = compile_patterns(DEFAULT_METRICS)
+LINES: list[tuple[str, int | None, float | None]] = [
+    # a float counter: get_variable("global_step", [])
+    ("Step: 100.0", 100, None),
+    ("Step: 1200.0, loss: 0.25", 1200, 0.25),
+    ("global step 7. done", 7, None),
+    # grouped, and of %g
+    ("step 1,000", 1000, None),
+    ("step: 1,234,567 loss: 1,234.5", 1234567, 1234.5),
+    ("Step 1_000", 1000, None),
+    ("step 1e+06", 1_000_000, None),
+    # the shared counter wins over the task's own
+    ("1480.2: Worker 0: training step 5 done (global step: 12)", 12, None),
+    ("Worker 1: training step 120 done (global step:240, cross entropy=0.31)", 240, None),
+    ("Worker 0: training step 5 done (global step: 12.0); Accuracy: 0.91", 12, None),
+    ("step 12 (global step: 24)", 24, None),
+    ("local_step: 5, global step: 10172, loss: 0.5", 10172, 0.5),
+    ("Epoch: 2, step: 17, global_step: 1,017", 1017, None),
+    ("After 100 training steps (300 global steps), loss on training batch is 0.25. (0.012 sec/batch)", 300, 0.25),
+    # steps behind the number, and other words for a step
+    ("After 1000 training step(s), loss on training batch is 3.2e-05.", 1000, 3.2e-05),
+    ("After 1000 training step(s), validation accuracy = 0.93", 1000, None),
+    ("Iter 300", 300, None),
+    ("Iter 1280, Minibatch Loss= 1.234567, Training Accuracy= 0.5", 1280, 1.234567),
+    ("Iter 100, Testing Accuracy= 0.9128", 100, None),
+    ("Iteration   10/1000", 10, None),
+    ("Iteration: 7 Loss: 0.50", 7, 0.5),
+    ("iter: 40 | loss 2.5", 40, 2.5),
+    ("Epoch 3, iteration 20, step 500: loss = 0.125", 500, 0.125),
+    ("10\timages/sec: 12.3 +/- 0.0 (jitter = 0.0)\t7.021", 10, None),
+    # other punctuation
+    ("Epoch [1/5], Step [100/600], Loss: 0.2", 100, 0.2),
+    ("Epoch [1/5], Step [  7/600], Loss: 0.2", 7, 0.2),
+    ("[Step:5/90], all_loss: 0.6", 5, None),
+    ("Step 100/1000", 100, None),
+    ("step=100, loss=0.3", 100, 0.3),
+    ("step:3, loss:0.5", 3, 0.5),
+    ("Step #12 loss 0.5", 12, 0.5),
+    ("Step: 100,  Epoch:  1,  Batch: 100 of 550,  Cost: 2.3026,  AvgTime: 3.20ms", 100, 2.3026),
+    ("Step %5d: 5", None, None),
+    ('{"step": 100, "loss": 0.5}', 100, 0.5),
+    ("{'loss': 0.5, 'learning_rate': 1e-3}", None, 0.5),
+    ("Global step is 12", 12, None),
+    ("current_step=40 train_loss=0.25 val_loss=0.75", 40, 0.25),
+    ("train_step: 6 total_loss: 0.5", 6, 0.5),
+    ("Worker 1: training step 12 done , loss is 0.5", 12, 0.5),
+    ("Step: 10, loss: tf.Tensor(0.25, shape=(), dtype=float32)", 10, 0.25),
+    ("global step 100 learning rate 0.5000 step-time 0.20 perplexity 9.97 loss 2.3", 100, 2.3),
+    ("global step 100 ( 12.50% ) , epoch: 3, loss: 0.50000, speed: 2.10 step/s, ETA: 1:02:03", 100, 0.5),
+    ("INFO:tensorflow:global step 100: loss = 0.5000 (0.123 sec/step)", 100, 0.5),
+    ("INFO:tensorflow:loss = 0.3, step = 101 (0.5 sec)", 101, 0.3),
+    ("INFO:tensorflow:Recording summary at step 300.", 300, None),
+    ("Step 8: loss = 0.20 (0.003 sec)", 8, 0.2),
+    ("step 40, seq2seq, AB train loss: 0.125", 40, 0.125),
+    # a loss that is called otherwise, or is no number any more
+    ("Epoch: 0001 cost= 0.250000000", None, 0.25),
+    ("Cost: 0.5", None, 0.5),
+    ("loss= .5", None, 0.5),
+    ("loss: [0.5]", None, 0.5),
+    ("train loss 0.5, validation loss 0.75", None, 0.5),
+    ("step 100, loss: nan", 100, math.nan),
+    ("Model diverged with loss = NaN.", None, math.nan),
+    ("step 7 loss -inf", 7, -math.inf),
+    # no steps
+    ("step: 0.5", None, None),
+    ("step 1.0.2", None, None),
+    ("step_size 0.1", None, None),
+    ("step size: 5", None, None),
+    ("steps: 200000", None, None),
+    ("train_steps: 200", None, None),
+    ("max step: 1000", None, None),
+    ("--step=5 --cost=3 --loss=4", None, None),
+    ("learning rate 1e-3, batch 32", None, None),
+    ("Epoch 3", None, None),
+    ("step 1e-3", None, None),
+    ("time per step: 250 ms", None, None),
+    ("step 250 ms", None, None),
+    ("step 3ms", None, None),
+    ("49ms/step: 5", None, None),
+    ("time-step 5", None, None),
+    ("step 40%", None, None),
+    ("step: 10:20:30", None, None),
+    ("step 2026-11-23", None, None),
+    ("global_step/sec: 12.3", None, None),
+    ("<tf.Variable 'global_step:0' shape=() dtype=int64_ref>", None, None),
+    ("    observation = env.step(1)", None, None),
+    ("max iter: 300, iterations: 200", None, None),
+    ("per iteration: 5", None, None),
+    ("parameter 5 after 6", None, None),
+    # no losses
+    ("loss function: mse", None, None),
+    ("lossless 3", None, None),
+    ("loss_scale 128", None, None),
+    ("val_loss: 0.5", None, None),
+    ("validation loss: 0.5", None, None),
+    ("Test loss: 0.5", None, None),
+    ("packet loss 3", None, None),
+    ("loss 5%", None, None),
+    ("loss: [0.5, 0.9]", None, None),
+    ("time cost: 3.25", None, None),
+    ("cost: 3.2s, cost 12", None, None),
+    ("cost: $3.20", None, None),
+]  # fmt: skip
+
+
+def measured(line: str) -> Measures:
+    measures = Measures(PATTERNS)
+    measures.line(100.0, line)
+    return measures
+
+
+@pytest.mark.parametrize(("line", "step", "loss"), LINES)
+def test_what_a_line_says(line: str, step: int | None, loss: float | None) -> None:
+    measures = measured(line)
+    assert (measures.step, measures.loss) == (step, pytest.approx(loss, nan_ok=True))
+
+
+def test_a_loss_that_became_nan_replaces_the_one_before() -> None:
+    measures = measured("step 1 loss 0.5")
+    measures.line(101.0, "step 2 loss nan")
+    assert math.isnan(measures.values()["loss"]) and measures.step == 2

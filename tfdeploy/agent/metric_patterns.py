@@ -1,0 +1,95 @@
+"""The regular expressions for step and loss, where a job has none of its own. Hosts and the control machine use the same.
+
+A wrong figure is worse than none, so a number counts only where the line can mean nothing else: no part of another number
+(`step 1.5`, `2026-11-23`), no time (`step 250 ms`), no setting (`max step 1000`, `--step=5`), no loss of other data
+(`validation loss 0.3`). `step 100.0` is a step: `get_variable("global_step", [])` makes a float. Where a line has a global step
+too, that one is the step.
+
+Every text matches in one way only (see metric_lines.py), and each expression has one group. All begin with a word, and look
+behind it for what must or must not stand before: Python finds the next place where a line has the word without trying others.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Optional, Tuple
+
+if TYPE_CHECKING:
+    Pattern = re.Pattern[str]
+
+_ANY_CASE = "(?i)"
+_IS = r"""\b["']?(?: is)?[\s=:#]+"""
+_COUNT = r"(\d{1,3}(?:,\d{3})+(?:\.0*)?|\d\.?\d*e\+\d\d|\d[\d_]*(?:\.0*)?)"
+_TIME = r"\s(?:m?s|us|µs|secs?|seconds?|minutes?)\b"
+_WHOLE = rf"(?![\w%'\"]|[.,]\d|-\d|:\d\d\b|\s%|{_TIME})"
+_BRACKET = r"(?:[\[(]\s*|tf\.tensor\()?"
+_NO_STEP = (
+    *("final ", "max ", "num ", "total ", "time ", "per ", "decay ", "warmup ", "display ", "save ", "eval ", "test "),
+    *("-", "s/"),  # --step=5, 49ms/step
+)
+_NO_ITERATION = ("max ", "num ", "total ", "per ", "-")
+_NO_LOSS = ("validation ", "valid ", "val ", "test ", "eval ", "dev ", "best ", "target ", "packet ", "-")
+
+
+def _word(word: str, parts: Tuple[str, ...] = (), unless: Tuple[str, ...] = ()) -> str:
+    """Match the word where a word begins, or behind one of `parts` of a longer one, and not behind one of `unless`."""
+    begins = "|".join([rf"(?<!\w{word})", *(rf"(?<=\b{part}{word})" for part in parts)])
+    return f"{word}(?:{begins})" + "".join(f"(?<!{each}{word})" for each in unless)
+
+
+_GLOBAL = rf"{_word('global')}[ _]?step{_IS}"
+_AFTER = _word("after") + r" (?=\d+ (?:train\w* )?steps? \(\d+ global step)"  # After 100 training steps (300 global steps)
+STEP = (
+    rf"{_ANY_CASE}(?:{_AFTER}\d+ (?:train\w* )?steps? \("
+    rf"|{_word('after')} (?=\d[\d,]* (?:training|train|global) step)"
+    rf"|{_word('step', ('global_', 'global', 'train_', 'training_', 'current_'), _NO_STEP)}{_IS}{_BRACKET}"
+    rf"(?!\d[\d,.]*\b.{{0,96}}{_GLOBAL}\d)"
+    rf"|{_word('iter', unless=_NO_ITERATION)}(?:ation)?{_IS}{_BRACKET}(?!\d[\d,.]*\b.{{0,96}}step{_IS}\d))"
+    rf"{_COUNT}{_WHOLE}"
+)
+LOSS = (
+    rf"{_ANY_CASE}(?:{_word('loss', ('total_', 'train_', 'training_', 'avg_', 'mean_', 'batch_'), _NO_LOSS)}"
+    r"(?: for final step| on training batch| value)?"
+    rf"|{_word('cost', unless=('time ', '-'))}(?=[\"']?\s*[=:])){_IS}(?:\[\s*(?=[^\s,\]]+\s*\])|(?:tf\.)?tensor\()?"
+    r"([-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d+(?!\d|,\d)\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|[-+]?inf(?:inity)?)"
+    rf"(?![\w%]|\.\d|{_TIME})"
+)
+GLOBAL_STEP = f"{_ANY_CASE}{_GLOBAL}{_BRACKET}{_COUNT}{_WHOLE}"
+LOCAL_STEP = (
+    rf"{_ANY_CASE}(?:{_word('local')}[ _]?step{_IS}|{_AFTER}"
+    rf"|{_word('step')}(?<!global step){_IS}(?=\d+\b.{{0,64}}{_GLOBAL}))(\d+)"
+)
+
+# A line without one of these words, in lower case, does not match: to look for them costs far less.
+_WORDS: Dict[str, Tuple[str, ...]] = {
+    STEP: ("step", "iter"),
+    LOSS: ("loss", "cost"),
+    GLOBAL_STEP: ("step",),
+    LOCAL_STEP: ("step",),
+}
+_OF_LOWER_CASE = {text[len(_ANY_CASE) :]: words for text, words in _WORDS.items()}
+
+
+def is_own(text: str) -> bool:
+    """Return True for an expression of tfdeploy: it takes time in proportion to the length of a line."""
+    return text in _WORDS
+
+
+def compiled(text: str) -> Pattern:
+    """Compile an expression of a plan. Those of tfdeploy find the same in lower case alone, at half the cost: see `search`."""
+    return re.compile(text[len(_ANY_CASE) :] if is_own(text) else text)
+
+
+def search(pattern: Pattern, text: str) -> Optional[str]:
+    """Return the first group of what a `compiled` pattern finds."""
+    words = _OF_LOWER_CASE.get(pattern.pattern)
+    if words is not None:
+        text = text.lower()
+        for word in words:
+            if word in text:
+                break
+        else:
+            return None
+    match = pattern.search(text)
+    return match.group(1) if match else None
