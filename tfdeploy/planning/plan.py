@@ -41,7 +41,7 @@ from tfdeploy.planning.program import (
     source,
     syntax,
 )
-from tfdeploy.planning.program.command_line import Appended
+from tfdeploy.planning.program.command_line import Appended, OwnNames
 from tfdeploy.planning.program.compat import Compat
 from tfdeploy.planning.program.env_variables import Told
 from tfdeploy.planning.program.job_names import JobNames
@@ -189,7 +189,14 @@ def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) ->
     added = command_line.appended(job, program, tuple(dict.fromkeys(seat.role for seat in placed.seats)))
     served = servers.served(job, program, cluster)
     running = [seat for seat in placed.seats if seat.role not in served.roles]
-    given = {seat.task: command_line.values(laid.layout, seat, inputs.mode, inputs.run) for seat in running}
+    names = OwnNames.of(laid.layout, job_names.of(job, program))
+    given = {
+        seat.task: {
+            **command_line.values(laid.layout, seat, job, inputs.run),
+            **names.values(seat),
+        }
+        for seat in running
+    }
     flag_conflicts.check(job, program, added, given)
     required = required_flags.supply(job, program, added.known, (*added.flags, *added.own))
     keras = legacy_keras.environment(job, program, placed.used)
@@ -197,7 +204,7 @@ def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) ->
     chosen = {"TFDEPLOY_TASK_COMPAT": read.compat.choice, **keras}
     called, told = job_names.decide(job, program, cluster), env_variables.told(job, program)
     own_addresses, appended = compat.keeps_addresses(job, read.compat), (*added.flags, *required.flags)
-    shared = Shared(job, inputs.run, data, appended, served, chosen, own_addresses, called, told)
+    shared = Shared(job, inputs.run, data, appended, served, chosen, own_addresses, called, told, names)
     tasks = (task_plan(shared, laid.layout, seat, inputs.facts[seat.host]) for seat in placed.seats)
     made = tuple(argument_lengths.checked(job, tasks))
     checks.refuse_missing_program(job, made, placed.used)

@@ -17,6 +17,7 @@ from tfdeploy.planning.cluster import addresses, restarts
 from tfdeploy.planning.cluster.layout import Layout
 from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.program import command_line, servers
+from tfdeploy.planning.program.command_line import OwnNames
 from tfdeploy.planning.program.env_variables import Told
 from tfdeploy.planning.program.flag_definitions import Flag
 from tfdeploy.planning.program.job_names import JobNames
@@ -26,7 +27,8 @@ from tfdeploy.planning.program.servers import Served
 @dataclass(frozen=True)
 class Shared:
     """What is the same for all tasks of the run. `own_addresses`: they listen where the program says, not on the plan's
-    ports. `chosen`: variables that were chosen for this program; `told`: those that tell it its cluster."""
+    ports. `chosen`: variables that were chosen for this program; `told`: those that tell it its cluster. `names`: of
+    the roles, in the program's flags."""
 
     job: Job
     run: str
@@ -37,6 +39,7 @@ class Shared:
     own_addresses: bool = False
     called: JobNames = field(default_factory=JobNames)
     told: Told = field(default_factory=lambda: Told({}))
+    names: OwnNames = field(default_factory=OwnNames)
 
 
 def task_plan(shared: Shared, layout: Layout, seat: Seat, facts: HostFacts) -> TaskPlan:
@@ -44,13 +47,13 @@ def task_plan(shared: Shared, layout: Layout, seat: Seat, facts: HostFacts) -> T
     job = shared.job
     cluster, task = shared.called.cluster(layout.cluster), shared.called.task(seat.role, seat.index)
     values = {
-        **command_line.values(layout, seat, job.mode, shared.run),
+        **command_line.values(layout, seat, job, shared.run),
         **datasets.placeholders(job, shared.data, facts.workdir),
         **datasets.of_task(job, shared.data, seat, shared.run, facts.workdir),
     }
     chosen = {**shared.chosen, **shared.told.values(cluster, *task)}
     own = datasets.variables(job, seat, sum(each.role == "worker" for each in layout.seats))
-    argv = command_line.argv(job, facts, values, shared.added)
+    argv = command_line.argv(job, facts, values, shared.added, shared.names.values(seat))
     return TaskPlan(
         task=seat.task,
         role=seat.role,

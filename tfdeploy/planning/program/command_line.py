@@ -8,16 +8,17 @@ from __future__ import annotations
 import ast
 import posixpath
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tfdeploy.model import placeholders
+from tfdeploy.model.cluster import cluster_json
 from tfdeploy.model.facts import HostFacts
-from tfdeploy.model.job import Job, Mode
+from tfdeploy.model.job import Job
 from tfdeploy.model.modes import Rules, rules
 from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.cluster.layout import Layout
 from tfdeploy.planning.cluster.placement import Seat
-from tfdeploy.planning.program import flag_definitions, flags, hardcoded_cluster
+from tfdeploy.planning.program import env_variables, flag_definitions, flags, hardcoded_cluster
 from tfdeploy.planning.program.flag_definitions import ADDRESSES, Flag
 from tfdeploy.planning.program.flag_types import last_name
 from tfdeploy.planning.program.flags import Told
@@ -86,18 +87,19 @@ def _has_tasks(flag: Flag, roles: Collection[str]) -> bool:
     return flag.name == "cluster" or flag.name.removesuffix("_hosts") in roles
 
 
-def values(layout: Layout, seat: Seat, mode: Mode | None, run: str) -> dict[str, str]:
+def values(layout: Layout, seat: Seat, job: Job, run: str) -> dict[str, str]:
     """The values of the placeholders that describe a task; hosts are joined by commas. Ranks have no cluster of TensorFlow."""
-    mode_rules, cluster = rules(mode), layout.cluster
+    mode_rules, cluster = rules(job.mode), layout.cluster
+    name = (job.roles[seat.role].called if seat.role in job.roles else "") or seat.role
     if mode_rules.ranks:
-        counted = {"job_name": seat.role, "task_index": str(seat.index), "num_workers": str(len(layout.seats)), "run_id": run}
+        counted = {"job_name": name, "task_index": str(seat.index), "num_workers": str(len(layout.seats)), "run_id": run}
         return {**counted, **ranks.values(layout, seat)}
     return {
         "ps_hosts": layout.joined.get("ps", ""),
         "worker_hosts": layout.joined.get("worker", ""),
         "chief_hosts": layout.joined.get("chief", ""),
         "cluster": layout.cluster_json,
-        "job_name": seat.role,
+        "job_name": name,
         "task_index": str(seat.index),
         "issync": "1" if "synchronous" in mode_rules.traits else "0",
         "num_ps": str(len(cluster.get("ps", ()))),
@@ -106,8 +108,26 @@ def values(layout: Layout, seat: Seat, mode: Mode | None, run: str) -> dict[str,
     }
 
 
-def argv(job: Job, facts: HostFacts, given: Mapping[str, str], added: tuple[Flag, ...]) -> tuple[str, ...]:
-    """The command of one task on one host. Raises UsageError on an unknown placeholder."""
+@dataclass(frozen=True)
+class OwnNames:
+    """What differs for a flag of the program, which has its own names of the jobs. `names`: role -> name."""
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    cluster: str = ""  # one text for all tasks
+
+    @classmethod
+    def of(cls, layout: Layout, names: Mapping[str, str]) -> OwnNames:
+        return cls(names, cluster_json({names.get(role, role): each for role, each in layout.cluster.items()}) if names else "")
+
+    def values(self, seat: Seat) -> dict[str, str]:
+        return {"job_name": self.names.get(seat.role, seat.role), "cluster": self.cluster} if self.names else {}
+
+
+def argv(
+    job: Job, facts: HostFacts, given: Mapping[str, str], added: tuple[Flag, ...], own: Mapping[str, str]
+) -> tuple[str, ...]:
+    """The command of one task on one host. `own`: what differs for the program's flags. Raises UsageError on an unknown
+    placeholder."""
     first, *rest = (placeholders.fill(word, given) for word in job.command)
     if first in PYTHON:
         first = facts.python or first
@@ -115,7 +135,7 @@ def argv(job: Job, facts: HostFacts, given: Mapping[str, str], added: tuple[Flag
         first = posixpath.join(facts.home, first[2:])
     words = (first, *rest)
     end = own_end(job.command)  # after a `--` the program would read them as positional arguments
-    return (*words[:end], *(word for flag in added for word in flag.arguments(given)), *words[end:])
+    return (*words[:end], *(word for flag in added for word in flag.arguments({**given, **own})), *words[end:])
 
 
 def _in_command(flag: Flag, command: tuple[str, ...], program: Program) -> bool:
@@ -181,10 +201,16 @@ def alone(job: Job, program: Program, added: Appended, workers: int) -> str | No
     told_of = job.flags in (None, "auto") and not (mode_rules.single or mode_rules.ranks or "one_client" in mode_rules.traits)
     named = any(placeholders.names(word) for word in (*job.command, *job.env.values()))
     given = named or added.flags or added.own or program.unread or not (mode_rules.takes_flags or program.imports_tensorflow)
-    if not told_of or given or reads_tf_config(program) or hardcoded_cluster.clusters(program):
+    if not told_of or given or _knows_otherwise(program):
         return None
     who = f"{workers} workers will not know of each other" if workers > 1 else "the worker will not know of its cluster"
     return f"{who}: {program.path} defines no flag of a cluster that is known, and does not seem to read TF_CONFIG: {_NAME_THEM}"
+
+
+def _knows_otherwise(program: Program) -> bool:
+    """Whether it has its cluster from the environment, from a file or its host's name, or written into it."""
+    by_itself = hardcoded_cluster.finds_role_itself(program) or bool(hardcoded_cluster.clusters(program))
+    return by_itself or env_variables.reads_cluster(program) or reads_tf_config(program)
 
 
 def reads_tf_config(program: Program) -> bool:

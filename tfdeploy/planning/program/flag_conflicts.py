@@ -37,7 +37,7 @@ def notes(added: Appended) -> tuple[str, ...]:
         f"{flag.spelling} ({flag.where}) gets the task's role, and its default {flag.value_type.default!r} is none: "
         "if it means something else, say `flags: none`"
         for flag in added.flags
-        if flag.name == "job_name" and flag.value_type.default not in ("", *ROLES)
+        if flag.name == "job_name" and not flag.because and flag.value_type.default not in ("", *ROLES)
     )
 
 
