@@ -8,6 +8,7 @@ devices by them (`/job:work`). TensorFlow 1 programs that were written for Cloud
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -19,6 +20,8 @@ from tfdeploy.planning.program.source import Program
 from tfdeploy.runtime.job_synonyms import counterparts
 
 MASTER = "master"
+_CHIEFS = (MASTER, "chief")
+_INDEX = re.compile(r"index|task_?id|rank", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -55,17 +58,17 @@ def decide(job: Job, program: Program, planned: Cluster) -> JobNames:
     mode, names = rules(job.mode), _given(job)
     if "one_client" in mode.traits:
         return JobNames({"chief": servers.client_job(program)} if "chief" in planned else {})
-    asks = _asks_for_master(program) if mode.takes_flags else ""
-    if asks and "chief" not in names:
-        names = {**names, "chief": MASTER}
-    called = names.get("chief", "")
-    if not called or not mode.takes_flags or "worker" not in planned:
-        return JobNames(names, notes=_no_chief(program, mode, planned))
+    if not mode.takes_flags or "worker" not in planned:
+        return JobNames()
+    asks = _asks_for(MASTER, program) if "chief" not in names and "chief" not in _words(program) else ""
+    called = MASTER if asks else names.get("chief", "")
     why = f"{asks} asks TF_CONFIG for {called}" if asks else "`roles` of the job"
-    if "chief" in planned:
-        return JobNames(names, notes=(f"the chief is called {called} in TF_CONFIG: {why}",))
-    text = f"worker:0 is called {called}:0 in TF_CONFIG, and the other workers count from 0: {why}"
-    return JobNames(names, called, (text,))
+    if called and "chief" in planned:
+        return JobNames({**names, "chief": called}, notes=(f"the chief is called {called} in TF_CONFIG: {why}",))
+    if called and not (asks and _leads_by_index(program)):
+        text = f"worker:0 is called {called}:0 in TF_CONFIG, and the other workers count from 0: {why}"
+        return JobNames(names, called, (text,))
+    return JobNames(names, notes=_no_chief(program, mode, planned))
 
 
 def _given(job: Job) -> dict[str, str]:
@@ -84,29 +87,62 @@ def _written(program: Program, mode: Rules) -> dict[str, str]:
 
 
 def _no_chief(program: Program, mode: Rules, planned: Cluster) -> tuple[str, ...]:
-    """A note where the program's cluster has a chief of its own and the plan has none: nobody may create the model."""
-    if not mode.takes_flags or "chief" in planned:
+    """A note where the program knows a chief and the plan has none: nobody may create the model."""
+    if "chief" in planned:
         return ()
-    for written in hardcoded_cluster.written_jobs(program):
-        chief = next((name for name, role in counterparts(written.counts, mode.takes).items() if role == "chief"), "")
-        if chief:
-            return (
-                f"the program's cluster has a job {chief} ({written.where}), and the plan has no chief: if that task alone "
-                "creates the model, all workers will wait for it. Give the role chief a host in the inventory",
-            )
-    return ()
+    either = "chief" in _words(program) and _leads_by_index(program)  # the idiom of TensorFlow 2: the chief, else worker 0
+    found = [
+        (f"the program's cluster has a job {name}", written.where)
+        for written in hardcoded_cluster.written_jobs(program)
+        for name, role in counterparts(written.counts, mode.takes).items()
+        if role == "chief"
+    ]
+    asked = () if either else _CHIEFS
+    found += [(f"the program asks TF_CONFIG for {name}", where) for name in asked if (where := _asks_for(name, program))]
+    return tuple(
+        f"{what} ({where}), and the plan has no chief: if that task alone creates the model, all workers will wait for it. "
+        "Give the role chief a host in the inventory"
+        for what, where in found[:1]
+    )
 
 
-def _asks_for_master(program: Program) -> str:
-    """Where a program that reads TF_CONFIG compares with "master" or looks it up, "train.py:12"; "" where it knows a chief."""
-    words = {node.value for tree in program.trees for node in ast.walk(tree) if isinstance(node, ast.Constant)}
-    if "TF_CONFIG" not in words or "chief" in words:
+def _words(program: Program) -> set[object]:
+    return {node.value for tree in program.trees for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+
+
+def _asks_for(name: str, program: Program) -> str:
+    """Where a program that reads TF_CONFIG compares with `name` or looks it up, "train.py:12"."""
+    if "TF_CONFIG" not in _words(program):
         return ""
     for path, tree in zip(program.paths, program.trees, strict=True):
         for node in ast.walk(tree):
-            if any(isinstance(each, ast.Constant) and each.value == MASTER for each in _asked(node)):
+            if any(isinstance(each, ast.Constant) and each.value == name for each in _asked(node)):
                 return f"{path}:{node.lineno}"  # type: ignore[attr-defined]
     return ""
+
+
+def _leads_by_index(program: Program) -> bool:
+    """Whether the program takes the first worker for its chief: `is_chief = index == 0`, but not `kind == "master" and ...`."""
+    for tree in program.trees:
+        together = [node for node in ast.walk(tree) if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And)]
+        excused = {id(part) for node in together if _names_chief(node) for part in ast.walk(node)}
+        for node in ast.walk(tree):
+            if id(node) not in excused and any(_INDEX.search(ast.unparse(side)) for side in _against_zero(node)):
+                return True
+    return False
+
+
+def _names_chief(node: ast.AST) -> bool:
+    return any(isinstance(each, ast.Constant) and each.value in _CHIEFS for each in ast.walk(node))
+
+
+def _against_zero(node: ast.AST) -> tuple[ast.AST, ...]:
+    """What is compared with 0 or 1: in `index == 0`, `index < 1`, `not index`, `index != 0`."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return (node.operand,)
+    sides = (node.left, *node.comparators) if isinstance(node, ast.Compare) else ()
+    numbers = [side for side in sides if isinstance(side, ast.Constant) and side.value in (0, 1)]
+    return tuple(side for side in sides if side not in numbers) if numbers else ()
 
 
 def _asked(node: ast.AST) -> Iterator[ast.AST]:

@@ -79,6 +79,7 @@ def test_the_plans_own_chief_is_called_master(make: Callable[..., Plan]) -> None
         'hosts = env["cluster"]["master"]',
         'hosts = env["cluster"].get("master")',
         'chief = "master" == kind and not index',
+        'chief = kind == "master" and index == 0',
     ],
 )
 def test_the_ways_in_which_programs_ask(make: Callable[..., Plan], asks: str) -> None:
@@ -91,10 +92,12 @@ def test_the_ways_in_which_programs_ask(make: Callable[..., Plan], asks: str) ->
     [
         CLOUD.replace('kind == "master"', 'kind in ("chief", "master")'),
         CLOUD.replace("TF_CONFIG", "OWN_CONFIG"),
+        CLOUD.replace('kind == "master"', 'kind == "master" or index == 0'),
+        CLOUD.replace('kind == "master"', 'kind == "master" or kind == "worker" and not int(env["task"]["index"])'),
         CLOUD.replace('kind == "master"', "index == 0"),
         CLOUD.replace('kind == "master"', "index == 0") + 'flags.DEFINE_string("master", "", "address")',
     ],
-    ids=["knows a chief", "reads no TF_CONFIG", "never asks", "a flag of that name"],
+    ids=["knows a chief", "reads no TF_CONFIG", "or worker 0", "or a worker without an index", "never asks", "a flag of it"],
 )
 def test_other_programs_get_the_plans_names(make: Callable[..., Plan], text: str) -> None:
     assert all(place == task for task, place in places(make(text)).items())
@@ -139,3 +142,6 @@ def test_a_chief_of_the_programs_cluster_that_the_plan_has_not_is_noted(make: Ca
     wanted = "the program's cluster has a job master (train.py:2), and the plan has no chief"
     assert wanted in "\n".join(make(text).notes)
     assert wanted not in "\n".join(make(text, WITH_CHIEF).notes)
+    asks = make(CLOUD.replace('kind == "master"', 'kind in ("chief", "master")'))
+    assert "the program asks TF_CONFIG for master (train.py:9), and the plan has no chief" in "\n".join(asks.notes)
+    assert "has no chief" not in "\n".join(make(CLOUD.replace('kind == "master"', 'kind == "chief" or index == 0')).notes)
