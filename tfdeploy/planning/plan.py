@@ -199,7 +199,7 @@ def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) ->
     }
     flag_conflicts.check(job, program, added, given)
     required = required_flags.supply(job, program, added.known, (*added.flags, *added.own))
-    keras = legacy_keras.environment(job, program, placed.used)
+    keras = legacy_keras.environment(job, program, placed.used, version1=read.compat.choice == "v1")
     data = datasets.places(job, inputs.options.file_data)
     chosen = {"TFDEPLOY_TASK_COMPAT": read.compat.choice, **keras}
     called, told = job_names.decide(job, program, cluster), env_variables.told(job, program)
@@ -325,7 +325,7 @@ def _notes(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, comm
         *commands.told.notes,
         *flag_conflicts.notes(commands.added),
         *interpreters.notes(job, used),
-        *legacy_keras.notes(commands.keras, job, read.program, used),
+        *legacy_keras.notes(commands.keras, job, read.program, used, version1=read.compat.choice == "v1"),
         *compat.notes(job, read.compat, laid.layout.cluster),
         *numpy_changes.notes(job, read.program, used),
         *(() if alone else addresses.notes(laid.advertised)),

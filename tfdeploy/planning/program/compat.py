@@ -17,14 +17,13 @@ from tfdeploy.model.modes import rules
 from tfdeploy.model.nexts import on_host
 from tfdeploy.planning.program import absent_names, hardcoded_cluster, python2, reached, tf_names_used
 from tfdeploy.planning.program.absent_names import Refusal
+from tfdeploy.planning.program.keras2_only import IN_TF_KERAS, KERAS_3
 from tfdeploy.planning.program.reached import Reached
 from tfdeploy.planning.program.source import Program
 from tfdeploy.planning.program.tf1_names import VERSION1, VERSION2, among
 from tfdeploy.planning.program.tf_names_used import Use
 from tfdeploy.runtime import replaced
 
-KERAS_3 = (2, 16)  # from here on tf.layers and tf.nn.rnn_cell are in tf_keras alone
-_OF_KERAS_2 = frozenset({"layers", "nn.rnn_cell"})
 _SHOWN = 5
 
 
@@ -131,7 +130,7 @@ def _copes(program: Program) -> bool:
 
 
 def _without_keras_2(found: tuple[Use, ...], hosts: Mapping[str, HostFacts]) -> Iterable[tuple[str, str, str]]:
-    use = next((use for use in found if among(replaced.today(use.name), _OF_KERAS_2)), None)
+    use = next((use for use in found if among(replaced.today(use.name), IN_TF_KERAS)), None)
     for name, each in hosts.items() if use else ():
         if use and each.tf_keras is None and (absent_names.version(each) or (0, 0)) >= KERAS_3:
             install = on_host(name, each.python or "python3", "-m", "pip", "install", "tf_keras")

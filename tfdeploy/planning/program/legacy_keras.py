@@ -1,6 +1,7 @@
-"""Selects Keras 2 (tf_keras) for programs that Keras 3 cannot run: `fit` on several workers, and names that it dropped.
+"""Selects Keras 2 (tf_keras) for programs that Keras 3 cannot run: `fit` on several workers, names that it dropped, graphs.
 
-Decided by syntax trees and the hosts' facts. Where tf_keras is missing, `fit` is refused, and the rest is a note.
+Decided by syntax trees and the hosts' facts, whatever `compat` is. Where tf_keras is missing, `fit` is refused, and the rest
+is a note. A program of TensorFlow 1 that the plan cannot read (`bash train.sh`) gets Keras 2 from the runtime (version1.py).
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from tfdeploy.planning.program import keras2_only, tf_names_used
 from tfdeploy.planning.program.source import Program
 
 VARIABLE = "TF_USE_LEGACY_KERAS"
-KERAS_3 = (2, 16)  # the first TensorFlow whose tf.keras is Keras 3
 
 
-def environment(job: Job, program: Program, facts: Mapping[str, HostFacts]) -> dict[str, str]:
+def environment(job: Job, program: Program, facts: Mapping[str, HostFacts], *, version1: bool = False) -> dict[str, str]:
     """The variable where the program needs it, else nothing; the job's own `env` wins. Raises Refused where a host lacks
-    tf_keras and the program calls `fit`."""
-    place = _fit(job, program)
-    if VARIABLE in job.env or not rules(job.mode).tensorflow or not (place or keras2_only.first_use(program)):
+    tf_keras and the program calls `fit`. `version1`: `import tensorflow` gives version 1."""
+    place, use = _fit(job, program), keras2_only.first_use(program, version1=version1)
+    if VARIABLE in job.env or not rules(job.mode).tensorflow or not (place or use):
         return {}
-    needing = [each for each in facts.values() if _imports(program, "tf_keras") or (_of_tensorflow(program) and _keras_3(each))]
+    by_tensorflow = use is not None or _of_tensorflow(program)
+    needing = [each for each in facts.values() if _imports(program, "tf_keras") or (by_tensorflow and _keras_3(each))]
     lacking = [each for each in needing if each.tf_keras is None]
     if lacking and place:
         names = fold_names(each.host for each in lacking)
@@ -37,14 +38,16 @@ def environment(job: Job, program: Program, facts: Mapping[str, HostFacts]) -> d
             where=f"host {lacking[0].host}",
             next=_install(lacking[0], names),
         )
-    return {VARIABLE: "1"} if needing and not lacking and _of_tensorflow(program) else {}
+    return {VARIABLE: "1"} if needing and not lacking and by_tensorflow else {}
 
 
-def notes(given: Mapping[str, str], job: Job, program: Program, facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
+def notes(
+    given: Mapping[str, str], job: Job, program: Program, facts: Mapping[str, HostFacts], *, version1: bool = False
+) -> tuple[str, ...]:
     """Notes: the choice and why, or what will fail."""
     if not rules(job.mode).tensorflow:
         return ()
-    place, use = _fit(job, program), keras2_only.first_use(program)
+    place, use = _fit(job, program), keras2_only.first_use(program, version1=version1)
     if VARIABLE in given:
         return (f"{VARIABLE}=1: " + (_what(job, place) if place else f"{use.what} ({use.where}) is of Keras 2" if use else ""),)
     if place and _imports(program, "keras"):
@@ -88,7 +91,7 @@ def _imports(program: Program, package: str) -> bool:
 
 def _keras_3(facts: HostFacts) -> bool:
     version = re.match(r"(\d+)\.(\d+)", facts.tensorflow or "")
-    return version is None or (int(version[1]), int(version[2])) >= KERAS_3
+    return version is None or (int(version[1]), int(version[2])) >= keras2_only.KERAS_3
 
 
 def _install(facts: HostFacts, hosts: str) -> str:

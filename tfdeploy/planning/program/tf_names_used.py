@@ -1,7 +1,8 @@
 """Which names of TensorFlow a program uses, and where, read from its syntax trees alone.
 
 Names are given as under `import tensorflow as tf` without the `tf.`: "train.Supervisor", "contrib.slim". Uses that are
-guarded (see `guards`) are marked: the program itself handles their absence.
+guarded (see `guards`) are marked: the program itself handles their absence. A module of the program may hand TensorFlow on to
+others: `from common import tf`, `import common; common.tf.layers`.
 """
 
 from __future__ import annotations
@@ -13,8 +14,12 @@ from functools import lru_cache
 
 from tfdeploy.planning.program import guards
 from tfdeploy.planning.program.flag_types import dotted_name
-from tfdeploy.planning.program.source import Program
+from tfdeploy.planning.program.source import Program, imported_files
 from tfdeploy.runtime import replaced
+
+_HANDED_ON = 4  # modules in a row that hand a name on
+_OF_KERAS = ("keras", "layers", "nn.rnn_cell")
+Names = dict[str, str]  # name in a module, also "common.tf" -> name in TensorFlow
 
 
 @dataclass(frozen=True)
@@ -34,8 +39,10 @@ class Use:
 def of_tensorflow(program: Program) -> tuple[Use, ...]:
     """Every name of TensorFlow that is used, in the order of files and lines; names under compat.v1 or v2 as they are written."""
     found: list[Use] = []
+    nodes = {path: list(ast.walk(tree)) for path, tree in program.modules.items()}
+    names = _names(program, nodes)
     for path, tree in program.modules.items():
-        uses = _in_module(path, tree, guards.guarded(program))
+        uses = _in_module(path, tree, nodes[path], guards.guarded(program), names[path])
         found += sorted(uses, key=lambda use: int(use.where.rpartition(":")[2]))
     return tuple(found)
 
@@ -52,35 +59,91 @@ def of_names(program: Program, names: frozenset[str]) -> tuple[Use, ...]:
     )
 
 
-def _in_module(path: str, tree: ast.Module, guarded: frozenset[int]) -> Iterator[Use]:
+def within(name: str, outer: str) -> bool:
+    return name == outer or name.startswith(f"{outer}.")
+
+
+def _names(program: Program, nodes: dict[str, list[ast.AST]]) -> dict[str, Names]:
+    """For each module what its names stand for, its own and those that other modules hand on to it."""
+    binding = {path: [node for node in all_nodes if _may_bind(node)] for path, all_nodes in nodes.items()}
+    found: dict[str, Names] = {path: {} for path in nodes}
+    for _ in range(_HANDED_ON):
+        before = {path: dict(names) for path, names in found.items()}
+        for path, names in found.items():
+            for node in binding[path]:
+                bound = ((own, name) for own, name, _ in _bindings(node, names))
+                for own, name in (*bound, *_handed_on(program, path, node, before)):
+                    names[own] = _both(names.get(own, name), name)
+        if found == before:
+            break
+    return found
+
+
+def _may_bind(node: ast.AST) -> bool:
+    return isinstance(node, ast.Import | ast.ImportFrom) or (
+        isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute)
+    )
+
+
+def _both(one: str, other: str) -> str:
+    """What a name stands for that is bound to both: compat.v1 where one of them is that, else the second."""
+    return "compat.v1" if one != other and "compat.v1" in (one, other) else other
+
+
+def _handed_on(program: Program, path: str, node: ast.AST, found: dict[str, Names]) -> Iterator[tuple[str, str]]:
+    """(name in the module, name in TensorFlow) of an import of another module of the program: TensorFlow itself, or its Keras."""
+    if not isinstance(node, ast.Import | ast.ImportFrom):
+        return
+    parent = (
+        list(imported_files(program, path, ast.ImportFrom(node.module, [], node.level)))
+        if isinstance(node, ast.ImportFrom)
+        else []
+    )
+    for alias in node.names:
+        files = list(imported_files(program, path, type(node)(**{**vars(node), "names": [alias]})))
+        given = {own: name for own, name in found.get(files[-1] if files else "", {}).items() if _is_handed_on(name)}
+        own = alias.asname or alias.name
+        if alias.name == "*":
+            yield from given.items()
+        elif isinstance(node, ast.Import) or len(files) > 2 * len(parent):
+            yield from ((f"{own}.{each}", name) for each, name in given.items())
+        elif alias.name in given:
+            yield own, given[alias.name]
+
+
+def _is_handed_on(name: str) -> bool:
+    return name in ("", "compat", "compat.v1") or _of_keras(name)
+
+
+def _of_keras(name: str) -> bool:
+    return any(within(name.removeprefix("compat.v1."), part) for part in _OF_KERAS)
+
+
+def _in_module(path: str, tree: ast.Module, nodes: list[ast.AST], guarded: frozenset[int], names: Names) -> Iterator[Use]:
     """The module's uses; none where it takes compat.v1 for TensorFlow by itself."""
-    names: dict[str, str] = {}  # name in the module -> name in TensorFlow
     settled: dict[str, bool] = {}  # name in the module -> whether only guarded code binds it
     aliased: set[int] = set()
-    for node in ast.walk(tree):
-        for own, name, used in _bindings(node, names):
-            if names.get(own, name) != name and "compat.v1" in (name, names[own]):
-                name = "compat.v1"
-            names[own] = name
-            settled[own] = settled.get(own, True) and id(node) in guarded and name not in ("", "compat.v1")
+    for node in filter(_may_bind, nodes):
+        for own, _, used in _bindings(node, names):
+            settled[own] = settled.get(own, True) and id(node) in guarded and names.get(own, "") not in ("", "compat.v1")
             aliased |= {id(inner) for inner in ast.walk(node)} if isinstance(node, ast.Assign) else set()
             if used:
                 yield Use(used, f"{path}:{_line(node)}", id(node) in guarded, replaced.stands_in(used), node)
-    inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    inner = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
     others = _bound(tree, imports=False, without=aliased)
-    for node in ast.walk(tree):
+    for node in nodes:
         if not isinstance(node, ast.Attribute | ast.Name) or id(node) in inner or id(node) in aliased:
             continue
-        root, chain = _chain(node)
+        root, chain = _rooted(node, names)
         if root in names and (chain or (names[root] and isinstance(node.ctx, ast.Load))):
             name = f"{names[root]}.{chain}".strip(".")
             plain = root not in others or not names[root]
-            yield Use(name, f"{path}:{node.lineno}", id(node) in guarded or settled[root], node=node, plain=plain)
+            yield Use(name, f"{path}:{node.lineno}", id(node) in guarded or settled.get(root, False), node=node, plain=plain)
 
 
-def _bindings(node: ast.AST, names: dict[str, str]) -> Iterator[tuple[str, str, str]]:
+def _bindings(node: ast.AST, names: Names) -> Iterator[tuple[str, str, str]]:
     """(name in the module, name in TensorFlow, what the statement itself uses) of an import, of `tf = tf.compat.v1`, or of an
-    alias of a section that a stand-in replaces: `slim = tf.contrib.slim`. `names`: those bound so far."""
+    alias: `slim = tf.contrib.slim`, which a stand-in replaces, or `layers = tf.layers`. `names`: those bound so far."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             top, _, rest = alias.name.partition(".")
@@ -92,16 +155,27 @@ def _bindings(node: ast.AST, names: dict[str, str]) -> Iterator[tuple[str, str, 
             name = f"{part}.{alias.name}".strip(".") if alias.name != "*" else part
             yield alias.asname or alias.name, name, name
     elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute):
-        root, chain = _chain(node.value)
+        root, chain = _rooted(node.value, names)
         name = f"{names.get(root, '')}.{chain}".strip(".")
-        section = root in names and name.count(".") == 1 and replaced.stands_in(name)
-        for target in node.targets if section or chain == "compat.v1" else ():
+        section = root in names and ((name.count(".") == 1 and replaced.stands_in(name)) or _of_keras(name))
+        for target in node.targets if section or "compat.v1" in (chain, name) else ():
             if isinstance(target, ast.Name):
                 yield target.id, name if section else "compat.v1", name if section else ""
 
 
 def _line(node: ast.AST) -> int:
     return getattr(node, "lineno", 1)
+
+
+def _rooted(node: ast.expr, names: Names) -> tuple[str, str]:
+    """("common.tf", "layers.dense") of common.tf.layers.dense, where "common.tf" is one of the names."""
+    root, chain = _chain(node)
+    parts = chain.split(".")
+    if root in names or len(parts) == 1:
+        return root, chain
+    heads = (".".join((root, *parts[:end])) for end in range(1, len(parts)))
+    head = next((each for each in heads if each in names), root)
+    return head, ".".join((root, *parts))[len(head) + 1 :]
 
 
 def _chain(node: ast.expr) -> tuple[str, str]:
