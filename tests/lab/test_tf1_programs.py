@@ -58,7 +58,20 @@ ISSYNC = Program(name="mnist_issync", mode="sync", said={"worker:0": r"step: \d+
 HOGWILD = Program(
     name="hogwild", mode="async", said={"worker:0": r"worker 0 of 2: .*loss", "worker:1": r"worker 1: accuracy 0\.\d"}
 )
+OWN_WORDS = Program(
+    name="own_words",
+    mode="sync",
+    said={"worker:0": r"worker 0: sync step \d+ loss", "worker:1": r"worker 1: sync step \d+ loss"},
+    notes=(
+        "--job as {job_name}:{task_index} (own_words.py:31)",
+        "--update as {issync} (own_words.py:44)",
+        "--log_dir={keep.train}",
+        "--data_dir={data.mnist}",
+    ),
+    keep=("train",),
+)
 OTHERS = (
+    OWN_WORDS,
     Program(
         name="mnist_softmax_supervisor",
         mode="async",
