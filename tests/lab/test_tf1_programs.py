@@ -105,6 +105,13 @@ OTHERS = (
         roles={"worker": ["n2", "n3"]},
     ),
     Program(
+        name="exports_later",
+        mode="local",
+        said={"worker:0": r"w 3\.00, of its own accord without cudnn_rnn: True"},
+        notes=("tf.contrib.session_bundle.exporter.Exporter (exports_later.py:18)", "crf_log_likelihood (exports_later.py:28)"),
+        roles={"worker": ["n2"]},
+    ),
+    Program(
         name="hello_local_job",
         mode="async",
         said={"worker:0": r"the sum of squares is 25\.0"},
@@ -212,13 +219,13 @@ def test_a_cluster_that_the_job_lets_stand_is_used(operator: Tfdeploy) -> None:
 
 
 def test_what_cannot_be_supplied_is_refused_before_anything_runs(operator: Tfdeploy) -> None:
-    slim = "import tensorflow as tf\nfrom tensorflow.contrib import slim\n\nnet = slim.conv2d\ns = tf.pack\n"
+    slim = "import tensorflow as tf\nfrom tensorflow.contrib import slim\n\nnet = slim.conv2d\ns = tf.contrib.crf.crf_decode\n"
     write_job(operator, HARDWIRED)
     (operator.cwd / "hardwired.py").write_text(slim)
     refused = operator.run("launch", "--wait", exit_code=3)
-    assert "hardwired.py:2" in refused.stderr
+    assert "hardwired.py:4" in refused.stderr
     assert "pip install tf_slim" in refused.stderr
-    assert "hardwired.py:5: tf.pack" in refused.stderr
+    assert "hardwired.py:5: tf.contrib.crf.crf_decode" in refused.stderr
 
     (operator.cwd / "hardwired.py").write_text("import tensorflow as tf\nprint tf.__version__\n")
     refused = operator.run("launch", "--wait", exit_code=3)

@@ -53,11 +53,15 @@ def decide(job: Job, program: Program, facts: Mapping[str, HostFacts] | None = N
     sure = tuple(use for use in asked_for if use.plain and not use.binds and id(use.node) in run.nodes)
     reached_names = {use.name for use in sure}
     unsure = tuple(use for use in asked_for if use.name not in reached_names)
-    missing = absent_names.refusals(absent_names.missing(sure, hosts), copes=_copes(program))
+    missing = absent_names.refusals(absent_names.missing(sure, job, hosts), copes=_copes(program))
     return Compat(
         choice,
         why,
-        (*python2_notes, *absent_names.notes(absent_names.missing(unsure, hosts))),
+        (
+            *python2_notes,
+            *(absent_names.supplied(asked_for, hosts) if choice == "v1" else ()),
+            *absent_names.notes(absent_names.missing(unsure, job, hosts)),
+        ),
         (*python2_refusals, *missing, *_without_keras_2(sure, hosts)),
         hardcoded_cluster.clusters(program),
     )
@@ -120,7 +124,7 @@ def _of_version1(use: Use, run: Reached, *, migrated: bool) -> bool:
     which it may never reach says nothing."""
     absent = replaced.in_place(use.name) is not None or replaced.of_version0(use.name)
     if not absent or absent_names.is_recent(use):
-        return among(use.name, VERSION1)
+        return among(use.name, VERSION1) or replaced.of_version0(use.name)
     return not migrated or (id(use.node) in run.nodes and not use.binds)
 
 

@@ -22,17 +22,17 @@ _OF_ABSENCE = ("ImportError", "ModuleNotFoundError", "AttributeError", "NameErro
 @lru_cache(maxsize=4)
 def guarded(program: Program) -> frozenset[int]:
     """The ids of all guarded nodes, with every node of a module that only guarded code imports."""
-    settled = frozenset(name for tree in program.trees for name in _settled(tree))
+    settled = frozenset(name for nodes in program.by_path.values() for name in _settled(nodes))
     found = {path: _in_tree(tree, settled) for path, tree in program.modules.items()}
     waiting, open_to_all = list(program.roots), set(program.roots)
     while waiting:
         path = waiting.pop()
-        imports = (node for node in ast.walk(program.modules[path]) if isinstance(node, ast.Import | ast.ImportFrom))
+        imports = (node for node in program.by_path[path] if isinstance(node, ast.Import | ast.ImportFrom))
         for file in (file for node in imports if id(node) not in found[path] for file in imported_files(program, path, node)):
             if file in program.modules and file not in open_to_all:
                 open_to_all.add(file)
                 waiting.append(file)
-    whole = (ast.walk(tree) for path, tree in program.modules.items() if path not in open_to_all)
+    whole = (nodes for path, nodes in program.by_path.items() if path not in open_to_all)
     return frozenset().union(*found.values(), (id(node) for nodes in whole for node in nodes))
 
 
@@ -92,10 +92,10 @@ def _protected(node: ast.AST, settled: frozenset[str]) -> Iterator[ast.AST]:
             yield from orelse if holds else body
 
 
-def _settled(tree: ast.Module) -> Iterator[str]:
+def _settled(nodes: tuple[ast.AST, ...]) -> Iterator[str]:
     """The names that say what was found: `can_import = True` in a `try`, `new_api = version >= "1.0"`, `def is_tf2():`."""
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    for node in ast.walk(tree):
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
+    for node in nodes:
         if isinstance(node, ast.Try) and catches_absence(node):
             for inner in (*node.body, *(part for handler in node.handlers for part in handler.body)):
                 if isinstance(inner, ast.Assign) and _says_whether(inner.value):

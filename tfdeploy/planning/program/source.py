@@ -50,9 +50,14 @@ class Program:
         return dict(zip(self.paths, self.trees, strict=True))
 
     @cached_property
+    def by_path(self) -> dict[str, tuple[ast.AST, ...]]:
+        """Path -> all nodes of the tree, in the order of ast.walk, which takes long for many modules."""
+        return {path: tuple(ast.walk(tree)) for path, tree in self.modules.items()}
+
+    @cached_property
     def nodes(self) -> tuple[tuple[str, ast.AST], ...]:
         """(path, node) of every node of its modules."""
-        return tuple((path, node) for path, tree in self.modules.items() for node in ast.walk(tree))
+        return tuple((path, node) for path, nodes in self.by_path.items() for node in nodes)
 
     @cached_property
     def files(self) -> frozenset[str]:

@@ -39,10 +39,9 @@ class Use:
 def of_tensorflow(program: Program) -> tuple[Use, ...]:
     """Every name of TensorFlow that is used, in the order of files and lines; names under compat.v1 or v2 as they are written."""
     found: list[Use] = []
-    nodes = {path: list(ast.walk(tree)) for path, tree in program.modules.items()}
-    names = _names(program, nodes)
-    for path, tree in program.modules.items():
-        uses = _in_module(path, tree, nodes[path], guards.guarded(program), names[path])
+    names = _names(program)
+    for path, nodes in program.by_path.items():
+        uses = _in_module(path, nodes, guards.guarded(program), names[path])
         found += sorted(uses, key=lambda use: int(use.where.rpartition(":")[2]))
     return tuple(found)
 
@@ -52,9 +51,9 @@ def of_names(program: Program, names: frozenset[str]) -> tuple[Use, ...]:
     guarded = guards.guarded(program)
     return tuple(
         Use(node.id, f"{path}:{node.lineno}", node=node)
-        for path, tree in program.modules.items()
-        for free in (names - _bound(tree),)
-        for node in ast.walk(tree)
+        for path, nodes in program.by_path.items()
+        for free in (names - _bound(nodes),)
+        for node in nodes
         if isinstance(node, ast.Name) and node.id in free and id(node) not in guarded
     )
 
@@ -63,10 +62,10 @@ def within(name: str, outer: str) -> bool:
     return name == outer or name.startswith(f"{outer}.")
 
 
-def _names(program: Program, nodes: dict[str, list[ast.AST]]) -> dict[str, Names]:
+def _names(program: Program) -> dict[str, Names]:
     """For each module what its names stand for, its own and those that other modules hand on to it."""
-    binding = {path: [node for node in all_nodes if _may_bind(node)] for path, all_nodes in nodes.items()}
-    found: dict[str, Names] = {path: {} for path in nodes}
+    binding = {path: [node for node in all_nodes if _may_bind(node)] for path, all_nodes in program.by_path.items()}
+    found: dict[str, Names] = {path: {} for path in binding}
     for _ in range(_HANDED_ON):
         before = {path: dict(names) for path, names in found.items()}
         for path, names in found.items():
@@ -119,7 +118,7 @@ def _of_keras(name: str) -> bool:
     return any(within(name.removeprefix("compat.v1."), part) for part in _OF_KERAS)
 
 
-def _in_module(path: str, tree: ast.Module, nodes: list[ast.AST], guarded: frozenset[int], names: Names) -> Iterator[Use]:
+def _in_module(path: str, nodes: tuple[ast.AST, ...], guarded: frozenset[int], names: Names) -> Iterator[Use]:
     """The module's uses; none where it takes compat.v1 for TensorFlow by itself."""
     settled: dict[str, bool] = {}  # name in the module -> whether only guarded code binds it
     aliased: set[int] = set()
@@ -130,7 +129,7 @@ def _in_module(path: str, tree: ast.Module, nodes: list[ast.AST], guarded: froze
             if used:
                 yield Use(used, f"{path}:{_line(node)}", id(node) in guarded, replaced.stands_in(used), node)
     inner = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
-    others = _bound(tree, imports=False, without=aliased)
+    others = _bound(nodes, imports=False, without=aliased)
     for node in nodes:
         if not isinstance(node, ast.Attribute | ast.Name) or id(node) in inner or id(node) in aliased:
             continue
@@ -143,7 +142,7 @@ def _in_module(path: str, tree: ast.Module, nodes: list[ast.AST], guarded: froze
 
 def _bindings(node: ast.AST, names: Names) -> Iterator[tuple[str, str, str]]:
     """(name in the module, name in TensorFlow, what the statement itself uses) of an import, of `tf = tf.compat.v1`, or of an
-    alias: `slim = tf.contrib.slim`, which a stand-in replaces, or `layers = tf.layers`. `names`: those bound so far."""
+    alias: `slim = tf.contrib.slim`, `layers = tf.layers`. `names`: those bound so far."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             top, _, rest = alias.name.partition(".")
@@ -157,7 +156,8 @@ def _bindings(node: ast.AST, names: Names) -> Iterator[tuple[str, str, str]]:
     elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute):
         root, chain = _rooted(node.value, names)
         name = f"{names.get(root, '')}.{chain}".strip(".")
-        section = root in names and ((name.count(".") == 1 and replaced.stands_in(name)) or _of_keras(name))
+        of_contrib = name.startswith("contrib.") and name.count(".") == 1
+        section = root in names and (of_contrib or _of_keras(name))
         for target in node.targets if section or "compat.v1" in (chain, name) else ():
             if isinstance(target, ast.Name):
                 yield target.id, name if section else "compat.v1", name if section else ""
@@ -184,10 +184,10 @@ def _chain(node: ast.expr) -> tuple[str, str]:
     return root, chain
 
 
-def _bound(tree: ast.Module, *, imports: bool = True, without: Collection[int] = ()) -> set[str]:
+def _bound(nodes: tuple[ast.AST, ...], *, imports: bool = True, without: Collection[int] = ()) -> set[str]:
     """The names that a module gives a value anywhere. `without`: the ids of nodes that do not count."""
     bound: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) and id(node) not in without:
             bound.add(node.id)
         elif isinstance(node, ast.arg):

@@ -105,6 +105,43 @@ def test_what_cannot_be_supplied_is_refused_with_its_place_and_what_replaces_it(
     assert instead in str(refused.value.next)
 
 
+SLIM = "import tensorflow.contrib.slim as slim\nslim.conv2d(x, 3, 3)\nslim.flatten(x)\n"
+INSTALL = "tfdeploy exec --limit n2 -- /usr/bin/python3 -m pip install tf_slim"
+
+
+@pytest.mark.parametrize(
+    ("requirements", "brings"),
+    [
+        (None, f"{INSTALL}; or `setup: {{requirements: FILE}}` with a line tf_slim in FILE"),
+        ("/code/needs.txt", "write a line tf_slim into needs.txt, then tfdeploy setup"),
+    ],
+)
+def test_a_package_that_hosts_lack_is_refused_with_the_line_that_brings_it(requirements, brings, facts_of, inventory):
+    hosts = {host.name: facts_of(host, modules={"tf_slim": host.name == "n1"}) for host in inventory(worker="n1 n2").hosts}
+    ((where, what, instead),) = decide(SLIM, replace(JOB, setup_requirements=requirements), hosts).refusals
+    assert (where, instead) == ("train.py:2", brings)
+    assert what == "tf.contrib.slim.conv2d, tf.contrib.slim.flatten (train.py:3) are not in TensorFlow 2"
+    (note,) = decide(SLIM.replace("slim.conv", "def f(): slim.conv", 1).rsplit("\n", 2)[0], hosts=hosts).notes
+    assert f"only where the program reaches it: tf.contrib.slim.conv2d (train.py:2): {INSTALL}; or `setup:" in note
+
+
+def test_a_package_that_the_hosts_have_supplies_the_names(facts_of, inventory):
+    hosts = {host.name: facts_of(host, modules={"tf_slim": True}) for host in inventory(worker="n1 n2").hosts}
+    found = decide(SLIM, hosts=hosts)
+    assert (found.choice, found.refusals) == ("v1", ())
+    (note,) = found.notes
+    assert note.startswith("the package tf_slim supplies tf.contrib.slim.conv2d (train.py:2), tf.contrib.slim.flatten")
+
+
+def test_names_of_the_first_versions_are_said_to_be_supplied():
+    found = decide(TF + "\n".join(["tf.mul(a, b)", "tf.pack([a])", "tf.mul(b, c)", "tf.sub(a, b)", "tf.neg(a)", "tf.inv(a)"]))
+    assert (found.choice, found.refusals) == ("v1", ())
+    assert found.notes == (
+        "names of TensorFlow 0.x get their later meaning: tf.mul (train.py:2), tf.pack (train.py:3), tf.sub (train.py:5), "
+        "tf.neg (train.py:6) and 1 more",
+    )
+
+
 def test_all_of_it_is_named_at_once():
     text = TF + "tf.contrib.crf\ntf.nn.seq2seq\ntf.contrib.crf\ntf.contrib.slim"
     read = source.read(JOB.command, {"train.py": text})
@@ -152,6 +189,8 @@ def test_layers_need_keras_2_and_an_estimator_an_older_tensorflow(facts_of, inve
     bare = decide(text, hosts={"n1": facts_of(host, tensorflow="2.21.0")})
     assert [row[0] for row in bare.refusals] == ["train.py:3", "train.py:2"]
     assert "pip install tf_keras" in bare.refusals[1][2]
+    unused = decide(TF + "def f():\n    tf.layers.dense(x, 3)", hosts={"n1": facts_of(host, tensorflow="2.21.0")})
+    assert unused.refusals == ()
     assert decide(text, hosts={"n1": facts_of(host, tensorflow="2.15.0")}).refusals == ()
     whole = decide(TF + "tf.layers.dense(x, 3)", hosts={"n1": facts_of(host, tensorflow="2.21.0", tf_keras="2.21.0")})
     assert whole.refusals == ()

@@ -66,6 +66,7 @@ def said(text, job=JOB, **others):
         "from tensorflow.contrib import crf\ncrf.crf_log_likelihood()",
         "from tensorflow.contrib.crf import crf_log_likelihood\ncrf_log_likelihood()",
         "crf = tf.contrib.crf\ncrf.crf_log_likelihood()",
+        "framework = tf.contrib.framework\nframework.crf_absent()",
         "import model",
         "from model import build",
         "import helper\nhelper.build()",
