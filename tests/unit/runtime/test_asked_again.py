@@ -1,4 +1,5 @@
-"""A step that is taken for a repetition is asked again: exactly that error, a few times, and no step that takes gradients."""
+"""A step that is taken for a repetition is asked again: exactly that error, a few times; and where it takes gradients, only once
+there are some."""
 
 from __future__ import annotations
 
@@ -81,20 +82,69 @@ def test_any_other_error_is_the_programs(module, raised):
     assert module.errors == []
 
 
-def test_a_step_that_takes_gradients_is_not_repeated(module):
-    take = Operation("ResourceAccumulatorTakeGradient")
-    apply_gradients = Operation("ApplyAdam", inputs=[take])
-    tokens = Operation("QueueEnqueueManyV2", inputs=[Operation("Fill")], control_inputs=[apply_gradients])
-    with pytest.raises(AbortedError):
-        module.step(AbortedError(TWICE), targets=[tokens])
-    token = Operation("QueueDequeueV2", control_inputs=[Operation("ResourceAccumulatorApplyGradient")])
-    assert module.step(AbortedError(TWICE), targets=[token]) == 42
-
-
 def test_what_cannot_be_judged_is_not_repeated(module, capsys):
     with pytest.raises(AbortedError):
         module.step(AbortedError(TWICE), targets=[types.SimpleNamespace(name=1)])
     assert "asked_again is not in effect here: AttributeError" in capsys.readouterr().err
+
+
+SYNCHRONOUS = """
+import tensorflow.compat.v1 as tf
+from tensorflow.python.client import session as module
+tf.disable_v2_behavior()
+server = tf.train.Server.create_local_server()
+with tf.device("/job:localhost/task:0"):
+    weight, step = tf.get_variable("weight", [2]), tf.train.get_or_create_global_step()
+    table = tf.get_variable("table", [4, 2])
+optimizer = tf.train.SyncReplicasOptimizer(tf.train.GradientDescentOptimizer(0.1), replicas_to_aggregate=1)
+loss = tf.reduce_sum(weight * tf.nn.embedding_lookup(table, [1, 2]))
+train = optimizer.minimize(loss, global_step=step)
+runner, tokens = optimizer.get_chief_queue_runner(), optimizer.get_init_tokens_op()
+session = tf.Session(server.target)
+session.run(tf.global_variables_initializer())
+session.run([optimizer.chief_init_op, optimizer.local_step_init_op])
+session.run(tokens)
+tf.get_default_graph().finalize()
+run, calls = module.tf_session.TF_SessionRun_wrapper, []
+def rejecting(*args):
+    calls.append(1)
+    if len(calls) % 7 == 0:
+        raise tf.errors.AbortedError(None, None, "The same RunGraph (Worker) request was received twice. x")
+    return run(*args)
+module.tf_session.TF_SessionRun_wrapper = rejecting
+coordinator = tf.train.Coordinator()
+threads = runner.create_threads(session, coordinator, daemon=True, start=True)
+for _ in range(60):
+    session.run(train)
+print("steps", session.run(step) >= 59, coordinator.should_stop())
+import os; os._exit(0)
+"""
+
+
+@pytest.mark.tensorflow
+@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+def test_a_synchronous_chief_goes_on(run_python):
+    """Its queue runner takes gradients, dense and sparse ones. Every seventh step is rejected before any of it has run."""
+    done = run_python(SYNCHRONOUS, mode="sync")
+    assert done.stdout == "steps True False\n", done.stderr
+
+
+class Accumulators:
+    """A graph whose step takes gradients, with how many there are at each look."""
+
+    finalized = True
+
+    def __init__(self, looks):
+        self.looks = looks
+
+    def run(self, _):
+        return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+
+
+@pytest.mark.parametrize(("looks", "safe"), [([[1, 2]], True), ([[0, 2], [0, 2], [1, 2]], True), ([[0, 2]], False)])
+def test_gradients_that_were_taken_are_waited_for_in_vain(monkeypatch, looks, safe):
+    monkeypatch.setattr(asked_again, "GRADIENTS_WITHIN_S", 0.2)
+    assert asked_again._have_gradients(Accumulators(looks), ()) is safe
 
 
 MANY_STEPS = """
