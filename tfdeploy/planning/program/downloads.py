@@ -54,8 +54,10 @@ def _is_in(folder: str, files: Collection[str]) -> bool:
 
 def _words(where: str, folder: str) -> str:
     """The note for files that are not in the code. A data set is found whatever folder the program names."""
-    there = "unless each host has it there" if folder.startswith(("/", "~")) else f"put its four files into {folder} of the code"
-    return f"{where} reads MNIST from {folder}, and nothing is downloaded: {there}, or add `data: {{mnist: FOLDER}}`"
+    data = "`data: {mnist: FOLDER}`"
+    remote = folder.startswith(("/", "~"))
+    do = f"add {data}, unless each host has it" if remote else f"put its four files into {folder} of the code, or add {data}"
+    return f"{where} reads MNIST from {folder}, and nothing is downloaded: {do}"
 
 
 def _keras(program: Program) -> Iterator[str]:
