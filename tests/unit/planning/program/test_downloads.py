@@ -22,7 +22,7 @@ def notes(text, job=JOB, files=("train.py",)):
     [
         (MNIST + "m = input_data.read_data_sets('MNIST_data', one_hot=True)", "train.py:2 reads MNIST from MNIST_data, and"),
         (MNIST + "m = input_data.read_data_sets('MNIST_data/')", "put its four files into MNIST_data/ of the code, or"),
-        (MNIST + "m = input_data.read_data_sets(train_dir='/tmp/data')", "downloaded: add `data: {mnist: FOLDER}`, unless each host has it"),
+        (MNIST + "m = input_data.read_data_sets(train_dir='/tmp/data')", "add `data: {mnist: FOLDER}`, unless each"),
         (MNIST + "D = './mnist'\nm = input_data.read_data_sets(D)", "train.py:3 reads MNIST from ./mnist"),
         (
             MNIST + "tf.app.flags.DEFINE_string('data_dir', '/tmp/mnist-data', '')\ninput_data.read_data_sets(FLAGS.data_dir)",
