@@ -26,7 +26,7 @@ _TAKES = "AccumulatorTakeGradient"
 
 def apply(session: Any) -> None:
     """`session`: the module tensorflow.python.client.session."""
-    if not hasattr(session, "BaseSession"):
+    if not hasattr(getattr(session, "BaseSession", None), "_call_tf_sessionrun"):
         return
     base, aborted = session.BaseSession, session.errors.AbortedError
 
