@@ -218,6 +218,19 @@ def test_a_cluster_that_the_job_lets_stand_is_used(operator: Tfdeploy) -> None:
     assert_said(HOGWILD, said)
 
 
+@every
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("compat", ["auto", "none"])
+def test_a_migrated_program_gets_the_keras_that_it_was_written_for(operator: Tfdeploy, compat: str) -> None:
+    program = Program(name="migrated/train", mode="async", said={"worker:0": r"step \d+ loss"}, roles=ONE_WORKER)
+    shutil.copy(PROGRAMS / "migrated" / "common.py", operator.cwd)
+    write_job(operator, program, name="migrated", command=["python", "train.py"], compat=compat)
+    notes = "\n".join(operator.json("launch", "--dry-run")["notes"])
+    assert "TF_USE_LEGACY_KERAS=1: tf.compat.v1.nn.rnn_cell.BasicLSTMCell (train.py:" in notes
+    run = operator.run("launch", "--wait", exit_code=0).stdout.strip()
+    assert_said(program, lines_of(operator, run))
+
+
 def test_what_cannot_be_supplied_is_refused_before_anything_runs(operator: Tfdeploy) -> None:
     slim = "import tensorflow as tf\nfrom tensorflow.contrib import slim\n\nnet = slim.conv2d\ns = tf.contrib.crf.crf_decode\n"
     write_job(operator, HARDWIRED)

@@ -1,0 +1,10 @@
+"""TensorFlow 1 for all modules, as programs have it that moved to TensorFlow 2."""
+
+try:
+    import tensorflow.compat.v1 as tf
+
+    tf.disable_v2_behavior()
+except ImportError:
+    import tensorflow as tf
+
+__all__ = ["tf"]
