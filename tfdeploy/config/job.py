@@ -184,6 +184,9 @@ def _check_words(job: Job, given: dict[str, Given]) -> None:
     known = known_names(job.data, job.keep)
     for word, item in zip(job.command, given["command"].node.items if job.command else [], strict=True):
         item.located(check, word, known)
+    for role in given["roles"].node.keys.values() if job.roles else ():
+        for item in role.keys["command"].items if "command" in role.keys else ():
+            item.located(check, item.text, known)
     for name, text in job.env.items():
         node = given["env"].node.keys[name]
         node.located(check, text, known)

@@ -170,6 +170,7 @@ _RULE = (
     Key("count", "tasks of this role in all", "count: 2", lambda node: values.whole(node, 0, 10_000)),
     Key("per_host", "tasks of this role on each of its hosts", "per_host: 1", lambda node: values.whole(node, 1, 1024)),
     Key("gpus", "GPUs of each task", "gpus: 1", lambda node: values.whole(node, 0, 1024)),
+    Key("command", "the words of its own program", "command: [python, ps.py]", command),
     Key("as", "what the program calls the role", "as: master", values.variable, field="called"),
 )
 

@@ -91,7 +91,7 @@ JOB = (
     ),
     Key(
         "flags",
-        "auto appends the classic flags that the program defines; classic: the first four; none",
+        "auto appends what tells the program of its cluster, in its own flags; classic: the tutorials' four; none",
         "flags: auto",
         jobvalues.flags,
         f"auto in {' and '.join(mode for mode in MODES if rules(mode).takes_flags)}, else none",
@@ -105,7 +105,8 @@ JOB = (
     ),
     Key(
         "roles",
-        "how many tasks: count, per_host, gpus; as: what the program calls the role (`master: {}` is `chief: {as: master}`)",
+        "how many tasks: count, per_host, gpus; command: of its own program; "
+        "as: what the program calls the role (`master: {}` is `chief: {as: master}`)",
         "roles: {ps: {count: 2}, worker: {gpus: 1}}",
         jobvalues.roles,
         "the mode's",

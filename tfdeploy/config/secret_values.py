@@ -34,12 +34,13 @@ def read_secrets(job: Job, environ: Mapping[str, str]) -> dict[str, Secret]:
 
 
 def refuse_shown_secrets(job: Job, secrets: Mapping[str, Secret], flags: Mapping[str, str]) -> None:
-    """Raises UsageError if the command, `env`, `data`, `keep`, `metrics` or a flag contains the value of a secret.
+    """Raises UsageError if a command, `env`, `data`, `keep`, `metrics` or a flag contains the value of a secret.
 
     All users of a host can read a command, and the plan shows the rest. `flags`: flag -> its value.
     """
     shown = [
         *((f"command[{n}]", "command", word) for n, word in enumerate(job.command)),
+        *((f"roles.{role}.command", "roles", word) for role, rule in job.roles.items() for word in rule.command),
         *((f"env.{name}", f"env.{name}", text) for name, text in job.env.items()),
         *((f"data.{name}", f"data.{name}", text) for name, one in job.data.items() for text in (name, one.path)),
         *((f"keep[{n}]", "keep", path) for n, path in enumerate(job.keep)),

@@ -33,6 +33,7 @@ class RoleRule:
     per_host: int | None = None
     gpus: int | None = None  # per task
     called: str = ""  # what the program calls the role, where that is another name
+    command: tuple[str, ...] = ()  # of its tasks, where that is another than the job's
 
 
 class Secret:

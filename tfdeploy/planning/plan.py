@@ -37,6 +37,7 @@ from tfdeploy.planning.program import (
     legacy_keras,
     numpy_changes,
     required_flags,
+    role_programs,
     servers,
     source,
     syntax,
@@ -44,7 +45,9 @@ from tfdeploy.planning.program import (
 from tfdeploy.planning.program.command_line import Appended, OwnNames
 from tfdeploy.planning.program.compat import Compat
 from tfdeploy.planning.program.env_variables import Told
+from tfdeploy.planning.program.flag_definitions import Flag
 from tfdeploy.planning.program.job_names import JobNames
+from tfdeploy.planning.program.role_programs import RoleProgram
 from tfdeploy.planning.program.servers import Served
 from tfdeploy.planning.program.source import Program
 from tfdeploy.planning.task_plans import Shared, host_plan, task_plan
@@ -98,17 +101,26 @@ class _LaidOut:
 
 
 @dataclass(frozen=True)
+class _Started:
+    """A program, and all flags that its tasks get."""
+
+    of: RoleProgram
+    flags: tuple[Flag, ...]
+    added: Appended
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class _Commands:
     """What each task is started with. `data`: name -> path on the hosts; `keras`: variables that choose a Keras."""
 
     tasks: tuple[TaskPlan, ...]
-    added: Appended
+    started: tuple[_Started, ...]
     served: Served
     called: JobNames
     told: Told
     keras: dict[str, str]
     data: dict[str, str]
-    notes: tuple[str, ...]
 
 
 def make_plan(
@@ -161,9 +173,11 @@ def _read_program(inputs: _Inputs, placed: _Placed) -> _Source:
     """Reads the program that the command starts, and checks that the hosts can run it."""
     job, used = inputs.job, placed.used
     checks.cwd(job, inputs.options.files)
-    program = source.read(job.command, inputs.sources, job.cwd)
+    programs = role_programs.read(job, inputs.sources)
+    program = source.merged(programs)
     links = datasets.links(job)
-    checks.program(job, program, inputs.options.files, links)
+    for command, each in zip(role_programs.commands(job), programs, strict=True):
+        checks.program(replace(job, command=command), each, inputs.options.files, links)
     interpreters.check(job, used, program)
     for name in used:
         checks.host(placed.hosts[name], used[name], program, inputs.options)
@@ -186,30 +200,47 @@ def _lay_out(inputs: _Inputs, placed: _Placed, program: Program) -> _LaidOut:
 def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) -> _Commands:
     """Each task's command line and environment."""
     job, program, cluster = inputs.job, read.program, laid.layout.cluster
-    added = command_line.appended(job, program, tuple(dict.fromkeys(seat.role for seat in placed.seats)))
     served = servers.served(job, program, cluster)
-    running = [seat for seat in placed.seats if seat.role not in served.roles]
+    roles = tuple(dict.fromkeys(seat.role for seat in placed.seats))
     names = OwnNames.of(laid.layout, job_names.of(job, program))
-    given = {
-        seat.task: {
-            **command_line.values(laid.layout, seat, job, inputs.run),
-            **names.values(seat),
-        }
-        for seat in running
-    }
-    flag_conflicts.check(job, program, added, given)
-    required = required_flags.supply(job, program, added.known, (*added.flags, *added.own))
+    started = [
+        _start(inputs, each, roles, laid, names)
+        for each in role_programs.of(job, program, [role for role in roles if role not in served.roles], inputs.sources)
+    ]
     keras = legacy_keras.environment(job, program, placed.used, version1=read.compat.choice == "v1")
     data = datasets.places(job, inputs.options.file_data)
     chosen = {"TFDEPLOY_TASK_COMPAT": read.compat.choice, **keras}
     called, told = job_names.decide(job, program, cluster), env_variables.told(job, program)
-    own_addresses, appended = compat.keeps_addresses(job, read.compat), (*added.flags, *required.flags)
-    shared = Shared(job, inputs.run, data, appended, served, chosen, own_addresses, called, told, names)
+    shared = Shared(
+        job,
+        inputs.run,
+        data,
+        added={role: each.flags for each in started for role in each.of.roles},
+        commands={role: each.of.job for each in started for role in each.of.roles},
+        served=served,
+        chosen=chosen,
+        own_addresses=compat.keeps_addresses(job, read.compat),
+        called=called,
+        told=told,
+        names=names,
+    )
     tasks = (task_plan(shared, laid.layout, seat, inputs.facts[seat.host]) for seat in placed.seats)
     made = tuple(argument_lengths.checked(job, tasks))
     checks.refuse_missing_program(job, made, placed.used)
-    alone = command_line.alone(job, program, added, len(cluster.get("worker", ())))
-    return _Commands(made, added, served, called, told, keras, data, (*([alone] if alone else []), *required.notes))
+    return _Commands(made, tuple(started), served, called, told, keras, data)
+
+
+def _start(inputs: _Inputs, of: RoleProgram, roles: tuple[str, ...], laid: _LaidOut, names: OwnNames) -> _Started:
+    """What the program of some roles is told by its flags. Raises Refused."""
+    added = command_line.appended(of.job, of.program, roles)
+    seats = [seat for seat in laid.layout.seats if seat.role in of.roles]
+    given = {seat.task: {**command_line.values(laid.layout, seat, of.job, inputs.run), **names.values(seat)} for seat in seats}
+    flag_conflicts.check(of.job, of.program, added, given)
+    required = required_flags.supply(of.job, of.program, added.known, (*added.flags, *added.own))
+    workers = len(laid.layout.cluster.get("worker", ())) if "worker" in of.roles else 0
+    alone = command_line.alone(of.job, of.program, added, workers) if workers else None
+    notes = (added.note, *([alone] if alone else []), *required.notes, *flag_conflicts.notes(added))
+    return _Started(of, (*added.flags, *required.flags), added, notes)
 
 
 @dataclass(frozen=True)
@@ -292,7 +323,9 @@ def _assemble(
         hosts=guarded.hosts,
         tasks=commands.tasks,
         deciding=layout.deciding,
-        flags_appended=tuple(name for flag in commands.added.flags for name in flag.names),
+        flags_appended=tuple(
+            dict.fromkeys(name for each in commands.started for flag in each.added.flags for name in flag.names)
+        ),
         data=commands.data,
         links=read.links,
         parts=datasets.part_plans(job, placed.seats),
@@ -319,11 +352,9 @@ def _notes(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, comm
         *keep_wipes.notes(job, read.program),
         *downloads.notes(job, read.program, inputs.options.files),
         *([commands.served.note] if commands.served.note else []),
-        commands.added.note,
-        *commands.notes,
+        *dict.fromkeys(note for each in commands.started for note in each.notes),
         *commands.called.notes,
         *commands.told.notes,
-        *flag_conflicts.notes(commands.added),
         *interpreters.notes(job, used),
         *legacy_keras.notes(commands.keras, job, read.program, used, version1=read.compat.choice == "v1"),
         *compat.notes(job, read.compat, laid.layout.cluster),

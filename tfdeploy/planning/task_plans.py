@@ -26,14 +26,16 @@ from tfdeploy.planning.program.servers import Served
 
 @dataclass(frozen=True)
 class Shared:
-    """What is the same for all tasks of the run. `own_addresses`: they listen where the program says, not on the plan's
+    """What is the same for all tasks of the run. `added`: role -> the flags that its tasks get; `commands`: role ->
+    the job with its own command. `own_addresses`: they listen where the program says, not on the plan's
     ports. `chosen`: variables that were chosen for this program; `told`: those that tell it its cluster. `names`: of
     the roles, in the program's flags."""
 
     job: Job
     run: str
     data: dict[str, str]
-    added: tuple[Flag, ...] = ()
+    added: Mapping[str, tuple[Flag, ...]] = field(default_factory=dict)
+    commands: Mapping[str, Job] = field(default_factory=dict)
     served: Served = field(default_factory=Served)
     chosen: Mapping[str, str] = field(default_factory=dict)
     own_addresses: bool = False
@@ -53,7 +55,8 @@ def task_plan(shared: Shared, layout: Layout, seat: Seat, facts: HostFacts) -> T
     }
     chosen = {**shared.chosen, **shared.told.values(cluster, *task)}
     own = datasets.variables(job, seat, sum(each.role == "worker" for each in layout.seats))
-    argv = command_line.argv(job, facts, values, shared.added, shared.names.values(seat))
+    own_command, added = shared.commands.get(seat.role, job), shared.added.get(seat.role, ())
+    argv = command_line.argv(own_command, facts, values, added, shared.names.values(seat))
     return TaskPlan(
         task=seat.task,
         role=seat.role,

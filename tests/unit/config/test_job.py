@@ -105,6 +105,11 @@ def test_defaults(load, tmp_path):
     )
 
 
+def test_a_role_with_a_program_of_its_own(load):
+    text = "command: [python, train.py]\nroles: {ps: {command: [python, ps.py, '--n={num_ps}']}}\n"
+    assert load(text).roles == {"ps": RoleRule(command=("python", "ps.py", "--n={num_ps}"))}
+
+
 def test_a_role_by_the_name_that_the_program_has_for_it(load):
     text = "command: [python, train.py]\nroles: {master: {gpus: 1}, worker: {as: work}, ps: {as: ps}}\n"
     given = {"chief": RoleRule(gpus=1, called="master"), "worker": RoleRule(called="work"), "ps": RoleRule(called="ps")}
@@ -208,6 +213,8 @@ REFUSED = {
     "roles: {ps: 2}": ("ps must be a mapping", "roles.ps", None),
     "roles: {ps: {cuont: 2}}": ("unknown key 'cuont'", "roles.ps.cuont", "count?"),
     "roles: {ps: {count: -1}}": ("whole number", "roles.ps.count", None),
+    "roles: {ps: {command: [python, '{nothing}']}}": ("unknown placeholder {nothing}", "roles.ps.command[1]", None),
+    "roles: {ps: {command: python ps.py}}": ("a list of words", "roles.ps.command", '["python", "ps.py"]'),
     "roles: {worker: {as: the-work}}": ("name of a variable", "roles.worker.as", None),
     "roles: {worker: {as: ps}}": ("worker is called ps, as another role is", "roles.worker", "own name"),
     "roles: {worker: {as: a}, chief: {as: a}}": ("chief is called a, as another role is", "roles.chief", "own name"),

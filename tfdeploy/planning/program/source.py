@@ -9,8 +9,8 @@ import ast
 import posixpath
 import re
 import warnings
-from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
@@ -104,6 +104,22 @@ def read(command: tuple[str, ...], sources: Mapping[str, str], cwd: str = "") ->
         base=base,
         unparsed=tuple(dict.fromkeys(unparsed)),
         python2=tuple(dict.fromkeys(python2_found)),
+    )
+
+
+def merged(programs: Sequence[Program]) -> Program:
+    """Several programs as one, with the first one's path: where it cannot be read, neither can the whole."""
+    first = programs[0]
+    if len(programs) == 1:
+        return first
+    modules = {path: tree for program in programs for path, tree in program.modules.items()}
+    return replace(
+        first,
+        trees=tuple(modules.values()),
+        paths=tuple(modules),
+        roots=tuple(dict.fromkeys(root for program in programs for root in program.roots)),
+        unparsed=tuple(dict.fromkeys(file for program in programs for file in program.unparsed)),
+        python2=tuple(dict.fromkeys(place for program in programs for place in program.python2)),
     )
 
 
