@@ -46,15 +46,15 @@ def _functions(numpy: Any) -> Any:
 
 
 def _advise(version: str) -> None:
-    """Says what mends an error that the program lets through, in the line before its traceback."""
+    """Says what mends an error that the program lets through, in the line behind its traceback."""
     before = sys.excepthook
 
     def hook(kind: Any, error: Any, trace: Any) -> None:
+        before(kind, error, trace)
         if isinstance(error, TypeError) and any(text in str(error) for text in _NO_NUMBER):
             task.say(
                 "NumPy %s takes no array of one element for a number, as it did before 2.4: "
                 "write `numpy<2.4` into the requirements of `setup`" % version
             )
-        before(kind, error, trace)
 
     sys.excepthook = hook

@@ -1,4 +1,4 @@
-"""Names that NumPy has dropped, and what is said before an error of NumPy 2.4. With the NumPy that is here."""
+"""Names that NumPy has dropped, and what is said of an error of NumPy 2.4. With the NumPy that is here."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def test_every_name_of_the_table_is_there_afterwards():
 
 
 @pytest.mark.parametrize("use", ["'%f' % w", "'%d' % w", "float(w)", "int(w)"])
-def test_an_array_that_is_no_number_any_more_is_explained_before_its_traceback(run_python, use):
+def test_an_array_that_is_no_number_any_more_is_explained_behind_its_traceback(run_python, use):
     done = run_python(f"import numpy as np\nw = np.zeros([1])\n{use}")
     assert done.returncode == 1
-    first, *_, last = done.stderr.splitlines()
-    assert first.startswith(f"tfdeploy: NumPy {numpy.__version__} takes no array of one element") and "`numpy<2.4`" in first
-    assert last.startswith("TypeError: ")
+    raised, advice = done.stderr.splitlines()[-2:]
+    assert raised.startswith("TypeError: ") and "`numpy<2.4`" in advice
+    assert advice.startswith(f"tfdeploy: NumPy {numpy.__version__} takes no array of one element")
 
 
 def test_other_errors_are_not(run_python):
