@@ -55,7 +55,8 @@ def notes(
     lacking = [each for each in facts.values() if _keras_3(each) and each.tf_keras is None]
     if use and lacking and VARIABLE not in job.env:
         names = fold_names(each.host for each in lacking)
-        return (f"{use.what} ({use.where}) is of Keras 2, and fails where it is reached: {_install(lacking[0], names)}",)
+        means = f"{use.what} ({use.where}) is of Keras 2, and fails or does something else where it is reached"
+        return (f"{means}: {_install(lacking[0], names)}",)
     return ()
 
 
