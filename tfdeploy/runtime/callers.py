@@ -28,8 +28,14 @@ def sentence(name: str) -> str:
 
 
 def place() -> Optional[str]:
-    """file:line of the nearest code that is neither ours nor Python's nor an installed package's."""
-    return next(("%s:%d" % each for each in _own_code()), None)
+    """file:line of the nearest code that is neither ours nor Python's nor an installed package's; below the working folder by
+    its path from there."""
+    path, line = next(_own_code(), ("", 0))
+    try:
+        here = os.getcwd() + os.sep
+    except OSError:  # the folder is gone
+        here = os.sep * 2
+    return "%s:%d" % (path[len(here) :] if path.startswith(here) else path, line) if path else None
 
 
 def may_be_caught() -> bool:

@@ -2,7 +2,8 @@
 
 Programs written before TensorFlow 1.2 pass `SyncReplicasOptimizer(replica_id=...)` (gone in 1.0: "unexpected keyword argument
 'replica_id'") and `BasicLSTMCell(input_size=...)`, call `get_clean_up_op()` (the op with which the chief closed the queue of
-tokens) and `FLAGS._parse_flags()` (gone in 1.5). Only with TFDEPLOY_TASK_COMPAT=v1.
+tokens) and `FLAGS._parse_flags()` (gone in 1.5). Those of before 1.0 import `rnn` from `tensorflow.python.ops`. Only
+with TFDEPLOY_TASK_COMPAT=v1.
 """
 
 from __future__ import annotations
@@ -21,6 +22,11 @@ _ARGUMENTS = {
     "BasicLSTMCell": ("input_size",),
     "LSTMCell": ("input_size",),
 }
+_RENAMED = {  # in tensorflow.python.ops.rnn
+    "rnn": "static_rnn",
+    "bidirectional_rnn": "static_bidirectional_rnn",
+    "state_saving_rnn": "static_state_saving_rnn",
+}
 
 
 def apply(module: Any) -> None:
@@ -28,6 +34,9 @@ def apply(module: Any) -> None:
     for name, arguments in _ARGUMENTS.items():
         if hasattr(module, name):
             _accept(getattr(module, name), name, arguments)
+    for old, new in _RENAMED.items():
+        if hasattr(module, new):
+            _supply(module, old, getattr(module, new))
     if hasattr(module, "SyncReplicasOptimizer"):
         _supply(module.SyncReplicasOptimizer, "get_clean_up_op", _clean_up)
     if hasattr(module, "_FlagValuesWrapper"):
@@ -49,9 +58,9 @@ def _accept(cls: Any, name: str, arguments: Tuple[str, ...]) -> None:
     cls.__init__ = init_without
 
 
-def _supply(cls: Any, name: str, method: Any) -> None:
-    if not hasattr(cls, name):
-        setattr(cls, name, method)
+def _supply(where: Any, name: str, value: Any) -> None:
+    if not hasattr(where, name):
+        setattr(where, name, value)
 
 
 def _clean_up(self: Any) -> Any:

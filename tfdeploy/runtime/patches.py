@@ -30,6 +30,7 @@ _PLANNED_CLUSTER: Dict[str, Tuple[str, ...]] = {
 }
 _VERSION1: Dict[str, Tuple[str, ...]] = {
     "tensorflow": ("version1",),
+    "tensorflow.python.ops.rnn": ("dropped",),
     "tensorflow.python.platform.flags": ("dropped",),
     "tensorflow.python.training.sync_replicas_optimizer": ("synchronous", "no_more_tokens", "dropped"),
     "tf_keras.src.layers.rnn.legacy_cells": ("dropped",),

@@ -31,7 +31,7 @@ _BATCH = """
 VERSION0: Dict[str, str] = {
     **{"batch_" + name: name for name in _BATCH.split()},
     **_pairs("""
-        audio_summary=summary.audio batch_matmul=matmul complex_abs=abs histogram_summary=summary.histogram
+        audio_summary=summary.audio batch_matmul=matmul complex_abs=abs concat_v2=concat histogram_summary=summary.histogram
         image.per_image_whitening=image.per_image_standardization image_summary=summary.image inv=reciprocal
         list_diff=setdiff1d listdiff=setdiff1d merge_all_summaries=summary.merge_all merge_summary=summary.merge mul=multiply
         neg=negative nn.bidirectional_rnn=nn.static_bidirectional_rnn nn.deconv2d=nn.conv2d_transpose nn.rnn=nn.static_rnn

@@ -53,6 +53,7 @@ pairs = {
     "concat": (tf.concat(1, [a, a]), one.concat([a, a], 1)),
     "concat by a tensor": (tf.concat(axis, [a, a]), one.concat([a, a], 1)),
     "concat by name": (tf.concat(concat_dim=1, values=[a, a]), one.concat([a, a], 1)),
+    "concat_v2": (tf.concat_v2([a, a], 1), one.concat([a, a], 1)),
     "concat of today": (tf.concat([a, a], 1), one.concat([a, a], 1)),
     "concat of today by names": (tf.concat(axis=0, values=[a, a]), one.concat([a, a], 0)),
     "split": (tf.split(1, 2, a), one.split(a, 2, 1)),
@@ -79,6 +80,9 @@ said["different"] = [name for name, (old, new) in pairs.items() if not same(old,
 said["only on import tensorflow"] = [hasattr(one, "mul"), hasattr(one.train, "SummaryWriter"), one.train.Saver is tf.train.Saver]
 cell = nn.rnn_cell.BasicLSTMCell(3, state_is_tuple=True)
 said["rnn"] = len(nn.rnn(cell, tf.unpack(tf.constant(np.ones([4, 2, 5], np.float32))), dtype=tf.float32)[0])
+from tensorflow.python.ops import rnn, rnn_cell
+inputs = [tf.constant(a)] * 3
+said["rnn of python.ops"] = len(rnn.rnn(rnn_cell.BasicLSTMCell(3), inputs, dtype=tf.float32, scope="other")[0])
 """
 SUMMARIES = """
 with tf.name_scope("tower"):
@@ -140,7 +144,7 @@ def said(run_python, tmp_path):
 
 def test_each_name_and_each_old_order_of_arguments_gives_what_the_call_of_today_gives(said):
     found, _ = said(CALLS)
-    assert found == {"different": [], "only on import tensorflow": [False, False, True], "rnn": 4}
+    assert found == {"different": [], "only on import tensorflow": [False, False, True], "rnn": 4, "rnn of python.ops": 3}
 
 
 def test_a_summary_keeps_its_tag_with_blanks_and_without_the_scope_around_it(said):
