@@ -65,10 +65,15 @@ def _appended(job: Job, program: Program, roles: Collection[str], told: Told) ->
         told = _certain(told, mode_rules, roles)
         if not told.flags:
             return Appended((), f"no flags appended: mode {job.mode} tells the program by TF_CONFIG, or `flags: auto`")
-    chosen = tuple(flag for flag in told.flags if flag.name != "chief_hosts" or "chief" in roles)
+    chosen = tuple(flag for flag in told.flags if _holds(flag, roles))
     own = tuple(flag for flag in chosen if _in_command(flag, job.command[: own_end(job.command)], program))
     left = tuple(flag for flag in chosen if flag not in own)
     return Appended(left, _note(job, program, left, own) + _unknown_words(told), own)
+
+
+def _holds(flag: Flag, roles: Collection[str]) -> bool:
+    """Whether its value is right in a cluster of these roles: a chief counts as a worker for SyncReplicasOptimizer."""
+    return ("chief" in roles) == (flag.name == "chief_hosts") or flag.name not in ("chief_hosts", "num_workers")
 
 
 def _certain(told: Told, mode: Rules, roles: Collection[str]) -> Told:

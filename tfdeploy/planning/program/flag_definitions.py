@@ -39,6 +39,7 @@ class Flag:
     where: str = ""
     dest: str = ""  # the attribute that has its value
     spellings: tuple[str, ...] = ()
+    library: str = ""  # "absl", "argparse" or "click"
     help: str = ""
     empty: bool = False  # its default is None or ""
     template: str = ""  # what it gets, with placeholders; "": the value of `name`
@@ -130,11 +131,10 @@ def given(call: ast.Call) -> Mapping[str | None, ast.expr]:
 def of_call(call: ast.Call) -> Flag | None:
     """The flag that this call defines, without its place."""
     name = flag_types.last_name(call.func)
-    if is_argparse(call):
-        return _from_argparse(call)
-    if name.startswith("DEFINE_"):
-        return _from_absl(call)
-    return _from_click(call) if name == "option" else None
+    readers = {"argparse": is_argparse(call), "absl": name.startswith("DEFINE_"), "click": name == "option"}
+    library = next((each for each, reads in readers.items() if reads), "")
+    flag = {"argparse": _from_argparse, "absl": _from_absl, "click": _from_click}[library](call) if library else None
+    return replace(flag, library=library) if flag else None
 
 
 def _help(call: ast.Call) -> str:

@@ -18,6 +18,8 @@ from tfdeploy.planning.program.source import Program
 _CALLS = {
     "Server": (("job_name", 1, "job_name"), ("task_index", 2, "task_index")),
     "SimpleClusterResolver": (("task_type", 2, "job_name"), ("task_id", 3, "task_index")),
+    "SyncReplicasOptimizer": (("total_num_replicas", 2, "num_workers"),),
+    "replica_device_setter": (("ps_tasks", 0, "num_ps"),),
     "TFConfigClusterResolver": (("task_type", 0, "job_name"), ("task_id", 1, "task_index")),
 }
 _LISTS = {"ps": "ps_hosts", "worker": "worker_hosts", "chief": "chief_hosts", "master": "chief_hosts"}
@@ -98,6 +100,8 @@ def _parts(node: ast.AST, scope: Scope, origins: Origins) -> Iterator[tuple[str,
 def _fits(name: str, origin: Origin, node: ast.AST) -> bool:
     """Whether a value of this origin can be that part: a list of addresses is split, parsed, or a list by itself."""
     steps = origin.steps
+    if name in ("num_workers", "num_ps"):
+        return not steps
     if name == "cluster":
         return bool(steps) and steps[0][0] == "json"
     if name in ("job_name", "task_index"):

@@ -18,7 +18,7 @@ from tfdeploy.planning.program.source import Program
 
 CLASSIC = ("ps_hosts", "worker_hosts", "job_name", "task_index")
 NAMES = (*CLASSIC, "issync")
-ALL = ("ps_hosts", "worker_hosts", "chief_hosts", "cluster", "job_name", "task_index", "issync")
+ALL = (*ADDRESSES, "cluster", "job_name", "task_index", "issync", "num_workers", "num_ps")
 # Other names of these flags. A job's name must speak of "ps" or "worker" in its choices, default or help.
 _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
     "job_name": ("job", "role", "task_type", "type", "job_type", "node_type", "role_name", "node_name", "server_type"),
@@ -61,6 +61,7 @@ def told(program: Program) -> Told:
             found[name] = [_amended(replace(own[0], name=name), same)]
     chosen = {name: flags[0] for name, flags in found.items()}
     _add_other_names(chosen, definitions, cluster=cluster, gathers=flag_uses.gathers(program))
+    _drop_foreign(chosen)
     if "worker_hosts" in chosen:
         chosen.pop("cluster", None)
     ordered = [parsed_words.with_words(chosen[name], program) for name in ALL if name in chosen]
@@ -151,6 +152,14 @@ def _add_other_names(chosen: dict[str, Flag], definitions: tuple[Flag, ...], *, 
             if fitting:
                 chosen[name] = replace(fitting[0].called(fitting[1]), name=name)
                 break
+
+
+def _drop_foreign(chosen: dict[str, Flag]) -> None:
+    """Drops flags by other names that another library reads than the job's name: absl ends at a flag that it does not know."""
+    library = chosen["job_name"].library if "job_name" in chosen else ""
+    for name, flag in list(chosen.items()):
+        if library and flag.library and flag.library != library and flag.plain_name != name:
+            del chosen[name]
 
 
 def _means(name: str, flag: Flag) -> bool:

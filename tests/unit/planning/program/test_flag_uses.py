@@ -17,6 +17,8 @@ GIVEN = {
     "job_name": "worker",
     "task_index": "1",
     "issync": "1",
+    "num_workers": "2",
+    "num_ps": "1",
 }
 ASYNC = {**GIVEN, "issync": "0"}
 HEAD = "import argparse, ast, json, sys\nimport tensorflow as tf\n"
@@ -298,6 +300,26 @@ def test_the_use_decides_over_the_name(job: Job) -> None:
     """--job_name names an experiment here, and --role is what the server gets."""
     text = ARGS + "p.add_argument('--job_name', type=int)\np.add_argument('--role')\na = p.parse_args()\n" + CLUSTER
     assert words(job, text + "s = tf.train.Server(cluster, job_name=a.role)") == ("--role=worker",)
+
+
+def test_how_many_there_are(job: Job) -> None:
+    """By what counts workers and servers; --num_workers of a data loader stays as it is."""
+    text = gathered("p.add_argument('--replicas', type=int)\np.add_argument('--num_workers', type=int)", "True")
+    text = text.replace("Optimizer(opt)", "Optimizer(opt, 1, total_num_replicas=FLAGS.replicas)")
+    assert [word for word in words(job, text) if "replicas" in word or "num" in word] == ["--replicas=2"]
+    program = source.read(job.command, {"train.py": HEAD + text})
+    with_chief = command_line.appended(job, program, ("ps", "chief", "worker")).flags
+    assert "num_workers" not in [flag.name for flag in with_chief]
+
+
+def test_flags_of_another_library_are_left_alone(job: Job) -> None:
+    """absl reads the whole command line where its first flag is asked for, and ends at --machines."""
+    text = (
+        "F = tf.app.flags\nF.DEFINE_string('job_name', '', '')\nFLAGS = F.FLAGS\n" + ARGS + "p.add_argument('--machines')\n"
+        "a, _ = p.parse_known_args()\ncluster = tf.train.ClusterSpec({'worker': a.machines.split(',')})\n"
+        "s = tf.train.Server(cluster, job_name=FLAGS.job_name)"
+    )
+    assert words(job, text) == ("--job_name=worker",)
 
 
 def test_the_use_may_be_in_another_file(job: Job) -> None:
