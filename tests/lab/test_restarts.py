@@ -96,6 +96,26 @@ def test_a_crash_loop_gives_up_and_names_its_first_death(operator: Tfdeploy) -> 
     assert_nothing_left(operator, run, "loop")
 
 
+def test_a_mistake_at_the_programs_start_is_named_at_once_and_not_met_a_third_time(operator: Tfdeploy) -> None:
+    """`restart.max` is not given: the same exception at the same line twice, before a step, ends the run."""
+    flags = ("--only=worker:1", "--after=1", "--listen", "--raises")
+    write_job(operator, "mistake", "crash.py", *flags, restart={"backoff": ["6s", "6s"]})
+    run = operator.run("launch", "--detach", exit_code=0).stdout.strip()
+    line = (operator.cwd / "crash.py").read_text().split("\n").index('        {}["shard"]') + 1
+    error = f"KeyError: 'shard' (crash.py:{line})"
+
+    def reason() -> str | None:
+        found: str = rows_of(operator, run)["worker:1"]["reason"] or ""
+        return found if " again: " in found else None
+
+    assert wait_for(reason, 30, "the task starts again") in (f"starts again: {error}", f"started again: {error}")
+    operator.wait_until("failed", run)
+    rows = rows_of(operator, run)
+    assert {task: row["attempt"] for task, row in rows.items()} == {"ps:0": 1, "worker:0": 1, "worker:1": 2}
+    assert rows["worker:1"]["reason"] == f"failed twice with the same error before its first step: {error}"
+    assert_nothing_left(operator, run, "mistake")
+
+
 @pytest.mark.long
 @pytest.mark.tensorflow
 @pytest.mark.fault("36 a worker of a mirrored gang is killed, real TensorFlow")

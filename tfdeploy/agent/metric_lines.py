@@ -23,12 +23,12 @@ MATCHED_CHARS = 512  # of each line; the rest of a longer line is not read
 MOST_NAMES = 32  # of metrics that Keras prints in one line
 EPOCH, EPOCHS, BATCH, BATCHES = "epoch", "epochs", "batch", "batches"  # where Keras's fit is: `Epoch 3/40`, `12/938`
 
-_PREFIX = re.compile(
+CPP_PREFIX = re.compile(
     r"[IWEF]\d{4} \d\d:\d\d:\d+\.\d+ +\d+ [^\s:\]]+\.(?:cc|cpp|c|cu|h|hpp|inc):\d+\] "  # absl, glog: I0000 00:00:1795343518.7
     r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] (?!\S+\.py:)[^\s:\]]+:\d+\] "  # TensorFlow up to 2.17
     r"|^[IWEF] (?:tensorflow|external)/[^\s:\]]+:\d+\] "  # before 1.0
 )
-_ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 # Every text matches in one way only. With two ways, the time would grow with the square of the
 # line's length.
 _NUMBER = re.compile(r"[-+]?(?:\d[\d,_]*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
@@ -48,7 +48,7 @@ def program_text(line: str) -> str:
     """The line up to where TensorFlow's C++ log begins in it."""
     if "] " not in line:
         return line
-    found = _PREFIX.search(line)
+    found = CPP_PREFIX.search(line)
     return line if found is None else line[: found.start()]
 
 
@@ -146,7 +146,7 @@ def _rates(text: str) -> Dict[str, float]:
 
 def of_keras(line: str) -> Dict[str, float]:
     """What `fit` and `evaluate` print: `Epoch 3/40`; a bar or its last line, with its batch, ms/step, and its metrics."""
-    text = _ESCAPE.sub("", line)
+    text = ESCAPE.sub("", line)
     epoch = _EPOCH.match(text)
     if epoch:
         return {EPOCH: float(epoch.group(1)), EPOCHS: float(epoch.group(2)), BATCH: 0.0}

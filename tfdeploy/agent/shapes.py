@@ -65,12 +65,17 @@ class Death(_Death, total=False):
     again: bool
 
 
-class FailedStarts(TypedDict):
-    """Starts that have failed since the last good one."""
-
+class _FailedStarts(TypedDict):
     count: int
     quick: int  # of them, in a row, those that lived shorter than restart.QUICK_S
     delay_s: float  # the pause before the next
+
+
+class FailedStarts(_FailedStarts, total=False):
+    """Starts that have failed since the last good one."""
+
+    error: str  # TaskStatus.error of the last one; left out where it is ""
+    same: int  # how many in a row had that error; left out with it
 
 
 class _GangRound(FailedStarts):

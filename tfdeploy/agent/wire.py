@@ -43,11 +43,9 @@ def ending_in_words(outcome: str, exit_code: object = None, signal: object = Non
     """The words behind the name of a task that died: "failed with exit code 3", "killed by signal 9", "gave up: REASON"."""
     if outcome == "succeeded":
         text = "ended too early, with exit code 0"
-    elif reason:
-        text = outcome.replace("_", " ")
     elif outcome == "failed" and exit_code is not None:
         text = "failed with exit code %s" % exit_code
-    elif outcome == "killed" and signal is not None:
+    elif outcome == "killed" and signal is not None and not reason:
         text = "killed by signal %s" % signal
     else:
         text = outcome.replace("_", " ")
@@ -189,6 +187,7 @@ class HostPart:
     supply_from: Optional[str] = None  # the host whose keep lies on all the gang's disks before the gang starts again
     unminded_after_s: float = 60.0  # a host that has refused the mesh's port for so long has no minder
     restart_wait_s: float = 3600.0  # tasks of a host without a minder are lost for good after so long
+    same_error_ends: bool = False  # a task that fails twice with the same error before its first step does not start again
     texts: List[str] = field(default_factory=list)  # strings that many words of the tasks share: see word_of
     lockstep: Optional[bool] = None  # each step waits for the slowest task; None: of a version before, see health/diagnose.py
     protect: str = "none"  # or "peers", "firewall": who is let in at the run's ports of this host
@@ -227,6 +226,7 @@ class TaskStatus:
     round: int = 1  # how often the gang had started when this attempt did
     began_again: Optional[str] = None  # why there is an attempt after the first, in words: filled in where a status is read
     lived_s: Optional[float] = None  # of an attempt that ended, by the monotonic clock
+    error: str = ""  # the exception and its line, where the attempt ended by one before its first step: see log/last_words.py
     guard_inode: Optional[int] = None  # of the socket that closes its port to strangers, which its processes have too
     version: int = VERSION
 

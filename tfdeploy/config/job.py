@@ -74,6 +74,7 @@ def load_job(path: Path, *, environ: Mapping[str, str]) -> Job:
     sources = fields.pop("secrets", {})
     fields["secrets"] = tuple(sources)
     fields["secret_sources"] = {name: _absolute_source(one, folder, home) for name, one in sources.items() if one.where}
+    fields["same_error_ends"] = "restart_max" not in given
     job = Job(**fields, source=shown(path), folder=str(folder), places=_places(given))
     _check_folders(job, given)
     _check_setup(job, root, given)

@@ -165,7 +165,7 @@ JOB = (
         keys=(
             Key(
                 "max",
-                "how often, without ten good minutes in between; 0: never",
+                "how often, without ten good minutes in between; 0: never; given, also after the same error twice",
                 "max: 3",
                 jobvalues.restart_max,
                 "3",

@@ -30,7 +30,8 @@ class Attempt:
         if not self.outcome:
             return ""
         how = outcome_words(self.outcome, self.exit_code, self.signal)
-        return ", ".join(part for part in (how, self.reason or "", short_error(self.last_line)) if part)
+        reason, last = self.reason or "", short_error(self.last_line)
+        return ", ".join(part for part in (how, reason, "" if last in reason else last) if part)
 
 
 def attempt_of_host(task: str, row: AttemptRow) -> Attempt:

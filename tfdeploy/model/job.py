@@ -116,6 +116,7 @@ class Job:
     restart_max: int = 3
     restart_backoff_s: tuple[float, float] = (1.0, 60.0)
     restart_wait_s: float = 3600.0  # for a host where the run has no minder any more
+    same_error_ends: bool = True  # False where the job file gives restart.max: then so many starts are meant
     stall_after_s: float = 300.0  # 0: stalls are not looked for
     stall_action: StallAction = "report"
     stop_grace_s: float = 20.0

@@ -97,6 +97,7 @@ class Plan:
     restart_max: int = 0
     restart_backoff_s: tuple[float, float] = (1.0, 60.0)
     restart_wait_s: float = 3600.0  # after so long without a minder, the tasks of a host are lost for good
+    same_error_ends: bool = False  # a task that fails twice with the same error before its first step does not start again
     stall_after_s: float = 0.0  # 0: stalls are not looked for
     stall_action: str = "report"  # model.job.StallAction
     supply_from: str | None = None  # the host whose `keep` lies on all disks of the gang before it starts again (mirrored)

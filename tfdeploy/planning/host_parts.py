@@ -58,6 +58,7 @@ def _part(
         restart_max=plan.restart_max,
         restart_backoff_s=list(plan.restart_backoff_s),
         restart_wait_s=plan.restart_wait_s,
+        same_error_ends=plan.same_error_ends,
         supply_from=plan.supply_from,
         stall_after_s=plan.stall_after_s,
         stall_action=plan.stall_action,

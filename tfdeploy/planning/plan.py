@@ -41,6 +41,7 @@ from tfdeploy.planning.program import (
     servers,
     source,
     syntax,
+    torch_launch,
 )
 from tfdeploy.planning.program.command_line import Appended, OwnNames
 from tfdeploy.planning.program.compat import Compat
@@ -284,6 +285,7 @@ class _Settings(TypedDict):
     restart_max: int
     restart_backoff_s: tuple[float, float]
     restart_wait_s: float
+    same_error_ends: bool
     stall_after_s: float
     stall_action: StallAction
 
@@ -303,6 +305,7 @@ def _settings(job: Job) -> _Settings:
         restart_max=job.restart_max,
         restart_backoff_s=job.restart_backoff_s,
         restart_wait_s=job.restart_wait_s,
+        same_error_ends=job.same_error_ends,
         stall_after_s=job.stall_after_s,
         stall_action=job.stall_action,
     )
@@ -355,6 +358,7 @@ def _notes(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, comm
         *dict.fromkeys(note for each in commands.started for note in each.notes),
         *commands.called.notes,
         *commands.told.notes,
+        *(torch_launch.notes(read.program) if inputs.rules.ranks else ()),
         *interpreters.notes(job, used),
         *legacy_keras.notes(commands.keras, job, read.program, used, version1=read.compat.choice == "v1"),
         *compat.notes(job, read.compat, laid.layout.cluster),

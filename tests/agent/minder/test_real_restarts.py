@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.serve import run_control
 from tfdeploy.agent.serve.call import Call
+from tfdeploy.model.job import DEFAULT_METRICS
 
 FOREVER = ["sh", "-c", "exec sleep 1000"]
 QUICKLY: dict[str, Any] = {"restart_max": 3, "restart_backoff_s": [0.1, 0.4]}
@@ -53,6 +55,38 @@ def test_a_task_starts_again_alone_and_the_run_ends_well(hosts: NewCluster) -> N
     assert {state.first_death is None and state.abort_reason is None for state in states.values()} == {True}
     assert cluster.log("r1", "worker:0").split("\n") == ["attempt 1", "attempt 2", ""]
     assert cluster.alive("r1") == []
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_the_same_error_twice_before_a_step_ends_the_run(hosts: NewCluster, alone: bool) -> None:
+    """A mistake in the program: neither its task nor its gang starts a third time."""
+    cluster = hosts("n1", "n2")
+    cluster.write("train.py", "import time\ntime.sleep(0.5)\n{}['shard']\n")
+    tasks = {"ps:0": ("n1", FOREVER), "worker:0": ("n2", [sys.executable, "train.py"])}
+    recovery = dict.fromkeys(tasks, ("alone", False) if alone else ("gang", True))
+    cluster.launch("r1", tasks, recovery=recovery, same_error_ends=True, **QUICKLY)
+    words = "worker:0 on n2 gave up: failed twice with the same error before its first step: KeyError: 'shard' (train.py:3)"
+    assert {state.abort_reason for state in cluster.wait_ended("r1").values()} == {words}
+    assert attempt(cluster, "r1", "worker:0") == (2, "ended")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["print('step 3 loss 0.5')", "open('checkpoints/net.pt', 'w')", "raise ConnectionResetError", "raise OSError(28, 'full')"],
+)
+def test_an_error_after_a_step_or_of_the_network_may_not_come_again(hosts: NewCluster, line: str) -> None:
+    cluster = hosts("n1")
+    cluster.write("train.py", f"import time\ntime.sleep(0.5)\n{line}\n{{}}['shard']\n")
+    cluster.launch(
+        "r1",
+        {"worker:0": ("n1", [sys.executable, "train.py"])},
+        recovery={"worker:0": ("alone", False)},
+        same_error_ends=True,
+        keep=["checkpoints"],
+        metrics=DEFAULT_METRICS,
+        **dict(QUICKLY, restart_max=2),
+    )
+    assert "after 2 restarts (restart.max)" in (cluster.wait_ended("r1")["n1"].abort_reason or "")
 
 
 def test_who_watches_is_told_of_a_death_once(hosts: NewCluster) -> None:

@@ -9,12 +9,24 @@ import pytest
 
 from tfdeploy.agent.mesh.shared_state import MAX_ROUND, Knowledge, ending_of, from_json
 from tfdeploy.agent.minder.actions import Action, End, GiveUp, NewRound, OwnTask, ReportStage, Start, Supply, View
-from tfdeploy.agent.minder.restart import CLEARED, SERVED, SUPPLIED, count_failure, new_round, reasons, recover
+from tfdeploy.agent.minder.restart import (
+    CLEARED,
+    SERVED,
+    SUPPLIED,
+    count_failure,
+    failures_before,
+    new_round,
+    reasons,
+    recover,
+)
 from tfdeploy.agent.wire import HostPart, Peer, TaskSpec, TaskStatus
 
 ROUND = {"n": 2, "time": 90.0, "task": "ps:0", "reason": "ps:0 on n1 killed", "count": 1, "quick": 0, "delay_s": 1.0}
 COUNT = {"attempt": 1, "count": 1, "quick": 1, "delay_s": 1.0}
 DEAD: dict[str, Any] = {"state": "ended", "outcome": "killed", "signal": 9}
+ERROR = "TypeError: only integers (train.py:88)"
+FAILED: dict[str, Any] = {"state": "ended", "outcome": "failed", "exit_code": 1, "reason": ERROR}
+TWICE = dict(COUNT, error="TypeError (train.py:88)", same=2)
 DONE: dict[str, Any] = {"state": "ended", "outcome": "succeeded", "exit_code": 0, "up": True}
 # sync: a ps breaks the gang of all, workers recover alone. n1 has the ps and a worker, n2 the chief and a worker.
 PEERS = [
@@ -37,6 +49,7 @@ def view(
     marks: Any = None,
     supply_from: str | None = None,
     supplied: int = 1,
+    same_error_ends: bool = True,
     **known: Any,
 ) -> View:
     """Host n1 at 100 s. A task that ended has no supervisor any more."""
@@ -50,6 +63,7 @@ def view(
         peers=PEERS,
         restart_max=3,
         supply_from=supply_from,
+        same_error_ends=same_error_ends,
     )
     part.tasks = [
         TaskSpec(task="ps:0", role="ps", index=0, argv=["x"], env={}, serves=True),
@@ -93,6 +107,19 @@ CASES: dict[str, tuple[View, list[Action]]] = {
     "once too often": (
         view(w1=DEAD, counts={"worker:1": dict(COUNT, count=4)}),
         [GiveUp("worker:1", "killed by signal 9, after 3 restarts (restart.max)")],
+    ),
+    "twice the same error at its start": (
+        view(w1=FAILED, counts={"worker:1": TWICE}),
+        [GiveUp("worker:1", f"failed twice with the same error before its first step: {ERROR}")],
+    ),
+    "once that error": (view(w1=FAILED, counts={"worker:1": dict(TWICE, same=1)}), [Start("worker:1", 2, 1)]),
+    "twice, but so many starts are asked for": (
+        view(w1=FAILED, counts={"worker:1": TWICE}, same_error_ends=False),
+        [Start("worker:1", 2, 1)],
+    ),
+    "the gang starts again meanwhile": (
+        view(w1=FAILED, counts={"worker:1": TWICE}, round=ROUND),
+        [End("ps:0", "the gang starts again: ps:0 on n1 killed", 5.0)],
     ),
     "given up": (view(w1=dict(DEAD, outcome="gave_up"), counts={"worker:1": dict(COUNT, count=4)}), []),
     "a ps breaks the gang": (view(ps=DEAD, counts={"ps:0": COUNT}), [NewRound(2, "ps:0")]),
@@ -174,6 +201,34 @@ def test_count(lived_s: float | None, before: Any, count: int, quick: int, delay
     told = {"attempt": 5, "round": 1, "count": count, "quick": quick, "delay_s": delay_s, "how": "exit code 3"}
     assert count_failure(before, status, [1.0, 60.0], 1.0) == told
     assert count_failure(before, status, [1.0, 60.0], 0.0)["delay_s"] == 0.75 * delay_s
+
+
+@pytest.mark.parametrize(
+    ("before", "error", "said"),
+    [
+        (None, "", {}),
+        (None, "E (a:1)", {"error": "E (a:1)", "same": 1}),
+        ({"error": "E (a:1)", "same": 1}, "E (a:1)", {"error": "E (a:1)", "same": 2}),
+        ({"error": "E (a:1)", "same": 2}, "E (a:2)", {"error": "E (a:2)", "same": 1}),
+        ({"error": "E (a:1)", "same": 2}, "", {}),  # it made steps, or another task was the cause
+        ({}, "E (a:1)", {"error": "E (a:1)", "same": 1}),  # a count of an older version
+    ],
+)
+def test_errors_in_a_row_are_counted(before: Any, error: str, said: dict[str, Any]) -> None:
+    status = TaskStatus(run="r1", task="worker:1", host="n1", attempt=2, exit_code=1, error=error)
+    count = count_failure(None if before is None else {**COUNT, **before}, status, [1.0, 60.0], 1.0)
+    assert {name: count.get(name) for name in ("error", "same") if name in count} == said
+    began = new_round(NewRound(2, "worker:1"), status, count)
+    assert from_json({"round": dict(began)}, {peer.task: peer for peer in PEERS}).round == began
+    assert {name: began.get(name) for name in said} == said
+
+
+def test_an_attempt_in_between_that_another_task_ended_may_have_worked() -> None:
+    counts = dict(TWICE, attempt=3)
+    alone, gang = PEERS[1], PEERS[0]
+    assert failures_before(alone, Knowledge(), counts, 4) == counts
+    assert "error" not in (failures_before(alone, Knowledge(), counts, 5) or {})
+    assert failures_before(gang, Knowledge(round=ROUND), counts, 5) == ROUND
 
 
 def test_no_round_follows_the_last_number_and_no_count_grows_beyond_what_others_believe() -> None:

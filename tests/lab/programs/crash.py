@@ -3,6 +3,7 @@
     python crash.py --job_name=worker --task_index=0 --code=7 --after=0.5
 
 --only=worker:1 lets all other tasks wait for ever instead. --listen opens the task's port first.
+--raises: an exception instead of an exit code.
 """
 import argparse
 import os
@@ -23,6 +24,7 @@ def main():
     parser.add_argument("--after", type=float, default=0.0)
     parser.add_argument("--only", default="")
     parser.add_argument("--listen", action="store_true")
+    parser.add_argument("--raises", action="store_true")
     args = parser.parse_args()
 
     hosts = (args.ps_hosts if args.job_name == "ps" else args.worker_hosts).split(",")
@@ -42,6 +44,8 @@ def main():
     if args.signal:
         signal.signal(args.signal, signal.SIG_DFL) if args.signal not in (signal.SIGKILL, signal.SIGSTOP) else None
         os.kill(os.getpid(), args.signal)
+    if args.raises:
+        {}["shard"]
     sys.exit(args.code)
 
 

@@ -84,6 +84,7 @@ def test_the_contracts_example(load, tmp_path):
         restart_max=5,
         restart_backoff_s=(0.5, 120.0),
         restart_wait_s=5400.0,
+        same_error_ends=False,
         stall_after_s=90.0,
         stall_action="restart",
         stop_grace_s=0.5,

@@ -165,6 +165,8 @@ def _checked_round(said: Any, tasks: "Dict[str, wire.Peer]") -> GangRound:
         "count": _count,
         "quick": _count,
         "delay_s": _seconds,
+        "error": _text_check,
+        "same": _count,
     }
     checked: GangRound = bounded_json.fields(said, checks, ("n", "time", "task", "count", "quick", "delay_s"))
     return checked

@@ -36,6 +36,7 @@ QUICK_S = 10.0  # an attempt that lives shorter has failed quickly: the next pau
 REFILL_S = 600.0  # an attempt that lives longer resets the count
 CLEARED, SUPPLIED, SERVED = 1, 2, 3
 GANG_GRACE_S = 5.0  # at most, between TERM and KILL for the rest of a broken gang
+SAME_ERRORS = 2  # attempts that end with one error before a step of theirs: the third would, too
 
 
 # What may follow an attempt that has ended.
@@ -83,6 +84,8 @@ def after_attempt(
     if count is not None and count["count"] > part.restart_max:
         restarts = "%d restart%s" % (part.restart_max, "s" * (part.restart_max != 1))
         return Following(GIVE_UP, "%s, after %s (restart.max)" % (how, restarts))
+    if part.same_error_ends and count is not None and count.get("same", 0) >= SAME_ERRORS:
+        return Following(GIVE_UP, "failed twice with the same error before its first step: %s" % how)
     if peer.on_death == "gang" or _is_left_alone(part, known, peer):
         if number >= MAX_ROUND:
             return Following(GIVE_UP, "%s, and no round follows number %d" % (how, MAX_ROUND))
@@ -115,8 +118,21 @@ def how_it_ended(status: wire.TaskStatus) -> str:
     return wire.ending_in_short(status.outcome, status.exit_code, status.signal, status.reason)
 
 
+def failures_before(peer: wire.Peer, known: Knowledge, own: Optional[RestartCount], attempt: int) -> Optional[FailedStarts]:
+    """The failed starts that a death of this attempt is counted with: the gang's, or the task's own.
+
+    An attempt in between, which another task's death ended, may have worked: then the error does not come again and again."""
+    if peer.on_death == "gang":
+        return known.round
+    if own is None or own["attempt"] == attempt - 1:
+        return own
+    return {"count": own["count"], "quick": own["quick"], "delay_s": own["delay_s"]}
+
+
 def count_failure(before: Optional[FailedStarts], status: wire.TaskStatus, backoff_s: List[float], chance: float) -> RestartCount:
-    """The count of failed starts after this one. `chance`: 0 to 1, spreads the pauses."""
+    """The count of failed starts after this one. `chance`: 0 to 1, spreads the pauses.
+
+    Before `same` attempts with one error, those of another task of the gang included: they run the same program."""
     lived_s = status.lived_s or 0.0
     count, quick = (0, 0) if before is None else (before["count"], before["quick"])
     if lived_s >= REFILL_S:
@@ -125,7 +141,7 @@ def count_failure(before: Optional[FailedStarts], status: wire.TaskStatus, backo
     first_s, longest_s = backoff_s
     pause_s = min(first_s * 2.0 ** min(max(quick - 1, 0), 40), longest_s)
     delay_s = round(pause_s * (0.75 + 0.25 * chance), 3)
-    return {
+    counted: RestartCount = {
         "attempt": status.attempt,
         "round": status.round,
         "how": how_it_ended(status)[:MAX_TEXT],
@@ -133,12 +149,16 @@ def count_failure(before: Optional[FailedStarts], status: wire.TaskStatus, backo
         "quick": quick,
         "delay_s": delay_s,
     }
+    if status.error:
+        error, last = status.error[:MAX_TEXT], before if before is not None else counted
+        counted["error"], counted["same"] = error, next_count(last.get("same", 0) if last.get("error") == error else 0)
+    return counted
 
 
 def new_round(action: NewRound, status: wire.TaskStatus, count: RestartCount) -> GangRound:
     """The gang's next round, after the death of that attempt."""
     death = death_of(ending_of(status), action.task, status.host)
-    return {
+    started: GangRound = {
         "n": action.n,
         "time": death["time"],
         "task": action.task,
@@ -147,6 +167,9 @@ def new_round(action: NewRound, status: wire.TaskStatus, count: RestartCount) ->
         "quick": count["quick"],
         "delay_s": count["delay_s"],
     }
+    if "error" in count:
+        started["error"], started["same"] = count["error"], count.get("same", 1)
+    return started
 
 
 def recover(view: View) -> List[Action]:
@@ -258,7 +281,8 @@ def _counted(view: View, peer: wire.Peer, status: wire.TaskStatus) -> RestartCou
     count = view.counts.get(peer.task)
     if count is not None and count["attempt"] == status.attempt:
         return count
-    return count_failure(view.known.round if peer.on_death == "gang" else count, status, view.part.restart_backoff_s, 0.0)
+    before = failures_before(peer, view.known, count, status.attempt)
+    return count_failure(before, status, view.part.restart_backoff_s, 0.0)
 
 
 def _awaited(view: View) -> str:

@@ -10,7 +10,7 @@ import random
 import time
 
 from tfdeploy.agent import layout, wire
-from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Mapping, Optional, Set
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Mapping, Set
 from tfdeploy.agent.host.atomic import remove_temporaries
 from tfdeploy.agent.mesh import shared_state
 from tfdeploy.agent.mesh.shared_state import Knowledge
@@ -19,7 +19,7 @@ from tfdeploy.agent.run import check_files
 from tfdeploy.agent.run.folder import RunPaths
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.shapes import FailedStarts, Health
+    from tfdeploy.agent.shapes import Health
 
 
 def tidy(paths: RunPaths) -> None:
@@ -86,7 +86,7 @@ class StateStore:
         of_an_old_round = following.round == self.known.round_number
         if counted or of_an_old_round or following.is_final:
             return
-        said: Optional[FailedStarts] = self.known.round if peer.on_death == "gang" else before
+        said = restart.failures_before(peer, self.known, before, status.attempt)
         count = restart.count_failure(said, status, self.part.restart_backoff_s, random.random())
         self.state.restarts[peer.task] = count
         self.state.marks["again " + peer.task] = time.monotonic() + count["delay_s"]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _PLAIN = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
 _WORDS = {"phase": wire.PHASES, "state": wire.TASK_STATES, "outcome": wire.OUTCOMES}
 _STARTS = {"count": "int", "quick": "int", "delay_s": "float"}
+_SAME_ERROR = {"error": "str", "same": "int"}
 # keys and types of the dicts in shapes.py, which itself would load `typing`
 NEEDED: Dict[str, Dict[str, str]] = {
     "Ending": {"outcome": "str", "time": "float"},
@@ -31,8 +32,8 @@ OPTIONAL: Dict[str, Dict[str, str]] = {
     "Ending": {**_OF_AN_END, "host": "str"},
     "Death": _OF_AN_END,
     "Health": {},
-    "RestartCount": {"round": "int", "how": "str"},
-    "GangRound": {"reason": "str"},
+    "RestartCount": {"round": "int", "how": "str", **_SAME_ERROR},
+    "GangRound": {"reason": "str", **_SAME_ERROR},
 }
 
 

@@ -257,7 +257,7 @@ class Supervisor:
         elif self.failure is not None:
             status.outcome, status.reason = "failed", self.failure
         elif status.outcome in ("failed", "killed") and status.reason is None:
-            status.reason = self._blamed()
+            self._explain()
         status.state, status.ended = "ended", clock.now(self.part)
         status.lived_s = round(time.monotonic() - self.born, 3)
         self.log.close()
@@ -285,14 +285,15 @@ class Supervisor:
         self.paths.wake()
         return self.saved
 
-    def _blamed(self) -> Optional[str]:
-        """Which task TensorFlow blames, by the log of this attempt; imported only for a task that has failed."""
+    def _explain(self) -> None:
+        """Why the program ended, by the log of this attempt; imported only for a task that has failed."""
         try:
-            from tfdeploy.agent.log import silent_tasks
+            from tfdeploy.agent.supervise import explain
 
-            return silent_tasks.blame(self.folder, self.spec.task, self.log.end - self.log_began)
+            lived_s, said_bytes = time.monotonic() - self.born, self.log.end - self.log_began
+            self.status.reason, self.status.error = explain.failure(self.paths, self.part, self.status, said_bytes, lived_s)
         except Exception:  # noqa: BLE001 - the agent's folder was removed, or no memory is left: the end is written all the same
-            return None
+            pass
 
     def _journal(self, what: str, **fields: object) -> None:
         try:

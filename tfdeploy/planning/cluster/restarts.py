@@ -44,5 +44,7 @@ def summary(job: Job, roles: Sequence[str]) -> str:
         parts.append(f"{' or '.join(broken)}: every {' and '.join(together)} together{order}{supplied}")
     if alone:
         parts.append(f"{' or '.join(alone)}: alone, on its host and port")
+    if job.same_error_ends:
+        parts.append("the same error twice before the first step: not again")
     first, longest = (f"{seconds:g} s" for seconds in job.restart_backoff_s)
     return f"at most {job.restart_max} times without ten good minutes between, after {first} to {longest}; {'; '.join(parts)}"

@@ -56,7 +56,7 @@ def cause_rows(progress: RunProgress, height: int, typed: Callable[[str], str]) 
     """The first death in red with its last line, and where to look next."""
     death = progress.first_death
     row = [Span(clean(progress.cause or ""), "bold red")]
-    if death and death.last_line:
+    if death and short_error(death.last_line) not in (progress.cause or ""):
         row.append(Span(f"  {short_error(clean(death.last_line, 512))}", "red"))
     if height < 10:
         return [row]
