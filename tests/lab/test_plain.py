@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -87,6 +88,31 @@ def test_a_rank_without_a_restart_left_fails_the_run(operator: Tfdeploy) -> None
     rows = {row["task"]: row for row in rows_of(operator, run)}
     assert (rows["worker:2"]["outcome"], rows["worker:2"]["exit_code"]) == ("failed", 3)
     assert_nothing_left(operator, run, "sum-fails")
+
+
+@pytest.fixture
+def torch_python() -> str:
+    """An interpreter that has PyTorch: the tests' own, or TFDEPLOY_TEST_TORCH."""
+    python = os.environ.get("TFDEPLOY_TEST_TORCH", sys.executable)
+    if subprocess.run([python, "-c", "import torch.distributed"], capture_output=True, timeout=120).returncode:
+        pytest.skip(f"{python} has no PyTorch; TFDEPLOY_TEST_TORCH names an interpreter that has")
+    return python
+
+
+@pytest.mark.long
+def test_torch_trains_over_two_hosts_and_goes_on_from_rank_0_when_a_rank_is_killed(operator: Tfdeploy, torch_python: str) -> None:
+    command = [torch_python, "ddp.py", "--epochs=6", "--dies=3"]
+    keys: dict[str, Any] = {"roles": TWO_EACH, "command": command, "restart": {"backoff": ["1s", "2s"]}, "keep": ["checkpoints"]}
+    write_job(operator, "ddp", "ddp.py", mode="plain", ready={"after": "2s", "timeout": "2m"}, **keys)
+    run = operator.run("launch", "--detach", exit_code=0, timeout_s=TRAINED_S).stdout.strip()
+    operator.wait_until("succeeded", run, timeout_s=TRAINED_S)
+    assert [(row["outcome"], row["attempt"]) for row in rows_of(operator, run)] == [("succeeded", 2)] * 4
+    lines = {task: said(operator, run, task) for task in RANKS}
+    for rank, task in enumerate(RANKS):
+        begun = [int(line.rpartition(" ")[2]) for line in lines[task] if line.startswith(f"rank {rank} of 4 begins")]
+        assert begun[0] == 0 and len(begun) == 2 and begun[1] in (2, 3), lines[task]
+    assert len({lines[task][-1] for task in RANKS}) == 1  # one model in all of them
+    assert_nothing_left(operator, run, "ddp")
 
 
 @pytest.fixture

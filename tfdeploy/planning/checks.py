@@ -25,6 +25,7 @@ from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.cluster.role_requests import RoleRequest, role_hosts
 from tfdeploy.planning.options import Options
+from tfdeploy.planning.program import torch_launch
 from tfdeploy.planning.program.source import PYTHON, Program
 
 RESERVE_BYTES = 64 << 20  # for the run folder, the agent and the first logs
@@ -290,6 +291,7 @@ def _check_ranks(job: Job) -> None:
                 where=f"{job.source or 'job'}: {key}",
                 next=f"remove `{key}`; the program is told by {', '.join(ranks.VARIABLES)}",
             )
+    torch_launch.check(job)
     for name in (*job.env, *job.secrets):
         if name in ranks.VARIABLES:
             raise ConfigError(

@@ -27,7 +27,7 @@ def environment(
     alone, direct = mode_rules.single, tuple(dict.fromkeys(layout.addresses.values()))
     return {
         **({"TF_CONFIG": _tf_config(layout, seat, called)} if mode_rules.tensorflow and not alone else {}),
-        **(ranks.variables(layout, seat) if mode_rules.ranks else {}),
+        **(ranks.variables(layout, seat, given["run_id"]) if mode_rules.ranks else {}),
         "CUDA_VISIBLE_DEVICES": ",".join(map(str, _visible(seat, layout, mode_rules))),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "PYTHONUNBUFFERED": "1",

@@ -23,8 +23,15 @@ def values(layout: Layout, seat: Seat) -> dict[str, str]:
     }
 
 
-def variables(layout: Layout, seat: Seat) -> dict[str, str]:
+def variables(layout: Layout, seat: Seat, run: str) -> dict[str, str]:
+    """VARIABLES, and the others that torchrun sets: Lightning reads the host's number, others the id of the run."""
+    hosts = list(dict.fromkeys(each.host for each in layout.seats))
+    node, nodes = str(hosts.index(seat.host)), str(len(hosts))
     given = values(layout, seat)
     here = (given["local_rank"], str(len(layout.on(seat.host))))
     told = (given["rank"], given["world_size"], *here, given["chief_host"], given["chief_port"])
-    return dict(zip(VARIABLES, told, strict=True))
+    return {
+        **dict(zip(VARIABLES, told, strict=True)),
+        **{"GROUP_RANK": node, "NODE_RANK": node, "GROUP_WORLD_SIZE": nodes, "ROLE_NAME": "default"},
+        **{"ROLE_RANK": given["rank"], "ROLE_WORLD_SIZE": given["world_size"], "TORCHELASTIC_RUN_ID": run},
+    }

@@ -18,7 +18,7 @@ from tfdeploy.model.modes import Rules, rules
 from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.cluster.layout import Layout
 from tfdeploy.planning.cluster.placement import Seat
-from tfdeploy.planning.program import env_variables, flag_definitions, flags, hardcoded_cluster
+from tfdeploy.planning.program import env_variables, flag_definitions, flags, hardcoded_cluster, torch_launch
 from tfdeploy.planning.program.flag_definitions import ADDRESSES, Flag
 from tfdeploy.planning.program.flag_types import last_name
 from tfdeploy.planning.program.flags import Told
@@ -58,7 +58,11 @@ def _appended(job: Job, program: Program, roles: Collection[str], told: Told) ->
         return Appended((), "no flags appended: `flags: none`")
     mode_rules = rules(job.mode)
     if mode_rules.ranks:
-        return Appended((), f"no flags appended: mode {job.mode} tells the program by {', '.join(ranks.VARIABLES)}")
+        told_by = f"mode {job.mode} tells the program by {', '.join(ranks.VARIABLES)}"
+        local = torch_launch.local_rank(program, job.command)
+        if local:
+            return Appended(local, f"{local[0].spelling} appended because {local[0].where} defines it; {told_by}")
+        return Appended((), f"no flags appended: {told_by}")
     if job.flags is None and mode_rules.single:
         return Appended((), f"no flags appended: mode {job.mode} has no cluster to tell of")
     if job.flags is None and not mode_rules.takes_flags:
