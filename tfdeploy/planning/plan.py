@@ -41,11 +41,9 @@ from tfdeploy.planning.program import (
     servers,
     source,
     syntax,
-    torch_launch,
 )
 from tfdeploy.planning.program.command_line import Appended, OwnNames
 from tfdeploy.planning.program.compat import Compat
-from tfdeploy.planning.program.env_variables import Told
 from tfdeploy.planning.program.flag_definitions import Flag
 from tfdeploy.planning.program.job_names import JobNames
 from tfdeploy.planning.program.role_programs import RoleProgram
@@ -119,7 +117,7 @@ class _Commands:
     started: tuple[_Started, ...]
     served: Served
     called: JobNames
-    told: Told
+    told: env_variables.Told
     keras: dict[str, str]
     data: dict[str, str]
 
@@ -358,7 +356,6 @@ def _notes(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, comm
         *dict.fromkeys(note for each in commands.started for note in each.notes),
         *commands.called.notes,
         *commands.told.notes,
-        *(torch_launch.notes(read.program) if inputs.rules.ranks else ()),
         *interpreters.notes(job, used),
         *legacy_keras.notes(commands.keras, job, read.program, used, version1=read.compat.choice == "v1"),
         *compat.notes(job, read.compat, laid.layout.cluster),

@@ -58,11 +58,7 @@ def _appended(job: Job, program: Program, roles: Collection[str], told: Told) ->
         return Appended((), "no flags appended: `flags: none`")
     mode_rules = rules(job.mode)
     if mode_rules.ranks:
-        told_by = f"mode {job.mode} tells the program by {', '.join(ranks.VARIABLES)}"
-        local = torch_launch.local_rank(program, job.command)
-        if local:
-            return Appended(local, f"{local[0].spelling} appended because {local[0].where} defines it; {told_by}")
-        return Appended((), f"no flags appended: {told_by}")
+        return _of_ranks(job, program)
     if job.flags is None and mode_rules.single:
         return Appended((), f"no flags appended: mode {job.mode} has no cluster to tell of")
     if job.flags is None and not mode_rules.takes_flags:
@@ -202,6 +198,14 @@ def _no_index(names: set[str]) -> str:
     if "job_name" not in names or "task_index" in names:
         return ""
     return "; none of them is the task's index: name all that it needs in the command, as in `--ITS_FLAG={task_index}`"
+
+
+def _of_ranks(job: Job, program: Program) -> Appended:
+    """What older launchers of PyTorch pass besides the variables."""
+    local, spawning = torch_launch.local_rank(program, job.command), torch_launch.spawning(program)
+    why = f"{local[0].spelling} appended because {local[0].where} defines it" if local else "no flags appended"
+    told_by = f"mode {job.mode} tells the program by {', '.join(ranks.VARIABLES)}"
+    return Appended(local, f"{why}{';' if local else ':'} {told_by}{f'; {spawning}' if spawning else ''}")
 
 
 def alone(job: Job, program: Program, added: Appended, workers: int) -> str | None:

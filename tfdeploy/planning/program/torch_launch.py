@@ -53,13 +53,13 @@ def local_rank(program: Program, command: Sequence[str]) -> tuple[Flag, ...]:
     return ()
 
 
-def notes(program: Program) -> tuple[str, ...]:
-    """Where the program starts further processes itself: each rank would start so many."""
+def spawning(program: Program) -> str | None:
+    """A note where the program starts further processes itself: each rank would start so many."""
     for path, tree in program.modules.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and (name := dotted_name(node.func)).endswith(_SPAWNS):
-                return (f"{path}:{node.lineno} starts processes by itself ({name}), and each rank would: {_ONE_EACH}",)
-    return ()
+                return f"{path}:{node.lineno} starts processes by itself ({name}), and each rank would: {_ONE_EACH}"
+    return None
 
 
 def _launcher(command: Sequence[str]) -> str | None:
