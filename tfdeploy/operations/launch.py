@@ -44,7 +44,7 @@ from tfdeploy.operations.setup import recipe_of
 from tfdeploy.operations.shipment import Shipment, read_shipment, refuse_secret_values, with_origins, with_parts
 from tfdeploy.operations.sync import data_refusals, sync
 from tfdeploy.planning.checks import program_on_path
-from tfdeploy.planning.datasets import with_sizes
+from tfdeploy.planning.datasets import links, with_sizes
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.plan import hosts_to_probe, make_plan, requested_roles
 from tfdeploy.planning.preflight.case import Needs
@@ -271,7 +271,8 @@ class Steps:
 def needs_of(asked: Launch, shipment: Shipment, plan: Plan | None = None) -> Needs:
     """What the launch needs of each host, for the preflight."""
     job, manifest, program = asked.job, shipment.manifest, shipment.program(asked.job)
-    imports = from_outside(job, program, {entry.path for entry in manifest.entries})
+    linked = (f"{path}/" for path in (*links(job), *job.keep))
+    imports = from_outside(job, program, {*(entry.path for entry in manifest.entries), *linked})
     return Needs(
         bytes=manifest.total_bytes,
         files=len(manifest.entries),

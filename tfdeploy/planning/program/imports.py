@@ -44,7 +44,7 @@ def modules_asked(program: Program) -> tuple[str, ...]:
 
 
 def from_outside(job: Job, program: Program, files: Collection[str]) -> tuple[Import, ...]:
-    """The imports of modules that are not in the code, each module once. `files`: the code's paths.
+    """The imports of modules that are not in the code, each module once. `files`: the code's paths; a folder's ends with a slash.
 
     None is sure where another folder may hold the module, or another interpreter run the program. Imports that a `try` or
     an `if` about versions handles are left out.

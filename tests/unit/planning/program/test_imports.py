@@ -16,7 +16,7 @@ def found(text: str, job: Job = JOB, **others: str) -> dict[str, bool]:
     """module -> whether its import is sure; `others`: path of the code with / as __ -> text."""
     sources = {"train.py": text, **{f"{name.replace('__', '/')}.py": body for name, body in others.items()}}
     program = source.read(job.command, sources)
-    return {each.module: each.sure for each in imports.from_outside(job, program, [*sources, "native.cpython-312.so"])}
+    return {each.module: each.sure for each in imports.from_outside(job, program, [*sources, "native.cpython-312.so", "linked/"])}
 
 
 @pytest.mark.parametrize(
@@ -82,12 +82,12 @@ def test_an_import_that_a_run_may_do_without_is_not_sure(text: str) -> None:
         "from . import pandas",
         "import other",  # its own check runs in a program of its own only
         "import tensorflow",
-        "import native, models, reader",
+        "import native, models, reader, linked.part",
     ],
 )
 def test_what_the_program_handles_itself_or_has_in_its_code_is_nothing_from_outside(text: str) -> None:
     own = {"other": "if __name__ == '__main__':\n    import pandas", "models____init__": "", "sub__reader": ""}
-    assert not {"pandas", "native", "models", "reader", "tensorflow"} & found(text, **own).keys()
+    assert not {"pandas", "native", "models", "reader", "linked", "tensorflow"} & found(text, **own).keys()
 
 
 @pytest.mark.parametrize(
