@@ -80,7 +80,7 @@ def _names(program: Program) -> dict[str, Names]:
 
 def _may_bind(node: ast.AST) -> bool:
     return isinstance(node, ast.Import | ast.ImportFrom) or (
-        isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute)
+        isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute | ast.Name)
     )
 
 
@@ -135,9 +135,10 @@ def _in_module(path: str, nodes: tuple[ast.AST, ...], guarded: frozenset[int], n
             continue
         root, chain = _rooted(node, names)
         if root in names and (chain or (names[root] and isinstance(node.ctx, ast.Load))):
-            name = f"{names[root]}.{chain}".strip(".")
+            name, _, of_any = f"{names[root]}.{chain}".strip(".").partition(".__")  # what any object has: a stand-in, too
+            binds = bool(of_any) and replaced.stands_in(name)
             plain = root not in others or not names[root]
-            yield Use(name, f"{path}:{node.lineno}", id(node) in guarded or settled.get(root, False), node=node, plain=plain)
+            yield Use(name, f"{path}:{node.lineno}", id(node) in guarded or settled.get(root, False), binds, node, plain)
 
 
 def _bindings(node: ast.AST, names: Names) -> Iterator[tuple[str, str, str]]:
@@ -153,10 +154,10 @@ def _bindings(node: ast.AST, names: Names) -> Iterator[tuple[str, str, str]]:
         for alias in node.names:
             name = f"{part}.{alias.name}".strip(".") if alias.name != "*" else part
             yield alias.asname or alias.name, name, name
-    elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute):
+    elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute | ast.Name):
         root, chain = _rooted(node.value, names)
         name = f"{names.get(root, '')}.{chain}".strip(".")
-        of_contrib = name.startswith("contrib.") and name.count(".") == 1
+        of_contrib = name.startswith("contrib.") and (name.count(".") == 1 or not chain)
         section = root in names and (of_contrib or _of_keras(name))
         for target in node.targets if section or "compat.v1" in (chain, name) else ():
             if isinstance(target, ast.Name):
