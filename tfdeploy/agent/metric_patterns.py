@@ -29,7 +29,10 @@ _NO_STEP = (
     *("-", "s/"),  # --step=5, 49ms/step
 )
 _NO_ITERATION = ("max ", "num ", "total ", "per ", "-")
-_NO_LOSS = ("validation ", "valid ", "val ", "test ", "eval ", "dev ", "best ", "target ", "packet ", "-")
+_NO_LOSS = (
+    *("validation ", "valid ", "val ", "test ", "testing ", "eval ", "dev ", "best ", "target ", "packet ", "-"),
+    *("test set ", "test set: average ", "test set: avg ", "test_set: avg_", "validation set "),  # of PyTorch's examples
+)
 
 
 def _word(word: str, parts: Tuple[str, ...] = (), unless: Tuple[str, ...] = ()) -> str:
@@ -42,7 +45,7 @@ _GLOBAL = rf"{_word('global')}[ _]?step{_IS}"
 _AFTER = _word("after") + r" (?=\d+ (?:train\w* )?steps? \(\d+ global step)"  # After 100 training steps (300 global steps)
 STEP = (
     rf"{_ANY_CASE}(?:{_AFTER}\d+ (?:train\w* )?steps? \("
-    rf"|{_word('after')} (?=\d[\d,]* (?:training|train|global) step)"
+    rf"|{_word('after')} (?=\d[\d,]* (?:train\w*|global) step)|after(?<=^after) (?=\d[\d,]* steps?,)"
     rf"|{_word('step', ('global_', 'global', 'train_', 'training_', 'current_'), _NO_STEP)}{_IS}{_BRACKET}"
     rf"(?!\d[\d,.]*\b.{{0,96}}{_GLOBAL}\d)"
     rf"|{_word('iter', unless=_NO_ITERATION)}(?:ation)?{_IS}{_BRACKET}(?!\d[\d,.]*\b.{{0,96}}step{_IS}\d))"
@@ -50,8 +53,8 @@ STEP = (
 )
 LOSS = (
     rf"{_ANY_CASE}(?:{_word('loss', ('total_', 'train_', 'training_', 'avg_', 'mean_', 'batch_'), _NO_LOSS)}"
-    r"(?: for final step| on training batch| value)?"
-    rf"|{_word('cost', unless=('time ', '-'))}(?=[\"']?\s*[=:])){_IS}(?:\[\s*(?=[^\s,\]]+\s*\])|(?:tf\.)?tensor\()?"
+    r"(?: for final step| on training batch| value| at (?:step\s+)?\d+)?"
+    rf"|{_word('cost', unless=('time ', *_NO_LOSS))}(?=[\"']?\s*[=:])){_IS}(?:\[\s*(?=[^\s,\]]+\s*\])|(?:tf\.)?tensor\()?"
     r"([-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d+(?!\d|,\d)\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|[-+]?inf(?:inity)?)"
     rf"(?![\w%]|\.\d|{_TIME})"
 )
