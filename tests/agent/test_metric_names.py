@@ -60,6 +60,7 @@ def test_one_that_is_written_once_an_epoch_does_not_take_the_step_back() -> None
         (("total_loss", "conv1/weights/l2_loss"), 1.0),
         (("losses/total_loss",), 1.0),
         (("cost", "cost_function"), 1.0),
+        (("cross_entropy_1", "accuracy_1"), 1.0),
         (("Loss/train", "Loss/validation"), 1.0),
         (("tower_0/loss", "tower_1/loss"), None),
         (("d_loss", "g_loss"), None),

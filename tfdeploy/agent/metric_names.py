@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 RATE = "/sec"  # global_step/sec, images/sec
 LOSS, ACCURACY = "loss", "accuracy"
-SILENT_S = 300.0  # a tag that was not written for so long has ended, as that of an earlier attempt: TensorFlow 1 writes after 120
-_LOSS = re.compile(r"(?i)(?:(?:train|training|total|avg|average|mean|batch|epoch)_)?(loss|cost)(?:_\d{1,2})?\Z")
+SILENT_S = 300.0  # a tag that was not written for so long has ended, as that of an earlier attempt; TensorFlow 1 writes after 120
+_LOSS = re.compile(
+    r"(?i)(?:(?:train|training|total|avg|average|mean|batch|epoch)_)?(loss|cost|cross_entropy|xentropy)(?:_\d{1,2})?\Z"
+)
 _ACCURACY = re.compile(
     r"(?i)(?:(?:train|training|batch|epoch)_)?(?:(?:sparse_)?categorical_|binary_)?(accuracy|acc)(?:_\d{1,2})?\Z"
 )

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypedDict
 
+from tfdeploy.agent.metric_names import ordered
 from tfdeploy.model.answers.samples import TaskSample
 from tfdeploy.model.code_lines import LinesOfFile, lines_of_files
 from tfdeploy.model.manifest import CodeFile
-from tfdeploy.model.measures import NOT_OWN
+from tfdeploy.model.measures import NOT_OWN, SHOWN_APART
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.report import Curves, Line
 
@@ -98,16 +99,21 @@ def finals(runs: Sequence[ComparedRun]) -> list[Final]:
         for row in run.tasks.get(run.speaker or "", ()):
             step = int(row.printed["step"]) if "step" in row.printed else step
             last.update({name: (value, step) for name, value in row.printed.items()})
-        for metric, (value, at) in last.items():
-            if metric in ("step", "loss") or metric not in NOT_OWN:
-                found.append({"run": run.plan.run, "metric": metric, "value": value, "step": at})
+        for metric in _ordered(last, run):
+            value, at = last[metric]
+            found.append({"run": run.plan.run, "metric": metric, "value": value, "step": at})
     return found
+
+
+def _ordered(names: Iterable[str], run: ComparedRun) -> list[str]:
+    """Return those that are compared, the most wanted first."""
+    return ordered((name for name in names if name in SHOWN_APART or name not in NOT_OWN), (*SHOWN_APART, *run.plan.metrics))
 
 
 def curves(runs: Sequence[ComparedRun]) -> list[Curves]:
     """Each metric of all runs in one chart, over the time since each began."""
     names = dict.fromkeys(name for run in runs for row in run.tasks.get(run.speaker or "", ()) for name in row.printed)
-    shown = [name for name in names if name in ("step", "loss") or name not in NOT_OWN]
+    shown = _ordered(names, runs[0])
     return [Curves(name, "", tuple(line for run in runs if (line := _line(run, name)) is not None)) for name in shown]
 
 

@@ -101,7 +101,7 @@ class Sampler:
     def _new_metrics(self, status: wire.TaskStatus) -> Dict[str, float]:
         """Return what the task has printed or written since the last look."""
         task = status.task
-        ended = status.state not in ("starting", "running") or status.attempt != self._attempts.get(task, status.attempt)
+        ended = status.state not in ("starting", "running") or status.attempt != self._attempts.get(task)
         self._attempts[task] = status.attempt
         printed = self._printed[task].look(ended) if task in self._printed else {}
         written = self._events.look() if task == self._writer else {}
