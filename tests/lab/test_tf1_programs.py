@@ -112,6 +112,31 @@ OTHERS = (
         roles={"worker": ["n2"]},
     ),
     Program(
+        name="ingraph_host",
+        mode="ingraph",
+        said={"chief:0": r"total 32\.0"},
+        notes=("its own server is the job host of their cluster",),
+        roles={"worker": ["n2", "n3"]},
+    ),
+    Program(
+        name="cloud_master",
+        mode="async",
+        said={"worker:0": r"master:0 of 1 workers: step \d+ loss 0\.0", "worker:1": r"worker:0 of 1 workers"},
+        notes=("worker:0 is called master:0 in TF_CONFIG",),
+    ),
+    Program(
+        name="yarn_variables",
+        mode="async",
+        said={"worker:0": r"worker 0 of 2: step \d+ loss 0\.0", "worker:1": r"worker 1 of 2"},
+        notes=("set because the program reads them: CLUSTER_SPEC (yarn_variables.py:7)",),
+    ),
+    Program(
+        name="own_host",
+        mode="async",
+        said={"worker:0": r"worker 0: step \d+ loss 0\.0", "worker:1": r"worker 1: step"},
+        notes=("finds its place by its own host (own_host.py:9)", "worker:1 is 10.100.68.183"),
+    ),
+    Program(
         name="hello_local_job",
         mode="async",
         said={"worker:0": r"the sum of squares is 25\.0"},

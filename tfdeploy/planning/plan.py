@@ -29,7 +29,6 @@ from tfdeploy.planning.program import (
     command_line,
     compat,
     downloads,
-    env_variables,
     flag_conflicts,
     interpreters,
     job_names,
@@ -41,14 +40,15 @@ from tfdeploy.planning.program import (
     servers,
     source,
     syntax,
+    task_places,
 )
 from tfdeploy.planning.program.command_line import Appended, OwnNames
 from tfdeploy.planning.program.compat import Compat
 from tfdeploy.planning.program.flag_definitions import Flag
-from tfdeploy.planning.program.job_names import JobNames
 from tfdeploy.planning.program.role_programs import RoleProgram
 from tfdeploy.planning.program.servers import Served
 from tfdeploy.planning.program.source import Program
+from tfdeploy.planning.program.task_places import TaskPlaces
 from tfdeploy.planning.task_plans import Shared, host_plan, task_plan
 
 
@@ -116,8 +116,7 @@ class _Commands:
     tasks: tuple[TaskPlan, ...]
     started: tuple[_Started, ...]
     served: Served
-    called: JobNames
-    told: env_variables.Told
+    places: TaskPlaces
     keras: dict[str, str]
     data: dict[str, str]
 
@@ -209,7 +208,8 @@ def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) ->
     keras = legacy_keras.environment(job, program, placed.used, version1=read.compat.choice == "v1")
     data = datasets.places(job, inputs.options.file_data)
     chosen = {"TFDEPLOY_TASK_COMPAT": read.compat.choice, **keras}
-    called, told = job_names.decide(job, program, cluster), env_variables.told(job, program)
+    by_flag = any(flag.name == "task_index" for each in started for flag in (*each.added.flags, *each.added.own))
+    learned = task_places.decide(job, program, cluster, by_flag=by_flag)
     shared = Shared(
         job,
         inputs.run,
@@ -219,14 +219,13 @@ def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) ->
         served=served,
         chosen=chosen,
         own_addresses=compat.keeps_addresses(job, read.compat),
-        called=called,
-        told=told,
+        places=learned,
         names=names,
     )
     tasks = (task_plan(shared, laid.layout, seat, inputs.facts[seat.host]) for seat in placed.seats)
     made = tuple(argument_lengths.checked(job, tasks))
     checks.refuse_missing_program(job, made, placed.used)
-    return _Commands(made, tuple(started), served, called, told, keras, data)
+    return _Commands(made, tuple(started), served, learned, keras, data)
 
 
 def _start(inputs: _Inputs, of: RoleProgram, roles: tuple[str, ...], laid: _LaidOut, names: OwnNames) -> _Started:
@@ -354,8 +353,7 @@ def _notes(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, comm
         *downloads.notes(job, read.program, inputs.options.files),
         *([commands.served.note] if commands.served.note else []),
         *dict.fromkeys(note for each in commands.started for note in each.notes),
-        *commands.called.notes,
-        *commands.told.notes,
+        *commands.places.notes,
         *interpreters.notes(job, used),
         *legacy_keras.notes(commands.keras, job, read.program, used, version1=read.compat.choice == "v1"),
         *compat.notes(job, read.compat, laid.layout.cluster),

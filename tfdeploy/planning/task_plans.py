@@ -18,17 +18,16 @@ from tfdeploy.planning.cluster.layout import Layout
 from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.program import command_line, servers
 from tfdeploy.planning.program.command_line import OwnNames
-from tfdeploy.planning.program.env_variables import Told
 from tfdeploy.planning.program.flag_definitions import Flag
-from tfdeploy.planning.program.job_names import JobNames
 from tfdeploy.planning.program.servers import Served
+from tfdeploy.planning.program.task_places import TaskPlaces
 
 
 @dataclass(frozen=True)
 class Shared:
     """What is the same for all tasks of the run. `added`: role -> the flags that its tasks get; `commands`: role ->
     the job with its own command. `own_addresses`: they listen where the program says, not on the plan's
-    ports. `chosen`: variables that were chosen for this program; `told`: those that tell it its cluster. `names`: of
+    ports. `chosen`: variables that were chosen for this program; `places`: how it learns its tasks' places. `names`: of
     the roles, in the program's flags."""
 
     job: Job
@@ -39,21 +38,19 @@ class Shared:
     served: Served = field(default_factory=Served)
     chosen: Mapping[str, str] = field(default_factory=dict)
     own_addresses: bool = False
-    called: JobNames = field(default_factory=JobNames)
-    told: Told = field(default_factory=lambda: Told({}))
+    places: TaskPlaces = field(default_factory=TaskPlaces)
     names: OwnNames = field(default_factory=OwnNames)
 
 
 def task_plan(shared: Shared, layout: Layout, seat: Seat, facts: HostFacts) -> TaskPlan:
     """Raises UsageError on an unknown placeholder."""
     job = shared.job
-    cluster, task = shared.called.cluster(layout.cluster), shared.called.task(seat.role, seat.index)
     values = {
         **command_line.values(layout, seat, job, shared.run),
         **datasets.placeholders(job, shared.data, facts.workdir),
         **datasets.of_task(job, shared.data, seat, shared.run, facts.workdir),
     }
-    chosen = {**shared.chosen, **shared.told.values(cluster, *task)}
+    chosen = {**shared.chosen, **shared.places.variables(layout.cluster, seat.role, seat.index)}
     own = datasets.variables(job, seat, sum(each.role == "worker" for each in layout.seats))
     own_command, added = shared.commands.get(seat.role, job), shared.added.get(seat.role, ())
     argv = command_line.argv(own_command, facts, values, added, shared.names.values(seat))
@@ -66,7 +63,7 @@ def task_plan(shared: Shared, layout: Layout, seat: Seat, facts: HostFacts) -> T
         port=None if shared.own_addresses else layout.ports.get(seat.task),
         gpus=seat.gpus,
         argv=servers.argv(argv[0], facts, shared.served) if seat.role in shared.served.roles else argv,
-        env=environment.environment(job, seat, layout, values, {**chosen, **own}, shared.called),
+        env=environment.environment(job, seat, layout, values, {**chosen, **own}, shared.places.called),
         deciding=seat.task in layout.deciding,
         why=seat.why,
         serves=seat.role in rules(job.mode).serves,

@@ -21,7 +21,7 @@ def counterparts(written: Iterable[str], plan: Iterable[str]) -> Dict[str, str]:
     stands for the workers where no other does."""
     jobs = list(written)
     found: Dict[str, str] = {}
-    for named in (str, _synonym):
+    for named in (str, synonym):
         for job in jobs:
             role = named(job)
             if job not in found and role in plan and role not in found.values():
@@ -32,5 +32,6 @@ def counterparts(written: Iterable[str], plan: Iterable[str]) -> Dict[str, str]:
     return {job: found[job] for job in jobs if job in found}
 
 
-def _synonym(job: str) -> str:
+def synonym(job: str) -> str:
+    """The role that a name like `work` or `PS_HOSTS` stands for; "" for other names."""
     return next((role for name, role in _SYNONYMS.items() if job.lower().startswith(name)), "")

@@ -25,6 +25,7 @@ _ALWAYS: Dict[str, Tuple[str, ...]] = {
     "tensorflow.python.checkpoint.checkpoint_options": ("own_disk",),
 }
 _PLANNED_CLUSTER: Dict[str, Tuple[str, ...]] = {
+    "socket": ("own_host",),
     "tensorflow.python.training.server_lib": ("patient_ps", "planned_cluster"),
     "tensorflow.python.distribute.cluster_resolver.tfconfig_cluster_resolver": ("planned_tf_config",),
 }

@@ -102,15 +102,16 @@ def _lists(tree: ast.Module) -> dict[str, int]:
 
 
 def _addresses(node: ast.expr) -> int | None:
-    """How many addresses `["a:1", "b:2"]`, `("a:1",)` or `"a:1,b:2".split(",")` has; None for anything else."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "split":
-        texts = [*str(_text(node.func.value) or "").split(",")]
-    elif isinstance(node, ast.List | ast.Tuple):
-        texts = [str(_text(element) or "") for element in node.elts]
-    else:
-        return None
-    found = [_ADDRESS.fullmatch(text.strip()) for text in texts]
+    """How many addresses with a port a literal list has; None for anything else."""
+    found = [_ADDRESS.fullmatch(each.strip()) for each in texts(node)]
     return len(found) if found and all(match and match[2] != "0" for match in found) else None
+
+
+def texts(node: ast.expr) -> list[str]:
+    """The texts of `["a:1", "b:2"]`, `("a:1",)` or `"a:1,b:2".split(",")`; [] for anything else."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "split":
+        return [*str(_text(node.func.value) or "").split(",")]
+    return [str(_text(each) or "") for each in node.elts] if isinstance(node, ast.List | ast.Tuple) else []
 
 
 def _text(node: ast.expr) -> str | None:

@@ -1,0 +1,59 @@
+"""Programs that look up their own host: each task is told the one that the program's lists have in its place."""
+
+from __future__ import annotations
+
+import pytest
+
+from tfdeploy.model.job import Job
+from tfdeploy.planning.program import own_hosts, source
+
+PLANNED = {"ps": ("a:1",), "worker": ("b:1", "c:1")}
+BY_ADDRESS = """
+ps_hosts = ["10.1.0.5"]
+worker_hosts = ["10.1.0.6", "10.1.0.7"]
+worker_ports = ["2222", "2222"]
+ip = socket.gethostbyname(socket.gethostname())
+if ip in ps_hosts: job_name, task_index = "ps", ps_hosts.index(ip)
+tf.train.Server(tf.train.ClusterSpec({"ps": ps_list, "worker": worker_list}), job_name, task_index)
+"""
+BY_NAME = """
+cluster = {"ps": ["pc-01:2222"], "worker": ["pc-02:2222", "pc-03:2222"]}
+me = socket.gethostname()
+tf.train.Server(tf.train.ClusterSpec(cluster), job_name="worker", task_index=index)
+"""
+AS_TEXT = """
+PS_NODES = "pc-01".split(",")
+WORKER_NODES = "pc-02,pc-03".split(",")
+tf.train.Server(tf.train.ClusterSpec(made(PS_NODES, WORKER_NODES)), kind, WORKER_NODES.index(socket.getfqdn()))
+"""
+
+
+def hosts(text: str, job: Job, *, told: bool = False) -> own_hosts.OwnHosts:
+    return own_hosts.decide(job, source.read(("python", "train.py"), {"train.py": text}), PLANNED, told=told)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (BY_ADDRESS, {"ps:0": "10.1.0.5", "worker:0": "10.1.0.6", "worker:1": "10.1.0.7"}),
+        (BY_NAME, {"ps:0": "pc-01", "worker:0": "pc-02", "worker:1": "pc-03"}),
+        (AS_TEXT, {"ps:0": "pc-01", "worker:0": "pc-02", "worker:1": "pc-03"}),
+        (BY_ADDRESS.replace(', "10.1.0.7"', ""), {"ps:0": "10.1.0.5", "worker:0": "10.1.0.6"}),
+        # one host twice: its name does not say which task
+        (BY_ADDRESS.replace("10.1.0.7", "10.1.0.5"), {}),
+        (BY_NAME.replace("pc-03", "pc-02"), {}),
+        (BY_ADDRESS.replace("ps_hosts", "others"), {}),
+        (BY_NAME.replace("socket.gethostname()", "name()"), {}),
+        ("ps_hosts = ['a']\nworker_hosts = ['b', 'c']\nprint(socket.gethostname())", {}),
+    ],
+)
+def test_the_place_of_each_task_in_the_programs_lists(job: Job, text: str, found: dict[str, str]) -> None:
+    assert hosts(text, job).hosts == found
+    assert bool(hosts(text, job).notes) == bool(found)
+    assert hosts(text, job, told=True).hosts == {}
+
+
+def test_the_note_names_a_task_that_the_lists_lack(job: Job) -> None:
+    (note,) = hosts(BY_ADDRESS.replace(', "10.1.0.7"', ""), job).notes
+    assert "by its own host (train.py:5)" in note and "worker:0 is 10.1.0.6" in note
+    assert "no host for worker:1" in note

@@ -1,0 +1,37 @@
+"""The program's own files are told the host that its lists have in this task's place; all else sees the real one."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+ASK = "import socket\nprint(socket.gethostname(), socket.gethostbyname(socket.gethostname()), socket.getfqdn())\n"
+START = "import runpy, socket; runpy.run_path('train.py', run_name='__main__'); print(socket.gethostname())"
+
+
+@pytest.fixture
+def asked(run_python, tmp_path):
+    """asked(written) -> what train.py in the working directory is told, then what code elsewhere is told, and stderr."""
+    (tmp_path / "train.py").write_text(ASK)
+
+    def run(written, cluster="planned"):
+        done = run_python(START, TFDEPLOY_TASK_CLUSTER=cluster, TFDEPLOY_TASK_WRITTEN_HOST=written)
+        program, others = done.stdout.splitlines()
+        return program.split(), others, done.stderr
+
+    return run
+
+
+def test_an_address_or_a_name(asked):
+    real = socket.gethostname()
+    told, others, said = asked("10.1.0.6")
+    assert (told[0], told[1], others) == (real, "10.1.0.6", real)
+    assert said == "tfdeploy: the program is told that its host is 10.1.0.6, as in its own lists\n"
+    told, others, _ = asked("pc-02")
+    assert (told[0], told[1], told[2], others) == ("pc-02", socket.gethostbyname(real), "pc-02", real)
+
+
+def test_nothing_where_the_plan_says_nothing_or_the_programs_cluster_stands(asked):
+    assert asked("")[0][0] == socket.gethostname()
+    assert asked("pc-02", "program")[0][0] == socket.gethostname()

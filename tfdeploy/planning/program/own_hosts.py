@@ -1,0 +1,85 @@
+"""Programs that find their place by their own host: `worker_hosts.index(socket.gethostname())`. Reads syntax trees.
+
+Such a program has the names or addresses of its author's machines in its text, looks its own up in them, and ends where it
+is not there ("IP not found in the worker or ps node list"). Its lists stand for the plan's tasks as a cluster written into
+it does, so each task is told the host that the lists have in its place (runtime/own_host).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tfdeploy.model.cluster import Cluster
+from tfdeploy.model.job import Job
+from tfdeploy.model.modes import rules
+from tfdeploy.planning.program import hardcoded_cluster
+from tfdeploy.planning.program.flag_types import last_name, text
+from tfdeploy.planning.program.source import Program
+from tfdeploy.runtime.job_synonyms import synonym
+
+VARIABLE = "TFDEPLOY_TASK_WRITTEN_HOST"
+_ASKS = ("gethostname", "gethostbyname", "getfqdn")
+_HOST = re.compile(r"(?:grpc://)?(?=[^:]*[A-Za-z.])([A-Za-z0-9_.-]+)(?::\d+)?")
+
+
+@dataclass(frozen=True)
+class OwnHosts:
+    """`hosts`: task -> the host that the program's lists have in its place."""
+
+    hosts: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def variables(self, task: str) -> dict[str, str]:
+        return {VARIABLE: self.hosts[task]} if task in self.hosts else {}
+
+
+def decide(job: Job, program: Program, planned: Cluster, *, told: bool) -> OwnHosts:
+    """`told`: flags, TF_CONFIG or variables tell the program its place, so it needs no host for that."""
+    where = _asks_for_host(program)
+    if told or not where or not rules(job.mode).takes_flags or job.cluster != "planned":
+        return OwnHosts()
+    lists = _lists(program, planned)
+    found = {f"{role}:{index}": host for role, hosts in lists.items() for index, host in enumerate(hosts)}
+    if set(lists) != set(planned) or len(set(found.values())) < len(found):
+        return OwnHosts()
+    tasks = [f"{role}:{index}" for role, endpoints in planned.items() for index in range(len(endpoints))]
+    hosts = {task: found[task] for task in tasks if task in found}
+    listed = ", ".join(f"{task} is {host}" for task, host in list(hosts.items())[:3])
+    lacking = [task for task in tasks if task not in found]
+    less = f"; its lists have no host for {', '.join(lacking)}: leave them out with --workers or --ps" if lacking else ""
+    note = f"the program finds its place by its own host ({where}): each task is told the one in its lists ({listed}){less}"
+    return OwnHosts(hosts, (note,))
+
+
+def _asks_for_host(program: Program) -> str:
+    """Where a program that makes a cluster asks for the name or address of its host, "train.py:12"."""
+    if not hardcoded_cluster.finds_role_itself(program):
+        return ""
+    for path, tree in zip(program.paths, program.trees, strict=True):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and last_name(node.func) in _ASKS:
+                return f"{path}:{node.lineno}"
+    return ""
+
+
+def _lists(program: Program, planned: Cluster) -> dict[str, list[str]]:
+    """role -> the hosts of the first literal list that is named after it: `ps_hosts = [...]`, `{"worker": [...]}`."""
+    lists: dict[str, list[str]] = {}
+    for name, texts in _named_lists(program):
+        matches = [_HOST.fullmatch(each.strip()) for each in texts]
+        if (role := synonym(name)) in planned and matches and all(matches):
+            lists.setdefault(role, [match[1] for match in matches if match])
+    return lists
+
+
+def _named_lists(program: Program) -> Iterator[tuple[str, list[str]]]:
+    for tree in program.trees:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assign):
+                yield from ((each.id, hardcoded_cluster.texts(node.value)) for each in node.targets if isinstance(each, ast.Name))
+            elif isinstance(node, ast.Dict):
+                for key, value in zip(node.keys, node.values, strict=True):
+                    yield text(key) or "", hardcoded_cluster.texts(value)

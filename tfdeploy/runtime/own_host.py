@@ -1,0 +1,56 @@
+"""A program that looks up its own host in its lists of hosts finds this task's entry.
+
+Cause: `worker_hosts.index(socket.gethostname())` and `socket.gethostbyname(socket.gethostname()) in ps_hosts` know the
+machines of the program's author. The plan has put this task in the place of one of them (planning/program/own_hosts), and
+its name or address is what the program is told. Only the program's own files are: other modules see the real host.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import sys
+from typing import Any, Callable
+
+from . import task
+
+_ADDRESS = re.compile(r"[\d.]+")
+
+
+def apply(socket: Any) -> None:
+    """`socket`: the module of that name."""
+    written = os.environ.get("TFDEPLOY_TASK_WRITTEN_HOST", "")
+    if not written or not task.planned_cluster():
+        return
+    folder, real = os.path.realpath(os.getcwd()) + os.sep, socket.gethostname()
+    is_address = bool(_ADDRESS.fullmatch(written))
+    resolve = socket.gethostbyname
+
+    def tell(name: str, answer: Callable[..., str]) -> None:
+        ask = getattr(socket, name)
+
+        @functools.wraps(ask)
+        def told(*args: Any) -> Any:
+            if not _is_own(sys._getframe(1), folder):
+                return ask(*args)
+            said = answer(*args)
+            task.say("the program is told that its host is %s, as in its own lists" % written)
+            return said
+
+        setattr(socket, name, told)
+
+    def address_of(name: str) -> str:
+        if name not in (real, written):
+            return str(resolve(name))
+        return written if is_address else str(resolve(real))
+
+    tell("gethostname", lambda: real if is_address else written)
+    tell("getfqdn", lambda *names: real if is_address else written)
+    tell("gethostbyname", address_of)
+
+
+def _is_own(frame: Any, folder: str) -> bool:
+    """Whether the caller's file is in the program's folder."""
+    path = os.path.realpath(frame.f_globals.get("__file__") or "")
+    return path.startswith(folder)
