@@ -364,3 +364,16 @@ def test_a_program_that_writes_tf_config_itself(job: Job, roles: tuple[str, ...]
     job = replace(job, mode="mirrored")
     program = source.read(job.command, {"train.py": HEAD + MIRRORED})
     assert len(command_line.appended(job, program, roles).flags) == given
+
+
+def test_a_client_is_told_where_the_servers_are(job: Job) -> None:
+    """It is no task of the cluster: a role or an index would be none that the servers know."""
+    text = (
+        ARGS + "p.add_argument('--machines')\np.add_argument('--number', type=int, default=0)\na = p.parse_args()\n"
+        "c = tf.train.ClusterSpec({'worker': a.machines.split(',')})\n"
+        "if a.number:\n  tf.train.Server(c, job_name='worker', task_index=a.number)"
+    )
+    job = replace(job, mode="ingraph")
+    program = source.read(job.command, {"train.py": HEAD + text})
+    flags = command_line.appended(job, program, ("chief", "worker")).flags
+    assert [word for flag in flags for word in flag.arguments(GIVEN)] == ["--machines=c:3,d:4"]
