@@ -134,6 +134,16 @@ OUTPUTS: dict[str, tuple[str, str, str]] = {
         "FATAL Flags parsing error: Unknown command line flag 'n'",
     ),
     "sys.exit": (C_PLUS_PLUS + "Must specify an explicit `ps_hosts`\n", "Must specify an explicit `ps_hosts`", ""),
+    "a mistake that names a device": (
+        HEAD + MAIN + "AttributeError: module 'torch._C' has no attribute '_cuda_setDevice'\n",
+        "AttributeError: module 'torch._C' has no attribute '_cuda_setDevice' (train.py:88)",
+        "AttributeError (train.py:88)",
+    ),
+    "a device that is busy": (
+        HEAD + MAIN + "RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable\n",
+        "RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable (train.py:88)",
+        "",
+    ),
     "no disk": (
         HEAD + MAIN + "OSError: [Errno 28] No space left on device\n",
         "OSError: [Errno 28] No space left on device (train.py:88)",

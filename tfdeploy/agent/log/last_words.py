@@ -55,10 +55,14 @@ _MAY_PASS = """DeadlineExceededError FailedPreconditionError InternalError Unkno
     InterruptedError URLError HTTPError SSLError gaierror timeout ProxyError ConnectTimeout ReadTimeout DistNetworkError
     DistStoreError DistBackendError RpcError XlaRuntimeError BrokenBarrierError BrokenProcessPool RemoteDisconnected"""
 _FOLLOWS = frozenset(_CONSEQUENCES.split())
+# Mistakes in the program, whatever their message names.
+_MISTAKES = """AttributeError NameError UnboundLocalError TypeError ImportError ModuleNotFoundError SyntaxError
+    IndentationError TabError NotImplementedError"""
+_FAULTS = frozenset(_MISTAKES.split())
 _PASSING = _FOLLOWS | frozenset(_MAY_PASS.split())
 _PASSING_TEXT = re.compile(
     r"(?i)connect|time[d -]?\s?out|unreachable|rendezvous|broken pipe|nccl|gloo|socket|address already in use|temporar"
-    r"|no space left|memory|exhausted|unavailable|heartbeat|deadline|cancel|abort|too many open files|cuda|cudnn|cublas"
+    r"|no space left|memory|exhausted|unavailable|heartbeat|deadline|cancel|abort|too many open files|cuda error|cudnn|cublas"
     r"|uninitialized|not known|grpc|input/output error|stale file|barrier|\bpeer\b|lock(?:ed)?\b"
 )
 
@@ -161,7 +165,8 @@ def _reported(lines: Iterable[str]) -> List[Tuple[str, str]]:
 
 
 def _may_pass(raised: _Raised) -> bool:
-    return raised.kind in _PASSING or _PASSING_TEXT.search(raised.message) is not None
+    told = raised.kind not in _FAULTS and _PASSING_TEXT.search(raised.message) is not None
+    return raised.kind in _PASSING or told
 
 
 def _in_words(raised: _Raised) -> str:

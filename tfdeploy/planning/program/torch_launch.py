@@ -58,7 +58,7 @@ def spawning(program: Program) -> str | None:
     for path, tree in program.modules.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and (name := dotted_name(node.func)).endswith(_SPAWNS):
-                return f"{path}:{node.lineno} starts processes by itself ({name}), and each rank would: {_ONE_EACH}"
+                return f"{path}:{node.lineno} may start processes by itself ({name}), and each rank would: {_ONE_EACH}"
     return None
 
 
