@@ -53,8 +53,17 @@ def _older_too(part: str, module: Any) -> Any:
     """A part of version 1 with what TensorFlow 0.x had there; that of tensorflow.compat.v1 stays as it is."""
     made = sys.modules["tensorflow." + part] = ModuleType("tensorflow." + part, module.__doc__)
     made.__path__ = list(getattr(module, "__path__", ()))  # `from tensorflow.nn.rnn_cell import GRUCell`
-    vars(made).update(__getattr__=partial(getattr, module), __dir__=partial(dir, module))
+    made.__spec__ = getattr(module, "__spec__", None)  # importlib.util.find_spec asks for it
     absent.watch(made, part + ".")
+    otherwise = vars(made)["__getattr__"]
+
+    def attribute(name: str) -> Any:
+        try:
+            return getattr(module, name)
+        except AttributeError:
+            return otherwise(name)
+
+    vars(made).update(__getattr__=attribute, __dir__=partial(dir, module))
     version0.accept_old_calls(made, part + ".")
     return made
 

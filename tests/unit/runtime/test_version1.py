@@ -90,6 +90,8 @@ def failure(code):
         return type(error).__name__ + " " + str(error)
 
 said = {}
+import tensorflow.nn, tensorflow.train
+said["parts"] = tensorflow.nn.relu is version1.nn.relu and tensorflow.train.Saver is version1.train.Saver
 said["v1"] = tf.placeholder is version1.placeholder and not tf.executing_eagerly() and sys.modules["tensorflow"] is tf
 tf.app.flags.DEFINE_string("log_dir", "/tmp/x", "defined by absl too")
 tf.app.flags.DEFINE_integer("task_index", 0, "")
@@ -145,6 +147,7 @@ def test_what_a_program_finds_in_the_real_one(run_python, tmp_path):
     said = json.loads(done.stdout.splitlines()[-1])
     failures = said.pop("failures")
     assert said == {
+        "parts": True,
         "v1": True,
         "flags": ["/tmp/x", 0],
         "step": True,
