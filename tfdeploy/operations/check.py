@@ -25,7 +25,7 @@ from tfdeploy.planning.plan import hosts_to_probe
 from tfdeploy.planning.preflight.case import Needs
 from tfdeploy.planning.preflight.judge import Probed, Seen, judge, not_probed
 from tfdeploy.planning.preflight.links import ends
-from tfdeploy.planning.program.imports import modules_asked
+from tfdeploy.planning.source.imports import modules_asked
 from tfdeploy.transport.protocols import Fleet
 
 

@@ -48,7 +48,7 @@ from tfdeploy.planning.datasets import links, with_sizes
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.plan import hosts_to_probe, make_plan, requested_roles
 from tfdeploy.planning.preflight.case import Needs
-from tfdeploy.planning.program.imports import from_outside, modules_asked
+from tfdeploy.planning.source.imports import from_outside, modules_asked
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet
 

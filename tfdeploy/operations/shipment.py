@@ -21,8 +21,8 @@ from tfdeploy.operations.probe import Asked, probe
 from tfdeploy.operations.withheld_files import withheld_files
 from tfdeploy.planning.datasets import check_splits, splits
 from tfdeploy.planning.plan import hosts_to_probe, seats_of
-from tfdeploy.planning.program import source
-from tfdeploy.planning.program.source import Program
+from tfdeploy.planning.source import source
+from tfdeploy.planning.source.source import Program
 from tfdeploy.transport.protocols import Fleet
 from tfdeploy.tree import DataListing, read_data, read_sources, read_tree
 from tfdeploy.tree.earlier import Earlier

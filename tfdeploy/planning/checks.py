@@ -24,9 +24,9 @@ from tfdeploy.model.units import roughly
 from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.cluster.role_requests import RoleRequest, role_hosts
+from tfdeploy.planning.flags import torch_launch
 from tfdeploy.planning.options import Options
-from tfdeploy.planning.program import torch_launch
-from tfdeploy.planning.program.source import PYTHON, Program
+from tfdeploy.planning.source.source import PYTHON, Program
 
 RESERVE_BYTES = 64 << 20  # for the run folder, the agent and the first logs
 CLOCK_SKEW_S = 5.0

@@ -22,34 +22,20 @@ from tfdeploy.planning.cluster.addresses import Advertised
 from tfdeploy.planning.cluster.layout import Layout, lay_out, ports_needed
 from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.cluster.role_requests import RoleRequest, role_hosts, role_requests
+from tfdeploy.planning.flags import required_flags, role_programs
+from tfdeploy.planning.flags.flag_definitions import Flag
+from tfdeploy.planning.flags.role_programs import RoleProgram
 from tfdeploy.planning.keep import ResumePoint
 from tfdeploy.planning.options import Options
-from tfdeploy.planning.program import (
-    argument_lengths,
-    command_line,
-    compat,
-    downloads,
-    flag_conflicts,
-    interpreters,
-    job_names,
-    keep_wipes,
-    legacy_keras,
-    numpy_changes,
-    required_flags,
-    role_programs,
-    servers,
-    source,
-    syntax,
-    task_places,
-)
+from tfdeploy.planning.program import command_line, compat, downloads, flag_conflicts, job_names, keep_wipes, servers, task_places
 from tfdeploy.planning.program.command_line import Appended, OwnNames
 from tfdeploy.planning.program.compat import Compat
-from tfdeploy.planning.program.flag_definitions import Flag
-from tfdeploy.planning.program.role_programs import RoleProgram
 from tfdeploy.planning.program.servers import Served
-from tfdeploy.planning.program.source import Program
 from tfdeploy.planning.program.task_places import TaskPlaces
+from tfdeploy.planning.source import argument_lengths, interpreters, source, syntax
+from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.task_plans import Shared, host_plan, task_plan
+from tfdeploy.planning.versions import legacy_keras, numpy_changes
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from tfdeploy.planning import datasets, environment
 from tfdeploy.planning.cluster import addresses, restarts
 from tfdeploy.planning.cluster.layout import Layout
 from tfdeploy.planning.cluster.placement import Seat
+from tfdeploy.planning.flags.flag_definitions import Flag
 from tfdeploy.planning.program import command_line, servers
 from tfdeploy.planning.program.command_line import OwnNames
-from tfdeploy.planning.program.flag_definitions import Flag
 from tfdeploy.planning.program.servers import Served
 from tfdeploy.planning.program.task_places import TaskPlaces
 

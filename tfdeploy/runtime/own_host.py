@@ -1,7 +1,7 @@
 """A program that looks up its own host in its lists of hosts finds this task's entry.
 
 Cause: `worker_hosts.index(socket.gethostname())` and `socket.gethostbyname(socket.gethostname()) in ps_hosts` know the
-machines of the program's author. The plan has put this task in the place of one of them (planning/program/own_hosts), and
+machines of the program's author. The plan has put this task in the place of one of them (planning/program/own_hosts.py), and
 its name or address is what the program is told. Only the program's own files are: other modules see the real host.
 """
 

@@ -23,7 +23,7 @@ _LEGACY = "TF_USE_LEGACY_KERAS"
 
 def before() -> None:
     """Before TensorFlow is imported: tf.layers and tf.nn.rnn_cell are in tf_keras alone since TensorFlow 2.16. The plan has set
-    the variable where it saw such a name (planning/program/legacy_keras.py); it sees none behind a shell script."""
+    the variable where it saw such a name (planning/versions/legacy_keras.py); it sees none behind a shell script."""
     from importlib.util import find_spec
 
     if _LEGACY not in os.environ and find_spec("tf_keras") is not None:

@@ -15,7 +15,7 @@ from tfdeploy.model.plan import Plan
 from tfdeploy.model.protect import AskedLevel
 from tfdeploy.model.protect import Level as Protect
 from tfdeploy.planning.program import servers
-from tfdeploy.planning.program.imports import Import
+from tfdeploy.planning.source.imports import Import
 
 
 class Problem(NamedTuple):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfdeploy.planning.preflight.case import Case, Problem
-from tfdeploy.planning.program import packages as names
-from tfdeploy.planning.program import python2
-from tfdeploy.planning.program.imports import Import
+from tfdeploy.planning.source import packages as names
+from tfdeploy.planning.source import python2
+from tfdeploy.planning.source.imports import Import
 
 _SHOWN = 5
 _LISTED = 12  # lines of a requirements file

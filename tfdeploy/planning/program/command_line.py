@@ -18,11 +18,12 @@ from tfdeploy.model.modes import Rules, rules
 from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.cluster.layout import Layout
 from tfdeploy.planning.cluster.placement import Seat
-from tfdeploy.planning.program import env_variables, flag_definitions, flags, hardcoded_cluster, torch_launch
-from tfdeploy.planning.program.flag_definitions import ADDRESSES, Flag
-from tfdeploy.planning.program.flag_types import last_name
-from tfdeploy.planning.program.flags import Told
-from tfdeploy.planning.program.source import PYTHON, Program, own_end, program_index
+from tfdeploy.planning.flags import flag_definitions, flags, torch_launch
+from tfdeploy.planning.flags.flag_definitions import ADDRESSES, Flag
+from tfdeploy.planning.flags.flags import Told
+from tfdeploy.planning.program import env_variables, hardcoded_cluster
+from tfdeploy.planning.source.flag_types import last_name
+from tfdeploy.planning.source.source import PYTHON, Program, own_end, program_index
 
 _READERS = (
     *("TFConfigClusterResolver", "MultiWorkerMirroredStrategy", "CollectiveAllReduceStrategy", "ParameterServerStrategy"),

@@ -15,13 +15,15 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
 from tfdeploy.model.nexts import on_host
-from tfdeploy.planning.program import absent_names, hardcoded_cluster, python2, reached, tf_names_used
-from tfdeploy.planning.program.absent_names import Refusal
-from tfdeploy.planning.program.keras2_only import IN_TF_KERAS, KERAS_3
-from tfdeploy.planning.program.reached import Reached
-from tfdeploy.planning.program.source import Program
-from tfdeploy.planning.program.tf1_names import VERSION1, VERSION2, among
-from tfdeploy.planning.program.tf_names_used import Use
+from tfdeploy.planning.program import hardcoded_cluster
+from tfdeploy.planning.source import python2, reached
+from tfdeploy.planning.source.reached import Reached
+from tfdeploy.planning.source.source import Program
+from tfdeploy.planning.versions import absent_names, tf_names_used
+from tfdeploy.planning.versions.absent_names import Refusal
+from tfdeploy.planning.versions.keras2_only import IN_TF_KERAS, KERAS_3
+from tfdeploy.planning.versions.tf1_names import VERSION1, VERSION2, among
+from tfdeploy.planning.versions.tf_names_used import Use
 from tfdeploy.runtime import replaced
 
 _SHOWN = 5

@@ -11,8 +11,9 @@ import posixpath
 from collections.abc import Collection, Iterator
 
 from tfdeploy.model.job import Job
-from tfdeploy.planning.program import texts, tf_names_used
-from tfdeploy.planning.program.source import Program
+from tfdeploy.planning.source import texts
+from tfdeploy.planning.source.source import Program
+from tfdeploy.planning.versions import tf_names_used
 
 _READER = "read_data_sets"
 _OF_TUTORIAL = ("examples.tutorials.mnist", "contrib.learn")

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tfdeploy.model.cluster import Cluster
-from tfdeploy.planning.program.flag_types import last_name
-from tfdeploy.planning.program.source import Program
+from tfdeploy.planning.source.flag_types import last_name
+from tfdeploy.planning.source.source import Program
 from tfdeploy.runtime.job_synonyms import counterparts
 
 _ASK_FOR_HOST = ("gethostname", "gethostbyname", "getfqdn", "gethostbyname_ex", "ifaddresses", "uname", "node")

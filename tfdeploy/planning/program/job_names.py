@@ -16,7 +16,7 @@ from tfdeploy.model.cluster import Cluster
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import Rules, rules
 from tfdeploy.planning.program import hardcoded_cluster, servers
-from tfdeploy.planning.program.source import Program
+from tfdeploy.planning.source.source import Program
 from tfdeploy.runtime.job_synonyms import counterparts
 
 MASTER = "master"

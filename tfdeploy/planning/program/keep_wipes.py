@@ -11,8 +11,8 @@ import posixpath
 from collections.abc import Iterator
 
 from tfdeploy.model.job import Job
-from tfdeploy.planning.program import flag_types, texts
-from tfdeploy.planning.program.source import Program
+from tfdeploy.planning.source import flag_types, texts
+from tfdeploy.planning.source.source import Program
 
 _BY_MODULE = {
     "os": ("rename", "renames", "replace", "unlink", "remove", "rmdir"),

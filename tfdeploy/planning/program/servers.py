@@ -11,9 +11,11 @@ from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import Rules, rules
-from tfdeploy.planning.program import flags, hardcoded_cluster, tf_names_used
-from tfdeploy.planning.program.flag_types import last_name, text
-from tfdeploy.planning.program.source import Program
+from tfdeploy.planning.flags import flags
+from tfdeploy.planning.program import hardcoded_cluster
+from tfdeploy.planning.source.flag_types import last_name, text
+from tfdeploy.planning.source.source import Program
+from tfdeploy.planning.versions import tf_names_used
 
 MODULE = "tfdeploy_server"  # on PYTHONPATH of every task: tfdeploy/runtime/site
 _SERVERS = ("distribute.Server", "train.Server")

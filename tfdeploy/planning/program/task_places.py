@@ -11,7 +11,7 @@ from tfdeploy.planning.program import command_line, env_variables, job_names, ow
 from tfdeploy.planning.program.env_variables import Told
 from tfdeploy.planning.program.job_names import JobNames
 from tfdeploy.planning.program.own_hosts import OwnHosts
-from tfdeploy.planning.program.source import Program
+from tfdeploy.planning.source.source import Program
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,9 @@ from tfdeploy.planning.cluster.placement import place
 from tfdeploy.planning.cluster.role_requests import role_requests
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.plan import make_plan
-from tfdeploy.planning.program import legacy_keras, servers, source
+from tfdeploy.planning.program import servers
+from tfdeploy.planning.source import source
+from tfdeploy.planning.versions import legacy_keras
 
 PS = {"ps": "n1", "worker": "n2 n3"}
 CHIEF = {**PS, "chief": "n2"}

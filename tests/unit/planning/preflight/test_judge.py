@@ -19,7 +19,7 @@ from tfdeploy.planning.options import Options
 from tfdeploy.planning.plan import make_plan
 from tfdeploy.planning.preflight.case import Needs, as_numbers, usual_of
 from tfdeploy.planning.preflight.judge import BEYOND_PLAN, RULES, Probed, Seen, judge, not_probed
-from tfdeploy.planning.program.imports import Import
+from tfdeploy.planning.source.imports import Import
 
 MIB = 1 << 20
 HEALTHY = Preflight(

@@ -8,7 +8,8 @@ import pytest
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.job import Job
-from tfdeploy.planning.program import compat, source
+from tfdeploy.planning.program import compat
+from tfdeploy.planning.source import source
 
 TF = "import tensorflow as tf\n"
 JOB = Job(name="digits", mode="async", command=("python", "train.py"), code="/code")

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tfdeploy.model.job import DataSource, Job
-from tfdeploy.planning.program import downloads, source
+from tfdeploy.planning.program import downloads
+from tfdeploy.planning.source import source
 
 JOB = Job(name="digits", mode="async", command=("python", "train.py"), code="/code")
 MNIST = "from tensorflow.examples.tutorials.mnist import input_data\n"

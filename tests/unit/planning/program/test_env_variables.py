@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tfdeploy.model.job import Job
-from tfdeploy.planning.program import env_variables, source
+from tfdeploy.planning.program import env_variables
+from tfdeploy.planning.source import source
 
 CLUSTER = {"ps": ("a:1",), "worker": ("b:1", "c:1")}
 YARN = """

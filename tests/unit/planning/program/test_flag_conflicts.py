@@ -11,7 +11,8 @@ import pytest
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.job import Job
-from tfdeploy.planning.program import command_line, flag_conflicts, source
+from tfdeploy.planning.program import command_line, flag_conflicts
+from tfdeploy.planning.source import source
 
 TASKS = {
     "ps:0": {"ps_hosts": "a:1", "worker_hosts": "b:1,c:1", "job_name": "ps", "task_index": "0", "issync": "0"},

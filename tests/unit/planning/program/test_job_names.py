@@ -15,7 +15,8 @@ from tfdeploy.model.job import Job, RoleRule
 from tfdeploy.model.plan import Plan
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.plan import make_plan
-from tfdeploy.planning.program import job_names, source
+from tfdeploy.planning.program import job_names
+from tfdeploy.planning.source import source
 
 CLOUD = """
 import json, os

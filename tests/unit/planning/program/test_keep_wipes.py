@@ -9,7 +9,7 @@ import pytest
 
 from tfdeploy.model.job import Job
 from tfdeploy.planning.program import keep_wipes
-from tfdeploy.planning.program import source as program_source
+from tfdeploy.planning.source import source as program_source
 
 FLAGS = 'tf.app.flags.DEFINE_string("train_dir", "/tmp/cifar", "Where")\n'
 ARGS = 'p.add_argument("--log-dir", default="logs")\nargs = p.parse_args()\n'

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tfdeploy.model.job import Job
-from tfdeploy.planning.program import own_hosts, source
+from tfdeploy.planning.program import own_hosts
+from tfdeploy.planning.source import source
 
 PLANNED = {"ps": ("a:1",), "worker": ("b:1", "c:1")}
 BY_ADDRESS = """

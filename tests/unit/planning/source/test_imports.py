@@ -1,0 +1,129 @@
+"""Which imports of a program lead outside its code, and which of them every run of it reaches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tfdeploy.model.job import Job
+from tfdeploy.planning.source import imports, packages, source
+
+JOB = Job(name="digits", mode="async", command=("python", "train.py"), code="/code")
+
+
+def found(text: str, job: Job = JOB, **others: str) -> dict[str, bool]:
+    """module -> whether its import is sure; `others`: path of the code with / as __ -> text."""
+    sources = {"train.py": text, **{f"{name.replace('__', '/')}.py": body for name, body in others.items()}}
+    program = source.read(job.command, sources)
+    return {each.module: each.sure for each in imports.from_outside(job, program, [*sources, "native.cpython-312.so", "linked/"])}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import pandas",
+        "import pandas.io as io",
+        "from pandas import DataFrame",
+        "if __name__ == '__main__':\n    import pandas",
+        "class Reader:\n    import pandas",
+        "with open('x') as f:\n    import pandas",
+        "try:\n    import pandas\nfinally:\n    pass",
+        "def main(_):\n    import pandas\nif __name__ == '__main__':\n    tf.app.run()",
+        "try:\n    import pandas\nexcept KeyError:\n    pass",
+        "import reader",  # a module of the program
+        "from models import reader",
+        "import sys, os\nsys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))\nimport pandas",
+        "import sys\nsys.path.append('..')\nimport pandas",
+        "import sys\nsys.path = ['lib'] + sys.path\nimport pandas",
+    ],
+)
+def test_an_import_that_every_run_reaches_is_sure(text: str) -> None:
+    others = {"reader": "import pandas", "models____init__": "", "models__reader": "import pandas"}
+    assert found(text, **others)["pandas"] is True
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def main():\n    import pandas",
+        "try:\n    import pandas\nexcept ImportError:\n    raise RuntimeError('pandas is needed')",
+        "try:\n    import pandas\nexcept ImportError as error:\n    print(error)\n    sys.exit(1)",
+        "if FLAGS.table:\n    import pandas",
+        "if FLAGS.table:\n    pass\nelse:\n    import pandas",
+        "for each in names:\n    import pandas",
+        "match kind:\n    case 'table':\n        import pandas",
+        "if a:\n    import reader",
+        "import sys\nsys.exit(main())\nimport pandas",
+        "raise SystemExit\nimport pandas",
+        "import sys\nsys.path.append('/opt/lib')\nimport pandas",
+        "import sys\nsys.path.insert(0, os.environ['LIB'])\nimport pandas",
+        "import sys\nsys.path += [LIB]\nimport pandas",
+        "import sys\nsys.path[0:0] = ['/opt/lib']\nimport pandas",
+        "import sys\nsys.meta_path.append(Finder())\nimport pandas",
+        "import site\nsite.addsitedir('lib')\nimport pandas",
+        "import os\nos.system('pip install pandas')\nimport pandas",
+        "subprocess.check_call([sys.executable, '-m', 'pip', 'install', 'pandas'])\nimport pandas",
+    ],
+)
+def test_an_import_that_a_run_may_do_without_is_not_sure(text: str) -> None:
+    assert found(text, reader="import pandas")["pandas"] is False
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "try:\n    import pandas\nexcept ImportError:\n    pandas = None",
+        "try:\n    import pandas\nexcept:\n    pass",
+        "try:\n    import numpy\nexcept (ValueError, ImportError):\n    import pandas",
+        "with contextlib.suppress(ImportError):\n    import pandas",
+        "if sys.version_info[0] == 2:\n    import pandas",
+        "if TYPE_CHECKING:\n    import pandas",
+        "from . import pandas",
+        "import other",  # its own check runs in a program of its own only
+        "import tensorflow",
+        "import native, models, reader, linked.part",
+    ],
+)
+def test_what_the_program_handles_itself_or_has_in_its_code_is_nothing_from_outside(text: str) -> None:
+    own = {"other": "if __name__ == '__main__':\n    import pandas", "models____init__": "", "sub__reader": ""}
+    assert not {"pandas", "native", "models", "reader", "linked", "tensorflow"} & found(text, **own).keys()
+
+
+@pytest.mark.parametrize(
+    ("job", "sure"),
+    [
+        (replace(JOB, env={"PYTHONPATH": "src:lib"}), True),
+        (replace(JOB, env={"PYTHONPATH": "/opt/lib"}), False),
+        (replace(JOB, env={"PYTHONPATH": "{data.lib}"}), False),
+        (replace(JOB, secrets=("PYTHONPATH",)), False),
+        (replace(JOB, command=("mpirun", "python", "train.py")), False),
+        (replace(JOB, command=("/opt/conda/bin/python", "train.py")), None),
+        (replace(JOB, command=("env", "A=1", "/usr/bin/python3", "train.py")), None),
+        (replace(JOB, command=("bash", "train.sh")), None),
+        (replace(JOB, mode="plain"), True),
+    ],
+)
+def test_it_depends_on_who_runs_the_program_and_what_it_is_told(job: Job, sure: bool | None) -> None:
+    assert found("import pandas", job).get("pandas") is sure
+
+
+def test_tasks_that_have_a_program_each_reach_no_import_for_sure() -> None:
+    job = replace(JOB, command=("python", "{job_name}.py"))
+    sources = {"ps.py": "import pandas", "worker.py": "import gym"}
+    read = imports.from_outside(job, source.read(job.command, sources), sources)
+    assert {each.module: each.sure for each in read} == {"pandas": False, "gym": False}
+
+
+def test_the_hosts_are_asked_for_each_name_once_and_for_what_planning_wants_to_know() -> None:
+    text = "import numpy as np, pandas.io\nimport reader\ndef f():\n    import numpy.random"
+    asked = imports.modules_asked(source.read(JOB.command, {"train.py": text, "reader.py": "import gym"}))
+    assert asked == ("gym", "numpy", "pandas", "reader", "tf_slim")
+
+
+@pytest.mark.parametrize(
+    ("module", "package"),
+    [("cv2", "opencv-python-headless"), ("yaml", "PyYAML"), ("gym", "gym"), ("imp", None), ("tkinter", None), ("Queue", None)],
+)
+def test_the_package_of_a_module(module: str, package: str | None) -> None:
+    assert packages.package(module) == package

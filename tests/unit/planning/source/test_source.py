@@ -1,0 +1,110 @@
+"""Finding the program in a command, following its imports, and saying why it cannot be read."""
+
+from __future__ import annotations
+
+import pytest
+
+from tfdeploy.planning.source import source
+
+CODE = {
+    "train.py": "import helper",
+    "helper.py": "import tensorflow as tf",
+    "src/run.py": "from pkg import a\nfrom pkg.b import thing",
+    "src/pkg/__init__.py": "",
+    "src/pkg/a.py": "from . import c",
+    "src/pkg/b.py": "",
+    "src/pkg/c.py": "from ..other import x",
+    "src/other.py": "",
+    "mod/__main__.py": "",
+    "loop.py": "import loop2",
+    "loop2.py": "import loop",
+}
+
+
+@pytest.mark.parametrize(
+    ("command", "path"),
+    [
+        ("python train.py --steps 3", "train.py"),
+        ("python -u ./train.py", "train.py"),
+        ("python -W ignore.py train.py", "train.py"),
+        ("python3.11 -O src/run.py", "src/run.py"),
+        ("python -m mod", "mod/__main__.py"),
+        ("python -m src.run", "src/run.py"),
+        ("numactl -N0 python train.py other.py", "train.py"),
+        ("./train.py", "train.py"),
+        ("bash train.sh", None),
+        ("/bin/sh run.sh train.py", None),
+        ("python -c pass train.py", None),
+        ("true", None),
+    ],
+)
+def test_path(command: str, path: str | None) -> None:
+    assert source.read(tuple(command.split()), CODE).path == path
+
+
+@pytest.mark.parametrize(
+    ("command", "path", "files"),
+    [
+        ("python run.py", "src/run.py", 6),
+        ("python ./pkg/a.py", "src/pkg/a.py", 3),
+        ("python ../loop.py", "loop.py", 2),
+        ("python -m pkg.a", "src/pkg/a.py", 3),
+        ("bash ../train.sh", None, 0),
+    ],
+)
+def test_a_command_that_starts_in_a_folder_of_the_code(command: str, path: str | None, files: int) -> None:
+    found = source.read(tuple(command.split()), CODE, "src")
+    assert (found.path, len(found.trees)) == (path, files)
+    assert found.script == ("train.sh" if path is None else None)
+
+
+def test_imports_are_followed_below_packages_and_around_loops() -> None:
+    assert len(source.read(("python", "src/run.py"), CODE).trees) == 6
+    assert len(source.read(("python", "loop.py"), CODE).trees) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "does"),
+    [
+        ("import helper", True),
+        ("import tensorflow.compat.v1 as tf", True),
+        ("from tensorflow.python.framework import ops", True),
+        ("def main():\n    import tensorflow", True),
+        ("try:\n    import tensorflow.compat.v1 as tf\nexcept ImportError:\n    import tensorflow as tf", True),
+        ("try:\n    import tensorflow\nexcept ImportError:\n    tensorflow = None", False),
+        ("import tensorflow_datasets, numpy", False),
+        ("from .tensorflow import x", False),
+    ],
+)
+def test_imports_tensorflow(text: str, does: bool) -> None:
+    assert source.read(("python", "x.py"), {**CODE, "x.py": text}).imports_tensorflow is does
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = 1\nprint 'hello'\n", "p.py:2 cannot be read (a Python 2 program?"),
+        ("try:\n  pass\nexcept ValueError, e:\n  pass\n", "p.py:3 cannot be read (a Python 2 program?"),
+        ("def f(:\n", "p.py:1 cannot be read ("),
+        ("a\0b", "p.py"),
+    ],
+)
+def test_unread_says_where(text: str, said: str) -> None:
+    found = source.read(("python", "p.py"), {"p.py": text})
+    assert found.unread is not None
+    assert found.unread.startswith(said)
+    assert found.trees == ()
+
+
+def test_a_broken_module_does_not_hide_the_program() -> None:
+    found = source.read(("python", "p.py"), {"p.py": "import old", "old.py": "print 'x'"})
+    assert found.unread is None
+    assert len(found.trees) == 1
+
+
+def test_a_program_of_its_own_for_each_task() -> None:
+    sources = {"a/ps0.py": "import x", "a/worker1.py": "import tensorflow", "a/x.py": "", "a/b/ps0.py": "", "worker1.py": ""}
+    found = source.read(("python", "a/{job_name}{task_index}.py"), sources)
+    assert (found.path, found.paths) == ("a/{job_name}{task_index}.py", ("a/ps0.py", "a/x.py", "a/worker1.py"))
+    assert found.imports_tensorflow
+    assert "is not among" in (source.read(("python", "{job_name}-main.py"), sources).unread or "")

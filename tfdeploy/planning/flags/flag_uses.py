@@ -1,0 +1,182 @@
+"""What a program does with its flags: which one becomes the job's name, the index, the addresses, the mode.
+
+A flag whose value reaches `Server(job_name=...)` is the job's name, whatever it is called; one that is split into the
+"worker" of a cluster is the workers' addresses. Names alone are judged by `flags`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tfdeploy.planning.source.flag_types import last_name, text
+from tfdeploy.planning.source.origins import Origin, Origins, Scope
+from tfdeploy.planning.source.source import Program
+
+# The arguments of each call that say who the task is: (keyword, position, what it is).
+_CALLS = {
+    "Server": (("job_name", 1, "job_name"), ("task_index", 2, "task_index")),
+    "SimpleClusterResolver": (("task_type", 2, "job_name"), ("task_id", 3, "task_index")),
+    "SyncReplicasOptimizer": (("total_num_replicas", 2, "num_workers"),),
+    "replica_device_setter": (("ps_tasks", 0, "num_ps"),),
+    "TFConfigClusterResolver": (("task_type", 0, "job_name"), ("task_id", 1, "task_index")),
+}
+_LISTS = {"ps": "ps_hosts", "worker": "worker_hosts", "chief": "chief_hosts", "master": "chief_hosts"}
+_ROLES = frozenset({"ps", "worker"})
+_CLUSTERS = ("Server", "ClusterSpec", "SimpleClusterResolver")
+_SYNCHRONOUS = ("SyncReplicasOptimizer", "SyncReplicasOptimizerV2")
+_PAIRS = (("true", "false"), ("1", "0"), ("yes", "no"), ("sync", "async"), ("synchronous", "asynchronous"), ("y", "n"))
+_OPPOSITES = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])}
+
+
+class Use(NamedTuple):
+    """The value of a flag, or of a word of sys.argv, is this part of the cluster. `words`: for issync."""
+
+    name: str
+    origin: Origin
+    where: str
+    words: tuple[str, str] | None = None
+
+
+def makes_cluster(program: Program) -> bool:
+    """Whether it starts a server or describes a cluster by itself."""
+    return any(
+        (isinstance(node, ast.Call) and last_name(node.func) in _CLUSTERS)
+        or (isinstance(node, ast.Constant) and node.value == "TF_CONFIG")
+        for _, node in program.nodes
+    )
+
+
+def gathers(program: Program) -> bool:
+    """Whether it has synchronous training of TensorFlow 1."""
+    return any(isinstance(node, ast.Name | ast.Attribute) and last_name(node) in _SYNCHRONOUS for _, node in program.nodes)
+
+
+def uses(program: Program, origins: Origins) -> list[Use]:
+    """In the order of files and lines; those that merely compare with "ps" or "worker" come last."""
+    found = [use for node, scope in origins.nodes for use in _of_node(node, scope, origins, program)]
+    compared = [use for node, scope in origins.nodes for use in _compared(node, scope, origins, program)]
+    identity = {use.origin.dest for use in (*found, *compared)}
+    synchronous = [
+        use
+        for node, scope in origins.nodes
+        for use in _synchronous(node, scope, origins, program)
+        if use.origin.dest not in identity
+    ]
+    return [*found, *compared, *synchronous]
+
+
+def _of_node(node: ast.AST, scope: Scope, origins: Origins, program: Program) -> Iterator[Use]:
+    for name, value in _parts(node, scope, origins):
+        for origin in sorted(origins.of(value, scope)):
+            if _fits(name, origin, node):
+                yield Use("cluster" if _whole(origin) else name, origin, _where(value, scope, program))
+
+
+def _parts(node: ast.AST, scope: Scope, origins: Origins) -> Iterator[tuple[str, ast.expr]]:
+    """(part of the cluster, the expression that becomes it)."""
+    if isinstance(node, ast.Call):
+        called = last_name(node.func)
+        for keyword, at, name in _CALLS.get(called, ()):
+            value = next((each.value for each in node.keywords if each.arg == keyword), None)
+            value = value if value is not None else next(iter(node.args[at : at + 1]), None)
+            if value is not None:
+                yield name, value
+        if called in ("ClusterSpec", "Server") and node.args:
+            yield "cluster", node.args[0]
+        if called == "dict":
+            yield from ((_LISTS[each.arg], each.value) for each in node.keywords if each.arg in _LISTS)
+    elif isinstance(node, ast.Dict):
+        keys = {text(key): value for key, value in zip(node.keys, node.values, strict=True)}
+        yield from ((name, keys[key]) for key, name in _LISTS.items() if key in keys)
+        if {"type", "index"} <= keys.keys():  # the task of a TF_CONFIG
+            yield from (("job_name", keys["type"]), ("task_index", keys["index"]))
+    elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        key = text(node.targets[0].slice) or ""
+        yield from [(_LISTS[key], node.value)] if key in _LISTS else []
+
+
+def _fits(name: str, origin: Origin, node: ast.AST) -> bool:
+    """Whether a value of this origin can be that part: a list of addresses is split, parsed, or a list by itself."""
+    steps = origin.steps
+    if name in ("num_workers", "num_ps"):
+        return not steps
+    if name == "cluster":
+        return bool(steps) and steps[0][0] == "json"
+    if name in ("job_name", "task_index"):
+        return not steps or (len(steps) == 2 and steps[0][0] == "split" and steps[1][0] == "item")
+    return len(steps) <= 1 or (steps[0][0] == "json" and steps[1][0] == "key")
+
+
+def _whole(origin: Origin) -> bool:
+    """Whether the value is the whole cluster, of which a part is taken by its key."""
+    return origin.steps[:1] == (("json", ""),) and len(origin.steps) == 2
+
+
+def _compared(node: ast.AST, scope: Scope, origins: Origins, program: Program) -> Iterator[Use]:
+    """What is compared with "ps" or "worker" is a job's name."""
+    if not isinstance(node, ast.Compare) or not isinstance(node.ops[0], ast.Eq | ast.NotEq | ast.In | ast.NotIn):
+        return
+    sides = (node.left, node.comparators[0])
+    if any(each in _ROLES for side in sides for each in _texts_of(side)):
+        for origin in sorted(origin for side in sides for origin in origins.of(side, scope)):
+            if _fits("job_name", origin, node):
+                yield Use("job_name", origin, _where(node, scope, program))
+
+
+def _texts_of(node: ast.expr) -> list[str | None]:
+    """Of a text, or of a literal list of texts."""
+    return [text(each) for each in (node.elts if isinstance(node, ast.List | ast.Tuple | ast.Set) else [node])]
+
+
+def _synchronous(node: ast.AST, scope: Scope, origins: Origins, program: Program) -> Iterator[Use]:
+    """What decides whether gradients are gathered: the tests around SyncReplicasOptimizer."""
+    if not isinstance(node, ast.Name | ast.Attribute) or last_name(node) not in _SYNCHRONOUS:
+        return
+    for test, holds in reversed(scope.tests):
+        for origin, words in _switches(test, scope, origins, holds=holds):
+            yield Use("issync", origin, _where(test, scope, program), words)
+
+
+def _switches(test: ast.expr, scope: Scope, origins: Origins, *, holds: bool) -> Iterator[tuple[Origin, tuple[str, str] | None]]:
+    """Each flag of a test that speaks of synchronous training, and its words for async and sync; None: a truth value."""
+    for each, at in origins.values(test, scope):
+        if isinstance(each, ast.BoolOp):
+            for value in each.values:
+                yield from _switches(value, at, origins, holds=holds)
+        elif isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.Not):
+            yield from _switches(each.operand, at, origins, holds=not holds)
+        elif isinstance(each, ast.Compare) and len(each.ops) == 1 and isinstance(each.comparators[0], ast.Constant):
+            yield from _compared_switch(each, at, origins, holds=holds)
+        else:
+            for origin in origins.of(each, at):
+                if "sync" in origin.dest and not origin.steps:
+                    yield origin, None if holds else ("1", "0")
+
+
+def _compared_switch(
+    test: ast.Compare, scope: Scope, origins: Origins, *, holds: bool
+) -> Iterator[tuple[Origin, tuple[str, str] | None]]:
+    value = test.comparators[0].value if isinstance(test.comparators[0], ast.Constant) else None
+    equal = isinstance(test.ops[0], ast.Eq | ast.Is) == holds
+    if not isinstance(test.ops[0], ast.Eq | ast.Is | ast.NotEq | ast.IsNot):
+        return
+    for origin in origins.of(test.left, scope):
+        if origin.steps:
+            continue
+        if isinstance(value, str) and ("sync" in value.lower() or "sync" in origin.dest):
+            yield origin, _texts(value, equal=equal)
+        elif isinstance(value, bool | int) and "sync" in origin.dest:
+            yield origin, None if bool(value) == equal else ("1", "0")
+
+
+def _texts(value: str, *, equal: bool) -> tuple[str, str]:
+    """(async, sync) for a flag that is compared with this text; `equal`: it then trains synchronously. "": not known."""
+    other = _OPPOSITES.get(value.lower(), "")
+    other = other.upper() if value.isupper() else other.capitalize() if value[:1].isupper() else other
+    return (other, value) if equal else (value, other)
+
+
+def _where(node: ast.AST, scope: Scope, program: Program) -> str:
+    return f"{program.paths[scope.tree]}:{getattr(node, 'lineno', 1)}"

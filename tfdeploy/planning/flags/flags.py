@@ -1,0 +1,190 @@
+"""Which flags of a program tell it of its cluster: by what it does with them, else by their names.
+
+What reaches TensorFlow's server or cluster is certain (`flag_uses`). A name of the tutorials counts by itself; another name
+only where the program makes a cluster, has a job's name, and the definition can take the value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from tfdeploy.planning.flags import flag_definitions, flag_uses, parsed_words
+from tfdeploy.planning.flags.flag_definitions import ADDRESSES, Flag, plain
+from tfdeploy.planning.flags.flag_uses import Use
+from tfdeploy.planning.source.origins import Origins
+from tfdeploy.planning.source.source import Program
+
+CLASSIC = ("ps_hosts", "worker_hosts", "job_name", "task_index")
+NAMES = (*CLASSIC, "issync")
+ALL = (*ADDRESSES, "cluster", "job_name", "task_index", "issync", "num_workers", "num_ps")
+# Other names of these flags. A job's name must speak of "ps" or "worker" in its choices, default or help.
+_OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
+    "job_name": ("job", "role", "task_type", "type", "job_type", "node_type", "role_name", "node_name", "server_type"),
+    "task_index": (
+        *("task_id", "task", "task_number", "task_num", "task_idx", "index", "idx", "worker_index", "worker_id"),
+        *("job_index", "node_index", "role_index", "replica_id", "rank"),
+    ),
+    "issync": ("sync_replicas", "sync", "is_sync", "synchronous", "is_synchronous", "use_sync", "sync_mode", "sync_training"),
+    "ps_hosts": ("ps", "ps_host", "ps_servers", "ps_addresses", "ps_list", "parameter_servers", "ps_hosts_list"),
+    "worker_hosts": ("workers", "worker", "worker_host", "worker_servers", "worker_addresses", "worker_list", "wk_hosts"),
+}
+_ALWAYS = ("task_id", "task", "sync_replicas")  # beside --job_name also where no cluster is made in sight
+_ROLE = re.compile(r"(?<![A-Za-z])(ps|workers?)(?![A-Za-z])", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Told:
+    """`flags`: those that get a value, in the order of ALL, words without a flag first. `by_use`: all of them are certain.
+
+    `unknown`: words of the command that the program needs before or beside those, and whose meaning is not known."""
+
+    flags: tuple[Flag, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
+def classic(names: tuple[str, ...] = CLASSIC) -> tuple[Flag, ...]:
+    """The flags of the between-graph tutorials, whatever the program defines."""
+    return tuple(Flag(name, f"--{name}") for name in names)
+
+
+def told(program: Program) -> Told:
+    """What the program and the modules it imports have to be told, as they define it."""
+    definitions = flag_definitions.definitions(program)
+    cluster = flag_uses.makes_cluster(program)
+    found = _by_use(program, definitions) if cluster else {}
+    for name in NAMES:
+        own = [flag.called(each) for flag in definitions for each in flag.spellings if plain(each) == name]
+        same = [each for each in found.get(name, ()) if each.dest in {flag.dest for flag in own}]
+        if own and (same or name not in found):
+            found[name] = [_amended(replace(own[0], name=name), same)]
+    chosen = {name: flags[0] for name, flags in found.items()}
+    _add_other_names(chosen, definitions, cluster=cluster, gathers=flag_uses.gathers(program))
+    _drop_foreign(chosen)
+    if "worker_hosts" in chosen:
+        chosen.pop("cluster", None)
+    ordered = [parsed_words.with_words(chosen[name], program) for name in ALL if name in chosen]
+    ordered = [flag for flag in ordered if flag.name != "task_index" or not flag.template]  # it stands in the job's name
+    return _in_place(ordered, definitions)
+
+
+def defined(program: Program) -> tuple[Flag, ...]:
+    """The flags that the program gets, in the order of ALL."""
+    return told(program).flags
+
+
+def abbreviated(program: Program, name: str) -> Iterable[tuple[str, str]]:
+    """(spelling, where) of each flag that argparse or optparse takes --name for, where no flag is called so itself."""
+    calls = list(flag_definitions.calls(program))
+    if any(keyword.arg == "allow_abbrev" for _, call in calls for keyword in call.keywords):
+        return
+    for path, call in calls:
+        for spelling in flag_definitions.strings(call) if flag_definitions.is_argparse(call) else ():
+            if spelling.startswith(f"--{name}"):
+                yield spelling, f"{path}:{call.lineno}"
+
+
+def _by_use(program: Program, definitions: Iterable[Flag]) -> dict[str, list[Flag]]:
+    """name -> the flags whose value becomes that part of the cluster, the most certain first."""
+    by_dest = {flag.dest: flag for flag in reversed([*definitions]) if flag.dest}
+    uses = flag_uses.uses(program, Origins(program, by_dest))
+    found: dict[str, list[Flag]] = {}
+    for use in uses:
+        flag = by_dest.get(use.origin.dest) if use.origin.dest else _of_argv(use)
+        fitting = _fitting(flag, use, uses) if flag else None
+        taken = {each.dest for name, flags in found.items() if name != use.name for each in flags[:1]}
+        if fitting and (fitting.template or fitting.dest not in taken):
+            found.setdefault(use.name, []).append(fitting)
+    return found
+
+
+def _of_argv(use: Use) -> Flag:
+    return Flag("", "", "position", where=use.where, dest=f"sys.argv[{use.origin.position}]", position=use.origin.position)
+
+
+def _fitting(flag: Flag, use: Use, uses: Iterable[Use]) -> Flag | None:
+    """The flag as one that gets this part of the cluster; None where the program wants it in a form that is not known."""
+    named = replace(flag, name=use.name, because=use.where)
+    by, value = next(iter(use.origin.steps), ("", ""))
+    if use.name == "issync":
+        return replace(named, words=_sync_words(flag, use.words)) if use.words else named
+    if use.name in ADDRESSES:
+        listed = flag.separator or flag.form == "words" or flag.value_type.parser is not None
+        if by == "one":
+            return named
+        separator = {"split": str(value), "json": "json"}.get(by, flag.separator if listed else "none")
+        return None if separator == "none" or flag.value_type.kind != "text" else replace(named, separator=separator)
+    if by != "split":
+        return named
+    items = {each.name: each.origin.steps[1][1] for each in uses if each.origin.dest == use.origin.dest and each.origin.steps[1:]}
+    if items == {"job_name": 0, "task_index": 1}:
+        return replace(named, template=f"{{job_name}}{value}{{task_index}}")
+    return None
+
+
+def _sync_words(flag: Flag, words: tuple[str, str]) -> tuple[str, str]:
+    """With the flag's own default, or another of its choices, for the word that the comparison does not name."""
+    known = next(word for word in words if word)
+    others = [word for word in (*flag.value_type.choices, flag.value_type.default) if word and word != known]
+    other = next(iter(others), f"not-{known}")
+    return (words[0] or other, words[1] or other)
+
+
+def _amended(flag: Flag, used: list[Flag]) -> Flag:
+    """The flag in the form in which the program uses it, where that is known."""
+    if not used:
+        return flag
+    use = used[0]
+    return replace(flag, template=use.template, separator=use.separator, words=use.words, because=use.because)
+
+
+def _add_other_names(chosen: dict[str, Flag], definitions: tuple[Flag, ...], *, cluster: bool, gathers: bool) -> None:
+    """Adds flags that are known by another name, and by the others that the program defines."""
+    for name in ("job_name", "task_index", "ps_hosts", "worker_hosts", "issync"):
+        if name in chosen or ("job_name" not in chosen and (name != "job_name" or not cluster)):
+            continue
+        taken = {flag.dest for flag in chosen.values()}
+        always = name != "issync" or gathers
+        for other in (each for each in _OTHER_NAMES[name] if each in _ALWAYS or (cluster and always)):
+            spelled = ((flag, each) for flag in definitions for each in flag.spellings if plain(each) == other)
+            fitting = next(((flag, each) for flag, each in spelled if flag.dest not in taken and _means(name, flag)), None)
+            if fitting:
+                chosen[name] = replace(fitting[0].called(fitting[1]), name=name)
+                break
+
+
+def _drop_foreign(chosen: dict[str, Flag]) -> None:
+    """Drops flags by other names that another library reads than the job's name: absl ends at a flag that it does not know."""
+    library = chosen["job_name"].library if "job_name" in chosen else ""
+    for name, flag in list(chosen.items()):
+        if library and flag.library and flag.library != library and flag.plain_name != name:
+            del chosen[name]
+
+
+def _means(name: str, flag: Flag) -> bool:
+    """Whether the definition of a flag with this other name can be meant."""
+    kind = flag.value_type.kind
+    if name == "job_name":
+        said = (flag.help, flag.value_type.default, *flag.value_type.choices)
+        return kind == "text" and flag.form == "value" and any(_ROLE.search(each) for each in said)
+    if name == "issync":
+        return kind != "text"
+    return kind == ("int" if name == "task_index" else "text")
+
+
+def _in_place(flags: list[Flag], definitions: Iterable[Flag]) -> Told:
+    """Words without a flag first and in their order. Where one of an unknown meaning stands before them, none is given."""
+    named = [flag for flag in flags if flag.form != "position"]
+    by_hand = {flag.position: flag for flag in flags if flag.position}
+    if by_hand:
+        missing = [f"sys.argv[{at}]" for at in range(1, max(by_hand) + 1) if at not in by_hand]
+        words = [] if missing else [by_hand[at] for at in sorted(by_hand)]
+        return Told((*words, *named), tuple(missing))
+    meant = {flag.dest: flag for flag in flags if flag.form == "position"}
+    given: list[Flag] = []
+    unknown: list[Flag] = []
+    for flag in definitions:
+        if flag.form == "position" and meant:
+            (given if flag.dest in meant and not unknown else unknown).append(meant.get(flag.dest, flag))
+    return Told((*given, *named), tuple(flag.dest for flag in unknown))

@@ -1,0 +1,48 @@
+"""Which words a flag of synchronous training takes for on and off, by what the program does with its text."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tfdeploy.planning.flags.flag_definitions import Flag
+from tfdeploy.planning.source.flag_types import last_name, text
+from tfdeploy.planning.source.source import Program
+
+
+def with_words(flag: Flag, program: Program) -> Flag:
+    """The flag with the words that its own function takes (`type=str2bool`: True, False), or that a bare `if` takes
+    (a text is true where it is not empty)."""
+    if flag.name != "issync" or flag.form != "value" or flag.words != ("0", "1"):
+        return flag
+    taken = flag.value_type
+    if taken.parser is not None:
+        return replace(flag, words=("False", "True")) if _takes_true(taken.parser, program) else flag
+    bare = taken.kind == "text" and flag.because and taken.default.strip() not in ("0", "1")
+    return replace(flag, form="truthy") if bare else flag
+
+
+def _takes_true(parser: ast.expr, program: Program) -> bool:
+    """Whether the function asks for "true" and not for "1"."""
+    words = {
+        str(node.value).lower()
+        for function in _functions(parser, program)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str | int)
+    }
+    return bool(words & {"true", "t"}) and "1" not in words
+
+
+def _functions(parser: ast.expr, program: Program) -> Iterator[ast.AST]:
+    """The function itself, the one of that name, or the one that is registered for it (`p.register("type", "bool", f)`)."""
+    if isinstance(parser, ast.Lambda):
+        yield parser
+    name = last_name(parser)
+    for tree in program.trees:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef) and name and node.name == name:
+                yield node
+            registered = isinstance(node, ast.Call) and last_name(node.func) == "register" and len(node.args) == 3
+            if registered and isinstance(node, ast.Call) and text(node.args[1]) == text(parser) is not None:
+                yield from _functions(node.args[2], program)

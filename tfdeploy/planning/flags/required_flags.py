@@ -1,0 +1,206 @@
+"""Flags without which the program ends at once: given where their value can be known, else refused before the launch.
+
+Required by argparse, absl or click, or by the program's own `if not FLAGS.train_dir: raise ...`, in what it surely
+executes. A folder that it writes is the job's only `keep` folder, one that it reads the job's only data set.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tfdeploy.errors import Refused
+from tfdeploy.model.job import Job
+from tfdeploy.model.modes import rules
+from tfdeploy.planning.flags import flag_definitions
+from tfdeploy.planning.flags.flag_definitions import Flag
+from tfdeploy.planning.source import reached
+from tfdeploy.planning.source.flag_types import is_true, last_name, text
+from tfdeploy.planning.source.source import Program, own_end, program_index
+
+_WRITTEN = re.compile(
+    r"(train|log|logs|model|output|out|save|saved_?model|checkpoint|ckpt|summary|job|work|working|result)s?_?dir(ectory)?|logdir"
+)
+_READ = re.compile(r"(train_|training_|input_)?(data|dataset|input|image|mnist|cifar10?)s?(_?(dir|directory|path|root|folder))?")
+_OF_DATA = re.compile(r"(data|image|record|sample)", re.IGNORECASE)
+_EXITS = ("exit", "quit", "_exit", "error", "abort")
+_RANKS = ("rank", "world_size", "local_rank")  # in mode plain
+_PARSERS = ("configargparse", "jsonargparse", "docopt", "fire")
+
+
+@dataclass(frozen=True)
+class Supplied:
+    """Flags with their values (as templates), and why."""
+
+    flags: tuple[Flag, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def supply(job: Job, program: Program, known: tuple[Flag, ...], given: tuple[Flag, ...]) -> Supplied:
+    """`known`: the flags that tell of the cluster; `given`: those that the tasks get anyway. Raises Refused."""
+    if job.flags not in (None, "auto") or program.unread or len(program.roots) > 1:
+        return Supplied()
+    settled = {flag.dest for flag in given}
+    lacking = [each for each in _required(program) if each[0].dest not in settled and not _is_given(each[0], job)]
+    if not lacking or _elsewhere(job, program):
+        return Supplied()
+    found = [(_valued(flag, job, known, [each for each, _ in lacking]), where) for flag, where in lacking]
+    for flag, where in found:
+        if not flag.template:
+            raise Refused(
+                f"{program.path} ends at once without {flag.spelling} ({where}), and the command does not give it",
+                where=job.places.get("command") or job.source or "command",
+                next=_recipe(flag, job),
+            )
+    return Supplied(
+        tuple(flag for flag, _ in found),
+        tuple(f"{flag.spelling}={flag.template}: the program must be given it ({where})" for flag, where in found),
+    )
+
+
+def _valued(flag: Flag, job: Job, known: tuple[Flag, ...], lacking: list[Flag]) -> Flag:
+    """The flag with a template for its value; without one where that is not known."""
+    for each in known:
+        if each.dest == flag.dest and each.name != "issync":
+            return replace(each, template=each.template or f"{{{each.name}}}")
+    if rules(job.mode).ranks and flag.dest in _RANKS:
+        return replace(flag, template=f"{{{flag.dest}}}")
+    written = [each for each in lacking if _is_written(each)]
+    if _is_written(flag) and len(job.keep) == len(written) == 1 and flag.value_type.kind == "text":
+        return replace(flag, template=f"{{keep.{job.keep[0]}}}")
+    if _is_read(flag) and len(job.data) == 1 and flag.value_type.kind == "text":
+        return replace(flag, template=f"{{data.{next(iter(job.data))}}}")
+    return flag
+
+
+def _is_written(flag: Flag) -> bool:
+    return bool(_WRITTEN.fullmatch(flag.dest.lower())) and not (flag.dest.startswith("train") and _OF_DATA.search(flag.help))
+
+
+def _is_read(flag: Flag) -> bool:
+    trained_on = flag.dest.startswith("train") and bool(_OF_DATA.search(flag.help))
+    return bool(_READ.fullmatch(flag.dest.lower())) or trained_on
+
+
+def _recipe(flag: Flag, job: Job) -> str:
+    if _is_written(flag):
+        name = job.keep[0] if job.keep else "train"
+        return f"{'' if job.keep else f'write `keep: [{name}]` and '}give it in the command: {flag.spelling}={{keep.{name}}}"
+    if _is_read(flag):
+        name = next(iter(job.data), "NAME")
+        return f"{'' if job.data else 'write `data: {NAME: PATH}` and '}give it in the command: {flag.spelling}={{data.{name}}}"
+    return f"give it in the command: {flag.spelling}=VALUE; `flags: none` launches it as it stands"
+
+
+def _is_given(flag: Flag, job: Job) -> bool:
+    """Whether the command has it, also abbreviated or as one word with others."""
+    words = [word.split("=")[0] for word in job.command[: own_end(job.command)] if word.startswith("-")]
+    names = [spelling.lstrip("-") for spelling in flag.spellings]
+    short = [spelling for spelling in flag.spellings if not spelling.startswith("--")]
+    return any(
+        (len(word) > 2 and any(name.startswith(word.lstrip("-")) for name in names))
+        or any(word.startswith(each) for each in short)
+        for word in words
+    )
+
+
+def _elsewhere(job: Job, program: Program) -> bool:
+    """Whether flags may come from a file or a list, or are required in one of several commands only."""
+    behind = job.command[program_index(job.command) or 0 :]
+    if any(word.startswith(("@", "--flagfile", "-flagfile", "--help")) for word in behind):
+        return True
+    commands = [
+        node
+        for _, node in program.nodes
+        if isinstance(node, ast.FunctionDef) and "command" in map(_decorator, node.decorator_list)
+    ]
+    return len(commands) > 1 or any(_reads_otherwise(node) for _, node in program.nodes)
+
+
+def _decorator(node: ast.expr) -> str:
+    return last_name(node.func if isinstance(node, ast.Call) else node)
+
+
+def _reads_otherwise(node: ast.AST) -> bool:
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return any(name in _PARSERS for name in (getattr(node, "module", ""), *(alias.name for alias in node.names)))
+    if not isinstance(node, ast.Call):
+        return False
+    name = last_name(node.func)
+    if name in ("parse_args", "parse_known_args"):
+        given = [*node.args, *(word.value for word in node.keywords if word.arg == "args")]
+        return isinstance(next(iter(given), None), ast.List | ast.Constant)
+    return name == "add_subparsers" or any(word.arg == "fromfile_prefix_chars" for word in node.keywords)
+
+
+def _required(program: Program) -> list[tuple[Flag, str]]:
+    """(flag, the place that requires it), each once."""
+    defined = {flag.dest: flag for flag in reversed(flag_definitions.definitions(program)) if flag.spelling}
+    if not defined:
+        return []
+    run = reached.reached(program)
+    certain: dict[str, str] = {}
+    tested: dict[str, str] = {}
+    for path, node in program.nodes:
+        if id(node) in run.nodes:
+            where = f"{path}:{getattr(node, 'lineno', 1)}"
+            certain |= {dest: where for dest in _by_definition(node) if dest not in certain}
+            tested |= {dest: where for dest in _by_test(node) if dest not in tested}
+    given = {each.attr for _, node in program.nodes if tested and isinstance(node, ast.Assign) for each in _attributes(node)}
+    tested = {dest: where for dest, where in tested.items() if dest in defined and defined[dest].empty and dest not in given}
+    return [(defined[dest], where) for dest, where in (tested | certain).items() if dest in defined]
+
+
+def _attributes(node: ast.Assign) -> list[ast.Attribute]:
+    return [target for target in node.targets if isinstance(target, ast.Attribute)]
+
+
+def _by_definition(node: ast.AST) -> Iterator[str]:
+    """The attributes of the flags that this call requires."""
+    if not isinstance(node, ast.Call):
+        return
+    if any(word.arg == "required" and is_true(word.value) for word in node.keywords):
+        flag = flag_definitions.of_call(node)
+        yield from [flag.dest] if flag else []
+    elif last_name(node.func) in ("mark_flag_as_required", "mark_flags_as_required"):
+        yield from (word.replace("-", "_") for each in ast.walk(node) if isinstance(each, ast.expr) and (word := text(each)))
+
+
+def _by_test(node: ast.AST) -> Iterator[str]:
+    """The attributes without which this statement ends the program."""
+    tests = [*_if_empty(node.test)] if isinstance(node, ast.If) and _leaves(node.body[-1]) else []
+    tests += [*_if_there(node.test)] if isinstance(node, ast.Assert) else []
+    yield from (test.attr for test in tests if isinstance(test, ast.Attribute))
+
+
+def _if_empty(test: ast.expr) -> Iterator[ast.expr]:
+    """The expressions of which each alone makes the test true when it is empty."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
+        for value in test.values:
+            yield from _if_empty(value)
+    elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        yield from _if_there(test.operand)
+    elif isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is | ast.Eq) and _is_empty(test.comparators[0]):
+        yield test.left
+
+
+def _if_there(test: ast.expr) -> Iterator[ast.expr]:
+    """The expressions that must not be empty for the test to be true."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        for value in test.values:
+            yield from _if_there(value)
+    elif isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.IsNot | ast.NotEq) and _is_empty(test.comparators[0]):
+        yield test.left
+    elif isinstance(test, ast.Attribute):
+        yield test
+
+
+def _is_empty(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value in (None, "")
+
+
+def _leaves(node: ast.stmt) -> bool:
+    called = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(node, ast.Raise) or (isinstance(called, ast.Call) and last_name(called.func) in _EXITS)

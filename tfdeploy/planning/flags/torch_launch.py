@@ -1,0 +1,81 @@
+"""What programs of PyTorch expect of their launcher, and commands that name one. Pure.
+
+torchrun, `torch.distributed.launch`, `accelerate launch`, deepspeed and mpirun start several processes on a host and number them
+themselves. tfdeploy starts one process for each rank, so each rank would start a group of its own, and all of them would
+number from 0. The older launchers pass `--local_rank` besides the variables, and a program that defines it may read nothing else.
+"""
+
+from __future__ import annotations
+
+import ast
+import posixpath
+from collections.abc import Sequence
+
+from tfdeploy.errors import ConfigError
+from tfdeploy.model import placeholders
+from tfdeploy.model.job import Job
+from tfdeploy.planning.flags import flag_definitions
+from tfdeploy.planning.flags.flag_definitions import Flag, plain
+from tfdeploy.planning.source.flag_types import dotted_name
+from tfdeploy.planning.source.source import Program
+
+_PROGRAMS = ("torchrun", "deepspeed", "horovodrun", "mpirun", "mpiexec", "orterun", "srun")
+_WITH_VERB = {"accelerate": "launch", "colossalai": "run", "fabric": "run", "composer": ""}
+_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "deepspeed.launcher.runner")
+_SPAWNS = ("mp.spawn", "multiprocessing.spawn", "notebook_launcher")
+_ONE_EACH = "start it without that, or one rank on each host (`roles: {worker: {per_host: 1}}`)"
+_TOLD = ("rank", "local_rank", "world_size", "chief_host", "task_index")  # who places these runs the launcher on purpose
+
+
+def check(job: Job) -> None:
+    """Refuses a command that starts the ranks itself. Raises ConfigError with the command to write."""
+    launcher = _launcher(job.command)
+    told = {name for word in job.command for name in placeholders.names(word)}
+    if launcher is None or told & {*_TOLD}:
+        return
+    own = _without_launcher(job.command)
+    raise ConfigError(
+        f"`{launcher}` starts processes and numbers them itself, and mode {job.mode} starts one process for each rank",
+        where=f"{job.source or 'job'}: command",
+        next=f"write `command: [{', '.join(own)}]`"
+        if own
+        else "write `command: [python, train.py]` with the program's own flags",
+    )
+
+
+def local_rank(program: Program, command: Sequence[str]) -> tuple[Flag, ...]:
+    """--local_rank or --local-rank where the program defines it and the command does not give it."""
+    for flag in flag_definitions.definitions(program):
+        spelling = next((each for each in flag.spellings if plain(each) == "local_rank"), None)
+        given = any(word.split("=")[0] in flag.spellings for word in command)
+        if spelling is not None and flag.form == "value" and not given:
+            return (Flag("local_rank", spelling, where=flag.where, spellings=flag.spellings, dest=flag.dest),)
+    return ()
+
+
+def spawning(program: Program) -> str | None:
+    """A note where the program starts further processes itself: each rank would start so many."""
+    for path, tree in program.modules.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and (name := dotted_name(node.func)).endswith(_SPAWNS):
+                return f"{path}:{node.lineno} may start processes by itself ({name}), and each rank would: {_ONE_EACH}"
+    return None
+
+
+def _launcher(command: Sequence[str]) -> str | None:
+    words = [word for word in command if word != "env"]
+    first = posixpath.basename(words[0]) if words else ""
+    if first in _PROGRAMS:
+        return first
+    if first in _WITH_VERB and len(words) > 1 and (words[1] == _WITH_VERB[first] or not _WITH_VERB[first]):
+        return f"{first} {_WITH_VERB[first]}".strip()
+    if first.startswith("python") and "-m" in words and words[-1] != "-m":
+        module = words[words.index("-m") + 1]
+        return f"python -m {module}" if module in _MODULES else None
+    return None
+
+
+def _without_launcher(command: Sequence[str]) -> list[str]:
+    """The program and its flags, with its interpreter."""
+    at = next((number for number, word in enumerate(command) if word.endswith(".py")), None)
+    return [] if at is None else ["python", *command[at:]]

@@ -1,0 +1,138 @@
+"""Which modules from outside the code a program imports, and which of these imports every run of it reaches.
+
+Cause: a package that a host lacks was found by starting the program there, after 20 s and on each host again. The probe asks
+the hosts' interpreters for these names, and the preflight judges the answers. Reads syntax trees.
+"""
+
+from __future__ import annotations
+
+import ast
+import posixpath
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
+
+from tfdeploy.model.job import Job
+from tfdeploy.planning.source import guards, reached, source
+from tfdeploy.planning.source.flag_types import last_name
+from tfdeploy.planning.source.source import PYTHON, Program
+
+ALWAYS = ("tf_slim",)  # which planning itself wants to know of
+_MOST = 900  # names that are asked for
+_CODE = (".py", ".so", ".pyd", ".pyc", ".pyx")
+_PATHS = ("path", "meta_path", "path_hooks")  # of sys
+_ENDS = ("exit", "_exit", "quit", "abort")
+_STARTS = ("system", "call", "check_call", "check_output", "run", "Popen")
+# What may stand in an expression for a folder of the code itself.
+_OF_THE_CODE = """
+    os path pardir curdir dirname abspath realpath normpath join getcwd __file__ sys str pathlib Path parent parents
+    resolve insert append extend
+"""
+
+
+class Import(NamedTuple):
+    """`sure`: every run of the program comes to this import."""
+
+    module: str  # "pandas": the first part of the name
+    where: str  # "train.py:3"
+    sure: bool
+
+
+def modules_asked(program: Program) -> tuple[str, ...]:
+    """The names that the hosts' interpreters are asked for."""
+    found = {each.module for each in _all(program) if each.module.isascii()}
+    return tuple(sorted({*ALWAYS, *sorted(found)[:_MOST]}))
+
+
+def from_outside(job: Job, program: Program, files: Collection[str]) -> tuple[Import, ...]:
+    """The imports of modules that are not in the code, each module once. `files`: the code's paths; a folder's ends with a slash.
+
+    None is sure where another folder may hold the module, or another interpreter run the program. Imports that a `try` or
+    an `if` about versions handles are left out.
+    """
+    words = job.command[: source.program_index(job.command) or 0]
+    if any("/" in word and posixpath.basename(word).startswith("python") for word in words):
+        return ()
+    own_python = bool(job.command) and job.command[0] in PYTHON and len(program.roots) == 1
+    certain = own_python and not _has_other_folders(job, program)
+    own = _own(files)
+    found: dict[str, Import] = {}
+    for each in sorted(_all(program), key=lambda each: not each.sure):
+        if each.module not in own and each.module != "tensorflow":
+            found.setdefault(each.module, each._replace(sure=each.sure and certain))
+    return tuple(found.values())
+
+
+def _own(files: Iterable[str]) -> set[str]:
+    """Names of folders and modules anywhere in the code: a program may add each of its folders to sys.path."""
+    found: set[str] = set()
+    for file in files:
+        folder, _, name = file.rpartition("/")
+        found.update(folder.split("/"))
+        if name.endswith(_CODE):
+            found.add(name.partition(".")[0])
+    return found
+
+
+def _has_other_folders(job: Job, program: Program) -> bool:
+    """Whether modules may come from folders that are neither the interpreter's nor the code's."""
+    given = job.env.get("PYTHONPATH", "")
+    if "PYTHONPATH" in job.secrets or any(word[:1] in ("/", "~", "{") for word in given.split(":")):
+        return True
+    return any(_adds_folder(node) for tree in program.trees for node in ast.walk(tree))
+
+
+def _adds_folder(node: ast.AST) -> bool:
+    """True for `sys.path.append("/opt/lib")`, a finder of the program's own, or `pip install` in the program."""
+    if isinstance(node, ast.Call):
+        function = node.func
+        if last_name(function) in _STARTS:
+            return any("pip" in str(each.value).split() for each in ast.walk(node) if isinstance(each, ast.Constant))
+        changes = isinstance(function, ast.Attribute) and _of_sys(function.value)
+        return last_name(function) == "addsitedir" or (changes and not all(map(_within_code, node.args)))
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign) else []
+    changed = any(_of_sys(each.value if isinstance(each, ast.Subscript) else each) for each in targets)
+    return changed and isinstance(node, ast.Assign | ast.AugAssign) and not _within_code(node.value)
+
+
+def _of_sys(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr in _PATHS and last_name(node.value) == "sys"
+
+
+def _within_code(node: ast.AST) -> bool:
+    """Whether the expression can only name folders of the code: made of __file__, the current folder and relative texts."""
+    for each in ast.walk(node):
+        if isinstance(each, ast.Constant) and isinstance(each.value, str) and each.value.startswith(("/", "~")):
+            return False
+        name = each.id if isinstance(each, ast.Name) else each.attr if isinstance(each, ast.Attribute) else ""
+        if name and name not in _OF_THE_CODE.split():
+            return False
+    return True
+
+
+def _all(program: Program) -> Iterator[Import]:
+    """Every import of an absolute name that the program does not handle itself."""
+    guarded, nodes = guards.guarded(program), reached.reached(program, workers=False).nodes
+    for path, tree in program.modules.items():
+        insisted = {id(node) for each in ast.walk(tree) if _insists(each) for node in ast.walk(each)}
+        executed = (each for each in tree.body if path in program.roots or not source.main_block(each))
+        for node in (inner for each in executed for inner in ast.walk(each)):
+            if id(node) in guarded and id(node) not in insisted:
+                continue
+            for name in _names(node):
+                yield Import(name.partition(".")[0], f"{path}:{getattr(node, 'lineno', 1)}", id(node) in nodes)
+
+
+def _names(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.ImportFrom):
+        return [node.module] if node.module and not node.level else []
+    return [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+
+
+def _insists(node: ast.AST) -> bool:
+    """True for a `try` that catches a failed import only to end with an error of its own."""
+    return isinstance(node, ast.Try) and bool(node.handlers) and all(_is_end(each.body[-1]) for each in node.handlers)
+
+
+def _is_end(node: ast.stmt) -> bool:
+    call = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(node, ast.Raise) or (isinstance(call, ast.Call) and last_name(call.func) in _ENDS)

@@ -1,0 +1,57 @@
+"""Which Python runs the tasks of each host, and why: the environment of `setup`, else what the inventory names."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+
+from tfdeploy.errors import Refused
+from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.folding import fold_equal, fold_names
+from tfdeploy.model.job import Job
+from tfdeploy.model.plan import HostPlan, Plan
+from tfdeploy.planning.source.source import Program
+
+
+def check(job: Job, facts: Mapping[str, HostFacts], program: Program) -> None:
+    """Whether the job's environment is on every host, and has what the program needs. Raises Refused."""
+    if job.setup_requirements is None:
+        return
+    file = posixpath.basename(job.setup_requirements)
+    missing = [name for name, found in facts.items() if found.python is not None and found.environment is None]
+    if missing:
+        raise Refused(
+            f"the environment of {file} (as it is now) is not there on {fold_names(missing)}",
+            where=f"host {', '.join(missing)}",
+            next="tfdeploy setup",
+        )
+    without = [name for name, found in facts.items() if found.environment and found.tensorflow is None]
+    if program.imports_tensorflow and without:
+        raise Refused(
+            f"{program.path} imports TensorFlow, and the environment of {file} has none on {fold_names(without)}",
+            where=f"host {', '.join(without)}",
+            next=f"write `tensorflow` into {file}, then tfdeploy setup",
+        )
+
+
+def notes(job: Job, facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
+    """The interpreters of a job with `setup`: hosts with the same one in one line."""
+    if job.setup_requirements is None:
+        return ()
+    file = posixpath.basename(job.setup_requirements)
+    same = fold_equal({name: (found.python, found.python_version) for name, found in facts.items()})
+    return tuple(
+        f"python on {fold_names(names)}: {python}, Python {version}, the environment of {file}"
+        for names, (python, version) in same
+    )
+
+
+def summary(plan: Plan) -> str:
+    """Which Python on which hosts and why, from the plan alone."""
+    same = fold_equal({host.host: (host.python, _why(host)) for host in plan.hosts})
+    return ", ".join(f"{python} on {fold_names(names)} ({why})" for names, (python, why) in same)
+
+
+def _why(host: HostPlan) -> str:
+    made = host.python.startswith(posixpath.join(host.workdir, ".envs", ""))
+    return "made by tfdeploy setup" if made else f"`python: {host.ssh.get('python', 'python3')}` of the inventory"

@@ -1,0 +1,65 @@
+"""What brings a module that an interpreter lacks: the package's name where it differs from the module's, or that none does."""
+
+from __future__ import annotations
+
+import sys
+
+from tfdeploy.planning.source import python2
+
+_PACKAGES = {
+    "Bio": "biopython",
+    "Crypto": "pycryptodome",
+    "Cython": "cython",
+    "IPython": "ipython",
+    "MySQLdb": "mysqlclient",
+    "OpenSSL": "pyOpenSSL",
+    "PIL": "Pillow",
+    "absl": "absl-py",
+    "attr": "attrs",
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python-headless",
+    "dateutil": "python-dateutil",
+    "distutils": "setuptools",
+    "dotenv": "python-dotenv",
+    "faiss": "faiss-cpu",
+    "git": "GitPython",
+    "google": "protobuf",
+    "googleapiclient": "google-api-python-client",
+    "hydra": "hydra-core",
+    "jwt": "PyJWT",
+    "kafka": "kafka-python",
+    "official": "tf-models-official",
+    "paho": "paho-mqtt",
+    "past": "future",
+    "pkg_resources": "setuptools<81",
+    "psycopg2": "psycopg2-binary",
+    "pynvml": "nvidia-ml-py",
+    "pywt": "PyWavelets",
+    "ruamel": "ruamel.yaml",
+    "serial": "pyserial",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "sonnet": "dm-sonnet",
+    "surprise": "scikit-surprise",
+    "tensorflow_core": "tensorflow",
+    "yaml": "PyYAML",
+    "zmq": "pyzmq",
+}
+# Modules that Python itself has dropped: in 3.12 and in 3.13.
+_DROPPED = """
+    asynchat asyncore imp smtpd
+    aifc audioop cgi cgitb chunk crypt imghdr lib2to3 mailcap msilib nis nntplib ossaudiodev pipes sndhdr spwd sunau
+    telnetlib uu xdrlib
+"""
+
+
+def package(module: str) -> str | None:
+    """The name by which pip has it; None for a module that no package brings: of Python itself, or of Python 2."""
+    if module in _PACKAGES:
+        return _PACKAGES[module]
+    return None if of_python(module) or module in python2.MODULES else module
+
+
+def of_python(module: str) -> bool:
+    """Whether it is part of some Python 3."""
+    return module in sys.stdlib_module_names or module in _DROPPED.split()

@@ -1,0 +1,203 @@
+"""Finds what a program surely executes: its module level, `if __name__ == "__main__":`, the modules imported there, and the
+functions, methods and classes that these call, as far as names are plain. Reads syntax trees.
+
+In doubt code is not reached: a loop that may be empty, the branch of a flag, a callback. A branch of the job's name counts
+where some task of the run takes it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tfdeploy.planning.source import guards
+from tfdeploy.planning.source.flag_types import dotted_name, last_name
+from tfdeploy.planning.source.scopes import Function, Meaning, Scope, Scopes
+from tfdeploy.planning.source.source import Program
+
+_RUNNERS = ("app.run", "absl.app.run")
+_EXITS = ("sys.exit", "exit", "quit", "os._exit", "os.abort")
+# Calls that an early way out may make before it leaves.
+_SAYS = ("print", "info", "warning", "warn", "error", "debug", "fatal", "write", "format", "print_help", "exit", "_exit", "join")
+_CHIEF = ("task_index", "task_id", "task", "worker_index", "rank")
+
+
+@dataclass(frozen=True)
+class Reached:
+    """`nodes`: ids of expressions and statements. `files`: the modules that are executed."""
+
+    nodes: frozenset[int]
+    files: frozenset[str]
+
+
+def reached(program: Program, workers: bool = True) -> Reached:
+    """`workers`: whether the program runs as tasks named worker."""
+    walk = _Walk(program, workers)
+    walk.run()
+    return Reached(frozenset(walk.nodes), frozenset(walk.files))
+
+
+class _Walk:
+    def __init__(self, program: Program, workers: bool) -> None:
+        self.nodes: set[int] = set()
+        self.files: dict[str, None] = dict.fromkeys(program.roots)
+        self._program, self._workers, self._scopes = program, workers, Scopes(program)
+        self._guarded = guards.guarded(program)
+        self._waiting = [(program.modules[path].body, self._scopes.module(path)) for path in program.roots]
+
+    def run(self) -> None:
+        while self._waiting:
+            self._block(*self._waiting.pop())
+
+    def _block(self, body: list[ast.stmt], scope: Scope) -> bool:
+        """Whether the statements behind it are not surely reached."""
+        return any(self._statement(node, scope) for node in body)
+
+    def _statement(self, node: ast.stmt, scope: Scope) -> bool:
+        self.nodes.add(id(node))
+        if isinstance(node, ast.If):
+            return self._if(node, scope)
+        if isinstance(node, ast.Try):
+            return self._try(node, scope)
+        for value in _evaluated(node):
+            self._expression(value, scope)
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            self._import(node, scope)
+        elif isinstance(node, ast.With | ast.AsyncWith) and not guards.suppresses(node):
+            return self._block(node.body, scope)
+        elif isinstance(node, ast.ClassDef) or (isinstance(node, ast.While | ast.For) and _runs_once(node)):
+            self._block(node.body, scope)
+        leaves = isinstance(node, ast.Return | ast.Raise | ast.Break | ast.Continue)
+        return leaves or (isinstance(node, ast.Expr) and _called(node.value) in _EXITS)
+
+    def _if(self, node: ast.If, scope: Scope) -> bool:
+        self._expression(node.test, scope)
+        holds = guards.decided(node.test, main=scope.path in self._program.roots)
+        if holds is not None:
+            return self._block(node.body if holds else node.orelse, scope)
+        taken = () if id(node.body[0]) in self._guarded else self._taken(node.test)
+        sure = [block for block, result in ((node.body, True), (node.orelse, False)) if result in taken]
+        ends = [self._block(block, scope) for block in sure]
+        # A task that leaves in the other branch of the job's name does not keep this one from going on.
+        return any(ends) if taken else any(_may_end(block) for block in (node.body, node.orelse))
+
+    def _try(self, node: ast.Try, scope: Scope) -> bool:
+        """A body that may fail in silence is not sure, and what follows it in `else` neither."""
+        caught = guards.catches_absence(node)
+        ends = not caught and (self._block(node.body, scope) or self._block(node.orelse, scope))
+        return self._block(node.finalbody, scope) or ends
+
+    def _taken(self, test: ast.expr) -> tuple[bool, ...]:
+        """The results that the condition has in some task of the run, as far as they are known."""
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            return tuple(not result for result in self._taken(test.operand))
+        if isinstance(test, ast.Name | ast.Attribute):
+            return (True,) if self._workers and last_name(test) == "is_chief" else ()
+        if not (self._workers and isinstance(test, ast.Compare) and len(test.ops) == 1):
+            return ()
+        other = next((each.value for each in (test.left, *test.comparators) if isinstance(each, ast.Constant)), None)
+        same = isinstance(test.ops[0], ast.Eq)
+        if not same and not isinstance(test.ops[0], ast.NotEq):
+            return ()
+        if other == "ps":
+            return (not same,)
+        is_first = type(other) is int and other == 0 and any(last_name(each) in _CHIEF for each in (test.left, *test.comparators))
+        return (same,) if other == "worker" or is_first else ()
+
+    def _import(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
+        for file in self._scopes.files(node, scope):
+            if file not in self.files:
+                self.files[file] = None
+                tree = self._program.modules.get(file)
+                self._waiting += [(tree.body, self._scopes.module(file))] if tree else []
+
+    def _expression(self, node: ast.expr, scope: Scope) -> None:
+        waiting: list[ast.AST] = [node]
+        while waiting:
+            inner = waiting.pop()
+            self.nodes.add(id(inner))
+            waiting += _parts(inner)
+            if isinstance(inner, ast.Call):
+                self._call(inner, scope)
+
+    def _call(self, node: ast.Call, scope: Scope) -> None:
+        name = _called(node)
+        given = {keyword.arg: keyword.value for keyword in node.keywords}
+        if name.endswith(_RUNNERS):
+            main = node.args[0] if node.args else given.get("main", ast.Name("main"))
+            self._enter(main, scope)
+        elif name.endswith(("Thread", "Process")) and "target" in given:
+            self._enter(given["target"], scope)
+        else:
+            self._enter(node.func, scope)
+
+    def _enter(self, function: ast.expr, scope: Scope) -> None:
+        found = self._scopes.meaning(function, scope)
+        owner = self._scopes.meaning(function.value, scope) if isinstance(function, ast.Attribute) else None
+        if found and isinstance(found.node, ast.ClassDef) and not found.instance:
+            made = self._scopes.member(Meaning(found.scope, found.node, instance=True), "__init__")
+            found, owner = made or (None, None)
+        node = found.node if found else None
+        if found and isinstance(node, Function) and id(node.body) not in self.nodes and not _waits(node):
+            self.nodes.add(id(node.body))
+            method = owner if owner and owner.node else None
+            self._waiting.append((node.body, self._scopes.function(found, method)))
+
+
+def _evaluated(node: ast.stmt) -> Iterator[ast.expr]:
+    """The expressions that the statement itself evaluates, without those of its blocks."""
+    if isinstance(node, Function):
+        yield from (*node.decorator_list, *node.args.defaults, *(each for each in node.args.kw_defaults if each))
+    else:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                yield child
+            elif isinstance(child, ast.withitem):
+                yield child.context_expr
+            elif isinstance(child, ast.keyword):
+                yield child.value
+
+
+def _parts(node: ast.AST) -> list[ast.AST]:
+    """The parts of an expression that are surely evaluated with it."""
+    if isinstance(node, ast.Lambda):
+        return [*node.args.defaults, *(each for each in node.args.kw_defaults if each)]
+    if isinstance(node, ast.IfExp):
+        holds = guards.decided(node.test)
+        return [node.test, *([] if holds is None else [node.body if holds else node.orelse])]
+    if isinstance(node, ast.BoolOp):
+        return [node.values[0]]
+    if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+        return [node.generators[0].iter]
+    return list(ast.iter_child_nodes(node))
+
+
+def _runs_once(node: ast.While | ast.For) -> bool:
+    """Whether the loop's body surely runs: `while True`, `while not sv.should_stop()`, `for _ in range(3)`, `for x in ("a",)`."""
+    if isinstance(node, ast.While):
+        test = node.test.operand if isinstance(node.test, ast.UnaryOp) else None
+        return guards.decided(node.test) is True or (test is not None and _called(test).endswith("should_stop"))
+    if isinstance(node.iter, ast.Call) and _called(node.iter) in ("range", "xrange") and len(node.iter.args) == 1:
+        end = node.iter.args[0]
+        return isinstance(end, ast.Constant) and isinstance(end.value, int) and end.value > 0
+    return isinstance(node.iter, ast.List | ast.Tuple) and bool(node.iter.elts)
+
+
+def _may_end(block: list[ast.stmt]) -> bool:
+    """Whether the run may end in this branch after work of its own, instead of an error or a word about it."""
+    inner = [node for statement in block for node in ast.walk(statement)]
+    leaves = any(isinstance(node, ast.Return | ast.Break | ast.Continue) for node in inner)
+    calls = [_called(node) for node in inner if isinstance(node, ast.Call)]
+    return (leaves or any(call in _EXITS for call in calls)) and any(call.rpartition(".")[2] not in _SAYS for call in calls)
+
+
+def _waits(node: Function) -> bool:
+    """Whether a call does not run the body: a generator, unless a decorator drives it, or a coroutine."""
+    yields = any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in ast.walk(node))
+    return isinstance(node, ast.AsyncFunctionDef) or (yields and not node.decorator_list)
+
+
+def _called(node: ast.expr) -> str:
+    """ "tf.app.run" of `tf.app.run(main)`, "run" of `model().run()`; "" for what is no call."""
+    return dotted_name(node.func) or last_name(node.func) if isinstance(node, ast.Call) else ""

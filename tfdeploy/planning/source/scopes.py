@@ -1,0 +1,165 @@
+"""What a name of the program stands for where it is used: a function, a class, an instance of one, or a module.
+
+Only what is plain: a name that its scope binds once. Reads syntax trees.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tfdeploy.planning.source.flag_types import dotted_name
+from tfdeploy.planning.source.source import Program, imported_files
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+_DEPTH = 8  # of imports of imports, and of base classes
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """`instance`: of the class `node`. A module has no node."""
+
+    scope: Scope  # where it is defined
+    node: Function | ast.ClassDef | None = None
+    instance: bool = False
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A module or a function: what it binds, and the scope around it."""
+
+    path: str
+    outer: Scope | None = None
+    bound: dict[str, list[ast.AST]] = field(default_factory=dict)  # name -> the nodes that bind it
+    given: dict[str, Meaning] = field(default_factory=dict)  # `self`
+
+
+class Scopes:
+    """The scopes of one program."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._modules: dict[str, Scope] = {}
+
+    def module(self, path: str) -> Scope:
+        if path not in self._modules:
+            tree = self._program.modules.get(path)
+            self._modules[path] = Scope(path, bound=_bound(tree.body if tree else []))
+        return self._modules[path]
+
+    def files(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> Iterator[str]:
+        """The files of the program that the import runs."""
+        return imported_files(self._program, scope.path, node)
+
+    def function(self, meaning: Meaning, owner: Meaning | None = None) -> Scope:
+        """The scope of a function's body. `owner`: the class or instance that a method was found in."""
+        node, given = meaning.node, dict[str, Meaning]()
+        if not isinstance(node, Function):
+            return meaning.scope
+        names = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        if owner and names and not any(getattr(each, "id", "") == "staticmethod" for each in node.decorator_list):
+            given[names[0].arg] = Meaning(owner.scope, owner.node, instance=True)
+        bound = _bound(node.body)
+        for name in names:
+            bound.setdefault(name.arg, []).append(name)
+        return Scope(meaning.scope.path, meaning.scope, bound, given)
+
+    def meaning(self, node: ast.expr, scope: Scope, depth: int = _DEPTH) -> Meaning | None:
+        """What the expression stands for; None where that is not plain."""
+        if depth == 0:
+            return None
+        if isinstance(node, ast.Name):
+            return self._of_name(node.id, scope, depth)
+        if isinstance(node, ast.Attribute):
+            owner = self.meaning(node.value, scope, depth - 1)
+            found = self.member(owner, node.attr, depth - 1) if owner else None
+            return found[0] if found else self._submodule(node, scope)
+        if isinstance(node, ast.Call):
+            called = self.meaning(node.func, scope, depth - 1)
+            is_class = called and isinstance(called.node, ast.ClassDef) and not called.instance
+            return Meaning(called.scope, called.node, instance=True) if called and is_class else None
+        return None
+
+    def member(self, owner: Meaning, name: str, depth: int = _DEPTH) -> tuple[Meaning, Meaning] | None:
+        """(the member of a module, class or instance, the class that it belongs to)."""
+        if owner.node is None:
+            found = self._of_name(name, owner.scope, depth) if name in owner.scope.bound else None
+            return (found, owner) if found else None
+        if not isinstance(owner.node, ast.ClassDef) or depth == 0:
+            return None
+        own = [node for node in owner.node.body if isinstance(node, Function) and node.name == name]
+        if own:
+            return Meaning(owner.scope, own[-1]), owner
+        bases = (self.meaning(base, owner.scope, depth - 1) for base in owner.node.bases)
+        inherited = (self.member(base, name, depth - 1) for base in bases if base)
+        return next(((each[0], owner) for each in inherited if each), None)
+
+    def _of_name(self, name: str, scope: Scope, depth: int) -> Meaning | None:
+        if name in scope.given:
+            return scope.given[name]
+        if name not in scope.bound:
+            return self._of_name(name, scope.outer, depth) if scope.outer else None
+        binders = scope.bound[name]
+        binder = binders[0]
+        if len(binders) > 1 or depth == 0:
+            return None
+        if isinstance(binder, Function | ast.ClassDef):
+            return Meaning(scope, binder)
+        if isinstance(binder, ast.Assign):
+            return self.meaning(binder.value, scope, depth - 1)
+        if isinstance(binder, ast.Import | ast.ImportFrom):
+            return self._imported(name, binder, scope, depth)
+        return None
+
+    def _imported(self, name: str, node: ast.Import | ast.ImportFrom, scope: Scope, depth: int) -> Meaning | None:
+        alias = next(each for each in node.names if (each.asname or each.name.split(".")[0]) == name)
+        part = type(node)(**{**vars(node), "names": [alias]})
+        files = list(imported_files(self._program, scope.path, part))
+        if not files:
+            return None
+        if isinstance(node, ast.Import):
+            whole = bool(alias.asname) or "." not in alias.name
+            return Meaning(self.module(files[-1])) if whole else None
+        if len(files) % 2:  # the package's files twice, and the module's own
+            return Meaning(self.module(files[-1]))
+        found = self.member(Meaning(self.module(files[-1])), alias.name, depth - 1)
+        return found[0] if found else None
+
+    def _submodule(self, node: ast.Attribute, scope: Scope) -> Meaning | None:
+        """`a.b` after `import a.b`."""
+        dotted = dotted_name(node)
+        outer: Scope | None = scope if dotted else None
+        while outer:
+            for binder in outer.bound.get(dotted.split(".")[0], ()):
+                if isinstance(binder, ast.Import) and any(alias.name == dotted for alias in binder.names):
+                    files = list(imported_files(self._program, outer.path, ast.Import([ast.alias(dotted)])))
+                    return Meaning(self.module(files[-1])) if files else None
+            outer = outer.outer
+        return None
+
+
+def _bound(body: list[ast.stmt]) -> dict[str, list[ast.AST]]:
+    found: dict[str, list[ast.AST]] = {}
+    for name, node in _bindings(body):
+        found.setdefault(name, []).append(node)
+    return found
+
+
+def _bindings(body: list[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:
+    """(name, the node that binds it) of these statements, without those of functions and classes in them."""
+    waiting: list[ast.AST] = list(body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, Function | ast.ClassDef):
+            yield node.name, node
+            continue
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from ((alias.asname or alias.name.split(".")[0], node) for alias in node.names)
+        elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            yield node.targets[0].id, node
+            waiting.append(node.value)
+            continue
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id, node
+        waiting.extend(ast.iter_child_nodes(node))

@@ -1,0 +1,39 @@
+"""Finds a program that Python cannot parse before anything is sent, as far as this machine's Python
+can tell."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+
+from tfdeploy.errors import Refused
+from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.job import Job
+from tfdeploy.planning.source.source import PYTHON, Program, Unparsed
+
+HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def check(job: Job, program: Program, facts: Iterable[HostFacts]) -> None:
+    """Raise Refused for a program that the hosts cannot parse, if their Python has the version of
+    this machine's.
+
+    Another version may know other syntax, so in that case there is only a note (see `notes`).
+    """
+    if job.command[0] in PYTHON and all(_minor(each) == HERE for each in facts):
+        for file in program.unparsed:
+            if file.certain:
+                what = f"{file.where} does not parse: {file.said} (Python {HERE}, as on the hosts)"
+                raise Refused(what, where=file.where, next="correct it there; nothing was sent")
+
+
+def notes(program: Program) -> tuple[str, ...]:
+    return tuple(_note(file) for file in program.unparsed)
+
+
+def _note(file: Unparsed) -> str:
+    return f"{file.where} does not parse (Python {HERE} here): {file.said}"
+
+
+def _minor(facts: HostFacts) -> str:
+    return ".".join((facts.python_version or "").split(".")[:2])

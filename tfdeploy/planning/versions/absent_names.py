@@ -1,0 +1,136 @@
+"""Says which of a program's names of TensorFlow the hosts' TensorFlow does not have, and what brings or replaces each.
+
+A name that the program surely reaches is refused; any other fails where it is reached, and the plan has a note.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.folding import fold_names
+from tfdeploy.model.job import Job
+from tfdeploy.model.nexts import on_host
+from tfdeploy.planning.versions.tf_names_used import Use
+from tfdeploy.runtime import replaced
+
+Refusal = tuple[str, str, str]  # (where, what, in place of it)
+_SHOWN = 4  # names in one sentence
+_COPES = "; or `compat: none`, if the program runs on TensorFlow 2 by itself"
+
+
+class Missing(NamedTuple):
+    """`lacking`: "TensorFlow 2", or "TensorFlow 2.16 and later" for what was in it before. `instead`: what to do."""
+
+    use: Use
+    lacking: str
+    instead: str
+    by_package: bool = False
+
+
+def missing(uses: Iterable[Use], job: Job, hosts: Mapping[str, HostFacts]) -> Iterator[Missing]:
+    """The uses of what is neither there nor supplied nor brought by a package that every host has."""
+    for use in uses:
+        words, package = replaced.in_place(plain(use)), replaced.package(plain(use))
+        if words is None or (is_recent(use) and not _is_gone(use, hosts)) or (package and _all_have(package, hosts)):
+            continue
+        brings = _brings(package, job, hosts) if package and hosts else None
+        yield Missing(use, _lacking(use), brings or f"in its place: {words}", brings is not None)
+
+
+def refusals(sure: Iterable[Missing], *, copes: bool) -> tuple[Refusal, ...]:
+    """One for all names with the same replacement. `copes`: the program has a way of its own for some names."""
+    groups: dict[tuple[str, str], list[Use]] = {}
+    for each in sure:
+        groups.setdefault((each.lacking, each.instead), []).append(each.use)
+    return tuple(
+        (uses[0].where, f"{_listed(_said(uses))} not in {lacking}", f"{instead}{_COPES if copes else ''}")
+        for (lacking, instead), uses in groups.items()
+    )
+
+
+def notes(unsure: Iterable[Missing]) -> Iterator[str]:
+    """One for all names that nothing brings, and one for each package that the hosts lack."""
+    groups: dict[str, list[Use]] = {}
+    for each in unsure:
+        groups.setdefault(f": {each.instead}" if each.by_package else "", []).append(each.use)
+    for brings, uses in groups.items():
+        yield f"not in this TensorFlow, and an error only where the program reaches it: {_places(_said(uses))}{brings}"
+
+
+def supplied(uses: Collection[Use], hosts: Mapping[str, HostFacts]) -> Iterator[str]:
+    """Notes: names of TensorFlow 0.x, and what a package of the hosts brings."""
+    old = _said(use for use in uses if replaced.of_version0(plain(use)))
+    if old:
+        yield f"names of TensorFlow 0.x get their later meaning: {_places(old)}"
+    for package in dict.fromkeys(replaced.package(plain(use)) for use in uses):
+        if package and _all_have(package, hosts):
+            brought = _said(use for use in uses if replaced.package(plain(use)) == package)
+            yield f"the package {package} supplies {_places(brought)}"
+
+
+def plain(use: Use) -> str:
+    return use.name.removeprefix("compat.v1.")
+
+
+def is_recent(use: Use) -> bool:
+    """Whether the name went away within TensorFlow 2."""
+    return plain(use).split(".")[0] in replaced.SINCE
+
+
+def version(facts: HostFacts) -> tuple[int, int] | None:
+    """Of TensorFlow: (2, 21); None where there is none, or its version is not made of numbers."""
+    parts = (facts.tensorflow or "").split(".")[:2]
+    return (int(parts[0]), int(parts[1])) if len(parts) == 2 and all(part.isdigit() for part in parts) else None
+
+
+def _said(uses: Iterable[Use]) -> list[Use]:
+    """The first use of each name. An import counts where nothing uses the name that it binds."""
+    first: dict[str, Use] = {}
+    for use in uses:
+        first.setdefault(use.name, use)
+    used = [f"{use.name}." for use in first.values() if not use.binds]
+    return [use for use in first.values() if not (use.binds and any(name.startswith(f"{use.name}.") for name in used))]
+
+
+def _listed(uses: list[Use]) -> str:
+    """ "tf.sub is", or "tf.mul, tf.sub (train.py:4) and 3 more are"."""
+    first, *others = uses
+    if not others:
+        return f"tf.{first.name} is"
+    shown = [f"tf.{first.name}", *(f"tf.{use.name} ({use.where})" for use in others[: _SHOWN - 1])]
+    more = f" and {len(uses) - _SHOWN} more" if len(uses) > _SHOWN else ""
+    return f"{', '.join(shown)}{more} are"
+
+
+def _places(uses: list[Use]) -> str:
+    """ "tf.mul (train.py:3), tf.sub (train.py:4, imported only) and 3 more"."""
+    places = [f"tf.{use.name} ({use.where}{', imported only' if use.binds else ''})" for use in uses]
+    return ", ".join(places[:_SHOWN]) + (f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else "")
+
+
+def _all_have(package: str, hosts: Mapping[str, HostFacts]) -> bool:
+    return bool(hosts) and all(each.modules.get(package) for each in hosts.values())
+
+
+def _brings(package: str, job: Job, hosts: Mapping[str, HostFacts]) -> str:
+    """What to type or write so that the hosts get the package."""
+    if job.setup_requirements:
+        return f"write a line {package} into {posixpath.basename(job.setup_requirements)}, then tfdeploy setup"
+    lacking = [each for each in hosts.values() if not each.modules.get(package)]
+    names = fold_names(each.host for each in lacking)
+    install = on_host(names, lacking[0].python or "python3", "-m", "pip", "install", package)
+    return f"{install}; or `setup: {{requirements: FILE}}` with a line {package} in FILE"
+
+
+def _lacking(use: Use) -> str:
+    if not is_recent(use):
+        return "TensorFlow 2"
+    return "TensorFlow {}.{} and later".format(*replaced.SINCE[plain(use).split(".")[0]][0])
+
+
+def _is_gone(use: Use, hosts: Mapping[str, HostFacts]) -> bool:
+    since, _ = replaced.SINCE[plain(use).split(".")[0]]
+    return any((version(each) or (0, 0)) >= since for each in hosts.values())

@@ -1,0 +1,135 @@
+"""Names what a program expects of an older NumPy than its hosts have: dropped names, and arrays of one element as numbers.
+
+Cause: NumPy 2.4 raises TypeError for `"%f" % w` where w is an array of one element, such as the value of
+`tf.get_variable("w", [1])`; earlier ones took its element. Reads syntax trees.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+
+from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.folding import fold_names
+from tfdeploy.model.job import Job
+from tfdeploy.model.modes import rules
+from tfdeploy.planning.source import guards
+from tfdeploy.planning.source.flag_types import dotted_name, last_name
+from tfdeploy.planning.source.source import Program
+from tfdeploy.runtime import replaced
+
+_NO_NUMBER = (2, 4)
+_DROPPED = (1, 24)  # before that some of the names were there still
+_NUMBER = re.compile(r"%[-+ #0]*[\d*]*(?:\.[\d*]+)?[diufFeEgG]")
+_MAKES = ("Variable", "get_variable")
+_FETCHES = ("run", "eval")
+_NAMES = replaced.NUMPY.keys() - {"bool", "long"}  # which are back in NumPy 2
+_MOST = 4
+
+
+def notes(job: Job, program: Program, facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
+    newest = max((_version(each) for each in facts.values()), default=())
+    formatted = _formatted(program) if newest >= _NO_NUMBER else ""
+    names = _dropped(program) if newest >= _DROPPED else []
+    return (*([_of_names(job, names, facts)] if names else []), *([_of_format(formatted, facts)] if formatted else []))
+
+
+def _of_format(where: str, facts: Mapping[str, HostFacts]) -> str:
+    hosts = fold_names(name for name, each in facts.items() if _version(each) >= _NO_NUMBER)
+    newest = max(facts.values(), key=_version).numpy
+    return (
+        f"{where} takes a fetched array of one element for a number, which is a TypeError since NumPy 2.4 ({newest} on {hosts}): "
+        "write `numpy<2.4` into the requirements of `setup`"
+    )
+
+
+def _of_names(job: Job, names: list[str], facts: Mapping[str, HostFacts]) -> str:
+    more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
+    listed = f"{', '.join(names[:_MOST])}{more}, which NumPy has dropped"
+    if rules(job.mode).tensorflow:
+        return f"{listed}: supplied"
+    return f"{listed}: an error where the program reaches it, but for `numpy<1.24` in the requirements of `setup`"
+
+
+def _dropped(program: Program) -> list[str]:
+    """Each name with its first place: "np.float (train.py:3)"."""
+    guarded, found = guards.guarded(program), dict[str, str]()
+    for path, tree in program.modules.items():
+        imports = (alias for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names)
+        aliases = {alias.asname or alias.name for alias in imports if alias.name == "numpy"}
+        uses = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in _NAMES]
+        for node in sorted(uses, key=lambda node: node.lineno):
+            if dotted_name(node.value) in aliases and id(node) not in guarded:
+                found.setdefault(dotted_name(node), f"{path}:{node.lineno}")
+    return [f"{name} ({where})" for name, where in found.items()]
+
+
+def _formatted(program: Program) -> str:
+    """The first place where the value of a variable with one element is formatted or converted as a number, else ""."""
+    for path, tree in program.modules.items():
+        assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+        single = {name for node in assigned if _has_one_element(node.value) for name in _target_names(node)}
+        fetched = {name for node in assigned for name in _fetched(node, single)}
+        for node in ast.walk(tree):
+            if any(_is_fetch(each, single) or (isinstance(each, ast.Name) and each.id in fetched) for each in _as_number(node)):
+                return f"{path}:{getattr(node, 'lineno', 1)}"
+    return ""
+
+
+def _has_one_element(value: ast.expr) -> bool:
+    """`tf.get_variable("w", [1])`, `tf.Variable(tf.zeros([1]))`, `tf.Variable([.3])`."""
+    if not isinstance(value, ast.Call) or last_name(value.func) not in _MAKES:
+        return False
+    given = [*value.args, *(word.value for word in value.keywords if word.arg in ("shape", "initial_value"))]
+    inner = [word for each in given if isinstance(each, ast.Call) for word in (*each.args, *(key.value for key in each.keywords))]
+    first = given[:1] if last_name(value.func) == "Variable" else []
+    return any(_is_list_of(each, 1) for each in (*given, *inner)) or any(_is_list_of(each) for each in first)
+
+
+def _is_list_of(node: ast.expr, number: int | None = None) -> bool:
+    """Whether it is a list of one number. `number`: of this one."""
+    if not (isinstance(node, ast.List | ast.Tuple) and len(node.elts) == 1 and isinstance(node.elts[0], ast.Constant)):
+        return False
+    value = node.elts[0].value
+    return isinstance(value, int | float) and (number is None or value == number)
+
+
+def _target_names(node: ast.Assign) -> Iterator[str]:
+    yield from (target.id for target in node.targets if isinstance(target, ast.Name))
+
+
+def _fetched(node: ast.Assign, single: set[str]) -> Iterator[str]:
+    """The names that get the value of a single-element variable: `w = sess.run(W)`, `_, w = sess.run([train, W])`."""
+    if _is_fetch(node.value, single):
+        yield from _target_names(node)
+    call, target = node.value, node.targets[0]
+    if isinstance(call, ast.Call) and last_name(call.func) == "run" and call.args and isinstance(target, ast.Tuple | ast.List):
+        asked = call.args[0].elts if isinstance(call.args[0], ast.List | ast.Tuple) else []
+        for fetch, name in zip(asked, target.elts, strict=False):
+            if isinstance(name, ast.Name) and isinstance(fetch, ast.Name) and fetch.id in single:
+                yield name.id
+
+
+def _is_fetch(node: ast.expr, single: set[str]) -> bool:
+    """`sess.run(W)` or `W.eval()`."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _FETCHES):
+        return False
+    what = node.func.value if node.func.attr == "eval" else node.args[0] if node.args else None
+    return isinstance(what, ast.Name) and what.id in single
+
+
+def _as_number(node: ast.AST) -> list[ast.expr]:
+    """What the expression takes for numbers: the values of `"%f %d" % (a, b)`, the argument of float() and int()."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("float", "int"):
+        return node.args[:1]
+    if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and isinstance(node.left, ast.Constant)):
+        return []
+    text = node.left.value if isinstance(node.left.value, str) else ""
+    values = node.right.elts if isinstance(node.right, ast.Tuple) else [node.right]
+    forms = re.findall(r"%(?!%)[^%a-zA-Z]*[a-zA-Z]", text.replace("%%", ""))
+    return [value for form, value in zip(forms, values, strict=False) if _NUMBER.fullmatch(form)]
+
+
+def _version(facts: HostFacts) -> tuple[int, ...]:
+    return tuple(int(part) for part in (facts.numpy or "").split(".")[:2] if part.isdigit())

@@ -1,0 +1,200 @@
+"""Which names of TensorFlow a program uses, and where, read from its syntax trees alone.
+
+Names are given as under `import tensorflow as tf` without the `tf.`: "train.Supervisor", "contrib.slim". Uses that are
+guarded (see `guards`) are marked: the program itself handles their absence. A module of the program may hand TensorFlow on to
+others: `from common import tf`, `import common; common.tf.layers`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from tfdeploy.planning.source import guards
+from tfdeploy.planning.source.flag_types import dotted_name
+from tfdeploy.planning.source.source import Program, imported_files
+from tfdeploy.runtime import replaced
+
+_HANDED_ON = 4  # modules in a row that hand a name on
+_OF_KERAS = ("keras", "layers", "nn.rnn_cell")
+Names = dict[str, str]  # name in a module, also "common.tf" -> name in TensorFlow
+
+
+@dataclass(frozen=True)
+class Use:
+    """One name at one place, "train.py:12". `binds`: an import, or an alias such as `slim = tf.contrib.slim`, of something that
+    a stand-in replaces, so that only uses of the bound name fail."""
+
+    name: str
+    where: str
+    guarded: bool = False
+    binds: bool = False
+    node: ast.AST | None = field(default=None, compare=False, repr=False)
+    plain: bool = True  # False where the module binds the name to something else too
+
+
+@lru_cache(maxsize=4)
+def of_tensorflow(program: Program) -> tuple[Use, ...]:
+    """Every name of TensorFlow that is used, in the order of files and lines; names under compat.v1 or v2 as they are written."""
+    found: list[Use] = []
+    names = _names(program)
+    for path, nodes in program.by_path.items():
+        uses = _in_module(path, nodes, guards.guarded(program), names[path])
+        found += sorted(uses, key=lambda use: int(use.where.rpartition(":")[2]))
+    return tuple(found)
+
+
+def of_names(program: Program, names: frozenset[str]) -> tuple[Use, ...]:
+    """Every plain name of `names` that a module reads and does not bind: builtins that Python 3 dropped."""
+    guarded = guards.guarded(program)
+    return tuple(
+        Use(node.id, f"{path}:{node.lineno}", node=node)
+        for path, nodes in program.by_path.items()
+        for free in (names - _bound(nodes),)
+        for node in nodes
+        if isinstance(node, ast.Name) and node.id in free and id(node) not in guarded
+    )
+
+
+def within(name: str, outer: str) -> bool:
+    return name == outer or name.startswith(f"{outer}.")
+
+
+def _names(program: Program) -> dict[str, Names]:
+    """For each module what its names stand for, its own and those that other modules hand on to it."""
+    binding = {path: [node for node in all_nodes if _may_bind(node)] for path, all_nodes in program.by_path.items()}
+    found: dict[str, Names] = {path: {} for path in binding}
+    for _ in range(_HANDED_ON):
+        before = {path: dict(names) for path, names in found.items()}
+        for path, names in found.items():
+            for node in binding[path]:
+                bound = ((own, name) for own, name, _ in _bindings(node, names))
+                for own, name in (*bound, *_handed_on(program, path, node, before)):
+                    names[own] = _both(names.get(own, name), name)
+        if found == before:
+            break
+    return found
+
+
+def _may_bind(node: ast.AST) -> bool:
+    return isinstance(node, ast.Import | ast.ImportFrom) or (
+        isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute | ast.Name)
+    )
+
+
+def _both(one: str, other: str) -> str:
+    """What a name stands for that is bound to both: compat.v1 where one of them is that, else the second."""
+    return "compat.v1" if one != other and "compat.v1" in (one, other) else other
+
+
+def _handed_on(program: Program, path: str, node: ast.AST, found: dict[str, Names]) -> Iterator[tuple[str, str]]:
+    """(name in the module, name in TensorFlow) of an import of another module of the program: TensorFlow itself, or its Keras."""
+    if not isinstance(node, ast.Import | ast.ImportFrom):
+        return
+    parent = (
+        list(imported_files(program, path, ast.ImportFrom(node.module, [], node.level)))
+        if isinstance(node, ast.ImportFrom)
+        else []
+    )
+    for alias in node.names:
+        files = list(imported_files(program, path, type(node)(**{**vars(node), "names": [alias]})))
+        given = {own: name for own, name in found.get(files[-1] if files else "", {}).items() if _is_handed_on(name)}
+        own = alias.asname or alias.name
+        if alias.name == "*":
+            yield from given.items()
+        elif isinstance(node, ast.Import) or len(files) > 2 * len(parent):
+            yield from ((f"{own}.{each}", name) for each, name in given.items())
+        elif alias.name in given:
+            yield own, given[alias.name]
+
+
+def _is_handed_on(name: str) -> bool:
+    return name in ("", "compat", "compat.v1") or _of_keras(name)
+
+
+def _of_keras(name: str) -> bool:
+    return any(within(name.removeprefix("compat.v1."), part) for part in _OF_KERAS)
+
+
+def _in_module(path: str, nodes: tuple[ast.AST, ...], guarded: frozenset[int], names: Names) -> Iterator[Use]:
+    """The module's uses; none where it takes compat.v1 for TensorFlow by itself."""
+    settled: dict[str, bool] = {}  # name in the module -> whether only guarded code binds it
+    aliased: set[int] = set()
+    for node in filter(_may_bind, nodes):
+        for own, _, used in _bindings(node, names):
+            settled[own] = settled.get(own, True) and id(node) in guarded and names.get(own, "") not in ("", "compat.v1")
+            aliased |= {id(inner) for inner in ast.walk(node)} if isinstance(node, ast.Assign) else set()
+            if used:
+                yield Use(used, f"{path}:{_line(node)}", id(node) in guarded, replaced.stands_in(used), node)
+    inner = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
+    others = _bound(nodes, imports=False, without=aliased)
+    for node in nodes:
+        if not isinstance(node, ast.Attribute | ast.Name) or id(node) in inner or id(node) in aliased:
+            continue
+        root, chain = _rooted(node, names)
+        if root in names and (chain or (names[root] and isinstance(node.ctx, ast.Load))):
+            name, _, of_any = f"{names[root]}.{chain}".strip(".").partition(".__")  # what any object has: a stand-in, too
+            binds = bool(of_any) and replaced.stands_in(name)
+            plain = root not in others or not names[root]
+            yield Use(name, f"{path}:{node.lineno}", id(node) in guarded or settled.get(root, False), binds, node, plain)
+
+
+def _bindings(node: ast.AST, names: Names) -> Iterator[tuple[str, str, str]]:
+    """(name in the module, name in TensorFlow, what the statement itself uses) of an import, of `tf = tf.compat.v1`, or of an
+    alias: `slim = tf.contrib.slim`, `layers = tf.layers`. `names`: those bound so far."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            top, _, rest = alias.name.partition(".")
+            if top == "tensorflow":
+                yield (alias.asname, rest, rest) if alias.asname else (top, "", rest)
+    elif isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").split(".")[0] == "tensorflow":
+        part = (node.module or "").partition(".")[2]
+        for alias in node.names:
+            name = f"{part}.{alias.name}".strip(".") if alias.name != "*" else part
+            yield alias.asname or alias.name, name, name
+    elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute | ast.Name):
+        root, chain = _rooted(node.value, names)
+        name = f"{names.get(root, '')}.{chain}".strip(".")
+        of_contrib = name.startswith("contrib.") and (name.count(".") == 1 or not chain)
+        section = root in names and (of_contrib or _of_keras(name))
+        for target in node.targets if section or "compat.v1" in (chain, name) else ():
+            if isinstance(target, ast.Name):
+                yield target.id, name if section else "compat.v1", name if section else ""
+
+
+def _line(node: ast.AST) -> int:
+    return getattr(node, "lineno", 1)
+
+
+def _rooted(node: ast.expr, names: Names) -> tuple[str, str]:
+    """("common.tf", "layers.dense") of common.tf.layers.dense, where "common.tf" is one of the names."""
+    root, chain = _chain(node)
+    parts = chain.split(".")
+    if root in names or len(parts) == 1:
+        return root, chain
+    heads = (".".join((root, *parts[:end])) for end in range(1, len(parts)))
+    head = next((each for each in heads if each in names), root)
+    return head, ".".join((root, *parts))[len(head) + 1 :]
+
+
+def _chain(node: ast.expr) -> tuple[str, str]:
+    """("tf", "train.Supervisor") of tf.train.Supervisor, ("tf", "") of tf; ("", "") where the chain starts with no name."""
+    root, _, chain = dotted_name(node).partition(".")
+    return root, chain
+
+
+def _bound(nodes: tuple[ast.AST, ...], *, imports: bool = True, without: Collection[int] = ()) -> set[str]:
+    """The names that a module gives a value anywhere. `without`: the ids of nodes that do not count."""
+    bound: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) and id(node) not in without:
+            bound.add(node.id)
+        elif isinstance(node, ast.arg):
+            bound.add(node.arg)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            bound.add(node.name)
+        elif imports and isinstance(node, ast.Import | ast.ImportFrom):
+            bound |= {alias.asname or alias.name.split(".")[0] for alias in node.names}
+    return bound
