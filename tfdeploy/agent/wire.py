@@ -226,7 +226,7 @@ class TaskStatus:
     round: int = 1  # how often the gang had started when this attempt did
     began_again: Optional[str] = None  # why there is an attempt after the first, in words: filled in where a status is read
     lived_s: Optional[float] = None  # of an attempt that ended, by the monotonic clock
-    error: str = ""  # the exception and its line, where the attempt ended by one before its first step: see log/last_words.py
+    error: str = ""  # the exception and its line, where the attempt ended by one before its first step: see log/failure_reason.py
     guard_inode: Optional[int] = None  # of the socket that closes its port to strangers, which its processes have too
     version: int = VERSION
 

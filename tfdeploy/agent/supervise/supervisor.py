@@ -286,12 +286,13 @@ class Supervisor:
         return self.saved
 
     def _explain(self) -> None:
-        """Why the program ended, by the log of this attempt; imported only for a task that has failed."""
+        """Adds why the program ended, by the log of this attempt. Imports what it needs only for a task that has failed."""
         try:
             from tfdeploy.agent.supervise import explain
 
-            lived_s, said_bytes = time.monotonic() - self.born, self.log.end - self.log_began
-            self.status.reason, self.status.error = explain.failure(self.paths, self.part, self.status, said_bytes, lived_s)
+            lived_s, written = time.monotonic() - self.born, self.log.end - self.log_began
+            found = explain.explain_failure(self.paths, self.part, self.status, written, lived_s)
+            self.status.reason, self.status.error = found
         except Exception:  # noqa: BLE001 - the agent's folder was removed, or no memory is left: the end is written all the same
             pass
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tfdeploy.agent.log import last_words
+from tfdeploy.agent.log import failure_reason
 from tfdeploy.agent.log.format import LogWriter
 
 HEAD = "Traceback (most recent call last):\n"
@@ -154,17 +154,17 @@ OUTPUTS: dict[str, tuple[str, str, str]] = {
 
 @pytest.mark.parametrize(("printed", "words", "error"), OUTPUTS.values(), ids=OUTPUTS)
 def test_the_line_that_a_person_would_quote(printed: str, words: str, error: str) -> None:
-    assert last_words.of_exit("", printed, (ROOT,)) == last_words.LastWords(words, error)
+    assert failure_reason.explain_exit("", printed, (ROOT,)) == failure_reason.FailureReason(words, error)
 
 
 @pytest.mark.parametrize("printed", ["", C_PLUS_PLUS, "WARNING:tensorflow:old\n", "Instructions for updating:\nUse tf.data.\n"])
 def test_what_a_library_says_is_no_cause(printed: str) -> None:
-    assert last_words.of_exit("", printed) is None
+    assert failure_reason.explain_exit("", printed) is None
 
 
 def test_a_traceback_on_standard_output_is_found_and_a_long_message_is_cut() -> None:
-    found = last_words.of_exit(HEAD + MAIN + "ValueError: " + "x" * 1000, C_PLUS_PLUS, (ROOT,))
-    assert found is not None and found.words.endswith("xxx... (train.py:88)") and len(found.words) < 300
+    found = failure_reason.explain_exit(HEAD + MAIN + "ValueError: " + "x" * 1000, C_PLUS_PLUS, (ROOT,))
+    assert found is not None and found.text.endswith("xxx... (train.py:88)") and len(found.text) < 300
 
 
 CRASHES = {
@@ -183,8 +183,8 @@ CRASHES = {
 
 @pytest.mark.parametrize(("printed", "words"), CRASHES.values(), ids=CRASHES)
 def test_a_crash_is_told_in_its_own_words(printed: str, words: str | None) -> None:
-    found = last_words.of_crash(printed, (ROOT,))
-    assert (found and found.words) == words
+    found = failure_reason.explain_crash(printed, (ROOT,))
+    assert (found and found.text) == words
 
 
 def test_only_what_the_attempt_wrote_is_read_each_stream_by_itself(tmp_path: Path) -> None:
@@ -194,4 +194,4 @@ def test_only_what_the_attempt_wrote_is_read_each_stream_by_itself(tmp_path: Pat
     for number in range(3):
         log.append(b"out %d " % number, 0, 2, 101.0)
         log.append(b"err %d " % number, 1, 2, 101.0)
-    assert last_words.read(str(tmp_path), log.end - began) == ("out 0 out 1 out 2 ", "err 0 err 1 err 2 ")
+    assert failure_reason.read_streams(str(tmp_path), log.end - began) == ("out 0 out 1 out 2 ", "err 0 err 1 err 2 ")

@@ -1,0 +1,137 @@
+"""The exceptions that a log shows: kind, message and the line of the program's own code. Pure.
+
+A traceback in a log of TensorFlow is followed by those of its chain, of other threads and of finalisers, by the stack of an
+operation's creation and by messages of C++.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tfdeploy.agent.annotations import Iterable, List, Optional, Sequence, Tuple
+from tfdeploy.agent.metric_lines import ESCAPE, last_state, program_text
+from tfdeploy.agent.record import NamedTuple
+
+MOST_LINES = 2000  # of a log, its last
+_MESSAGE_LINES = 300  # of one exception, with the stacks of operations in it
+_HEAD = "Traceback (most recent call last):"
+_LINKS = ("During handling of the above exception", "The above exception was the direct cause")
+_FRAME = re.compile(r'[\s|]*File "([^"]+)", line (\d+)')
+_SYNTAX_ERROR = re.compile(r'  File "([^"]+)", line (\d+)$')  # in the main file: it has no head
+_EXCEPTION = re.compile(r"[\s|]*([A-Za-z_][\w.<>]*)(?::(?: (.*))?)?$")
+_LEVELS = ("DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL", "FATAL")
+_LIBRARY = re.compile(r"^<|/(?:site|dist)-packages/|/lib/python3[\d.]*/|/tfdeploy/runtime/|__autograph_generated_file")
+_SAYS_NOTHING = re.compile(
+    r"\s*$|Graph execution error:|in user code:|Detected at node|Node: '|From /job:\S+:\s*$|\d+ root error\(s\) found"
+    r"|Exception encountered when calling"
+    r"|\s+File |\s{4,}|\t|-- Process \d+ terminated"
+)
+_ROOT_ERROR = re.compile(r"\s+\(0\) (?:[A-Z][\w ]*: )?(.*)")
+_IN_USER_CODE = re.compile(r"\s{4,}([A-Za-z_][\w.]*(?:Error|Exception|Warning)): (.*)")
+_MESSAGE_ENDS = ("Original stack trace for", "Errors may have originated", "Additional GRPC error", *_LINKS)
+
+PROGRAM, THREAD, FINALISER = 2, 1, 0  # where an exception was raised, the most telling last
+Frames = List[Tuple[str, str]]  # (file, line), the innermost last
+
+
+class Raised(NamedTuple):
+    """One exception. `location`: " (train.py:88)"; "" where no line of the program's own code is known. `source`: PROGRAM,
+    THREAD or FINALISER. `chain`: the same number in exceptions that were raised while another one was handled."""
+
+    kind: str
+    message: str
+    location: str
+    source: int
+    chain: int
+
+
+def read_exceptions(text: str, roots: Sequence[str]) -> Iterable[Raised]:
+    """The exceptions in the order of the log. `roots`: folders of the program, left out of file names."""
+    lines = _program_lines(text)
+    number, before, source, chain = 0, "", PROGRAM, 0
+    while number < len(lines):
+        line = lines[number]
+        number += 1
+        syntax = _SYNTAX_ERROR.match(line)
+        if _HEAD not in line and syntax is None:
+            before = line if line.strip() else before
+            continue
+        prefix = line[: line.index(_HEAD)] if syntax is None else ""  # of a rank of torchrun, a logger, ...
+        frames = [] if syntax is None else [(syntax.group(1), syntax.group(2))]
+        if not any(link in before for link in _LINKS):
+            source, chain = _source(before), chain + 1
+        raised, number = _read_one(lines, number, prefix, frames)
+        if raised is not None:
+            kind, message, more = raised
+            yield Raised(short_name(kind), message, location(frames + more, roots), source, chain)
+        before = ""
+
+
+def location(frames: Sequence[Tuple[str, str]], roots: Sequence[str]) -> str:
+    """ " (train.py:88)": the innermost line of the program's own code; "" where there is none."""
+    for path, line in reversed(frames):
+        if not _LIBRARY.search(path):
+            for root in roots:
+                if path.startswith(root + "/"):
+                    return " (%s:%s)" % (path[len(root) + 1 :], line)
+            return " (%s:%s)" % (path.rsplit("/", 1)[-1], line)
+    return ""
+
+
+def frames_of(lines: Iterable[str]) -> Frames:
+    """The frames that these lines name, in their order."""
+    return [(each.group(1), each.group(2)) for each in map(_FRAME.match, lines) if each]
+
+
+def short_name(name: str) -> str:
+    return name.rsplit(".", 1)[-1]
+
+
+def _program_lines(text: str) -> List[str]:
+    """Without colours and without what TensorFlow's C++ code writes."""
+    lines = [ESCAPE.sub("", last_state(line)) for line in text.split("\n")[-MOST_LINES:]]
+    return [own for own, line in ((program_text(line), line) for line in lines) if own or not line]
+
+
+def _source(before: str) -> int:
+    """Where it was raised, by the last line before its traceback."""
+    if before.startswith(("Exception ignored", "Error in atexit", "Error in sys.")):
+        return FINALISER
+    return THREAD if "Exception in thread" in before else PROGRAM
+
+
+def _read_one(lines: List[str], number: int, prefix: str, frames: Frames) -> Tuple[Optional[Tuple[str, str, Frames]], int]:
+    """Adds to `frames`. Returns the exception's name, its message and the frames in that; and where reading goes on."""
+    while number < len(lines) and _HEAD not in lines[number]:
+        text = _without(lines[number], prefix)
+        number += 1
+        exception = _EXCEPTION.match(text)
+        if _FRAME.match(text):
+            frames.extend(frames_of([text]))
+        elif exception is not None and exception.group(1) not in _LEVELS and not text[:1].isspace():
+            rest = [_without(line, prefix) for line in lines[number : number + _MESSAGE_LINES]]
+            return (exception.group(1), *_read_message(exception.group(2) or "", rest)), number
+    return None, number
+
+
+def _read_message(first: str, rest: List[str]) -> Tuple[str, Frames]:
+    """The line of a message that says what was wrong, and the frames of the program that the message names."""
+    if not _SAYS_NOTHING.match(first):
+        more = rest[0].strip() if first.rstrip().endswith(":") and rest and _HEAD not in rest[0] else ""
+        return "%s %s" % (first, more) if more else first, []
+    ends = [number for number, line in enumerate(rest) if line.startswith(_MESSAGE_ENDS) or _HEAD in line]
+    rest = rest[: min(ends, default=len(rest))]
+    if first.startswith("in user code:"):
+        inner = [match.group(2) for match in map(_IN_USER_CODE.match, rest) if match]
+        return (inner[-1] if inner else ""), frames_of(rest)
+    for line in rest:
+        root = _ROOT_ERROR.match(line)
+        if root is not None:
+            return root.group(1), []
+        if not _SAYS_NOTHING.match(line):
+            return line, []
+    return first.strip().rstrip(": "), []
+
+
+def _without(line: str, prefix: str) -> str:
+    return line[len(prefix) :] if prefix and line.startswith(prefix) else line
