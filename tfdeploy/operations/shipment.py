@@ -20,6 +20,7 @@ from tfdeploy.operations.copy.send_change import Changes
 from tfdeploy.operations.probe import Asked, probe
 from tfdeploy.operations.withheld_files import withheld_files
 from tfdeploy.planning.datasets import check_splits, splits
+from tfdeploy.planning.flags import role_programs
 from tfdeploy.planning.plan import hosts_to_probe, seats_of
 from tfdeploy.planning.source import source
 from tfdeploy.planning.source.source import Program
@@ -43,7 +44,7 @@ class Shipment:
     origins: dict[str, Host] = field(default_factory=dict)
     splits: dict[str, Split] = field(default_factory=dict)
     by_rsync: frozenset[str] = frozenset()
-    _read: dict[tuple[tuple[str, ...], str], Program] = field(default_factory=dict)
+    _read: list[Program] = field(default_factory=list)  # at most one
 
     @cached_property
     def sources(self) -> dict[str, str]:
@@ -51,11 +52,10 @@ class Shipment:
         return read_sources(self.manifest)
 
     def program(self, job: Job) -> Program:
-        """The program that the job's command starts. It is read once."""
-        asked = (job.command, job.cwd)
-        if asked not in self._read:
-            self._read[asked] = source.read(job.command, self.sources, job.cwd)
-        return self._read[asked]
+        """The job's program; several as one, where roles have commands of their own. It is read once."""
+        if not self._read:
+            self._read.append(source.merged(role_programs.read(job, self.sources)))
+        return self._read[0]
 
     @property
     def warnings(self) -> tuple[str, ...]:
