@@ -36,6 +36,7 @@ from tfdeploy.planning.source import argument_lengths, interpreters, source, syn
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.task_plans import Shared, host_plan, task_plan
 from tfdeploy.planning.versions import legacy_keras, numpy_changes
+from tfdeploy.planning.versions.legacy_keras import KerasChoice
 
 
 @dataclass(frozen=True)
@@ -97,13 +98,13 @@ class _Started:
 
 @dataclass(frozen=True)
 class _Commands:
-    """What each task is started with. `data`: name -> path on the hosts; `keras`: variables that choose a Keras."""
+    """What each task is started with. `data`: name -> path on the hosts."""
 
     tasks: tuple[TaskPlan, ...]
     started: tuple[_Started, ...]
     served: Served
     places: TaskPlaces
-    keras: dict[str, str]
+    keras: KerasChoice
     data: dict[str, str]
 
 
@@ -191,9 +192,9 @@ def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) ->
         _start(inputs, each, roles, laid, names)
         for each in role_programs.of(job, program, [role for role in roles if role not in served.roles], inputs.sources)
     ]
-    keras = legacy_keras.environment(job, program, placed.used, version1=read.compat.choice == "v1")
+    keras = legacy_keras.decide(job, program, placed.used, version1=read.compat.choice == "v1")
     data = datasets.places(job, inputs.options.file_data)
-    chosen = {"TFDEPLOY_TASK_COMPAT": read.compat.choice, **keras}
+    chosen = {"TFDEPLOY_TASK_COMPAT": read.compat.choice, **keras.variables}
     by_flag = any(flag.name == "task_index" for each in started for flag in (*each.added.flags, *each.added.own))
     learned = task_places.decide(job, program, cluster, by_flag=by_flag)
     shared = Shared(
@@ -341,7 +342,7 @@ def _notes(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, comm
         *dict.fromkeys(note for each in commands.started for note in each.notes),
         *commands.places.notes,
         *interpreters.notes(job, used),
-        *legacy_keras.notes(commands.keras, job, read.program, used, version1=read.compat.choice == "v1"),
+        *commands.keras.notes,
         *compat.notes(job, read.compat, laid.layout.cluster),
         *numpy_changes.notes(job, read.program, used),
         *(() if alone else addresses.notes(laid.advertised)),

@@ -1,6 +1,6 @@
-"""Where the program asks for a name that is nowhere, whether it has a way out, and the error's words with that place.
+"""Finds where the program uses a missing name, and whether it would catch the error. Reads the stack and the source there.
 
-Read from the program's own code on the stack. Only asked when a name was not found, so the cost does not matter.
+Asked only when a name was not found, so it may be slow.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _CATCHING = frozenset({"ImportError", "ModuleNotFoundError", "AttributeError", "
 _ASKING = frozenset({"hasattr", "getattr", "dir"})
 
 
-def sentence(name: str) -> str:
-    """What an error says about a name, which stands without its leading `tf.`."""
-    where, words = place(), replaced.in_place(name) or "nothing"
-    return "%stf.%s is not in TensorFlow 2; in its place: %s" % (where + ": " if where else "", name, words)
+def error_text(name: str) -> str:
+    """The error message for a missing name, which is given without `tf.`."""
+    where, instead = place(), replaced.replacement(name) or "nothing"
+    return "%stf.%s is not in TensorFlow 2; in its place: %s" % (where + ": " if where else "", name, instead)
 
 
 def place() -> Optional[str]:
-    """file:line of the nearest code that is neither ours nor Python's nor an installed package's; below the working folder by
-    its path from there."""
+    """file:line of the nearest code that is neither ours, Python's nor an installed package's; relative to the working folder
+    if it is below it."""
     path, line = next(_own_code(), ("", 0))
     try:
         here = os.getcwd() + os.sep
@@ -39,10 +39,10 @@ def place() -> Optional[str]:
 
 
 def may_be_caught() -> bool:
-    """Whether a `try` of the program, or a hasattr in the line, may be there for the very error that is due.
+    """Whether a `try` of the program, or a hasattr in the line, may catch the error.
 
-    True also where the source of the code that asks cannot be read: an error is what it got before. A handler that ends
-    with `raise` does not count.
+    True also if the source cannot be read, so that the program gets the error as before. A handler that ends with
+    `raise` does not count.
     """
     asking = list(_own_code())
     unread = bool(asking) and _tree(asking[0][0]) is None

@@ -1,7 +1,7 @@
-"""tf.contrib beyond the files in supplied/: names that are elsewhere today, what tf_slim has, and stand-ins for the rest.
+"""tf.contrib beyond the files in supplied/: renamed names, names of the package tf_slim, and stand-ins for the rest.
 
-TensorFlow 2 has no tf.contrib. Programs import pieces of it at their top and use a few of them, often in functions that
-nobody calls; so an import succeeds, and the first use of something that is nowhere is the error.
+TensorFlow 2 has no tf.contrib. Programs import much of it at their top and use little, often in functions that nobody
+calls. So an import succeeds, and only the use of a missing name is an error.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from types import ModuleType
 from typing import Any, Dict, NoReturn, Optional, Tuple
 
 from . import renamed, replaced, task
-from .callers import sentence
+from .callers import error_text
 
 _TF = "tensorflow."
-# Where a part of contrib lies in tf_slim, and the folders that a path in contrib may have instead.
+# Part of contrib -> (the modules of tf_slim that have its names, the folders in which contrib kept them).
 _SLIM: Dict[str, Tuple[Tuple[str, ...], Tuple[str, ...]]] = {
     "slim": (("tf_slim",), ("python.slim",)),
     "framework": (("tf_slim", "tf_slim.ops"), ("python.ops", "python.framework")),
@@ -27,7 +27,7 @@ _SLIM: Dict[str, Tuple[Tuple[str, ...], Tuple[str, ...]]] = {
 
 
 class Section(ModuleType):
-    """A module of contrib that has no file. A name is looked for when it is asked for; any use of what is nowhere raises."""
+    """A module of contrib without a file. Names are looked up on access; calling it or deriving from it raises."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -35,23 +35,23 @@ class Section(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         if name == "__all__":
-            return list(replaced.names_of(replaced.section(self.__name__[len(_TF) :])[0]))
+            return list(replaced.supplied_names(replaced.split_contrib(self.__name__[len(_TF) :])[0]))
         if name.startswith("__"):
             raise AttributeError(name)
         return find("%s.%s" % (self.__name__[len(_TF) :], name))
 
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
-        raise AttributeError(sentence(self.__name__[len(_TF) :]))
+        raise AttributeError(error_text(self.__name__[len(_TF) :]))
 
     def __mro_entries__(self, bases: Any) -> NoReturn:
-        raise AttributeError(sentence(self.__name__[len(_TF) :]))
+        raise AttributeError(error_text(self.__name__[len(_TF) :]))
 
     def __instancecheck__(self, instance: Any) -> bool:
         return False
 
 
 class Loader:
-    """Makes a Section, or puts a module of another package in its place."""
+    """Creates a Section, or replaces it by the module of another package."""
 
     def create_module(self, spec: Any) -> Section:
         return Section(spec.name)
@@ -62,20 +62,20 @@ class Loader:
             sys.modules[module.__name__] = import_module(target)
 
 
-def has(name: str) -> bool:
-    """Whether `name` is a module of contrib without a file of which something is supplied."""
-    part, rest = replaced.section(name) if name.startswith("contrib.") else ("", "")
-    if any(replaced.lies_in(module, name) for module in renamed.MODULES) or (part in renamed.CONTRIB and not rest):
+def is_module(name: str) -> bool:
+    """Whether `name` is a module of contrib that has no file in supplied/, but some names."""
+    part, rest = replaced.split_contrib(name)
+    if any(replaced.is_within(module, name) for module in renamed.MODULES) or (part in renamed.CONTRIB and not rest):
         return True
     return part == "slim" and _slim_module("tf_slim") is not None
 
 
 def find(name: str) -> Any:
-    """What `contrib.PART.NAME` is today. Raises AttributeError with words for what it is not."""
+    """Return what `contrib.PART.NAME` stands for. Raises AttributeError that says what to write instead."""
     module = renamed.MODULES.get(name)
     if module is not None:
         return import_module(module)
-    part, rest = replaced.section(name) if name.startswith("contrib.") else ("", "")
+    part, rest = replaced.split_contrib(name)
     found = _of_slim(name)
     if found is not None:
         return found
@@ -86,11 +86,11 @@ def find(name: str) -> Any:
         return getattr(import_module(_TF + "contrib." + part), rest)
     if any(each.startswith(name + ".") for each in renamed.MODULES):
         return import_module(_TF + name)
-    raise AttributeError(sentence(name))
+    raise AttributeError(error_text(name))
 
 
 def apply(module: Any) -> None:
-    """Gives a supplied part the names of tf_slim where a host has that: arg_scope knows its own layers alone."""
+    """Replace the names of a supplied part by those of tf_slim, if it is installed: its arg_scope knows only its own layers."""
     for name in module.__all__:
         found = _of_slim("%s.%s" % (module.__name__[len(_TF) :], name))
         if found is not None:
@@ -108,30 +108,30 @@ def _resolve(target: str) -> Any:
 
 
 def _of_slim(name: str) -> Any:
-    """What tf_slim has under this name; None: nothing. A module only where it has nothing else of that name."""
+    """What tf_slim has under this name, or None. A module counts only if nothing else has the name."""
     part, _, rest = name[len("contrib.") :].partition(".")
     if not name.startswith("contrib.") or part not in _SLIM:
         return None
     bases, folders = _SLIM[part]
-    rest = next((rest[len(folder) + 1 :] for folder in folders if replaced.lies_in(rest, folder)), rest)
+    rest = next((rest[len(folder) + 1 :] for folder in folders if replaced.is_within(rest, folder)), rest)
     found = [each for each in (_attribute("%s.%s" % (base, rest)) for base in bases if rest) if each is not None]
     return next((each for each in found if not isinstance(each, ModuleType)), found[-1] if found else None)
 
 
 def _attribute(path: str) -> Any:
-    """An attribute of a module of tf_slim, or the module of that path."""
+    """The attribute of a module of tf_slim at this path, else the module."""
     above, _, last = path.rpartition(".")
     found = getattr(_slim_module(above), last, None)
     return _slim_module(path) if found is None and _slim_module(above) is not None else found
 
 
 def _slim_module(name: str) -> Optional[Any]:
-    """A module of tf_slim; None where there is none, or it does not work with this TensorFlow."""
+    """Import a module of tf_slim; None if it is missing or fails with this TensorFlow."""
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
         if not name.startswith(error.name or name):
             task.say_failed("tf_slim", error)
-    except Exception as error:  # noqa: BLE001 then what we have ourselves counts
+    except Exception as error:  # noqa: BLE001 fall back to supplied/
         task.say_failed("tf_slim", error)
     return None

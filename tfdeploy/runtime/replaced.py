@@ -1,7 +1,7 @@
-"""What TensorFlow 2 has no more, by its old name, and what takes its place.
+"""Names that TensorFlow 2 no longer has, and what replaces each: supplied by tfdeploy, by a package, or advice.
 
-One table for the plan, which reads programs, and for the task, which runs them: pure values, with those of renamed.py.
-Names are written without the leading `tf.`: "contrib.slim", "train.SummaryWriter".
+The plan and the task share these tables and those of renamed.py. Names are written without the leading `tf.`:
+"contrib.slim", "train.SummaryWriter".
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, Optional, Tuple
 
-# The names of tf.contrib that lie in supplied/contrib, each with the meaning it had in TensorFlow 1.15; renamed.py has more.
+# Names of tf.contrib that supplied/contrib defines, with their meaning in TensorFlow 1.15; renamed.py has more.
 CONTRIB: Dict[str, Tuple[str, ...]] = {
     part: tuple(names.split())
     for part, names in {
@@ -56,8 +56,8 @@ CONTRIB: Dict[str, Tuple[str, ...]] = {
 _CONTRIB = "a TensorFlow 1 program may use tf.layers, tf.nn, tf.train and tf.data in its place"
 _SLIM = "the package tf_slim, with the same names, where a host has it: a line `tf_slim` in the requirements of `setup:`"
 _ADDONS = "`pip install tensorflow_addons` ({0}), or tf.keras.layers"
-# What to write in place of a part of tf.contrib, longest name first wins.
-IN_PLACE: Dict[str, str] = {
+# Name -> what to write in its place; of several names that match, the longest counts.
+REPLACEMENTS: Dict[str, str] = {
     "contrib": _CONTRIB,
     "contrib.cluster_resolver": "tf.distribute.cluster_resolver",
     "contrib.crf": _ADDONS.format("tfa.text"),
@@ -96,12 +96,12 @@ IN_PLACE: Dict[str, str] = {
     "nn.seq2seq": _ADDONS.format("tfa.seq2seq"),
 }
 _MNIST = ("examples.tutorials.mnist.input_data", "examples.tutorials.mnist.mnist")
-# Names that went away within TensorFlow 2, and from which version on.
-SINCE: Dict[str, Tuple[Tuple[int, int], str]] = {
+# Name -> the version of TensorFlow 2 that removed it, and what to write in its place.
+REMOVED_SINCE: Dict[str, Tuple[Tuple[int, int], str]] = {
     "estimator": ((2, 16), "tf.keras, or a training loop with tf.train.MonitoredTrainingSession; or TensorFlow 2.15 or older"),
 }
 
-# Names that NumPy has dropped (1.18 to 2.4) -> what is the same: in NumPy, or in Python; "": numpy_names.py has it.
+# Names that NumPy 1.18 to 2.4 dropped -> the same thing in NumPy, or in Python; "" if numpy_names.py defines it.
 NUMPY: Dict[str, str] = {
     "Inf": "inf",
     "Infinity": "inf",
@@ -139,79 +139,83 @@ NUMPY: Dict[str, str] = {
 }
 
 
-def supplied(name: str) -> bool:
-    """Whether a name that TensorFlow 2 has no more is there all the same, or leads to what is there, or lies in it."""
+def is_supplied(name: str) -> bool:
+    """Whether a removed name works all the same, or a name below it does."""
     if not name.startswith("contrib."):
-        leads = ("contrib", "examples", "examples.tutorials")
-        return name in leads or any(_within(name, module) for module in _MNIST) or of_version0(name)
-    if any(_within(name, module) for module in renamed.MODULES):
+        packages = ("contrib", "examples", "examples.tutorials")
+        return name in packages or any(_overlap(name, module) for module in _MNIST) or is_of_version0(name)
+    if any(_overlap(name, module) for module in renamed.MODULES):
         return True
-    part, rest = section(name)
-    return bool(names_of(part)) and (not rest or any(_within(rest, each) for each in names_of(part)))
+    part, rest = split_contrib(name)
+    names = supplied_names(part)
+    return bool(names) and (not rest or any(_overlap(rest, each) for each in names))
 
 
-def of_version0(name: str) -> bool:
-    """Whether it is a name of TensorFlow 0.x that is supplied: "mul", "train.SummaryWriter"."""
-    return any(lies_in(name, each) for each in renamed.VERSION0)
+def is_of_version0(name: str) -> bool:
+    """Whether it is a supplied name of TensorFlow 0.x: "mul", "train.SummaryWriter"."""
+    return any(is_within(name, each) for each in renamed.VERSION0)
 
 
-def today(name: str) -> str:
-    """The name that takes the place of one that is supplied: "contrib.rnn.GRUCell" -> "nn.rnn_cell.GRUCell"; else the name."""
-    part, rest = section(name) if name.startswith("contrib.") else ("", name)
+def name_today(name: str) -> str:
+    """The present name of a renamed one: "contrib.rnn.GRUCell" -> "nn.rnn_cell.GRUCell". Others are returned unchanged."""
+    part, rest = split_contrib(name)
     known = renamed.CONTRIB.get(part, {}) if part else renamed.VERSION0
-    return next((new + rest[len(old) :] for old, new in known.items() if lies_in(rest, old)), name)
+    return next((new + rest[len(old) :] for old, new in known.items() if is_within(rest, old)), name)
 
 
-def package(name: str) -> Optional[str]:
-    """The package that supplies `name` on hosts that have it; None: there is none."""
-    part, rest = section(name) if name.startswith("contrib.") else ("", "")
-    if part == "slim" or (rest and any(_within(rest, each) for each in renamed.SLIM.get(part, ()))):
+def supplying_package(name: str) -> Optional[str]:
+    """The package that has `name`, on hosts where it is installed; None if no package has it."""
+    part, rest = split_contrib(name)
+    if part == "slim" or (rest and any(_overlap(rest, each) for each in renamed.SLIM.get(part, ()))):
         return "tf_slim"
     return None
 
 
-def stands_in(name: str) -> bool:
-    """Whether an import of `name` gives an object that fails when it is used, with the words of `in_place`."""
-    return name.split(".")[0] in ("contrib", "examples", "models") and in_place(name) is not None
+def has_stand_in(name: str) -> bool:
+    """Whether an import of `name` gives an object that fails only when it is used."""
+    return name.split(".")[0] in ("contrib", "examples", "models") and replacement(name) is not None
 
 
-def in_place(name: str) -> Optional[str]:
-    """What to write in place of `name`; None for a name that TensorFlow 2 may well have, or that is supplied."""
-    if supplied(name):
+def replacement(name: str) -> Optional[str]:
+    """What to write in place of `name`; None for a name that is supplied, or that TensorFlow 2 may have."""
+    if is_supplied(name):
         return None
-    if package(name):
+    if supplying_package(name):
         return _SLIM
     parts = name.split(".")
     for end in range(len(parts), 0, -1):
-        found = IN_PLACE.get(".".join(parts[:end]))
+        found = REPLACEMENTS.get(".".join(parts[:end]))
         if found is not None:
             return found
-    return SINCE[parts[0]][1] if parts[0] in SINCE else None
+    return REMOVED_SINCE[parts[0]][1] if parts[0] in REMOVED_SINCE else None
 
 
-def section(name: str) -> Tuple[str, str]:
-    """("layers", "conv2d") of contrib.layers.conv2d, and of contrib.layers.python.layers.layers.conv2d.
+def split_contrib(name: str) -> Tuple[str, str]:
+    """Split a name of tf.contrib into its part and the rest: ("layers", "conv2d"). Other names: ("", name).
 
-    The parts of contrib had their files in folders `python`, and programs import from these as well.
+    contrib.layers.python.layers.layers.conv2d gives the same: contrib kept its files in folders named `python`, and
+    programs import from these.
     """
+    if not name.startswith("contrib."):
+        return "", name
     part, _, rest = name[len("contrib.") :].partition(".")
-    if rest.startswith("python.") and not any(_within(rest, each) for each in CONTRIB.get(part, ())):
-        known = names_of(part) + renamed.SLIM.get(part, ())
+    if rest.startswith("python.") and not any(_overlap(rest, each) for each in CONTRIB.get(part, ())):
+        known = supplied_names(part) + renamed.SLIM.get(part, ())
         words = rest.split(".")
         last = max([at for at, word in enumerate(words) if word in known] or [len(words) - 1])
         rest = ".".join(words[last:])
     return part, rest
 
 
-def names_of(part: str) -> Tuple[str, ...]:
-    """The names of a part of contrib that are supplied without any package; none: there is no such part."""
+def supplied_names(part: str) -> Tuple[str, ...]:
+    """The names of a part of contrib that need no package; empty for an unknown part."""
     return CONTRIB.get(part, ()) + tuple(renamed.CONTRIB.get(part, ()))
 
 
-def _within(one: str, other: str) -> bool:
-    return lies_in(one, other) or other.startswith(one + ".")
+def is_within(name: str, outer: str) -> bool:
+    """Whether `name` is `outer` or lies below it."""
+    return name == outer or name.startswith(outer + ".")
 
 
-def lies_in(name: str, other: str) -> bool:
-    """Whether `name` is the other name, or one below it."""
-    return name == other or name.startswith(other + ".")
+def _overlap(one: str, other: str) -> bool:
+    return is_within(one, other) or is_within(other, one)

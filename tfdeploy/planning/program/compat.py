@@ -5,21 +5,21 @@ Decided by syntax trees and the hosts' facts; nothing is run. The runtime carrie
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.cluster import Cluster
 from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.folding import fold_names
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
-from tfdeploy.model.nexts import on_host
 from tfdeploy.planning.program import hardcoded_cluster
 from tfdeploy.planning.source import python2, reached
 from tfdeploy.planning.source.reached import Reached
 from tfdeploy.planning.source.source import Program
-from tfdeploy.planning.versions import absent_names, tf_names_used
+from tfdeploy.planning.versions import absent_names, legacy_keras, tf_names_used
 from tfdeploy.planning.versions.absent_names import Refusal
 from tfdeploy.planning.versions.keras2_only import IN_TF_KERAS, KERAS_3
 from tfdeploy.planning.versions.tf1_names import VERSION1, VERSION2, among
@@ -52,10 +52,10 @@ def decide(job: Job, program: Program, facts: Mapping[str, HostFacts] | None = N
     choice, why = _choice(job, program, found, run, hosts)
     recent = tuple(use for use in found if absent_names.is_recent(use)) if job.compat == "auto" else ()
     asked_for = found if choice == "v1" else recent
-    sure = tuple(use for use in asked_for if use.plain and not use.binds and id(use.node) in run.nodes)
+    sure = tuple(use for use in asked_for if use.certain and not use.binds and id(use.node) in run.nodes)
     reached_names = {use.name for use in sure}
     unsure = tuple(use for use in asked_for if use.name not in reached_names)
-    missing = absent_names.refusals(absent_names.missing(sure, job, hosts), copes=_copes(program))
+    missing = absent_names.refusals(absent_names.missing(sure, job, hosts), has_fallback=_has_fallback(program))
     return Compat(
         choice,
         why,
@@ -124,23 +124,23 @@ def _choice(
 def _of_version1(use: Use, run: Reached, *, migrated: bool) -> bool:
     """Whether the name says that the program is of TensorFlow 1. `migrated`: it takes compat.v1 by itself, so that an absent name
     which it may never reach says nothing."""
-    absent = replaced.in_place(use.name) is not None or replaced.of_version0(use.name)
+    absent = replaced.replacement(use.name) is not None or replaced.is_of_version0(use.name)
     if not absent or absent_names.is_recent(use):
-        return among(use.name, VERSION1) or replaced.of_version0(use.name)
+        return among(use.name, VERSION1) or replaced.is_of_version0(use.name)
     return not migrated or (id(use.node) in run.nodes and not use.binds)
 
 
-def _copes(program: Program) -> bool:
-    """Whether the program has a way of its own for some names: a `try`, a branch of the version, compat.v1."""
+def _has_fallback(program: Program) -> bool:
+    """Whether the program itself handles the absence of some names: by a `try`, a check of the version, compat.v1."""
     return any(use.guarded or use.name.startswith("compat.") for use in tf_names_used.of_tensorflow(program))
 
 
-def _without_keras_2(found: tuple[Use, ...], hosts: Mapping[str, HostFacts]) -> Iterable[tuple[str, str, str]]:
-    use = next((use for use in found if among(replaced.today(use.name), IN_TF_KERAS)), None)
-    for name, each in hosts.items() if use else ():
-        if use and each.tf_keras is None and (absent_names.version(each) or (0, 0)) >= KERAS_3:
-            install = on_host(name, each.python or "python3", "-m", "pip", "install", "tf_keras")
-            yield use.where, f"tf.{use.name} needs tf_keras, which {name} has not", install
+def _without_keras_2(sure: Iterable[Use], hosts: Mapping[str, HostFacts]) -> Iterator[Refusal]:
+    use = next((use for use in sure if among(replaced.name_today(use.name), IN_TF_KERAS)), None)
+    lacking = legacy_keras.without_keras_2(hosts.values())
+    if use and lacking:
+        names = fold_names(each.host for each in lacking)
+        yield use.where, f"tf.{use.name} needs tf_keras, which is missing on {names}", legacy_keras.install(lacking)
 
 
 def _python2(program: Program, run: Reached, hosts: Mapping[str, HostFacts]) -> tuple[tuple[Refusal, ...], tuple[str, ...]]:

@@ -1,6 +1,6 @@
-"""Says which of a program's names of TensorFlow the hosts' TensorFlow does not have, and what brings or replaces each.
+"""Finds the names that the hosts' TensorFlow lacks, and what installs or replaces each: refusals and notes of the plan.
 
-A name that the program surely reaches is refused; any other fails where it is reached, and the plan has a note.
+A name that the program surely reaches is refused. Any other fails only when it is reached, so it is a note.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tfdeploy.runtime import replaced
 
 Refusal = tuple[str, str, str]  # (where, what, in place of it)
 _SHOWN = 4  # names in one sentence
-_COPES = "; or `compat: none`, if the program runs on TensorFlow 2 by itself"
+_COMPAT_NONE = "; or `compat: none`, if the program runs on TensorFlow 2 by itself"
 
 
 class Missing(NamedTuple):
-    """`lacking`: "TensorFlow 2", or "TensorFlow 2.16 and later" for what was in it before. `instead`: what to do."""
+    """`lacking`: "TensorFlow 2", or "TensorFlow 2.16 and later". `instead`: what to do."""
 
     use: Use
     lacking: str
@@ -31,63 +31,59 @@ class Missing(NamedTuple):
 
 
 def missing(uses: Iterable[Use], job: Job, hosts: Mapping[str, HostFacts]) -> Iterator[Missing]:
-    """The uses of what is neither there nor supplied nor brought by a package that every host has."""
+    """The uses of names that are neither in TensorFlow, nor supplied, nor in a package that every host has."""
     for use in uses:
-        words, package = replaced.in_place(plain(use)), replaced.package(plain(use))
-        if words is None or (is_recent(use) and not _is_gone(use, hosts)) or (package and _all_have(package, hosts)):
+        instead, package = replaced.replacement(use.bare_name), replaced.supplying_package(use.bare_name)
+        if instead is None or (is_recent(use) and not _is_gone(use, hosts)) or (package and _all_have(package, hosts)):
             continue
-        brings = _brings(package, job, hosts) if package and hosts else None
-        yield Missing(use, _lacking(use), brings or f"in its place: {words}", brings is not None)
+        install = _install(package, job, hosts) if package and hosts else None
+        yield Missing(use, _lacking(use), install or f"in its place: {instead}", install is not None)
 
 
-def refusals(sure: Iterable[Missing], *, copes: bool) -> tuple[Refusal, ...]:
-    """One for all names with the same replacement. `copes`: the program has a way of its own for some names."""
+def refusals(sure: Iterable[Missing], *, has_fallback: bool) -> tuple[Refusal, ...]:
+    """One for all names with the same replacement. `has_fallback`: the program itself handles the absence of some names."""
     groups: dict[tuple[str, str], list[Use]] = {}
     for each in sure:
         groups.setdefault((each.lacking, each.instead), []).append(each.use)
     return tuple(
-        (uses[0].where, f"{_listed(_said(uses))} not in {lacking}", f"{instead}{_COPES if copes else ''}")
+        (uses[0].where, f"{_listed(_first_uses(uses))} not in {lacking}", f"{instead}{_COMPAT_NONE if has_fallback else ''}")
         for (lacking, instead), uses in groups.items()
     )
 
 
 def notes(unsure: Iterable[Missing]) -> Iterator[str]:
-    """One for all names that nothing brings, and one for each package that the hosts lack."""
+    """One for each package that the hosts lack, and one for all names that no package has."""
     groups: dict[str, list[Use]] = {}
     for each in unsure:
         groups.setdefault(f": {each.instead}" if each.by_package else "", []).append(each.use)
-    for brings, uses in groups.items():
-        yield f"not in this TensorFlow, and an error only where the program reaches it: {_places(_said(uses))}{brings}"
+    for install, uses in groups.items():
+        yield f"not in this TensorFlow, and an error only where the program reaches it: {_places(_first_uses(uses))}{install}"
 
 
 def supplied(uses: Collection[Use], hosts: Mapping[str, HostFacts]) -> Iterator[str]:
-    """Notes: names of TensorFlow 0.x, and what a package of the hosts brings."""
-    old = _said(use for use in uses if replaced.of_version0(plain(use)))
+    """Notes on names of TensorFlow 0.x, and on names that a package of the hosts supplies."""
+    old = _first_uses(use for use in uses if replaced.is_of_version0(use.bare_name))
     if old:
         yield f"names of TensorFlow 0.x get their later meaning: {_places(old)}"
-    for package in dict.fromkeys(replaced.package(plain(use)) for use in uses):
+    for package in dict.fromkeys(replaced.supplying_package(use.bare_name) for use in uses):
         if package and _all_have(package, hosts):
-            brought = _said(use for use in uses if replaced.package(plain(use)) == package)
-            yield f"the package {package} supplies {_places(brought)}"
-
-
-def plain(use: Use) -> str:
-    return use.name.removeprefix("compat.v1.")
+            used = _first_uses(use for use in uses if replaced.supplying_package(use.bare_name) == package)
+            yield f"the package {package} supplies {_places(used)}"
 
 
 def is_recent(use: Use) -> bool:
-    """Whether the name went away within TensorFlow 2."""
-    return plain(use).split(".")[0] in replaced.SINCE
+    """Whether a version of TensorFlow 2 had the name."""
+    return use.bare_name.split(".")[0] in replaced.REMOVED_SINCE
 
 
 def version(facts: HostFacts) -> tuple[int, int] | None:
-    """Of TensorFlow: (2, 21); None where there is none, or its version is not made of numbers."""
+    """TensorFlow's version on a host, as (2, 21); None if it has none, or one without numbers."""
     parts = (facts.tensorflow or "").split(".")[:2]
     return (int(parts[0]), int(parts[1])) if len(parts) == 2 and all(part.isdigit() for part in parts) else None
 
 
-def _said(uses: Iterable[Use]) -> list[Use]:
-    """The first use of each name. An import counts where nothing uses the name that it binds."""
+def _first_uses(uses: Iterable[Use]) -> list[Use]:
+    """The first use of each name. An import counts only if nothing uses the name that it binds."""
     first: dict[str, Use] = {}
     for use in uses:
         first.setdefault(use.name, use)
@@ -96,7 +92,7 @@ def _said(uses: Iterable[Use]) -> list[Use]:
 
 
 def _listed(uses: list[Use]) -> str:
-    """ "tf.sub is", or "tf.mul, tf.sub (train.py:4) and 3 more are"."""
+    """Subject and verb of a sentence: "tf.sub is", or "tf.mul, tf.sub (train.py:4) and 3 more are"."""
     first, *others = uses
     if not others:
         return f"tf.{first.name} is"
@@ -115,8 +111,8 @@ def _all_have(package: str, hosts: Mapping[str, HostFacts]) -> bool:
     return bool(hosts) and all(each.modules.get(package) for each in hosts.values())
 
 
-def _brings(package: str, job: Job, hosts: Mapping[str, HostFacts]) -> str:
-    """What to type or write so that the hosts get the package."""
+def _install(package: str, job: Job, hosts: Mapping[str, HostFacts]) -> str:
+    """What to type or write so that every host gets the package."""
     if job.setup_requirements:
         return f"write a line {package} into {posixpath.basename(job.setup_requirements)}, then tfdeploy setup"
     lacking = [each for each in hosts.values() if not each.modules.get(package)]
@@ -128,9 +124,9 @@ def _brings(package: str, job: Job, hosts: Mapping[str, HostFacts]) -> str:
 def _lacking(use: Use) -> str:
     if not is_recent(use):
         return "TensorFlow 2"
-    return "TensorFlow {}.{} and later".format(*replaced.SINCE[plain(use).split(".")[0]][0])
+    return "TensorFlow {}.{} and later".format(*replaced.REMOVED_SINCE[use.bare_name.split(".")[0]][0])
 
 
 def _is_gone(use: Use, hosts: Mapping[str, HostFacts]) -> bool:
-    since, _ = replaced.SINCE[plain(use).split(".")[0]]
+    since, _ = replaced.REMOVED_SINCE[use.bare_name.split(".")[0]]
     return any((version(each) or (0, 0)) >= since for each in hosts.values())

@@ -1,8 +1,8 @@
 """Which names of TensorFlow a program uses, and where, read from its syntax trees alone.
 
-Names are given as under `import tensorflow as tf` without the `tf.`: "train.Supervisor", "contrib.slim". Uses that are
-guarded (see `guards`) are marked: the program itself handles their absence. A module of the program may hand TensorFlow on to
-others: `from common import tf`, `import common; common.tf.layers`.
+Names are given without the leading `tf.`: "train.Supervisor", "contrib.slim". Guarded uses (see `guards`) are marked,
+because the program itself handles a missing name. A module of the program may export TensorFlow to others:
+`from common import tf`, `import common; common.tf.layers`.
 """
 
 from __future__ import annotations
@@ -17,27 +17,34 @@ from tfdeploy.planning.source.flag_types import dotted_name
 from tfdeploy.planning.source.source import Program, imported_files
 from tfdeploy.runtime import replaced
 
-_HANDED_ON = 4  # modules in a row that hand a name on
+_EXPORT_DEPTH = 4  # modules in a row that export a name to each other
 _OF_KERAS = ("keras", "layers", "nn.rnn_cell")
 Names = dict[str, str]  # name in a module, also "common.tf" -> name in TensorFlow
 
 
 @dataclass(frozen=True)
 class Use:
-    """One name at one place, "train.py:12". `binds`: an import, or an alias such as `slim = tf.contrib.slim`, of something that
-    a stand-in replaces, so that only uses of the bound name fail."""
+    """One name at one place, "train.py:12".
+
+    `binds`: an import or an alias (`slim = tf.contrib.slim`) that gives a stand-in, so that only uses of it fail.
+    `certain`: False if the module also binds the name to something else."""
 
     name: str
     where: str
     guarded: bool = False
     binds: bool = False
     node: ast.AST | None = field(default=None, compare=False, repr=False)
-    plain: bool = True  # False where the module binds the name to something else too
+    certain: bool = True
+
+    @property
+    def bare_name(self) -> str:
+        """The name without `compat.v1.`."""
+        return self.name.removeprefix("compat.v1.")
 
 
 @lru_cache(maxsize=4)
 def of_tensorflow(program: Program) -> tuple[Use, ...]:
-    """Every name of TensorFlow that is used, in the order of files and lines; names under compat.v1 or v2 as they are written."""
+    """Every use of a name of TensorFlow, in the order of files and lines. Names keep a leading compat.v1 or compat.v2."""
     found: list[Use] = []
     names = _names(program)
     for path, nodes in program.by_path.items():
@@ -47,7 +54,7 @@ def of_tensorflow(program: Program) -> tuple[Use, ...]:
 
 
 def of_names(program: Program, names: frozenset[str]) -> tuple[Use, ...]:
-    """Every plain name of `names` that a module reads and does not bind: builtins that Python 3 dropped."""
+    """Every use of one of `names` in a module that does not bind it: builtins that Python 3 dropped."""
     guarded = guards.guarded(program)
     return tuple(
         Use(node.id, f"{path}:{node.lineno}", node=node)
@@ -58,20 +65,16 @@ def of_names(program: Program, names: frozenset[str]) -> tuple[Use, ...]:
     )
 
 
-def within(name: str, outer: str) -> bool:
-    return name == outer or name.startswith(f"{outer}.")
-
-
 def _names(program: Program) -> dict[str, Names]:
-    """For each module what its names stand for, its own and those that other modules hand on to it."""
+    """Module -> what its names stand for, with those that other modules export to it."""
     binding = {path: [node for node in all_nodes if _may_bind(node)] for path, all_nodes in program.by_path.items()}
     found: dict[str, Names] = {path: {} for path in binding}
-    for _ in range(_HANDED_ON):
+    for _ in range(_EXPORT_DEPTH):
         before = {path: dict(names) for path, names in found.items()}
         for path, names in found.items():
             for node in binding[path]:
                 bound = ((own, name) for own, name, _ in _bindings(node, names))
-                for own, name in (*bound, *_handed_on(program, path, node, before)):
+                for own, name in (*bound, *_exported(program, path, node, before)):
                     names[own] = _both(names.get(own, name), name)
         if found == before:
             break
@@ -85,12 +88,12 @@ def _may_bind(node: ast.AST) -> bool:
 
 
 def _both(one: str, other: str) -> str:
-    """What a name stands for that is bound to both: compat.v1 where one of them is that, else the second."""
+    """What a name bound to both stands for: compat.v1 if one of them is that, else the second."""
     return "compat.v1" if one != other and "compat.v1" in (one, other) else other
 
 
-def _handed_on(program: Program, path: str, node: ast.AST, found: dict[str, Names]) -> Iterator[tuple[str, str]]:
-    """(name in the module, name in TensorFlow) of an import of another module of the program: TensorFlow itself, or its Keras."""
+def _exported(program: Program, path: str, node: ast.AST, found: dict[str, Names]) -> Iterator[tuple[str, str]]:
+    """(name in the module, name in TensorFlow) for each name that an import gets from another module of the program."""
     if not isinstance(node, ast.Import | ast.ImportFrom):
         return
     parent = (
@@ -100,7 +103,7 @@ def _handed_on(program: Program, path: str, node: ast.AST, found: dict[str, Name
     )
     for alias in node.names:
         files = list(imported_files(program, path, type(node)(**{**vars(node), "names": [alias]})))
-        given = {own: name for own, name in found.get(files[-1] if files else "", {}).items() if _is_handed_on(name)}
+        given = {own: name for own, name in found.get(files[-1] if files else "", {}).items() if _is_exported(name)}
         own = alias.asname or alias.name
         if alias.name == "*":
             yield from given.items()
@@ -110,24 +113,25 @@ def _handed_on(program: Program, path: str, node: ast.AST, found: dict[str, Name
             yield own, given[alias.name]
 
 
-def _is_handed_on(name: str) -> bool:
+def _is_exported(name: str) -> bool:
     return name in ("", "compat", "compat.v1") or _of_keras(name)
 
 
 def _of_keras(name: str) -> bool:
-    return any(within(name.removeprefix("compat.v1."), part) for part in _OF_KERAS)
+    return any(replaced.is_within(name.removeprefix("compat.v1."), part) for part in _OF_KERAS)
 
 
 def _in_module(path: str, nodes: tuple[ast.AST, ...], guarded: frozenset[int], names: Names) -> Iterator[Use]:
-    """The module's uses; none where it takes compat.v1 for TensorFlow by itself."""
-    settled: dict[str, bool] = {}  # name in the module -> whether only guarded code binds it
+    guarded_only: dict[str, bool] = {}  # name in the module -> whether only guarded code binds it
     aliased: set[int] = set()
     for node in filter(_may_bind, nodes):
         for own, _, used in _bindings(node, names):
-            settled[own] = settled.get(own, True) and id(node) in guarded and names.get(own, "") not in ("", "compat.v1")
+            guarded_only[own] = (
+                guarded_only.get(own, True) and id(node) in guarded and names.get(own, "") not in ("", "compat.v1")
+            )
             aliased |= {id(inner) for inner in ast.walk(node)} if isinstance(node, ast.Assign) else set()
             if used:
-                yield Use(used, f"{path}:{_line(node)}", id(node) in guarded, replaced.stands_in(used), node)
+                yield Use(used, f"{path}:{_line(node)}", id(node) in guarded, replaced.has_stand_in(used), node)
     inner = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
     others = _bound(nodes, imports=False, without=aliased)
     for node in nodes:
@@ -135,15 +139,16 @@ def _in_module(path: str, nodes: tuple[ast.AST, ...], guarded: frozenset[int], n
             continue
         root, chain = _rooted(node, names)
         if root in names and (chain or (names[root] and isinstance(node.ctx, ast.Load))):
-            name, _, of_any = f"{names[root]}.{chain}".strip(".").partition(".__")  # what any object has: a stand-in, too
-            binds = bool(of_any) and replaced.stands_in(name)
-            plain = root not in others or not names[root]
-            yield Use(name, f"{path}:{node.lineno}", id(node) in guarded or settled.get(root, False), binds, node, plain)
+            name, _, special = f"{names[root]}.{chain}".strip(".").partition(".__")  # a stand-in has __name__ and the like too
+            binds = bool(special) and replaced.has_stand_in(name)
+            certain = root not in others or not names[root]
+            is_guarded = id(node) in guarded or guarded_only.get(root, False)
+            yield Use(name, f"{path}:{node.lineno}", is_guarded, binds, node, certain)
 
 
 def _bindings(node: ast.AST, names: Names) -> Iterator[tuple[str, str, str]]:
-    """(name in the module, name in TensorFlow, what the statement itself uses) of an import, of `tf = tf.compat.v1`, or of an
-    alias: `slim = tf.contrib.slim`, `layers = tf.layers`. `names`: those bound so far."""
+    """(name in the module, name in TensorFlow, name that the statement itself uses) for each name that an import or an
+    assignment binds (`tf = tf.compat.v1`, `slim = tf.contrib.slim`). `names`: those bound so far."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             top, _, rest = alias.name.partition(".")
@@ -180,7 +185,7 @@ def _rooted(node: ast.expr, names: Names) -> tuple[str, str]:
 
 
 def _chain(node: ast.expr) -> tuple[str, str]:
-    """("tf", "train.Supervisor") of tf.train.Supervisor, ("tf", "") of tf; ("", "") where the chain starts with no name."""
+    """("tf", "train.Supervisor") of tf.train.Supervisor, ("tf", "") of tf; ("", "") if the chain does not start with a name."""
     root, _, chain = dotted_name(node).partition(".")
     return root, chain
 

@@ -205,11 +205,12 @@ def test_keras_on_several_workers(
     job, found = asked("mirrored"), source.read(("python", "t.py"), {"t.py": "\n".join(lines)})
     facts = {host.name: facts_of(host, **said) for host in inventory(worker="n1 n2").hosts}
     if isinstance(expected, dict):
-        assert legacy_keras.environment(job, found, facts) == expected
-        assert bool(legacy_keras.notes(expected, job, found, facts)) == bool(expected)
+        choice = legacy_keras.decide(job, found, facts)
+        assert choice.variables == expected
+        assert bool(choice.notes) == bool(expected)
         return
     with pytest.raises(Refused) as refused:
-        legacy_keras.environment(job, found, facts)
+        legacy_keras.decide(job, found, facts)
     assert expected in (refused.value.next or "")
     assert "t.py:" in refused.value.what and refused.value.what.endswith("missing on n[1-2]")
 
@@ -217,12 +218,13 @@ def test_keras_on_several_workers(
 def test_what_the_job_says_of_keras_stands(facts_of: Callable[..., HostFacts], inventory: Callable[..., Inventory]) -> None:
     found = source.read(("python", "t.py"), {"t.py": "\n".join((TF, MIRRORED, FIT))})
     facts = {host.name: facts_of(host) for host in inventory(worker="n1").hosts}
-    assert legacy_keras.environment(replace(asked("mirrored"), env={"TF_USE_LEGACY_KERAS": "0"}), found, facts) == {}
+    job = replace(asked("mirrored"), env={"TF_USE_LEGACY_KERAS": "0"})
+    assert legacy_keras.decide(job, found, facts).variables == {}
 
 
 def test_keras_3_by_its_own_name_is_said() -> None:
     found = source.read(("python", "t.py"), {"t.py": f"import keras\nimport tensorflow as tf\n{MIRRORED}\nkeras.Model().fit(x)"})
-    assert "from tensorflow import keras" in legacy_keras.notes({}, asked("mirrored"), found, {})[0]
+    assert "from tensorflow import keras" in legacy_keras.decide(asked("mirrored"), found, {}).notes[0]
 
 
 # --- servers

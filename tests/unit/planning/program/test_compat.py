@@ -189,7 +189,7 @@ def test_layers_need_keras_2_and_an_estimator_an_older_tensorflow(facts_of, inve
     text = TF + "tf.layers.dense(x, 3)\ntf.estimator.RunConfig()"
     bare = decide(text, hosts={"n1": facts_of(host, tensorflow="2.21.0")})
     assert [row[0] for row in bare.refusals] == ["train.py:3", "train.py:2"]
-    assert "pip install tf_keras" in bare.refusals[1][2]
+    assert "pip install 'tf_keras~=2.21.0'" in bare.refusals[1][2]
     unused = decide(TF + "def f():\n    tf.layers.dense(x, 3)", hosts={"n1": facts_of(host, tensorflow="2.21.0")})
     assert unused.refusals == ()
     assert decide(text, hosts={"n1": facts_of(host, tensorflow="2.15.0")}).refusals == ()

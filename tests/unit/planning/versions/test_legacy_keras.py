@@ -34,11 +34,12 @@ def test_fit_on_parameter_servers_needs_keras_2_too(
 ) -> None:
     job, found = asked("coordinator"), source.read(("python", "t.py"), {"t.py": "\n".join((TF, PARAMETER_SERVERS, FIT))})
     facts = {host.name: facts_of(host, **THERE) for host in inventory(worker="n1").hosts}
-    assert legacy_keras.environment(job, found, facts) == ON
-    assert "under ParameterServerStrategy" in legacy_keras.notes(ON, job, found, facts)[0]
-    assert legacy_keras.environment(asked("local"), found, facts) == {}
+    choice = legacy_keras.decide(job, found, facts)
+    assert choice.variables == ON
+    assert "under ParameterServerStrategy" in choice.notes[0]
+    assert legacy_keras.decide(asked("local"), found, facts).variables == {}
     with pytest.raises(Refused, match=r"under ParameterServerStrategy.* tf_keras is missing on n1"):
-        legacy_keras.environment(job, found, {name: replace(each, tf_keras=None) for name, each in facts.items()})
+        legacy_keras.decide(job, found, {name: replace(each, tf_keras=None) for name, each in facts.items()})
 
 
 KERAS_2 = {
@@ -67,12 +68,12 @@ def test_what_keras_3_has_dropped(
     job, found = asked("mirrored"), source.read(("python", "t.py"), {"t.py": "\n".join((TF, *lines))})
     there = {host.name: facts_of(host, **THERE) for host in inventory(worker="n1").hosts}
     missing = {name: replace(each, tf_keras=None) for name, each in there.items()}
-    given = legacy_keras.environment(job, found, there)
-    assert given == (ON if said else {})
-    assert legacy_keras.environment(job, found, missing) == {}
-    for words in (*legacy_keras.notes(given, job, found, there), *legacy_keras.notes({}, job, found, missing)):
-        assert said and said in words
-    assert PIP in "".join(legacy_keras.notes({}, job, found, missing)) or not said
+    with_tf_keras, without = (legacy_keras.decide(job, found, facts) for facts in (there, missing))
+    assert with_tf_keras.variables == (ON if said else {})
+    assert without.variables == {}
+    for note in (*with_tf_keras.notes, *without.notes):
+        assert said and said in note
+    assert PIP in "".join(without.notes) or not said
 
 
 V1 = "import tensorflow.compat.v1 as tf\ntf.disable_v2_behavior()\n"
@@ -147,9 +148,9 @@ def test_names_of_version_1_and_keras_in_graphs(
     if "compat" not in text + "".join(others.values()) and not version1:
         said = ""  # TensorFlow 2 has no such name, with any Keras
     there = {host.name: facts_of(host, **THERE) for host in inventory(worker="n1").hosts}
-    given = legacy_keras.environment(job, found, there, version1=version1)
-    assert given == (ON if said else {})
-    for words in legacy_keras.notes(given, job, found, there, version1=version1):
-        assert said and said in words
+    choice = legacy_keras.decide(job, found, there, version1=version1)
+    assert choice.variables == (ON if said else {})
+    for note in choice.notes:
+        assert said and said in note
     old = {name: replace(each, tensorflow="2.15.1") for name, each in there.items()}
-    assert legacy_keras.environment(job, found, old, version1=version1) == {}
+    assert legacy_keras.decide(job, found, old, version1=version1).variables == {}
