@@ -30,7 +30,7 @@ from tfdeploy.planning.options import Options
 from tfdeploy.planning.program import command_line, compat, downloads, flag_conflicts, job_names, keep_wipes, servers, task_places
 from tfdeploy.planning.program.command_line import Appended, OwnNames
 from tfdeploy.planning.program.compat import Compat
-from tfdeploy.planning.program.servers import Served
+from tfdeploy.planning.program.servers import ServerRoles
 from tfdeploy.planning.program.task_places import TaskPlaces
 from tfdeploy.planning.source import argument_lengths, interpreters, source, syntax
 from tfdeploy.planning.source.source import Program
@@ -102,7 +102,7 @@ class _Commands:
 
     tasks: tuple[TaskPlan, ...]
     started: tuple[_Started, ...]
-    served: Served
+    served: ServerRoles
     places: TaskPlaces
     keras: KerasChoice
     data: dict[str, str]
@@ -185,9 +185,9 @@ def _lay_out(inputs: _Inputs, placed: _Placed, program: Program) -> _LaidOut:
 def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) -> _Commands:
     """Each task's command line and environment."""
     job, program, cluster = inputs.job, read.program, laid.layout.cluster
-    served = servers.served(job, program, cluster)
+    served = servers.decide(job, program, cluster)
     roles = tuple(dict.fromkeys(seat.role for seat in placed.seats))
-    names = OwnNames.of(laid.layout, job_names.of(job, program))
+    names = OwnNames.of(laid.layout, job_names.role_names(job, program))
     started = [
         _start(inputs, each, roles, laid, names)
         for each in role_programs.of(job, program, [role for role in roles if role not in served.roles], inputs.sources)

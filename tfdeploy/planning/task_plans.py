@@ -19,7 +19,7 @@ from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.flags.flag_definitions import Flag
 from tfdeploy.planning.program import command_line, servers
 from tfdeploy.planning.program.command_line import OwnNames
-from tfdeploy.planning.program.servers import Served
+from tfdeploy.planning.program.servers import ServerRoles
 from tfdeploy.planning.program.task_places import TaskPlaces
 
 
@@ -35,7 +35,7 @@ class Shared:
     data: dict[str, str]
     added: Mapping[str, tuple[Flag, ...]] = field(default_factory=dict)
     commands: Mapping[str, Job] = field(default_factory=dict)
-    served: Served = field(default_factory=Served)
+    served: ServerRoles = field(default_factory=ServerRoles)
     chosen: Mapping[str, str] = field(default_factory=dict)
     own_addresses: bool = False
     places: TaskPlaces = field(default_factory=TaskPlaces)
@@ -63,7 +63,7 @@ def task_plan(shared: Shared, layout: Layout, seat: Seat, facts: HostFacts) -> T
         port=None if shared.own_addresses else layout.ports.get(seat.task),
         gpus=seat.gpus,
         argv=servers.argv(argv[0], facts, shared.served) if seat.role in shared.served.roles else argv,
-        env=environment.environment(job, seat, layout, values, {**chosen, **own}, shared.places.called),
+        env=environment.environment(job, seat, layout, values, {**chosen, **own}, shared.places.job_names),
         deciding=seat.task in layout.deciding,
         why=seat.why,
         serves=seat.role in rules(job.mode).serves,

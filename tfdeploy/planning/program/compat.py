@@ -1,6 +1,6 @@
-"""Whether a program runs as TensorFlow 1 on TensorFlow 2, what prevents it, and whether a cluster written in it is replaced.
+"""Decides whether a program runs as TensorFlow 1, what is refused of it, and whether its own cluster is replaced.
 
-Decided by syntax trees and the hosts' facts; nothing is run. The runtime carries the choice out.
+Reads syntax trees and the hosts' facts; the runtime carries the choice out.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Compat:
 
 
 def decide(job: Job, program: Program, facts: Mapping[str, HostFacts] | None = None) -> Compat:
-    """By the job's `compat` and the program's names. `facts`: of the hosts it will run on; none: TensorFlow 2, Python 3."""
+    """`facts`: of the hosts that it will run on; without them, TensorFlow 2 and Python 3 are assumed."""
     hosts = facts or {}
     mode = rules(job.mode)
     run = reached.reached(program, workers="worker" in mode.takes and not (mode.lead or mode.single))
@@ -70,7 +70,7 @@ def decide(job: Job, program: Program, facts: Mapping[str, HostFacts] | None = N
 
 
 def check(compat: Compat, program: Program) -> None:
-    """Raises Refused with every name that cannot be supplied: file:line, and what replaces it."""
+    """Raise Refused if a name cannot be supplied; the error has every name, its place, and what replaces it."""
     if not compat.refusals:
         return
     where, what, instead = compat.refusals[0]
@@ -122,8 +122,8 @@ def _choice(
 
 
 def _of_version1(use: Use, run: Reached, *, migrated: bool) -> bool:
-    """Whether the name says that the program is of TensorFlow 1. `migrated`: it takes compat.v1 by itself, so that an absent name
-    which it may never reach says nothing."""
+    """Whether the name shows that the program is of TensorFlow 1. `migrated`: it imports compat.v1 itself; then a removed name
+    counts only if it is surely reached."""
     absent = replaced.replacement(use.name) is not None or replaced.is_of_version0(use.name)
     if not absent or absent_names.is_recent(use):
         return among(use.name, VERSION1) or replaced.is_of_version0(use.name)
@@ -147,13 +147,13 @@ def _python2(program: Program, run: Reached, hosts: Mapping[str, HostFacts]) -> 
     """(refusals, notes): syntax and builtins that the hosts' Python 3 does not have."""
     if hosts and all((each.python_version or "3").startswith("2") for each in hosts.values()):
         return (), ()
-    written = [(where, syntax, where.rpartition(":")[0]) for where, syntax in program.python2]
+    places = [(where, syntax, where.rpartition(":")[0]) for where, syntax in program.python2]
     sure = tuple(
         (where, f"{syntax} is Python 2, and the hosts run Python 3", f"2to3 -w {file}")
-        for where, syntax, file in written
+        for where, syntax, file in places
         if file in run.files or not program.trees
     )
     by_name = {use.name: use for use in reversed(tf_names_used.of_names(program, python2.BUILTINS))}
     later = [(use.where, use.name, use.where.rpartition(":")[0]) for use in by_name.values()]
-    later += [row for row in written if row[2] not in run.files and program.trees]
+    later += [row for row in places if row[2] not in run.files and program.trees]
     return sure, tuple(f"{what} at {at} is Python 2 and will fail when it is reached: 2to3 -w {file}" for at, what, file in later)

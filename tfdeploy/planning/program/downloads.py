@@ -1,7 +1,7 @@
-"""Names the data that a program expects to find or to download, where neither its code nor the job's `data` brings it.
+"""Notes on data that a program expects, and that neither its code nor the job's `data` contains.
 
-Cause: programs of the MNIST tutorial have its folder written in. TensorFlow 1 downloaded the files into it on each host, and
-tfdeploy's reader (runtime/supplied/examples) downloads nothing; Keras downloads into ~/.keras, which needs a network.
+Programs of the MNIST tutorial name a folder, into which TensorFlow 1 downloaded the files on each host. tfdeploy's reader
+(runtime/supplied/examples) downloads nothing. Keras downloads into ~/.keras, which needs a network.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def _mnist(job: Job, program: Program, files: Collection[str]) -> Iterator[str]:
     if not files or not any(use.name.startswith(_OF_TUTORIAL) for use in uses):
         return
     written = texts.read(job.command, program)
-    for path, tree in program.modules.items():
-        for node in ast.walk(tree):
-            folder = _folder(node, written) if isinstance(node, ast.Call) else None
-            there = posixpath.join(job.cwd, folder or "")
-            if isinstance(node, ast.Call) and folder and not _is_in(there, files):
-                yield _words(f"{path}:{node.lineno}", there)
+    for path, node in program.nodes:
+        folder = _folder(node, written) if isinstance(node, ast.Call) else None
+        if isinstance(node, ast.Call) and folder:
+            from_code = posixpath.join(job.cwd, folder)
+            if not _is_in(from_code, files):
+                yield _mnist_note(f"{path}:{node.lineno}", from_code)
 
 
 def _folder(call: ast.Call, written: texts.Texts) -> str | None:
@@ -53,8 +53,8 @@ def _is_in(folder: str, files: Collection[str]) -> bool:
     return path.startswith("..") or any(path == "." or file.startswith(f"{path}/") for file in files)
 
 
-def _words(where: str, folder: str) -> str:
-    """The note for files that are not in the code. A data set is found whatever folder the program names."""
+def _mnist_note(where: str, folder: str) -> str:
+    """A data set is found whatever folder the program names, so the note suggests one."""
     data = "`data: {mnist: FOLDER}`"
     remote = folder.startswith(("/", "~"))
     do = f"add {data}, unless each host has it" if remote else f"put its four files into {folder} of the code, or add {data}"

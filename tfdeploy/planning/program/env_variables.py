@@ -1,8 +1,7 @@
-"""The variables by which other launchers tell a program its cluster, where the program reads them: CLUSTER_SPEC, PS_HOSTS,
-JOB_NAME, TASK_INDEX. Reads syntax trees.
+"""Sets the variables by which other launchers tell a program its cluster: CLUSTER_SPEC, PS_HOSTS, JOB_NAME, TASK_INDEX.
 
-YARN and Kubernetes launchers of TensorFlow set these names. Without them the program ends with a KeyError, or each task
-takes itself for the first and trains alone. One that the program sets itself, or the job file does, is left alone.
+Launchers for YARN and Kubernetes set them. Without them the program ends with a KeyError, or each task believes to be
+the first and trains alone. Only variables that the program reads, and that neither it nor the job file sets, are set.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from tfdeploy.model.modes import rules
 from tfdeploy.planning.source.flag_types import last_name, text
 from tfdeploy.planning.source.source import Program
 
-# name, in capitals -> what it is
+# name, in capitals -> what it holds
 _KINDS = {
     "CLUSTER_SPEC": "cluster",
     "PS_HOSTS": "ps hosts",
@@ -42,17 +41,17 @@ _PARSERS = ("loads", "literal_eval")
 
 
 @dataclass(frozen=True)
-class Told:
-    """The variables that tell this program its cluster. `as_json`: those whose hosts it reads as a list, not as a text with
-    commas. `whole`: CLUSTER_SPEC has cluster and task, as TF_CONFIG does."""
+class ClusterVariables:
+    """The variables to set. `as_json`: those whose hosts the program parses as a JSON list, not as text with commas.
+    `with_task`: CLUSTER_SPEC holds cluster and task, as TF_CONFIG does. `unknown`: what only another platform could set."""
 
-    names: Mapping[str, str]  # name -> where it is read, "train.py:12"
+    names: Mapping[str, str] = field(default_factory=dict)  # name -> where it is read, "train.py:12"
     as_json: Collection[str] = ()
-    whole: bool = False
-    missing: Mapping[str, str] = field(default_factory=dict)  # what a platform would set, and cannot be known
+    with_task: bool = False
+    unknown: Mapping[str, str] = field(default_factory=dict)
 
     def values(self, cluster: Cluster, role: str, index: int) -> dict[str, str]:
-        """Of one task, by the program's names of roles."""
+        """The variables of one task; `cluster` and `role` have the program's own names."""
         return {name: self._value(name, cluster, role, index) for name in self.names}
 
     @property
@@ -60,7 +59,7 @@ class Told:
         texts = [
             f"the program reads {name} ({where}), which its launcher set and tfdeploy does not know: write "
             f"`env: {{{name}: ...}}`, with placeholders such as {{job_name}}-{{task_index}} or {{cluster}}"
-            for name, where in self.missing.items()
+            for name, where in self.unknown.items()
         ]
         if self.names:
             texts.insert(0, f"set because the program reads them: {', '.join(f'{n} ({at})' for n, at in self.names.items())}")
@@ -69,7 +68,7 @@ class Told:
     def _value(self, name: str, cluster: Cluster, role: str, index: int) -> str:
         kind = _KINDS[name.upper()]
         if kind == "cluster":
-            return tf_config(cluster, role, index) if self.whole else cluster_json(cluster)
+            return tf_config(cluster, role, index) if self.with_task else cluster_json(cluster)
         if kind in ("job", "index"):
             return role if kind == "job" else str(index)
         of, what = kind.split()
@@ -79,19 +78,18 @@ class Told:
         return json.dumps(list(hosts)) if name in self.as_json else ",".join(hosts)
 
 
-def told(job: Job, program: Program) -> Told:
-    """What the program reads, no one sets, and the plan knows."""
+def decide(job: Job, program: Program) -> ClusterVariables:
     mode = rules(job.mode)
     if not mode.tensorflow or mode.single:
-        return Told({})
+        return ClusterVariables()
     reads, as_json = _reads(program)
     given = {*job.env, *job.secrets, *_written(program)}
     left = {name: where for name, where in reads.items() if name not in given}
     names = {name: where for name, where in left.items() if name.upper() in _KINDS}
     if not any(name.upper() in _CERTAIN for name in names) and len({_KINDS[name.upper()].split()[-1] for name in names}) < 2:
         names = {}
-    missing = {name: where for name, where in left.items() if name in _OF_PLATFORMS}
-    return Told(names, as_json, _wants_whole(program), missing)
+    unknown = {name: where for name, where in left.items() if name in _OF_PLATFORMS}
+    return ClusterVariables(names, as_json, _expects_task(program), unknown)
 
 
 def reads_cluster(program: Program) -> bool:
@@ -99,24 +97,21 @@ def reads_cluster(program: Program) -> bool:
     return any(name.upper() in _CERTAIN for name in _reads(program)[0])
 
 
-def _wants_whole(program: Program) -> bool:
-    """Google's form has the cluster under "cluster", as TF_CONFIG does, which such a program does not read."""
-    words = {node.value for tree in program.trees for node in ast.walk(tree) if isinstance(node, ast.Constant)}
-    return "cluster" in words and "TF_CONFIG" not in words
+def _expects_task(program: Program) -> bool:
+    """Whether CLUSTER_SPEC has Google's form: the cluster is its entry "cluster". A program of TF_CONFIG has that word too."""
+    constants = {node.value for _, node in program.nodes if isinstance(node, ast.Constant)}
+    return "cluster" in constants and "TF_CONFIG" not in constants
 
 
 def _reads(program: Program) -> tuple[dict[str, str], set[str]]:
-    """name -> where it is read; and which are parsed as JSON or a literal."""
+    """(variable -> where it is first read, the variables that are parsed as JSON or a literal)."""
     found: dict[str, str] = {}
-    as_json: set[str] = set()
-    for path, tree in zip(program.paths, program.trees, strict=True):
-        here = [(node.lineno, name) for node in ast.walk(tree) if (name := _read(node))]  # type: ignore[attr-defined]
-        for line, name in sorted(here):
+    for path, nodes in program.by_path.items():
+        reads = [(node.lineno, name) for node in nodes if (name := _read(node))]  # type: ignore[attr-defined]
+        for line, name in sorted(reads):
             found.setdefault(name, f"{path}:{line}")
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and last_name(node.func) in _PARSERS:
-                as_json |= {name for argument in node.args for name in [_read(argument)] if name}
-    return found, as_json
+    parsers = [node for _, node in program.nodes if isinstance(node, ast.Call) and last_name(node.func) in _PARSERS]
+    return found, {_read(argument) for call in parsers for argument in call.args} - {""}
 
 
 def _read(node: ast.AST) -> str:
@@ -133,9 +128,8 @@ def _read(node: ast.AST) -> str:
 
 def _written(program: Program) -> Iterator[str]:
     """The variables that the program sets itself: `os.environ["X"] = ...`, `os.environ.setdefault("X", ...)`."""
-    for tree in program.trees:
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and last_name(node.value) == "environ":
-                yield text(node.slice) or ""
-            elif isinstance(node, ast.Call) and node.args and last_name(node.func) in ("setdefault", "putenv"):
-                yield text(node.args[0]) or ""
+    for _, node in program.nodes:
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and last_name(node.value) == "environ":
+            yield text(node.slice) or ""
+        elif isinstance(node, ast.Call) and node.args and last_name(node.func) in ("setdefault", "putenv"):
+            yield text(node.args[0]) or ""

@@ -1,8 +1,8 @@
 """What the program calls the roles: `master` for the chief, `work` for the workers. Reads syntax trees.
 
-A cluster's jobs are words of the program: it compares `--job_name` or the task type of TF_CONFIG with them, and names
-devices by them (`/job:work`). TensorFlow 1 programs that were written for Cloud ML or tf-operator know the chief as
-`master` alone: where no task has that name, no task creates the model and all wait for it.
+A program compares `--job_name` or the task type of TF_CONFIG with its own names of jobs, and names devices by them
+(`/job:work`). TensorFlow 1 programs for Cloud ML or tf-operator know the chief only as `master`: if no task has that
+name, no task creates the model and all wait for it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tfdeploy.model.cluster import Cluster
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import Rules, rules
 from tfdeploy.planning.program import hardcoded_cluster, servers
+from tfdeploy.planning.source.flag_types import text
 from tfdeploy.planning.source.source import Program
 from tfdeploy.runtime.job_synonyms import counterparts
 
@@ -26,8 +27,8 @@ _INDEX = re.compile(r"index|task_?id|rank", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class JobNames:
-    """`names`: role -> its name in TF_CONFIG and like variables, where that is another. `leader`: the name under which
-    worker:0 stands there, because the program knows a chief and the plan has none."""
+    """`names`: role -> its name in TF_CONFIG and other variables, if it differs. `leader`: the name of worker:0 there, if the
+    program knows a chief and the plan has none."""
 
     names: Mapping[str, str] = field(default_factory=dict)
     leader: str = ""
@@ -48,26 +49,26 @@ class JobNames:
         return self.names.get(role, role), index
 
 
-def of(job: Job, program: Program) -> dict[str, str]:
-    """role -> its name: as the job file says, else as in the clusters that are written into the program."""
+def role_names(job: Job, program: Program) -> dict[str, str]:
+    """role -> its name: from the job file, else from the clusters that are written into the program."""
     return {**_written(program, rules(job.mode)), **_given(job)}
 
 
 def decide(job: Job, program: Program, planned: Cluster) -> JobNames:
-    """The names in TF_CONFIG: as the job file says; `master` where the program asks TF_CONFIG for that and never for a chief."""
+    """The names in TF_CONFIG: from the job file, and `master` if the program looks for that there and never for a chief."""
     mode, names = rules(job.mode), _given(job)
     if "one_client" in mode.traits:
         return JobNames({"chief": servers.client_job(program)} if "chief" in planned else {})
     if not mode.takes_flags or "worker" not in planned:
         return JobNames()
-    asks = _asks_for(MASTER, program) if "chief" not in names and "chief" not in _words(program) else ""
+    asks = _asks_for(MASTER, program) if "chief" not in names and "chief" not in _constants(program) else ""
     called = MASTER if asks else names.get("chief", "")
     why = f"{asks} asks TF_CONFIG for {called}" if asks else "`roles` of the job"
     if called and "chief" in planned:
         return JobNames({**names, "chief": called}, notes=(f"the chief is called {called} in TF_CONFIG: {why}",))
     if called and not (asks and _leads_by_index(program)):
-        text = f"worker:0 is called {called}:0 in TF_CONFIG, and the other workers count from 0: {why}"
-        return JobNames(names, called, (text,))
+        note = f"worker:0 is called {called}:0 in TF_CONFIG, and the other workers count from 0: {why}"
+        return JobNames(names, called, (note,))
     return JobNames(names, notes=_no_chief(program, mode, planned))
 
 
@@ -76,7 +77,7 @@ def _given(job: Job) -> dict[str, str]:
 
 
 def _written(program: Program, mode: Rules) -> dict[str, str]:
-    """By the jobs of the program's clusters, where all of them agree."""
+    """role -> its name in the program's clusters, if all of them agree."""
     if not mode.takes_flags:
         return {}
     found: dict[str, set[str]] = {}
@@ -87,10 +88,10 @@ def _written(program: Program, mode: Rules) -> dict[str, str]:
 
 
 def _no_chief(program: Program, mode: Rules, planned: Cluster) -> tuple[str, ...]:
-    """A note where the program knows a chief and the plan has none: nobody may create the model."""
+    """A note if the program knows a chief and the plan has none: then no task may create the model."""
     if "chief" in planned:
         return ()
-    either = "chief" in _words(program) and _leads_by_index(program)  # the idiom of TensorFlow 2: the chief, else worker 0
+    either = "chief" in _constants(program) and _leads_by_index(program)  # TensorFlow 2's idiom: the chief, else worker 0
     found = [
         (f"the program's cluster has a job {name}", written.where)
         for written in hardcoded_cluster.written_jobs(program)
@@ -106,38 +107,32 @@ def _no_chief(program: Program, mode: Rules, planned: Cluster) -> tuple[str, ...
     )
 
 
-def _words(program: Program) -> set[object]:
-    return {node.value for tree in program.trees for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+def _constants(program: Program) -> set[object]:
+    return {node.value for _, node in program.nodes if isinstance(node, ast.Constant)}
 
 
 def _asks_for(name: str, program: Program) -> str:
-    """Where a program that reads TF_CONFIG compares with `name` or looks it up, "train.py:12"."""
-    if "TF_CONFIG" not in _words(program):
+    """Where a program that reads TF_CONFIG compares with `name` or looks it up, "train.py:12"; else ""."""
+    if "TF_CONFIG" not in _constants(program):
         return ""
-    for path, tree in zip(program.paths, program.trees, strict=True):
-        for node in ast.walk(tree):
-            if any(isinstance(each, ast.Constant) and each.value == name for each in _asked(node)):
-                return f"{path}:{node.lineno}"  # type: ignore[attr-defined]
-    return ""
+    places = (f"{path}:{each.lineno}" for path, node in program.nodes for each in _looked_up(node) if text(each) == name)
+    return next(places, "")
 
 
 def _leads_by_index(program: Program) -> bool:
-    """Whether the program takes the first worker for its chief: `is_chief = index == 0`, but not `kind == "master" and ...`."""
-    for tree in program.trees:
-        together = [node for node in ast.walk(tree) if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And)]
-        excused = {id(part) for node in together if _names_chief(node) for part in ast.walk(node)}
-        for node in ast.walk(tree):
-            if id(node) not in excused and any(_INDEX.search(ast.unparse(side)) for side in _against_zero(node)):
-                return True
-    return False
+    """Whether the first worker is the program's chief: `is_chief = index == 0`, but not `kind == "master" and index == 0`."""
+    conjunctions = [node for _, node in program.nodes if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And)]
+    of_chief = {id(part) for node in conjunctions if _names_chief(node) for part in ast.walk(node)}
+    others = (node for _, node in program.nodes if id(node) not in of_chief)
+    return any(_INDEX.search(ast.unparse(side)) for node in others for side in _compared_with_zero(node))
 
 
 def _names_chief(node: ast.AST) -> bool:
     return any(isinstance(each, ast.Constant) and each.value in _CHIEFS for each in ast.walk(node))
 
 
-def _against_zero(node: ast.AST) -> tuple[ast.AST, ...]:
-    """What is compared with 0 or 1: in `index == 0`, `index < 1`, `not index`, `index != 0`."""
+def _compared_with_zero(node: ast.AST) -> tuple[ast.AST, ...]:
+    """The other side of a comparison with 0 or 1: `index == 0`, `index < 1`, `not index`, `index != 0`."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return (node.operand,)
     sides = (node.left, *node.comparators) if isinstance(node, ast.Compare) else ()
@@ -145,8 +140,8 @@ def _against_zero(node: ast.AST) -> tuple[ast.AST, ...]:
     return tuple(side for side in sides if side not in numbers) if numbers else ()
 
 
-def _asked(node: ast.AST) -> Iterator[ast.AST]:
-    """What a comparison compares, a subscript or `.get` looks up, or a constant (`MASTER = "master"`) is."""
+def _looked_up(node: ast.AST) -> Iterator[ast.expr]:
+    """What a comparison compares, a subscript or `.get` looks up, or the value of a constant (`MASTER = "master"`)."""
     if isinstance(node, ast.Compare):
         for side in (node.left, *node.comparators):
             yield from side.elts if isinstance(side, ast.List | ast.Tuple | ast.Set) else (side,)

@@ -30,16 +30,12 @@ def notes(job: Job, program: Program) -> tuple[str, ...]:
     if not job.keep:
         return ()
     values = texts.read(job.command, program)
-    found = []
-    for path, tree in zip(program.paths, program.trees, strict=True):
-        for node in ast.walk(tree):
-            wiped = _wiped(node, values, job) if isinstance(node, ast.Call) else None
-            if wiped:
-                found.append(_words(f"{path}:{getattr(node, 'lineno', 1)}", wiped))
+    calls = ((path, node) for path, node in program.nodes if isinstance(node, ast.Call))
+    found = (_note(f"{path}:{call.lineno}", wiped) for path, call in calls if (wiped := _wiped(call, values, job)))
     return tuple(dict.fromkeys(found))
 
 
-def _words(where: str, path: str) -> str:
+def _note(where: str, path: str) -> str:
     return (
         f"{where} deletes or renames the `keep` folder {path}: what the program puts in its place is kept instead, "
         "what earlier runs saved is set aside, and a task that starts again does the same"
@@ -47,7 +43,7 @@ def _words(where: str, path: str) -> str:
 
 
 def _wiped(call: ast.Call, values: texts.Texts, job: Job) -> str | None:
-    """The `keep` path that this call deletes or renames, itself or with a folder above it."""
+    """The `keep` path that this call deletes or renames, or whose parent it does."""
     found = (text for node in _targets(call) for text in values.of(node) if text)
     named = {posixpath.normpath(posixpath.join(job.cwd, text)) for text in found}
     return next((path for path in job.keep if any(path == text or path.startswith(f"{text}/") for text in named)), None)

@@ -1,8 +1,7 @@
-"""Programs that find their place by their own host: `worker_hosts.index(socket.gethostname())`. Reads syntax trees.
+"""Programs that find their role by their own host: `worker_hosts.index(socket.gethostname())`. Reads syntax trees.
 
-Such a program has the names or addresses of its author's machines in its text, looks its own up in them, and ends where it
-is not there ("IP not found in the worker or ps node list"). Its lists stand for the plan's tasks as a cluster written into
-it does, so each task is told the host that the lists have in its place (runtime/own_host).
+Such a program contains the names or addresses of its author's machines, and ends if its own host is not among them. So
+each task is told, in place of its host's real name, the entry of the list that corresponds to it (runtime/own_host).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _HOST = re.compile(r"(?:grpc://)?(?=[^:]*[A-Za-z.])([A-Za-z0-9_.-]+)(?::\d+)?")
 
 @dataclass(frozen=True)
 class OwnHosts:
-    """`hosts`: task -> the host that the program's lists have in its place."""
+    """`hosts`: task -> its entry in the program's lists."""
 
     hosts: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -36,10 +35,10 @@ class OwnHosts:
         return {VARIABLE: self.hosts[task]} if task in self.hosts else {}
 
 
-def decide(job: Job, program: Program, planned: Cluster, *, told: bool) -> OwnHosts:
-    """`told`: flags, TF_CONFIG or variables tell the program its place, so it needs no host for that."""
+def decide(job: Job, program: Program, planned: Cluster, *, is_told: bool) -> OwnHosts:
+    """`is_told`: flags, TF_CONFIG or variables tell the program its role, so it does not need its host for that."""
     where = _asks_for_host(program)
-    if told or not where or not rules(job.mode).takes_flags or job.cluster != "planned":
+    if is_told or not where or not rules(job.mode).takes_flags or job.cluster != "planned":
         return OwnHosts()
     lists = _lists(program, planned)
     found = {f"{role}:{index}": host for role, hosts in lists.items() for index, host in enumerate(hosts)}
@@ -49,37 +48,34 @@ def decide(job: Job, program: Program, planned: Cluster, *, told: bool) -> OwnHo
     hosts = {task: found[task] for task in tasks if task in found}
     listed = ", ".join(f"{task} is {host}" for task, host in list(hosts.items())[:3])
     lacking = [task for task in tasks if task not in found]
-    less = f"; its lists have no host for {', '.join(lacking)}: leave them out with --workers or --ps" if lacking else ""
-    note = f"the program finds its place by its own host ({where}): each task is told the one in its lists ({listed}){less}"
+    advice = f"; its lists have no host for {', '.join(lacking)}: leave them out with --workers or --ps" if lacking else ""
+    note = f"the program finds its place by its own host ({where}): each task is told the one in its lists ({listed}){advice}"
     return OwnHosts(hosts, (note,))
 
 
 def _asks_for_host(program: Program) -> str:
-    """Where a program that makes a cluster asks for the name or address of its host, "train.py:12"."""
+    """Where a program that makes a cluster asks for the name or address of its host, "train.py:12"; else ""."""
     if not hardcoded_cluster.finds_role_itself(program):
         return ""
-    for path, tree in zip(program.paths, program.trees, strict=True):
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and last_name(node.func) in _ASKS:
-                return f"{path}:{node.lineno}"
-    return ""
+    calls = ((path, node) for path, node in program.nodes if isinstance(node, ast.Call))
+    return next((f"{path}:{call.lineno}" for path, call in calls if last_name(call.func) in _ASKS), "")
 
 
 def _lists(program: Program, planned: Cluster) -> dict[str, list[str]]:
     """role -> the hosts of the first literal list that is named after it: `ps_hosts = [...]`, `{"worker": [...]}`."""
     lists: dict[str, list[str]] = {}
-    for name, texts in _named_lists(program):
-        matches = [_HOST.fullmatch(each.strip()) for each in texts]
+    for name, entries in _named_lists(program):
+        matches = [_HOST.fullmatch(each.strip()) for each in entries]
         if (role := synonym(name)) in planned and matches and all(matches):
             lists.setdefault(role, [match[1] for match in matches if match])
     return lists
 
 
 def _named_lists(program: Program) -> Iterator[tuple[str, list[str]]]:
-    for tree in program.trees:
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Assign):
-                yield from ((each.id, hardcoded_cluster.texts(node.value)) for each in node.targets if isinstance(each, ast.Name))
-            elif isinstance(node, ast.Dict):
-                for key, value in zip(node.keys, node.values, strict=True):
-                    yield text(key) or "", hardcoded_cluster.texts(value)
+    for _, node in program.nodes:
+        if isinstance(node, ast.Assign):
+            entries = hardcoded_cluster.literal_texts(node.value)
+            yield from ((each.id, entries) for each in node.targets if isinstance(each, ast.Name))
+        elif isinstance(node, ast.Dict):
+            for key, value in zip(node.keys, node.values, strict=True):
+                yield text(key) or "", hardcoded_cluster.literal_texts(value)

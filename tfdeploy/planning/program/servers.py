@@ -1,4 +1,4 @@
-"""Which tasks run tfdeploy's own server, because the program is the client or the chief alone. Reads syntax trees."""
+"""Which tasks run tfdeploy's own server, because the program is only the client or the chief. Reads syntax trees."""
 
 from __future__ import annotations
 
@@ -23,39 +23,37 @@ _JOB = re.compile(r"/job:([A-Za-z]\w*)")
 
 
 @dataclass(frozen=True)
-class Served:
-    """The roles whose tasks are plain servers instead of the program, and why. `job`: the name of the workers' job, where the
-    program uses a name of its own."""
+class ServerRoles:
+    """The roles whose tasks run a plain server instead of the program, and why. `job`: the program's own name of the workers'
+    job, if it has one."""
 
     roles: Collection[str] = ()
     note: str | None = None
     job: str = ""
 
 
-def served(job: Job, program: Program, roles: Collection[str]) -> Served:
-    """In ingraph every server; in coordinator those of a program that never starts one. `roles`: those that have tasks."""
+def decide(job: Job, program: Program, roles: Collection[str]) -> ServerRoles:
+    """In ingraph every server; in coordinator only if the program never starts one. `roles`: those that have tasks."""
     mode = rules(job.mode)
     if mode.lead is None:
-        return Served()
+        return ServerRoles()
     listed = " and ".join(role for role in mode.takes if role in mode.serves and role in roles)
     if "one_client" in mode.traits:
         named = job.roles["worker"].called if "worker" in job.roles else own_job(program)
         called = f"; the workers' job is called {named}, as in the program" if named else ""
         own = f"; its own server is the job {client_job(program)} of their cluster" if "chief" in roles else ""
-        told = (
-            f"{listed}: servers that tfdeploy starts; the program runs once, as the client chief:0{called}{own}{_once(program)}"
-        )
-        return Served(mode.serves, told, named)
+        once = f"{listed}: servers that tfdeploy starts; the program runs once, as the client chief:0"
+        return ServerRoles(mode.serves, f"{once}{called}{own}{_note_on_index(program)}", named)
     if program.unread:
-        return Served(note=f"{program.unread}: every task runs the command, so the program must serve {listed} itself")
-    found = [use for use in tf_names_used.of_tensorflow(program) if use.name.removeprefix("compat.v1.") in _SERVERS]
+        return ServerRoles(note=f"{program.unread}: every task runs the command, so the program must serve {listed} itself")
+    found = [use for use in tf_names_used.of_tensorflow(program) if use.bare_name in _SERVERS]
     if found:
-        return Served(note=f"{listed} run the program, which serves by itself (tf.{found[0].name}, {found[0].where})")
-    return Served(mode.serves, f"{listed}: servers that tfdeploy starts, for {program.path} starts none")
+        return ServerRoles(note=f"{listed} run the program, which serves by itself (tf.{found[0].name}, {found[0].where})")
+    return ServerRoles(mode.serves, f"{listed}: servers that tfdeploy starts, for {program.path} starts none")
 
 
 def own_job(program: Program) -> str:
-    """The name of the workers' job in the program where it is not "worker" (as in /job:local), else "".
+    """The program's own name of the workers' job, such as "local" in /job:local; "" if it is "worker".
 
     The servers must use that name, because the client places operations on devices by it.
     """
@@ -65,13 +63,13 @@ def own_job(program: Program) -> str:
 
 
 def client_job(program: Program) -> str:
-    """The job of the server that an in-graph client starts for its own session, `Server(cluster, job_name="host",
-    task_index=0)`: a job of one task that is neither ps nor worker. "" where it starts none.
+    """The job of the server that an in-graph client starts for its own session; "" if it starts none.
 
-    The other servers must know its address: they send to it what the client's own operations need.
+    It is a job of one task that is neither ps nor worker: `Server(cluster, job_name="host", task_index=0)`. The other
+    servers must know its address, because they send it the inputs of the client's own operations.
     """
     named = _named(program)
-    jobs = {job for tree in program.trees for node in ast.walk(tree) if isinstance(node, ast.Call) and (job := _served_job(node))}
+    jobs = {_served_job(node) for _, node in program.nodes if isinstance(node, ast.Call)} - {""}
     several = {job for each in hardcoded_cluster.clusters(program) for job, count in each.counts.items() if count > 1}
     alone = sorted(jobs - {"ps", "worker"} - several)
     return alone[0] if len(alone) == 1 and named - {"ps", alone[0]} else ""
@@ -79,8 +77,7 @@ def client_job(program: Program) -> str:
 
 def _named(program: Program) -> set[str]:
     """The jobs that the program names in devices (`/job:local`) and in the clusters that are written into it."""
-    texts = (node.value for tree in program.trees for node in ast.walk(tree) if isinstance(node, ast.Constant))
-    named = {name for each in texts if isinstance(each, str) for name in _JOB.findall(each)}
+    named = {name for _, node in program.nodes if isinstance(node, ast.Constant) for name in _JOB.findall(text(node) or "")}
     return named | {name for each in hardcoded_cluster.clusters(program) for name in each.counts}
 
 
@@ -100,15 +97,15 @@ def _served_job(call: ast.Call) -> str:
     return text(named or (call.args[1] if len(call.args) > 1 else None)) or ""
 
 
-def _once(program: Program) -> str:
-    """A client with --task_index is written to be started once for each worker."""
+def _note_on_index(program: Program) -> str:
+    """A note if the client takes --task_index: it may be written to be started once for each worker."""
     flag = next((flag for flag in flags.defined(program) if flag.name == "task_index"), None)
     if flag is None:
         return ""
     return f". It takes {flag.spelling} ({flag.where}): it may be written to be started once for each worker, and one is started"
 
 
-def argv(python: str, facts: HostFacts, served: Served) -> tuple[str, ...]:
+def argv(python: str, facts: HostFacts, served: ServerRoles) -> tuple[str, ...]:
     """`python`: the first word of the program's own command on that host."""
     own = python.rpartition("/")[2].startswith("python")
     return (python if own else str(facts.python), "-m", MODULE, *((served.job,) if served.job else ()))

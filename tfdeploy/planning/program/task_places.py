@@ -1,5 +1,4 @@
-"""The ways, beside flags, by which a program learns a task's place in the cluster: the names in TF_CONFIG, the variables of
-other launchers, its own host."""
+"""How a program learns a task's place in the cluster, apart from flags: TF_CONFIG, variables of other launchers, its host."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from dataclasses import dataclass, field
 from tfdeploy.model.cluster import Cluster
 from tfdeploy.model.job import Job
 from tfdeploy.planning.program import command_line, env_variables, job_names, own_hosts
-from tfdeploy.planning.program.env_variables import Told
+from tfdeploy.planning.program.env_variables import ClusterVariables
 from tfdeploy.planning.program.job_names import JobNames
 from tfdeploy.planning.program.own_hosts import OwnHosts
 from tfdeploy.planning.source.source import Program
@@ -16,23 +15,23 @@ from tfdeploy.planning.source.source import Program
 
 @dataclass(frozen=True)
 class TaskPlaces:
-    called: JobNames = field(default_factory=JobNames)
-    told: Told = field(default_factory=lambda: Told({}))
-    hosts: OwnHosts = field(default_factory=OwnHosts)
+    job_names: JobNames = field(default_factory=JobNames)
+    cluster_variables: ClusterVariables = field(default_factory=ClusterVariables)
+    own_hosts: OwnHosts = field(default_factory=OwnHosts)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return (*self.called.notes, *self.told.notes, *self.hosts.notes)
+        return (*self.job_names.notes, *self.cluster_variables.notes, *self.own_hosts.notes)
 
     def variables(self, planned: Cluster, role: str, index: int) -> dict[str, str]:
-        """Of one task, beside TF_CONFIG."""
-        told = self.told.values(self.called.cluster(planned), *self.called.task(role, index))
-        return {**told, **self.hosts.variables(f"{role}:{index}")}
+        """The variables of one task, apart from TF_CONFIG."""
+        values = self.cluster_variables.values(self.job_names.cluster(planned), *self.job_names.task(role, index))
+        return {**values, **self.own_hosts.variables(f"{role}:{index}")}
 
 
 def decide(job: Job, program: Program, planned: Cluster, *, by_flag: bool) -> TaskPlaces:
     """`by_flag`: flags tell the program its index."""
-    told = env_variables.told(job, program)
-    otherwise = by_flag or bool(told.names) or command_line.reads_tf_config(program)
-    hosts = own_hosts.decide(job, program, planned, told=otherwise)
-    return TaskPlaces(job_names.decide(job, program, planned), told, hosts)
+    variables = env_variables.decide(job, program)
+    is_told = by_flag or bool(variables.names) or command_line.reads_tf_config(program)
+    hosts = own_hosts.decide(job, program, planned, is_told=is_told)
+    return TaskPlaces(job_names.decide(job, program, planned), variables, hosts)

@@ -1,7 +1,7 @@
-"""Names what a program expects of an older NumPy than its hosts have: dropped names, and arrays of one element as numbers.
+"""Notes on a program that needs an older NumPy than its hosts have: dropped names, and arrays of one element as numbers.
 
-Cause: NumPy 2.4 raises TypeError for `"%f" % w` where w is an array of one element, such as the value of
-`tf.get_variable("w", [1])`; earlier ones took its element. Reads syntax trees.
+NumPy 2.4 raises TypeError for `"%f" % w` if w is an array of one element, such as the value of
+`tf.get_variable("w", [1])`; before, it used the element. Reads syntax trees.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tfdeploy.planning.source.source import Program
 from tfdeploy.runtime import replaced
 
 _NO_NUMBER = (2, 4)
-_DROPPED = (1, 24)  # before that some of the names were there still
+_DROPPED = (1, 24)  # earlier versions have some of the names
 _NUMBER = re.compile(r"%[-+ #0]*[\d*]*(?:\.[\d*]+)?[diufFeEgG]")
 _MAKES = ("Variable", "get_variable")
 _FETCHES = ("run", "eval")
@@ -32,10 +32,10 @@ def notes(job: Job, program: Program, facts: Mapping[str, HostFacts]) -> tuple[s
     newest = max((_version(each) for each in facts.values()), default=())
     formatted = _formatted(program) if newest >= _NO_NUMBER else ""
     names = _dropped(program) if newest >= _DROPPED else []
-    return (*([_of_names(job, names, facts)] if names else []), *([_of_format(formatted, facts)] if formatted else []))
+    return (*([_names_note(job, names, facts)] if names else []), *([_format_note(formatted, facts)] if formatted else []))
 
 
-def _of_format(where: str, facts: Mapping[str, HostFacts]) -> str:
+def _format_note(where: str, facts: Mapping[str, HostFacts]) -> str:
     hosts = fold_names(name for name, each in facts.items() if _version(each) >= _NO_NUMBER)
     newest = max(facts.values(), key=_version).numpy
     return (
@@ -44,7 +44,7 @@ def _of_format(where: str, facts: Mapping[str, HostFacts]) -> str:
     )
 
 
-def _of_names(job: Job, names: list[str], facts: Mapping[str, HostFacts]) -> str:
+def _names_note(job: Job, names: list[str], facts: Mapping[str, HostFacts]) -> str:
     more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
     listed = f"{', '.join(names[:_MOST])}{more}, which NumPy has dropped"
     if rules(job.mode).tensorflow:
@@ -53,12 +53,12 @@ def _of_names(job: Job, names: list[str], facts: Mapping[str, HostFacts]) -> str
 
 
 def _dropped(program: Program) -> list[str]:
-    """Each name with its first place: "np.float (train.py:3)"."""
+    """Each dropped name with its first place: "np.float (train.py:3)"."""
     guarded, found = guards.guarded(program), dict[str, str]()
-    for path, tree in program.modules.items():
-        imports = (alias for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names)
+    for path, nodes in program.by_path.items():
+        imports = (alias for node in nodes if isinstance(node, ast.Import) for alias in node.names)
         aliases = {alias.asname or alias.name for alias in imports if alias.name == "numpy"}
-        uses = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in _NAMES]
+        uses = [node for node in nodes if isinstance(node, ast.Attribute) and node.attr in _NAMES]
         for node in sorted(uses, key=lambda node: node.lineno):
             if dotted_name(node.value) in aliases and id(node) not in guarded:
                 found.setdefault(dotted_name(node), f"{path}:{node.lineno}")
@@ -67,11 +67,11 @@ def _dropped(program: Program) -> list[str]:
 
 def _formatted(program: Program) -> str:
     """The first place where the value of a variable with one element is formatted or converted as a number, else ""."""
-    for path, tree in program.modules.items():
-        assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+    for path, nodes in program.by_path.items():
+        assigned = [node for node in nodes if isinstance(node, ast.Assign)]
         single = {name for node in assigned if _has_one_element(node.value) for name in _target_names(node)}
         fetched = {name for node in assigned for name in _fetched(node, single)}
-        for node in ast.walk(tree):
+        for node in nodes:
             if any(_is_fetch(each, single) or (isinstance(each, ast.Name) and each.id in fetched) for each in _as_number(node)):
                 return f"{path}:{getattr(node, 'lineno', 1)}"
     return ""

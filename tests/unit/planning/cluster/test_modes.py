@@ -247,13 +247,13 @@ def test_keras_3_by_its_own_name_is_said() -> None:
 def test_who_serves(mode: str, lines: tuple[str, ...], by_us: bool) -> None:
     served = "import tensorflow\ntensorflow.distribute.Server(c)"
     found = source.read(("python", "t.py"), {"t.py": "\n".join(lines), "served.py": served})
-    told = servers.served(asked(mode), found, ("ps", "worker"))
+    told = servers.decide(asked(mode), found, ("ps", "worker"))
     assert bool(told.roles) is by_us
     assert (told.note is None) == (mode in ("mirrored", "async"))
 
 
 def test_a_program_that_cannot_be_read_serves_itself() -> None:
-    told = servers.served(asked("coordinator"), source.read(("bash", "t.sh"), {}), ("ps", "worker"))
+    told = servers.decide(asked("coordinator"), source.read(("bash", "t.sh"), {}), ("ps", "worker"))
     assert not told.roles and "must serve ps and worker itself" in str(told.note)
 
 
@@ -273,7 +273,7 @@ def test_servers_are_of_the_job_that_the_client_names(
     lines: tuple[str, ...], job: str, facts_of: Callable[..., HostFacts]
 ) -> None:
     found = source.read(("python", "t.py"), {"t.py": "\n".join((TF, *lines))})
-    told = servers.served(asked("ingraph"), found, ("worker",))
+    told = servers.decide(asked("ingraph"), found, ("worker",))
     assert told.job == job
     assert (f"called {job}," in (told.note or "")) == bool(job)
     facts = facts_of(Host(name="n1", address="192.0.2.1"))
@@ -312,5 +312,5 @@ def test_a_client_with_a_server_of_its_own_has_a_place_in_the_cluster(
 
 def test_a_client_that_takes_an_index_is_named(facts_of: Callable[..., HostFacts]) -> None:
     text = "import tensorflow as tf\ntf.app.flags.DEFINE_integer('task_index', 0, '')"
-    told = servers.served(asked("ingraph"), source.read(("python", "t.py"), {"t.py": text}), ("worker",))
+    told = servers.decide(asked("ingraph"), source.read(("python", "t.py"), {"t.py": text}), ("worker",))
     assert "It takes --task_index (t.py:2): it may be written to be started once for each worker" in str(told.note)

@@ -19,18 +19,18 @@ index = int(os.environ["TASK_ID"])
 """
 
 
-def told(text: str, job: Job) -> env_variables.Told:
-    return env_variables.told(job, source.read(("python", "train.py"), {"train.py": text}))
+def decide(text: str, job: Job) -> env_variables.ClusterVariables:
+    return env_variables.decide(job, source.read(("python", "train.py"), {"train.py": text}))
 
 
 def values(text: str, job: Job) -> dict[str, str]:
-    return told(text, job).values(CLUSTER, "worker", 1)
+    return decide(text, job).values(CLUSTER, "worker", 1)
 
 
 def test_a_program_of_yarn(job: Job) -> None:
     spec = '{"ps":["a:1"],"worker":["b:1","c:1"]}'
     assert values(YARN, job) == {"CLUSTER_SPEC": spec, "WORKER_CNT": "2", "JOB_NAME": "worker", "TASK_ID": "1"}
-    assert "CLUSTER_SPEC (train.py:2), WORKER_CNT (train.py:3), JOB_NAME (train.py:4)" in told(YARN, job).notes[0]
+    assert "CLUSTER_SPEC (train.py:2), WORKER_CNT (train.py:3), JOB_NAME (train.py:4)" in decide(YARN, job).notes[0]
 
 
 @pytest.mark.parametrize(
@@ -73,6 +73,6 @@ def test_what_the_job_file_sets_is_left_alone(job: Job) -> None:
 
 def test_what_only_the_old_platform_knows_is_noted(job: Job) -> None:
     text = 'name, index, _ = os.environ.get("POD_NAME").split("-")'
-    (note,) = told(text, job).notes
+    (note,) = decide(text, job).notes
     assert "the program reads POD_NAME (train.py:1)" in note and "`env: {POD_NAME: ...}`" in note
-    assert told(text, replace(job, env={"POD_NAME": "{job_name}-{task_index}"})).notes == ()
+    assert decide(text, replace(job, env={"POD_NAME": "{job_name}-{task_index}"})).notes == ()

@@ -133,9 +133,9 @@ def test_the_job_file_names_roles(make: Callable[..., Plan]) -> None:
 )
 def test_names_in_the_programs_own_clusters(job: Job, text: str, names: dict[str, str]) -> None:
     program = source.read(("python", "train.py"), {"train.py": text})
-    assert job_names.of(job, program) == names
+    assert job_names.role_names(job, program) == names
     given = replace(job, roles={"worker": RoleRule(called="mine")})
-    assert job_names.of(given, program) == {**names, "worker": "mine"}
+    assert job_names.role_names(given, program) == {**names, "worker": "mine"}
 
 
 def test_a_chief_of_the_programs_cluster_that_the_plan_has_not_is_noted(make: Callable[..., Plan]) -> None:
