@@ -1,12 +1,11 @@
-"""A step that a task took for a repetition of an earlier one is asked for again.
+"""Repeats a step that a task rejected as a duplicate of an earlier one.
 
-Cause: a worker service keeps the ids of its last 100,000 requests and rejects one that it has seen with AbortedError, "The same
-RunGraph (Worker) request was received twice" (tensorflow/core/distributed_runtime/recent_request_ids.h). The master has a
-new thread for each step, and the ids come from a generator that each thread seeds with 32 bits. So one request in 43,000 has
-an old id by chance. Nothing of that request was run; what other tasks have run of the same step is not known
-(docs/decisions/0003). A step that takes gradients out of accumulators could wait for ever for those that it has taken
-already, so it is repeated only once there are gradients in each of them. A partial run is not: TensorFlow does not let it
-begin again.
+A task keeps the ids of its last 100,000 requests and rejects a known id with AbortedError, "The same RunGraph (Worker) request
+was received twice" (tensorflow/core/distributed_runtime/recent_request_ids.h). The master starts a thread for each step, and
+each thread draws its ids from a generator with a seed of 32 bits, so one request in 43,000 has a known id by chance. The task
+has run nothing of it; what other tasks have run of the step is not known (docs/decisions/0003). A step that takes gradients
+out of accumulators could wait forever for gradients that it has already taken, so it is repeated only once each of them has
+some. A partial run is not repeated: TensorFlow does not allow that.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from typing import Any, Callable, List
 
 from . import task
 
-SAYS = "The same RunGraph (Worker) request was received twice"
-TIMES = 3  # one after the other; by chance, that happens once in 10**13 steps
-GRADIENTS_WITHIN_S = 10.0
+MESSAGE = "The same RunGraph (Worker) request was received twice"
+MAX_REPEATS = 3  # in a row; chance needs more once in 10**13 steps
+GRADIENTS_TIMEOUT_S = 10.0
 _POLL_S = 0.02
 _TAKES = "AccumulatorTakeGradient"
 
@@ -35,28 +34,28 @@ def apply(session: Any) -> None:
         takes = _takes(one.graph, [name(op) for op in (*(each.oper for each in fetches), *targets)])
         return not takes or _have_gradients(one, _counts(one.graph, takes))
 
-    base._call_tf_sessionrun = _asking_again(base._call_tf_sessionrun, aborted, may_repeat)
-    base._Callable.__call__ = _asking_again(base._Callable.__call__, aborted, lambda *_, **__: True)  # of Keras
+    base._call_tf_sessionrun = _repeating(base._call_tf_sessionrun, aborted, may_repeat)
+    base._Callable.__call__ = _repeating(base._Callable.__call__, aborted, lambda *_, **__: True)  # of Keras
 
 
-def _asking_again(run: Callable[..., Any], aborted: Any, may_repeat: Callable[..., bool]) -> Callable[..., Any]:
+def _repeating(run: Callable[..., Any], aborted: Any, may_repeat: Callable[..., bool]) -> Callable[..., Any]:
     @functools.wraps(run)
-    def run_again(*args: Any, **kwargs: Any) -> Any:
+    def run_repeating(*args: Any, **kwargs: Any) -> Any:
         try:
             return run(*args, **kwargs)
         except aborted as error:
             first = error
-        return _again(run, args, kwargs, first, may_repeat)
+        return _repeat(run, args, kwargs, first, may_repeat)
 
-    return run_again
+    return run_repeating
 
 
-def _again(run: Callable[..., Any], args: Any, kwargs: Any, error: Any, may_repeat: Callable[..., bool]) -> Any:
-    """Raises `error`, or the last one of its kind, where the step is not to be repeated any more."""
-    for _ in range(TIMES):
-        if SAYS not in str(error) or not _judged(may_repeat, args, kwargs):
+def _repeat(run: Callable[..., Any], args: Any, kwargs: Any, error: Any, may_repeat: Callable[..., bool]) -> Any:
+    """Raises `error`, or the last one of its kind, once the step must not be repeated any more."""
+    for _ in range(MAX_REPEATS):
+        if MESSAGE not in str(error) or not _may_repeat(may_repeat, args, kwargs):
             break
-        task.say("a task took a step for a repetition of an earlier one; such steps are asked again")
+        task.say("a task rejected a step as a repetition of an earlier one; such steps are run again")
         try:
             return run(*args, **kwargs)
         except type(error) as another:
@@ -64,7 +63,7 @@ def _again(run: Callable[..., Any], args: Any, kwargs: Any, error: Any, may_repe
     raise error
 
 
-def _judged(may_repeat: Callable[..., bool], args: Any, kwargs: Any) -> bool:
+def _may_repeat(may_repeat: Callable[..., bool], args: Any, kwargs: Any) -> bool:
     try:
         return may_repeat(*args, **kwargs)
     except Exception as error:  # noqa: BLE001 the program gets TensorFlow's error
@@ -73,7 +72,7 @@ def _judged(may_repeat: Callable[..., bool], args: Any, kwargs: Any) -> bool:
 
 
 def _takes(graph: Any, names: List[str]) -> List[Any]:
-    """The operations that take gradients out of an accumulator when these are run."""
+    """The operations that take gradients out of an accumulator when the named ones are run."""
     waiting, seen = [graph.get_operation_by_name(name) for name in names], {}
     while waiting:
         operation = waiting.pop()
@@ -84,7 +83,7 @@ def _takes(graph: Any, names: List[str]) -> List[Any]:
 
 
 def _counts(graph: Any, takes: List[Any]) -> List[Any]:
-    """For each of these, what tells how many gradients its accumulator has."""
+    """For each of these operations, a tensor with the number of gradients in its accumulator."""
     finalized = graph.finalized
     graph._unsafe_unfinalize()  # Supervisor and MonitoredSession have finalized it
     try:
@@ -100,7 +99,7 @@ def _count(graph: Any, take: Any) -> Any:
 
     name = take.name + "_count"
     try:
-        return graph.get_tensor_by_name(name + ":0")  # of an earlier time
+        return graph.get_tensor_by_name(name + ":0")  # added before
     except KeyError:
         of_resource = take.inputs[0].dtype.name == "resource"
         kind = "resource_accumulator_num_accumulated" if of_resource else "accumulator_num_accumulated"
@@ -108,9 +107,10 @@ def _count(graph: Any, take: Any) -> Any:
 
 
 def _have_gradients(session: Any, counts: List[Any]) -> bool:
-    """Waits until each accumulator has gradients, so that none was taken: new ones come only when the step is done, and till then
-    their accumulator drops them as stale. False where that takes too long."""
-    deadline = time.monotonic() + GRADIENTS_WITHIN_S
+    """Wait until each accumulator has gradients; False after a timeout.
+
+    Gradients in an accumulator show that the step has not taken them: until the step is done, new ones are dropped as stale."""
+    deadline = time.monotonic() + GRADIENTS_TIMEOUT_S
     while min(session.run(counts)) < 1:
         if time.monotonic() > deadline:
             return False

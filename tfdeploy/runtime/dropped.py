@@ -1,9 +1,8 @@
-"""Arguments and methods that later TensorFlows dropped: accepted and ignored, or done in the way that took their place.
+"""Accepts arguments and methods that later TensorFlow versions dropped: ignored, or done as today.
 
-Programs written before TensorFlow 1.2 pass `SyncReplicasOptimizer(replica_id=...)` (gone in 1.0: "unexpected keyword argument
-'replica_id'") and `BasicLSTMCell(input_size=...)`, call `get_clean_up_op()` (the op with which the chief closed the queue of
-tokens) and `FLAGS._parse_flags()` (gone in 1.5). Those of before 1.0 import `rnn` from `tensorflow.python.ops`. Only
-with TFDEPLOY_TASK_COMPAT=v1.
+Programs from before TensorFlow 1.2 pass `SyncReplicasOptimizer(replica_id=...)` and `BasicLSTMCell(input_size=...)`, and call
+`get_clean_up_op()` (the operation with which the chief closed the queue of tokens) and `FLAGS._parse_flags()` (dropped in
+1.5). Those from before 1.0 import `rnn` from `tensorflow.python.ops`. Only with TFDEPLOY_TASK_COMPAT=v1.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _RENAMED = {  # in tensorflow.python.ops.rnn
 
 
 def apply(module: Any) -> None:
-    """`module`: one of TensorFlow's, or of tf_keras, that has some of these."""
+    """`module`: a module of TensorFlow or tf_keras that has some of these."""
     for name, arguments in _ARGUMENTS.items():
         if hasattr(module, name):
             _accept(getattr(module, name), name, arguments)

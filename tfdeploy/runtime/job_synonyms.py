@@ -1,10 +1,10 @@
-"""Which job of a program's cluster stands for which role of the plan. The plan and the task both ask."""
+"""Which job of a program's cluster stands for which role of the plan. Used by the plan and by the task."""
 
 from __future__ import annotations
 
 from typing import Dict, Iterable
 
-# how names that programs have for a role begin
+# how a program's name of a role begins -> the role
 _SYNONYMS = {
     "master": "chief",
     "ps": "ps",
@@ -17,8 +17,8 @@ _SYNONYMS = {
 
 
 def counterparts(written: Iterable[str], plan: Iterable[str]) -> Dict[str, str]:
-    """Job of the program -> role of the plan: by its name, else by a synonym (`master`, `work`). A single job that is left
-    stands for the workers where no other does."""
+    """Job of the program -> role of the plan: by the same name, else by a synonym (`master`, `work`). A single job that remains
+    stands for the workers if no other does."""
     jobs = list(written)
     found: Dict[str, str] = {}
     for named in (str, synonym):
@@ -33,5 +33,5 @@ def counterparts(written: Iterable[str], plan: Iterable[str]) -> Dict[str, str]:
 
 
 def synonym(job: str) -> str:
-    """The role that a name like `work` or `PS_HOSTS` stands for; "" for other names."""
+    """The role for a name such as `work` or `PS_HOSTS`; "" for other names."""
     return next((role for name, role in _SYNONYMS.items() if job.lower().startswith(name)), "")

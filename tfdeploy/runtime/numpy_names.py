@@ -1,8 +1,8 @@
-"""Names that NumPy has dropped since programs of 2016 to 2022 were written, under their old meaning.
+"""Restores names that NumPy dropped, with their old meaning.
 
-Cause: NumPy 1.24 and 2.0 removed names such as `np.float` and `np.product`, TensorFlow 2.21 needs a NumPy from 1.26 on, and an
-AttributeError is all that the program gets. Each is another name for something that is there still. Source: NumPy's
-release notes 1.18, 1.23, 1.24, 2.0 and 2.4.
+NumPy 1.24 and 2.0 removed names such as `np.float` and `np.product`, which programs of 2016 to 2022 use, and TensorFlow 2.21
+needs NumPy 1.26 or later. Each is another name for something that NumPy or Python still has. Source: NumPy's release
+notes 1.18, 1.23, 1.24, 2.0 and 2.4.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 
 from . import replaced, task
 
-# Of NumPy 2.4: an array of one element is no number any more, for "%f", "%d", float() and int().
+# Errors of NumPy 2.4, which no longer converts an array of one element for "%f", "%d", float() and int().
 _NO_NUMBER = ("only 0-dimensional arrays can be converted to Python scalars", "real number is required, not numpy.ndarray")
 
 
 def apply(numpy: Any) -> None:
-    """Adds those names that are not there; what is there stays."""
+    """Add the names that are missing."""
     functions = _functions(numpy)
     for name, same in replaced.NUMPY.items():
         if name not in vars(numpy):  # hasattr() makes NumPy warn
@@ -46,7 +46,7 @@ def _functions(numpy: Any) -> Any:
 
 
 def _advise(version: str) -> None:
-    """Says what mends an error that the program lets through, in the line behind its traceback."""
+    """Print what to do about such an error of the program, below its traceback."""
     before = sys.excepthook
 
     def hook(kind: Any, error: Any, trace: Any) -> None:

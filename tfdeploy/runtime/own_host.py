@@ -1,8 +1,8 @@
 """A program that looks up its own host in its lists of hosts finds this task's entry.
 
-Cause: `worker_hosts.index(socket.gethostname())` and `socket.gethostbyname(socket.gethostname()) in ps_hosts` know the
-machines of the program's author. The plan has put this task in the place of one of them (planning/program/own_hosts.py), and
-its name or address is what the program is told. Only the program's own files are: other modules see the real host.
+The lists of `worker_hosts.index(socket.gethostname())` hold the machines of the program's author. The plan has assigned one of
+them to this task (planning/program/own_hosts.py). Its name or address is what `socket` answers to the program's own files;
+other modules see the real host.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ def apply(socket: Any) -> None:
     is_address = bool(_ADDRESS.fullmatch(written))
     resolve = socket.gethostbyname
 
-    def tell(name: str, answer: Callable[..., str]) -> None:
+    def replace(name: str, answer: Callable[..., str]) -> None:
         ask = getattr(socket, name)
 
         @functools.wraps(ask)
-        def told(*args: Any) -> Any:
+        def replaced(*args: Any) -> Any:
             if not _is_own(sys._getframe(1), folder):
                 return ask(*args)
-            said = answer(*args)
+            instead = answer(*args)
             task.say("the program is told that its host is %s, as in its own lists" % written)
-            return said
+            return instead
 
-        setattr(socket, name, told)
+        setattr(socket, name, replaced)
 
     def address_of(name: str) -> str:
         if name not in (real, written):
             return str(resolve(name))
         return written if is_address else str(resolve(real))
 
-    tell("gethostname", lambda: real if is_address else written)
-    tell("getfqdn", lambda *names: real if is_address else written)
-    tell("gethostbyname", address_of)
+    replace("gethostname", lambda: real if is_address else written)
+    replace("getfqdn", lambda *names: real if is_address else written)
+    replace("gethostbyname", address_of)
 
 
 def _is_own(frame: Any, folder: str) -> bool:

@@ -1,7 +1,7 @@
-"""Which module of TensorFlow is mended by which modules of this package, right after its import.
+"""Which modules of this package patch which imported module.
 
-Each patch has one function `apply(module)`, and `before()` where something must be so ahead of the import. The
-classes are changed in place, so that every name under which TensorFlow exports them sees the change.
+Each patch has a function `apply(module)`, called right after the import, and may have `before()`, called ahead of it.
+Classes are changed in place, so that every name under which TensorFlow exports them sees the change.
 """
 
 from __future__ import annotations
@@ -26,24 +26,19 @@ _ALWAYS: Dict[str, Tuple[str, ...]] = {
 }
 _PLANNED_CLUSTER: Dict[str, Tuple[str, ...]] = {
     "socket": ("own_host",),
-    "tensorflow.python.training.server_lib": ("patient_ps", "planned_cluster"),
+    "tensorflow.python.training.server_lib": ("planned_cluster",),
     "tensorflow.python.distribute.cluster_resolver.tfconfig_cluster_resolver": ("planned_tf_config",),
 }
+_CONTRIB = ("framework", "layers", "learn", "lookup", "losses", "metrics", "training")  # the parts in supplied/contrib
 _VERSION1: Dict[str, Tuple[str, ...]] = {
     "tensorflow": ("version1",),
     "tensorflow.python.ops.rnn": ("dropped",),
     "tensorflow.python.platform.flags": ("dropped",),
-    "tensorflow.python.training.sync_replicas_optimizer": ("synchronous", "no_more_tokens", "dropped"),
+    "tensorflow.python.training.sync_replicas_optimizer": ("dropped",),
     "tf_keras.src.layers.rnn.legacy_cells": ("dropped",),
     "tensorflow.contrib": ("absent",),
-    "tensorflow.contrib.framework": ("contrib", "absent"),
-    "tensorflow.contrib.layers": ("contrib", "absent"),
-    "tensorflow.contrib.learn": ("absent",),
+    **{"tensorflow.contrib." + part: ("contrib", "absent") for part in _CONTRIB},
     "tensorflow.contrib.learn.python.learn.datasets": ("absent",),
-    "tensorflow.contrib.lookup": ("absent",),
-    "tensorflow.contrib.losses": ("contrib", "absent"),
-    "tensorflow.contrib.metrics": ("contrib", "absent"),
-    "tensorflow.contrib.training": ("contrib", "absent"),
     "tensorflow.examples": ("absent",),
     "tensorflow.examples.tutorials": ("absent",),
     "tensorflow.examples.tutorials.mnist": ("absent",),
@@ -52,9 +47,9 @@ _VERSION1: Dict[str, Tuple[str, ...]] = {
 
 def by_module() -> Dict[str, Tuple[str, ...]]:
     """Module name -> names of patches, for this task."""
-    wanted = dict(_ALWAYS)
-    if task.planned_cluster():
-        wanted.update(_PLANNED_CLUSTER)
-    if task.version1():
-        wanted.update(_VERSION1)
+    tables = [_ALWAYS, *([_PLANNED_CLUSTER] if task.planned_cluster() else []), *([_VERSION1] if task.version1() else [])]
+    wanted: Dict[str, Tuple[str, ...]] = {}
+    for table in tables:
+        for name, patches in table.items():
+            wanted[name] = wanted.get(name, ()) + patches
     return wanted

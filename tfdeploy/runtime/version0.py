@@ -1,13 +1,13 @@
-"""TensorFlow 0.x: its names, and the order of arguments that calls without names of arguments had before TensorFlow 1.0.
+"""TensorFlow 0.x: its names, and its order of positional arguments.
 
 `concat(dim, values)`, `split(dim, num, value)`, `reverse(x, [False, True])`, `nce_loss(weights, biases, inputs, labels)` and
-`resize_images(images, height, width)` count where the types of the arguments can mean nothing else. Cross entropies took
-(logits, labels) before 1.0 and refused calls without names afterwards; compat.v1 has lost that check and takes such a call
-for (labels, logits), without a word: measured with 2.21, the loss of [1, 2, 3] for class 2 is 6.31 where 0.41 is right. So a
-call without names is of before 1.0, but for integer labels in front of logits.
+`resize_images(images, height, width)` are recognized if the types of the arguments allow no other reading. Cross entropies
+took (logits, labels) before 1.0, and TensorFlow 1 refused positional arguments; compat.v1 has lost that check and silently
+reads (labels, logits): with 2.21, the loss of [1, 2, 3] for class 2 is 6.31 where 0.41 is right. So positional arguments are
+read as before 1.0, unless integer labels stand before logits.
 
-All this is set on `import tensorflow`, never on tensorflow.compat.v1: a program that imports that was tried on TensorFlow 2,
-with the order that is there. Only with TFDEPLOY_TASK_COMPAT=v1.
+It applies to `import tensorflow`, never to tensorflow.compat.v1: a program that imports that was written for TensorFlow 2's
+order. Only with TFDEPLOY_TASK_COMPAT=v1.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SAMPLED = "weights biases inputs labels num_sampled num_classes num_true sample
 
 
 def find(name: str) -> Any:
-    """The function that a name of 0.x stands for."""
+    """Return the function that a name of 0.x stands for."""
     if name in _SUMMARIES:
         return _summary(*_SUMMARIES[name])
     found = sys.modules["tensorflow"].compat.v1
@@ -34,7 +34,7 @@ def find(name: str) -> Any:
 
 
 def accept_old_calls(module: Any, prefix: str) -> None:
-    """`module`: as programs write it with `prefix`, "" or "nn."; functions of it that 0.x called otherwise take both."""
+    """Let functions whose order of arguments has changed accept both orders. `prefix`: of `module`, "" or "nn."."""
     for name, old_call in _OLD_CALLS.items():
         part, _, last = name.rpartition(".")
         if part == prefix.rstrip(".") and name not in renamed.VERSION0 and hasattr(module, last):
@@ -42,7 +42,7 @@ def accept_old_calls(module: Any, prefix: str) -> None:
 
 
 def _accepting(function: Any, old_call: Callable[[_Args, _Named], Optional[_Named]]) -> Any:
-    """`old_call`: the arguments of a call of 0.x by their names of today; None for any other call."""
+    """`old_call`: maps the arguments of a call of 0.x to today's names; None for any other call."""
 
     @functools.wraps(function)
     def either(*args: Any, **kwargs: Any) -> Any:
@@ -53,7 +53,7 @@ def _accepting(function: Any, old_call: Callable[[_Args, _Named], Optional[_Name
 
 
 def _named(args: _Args, kwargs: _Named, order: str, **renames: str) -> _Named:
-    """`order`: today's names of the arguments in the order of 0.x. What is None is left to its default."""
+    """`order`: today's names of the arguments, in the order of 0.x. Arguments that are None are left out."""
     given = [*zip(order.split(), args), *((renames.get(name, name), value) for name, value in kwargs.items())]
     return {name: value for name, value in given if value is not None}
 
@@ -91,7 +91,7 @@ def _sampled(args: _Args, kwargs: _Named) -> Optional[_Named]:
 
 def _cross_entropy(name: str, more: str) -> Callable[[_Args, _Named], Optional[_Named]]:
     def old_call(args: _Args, kwargs: _Named) -> Optional[_Named]:
-        if args and args[0] is None:  # the argument with which TensorFlow 1 kept calls without names away
+        if args and args[0] is None:  # TensorFlow 1's first argument, there to refuse positional calls
             return _named(args[1:], kwargs, "labels logits " + more)
         today = len(args) > 1 and (_kind(args[0]), _kind(args[1])) == ("i", "f")
         if today or not (args and "logits" not in kwargs or "targets" in kwargs):
@@ -105,7 +105,7 @@ def _cross_entropy(name: str, more: str) -> Callable[[_Args, _Named], Optional[_
 
 
 def _summary(op: str, order: str) -> Any:
-    """A summary of 0.x: its tag stays as it is, with blanks, and without the name scope around it."""
+    """A summary of 0.x: it keeps its tag, also with blanks, without the name scope around it."""
     version1 = sys.modules["tensorflow"].compat.v1
 
     def summary(*args: Any, **kwargs: Any) -> Any:
@@ -119,7 +119,7 @@ def _summary(op: str, order: str) -> Any:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it is one whole number, also as a tensor or an array."""
+    """Whether it is one integer, also as a tensor or an array."""
     shape = getattr(value, "shape", None)
     if shape is None:
         return isinstance(value, int) and not isinstance(value, bool)
@@ -127,7 +127,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _kind(value: Any) -> str:
-    """ "i": whole numbers, "f": with a point; "": not known, or something else."""
+    """The kind of a tensor or array: "i" for integers, "f" for floats, "" for anything else."""
     dtype: Any = getattr(value, "dtype", None)
     if hasattr(dtype, "kind"):
         return str(dtype.kind).replace("u", "i")

@@ -10,7 +10,7 @@ import pytest
 
 from tfdeploy.runtime import asked_again, task
 
-TWICE = "From /job:ps/replica:0/task:0:\n" + asked_again.SAYS + ". step_id: 7"
+TWICE = "From /job:ps/replica:0/task:0:\n" + asked_again.MESSAGE + ". step_id: 7"
 
 
 class AbortedError(Exception):
@@ -58,7 +58,7 @@ def module(monkeypatch):
 
 def test_it_is_asked_again_and_said_once(module, capsys):
     assert module.step(AbortedError(TWICE), targets=[Operation("AssignAdd")]) == 42
-    assert module.step(*[AbortedError(TWICE)] * asked_again.TIMES, fetch=Operation("Identity")) == 42
+    assert module.step(*[AbortedError(TWICE)] * asked_again.MAX_REPEATS, fetch=Operation("Identity")) == 42
     assert capsys.readouterr().err.count("tfdeploy: ") == 1
 
 
@@ -70,7 +70,7 @@ def test_a_callable_is_asked_again(module):
 @pytest.mark.parametrize(
     "raised",
     [
-        [AbortedError(TWICE)] * (asked_again.TIMES + 1),
+        [AbortedError(TWICE)] * (asked_again.MAX_REPEATS + 1),
         [AbortedError("Session 5c50 is not found.")],
         [AbortedError(TWICE.replace("RunGraph (Worker)", "RecvTensor (GrpcWorker)"))],
         [ValueError(TWICE)],
@@ -143,7 +143,7 @@ class Accumulators:
 
 @pytest.mark.parametrize(("looks", "safe"), [([[1, 2]], True), ([[0, 2], [0, 2], [1, 2]], True), ([[0, 2]], False)])
 def test_gradients_that_were_taken_are_waited_for_in_vain(monkeypatch, looks, safe):
-    monkeypatch.setattr(asked_again, "GRADIENTS_WITHIN_S", 0.2)
+    monkeypatch.setattr(asked_again, "GRADIENTS_TIMEOUT_S", 0.2)
     assert asked_again._have_gradients(Accumulators(looks), ()) is safe
 
 
@@ -175,4 +175,4 @@ def test_six_hundred_thousand_steps(run_python):
     """Without, about a dozen of them end with AbortedError, and with each its thread."""
     done = run_python(MANY_STEPS, timeout_s=900)
     assert done.stdout == "steps 600000\n", done.stderr
-    assert "tfdeploy: a task took a step for a repetition" in done.stderr
+    assert "tfdeploy: a task rejected a step as a repetition" in done.stderr
