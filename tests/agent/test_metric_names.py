@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tfdeploy.agent.metric_names import Figures, Scalar, figures, ordered
+from tfdeploy.agent.metric_names import Figures, Scalar, figures, sort_metrics
 
-NONE = Figures()
+NONE = Figures({})
 
 
 def said(*each: tuple[str, str, float, int, float]) -> Figures:
@@ -30,27 +30,27 @@ def test_of_several_writers_the_one_that_trains_and_is_furthest_counts() -> None
         ("small", "loss", 0.1, 3, 60.0),
         ("eval", "accuracy", 0.25, 900, 60.0),
     )
-    assert found == Figures(step=900, time=50.0, loss=0.5)
+    assert found == Figures({"step": 900, "loss": 0.5}, 50.0)
 
 
 def test_the_only_writer_counts_whatever_its_folder_is_called() -> None:
-    assert said(("test", "accuracy_1", 0.9, 10, 5.0)) == Figures(step=10, time=5.0, accuracy=0.9)
+    assert said(("test", "accuracy_1", 0.9, 10, 5.0)) == Figures({"step": 10, "accuracy": 0.9}, 5.0)
     assert said(("test", "loss", 0.9, 10, 5.0), ("eval", "loss", 0.9, 10, 5.0)) == NONE
 
 
 def test_what_an_earlier_attempt_wrote_is_no_step_of_this_one() -> None:
     found = said(("run1", "loss", 0.25, 5000, 100.0), ("run2", "loss", 2.0, 10, 1000.0))
-    assert found == Figures(step=10, time=1000.0, loss=2.0)
+    assert found == Figures({"step": 10, "loss": 2.0}, 1000.0)
 
 
 @pytest.mark.parametrize(("tag", "step"), [("loss", 0), ("epoch_loss", 3)])
 def test_a_writer_without_steps_and_an_epoch_are_no_step(tag: str, step: int) -> None:
-    assert said(("train", tag, 0.5, step, 5.0)) == Figures(loss=0.5)
+    assert said(("train", tag, 0.5, step, 5.0)) == Figures({"loss": 0.5})
 
 
 def test_one_that_is_written_once_an_epoch_does_not_take_the_step_back() -> None:
     found = said(("logs", "loss", 0.5, 900, 50.0), ("logs", "epoch_accuracy", 0.75, 2, 60.0), ("logs", "lr", 0.1, 3, 60.0))
-    assert found == Figures(step=900, time=50.0, loss=0.5, accuracy=0.75)
+    assert found == Figures({"step": 900, "loss": 0.5, "accuracy": 0.75}, 50.0)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_one_that_is_written_once_an_epoch_does_not_take_the_step_back() -> None
 )
 def test_the_loss_is_the_one_that_is_surely_meant(tags: tuple[str, ...], loss: float | None) -> None:
     found = said(*(("logs", tag, float(number), 7, 5.0) for number, tag in enumerate(tags, 1)))
-    assert found.loss == loss and found.step == 7
+    assert found.values.get("loss") == loss and found.values["step"] == 7
 
 
 def test_named_ones_then_loss_and_accuracy_come_first_and_those_of_each_layer_last() -> None:
@@ -77,7 +77,7 @@ def test_named_ones_then_loss_and_accuracy_come_first_and_those_of_each_layer_la
         "logs/layer1/weights/summaries/mean_1", "logs/layer1/weights/summaries/stddev_1/stddev", "logs/batch/fraction_of_32_full",
         "logs/learning_rate", "logs/max", "logs/accuracy_1", "logs/loss", "f1", "ms/step",
     ]  # fmt: skip
-    assert ordered(names, asked=("f1",)) == [
+    assert sort_metrics(names, job_metrics=("f1",)) == [
         "f1", "logs/accuracy_1", "logs/loss", "logs/learning_rate", "ms/step",
         "logs/layer1/weights/summaries/mean_1", "logs/layer1/weights/summaries/stddev_1/stddev", "logs/batch/fraction_of_32_full",
         "logs/max",

@@ -12,7 +12,6 @@ from tfdeploy.agent.wire import TASK_MARKERS
 from tfdeploy.config import values
 from tfdeploy.config.node import SCALARS, Node, nearest
 from tfdeploy.config.schema import Key, read_keys
-from tfdeploy.errors import ConfigError
 from tfdeploy.model.allowed import VARIABLE, is_host_path
 from tfdeploy.model.inventory import NAME
 from tfdeploy.model.job import MODES, OTHERS, SPLITS, STALL_ACTIONS, VIAS, DataSource, RoleRule
@@ -135,16 +134,14 @@ def cwd(node: Node) -> str:
     return "" if path == "." else path
 
 
-def _inside(node: Node, example: str) -> str:
-    """A path relative to the code that does not lead out of it, normalised."""
+def _inside(node: Node, example: str, *, below: bool = False) -> str:
+    """A path that stays inside the code, normalised. `below`: not the code's top itself."""
     given = values.text(node)
-    if given.startswith(("/", "~")) or ".." in given.split("/") or set(given) & set("{}\\"):
-        raise _not_inside(node, example)
-    return posixpath.normpath(given)
-
-
-def _not_inside(node: Node, example: str) -> ConfigError:
-    return node.error(f"{node.text!r} is not a folder inside the code", f"write it relative to the code, as in {example}")
+    path = posixpath.normpath(given)
+    leads_out = given.startswith(("/", "~")) or ".." in given.split("/") or set(given) & set("{}\\")
+    if leads_out or (below and path == "."):
+        raise node.error(f"{given!r} is not a folder inside the code", f"write it relative to the code, as in {example}")
+    return path
 
 
 def keep(node: Node) -> tuple[str, ...]:
@@ -154,14 +151,10 @@ def keep(node: Node) -> tuple[str, ...]:
     if len(items) > MOST_KEPT:
         raise node.error(f"{len(items):,} folders: at most {MOST_KEPT:,} are kept", "name the folder that holds them")
     for item in items:
-        path = _inside(item, "[checkpoints]")
-        if path == ".":
-            raise _not_inside(item, "[checkpoints]")
-        for other in found:
+        path = _inside(item, "[checkpoints]", below=True)
+        for other, named in found.items():
             if path == other or path.startswith(other + "/") or other.startswith(path + "/"):
-                raise item.error(
-                    f"{item.text!r} and {found[other].text!r} (line {found[other].line}) overlap", "keep one of them"
-                )
+                raise item.error(f"{item.text!r} and {named.text!r} (line {named.line}) overlap", "keep one of them")
         found[path] = item
     return tuple(found)
 
@@ -176,20 +169,20 @@ _RULE = (
 
 
 def roles(node: Node) -> dict[str, RoleRule]:
-    """role -> its rule; `master` is the chief by the name that TensorFlow 1 has for it."""
+    """role -> its rule."""
     given = node.mapping("a mapping of role: rule")
     if _CHIEF in given and "chief" in given:
         raise given[_CHIEF].error("master and chief are one role", "name one of them")
-    found = {}
+    found: dict[str, RoleRule] = {}
     for name, rule in given.items():
         role = "chief" if name == _CHIEF else name
         check_role(role, rule)
         read = {} if rule.kind == "nothing" else read_keys(rule, _RULE)
-        fields = {field: one.value for field, one in read.items()}
-        found[role] = RoleRule(**({"called": _CHIEF} if name == _CHIEF else {}) | fields)
-        called = found[role].called
-        if called != role and called in {*ROLES, *(other.called for key, other in found.items() if key != role)} - {""}:
+        fields = {"called": _CHIEF if name == _CHIEF else ""} | {field: one.value for field, one in read.items()}
+        called = fields["called"]
+        if called in {*ROLES, *(other.called for other in found.values())} - {role, ""}:
             raise rule.error(f"{name} is called {called}, as another role is", "give each role its own name")
+        found[role] = RoleRule(**fields)
     return found
 
 

@@ -59,7 +59,7 @@ def read_keys(node: Node, keys: tuple[Key, ...]) -> dict[str, Given]:
 
 def unknown(name: str, value: Node, known: dict[str, Key]) -> ConfigError:
     shown = name if len(name) <= 60 else name[:60] + "..."
-    meant = {"cmd": "command"}.get(name, name)  # `cwd` is nearer in letters
+    meant = {"cmd": "command"}.get(name, name)  # by letters, `cwd` would be nearer
     return value.error(f"unknown key {shown!r}", nearest(meant, known, "the keys here are"))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypedDict
 
-from tfdeploy.agent.metric_names import ordered
+from tfdeploy.agent.metric_names import sort_metrics
 from tfdeploy.model.answers.samples import TaskSample
 from tfdeploy.model.code_lines import LinesOfFile, lines_of_files
 from tfdeploy.model.manifest import CodeFile
@@ -107,7 +107,7 @@ def finals(runs: Sequence[ComparedRun]) -> list[Final]:
 
 def _ordered(names: Iterable[str], run: ComparedRun) -> list[str]:
     """Return those that are compared, the most wanted first."""
-    return ordered((name for name in names if name in SHOWN_APART or name not in NOT_OWN), (*SHOWN_APART, *run.plan.metrics))
+    return sort_metrics((name for name in names if name in SHOWN_APART or name not in NOT_OWN), (*SHOWN_APART, *run.plan.metrics))
 
 
 def curves(runs: Sequence[ComparedRun]) -> list[Curves]:

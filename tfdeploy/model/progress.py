@@ -13,7 +13,7 @@ from typing import cast
 
 import msgspec
 
-from tfdeploy.agent.metric_names import ordered
+from tfdeploy.agent.metric_names import sort_metrics
 from tfdeploy.model import deaths
 from tfdeploy.model.answers.samples import NewestSamples
 from tfdeploy.model.attempts import Attempt, attempt_of, closed, merge_recorded
@@ -164,14 +164,13 @@ class RunProgress:
 
     @property
     def own_metrics(self) -> list[str]:
-        """The job's own metrics, then those that its tasks print or write beside them, the most wanted first."""
-        asked = self.asked
-        printed = (name for task in self.tasks.values() for name in task.measures.names())
-        return ordered(own_metrics(dict.fromkeys((*asked, *printed))), asked)
+        """The job's own metrics, then those that its tasks print or write, the most wanted first."""
+        found = (name for task in self.tasks.values() for name in task.measures.names())
+        return sort_metrics(own_metrics(dict.fromkeys((*self.job_metrics, *found))), self.job_metrics)
 
     @property
-    def asked(self) -> Collection[str]:
-        """The metrics of the plan."""
+    def job_metrics(self) -> Collection[str]:
+        """The names of the plan's metrics."""
         return self.plan.metrics if self.plan else ()
 
     def gpu_use(self, task: TaskProgress) -> tuple[float | None, int | None]:

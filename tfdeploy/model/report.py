@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tfdeploy.agent.metric_names import ordered
+from tfdeploy.agent.metric_names import sort_metrics
 from tfdeploy.model.answers.samples import HostSample, SampledHost, TaskSample
 from tfdeploy.model.attempts import Attempt as Attempt
 from tfdeploy.model.attempts import attempt_of, closed, merge_recorded, merge_status
@@ -80,7 +80,7 @@ def curves(report: RunReport) -> list[Curves]:
 
     names = {name for rows in report.tasks.values() for row in rows for name in row.printed}
     found = [Curves("steps/s", "/s", _per_task(report, lambda rows: _rates(rows, began))), Curves("loss", "", printed("loss"))]
-    found += [Curves(name, "", printed(name)) for name in ordered(sorted(names - NOT_OWN), report.view.asked)]
+    found += [Curves(name, "", printed(name)) for name in sort_metrics(sorted(names - NOT_OWN), report.view.job_metrics)]
     found += [Curves("CPU", "cores", used(lambda row: row.cpu)), Curves("memory", "bytes", used(lambda row: row.memory))]
     found += [Curves("GPU", "%", _gpus(report, began, 1)), Curves("GPU memory", "bytes", _gpus(report, began, 2))]
     found.append(Curves("hosts: CPU", "cores", _of_hosts(report, began, "cpu")))

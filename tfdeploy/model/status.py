@@ -60,12 +60,12 @@ class RunView:
     unreachable: tuple[str, ...] = ()
     unasked: tuple[str, ...] = ()  # left out on purpose: their tasks are not in `tasks`
     left_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # host -> paths in its cwd/
-    cwd: str = ""  # of the job
+    cwd: str = ""  # the folder of the code in which the tasks start
     open_ports: tuple[str, ...] = ()  # those open to everybody in a protected run, in words
     protect: Protection = field(default_factory=Protection)
     admitted: tuple[Caller, ...] = ()  # the member stated the address as its own
     not_admitted: tuple[Caller, ...] = ()  # the member did not
-    asked: tuple[str, ...] = ()  # the metrics of the plan
+    job_metrics: tuple[str, ...] = ()  # names, as the plan has them
 
     @property
     def final(self) -> bool:
@@ -113,7 +113,7 @@ def run_view(
         protect=_with_exceptions(plan.protect, [*_open_ports(states), *(each.turned_away for each in not_admitted)]),
         admitted=admitted,
         not_admitted=not_admitted,
-        asked=tuple(plan.metrics),
+        job_metrics=tuple(plan.metrics),
     )
 
 

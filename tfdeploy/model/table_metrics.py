@@ -1,7 +1,7 @@
-"""Which metrics of a task stand in tables: the job's own, what its lines print, and rates above 0. Pure.
+"""Which metrics of a task stand in tables: the job's own, those of the program's lines, and rates above 0. Pure.
 
-The scalars of its event files, twenty a layer, stand in curves, on the task's page and in `--json`. The step, loss and accuracy
-that they have come under these names: see agent/sampling.
+Event files may have twenty scalars for each layer: those stand in curves, on the task's page and in `--json`. Their step, loss
+and accuracy stand in tables too, since agent/sampling gives them these names.
 """
 
 from __future__ import annotations
@@ -9,25 +9,25 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from tfdeploy.agent.metric_names import RATE
-from tfdeploy.agent.metric_names import ordered as ordered
+from tfdeploy.agent.metric_names import sort_metrics as sort_metrics
 from tfdeploy.model.measures import own_metrics
 
 _PER_STEP = "ms/step"  # of Keras
 
 
-def in_tables(names: Iterable[str], asked: Collection[str] = ()) -> list[str]:
-    """Return those of a task's metrics that tables may show, the most wanted first. `asked`: the job's own."""
-    shown = (name for name in names if name in asked or "/" not in name or is_rate(name) or name == _PER_STEP)
-    return ordered(own_metrics(shown), asked)
+def table_names(names: Iterable[str], job_metrics: Collection[str] = ()) -> list[str]:
+    """Return those of a task's metrics that tables may show, the most wanted first. `job_metrics`: the job's own."""
+    found = (name for name in names if name in job_metrics or "/" not in name or is_rate(name) or name == _PER_STEP)
+    return sort_metrics(own_metrics(found), job_metrics)
 
 
 def is_rate(name: str) -> bool:
     return name.endswith(RATE)
 
 
-def is_shown(name: str, value: float | None, asked: Collection[str] = ()) -> bool:
-    """Return False for a rate of 0 that the job does not ask for: TensorFlow writes one for a step that is not counted."""
-    return value is not None and (value > 0 or not is_rate(name) or name in asked)
+def is_shown(name: str, value: float | None, job_metrics: Collection[str] = ()) -> bool:
+    """Return False for a rate of 0 that is not the job's own: TensorFlow writes one for a step that nobody counts."""
+    return value is not None and (value > 0 or not is_rate(name) or name in job_metrics)
 
 
 def label(name: str) -> str:
@@ -35,10 +35,10 @@ def label(name: str) -> str:
     return "/".join(name.split("/")[-2:]) if is_rate(name) else name
 
 
-def shown(values: Mapping[str, float], asked: Collection[str] = ()) -> dict[str, float]:
-    """Return label -> value of what tables show. A rate that lines and several files tell stands once."""
+def table_values(values: Mapping[str, float], job_metrics: Collection[str] = ()) -> dict[str, float]:
+    """Return label -> value of what tables show. Of rates with one label the first counts, that of the lines before files."""
     found: dict[str, float] = {}
-    for name in sorted(in_tables(values, asked), key=lambda name: is_rate(name) and name.count("/")):
-        if is_shown(name, values[name], asked):
+    for name in sorted(table_names(values, job_metrics), key=lambda name: is_rate(name) and name.count("/")):
+        if is_shown(name, values[name], job_metrics):
             found.setdefault(label(name), values[name])
     return found

@@ -97,7 +97,7 @@ def _show_tasks(terminal: Terminal, view: RunView) -> None:
     the table where it would be too wide."""
     headers = ["task", "host", "state", "pid", "gpus", "attempt", "step", "loss", "metrics", "address", "reason"]
     reasons = {task.task: task.reason for task in view.tasks if task.reason and not _cause_has(view, task)}
-    rows = [[*_task_row(task, view.asked), reasons.get(task.task, "")] for task in view.tasks]
+    rows = [[*_task_row(task, view.job_metrics), reasons.get(task.task, "")] for task in view.tasks]
     kept = [i for i, name in enumerate(headers) if name in ("task", "host", "state") or any(row[i] for row in rows)]
     headers, rows = [headers[i] for i in kept], [[row[i] for i in kept] for row in rows]
     if headers[-1] == "reason":
@@ -127,8 +127,8 @@ def task_state(task: TaskView) -> str:
 
 
 def show_left_files(terminal: Terminal, left: Mapping[str, Sequence[str]], cwd: str = "") -> None:
-    """The files that the program wrote outside `keep`, and the line of the job file that would keep them. `cwd`: of the job;
-    the folder itself is code."""
+    """The files that the program wrote outside `keep`, and the line of the job file that would keep them. `cwd`: the folder
+    of the code in which it started."""
     for host, paths in left.items():
         shown = ", ".join(clean(path, 60) for path in paths[:5])
         more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
@@ -286,12 +286,13 @@ def show_plan(
         terminal.write(f"{terminal.paint('note:', 'yellow')} {clean(text)}\n")
 
 
-def _task_row(task: TaskView, asked: Sequence[str]) -> list[str]:
+def _task_row(task: TaskView, job_metrics: Sequence[str]) -> list[str]:
     again = str(task.attempt) if task.restarts else ""
     pid = str(task.pid or "") if task.state in ("starting", "running") else ""
     gpus = ",".join(map(str, task.gpus))
     step = "" if task.step is None else str(task.step)
-    metrics = ", ".join(f"{name} {figure(value)}" for name, value in table_metrics.shown(task.metrics, asked).items())
+    values = table_metrics.table_values(task.metrics, job_metrics)
+    metrics = ", ".join(f"{name} {figure(value)}" for name, value in values.items())
     state = task_state(task)
     return [task.task, task.host, state, pid, gpus, again, step, figure(task.loss), metrics, task.address]
 

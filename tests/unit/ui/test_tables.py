@@ -136,12 +136,12 @@ RATES = {"logs/Variable_4/sec": 0.0, "checkpoint/global_step/sec": 0.0, "logs/gl
 
 def test_of_the_scalars_of_event_files_rates_above_0_alone_stand_in_a_row_and_what_the_job_asks_for() -> None:
     task = replace(VIEW.tasks[1], metrics={**LAYERS, **RATES, "accuracy": 0.91, "my/f1": 0.5, "train/loss": 0.3142})
-    view = replace(VIEW, tasks=(task,), asked=("step", "my/f1"))
+    view = replace(VIEW, tasks=(task,), job_metrics=("step", "my/f1"))
     row = shown(None, reports.show_status, view, 2000.0).splitlines()[2]
     assert "  my/f1 0.5, accuracy 0.91, images/sec 3, global_step/sec 45.25  " in row
     assert len(row) < 140
-    asked = replace(view, tasks=(replace(task, metrics=LAYERS | {f"metric{n}": 0.5 for n in range(30)}),))
-    assert all(cells(line) <= 100 for line in shown(100, reports.show_status, asked, 2000.0).splitlines())
+    many = replace(view, tasks=(replace(task, metrics=LAYERS | {f"metric{n}": 0.5 for n in range(30)}),))
+    assert all(cells(line) <= 100 for line in shown(100, reports.show_status, many, 2000.0).splitlines())
 
 
 def test_a_loss_that_is_no_number_is_shown_as_it_is_and_null_in_json() -> None:

@@ -36,7 +36,7 @@ QUICK_S = 10.0  # an attempt that lives shorter has failed quickly: the next pau
 REFILL_S = 600.0  # an attempt that lives longer resets the count
 CLEARED, SUPPLIED, SERVED = 1, 2, 3
 GANG_GRACE_S = 5.0  # at most, between TERM and KILL for the rest of a broken gang
-SAME_ERRORS = 2  # attempts that end with one error before a step of theirs: the third would, too
+SAME_ERRORS = 2  # attempts in a row that end with one error before their first step: the next would, too
 
 
 # What may follow an attempt that has ended.
@@ -119,9 +119,9 @@ def how_it_ended(status: wire.TaskStatus) -> str:
 
 
 def failures_before(peer: wire.Peer, known: Knowledge, own: Optional[RestartCount], attempt: int) -> Optional[FailedStarts]:
-    """The failed starts that a death of this attempt is counted with: the gang's, or the task's own.
+    """The failed starts that the death of this attempt adds to: the gang's, or the task's own.
 
-    An attempt in between, which another task's death ended, may have worked: then the error does not come again and again."""
+    An attempt in between, which the death of another task ended, may have worked, so the earlier error does not count."""
     if peer.on_death == "gang":
         return known.round
     if own is None or own["attempt"] == attempt - 1:
@@ -132,7 +132,7 @@ def failures_before(peer: wire.Peer, known: Knowledge, own: Optional[RestartCoun
 def count_failure(before: Optional[FailedStarts], status: wire.TaskStatus, backoff_s: List[float], chance: float) -> RestartCount:
     """The count of failed starts after this one. `chance`: 0 to 1, spreads the pauses.
 
-    Before `same` attempts with one error, those of another task of the gang included: they run the same program."""
+    Equal errors of different tasks of a gang count together: the tasks run the same program."""
     lived_s = status.lived_s or 0.0
     count, quick = (0, 0) if before is None else (before["count"], before["quick"])
     if lived_s >= REFILL_S:
@@ -150,8 +150,8 @@ def count_failure(before: Optional[FailedStarts], status: wire.TaskStatus, backo
         "delay_s": delay_s,
     }
     if status.error:
-        error, last = status.error[:MAX_TEXT], before if before is not None else counted
-        counted["error"], counted["same"] = error, next_count(last.get("same", 0) if last.get("error") == error else 0)
+        error = counted["error"] = status.error[:MAX_TEXT]
+        counted["same"] = next_count(before.get("same", 0) if before and before.get("error") == error else 0)
     return counted
 
 

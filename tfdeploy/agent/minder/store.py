@@ -86,8 +86,8 @@ class StateStore:
         of_an_old_round = following.round == self.known.round_number
         if counted or of_an_old_round or following.is_final:
             return
-        said = restart.failures_before(peer, self.known, before, status.attempt)
-        count = restart.count_failure(said, status, self.part.restart_backoff_s, random.random())
+        failures = restart.failures_before(peer, self.known, before, status.attempt)
+        count = restart.count_failure(failures, status, self.part.restart_backoff_s, random.random())
         self.state.restarts[peer.task] = count
         self.state.marks["again " + peer.task] = time.monotonic() + count["delay_s"]
         self.journal("died", task=peer.task, **count)

@@ -14,7 +14,7 @@ from itertools import islice
 
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Iterator, List, Tuple
 from tfdeploy.agent.host.file_sum import open_file
-from tfdeploy.agent.metric_names import Scalar, rank
+from tfdeploy.agent.metric_names import Scalar, priority
 from tfdeploy.agent.sampling.event_folders import EventFolders
 from tfdeploy.agent.sampling.event_record import HEAD_BYTES, TAIL_BYTES, data_length, is_whole, moment, scalars
 from tfdeploy.agent.sampling.printed import MOST_METRICS, MOST_NAME_CHARS
@@ -157,7 +157,7 @@ class EventMetrics:
         self._looks = 0
         self._told = 0
         self.scalars: Dict[str, Scalar] = {}  # by name, all that were written so far
-        self._ranks: Dict[str, int] = {}
+        self._priorities: Dict[str, int] = {}
 
     @property
     def known(self) -> Dict[str, float]:
@@ -185,16 +185,16 @@ class EventMetrics:
         return {name: value for name, value in found.items() if name in self.scalars}
 
     def _make_room(self, name: str) -> bool:
-        """Return True if the metric is known or may be. One that a reader wants more takes another one's place."""
-        if name in self._ranks:
+        """Return True if the metric is kept. It takes the place of one that readers want less, where there are MOST_METRICS."""
+        if name in self._priorities:
             return True
-        own = rank(name)
-        if len(self._ranks) >= MOST_METRICS:
-            last = max(self._ranks, key=self._ranks.__getitem__)
-            if own >= self._ranks[last]:
+        own = priority(name)
+        if len(self._priorities) >= MOST_METRICS:
+            last = max(self._priorities, key=self._priorities.__getitem__)
+            if own >= self._priorities[last]:
                 return False
-            del self._ranks[last], self.scalars[last]
-        self._ranks[name] = own
+            del self._priorities[last], self.scalars[last]
+        self._priorities[name] = own
         return True
 
     def _grown(self, at: Dict[str, Found]) -> List[str]:

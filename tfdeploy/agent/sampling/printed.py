@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from tfdeploy.agent.metric_lines import Patterns
 
 READ_BYTES = 1 << 16  # the newest of what was printed between two looks
-ENDED_BYTES = 4 * READ_BYTES  # where an attempt has ended
-MOST_LINES = 256  # of these; of an attempt that has ended as many at a time, until there is a step
+ENDED_BYTES = 4 * READ_BYTES  # the same, where an attempt has ended: a long traceback may follow the last step
+MOST_LINES = 256  # that are searched at once; only after the end of an attempt, others are searched until there is a step
 MOST_METRICS, MOST_NAME_CHARS = 32, 64
 MOST_STEPS = 10**13
 _ENDS = re.compile(rb"[\n\r\b]")
@@ -43,8 +43,9 @@ class PrintedMetrics:
         self.known: Dict[str, float] = {}  # the newest of all that it has printed so far
 
     def look(self, ended: bool = False) -> Dict[str, float]:
-        """The newest number of each metric; without those that were not printed since the last look, and NaN.
-        `ended`: an attempt of the task has ended since then, so a long traceback may stand behind its last step."""
+        """Return the newest number of each metric that was printed since the last look.
+
+        `ended`: an attempt has ended since then."""
         lines = self._new_lines(ENDED_BYTES if ended else READ_BYTES)
         found: Dict[str, float] = {}
         for begin in range(0, len(lines) if ended else min(1, len(lines)), MOST_LINES):
@@ -64,8 +65,8 @@ class PrintedMetrics:
                 self.known[name] = value
 
     @property
-    def numbers(self) -> Dict[str, float]:
-        """All that is known, without NaN and infinity: JSON has none."""
+    def finite(self) -> Dict[str, float]:
+        """Return all known values but NaN and infinity, which JSON does not have."""
         return {name: value for name, value in self.known.items() if isfinite(value)}
 
     @property

@@ -105,13 +105,13 @@ class Sampler:
         self._attempts[task] = status.attempt
         printed = self._printed[task].look(ended) if task in self._printed else {}
         written = self._events.look() if task == self._writer else {}
-        return _first_of(printed, self._figures(task)[0] if written else {}, written)
+        return _merged(printed, self._figures(task)[0] if written else {}, written)
 
     def _with_all_known(self, task: str, sample: TaskSample) -> TaskSample:
-        """Return the sample with what was known before, too. A metric may come once an epoch, a step before a long traceback."""
-        printed = self._printed[task].numbers if task in self._printed else {}
+        """Return the sample with the newest of all metrics: one may come once an epoch, or stand before a long traceback."""
+        printed = self._printed[task].finite if task in self._printed else {}
         figures, time = self._figures(task)
-        known = _first_of(printed, figures, self._events.known if task == self._writer else {})
+        known = _merged(printed, figures, self._events.known if task == self._writer else {})
         if not known:
             return sample
         if figures.get("step") is not None:
@@ -124,9 +124,8 @@ class Sampler:
             return {}, 0.0
         known = self._printed[task].known if task in self._printed else {}
         found = metric_names.figures(self._events.scalars)
-        values = {"step": found.step, metric_names.LOSS: found.loss, metric_names.ACCURACY: found.accuracy}
-        shown = {name: float(value) for name, value in values.items() if value is not None and name not in known}
-        return shown, round(clock.of(self._part, found.time), 3) if found.time else 0.0
+        values = {name: value for name, value in found.values.items() if name not in known}
+        return values, round(clock.of(self._part, found.step_time), 3) if found.step_time else 0.0
 
     def _sample_host(self, at: float, passed_s: float) -> HostSample:
         before, now = self._machine, counters.of_machine()
@@ -153,8 +152,8 @@ class Sampler:
         return self._gpus.look() if self._gpus is not None else []
 
 
-def _first_of(*groups: Dict[str, float]) -> Dict[str, float]:
-    """Return the values by name, MOST_SAMPLED at most. An earlier group stands before a later one."""
+def _merged(*groups: Dict[str, float]) -> Dict[str, float]:
+    """Return MOST_SAMPLED values by name, at most. Where several groups have a name, the first one counts."""
     found: Dict[str, float] = {}
     for group in groups:
         for name, value in group.items():

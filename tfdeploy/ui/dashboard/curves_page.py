@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfdeploy.model.progress import RunProgress
-from tfdeploy.model.table_metrics import ordered
+from tfdeploy.model.table_metrics import sort_metrics
 from tfdeploy.model.trends import LOSS, PACE, RATE, RUN, STEP, USES, Trends
 from tfdeploy.ui.cells import Row, Span, task_style
 from tfdeploy.ui.dashboard.task_page import side_by_side
@@ -40,7 +40,7 @@ def curves_page(
 
 def _names(progress: RunProgress, trends: Trends) -> list[str]:
     found = (name for task in progress.tasks for name in trends.printed.get(task, {}) if name not in (STEP, LOSS))
-    own = ordered(dict.fromkeys(found), progress.asked)
+    own = sort_metrics(dict.fromkeys(found), progress.job_metrics)
     return list(dict.fromkeys([LOSS, RATE, PACE, *own, "gpu", "cpu", "gpu memory", "memory"]))
 
 

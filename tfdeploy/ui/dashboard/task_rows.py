@@ -78,23 +78,20 @@ class Table:
     trends: Trends
     quiet: Mapping[str, float] = field(default_factory=dict)
     unicode: bool = True
-    metrics: Sequence[str] = ()  # those of progress.own_metrics that tables show: dear to look up
+    metrics: Sequence[str] = ()  # those of progress.own_metrics that tables show, which take long to find
 
     def __post_init__(self) -> None:
-        tasks = self.progress.tasks.values()
-        rated = any(self.progress.own_rate(task) is not None for task in tasks)
-        asked = self.progress.asked
-        names = table_metrics.in_tables(self.progress.own_metrics, asked)
-        self.metrics = [
-            name
-            for name in names
-            if not table_metrics.is_rate(name)
-            or (not (rated and name.endswith(PRINTED_RATE)) and any(_is_shown(name, task, asked) for task in tasks))
-        ]  # the column steps/s shows global_step/sec
+        progress = self.progress
+        rated = any(progress.own_rate(task) is not None for task in progress.tasks.values())
+        names = table_metrics.table_names(progress.own_metrics, progress.job_metrics)
+        self.metrics = [name for name in names if not table_metrics.is_rate(name) or self._shows_rate(name, rated)]
 
-
-def _is_shown(name: str, task: TaskProgress, asked: Collection[str]) -> bool:
-    return table_metrics.is_shown(name, task.measures.values().get(name), asked)
+    def _shows_rate(self, name: str, rated: bool) -> bool:
+        """`rated`: the column steps/s has values, and shows global_step/sec."""
+        if rated and name.endswith(PRINTED_RATE):
+            return False
+        values = (task.measures.values().get(name) for task in self.progress.tasks.values())
+        return any(table_metrics.is_shown(name, value, self.progress.job_metrics) for value in values)
 
 
 def columns(table: Table, items: Sequence[Item], width: int) -> list[Column]:
@@ -290,7 +287,7 @@ def _metrics(table: Table, task: TaskProgress, values: Mapping[str, float], room
     """'accuracy 0.91 ▁▃▆█, lr 0.001 █▆▃▁', as many as there is room for."""
     words = ""
     for name in table.metrics if room else ():
-        if table_metrics.is_shown(name, values.get(name), table.progress.asked):
+        if table_metrics.is_shown(name, values.get(name), table.progress.job_metrics):
             each = f"{clean(table_metrics.label(name), 40)} {figure(values[name])} {_spark(table, task.task, name)}".rstrip()
             longer = f"{words}, {each}" if words else each
             if len(longer) > room and words:

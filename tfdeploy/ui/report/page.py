@@ -121,7 +121,7 @@ def _cause(report: RunReport) -> str:
 
 
 def _tasks(report: RunReport) -> str:
-    shown = [table_metrics.shown(task.metrics, report.view.asked) for task in report.view.tasks]
+    shown = [table_metrics.table_values(task.metrics, report.view.job_metrics) for task in report.view.tasks]
     names = list(dict.fromkeys(name for each in shown for name in each))[:8]
     heads = ["task", "host", "state", "attempts", "lasted", "step", "loss", *names, "GPUs", "address"]
     figures = ([metrics.get(name) for name in names] for metrics in shown)
