@@ -174,7 +174,7 @@ def cwd(job: Job, files: Collection[str]) -> None:
     if not files or not job.cwd or any(f"{folder}/".startswith(f"{job.cwd}/") for folder in folders):
         return
     near = difflib.get_close_matches(job.cwd, sorted(folders), 1)
-    listed = f"did you mean {near[0]}?" if near else f"the code is {job.code}: is the folder there, with files that git has?"
+    listed = f"did you mean {near[0]}?" if near else f"check that {job.code}/{job.cwd} exists and that git does not ignore its files"
     raise Refused(f"the folder {job.cwd} is not in the code", where=job.places.get("cwd") or "cwd", next=listed)
 
 

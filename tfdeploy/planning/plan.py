@@ -87,8 +87,8 @@ class _LaidOut:
 
 
 @dataclass(frozen=True)
-class _Started:
-    """A program, and all flags that its tasks get."""
+class _FlaggedProgram:
+    """The program of some roles, and all flags that its tasks get. `added`: those of the cluster among them."""
 
     of: RoleProgram
     flags: tuple[Flag, ...]
@@ -101,7 +101,7 @@ class _Commands:
     """What each task is started with. `data`: name -> path on the hosts."""
 
     tasks: tuple[TaskPlan, ...]
-    started: tuple[_Started, ...]
+    programs: tuple[_FlaggedProgram, ...]
     served: ServerRoles
     places: TaskPlaces
     keras: KerasChoice
@@ -188,35 +188,34 @@ def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) ->
     served = servers.decide(job, program, cluster)
     roles = tuple(dict.fromkeys(seat.role for seat in placed.seats))
     names = OwnNames.of(laid.layout, job_names.role_names(job, program))
-    started = [
-        _start(inputs, each, roles, laid, names)
-        for each in role_programs.of(job, program, [role for role in roles if role not in served.roles], inputs.sources)
-    ]
+    own = [role for role in roles if role not in served.roles]
+    found = role_programs.of(job, program, own, inputs.sources)
+    programs = tuple(_add_flags(inputs, each, roles, laid, names) for each in found)
     keras = legacy_keras.decide(job, program, placed.used, version1=read.compat.choice == "v1")
     data = datasets.places(job, inputs.options.file_data)
     chosen = {"TFDEPLOY_TASK_COMPAT": read.compat.choice, **keras.variables}
-    by_flag = any(flag.name == "task_index" for each in started for flag in (*each.added.flags, *each.added.own))
-    learned = task_places.decide(job, program, cluster, by_flag=by_flag)
+    by_flag = any(flag.name == "task_index" for each in programs for flag in (*each.added.flags, *each.added.own))
+    places = task_places.decide(job, program, cluster, by_flag=by_flag)
     shared = Shared(
         job,
         inputs.run,
         data,
-        added={role: each.flags for each in started for role in each.of.roles},
-        commands={role: each.of.job for each in started for role in each.of.roles},
+        added={role: each.flags for each in programs for role in each.of.roles},
+        commands={role: each.of.job for each in programs for role in each.of.roles},
         served=served,
         chosen=chosen,
         own_addresses=compat.keeps_addresses(job, read.compat),
-        places=learned,
+        places=places,
         names=names,
     )
     tasks = (task_plan(shared, laid.layout, seat, inputs.facts[seat.host]) for seat in placed.seats)
     made = tuple(argument_lengths.checked(job, tasks))
     checks.refuse_missing_program(job, made, placed.used)
-    return _Commands(made, tuple(started), served, learned, keras, data)
+    return _Commands(made, programs, served, places, keras, data)
 
 
-def _start(inputs: _Inputs, of: RoleProgram, roles: tuple[str, ...], laid: _LaidOut, names: OwnNames) -> _Started:
-    """What the program of some roles is told by its flags. Raises Refused."""
+def _add_flags(inputs: _Inputs, of: RoleProgram, roles: tuple[str, ...], laid: _LaidOut, names: OwnNames) -> _FlaggedProgram:
+    """What the program of some roles is told by its flags. `roles`: of the whole run. Raises Refused."""
     added = command_line.appended(of.job, of.program, roles)
     seats = [seat for seat in laid.layout.seats if seat.role in of.roles]
     given = {seat.task: {**command_line.values(laid.layout, seat, of.job, inputs.run), **names.values(seat)} for seat in seats}
@@ -225,7 +224,7 @@ def _start(inputs: _Inputs, of: RoleProgram, roles: tuple[str, ...], laid: _Laid
     workers = len(laid.layout.cluster.get("worker", ())) if "worker" in of.roles else 0
     alone = command_line.alone(of.job, of.program, added, workers) if workers else None
     notes = (added.note, *([alone] if alone else []), *required.notes, *flag_conflicts.notes(added))
-    return _Started(of, (*added.flags, *required.flags), added, notes)
+    return _FlaggedProgram(of, (*added.flags, *required.flags), added, notes)
 
 
 @dataclass(frozen=True)
@@ -311,7 +310,7 @@ def _assemble(
         tasks=commands.tasks,
         deciding=layout.deciding,
         flags_appended=tuple(
-            dict.fromkeys(name for each in commands.started for flag in each.added.flags for name in flag.names)
+            dict.fromkeys(name for each in commands.programs for flag in each.added.flags for name in flag.names)
         ),
         data=commands.data,
         links=read.links,
@@ -339,7 +338,7 @@ def _notes(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, comm
         *keep_wipes.notes(job, read.program),
         *downloads.notes(job, read.program, inputs.options.files),
         *([commands.served.note] if commands.served.note else []),
-        *dict.fromkeys(note for each in commands.started for note in each.notes),
+        *dict.fromkeys(note for each in commands.programs for note in each.notes),
         *commands.places.notes,
         *interpreters.notes(job, used),
         *commands.keras.notes,

@@ -25,10 +25,10 @@ from tfdeploy.planning.program.task_places import TaskPlaces
 
 @dataclass(frozen=True)
 class Shared:
-    """What is the same for all tasks of the run. `added`: role -> the flags that its tasks get; `commands`: role ->
-    the job with its own command. `own_addresses`: they listen where the program says, not on the plan's
-    ports. `chosen`: variables that were chosen for this program; `places`: how it learns its tasks' places. `names`: of
-    the roles, in the program's flags."""
+    """What is the same for all tasks of the run. `added`: role -> the flags that its tasks get. `commands`: role -> the job
+    with that role's command. `own_addresses`: tasks listen where the program says, not on the plan's ports. `chosen`: variables
+    that were chosen for this program. `places`: how it learns a task's place in the cluster. `names`: what the program's flags
+    call the roles."""
 
     job: Job
     run: str
