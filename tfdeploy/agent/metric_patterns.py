@@ -5,8 +5,8 @@ A wrong figure is worse than none, so a number counts only where the line can me
 (`validation loss 0.3`). `step 100.0` is a step: `get_variable("global_step", [])` makes a float. Where a line has a global step
 too, that one is the step.
 
-Every text matches in one way only (see metric_lines.py), and each expression has one group. All begin with a word, and look
-behind it for what must or must not stand before: Python finds the next place where a line has the word without trying others.
+Every text matches in one way only (see metric_lines.py), and each expression has one group. All begin with a word and then
+look back at what stands before it: Python finds the next such word in a line without trying other places.
 """
 
 from __future__ import annotations
@@ -19,10 +19,14 @@ if TYPE_CHECKING:
     Pattern = re.Pattern[str]
 
 _ANY_CASE = "(?i)"
+# What stands between the word and its number.
 _IS = r"""\b["']?(?: is)?[\s=:#]+"""
+# 1200, 1_200, 1,200, 100.0, 1e+05
 _COUNT = r"(\d{1,3}(?:,\d{3})+(?:\.0*)?|\d\.?\d*e\+\d\d|\d[\d_]*(?:\.0*)?)"
 _TIME = r"\s(?:m?s|us|µs|secs?|seconds?|minutes?)\b"
-_WHOLE = rf"(?![\w%'\"]|[.,]\d|-\d|:\d\d\b|\s%|{_TIME})"
+# What may not follow a count: then it is part of a word, a number, a date or a time.
+_COUNT_ENDS = rf"(?![\w%'\"]|[.,]\d|-\d|:\d\d\b|\s%|{_TIME})"
+# `Step [100/600]`, `step tf.Tensor(100`
 _BRACKET = r"(?:[\[(]\s*|tf\.tensor\()?"
 _NO_STEP = (
     *("final ", "max ", "num ", "total ", "time ", "per ", "decay ", "warmup ", "display ", "save ", "eval ", "test "),
@@ -36,7 +40,7 @@ _NO_LOSS = (
 
 
 def _word(word: str, parts: Tuple[str, ...] = (), unless: Tuple[str, ...] = ()) -> str:
-    """Match the word where a word begins, or behind one of `parts` of a longer one, and not behind one of `unless`."""
+    """Return an expression for the word at the beginning of a word or after one of `parts`, and not after one of `unless`."""
     begins = "|".join([rf"(?<!\w{word})", *(rf"(?<=\b{part}{word})" for part in parts)])
     return f"{word}(?:{begins})" + "".join(f"(?<!{each}{word})" for each in unless)
 
@@ -49,7 +53,7 @@ STEP = (
     rf"|{_word('step', ('global_', 'global', 'train_', 'training_', 'current_'), _NO_STEP)}{_IS}{_BRACKET}"
     rf"(?!\d[\d,.]*\b.{{0,96}}{_GLOBAL}\d)"
     rf"|{_word('iter', unless=_NO_ITERATION)}(?:ation)?{_IS}{_BRACKET}(?!\d[\d,.]*\b.{{0,96}}step{_IS}\d))"
-    rf"{_COUNT}{_WHOLE}"
+    rf"{_COUNT}{_COUNT_ENDS}"
 )
 LOSS = (
     rf"{_ANY_CASE}(?:{_word('loss', ('total_', 'train_', 'training_', 'avg_', 'mean_', 'batch_'), _NO_LOSS)}"
@@ -58,35 +62,35 @@ LOSS = (
     r"([-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d+(?!\d|,\d)\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|[-+]?inf(?:inity)?)"
     rf"(?![\w%]|\.\d|{_TIME})"
 )
-GLOBAL_STEP = f"{_ANY_CASE}{_GLOBAL}{_BRACKET}{_COUNT}{_WHOLE}"
+GLOBAL_STEP = f"{_ANY_CASE}{_GLOBAL}{_BRACKET}{_COUNT}{_COUNT_ENDS}"
 LOCAL_STEP = (
     rf"{_ANY_CASE}(?:{_word('local')}[ _]?step{_IS}|{_AFTER}"
     rf"|{_word('step')}(?<!global step){_IS}(?=\d+\b.{{0,64}}{_GLOBAL}))(\d+)"
 )
 
-# A line without one of these words, in lower case, does not match: to look for them costs far less.
+# A line that has none of these words, in lower case, does not match. To look for them first costs far less.
 _WORDS: Dict[str, Tuple[str, ...]] = {
     STEP: ("step", "iter"),
     LOSS: ("loss", "cost"),
     GLOBAL_STEP: ("step",),
     LOCAL_STEP: ("step",),
 }
-_OF_LOWER_CASE = {text[len(_ANY_CASE) :]: words for text, words in _WORDS.items()}
+_WORDS_OF_COMPILED = {text[len(_ANY_CASE) :]: words for text, words in _WORDS.items()}
 
 
 def is_own(text: str) -> bool:
-    """Return True for an expression of tfdeploy: it takes time in proportion to the length of a line."""
+    """Return True for an expression of this module: its time is in proportion to the length of a line."""
     return text in _WORDS
 
 
 def compiled(text: str) -> Pattern:
-    """Compile an expression of a plan. Those of tfdeploy find the same in lower case alone, at half the cost: see `search`."""
+    """Compile an expression of a plan. `search` gives those of this module lower case, which takes half the time of (?i)."""
     return re.compile(text[len(_ANY_CASE) :] if is_own(text) else text)
 
 
 def search(pattern: Pattern, text: str) -> Optional[str]:
-    """Return the first group of what a `compiled` pattern finds."""
-    words = _OF_LOWER_CASE.get(pattern.pattern)
+    """Return the first group of the first match of a `compiled` pattern, or None."""
+    words = _WORDS_OF_COMPILED.get(pattern.pattern)
     if words is not None:
         text = text.lower()
         for word in words:

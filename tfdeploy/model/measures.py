@@ -81,7 +81,7 @@ class Measures:
         self._found = None
 
     def take_written(self, metrics: Mapping[str, float], step_time: float | None = None) -> None:
-        """Those that its host knows, also from event files. What its lines say stands before them.
+        """Take the metrics that the task's host knows, also from event files. Those of its lines count before them.
         `step_time`: UTC seconds, when the step was written to an event file; None: it was printed."""
         self._written = {name: value for name, value in metrics.items() if name not in NOT_OWN or name in SHOWN_APART}
         samples = self._samples.get("step")
@@ -119,8 +119,8 @@ class Measures:
         return self.values().get("loss")
 
     def rate(self, until: float | None = None, name: str = "step") -> float | None:
-        """Steps per second over the last 30 s of output; 0.0 when no step came for 30 s before `until`. None: not known, as
-        where steps stand in event files alone, which programs write late. `name`: "step", or one of OTHER_STEPS."""
+        """Steps per second over the last 30 s of output; 0.0 when no step was printed for 30 s before `until`. None: not known,
+        also where only event files have steps: programs write them late. `name`: "step", or one of OTHER_STEPS."""
         samples = self._samples.get(name)
         if samples is None or len(samples) < 2:
             return self._settled.get(PRINTED_RATE) if name == "step" else None

@@ -34,7 +34,7 @@ class TaskProgress:
         self.started: float | None = None
         self.ended: float | None = None
         self.lines = 0
-        self.signs = 0  # steps that were seen in event files
+        self.written_steps = 0  # new steps that were seen in event files
         self.last_raw = ""
         self.last_time: float | None = None
         self.cpu: float | None = None  # cores in use, while it runs; None: not measured
@@ -77,11 +77,11 @@ class TaskProgress:
         return Death(self.task, self.host, self.outcome or "ended", self.exit_code, self.signal, self.reason, self.ended)
 
     def take_written(self, metrics: Mapping[str, float], step_time: float | None) -> None:
-        """Take what its host knows of its metrics: see Measures. A new step in an event file is a sign of life as a line is."""
+        """Take the metrics that its host knows: see Measures. A new step in an event file is a sign of life, as a line is."""
         before = self.step
         self.measures.take_written(metrics, step_time)
         if step_time is not None and self.step != before:
-            self.signs += 1
+            self.written_steps += 1
             self.last_time = max(step_time, self.last_time or 0.0)
 
     def apply(self, fields: TaskFields) -> None:

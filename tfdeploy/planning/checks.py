@@ -169,13 +169,14 @@ def no_python_remedy(entry: Host) -> str:
 
 
 def cwd(job: Job, files: Collection[str]) -> None:
-    """Whether the folder in which the command starts is in the code. `files`: its paths; empty: not known. Raises Refused."""
+    """Raises Refused where the folder in which the command starts is not in the code. `files`: the code's; empty: not known."""
     folders = {posixpath.dirname(path) for path in files}
     if not files or not job.cwd or any(f"{folder}/".startswith(f"{job.cwd}/") for folder in folders):
         return
     near = difflib.get_close_matches(job.cwd, sorted(folders), 1)
-    listed = f"did you mean {near[0]}?" if near else f"check that {job.code}/{job.cwd} exists and that git does not ignore its files"
-    raise Refused(f"the folder {job.cwd} is not in the code", where=job.places.get("cwd") or "cwd", next=listed)
+    look = f"check that {job.code}/{job.cwd} exists, and that git does not ignore its files"
+    advice = f"did you mean {near[0]}?" if near else look
+    raise Refused(f"the folder {job.cwd} is not in the code", where=job.places.get("cwd") or "cwd", next=advice)
 
 
 def program(job: Job, found: Program, files: Collection[str], links: Collection[str]) -> None:
@@ -302,7 +303,8 @@ def _check_ranks(job: Job) -> None:
 
 
 def _check_name(job: Job, role: str) -> None:
-    """TensorFlow 2's strategies know the roles by TensorFlow's own names; an in-graph client names the workers' job alone."""
+    """Raises ConfigError for `as` where the mode fixes the name: strategies of TensorFlow 2 know TensorFlow's own names of roles,
+    and an in-graph client names only the workers' job."""
     mode, called = rules(job.mode), job.roles[role].called
     if called and not mode.takes_flags and not (role == "worker" and "one_client" in mode.traits):
         raise ConfigError(

@@ -20,13 +20,12 @@ WITHIN_S = 20.0  # a cold interpreter on a network disk
 _MOST_BYTES = 1 << 20
 _GPU_QUERY = "--query-gpu=index,uuid,name,memory.total,memory.used"
 
-# Runs in the user's interpreter, of any version: finds TensorFlow and others by the names of what
-# pip has recorded, and tells which of the modules that are its arguments `import` would find.
-# Imports none of them.
+# Runs in the user's interpreter, of any version. Finds the versions by the names of what pip has
+# recorded, and says which of the modules in its arguments `import` would find. Imports none.
 _PYTHON_SCRIPT = r"""
 import json, os, re, sys
 sys.path = [folder for folder in sys.path if folder]
-found, package, others = {}, False, dict.fromkeys(("tf_keras", "keras", "numpy"))
+found, package, facts = {}, False, dict.fromkeys(("tf_keras", "keras", "numpy"))
 for folder in sys.path:
     try:
         names = os.listdir(folder)
@@ -41,7 +40,7 @@ for folder in sys.path:
         hit = re.match(r"(?i)(tf[_-]keras|keras|numpy)(?:[_-]nightly)?-(\d[^-]*)(?:-py[\d.]+)?\.(?:dist|egg)-info$", name)
         if hit:
             key = hit.group(1).lower().replace("-", "_")
-            others[key] = others[key] or hit.group(2)
+            facts[key] = facts[key] or hit.group(2)
 version = found.get("tensorflow") or (sorted(found.items())[0][1] if found else None)
 modules = {}
 try:
@@ -54,13 +53,13 @@ try:
             modules[name] = True
 except ImportError:
     pass
-others.update(
+facts.update(
     python_version=".".join(map(str, sys.version_info[:3])),
     tensorflow=version or ("unknown" if package else None),
     cpu_only=bool(found) and all(name.endswith(("cpu", "intel", "cpu_aws")) for name in found),
     modules=modules,
 )
-print("=tfdeploy-python=" + json.dumps(others))
+print("=tfdeploy-python=" + json.dumps(facts))
 """
 
 
@@ -145,8 +144,8 @@ def read_python(asked: Optional[Asked], wanted: str) -> Tuple[Versions, Optional
     code, out, err = asked.answer()
     for line in out.splitlines():
         if line.startswith("=tfdeploy-python="):
-            said: Versions = json.loads(line[len("=tfdeploy-python=") :])
-            return said, None
+            found = json.loads(line[len("=tfdeploy-python=") :])
+            return found, None
     last = (err or out).splitlines()[-1:] or ["exit code %s" % code]
     return found, "%s does not run Python here: %.300s" % (wanted, last[0])
 

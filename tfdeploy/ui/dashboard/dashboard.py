@@ -100,7 +100,7 @@ class Dashboard:
         self._closed = threading.Event()
         self._bell = Bell()
         self._beside = threading.Event()  # another thread may draw until it is cleared
-        self._last_lines: dict[str, tuple[int, float]] = {}
+        self._last_signs: dict[str, tuple[int, float]] = {}
         self._unread_notes: set[str] = set()  # the notes about metrics that are no longer read: each is shown once
 
     def __call__(self, event: Event) -> None:
@@ -293,10 +293,11 @@ class Dashboard:
         """Updates for how long each task has been silent, by this machine's clock."""
         clock = self._clock()
         for name, task in self.progress.tasks.items():
-            signs, since = self._last_lines.get(name, (-1, clock))
-            if signs != task.lines + task.signs:
-                self._last_lines[name] = task.lines + task.signs, clock
-            self.scene.quiet[name] = clock - since if signs == task.lines + task.signs else 0.0
+            signs = task.lines + task.written_steps
+            before, since = self._last_signs.get(name, (-1, clock))
+            if signs != before:
+                self._last_signs[name] = signs, clock
+            self.scene.quiet[name] = clock - since if signs == before else 0.0
 
     def _write_summary(self) -> None:
         """Writes the summary. None for a launch that failed: the caller's error says more."""
