@@ -91,7 +91,7 @@ JOB = (
     ),
     Key(
         "flags",
-        "auto appends what tells the program of its cluster, in its own flags; classic: the tutorials' four; none",
+        "auto: append those by which the program learns its cluster, whatever their names; classic: the tutorials' four; none",
         "flags: auto",
         jobvalues.flags,
         f"auto in {' and '.join(mode for mode in MODES if rules(mode).takes_flags)}, else none",
@@ -105,7 +105,7 @@ JOB = (
     ),
     Key(
         "roles",
-        "how many tasks: count, per_host, gpus; command: of its own program; "
+        "how many tasks: count, per_host, gpus; command: the role's own program; "
         "as: what the program calls the role (`master: {}` is `chief: {as: master}`)",
         "roles: {ps: {count: 2}, worker: {gpus: 1}}",
         jobvalues.roles,
@@ -165,7 +165,7 @@ JOB = (
         keys=(
             Key(
                 "max",
-                "how often, without ten good minutes in between; 0: never; given, also after the same error twice",
+                "how often, without ten good minutes in between; 0: never; if given, the same error twice does not end the run",
                 "max: 3",
                 jobvalues.restart_max,
                 "3",

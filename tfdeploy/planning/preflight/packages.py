@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tfdeploy.planning.preflight.case import Case, Problem
-from tfdeploy.planning.source import packages as names
+from tfdeploy.planning.source import packages as package_names
 from tfdeploy.planning.source import python2
 from tfdeploy.planning.source.imports import Import
 
@@ -18,20 +18,20 @@ def packages(case: Case) -> Iterator[Problem]:
     lacking = [each for each in case.needs.imports if case.facts.modules.get(each.module) is False]
     if not lacking or not case.needs.runs_program(case.host.name):
         return
-    kinds = {each: _kind(case, each) for each in lacking}
+    fixes = {each: _fix(case, each) for each in lacking}
     for sure in (True, False):
-        for kind in dict.fromkeys(kinds.values()):
-            found = [each for each in lacking if each.sure is sure and kinds[each] == kind]
+        for fix in dict.fromkeys(fixes.values()):
+            found = [each for each in lacking if each.sure is sure and fixes[each] is fix]
             if found:
-                yield Problem("error" if sure else "warning", _detail(case, found, sure), _FIXES[kind](case, found))
+                yield Problem("error" if sure else "warning", _detail(case, found, sure), fix(case, found))
 
 
-def _kind(case: Case, found: Import) -> str:
+def _fix(case: Case, found: Import) -> Callable[[Case, list[Import]], str]:
     if found.module in case.needs.left_out:
-        return "left out"
+        return _fix_left_out
     if found.module in python2.MODULES:
-        return "Python 2"
-    return "package" if names.package(found.module) else "Python"
+        return _fix_python2
+    return _fix_package if package_names.package(found.module) else _fix_python
 
 
 def _detail(case: Case, found: list[Import], sure: bool) -> str:
@@ -50,33 +50,30 @@ def _fix_python2(case: Case, found: list[Import]) -> str:
 
 
 def _fix_python(case: Case, found: list[Import]) -> str:
-    """For a module that Python has dropped, or that the system has in a package of its own."""
+    """For a module that Python has dropped, or that the system packages apart."""
     version = case.facts.python_version
     return (
-        f"{found[0].module} is of Python itself, and not in this Python {version}: write `python: PATH` of one that has it for "
-        f"{case.host.name} in the inventory"
+        f"{found[0].module} is a part of Python that this Python {version} lacks: write `python: PATH` of one that has it "
+        f"for {case.host.name} in the inventory"
     )
 
 
 def _fix_package(case: Case, found: list[Import]) -> str:
-    wanted = list(dict.fromkeys(name for each in found if (name := names.package(each.module))))
+    wanted = list(dict.fromkeys(name for each in found if (name := package_names.package(each.module))))
     if case.facts.environment is not None:
         return f"write {', '.join(wanted)} into {case.needs.requirements}, then tfdeploy setup"
     file = case.needs.requirements_found or "requirements.txt"
-    lines = [*wanted, *(line for line in _there(case) if line not in wanted)]
+    lines = [*wanted, *(line for line in _present(case) if line not in wanted)]
     listed = ", ".join(lines[:_LISTED]) + (", ..." if len(lines) > _LISTED else "")
     install = case.command(str(case.facts.python), "-m", "pip", "install", *wanted)
     return f"`setup: {{requirements: {file}}}` in the job file, {listed} in that file, then tfdeploy setup; or: {install}"
 
 
-def _there(case: Case) -> Iterator[str]:
-    """The lines for what the program imports and the host has: an environment of `setup` begins empty."""
+def _present(case: Case) -> Iterator[str]:
+    """The lines for what the program imports and the host has, since an environment of `setup` begins empty."""
     if case.needs.tensorflow and case.facts.tensorflow:
         yield f"tensorflow=={case.facts.tensorflow}"
     for each in case.needs.imports:
-        name = names.package(each.module)
+        name = package_names.package(each.module)
         if name and case.facts.modules.get(each.module):
             yield name
-
-
-_FIXES = {"left out": _fix_left_out, "Python 2": _fix_python2, "Python": _fix_python, "package": _fix_package}

@@ -334,8 +334,8 @@ def test_packages_that_the_environment_of_setup_lacks(facts_of: FactsOf) -> None
     ("module", "left_out", "fix"),
     [
         ("urllib2", (), "urllib2 is of Python 2: 2to3 -w train.py"),
-        ("imp", (), "imp is of Python itself, and not in this Python 3.11.2: write `python: PATH`"),
-        ("tkinter", (), "tkinter is of Python itself"),
+        ("imp", (), "imp is a part of Python that this Python 3.11.2 lacks: write `python: PATH`"),
+        ("tkinter", (), "tkinter is a part of Python"),
         ("model_pb2", ("model_pb2",), "model_pb2 lies in the code's folder and is not sent: git or .tfdeployignore"),
     ],
 )
