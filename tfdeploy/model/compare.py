@@ -99,21 +99,21 @@ def finals(runs: Sequence[ComparedRun]) -> list[Final]:
         for row in run.tasks.get(run.speaker or "", ()):
             step = int(row.printed["step"]) if "step" in row.printed else step
             last.update({name: (value, step) for name, value in row.printed.items()})
-        for metric in _ordered(last, run):
+        for metric in _compared_metrics(last, run):
             value, at = last[metric]
             found.append({"run": run.plan.run, "metric": metric, "value": value, "step": at})
     return found
 
 
-def _ordered(names: Iterable[str], run: ComparedRun) -> list[str]:
-    """Return those that are compared, the most wanted first."""
+def _compared_metrics(names: Iterable[str], run: ComparedRun) -> list[str]:
+    """Return the metrics that are compared, the most wanted first."""
     return sort_metrics((name for name in names if name in SHOWN_APART or name not in NOT_OWN), (*SHOWN_APART, *run.plan.metrics))
 
 
 def curves(runs: Sequence[ComparedRun]) -> list[Curves]:
     """Each metric of all runs in one chart, over the time since each began."""
     names = dict.fromkeys(name for run in runs for row in run.tasks.get(run.speaker or "", ()) for name in row.printed)
-    shown = _ordered(names, runs[0])
+    shown = _compared_metrics(names, runs[0])
     return [Curves(name, "", tuple(line for run in runs if (line := _line(run, name)) is not None)) for name in shown]
 
 

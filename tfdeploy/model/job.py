@@ -27,7 +27,7 @@ VIAS: tuple[Via, ...] = get_args(Via)
 
 @dataclass(frozen=True)
 class RoleRule:
-    """How many tasks a role gets, and its name. All None: the contract's counts for the mode."""
+    """What the job says of a role: its tasks, its name, its program. Counts that are None are the mode's."""
 
     count: int | None = None
     per_host: int | None = None
