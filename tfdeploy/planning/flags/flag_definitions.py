@@ -13,8 +13,9 @@ from functools import lru_cache
 from typing import Literal
 
 from tfdeploy.model import placeholders
-from tfdeploy.planning.source import flag_types
-from tfdeploy.planning.source.flag_types import FlagType, text
+from tfdeploy.planning.flags import flag_types
+from tfdeploy.planning.flags.flag_types import FlagType
+from tfdeploy.planning.source.expressions import is_true, last_name, text
 from tfdeploy.planning.source.source import Program, main_block
 
 # value: --flag=value. switch: --flag when it is on. negated: --flag when it is off. pair: --flag or its `off` word.
@@ -117,7 +118,7 @@ def calls(program: Program) -> Iterator[tuple[str, ast.Call]]:
 
 
 def is_argparse(call: ast.Call) -> bool:
-    return flag_types.last_name(call.func) in ("add_argument", "add_option")
+    return last_name(call.func) in ("add_argument", "add_option")
 
 
 def strings(call: ast.Call) -> list[str]:
@@ -130,7 +131,7 @@ def given(call: ast.Call) -> Mapping[str | None, ast.expr]:
 
 def of_call(call: ast.Call) -> Flag | None:
     """The flag that this call defines, without its place."""
-    name = flag_types.last_name(call.func)
+    name = last_name(call.func)
     readers = {"argparse": is_argparse(call), "absl": name.startswith("DEFINE_"), "click": name == "option"}
     library = next((each for each, reads in readers.items() if reads), "")
     flag = {"argparse": _from_argparse, "absl": _from_absl, "click": _from_click}[library](call) if library else None
@@ -138,13 +139,13 @@ def of_call(call: ast.Call) -> Flag | None:
 
 
 def _help(call: ast.Call) -> str:
-    absl = flag_types.last_name(call.func).startswith("DEFINE_")
+    absl = last_name(call.func).startswith("DEFINE_")
     return text(given(call).get("help")) or " ".join(strings(call)[2:] if absl else ())
 
 
 def _is_empty(call: ast.Call) -> bool:
     """Whether it has no default, or an empty one, and takes a value."""
-    absl = flag_types.last_name(call.func).startswith("DEFINE_")
+    absl = last_name(call.func).startswith("DEFINE_")
     default = given(call).get("default") or (call.args[1] if absl and call.args[1:] else None)
     valued = "action" not in given(call) and "is_flag" not in given(call)
     return valued and (default is None or (isinstance(default, ast.Constant) and default.value in (None, "")))
@@ -166,7 +167,7 @@ def _argparse_form(keywords: Mapping[str | None, ast.expr], spelling: str) -> Fl
     action, taken = keywords.get("action"), flag_types.of_argparse(keywords)
     if text(action) in ("store_true", "store_false"):
         return Flag("", spelling, "switch" if text(action) == "store_true" else "negated", value_type=taken)
-    if flag_types.last_name(action) == "BooleanOptionalAction":
+    if last_name(action) == "BooleanOptionalAction":
         return Flag("", spelling, "pair", f"--no-{spelling.lstrip('-')}", taken)
     if text(keywords.get("nargs")) in ("+", "*"):
         return Flag("", spelling, "words", value_type=taken)
@@ -180,7 +181,7 @@ _LISTS = {"DEFINE_list": ",", "DEFINE_multi_string": "multi", "DEFINE_spacesepli
 def _from_absl(call: ast.Call) -> Flag | None:
     keywords = given(call)
     called = next(iter([*strings(call)[:1], text(keywords.get("name"))]), None) or ""
-    kept = _LISTS.get(flag_types.last_name(call.func), "")
+    kept = _LISTS.get(last_name(call.func), "")
     taken = flag_types.of_absl(call, keywords)
     return Flag("", f"--{called}", value_type=taken, dest=called.replace("-", "_"), separator=kept) if called else None
 
@@ -195,5 +196,5 @@ def _from_click(call: ast.Call) -> Flag | None:
     names, dest = tuple(on.strip() for on, _, _ in spelled), own or plain(spelling)
     if off:
         return Flag("", spelling, "pair", off, FlagType("nothing"), dest=dest, spellings=names)
-    form: Form = "switch" if flag_types.is_true(keywords.get("is_flag")) else "value"
+    form: Form = "switch" if is_true(keywords.get("is_flag")) else "value"
     return Flag("", spelling, form, value_type=flag_types.of_click(keywords), dest=dest, spellings=names)

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tfdeploy.planning.source.flag_types import last_name, text
+from tfdeploy.planning.source.expressions import last_name, text
 from tfdeploy.planning.source.origins import Origin, Origins, Scope
 from tfdeploy.planning.source.source import Program
 
@@ -41,16 +41,12 @@ class Use(NamedTuple):
 
 def makes_cluster(program: Program) -> bool:
     """Whether it starts a server or describes a cluster by itself."""
-    return any(
-        (isinstance(node, ast.Call) and last_name(node.func) in _CLUSTERS)
-        or (isinstance(node, ast.Constant) and node.value == "TF_CONFIG")
-        for _, node in program.nodes
-    )
+    return program.has_text("TF_CONFIG") or any(last_name(node.func) in _CLUSTERS for _, node in program.find(ast.Call))
 
 
 def gathers(program: Program) -> bool:
     """Whether it has synchronous training of TensorFlow 1."""
-    return any(isinstance(node, ast.Name | ast.Attribute) and last_name(node) in _SYNCHRONOUS for _, node in program.nodes)
+    return program.uses(*_SYNCHRONOUS)
 
 
 def uses(program: Program, origins: Origins) -> list[Use]:

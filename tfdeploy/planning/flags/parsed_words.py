@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tfdeploy.planning.flags.flag_definitions import Flag
-from tfdeploy.planning.source.flag_types import last_name, text
+from tfdeploy.planning.source.expressions import last_name, text
 from tfdeploy.planning.source.source import Program
 
 
@@ -39,10 +39,7 @@ def _functions(parser: ast.expr, program: Program) -> Iterator[ast.AST]:
     if isinstance(parser, ast.Lambda):
         yield parser
     name = last_name(parser)
-    for tree in program.trees:
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef) and name and node.name == name:
-                yield node
-            registered = isinstance(node, ast.Call) and last_name(node.func) == "register" and len(node.args) == 3
-            if registered and isinstance(node, ast.Call) and text(node.args[1]) == text(parser) is not None:
-                yield from _functions(node.args[2], program)
+    yield from (node for _, node in program.find(ast.FunctionDef) if name and node.name == name)
+    for _, call in program.find(ast.Call) if text(parser) else ():
+        if last_name(call.func) == "register" and len(call.args) == 3 and text(call.args[1]) == text(parser):
+            yield from _functions(call.args[2], program)

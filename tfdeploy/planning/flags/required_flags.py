@@ -17,7 +17,7 @@ from tfdeploy.model.modes import rules
 from tfdeploy.planning.flags import flag_definitions
 from tfdeploy.planning.flags.flag_definitions import Flag
 from tfdeploy.planning.source import reached
-from tfdeploy.planning.source.flag_types import is_true, last_name, text
+from tfdeploy.planning.source.expressions import is_true, last_name, text
 from tfdeploy.planning.source.source import Program, own_end, program_index
 
 _WRITTEN = re.compile(
@@ -111,11 +111,7 @@ def _elsewhere(job: Job, program: Program) -> bool:
     behind = job.command[program_index(job.command) or 0 :]
     if any(word.startswith(("@", "--flagfile", "-flagfile", "--help")) for word in behind):
         return True
-    commands = [
-        node
-        for _, node in program.nodes
-        if isinstance(node, ast.FunctionDef) and "command" in map(_decorator, node.decorator_list)
-    ]
+    commands = [node for _, node in program.find(ast.FunctionDef) if "command" in map(_decorator, node.decorator_list)]
     return len(commands) > 1 or any(_reads_otherwise(node) for _, node in program.nodes)
 
 
@@ -148,13 +144,10 @@ def _required(program: Program) -> list[tuple[Flag, str]]:
             where = f"{path}:{getattr(node, 'lineno', 1)}"
             certain |= {dest: where for dest in _by_definition(node) if dest not in certain}
             tested |= {dest: where for dest in _by_test(node) if dest not in tested}
-    given = {each.attr for _, node in program.nodes if tested and isinstance(node, ast.Assign) for each in _attributes(node)}
+    targets = [target for _, node in program.find(ast.Assign) for target in node.targets]
+    given = {target.attr for target in targets if isinstance(target, ast.Attribute)}
     tested = {dest: where for dest, where in tested.items() if dest in defined and defined[dest].empty and dest not in given}
     return [(defined[dest], where) for dest, where in (tested | certain).items() if dest in defined]
-
-
-def _attributes(node: ast.Assign) -> list[ast.Attribute]:
-    return [target for target in node.targets if isinstance(target, ast.Attribute)]
 
 
 def _by_definition(node: ast.AST) -> Iterator[str]:

@@ -16,7 +16,7 @@ from tfdeploy.model import placeholders
 from tfdeploy.model.job import Job
 from tfdeploy.planning.flags import flag_definitions
 from tfdeploy.planning.flags.flag_definitions import Flag, plain
-from tfdeploy.planning.source.flag_types import dotted_name
+from tfdeploy.planning.source.expressions import dotted_name
 from tfdeploy.planning.source.source import Program
 
 _PROGRAMS = ("torchrun", "deepspeed", "horovodrun", "mpirun", "mpiexec", "orterun", "srun")
@@ -55,11 +55,15 @@ def local_rank(program: Program, command: Sequence[str]) -> tuple[Flag, ...]:
 
 def spawning(program: Program) -> str | None:
     """A note where the program starts further processes itself: each rank would start so many."""
-    for path, tree in program.modules.items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and (name := dotted_name(node.func)).endswith(_SPAWNS):
-                return f"{path}:{node.lineno} may start processes by itself ({name}), and each rank would: {_ONE_EACH}"
-    return None
+    found = ((path, call, dotted_name(call.func)) for path, call in program.find(ast.Call))
+    return next(
+        (
+            f"{path}:{call.lineno} may start processes by itself ({name}), and each rank would: {_ONE_EACH}"
+            for path, call, name in found
+            if name.endswith(_SPAWNS)
+        ),
+        None,
+    )
 
 
 def _launcher(command: Sequence[str]) -> str | None:

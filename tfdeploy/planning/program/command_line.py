@@ -5,7 +5,6 @@ A command is a tuple of arguments from here to the host, without quotes.
 
 from __future__ import annotations
 
-import ast
 import posixpath
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,13 +21,12 @@ from tfdeploy.planning.flags import flag_definitions, flags, torch_launch
 from tfdeploy.planning.flags.flag_definitions import ADDRESSES, Flag
 from tfdeploy.planning.flags.flags import Told
 from tfdeploy.planning.program import env_variables, hardcoded_cluster
-from tfdeploy.planning.source.flag_types import last_name
 from tfdeploy.planning.source.source import PYTHON, Program, own_end, program_index
 
-_READERS = (
-    *("TFConfigClusterResolver", "MultiWorkerMirroredStrategy", "CollectiveAllReduceStrategy", "ParameterServerStrategy"),
-    *("ParameterServerStrategyV2", "RunConfig"),
-)
+_READERS = """
+    TFConfigClusterResolver MultiWorkerMirroredStrategy CollectiveAllReduceStrategy ParameterServerStrategy
+    ParameterServerStrategyV2 RunConfig
+"""
 _OF_CLUSTER = (*flags.CLASSIC, "chief_hosts", "cluster")
 _NAME_THEM = "name what it needs in the command, as in `python train.py {job_name} {task_index}`"
 
@@ -229,10 +227,4 @@ def _knows_otherwise(program: Program) -> bool:
 
 def reads_tf_config(program: Program) -> bool:
     """Whether it names TF_CONFIG, or a class of TensorFlow that reads it."""
-    for tree in program.trees:
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and node.value == "TF_CONFIG":
-                return True
-            if isinstance(node, ast.Attribute | ast.Name) and last_name(node) in _READERS:
-                return True
-    return False
+    return program.has_text("TF_CONFIG") or program.uses(*_READERS.split())

@@ -11,7 +11,7 @@ import posixpath
 from collections.abc import Collection, Iterator
 
 from tfdeploy.model.job import Job
-from tfdeploy.planning.source import texts
+from tfdeploy.planning.program import texts
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.versions import tf_names_used
 

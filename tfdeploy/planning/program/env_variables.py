@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from tfdeploy.model.cluster import Cluster, cluster_json, tf_config
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
-from tfdeploy.planning.source.flag_types import last_name, text
+from tfdeploy.planning.source.expressions import last_name, text
 from tfdeploy.planning.source.source import Program
 
 # name, in capitals -> what it holds

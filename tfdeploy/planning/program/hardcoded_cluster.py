@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tfdeploy.model.cluster import Cluster
-from tfdeploy.planning.source.flag_types import last_name, text
+from tfdeploy.planning.source.expressions import last_name, text
 from tfdeploy.planning.source.source import Program
 from tfdeploy.runtime.job_synonyms import counterparts
 

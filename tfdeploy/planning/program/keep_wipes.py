@@ -11,7 +11,8 @@ import posixpath
 from collections.abc import Iterator
 
 from tfdeploy.model.job import Job
-from tfdeploy.planning.source import flag_types, texts
+from tfdeploy.planning.program import texts
+from tfdeploy.planning.source.expressions import last_name, text
 from tfdeploy.planning.source.source import Program
 
 _BY_MODULE = {
@@ -51,21 +52,21 @@ def _wiped(call: ast.Call, values: texts.Texts, job: Job) -> str | None:
 
 def _targets(call: ast.Call) -> Iterator[ast.expr]:
     """The expressions that name what a call deletes or renames."""
-    name, function = flag_types.last_name(call.func), call.func
+    name, function = last_name(call.func), call.func
     owner = function.value if isinstance(function, ast.Attribute) else None
-    if name in _BY_MODULE.get(flag_types.last_name(owner), ()) or (owner is None and name in _BY_NAME):
+    if name in _BY_MODULE.get(last_name(owner), ()) or (owner is None and name in _BY_NAME):
         yield from call.args[:1]
         yield from (word.value for word in call.keywords if word.arg in ("path", "src", "dirname"))
-    elif name in _OF_PATH and isinstance(owner, ast.Call) and flag_types.last_name(owner.func) == "Path":
+    elif name in _OF_PATH and isinstance(owner, ast.Call) and last_name(owner.func) == "Path":
         yield owner
-    elif name in _STARTS and flag_types.last_name(owner) in ("os", "subprocess"):
+    elif name in _STARTS and last_name(owner) in ("os", "subprocess"):
         yield from _of_shell(call)
 
 
 def _of_shell(call: ast.Call) -> Iterator[ast.expr]:
     """The words and names in a shell command such as `rm -rf logs`, however it is composed."""
     nodes = [node for argument in call.args[:1] for node in ast.walk(argument)]
-    words = [word for node in nodes if isinstance(node, ast.expr) for word in (flag_types.text(node) or "").split()]
+    words = [word for node in nodes if isinstance(node, ast.expr) for word in (text(node) or "").split()]
     if any(word in _SHELL for word in words):
         yield from (ast.Constant(word) for word in words if word not in _SHELL and not word.startswith("-"))
         yield from (node for node in nodes if isinstance(node, ast.Name | ast.Attribute))

@@ -15,7 +15,7 @@ from tfdeploy.model.cluster import Cluster
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
 from tfdeploy.planning.program import hardcoded_cluster
-from tfdeploy.planning.source.flag_types import last_name, text
+from tfdeploy.planning.source.expressions import last_name, text
 from tfdeploy.planning.source.source import Program
 from tfdeploy.runtime.job_synonyms import synonym
 

@@ -13,7 +13,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.model.modes import Rules, rules
 from tfdeploy.planning.flags import flags
 from tfdeploy.planning.program import hardcoded_cluster
-from tfdeploy.planning.source.flag_types import last_name, text
+from tfdeploy.planning.source.expressions import last_name, text
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.versions import tf_names_used
 

@@ -11,7 +11,7 @@ import builtins
 from collections.abc import Iterator
 from functools import lru_cache
 
-from tfdeploy.planning.source.flag_types import last_name
+from tfdeploy.planning.source.expressions import last_name
 from tfdeploy.planning.source.source import Program, imported_files
 
 _ASKS = ("__version__", "version_info", "hasattr", "VERSION", "PY2", "PY3", "find_spec", "find_module")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tfdeploy.model.job import Job
 from tfdeploy.planning.source import guards, reached, source
-from tfdeploy.planning.source.flag_types import last_name
+from tfdeploy.planning.source.expressions import last_name
 from tfdeploy.planning.source.source import PYTHON, Program
 
 ALWAYS = ("tf_slim",)  # which planning itself wants to know of

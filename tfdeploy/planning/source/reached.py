@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tfdeploy.planning.source import guards
-from tfdeploy.planning.source.flag_types import dotted_name, last_name
+from tfdeploy.planning.source.expressions import dotted_name, last_name
 from tfdeploy.planning.source.scopes import Function, Meaning, Scope, Scopes
 from tfdeploy.planning.source.source import Program
 

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tfdeploy.planning.source.flag_types import dotted_name
+from tfdeploy.planning.source.expressions import dotted_name
 from tfdeploy.planning.source.source import Program, imported_files
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

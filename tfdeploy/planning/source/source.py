@@ -9,16 +9,18 @@ import ast
 import posixpath
 import re
 import warnings
+from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, cast
 
 from tfdeploy.planning.source import python2
 
 PYTHON = ("python", "python3")  # as the first word: the job's interpreter
 SHELLS = ("bash", "sh", "dash", "zsh", "ksh", "csh", "tcsh", "fish")
+Node = TypeVar("Node", bound=ast.AST)
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 
 
@@ -51,13 +53,33 @@ class Program:
 
     @cached_property
     def by_path(self) -> dict[str, tuple[ast.AST, ...]]:
-        """Path -> all nodes of the tree, in the order of ast.walk, which takes long for many modules."""
-        return {path: tuple(ast.walk(tree)) for path, tree in self.modules.items()}
+        """Path -> all nodes of the tree, in the order of ast.walk."""
+        return {path: _nodes_of(tree) for path, tree in self.modules.items()}
 
     @cached_property
     def nodes(self) -> tuple[tuple[str, ast.AST], ...]:
         """(path, node) of every node of its modules."""
         return tuple((path, node) for path, nodes in self.by_path.items() for node in nodes)
+
+    def find(self, kind: type[Node]) -> list[tuple[str, Node]]:
+        """(path, node) of every node of this class."""
+        return cast("list[tuple[str, Node]]", self._by_class.get(kind, []))
+
+    def uses(self, *names: str) -> bool:
+        """Whether it uses one of these names, alone or as the last one of `a.b.name`."""
+        attributes = any(node.attr in names for _, node in self.find(ast.Attribute))
+        return attributes or any(node.id in names for _, node in self.find(ast.Name))
+
+    def has_text(self, text: str) -> bool:
+        """Whether it has this text as a constant."""
+        return any(node.value == text for _, node in self.find(ast.Constant))
+
+    @cached_property
+    def _by_class(self) -> dict[type[ast.AST], list[tuple[str, ast.AST]]]:
+        found: defaultdict[type[ast.AST], list[tuple[str, ast.AST]]] = defaultdict(list)
+        for path, node in self.nodes:
+            found[type(node)].append((path, node))
+        return dict(found)
 
     @cached_property
     def files(self) -> frozenset[str]:
@@ -85,7 +107,7 @@ def read(command: tuple[str, ...], sources: Mapping[str, str], cwd: str = "") ->
     unparsed: list[Unparsed] = []
     for file in files:
         try:
-            trees[file] = _parse(sources[file])
+            trees[file] = _parse(file, sources[file])
         except (SyntaxError, ValueError) as error:
             return Program(
                 path,
@@ -183,10 +205,18 @@ def _module_path(module: str, sources: Mapping[str, str], cwd: str) -> str:
     return f"{path}/__main__.py" if f"{path}/__main__.py" in sources else f"{path}.py"
 
 
-def _parse(text: str) -> ast.Module:
+@lru_cache(maxsize=1024)
+def _parse(_path: str, text: str) -> ast.Module:
+    """The tree of one file. Cached: the shipment, the plan and each role's command read the same files, and nothing changes
+    a tree. Equal files have a tree each, since nodes are told apart by their ids."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of invalid escapes in the user's strings
         return ast.parse(text.removeprefix("\ufeff"))
+
+
+@lru_cache(maxsize=1024)
+def _nodes_of(tree: ast.Module) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(tree))
 
 
 def _unreadable(path: str, error: SyntaxError | ValueError) -> str:
@@ -206,7 +236,7 @@ def _follow(path: str, base: str, sources: Mapping[str, str], trees: dict[str, a
             if found in trees or found in broken:
                 continue
             try:
-                trees[found] = _parse(sources[found])
+                trees[found] = _parse(found, sources[found])
             except (SyntaxError, ValueError) as error:
                 broken[found] = error
                 continue
@@ -227,7 +257,7 @@ def _unparsed(path: str, text: str, error: Exception, *, certain: bool) -> tuple
 
 
 def _imported(path: str, tree: ast.Module, base: str, sources: Mapping[str, str]) -> Iterator[str]:
-    for node in ast.walk(tree):
+    for node in _nodes_of(tree):
         yield from _files_of(node, path, base, sources)
 
 
@@ -257,6 +287,7 @@ def _files(folder: str, module: str, sources: Container[str]) -> Iterator[str]:
                 break
 
 
+@lru_cache(maxsize=1024)
 def _imports_tensorflow(tree: ast.Module) -> bool:
     """True when it does so outside a `try`, whose program may run without it."""
     waiting: list[ast.AST] = [tree]

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from tfdeploy.planning.source import guards, reached
-from tfdeploy.planning.source.flag_types import last_name, text
+from tfdeploy.planning.source.expressions import last_name, text
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.versions import tf_names_used
 from tfdeploy.planning.versions.tf1_names import among

@@ -15,7 +15,7 @@ from tfdeploy.model.folding import fold_names
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
 from tfdeploy.planning.source import guards
-from tfdeploy.planning.source.flag_types import dotted_name, last_name
+from tfdeploy.planning.source.expressions import dotted_name, last_name
 from tfdeploy.planning.source.source import Program
 from tfdeploy.runtime import replaced
 

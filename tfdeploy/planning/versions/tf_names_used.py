@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from tfdeploy.planning.source import guards
-from tfdeploy.planning.source.flag_types import dotted_name
+from tfdeploy.planning.source.expressions import dotted_name
 from tfdeploy.planning.source.source import Program, imported_files
 from tfdeploy.runtime import replaced
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tfdeploy.planning.source.expressions import is_true, last_name, text
+
 Kind = Literal["text", "int", "float", "bool", "nothing"]
 
 _TYPES: dict[str, Kind] = {
@@ -73,29 +75,6 @@ def of_click(given: Mapping[str | None, ast.expr]) -> FlagType:
     return FlagType(_kind(kind.func if isinstance(kind, ast.Call) else kind), (), _count(given), _default(given))
 
 
-def text(node: ast.expr | None) -> str | None:
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
-
-
-def is_true(node: ast.expr | None) -> bool:
-    return isinstance(node, ast.Constant) and node.value is True
-
-
-def last_name(node: ast.expr | None) -> str:
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def dotted_name(node: ast.expr) -> str:
-    """ "tf.app.run" of these names and attributes; "" for an expression of anything else."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    return ".".join(reversed([*parts, node.id])) if isinstance(node, ast.Name) else ""
-
-
 def _kind(node: ast.expr | None) -> Kind:
     return _TYPES.get((text(node) or last_name(node)).lower(), "text")
 
@@ -121,4 +100,4 @@ def _count(given: Mapping[str | None, ast.expr]) -> int:
 
 
 def _default(given: Mapping[str | None, ast.expr]) -> str:
-    return text(given.get("default")) or ""
+    return text(given.get("default") or given.get("default_value")) or ""
