@@ -23,17 +23,18 @@ _OF_ABSENCE = ("ImportError", "ModuleNotFoundError", "AttributeError", "NameErro
 def guarded(program: Program) -> frozenset[int]:
     """The ids of all guarded nodes, with every node of a module that only guarded code imports."""
     settled = frozenset(name for nodes in program.by_path.values() for name in _settled(nodes))
-    found = {path: _in_tree(tree, settled) for path, tree in program.modules.items()}
-    waiting, open_to_all = list(program.roots), set(program.roots)
+    found = {path: _in_module(nodes, settled, imported=path not in program.roots) for path, nodes in program.by_path.items()}
+    imports: dict[str, set[str]] = {path: set() for path in found}
+    for path, node in (*program.find(ast.Import), *program.find(ast.ImportFrom)):
+        if id(node) not in found[path]:
+            imports[path].update(imported_files(program, path, node))
+    waiting, imported = list(program.roots), set(program.roots)
     while waiting:
-        path = waiting.pop()
-        imports = (node for node in program.by_path[path] if isinstance(node, ast.Import | ast.ImportFrom))
-        for file in (file for node in imports if id(node) not in found[path] for file in imported_files(program, path, node)):
-            if file in program.modules and file not in open_to_all:
-                open_to_all.add(file)
-                waiting.append(file)
-    whole = (nodes for path, nodes in program.by_path.items() if path not in open_to_all)
-    return frozenset().union(*found.values(), (id(node) for nodes in whole for node in nodes))
+        files = imports.get(waiting.pop(), set()) - imported
+        waiting += files
+        imported |= files
+    others = (nodes for path, nodes in program.by_path.items() if path not in imported)
+    return frozenset().union(*found.values(), (id(node) for nodes in others for node in nodes))
 
 
 def catches_absence(node: ast.Try) -> bool:
@@ -66,18 +67,15 @@ def decided(test: ast.expr, main: bool | None = None) -> bool | None:
     return False if name and any(each.endswith(f".{name}") for each in _NEVER) else True if name == "PY3" else None
 
 
-def _in_tree(tree: ast.Module, settled: frozenset[str]) -> set[int]:
+def _in_module(nodes: tuple[ast.AST, ...], settled: frozenset[str], *, imported: bool) -> set[int]:
     ids: set[int] = set()
-    waiting: list[ast.AST] = [tree]
-    while waiting:
-        node = waiting.pop()
-        for part in _protected(node, settled):
-            ids.update(id(inner) for inner in ast.walk(part))
-        waiting += [child for child in ast.iter_child_nodes(node) if id(child) not in ids]
+    for node in nodes:  # an outer block before those in it
+        if id(node) not in ids:
+            ids.update(id(inner) for part in _protected(node, settled, imported=imported) for inner in ast.walk(part))
     return ids
 
 
-def _protected(node: ast.AST, settled: frozenset[str]) -> Iterator[ast.AST]:
+def _protected(node: ast.AST, settled: frozenset[str], *, imported: bool) -> Iterator[ast.AST]:
     """What of the node's own blocks is guarded."""
     if isinstance(node, ast.Try) and catches_absence(node):
         yield from (*node.body, *node.handlers)
@@ -85,7 +83,7 @@ def _protected(node: ast.AST, settled: frozenset[str]) -> Iterator[ast.AST]:
         yield from node.body
     elif isinstance(node, ast.If | ast.IfExp):
         body, orelse = (node.body, node.orelse) if isinstance(node, ast.If) else ([node.body], [node.orelse])
-        holds = decided(node.test)
+        holds = decided(node.test, main=False if imported else None)
         if holds is None and (_asks(node.test) or _mentions(node.test, settled)):
             yield from (*body, *orelse)
         elif holds is not None:

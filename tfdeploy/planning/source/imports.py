@@ -30,7 +30,7 @@ _OF_THE_CODE = """
 
 
 class Import(NamedTuple):
-    """`sure`: every run of the program comes to this import."""
+    """`sure`: every run of the program reaches this import."""
 
     module: str  # "pandas": the first part of the name
     where: str  # "train.py:3"
@@ -39,7 +39,7 @@ class Import(NamedTuple):
 
 def modules_asked(program: Program) -> tuple[str, ...]:
     """The names that the hosts' interpreters are asked for."""
-    found = {each.module for each in _all(program) if each.module.isascii()}
+    found = {module for module, _, _ in _unguarded(program) if module.isascii()}
     return tuple(sorted({*ALWAYS, *sorted(found)[:_MOST]}))
 
 
@@ -55,10 +55,12 @@ def from_outside(job: Job, program: Program, files: Collection[str]) -> tuple[Im
     own_python = bool(job.command) and job.command[0] in PYTHON and len(program.roots) == 1
     certain = own_python and not _has_other_folders(job, program)
     own = _own(files)
+    executed = reached.reached(program, workers=False).nodes if certain else frozenset()
     found: dict[str, Import] = {}
-    for each in sorted(_all(program), key=lambda each: not each.sure):
-        if each.module not in own and each.module != "tensorflow":
-            found.setdefault(each.module, each._replace(sure=each.sure and certain))
+    for module, where, node in _unguarded(program):
+        sure = id(node) in executed
+        if module not in own and module != "tensorflow" and (module not in found or (sure and not found[module].sure)):
+            found[module] = Import(module, where, sure)
     return tuple(found.values())
 
 
@@ -78,27 +80,28 @@ def _has_other_folders(job: Job, program: Program) -> bool:
     given = job.env.get("PYTHONPATH", "")
     if "PYTHONPATH" in job.secrets or any(word[:1] in ("/", "~", "{") for word in given.split(":")):
         return True
-    return any(_adds_folder(node) for tree in program.trees for node in ast.walk(tree))
+    assigned = [(target, node.value) for _, node in program.find(ast.Assign) for target in node.targets]
+    assigned += [(node.target, node.value) for _, node in program.find(ast.AugAssign)]
+    return any(_may_add_folder(node) for _, node in program.find(ast.Call)) or any(
+        _is_of_sys(target.value if isinstance(target, ast.Subscript) else target) and not _is_within_code(value)
+        for target, value in assigned
+    )
 
 
-def _adds_folder(node: ast.AST) -> bool:
+def _may_add_folder(call: ast.Call) -> bool:
     """True for `sys.path.append("/opt/lib")`, a finder of the program's own, or `pip install` in the program."""
-    if isinstance(node, ast.Call):
-        function = node.func
-        if last_name(function) in _STARTS:
-            return any("pip" in str(each.value).split() for each in ast.walk(node) if isinstance(each, ast.Constant))
-        changes = isinstance(function, ast.Attribute) and _of_sys(function.value)
-        return last_name(function) == "addsitedir" or (changes and not all(map(_within_code, node.args)))
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign) else []
-    changed = any(_of_sys(each.value if isinstance(each, ast.Subscript) else each) for each in targets)
-    return changed and isinstance(node, ast.Assign | ast.AugAssign) and not _within_code(node.value)
+    function = call.func
+    if last_name(function) in _STARTS:
+        return any("pip" in str(each.value).split() for each in ast.walk(call) if isinstance(each, ast.Constant))
+    changes = isinstance(function, ast.Attribute) and _is_of_sys(function.value)
+    return last_name(function) == "addsitedir" or (changes and not all(map(_is_within_code, call.args)))
 
 
-def _of_sys(node: ast.AST) -> bool:
+def _is_of_sys(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute) and node.attr in _PATHS and last_name(node.value) == "sys"
 
 
-def _within_code(node: ast.AST) -> bool:
+def _is_within_code(node: ast.AST) -> bool:
     """Whether the expression can only name folders of the code: made of __file__, the current folder and relative texts."""
     for each in ast.walk(node):
         if isinstance(each, ast.Constant) and isinstance(each.value, str) and each.value.startswith(("/", "~")):
@@ -109,28 +112,20 @@ def _within_code(node: ast.AST) -> bool:
     return True
 
 
-def _all(program: Program) -> Iterator[Import]:
-    """Every import of an absolute name that the program does not handle itself."""
-    guarded, nodes = guards.guarded(program), reached.reached(program, workers=False).nodes
-    for path, tree in program.modules.items():
-        insisted = {id(node) for each in ast.walk(tree) if _insists(each) for node in ast.walk(each)}
-        executed = (each for each in tree.body if path in program.roots or not source.main_block(each))
-        for node in (inner for each in executed for inner in ast.walk(each)):
-            if id(node) in guarded and id(node) not in insisted:
-                continue
-            for name in _names(node):
-                yield Import(name.partition(".")[0], f"{path}:{getattr(node, 'lineno', 1)}", id(node) in nodes)
+def _unguarded(program: Program) -> Iterator[tuple[str, str, ast.AST]]:
+    """(module, "train.py:3", node) of every import of an absolute name that the program does not handle itself."""
+    guarded = guards.guarded(program)
+    insisted = {id(inner) for _, each in program.find(ast.Try) if _insists(each) for inner in ast.walk(each)}
+    absolute = [(path, node, [alias.name for alias in node.names]) for path, node in program.find(ast.Import)]
+    relative = [(path, node, [node.module]) for path, node in program.find(ast.ImportFrom) if node.module and not node.level]
+    for path, node, names in (*absolute, *relative):
+        if id(node) not in guarded or id(node) in insisted:
+            yield from ((name.partition(".")[0], f"{path}:{node.lineno}", node) for name in names)
 
 
-def _names(node: ast.AST) -> list[str]:
-    if isinstance(node, ast.ImportFrom):
-        return [node.module] if node.module and not node.level else []
-    return [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-
-
-def _insists(node: ast.AST) -> bool:
+def _insists(node: ast.Try) -> bool:
     """True for a `try` that catches a failed import only to end with an error of its own."""
-    return isinstance(node, ast.Try) and bool(node.handlers) and all(_is_end(each.body[-1]) for each in node.handlers)
+    return bool(node.handlers) and all(_is_end(each.body[-1]) for each in node.handlers)
 
 
 def _is_end(node: ast.stmt) -> bool:

@@ -33,11 +33,7 @@ class Origin(NamedTuple):
     steps: tuple[Step, ...] = ()
 
     def then(self, *steps: Step) -> Origin:
-        return replace_steps(self, (*self.steps, *steps))
-
-
-def replace_steps(origin: Origin, steps: tuple[Step, ...]) -> Origin:
-    return Origin(origin.dest, origin.position, steps)
+        return self._replace(steps=(*self.steps, *steps))
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tfdeploy.planning.source import guards
 from tfdeploy.planning.source.expressions import dotted_name, last_name
 from tfdeploy.planning.source.scopes import Function, Meaning, Scope, Scopes
-from tfdeploy.planning.source.source import Program
+from tfdeploy.planning.source.source import Program, imported_files
 
 _RUNNERS = ("app.run", "absl.app.run")
 _EXITS = ("sys.exit", "exit", "quit", "os._exit", "os.abort")
@@ -31,6 +32,7 @@ class Reached:
     files: frozenset[str]
 
 
+@lru_cache(maxsize=4)
 def reached(program: Program, workers: bool = True) -> Reached:
     """`workers`: whether the program runs as tasks named worker."""
     walk = _Walk(program, workers)
@@ -106,7 +108,7 @@ class _Walk:
         return (same,) if other == "worker" or is_first else ()
 
     def _import(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
-        for file in self._scopes.files(node, scope):
+        for file in imported_files(self._program, scope.path, node):
             if file not in self.files:
                 self.files[file] = None
                 tree = self._program.modules.get(file)

@@ -48,10 +48,6 @@ class Scopes:
             self._modules[path] = Scope(path, bound=_bound(tree.body if tree else []))
         return self._modules[path]
 
-    def files(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> Iterator[str]:
-        """The files of the program that the import runs."""
-        return imported_files(self._program, scope.path, node)
-
     def function(self, meaning: Meaning, owner: Meaning | None = None) -> Scope:
         """The scope of a function's body. `owner`: the class or instance that a method was found in."""
         node, given = meaning.node, dict[str, Meaning]()
