@@ -136,7 +136,7 @@ def _required(program: Program) -> list[tuple[Flag, str]]:
     defined = {flag.dest: flag for flag in reversed(flag_definitions.definitions(program)) if flag.spelling}
     if not defined:
         return []
-    run = reached.reached(program)
+    run = reached.reached(program, workers=True)
     certain: dict[str, str] = {}
     tested: dict[str, str] = {}
     for path, node in program.nodes:

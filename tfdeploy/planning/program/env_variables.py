@@ -99,7 +99,7 @@ def reads_cluster(program: Program) -> bool:
 
 def _expects_task(program: Program) -> bool:
     """Whether CLUSTER_SPEC has Google's form: the cluster is its entry "cluster". A program of TF_CONFIG has that word too."""
-    constants = {node.value for _, node in program.nodes if isinstance(node, ast.Constant)}
+    constants = {node.value for _, node in program.find(ast.Constant)}
     return "cluster" in constants and "TF_CONFIG" not in constants
 
 
@@ -110,7 +110,7 @@ def _reads(program: Program) -> tuple[dict[str, str], set[str]]:
         reads = [(node.lineno, name) for node in nodes if (name := _read(node))]  # type: ignore[attr-defined]
         for line, name in sorted(reads):
             found.setdefault(name, f"{path}:{line}")
-    parsers = [node for _, node in program.nodes if isinstance(node, ast.Call) and last_name(node.func) in _PARSERS]
+    parsers = [node for _, node in program.find(ast.Call) if last_name(node.func) in _PARSERS]
     return found, {_read(argument) for call in parsers for argument in call.args} - {""}
 
 

@@ -9,6 +9,7 @@ import ast
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tfdeploy.model.cluster import Cluster
 from tfdeploy.planning.source.expressions import last_name, text
@@ -29,6 +30,7 @@ class HardcodedCluster:
     counts: Mapping[str, int]
 
 
+@lru_cache(maxsize=4)
 def clusters(program: Program) -> tuple[HardcodedCluster, ...]:
     """Every literal cluster of the program, in the order of files and lines. Addresses with port 0 do not count."""
     found: list[HardcodedCluster] = []
@@ -44,8 +46,8 @@ def written_jobs(program: Program) -> tuple[HardcodedCluster, ...]:
     """The literal clusters, and those of which only the jobs are literal, with 0 tasks each:
     `ClusterSpec({"ps": ps_hosts, "work": work_hosts})`."""
     found = list(clusters(program))
-    for path, node in program.nodes:
-        if not isinstance(node, ast.Call) or last_name(node.func) not in _SERVE:
+    for path, node in program.find(ast.Call):
+        if last_name(node.func) not in _SERVE:
             continue
         given = next(iter([*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "cluster")]), None)
         jobs = [text(key) for key in given.keys if key] if isinstance(given, ast.Dict) else []
@@ -56,7 +58,7 @@ def written_jobs(program: Program) -> tuple[HardcodedCluster, ...]:
 
 def finds_role_itself(program: Program) -> bool:
     """Whether the program finds its role by its host's name or address, or reads its cluster from a file (`json.load`)."""
-    called = [node.func for _, node in program.nodes if isinstance(node, ast.Call)]
+    called = [node.func for _, node in program.find(ast.Call)]
     names = {last_name(each) for each in called}
     parses = any(isinstance(each, ast.Attribute) and last_name(each.value) in _FILE_FORMATS for each in called)
     return bool(names.intersection(_SERVE)) and (parses or bool(names.intersection(_ASK_FOR_HOST)))

@@ -16,7 +16,7 @@ from tfdeploy.model.cluster import Cluster
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import Rules, rules
 from tfdeploy.planning.program import hardcoded_cluster, servers
-from tfdeploy.planning.source.flag_types import text
+from tfdeploy.planning.source.expressions import text
 from tfdeploy.planning.source.source import Program
 from tfdeploy.runtime.job_synonyms import counterparts
 
@@ -108,7 +108,7 @@ def _no_chief(program: Program, mode: Rules, planned: Cluster) -> tuple[str, ...
 
 
 def _constants(program: Program) -> set[object]:
-    return {node.value for _, node in program.nodes if isinstance(node, ast.Constant)}
+    return {node.value for _, node in program.find(ast.Constant)}
 
 
 def _asks_for(name: str, program: Program) -> str:
@@ -121,7 +121,7 @@ def _asks_for(name: str, program: Program) -> str:
 
 def _leads_by_index(program: Program) -> bool:
     """Whether the first worker is the program's chief: `is_chief = index == 0`, but not `kind == "master" and index == 0`."""
-    conjunctions = [node for _, node in program.nodes if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And)]
+    conjunctions = [node for _, node in program.find(ast.BoolOp) if isinstance(node.op, ast.And)]
     of_chief = {id(part) for node in conjunctions if _names_chief(node) for part in ast.walk(node)}
     others = (node for _, node in program.nodes if id(node) not in of_chief)
     return any(_INDEX.search(ast.unparse(side)) for node in others for side in _compared_with_zero(node))

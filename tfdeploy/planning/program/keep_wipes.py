@@ -31,7 +31,7 @@ def notes(job: Job, program: Program) -> tuple[str, ...]:
     if not job.keep:
         return ()
     values = texts.read(job.command, program)
-    calls = ((path, node) for path, node in program.nodes if isinstance(node, ast.Call))
+    calls = ((path, node) for path, node in program.find(ast.Call))
     found = (_note(f"{path}:{call.lineno}", wiped) for path, call in calls if (wiped := _wiped(call, values, job)))
     return tuple(dict.fromkeys(found))
 

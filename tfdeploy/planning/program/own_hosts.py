@@ -57,7 +57,7 @@ def _asks_for_host(program: Program) -> str:
     """Where a program that makes a cluster asks for the name or address of its host, "train.py:12"; else ""."""
     if not hardcoded_cluster.finds_role_itself(program):
         return ""
-    calls = ((path, node) for path, node in program.nodes if isinstance(node, ast.Call))
+    calls = ((path, node) for path, node in program.find(ast.Call))
     return next((f"{path}:{call.lineno}" for path, call in calls if last_name(call.func) in _ASKS), "")
 
 

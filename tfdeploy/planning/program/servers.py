@@ -69,7 +69,7 @@ def client_job(program: Program) -> str:
     servers must know its address, because they send it the inputs of the client's own operations.
     """
     named = _named(program)
-    jobs = {_served_job(node) for _, node in program.nodes if isinstance(node, ast.Call)} - {""}
+    jobs = {_served_job(node) for _, node in program.find(ast.Call)} - {""}
     several = {job for each in hardcoded_cluster.clusters(program) for job, count in each.counts.items() if count > 1}
     alone = sorted(jobs - {"ps", "worker"} - several)
     return alone[0] if len(alone) == 1 and named - {"ps", alone[0]} else ""
@@ -77,7 +77,7 @@ def client_job(program: Program) -> str:
 
 def _named(program: Program) -> set[str]:
     """The jobs that the program names in devices (`/job:local`) and in the clusters that are written into it."""
-    named = {name for _, node in program.nodes if isinstance(node, ast.Constant) for name in _JOB.findall(text(node) or "")}
+    named = {name for _, node in program.find(ast.Constant) for name in _JOB.findall(text(node) or "")}
     return named | {name for each in hardcoded_cluster.clusters(program) for name in each.counts}
 
 

@@ -33,7 +33,7 @@ class Reached:
 
 
 @lru_cache(maxsize=4)
-def reached(program: Program, workers: bool = True) -> Reached:
+def reached(program: Program, *, workers: bool) -> Reached:
     """`workers`: whether the program runs as tasks named worker."""
     walk = _Walk(program, workers)
     walk.run()

@@ -61,9 +61,10 @@ class Program:
         """(path, node) of every node of its modules."""
         return tuple((path, node) for path, nodes in self.by_path.items() for node in nodes)
 
-    def find(self, kind: type[Node]) -> list[tuple[str, Node]]:
+    def find(self, kind: type[Node]) -> Iterator[tuple[str, Node]]:
         """(path, node) of every node of this class."""
-        return cast("list[tuple[str, Node]]", self._by_class.get(kind, []))
+        for path, tree in self.modules.items():
+            yield from ((path, cast("Node", node)) for node in _nodes_by_class(tree).get(kind, ()))
 
     def uses(self, *names: str) -> bool:
         """Whether it uses one of these names, alone or as the last one of `a.b.name`."""
@@ -73,13 +74,6 @@ class Program:
     def has_text(self, text: str) -> bool:
         """Whether it has this text as a constant."""
         return any(node.value == text for _, node in self.find(ast.Constant))
-
-    @cached_property
-    def _by_class(self) -> dict[type[ast.AST], list[tuple[str, ast.AST]]]:
-        found: defaultdict[type[ast.AST], list[tuple[str, ast.AST]]] = defaultdict(list)
-        for path, node in self.nodes:
-            found[type(node)].append((path, node))
-        return dict(found)
 
     @cached_property
     def files(self) -> frozenset[str]:
@@ -219,6 +213,14 @@ def _nodes_of(tree: ast.Module) -> tuple[ast.AST, ...]:
     return tuple(ast.walk(tree))
 
 
+@lru_cache(maxsize=1024)
+def _nodes_by_class(tree: ast.Module) -> dict[type[ast.AST], list[ast.AST]]:
+    found: defaultdict[type[ast.AST], list[ast.AST]] = defaultdict(list)
+    for node in _nodes_of(tree):
+        found[type(node)].append(node)
+    return dict(found)
+
+
 def _unreadable(path: str, error: SyntaxError | ValueError) -> str:
     line = getattr(error, "lineno", None)
     where = f"{path}:{line}" if line else path
@@ -257,7 +259,8 @@ def _unparsed(path: str, text: str, error: Exception, *, certain: bool) -> tuple
 
 
 def _imported(path: str, tree: ast.Module, base: str, sources: Mapping[str, str]) -> Iterator[str]:
-    for node in _nodes_of(tree):
+    by_class = _nodes_by_class(tree)
+    for node in (*by_class.get(ast.Import, ()), *by_class.get(ast.ImportFrom, ())):
         yield from _files_of(node, path, base, sources)
 
 

@@ -105,9 +105,9 @@ def _trains_in_graphs(program: Program, uses: list[Use]) -> bool:
     found = {each for each, name in names.items() if name.rpartition(".")[2] in _DISABLE_EAGER or name in _TRAIN_SESSIONS}
     if not found:
         return False
-    functions = (node for _, node in program.nodes if isinstance(node, ast.FunctionDef))
+    functions = (node for _, node in program.find(ast.FunctionDef))
     in_functions = {id(inner) for function in functions for inner in ast.walk(function)}
-    return bool(found - in_functions or found & reached.reached(program).nodes)
+    return bool(found - in_functions or found & reached.reached(program, workers=True).nodes)
 
 
 def _name_today(use: Use) -> str:
