@@ -86,8 +86,8 @@ def test_it_shows_what_the_run_wrote_in_cwd_and_keep_and_ctrl_c_ends_it(operator
 def test_the_scalars_are_metrics_of_the_deciding_task_wherever_metrics_are(operator: Tfdeploy) -> None:
     written = {"train/loss": 0.5, "kept/accuracy": 0.5}
     rows = {task["task"]: task["metrics"] for task in operator.json("status")["tasks"]}
-    assert rows == {"ps:0": {}, "worker:0": written, "worker:1": {}}
-    assert "train/loss 0.5" in operator.run("status", exit_code=0).stdout
+    assert rows == {"ps:0": {}, "worker:0": {**written, "accuracy": 0.5}, "worker:1": {}}
+    assert "accuracy 0.5" in operator.run("status", exit_code=0).stdout
     csv = operator.cwd / operator.run("report", "--output", "csv", exit_code=0).stdout.strip()
     page = operator.cwd / operator.run("report", exit_code=0).stdout.strip()
     assert all(name in path.read_text() for name in written for path in (csv, page))
