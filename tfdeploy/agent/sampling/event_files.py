@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tfdeploy.agent.sampling.event_folders import Found
 
     Record = Tuple[int, int]  # where its data begin, and their bytes
+    Written = Tuple[float, int, float]  # a value, its step, and when it was written
 
 LOOK_CPU_S = 0.01  # of CPU: a look that has used more begins with no further file; the next look does
 FILE_BYTES, FILE_RECORDS = 1 << 16, 256  # that are read of one file in one look
@@ -43,7 +44,6 @@ class EventFile:
     def __init__(self) -> None:
         self.looked = 0  # number of the last look that read it
         self.damaged = False
-        self.moments: Dict[str, Tuple[int, float]] = {}  # tag -> step and time of its value, in the last read
         self._path, self._at, self._size = "", 0, 0
         self._inode = (0, 0)
         self._lost = self._waits = False  # `_waits`: for the rest of a record
@@ -61,7 +61,7 @@ class EventFile:
         self._path, self._inode, self._size = path, inode, size
         return size > self._at and not self._waits
 
-    def read(self) -> Dict[str, float]:
+    def read(self) -> Dict[str, Written]:
         """The newest value of each tag."""
         file = open_file(self._path)
         if file is None:
@@ -74,15 +74,14 @@ class EventFile:
         finally:
             os.close(file)
 
-    def _read(self, file: int, end: int) -> Dict[str, float]:
+    def _read(self, file: int, end: int) -> Dict[str, Written]:
         self._search(file, end)
         records = self._hop(file, end)
         if len(records) >= HOPS and end - self._at > WINDOW_BYTES:
             self._at, self._lost = end - WINDOW_BYTES, True
             self._search(file, end)
             records += self._hop(file, end)
-        found: Dict[str, float] = {}
-        self.moments = {}
+        found: Dict[str, Written] = {}
         for at, size in sorted(_chosen(records)):
             found.update(self._scalars(file, at, size))
         return found
@@ -105,16 +104,14 @@ class EventFile:
                 found.append((begin, size))
         return found
 
-    def _scalars(self, file: int, at: int, size: int) -> Dict[str, float]:
+    def _scalars(self, file: int, at: int, size: int) -> Dict[str, Written]:
         content = os.pread(file, size + TAIL_BYTES, at)
         if not is_whole(content[:size], content[size:]):
             self.damaged = True
             return {}
         try:
-            found = scalars(content[:size])
-            if found:
-                self.moments.update(dict.fromkeys(found, moment(content[:size])))
-            return found
+            step, when = moment(content[:size])
+            return {tag: (value, step, when) for tag, value in scalars(content[:size]).items()}
         except ValueError:  # no Event
             self.damaged = True
             return {}
@@ -156,7 +153,7 @@ class EventMetrics:
         self._files: Dict[str, EventFile] = {}
         self._looks = 0
         self._told = 0
-        self.scalars: Dict[str, Scalar] = {}  # by name, all that were written so far
+        self.scalars: Dict[str, Scalar] = {}  # name -> the newest
         self._priorities: Dict[str, int] = {}
 
     @property
@@ -169,7 +166,7 @@ class EventMetrics:
         self._looks += 1
         at = self._folders.look()
         self._files = {path: self._files.get(path) or EventFile() for path in at}
-        read: List[Tuple[int, str, Dict[str, float]]] = []
+        read: List[Tuple[int, str, Dict[str, Written]]] = []
         for path in self._grown(at):
             if read and time.process_time() - began > LOOK_CPU_S:
                 break
@@ -177,11 +174,11 @@ class EventMetrics:
             read.append((at[path].born, path, self._read(path)))
         found: Dict[str, float] = {}
         for _, path, values in sorted(read, key=lambda each: each[:2]):  # a later attempt's file has the last word
-            for tag, value in values.items():
+            for tag, written in values.items():
                 name = "%s/%s" % (at[path].name, tag)
                 if len(name) <= MOST_NAME_CHARS and self._make_room(name):
-                    found[name] = value
-                    self.scalars[name] = Scalar(at[path].name, tag, value, *self._files[path].moments[tag])
+                    found[name] = written[0]
+                    self.scalars[name] = Scalar(at[path].name, tag, *written)
         return {name: value for name, value in found.items() if name in self.scalars}
 
     def _make_room(self, name: str) -> bool:
@@ -202,7 +199,7 @@ class EventMetrics:
         grown = [path for path in at if self._files[path].grown(path, at[path].inode)]
         return sorted(grown, key=lambda path: (self._files[path].looked, at[path].born, path))
 
-    def _read(self, path: str) -> Dict[str, float]:
+    def _read(self, path: str) -> Dict[str, Written]:
         file = self._files[path]
         before = file.damaged
         found = file.read()
