@@ -45,7 +45,7 @@ def explain_failure(
 
 
 def _has_progressed(paths: RunPaths, part: wire.HostPart, status: wire.TaskStatus, text: str) -> bool:
-    """Return True if it printed a step above 0 or a loss, or wrote metrics into event files or a file into `keep`."""
+    """Return True if it printed a step above 0 or a loss, or wrote a step into event files or a file into `keep`."""
     try:
         patterns = {name: re.compile(pattern) for name, pattern in part.metrics.items()}
     except (re.error, OverflowError, RecursionError):
@@ -55,10 +55,10 @@ def _has_progressed(paths: RunPaths, part: wire.HostPart, status: wire.TaskStatu
     if at > 0.0 or set(found) - {EPOCHS, BATCHES}:
         return True
     sample = (read_json(paths.file(layout.NEWEST_SAMPLES)) or {}).get("tasks", {}).get(status.task, {})
-    if sample.get("attempt") == status.attempt and any("/" in name for name in sample.get("printed", {})):
+    started = status.started or 0.0  # by the run's clock
+    if sample.get("step_time", 0.0) > started:
         return True
-    since = (status.started or 0.0) + part.ahead_s  # by this host's clock
-    return any(_has_new_file(os.path.join(paths.cwd, folder), since) for folder in part.keep)
+    return any(_has_new_file(os.path.join(paths.cwd, folder), started + part.ahead_s) for folder in part.keep)
 
 
 def _has_new_file(folder: str, since: float) -> bool:
