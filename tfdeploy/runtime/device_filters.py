@@ -1,17 +1,15 @@
-"""An asynchronous worker starts and ends without the other workers: its session sees the ps and itself. A ps's sees the ps.
+"""Device filters: an asynchronous worker's session sees only the ps and itself; a ps's session sees only the ps.
 
-Cause: a session without device filters asks every task of the cluster for its devices and waits for all
-of them. A worker that comes when another has ended prints "CreateSession still waiting for response from
-worker" for ever (tensorflow/core/distributed_runtime/master.cc, DeviceFinder). The filters are those that
-Estimator's RunConfig used to set for the same reason. They change nothing for synchronous programs, so
-those get none; and none where the program has its own, or places operations on other tasks.
+A session without device filters asks every task of the cluster for its devices and waits for all of them. A worker that
+starts after another has ended prints "CreateSession still waiting for response from worker" forever
+(tensorflow/core/distributed_runtime/master.cc, DeviceFinder). Estimator's RunConfig set the same filters for that reason.
+Synchronous programs get none; neither does a program that sets its own, or places operations on other tasks.
 
-A ps with a session of its own ("done_queue") dials workers that do not listen yet. Each refusal makes its channel pause for
-up to a second, and within that second the worker that has just started asks the ps for its first step: the ps fails
-with UnavailableError to reach it, and the worker dies of that ("failed to connect to all addresses"). So in each mode
-with such a ps, its session dials no worker.
+A ps with a session of its own ("done_queue") connects to workers that do not listen yet. After each refusal its channel
+pauses for up to a second. If a worker asks for its first step in that second, the ps cannot reach it, and the worker ends
+with UnavailableError ("failed to connect to all addresses"). So the session of a ps connects to no worker.
 
-Many programs make the session first and the operations later. What the graph has at the first run decides again.
+Many programs create the session before the operations, so the graph is checked again at the first run.
 """
 
 from __future__ import annotations
@@ -42,14 +40,14 @@ def apply(session: Any) -> None:
             task.say_failed("device_filters", error)
         init(self, target, graph, config)
         if config is not asked:
-            # Deleted at the first run, so that later runs cost what they did.
+            # Removed at the first run, so that later runs cost nothing more.
             self._extend_graph = functools.partial(_extend_first, session, self, lambda: init(self, target, self.graph, asked))
 
     cls.__init__ = init_filtered
 
 
 def _extend_first(session: Any, one: Any, make_again: Callable[[], None]) -> None:
-    """In place of `_extend_graph` before the first run. Nothing has connected yet, so the session can still be another."""
+    """Replaces `_extend_graph` until the first run. Nothing has connected yet, so the session can still be replaced."""
     with _first_run:
         if "_extend_graph" in vars(one):
             try:
@@ -81,7 +79,7 @@ def with_filters(session: Any, target: Any, graph: Any, config: Any) -> Any:
 
 
 def own_filters() -> Optional[List[str]]:
-    """The ps and this task; None for a task that must see all, or that we know too little of."""
+    """The ps and this task; None for a task that must see all tasks, or whose place is not known."""
     servers = "/job:%s" % planned_cluster.job_of("ps")
     if task.role() == "ps" and task.has("lasting_ps"):
         return [servers]

@@ -1,8 +1,7 @@
-"""Lets a patch run right after a module of TensorFlow is imported, and only then.
+"""Applies patches right after a module is imported, by a finder at the head of sys.meta_path.
 
-A finder at the head of sys.meta_path that knows a few names. It finds nothing itself: it asks the
-finders behind it and wraps the loader they name. An error of ours costs one line on standard error and
-the patch, never the import.
+The finder knows the names of a few modules. It asks the finders behind it and wraps the loader that they
+return. If a patch fails, that is one line on standard error; the import succeeds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A program that deletes its `keep` folder gets a fresh one, and what earlier runs saved is not deleted.
 
-Cause: in a task's working directory a `keep` folder is a link. `shutil.rmtree` refuses a link, and TensorFlow's
-DeleteRecursively deletes all that lies behind it and then fails with FailedPreconditionError (file_system.cc: it ends with
-DeleteDir of the link). Here only the link goes; the agent (keep_links.py) takes in what the program puts in its place.
+In a task's working directory a `keep` folder is a link. `shutil.rmtree` refuses a link; TensorFlow's DeleteRecursively
+deletes everything behind it and then fails with FailedPreconditionError, because it ends with DeleteDir of the link
+(file_system.cc). The patch removes only the link. The agent (keep_links.py) keeps what the program puts in its place.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ def apply(module: Any) -> None:
     """`module`: shutil, or tensorflow.python.lib.io.file_io."""
     for name in _NAMES:
         if hasattr(module, name):
-            setattr(module, name, _sparing(getattr(module, name)))
+            setattr(module, name, _keeping_links(getattr(module, name)))
 
 
-def _sparing(delete: Any) -> Any:
+def _keeping_links(delete: Any) -> Any:
     @functools.wraps(delete)
     def delete_but_keep(*args: Any, **kwargs: Any) -> Any:
         path = args[0] if args else kwargs.get("path", kwargs.get("dirname"))
@@ -44,7 +44,7 @@ def _plain(path: Any) -> str:
 
 
 def _links(path: Any) -> List[str]:
-    """The links to `keep` that this path is, or that lie below it."""
+    """The links to `keep` at or below this path."""
     top = _plain(path)
     if _is_kept(top):
         return [top]

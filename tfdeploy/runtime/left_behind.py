@@ -1,10 +1,10 @@
 """A synchronous worker that is a step behind when the chief has finished ends with exit code 0.
 
-Cause: when the chief stops, its queue runner closes the queue of tokens. A worker whose global step was
-read a moment too early asks for one more token and gets OutOfRangeError ("FIFOQueue '_0_sync_token_q' is
-closed and has insufficient elements"). MonitoredTrainingSession and managed_session take that for the
-end of training; in a plain loop (`sv.prepare_or_wait_for_session`) it is not caught, the worker exits 1, and the
-run has failed though the training has succeeded. Only an error that the program let through is touched, and never the chief's.
+When the chief stops, its queue runner closes the queue of tokens. A worker that read the global step a moment
+too early asks for one more token and gets OutOfRangeError ("FIFOQueue '_0_sync_token_q' is closed and has
+insufficient elements"). MonitoredTrainingSession and managed_session treat that as the end of training. In a
+plain loop (`sv.prepare_or_wait_for_session`) nothing catches it: the worker exits with 1, and the run fails
+though training has succeeded. Only errors that the program did not catch count, and never the chief's.
 """
 
 from __future__ import annotations

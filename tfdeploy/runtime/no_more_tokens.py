@@ -1,9 +1,9 @@
-"""A synchronous worker does not wait for tokens of a chief that has finished: the queue of tokens is closed.
+"""Closes the queue of tokens once a synchronous chief has finished, so that no worker waits for tokens.
 
-Cause: the tokens come from a queue runner of the chief alone. A chief that stops it (`sv.stop()`, MonitoredTrainingSession)
-closes the queue; one whose program just ends, as many tutorials do, leaves the other workers in `dequeue` for ever
+Only a queue runner of the chief puts tokens into the queue. A chief that stops it (`sv.stop()`, MonitoredTrainingSession)
+closes the queue. If its program just ends, as in many tutorials, the other workers wait in `dequeue` forever
 (tensorflow/python/training/sync_replicas_optimizer.py). The agent's minder writes a file once the deciding tasks have
-succeeded. Tokens that are left can still be taken; then comes OutOfRangeError, the end of training (left_behind.py).
+succeeded. Remaining tokens can still be taken; then comes OutOfRangeError, the end of training (left_behind.py).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def apply(module: Any) -> None:
     if hasattr(module, "BaseSession"):
         _remember_sessions(module.BaseSession)
     if hasattr(module, "SyncReplicasOptimizer"):
-        _add_the_end(module.SyncReplicasOptimizer)
+        _add_close(module.SyncReplicasOptimizer)
 
 
 def _remember_sessions(cls: Any) -> None:
@@ -46,11 +46,11 @@ def _remember_sessions(cls: Any) -> None:
     cls.__init__ = init_known
 
 
-def _add_the_end(cls: Any) -> None:
+def _add_close(cls: Any) -> None:
     apply_gradients = cls.apply_gradients
 
     @functools.wraps(apply_gradients)
-    def apply_with_an_end(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def apply_with_close(self: Any, *args: Any, **kwargs: Any) -> Any:
         train = apply_gradients(self, *args, **kwargs)
         try:
             _closing.append(self._sync_token_queue.close(name="no_more_tokens"))
@@ -60,7 +60,7 @@ def _add_the_end(cls: Any) -> None:
             task.say_failed("no_more_tokens", error)
         return train
 
-    cls.apply_gradients = apply_with_an_end
+    cls.apply_gradients = apply_with_close
 
 
 def _watch() -> None:

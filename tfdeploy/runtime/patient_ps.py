@@ -1,10 +1,9 @@
-"""A ps whose own program ends well, after it has waited for the workers, waits for the end of the run.
+"""A ps whose program ends successfully, after it has waited for the workers, stays until the end of the run.
 
-Cause: in place of `server.join()`, which never returns, many programs let each ps wait on a queue ("done_queue") into which
-every worker puts a word when it is done; then the ps ends with 0. The chief may still evaluate, save or close its session
-then. To the run such an end is a death: it would start the ps again, in synchronous mode the whole gang, and lose
-what was not saved. So the ps waits until it is told to end, as every other does. One that fails ends at once, and so does
-one that never had a session in which to wait: it forgot to, and is no success.
+Instead of `server.join()`, which never returns, many programs let each ps wait on a queue ("done_queue") in which every worker
+puts an element when it is done; then the ps ends with 0. The chief may still evaluate, save or close its session. The run
+takes such an end for a failure: it would restart the ps, in synchronous mode the whole gang, and lose what was not saved.
+So the ps waits for its TERM signal. A ps that fails ends at once, and so does one that never had a session to wait in.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any, Callable, List, Tuple
 from . import task
 
 _served: List[Tuple[int, Any]] = []  # the process that started a server, and the server: it serves as long as it is referred to
-_asked: List[bool] = []  # it had a session
+_had_session: List[bool] = []
 _failed: List[bool] = []
 
 
@@ -29,19 +28,19 @@ def apply(module: Any) -> None:
     if task.role() != "ps" or not task.has("lasting_ps"):
         return
     if hasattr(module, "Server"):
-        _note(module.Server, _serves)
+        _after_init(module.Server, _serves)
         _note_exits()
     else:
-        _note(module.BaseSession, lambda _: _asked.append(True))
+        _after_init(module.BaseSession, lambda _: _had_session.append(True))
 
 
-def _note(cls: Any, made: Callable[[Any], None]) -> None:
+def _after_init(cls: Any, call: Callable[[Any], None]) -> None:
     init = cls.__init__
 
     @functools.wraps(init)
     def init_noted(self: Any, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **kwargs)
-        made(self)
+        call(self)
 
     cls.__init__ = init_noted
 
@@ -65,8 +64,8 @@ def _note_exits() -> None:
 
 
 def _wait() -> None:
-    """Until TERM, which ends the process as ever. Not after an error, and not in a process that the server's has forked."""
-    if _failed or not _asked or hasattr(sys, "last_value") or _served[0][0] != os.getpid():
+    """Wait for TERM, which ends the process. Not after an error, and not in a fork of the server's process."""
+    if _failed or not _had_session or hasattr(sys, "last_value") or _served[0][0] != os.getpid():
         return
     task.say("this ps is done; it waits for the end of the run")
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

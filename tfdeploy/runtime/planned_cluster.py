@@ -1,12 +1,12 @@
-"""A cluster written into the program gives way to the planned one.
+"""Replaces a cluster that is written into the program by the planned one.
 
-Tutorials carry `{"ps": ["localhost:2222"], "worker": [...]}`. Every ClusterSpec is looked at, since servers, resolvers
-and strategies all make one: an address that the plan does not have means that the cluster was written for another
-place. Left alone: a server for itself (port 0), jobs that the plan has no tasks for. Said once on standard error.
+Tutorials contain `{"ps": ["localhost:2222"], "worker": [...]}`. Servers, resolvers and strategies all create a ClusterSpec,
+so every ClusterSpec is checked: an address that is not in the plan means that the cluster was written for other machines. A
+server on port 0 and jobs that the plan has no tasks for are left alone. Each change is one line on standard error.
 
-Once the cluster is the plan's, so is this task's place in it: a program that takes its index from a file, or has it in its
-text, starts the server of another host (`Server(cluster, "worker", 0)` in every task). A server listens on all addresses, so
-that start succeeds, and the others wait for a task that no host has. See `own_place`.
+A program that reads its index from a file, or contains it, starts the server of another host: `Server(cluster, "worker", 0)`
+in every task. Servers listen on all addresses, so that succeeds, and the others wait for a task that nobody runs. `own_place`
+gives each server the index of this task.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Cluster = Dict[str, List[str]]  # job -> addresses by index
 _moved: Dict[str, str] = {}  # address as written -> address as planned
 _own: List[str] = []  # targets of servers in this process
 _serving: List[Tuple[str, int]] = []  # what these servers are: job and index
-_jobs: Dict[str, str] = {}  # role of the plan -> job of the program's cluster
+_jobs: Dict[str, str] = {}  # role of the plan -> the program's name for it
 
 
 def apply(server_lib: Any) -> None:
@@ -65,7 +65,7 @@ def planned() -> Cluster:
 
 
 def in_place_of(written: Cluster, plan: Cluster) -> Optional[Cluster]:
-    """The cluster to use instead of `written`, or None when that stands. Says what happens."""
+    """The cluster to use instead of `written`, or None to leave that. Prints what is replaced."""
     addresses = [address for tasks in written.values() for address in tasks]
     known = {address for tasks in plan.values() for address in tasks}
     if set(addresses) <= known or all(address.endswith(":0") for address in addresses):
@@ -84,10 +84,10 @@ def in_place_of(written: Cluster, plan: Cluster) -> Optional[Cluster]:
 
 
 def own_place(cluster: Cluster, plan: Cluster, job: str, index: int) -> int:
-    """The index to serve in place of `index`, where that is another task's and this task has one in the same job.
+    """The index to serve instead of `index`: this task's own index, if it is in the same job.
 
-    Decided by addresses, whatever the jobs are called. It stays as it is for a second server of this process (a program that
-    starts its whole cluster), for a task without an address, and where the program takes this task for one of another job.
+    Decided by addresses, whatever the jobs are called. `index` is returned for a second server of this process (a program that
+    starts its whole cluster), for a task without an address, and if the plan has this task in another job.
     """
     role, at = task.planned_task()
     own = plan.get(role, [])[at : at + 1]

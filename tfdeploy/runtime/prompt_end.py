@@ -7,9 +7,8 @@ with 0 and `sv.stop()` raises "Coordinator stopped with threads still running"
 runners are waited for 5 s and then left behind; they are daemons. All other threads (a checkpoint that
 is being written) keep the grace that the program gives.
 
-A session that the program closes ends a runner's step in midair. The runner reports that as an error when its
-thread is faster than the program's next line, and then `sv.stop()` raises it; once all are joined, it is raised in the
-thread and printed. It is no error: the runner just stops.
+Closing the session cancels the step that a runner is in. If the runner's thread reports that before the program's
+next line, `sv.stop()` raises it; after the join, the thread prints it. It is not an error: the runner just stops.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from . import synchronous
 
 CAP_S = 5.0
 _POLL_S = 0.05
-# What TensorFlow says of it.
+# TensorFlow's messages about a closed session.
 _CLOSED = ("Session::Close()", "Session has been closed", "Session is closed", "Attempted to use a closed Session")
 
 
