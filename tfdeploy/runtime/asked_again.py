@@ -3,7 +3,8 @@
 A task keeps the ids of its last 100,000 requests and rejects a known id with AbortedError, "The same RunGraph (Worker) request
 was received twice" (tensorflow/core/distributed_runtime/recent_request_ids.h). The master starts a thread for each step, and
 each thread draws its ids from a generator with a seed of 32 bits, so one request in 43,000 has a known id by chance. The task
-has run nothing of it; what other tasks have run of the step is not known (docs/decisions/0003). A step that takes gradients
+has run nothing of it; what other tasks have run of the step is not known (docs/decisions/0003). Often the other tasks' part is
+cancelled first: then the step ends with CancelledError, and its message quotes the rejection. A step that takes gradients
 out of accumulators could wait forever for gradients that it has already taken, so it is repeated only once each of them has
 some. A partial run is not repeated: TensorFlow does not allow that.
 """
@@ -21,46 +22,53 @@ MAX_REPEATS = 3  # in a row; chance needs more once in 10**13 steps
 GRADIENTS_TIMEOUT_S = 10.0
 _POLL_S = 0.02
 _TAKES = "AccumulatorTakeGradient"
+_METADATA = 5  # its place, the last one, among the arguments of BaseSession._call_tf_sessionrun
 
 
 def apply(session: Any) -> None:
     """`session`: the module tensorflow.python.client.session."""
     if not hasattr(getattr(session, "BaseSession", None), "_call_tf_sessionrun"):
         return
-    base, aborted = session.BaseSession, session.errors.AbortedError
+    base, errors = session.BaseSession, (session.errors.AbortedError, session.errors.CancelledError)
 
     def may_repeat(one: Any, _options: Any, _feeds: Any, fetches: Any, targets: Any, _metadata: Any) -> bool:
         name = session.tf_session.TF_OperationName
         takes = _takes(one.graph, [name(op) for op in (*(each.oper for each in fetches), *targets)])
         return not takes or _have_gradients(one, _counts(one.graph, takes))
 
-    base._call_tf_sessionrun = _repeating(base._call_tf_sessionrun, aborted, may_repeat)
-    base._Callable.__call__ = _repeating(base._Callable.__call__, aborted, lambda *_, **__: True)  # of Keras
+    base._call_tf_sessionrun = _repeating(base._call_tf_sessionrun, errors, may_repeat, _without_metadata)
+    base._Callable.__call__ = _repeating(base._Callable.__call__, errors, lambda *_, **__: True, lambda args: args)  # of Keras
 
 
-def _repeating(run: Callable[..., Any], aborted: Any, may_repeat: Callable[..., bool]) -> Callable[..., Any]:
+def _repeating(
+    run: Callable[..., Any], errors: Any, may_repeat: Callable[..., bool], again: Callable[[Any], Any]
+) -> Callable[..., Any]:
+    """`errors`: the classes that may quote MESSAGE. `again`: arguments of the first call -> those of a repetition."""
+
     @functools.wraps(run)
     def run_repeating(*args: Any, **kwargs: Any) -> Any:
         try:
             return run(*args, **kwargs)
-        except aborted as error:
-            first = error
-        return _repeat(run, args, kwargs, first, may_repeat)
+        except errors as error:
+            last = error
+        for _ in range(MAX_REPEATS):
+            if MESSAGE not in str(last) or not _may_repeat(may_repeat, args, kwargs):
+                break
+            task.say("a task rejected a step as a repetition of an earlier one; such steps are run again")
+            try:
+                return run(*again(args), **kwargs)
+            except errors as error:
+                last = error
+        raise last
 
     return run_repeating
 
 
-def _repeat(run: Callable[..., Any], args: Any, kwargs: Any, error: Any, may_repeat: Callable[..., bool]) -> Any:
-    """Raises `error`, or the last one of its kind, once the step must not be repeated any more."""
-    for _ in range(MAX_REPEATS):
-        if MESSAGE not in str(error) or not _may_repeat(may_repeat, args, kwargs):
-            break
-        task.say("a task rejected a step as a repetition of an earlier one; such steps are run again")
-        try:
-            return run(*args, **kwargs)
-        except type(error) as another:
-            error = another
-    raise error
+def _without_metadata(args: Any) -> Any:
+    """Without the buffer of `run_metadata`: the rejected step has filled it, and TensorFlow refuses one that is not empty.
+
+    MonitoredSession always gives one. The caller then reads what the rejected step left there."""
+    return (*args[:_METADATA], None)
 
 
 def _may_repeat(may_repeat: Callable[..., bool], args: Any, kwargs: Any) -> bool:

@@ -17,6 +17,10 @@ class AbortedError(Exception):
     pass
 
 
+class CancelledError(Exception):
+    pass
+
+
 class Operation:
     def __init__(self, kind="NoOp", inputs=(), control_inputs=()):
         self.name, self.type, self.control_inputs = f"{kind}_{id(self)}", kind, control_inputs
@@ -42,7 +46,7 @@ def module(monkeypatch):
     operations = {}
     made = types.SimpleNamespace(
         BaseSession=BaseSession,
-        errors=types.SimpleNamespace(AbortedError=AbortedError),
+        errors=types.SimpleNamespace(AbortedError=AbortedError, CancelledError=CancelledError),
         tf_session=types.SimpleNamespace(TF_OperationName=lambda operation: operation.name),
     )
     asked_again.apply(made)
@@ -60,6 +64,13 @@ def test_it_is_asked_again_and_said_once(module, capsys):
     assert module.step(AbortedError(TWICE), targets=[Operation("AssignAdd")]) == 42
     assert module.step(*[AbortedError(TWICE)] * asked_again.MAX_REPEATS, fetch=Operation("Identity")) == 42
     assert capsys.readouterr().err.count("tfdeploy: ") == 1
+
+
+def test_a_step_that_is_cancelled_because_of_a_rejection_is_asked_again(module):
+    cancelled = CancelledError("RecvFromRemoteAsync is cancelled.\nRecent warning and error logs:\nABORTED: " + TWICE)
+    assert module.step(cancelled, AbortedError(TWICE), targets=[Operation("AssignAdd")]) == 42
+    with pytest.raises(CancelledError):
+        module.step(CancelledError("RecvFromRemoteAsync is cancelled."))
 
 
 def test_a_callable_is_asked_again(module):
@@ -147,6 +158,26 @@ def test_gradients_that_were_taken_are_waited_for_in_vain(monkeypatch, looks, sa
     assert asked_again._have_gradients(Accumulators(looks), ()) is safe
 
 
+MONITORED = """
+import tensorflow.compat.v1 as tf
+from tensorflow.python.client import session as module
+tf.disable_v2_behavior()
+server = tf.train.Server.create_local_server()
+step = tf.train.get_or_create_global_step()
+add = tf.assign_add(step, 1)
+run, calls = module.tf_session.TF_SessionRun_wrapper, []
+def rejecting(*args):  # the rejected step has filled the buffer of run_metadata
+    done = run(*args)
+    calls.append(1)
+    if len(calls) % 7 == 0:
+        raise tf.errors.AbortedError(None, None, "The same RunGraph (Worker) request was received twice. x")
+    return done
+with tf.train.MonitoredTrainingSession(server.target) as session:
+    module.tf_session.TF_SessionRun_wrapper = rejecting
+    for _ in range(60):
+        session.run(add)
+print("steps", len(calls))
+"""
 MANY_STEPS = """
 import threading
 import tensorflow.compat.v1 as tf
@@ -166,6 +197,13 @@ for each in threads: each.start()
 for each in threads: each.join()
 print("steps", session.run(steps))
 """
+
+
+@pytest.mark.tensorflow
+@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+def test_a_monitored_session_goes_on(run_python):
+    done = run_python(MONITORED)
+    assert done.stdout.startswith("steps "), done.stderr
 
 
 @pytest.mark.long
