@@ -1,29 +1,39 @@
-"""Finds the code that stands under a condition of the program's own: what a `try` may catch, what lies in the branch
-of a version or of a part that may be missing, and what never runs. Reads syntax trees.
+"""Finds guarded code: what a `try` may catch, the branches of a feature test (a version, a part that may be
+missing), and what never runs. Reads syntax trees.
 
-Names in such code are the program's own affair: they neither decide how it runs nor prevent it.
+The program itself handles names in such code: they neither decide how it runs nor prevent it.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
+import operator
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import Any
 
-from tfdeploy.planning.source.expressions import last_name
+from tfdeploy.planning.source.expressions import dotted_name, last_name
 from tfdeploy.planning.source.source import Program, imported_files
 
-_ASKS = ("__version__", "version_info", "hasattr", "VERSION", "PY2", "PY3", "find_spec", "find_module")
-_NEVER = ("six.PY2", "typing.TYPE_CHECKING")
+_COMPARISONS = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+_FEATURE_TESTS = ("__version__", "version_info", "hasattr", "VERSION", "PY2", "PY3", "find_spec", "find_module")
+_CONSTANTS = {"PY2": False, "PY3": True, "TYPE_CHECKING": False}
 _OF_ABSENCE = ("ImportError", "ModuleNotFoundError", "AttributeError", "NameError")
 
 
 @lru_cache(maxsize=4)
 def guarded(program: Program) -> frozenset[int]:
     """The ids of all guarded nodes, with every node of a module that only guarded code imports."""
-    settled = frozenset(name for nodes in program.by_path.values() for name in _settled(nodes))
-    found = {path: _in_module(nodes, settled, imported=path not in program.roots) for path, nodes in program.by_path.items()}
+    results = frozenset(name for nodes in program.by_path.values() for name in _result_names(nodes))
+    found = {path: _in_module(nodes, results, imported=path not in program.roots) for path, nodes in program.by_path.items()}
     imports: dict[str, set[str]] = {path: set() for path in found}
     for path, node in (*program.find(ast.Import), *program.find(ast.ImportFrom)):
         if id(node) not in found[path]:
@@ -38,7 +48,7 @@ def guarded(program: Program) -> frozenset[int]:
 
 
 def catches_absence(node: ast.Try) -> bool:
-    """Whether a handler is for an ImportError or AttributeError of the body, or for any error and then goes on."""
+    """Whether a handler catches an ImportError or AttributeError of the body, or catches any error and then goes on."""
     return any(_catches(handler) for handler in node.handlers)
 
 
@@ -49,33 +59,35 @@ def suppresses(node: ast.With | ast.AsyncWith) -> bool:
 
 
 def decided(test: ast.expr, main: bool | None = None) -> bool | None:
-    """Whether the condition holds in every run on Python 3, or None. `main`: the module is the one that the command starts."""
+    """Whether the condition holds in every run on Python 3; None where that is not known.
+
+    `main`: the command starts this module, rather than that another imports it; None: either.
+    """
     if isinstance(test, ast.Constant):
         return bool(test.value)
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         inner = decided(test.operand, main)
         return None if inner is None else not inner
     if isinstance(test, ast.BoolOp):
-        ends_at = isinstance(test.op, ast.Or)
+        decisive = isinstance(test.op, ast.Or)
         values = [decided(value, main) for value in test.values]
-        return ends_at if ends_at in values else None if None in values else not ends_at
+        return decisive if decisive in values else None if None in values else not decisive
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
         if isinstance(test.left, ast.Name) and test.left.id == "__name__":
             return main if main is None or isinstance(test.ops[0], ast.Eq) else not main
         return _of_python(test)
-    name = last_name(test)
-    return False if name and any(each.endswith(f".{name}") for each in _NEVER) else True if name == "PY3" else None
+    return _CONSTANTS.get(last_name(test))
 
 
-def _in_module(nodes: tuple[ast.AST, ...], settled: frozenset[str], *, imported: bool) -> set[int]:
+def _in_module(nodes: tuple[ast.AST, ...], results: frozenset[str], *, imported: bool) -> set[int]:
     ids: set[int] = set()
-    for node in nodes:  # an outer block before those in it
+    for node in nodes:  # outer blocks come before the blocks in them
         if id(node) not in ids:
-            ids.update(id(inner) for part in _protected(node, settled, imported=imported) for inner in ast.walk(part))
+            ids.update(id(inner) for part in _protected(node, results, imported=imported) for inner in ast.walk(part))
     return ids
 
 
-def _protected(node: ast.AST, settled: frozenset[str], *, imported: bool) -> Iterator[ast.AST]:
+def _protected(node: ast.AST, results: frozenset[str], *, imported: bool) -> Iterator[ast.AST]:
     """What of the node's own blocks is guarded."""
     if isinstance(node, ast.Try) and catches_absence(node):
         yield from (*node.body, *node.handlers)
@@ -84,37 +96,37 @@ def _protected(node: ast.AST, settled: frozenset[str], *, imported: bool) -> Ite
     elif isinstance(node, ast.If | ast.IfExp):
         body, orelse = (node.body, node.orelse) if isinstance(node, ast.If) else ([node.body], [node.orelse])
         holds = decided(node.test, main=False if imported else None)
-        if holds is None and (_asks(node.test) or _mentions(node.test, settled)):
+        if holds is None and (_is_feature_test(node.test) or not results.isdisjoint(_names_in(node.test))):
             yield from (*body, *orelse)
         elif holds is not None:
             yield from orelse if holds else body
 
 
-def _settled(nodes: tuple[ast.AST, ...]) -> Iterator[str]:
-    """The names that say what was found: `can_import = True` in a `try`, `new_api = version >= "1.0"`, `def is_tf2():`."""
+def _result_names(nodes: tuple[ast.AST, ...]) -> Iterator[str]:
+    """The names that hold the result of a feature test: `can_import = True` in a `try`, `new_api = version >= "1.0"`,
+    `def is_tf2():`."""
     functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
     for node in nodes:
         if isinstance(node, ast.Try) and catches_absence(node):
             for inner in (*node.body, *(part for handler in node.handlers for part in handler.body)):
-                if isinstance(inner, ast.Assign) and _says_whether(inner.value):
+                if isinstance(inner, ast.Assign) and _is_result(inner.value):
                     yield from (target.id for target in inner.targets if isinstance(target, ast.Name))
-        elif isinstance(node, ast.Assign) and _asks(node.value):
+        elif isinstance(node, ast.Assign) and _is_feature_test(node.value):
             yield from (target.id for target in node.targets if isinstance(target, ast.Name))
-        elif isinstance(node, ast.Return) and node.value and _asks(node.value):
+        elif isinstance(node, ast.Return) and node.value and _is_feature_test(node.value):
             yield from (function.name for function in functions if node in function.body)
 
 
-def _says_whether(value: ast.expr) -> bool:
+def _is_result(value: ast.expr) -> bool:
     return isinstance(value, ast.Constant) and (value.value is None or isinstance(value.value, bool))
 
 
-def _asks(node: ast.expr) -> bool:
-    names = {name for inner in ast.walk(node) for name in (getattr(inner, "id", ""), getattr(inner, "attr", "")) if name}
-    return any(asked in name for asked in _ASKS for name in names)
+def _is_feature_test(node: ast.expr) -> bool:
+    return any(tested in name for name in _names_in(node) for tested in _FEATURE_TESTS)
 
 
-def _mentions(node: ast.expr, names: frozenset[str]) -> bool:
-    return any((getattr(inner, "id", None) or getattr(inner, "attr", None)) in names for inner in ast.walk(node))
+def _names_in(node: ast.expr) -> set[str]:
+    return {name for inner in ast.walk(node) if isinstance(inner, ast.expr) and (name := last_name(inner))}
 
 
 def _catches(handler: ast.ExceptHandler) -> bool:
@@ -134,18 +146,19 @@ def _raises_again(handler: ast.ExceptHandler) -> bool:
 
 def _of_python(test: ast.Compare) -> bool | None:
     """`sys.version_info[0] < 3`, `sys.version_info >= (3, 0)`: the same in every Python 3, or None."""
-    left, text = test.left, ast.unparse(test.left)
-    whole = text.endswith("version_info") and isinstance(test.comparators[0], ast.Tuple)
-    major = text.endswith(("version_info[0]", "version_info.major")) and isinstance(left, ast.Subscript | ast.Attribute)
+    subscript = test.left if isinstance(test.left, ast.Subscript) else None
+    name = dotted_name(subscript.value if subscript else test.left)
+    is_first = subscript and isinstance(subscript.slice, ast.Constant) and subscript.slice.value == 0
+    compare = _COMPARISONS.get(type(test.ops[0]))
+    if name.endswith("version_info.major") or (name.endswith("version_info") and is_first):
+        versions: tuple[Any, ...] = (3,)
+    elif name.endswith("version_info") and not subscript:
+        versions = ((3, 8), (3, 99))
+    else:
+        return None
     try:
         other = ast.literal_eval(test.comparators[0])
-        results = {_compare(test.ops[0], each if whole else each[0], other) for each in ((3, 8), (3, 99))}
+        results = {compare(version, other) for version in versions} if compare else set()
     except (ValueError, TypeError):
         return None
-    return results.pop() if (whole or major) and len(results) == 1 else None
-
-
-def _compare(op: ast.cmpop, one: object, other: object) -> bool | None:
-    compared = {ast.Lt: "__lt__", ast.LtE: "__le__", ast.Gt: "__gt__", ast.GtE: "__ge__", ast.Eq: "__eq__", ast.NotEq: "__ne__"}
-    result = getattr(one, compared.get(type(op), ""), lambda _: None)(other)
-    return result if isinstance(result, bool) else None
+    return results.pop() if len(results) == 1 else None

@@ -1,5 +1,5 @@
 """Finds what a program surely executes: its module level, `if __name__ == "__main__":`, the modules imported there, and the
-functions, methods and classes that these call, as far as names are plain. Reads syntax trees.
+functions, methods and classes that these call by names that are bound once. Reads syntax trees.
 
 In doubt code is not reached: a loop that may be empty, the branch of a flag, a callback. A branch of the job's name counts
 where some task of the run takes it.
@@ -19,9 +19,23 @@ from tfdeploy.planning.source.source import Program, imported_files
 
 _RUNNERS = ("app.run", "absl.app.run")
 _EXITS = ("sys.exit", "exit", "quit", "os._exit", "os.abort")
-# Calls that an early way out may make before it leaves.
-_SAYS = ("print", "info", "warning", "warn", "error", "debug", "fatal", "write", "format", "print_help", "exit", "_exit", "join")
-_CHIEF = ("task_index", "task_id", "task", "worker_index", "rank")
+# Calls that only report: a branch that makes no others before it ends the run is no work of its own.
+_REPORTS = (
+    "print",
+    "info",
+    "warning",
+    "warn",
+    "error",
+    "debug",
+    "fatal",
+    "write",
+    "format",
+    "print_help",
+    "exit",
+    "_exit",
+    "join",
+)
+_INDEX_NAMES = ("task_index", "task_id", "task", "worker_index", "rank")
 
 
 @dataclass(frozen=True)
@@ -53,7 +67,7 @@ class _Walk:
             self._block(*self._waiting.pop())
 
     def _block(self, body: list[ast.stmt], scope: Scope) -> bool:
-        """Whether the statements behind it are not surely reached."""
+        """Adds what the block surely executes. True where what follows the block is not surely reached."""
         return any(self._statement(node, scope) for node in body)
 
     def _statement(self, node: ast.stmt, scope: Scope) -> bool:
@@ -85,7 +99,7 @@ class _Walk:
         return any(ends) if taken else any(_may_end(block) for block in (node.body, node.orelse))
 
     def _try(self, node: ast.Try, scope: Scope) -> bool:
-        """A body that may fail in silence is not sure, and what follows it in `else` neither."""
+        """Neither the body nor the `else` block is sure where a handler hides the body's failure."""
         caught = guards.catches_absence(node)
         ends = not caught and (self._block(node.body, scope) or self._block(node.orelse, scope))
         return self._block(node.finalbody, scope) or ends
@@ -104,7 +118,9 @@ class _Walk:
             return ()
         if other == "ps":
             return (not same,)
-        is_first = type(other) is int and other == 0 and any(last_name(each) in _CHIEF for each in (test.left, *test.comparators))
+        is_first = (
+            type(other) is int and other == 0 and any(last_name(each) in _INDEX_NAMES for each in (test.left, *test.comparators))
+        )
         return (same,) if other == "worker" or is_first else ()
 
     def _import(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
@@ -141,7 +157,7 @@ class _Walk:
             made = self._scopes.member(Meaning(found.scope, found.node, instance=True), "__init__")
             found, owner = made or (None, None)
         node = found.node if found else None
-        if found and isinstance(node, Function) and id(node.body) not in self.nodes and not _waits(node):
+        if found and isinstance(node, Function) and id(node.body) not in self.nodes and not _is_deferred(node):
             self.nodes.add(id(node.body))
             method = owner if owner and owner.node else None
             self._waiting.append((node.body, self._scopes.function(found, method)))
@@ -187,14 +203,14 @@ def _runs_once(node: ast.While | ast.For) -> bool:
 
 
 def _may_end(block: list[ast.stmt]) -> bool:
-    """Whether the run may end in this branch after work of its own, instead of an error or a word about it."""
+    """Whether the run may end in this branch after work of its own: after more than a report of an error."""
     inner = [node for statement in block for node in ast.walk(statement)]
     leaves = any(isinstance(node, ast.Return | ast.Break | ast.Continue) for node in inner)
     calls = [_called(node) for node in inner if isinstance(node, ast.Call)]
-    return (leaves or any(call in _EXITS for call in calls)) and any(call.rpartition(".")[2] not in _SAYS for call in calls)
+    return (leaves or any(call in _EXITS for call in calls)) and any(call.rpartition(".")[2] not in _REPORTS for call in calls)
 
 
-def _waits(node: Function) -> bool:
+def _is_deferred(node: Function) -> bool:
     """Whether a call does not run the body: a generator, unless a decorator drives it, or a coroutine."""
     yields = any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in ast.walk(node))
     return isinstance(node, ast.AsyncFunctionDef) or (yields and not node.decorator_list)

@@ -1,6 +1,6 @@
 """What a name of the program stands for where it is used: a function, a class, an instance of one, or a module.
 
-Only what is plain: a name that its scope binds once. Reads syntax trees.
+Resolves only names that their scope binds once. Reads syntax trees.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Scopes:
         return Scope(meaning.scope.path, meaning.scope, bound, given)
 
     def meaning(self, node: ast.expr, scope: Scope, depth: int = _DEPTH) -> Meaning | None:
-        """What the expression stands for; None where that is not plain."""
+        """What the expression stands for; None where that is not known."""
         if depth == 0:
             return None
         if isinstance(node, ast.Name):
