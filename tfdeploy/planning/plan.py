@@ -22,13 +22,14 @@ from tfdeploy.planning.cluster.addresses import Advertised
 from tfdeploy.planning.cluster.layout import Layout, lay_out, ports_needed
 from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.cluster.role_requests import RoleRequest, role_hosts, role_requests
-from tfdeploy.planning.flags import required_flags, role_programs
+from tfdeploy.planning.flags import appended_flags, required_flags, role_programs
+from tfdeploy.planning.flags.appended_flags import Appended
 from tfdeploy.planning.flags.flag_definitions import Flag
 from tfdeploy.planning.flags.role_programs import RoleProgram
 from tfdeploy.planning.keep import ResumePoint
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.program import command_line, compat, downloads, flag_conflicts, job_names, keep_wipes, servers, task_places
-from tfdeploy.planning.program.command_line import Appended, OwnNames
+from tfdeploy.planning.program.command_line import OwnNames
 from tfdeploy.planning.program.compat import Compat
 from tfdeploy.planning.program.servers import ServerRoles
 from tfdeploy.planning.program.task_places import TaskPlaces
@@ -216,13 +217,13 @@ def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) ->
 
 def _add_flags(inputs: _Inputs, of: RoleProgram, roles: tuple[str, ...], laid: _LaidOut, names: OwnNames) -> _FlaggedProgram:
     """What the program of some roles is told by its flags. `roles`: of the whole run. Raises Refused."""
-    added = command_line.appended(of.job, of.program, roles)
+    added = appended_flags.choose(of.job, of.program, roles)
     seats = [seat for seat in laid.layout.seats if seat.role in of.roles]
     given = {seat.task: {**command_line.values(laid.layout, seat, of.job, inputs.run), **names.values(seat)} for seat in seats}
     flag_conflicts.check(of.job, of.program, added, given)
     required = required_flags.supply(of.job, of.program, added.known, (*added.flags, *added.own))
     workers = len(laid.layout.cluster.get("worker", ())) if "worker" in of.roles else 0
-    alone = command_line.alone(of.job, of.program, added, workers) if workers else None
+    alone = task_places.alone(of.job, of.program, added, workers) if workers else None
     notes = (added.note, *([alone] if alone else []), *required.notes, *flag_conflicts.notes(added))
     return _FlaggedProgram(of, (*added.flags, *required.flags), added, notes)
 

@@ -1,4 +1,4 @@
-"""The argv of one task: interpreter, placeholders, and the flags that the program defines.
+"""The argv of one task: interpreter, placeholders, and the flags that are appended.
 
 A command is a tuple of arguments from here to the host, without quotes.
 """
@@ -6,89 +6,19 @@ A command is a tuple of arguments from here to the host, without quotes.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from tfdeploy.model import placeholders
 from tfdeploy.model.cluster import cluster_json
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.job import Job
-from tfdeploy.model.modes import Rules, rules
+from tfdeploy.model.modes import rules
 from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.cluster.layout import Layout
 from tfdeploy.planning.cluster.placement import Seat
-from tfdeploy.planning.flags import flag_definitions, flags, torch_launch
-from tfdeploy.planning.flags.flag_definitions import ADDRESSES, Flag
-from tfdeploy.planning.flags.flags import Told
-from tfdeploy.planning.program import env_variables, hardcoded_cluster
-from tfdeploy.planning.source.source import PYTHON, Program, own_end, program_index
-
-_READERS = """
-    TFConfigClusterResolver MultiWorkerMirroredStrategy CollectiveAllReduceStrategy ParameterServerStrategy
-    ParameterServerStrategyV2 RunConfig
-"""
-_OF_CLUSTER = (*flags.CLASSIC, "chief_hosts", "cluster")
-_NAME_THEM = "name what it needs in the command, as in `python train.py {job_name} {task_index}`"
-
-
-@dataclass(frozen=True)
-class Appended:
-    """The flags that every task's command gets, and why. `own`: those that the command has itself."""
-
-    flags: tuple[Flag, ...]
-    note: str
-    own: tuple[Flag, ...] = ()
-    known: tuple[Flag, ...] = ()  # all that would tell the program of its cluster
-
-
-def appended(job: Job, program: Program, roles: Collection[str] = ("ps", "worker")) -> Appended:
-    """By the job's `flags`: none, the classic four, or those that the program defines. `roles`: those that have tasks."""
-    clustered = not (rules(job.mode).single or rules(job.mode).ranks)
-    asked = job.flags == "auto" or (job.flags is None and clustered)
-    told = flags.told(program) if asked else Told(flags.classic())
-    return replace(_appended(job, program, roles, told), known=told.flags if asked and clustered else ())
-
-
-def _appended(job: Job, program: Program, roles: Collection[str], told: Told) -> Appended:
-    named = [name for word in job.command for name in placeholders.names(word) if name in _OF_CLUSTER]
-    if named:
-        return Appended((), f"no flags appended: the command names {{{named[0]}}} itself")
-    if job.flags == "none":
-        return Appended((), "no flags appended: `flags: none`")
-    mode_rules = rules(job.mode)
-    if mode_rules.ranks:
-        return _of_ranks(job, program)
-    if job.flags is None and mode_rules.single:
-        return Appended((), f"no flags appended: mode {job.mode} has no cluster to tell of")
-    if job.flags is None and not mode_rules.takes_flags:
-        told = _certain(told, mode_rules, roles)
-        if not told.flags:
-            return Appended((), f"no flags appended: mode {job.mode} tells the program by TF_CONFIG, or `flags: auto`")
-    chosen = tuple(flag for flag in told.flags if _holds(flag, roles))
-    own = tuple(flag for flag in chosen if _in_command(flag, job.command[: own_end(job.command)], program))
-    left = tuple(flag for flag in chosen if flag not in own)
-    return Appended(left, _note(job, program, left, own) + _unknown_words(told), own)
-
-
-def _holds(flag: Flag, roles: Collection[str]) -> bool:
-    """Whether its value is right in a cluster of these roles: a chief counts as a worker for SyncReplicasOptimizer."""
-    return ("chief" in roles) == (flag.name == "chief_hosts") or flag.name not in ("chief_hosts", "num_workers")
-
-
-def _certain(told: Told, mode: Rules, roles: Collection[str]) -> Told:
-    """What a program of a mode with TF_CONFIG gets by flags as well: only what reaches its cluster for sure, and only where
-    that makes the whole of it; else a cluster without the chief would hide TF_CONFIG. A client has no task of its own."""
-    found = [flag for flag in told.flags if flag.because]
-    if "one_client" in mode.traits:
-        return Told(tuple(flag for flag in found if flag.name in (*ADDRESSES, "cluster") and _has_tasks(flag, roles)))
-    names = {name for flag in found for name in flag.names}
-    whole = "cluster" in names or all(f"{role}_hosts" in names for role in roles if role != "evaluator")
-    typed = "job_name" in names or set(roles) == {"worker"}
-    return Told(tuple(found), told.unknown) if whole and typed and "task_index" in names else Told()
-
-
-def _has_tasks(flag: Flag, roles: Collection[str]) -> bool:
-    return flag.name == "cluster" or flag.name.removesuffix("_hosts") in roles
+from tfdeploy.planning.flags.flag_definitions import Flag
+from tfdeploy.planning.source.source import PYTHON, own_end
 
 
 def values(layout: Layout, seat: Seat, job: Job, run: str) -> dict[str, str]:
@@ -140,91 +70,3 @@ def argv(
     words = (first, *rest)
     end = own_end(job.command)  # after a `--` the program would read them as positional arguments
     return (*words[:end], *(word for flag in added for word in flag.arguments({**given, **own})), *words[end:])
-
-
-def _in_command(flag: Flag, command: tuple[str, ...], program: Program) -> bool:
-    if flag.form == "position":
-        return bool(own_words(command, program))
-    spellings = {each.lstrip("-") for each in (flag.spelling, *flag.spellings, flag.off)} - {""}
-    return any(word.startswith("-") and word.split("=")[0].lstrip("-") in spellings for word in command)
-
-
-def own_words(command: tuple[str, ...], program: Program) -> tuple[str, ...]:
-    """The words behind the program that are neither a flag nor the value of one."""
-    takes = {
-        spelling
-        for flag in flag_definitions.definitions(program)
-        for spelling in flag.spellings
-        if flag.form in ("value", "words", "truthy") and flag.value_type.kind != "nothing"
-    }
-    behind = command[(program_index(command) or 0) + 1 :]
-    pairs = zip(("", *behind), behind, strict=False)
-    return tuple(word for before, word in pairs if not word.startswith("-") and before not in takes)
-
-
-def _note(job: Job, program: Program, left: tuple[Flag, ...], own: tuple[Flag, ...]) -> str:
-    kept = f"; the command gives {', '.join(flag.spelling for flag in own)} itself" if own else ""
-    listed = " ".join(map(_shown, left))
-    if job.flags == "classic":
-        return f"flags appended by `flags: classic`: {listed or 'none'}{kept}"
-    if program.unread:
-        return f"no flags appended: {program.unread}; name them in the command ({{job_name}} ...) or say `flags: classic`"
-    if listed:
-        lacking = _no_index({name for flag in (*left, *own) for name in flag.names})
-        return f"flags appended because {program.path} defines them: {listed}{kept}{lacking}"
-    if own:
-        return f"no flags appended{kept}"
-    return f"no flags appended: {program.path} defines none of {' '.join('--' + name for name in flags.NAMES)}; it has TF_CONFIG"
-
-
-def _shown(flag: Flag) -> str:
-    """ "--job_name"; "--role as {job_name} (train.py:12)" where its name does not say it."""
-    spelled = flag.spelling or flag.dest
-    if flag.plain_name == flag.name and not flag.template:
-        return spelled
-    what = flag.template or f"{{{flag.name}}}"
-    return f"{spelled} as {what} ({flag.because})" if flag.because else f"{spelled} as {what}"
-
-
-def _unknown_words(told: Told) -> str:
-    if not told.unknown:
-        return ""
-    return f"; it also needs {', '.join(told.unknown)}, which is not known: {_NAME_THEM}"
-
-
-def _no_index(names: set[str]) -> str:
-    """A warning where no flag gives the index: all tasks of a role would act as the first, and wait for ever."""
-    if "job_name" not in names or "task_index" in names:
-        return ""
-    return "; none of them is the task's index: name all that it needs in the command, as in `--ITS_FLAG={task_index}`"
-
-
-def _of_ranks(job: Job, program: Program) -> Appended:
-    """What older launchers of PyTorch pass besides the variables."""
-    local, spawning = torch_launch.local_rank(program, job.command), torch_launch.spawning(program)
-    why = f"{local[0].spelling} appended because {local[0].where} defines it" if local else "no flags appended"
-    told_by = f"mode {job.mode} tells the program by {', '.join(ranks.VARIABLES)}"
-    return Appended(local, f"{why}{';' if local else ':'} {told_by}{f'; {spawning}' if spawning else ''}")
-
-
-def alone(job: Job, program: Program, added: Appended, workers: int) -> str | None:
-    """A note where nothing gives the program its cluster: each of its workers trains by itself, and nothing else says so."""
-    mode_rules = rules(job.mode)
-    told_of = job.flags in (None, "auto") and not (mode_rules.single or mode_rules.ranks or "one_client" in mode_rules.traits)
-    named = any(placeholders.names(word) for word in (*job.command, *job.env.values()))
-    given = named or added.flags or added.own or program.unread or not (mode_rules.takes_flags or program.imports_tensorflow)
-    if not told_of or given or _knows_otherwise(program):
-        return None
-    who = f"{workers} workers will not know of each other" if workers > 1 else "the worker will not know of its cluster"
-    return f"{who}: {program.path} defines no flag of a cluster that is known, and does not seem to read TF_CONFIG: {_NAME_THEM}"
-
-
-def _knows_otherwise(program: Program) -> bool:
-    """Whether it has its cluster from the environment, from a file or its host's name, or written into it."""
-    by_itself = hardcoded_cluster.finds_role_itself(program) or bool(hardcoded_cluster.clusters(program))
-    return by_itself or env_variables.reads_cluster(program) or reads_tf_config(program)
-
-
-def reads_tf_config(program: Program) -> bool:
-    """Whether it names TF_CONFIG, or a class of TensorFlow that reads it."""
-    return program.has_text("TF_CONFIG") or program.uses(*_READERS.split())

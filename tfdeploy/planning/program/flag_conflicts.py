@@ -13,8 +13,8 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.job import Job
 from tfdeploy.planning.flags import flag_definitions, flags
+from tfdeploy.planning.flags.appended_flags import Appended
 from tfdeploy.planning.flags.flag_definitions import Flag
-from tfdeploy.planning.program.command_line import Appended
 from tfdeploy.planning.source.source import Program
 
 Values = Mapping[str, Mapping[str, str]]  # task -> flag's name -> the value that it has for the task

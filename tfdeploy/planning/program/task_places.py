@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tfdeploy.model import placeholders
 from tfdeploy.model.cluster import Cluster
 from tfdeploy.model.job import Job
-from tfdeploy.planning.program import command_line, env_variables, job_names, own_hosts
+from tfdeploy.model.modes import rules
+from tfdeploy.planning.flags.appended_flags import NAME_THEM, Appended
+from tfdeploy.planning.program import env_variables, hardcoded_cluster, job_names, own_hosts
 from tfdeploy.planning.program.env_variables import ClusterVariables
 from tfdeploy.planning.program.job_names import JobNames
 from tfdeploy.planning.program.own_hosts import OwnHosts
 from tfdeploy.planning.source.source import Program
+
+_READERS = """
+    TFConfigClusterResolver MultiWorkerMirroredStrategy CollectiveAllReduceStrategy ParameterServerStrategy
+    ParameterServerStrategyV2 RunConfig
+"""
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,29 @@ class TaskPlaces:
 def decide(job: Job, program: Program, planned: Cluster, *, by_flag: bool) -> TaskPlaces:
     """`by_flag`: flags tell the program its index."""
     variables = env_variables.decide(job, program)
-    is_told = by_flag or bool(variables.names) or command_line.reads_tf_config(program)
+    is_told = by_flag or bool(variables.names) or reads_tf_config(program)
     hosts = own_hosts.decide(job, program, planned, is_told=is_told)
     return TaskPlaces(job_names.decide(job, program, planned), variables, hosts)
+
+
+def alone(job: Job, program: Program, added: Appended, workers: int) -> str | None:
+    """A note where nothing gives the program its cluster: each of its workers trains by itself, and nothing else says so."""
+    mode_rules = rules(job.mode)
+    told_of = job.flags in (None, "auto") and not (mode_rules.single or mode_rules.ranks or "one_client" in mode_rules.traits)
+    named = any(placeholders.names(word) for word in (*job.command, *job.env.values()))
+    given = named or added.flags or added.own or program.unread or not (mode_rules.takes_flags or program.imports_tensorflow)
+    if not told_of or given or _knows_otherwise(program):
+        return None
+    who = f"{workers} workers will not know of each other" if workers > 1 else "the worker will not know of its cluster"
+    return f"{who}: {program.path} defines no flag of a cluster that is known, and does not seem to read TF_CONFIG: {NAME_THEM}"
+
+
+def _knows_otherwise(program: Program) -> bool:
+    """Whether it has its cluster from the environment, from a file or its host's name, or written into it."""
+    by_itself = hardcoded_cluster.finds_role_itself(program) or bool(hardcoded_cluster.clusters(program))
+    return by_itself or env_variables.reads_cluster(program) or reads_tf_config(program)
+
+
+def reads_tf_config(program: Program) -> bool:
+    """Whether it names TF_CONFIG, or a class of TensorFlow that reads it."""
+    return program.has_text("TF_CONFIG") or program.uses(*_READERS.split())

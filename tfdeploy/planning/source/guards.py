@@ -25,7 +25,7 @@ _COMPARISONS = {
     ast.NotEq: operator.ne,
 }
 _FEATURE_TESTS = ("__version__", "version_info", "hasattr", "VERSION", "PY2", "PY3", "find_spec", "find_module")
-_CONSTANTS = {"PY2": False, "PY3": True, "TYPE_CHECKING": False}
+_CONSTANTS = {"six.PY2": False, "six.PY3": True, "typing.TYPE_CHECKING": False}
 _OF_ABSENCE = ("ImportError", "ModuleNotFoundError", "AttributeError", "NameError")
 
 
@@ -76,7 +76,7 @@ def decided(test: ast.expr, main: bool | None = None) -> bool | None:
         if isinstance(test.left, ast.Name) and test.left.id == "__name__":
             return main if main is None or isinstance(test.ops[0], ast.Eq) else not main
         return _of_python(test)
-    return _CONSTANTS.get(last_name(test))
+    return next((value for name, value in _CONSTANTS.items() if name.rpartition(".")[2] == last_name(test)), None)
 
 
 def _in_module(nodes: tuple[ast.AST, ...], results: frozenset[str], *, imported: bool) -> set[int]:

@@ -20,7 +20,7 @@ from tfdeploy.planning.source.source import Program, imported_files
 _RUNNERS = ("app.run", "absl.app.run")
 _EXITS = ("sys.exit", "exit", "quit", "os._exit", "os.abort")
 # Calls that only report: a branch that makes no others before it ends the run is no work of its own.
-_REPORTS = (
+_REPORTS = [
     "print",
     "info",
     "warning",
@@ -34,7 +34,7 @@ _REPORTS = (
     "exit",
     "_exit",
     "join",
-)
+]
 _INDEX_NAMES = ("task_index", "task_id", "task", "worker_index", "rank")
 
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tfdeploy.model.job import Job, Mode
-from tfdeploy.planning.program import command_line, flag_conflicts
+from tfdeploy.planning.flags import appended_flags
+from tfdeploy.planning.program import flag_conflicts
 from tfdeploy.planning.source import source
 
 GIVEN = {
@@ -27,12 +28,12 @@ ARGS = "p = argparse.ArgumentParser()\n"
 CLUSTER = 'cluster = tf.train.ClusterSpec({"ps": ["localhost:1"], "worker": ["localhost:2", "localhost:3"]})\n'
 
 
-def added(job: Job, text: str, mode: Mode = "async", words: tuple[str, ...] = (), **others: str) -> command_line.Appended:
+def added(job: Job, text: str, mode: Mode = "async", words: tuple[str, ...] = (), **others: str) -> appended_flags.Appended:
     job = replace(job, mode=mode, command=("python", "train.py", *words))
     sources = {"train.py": HEAD + text, **{f"{name}.py": HEAD + body for name, body in others.items()}}
     program = source.read(job.command, sources)
     assert not program.unread
-    appended = command_line.appended(job, program)
+    appended = appended_flags.choose(job, program)
     flag_conflicts.check(job, program, appended, {"worker:1": GIVEN})
     return appended
 
@@ -309,7 +310,7 @@ def test_how_many_there_are(job: Job) -> None:
     text = text.replace("Optimizer(opt)", "Optimizer(opt, 1, total_num_replicas=FLAGS.replicas)")
     assert [word for word in words(job, text) if "replicas" in word or "num" in word] == ["--replicas=2"]
     program = source.read(job.command, {"train.py": HEAD + text})
-    with_chief = command_line.appended(job, program, ("ps", "chief", "worker")).flags
+    with_chief = appended_flags.choose(job, program, ("ps", "chief", "worker")).flags
     assert "num_workers" not in [flag.name for flag in with_chief]
 
 
@@ -364,7 +365,7 @@ def test_a_program_that_writes_tf_config_itself(job: Job, roles: tuple[str, ...]
     """A cluster without the chief, or a task that is none of its own, would hide the plan's TF_CONFIG."""
     job = replace(job, mode="mirrored")
     program = source.read(job.command, {"train.py": HEAD + MIRRORED})
-    assert len(command_line.appended(job, program, roles).flags) == given
+    assert len(appended_flags.choose(job, program, roles).flags) == given
 
 
 def test_a_client_is_told_where_the_servers_are(job: Job) -> None:
@@ -376,5 +377,5 @@ def test_a_client_is_told_where_the_servers_are(job: Job) -> None:
     )
     job = replace(job, mode="ingraph")
     program = source.read(job.command, {"train.py": HEAD + text})
-    flags = command_line.appended(job, program, ("chief", "worker")).flags
+    flags = appended_flags.choose(job, program, ("chief", "worker")).flags
     assert [word for flag in flags for word in flag.arguments(GIVEN)] == ["--machines=c:3,d:4"]

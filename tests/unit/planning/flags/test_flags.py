@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tfdeploy.model.job import Job
-from tfdeploy.planning.flags import flags
+from tfdeploy.planning.flags import appended_flags, flags
 from tfdeploy.planning.flags.flag_definitions import Flag
-from tfdeploy.planning.program import command_line
+from tfdeploy.planning.program import task_places
 from tfdeploy.planning.source import source
 
 ALL = ("ps_hosts", "worker_hosts", "job_name", "task_index", "issync")
@@ -184,9 +184,9 @@ def test_an_index_by_another_name(text: str, expected: tuple[str, ...]) -> None:
 def test_a_role_without_an_index_is_said() -> None:
     job = Job(name="j", mode="async", command=("python", "train.py"), code="/code")
     found = source.read(job.command, {"train.py": "p.add_argument('--job_name')\np.add_argument('--number', type=int)"})
-    assert "none of them is the task's index" in command_line.appended(job, found).note
+    assert "none of them is the task's index" in appended_flags.choose(job, found).note
     found = source.read(job.command, {"train.py": TASK_ID})
-    assert command_line.appended(job, found).note.endswith("--job_name --task_id as {task_index}")
+    assert appended_flags.choose(job, found).note.endswith("--job_name --task_id as {task_index}")
 
 
 @pytest.mark.parametrize(
@@ -200,5 +200,5 @@ def test_a_role_without_an_index_is_said() -> None:
 def test_a_program_that_nobody_tells_who_it_is_is_said(text: str, said: bool) -> None:
     job = Job(name="j", mode="async", command=("python", "train.py"), code="/code")
     program = source.read(job.command, {"train.py": text})
-    note = command_line.alone(job, program, command_line.appended(job, program), 2)
+    note = task_places.alone(job, program, appended_flags.choose(job, program), 2)
     assert (note is not None and note.startswith("2 workers will not know of each other")) == said

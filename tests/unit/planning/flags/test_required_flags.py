@@ -9,8 +9,7 @@ import pytest
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.job import DataSource, Job
-from tfdeploy.planning.flags import required_flags
-from tfdeploy.planning.program import command_line
+from tfdeploy.planning.flags import appended_flags, required_flags
 from tfdeploy.planning.source import source
 
 ARGS = "import argparse, sys\np = argparse.ArgumentParser()\n"
@@ -23,7 +22,7 @@ def supplied(job: Job, text: str, *words: str, **fields: Any) -> required_flags.
     job = replace(job, **{"command": ("python", "train.py", *words), **fields})
     program = source.read(job.command, {"train.py": text})
     assert not program.unread
-    added = command_line.appended(job, program)
+    added = appended_flags.choose(job, program)
     return required_flags.supply(job, program, added.known, (*added.flags, *added.own))
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.job import Job
-from tfdeploy.planning.program import command_line, flag_conflicts
+from tfdeploy.planning.flags import appended_flags
+from tfdeploy.planning.program import flag_conflicts
 from tfdeploy.planning.source import source
 
 TASKS = {
@@ -22,11 +23,11 @@ TASKS = {
 CHILD = "import argparse\np = argparse.ArgumentParser()\n{text}\np.parse_args()\n"
 
 
-def added(job: Job, text: str, *words: str, **fields: str) -> command_line.Appended:
+def added(job: Job, text: str, *words: str, **fields: str) -> appended_flags.Appended:
     """What is appended for a program of this text; refused, if it collides."""
     job = replace(job, command=("python", "train.py", *words), **fields)
     started = source.read(job.command, {"train.py": text})
-    appended = command_line.appended(job, started)
+    appended = appended_flags.choose(job, started)
     flag_conflicts.check(job, started, appended, TASKS)
     return appended
 
@@ -90,7 +91,7 @@ def test_argparse_itself_agrees(job: Job, name: str, tmp_path: Path) -> None:
     text = REFUSED[name][0] if name in REFUSED else TAKEN[name]
     script = tmp_path / "train.py"
     script.write_text(CHILD.format(text=text))
-    chosen = command_line.appended(
+    chosen = appended_flags.choose(
         replace(job, command=("python", "train.py")), source.read(("python", "train.py"), {"train.py": text})
     )
     argvs = [[word for flag in chosen.flags for word in flag.arguments(given)] for given in TASKS.values()]
