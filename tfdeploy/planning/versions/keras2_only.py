@@ -23,24 +23,43 @@ from tfdeploy.runtime.replaced import is_within
 
 KERAS_3 = (2, 16)  # the first TensorFlow whose tf.keras is Keras 3
 IN_TF_KERAS = frozenset({"layers", "nn.rnn_cell"})  # names of version 1 that only tf_keras has from KERAS_3 on
-_NAMES = (
-    "backend.function",
-    "backend.learning_phase",
-    "backend.learning_phase_scope",
-    "backend.placeholder",
-    "backend.set_learning_phase",
-    "callbacks.experimental",
-    "estimator",
-    "experimental",
-    "layers.AbstractRNNCell",
-    "layers.DenseFeatures",
-    "layers.LocallyConnected1D",
-    "layers.LocallyConnected2D",
-    "layers.experimental",
-    "metrics.MeanRelativeError",
-    "metrics.MeanTensor",
-    "optimizers.experimental",
-    "utils.SidecarEvaluator",
+_LOSSES = """
+    kl_divergence log_cosh mean_absolute_error mean_absolute_percentage_error mean_squared_error
+    mean_squared_logarithmic_error
+"""
+_LEGACY_OPTIMIZERS = ("Adadelta", "Adagrad", "Adam", "Adamax", "Ftrl", "Nadam", "RMSprop", "SGD")
+_NAMES = tuple(
+    f"{part}.{name}".strip(".")
+    for part, names in {
+        "": "dtensor estimator experimental",
+        "applications": """
+            RegNetX002 RegNetX004 RegNetX006 RegNetX008 RegNetX016 RegNetX032 RegNetX040
+            RegNetX064 RegNetX080 RegNetX120 RegNetX160 RegNetX320 RegNetY002 RegNetY004
+            RegNetY006 RegNetY008 RegNetY016 RegNetY032 RegNetY040 RegNetY064 RegNetY080
+            RegNetY120 RegNetY160 RegNetY320 ResNetRS50 ResNetRS101 ResNetRS152 ResNetRS200
+            ResNetRS270 ResNetRS350 ResNetRS420 regnet resnet_rs
+        """,
+        "backend": """
+            experimental function in_test_phase in_train_phase learning_phase learning_phase_scope
+            local_conv1d local_conv2d manual_variable_initialization normalize_batch_in_training
+            placeholder print_tensor random_binomial reset_uids set_learning_phase
+        """,
+        "callbacks": "BaseLogger SidecarEvaluatorModelExport experimental",
+        "constraints": "RadialConstraint radial_constraint",
+        "layers": """
+            AbstractRNNCell DenseFeatures LocallyConnected1D LocallyConnected2D experimental
+        """,
+        "losses": _LOSSES,
+        "metrics": f"MeanRelativeError MeanTensor experimental {_LOSSES}",
+        "models": "experimental model_from_config",
+        # The names of optimizers.legacy are in Keras 3, but their use raises ImportError.
+        "optimizers": "experimental " + " ".join(f"legacy.{each}" for each in _LEGACY_OPTIMIZERS),
+        "utils": """
+            GeneratorEnqueuer OrderedEnqueuer SequenceEnqueuer SidecarEvaluator experimental
+            to_ordinal warmstart_embedding_matrix
+        """,
+    }.items()
+    for name in names.split()
 )
 # Names that Keras 2 has only in version 1.
 _NAMES_OF_VERSION1 = (
@@ -50,6 +69,15 @@ _NAMES_OF_VERSION1 = (
     "initializers.uniform",
     "layers.CuDNNGRU",
     "layers.CuDNNLSTM",
+    "layers.disable_v2_dtype_behavior",
+    "layers.enable_v2_dtype_behavior",
+    "losses.cosine",
+    "losses.cosine_proximity",
+    "metrics.cosine",
+    "metrics.cosine_proximity",
+    "models.LinearModel",
+    "models.WideDeepModel",
+    "utils.DeterministicRandomTestTool",
     "utils.get_or_create_layer",
     "utils.track_tf1_style_variables",
 )
@@ -63,7 +91,7 @@ _TRAIN_SESSIONS = tuple(
 _SESSIONS = ("compat.v1.Session", "compat.v1.InteractiveSession", "compat.v1.placeholder")
 _PACKAGES = ("tf_slim",)  # uses tf.layers itself
 _METHODS = ("reset_states", "fit_generator", "evaluate_generator", "predict_generator")
-_OPTIMIZERS = ("Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Ftrl", "Nadam", "RMSprop", "SGD")
+_OPTIMIZERS = (*_LEGACY_OPTIMIZERS, "AdamW")
 
 
 class Keras2Use(NamedTuple):

@@ -45,6 +45,14 @@ def test_fit_on_parameter_servers_needs_keras_2_too(
 KERAS_2 = {
     # lines behind `import tensorflow as tf` -> what is of Keras 2
     "name": (("tf.keras.experimental.LinearModel()",), "tf.keras.experimental.LinearModel (t.py:2)"),
+    "a data set's maker": (("tf.keras.utils.experimental.DatasetCreator(f)",), "tf.keras.utils.experimental.DatasetCreator"),
+    "backend": (("import tensorflow.keras.backend as K", "K.in_train_phase(x, y)"), "tf.keras.backend.in_train_phase (t.py:3)"),
+    "loss": (("from tensorflow.keras.losses import mean_squared_error",), "tf.keras.losses.mean_squared_error (t.py:2)"),
+    "function as a metric": (("tf.keras.metrics.mean_absolute_error(x, y)",), "tf.keras.metrics.mean_absolute_error"),
+    "callback": (("tf.keras.callbacks.BaseLogger()",), "tf.keras.callbacks.BaseLogger (t.py:2)"),
+    "model": (("tf.keras.applications.ResNetRS50()",), "tf.keras.applications.ResNetRS50 (t.py:2)"),
+    "mesh": (("tf.keras.dtensor.experimental.LayoutMap(m)",), "tf.keras.dtensor.experimental.LayoutMap (t.py:2)"),
+    "optimizer that raises": (("tf.keras.optimizers.legacy.Adam(0.1)",), "tf.keras.optimizers.legacy.Adam (t.py:2)"),
     "module": (("from tensorflow.keras import layers", "layers.LocallyConnected1D(2, 2)"), "tf.keras.layers.LocallyConnected1D"),
     "metric": (("m = tf.keras.metrics.Mean()", "m.reset_states()"), ".reset_states() (t.py:3)"),
     "argument": (("from tensorflow.keras.optimizers import Adam", "Adam(lr=0.1)"), "Adam(lr=) (t.py:3)"),
@@ -57,6 +65,8 @@ KERAS_2 = {
         "minimize() of Keras' optimizers (t.py:3)",
     ),
     "minimize of another": (("o = tf.compat.v1.train.AdamOptimizer()", "o.minimize(x)", "tf.keras.Sequential()"), ""),
+    "losses of both": (("tf.keras.losses.MSE(x, y)", "tf.keras.losses.binary_crossentropy(x, y)"), ""),
+    "saving, of both": (("from tensorflow.keras.saving import load_model",), ""),
     "of both": (("tf.keras.optimizers.Adam(0.1)", "tf.keras.losses.Reduction.NONE"), ""),
 }
 
@@ -105,6 +115,7 @@ MIGRATED: dict[str, tuple[str, str, dict[str, str]]] = {
         "tf.compat.v1.keras.backend.set_session (t.py:2)",
         {},
     ),
+    "a loss of version 1": (V1 + "tf.keras.losses.cosine_proximity(x, y)", "losses.cosine_proximity (t.py:3)", {}),
     "graph": (V1 + "tf.keras.layers.Dropout(0.5)(x)", "tf.compat.v1.keras.layers.Dropout in a graph (t.py:3)", {}),
     "eager off": (
         "import tensorflow as tf\nfrom tensorflow.keras import layers\ndef main(_): tf.compat.v1.disable_eager_execution()\n"
