@@ -70,7 +70,13 @@ INVENTORY = (
 JOB = (
     Key("name", "the job's name", "name: digits", values.name, "the folder's name"),
     Key("inventory", "which inventory", "inventory: inventories/lab.yaml", values.text, "the only file in inventories/"),
-    Key("mode", f"how the tasks train together: {', '.join(MODES)}", "mode: async", jobvalues.mode, "must come from --mode"),
+    Key(
+        "mode",
+        f"how the tasks train together: {', '.join(MODES)}",
+        "mode: async",
+        jobvalues.mode,
+        "none; without this key, type `tfdeploy launch --mode async`",
+    ),
     Key("code", "folder that goes to every host", "code: .", values.text, "the job file's folder"),
     Key(
         "data",
@@ -81,7 +87,13 @@ JOB = (
         "none; split: none, others: none, via: auto",
     ),
     Key("keep", "folders of the program that outlive runs and releases", "keep: [checkpoints]", jobvalues.keep, "none"),
-    Key("command", "the program's words", 'command: [python, train.py, "--steps=2000"]', jobvalues.command, "must come after --"),
+    Key(
+        "command",
+        "the program's words",
+        'command: [python, train.py, "--steps=2000"]',
+        jobvalues.command,
+        "none; without this key, type `tfdeploy launch -- python train.py`",
+    ),
     Key(
         "cwd",
         "folder inside the code in which the command starts; `data` and `keep` do not depend on it",

@@ -72,10 +72,13 @@ def _ends_with(plan: Plan) -> str:
 
 
 def _on_death(plan: Plan) -> str:
-    after = f"goes on from what is in {', '.join(plan.keep)}" if plan.keep else "starts from zero, for the job has no `keep`"
-    if plan.restart_max:
-        return f"{RULES[plan.mode].on_death}; what starts again {after}"
-    return f"{RULES[plan.mode].on_death}; tfdeploy ends the run, and the next launch {after}"
+    kept = f"goes on from what is in {', '.join(plan.keep)}" if plan.keep else ""
+    next_launch = f"the next launch {kept or 'starts from zero, for the job has no `keep`'}"
+    if not plan.restart_max:
+        return f"{RULES[plan.mode].on_death}; tfdeploy ends the run, and {next_launch}"
+    # The folder of a run outlives the attempts of its tasks (agent/serve/run_prepare.py).
+    within_run = kept or f"has the files of its attempts before, in the run's own folder; {next_launch}"
+    return f"{RULES[plan.mode].on_death}; what starts again {within_run}"
 
 
 def _on_stall(plan: Plan) -> str:

@@ -184,6 +184,13 @@ def test_all_commented_keys_are_right_too(here):
     assert (n1.jump, n1.ports, n2.user) == ("bastion.example.org", (2222, 2299), "me")
 
 
+def test_docs_say_what_to_type_where_a_key_without_a_default_is_left_out(capsys):
+    assert main(["docs"]) == 0
+    shown = capsys.readouterr().out
+    assert "the program's words; default: none; without this key, type `tfdeploy launch -- python train.py`" in shown
+    assert "plain; default: none; without this key, type `tfdeploy launch --mode async`" in shown
+
+
 def test_every_built_key_is_explained_and_its_example_is_right(here, capsys):
     assert main(["docs"]) == 0
     text = capsys.readouterr().out

@@ -286,7 +286,12 @@ def test_words_name_every_task_host_and_note(make: Callable[..., Plan]) -> None:
     plan = make()
     told = describe.describe(plan)
     assert [row[:3] for row in told.rows] == [(each.task, each.host, each.address) for each in plan.tasks]
-    assert "what starts again" in dict(told.heading)["on a death"]
+    kept = dict(describe.describe(replace(plan, keep=("checkpoints",))).heading)["on a death"]
+    assert kept.endswith("; what starts again goes on from what is in checkpoints")
+    assert dict(told.heading)["on a death"].endswith(
+        "; what starts again has the files of its attempts before, in the run's own folder; "
+        "the next launch starts from zero, for the job has no `keep`"
+    )
     assert dict(told.heading)["restart"].startswith("at most 3 times")
     assert dict(told.heading)["on a stall"].startswith("after 300 s without output")
     text = "\n".join(describe.lines(plan))
