@@ -108,7 +108,8 @@ def _choice(
     if program.unread and program.script:
         return "none", f"{program.unread}; say `compat: v1` if it is written for TensorFlow 1"
     if not first:
-        return "none", f"{program.path} uses nothing that is in TensorFlow 1 alone" if found else ""
+        reason = "uses tensorflow.compat.v1 itself" if migrated else "uses nothing that is in TensorFlow 1 alone"
+        return "none", f"{program.path} {reason}" if found else ""
     if hosts and all((absent_names.version(each) or KERAS_3) < (2, 0) for each in hosts.values()):
         return "none", "the hosts have TensorFlow 1 itself"
     if second:

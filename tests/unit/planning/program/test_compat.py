@@ -61,6 +61,19 @@ def test_a_program_of_tensorflow_2_or_that_sees_to_it_itself_is_left_as_it_is(te
     assert decide(text).refusals == ()
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("import tensorflow.compat.v1 as tf\ntf.nn.rnn_cell.BasicLSTMCell(8)", "uses tensorflow.compat.v1 itself"),
+        ("try:\n    import tensorflow.compat.v1 as tf\nexcept ImportError:\n    import tensorflow as tf\n"
+         "tf.placeholder", "uses tensorflow.compat.v1 itself"),
+        (TF + "tf.Variable(1)", "uses nothing that is in TensorFlow 1 alone"),
+    ],
+)  # fmt: skip
+def test_the_plan_says_why_a_program_is_left_as_it_is(text, why):
+    assert decide(text).why == f"train.py {why}"
+
+
 def test_names_of_both_are_not_decided_for_the_user():
     found = decide(TF + "tf.placeholder\ntf.optimizers.Adam()")
     assert found.choice == "none"
