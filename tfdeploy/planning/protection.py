@@ -117,10 +117,14 @@ def notes(job: Job, protection: Protection, hosts: Iterable[HostPlan], tasks: It
     if mode.single:
         return ()
     hosts = tuple(hosts)
-    lines = [_level_note(protection, level, names, hosts, tasks) for level, names in protection.by_level().items()]
+    lines = [
+        _level_note(protection, level, names, hosts, () if mode.ranks and level == "peers" else tasks)
+        for level, names in protection.by_level().items()
+    ]
     if mode.ranks:
         lines += [
-            f"{task.host}:{task.port} (MASTER_PORT) stays open to whoever reaches it: its program binds it alone"
+            f"every machine that reaches {task.host} can connect to {task.host}:{task.port} (MASTER_PORT of {task.task}) also "
+            "under `protect: peers`, because the program opens this port itself; if that matters, write `protect: firewall`"
             for task in tasks
             if task.port is not None and protection.level_of(task.host) == "peers"
         ]
@@ -134,26 +138,44 @@ def notes(job: Job, protection: Protection, hosts: Iterable[HostPlan], tasks: It
 def _level_note(
     protection: Protection, level: Level, names: tuple[str, ...], hosts: tuple[HostPlan, ...], tasks: tuple[TaskPlan, ...]
 ) -> str:
-    """Return one line for the hosts of one level, without their names if all hosts have this
-    level."""
+    """Return one line for the hosts of one level: who can connect to which ports, and what to do
+    if that is too much. Without the hosts' names if all hosts have this level. `tasks`: those that
+    the level covers; the mesh, which asks for the run's certificates, is covered by a firewall."""
     warning = "warning: " if level == "none" and protection.asked == "auto" else ""
-    ports = [f"{host.host}:{_folded([host.mesh_port, *_ports(host.host, tasks)])}" for host in hosts if host.host in names]
+    covered = {
+        host.host: _ports(host.host, tasks) + [host.mesh_port] * (level == "firewall") for host in hosts if host.host in names
+    }
     where = "" if len(names) == len(hosts) else f" on {fold_names(names)}"
     why = f" ({protection.why})" if level == protection.used else ""
-    return f"{warning}protect: {level}{where}{why}: the ports admit {_admitted(protection, level)}: {', '.join(ports)}"
+    begin = f"{warning}protect: {level}{where}{why}"
+    at = ", ".join(f"{host}:{_folded(ports)}" for host, ports in covered.items() if ports)
+    if not at:
+        return f"{begin}: it covers no port of the tasks"
+    whose = "the tasks and the mesh" if level == "firewall" else "the tasks"
+    return f"{begin}: {_who_connects(protection, level)} can connect to {whose} at {at}{_remedy(level)}"
 
 
-def _admitted(protection: Protection, level: Level) -> str:
-    """Say whom the ports of a host of this level admit. A firewall keeps other users of its host
-    from the ports of all hosts."""
+def _remedy(level: Level) -> str:
     if level == "none":
-        return "everybody who reaches them, and TensorFlow's servers run what anybody sends"
+        return (
+            ", and TensorFlow's servers run what anybody sends; to prevent that, see what `tfdeploy check` and "
+            "docs/protect.md say"
+        )
+    cure = "write `protect: firewall`, and `tfdeploy check` says what the hosts lack for it"
+    return f"; if other users there must not, {cure}" if level == "peers" else ""
+
+
+def _who_connects(protection: Protection, level: Level) -> str:
+    """Return who can connect to the ports of a host of this level. A firewall keeps other users of
+    its host from the ports of all hosts."""
+    if level == "none":
+        return "every machine that reaches them"
     levels = protection.by_level()
     every_user = [host for other, names in levels.items() if other != "firewall" for host in names]
-    users = "its user" if not every_user else "every user"
+    users = "the run's user there" if not every_user else "every user there"
     if every_user and "firewall" in levels:
-        users = f"its user, and on {fold_names(every_user)} every user"
-    return f"the run's hosts alone, and there {users}"
+        users = f"the run's user and on {fold_names(every_user)} every user"
+    return f"only the run's hosts, with {users},"
 
 
 def _public_notes(protection: Protection, hosts: Iterable[HostPlan]) -> list[str]:
@@ -194,7 +216,9 @@ def _hindered(level: Level, facts: Mapping[str, HostFacts], length: int) -> dict
 
 def _first(whys: Mapping[str, str]) -> str:
     name, why = next(iter(whys.items()))
-    return f"{name}: {why}" + (f", and {len(whys) - 1} more" if len(whys) > 1 else "")
+    others = len(whys) - 1
+    more = f"; {others} more host{'s' * (others > 1)} cannot do it either" if others else ""
+    return f"{name}: {why}{more}"
 
 
 def _refused(job: Job, whys: Mapping[str, str]) -> Refused:

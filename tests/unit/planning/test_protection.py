@@ -96,12 +96,21 @@ def test_auto_takes_the_strongest_that_each_host_can_do(
 
 def test_the_plan_says_of_each_host_who_is_let_in(planned: Callable[..., Plan]) -> None:
     said = [note for note in planned("auto", (ALL, NOTHING), is_open=True).notes if "protect: " in note]
-    assert said[0].startswith(
-        "protect: firewall on n1: the ports admit the run's hosts alone, and there its user, and on n2 every"
-    )
-    assert (
-        said[1].startswith("warning: protect: none on n2 (firewall: n2: nft is not installed; peers: n2: its")
-        and ": n2:22" in said[1]
+    assert said == [
+        "protect: firewall on n1: only the run's hosts, with the run's user and on n2 every user, can connect to the tasks "
+        "and the mesh at n1:2222-2224",
+        "warning: protect: none on n2 (firewall: n2: nft is not installed; peers: n2: its kernel takes no filter): every "
+        "machine that reaches them can connect to the tasks at n2:2232, and TensorFlow's servers run what "
+        "anybody sends; to prevent that, see what `tfdeploy check` and docs/protect.md say",
+    ]
+
+
+def test_the_plan_says_how_to_keep_other_users_of_the_hosts_out(planned: Callable[..., Plan]) -> None:
+    (said,) = [note for note in planned("auto", (PEERS, PEERS, PEERS)).notes if "protect: " in note]
+    assert said == (
+        "protect: peers (firewall: n1: nft is not installed; 2 more hosts cannot do it either): only the run's hosts, with "
+        "every user there, can connect to the tasks at n1:2222-2223, n2:2232, n3:2242; if other users "
+        "there must not, write `protect: firewall`, and `tfdeploy check` says what the hosts lack for it"
     )
 
 
@@ -193,4 +202,6 @@ def test_only_an_open_host_is_refused_for_a_public_address(planned: Callable[...
 
 def test_the_port_of_mode_plain_that_no_filter_covers_is_said(planned: Callable[..., Plan]) -> None:
     plan = planned("peers", (ALL, ALL), mode="plain")
-    assert any("(MASTER_PORT) stays open to whoever reaches it" in note for note in plan.notes)
+    said = "every machine that reaches n1 can connect to n1:2222 (MASTER_PORT of worker:0) also under `protect: peers`"
+    assert "protect: peers (the job says so): it covers no port of the tasks" in plan.notes
+    assert any(note.startswith(said) and "`protect: firewall`" in note for note in plan.notes), plan.notes
