@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import re
 
-from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Optional, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Mapping, Optional, Tuple
 
 if TYPE_CHECKING:
     Pattern = re.Pattern[str]
 
+MOST_CHARS = 1000  # of a job's expression: re.compile takes seconds for a megabyte
 _ANY_CASE = "(?i)"
 # What stands between the word and its number.
 _IS = r"""\b["']?(?: is)?[\s=:#]+"""
@@ -86,6 +87,22 @@ def is_own(text: str) -> bool:
 def compiled(text: str) -> Pattern:
     """Compile an expression of a plan. `search` gives those of this module lower case, which takes half the time of (?i)."""
     return re.compile(text[len(_ANY_CASE) :] if is_own(text) else text)
+
+
+def compile_metrics(metrics: Mapping[str, str]) -> Dict[str, Pattern]:
+    """Compile the expressions of a plan. Leave out those that do not compile, that have no group,
+    and a job's own of more than MOST_CHARS characters."""
+    found = {}
+    for name, text in metrics.items():
+        if len(text) > MOST_CHARS and not is_own(text):
+            continue
+        try:
+            pattern = compiled(text)
+        except (re.error, OverflowError, RecursionError):
+            continue
+        if pattern.groups:
+            found[name] = pattern
+    return found
 
 
 def search(pattern: Pattern, text: str) -> Optional[str]:

@@ -8,7 +8,8 @@ import warnings
 from collections.abc import Callable
 from typing import AnyStr, TypeVar
 
-MOST_CHARS = 1000  # re.compile takes seconds for a megabyte
+from tfdeploy.agent.metric_patterns import MOST_CHARS
+
 LONG_LINE = 4096  # bytes or characters: an expression may need a minute for a line of a megabyte
 Found = TypeVar("Found")
 

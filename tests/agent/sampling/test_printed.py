@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tfdeploy.agent.metric_patterns import LOSS, MOST_CHARS, STEP
 from tfdeploy.agent.sampling.printed import READ_BYTES, PrintedMetrics, compile_all
 
 PATTERNS = compile_all({"step": r"step (\d+)", "loss": r"loss ([\d.]+)", "bad": "(", "none": "x", "n" * 65: "(x)"})
@@ -18,6 +19,12 @@ def log(tmp_path: Path) -> Path:
 
 def test_patterns_that_cannot_be_used_are_left_out() -> None:
     assert list(PATTERNS) == ["step", "loss"]
+
+
+def test_an_expression_that_takes_long_to_compile_is_left_out() -> None:
+    at_most = "(" + "x" * (MOST_CHARS - 2) + ")"
+    found = compile_all({"a": at_most, "b": at_most.replace("x", "xx", 1), "step": STEP, "loss": LOSS})
+    assert list(found) == ["a", "step", "loss"]
 
 
 def test_only_what_is_new_and_whole(log: Path) -> None:

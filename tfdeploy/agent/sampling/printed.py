@@ -6,10 +6,10 @@ import os
 import re
 from math import isfinite
 
-from tfdeploy.agent import metric_patterns
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Mapping, Tuple
 from tfdeploy.agent.log.format import LOG
 from tfdeploy.agent.metric_lines import keras_step
+from tfdeploy.agent.metric_patterns import compile_metrics
 from tfdeploy.agent.metric_reader import MetricPatterns, MetricReader
 
 if TYPE_CHECKING:
@@ -24,16 +24,8 @@ _ENDS = re.compile(rb"[\n\r\b]")
 
 
 def compile_all(metrics: Mapping[str, str]) -> MetricPatterns:
-    """Those that compile and have a group; the others are left out."""
-    found = {}
-    for name, text in metrics.items():
-        try:
-            pattern = metric_patterns.compiled(text)
-        except (re.error, OverflowError, RecursionError):
-            continue
-        if pattern.groups and len(name) <= MOST_NAME_CHARS:
-            found[name] = pattern
-    return MetricPatterns(found)
+    """Compile those of `compile_metrics` whose name is short enough to be shown."""
+    return MetricPatterns(compile_metrics({name: text for name, text in metrics.items() if len(name) <= MOST_NAME_CHARS}))
 
 
 class PrintedMetrics:

@@ -11,6 +11,7 @@ from tfdeploy.agent.annotations import Optional, Tuple
 from tfdeploy.agent.host.atomic import read_json
 from tfdeploy.agent.log import failure_reason, silent_tasks
 from tfdeploy.agent.metric_lines import BATCH, BATCHES, EPOCH, EPOCHS
+from tfdeploy.agent.metric_patterns import compile_metrics
 from tfdeploy.agent.metric_reader import MetricReader
 from tfdeploy.agent.run.folder import RunPaths
 
@@ -46,9 +47,8 @@ def explain_failure(
 
 def _has_progressed(paths: RunPaths, part: wire.HostPart, status: wire.TaskStatus, text: str) -> bool:
     """Return True if it printed a step above 0 or a loss, or wrote a step into event files or a file into `keep`."""
-    try:
-        patterns = {name: re.compile(pattern) for name, pattern in part.metrics.items()}
-    except (re.error, OverflowError, RecursionError):
+    patterns = compile_metrics(part.metrics)
+    if len(patterns) < len(part.metrics):
         return True  # it cannot be told
     found = MetricReader(patterns).find(text.split("\n")[::-1], lambda name, value: True)
     at = max(found.pop("step", 0.0), found.pop(BATCH, 0.0), found.pop(EPOCH, 1.0) - 1.0)
