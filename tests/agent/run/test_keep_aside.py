@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,13 @@ OLD = {"ck/checkpoint": "old", "deep/logs/a": "old"}
 
 
 def kept(workdir: str | Path) -> dict[str, str]:
-    """path in keep -> content."""
+    """path in keep -> content, without files that are moved while they are read."""
     root = Path(workdir, "digits", "keep")
-    return {str(path.relative_to(root)): path.read_text().strip() for path in sorted(root.rglob("*")) if path.is_file()}
+    texts: dict[str, str] = {}
+    for path in sorted(root.rglob("*")):
+        with suppress(FileNotFoundError, IsADirectoryError):
+            texts[str(path.relative_to(root))] = path.read_text().strip()
+    return texts
 
 
 def fill(workdir: str | Path, files: dict[str, str]) -> None:
@@ -41,11 +46,16 @@ def aside(run: str = "r1", end: str = "before") -> dict[str, str]:
     return {f"ck.{end}-{run}/checkpoint": "old", f"deep/logs.{end}-{run}/a": "old"}
 
 
-def prepared(hosts: NewCluster, program: list[str], **fields: Any) -> Cluster:
+def prepared(hosts: NewCluster, program: list[str]) -> Cluster:
+    cluster = filled(hosts)
+    cluster.prepare("r1", {"worker:0": ("n1", program)}, keep=KEEP, fresh=True)
+    assert kept(cluster.hosts["n1"].context.workdir) == aside()
+    return cluster
+
+
+def filled(hosts: NewCluster) -> Cluster:
     cluster = hosts("n1")
     fill(cluster.hosts["n1"].context.workdir, OLD)
-    cluster.prepare("r1", {"worker:0": ("n1", program)}, keep=KEEP, fresh=True, **fields)
-    assert kept(cluster.hosts["n1"].context.workdir) == aside()
     return cluster
 
 
@@ -82,8 +92,11 @@ def test_so_does_a_rollback_after_this_hosts_commit(hosts: NewCluster) -> None:
 
 @pytest.mark.parametrize("started", [False, True])
 def test_a_launch_that_is_killed_is_undone_by_the_host_itself(hosts: NewCluster, started: bool) -> None:
-    cluster = prepared(hosts, SAVES, start_within_s=0.5 if not started else 60.0, commit_within_s=0.5)
+    cluster = filled(hosts)
     workdir = cluster.hosts["n1"].context.workdir
+    limits = {"start_within_s": 60.0 if started else 0.5, "commit_within_s": 0.5}
+    cluster.prepare("r1", {"worker:0": ("n1", SAVES)}, keep=KEEP, fresh=True, **limits)
+    assert not started or kept(workdir) == aside()
     if started:
         cluster.each("run.start", "r1")
     wait_until(lambda: OLD.items() <= kept(workdir).items())
