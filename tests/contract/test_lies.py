@@ -84,7 +84,7 @@ def test_stop_stops_the_others_whatever_one_host_says(value: Any) -> None:
     fleet = LyingFleet(lambda host, asked: Said([], value) if host == LIAR else None)
     found = stop(fleet, PLAN, grace_s=0.0)
     assert isinstance(found[LIAR], BadAnswer) and "run.stop makes no sense" in found[LIAR].what
-    assert found[OTHER] == Stopped([{"pid": 7, "state": "D", "command": "x"}], 0.1)
+    assert found[OTHER] == Stopped(survivors=[{"pid": 7, "state": "D", "command": "x"}], seconds=0.1)
 
 
 def test_a_hello_is_checked_like_every_answer() -> None:

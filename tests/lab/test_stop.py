@@ -116,9 +116,12 @@ def test_stop_again_of_an_ended_and_of_an_unknown_run(operator: Tfdeploy) -> Non
     launch(operator, "again-1")
     operator.run("stop", "again-1", exit_code=0)
     before = operator.json("status", "again-1")
-    assert "nothing of it is alive" in operator.run("stop", "again-1", exit_code=0).stderr
+    said = operator.run("stop", "again-1", exit_code=0).stderr
+    assert "again-1: nothing of it is alive; it had ended before: stopped" in said
     operator.run("launch", "--wait", "--name", "again-2", "--", "python", "quick.py", "--steps=1", exit_code=0)
-    operator.run("stop", "again-2", exit_code=0)
+    said = operator.run("stop", "again-2", exit_code=0).stderr
+    assert re.search(r"^n\S+: had ended before$", said, re.M), said
+    assert "again-2: nothing of it is alive; it had ended before: succeeded" in said
     assert operator.state("again-2") == "succeeded" and operator.json("status", "again-1") == before
     said = operator.run("stop", "no-such-run", exit_code=2).stderr
     assert "no run 'no-such-run'" in said and "tfdeploy runs" in said

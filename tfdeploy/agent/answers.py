@@ -253,6 +253,7 @@ class Ended(TypedDict):
     survivors: List[Survivor]
     seconds: float
     messenger: bool
+    had_ended: bool
 
 
 class Resumed(TypedDict):

@@ -41,7 +41,7 @@ def run(flags: Flags) -> int:
     from tfdeploy.cli import context
     from tfdeploy.errors import worst
     from tfdeploy.operations.outcomes import split
-    from tfdeploy.operations.stop import Stopped, stop
+    from tfdeploy.operations.stop import Stopped, earlier_end, stop
     from tfdeploy.ui.headway import Headway
     from tfdeploy.ui.terminal import terminal_of
 
@@ -64,7 +64,7 @@ def run(flags: Flags) -> int:
         if flags.json:
             print(json.dumps(_as_json(plan.run, results)))
         elif not flags.quiet:
-            _show(flags, plan.run, results)
+            _show(flags, plan.run, results, earlier_end(fleet, plan, results))
         return worst([*(error.exit_code for error in bad.values()), *(5 for done in good.values() if done.survivors)])
 
 
@@ -83,23 +83,27 @@ def _rows(results: Results) -> list[StopRow]:
     rows: list[StopRow] = []
     for host, result in results.items():
         if isinstance(result, TfdeployError):
-            rows.append({"host": host, "ok": False, "survivors": [], "error": result.what})
+            rows.append({"host": host, "ok": False, "survivors": [], "error": result.what, "had_ended": False})
         else:
-            rows.append({"host": host, "ok": not result.survivors, "survivors": result.survivors, "error": None})
+            ok, survivors = not result.survivors, result.survivors
+            rows.append({"host": host, "ok": ok, "survivors": survivors, "error": None, "had_ended": result.had_ended})
     return rows
 
 
-def _show(flags: Flags, run: str, results: Results) -> None:
+def _show(flags: Flags, run: str, results: Results, earlier_end: str | None) -> None:
+    """`earlier_end`: how the run had ended before this stop."""
     from tfdeploy.errors import HostUnreachable
     from tfdeploy.model.folding import fold_names
     from tfdeploy.operations.stop import Stopped
     from tfdeploy.ui.reports import show_stop
+    from tfdeploy.ui.sanitise import clean
     from tfdeploy.ui.terminal import terminal_of
 
     rows = _rows(results)
     show_stop(terminal_of(sys.stderr, flags.color), rows)
     if all(row["ok"] for row in rows):
-        print(f"{run}: nothing of it is alive", file=sys.stderr)
+        had_ended = f"; it had ended before: {clean(earlier_end)}" if earlier_end else ""
+        print(f"{run}: nothing of it is alive{had_ended}", file=sys.stderr)
         return
     away = [host for host, result in results.items() if isinstance(result, HostUnreachable)]
     messengers = [host for host, result in results.items() if isinstance(result, Stopped) and result.messenger]

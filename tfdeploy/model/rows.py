@@ -148,6 +148,7 @@ class Survivor(TypedDict):
 
 class StopRow(OkRow):
     survivors: list[Survivor]
+    had_ended: bool
 
 
 class KnownKeyRow(TypedDict):

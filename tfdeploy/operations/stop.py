@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,8 +10,10 @@ from tfdeploy.errors import AgentError, TfdeployError
 from tfdeploy.model.answers.runs import RUN_STOP, Ended
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.rows import Survivor
+from tfdeploy.model.status import run_view
 from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.retry import PATIENCE_S, OnRetry, each_with_retries
+from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet, Session
 
 SLACK_S = 60.0  # for the answer, beyond the grace
@@ -25,6 +27,7 @@ class Stopped:
     seconds: float = 0.0
     known: bool = True
     messenger: bool = False  # this host's minder stays to tell unreachable hosts once they are back
+    had_ended: bool = False  # before this stop
 
 
 def _survivors(answer: Ended) -> list[Survivor]:
@@ -53,7 +56,20 @@ def stop(
             if error.code != "unknown_run":
                 raise
             return Stopped(known=False)
-        return Stopped(_survivors(answer), answer.seconds, messenger=answer.messenger)
+        return Stopped(
+            survivors=_survivors(answer), seconds=answer.seconds, messenger=answer.messenger, had_ended=answer.had_ended
+        )
 
     wanted = tuple(host for host in hosts_of(plan) if hosts is None or host.name in hosts)
     return each_with_retries(fleet, wanted, one, patience_s=PATIENCE_S + grace_s, on_done=on_done, on_retry=on_retry)
+
+
+def earlier_end(fleet: Fleet, plan: Plan, results: Mapping[str, Stopped | TfdeployError]) -> str | None:
+    """Return how the run had ended before the stop. None: it was alive, or a host gave no answer."""
+    known = [each for each in results.values() if not (isinstance(each, Stopped) and not each.known)]
+    if not known or not all(isinstance(each, Stopped) and each.had_ended for each in known):
+        return None
+    watch = Watch(fleet, plan, lambda event: None, None)
+    watch.ask()
+    view = run_view(plan, watch.states, watch.tasks, unreachable=set(watch.errors))
+    return f"failed ({view.cause})" if view.state == "failed" else view.state

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tfdeploy.model.taskview import TaskView
 
 _PLACE = re.compile(r"^\S+:\d+:? ")  # "192.0.2.11:22: ", by which equal errors of two hosts differ
+STOPPED, HAD_ENDED = "stopped", "had ended before"  # what became of a run on a host
 MOST_FEED_LINES = 12  # of one stripe
 _NARROWEST = 20  # columns for the text beside a label
 
@@ -239,7 +240,7 @@ def show_fetch(terminal: Terminal, hosts: Sequence[FetchRow]) -> None:
 def show_stop(terminal: Terminal, hosts: Sequence[StopRow]) -> None:
     """Hosts with the same result in one line, survivors each on their own."""
     for names, words in fold_equal({h["host"]: _stopped(h) for h in hosts}):
-        _write_line(terminal, f"{fold_names(names)}: ", words, "" if words == "stopped" else "bold red")
+        _write_line(terminal, f"{fold_names(names)}: ", words, "" if words in (STOPPED, HAD_ENDED) else "bold red")
     rows = [(h["host"], *_survivor(each)) for h in hosts for each in h["survivors"]]
     show_rows(terminal, ["host", "alive", "state", "command"], rows)
 
@@ -300,7 +301,9 @@ def _task_row(task: TaskView, job_metrics: Sequence[str]) -> list[str]:
 def _stopped(host: StopRow) -> str:
     if host["survivors"]:
         return f"{count(len(host['survivors']), 'process').replace('processs', 'processes')} still alive"
-    return "stopped" if host["ok"] else _error(host) or "failed"
+    if not host["ok"]:
+        return _error(host) or "failed"
+    return HAD_ENDED if host["had_ended"] else STOPPED
 
 
 def _survivor(each: object) -> tuple[object, object, object]:

@@ -87,6 +87,7 @@ def test_a_program_that_obeys_is_gone_at_once(hosts: NewCluster) -> None:
     watch = Stopwatch()
     again = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=20.0)
     assert again["survivors"] == [] and again["seconds"] / watch.slowdown < 1
+    assert (answer["had_ended"], again["had_ended"]) == (False, True)
 
 
 def test_one_host_that_is_told_tells_the_others(hosts: NewCluster) -> None:

@@ -129,7 +129,8 @@ def _stop_preparing(call: Call) -> None:
 def stop(call: Call) -> Ended:
     """Ends the run here: TERM to all its processes, KILL after the grace time.
 
-    "messenger": its minder stays alive to inform hosts that do not answer now.
+    "messenger": its minder stays alive to inform hosts that do not answer now. "had_ended": the run
+    had ended here before, and no process of it was alive.
     """
     begun = time.monotonic()
     given = call.number("grace_s")
@@ -141,7 +142,14 @@ def stop(call: Call) -> Ended:
         left = task_processes.end_strays(call.context.workdir, call.name("job"), call.name("run"), given or 0.0)
         if left is None:
             raise
-        return {"survivors": left, "seconds": round(time.monotonic() - begun, 3), "messenger": False}
+        return {
+            "survivors": left,
+            "seconds": round(time.monotonic() - begun, 3),
+            "messenger": False,
+            "had_ended": False,
+        }
+    tasks = [spec.task for spec in paths.part().tasks]
+    had_ended = _phase(paths) == "ended" and not task_processes.members(paths, tasks)[0]
     grace_s = paths.part().stop_grace_s if given is None else given
     if _phase(paths) != "ended" or _lingers(paths):
         before = paths.word("stop")
@@ -150,7 +158,12 @@ def stop(call: Call) -> Ended:
     left = _end(paths, grace_s, STOPPED_BY_OPERATOR)
     if not left and _phase(paths) == "ended":
         leftovers.forget_secrets(paths)  # the disk may have refused it at the run's end
-    return {"survivors": left, "seconds": round(time.monotonic() - begun, 3), "messenger": _lingers(paths)}
+    return {
+        "survivors": left,
+        "seconds": round(time.monotonic() - begun, 3),
+        "messenger": _lingers(paths),
+        "had_ended": had_ended,
+    }
 
 
 # --- waiting for the effect

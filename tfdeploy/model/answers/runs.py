@@ -35,11 +35,13 @@ class Aborted(Answer):
 
 
 class Ended(Answer):
-    """Of run.stop. `messenger`: its minder stays to tell the hosts that do not answer now."""
+    """Of run.stop. `messenger`: its minder stays to tell the hosts that do not answer now.
+    `had_ended`: the run had ended there before."""
 
     survivors: Survivors
     seconds: Seconds
     messenger: bool
+    had_ended: bool = False
 
 
 class Resumed(Answer):
