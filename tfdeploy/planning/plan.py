@@ -28,7 +28,7 @@ from tfdeploy.planning.flags.flag_definitions import Flag
 from tfdeploy.planning.flags.role_programs import RoleProgram
 from tfdeploy.planning.keep import ResumePoint
 from tfdeploy.planning.options import Options
-from tfdeploy.planning.program import command_line, compat, downloads, flag_conflicts, job_names, keep_wipes, servers, task_places
+from tfdeploy.planning.program import command_line, compat, downloads, flag_conflicts, job_names, servers, task_places
 from tfdeploy.planning.program.command_line import OwnNames
 from tfdeploy.planning.program.compat import Compat
 from tfdeploy.planning.program.servers import ServerRoles
@@ -336,7 +336,6 @@ def _notes(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, comm
         *placed.resume_point.notes,
         *(keep_aside.notes(job, inputs.all_facts, inputs.run) if inputs.options.fresh else ()),
         *syntax.notes(read.program),
-        *keep_wipes.notes(job, read.program),
         *downloads.notes(job, read.program, inputs.options.files),
         *([commands.served.note] if commands.served.note else []),
         *dict.fromkeys(note for each in commands.programs for note in each.notes),
