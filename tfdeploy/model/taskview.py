@@ -43,6 +43,7 @@ class TaskView:
     started: float | None = None
     ended: float | None = None
     reason: str | None = None
+    began_again: str | None = None  # why there is an attempt after the first
     up: bool = False
     log_lost_bytes: int = 0  # lines that were not stored because its host's disk was full
     unread: tuple[str, ...] = ()  # metrics that are not read any more: to match their patterns takes too long
@@ -82,6 +83,7 @@ def task_view(
         reason=status.reason
         or stall_words(status.health_reason, status.health_since, last_known=unreachable)
         or status.began_again,
+        began_again=status.began_again,
         up=status.up,
         log_lost_bytes=status.log_lost_bytes,
     )

@@ -97,7 +97,7 @@ def _show_tasks(terminal: Terminal, view: RunView) -> None:
     """The table. A reason that the cause has, or that tasks share, is said once: there, or under the table. All stand whole under
     the table where it would be too wide."""
     headers = ["task", "host", "state", "pid", "gpus", "attempt", "step", "loss", "metrics", "address", "reason"]
-    reasons = {task.task: task.reason for task in view.tasks if task.reason and not _cause_has(view, task)}
+    reasons = {task.task: reason for task in view.tasks if (reason := _own_reason(view, task))}
     rows = [[*_task_row(task, view.job_metrics), reasons.get(task.task, "")] for task in view.tasks]
     kept = [i for i, name in enumerate(headers) if name in ("task", "host", "state") or any(row[i] for row in rows)]
     headers, rows = [headers[i] for i in kept], [[row[i] for i in kept] for row in rows]
@@ -112,6 +112,14 @@ def _show_tasks(terminal: Terminal, view: RunView) -> None:
     show_rows(terminal, headers, rows)
     for tasks, reason in fold_equal(reasons):
         write_wrapped(terminal, f"{clean(fold_names(tasks))}: ", reason)
+
+
+def _own_reason(view: RunView, task: TaskView) -> str | None:
+    """Return what the cause does not say. A task that was stopped with the run, after an attempt
+    that died, may have the same error as the one that died first."""
+    if not _cause_has(view, task):
+        return task.reason
+    return task.began_again if task.outcome == "stopped" else None
 
 
 def _cause_has(view: RunView, task: TaskView) -> bool:

@@ -85,6 +85,16 @@ def test_why_there_is_another_attempt(
         assert run_status.task_status(paths, "worker:0").began_again == why
 
 
+def test_a_stopped_task_has_the_error_of_its_attempt_before(tmp_path: Path) -> None:
+    make_run(tmp_path, "run", "ended", state="ended", outcome="stopped", attempt=2, round=1, reason="the run has failed")
+    paths = find.run_paths(str(tmp_path), "job", "run")
+    assert paths is not None
+    state = replace(paths.state(), restarts={"worker:0": died(1, 1)})
+    (Path(paths.host_dir) / "state.json").write_text(json.dumps(wire.to_wire(state)))
+    status = run_status.task_status(paths, "worker:0")
+    assert (status.reason, status.began_again) == ("the run has failed", ALONE)
+
+
 def test_a_task_that_ends_while_it_is_looked_at_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = make_run(tmp_path, "run", "committed", state="running")
     ended = wire.to_wire(wire.TaskStatus(run="run", task="worker:0", host="n1", state="ended", outcome="succeeded"))

@@ -65,9 +65,9 @@ AWAY = [
 ]
 SURVIVOR = {"pid": 7, "state": "D", "command": "python train.py"}
 STOPPED = [
-    {"host": "n1", "ok": True, "survivors": [], "error": None},
-    {"host": "n2", "ok": True, "survivors": [], "error": None},
-    {"host": "n3", "ok": False, "survivors": [SURVIVOR], "error": None},
+    {"host": "n1", "ok": True, "survivors": [], "error": None, "had_ended": False},
+    {"host": "n2", "ok": True, "survivors": [], "error": None, "had_ended": False},
+    {"host": "n3", "ok": False, "survivors": [SURVIVOR], "error": None, "had_ended": False},
 ]
 SYNCED = [
     {"host": "n1", "ok": True, "release": "abc", "bytes_sent": 0, "from": None, "seconds": 0.1, "error": None},
@@ -109,6 +109,15 @@ def test_a_reason_is_said_once_and_the_last_lines_of_what_died_first_follow_it()
         assert "\n  | Traceback:\n  | " in text and "ValueError" in text
         assert "\x1b" not in text
         assert text.endswith("next: tfdeploy logs digits-1 --task worker:1 -n 100\n")
+
+
+def test_a_task_that_was_stopped_with_the_run_has_the_error_of_its_attempt_before() -> None:
+    cause = "worker:1 on n3 gave up: KeyError: 'w3' (train.py:7)"
+    again = "started again: KeyError: 'w3' (train.py:7)"
+    stopped = replace(TASKS[1], state="ended", outcome="stopped", reason=cause, began_again=again)
+    view = replace(VIEW, cause=cause, tasks=(TASKS[0], stopped, replace(TASKS[2], reason=None, began_again=again)))
+    rows = shown(None, reports.show_status, view, 2000.0).splitlines()
+    assert rows[3].startswith("worker:0") and rows[3].endswith(again) and not rows[4].endswith(again)
 
 
 def test_what_has_no_first_death_says_what_to_type_too() -> None:

@@ -46,7 +46,7 @@ def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
     if task in state.again and status.state in OVER and is_live(paths):
         return replace(status, state="pending", outcome=None, up=False, reason=state.again[task])
     if status.state in OVER or (status.state == "pending" and state.phase == "ended"):
-        return status
+        return _with_restart(paths, status, state) if status.outcome == "stopped" else status
     if (status.boot_id or state.boot_id) not in (None, boot_id()):
         return _lost(status, "host rebooted")
     if status.state != "pending" and not is_locked(paths.supervisor_lock(task)):
@@ -56,12 +56,14 @@ def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
     if status.state == "pending" and is_abandoned(paths):
         return _lost(status, NOBODY)
     status = unwritten_ends.resolved(paths, status)
-    return status if status.state in OVER else _with_restart_and_health(paths, status, state)
+    return status if status.state in OVER else _with_health(_with_restart(paths, status, state), state)
 
 
-def _with_restart_and_health(paths: RunPaths, status: wire.TaskStatus, state: wire.HostRunState) -> wire.TaskStatus:
-    if status.attempt > 1:
-        status = replace(status, began_again=_why_again(paths, status, state))
+def _with_restart(paths: RunPaths, status: wire.TaskStatus, state: wire.HostRunState) -> wire.TaskStatus:
+    return replace(status, began_again=_why_again(paths, status, state)) if status.attempt > 1 else status
+
+
+def _with_health(status: wire.TaskStatus, state: wire.HostRunState) -> wire.TaskStatus:
     health = state.health.get(status.task)
     if health is None or status.state != "running" or health["attempt"] != status.attempt:
         return status
