@@ -1,0 +1,30 @@
+"""Pytest processes that run at the same time never try the same test port."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import support.ports
+
+PROGRAM = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from support.ports import free_ports
+print(*free_ports(20), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_processes_that_run_at_the_same_time_have_ports_of_their_own() -> None:
+    tests = Path(support.ports.__file__).parents[1]
+    command = [sys.executable, "-S", "-c", PROGRAM, str(tests)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    processes = [subprocess.Popen(command, **pipes) for _ in range(12)]
+    try:
+        ports = [port for each in processes if each.stdout for port in each.stdout.readline().split()]
+    finally:
+        for each in processes:
+            each.communicate()
+    assert len(ports) == len(set(ports)) == 12 * 20
