@@ -26,7 +26,8 @@ from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.cluster.role_requests import RoleRequest, role_hosts
 from tfdeploy.planning.flags import torch_launch
 from tfdeploy.planning.options import Options
-from tfdeploy.planning.source.source import PYTHON, Program
+from tfdeploy.planning.source.entry_point import PYTHON
+from tfdeploy.planning.source.source import Program
 
 RESERVE_BYTES = 64 << 20  # for the run folder, the agent and the first logs
 CLOCK_SKEW_S = 5.0

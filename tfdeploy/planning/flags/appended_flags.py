@@ -12,7 +12,8 @@ from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.flags import flag_definitions, flags, torch_launch
 from tfdeploy.planning.flags.flag_definitions import ADDRESSES, Flag
 from tfdeploy.planning.flags.flags import Told
-from tfdeploy.planning.source.source import Program, own_end, program_index
+from tfdeploy.planning.source.entry_point import own_end, program_index
+from tfdeploy.planning.source.source import Program
 
 _OF_CLUSTER = (*flags.CLASSIC, "chief_hosts", "cluster")
 NAME_THEM = "name what it needs in the command, as in `python train.py {job_name} {task_index}`"

@@ -111,10 +111,10 @@ def definitions(program: Program) -> tuple[Flag, ...]:
 
 def calls(program: Program) -> Iterator[tuple[str, ast.Call]]:
     """(file, call) of every call, but for those that only run where an imported module is the program."""
-    for position, (path, tree) in enumerate(zip(program.paths, program.trees, strict=True)):
-        for statement in tree.body:
-            if not (position and main_block(statement)):
-                yield from ((path, node) for node in ast.walk(statement) if isinstance(node, ast.Call))
+    for position, module in enumerate(program.modules):
+        skipped = [module.within(each) for each in module.tree.body if position and main_block(each)]
+        unused = {id(node) for nodes in skipped for node in nodes}
+        yield from ((module.path, node) for node in module.find(ast.Call) if id(node) not in unused)
 
 
 def is_argparse(call: ast.Call) -> bool:

@@ -51,26 +51,23 @@ def gathers(program: Program) -> bool:
 
 def uses(program: Program, origins: Origins) -> list[Use]:
     """In the order of files and lines; those that merely compare with "ps" or "worker" come last."""
-    found = [use for node, scope in origins.nodes for use in _of_node(node, scope, origins, program)]
-    compared = [use for node, scope in origins.nodes for use in _compared(node, scope, origins, program)]
-    identity = {use.origin.dest for use in (*found, *compared)}
-    synchronous = [
-        use
-        for node, scope in origins.nodes
-        for use in _synchronous(node, scope, origins, program)
-        if use.origin.dest not in identity
-    ]
-    return [*found, *compared, *synchronous]
+    certain = [use for _, node in program.find(ast.Call, ast.Dict, ast.Assign) for use in _of_node(node, origins, program)]
+    certain += [use for _, node in program.find(ast.Compare) for use in _compared(node, origins, program)]
+    identity = {use.origin.dest for use in certain}
+    names = program.find(ast.Name, ast.Attribute)
+    synchronous = [use for _, node in names for use in _synchronous(node, origins, program)]
+    return [*certain, *(use for use in synchronous if use.origin.dest not in identity)]
 
 
-def _of_node(node: ast.AST, scope: Scope, origins: Origins, program: Program) -> Iterator[Use]:
-    for name, value in _parts(node, scope, origins):
+def _of_node(node: ast.AST, origins: Origins, program: Program) -> Iterator[Use]:
+    scope = origins.scopes[id(node)]
+    for name, value in _parts(node):
         for origin in sorted(origins.of(value, scope)):
             if _fits(name, origin, node):
                 yield Use("cluster" if _whole(origin) else name, origin, _where(value, scope, program))
 
 
-def _parts(node: ast.AST, scope: Scope, origins: Origins) -> Iterator[tuple[str, ast.expr]]:
+def _parts(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     """(part of the cluster, the expression that becomes it)."""
     if isinstance(node, ast.Call):
         called = last_name(node.func)
@@ -110,10 +107,11 @@ def _whole(origin: Origin) -> bool:
     return origin.steps[:1] == (("json", ""),) and len(origin.steps) == 2
 
 
-def _compared(node: ast.AST, scope: Scope, origins: Origins, program: Program) -> Iterator[Use]:
+def _compared(node: ast.Compare, origins: Origins, program: Program) -> Iterator[Use]:
     """What is compared with "ps" or "worker" is a job's name."""
-    if not isinstance(node, ast.Compare) or not isinstance(node.ops[0], ast.Eq | ast.NotEq | ast.In | ast.NotIn):
+    if not isinstance(node.ops[0], ast.Eq | ast.NotEq | ast.In | ast.NotIn):
         return
+    scope = origins.scopes[id(node)]
     sides = (node.left, node.comparators[0])
     if any(each in _ROLES for side in sides for each in _texts_of(side)):
         for origin in sorted(origin for side in sides for origin in origins.of(side, scope)):
@@ -126,10 +124,11 @@ def _texts_of(node: ast.expr) -> list[str | None]:
     return [text(each) for each in (node.elts if isinstance(node, ast.List | ast.Tuple | ast.Set) else [node])]
 
 
-def _synchronous(node: ast.AST, scope: Scope, origins: Origins, program: Program) -> Iterator[Use]:
+def _synchronous(node: ast.expr, origins: Origins, program: Program) -> Iterator[Use]:
     """What decides whether gradients are gathered: the tests around SyncReplicasOptimizer."""
-    if not isinstance(node, ast.Name | ast.Attribute) or last_name(node) not in _SYNCHRONOUS:
+    if last_name(node) not in _SYNCHRONOUS:
         return
+    scope = origins.scopes[id(node)]
     for test, holds in reversed(scope.tests):
         for origin, words in _switches(test, scope, origins, holds=holds):
             yield Use("issync", origin, _where(test, scope, program), words)
@@ -175,4 +174,4 @@ def _texts(value: str, *, equal: bool) -> tuple[str, str]:
 
 
 def _where(node: ast.AST, scope: Scope, program: Program) -> str:
-    return f"{program.paths[scope.tree]}:{getattr(node, 'lineno', 1)}"
+    return f"{program.modules[scope.tree].path}:{getattr(node, 'lineno', 1)}"

@@ -27,19 +27,18 @@ def _takes_true(parser: ast.expr, program: Program) -> bool:
     """Whether the function asks for "true" and not for "1"."""
     words = {
         str(node.value).lower()
-        for function in _functions(parser, program)
-        for node in ast.walk(function)
+        for path, function in _functions(parser, program)
+        for node in program.by_path[path].within(function)
         if isinstance(node, ast.Constant) and isinstance(node.value, str | int)
     }
     return bool(words & {"true", "t"}) and "1" not in words
 
 
-def _functions(parser: ast.expr, program: Program) -> Iterator[ast.AST]:
+def _functions(parser: ast.expr, program: Program) -> Iterator[tuple[str, ast.AST]]:
     """The function itself, the one of that name, or the one that is registered for it (`p.register("type", "bool", f)`)."""
-    if isinstance(parser, ast.Lambda):
-        yield parser
     name = last_name(parser)
-    yield from (node for _, node in program.find(ast.FunctionDef) if name and node.name == name)
+    yield from ((path, node) for path, node in program.find(ast.Lambda) if node is parser)
+    yield from ((path, node) for path, node in program.find(ast.FunctionDef) if name and node.name == name)
     for _, call in program.find(ast.Call) if text(parser) else ():
         if last_name(call.func) == "register" and len(call.args) == 3 and text(call.args[1]) == text(parser):
             yield from _functions(call.args[2], program)

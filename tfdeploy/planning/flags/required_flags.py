@@ -17,8 +17,10 @@ from tfdeploy.model.modes import rules
 from tfdeploy.planning.flags import flag_definitions
 from tfdeploy.planning.flags.flag_definitions import Flag
 from tfdeploy.planning.source import reached
+from tfdeploy.planning.source.entry_point import own_end, program_index
 from tfdeploy.planning.source.expressions import is_true, last_name, text
-from tfdeploy.planning.source.source import Program, own_end, program_index
+from tfdeploy.planning.source.parsed_file import ParsedFile
+from tfdeploy.planning.source.source import Program
 
 _WRITTEN = re.compile(
     r"(train|log|logs|model|output|out|save|saved_?model|checkpoint|ckpt|summary|job|work|working|result)s?_?dir(ectory)?|logdir"
@@ -112,7 +114,7 @@ def _elsewhere(job: Job, program: Program) -> bool:
     if any(word.startswith(("@", "--flagfile", "-flagfile", "--help")) for word in behind):
         return True
     commands = [node for _, node in program.find(ast.FunctionDef) if "command" in map(_decorator, node.decorator_list)]
-    return len(commands) > 1 or any(_reads_otherwise(node) for _, node in program.nodes)
+    return len(commands) > 1 or any(_reads_otherwise(node) for _, node in program.find(ast.Import, ast.ImportFrom, ast.Call))
 
 
 def _decorator(node: ast.expr) -> str:
@@ -139,10 +141,10 @@ def _required(program: Program) -> list[tuple[Flag, str]]:
     run = reached.reached(program, workers=True)
     certain: dict[str, str] = {}
     tested: dict[str, str] = {}
-    for path, node in program.nodes:
+    for path, node in program.find(ast.Call, ast.If, ast.Assert):
         if id(node) in run.nodes:
             where = f"{path}:{getattr(node, 'lineno', 1)}"
-            certain |= {dest: where for dest in _by_definition(node) if dest not in certain}
+            certain |= {dest: where for dest in _by_definition(node, program.by_path[path]) if dest not in certain}
             tested |= {dest: where for dest in _by_test(node) if dest not in tested}
     targets = [target for _, node in program.find(ast.Assign) for target in node.targets]
     given = {target.attr for target in targets if isinstance(target, ast.Attribute)}
@@ -150,7 +152,7 @@ def _required(program: Program) -> list[tuple[Flag, str]]:
     return [(defined[dest], where) for dest, where in (tested | certain).items() if dest in defined]
 
 
-def _by_definition(node: ast.AST) -> Iterator[str]:
+def _by_definition(node: ast.AST, module: ParsedFile) -> Iterator[str]:
     """The attributes of the flags that this call requires."""
     if not isinstance(node, ast.Call):
         return
@@ -158,7 +160,8 @@ def _by_definition(node: ast.AST) -> Iterator[str]:
         flag = flag_definitions.of_call(node)
         yield from [flag.dest] if flag else []
     elif last_name(node.func) in ("mark_flag_as_required", "mark_flags_as_required"):
-        yield from (word.replace("-", "_") for each in ast.walk(node) if isinstance(each, ast.expr) and (word := text(each)))
+        constants = (each for each in module.within(node) if isinstance(each, ast.Constant))
+        yield from (name.replace("-", "_") for each in constants if (name := text(each)))
 
 
 def _by_test(node: ast.AST) -> Iterator[str]:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 from tfdeploy.model.job import Job
 from tfdeploy.planning.source import source
-from tfdeploy.planning.source.source import Program, program_index
+from tfdeploy.planning.source.entry_point import program_index
+from tfdeploy.planning.source.source import Program
 
 _ROLE = "{job_name}"
 

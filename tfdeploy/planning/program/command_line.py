@@ -18,7 +18,7 @@ from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.cluster.layout import Layout
 from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.flags.flag_definitions import Flag
-from tfdeploy.planning.source.source import PYTHON, own_end
+from tfdeploy.planning.source.entry_point import PYTHON, own_end
 
 
 def values(layout: Layout, seat: Seat, job: Job, run: str) -> dict[str, str]:

@@ -152,9 +152,9 @@ def _python2(program: Program, run: Reached, hosts: Mapping[str, HostFacts]) -> 
     sure = tuple(
         (where, f"{syntax} is Python 2, and the hosts run Python 3", f"2to3 -w {file}")
         for where, syntax, file in places
-        if file in run.files or not program.trees
+        if file in run.files or not program.modules
     )
     by_name = {use.name: use for use in reversed(tf_names_used.of_names(program, python2.BUILTINS))}
-    later = [(use.where, use.name, use.where.rpartition(":")[0]) for use in by_name.values()]
-    later += [row for row in places if row[2] not in run.files and program.trees]
+    later = [(use.where, use.name, use.path) for use in by_name.values()]
+    later += [row for row in places if row[2] not in run.files and program.modules]
     return sure, tuple(f"{what} at {at} is Python 2 and will fail when it is reached: 2to3 -w {file}" for at, what, file in later)

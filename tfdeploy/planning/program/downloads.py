@@ -31,9 +31,9 @@ def _mnist(job: Job, program: Program, files: Collection[str]) -> Iterator[str]:
     if not files or not any(use.name.startswith(_OF_TUTORIAL) for use in uses):
         return
     written = texts.read(job.command, program)
-    for path, node in program.nodes:
-        folder = _folder(node, written) if isinstance(node, ast.Call) else None
-        if isinstance(node, ast.Call) and folder:
+    for path, node in program.find(ast.Call):
+        folder = _folder(node, written)
+        if folder:
             from_code = posixpath.join(job.cwd, folder)
             if not _is_in(from_code, files):
                 yield _mnist_note(f"{path}:{node.lineno}", from_code)

@@ -106,10 +106,10 @@ def _expects_task(program: Program) -> bool:
 def _reads(program: Program) -> tuple[dict[str, str], set[str]]:
     """(variable -> where it is first read, the variables that are parsed as JSON or a literal)."""
     found: dict[str, str] = {}
-    for path, nodes in program.by_path.items():
-        reads = [(node.lineno, name) for node in nodes if (name := _read(node))]  # type: ignore[attr-defined]
-        for line, name in sorted(reads):
-            found.setdefault(name, f"{path}:{line}")
+    for module in program.modules:
+        nodes = module.find(ast.Subscript, ast.Compare, ast.Call)
+        for line, name in sorted((node.lineno, name) for node in nodes if (name := _read(node))):
+            found.setdefault(name, f"{module.path}:{line}")
     parsers = [node for _, node in program.find(ast.Call) if last_name(node.func) in _PARSERS]
     return found, {_read(argument) for call in parsers for argument in call.args} - {""}
 
@@ -128,7 +128,7 @@ def _read(node: ast.AST) -> str:
 
 def _written(program: Program) -> Iterator[str]:
     """The variables that the program sets itself: `os.environ["X"] = ...`, `os.environ.setdefault("X", ...)`."""
-    for _, node in program.nodes:
+    for _, node in program.find(ast.Subscript, ast.Call):
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and last_name(node.value) == "environ":
             yield text(node.slice) or ""
         elif isinstance(node, ast.Call) and node.args and last_name(node.func) in ("setdefault", "putenv"):

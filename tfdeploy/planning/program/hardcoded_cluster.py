@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 from tfdeploy.model.cluster import Cluster
 from tfdeploy.planning.source.expressions import last_name, text
+from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program
 from tfdeploy.runtime.job_synonyms import counterparts
 
@@ -34,11 +35,11 @@ class HardcodedCluster:
 def clusters(program: Program) -> tuple[HardcodedCluster, ...]:
     """Every literal cluster of the program, in the order of files and lines. Addresses with port 0 do not count."""
     found: list[HardcodedCluster] = []
-    for path, nodes in program.by_path.items():
-        lists = _lists(nodes)
-        for node in nodes:
-            if isinstance(node, ast.Dict) and (counts := _counts(node, lists)):
-                found.append(HardcodedCluster(f"{path}:{node.lineno}", counts))
+    for module in program.modules:
+        lists = _lists(module)
+        for node in module.find(ast.Dict):
+            if counts := _counts(node, lists):
+                found.append(HardcodedCluster(f"{module.path}:{node.lineno}", counts))
     return tuple(found)
 
 
@@ -92,11 +93,11 @@ def _counts(node: ast.Dict, lists: Mapping[str, int]) -> dict[str, int] | None:
     return counts
 
 
-def _lists(nodes: Iterable[ast.AST]) -> dict[str, int]:
+def _lists(module: ParsedFile) -> dict[str, int]:
     """name -> number of addresses, of every `name = ["pc-01:2222", ...]`."""
     found: dict[str, int] = {}
-    for node in nodes:
-        if isinstance(node, ast.Assign) and (count := _count_addresses(node.value)):
+    for node in module.find(ast.Assign):
+        if count := _count_addresses(node.value):
             found |= {target.id: count for target in node.targets if isinstance(target, ast.Name)}
     return found
 

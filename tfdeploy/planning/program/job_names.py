@@ -17,6 +17,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.model.modes import Rules, rules
 from tfdeploy.planning.program import hardcoded_cluster, servers
 from tfdeploy.planning.source.expressions import text
+from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program
 from tfdeploy.runtime.job_synonyms import counterparts
 
@@ -115,20 +116,25 @@ def _asks_for(name: str, program: Program) -> str:
     """Where a program that reads TF_CONFIG compares with `name` or looks it up, "train.py:12"; else ""."""
     if "TF_CONFIG" not in _constants(program):
         return ""
-    places = (f"{path}:{each.lineno}" for path, node in program.nodes for each in _looked_up(node) if text(each) == name)
-    return next(places, "")
+    nodes = program.find(ast.Compare, ast.Subscript, ast.Call, ast.Assign)
+    return next((f"{path}:{each.lineno}" for path, node in nodes for each in _looked_up(node) if text(each) == name), "")
 
 
 def _leads_by_index(program: Program) -> bool:
     """Whether the first worker is the program's chief: `is_chief = index == 0`, but not `kind == "master" and index == 0`."""
-    conjunctions = [node for _, node in program.find(ast.BoolOp) if isinstance(node.op, ast.And)]
-    of_chief = {id(part) for node in conjunctions if _names_chief(node) for part in ast.walk(node)}
-    others = (node for _, node in program.nodes if id(node) not in of_chief)
-    return any(_INDEX.search(ast.unparse(side)) for node in others for side in _compared_with_zero(node))
+    return any(
+        _INDEX.search(ast.unparse(side))
+        for module in program.modules
+        for node in module.find(ast.Compare, ast.UnaryOp)
+        for side in _compared_with_zero(node)
+        if not any(_is_of_chief(each, module) for each in module.around(node))
+    )
 
 
-def _names_chief(node: ast.AST) -> bool:
-    return any(isinstance(each, ast.Constant) and each.value in _CHIEFS for each in ast.walk(node))
+def _is_of_chief(node: ast.AST, module: ParsedFile) -> bool:
+    """True for `kind == "master" and ...`."""
+    conjunction = isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And)
+    return conjunction and any(isinstance(each, ast.Constant) and each.value in _CHIEFS for each in module.within(node))
 
 
 def _compared_with_zero(node: ast.AST) -> tuple[ast.AST, ...]:

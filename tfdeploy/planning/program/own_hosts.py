@@ -72,7 +72,7 @@ def _lists(program: Program, planned: Cluster) -> dict[str, list[str]]:
 
 
 def _named_lists(program: Program) -> Iterator[tuple[str, list[str]]]:
-    for _, node in program.nodes:
+    for _, node in program.find(ast.Assign, ast.Dict):
         if isinstance(node, ast.Assign):
             entries = hardcoded_cluster.literal_texts(node.value)
             yield from ((each.id, entries) for each in node.targets if isinstance(each, ast.Name))

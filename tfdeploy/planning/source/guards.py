@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from tfdeploy.planning.source.expressions import dotted_name, last_name
+from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program, imported_files
 
 _COMPARISONS = {
@@ -32,19 +33,19 @@ _OF_ABSENCE = ("ImportError", "ModuleNotFoundError", "AttributeError", "NameErro
 @lru_cache(maxsize=4)
 def guarded(program: Program) -> frozenset[int]:
     """The ids of all guarded nodes, with every node of a module that only guarded code imports."""
-    results = frozenset(name for nodes in program.by_path.values() for name in _result_names(nodes))
-    found = {path: _in_module(nodes, results, imported=path not in program.roots) for path, nodes in program.by_path.items()}
-    imports: dict[str, set[str]] = {path: set() for path in found}
-    for path, node in (*program.find(ast.Import), *program.find(ast.ImportFrom)):
-        if id(node) not in found[path]:
+    results = frozenset(name for module in program.modules for name in _result_names(module))
+    ids = {each.path: _in_module(each, results, imported=each.path not in program.roots) for each in program.modules}
+    imports: dict[str, set[str]] = {path: set() for path in ids}
+    for path, node in program.imports:
+        if id(node) not in ids[path]:
             imports[path].update(imported_files(program, path, node))
     waiting, imported = list(program.roots), set(program.roots)
     while waiting:
         files = imports.get(waiting.pop(), set()) - imported
         waiting += files
         imported |= files
-    others = (nodes for path, nodes in program.by_path.items() if path not in imported)
-    return frozenset().union(*found.values(), (id(node) for nodes in others for node in nodes))
+    others = (map(id, module.nodes) for module in program.modules if module.path not in imported)
+    return frozenset().union(*ids.values(), *others)
 
 
 def catches_absence(node: ast.Try) -> bool:
@@ -79,15 +80,16 @@ def decided(test: ast.expr, main: bool | None = None) -> bool | None:
     return next((value for name, value in _CONSTANTS.items() if name.rpartition(".")[2] == last_name(test)), None)
 
 
-def _in_module(nodes: tuple[ast.AST, ...], results: frozenset[str], *, imported: bool) -> set[int]:
+def _in_module(module: ParsedFile, results: frozenset[str], *, imported: bool) -> set[int]:
     ids: set[int] = set()
-    for node in nodes:  # outer blocks come before the blocks in them
+    for node in module.find(ast.Try, ast.With, ast.If, ast.IfExp):  # outer blocks come before the blocks in them
         if id(node) not in ids:
-            ids.update(id(inner) for part in _protected(node, results, imported=imported) for inner in ast.walk(part))
+            for part in _protected(node, module, results, imported=imported):
+                ids.update(map(id, module.within(part)))
     return ids
 
 
-def _protected(node: ast.AST, results: frozenset[str], *, imported: bool) -> Iterator[ast.AST]:
+def _protected(node: ast.AST, module: ParsedFile, results: frozenset[str], *, imported: bool) -> Iterator[ast.AST]:
     """What of the node's own blocks is guarded."""
     if isinstance(node, ast.Try) and catches_absence(node):
         yield from (*node.body, *node.handlers)
@@ -96,37 +98,37 @@ def _protected(node: ast.AST, results: frozenset[str], *, imported: bool) -> Ite
     elif isinstance(node, ast.If | ast.IfExp):
         body, orelse = (node.body, node.orelse) if isinstance(node, ast.If) else ([node.body], [node.orelse])
         holds = decided(node.test, main=False if imported else None)
-        if holds is None and (_is_feature_test(node.test) or not results.isdisjoint(_names_in(node.test))):
+        if holds is None and (_is_feature_test(node.test, module) or not results.isdisjoint(_names_in(node.test, module))):
             yield from (*body, *orelse)
         elif holds is not None:
             yield from orelse if holds else body
 
 
-def _result_names(nodes: tuple[ast.AST, ...]) -> Iterator[str]:
+def _result_names(module: ParsedFile) -> Iterator[str]:
     """The names that hold the result of a feature test: `can_import = True` in a `try`, `new_api = version >= "1.0"`,
     `def is_tf2():`."""
-    functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
-    for node in nodes:
-        if isinstance(node, ast.Try) and catches_absence(node):
-            for inner in (*node.body, *(part for handler in node.handlers for part in handler.body)):
-                if isinstance(inner, ast.Assign) and _is_result(inner.value):
-                    yield from (target.id for target in inner.targets if isinstance(target, ast.Name))
-        elif isinstance(node, ast.Assign) and _is_feature_test(node.value):
-            yield from (target.id for target in node.targets if isinstance(target, ast.Name))
-        elif isinstance(node, ast.Return) and node.value and _is_feature_test(node.value):
-            yield from (function.name for function in functions if node in function.body)
+    tries = (node for node in module.find(ast.Try) if catches_absence(node))
+    blocks = (block for node in tries for block in (node.body, *(handler.body for handler in node.handlers)))
+    statements = (statement for block in blocks for statement in block)
+    assigned = [node for node in statements if isinstance(node, ast.Assign) and _is_result(node.value)]
+    assigned += [node for node in module.find(ast.Assign) if _is_feature_test(node.value, module)]
+    yield from (target.id for node in assigned for target in node.targets if isinstance(target, ast.Name))
+    for node in module.find(ast.Return):
+        function = next(module.around(node))
+        if isinstance(function, ast.FunctionDef) and node.value and _is_feature_test(node.value, module):
+            yield function.name
 
 
 def _is_result(value: ast.expr) -> bool:
     return isinstance(value, ast.Constant) and (value.value is None or isinstance(value.value, bool))
 
 
-def _is_feature_test(node: ast.expr) -> bool:
-    return any(tested in name for name in _names_in(node) for tested in _FEATURE_TESTS)
+def _is_feature_test(node: ast.expr, module: ParsedFile) -> bool:
+    return any(tested in name for name in _names_in(node, module) for tested in _FEATURE_TESTS)
 
 
-def _names_in(node: ast.expr) -> set[str]:
-    return {name for inner in ast.walk(node) if isinstance(inner, ast.expr) and (name := last_name(inner))}
+def _names_in(node: ast.expr, module: ParsedFile) -> set[str]:
+    return {name for inner in module.within(node) if isinstance(inner, ast.expr) and (name := last_name(inner))}
 
 
 def _catches(handler: ast.ExceptHandler) -> bool:

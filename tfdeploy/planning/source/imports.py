@@ -12,9 +12,11 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from tfdeploy.model.job import Job
-from tfdeploy.planning.source import guards, reached, source
+from tfdeploy.planning.source import guards, reached
+from tfdeploy.planning.source.entry_point import PYTHON, program_index
 from tfdeploy.planning.source.expressions import last_name
-from tfdeploy.planning.source.source import PYTHON, Program
+from tfdeploy.planning.source.parsed_file import ParsedFile
+from tfdeploy.planning.source.source import Program, imported_names
 
 ALWAYS = ("tf_slim",)  # which planning itself wants to know of
 _MOST = 900  # names that are asked for
@@ -49,7 +51,7 @@ def from_outside(job: Job, program: Program, files: Collection[str]) -> tuple[Im
     None is sure where another folder may hold the module, or another interpreter run the program. Imports that a `try` or
     an `if` about versions handles are left out.
     """
-    words = job.command[: source.program_index(job.command) or 0]
+    words = job.command[: program_index(job.command) or 0]
     if any("/" in word and posixpath.basename(word).startswith("python") for word in words):
         return ()
     own_python = bool(job.command) and job.command[0] in PYTHON and len(program.roots) == 1
@@ -80,30 +82,36 @@ def _has_other_folders(job: Job, program: Program) -> bool:
     given = job.env.get("PYTHONPATH", "")
     if "PYTHONPATH" in job.secrets or any(word[:1] in ("/", "~", "{") for word in given.split(":")):
         return True
-    assigned = [(target, node.value) for _, node in program.find(ast.Assign) for target in node.targets]
-    assigned += [(node.target, node.value) for _, node in program.find(ast.AugAssign)]
-    return any(_may_add_folder(node) for _, node in program.find(ast.Call)) or any(
-        _is_of_sys(target.value if isinstance(target, ast.Subscript) else target) and not _is_within_code(value)
-        for target, value in assigned
+    return any(
+        any(_may_add_folder(node, module) for node in module.find(ast.Call))
+        or any(_may_replace_folders(node.targets, node.value, module) for node in module.find(ast.Assign))
+        or any(_may_replace_folders([node.target], node.value, module) for node in module.find(ast.AugAssign))
+        for module in program.modules
     )
 
 
-def _may_add_folder(call: ast.Call) -> bool:
+def _may_replace_folders(targets: Iterable[ast.expr], value: ast.expr, module: ParsedFile) -> bool:
+    """True for `sys.path[0] = "/opt/lib"` and `sys.path += folders`."""
+    changes = any(_is_of_sys(each.value if isinstance(each, ast.Subscript) else each) for each in targets)
+    return changes and not _is_within_code(value, module)
+
+
+def _may_add_folder(call: ast.Call, module: ParsedFile) -> bool:
     """True for `sys.path.append("/opt/lib")`, a finder of the program's own, or `pip install` in the program."""
     function = call.func
     if last_name(function) in _STARTS:
-        return any("pip" in str(each.value).split() for each in ast.walk(call) if isinstance(each, ast.Constant))
+        return any("pip" in str(each.value).split() for each in module.within(call) if isinstance(each, ast.Constant))
     changes = isinstance(function, ast.Attribute) and _is_of_sys(function.value)
-    return last_name(function) == "addsitedir" or (changes and not all(map(_is_within_code, call.args)))
+    return last_name(function) == "addsitedir" or (changes and not all(_is_within_code(each, module) for each in call.args))
 
 
 def _is_of_sys(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute) and node.attr in _PATHS and last_name(node.value) == "sys"
 
 
-def _is_within_code(node: ast.AST) -> bool:
+def _is_within_code(node: ast.AST, module: ParsedFile) -> bool:
     """Whether the expression can only name folders of the code: made of __file__, the current folder and relative texts."""
-    for each in ast.walk(node):
+    for each in module.within(node):
         if isinstance(each, ast.Constant) and isinstance(each.value, str) and each.value.startswith(("/", "~")):
             return False
         name = each.id if isinstance(each, ast.Name) else each.attr if isinstance(each, ast.Attribute) else ""
@@ -115,12 +123,10 @@ def _is_within_code(node: ast.AST) -> bool:
 def _unguarded(program: Program) -> Iterator[tuple[str, str, ast.AST]]:
     """(module, "train.py:3", node) of every import of an absolute name that the program does not handle itself."""
     guarded = guards.guarded(program)
-    insisted = {id(inner) for _, each in program.find(ast.Try) if _insists(each) for inner in ast.walk(each)}
-    absolute = [(path, node, [alias.name for alias in node.names]) for path, node in program.find(ast.Import)]
-    relative = [(path, node, [node.module]) for path, node in program.find(ast.ImportFrom) if node.module and not node.level]
-    for path, node, names in (*absolute, *relative):
-        if id(node) not in guarded or id(node) in insisted:
-            yield from ((name.partition(".")[0], f"{path}:{node.lineno}", node) for name in names)
+    for path, node in program.imports:
+        tries = (each for each in program.by_path[path].around(node) if isinstance(each, ast.Try))
+        if id(node) not in guarded or any(map(_insists, tries)):
+            yield from ((name.partition(".")[0], f"{path}:{node.lineno}", node) for name in imported_names(node))
 
 
 def _insists(node: ast.Try) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tfdeploy.planning.source.expressions import last_name, text
+from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program
 
 # ("split", ","), ("item", 0), ("json", ""), ("key", "ps"), ("one", "") of [x]
@@ -68,16 +69,16 @@ class Origins:
 
     def __init__(self, program: Program, dests: Collection[str]) -> None:
         self.dests = frozenset(dests)
-        self.nodes: list[tuple[ast.AST, Scope]] = []
+        self.scopes: dict[int, Scope] = {}  # node -> the scope that it is in
         self._given: defaultdict[tuple[int, str], list[_Given]] = defaultdict(list)
         self._attributes: defaultdict[str, list[_Given]] = defaultdict(list)
         self._calls: defaultdict[str, list[tuple[ast.Call, Scope]]] = defaultdict(list)
         self._returned: defaultdict[str, list[_Given]] = defaultdict(list)
         self._names: dict[int, str] = {}  # function -> what it is called by
         self._known: dict[int, frozenset[Origin]] = {}
-        self._trees = len(program.trees)
-        for number, tree in enumerate(program.trees):
-            self._read(tree, Scope(number))
+        self._trees = len(program.modules)
+        for number, module in enumerate(program.modules):
+            self._read(module, Scope(number))
 
     def of(self, node: ast.expr | None, scope: Scope) -> frozenset[Origin]:
         """Every origin that the expression may have; empty where none is known."""
@@ -192,22 +193,29 @@ class Origins:
                 yield from self.of(_argument(call, name, own), at)
             return
 
-    def _read(self, tree: ast.Module, scope: Scope) -> None:
-        """Notes what the file gives to names. By a stack, since generated code may be nested deeply."""
-        waiting: list[tuple[ast.AST, Scope, str]] = [(tree, scope, "")]
-        while waiting:
-            node, around, owner = waiting.pop()
-            self.nodes.append((node, around))
-            self._note(node, around)
-            inner = around
-            if isinstance(node, Function):
-                inner = around.within(node)
+    def _read(self, module: ParsedFile, scope: Scope) -> None:
+        """Record what the file gives to names."""
+        within: list[tuple[Scope, str]] = []  # for each node: the scope of what is in it, and the class around that
+        for node, parent in zip(module.nodes, module.parents, strict=True):
+            around, owner = within[parent] if within else (scope, "")
+            around = self.scopes.setdefault(id(node), around)
+            self._record(node, around)
+            if isinstance(node, ast.If | ast.IfExp):
+                self._branch(node, around)
+            elif isinstance(node, Function):
+                around = around.within(node)
                 if not isinstance(node, ast.Lambda):
                     self._names[id(node)] = owner if node.name == "__init__" else node.name
-            names = node.name if isinstance(node, ast.ClassDef) else owner
-            waiting += [(child, below, names) for child, below in reversed([*_below(node, inner)])]
+            within.append((around, node.name if isinstance(node, ast.ClassDef) else owner))
 
-    def _note(self, node: ast.AST, scope: Scope) -> None:
+    def _branch(self, node: ast.If | ast.IfExp, scope: Scope) -> None:
+        """Put what is in a branch below the test that holds for it."""
+        for branch, holds in ((node.body, True), (node.orelse, False)):
+            below = scope.under(node.test, holds=holds)
+            for child in branch if isinstance(branch, list) else [branch]:
+                self.scopes[id(child)] = below
+
+    def _record(self, node: ast.AST, scope: Scope) -> None:
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 self._assign(target, node.value, scope, ())
@@ -230,18 +238,6 @@ class Origins:
                     self._assign(each, value.elts[at], scope, ())
                 else:
                     self._assign(each, value, scope, (*steps, ("item", at)))
-
-
-def _below(node: ast.AST, scope: Scope) -> Iterator[tuple[ast.AST, Scope]]:
-    """The node's children, each below the tests that hold for it."""
-    if isinstance(node, ast.If | ast.IfExp):
-        yield node.test, scope
-        branches = ((node.body, True), (node.orelse, False))
-        for branch, holds in branches:
-            for child in branch if isinstance(branch, list) else [branch]:
-                yield child, scope.under(node.test, holds=holds)
-        return
-    yield from ((child, scope) for child in ast.iter_child_nodes(node))
 
 
 def _parameters(function: Function) -> list[str]:

@@ -14,7 +14,8 @@ from functools import lru_cache
 
 from tfdeploy.planning.source import guards
 from tfdeploy.planning.source.expressions import dotted_name, last_name
-from tfdeploy.planning.source.scopes import Function, Meaning, Scope, Scopes
+from tfdeploy.planning.source.parsed_file import ParsedFile, children
+from tfdeploy.planning.source.scopes import Function, Meaning, Scope, scopes
 from tfdeploy.planning.source.source import Program, imported_files
 
 _RUNNERS = ("app.run", "absl.app.run")
@@ -58,9 +59,9 @@ class _Walk:
     def __init__(self, program: Program, workers: bool) -> None:
         self.nodes: set[int] = set()
         self.files: dict[str, None] = dict.fromkeys(program.roots)
-        self._program, self._workers, self._scopes = program, workers, Scopes(program)
+        self._program, self._workers, self._scopes = program, workers, scopes(program)
         self._guarded = guards.guarded(program)
-        self._waiting = [(program.modules[path].body, self._scopes.module(path)) for path in program.roots]
+        self._waiting = [(program.by_path[path].tree.body, self._scopes.module(path)) for path in program.roots]
 
     def run(self) -> None:
         while self._waiting:
@@ -96,7 +97,10 @@ class _Walk:
         sure = [block for block, result in ((node.body, True), (node.orelse, False)) if result in taken]
         ends = [self._block(block, scope) for block in sure]
         # A task that leaves in the other branch of the job's name does not keep this one from going on.
-        return any(ends) if taken else any(_may_end(block) for block in (node.body, node.orelse))
+        if taken:
+            return any(ends)
+        module = self._program.by_path[scope.path]
+        return _may_end(node.body, module) or _may_end(node.orelse, module)
 
     def _try(self, node: ast.Try, scope: Scope) -> bool:
         """Neither the body nor the `else` block is sure where a handler hides the body's failure."""
@@ -127,8 +131,8 @@ class _Walk:
         for file in imported_files(self._program, scope.path, node):
             if file not in self.files:
                 self.files[file] = None
-                tree = self._program.modules.get(file)
-                self._waiting += [(tree.body, self._scopes.module(file))] if tree else []
+                module = self._program.by_path.get(file)
+                self._waiting += [(module.tree.body, self._scopes.module(file))] if module else []
 
     def _expression(self, node: ast.expr, scope: Scope) -> None:
         waiting: list[ast.AST] = [node]
@@ -157,7 +161,9 @@ class _Walk:
             made = self._scopes.member(Meaning(found.scope, found.node, instance=True), "__init__")
             found, owner = made or (None, None)
         node = found.node if found else None
-        if found and isinstance(node, Function) and id(node.body) not in self.nodes and not _is_deferred(node):
+        if not found or not isinstance(node, Function) or id(node.body) in self.nodes:
+            return
+        if not _is_deferred(node, self._program.by_path[found.scope.path]):
             self.nodes.add(id(node.body))
             method = owner if owner and owner.node else None
             self._waiting.append((node.body, self._scopes.function(found, method)))
@@ -168,7 +174,7 @@ def _evaluated(node: ast.stmt) -> Iterator[ast.expr]:
     if isinstance(node, Function):
         yield from (*node.decorator_list, *node.args.defaults, *(each for each in node.args.kw_defaults if each))
     else:
-        for child in ast.iter_child_nodes(node):
+        for child in children(node):
             if isinstance(child, ast.expr):
                 yield child
             elif isinstance(child, ast.withitem):
@@ -188,7 +194,7 @@ def _parts(node: ast.AST) -> list[ast.AST]:
         return [node.values[0]]
     if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
         return [node.generators[0].iter]
-    return list(ast.iter_child_nodes(node))
+    return children(node)
 
 
 def _runs_once(node: ast.While | ast.For) -> bool:
@@ -202,17 +208,17 @@ def _runs_once(node: ast.While | ast.For) -> bool:
     return isinstance(node.iter, ast.List | ast.Tuple) and bool(node.iter.elts)
 
 
-def _may_end(block: list[ast.stmt]) -> bool:
+def _may_end(block: list[ast.stmt], module: ParsedFile) -> bool:
     """Whether the run may end in this branch after work of its own: after more than a report of an error."""
-    inner = [node for statement in block for node in ast.walk(statement)]
+    inner = [node for statement in block for node in module.within(statement)]
     leaves = any(isinstance(node, ast.Return | ast.Break | ast.Continue) for node in inner)
     calls = [_called(node) for node in inner if isinstance(node, ast.Call)]
     return (leaves or any(call in _EXITS for call in calls)) and any(call.rpartition(".")[2] not in _REPORTS for call in calls)
 
 
-def _is_deferred(node: Function) -> bool:
+def _is_deferred(node: Function, module: ParsedFile) -> bool:
     """Whether a call does not run the body: a generator, unless a decorator drives it, or a coroutine."""
-    yields = any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in ast.walk(node))
+    yields = any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in module.within(node))
     return isinstance(node, ast.AsyncFunctionDef) or (yields and not node.decorator_list)
 
 

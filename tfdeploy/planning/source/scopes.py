@@ -8,8 +8,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from tfdeploy.planning.source.expressions import dotted_name
+from tfdeploy.planning.source.parsed_file import children
 from tfdeploy.planning.source.source import Program, imported_files
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -35,17 +37,23 @@ class Scope:
     given: dict[str, Meaning] = field(default_factory=dict)  # `self`
 
 
+@lru_cache(maxsize=4)
+def scopes(program: Program) -> Scopes:
+    return Scopes(program)
+
+
 class Scopes:
     """The scopes of one program."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
         self._modules: dict[str, Scope] = {}
+        self._bound: dict[int, dict[str, list[ast.AST]]] = {}  # function -> what its body binds
 
     def module(self, path: str) -> Scope:
         if path not in self._modules:
-            tree = self._program.modules.get(path)
-            self._modules[path] = Scope(path, bound=_bound(tree.body if tree else []))
+            module = self._program.by_path.get(path)
+            self._modules[path] = Scope(path, bound=_bound(module.tree.body if module else []))
         return self._modules[path]
 
     def function(self, meaning: Meaning, owner: Meaning | None = None) -> Scope:
@@ -56,10 +64,11 @@ class Scopes:
         names = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
         if owner and names and not any(getattr(each, "id", "") == "staticmethod" for each in node.decorator_list):
             given[names[0].arg] = Meaning(owner.scope, owner.node, instance=True)
-        bound = _bound(node.body)
-        for name in names:
-            bound.setdefault(name.arg, []).append(name)
-        return Scope(meaning.scope.path, meaning.scope, bound, given)
+        if id(node) not in self._bound:
+            self._bound[id(node)] = bound = _bound(node.body)
+            for name in names:
+                bound.setdefault(name.arg, []).append(name)
+        return Scope(meaning.scope.path, meaning.scope, self._bound[id(node)], given)
 
     def meaning(self, node: ast.expr, scope: Scope, depth: int = _DEPTH) -> Meaning | None:
         """What the expression stands for; None where that is not known."""
@@ -158,4 +167,4 @@ def _bindings(body: list[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:
             continue
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id, node
-        waiting.extend(ast.iter_child_nodes(node))
+        waiting += children(node)

@@ -1,4 +1,4 @@
-"""The program that a command starts, as syntax trees: the file itself and the modules of the tree that it imports.
+"""The program that a command starts, as parsed files: the file itself and the modules of the tree that it imports.
 
 It parses given text and imports nothing. A file that cannot be parsed is a note, no error.
 """
@@ -7,64 +7,50 @@ from __future__ import annotations
 
 import ast
 import posixpath
-import re
-import warnings
-from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple, TypeVar, cast
+from typing import NamedTuple, TypedDict
 
-from tfdeploy.planning.source import python2
-
-PYTHON = ("python", "python3")  # as the first word: the job's interpreter
-SHELLS = ("bash", "sh", "dash", "zsh", "ksh", "csh", "tcsh", "fish")
-Node = TypeVar("Node", bound=ast.AST)
-_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
+from tfdeploy.planning.source import entry_point, python2
+from tfdeploy.planning.source.parsed_file import Node, ParsedFile, parse
 
 
 class Unparsed(NamedTuple):
     """A file that this machine's Python cannot parse, and that is not Python 2."""
 
     where: str  # "train.py:3"
-    said: str  # "invalid syntax"
+    error: str  # "invalid syntax"
     certain: bool  # the program itself, whole: what imports it may take its failure into account
 
 
 @dataclass(frozen=True)
 class Program:
-    """Where `path` is None or `trees` is empty, `unread` says why."""
+    """Where `path` is None or `modules` is empty, `unread` says why."""
 
     path: str | None
-    trees: tuple[ast.Module, ...] = ()  # the program first, then what it imports
+    modules: tuple[ParsedFile, ...] = ()  # the program first, then what it imports
     unread: str | None = None
     script: str | None = None  # the script that the command's shell runs
-    paths: tuple[str, ...] = ()  # the file of each tree
     unparsed: tuple[Unparsed, ...] = ()
     python2: tuple[tuple[str, str], ...] = ()  # ("train.py:3", "the print statement"): what Python 3 cannot read
     roots: tuple[str, ...] = ()  # the files that the command may start: one, or one for each kind of task
     base: str = ""  # the folder that imports start from
 
     @cached_property
-    def modules(self) -> dict[str, ast.Module]:
-        """Path -> tree."""
-        return dict(zip(self.paths, self.trees, strict=True))
+    def by_path(self) -> dict[str, ParsedFile]:
+        return {module.path: module for module in self.modules}
+
+    def find(self, *kinds: type[Node]) -> Iterator[tuple[str, Node]]:
+        """(path, node) of every node of these classes, in the order of files and lines."""
+        for module in self.modules:
+            yield from ((module.path, node) for node in module.find(*kinds))
 
     @cached_property
-    def by_path(self) -> dict[str, tuple[ast.AST, ...]]:
-        """Path -> all nodes of the tree, in the order of ast.walk."""
-        return {path: _nodes_of(tree) for path, tree in self.modules.items()}
-
-    @cached_property
-    def nodes(self) -> tuple[tuple[str, ast.AST], ...]:
-        """(path, node) of every node of its modules."""
-        return tuple((path, node) for path, nodes in self.by_path.items() for node in nodes)
-
-    def find(self, kind: type[Node]) -> Iterator[tuple[str, Node]]:
-        """(path, node) of every node of this class."""
-        for path, tree in self.modules.items():
-            yield from ((path, cast("Node", node)) for node in _nodes_by_class(tree).get(kind, ()))
+    def imports(self) -> tuple[tuple[str, ast.Import | ast.ImportFrom], ...]:
+        """(path, node) of every import statement."""
+        return tuple((module.path, node) for module in self.modules for node in module.imports)
 
     def uses(self, *names: str) -> bool:
         """Whether it uses one of these names, alone or as the last one of `a.b.name`."""
@@ -79,48 +65,35 @@ class Program:
     def files(self) -> frozenset[str]:
         """The paths of its modules, with those that do not parse."""
         broken = [*self.python2, *(file[:2] for file in self.unparsed)]
-        return frozenset((*self.paths, *(where.rpartition(":")[0] for where, _ in broken)))
+        return frozenset((*self.by_path, *(where.rpartition(":")[0] for where, _ in broken)))
 
-    @property
+    @cached_property
     def imports_tensorflow(self) -> bool:
-        return any(_imports_tensorflow(tree) for tree in self.trees)
+        """True when it does so outside a `try`, whose program may run without it."""
+        return any(
+            "tensorflow" in (name.split(".")[0] for name in imported_names(node)) and not _is_tried(node, module)
+            for module in self.modules
+            for node in module.imports
+        )
 
 
 def read(command: tuple[str, ...], sources: Mapping[str, str], cwd: str = "") -> Program:
     """The program of the command: its first *.py word, or the module after -m. `cwd`: the folder that it starts in."""
-    named = _named(command, sources, cwd)
+    named = entry_point.program_file(command, sources, cwd)
     if named is None:
         unread = f"`{command[0]}` starts the program" if command else "there is no command"
-        return Program(None, unread=unread, script=_script(command, cwd))
+        return Program(None, unread=unread, script=entry_point.shell_script(command, cwd))
     path, base = named
-    files = _one_per_task(path, sources) if "{" in path else [path] if path in sources else []
-    if not files:
+    roots = entry_point.one_per_task(path, sources) if "{" in path else [path] if path in sources else []
+    if not roots:
         return Program(path, unread=f"{path} is not among the Python files of the code")
-    trees: dict[str, ast.Module] = {}
-    python2_found: list[tuple[str, str]] = []
-    unparsed: list[Unparsed] = []
-    for file in files:
-        try:
-            trees[file] = _parse(file, sources[file])
-        except (SyntaxError, ValueError) as error:
-            return Program(
-                path,
-                unread=_unreadable(file, error),
-                unparsed=_unparsed(file, sources[file], error, certain=True),
-                python2=_python2(file, sources[file], error),
-            )
-        for found, why in _follow(file, base, sources, trees).items():
-            python2_found += _python2(found, sources[found], why)
-            unparsed += _unparsed(found, sources[found], why, certain=False)
-    return Program(
-        path,
-        tuple(trees.values()),
-        paths=tuple(trees),
-        roots=tuple(files),
-        base=base,
-        unparsed=tuple(dict.fromkeys(unparsed)),
-        python2=tuple(dict.fromkeys(python2_found)),
-    )
+    modules: dict[str, ParsedFile] = {}
+    broken: dict[str, SyntaxError | ValueError] = {}
+    for root in roots:
+        _follow(root, base, sources, modules, broken)
+        if root in broken:
+            return Program(path, unread=_unreadable(root, broken[root]), **_errors({root: broken[root]}, sources, certain=True))
+    return Program(path, tuple(modules.values()), roots=tuple(roots), base=base, **_errors(broken, sources, certain=False))
 
 
 def merged(programs: Sequence[Program]) -> Program:
@@ -128,20 +101,26 @@ def merged(programs: Sequence[Program]) -> Program:
     first = programs[0]
     if len(programs) == 1:
         return first
-    modules = {path: tree for program in programs for path, tree in program.modules.items()}
+    modules = {module.path: module for program in programs for module in program.modules}
     return replace(
         first,
-        trees=tuple(modules.values()),
-        paths=tuple(modules),
+        modules=tuple(modules.values()),
         roots=tuple(dict.fromkeys(root for program in programs for root in program.roots)),
         unparsed=tuple(dict.fromkeys(file for program in programs for file in program.unparsed)),
-        python2=tuple(dict.fromkeys(place for program in programs for place in program.python2)),
+        python2=tuple(dict.fromkeys(row for program in programs for row in program.python2)),
     )
 
 
-def imported_files(program: Program, path: str, node: ast.stmt) -> Iterator[str]:
+def imported_files(program: Program, path: str, node: ast.AST) -> Iterator[str]:
     """The files of the program that this import statement of `path` runs."""
     return _files_of(node, path, program.base, program.files)
+
+
+def imported_names(node: ast.Import | ast.ImportFrom) -> list[str]:
+    """The absolute names of the modules that it imports: "a.b" of `import a.b` and of `from a.b import c`."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [node.module] if node.module and not node.level else []
 
 
 def main_block(node: ast.stmt) -> bool:
@@ -151,117 +130,54 @@ def main_block(node: ast.stmt) -> bool:
     return isinstance(node.test.left, ast.Name) and node.test.left.id == "__name__"
 
 
-def own_end(command: tuple[str, ...]) -> int:
-    """Where the program's own flags end: at the first `--` behind its word, else at the end."""
-    at = program_index(command)
-    return len(command) if at is None or "--" not in command[at:] else command.index("--", at)
-
-
-def _named(command: tuple[str, ...], sources: Mapping[str, str], cwd: str) -> tuple[str, str] | None:
-    """(path of the program, folder that its imports start from)."""
-    at = program_index(command)
-    if at is None:
-        return None
-    if not command[at].endswith(".py"):
-        return _module_path(command[at], sources, cwd), cwd
-    path = posixpath.normpath(posixpath.join(cwd, command[at]))
-    return path, posixpath.dirname(path)
-
-
-def program_index(command: tuple[str, ...]) -> int | None:
-    """The place of the program in the command: its first *.py word, or the module after -m."""
-    if not command or posixpath.basename(command[0]) in SHELLS:
-        return None
-    for at, (before, word) in enumerate(pairwise(("", *command[1:])), 1):
-        if before in _WITH_VALUE:
+def _follow(
+    root: str,
+    base: str,
+    sources: Mapping[str, str],
+    modules: dict[str, ParsedFile],
+    broken: dict[str, SyntaxError | ValueError],
+) -> None:
+    """Add the file and every module of the tree that it imports: to `broken` with its error if it cannot be parsed."""
+    waiting = [root]
+    for path in waiting:
+        if path in modules or path in broken:
             continue
-        if word == "-c":
-            return None
-        if word.endswith(".py") or before == "-m":
-            return at
-    return 0 if command[0].endswith(".py") else None
+        try:
+            modules[path] = parse(path, sources[path])
+        except (SyntaxError, ValueError) as error:
+            broken[path] = error
+            continue
+        for node in modules[path].imports:
+            waiting += _files_of(node, path, base, sources)
 
 
-def _one_per_task(path: str, sources: Mapping[str, str]) -> list[str]:
-    """The files that `{job_name}{task_index}.py` may be."""
-    pattern = re.compile("[^/]*".join(re.escape(part) for part in re.split(r"\{\w+\}", path)))
-    return sorted(file for file in sources if pattern.fullmatch(file))
+class _Errors(TypedDict):
+    unparsed: tuple[Unparsed, ...]
+    python2: tuple[tuple[str, str], ...]
 
 
-def _script(command: tuple[str, ...], cwd: str) -> str | None:
-    shell = command and posixpath.basename(command[0]) in SHELLS
-    plain = len(command) > 1 and not command[1].startswith("-")
-    return posixpath.normpath(posixpath.join(cwd, command[1])) if shell and plain else None
-
-
-def _module_path(module: str, sources: Mapping[str, str], cwd: str) -> str:
-    path = posixpath.join(cwd, module.replace(".", "/"))
-    return f"{path}/__main__.py" if f"{path}/__main__.py" in sources else f"{path}.py"
-
-
-@lru_cache(maxsize=1024)
-def _parse(_path: str, text: str) -> ast.Module:
-    """The tree of one file. Cached: the shipment, the plan and each role's command read the same files, and nothing changes
-    a tree. Equal files have a tree each, since nodes are told apart by their ids."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of invalid escapes in the user's strings
-        return ast.parse(text.removeprefix("\ufeff"))
-
-
-@lru_cache(maxsize=1024)
-def _nodes_of(tree: ast.Module) -> tuple[ast.AST, ...]:
-    return tuple(ast.walk(tree))
-
-
-@lru_cache(maxsize=1024)
-def _nodes_by_class(tree: ast.Module) -> dict[type[ast.AST], list[ast.AST]]:
-    found: defaultdict[type[ast.AST], list[ast.AST]] = defaultdict(list)
-    for node in _nodes_of(tree):
-        found[type(node)].append(node)
-    return dict(found)
+def _errors(broken: Mapping[str, SyntaxError | ValueError], sources: Mapping[str, str], *, certain: bool) -> _Errors:
+    """The files that do not parse: as Python 2, or in any Python. `certain`: nothing takes their failure into account."""
+    unparsed: list[Unparsed] = []
+    old: list[tuple[str, str]] = []
+    for path, error in broken.items():
+        if not isinstance(error, SyntaxError):
+            continue
+        where = f"{path}:{error.lineno or 1}"
+        if syntax := python2.python2_syntax(sources[path], error):
+            old.append((where, syntax))
+            continue
+        whole = "\ufffd" not in sources[path]  # else it is not UTF-8, and Python may read it by its coding line
+        unparsed.append(Unparsed(where, error.msg.rstrip("."), certain and whole))
+    return {"unparsed": tuple(unparsed), "python2": tuple(old)}
 
 
 def _unreadable(path: str, error: SyntaxError | ValueError) -> str:
     line = getattr(error, "lineno", None)
     where = f"{path}:{line}" if line else path
-    said = getattr(error, "msg", None) or str(error)
-    hint = "a Python 2 program? " if "print" in said or "exec" in said or "except" in said else ""
-    return f"{where} cannot be read ({hint}{said.rstrip('.')})"
-
-
-def _follow(path: str, base: str, sources: Mapping[str, str], trees: dict[str, ast.Module]) -> dict[str, Exception]:
-    """Adds every module of the tree that `path` imports, but for those that cannot be parsed; returns these with their errors."""
-    waiting, broken = [path], dict[str, Exception]()
-    while waiting:
-        current = waiting.pop(0)
-        for found in _imported(current, trees[current], base, sources):
-            if found in trees or found in broken:
-                continue
-            try:
-                trees[found] = _parse(found, sources[found])
-            except (SyntaxError, ValueError) as error:
-                broken[found] = error
-                continue
-            waiting.append(found)
-    return broken
-
-
-def _python2(path: str, text: str, error: Exception) -> tuple[tuple[str, str], ...]:
-    syntax = python2.python2_syntax(text, error) if isinstance(error, SyntaxError) else None
-    return () if syntax is None else ((f"{path}:{getattr(error, 'lineno', None) or 1}", syntax),)
-
-
-def _unparsed(path: str, text: str, error: Exception, *, certain: bool) -> tuple[Unparsed, ...]:
-    if not isinstance(error, SyntaxError) or _python2(path, text, error):
-        return ()
-    whole = "\ufffd" not in text  # else it is not UTF-8, and Python may read it by its coding line
-    return (Unparsed(f"{path}:{error.lineno or 1}", error.msg.rstrip("."), certain and whole),)
-
-
-def _imported(path: str, tree: ast.Module, base: str, sources: Mapping[str, str]) -> Iterator[str]:
-    by_class = _nodes_by_class(tree)
-    for node in (*by_class.get(ast.Import, ()), *by_class.get(ast.ImportFrom, ())):
-        yield from _files_of(node, path, base, sources)
+    message = getattr(error, "msg", None) or str(error)
+    hint = "a Python 2 program? " if "print" in message or "exec" in message or "except" in message else ""
+    return f"{where} cannot be read ({hint}{message.rstrip('.')})"
 
 
 def _files_of(node: ast.AST, path: str, base: str, sources: Container[str]) -> Iterator[str]:
@@ -290,16 +206,7 @@ def _files(folder: str, module: str, sources: Container[str]) -> Iterator[str]:
                 break
 
 
-@lru_cache(maxsize=1024)
-def _imports_tensorflow(tree: ast.Module) -> bool:
-    """True when it does so outside a `try`, whose program may run without it."""
-    waiting: list[ast.AST] = [tree]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.Import) and any(alias.name.split(".")[0] == "tensorflow" for alias in node.names):
-            return True
-        if isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").split(".")[0] == "tensorflow":
-            return True
-        guarded = node.body if isinstance(node, ast.Try) and node.handlers else []
-        waiting.extend(child for child in ast.iter_child_nodes(node) if child not in guarded)
-    return False
+def _is_tried(node: ast.AST, module: ParsedFile) -> bool:
+    """Whether the node is in the body of a `try` with handlers."""
+    outer = (node, *module.around(node))
+    return any(isinstance(each, ast.Try) and each.handlers and inner in each.body for inner, each in pairwise(outer))

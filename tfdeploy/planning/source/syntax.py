@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from tfdeploy.errors import Refused
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.job import Job
-from tfdeploy.planning.source.source import PYTHON, Program, Unparsed
+from tfdeploy.planning.source.entry_point import PYTHON
+from tfdeploy.planning.source.source import Program, Unparsed
 
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -23,7 +24,7 @@ def check(job: Job, program: Program, facts: Iterable[HostFacts]) -> None:
     if job.command[0] in PYTHON and all(_minor(each) == HERE for each in facts):
         for file in program.unparsed:
             if file.certain:
-                what = f"{file.where} does not parse: {file.said} (Python {HERE}, as on the hosts)"
+                what = f"{file.where} does not parse: {file.error} (Python {HERE}, as on the hosts)"
                 raise Refused(what, where=file.where, next="correct it there; nothing was sent")
 
 
@@ -32,7 +33,7 @@ def notes(program: Program) -> tuple[str, ...]:
 
 
 def _note(file: Unparsed) -> str:
-    return f"{file.where} does not parse (Python {HERE} here): {file.said}"
+    return f"{file.where} does not parse (Python {HERE} here): {file.error}"
 
 
 def _minor(facts: HostFacts) -> str:

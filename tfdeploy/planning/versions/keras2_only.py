@@ -8,13 +8,14 @@ checkpoints fit both. Source: the exports of keras 3.15 and tf_keras 2.21, tried
 from __future__ import annotations
 
 import ast
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterator
 from itertools import chain
 from typing import NamedTuple
 
 from tfdeploy.planning.source import guards, reached
 from tfdeploy.planning.source.expressions import last_name, text
-from tfdeploy.planning.source.source import Program
+from tfdeploy.planning.source.parsed_file import ParsedFile
+from tfdeploy.planning.source.source import Program, imported_names
 from tfdeploy.planning.versions import tf_names_used
 from tfdeploy.planning.versions.tf1_names import among
 from tfdeploy.planning.versions.tf_names_used import Use
@@ -28,8 +29,8 @@ _LOSSES = """
     mean_squared_logarithmic_error
 """
 _LEGACY_OPTIMIZERS = ("Adadelta", "Adagrad", "Adam", "Adamax", "Ftrl", "Nadam", "RMSprop", "SGD")
-_NAMES = tuple(
-    f"{part}.{name}".strip(".")
+_NAMES = frozenset(
+    f"keras.{part}.{name}".replace("..", ".")
     for part, names in {
         "": "dtensor estimator experimental",
         "applications": """
@@ -62,25 +63,19 @@ _NAMES = tuple(
     for name in names.split()
 )
 # Names that Keras 2 has only in version 1.
-_NAMES_OF_VERSION1 = (
-    "backend.get_session",
-    "backend.set_session",
-    "initializers.normal",
-    "initializers.uniform",
-    "layers.CuDNNGRU",
-    "layers.CuDNNLSTM",
-    "layers.disable_v2_dtype_behavior",
-    "layers.enable_v2_dtype_behavior",
-    "losses.cosine",
-    "losses.cosine_proximity",
-    "metrics.cosine",
-    "metrics.cosine_proximity",
-    "models.LinearModel",
-    "models.WideDeepModel",
-    "utils.DeterministicRandomTestTool",
-    "utils.get_or_create_layer",
-    "utils.track_tf1_style_variables",
-)
+_NAMES_OF_VERSION1 = IN_TF_KERAS | {
+    f"keras.{part}.{name}"
+    for part, names in {
+        "backend": "get_session set_session",
+        "initializers": "normal uniform",
+        "layers": "CuDNNGRU CuDNNLSTM disable_v2_dtype_behavior enable_v2_dtype_behavior",
+        "losses": "cosine cosine_proximity",
+        "metrics": "cosine cosine_proximity",
+        "models": "LinearModel WideDeepModel",
+        "utils": "DeterministicRandomTestTool get_or_create_layer track_tf1_style_variables",
+    }.items()
+    for name in names.split()
+}
 # Parts of Keras 3 that work in a graph as those of Keras 2 do.
 _WORK_IN_GRAPHS = ("activations", "datasets", "initializers", "preprocessing", "utils")
 _DISABLE_EAGER = ("disable_eager_execution", "disable_v2_behavior")
@@ -120,8 +115,7 @@ def _describe(use: Use, *, version1: bool, in_graph: bool) -> str | None:
     name = _name_today(use)
     of_version1 = version1 or use.name.startswith("compat.v1.")
     part = name.split(".")[1] if name.startswith("keras.") else ""
-    names = (*_NAMES, *_NAMES_OF_VERSION1) if of_version1 else _NAMES
-    if any(is_within(name, f"keras.{each}") for each in names) or (of_version1 and among(name, IN_TF_KERAS)):
+    if among(name, _NAMES) or (of_version1 and among(name, _NAMES_OF_VERSION1)):
         return f"tf.{use.name}"
     return f"tf.{use.name} in a graph" if part and part not in _WORK_IN_GRAPHS and in_graph else None
 
@@ -133,9 +127,9 @@ def _trains_in_graphs(program: Program, uses: list[Use]) -> bool:
     found = {each for each, name in names.items() if name.rpartition(".")[2] in _DISABLE_EAGER or name in _TRAIN_SESSIONS}
     if not found:
         return False
-    functions = (node for _, node in program.find(ast.FunctionDef))
-    in_functions = {id(inner) for function in functions for inner in ast.walk(function)}
-    return bool(found - in_functions or found & reached.reached(program, workers=True).nodes)
+    nodes = [(program.by_path[use.path], use.node) for use in uses if use.node and id(use.node) in found]
+    at_module_level = any(not any(isinstance(each, ast.FunctionDef) for each in module.around(node)) for module, node in nodes)
+    return at_module_level or bool(found & reached.reached(program, workers=True).nodes)
 
 
 def _name_today(use: Use) -> str:
@@ -144,27 +138,26 @@ def _name_today(use: Use) -> str:
 
 def _packages(program: Program) -> Iterator[Keras2Use]:
     guarded = guards.guarded(program)
-    for path, node in program.nodes:
-        if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in guarded:
-            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-            yield from (Keras2Use(f"{path}:{node.lineno}", name) for name in names if name.split(".")[0] in _PACKAGES)
+    for path, node in program.imports:
+        names = imported_names(node) if id(node) not in guarded else []
+        yield from (Keras2Use(f"{path}:{node.lineno}", name) for name in names if name.split(".")[0] in _PACKAGES)
 
 
 def _calls(program: Program, uses: list[Use]) -> Iterator[Keras2Use]:
     guarded = guards.guarded(program)
     classes = {id(use.node) for use in uses if is_within(_name_today(use), "keras.optimizers")}
-    for path, nodes in program.by_path.items():
-        own_methods = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
-        optimizers = set(_optimizers(nodes, classes))
-        for node in nodes:
-            if isinstance(node, ast.Call) and id(node) not in guarded and (what := _describe_call(node, own_methods, optimizers)):
-                yield Keras2Use(f"{path}:{node.lineno}", what)
+    for module in program.modules:
+        own_methods = {node.name for node in module.find(ast.FunctionDef)}
+        optimizers = set(_optimizers(module, classes))
+        for node in module.find(ast.Call):
+            if id(node) not in guarded and (what := _describe_call(node, own_methods, optimizers)):
+                yield Keras2Use(f"{module.path}:{node.lineno}", what)
 
 
-def _optimizers(nodes: Iterable[ast.AST], classes: Container[int]) -> Iterator[str]:
+def _optimizers(module: ParsedFile, classes: Container[int]) -> Iterator[str]:
     """The names that a module gives to Keras' optimizers: "opt", or "opt" of self.opt. `classes`: the nodes that name one."""
-    for node in nodes:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and id(node.value.func) in classes:
+    for node in module.find(ast.Assign):
+        if isinstance(node.value, ast.Call) and id(node.value.func) in classes:
             yield from filter(None, map(last_name, node.targets))
 
 

@@ -16,7 +16,7 @@ from tfdeploy.model.folding import fold_names
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
 from tfdeploy.model.nexts import on_host
-from tfdeploy.planning.source.source import Program
+from tfdeploy.planning.source.source import Program, imported_names
 from tfdeploy.planning.versions import keras2_only, tf_names_used
 from tfdeploy.planning.versions.absent_names import version
 
@@ -75,8 +75,8 @@ def _fit(job: Job, program: Program) -> str | None:
     strategies = rules(job.mode).needs_keras_2
     if not any(use.name.rpartition(".")[2] in strategies for use in tf_names_used.of_tensorflow(program)):
         return None
-    for path, node in program.nodes:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "fit":
+    for path, node in program.find(ast.Call):
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "fit":
             return f"{path}:{node.lineno}"
     return None
 
@@ -87,12 +87,8 @@ def _of_tensorflow(program: Program) -> bool:
 
 
 def _imports(program: Program, package: str) -> bool:
-    for _, node in program.nodes:
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
-        if any(name.split(".")[0] == package for name in names):
-            return True
-    return False
+    names = (name for _, node in program.imports for name in imported_names(node))
+    return any(name.split(".")[0] == package for name in names)
 
 
 def _has_keras_3(facts: HostFacts) -> bool:

@@ -55,25 +55,25 @@ def _names_note(job: Job, names: list[str], facts: Mapping[str, HostFacts]) -> s
 def _dropped(program: Program) -> list[str]:
     """Each dropped name with its first place: "np.float (train.py:3)"."""
     guarded, found = guards.guarded(program), dict[str, str]()
-    for path, nodes in program.by_path.items():
-        imports = (alias for node in nodes if isinstance(node, ast.Import) for alias in node.names)
+    for module in program.modules:
+        imports = (alias for node in module.find(ast.Import) for alias in node.names)
         aliases = {alias.asname or alias.name for alias in imports if alias.name == "numpy"}
-        uses = [node for node in nodes if isinstance(node, ast.Attribute) and node.attr in _NAMES]
+        uses = [node for node in module.find(ast.Attribute) if node.attr in _NAMES]
         for node in sorted(uses, key=lambda node: node.lineno):
             if dotted_name(node.value) in aliases and id(node) not in guarded:
-                found.setdefault(dotted_name(node), f"{path}:{node.lineno}")
+                found.setdefault(dotted_name(node), f"{module.path}:{node.lineno}")
     return [f"{name} ({where})" for name, where in found.items()]
 
 
 def _formatted(program: Program) -> str:
     """The first place where the value of a variable with one element is formatted or converted as a number, else ""."""
-    for path, nodes in program.by_path.items():
-        assigned = [node for node in nodes if isinstance(node, ast.Assign)]
+    for module in program.modules:
+        assigned = module.find(ast.Assign)
         single = {name for node in assigned if _has_one_element(node.value) for name in _target_names(node)}
         fetched = {name for node in assigned for name in _fetched(node, single)}
-        for node in nodes:
+        for node in module.find(ast.Call, ast.BinOp):
             if any(_is_fetch(each, single) or (isinstance(each, ast.Name) and each.id in fetched) for each in _as_number(node)):
-                return f"{path}:{getattr(node, 'lineno', 1)}"
+                return f"{module.path}:{node.lineno}"
     return ""
 
 
@@ -119,7 +119,7 @@ def _is_fetch(node: ast.expr, single: set[str]) -> bool:
     return isinstance(what, ast.Name) and what.id in single
 
 
-def _as_number(node: ast.AST) -> list[ast.expr]:
+def _as_number(node: ast.expr) -> list[ast.expr]:
     """What the expression takes for numbers: the values of `"%f %d" % (a, b)`, the argument of float() and int()."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("float", "int"):
         return node.args[:1]

@@ -14,11 +14,13 @@ from functools import lru_cache
 
 from tfdeploy.planning.source import guards
 from tfdeploy.planning.source.expressions import dotted_name
+from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program, imported_files
 from tfdeploy.runtime import replaced
 
 _EXPORT_DEPTH = 4  # modules in a row that export a name to each other
 _OF_KERAS = ("keras", "layers", "nn.rnn_cell")
+_CHAINS: tuple[type[ast.Attribute | ast.Name], ...] = (ast.Attribute, ast.Name)
 Names = dict[str, str]  # name in a module, also "common.tf" -> name in TensorFlow
 
 
@@ -37,6 +39,10 @@ class Use:
     certain: bool = True
 
     @property
+    def path(self) -> str:
+        return self.where.rpartition(":")[0]
+
+    @property
     def bare_name(self) -> str:
         """The name without `compat.v1.`."""
         return self.name.removeprefix("compat.v1.")
@@ -47,8 +53,8 @@ def of_tensorflow(program: Program) -> tuple[Use, ...]:
     """Every use of a name of TensorFlow, in the order of files and lines. Names keep a leading compat.v1 or compat.v2."""
     found: list[Use] = []
     names = _names(program)
-    for path, nodes in program.by_path.items():
-        uses = _in_module(path, nodes, guards.guarded(program), names[path])
+    for module in program.modules:
+        uses = _in_module(module, guards.guarded(program), names[module.path])
         found += sorted(uses, key=lambda use: int(use.where.rpartition(":")[2]))
     return tuple(found)
 
@@ -57,17 +63,17 @@ def of_names(program: Program, names: frozenset[str]) -> tuple[Use, ...]:
     """Every use of one of `names` in a module that does not bind it: builtins that Python 3 dropped."""
     guarded = guards.guarded(program)
     return tuple(
-        Use(node.id, f"{path}:{node.lineno}", node=node)
-        for path, nodes in program.by_path.items()
-        for free in (names - _bound(nodes),)
-        for node in nodes
-        if isinstance(node, ast.Name) and node.id in free and id(node) not in guarded
+        Use(node.id, f"{module.path}:{node.lineno}", node=node)
+        for module in program.modules
+        for free in (names - _bound(module),)
+        for node in module.find(ast.Name)
+        if node.id in free and id(node) not in guarded
     )
 
 
 def _names(program: Program) -> dict[str, Names]:
     """Module -> what its names stand for, with those that other modules export to it."""
-    binding = {path: [node for node in all_nodes if _may_bind(node)] for path, all_nodes in program.by_path.items()}
+    binding = {module.path: _binding(module) for module in program.modules}
     found: dict[str, Names] = {path: {} for path in binding}
     for _ in range(_EXPORT_DEPTH):
         before = {path: dict(names) for path, names in found.items()}
@@ -81,10 +87,10 @@ def _names(program: Program) -> dict[str, Names]:
     return found
 
 
-def _may_bind(node: ast.AST) -> bool:
-    return isinstance(node, ast.Import | ast.ImportFrom) or (
-        isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute | ast.Name)
-    )
+def _binding(module: ParsedFile) -> list[ast.stmt]:
+    """The statements that may bind a name to a name of TensorFlow."""
+    statements = module.find(ast.Import, ast.ImportFrom, ast.Assign)
+    return [node for node in statements if not isinstance(node, ast.Assign) or isinstance(node.value, ast.Attribute | ast.Name)]
 
 
 def _both(one: str, other: str) -> str:
@@ -121,29 +127,29 @@ def _of_keras(name: str) -> bool:
     return any(replaced.is_within(name.removeprefix("compat.v1."), part) for part in _OF_KERAS)
 
 
-def _in_module(path: str, nodes: tuple[ast.AST, ...], guarded: frozenset[int], names: Names) -> Iterator[Use]:
+def _in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -> Iterator[Use]:
     guarded_only: dict[str, bool] = {}  # name in the module -> whether only guarded code binds it
     aliased: set[int] = set()
-    for node in filter(_may_bind, nodes):
+    for node in _binding(module):
         for own, _, used in _bindings(node, names):
             guarded_only[own] = (
                 guarded_only.get(own, True) and id(node) in guarded and names.get(own, "") not in ("", "compat.v1")
             )
-            aliased |= {id(inner) for inner in ast.walk(node)} if isinstance(node, ast.Assign) else set()
+            aliased |= set(map(id, module.within(node))) if isinstance(node, ast.Assign) else set()
             if used:
-                yield Use(used, f"{path}:{_line(node)}", id(node) in guarded, replaced.has_stand_in(used), node)
-    inner = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
-    others = _bound(nodes, imports=False, without=aliased)
-    for node in nodes:
-        if not isinstance(node, ast.Attribute | ast.Name) or id(node) in inner or id(node) in aliased:
+                yield Use(used, f"{module.path}:{node.lineno}", id(node) in guarded, replaced.has_stand_in(used), node)
+    inner = {id(node.value) for node in module.find(ast.Attribute)}
+    others = _bound(module, imports=False, without=aliased)
+    for expression in module.find(*_CHAINS):
+        if id(expression) in inner or id(expression) in aliased:
             continue
-        root, chain = _rooted(node, names)
-        if root in names and (chain or (names[root] and isinstance(node.ctx, ast.Load))):
+        root, chain = _rooted(expression, names)
+        if root in names and (chain or (names[root] and isinstance(expression.ctx, ast.Load))):
             name, _, special = f"{names[root]}.{chain}".strip(".").partition(".__")  # a stand-in has __name__ and the like too
             binds = bool(special) and replaced.has_stand_in(name)
             certain = root not in others or not names[root]
-            is_guarded = id(node) in guarded or guarded_only.get(root, False)
-            yield Use(name, f"{path}:{node.lineno}", is_guarded, binds, node, certain)
+            is_guarded = id(expression) in guarded or guarded_only.get(root, False)
+            yield Use(name, f"{module.path}:{expression.lineno}", is_guarded, binds, expression, certain)
 
 
 def _bindings(node: ast.AST, names: Names) -> Iterator[tuple[str, str, str]]:
@@ -169,10 +175,6 @@ def _bindings(node: ast.AST, names: Names) -> Iterator[tuple[str, str, str]]:
                 yield target.id, name if section else "compat.v1", name if section else ""
 
 
-def _line(node: ast.AST) -> int:
-    return getattr(node, "lineno", 1)
-
-
 def _rooted(node: ast.expr, names: Names) -> tuple[str, str]:
     """("common.tf", "layers.dense") of common.tf.layers.dense, where "common.tf" is one of the names."""
     root, chain = _chain(node)
@@ -190,16 +192,10 @@ def _chain(node: ast.expr) -> tuple[str, str]:
     return root, chain
 
 
-def _bound(nodes: tuple[ast.AST, ...], *, imports: bool = True, without: Collection[int] = ()) -> set[str]:
+def _bound(module: ParsedFile, *, imports: bool = True, without: Collection[int] = ()) -> set[str]:
     """The names that a module gives a value anywhere. `without`: the ids of nodes that do not count."""
-    bound: set[str] = set()
-    for node in nodes:
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) and id(node) not in without:
-            bound.add(node.id)
-        elif isinstance(node, ast.arg):
-            bound.add(node.arg)
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-            bound.add(node.name)
-        elif imports and isinstance(node, ast.Import | ast.ImportFrom):
-            bound |= {alias.asname or alias.name.split(".")[0] for alias in node.names}
-    return bound
+    bound = {node.id for node in module.find(ast.Name) if not isinstance(node.ctx, ast.Load) and id(node) not in without}
+    bound |= {node.arg for node in module.find(ast.arg)}
+    bound |= {node.name for node in module.find(ast.FunctionDef)} | {node.name for node in module.find(ast.ClassDef)}
+    statements = module.imports if imports else ()
+    return bound | {alias.asname or alias.name.split(".")[0] for node in statements for alias in node.names}

@@ -13,7 +13,7 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.job import Job
 from tfdeploy.planning.flags import appended_flags
 from tfdeploy.planning.program import flag_conflicts
-from tfdeploy.planning.source import source
+from tfdeploy.planning.source import entry_point, source
 
 TASKS = {
     "ps:0": {"ps_hosts": "a:1", "worker_hosts": "b:1,c:1", "job_name": "ps", "task_index": "0", "issync": "0"},
@@ -156,7 +156,7 @@ def test_other_flags_that_the_command_gives_stand(job: Job) -> None:
     ],
 )
 def test_flags_stand_before_the_programs_own_double_dash(command: str, end: int) -> None:
-    assert source.own_end(tuple(command.split())) == end
+    assert entry_point.own_end(tuple(command.split())) == end
 
 
 def test_what_stands_behind_the_double_dash_gives_no_flag(job: Job) -> None:

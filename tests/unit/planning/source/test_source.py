@@ -54,13 +54,13 @@ def test_path(command: str, path: str | None) -> None:
 )
 def test_a_command_that_starts_in_a_folder_of_the_code(command: str, path: str | None, files: int) -> None:
     found = source.read(tuple(command.split()), CODE, "src")
-    assert (found.path, len(found.trees)) == (path, files)
+    assert (found.path, len(found.modules)) == (path, files)
     assert found.script == ("train.sh" if path is None else None)
 
 
 def test_imports_are_followed_below_packages_and_around_loops() -> None:
-    assert len(source.read(("python", "src/run.py"), CODE).trees) == 6
-    assert len(source.read(("python", "loop.py"), CODE).trees) == 2
+    assert len(source.read(("python", "src/run.py"), CODE).modules) == 6
+    assert len(source.read(("python", "loop.py"), CODE).modules) == 2
 
 
 @pytest.mark.parametrize(
@@ -93,18 +93,18 @@ def test_unread_says_where(text: str, said: str) -> None:
     found = source.read(("python", "p.py"), {"p.py": text})
     assert found.unread is not None
     assert found.unread.startswith(said)
-    assert found.trees == ()
+    assert found.modules == ()
 
 
 def test_a_broken_module_does_not_hide_the_program() -> None:
     found = source.read(("python", "p.py"), {"p.py": "import old", "old.py": "print 'x'"})
     assert found.unread is None
-    assert len(found.trees) == 1
+    assert len(found.modules) == 1
 
 
 def test_a_program_of_its_own_for_each_task() -> None:
     sources = {"a/ps0.py": "import x", "a/worker1.py": "import tensorflow", "a/x.py": "", "a/b/ps0.py": "", "worker1.py": ""}
     found = source.read(("python", "a/{job_name}{task_index}.py"), sources)
-    assert (found.path, found.paths) == ("a/{job_name}{task_index}.py", ("a/ps0.py", "a/x.py", "a/worker1.py"))
+    assert (found.path, tuple(found.by_path)) == ("a/{job_name}{task_index}.py", ("a/ps0.py", "a/x.py", "a/worker1.py"))
     assert found.imports_tensorflow
     assert "is not among" in (source.read(("python", "{job_name}-main.py"), sources).unread or "")

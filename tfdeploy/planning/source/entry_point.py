@@ -1,0 +1,61 @@
+"""Which file a command starts, and which of its words are the program's own."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+
+PYTHON = ("python", "python3")  # as the first word: the job's interpreter
+SHELLS = ("bash", "sh", "dash", "zsh", "ksh", "csh", "tcsh", "fish")
+_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
+
+
+def program_file(command: tuple[str, ...], sources: Mapping[str, str], cwd: str) -> tuple[str, str] | None:
+    """(path of the program, folder that its imports start from): the first *.py word, or the module after -m."""
+    at = program_index(command)
+    if at is None:
+        return None
+    if not command[at].endswith(".py"):
+        return _module_path(command[at], sources, cwd), cwd
+    path = posixpath.normpath(posixpath.join(cwd, command[at]))
+    return path, posixpath.dirname(path)
+
+
+def program_index(command: tuple[str, ...]) -> int | None:
+    """The position of the program in the command: its first *.py word, or the module after -m."""
+    if not command or posixpath.basename(command[0]) in SHELLS:
+        return None
+    for at, (before, word) in enumerate(pairwise(("", *command[1:])), 1):
+        if before in _WITH_VALUE:
+            continue
+        if word == "-c":
+            return None
+        if word.endswith(".py") or before == "-m":
+            return at
+    return 0 if command[0].endswith(".py") else None
+
+
+def own_end(command: tuple[str, ...]) -> int:
+    """Where the program's own flags end: at the first `--` behind its word, else at the end."""
+    at = program_index(command)
+    return len(command) if at is None or "--" not in command[at:] else command.index("--", at)
+
+
+def one_per_task(path: str, sources: Iterable[str]) -> list[str]:
+    """The files that `{job_name}{task_index}.py` may be."""
+    pattern = re.compile("[^/]*".join(re.escape(part) for part in re.split(r"\{\w+\}", path)))
+    return sorted(file for file in sources if pattern.fullmatch(file))
+
+
+def shell_script(command: tuple[str, ...], cwd: str) -> str | None:
+    """The script that the command's shell runs."""
+    shell = command and posixpath.basename(command[0]) in SHELLS
+    plain = len(command) > 1 and not command[1].startswith("-")
+    return posixpath.normpath(posixpath.join(cwd, command[1])) if shell and plain else None
+
+
+def _module_path(module: str, sources: Mapping[str, str], cwd: str) -> str:
+    path = posixpath.join(cwd, module.replace(".", "/"))
+    return f"{path}/__main__.py" if f"{path}/__main__.py" in sources else f"{path}.py"

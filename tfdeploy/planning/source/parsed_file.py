@@ -1,0 +1,97 @@
+"""One parsed file of a program: its syntax tree, walked once, and what its readers ask of the nodes."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import cached_property, lru_cache
+from itertools import chain
+from typing import TypeVar, cast
+
+Node = TypeVar("Node", bound=ast.AST)
+_IMPORTS: tuple[type[ast.Import | ast.ImportFrom], ...] = (ast.Import, ast.ImportFrom)
+# Python has one object of each for all places.
+_SHARED = (ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop)
+
+
+class ParsedFile:
+    """`nodes`: every node before those within it, in the order of the text, without contexts and operators.
+
+    `parents`: for each of them the position of the node around it; -1 for the module."""
+
+    def __init__(self, path: str, tree: ast.Module) -> None:
+        self.path, self.tree = path, tree
+        self.nodes: list[ast.AST] = []
+        self.parents: list[int] = []
+        waiting: list[tuple[ast.AST, int]] = [(tree, -1)]
+        while waiting:
+            node, parent = waiting.pop()
+            here = len(self.nodes)
+            self.nodes.append(node)
+            self.parents.append(parent)
+            waiting += [(child, here) for child in reversed(children(node))]
+
+    @cached_property
+    def position(self) -> dict[int, int]:
+        """The id of a node -> its place in `nodes`."""
+        return {id(node): at for at, node in enumerate(self.nodes)}
+
+    def find(self, *kinds: type[Node]) -> Sequence[Node]:
+        """Every node of these classes."""
+        lists = [self._by_class[kind] for kind in kinds if kind in self._by_class]
+        nodes = lists[0] if len(lists) == 1 else sorted(chain(*lists), key=lambda node: self.position[id(node)])
+        return cast("list[Node]", nodes)
+
+    @cached_property
+    def imports(self) -> Sequence[ast.Import | ast.ImportFrom]:
+        return self.find(*_IMPORTS)
+
+    def within(self, node: ast.AST) -> list[ast.AST]:
+        """The node and every node in it."""
+        at = self.position[id(node)]
+        return self.nodes[at : at + self._sizes[at]]
+
+    def around(self, node: ast.AST) -> Iterator[ast.AST]:
+        """The nodes around it, from the innermost one."""
+        at = self.parents[self.position[id(node)]]
+        while at >= 0:
+            yield self.nodes[at]
+            at = self.parents[at]
+
+    @cached_property
+    def _by_class(self) -> dict[type[ast.AST], list[ast.AST]]:
+        by_class: defaultdict[type[ast.AST], list[ast.AST]] = defaultdict(list)
+        for node in self.nodes:
+            by_class[type(node)].append(node)
+        return dict(by_class)
+
+    @cached_property
+    def _sizes(self) -> list[int]:
+        """For each node, how many nodes it is with those within it."""
+        sizes = [1] * len(self.nodes)
+        for at in range(len(sizes) - 1, 0, -1):
+            sizes[self.parents[at]] += sizes[at]
+        return sizes
+
+
+@lru_cache(maxsize=1024)
+def parse(path: str, text: str) -> ParsedFile:
+    """Raises what `ast.parse` raises. Cached: the shipment, the plan and each role's command read the same files, and nothing
+    changes a tree. Equal files have a tree each, since nodes are told apart by their ids."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of invalid escapes in the user's strings
+        return ParsedFile(path, ast.parse(text.removeprefix("\ufeff")))
+
+
+def children(node: ast.AST) -> list[ast.AST]:
+    """The nodes directly in this one, in the order of the text, without contexts and operators."""
+    found: list[ast.AST] = []
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if isinstance(value, list):
+            found += [each for each in value if isinstance(each, ast.AST) and not isinstance(each, _SHARED)]
+        elif isinstance(value, ast.AST) and not isinstance(value, _SHARED):
+            found.append(value)
+    return found
