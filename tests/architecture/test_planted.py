@@ -38,7 +38,7 @@ PLANTED = [
     ("imports", "tfdeploy/agent/x.py", "from tfdeploy.errors import Refused"),
     ("imports", "tfdeploy/agent/x.py", "try:\n    import msgspec\nexcept ImportError:\n    pass"),
     ("imports", "tfdeploy/runtime/x.py", "import msgspec"),
-    ("imports", "tfdeploy/config/x.py", "from tfdeploy.runtime import replaced"),
+    ("imports", "tfdeploy/config/x.py", "from tfdeploy.runtime import removed_names"),
     ("imports", "tfdeploy/planning/x.py", "from tfdeploy.runtime import hooks"),
     ("imports", "tfdeploy/errors.py", "import msgspec"),
     ("imports", "benchmarks/x.py", "import fabric"),
@@ -83,7 +83,7 @@ ALLOWED = [
         "import yaml\nfrom tfdeploy.agent import wire\nfrom tfdeploy.agent.wire import TASK_MARKERS",
     ),
     ("imports", "tfdeploy/transport/x.py", "import fabric\nfrom tfdeploy.agent.layout import agent_dir"),
-    ("imports", "tfdeploy/planning/x.py", "from tfdeploy.runtime import replaced"),
+    ("imports", "tfdeploy/planning/x.py", "from tfdeploy.runtime import removed_names"),
     (
         "imports",
         "tfdeploy/runtime/x.py",

@@ -36,7 +36,11 @@ DOORS = {
 }
 WITH_TENSORFLOW = ("tensorflow", "tf_keras", "keras", "numpy", "absl")  # what the user's TensorFlow brings along
 STANDARD_LIBRARY_ONLY = ("tfdeploy/agent/", "tfdeploy/runtime/", "tfdeploy/errors.py", "tfdeploy/__init__.py")
-OF_THE_RUNTIME = ("tfdeploy.runtime.replaced", "tfdeploy.runtime.job_synonyms")  # what the plan and the task both speak of
+OF_THE_RUNTIME = (
+    "tfdeploy.runtime.removed_names",
+    "tfdeploy.runtime.numpy_names",
+    "tfdeploy.runtime.job_synonyms",
+)  # what the plan and the task both speak of
 SHARED = (
     "frames",
     "wire",

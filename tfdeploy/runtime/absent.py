@@ -12,8 +12,8 @@ from importlib import import_module
 from importlib.machinery import ModuleSpec
 from typing import Any, Optional
 
-from . import contrib, renamed, replaced, version0
-from .callers import error_text, may_be_caught
+from . import removed_names, supply
+from .call_site import error_text, may_be_caught
 
 _PREFIX = "tensorflow."
 
@@ -30,15 +30,14 @@ def watch(module: Any, prefix: str) -> None:
 
     def absent(name: str) -> Any:
         full = prefix + name
-        if full == "contrib" or (prefix == "contrib." and not name.startswith("_") and _importable(full)):
-            return import_module(_PREFIX + full)
-        if prefix.startswith("contrib.") and not name.startswith("_"):
-            return contrib.find(full)
-        if full in renamed.VERSION0:
-            setattr(module, name, version0.find(full))
-            return getattr(module, name)
-        if not name.startswith("_") and replaced.replacement(full) is not None:
-            raise AttributeError(error_text(full))
+        if not name.startswith("_"):
+            if full == "contrib" or (prefix == "contrib." and _importable(full)):
+                return import_module(_PREFIX + full)
+            if prefix.startswith("contrib.") or full in removed_names.RENAMED:
+                setattr(module, name, supply.find(full))
+                return getattr(module, name)
+            if removed_names.replacement(full) is not None:
+                raise AttributeError(error_text(full))
         if before is not None:
             return before(name)
         raise AttributeError("module %r has no attribute %r" % (module.__name__, name))
@@ -51,15 +50,15 @@ class LastFinder:
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
         full = name[len(_PREFIX) :]
-        if not name.startswith(_PREFIX) or not (contrib.is_module(full) or replaced.replacement(full)):
+        if not name.startswith(_PREFIX) or not (supply.is_module(full) or removed_names.replacement(full)):
             return None
         if not _importable(full):
             raise ModuleNotFoundError(error_text(full), name=_PREFIX + full.partition(".")[0])
-        return ModuleSpec(name, contrib.Loader(), is_package=True)  # type: ignore[arg-type]
+        return ModuleSpec(name, supply.Loader(), is_package=True)  # type: ignore[arg-type]
 
 
 def _importable(full: str) -> bool:
-    return contrib.is_module(full) or replaced.is_supplied(full) or (replaced.has_stand_in(full) and not may_be_caught())
+    return supply.is_module(full) or removed_names.is_supplied(full) or (removed_names.has_stand_in(full) and not may_be_caught())
 
 
 def install() -> None:

@@ -21,11 +21,7 @@ _ARGUMENTS = {
     "BasicLSTMCell": ("input_size",),
     "LSTMCell": ("input_size",),
 }
-_RENAMED = {  # in tensorflow.python.ops.rnn
-    "rnn": "static_rnn",
-    "bidirectional_rnn": "static_bidirectional_rnn",
-    "state_saving_rnn": "static_state_saving_rnn",
-}
+_STATIC = ("rnn", "bidirectional_rnn", "state_saving_rnn")  # in tensorflow.python.ops.rnn, today with "static_"
 
 
 def apply(module: Any) -> None:
@@ -33,9 +29,9 @@ def apply(module: Any) -> None:
     for name, arguments in _ARGUMENTS.items():
         if hasattr(module, name):
             _accept(getattr(module, name), name, arguments)
-    for old, new in _RENAMED.items():
-        if hasattr(module, new):
-            _supply(module, old, getattr(module, new))
+    for old in _STATIC:
+        if hasattr(module, "static_" + old):
+            _supply(module, old, getattr(module, "static_" + old))
     if hasattr(module, "SyncReplicasOptimizer"):
         _supply(module.SyncReplicasOptimizer, "get_clean_up_op", _clean_up)
     if hasattr(module, "_FlagValuesWrapper"):

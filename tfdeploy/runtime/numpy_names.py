@@ -9,10 +9,46 @@ from __future__ import annotations
 
 import builtins
 import sys
-from typing import Any
+from typing import Any, Dict
 
-from . import replaced, task
+from . import task
 
+# Names that NumPy 1.18 to 2.4 dropped -> the same thing in NumPy, or in Python; "" if _functions defines it.
+RENAMED: Dict[str, str] = {
+    "Inf": "inf",
+    "Infinity": "inf",
+    "NAN": "nan",
+    "NINF": "",
+    "NaN": "nan",
+    "PINF": "inf",
+    "alltrue": "all",
+    "asfarray": "",
+    "asscalar": "",
+    "bool": "builtins.bool",
+    "bool8": "bool_",
+    "complex": "builtins.complex",
+    "complex_": "complex128",
+    "cumproduct": "cumprod",
+    "float": "builtins.float",
+    "float_": "float64",
+    "in1d": "",
+    "infty": "inf",
+    "int": "builtins.int",
+    "int0": "intp",
+    "long": "builtins.int",
+    "mat": "asmatrix",
+    "msort": "",
+    "object": "builtins.object",
+    "product": "prod",
+    "rank": "ndim",
+    "round_": "round",
+    "sometrue": "any",
+    "str": "builtins.str",
+    "string_": "bytes_",
+    "trapz": "trapezoid",
+    "unicode": "builtins.str",
+    "unicode_": "str_",
+}
 # Errors of NumPy 2.4, which no longer converts an array of one element for "%f", "%d", float() and int().
 _NO_NUMBER = ("only 0-dimensional arrays can be converted to Python scalars", "real number is required, not numpy.ndarray")
 
@@ -20,7 +56,7 @@ _NO_NUMBER = ("only 0-dimensional arrays can be converted to Python scalars", "r
 def apply(numpy: Any) -> None:
     """Add the names that are missing."""
     functions = _functions(numpy)
-    for name, same in replaced.NUMPY.items():
+    for name, same in RENAMED.items():
         if name not in vars(numpy):  # hasattr() makes NumPy warn
             kind, _, plain = same.rpartition(".")
             value = functions.get(name) if not same else getattr(builtins if kind else numpy, plain, None)

@@ -16,28 +16,25 @@ import functools
 import sys
 from typing import Any, Callable, Dict, Optional, Tuple
 
-from . import callers, renamed, task
+from . import call_site, removed_names, task
 
 _Args = Tuple[Any, ...]
 _Named = Dict[str, Any]
 _SAMPLED = "weights biases inputs labels num_sampled num_classes num_true sampled_values remove_accidental_hits"
 
 
-def find(name: str) -> Any:
-    """Return the function that a name of 0.x stands for."""
+def adapt(name: str, today: Any) -> Any:
+    """What a name of 0.x was, made of what it is `today`."""
     if name in _SUMMARIES:
         return _summary(*_SUMMARIES[name])
-    found = sys.modules["tensorflow"].compat.v1
-    for word in renamed.VERSION0[name].split("."):
-        found = getattr(found, word)
-    return _accepting(found, _OLD_CALLS[name]) if name in _OLD_CALLS else found
+    return _accepting(today, _OLD_CALLS[name]) if name in _OLD_CALLS else today
 
 
 def accept_old_calls(module: Any, prefix: str) -> None:
     """Let functions whose order of arguments has changed accept both orders. `prefix`: of `module`, "" or "nn."."""
     for name, old_call in _OLD_CALLS.items():
         part, _, last = name.rpartition(".")
-        if part == prefix.rstrip(".") and name not in renamed.VERSION0 and hasattr(module, last):
+        if part == prefix.rstrip(".") and name not in removed_names.RENAMED and hasattr(module, last):
             setattr(module, last, _accepting(getattr(module, last), old_call))
 
 
@@ -98,7 +95,7 @@ def _cross_entropy(name: str, more: str) -> Callable[[_Args, _Named], Optional[_
             return None
         if args:
             what = "tf.nn.%s without names of arguments is read as (logits, labels)" % name
-            task.say("%s: %s, the order of before TensorFlow 1.0" % (callers.place() or "the program", what))
+            task.say("%s: %s, the order of before TensorFlow 1.0" % (call_site.place() or "the program", what))
         return _named(args, kwargs, "logits labels " + more, targets="labels")
 
     return old_call

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfdeploy.runtime import numpy_names, replaced
+from tfdeploy.runtime import numpy_names
 
 numpy = pytest.importorskip("numpy", "2.4")
 OLD = """
@@ -40,7 +40,7 @@ def test_every_name_of_the_table_is_there_afterwards():
     copy = Copy()
     vars(copy).update(names, __version__=numpy.__version__)
     numpy_names.apply(copy)
-    assert sorted(name for name in replaced.NUMPY if name not in vars(copy)) == []
+    assert sorted(name for name in numpy_names.RENAMED if name not in vars(copy)) == []
     assert all(getattr(copy, name) is value for name, value in names.items())
 
 

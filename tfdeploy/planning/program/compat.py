@@ -24,7 +24,7 @@ from tfdeploy.planning.versions.absent_names import Refusal
 from tfdeploy.planning.versions.keras2_only import IN_TF_KERAS, KERAS_3
 from tfdeploy.planning.versions.tf1_names import VERSION1, VERSION2, among
 from tfdeploy.planning.versions.tf_names_used import Use
-from tfdeploy.runtime import replaced
+from tfdeploy.runtime import removed_names
 
 _SHOWN = 5
 
@@ -125,9 +125,9 @@ def _choice(
 def _of_version1(use: Use, run: Reached, *, migrated: bool) -> bool:
     """Whether the name shows that the program is of TensorFlow 1. `migrated`: it imports compat.v1 itself; then a removed name
     counts only if it is surely reached."""
-    absent = replaced.replacement(use.name) is not None or replaced.is_of_version0(use.name)
+    absent = removed_names.replacement(use.name) is not None or removed_names.is_of_version0(use.name)
     if not absent or absent_names.is_recent(use):
-        return among(use.name, VERSION1) or replaced.is_of_version0(use.name)
+        return among(use.name, VERSION1) or removed_names.is_of_version0(use.name)
     return not migrated or (id(use.node) in run.nodes and not use.binds)
 
 
@@ -137,7 +137,7 @@ def _has_fallback(program: Program) -> bool:
 
 
 def _without_keras_2(sure: Iterable[Use], hosts: Mapping[str, HostFacts]) -> Iterator[Refusal]:
-    use = next((use for use in sure if among(replaced.name_today(use.name), IN_TF_KERAS)), None)
+    use = next((use for use in sure if among(removed_names.name_today(use.name), IN_TF_KERAS)), None)
     lacking = legacy_keras.without_keras_2(hosts.values())
     if use and lacking:
         names = fold_names(each.host for each in lacking)

@@ -14,7 +14,7 @@ from tfdeploy.model.folding import fold_names
 from tfdeploy.model.job import Job
 from tfdeploy.model.nexts import on_host
 from tfdeploy.planning.versions.tf_names_used import Use
-from tfdeploy.runtime import replaced
+from tfdeploy.runtime import removed_names
 
 Refusal = tuple[str, str, str]  # (where, what, in place of it)
 _SHOWN = 4  # names in one sentence
@@ -33,7 +33,7 @@ class Missing(NamedTuple):
 def missing(uses: Iterable[Use], job: Job, hosts: Mapping[str, HostFacts]) -> Iterator[Missing]:
     """The uses of names that are neither in TensorFlow, nor supplied, nor in a package that every host has."""
     for use in uses:
-        instead, package = replaced.replacement(use.bare_name), replaced.supplying_package(use.bare_name)
+        instead, package = removed_names.replacement(use.bare_name), removed_names.supplying_package(use.bare_name)
         if instead is None or (is_recent(use) and not _is_gone(use, hosts)) or (package and _all_have(package, hosts)):
             continue
         install = _install(package, job, hosts) if package and hosts else None
@@ -62,18 +62,18 @@ def notes(unsure: Iterable[Missing]) -> Iterator[str]:
 
 def supplied(uses: Collection[Use], hosts: Mapping[str, HostFacts]) -> Iterator[str]:
     """Notes on names of TensorFlow 0.x, and on names that a package of the hosts supplies."""
-    old = _first_uses(use for use in uses if replaced.is_of_version0(use.bare_name))
+    old = _first_uses(use for use in uses if removed_names.is_of_version0(use.bare_name))
     if old:
         yield f"names of TensorFlow 0.x get their later meaning: {_places(old)}"
-    for package in dict.fromkeys(replaced.supplying_package(use.bare_name) for use in uses):
+    for package in dict.fromkeys(removed_names.supplying_package(use.bare_name) for use in uses):
         if package and _all_have(package, hosts):
-            used = _first_uses(use for use in uses if replaced.supplying_package(use.bare_name) == package)
+            used = _first_uses(use for use in uses if removed_names.supplying_package(use.bare_name) == package)
             yield f"the package {package} supplies {_places(used)}"
 
 
 def is_recent(use: Use) -> bool:
     """Whether a version of TensorFlow 2 had the name."""
-    return use.bare_name.split(".")[0] in replaced.REMOVED_SINCE
+    return use.bare_name.split(".")[0] in removed_names.REMOVED_SINCE
 
 
 def version(facts: HostFacts) -> tuple[int, int] | None:
@@ -124,9 +124,9 @@ def _install(package: str, job: Job, hosts: Mapping[str, HostFacts]) -> str:
 def _lacking(use: Use) -> str:
     if not is_recent(use):
         return "TensorFlow 2"
-    return "TensorFlow {}.{} and later".format(*replaced.REMOVED_SINCE[use.bare_name.split(".")[0]][0])
+    return "TensorFlow {}.{} and later".format(*removed_names.REMOVED_SINCE[use.bare_name.split(".")[0]][0])
 
 
 def _is_gone(use: Use, hosts: Mapping[str, HostFacts]) -> bool:
-    since, _ = replaced.REMOVED_SINCE[use.bare_name.split(".")[0]]
+    since, _ = removed_names.REMOVED_SINCE[use.bare_name.split(".")[0]]
     return any((version(each) or (0, 0)) >= since for each in hosts.values())

@@ -19,8 +19,8 @@ from tfdeploy.planning.source.source import Program, imported_names
 from tfdeploy.planning.versions import tf_names_used
 from tfdeploy.planning.versions.tf1_names import among
 from tfdeploy.planning.versions.tf_names_used import Use
-from tfdeploy.runtime import replaced
-from tfdeploy.runtime.replaced import is_within
+from tfdeploy.runtime import removed_names
+from tfdeploy.runtime.removed_names import is_within
 
 KERAS_3 = (2, 16)  # the first TensorFlow whose tf.keras is Keras 3
 IN_TF_KERAS = frozenset({"layers", "nn.rnn_cell"})  # names of version 1 that only tf_keras has from KERAS_3 on
@@ -133,7 +133,7 @@ def _trains_in_graphs(program: Program, uses: list[Use]) -> bool:
 
 
 def _name_today(use: Use) -> str:
-    return replaced.name_today(use.bare_name)
+    return removed_names.name_today(use.bare_name)
 
 
 def _packages(program: Program) -> Iterator[Keras2Use]:

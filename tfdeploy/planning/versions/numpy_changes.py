@@ -17,14 +17,14 @@ from tfdeploy.model.modes import rules
 from tfdeploy.planning.source import guards
 from tfdeploy.planning.source.expressions import dotted_name, last_name
 from tfdeploy.planning.source.source import Program
-from tfdeploy.runtime import replaced
+from tfdeploy.runtime import numpy_names
 
 _NO_NUMBER = (2, 4)
 _DROPPED = (1, 24)  # earlier versions have some of the names
 _NUMBER = re.compile(r"%[-+ #0]*[\d*]*(?:\.[\d*]+)?[diufFeEgG]")
 _MAKES = ("Variable", "get_variable")
 _FETCHES = ("run", "eval")
-_NAMES = replaced.NUMPY.keys() - {"bool", "long"}  # which are back in NumPy 2
+_NAMES = numpy_names.RENAMED.keys() - {"bool", "long"}  # which are back in NumPy 2
 _MOST = 4
 
 

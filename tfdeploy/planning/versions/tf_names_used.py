@@ -16,7 +16,7 @@ from tfdeploy.planning.source import guards
 from tfdeploy.planning.source.expressions import dotted_name
 from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program, imported_files
-from tfdeploy.runtime import replaced
+from tfdeploy.runtime import removed_names
 
 _EXPORT_DEPTH = 4  # modules in a row that export a name to each other
 _OF_KERAS = ("keras", "layers", "nn.rnn_cell")
@@ -124,7 +124,7 @@ def _is_exported(name: str) -> bool:
 
 
 def _of_keras(name: str) -> bool:
-    return any(replaced.is_within(name.removeprefix("compat.v1."), part) for part in _OF_KERAS)
+    return any(removed_names.is_within(name.removeprefix("compat.v1."), part) for part in _OF_KERAS)
 
 
 def _in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -> Iterator[Use]:
@@ -137,7 +137,7 @@ def _in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -> Ite
             )
             aliased |= set(map(id, module.within(node))) if isinstance(node, ast.Assign) else set()
             if used:
-                yield Use(used, f"{module.path}:{node.lineno}", id(node) in guarded, replaced.has_stand_in(used), node)
+                yield Use(used, f"{module.path}:{node.lineno}", id(node) in guarded, removed_names.has_stand_in(used), node)
     inner = {id(node.value) for node in module.find(ast.Attribute)}
     others = _bound(module, imports=False, without=aliased)
     for expression in module.find(*_CHAINS):
@@ -146,7 +146,7 @@ def _in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -> Ite
         root, chain = _rooted(expression, names)
         if root in names and (chain or (names[root] and isinstance(expression.ctx, ast.Load))):
             name, _, special = f"{names[root]}.{chain}".strip(".").partition(".__")  # a stand-in has __name__ and the like too
-            binds = bool(special) and replaced.has_stand_in(name)
+            binds = bool(special) and removed_names.has_stand_in(name)
             certain = root not in others or not names[root]
             is_guarded = id(expression) in guarded or guarded_only.get(root, False)
             yield Use(name, f"{module.path}:{expression.lineno}", is_guarded, binds, expression, certain)

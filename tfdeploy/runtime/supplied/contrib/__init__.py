@@ -1,4 +1,4 @@
-"""The names of tf.contrib that programs use most; contrib.py and absent.py have an answer for the rest."""
+"""The names of tf.contrib that programs use most; supply.py has an answer for the rest."""
 
 from tensorflow.contrib import framework, layers, learn, training
 

@@ -1,4 +1,4 @@
-"""tf.contrib.lookup: what has no name today; renamed.py has the tables that TensorFlow 2 still has in its own modules."""
+"""tf.contrib.lookup: what has no name today; removed_names.py lists what TensorFlow 2 still has."""
 
 import tensorflow.compat.v1 as tf
 from tensorflow.python.ops.lookup_ops import index_table_from_tensor, index_to_string_table_from_tensor

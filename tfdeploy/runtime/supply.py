@@ -1,4 +1,4 @@
-"""tf.contrib beyond the files in supplied/: renamed names, names of the package tf_slim, and stand-ins for the rest.
+"""Resolves removed names: today's names, names of the package tf_slim, stand-ins for the rest of contrib.
 
 TensorFlow 2 has no tf.contrib. Programs import much of it at their top and use little, often in functions that nobody
 calls. So an import succeeds, and only the use of a missing name is an error.
@@ -11,8 +11,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Dict, NoReturn, Optional, Tuple
 
-from . import renamed, replaced, task
-from .callers import error_text
+from . import removed_names, task, version0
+from .call_site import error_text
 
 _TF = "tensorflow."
 # Part of contrib -> (the modules of tf_slim that have its names, the folders in which contrib kept them).
@@ -35,7 +35,7 @@ class Section(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         if name == "__all__":
-            return list(replaced.supplied_names(replaced.split_contrib(self.__name__[len(_TF) :])[0]))
+            return list(removed_names.supplied_names(removed_names.split_contrib(self.__name__[len(_TF) :])[0]))
         if name.startswith("__"):
             raise AttributeError(name)
         return find("%s.%s" % (self.__name__[len(_TF) :], name))
@@ -57,34 +57,37 @@ class Loader:
         return Section(spec.name)
 
     def exec_module(self, module: Any) -> None:
-        target = renamed.MODULES.get(module.__name__[len(_TF) :])
+        target = removed_names.MODULES.get(module.__name__[len(_TF) :])
         if target is not None:
             sys.modules[module.__name__] = import_module(target)
 
 
 def is_module(name: str) -> bool:
-    """Whether `name` is a module of contrib that has no file in supplied/, but some names."""
-    part, rest = replaced.split_contrib(name)
-    if any(replaced.is_within(module, name) for module in renamed.MODULES) or (part in renamed.CONTRIB and not rest):
+    """Whether `name` is a module of contrib that has names, with or without a file in supplied/."""
+    part, rest = removed_names.split_contrib(name)
+    of_module = any(removed_names.is_within(module, name) for module in removed_names.MODULES)
+    if of_module or (not rest and removed_names.supplied_names(part)):
         return True
     return part == "slim" and _slim_module("tf_slim") is not None
 
 
 def find(name: str) -> Any:
-    """Return what `contrib.PART.NAME` stands for. Raises AttributeError that says what to write instead."""
-    module = renamed.MODULES.get(name)
+    """Return what a removed name stands for: "mul", "contrib.PART.NAME".
+
+    Raises AttributeError that says what to write instead."""
+    module = removed_names.MODULES.get(name)
     if module is not None:
         return import_module(module)
-    part, rest = replaced.split_contrib(name)
     found = _of_slim(name)
     if found is not None:
         return found
-    target = renamed.CONTRIB.get(part, {}).get(rest)
-    if target is not None:
-        return _resolve(target)
-    if rest in replaced.CONTRIB.get(part, ()):
+    part, rest = removed_names.split_contrib(name)
+    full = "contrib.%s.%s" % (part, rest) if part else name
+    if full in removed_names.RENAMED:
+        return _resolve(full)
+    if rest in removed_names.CONTRIB.get(part, ()):
         return getattr(import_module(_TF + "contrib." + part), rest)
-    if any(each.startswith(name + ".") for each in renamed.MODULES):
+    if any(each.startswith(name + ".") for each in removed_names.MODULES):
         return import_module(_TF + name)
     raise AttributeError(error_text(name))
 
@@ -97,14 +100,17 @@ def apply(module: Any) -> None:
             setattr(module, name, found)
 
 
-def _resolve(target: str) -> Any:
-    found = sys.modules["tensorflow"]
+def _resolve(old: str) -> Any:
+    target = removed_names.RENAMED[old]
+    if target in removed_names.RENAMED:  # contrib.deprecated has names of 0.x
+        return _resolve(target)
+    found = sys.modules["tensorflow"].compat.v1
     if target.startswith("python."):
         path, _, target = target.rpartition(".")
         found = import_module(_TF + path)
     for name in target.split("."):
         found = getattr(found, name)
-    return found
+    return version0.adapt(old, found)
 
 
 def _of_slim(name: str) -> Any:
@@ -113,7 +119,7 @@ def _of_slim(name: str) -> Any:
     if not name.startswith("contrib.") or part not in _SLIM:
         return None
     bases, folders = _SLIM[part]
-    rest = next((rest[len(folder) + 1 :] for folder in folders if replaced.is_within(rest, folder)), rest)
+    rest = next((rest[len(folder) + 1 :] for folder in folders if removed_names.is_within(rest, folder)), rest)
     found = [each for each in (_attribute("%s.%s" % (base, rest)) for base in bases if rest) if each is not None]
     return next((each for each in found if not isinstance(each, ModuleType)), found[-1] if found else None)
 

@@ -1,18 +1,131 @@
 """Names that TensorFlow 2 no longer has, and what replaces each: supplied by tfdeploy, by a package, or advice.
 
-The plan and the task share these tables and those of renamed.py. Names are written without the leading `tf.`:
-"contrib.slim", "train.SummaryWriter".
+The plan and the task share these tables. Names are written without the leading `tf.`: "contrib.slim",
+"train.SummaryWriter". Sources: the table of TensorFlow's own upgrade script from 0.x to 1.0
+(tensorflow/tools/compatibility/tf_upgrade.py), and the `__init__.py` of each part of tf.contrib in 1.15.
 """
 
 from __future__ import annotations
 
-from . import renamed
+from . import slim_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, Optional, Tuple
+    from typing import Any, Dict, Optional, Tuple
 
-# Names of tf.contrib that supplied/contrib defines, with their meaning in TensorFlow 1.15; renamed.py has more.
+
+def _pairs(text: str) -> Dict[str, str]:
+    """ "mul=multiply abs" -> {"mul": "multiply", "abs": "abs"}."""
+    return {old: new or old for old, _, new in (word.partition("=") for word in text.split())}
+
+
+def _of(target: str, names: str) -> Dict[str, str]:
+    """The names of one part of contrib -> where each is now."""
+    return {old: "%s.%s" % (target, new) for old, new in _pairs(names).items()}
+
+
+_BATCH = """
+    cholesky cholesky_solve fft fft2d fft3d ifft ifft2d ifft3d matrix_band_part matrix_determinant matrix_diag
+    matrix_diag_part matrix_inverse matrix_set_diag matrix_solve matrix_solve_ls matrix_transpose
+    matrix_triangular_solve self_adjoint_eig self_adjoint_eigvals svd
+"""
+# What TensorFlow 1.0 renamed. Those without a function of the same arguments are made in version0.py.
+_VERSION0: Dict[str, str] = {
+    **{"batch_" + name: name for name in _BATCH.split()},
+    **_pairs("""
+        audio_summary=summary.audio batch_matmul=matmul complex_abs=abs concat_v2=concat histogram_summary=summary.histogram
+        image.per_image_whitening=image.per_image_standardization image_summary=summary.image inv=reciprocal
+        list_diff=setdiff1d listdiff=setdiff1d merge_all_summaries=summary.merge_all merge_summary=summary.merge mul=multiply
+        neg=negative nn.bidirectional_rnn=nn.static_bidirectional_rnn nn.deconv2d=nn.conv2d_transpose nn.rnn=nn.static_rnn
+        nn.state_saving_rnn=nn.static_state_saving_rnn pack=stack scalar_summary=summary.scalar select=where sub=subtract
+        train.SummaryWriter=summary.FileWriter train.SummaryWriterCache=summary.FileWriterCache
+        train.SyncReplicasOptimizerV2=train.SyncReplicasOptimizer unpack=unstack
+    """),
+}
+
+_CELLS = """
+    BasicLSTMCell BasicRNNCell DeviceWrapper DropoutWrapper GRUCell LSTMCell LSTMStateTuple MultiRNNCell RNNCell
+    ResidualWrapper
+"""
+# Names of tf.contrib that are names of other places, with the same meaning: part -> its name -> the name today.
+_MOVED: Dict[str, Dict[str, str]] = {
+    "cluster_resolver": _of(
+        "distribute.cluster_resolver",
+        """
+        ClusterResolver GCEClusterResolver KubernetesClusterResolver SimpleClusterResolver SlurmClusterResolver
+        TFConfigClusterResolver TPUClusterResolver UnionClusterResolver=UnionResolver
+        """,
+    ),
+    "data": {
+        **_of(
+            "data.experimental",
+            """
+            AUTOTUNE Counter CsvDataset Optional RandomDataset SqlDataset TFRecordWriter bucket_by_sequence_length
+            choose_from_datasets copy_to_device dense_to_sparse_batch enumerate_dataset get_next_as_optional
+            get_single_element group_by_reducer group_by_window ignore_errors make_batched_features_dataset
+            make_csv_dataset make_saveable_from_iterator map_and_batch parallel_interleave parse_example_dataset
+            prefetch_to_device rejection_resample sample_from_datasets scan shuffle_and_repeat unbatch unique
+            """,
+        ),
+        **_of("data", "Dataset FixedLengthRecordDataset Iterator TFRecordDataset TextLineDataset"),
+    },
+    "deprecated": _pairs("audio_summary histogram_summary image_summary merge_all_summaries merge_summary scalar_summary"),
+    "distributions": _of(
+        "distributions",
+        """
+        Bernoulli Beta Categorical Dirichlet DirichletMultinomial Distribution Exponential FULLY_REPARAMETERIZED Gamma
+        Laplace Multinomial NOT_REPARAMETERIZED Normal RegisterKL ReparameterizationType StudentT Uniform kl=kl_divergence
+        kl_divergence
+        """,
+    ),
+    "framework": _pairs("TensorSpec argsort is_tensor load_checkpoint=train.load_checkpoint sort"),
+    "lookup": _of(
+        "python.ops.lookup_ops",
+        """
+        KeyValueTensorInitializer MutableHashTable TextFileIdTableInitializer TextFileIndex TextFileInitializer
+        TextFileStringTableInitializer index_table_from_file index_table_from_tensor index_to_string_table_from_file
+        index_to_string_table_from_tensor string_to_index_table_from_file=index_table_from_file
+        string_to_index_table_from_tensor=index_table_from_tensor
+        """,
+    ),
+    "rnn": {
+        **_of("nn.rnn_cell", _CELLS),
+        **_of("nn", "static_bidirectional_rnn static_rnn static_state_saving_rnn"),
+    },
+    "signal": _of(
+        "signal",
+        """
+        frame hamming_window hann_window inverse_stft inverse_stft_window_fn linear_to_mel_weight_matrix
+        mfccs_from_log_mel_spectrograms overlap_and_add stft
+        """,
+    ),
+    "staging": _of("python.ops.data_flow_ops", "StagingArea"),
+    "summary": _of(
+        "python.ops.summary_ops_v2",
+        """
+        all_summary_ops=all_v2_summary_ops always_record_summaries audio create_file_writer
+        create_summary_file_writer eval_dir flush generic graph histogram image import_event initialize
+        never_record_summaries record_summaries_every_n_global_steps scalar should_record_summaries
+        summary_writer_initializer_op
+        """,
+    ),
+    "util": _pairs("constant_value=get_static_value make_ndarray make_tensor_proto"),
+}
+
+# Name -> a name of tf.compat.v1 with the same meaning, or below "python." a name in a module of TensorFlow's own.
+RENAMED: Dict[str, str] = {
+    **_VERSION0,
+    **{"contrib.%s.%s" % (part, old): new for part, names in _MOVED.items() for old, new in names.items()},
+}
+# Modules of tf.contrib that are modules of other packages.
+MODULES: Dict[str, str] = {
+    "contrib.framework.nest": "tensorflow.python.util.nest",
+    "contrib.learn.datasets.mnist": "tensorflow.examples.tutorials.mnist.input_data",
+    "contrib.learn.python.learn.datasets.mnist": "tensorflow.examples.tutorials.mnist.input_data",
+    "contrib.tensorboard.plugins.projector": "tensorboard.plugins.projector",
+}
+
+# Names of tf.contrib that supplied/contrib defines, with their meaning in TensorFlow 1.15.
 CONTRIB: Dict[str, Tuple[str, ...]] = {
     part: tuple(names.split())
     for part, names in {
@@ -26,9 +139,7 @@ CONTRIB: Dict[str, Tuple[str, ...]] = {
             l1_regularizer l2_regularizer linear max_pool2d relu variance_scaling_initializer
             xavier_initializer xavier_initializer_conv2d
         """,
-        "learn": """
-            ModeKeys datasets.mnist.read_data_sets python.learn.datasets.mnist.read_data_sets
-        """,
+        "learn": "ModeKeys",
         "lookup": "HashTable index_to_string string_to_index",
         "losses": """
             absolute_difference add_loss compute_weighted_loss cosine_distance get_losses
@@ -101,50 +212,13 @@ REMOVED_SINCE: Dict[str, Tuple[Tuple[int, int], str]] = {
     "estimator": ((2, 16), "tf.keras, or a training loop with tf.train.MonitoredTrainingSession; or TensorFlow 2.15 or older"),
 }
 
-# Names that NumPy 1.18 to 2.4 dropped -> the same thing in NumPy, or in Python; "" if numpy_names.py defines it.
-NUMPY: Dict[str, str] = {
-    "Inf": "inf",
-    "Infinity": "inf",
-    "NAN": "nan",
-    "NINF": "",
-    "NaN": "nan",
-    "PINF": "inf",
-    "alltrue": "all",
-    "asfarray": "",
-    "asscalar": "",
-    "bool": "builtins.bool",
-    "bool8": "bool_",
-    "complex": "builtins.complex",
-    "complex_": "complex128",
-    "cumproduct": "cumprod",
-    "float": "builtins.float",
-    "float_": "float64",
-    "in1d": "",
-    "infty": "inf",
-    "int": "builtins.int",
-    "int0": "intp",
-    "long": "builtins.int",
-    "mat": "asmatrix",
-    "msort": "",
-    "object": "builtins.object",
-    "product": "prod",
-    "rank": "ndim",
-    "round_": "round",
-    "sometrue": "any",
-    "str": "builtins.str",
-    "string_": "bytes_",
-    "trapz": "trapezoid",
-    "unicode": "builtins.str",
-    "unicode_": "str_",
-}
-
 
 def is_supplied(name: str) -> bool:
     """Whether a removed name works all the same, or a name below it does."""
     if not name.startswith("contrib."):
         packages = ("contrib", "examples", "examples.tutorials")
         return name in packages or any(_overlap(name, module) for module in _MNIST) or is_of_version0(name)
-    if any(_overlap(name, module) for module in renamed.MODULES):
+    if any(_overlap(name, module) for module in MODULES):
         return True
     part, rest = split_contrib(name)
     names = supplied_names(part)
@@ -153,20 +227,21 @@ def is_supplied(name: str) -> bool:
 
 def is_of_version0(name: str) -> bool:
     """Whether it is a supplied name of TensorFlow 0.x: "mul", "train.SummaryWriter"."""
-    return any(is_within(name, each) for each in renamed.VERSION0)
+    return _longest(_VERSION0, name) is not None
 
 
 def name_today(name: str) -> str:
     """The present name of a renamed one: "contrib.rnn.GRUCell" -> "nn.rnn_cell.GRUCell". Others are returned unchanged."""
     part, rest = split_contrib(name)
-    known = renamed.CONTRIB.get(part, {}) if part else renamed.VERSION0
-    return next((new + rest[len(old) :] for old, new in known.items() if is_within(rest, old)), name)
+    full = "contrib.%s.%s" % (part, rest) if part else name
+    old = _longest(RENAMED, full)
+    return name if old is None else RENAMED[old] + full[len(old) :]
 
 
 def supplying_package(name: str) -> Optional[str]:
     """The package that has `name`, on hosts where it is installed; None if no package has it."""
     part, rest = split_contrib(name)
-    if part == "slim" or (rest and any(_overlap(rest, each) for each in renamed.SLIM.get(part, ()))):
+    if part == "slim" or (rest and any(_overlap(rest, each) for each in slim_names.NAMES.get(part, ()))):
         return "tf_slim"
     return None
 
@@ -182,12 +257,9 @@ def replacement(name: str) -> Optional[str]:
         return None
     if supplying_package(name):
         return _SLIM
-    parts = name.split(".")
-    for end in range(len(parts), 0, -1):
-        found = REPLACEMENTS.get(".".join(parts[:end]))
-        if found is not None:
-            return found
-    return REMOVED_SINCE[parts[0]][1] if parts[0] in REMOVED_SINCE else None
+    known = _longest(REPLACEMENTS, name)
+    recent = name.split(".")[0]
+    return REPLACEMENTS[known] if known else REMOVED_SINCE[recent][1] if recent in REMOVED_SINCE else None
 
 
 def split_contrib(name: str) -> Tuple[str, str]:
@@ -199,8 +271,8 @@ def split_contrib(name: str) -> Tuple[str, str]:
     if not name.startswith("contrib."):
         return "", name
     part, _, rest = name[len("contrib.") :].partition(".")
-    if rest.startswith("python.") and not any(_overlap(rest, each) for each in CONTRIB.get(part, ())):
-        known = supplied_names(part) + renamed.SLIM.get(part, ())
+    if rest.startswith("python."):
+        known = supplied_names(part) + slim_names.NAMES.get(part, ())
         words = rest.split(".")
         last = max([at for at, word in enumerate(words) if word in known] or [len(words) - 1])
         rest = ".".join(words[last:])
@@ -209,12 +281,19 @@ def split_contrib(name: str) -> Tuple[str, str]:
 
 def supplied_names(part: str) -> Tuple[str, ...]:
     """The names of a part of contrib that need no package; empty for an unknown part."""
-    return CONTRIB.get(part, ()) + tuple(renamed.CONTRIB.get(part, ()))
+    return CONTRIB.get(part, ()) + tuple(_MOVED.get(part, ()))
 
 
 def is_within(name: str, outer: str) -> bool:
     """Whether `name` is `outer` or lies below it."""
     return name == outer or name.startswith(outer + ".")
+
+
+def _longest(table: Dict[str, Any], name: str) -> Optional[str]:
+    """The longest key of the table that `name` is or lies below, or None."""
+    while name and name not in table:
+        name = name.rpartition(".")[0]
+    return name or None
 
 
 def _overlap(one: str, other: str) -> bool:

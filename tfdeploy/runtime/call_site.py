@@ -12,7 +12,7 @@ import os
 import sys
 from typing import Any, Iterator, Optional, Tuple
 
-from . import replaced
+from . import removed_names
 
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _FOREIGN = (_OURS, "<frozen ", os.path.dirname(os.__file__) + os.sep)
@@ -23,7 +23,7 @@ _ASKING = frozenset({"hasattr", "getattr", "dir"})
 
 def error_text(name: str) -> str:
     """The error message for a missing name, which is given without `tf.`."""
-    where, instead = place(), replaced.replacement(name) or "nothing"
+    where, instead = place(), removed_names.replacement(name) or "nothing"
     return "%stf.%s is not in TensorFlow 2; in its place: %s" % (where + ": " if where else "", name, instead)
 
 
