@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 JOB = "tfdeploy.yaml"
 INVENTORY = "inventories/hosts.yaml"
 EXAMPLE_HOSTS = "192.0.2.10,192.0.2.11"  # addresses for documentation: no host has them
+_TRY = "tfdeploy check, tfdeploy launch --dry-run"
 _HOST = re.compile(r"(?:(?P<user>[^@]+)@)?(?P<address>\[[^\]]+\]|[^:@]+)(?::(?P<port>\d+))?\Z")
 
 
@@ -63,14 +64,35 @@ def run(flags: Flags) -> int:
     def read_command(line: str) -> str:
         return _checked(JOB, job_text(name=name, mode=mode, command=_split(line)), "--command")
 
-    hosts = _answer(flags, flags.hosts, "Hosts ([user@]host[:port], with commas)", EXAMPLE_HOSTS, _read_hosts)
+    named = flags.inventory if flags.hosts is None else None
+    if named:
+        _describe_inventory(flags, Path(named))
+        hosts = None
+    else:
+        hosts = _answer(flags, flags.hosts, "Hosts ([user@]host[:port], with commas)", EXAMPLE_HOSTS, _read_hosts)
     mode = _answer(flags, flags.mode, f"Mode ({', '.join(MODES)})", "async", _read_mode)
     job = _answer(flags, flags.command, "Command", f"python {shlex.quote(_program(folder))}", read_command)
-    texts = {folder / JOB: job, folder / INVENTORY: hosts}
+    texts = {folder / JOB: job, **({} if hosts is None else {folder / INVENTORY: hosts})}
     written = [path for path, text in texts.items() if _write(path, text)]
     kept = [path for path in texts if path not in written]
-    _report(flags, written, kept, has_hosts=folder / INVENTORY in kept or hosts != _read_hosts(EXAMPLE_HOSTS))
+    has_hosts = folder / INVENTORY in kept or hosts != _read_hosts(EXAMPLE_HOSTS)
+    next_step = flags.typed(_TRY) if named else _next_step(folder / INVENTORY, has_hosts)
+    _report(flags, written, kept, next_step)
     return 0
+
+
+def _describe_inventory(flags: Flags, path: Path) -> None:
+    """Say which inventory is used instead of a new one. Raises ConfigError."""
+    from tfdeploy import config
+    from tfdeploy.model.units import count
+
+    path = Path.cwd() / path.expanduser()
+    source = "TFDEPLOY_INVENTORY" if flags.inventory == os.environ.get("TFDEPLOY_INVENTORY") else "-i"
+    if not path.exists():
+        raise UsageError(f"no such inventory (named by {source})", where=str(path), next="tfdeploy init --hosts LIST")
+    hosts = count(len(config.load_inventory(path).hosts), "host")
+    if not (flags.quiet or flags.json):
+        print(f"inventory: {os.path.relpath(path)} ({source}): {hosts}; no other is written", file=sys.stderr)
 
 
 def _answer(flags: Flags, given: str | None, question: str, default: str, read: Callable[[str], str]) -> str:
@@ -161,7 +183,7 @@ def _write(path: Path, text: str) -> bool:
     return True
 
 
-def _report(flags: Flags, written: list[Path], kept: list[Path], *, has_hosts: bool) -> None:
+def _report(flags: Flags, written: list[Path], kept: list[Path], next_step: str) -> None:
     from tfdeploy.config import find_job_above
 
     if flags.json:
@@ -176,10 +198,10 @@ def _report(flags: Flags, written: list[Path], kept: list[Path], *, has_hosts: b
     if written and above is not None and not flags.quiet:
         print(f"{os.path.relpath(above)} is there too: in {flags.folder} only the new one counts", file=sys.stderr)
     if written and not flags.quiet:
-        print(f"next: {_next_step(Path(flags.folder) / INVENTORY, has_hosts)}", file=sys.stderr)
+        print(f"next: {next_step}", file=sys.stderr)
 
 
 def _next_step(inventory: Path, has_hosts: bool) -> str:
     python = "the Python that has TensorFlow there as `python:`"
     what = f"write {python}" if has_hosts else f"write your hosts, and {python},"
-    return f"{what} into {inventory}, then tfdeploy trust, tfdeploy check, tfdeploy launch --dry-run"
+    return f"{what} into {inventory}, then tfdeploy trust, {_TRY}"

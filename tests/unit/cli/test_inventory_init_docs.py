@@ -151,6 +151,25 @@ def test_init_asks_on_a_terminal(here):
     assert load_job(here / "tfdeploy.yaml", environ={}).mode == "sync"
 
 
+def test_init_takes_the_hosts_of_the_inventory_that_is_set(here, monkeypatch):
+    lab = here.parent / "lab.yaml"
+    lab.write_text(inventory_text({"n1": {"address": "192.0.2.7"}}))
+    monkeypatch.setenv("TFDEPLOY_INVENTORY", str(lab))
+    said = ask(here, b"sync\n\n\n")
+    assert "Hosts" not in said and "inventory: ../lab.yaml (TFDEPLOY_INVENTORY): 1 host; no other is written" in said
+    assert "next: tfdeploy check, tfdeploy launch --dry-run" in said
+    assert load_job(here / "tfdeploy.yaml", environ={}).mode == "sync"
+    assert not (here / "inventories").exists()
+
+
+def test_init_refuses_an_inventory_that_is_set_and_wrong(here, monkeypatch, capsys):
+    monkeypatch.setenv("TFDEPLOY_INVENTORY", "no-such.yaml")
+    assert main(["init"]) == 2
+    assert "no-such.yaml" in capsys.readouterr().err and not (here / "tfdeploy.yaml").exists()
+    assert main(["init", "--hosts", "192.0.2.7"]) == 0
+    assert load_inventory(here / "inventories/hosts.yaml").hosts[0].address == "192.0.2.7"
+
+
 def test_init_asks_again_after_each_wrong_answer(here):
     said = ask(here, b"a;b\n192.0.2.7\nmirorred\nmirrored\npython 'x\npython x.py\n")
     asked = re.findall("Hosts|Mode|Command", said)
