@@ -19,7 +19,7 @@ from . import task
 
 _POLL_S = 1.0
 _closing: List[Any] = []  # operations that close a queue of tokens
-_sessions: List[Any] = []  # weak references to what this process has opened
+_sessions: Any = weakref.WeakSet()  # opened by this process
 
 
 def chief_has_finished() -> bool:
@@ -41,7 +41,7 @@ def _remember_sessions(cls: Any) -> None:
     @functools.wraps(init)
     def init_known(self: Any, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **kwargs)
-        _sessions[:] = [one for one in _sessions if one() is not None] + [weakref.ref(self)]
+        _sessions.add(self)
 
     cls.__init__ = init_known
 
@@ -64,19 +64,20 @@ def _add_close(cls: Any) -> None:
 
 
 def _watch() -> None:
-    done: List[Any] = []
     while True:
         time.sleep(_POLL_S)
-        for known in list(_sessions) if chief_has_finished() else []:
-            if known not in done:
-                done.append(known)
-                _close_in(known())
+        while _sessions and chief_has_finished():
+            _close_queues_of_one_session()
 
 
-def _close_in(session: Any) -> None:
+def _close_queues_of_one_session() -> None:
+    try:
+        session = _sessions.pop()
+    except KeyError:  # garbage collected since
+        return
     for close in _closing:
         try:
-            if session is not None and close.graph is session.graph:
+            if close.graph is session.graph:
                 task.say("the chief has finished: no tokens come any more")
                 session.run(close)
         except Exception:  # noqa: BLE001 closed by the chief, by another worker, or with its session

@@ -21,7 +21,7 @@ _ALWAYS: Dict[str, Tuple[str, ...]] = {
     "tensorflow.python.training.coordinator": ("prompt_end",),
     "tensorflow.python.training.server_lib": ("patient_ps",),
     "tensorflow.python.training.session_manager": ("prompt_start",),
-    "tensorflow.python.client.session": ("asked_again", "device_filters", "planned_target", "patient_ps", "no_more_tokens"),
+    "tensorflow.python.client.session": ("retried_step", "device_filters", "planned_target", "patient_ps", "no_more_tokens"),
     "tensorflow.python.checkpoint.checkpoint_options": ("own_disk",),
 }
 _PLANNED_CLUSTER: Dict[str, Tuple[str, ...]] = {

@@ -1,5 +1,6 @@
-"""A step that is taken for a repetition is asked again: exactly that error, a few times; and where it takes gradients, only once
-there are some."""
+"""A step that a task rejects as a duplicate is repeated a few times; after any other error it is not.
+
+A step that takes gradients is repeated only once there are some."""
 
 from __future__ import annotations
 
@@ -8,9 +9,9 @@ import types
 
 import pytest
 
-from tfdeploy.runtime import asked_again, task
+from tfdeploy.runtime import retried_step, task
 
-TWICE = "From /job:ps/replica:0/task:0:\n" + asked_again.MESSAGE + ". step_id: 7"
+REJECTION = "From /job:ps/replica:0/task:0:\n" + retried_step.MESSAGE + ". step_id: 7"
 
 
 class AbortedError(Exception):
@@ -29,7 +30,7 @@ class Operation:
 
 @pytest.fixture
 def module(monkeypatch):
-    """As much of TensorFlow's module as the patch touches: each run raises the next of `errors`, then returns 42."""
+    """Stands in for TensorFlow's module: each run raises the next of `errors`, then returns 42."""
     monkeypatch.setattr(task, "_said", set())
     errors = []
 
@@ -49,7 +50,7 @@ def module(monkeypatch):
         errors=types.SimpleNamespace(AbortedError=AbortedError, CancelledError=CancelledError),
         tf_session=types.SimpleNamespace(TF_OperationName=lambda operation: operation.name),
     )
-    asked_again.apply(made)
+    retried_step.apply(made)
 
     def step(*raised, fetch=None, targets=()):
         errors[:] = raised
@@ -60,43 +61,43 @@ def module(monkeypatch):
     return types.SimpleNamespace(step=step, errors=errors, call=BaseSession._Callable())
 
 
-def test_it_is_asked_again_and_said_once(module, capsys):
-    assert module.step(AbortedError(TWICE), targets=[Operation("AssignAdd")]) == 42
-    assert module.step(*[AbortedError(TWICE)] * asked_again.MAX_REPEATS, fetch=Operation("Identity")) == 42
+def test_a_rejected_step_is_repeated_and_the_user_reads_it_once(module, capsys):
+    assert module.step(AbortedError(REJECTION), targets=[Operation("AssignAdd")]) == 42
+    assert module.step(*[AbortedError(REJECTION)] * retried_step.MAX_RETRIES, fetch=Operation("Identity")) == 42
     assert capsys.readouterr().err.count("tfdeploy: ") == 1
 
 
-def test_a_step_that_is_cancelled_because_of_a_rejection_is_asked_again(module):
-    cancelled = CancelledError("RecvFromRemoteAsync is cancelled.\nRecent warning and error logs:\nABORTED: " + TWICE)
-    assert module.step(cancelled, AbortedError(TWICE), targets=[Operation("AssignAdd")]) == 42
+def test_a_step_that_is_cancelled_because_of_a_rejection_is_repeated(module):
+    cancelled = CancelledError("RecvFromRemoteAsync is cancelled.\nRecent warning and error logs:\nABORTED: " + REJECTION)
+    assert module.step(cancelled, AbortedError(REJECTION), targets=[Operation("AssignAdd")]) == 42
     with pytest.raises(CancelledError):
         module.step(CancelledError("RecvFromRemoteAsync is cancelled."))
 
 
-def test_a_callable_is_asked_again(module):
-    module.errors[:] = [AbortedError(TWICE)]
+def test_a_callable_is_repeated(module):
+    module.errors[:] = [AbortedError(REJECTION)]
     assert module.call(1.0, run_metadata=None) == 42
 
 
 @pytest.mark.parametrize(
     "raised",
     [
-        [AbortedError(TWICE)] * (asked_again.MAX_REPEATS + 1),
+        [AbortedError(REJECTION)] * (retried_step.MAX_RETRIES + 1),
         [AbortedError("Session 5c50 is not found.")],
-        [AbortedError(TWICE.replace("RunGraph (Worker)", "RecvTensor (GrpcWorker)"))],
-        [ValueError(TWICE)],
+        [AbortedError(REJECTION.replace("RunGraph (Worker)", "RecvTensor (GrpcWorker)"))],
+        [ValueError(REJECTION)],
     ],
 )
-def test_any_other_error_is_the_programs(module, raised):
+def test_any_other_error_reaches_the_program(module, raised):
     with pytest.raises(type(raised[0])):
         module.step(*raised)
     assert module.errors == []
 
 
-def test_what_cannot_be_judged_is_not_repeated(module, capsys):
+def test_a_step_whose_graph_cannot_be_read_is_not_repeated(module, capsys):
     with pytest.raises(AbortedError):
-        module.step(AbortedError(TWICE), targets=[types.SimpleNamespace(name=1)])
-    assert "asked_again is not in effect here: AttributeError" in capsys.readouterr().err
+        module.step(AbortedError(REJECTION), targets=[types.SimpleNamespace(name=1)])
+    assert "retried_step is not in effect here: AttributeError" in capsys.readouterr().err
 
 
 SYNCHRONOUS = """
@@ -134,28 +135,28 @@ import os; os._exit(0)
 
 @pytest.mark.tensorflow
 @pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
-def test_a_synchronous_chief_goes_on(run_python):
-    """Its queue runner takes gradients, dense and sparse ones. Every seventh step is rejected before any of it has run."""
+def test_a_synchronous_chief_continues(run_python):
+    """Its queue runner takes dense and sparse gradients. Every seventh step is rejected before any of it has run."""
     done = run_python(SYNCHRONOUS, mode="sync")
     assert done.stdout == "steps True False\n", done.stderr
 
 
 class Accumulators:
-    """A graph whose step takes gradients, with how many there are at each look."""
+    """Stands in for a session: `counts` are the numbers of gradients, one list per run."""
 
     finalized = True
 
-    def __init__(self, looks):
-        self.looks = looks
+    def __init__(self, counts):
+        self.counts = counts
 
     def run(self, _):
-        return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+        return self.counts.pop(0) if len(self.counts) > 1 else self.counts[0]
 
 
-@pytest.mark.parametrize(("looks", "safe"), [([[1, 2]], True), ([[0, 2], [0, 2], [1, 2]], True), ([[0, 2]], False)])
-def test_gradients_that_were_taken_are_waited_for_in_vain(monkeypatch, looks, safe):
-    monkeypatch.setattr(asked_again, "GRADIENTS_TIMEOUT_S", 0.2)
-    assert asked_again._have_gradients(Accumulators(looks), ()) is safe
+@pytest.mark.parametrize(("counts", "safe"), [([[1, 2]], True), ([[0, 2], [0, 2], [1, 2]], True), ([[0, 2]], False)])
+def test_a_step_is_repeated_only_if_each_accumulator_gets_gradients(monkeypatch, counts, safe):
+    monkeypatch.setattr(retried_step, "GRADIENTS_TIMEOUT_S", 0.2)
+    assert retried_step._have_gradients(Accumulators(counts), ()) is safe
 
 
 MONITORED = """
@@ -201,7 +202,7 @@ print("steps", session.run(steps))
 
 @pytest.mark.tensorflow
 @pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
-def test_a_monitored_session_goes_on(run_python):
+def test_a_monitored_session_continues(run_python):
     done = run_python(MONITORED)
     assert done.stdout.startswith("steps "), done.stderr
 
@@ -210,7 +211,7 @@ def test_a_monitored_session_goes_on(run_python):
 @pytest.mark.tensorflow
 @pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
 def test_six_hundred_thousand_steps(run_python):
-    """Without, about a dozen of them end with AbortedError, and with each its thread."""
+    """Without the runtime about a dozen of them end with AbortedError, each with its thread."""
     done = run_python(MANY_STEPS, timeout_s=900)
     assert done.stdout == "steps 600000\n", done.stderr
     assert "tfdeploy: a task rejected a step as a repetition" in done.stderr

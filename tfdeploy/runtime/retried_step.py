@@ -1,0 +1,134 @@
+"""Repeats a step that a task rejected as a duplicate of an earlier one.
+
+A task keeps the ids of its last 100,000 requests and rejects a known id with AbortedError, "The
+same RunGraph (Worker) request was received twice". The ids are random, and one step in 43,000 gets
+a known one. The task that rejects the request runs nothing of the step; other tasks may have run
+their parts (docs/decisions/0003). If the other parts are cancelled first, the step ends with
+CancelledError, whose message quotes the rejection.
+
+A step that takes gradients out of accumulators could wait forever for gradients that it has already
+taken, so it is repeated only once each accumulator has some. A partial run is not repeated:
+TensorFlow does not allow that.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from typing import Any, Callable, List
+
+from . import task
+
+MESSAGE = "The same RunGraph (Worker) request was received twice"
+MAX_RETRIES = 3  # in a row; by chance, more are needed once in 10**13 steps
+GRADIENTS_TIMEOUT_S = 10.0
+_POLL_S = 0.02
+_TAKE_GRADIENT = "AccumulatorTakeGradient"
+_METADATA_INDEX = 5  # among the arguments of BaseSession._call_tf_sessionrun; the last one
+
+
+def apply(session: Any) -> None:
+    """`session`: the module tensorflow.python.client.session."""
+    if not hasattr(getattr(session, "BaseSession", None), "_call_tf_sessionrun"):
+        return
+    base, errors = session.BaseSession, (session.errors.AbortedError, session.errors.CancelledError)
+
+    def can_retry(one: Any, _options: Any, _feeds: Any, fetches: Any, targets: Any, _metadata: Any) -> bool:
+        name = session.tf_session.TF_OperationName
+        takes = _find_takes(one.graph, [name(op) for op in (*(each.oper for each in fetches), *targets)])
+        return not takes or _have_gradients(one, _add_counts(one.graph, takes))
+
+    base._call_tf_sessionrun = _retrying(base._call_tf_sessionrun, errors, can_retry, _without_metadata)
+    base._Callable.__call__ = _retrying(base._Callable.__call__, errors)  # Keras runs its steps by it
+
+
+def _retrying(
+    run: Callable[..., Any],
+    errors: Any,
+    can_retry: Callable[..., bool] = lambda *_, **__: True,
+    retry_args: Callable[[Any], Any] = lambda args: args,
+) -> Callable[..., Any]:
+    """Wrap `run`. `errors`: the classes that may quote MESSAGE. `retry_args` maps the arguments of
+    the first call to those of a retry."""
+
+    @functools.wraps(run)
+    def run_retrying(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return run(*args, **kwargs)
+        except errors as error:
+            last = error
+        for _ in range(MAX_RETRIES):
+            if MESSAGE not in str(last) or not _decide(can_retry, args, kwargs):
+                break
+            task.say("a task rejected a step as a repetition of an earlier one; such steps are run again")
+            try:
+                return run(*retry_args(args), **kwargs)
+            except errors as error:
+                last = error
+        raise last
+
+    return run_retrying
+
+
+def _without_metadata(args: Any) -> Any:
+    """Return the arguments without the buffer of `run_metadata`, which MonitoredSession always gives.
+
+    The rejected step has filled it, and TensorFlow refuses a buffer that is not empty. The caller
+    reads what the rejected step left in it."""
+    return (*args[:_METADATA_INDEX], None)
+
+
+def _decide(can_retry: Callable[..., bool], args: Any, kwargs: Any) -> bool:
+    try:
+        return can_retry(*args, **kwargs)
+    except Exception as error:  # noqa: BLE001 the program gets TensorFlow's error
+        task.say_failed("retried_step", error)
+        return False
+
+
+def _find_takes(graph: Any, names: List[str]) -> List[Any]:
+    """Return the operations that take gradients out of an accumulator when the named ones are run."""
+    pending, seen = [graph.get_operation_by_name(name) for name in names], {}
+    while pending:
+        operation = pending.pop()
+        if operation.name not in seen:
+            seen[operation.name] = operation
+            pending += [each.op for each in operation.inputs] + list(operation.control_inputs)
+    return [operation for operation in seen.values() if _TAKE_GRADIENT in operation.type]
+
+
+def _add_counts(graph: Any, takes: List[Any]) -> List[Any]:
+    """Return, for each of these operations, a tensor with the number of gradients in its accumulator."""
+    finalized = graph.finalized
+    graph._unsafe_unfinalize()  # Supervisor and MonitoredSession have finalized it
+    try:
+        with graph.as_default(), graph.device(None), graph.control_dependencies(None), graph.name_scope(None):
+            return [_add_count(graph, each) for each in takes]
+    finally:
+        if finalized:
+            graph.finalize()
+
+
+def _add_count(graph: Any, take: Any) -> Any:
+    from tensorflow.python.ops import gen_data_flow_ops
+
+    name = take.name + "_count"
+    try:
+        return graph.get_tensor_by_name(name + ":0")  # an earlier retry has added it
+    except KeyError:
+        of_resource = take.inputs[0].dtype.name == "resource"
+        kind = "resource_accumulator_num_accumulated" if of_resource else "accumulator_num_accumulated"
+        return getattr(gen_data_flow_ops, kind)(take.inputs[0], name=name)
+
+
+def _have_gradients(session: Any, counts: List[Any]) -> bool:
+    """Wait until each accumulator has gradients. Return False after a timeout.
+
+    Gradients in an accumulator show that the step has not taken them: until the step is done, the
+    accumulator drops new ones as stale."""
+    deadline = time.monotonic() + GRADIENTS_TIMEOUT_S
+    while min(session.run(counts)) < 1:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_S)
+    return True
