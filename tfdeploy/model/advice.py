@@ -39,6 +39,8 @@ LINES = {
     "name_python": "write `python: PATH` for this host in the inventory, or install python3 there",
     "newer_python": "write `python: PATH` of a newer one for this host in the inventory",
     "install_venv": "install python3-venv there (`apt-get install python3-venv`), or uv",
+    "download_wheels": "on this machine, beside the job file: `pip download -d wheels -r requirements.txt` (by a pip of the "
+    "hosts' Python version), and write `setup: {requirements: requirements.txt, wheels: ./wheels}`",
     "install_tensorboard": "add tensorboard to the requirements of `setup:`, or there: {path} -m pip install tensorboard",
     "protect_peers": "write `protect: peers` in the job file, or give this user nft: docs/protect.md",
     "name_file": "name the file itself: {path}",

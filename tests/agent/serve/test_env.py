@@ -124,6 +124,35 @@ def test_what_cannot_be_met_leaves_its_own_lines_and_nothing_else(host: Host) ->
     assert [path.name for path in host.root.iterdir() if path.suffix != ".lock"] == []
 
 
+def test_without_a_package_index_it_says_how_to_bring_wheels(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.delenv("PIP_FIND_LINKS")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")  # nothing listens there
+    monkeypatch.setenv("PIP_RETRIES", "1")
+    with pytest.raises(VerbError) as caught:
+        host.call("env.make", wheels=None, files={"requirements.txt": "gamma\n"})
+    assert caught.value.advice == "download_wheels", caught.value.what
+    assert "pip download -d wheels" in str(next_of(caught.value.advice, {}))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "dns error: failed to lookup address information: Temporary failure in name resolution",
+        "  Caused by: tcp connect error: Connection refused (os error 111)",
+        "WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError(...: Failed to establish a new "
+        "connection: [Errno 101] Network is unreachable')': /simple/gamma/",
+        "  Because gamma was not found in the provided package locations and you require gamma>=3",
+        "ERROR: No matching distribution found for gamma",
+    ],
+)
+def test_lines_of_pip_and_uv_that_name_a_missing_source(line: str) -> None:
+    offline = "distribution" in line or "package locations" in line
+    assert env_install.lacks_source([line], offline=offline)
+    assert not env_install.lacks_source(["error: command 'gcc' failed"], offline=offline)
+    assert env_install.lacks_source([line], offline=False) != offline
+
+
 @pytest.mark.parametrize(
     "text, code, words",
     [

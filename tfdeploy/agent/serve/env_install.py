@@ -17,7 +17,7 @@ import subprocess
 from collections import deque
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import Any, Deque, Dict, List, Tuple
+from tfdeploy.agent.annotations import Any, Deque, Dict, Iterable, List, Tuple
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.installed import Asked, find_uv
 from tfdeploy.agent.record import NamedTuple
@@ -57,6 +57,11 @@ VERSION = (  # PEP 440
     r"(?ai)v?(\d+!)?\d+(\.\d+)*([-_.]?(a|b|c|rc|alpha|beta|pre|preview)[-_.]?\d*)?"
     r"(-\d+|[-_.]?(post|rev|r)[-_.]?\d*)?([-_.]?dev[-_.]?\d*)?(\+[a-z0-9]+([-_.][a-z0-9]+)*)?\Z"
 )
+_NO_INDEX = re.compile(  # of pip and uv, where a host reaches no package index
+    r"(?i)failed to establish a new connection|name resolution|dns error|tcp connect error|network is unreachable"
+    r"|connection (?:refused|timed out)|connecttimeout|error sending request"
+)
+_NO_WHEEL = re.compile(r"No matching distribution found|not found in the provided package locations|were not found in the")
 _PRINT_ABILITIES = r"""
 import importlib.util, json, re
 def have(name): return importlib.util.find_spec(name) is not None
@@ -240,7 +245,19 @@ class _Runner:
         doing = " ".join(words[: 3 if "-m" in words else 2])
         how = "signal %d" % -code if code < 0 else "exit code %d" % code
         lines = "".join("\n    " + line for line in self.last)
-        return VerbError("setup_failed", "%s: %s%s" % (doing, how, lines), details={"lines": list(self.last), "exit_code": code})
+        return VerbError(
+            "setup_failed",
+            "%s: %s%s" % (doing, how, lines),
+            advice="download_wheels" if lacks_source(self.last, self.call.flag("wheels")) else None,
+            details={"lines": list(self.last), "exit_code": code},
+        )
+
+
+def lacks_source(lines: Iterable[str], offline: bool) -> bool:
+    """Return whether these lines of pip or uv say that the host reaches no package index, or that
+    the given wheels lack a package. `offline`: wheels were given."""
+    pattern = _NO_WHEEL if offline else _NO_INDEX
+    return any(pattern.search(line) for line in lines)
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
