@@ -21,10 +21,10 @@ from tfdeploy.operations.probe import Asked
 from tfdeploy.operations.setup import recipe_of
 from tfdeploy.operations.shipment import Shipment, read_shipment
 from tfdeploy.planning.checks import program_on_path
-from tfdeploy.planning.plan import hosts_to_probe
 from tfdeploy.planning.preflight.case import Needs
 from tfdeploy.planning.preflight.judge import Probed, Seen, judge, not_probed
 from tfdeploy.planning.preflight.links import ends
+from tfdeploy.planning.seats import hosts_to_probe
 from tfdeploy.planning.source.imports import modules_asked
 from tfdeploy.transport.protocols import Fleet
 

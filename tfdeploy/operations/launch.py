@@ -46,8 +46,9 @@ from tfdeploy.operations.sync import data_refusals, sync
 from tfdeploy.planning.checks import program_on_path
 from tfdeploy.planning.datasets import links, with_sizes
 from tfdeploy.planning.options import Options
-from tfdeploy.planning.plan import hosts_to_probe, make_plan, requested_roles
+from tfdeploy.planning.plan import make_plan
 from tfdeploy.planning.preflight.case import Needs
+from tfdeploy.planning.seats import hosts_to_probe, requested_roles
 from tfdeploy.planning.source.imports import from_outside, modules_asked
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet

@@ -21,7 +21,7 @@ from tfdeploy.operations.probe import Asked, probe
 from tfdeploy.operations.withheld_files import withheld_files
 from tfdeploy.planning.datasets import check_splits, splits
 from tfdeploy.planning.flags import role_programs
-from tfdeploy.planning.plan import hosts_to_probe, seats_of
+from tfdeploy.planning.seats import hosts_to_probe, seats_of
 from tfdeploy.planning.source import source
 from tfdeploy.planning.source.source import Program
 from tfdeploy.transport.protocols import Fleet

@@ -15,7 +15,7 @@ from tfdeploy.model.plan import PartPlan, Plan
 from tfdeploy.planning.cluster.placement import Seat
 
 
-def places(job: Job, file_data: frozenset[str]) -> dict[str, str]:
+def paths(job: Job, file_data: frozenset[str]) -> dict[str, str]:
     """name -> path below the job's folder: data/digits, or data/iris/iris.csv when the source is one file."""
     return {
         name: posixpath.join("data", name, posixpath.basename(source.path)) if name in file_data else posixpath.join("data", name)

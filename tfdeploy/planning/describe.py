@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tfdeploy.model.modes import RULES
 from tfdeploy.model.plan import PartPlan, Plan
 from tfdeploy.model.units import in_bytes
-from tfdeploy.planning.source import interpreters
+from tfdeploy.planning import interpreters
 
 _SHOWN = 6
 COLUMNS = ("task", "host", "address", "gpus", "why")

@@ -7,33 +7,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TypedDict
 
-from tfdeploy.errors import Refused
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host, Inventory
-from tfdeploy.model.job import Job, Mode, StallAction
+from tfdeploy.model.job import Job, Mode
 from tfdeploy.model.modes import Rules, rules
 from tfdeploy.model.plan import HostPlan, Plan, TaskPlan
 from tfdeploy.model.protect import Protection
-from tfdeploy.planning import checks, datasets, environment, keep, keep_aside, notes, protection
+from tfdeploy.planning import argument_lengths, checks, datasets, environment, interpreters, keep, keep_aside, notes, protection
 from tfdeploy.planning.cluster import addresses, ports, restarts
 from tfdeploy.planning.cluster.addresses import Advertised
 from tfdeploy.planning.cluster.layout import Layout, lay_out, ports_needed
 from tfdeploy.planning.cluster.placement import Seat
-from tfdeploy.planning.cluster.role_requests import RoleRequest, role_hosts, role_requests
-from tfdeploy.planning.flags import appended_flags, required_flags, role_programs
-from tfdeploy.planning.flags.appended_flags import Appended
-from tfdeploy.planning.flags.flag_definitions import Flag
-from tfdeploy.planning.flags.role_programs import RoleProgram
+from tfdeploy.planning.cluster.role_requests import RoleRequest
+from tfdeploy.planning.flags import role_programs
 from tfdeploy.planning.keep import ResumePoint
 from tfdeploy.planning.options import Options
-from tfdeploy.planning.program import command_line, compat, downloads, flag_conflicts, job_names, servers, task_places
+from tfdeploy.planning.program import (
+    compat,
+    downloads,
+    flagged_program,
+    job_names,
+    servers,
+    task_identity,
+)
 from tfdeploy.planning.program.command_line import OwnNames
 from tfdeploy.planning.program.compat import Compat
+from tfdeploy.planning.program.flagged_program import FlaggedProgram
 from tfdeploy.planning.program.servers import ServerRoles
-from tfdeploy.planning.program.task_places import TaskPlaces
-from tfdeploy.planning.source import argument_lengths, interpreters, source, syntax
+from tfdeploy.planning.program.task_identity import TaskIdentity
+from tfdeploy.planning.seats import probed_hosts, requested_roles
+from tfdeploy.planning.source import source, syntax
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.task_plans import Shared, host_plan, task_plan
 from tfdeploy.planning.versions import legacy_keras, numpy_changes
@@ -52,6 +56,9 @@ class _Inputs:
     sources: Mapping[str, str]
     options: Options
     run: str
+    release: str
+    now: float  # UTC seconds
+    operator: str
 
     @property
     def rules(self) -> Rules:
@@ -88,23 +95,13 @@ class _LaidOut:
 
 
 @dataclass(frozen=True)
-class _FlaggedProgram:
-    """The program of some roles, and all flags that its tasks get. `added`: those of the cluster among them."""
-
-    of: RoleProgram
-    flags: tuple[Flag, ...]
-    added: Appended
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class _Commands:
     """What each task is started with. `data`: name -> path on the hosts."""
 
     tasks: tuple[TaskPlan, ...]
-    programs: tuple[_FlaggedProgram, ...]
+    programs: tuple[FlaggedProgram, ...]
     served: ServerRoles
-    places: TaskPlaces
+    identity: TaskIdentity
     keras: KerasChoice
     data: dict[str, str]
 
@@ -128,7 +125,7 @@ def make_plan(
     command, roles, placeholders) and Refused.
     """
     counted = keep_aside.without_keep(facts) if options.fresh else facts
-    inputs = _Inputs(inventory, job, checks.mode(job), counted, facts, sources, options, run)
+    inputs = _Inputs(inventory, job, checks.mode(job), counted, facts, sources, options, run, release, now, operator)
     checks.command(job)
     datasets.check_splits(job)
     placed = _place(inputs)
@@ -136,7 +133,7 @@ def make_plan(
     laid = _lay_out(inputs, placed, read.program)
     commands = _command(inputs, placed, read, laid)
     guarded = _guard(inputs, placed, laid)
-    plan = _assemble(inputs, placed, read, laid, commands, guarded, _Stamp(release=release, created=now, operator=operator))
+    plan = _assemble(inputs, placed, read, laid, commands, guarded)
     if not options.allow_open:
         protection.refuse_open(plan, placed.used)
     return plan
@@ -145,7 +142,7 @@ def make_plan(
 def _place(inputs: _Inputs) -> _Placed:
     """Places tasks on hosts with their GPUs, and decides where training goes on."""
     requested = requested_roles(inputs.inventory, inputs.job, inputs.options)
-    hosts = _probed(inputs.inventory, inputs.mode, inputs.facts)
+    hosts = probed_hosts(inputs.inventory, inputs.mode, inputs.facts)
     seats, resume_point = keep.seat_tasks(requested, hosts, inputs.facts, inputs.job, inputs.options)
     checks.same_gpus(inputs.job, seats)
     seated = {seat.host for seat in seats}
@@ -191,12 +188,12 @@ def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) ->
     names = OwnNames.of(laid.layout, job_names.role_names(job, program))
     own = [role for role in roles if role not in served.roles]
     found = role_programs.of(job, program, own, inputs.sources)
-    programs = tuple(_add_flags(inputs, each, roles, laid, names) for each in found)
+    programs = tuple(flagged_program.add_flags(each, roles, laid.layout, names, inputs.run) for each in found)
     keras = legacy_keras.decide(job, program, placed.used, version1=read.compat.choice == "v1")
-    data = datasets.places(job, inputs.options.file_data)
+    data = datasets.paths(job, inputs.options.file_data)
     chosen = {"TFDEPLOY_TASK_COMPAT": read.compat.choice, **keras.variables}
     by_flag = any(flag.name == "task_index" for each in programs for flag in (*each.added.flags, *each.added.own))
-    places = task_places.decide(job, program, cluster, by_flag=by_flag)
+    identity = task_identity.decide(job, program, cluster, by_flag=by_flag)
     shared = Shared(
         job,
         inputs.run,
@@ -206,26 +203,13 @@ def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) ->
         served=served,
         chosen=chosen,
         own_addresses=compat.keeps_addresses(job, read.compat),
-        places=places,
+        identity=identity,
         names=names,
     )
     tasks = (task_plan(shared, laid.layout, seat, inputs.facts[seat.host]) for seat in placed.seats)
     made = tuple(argument_lengths.checked(job, tasks))
     checks.refuse_missing_program(job, made, placed.used)
-    return _Commands(made, programs, served, places, keras, data)
-
-
-def _add_flags(inputs: _Inputs, of: RoleProgram, roles: tuple[str, ...], laid: _LaidOut, names: OwnNames) -> _FlaggedProgram:
-    """What the program of some roles is told by its flags. `roles`: of the whole run. Raises Refused."""
-    added = appended_flags.choose(of.job, of.program, roles)
-    seats = [seat for seat in laid.layout.seats if seat.role in of.roles]
-    given = {seat.task: {**command_line.values(laid.layout, seat, of.job, inputs.run), **names.values(seat)} for seat in seats}
-    flag_conflicts.check(of.job, of.program, added, given)
-    required = required_flags.supply(of.job, of.program, added.known, (*added.flags, *added.own))
-    workers = len(laid.layout.cluster.get("worker", ())) if "worker" in of.roles else 0
-    alone = task_places.alone(of.job, of.program, added, workers) if workers else None
-    notes = (added.note, *([alone] if alone else []), *required.notes, *flag_conflicts.notes(added))
-    return _FlaggedProgram(of, (*added.flags, *required.flags), added, notes)
+    return _Commands(made, programs, served, identity, keras, data)
 
 
 @dataclass(frozen=True)
@@ -245,64 +229,21 @@ def _guard(inputs: _Inputs, placed: _Placed, laid: _LaidOut) -> _Guarded:
     return _Guarded(hosts, found)
 
 
-class _Stamp(TypedDict):
-    """Fields that the plan copies from the arguments."""
-
-    release: str
-    created: float  # UTC seconds
-    operator: str
-
-
-class _Settings(TypedDict):
-    """Fields that the plan copies from the job."""
-
-    command: tuple[str, ...]
-    keep: tuple[str, ...]
-    cwd: str
-    secrets: tuple[str, ...]
-    ready_after_s: float
-    ready_timeout_s: float
-    finish_grace_s: float
-    stop_grace_s: float
-    logs_max_bytes: int
-    metrics: dict[str, str]
-    restart_max: int
-    restart_backoff_s: tuple[float, float]
-    restart_wait_s: float
-    same_error_ends: bool
-    stall_after_s: float
-    stall_action: StallAction
+# Fields that the plan copies from the job.
+_SETTINGS = """
+    command keep cwd secrets ready_after_s ready_timeout_s finish_grace_s stop_grace_s logs_max_bytes metrics
+    restart_max restart_backoff_s restart_wait_s same_error_ends stall_after_s stall_action
+"""
 
 
-def _settings(job: Job) -> _Settings:
-    return _Settings(
-        command=job.command,
-        keep=job.keep,
-        cwd=job.cwd,
-        secrets=job.secrets,
-        ready_after_s=job.ready_after_s,
-        ready_timeout_s=job.ready_timeout_s,
-        finish_grace_s=job.finish_grace_s,
-        stop_grace_s=job.stop_grace_s,
-        logs_max_bytes=job.logs_max_bytes,
-        metrics=job.metrics,
-        restart_max=job.restart_max,
-        restart_backoff_s=job.restart_backoff_s,
-        restart_wait_s=job.restart_wait_s,
-        same_error_ends=job.same_error_ends,
-        stall_after_s=job.stall_after_s,
-        stall_action=job.stall_action,
-    )
-
-
-def _assemble(
-    inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, commands: _Commands, guarded: _Guarded, stamp: _Stamp
-) -> Plan:
+def _assemble(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, commands: _Commands, guarded: _Guarded) -> Plan:
     """The plan, with its notes."""
     job, layout, resume_point = inputs.job, laid.layout, placed.resume_point
     return Plan(
-        **stamp,
-        **_settings(job),
+        **{name: getattr(job, name) for name in _SETTINGS.split()},
+        release=inputs.release,
+        created=inputs.now,
+        operator=inputs.operator,
         run=inputs.run,
         job=job.name,
         mode=inputs.mode,
@@ -339,7 +280,7 @@ def _notes(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, comm
         *downloads.notes(job, read.program, inputs.options.files),
         *([commands.served.note] if commands.served.note else []),
         *dict.fromkeys(note for each in commands.programs for note in each.notes),
-        *commands.places.notes,
+        *commands.identity.notes,
         *interpreters.notes(job, used),
         *commands.keras.notes,
         *compat.notes(job, read.compat, laid.layout.cluster),
@@ -351,34 +292,3 @@ def _notes(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, comm
         *(() if alone else environment.proxy_notes(used)),
         *environment.preset_notes(inputs.options.preset, used),
     )
-
-
-def requested_roles(inventory: Inventory, job: Job, options: Options) -> dict[str, RoleRequest]:
-    """role -> its request. Raises UsageError and ConfigError for a mode or roles that make no cluster, before any probe."""
-    checks.mode(job)
-    requested = role_requests(inventory, job, options)
-    checks.roles(inventory, job, options, requested)
-    return requested
-
-
-def seats_of(inventory: Inventory, job: Job, facts: Mapping[str, HostFacts]) -> tuple[Seat, ...]:
-    """Where a launch without options would place the tasks if all GPUs were free. Raises what `make_plan` raises of it."""
-    datasets.check_splits(job)
-    requested = requested_roles(inventory, job, Options())
-    idle = {name: replace(each, gpus=tuple(replace(gpu, used_mib=0) for gpu in each.gpus)) for name, each in facts.items()}
-    return keep.seat_tasks(requested, _probed(inventory, checks.mode(job), idle), idle, job, Options(ignore_keep=True))[0]
-
-
-def hosts_to_probe(inventory: Inventory, mode: Mode | None) -> tuple[str, ...]:
-    """The hosts whose facts a plan is made from: those with a role that the mode uses, in the inventory's order."""
-    names = {name for role in rules(mode).takes for name in role_hosts(inventory, role)}
-    return tuple(host.name for host in inventory.hosts if host.name in names)
-
-
-def _probed(inventory: Inventory, mode: Mode, facts: Mapping[str, HostFacts]) -> dict[str, Host]:
-    asked = set(hosts_to_probe(inventory, mode))
-    hosts = {host.name: host for host in inventory.hosts if host.name in asked}
-    for name in hosts:
-        if name not in facts:
-            raise Refused(f"nothing is known of {name}: it was not probed", where=f"host {name}", next="launch again")
-    return hosts

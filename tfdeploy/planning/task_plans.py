@@ -20,14 +20,14 @@ from tfdeploy.planning.flags.flag_definitions import Flag
 from tfdeploy.planning.program import command_line, servers
 from tfdeploy.planning.program.command_line import OwnNames
 from tfdeploy.planning.program.servers import ServerRoles
-from tfdeploy.planning.program.task_places import TaskPlaces
+from tfdeploy.planning.program.task_identity import TaskIdentity
 
 
 @dataclass(frozen=True)
 class Shared:
     """What is the same for all tasks of the run. `added`: role -> the flags that its tasks get. `commands`: role -> the job
     with that role's command. `own_addresses`: tasks listen where the program says, not on the plan's ports. `chosen`: variables
-    that were chosen for this program. `places`: how it learns a task's place in the cluster. `names`: what the program's flags
+    that were chosen for this program. `identity`: how it learns which task it is. `names`: what the program's flags
     call the roles."""
 
     job: Job
@@ -38,7 +38,7 @@ class Shared:
     served: ServerRoles = field(default_factory=ServerRoles)
     chosen: Mapping[str, str] = field(default_factory=dict)
     own_addresses: bool = False
-    places: TaskPlaces = field(default_factory=TaskPlaces)
+    identity: TaskIdentity = field(default_factory=TaskIdentity)
     names: OwnNames = field(default_factory=OwnNames)
 
 
@@ -50,7 +50,7 @@ def task_plan(shared: Shared, layout: Layout, seat: Seat, facts: HostFacts) -> T
         **datasets.placeholders(job, shared.data, facts.workdir),
         **datasets.of_task(job, shared.data, seat, shared.run, facts.workdir),
     }
-    chosen = {**shared.chosen, **shared.places.variables(layout.cluster, seat.role, seat.index)}
+    chosen = {**shared.chosen, **shared.identity.variables(layout.cluster, seat.role, seat.index)}
     own = datasets.variables(job, seat, sum(each.role == "worker" for each in layout.seats))
     own_command, added = shared.commands.get(seat.role, job), shared.added.get(seat.role, ())
     argv = command_line.argv(own_command, facts, values, added, shared.names.values(seat))
@@ -63,7 +63,7 @@ def task_plan(shared: Shared, layout: Layout, seat: Seat, facts: HostFacts) -> T
         port=None if shared.own_addresses else layout.ports.get(seat.task),
         gpus=seat.gpus,
         argv=servers.argv(argv[0], facts, shared.served) if seat.role in shared.served.roles else argv,
-        env=environment.environment(job, seat, layout, values, {**chosen, **own}, shared.places.job_names),
+        env=environment.environment(job, seat, layout, values, {**chosen, **own}, shared.identity.job_names),
         deciding=seat.task in layout.deciding,
         why=seat.why,
         serves=seat.role in rules(job.mode).serves,

@@ -25,7 +25,8 @@ from tfdeploy.model.planform import plan_to_file
 from tfdeploy.planning import describe
 from tfdeploy.planning.host_parts import host_parts, shared_part
 from tfdeploy.planning.options import Options
-from tfdeploy.planning.plan import hosts_to_probe, make_plan
+from tfdeploy.planning.plan import make_plan
+from tfdeploy.planning.seats import hosts_to_probe
 from tfdeploy.store.runs import RunStore
 
 Facts = dict[str, HostFacts]

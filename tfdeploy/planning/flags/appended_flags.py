@@ -11,7 +11,7 @@ from tfdeploy.model.modes import Rules, rules
 from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.flags import flag_definitions, flags, torch_launch
 from tfdeploy.planning.flags.flag_definitions import ADDRESSES, Flag
-from tfdeploy.planning.flags.flags import Told
+from tfdeploy.planning.flags.flags import ClusterFlags
 from tfdeploy.planning.source.entry_point import own_end, program_index
 from tfdeploy.planning.source.source import Program
 
@@ -33,11 +33,11 @@ def choose(job: Job, program: Program, roles: Collection[str] = ("ps", "worker")
     """By the job's `flags`: none, the classic four, or those that the program defines. `roles`: those that have tasks."""
     clustered = not (rules(job.mode).single or rules(job.mode).ranks)
     asked = job.flags == "auto" or (job.flags is None and clustered)
-    told = flags.told(program) if asked else Told(flags.classic())
-    return replace(_choose(job, program, roles, told), known=told.flags if asked and clustered else ())
+    offered = flags.of_cluster(program) if asked else ClusterFlags(flags.classic())
+    return replace(_choose(job, program, roles, offered), known=offered.flags if asked and clustered else ())
 
 
-def _choose(job: Job, program: Program, roles: Collection[str], told: Told) -> Appended:
+def _choose(job: Job, program: Program, roles: Collection[str], offered: ClusterFlags) -> Appended:
     named = [name for word in job.command for name in placeholders.names(word) if name in _OF_CLUSTER]
     if named:
         return Appended((), f"no flags appended: the command names {{{named[0]}}} itself")
@@ -49,13 +49,13 @@ def _choose(job: Job, program: Program, roles: Collection[str], told: Told) -> A
     if job.flags is None and mode_rules.single:
         return Appended((), f"no flags appended: mode {job.mode} has no cluster to tell of")
     if job.flags is None and not mode_rules.takes_flags:
-        told = _certain(told, mode_rules, roles)
-        if not told.flags:
+        offered = _certain(offered, mode_rules, roles)
+        if not offered.flags:
             return Appended((), f"no flags appended: mode {job.mode} tells the program by TF_CONFIG, or `flags: auto`")
-    chosen = tuple(flag for flag in told.flags if _holds(flag, roles))
+    chosen = tuple(flag for flag in offered.flags if _holds(flag, roles))
     own = tuple(flag for flag in chosen if _in_command(flag, job.command[: own_end(job.command)], program))
     left = tuple(flag for flag in chosen if flag not in own)
-    return Appended(left, _note(job, program, left, own) + _unknown_words(told), own)
+    return Appended(left, _reason(job, program, left, own) + _unknown_arguments(offered), own)
 
 
 def _holds(flag: Flag, roles: Collection[str]) -> bool:
@@ -63,16 +63,16 @@ def _holds(flag: Flag, roles: Collection[str]) -> bool:
     return ("chief" in roles) == (flag.name == "chief_hosts") or flag.name not in ("chief_hosts", "num_workers")
 
 
-def _certain(told: Told, mode: Rules, roles: Collection[str]) -> Told:
+def _certain(offered: ClusterFlags, mode: Rules, roles: Collection[str]) -> ClusterFlags:
     """What a program of a mode with TF_CONFIG gets by flags as well: only what reaches its cluster for sure, and only where
     that makes the whole of it; else a cluster without the chief would hide TF_CONFIG. A client has no task of its own."""
-    found = [flag for flag in told.flags if flag.because]
+    found = [flag for flag in offered.flags if flag.because]
     if "one_client" in mode.traits:
-        return Told(tuple(flag for flag in found if flag.name in (*ADDRESSES, "cluster") and _has_tasks(flag, roles)))
+        return ClusterFlags(tuple(flag for flag in found if flag.name in (*ADDRESSES, "cluster") and _has_tasks(flag, roles)))
     names = {name for flag in found for name in flag.names}
     whole = "cluster" in names or all(f"{role}_hosts" in names for role in roles if role != "evaluator")
     typed = "job_name" in names or set(roles) == {"worker"}
-    return Told(tuple(found), told.unknown) if whole and typed and "task_index" in names else Told()
+    return ClusterFlags(tuple(found), offered.unknown) if whole and typed and "task_index" in names else ClusterFlags()
 
 
 def _has_tasks(flag: Flag, roles: Collection[str]) -> bool:
@@ -81,25 +81,25 @@ def _has_tasks(flag: Flag, roles: Collection[str]) -> bool:
 
 def _in_command(flag: Flag, command: tuple[str, ...], program: Program) -> bool:
     if flag.form == "position":
-        return bool(_own_words(command, program))
+        return bool(_own_arguments(command, program))
     spellings = {each.lstrip("-") for each in (flag.spelling, *flag.spellings, flag.off)} - {""}
     return any(word.startswith("-") and word.split("=")[0].lstrip("-") in spellings for word in command)
 
 
-def _own_words(command: tuple[str, ...], program: Program) -> tuple[str, ...]:
+def _own_arguments(command: tuple[str, ...], program: Program) -> tuple[str, ...]:
     """The words behind the program that are neither a flag nor the value of one."""
     takes = {
         spelling
         for flag in flag_definitions.definitions(program)
         for spelling in flag.spellings
-        if flag.form in ("value", "words", "truthy") and flag.value_type.kind != "nothing"
+        if flag.form in ("value", "list", "truthy") and flag.value_type.kind != "nothing"
     }
     behind = command[(program_index(command) or 0) + 1 :]
     pairs = zip(("", *behind), behind, strict=False)
     return tuple(word for before, word in pairs if not word.startswith("-") and before not in takes)
 
 
-def _note(job: Job, program: Program, left: tuple[Flag, ...], own: tuple[Flag, ...]) -> str:
+def _reason(job: Job, program: Program, left: tuple[Flag, ...], own: tuple[Flag, ...]) -> str:
     kept = f"; the command gives {', '.join(flag.spelling for flag in own)} itself" if own else ""
     listed = " ".join(map(_shown, left))
     if job.flags == "classic":
@@ -123,10 +123,10 @@ def _shown(flag: Flag) -> str:
     return f"{spelled} as {what} ({flag.because})" if flag.because else f"{spelled} as {what}"
 
 
-def _unknown_words(told: Told) -> str:
-    if not told.unknown:
+def _unknown_arguments(offered: ClusterFlags) -> str:
+    if not offered.unknown:
         return ""
-    return f"; it also needs {', '.join(told.unknown)}, which is not known: {NAME_THEM}"
+    return f"; it also needs {', '.join(offered.unknown)}, which is not known: {NAME_THEM}"
 
 
 def _no_index(names: set[str]) -> str:
@@ -140,5 +140,5 @@ def _of_ranks(job: Job, program: Program) -> Appended:
     """What older launchers of PyTorch pass besides the variables."""
     local, spawning = torch_launch.local_rank(program, job.command), torch_launch.spawning(program)
     why = f"{local[0].spelling} appended because {local[0].where} defines it" if local else "no flags appended"
-    told_by = f"mode {job.mode} tells the program by {', '.join(ranks.VARIABLES)}"
-    return Appended(local, f"{why}{';' if local else ':'} {told_by}{f'; {spawning}' if spawning else ''}")
+    by = f"mode {job.mode} tells the program by {', '.join(ranks.VARIABLES)}"
+    return Appended(local, f"{why}{';' if local else ':'} {by}{f'; {spawning}' if spawning else ''}")

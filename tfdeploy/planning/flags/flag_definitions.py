@@ -19,10 +19,10 @@ from tfdeploy.planning.source.expressions import is_true, last_name, text
 from tfdeploy.planning.source.source import Program, main_block
 
 # value: --flag=value. switch: --flag when it is on. negated: --flag when it is off. pair: --flag or its `off` word.
-# words: --flag a b c. truthy: argparse's type=bool, for which every text but the empty one is true.
+# list: --flag a b c. truthy: argparse's type=bool, for which every text but the empty one is true.
 # position: the value alone, without a flag.
 ADDRESSES = ("ps_hosts", "worker_hosts", "chief_hosts")  # several, with commas between
-Form = Literal["value", "switch", "negated", "pair", "words", "truthy", "position"]
+Form = Literal["value", "switch", "negated", "pair", "list", "truthy", "position"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Flag:
     empty: bool = False  # its default is None or ""
     template: str = ""  # what it gets, with placeholders; "": the value of `name`
     separator: str = ""  # how the program splits several addresses; "json": a JSON list; "multi": a flag for each; "": ","
-    words: tuple[str, str] = ("0", "1")  # for issync: its values in async and in sync
+    sync_values: tuple[str, str] = ("0", "1")  # for issync: its values in async and in sync
     because: str = ""  # the place that shows what it is, where its name does not
     position: int = 0  # of a value without a flag: the first is 1
 
@@ -65,7 +65,7 @@ class Flag:
     def text(self, given: Mapping[str, str]) -> str:
         """Its value for a task. `given`: what the placeholders stand for there."""
         if self.name == "issync":
-            return self.words[given["issync"] == "1"]
+            return self.sync_values[given["issync"] == "1"]
         if self.template:
             return placeholders.fill(self.template, given)
         value = given[self.name]
@@ -80,7 +80,7 @@ class Flag:
             return (self.spelling,) if (value == "1") == (self.form == "switch") else ()
         if self.form == "pair":
             return (self.spelling if value == "1" else self.off,)
-        if self.form == "words":
+        if self.form == "list":
             return (self.spelling, *value.split(","))
         if self.form == "position":
             return (value,)
@@ -170,7 +170,7 @@ def _argparse_form(keywords: Mapping[str | None, ast.expr], spelling: str) -> Fl
     if last_name(action) == "BooleanOptionalAction":
         return Flag("", spelling, "pair", f"--no-{spelling.lstrip('-')}", taken)
     if text(keywords.get("nargs")) in ("+", "*"):
-        return Flag("", spelling, "words", value_type=taken)
+        return Flag("", spelling, "list", value_type=taken)
     by_class = taken.kind == "bool" and text(keywords.get("type")) is None
     return Flag("", spelling, "truthy" if by_class else "value", value_type=taken)
 

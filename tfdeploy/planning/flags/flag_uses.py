@@ -31,12 +31,12 @@ _OPPOSITES = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])
 
 
 class Use(NamedTuple):
-    """The value of a flag, or of a word of sys.argv, is this part of the cluster. `words`: for issync."""
+    """The value of a flag, or of a word of sys.argv, is this part of the cluster. `sync_values`: for issync."""
 
     name: str
     origin: Origin
     where: str
-    words: tuple[str, str] | None = None
+    sync_values: tuple[str, str] | None = None
 
 
 def makes_cluster(program: Program) -> bool:

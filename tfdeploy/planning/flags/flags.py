@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from tfdeploy.planning.flags import flag_definitions, flag_uses, parsed_words
+from tfdeploy.planning.flags import flag_definitions, flag_uses, sync_values
 from tfdeploy.planning.flags.flag_definitions import ADDRESSES, Flag, plain
 from tfdeploy.planning.flags.flag_uses import Use
 from tfdeploy.planning.source.origins import Origins
@@ -35,7 +35,7 @@ _ROLE = re.compile(r"(?<![A-Za-z])(ps|workers?)(?![A-Za-z])", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Told:
+class ClusterFlags:
     """`flags`: those that get a value, in the order of ALL, words without a flag first. `by_use`: all of them are certain.
 
     `unknown`: words of the command that the program needs before or beside those, and whose meaning is not known."""
@@ -49,8 +49,8 @@ def classic(names: tuple[str, ...] = CLASSIC) -> tuple[Flag, ...]:
     return tuple(Flag(name, f"--{name}") for name in names)
 
 
-def told(program: Program) -> Told:
-    """What the program and the modules it imports have to be told, as they define it."""
+def of_cluster(program: Program) -> ClusterFlags:
+    """Return the flags by which the program and the modules it imports learn of the cluster."""
     definitions = flag_definitions.definitions(program)
     cluster = flag_uses.makes_cluster(program)
     found = _by_use(program, definitions) if cluster else {}
@@ -64,14 +64,9 @@ def told(program: Program) -> Told:
     _drop_foreign(chosen)
     if "worker_hosts" in chosen:
         chosen.pop("cluster", None)
-    ordered = [parsed_words.with_words(chosen[name], program) for name in ALL if name in chosen]
+    ordered = [sync_values.with_sync_values(chosen[name], program) for name in ALL if name in chosen]
     ordered = [flag for flag in ordered if flag.name != "task_index" or not flag.template]  # it stands in the job's name
     return _in_place(ordered, definitions)
-
-
-def defined(program: Program) -> tuple[Flag, ...]:
-    """The flags that the program gets, in the order of ALL."""
-    return told(program).flags
 
 
 def abbreviated(program: Program, name: str) -> Iterable[tuple[str, str]]:
@@ -108,9 +103,9 @@ def _fitting(flag: Flag, use: Use, uses: Iterable[Use]) -> Flag | None:
     named = replace(flag, name=use.name, because=use.where)
     by, value = next(iter(use.origin.steps), ("", ""))
     if use.name == "issync":
-        return replace(named, words=_sync_words(flag, use.words)) if use.words else named
+        return replace(named, sync_values=_sync_values(flag, use.sync_values)) if use.sync_values else named
     if use.name in ADDRESSES:
-        listed = flag.separator or flag.form == "words" or flag.value_type.parser is not None
+        listed = flag.separator or flag.form == "list" or flag.value_type.parser is not None
         if by == "one":
             return named
         separator = {"split": str(value), "json": "json"}.get(by, flag.separator if listed else "none")
@@ -123,7 +118,7 @@ def _fitting(flag: Flag, use: Use, uses: Iterable[Use]) -> Flag | None:
     return None
 
 
-def _sync_words(flag: Flag, words: tuple[str, str]) -> tuple[str, str]:
+def _sync_values(flag: Flag, words: tuple[str, str]) -> tuple[str, str]:
     """With the flag's own default, or another of its choices, for the word that the comparison does not name."""
     known = next(word for word in words if word)
     others = [word for word in (*flag.value_type.choices, flag.value_type.default) if word and word != known]
@@ -136,7 +131,7 @@ def _amended(flag: Flag, used: list[Flag]) -> Flag:
     if not used:
         return flag
     use = used[0]
-    return replace(flag, template=use.template, separator=use.separator, words=use.words, because=use.because)
+    return replace(flag, template=use.template, separator=use.separator, sync_values=use.sync_values, because=use.because)
 
 
 def _add_other_names(chosen: dict[str, Flag], definitions: tuple[Flag, ...], *, cluster: bool, gathers: bool) -> None:
@@ -173,18 +168,18 @@ def _means(name: str, flag: Flag) -> bool:
     return kind == ("int" if name == "task_index" else "text")
 
 
-def _in_place(flags: list[Flag], definitions: Iterable[Flag]) -> Told:
+def _in_place(flags: list[Flag], definitions: Iterable[Flag]) -> ClusterFlags:
     """Words without a flag first and in their order. Where one of an unknown meaning stands before them, none is given."""
     named = [flag for flag in flags if flag.form != "position"]
     by_hand = {flag.position: flag for flag in flags if flag.position}
     if by_hand:
         missing = [f"sys.argv[{at}]" for at in range(1, max(by_hand) + 1) if at not in by_hand]
         words = [] if missing else [by_hand[at] for at in sorted(by_hand)]
-        return Told((*words, *named), tuple(missing))
+        return ClusterFlags((*words, *named), tuple(missing))
     meant = {flag.dest: flag for flag in flags if flag.form == "position"}
     given: list[Flag] = []
     unknown: list[Flag] = []
     for flag in definitions:
         if flag.form == "position" and meant:
             (given if flag.dest in meant and not unknown else unknown).append(meant.get(flag.dest, flag))
-    return Told((*given, *named), tuple(flag.dest for flag in unknown))
+    return ClusterFlags((*given, *named), tuple(flag.dest for flag in unknown))

@@ -24,14 +24,15 @@ _WITH_VERB = {"accelerate": "launch", "colossalai": "run", "fabric": "run", "com
 _MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "deepspeed.launcher.runner")
 _SPAWNS = ("mp.spawn", "multiprocessing.spawn", "notebook_launcher")
 _ONE_EACH = "start it without that, or one rank on each host (`roles: {worker: {per_host: 1}}`)"
-_TOLD = ("rank", "local_rank", "world_size", "chief_host", "task_index")  # who places these runs the launcher on purpose
+# A command with one of these placeholders runs the launcher on purpose.
+_RANK_PLACEHOLDERS = ("rank", "local_rank", "world_size", "chief_host", "task_index")
 
 
 def check(job: Job) -> None:
     """Refuses a command that starts the ranks itself. Raises ConfigError with the command to write."""
     launcher = _launcher(job.command)
-    told = {name for word in job.command for name in placeholders.names(word)}
-    if launcher is None or told & {*_TOLD}:
+    used = {name for word in job.command for name in placeholders.names(word)}
+    if launcher is None or used & {*_RANK_PLACEHOLDERS}:
         return
     own = _without_launcher(job.command)
     raise ConfigError(
@@ -67,14 +68,14 @@ def spawning(program: Program) -> str | None:
 
 
 def _launcher(command: Sequence[str]) -> str | None:
-    words = [word for word in command if word != "env"]
-    first = posixpath.basename(words[0]) if words else ""
+    arguments = [word for word in command if word != "env"]
+    first = posixpath.basename(arguments[0]) if arguments else ""
     if first in _PROGRAMS:
         return first
-    if first in _WITH_VERB and len(words) > 1 and (words[1] == _WITH_VERB[first] or not _WITH_VERB[first]):
+    if first in _WITH_VERB and len(arguments) > 1 and (arguments[1] == _WITH_VERB[first] or not _WITH_VERB[first]):
         return f"{first} {_WITH_VERB[first]}".strip()
-    if first.startswith("python") and "-m" in words and words[-1] != "-m":
-        module = words[words.index("-m") + 1]
+    if first.startswith("python") and "-m" in arguments and arguments[-1] != "-m":
+        module = arguments[arguments.index("-m") + 1]
         return f"python -m {module}" if module in _MODULES else None
     return None
 

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import ast
 import posixpath
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from itertools import islice, product
 
 from tfdeploy.model.job import Job
-from tfdeploy.planning.program import texts
+from tfdeploy.planning.flags import flag_definitions
+from tfdeploy.planning.source.expressions import last_name
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.versions import tf_names_used
 
 _READER = "read_data_sets"
+_MOST_STEPS = 4  # the name of a name of a flag
+_MOST_VALUES = 8  # that one name is given
+_MOST_TEXTS = 100  # of one expression
 _OF_TUTORIAL = ("examples.tutorials.mnist", "contrib.learn")
 
 
@@ -30,22 +35,49 @@ def _mnist(job: Job, program: Program, files: Collection[str]) -> Iterator[str]:
     uses = tf_names_used.of_tensorflow(program)
     if not files or not any(use.name.startswith(_OF_TUTORIAL) for use in uses):
         return
-    written = texts.read(job.command, program)
-    for path, node in program.find(ast.Call):
-        folder = _folder(node, written)
-        if folder:
-            from_code = posixpath.join(job.cwd, folder)
-            if not _is_in(from_code, files):
-                yield _mnist_note(f"{path}:{node.lineno}", from_code)
+    flag_values = _flag_values(job.command, program)
+    for path, call in program.find(ast.Call):
+        folders = {folder for node in _folders(call) for folder in _texts(node, program, flag_values)}
+        from_code = posixpath.join(job.cwd, *folders)
+        if len(folders) == 1 and not _is_in(from_code, files):
+            yield _mnist_note(f"{path}:{call.lineno}", from_code)
 
 
-def _folder(call: ast.Call, written: texts.Texts) -> str | None:
-    """The one folder that `read_data_sets(folder)` reads, or None."""
-    if not ast.unparse(call.func).endswith(_READER) or any(word.arg == "fake_data" for word in call.keywords):
-        return None
-    given = [*call.args[:1], *(word.value for word in call.keywords if word.arg == "train_dir")]
-    found = {text for node in given for text in written.of(node)}
-    return found.pop() if len(found) == 1 else None
+def _folders(call: ast.Call) -> Iterator[ast.expr]:
+    """The folder that `read_data_sets(folder)` reads."""
+    if last_name(call.func) == _READER and not any(each.arg == "fake_data" for each in call.keywords):
+        yield from (*call.args[:1], *(each.value for each in call.keywords if each.arg == "train_dir"))
+
+
+def _texts(node: ast.expr, program: Program, flags: Mapping[str, str], steps: int = _MOST_STEPS) -> set[str]:
+    """Every text that the expression may evaluate to: a constant, what a name or flag is given, a joined path."""
+    if isinstance(node, ast.Constant):
+        return {node.value} if isinstance(node.value, str) else set()
+    if isinstance(node, ast.Name) and steps:
+        values = (
+            assigned.value
+            for _, assigned in program.find(ast.Assign)
+            if any(isinstance(target, ast.Name) and target.id == node.id for target in assigned.targets)
+        )
+        return {text for value in islice(values, _MOST_VALUES) for text in _texts(value, program, flags, steps - 1)}
+    if isinstance(node, ast.Attribute):
+        return {flags[node.attr]} if node.attr in flags else set()
+    if isinstance(node, ast.Call) and last_name(node.func) in ("join", "Path", "abspath", "str", "fspath"):
+        combined = product(*(sorted(_texts(part, program, flags, steps)) for part in node.args))
+        return {posixpath.join("", *parts) for parts in islice(combined, _MOST_TEXTS)}
+    return set()
+
+
+def _flag_values(command: tuple[str, ...], program: Program) -> dict[str, str]:
+    """The attribute of a flag -> its value in the command, else its default where that is a text."""
+    definitions = flag_definitions.definitions(program)
+    values = {flag.dest: flag.value_type.default for flag in definitions if flag.value_type.default}
+    dests = {spelling: flag.dest for flag in definitions for spelling in flag.spellings}
+    for at, word in enumerate(command):
+        name, given, value = word.partition("=")
+        if name.startswith("-"):
+            values[dests.get(name, flag_definitions.plain(name))] = value if given else "".join(command[at + 1 : at + 2])
+    return values
 
 
 def _is_in(folder: str, files: Collection[str]) -> bool:

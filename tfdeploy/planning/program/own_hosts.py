@@ -35,10 +35,10 @@ class OwnHosts:
         return {VARIABLE: self.hosts[task]} if task in self.hosts else {}
 
 
-def decide(job: Job, program: Program, planned: Cluster, *, is_told: bool) -> OwnHosts:
-    """`is_told`: flags, TF_CONFIG or variables tell the program its role, so it does not need its host for that."""
+def decide(job: Job, program: Program, planned: Cluster, *, knows_role: bool) -> OwnHosts:
+    """`knows_role`: flags, TF_CONFIG or variables tell the program its role, so it does not need its host for that."""
     where = _asks_for_host(program)
-    if is_told or not where or not rules(job.mode).takes_flags or job.cluster != "planned":
+    if knows_role or not where or not rules(job.mode).takes_flags or job.cluster != "planned":
         return OwnHosts()
     lists = _lists(program, planned)
     found = {f"{role}:{index}": host for role, hosts in lists.items() for index, host in enumerate(hosts)}

@@ -99,7 +99,7 @@ def _served_job(call: ast.Call) -> str:
 
 def _note_on_index(program: Program) -> str:
     """A note if the client takes --task_index: it may be written to be started once for each worker."""
-    flag = next((flag for flag in flags.defined(program) if flag.name == "task_index"), None)
+    flag = next((flag for flag in flags.of_cluster(program).flags if flag.name == "task_index"), None)
     if flag is None:
         return ""
     return f". It takes {flag.spelling} ({flag.where}): it may be written to be started once for each worker, and one is started"

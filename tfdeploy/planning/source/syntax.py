@@ -10,7 +10,7 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.job import Job
 from tfdeploy.planning.source.entry_point import PYTHON
-from tfdeploy.planning.source.source import Program, Unparsed
+from tfdeploy.planning.source.source import Program
 
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -29,11 +29,7 @@ def check(job: Job, program: Program, facts: Iterable[HostFacts]) -> None:
 
 
 def notes(program: Program) -> tuple[str, ...]:
-    return tuple(_note(file) for file in program.unparsed)
-
-
-def _note(file: Unparsed) -> str:
-    return f"{file.where} does not parse (Python {HERE} here): {file.error}"
+    return tuple(f"{file.where} does not parse (Python {HERE} here): {file.error}" for file in program.unparsed)
 
 
 def _minor(facts: HostFacts) -> str:

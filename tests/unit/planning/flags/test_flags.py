@@ -11,7 +11,7 @@ import pytest
 from tfdeploy.model.job import Job
 from tfdeploy.planning.flags import appended_flags, flags
 from tfdeploy.planning.flags.flag_definitions import Flag
-from tfdeploy.planning.program import task_places
+from tfdeploy.planning.program import task_identity
 from tfdeploy.planning.source import source
 
 ALL = ("ps_hosts", "worker_hosts", "job_name", "task_index", "issync")
@@ -20,7 +20,7 @@ CLASSIC = ALL[:4]
 
 def defined(text: str, **others: str) -> tuple[Flag, ...]:
     sources = {"train.py": text, **{f"{name}.py": body for name, body in others.items()}}
-    return flags.defined(source.read(("python", "train.py"), sources))
+    return flags.of_cluster(source.read(("python", "train.py"), sources)).flags
 
 
 def words(text: str, *, sync: bool = False) -> tuple[str, ...]:
@@ -200,5 +200,5 @@ def test_a_role_without_an_index_is_said() -> None:
 def test_a_program_that_nobody_tells_who_it_is_is_said(text: str, said: bool) -> None:
     job = Job(name="j", mode="async", command=("python", "train.py"), code="/code")
     program = source.read(job.command, {"train.py": text})
-    note = task_places.alone(job, program, appended_flags.choose(job, program), 2)
+    note = task_identity.alone(job, program, appended_flags.choose(job, program), 2)
     assert (note is not None and note.startswith("2 workers will not know of each other")) == said

@@ -29,8 +29,8 @@ tf.train.Server(tf.train.ClusterSpec(made(PS_NODES, WORKER_NODES)), kind, WORKER
 """
 
 
-def hosts(text: str, job: Job, *, is_told: bool = False) -> own_hosts.OwnHosts:
-    return own_hosts.decide(job, source.read(("python", "train.py"), {"train.py": text}), PLANNED, is_told=is_told)
+def hosts(text: str, job: Job, *, knows_role: bool = False) -> own_hosts.OwnHosts:
+    return own_hosts.decide(job, source.read(("python", "train.py"), {"train.py": text}), PLANNED, knows_role=knows_role)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def hosts(text: str, job: Job, *, is_told: bool = False) -> own_hosts.OwnHosts:
 def test_the_place_of_each_task_in_the_programs_lists(job: Job, text: str, found: dict[str, str]) -> None:
     assert hosts(text, job).hosts == found
     assert bool(hosts(text, job).notes) == bool(found)
-    assert hosts(text, job, is_told=True).hosts == {}
+    assert hosts(text, job, knows_role=True).hosts == {}
 
 
 def test_the_note_names_a_task_that_the_lists_lack(job: Job) -> None:

@@ -11,14 +11,14 @@ from tfdeploy.planning.source.expressions import last_name, text
 from tfdeploy.planning.source.source import Program
 
 
-def with_words(flag: Flag, program: Program) -> Flag:
+def with_sync_values(flag: Flag, program: Program) -> Flag:
     """The flag with the words that its own function takes (`type=str2bool`: True, False), or that a bare `if` takes
     (a text is true where it is not empty)."""
-    if flag.name != "issync" or flag.form != "value" or flag.words != ("0", "1"):
+    if flag.name != "issync" or flag.form != "value" or flag.sync_values != ("0", "1"):
         return flag
     taken = flag.value_type
     if taken.parser is not None:
-        return replace(flag, words=("False", "True")) if _takes_true(taken.parser, program) else flag
+        return replace(flag, sync_values=("False", "True")) if _takes_true(taken.parser, program) else flag
     bare = taken.kind == "text" and flag.because and taken.default.strip() not in ("0", "1")
     return replace(flag, form="truthy") if bare else flag
 

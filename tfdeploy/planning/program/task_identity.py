@@ -1,4 +1,4 @@
-"""How a program learns a task's place in the cluster, apart from flags: TF_CONFIG, variables of other launchers, its host."""
+"""How a program learns which task it is, apart from flags: TF_CONFIG, variables of other launchers, its host."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _READERS = """
 
 
 @dataclass(frozen=True)
-class TaskPlaces:
+class TaskIdentity:
     job_names: JobNames = field(default_factory=JobNames)
     cluster_variables: ClusterVariables = field(default_factory=ClusterVariables)
     own_hosts: OwnHosts = field(default_factory=OwnHosts)
@@ -37,21 +37,21 @@ class TaskPlaces:
         return {**values, **self.own_hosts.variables(f"{role}:{index}")}
 
 
-def decide(job: Job, program: Program, planned: Cluster, *, by_flag: bool) -> TaskPlaces:
+def decide(job: Job, program: Program, planned: Cluster, *, by_flag: bool) -> TaskIdentity:
     """`by_flag`: flags tell the program its index."""
     variables = env_variables.decide(job, program)
-    is_told = by_flag or bool(variables.names) or reads_tf_config(program)
-    hosts = own_hosts.decide(job, program, planned, is_told=is_told)
-    return TaskPlaces(job_names.decide(job, program, planned), variables, hosts)
+    knows_role = by_flag or bool(variables.names) or reads_tf_config(program)
+    hosts = own_hosts.decide(job, program, planned, knows_role=knows_role)
+    return TaskIdentity(job_names.decide(job, program, planned), variables, hosts)
 
 
 def alone(job: Job, program: Program, added: Appended, workers: int) -> str | None:
     """A note where nothing gives the program its cluster: each of its workers trains by itself, and nothing else says so."""
     mode_rules = rules(job.mode)
-    told_of = job.flags in (None, "auto") and not (mode_rules.single or mode_rules.ranks or "one_client" in mode_rules.traits)
+    clustered = job.flags in (None, "auto") and not (mode_rules.single or mode_rules.ranks or "one_client" in mode_rules.traits)
     named = any(placeholders.names(word) for word in (*job.command, *job.env.values()))
     given = named or added.flags or added.own or program.unread or not (mode_rules.takes_flags or program.imports_tensorflow)
-    if not told_of or given or _knows_otherwise(program):
+    if not clustered or given or _knows_otherwise(program):
         return None
     who = f"{workers} workers will not know of each other" if workers > 1 else "the worker will not know of its cluster"
     return f"{who}: {program.path} defines no flag of a cluster that is known, and does not seem to read TF_CONFIG: {NAME_THEM}"

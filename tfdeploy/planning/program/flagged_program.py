@@ -1,0 +1,36 @@
+"""The program of some roles with all flags that its tasks get: those of the cluster, and those that it requires."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tfdeploy.planning.cluster.layout import Layout
+from tfdeploy.planning.flags import appended_flags, required_flags
+from tfdeploy.planning.flags.appended_flags import Appended
+from tfdeploy.planning.flags.flag_definitions import Flag
+from tfdeploy.planning.flags.role_programs import RoleProgram
+from tfdeploy.planning.program import command_line, flag_conflicts, task_identity
+from tfdeploy.planning.program.command_line import OwnNames
+
+
+@dataclass(frozen=True)
+class FlaggedProgram:
+    """The program of some roles, and all flags that its tasks get. `added`: those of the cluster among them."""
+
+    of: RoleProgram
+    flags: tuple[Flag, ...]
+    added: Appended
+    notes: tuple[str, ...]
+
+
+def add_flags(of: RoleProgram, roles: tuple[str, ...], layout: Layout, names: OwnNames, run: str) -> FlaggedProgram:
+    """Return the program of some roles with its flags. `roles`: of the whole run. Raises Refused."""
+    added = appended_flags.choose(of.job, of.program, roles)
+    seats = [seat for seat in layout.seats if seat.role in of.roles]
+    given = {seat.task: {**command_line.values(layout, seat, of.job, run), **names.values(seat)} for seat in seats}
+    flag_conflicts.check(of.job, of.program, added, given)
+    required = required_flags.supply(of.job, of.program, added.known, (*added.flags, *added.own))
+    workers = len(layout.cluster.get("worker", ())) if "worker" in of.roles else 0
+    alone = task_identity.alone(of.job, of.program, added, workers) if workers else None
+    notes = (added.note, *([alone] if alone else []), *required.notes, *flag_conflicts.notes(added))
+    return FlaggedProgram(of, (*added.flags, *required.flags), added, notes)
