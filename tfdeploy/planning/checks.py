@@ -1,4 +1,4 @@
-"""What must hold before anything is sent: the rules of the mode, and what each host has to have.
+"""What must hold before anything is sent: the rules of the mode and of the command (of a host: `host_checks`).
 
 Each check returns nothing or notes, or raises with the rule, the host, and what to type. Reads values only.
 """
@@ -9,18 +9,15 @@ import difflib
 import posixpath
 from collections import Counter
 from collections.abc import Collection, Mapping
-from datetime import datetime, timezone
 
 from tfdeploy.errors import ConfigError, Refused, UsageError
 from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.folding import fold_names
-from tfdeploy.model.inventory import Host, Inventory
+from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import Job, Mode
 from tfdeploy.model.modes import rules
-from tfdeploy.model.nexts import install_on, on_host
 from tfdeploy.model.plan import TaskPlan
-from tfdeploy.model.units import roughly
 from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.cluster.role_requests import RoleRequest, role_hosts
@@ -29,8 +26,6 @@ from tfdeploy.planning.options import Options
 from tfdeploy.planning.source.entry_point import PYTHON
 from tfdeploy.planning.source.source import Program
 
-RESERVE_BYTES = 64 << 20  # for the run folder, the agent and the first logs
-CLOCK_SKEW_S = 5.0
 _COMMON_PROGRAMS = ("python", "python3", "bash", "env", "torchrun", "mpirun")
 
 
@@ -104,71 +99,6 @@ def same_gpus(job: Job, placed: Collection[Seat]) -> None:
     )
 
 
-def one_machine(used: Mapping[str, HostFacts]) -> None:
-    """Refuses two names for one machine, user and workdir: they would be two hosts with one folder. Raises Refused."""
-    seen: dict[tuple[str, ...], str] = {}
-    for name, facts in used.items():
-        same = seen.setdefault((facts.boot_id, facts.hostname, facts.user, facts.workdir), name)
-        if same != name and facts.boot_id:
-            raise Refused(
-                f"{same} and {name} are one machine: {facts.hostname or 'it'}, user {facts.user}, {facts.workdir}",
-                where=f"hosts {same} and {name}",
-                next=f"leave one out (`--exclude {name}`); several tasks on a machine are `roles: {{worker: {{per_host: 2}}}}`",
-            )
-
-
-def live(used: Mapping[str, HostFacts]) -> None:
-    """Refuses a second live run of the job on a host. Raises Refused."""
-    for facts in used.values():
-        for run in facts.live_runs[:1]:
-            since = "" if run.started is None else f" since {_utc(run.started)}"
-            raise Refused(
-                f"run {run.run} of this job, started by {run.who}, is alive on {facts.host}{since}",
-                where=f"host {facts.host}",
-                next=f"`tfdeploy status {run.run}` shows it, `tfdeploy stop {run.run}` ends it; to run both, give the second "
-                "another `name:` in a job file of its own (-j FILE)",
-            )
-
-
-def host(entry: Host, facts: HostFacts, program: Program, options: Options) -> None:
-    """Whether one host has what a task there needs: python, rsync, disk, TensorFlow. Raises Refused."""
-    where = f"host {entry.name}"
-    if facts.python is None:
-        raise Refused(
-            f"no interpreter `{entry.python}` on {entry.name}",
-            where=where,
-            next=no_python_remedy(entry),
-        )
-    if options.sync and facts.rsync is None:
-        raise Refused(
-            f"rsync is missing on {entry.name}",
-            where=where,
-            next=install_on(entry.name, "rsync", facts.user),
-        )
-    needed = options.needed_bytes + RESERVE_BYTES
-    free = facts.free_disk_bytes
-    if free < needed:
-        raise Refused(
-            f"the disk of {entry.name} is too small: {size(needed)} needed in {facts.workdir}, {size(free)} free",
-            where=where,
-            next=f"free {size(needed - free)} there, or point `workdir:` of {entry.name} at a larger disk",
-        )
-    if program.imports_tensorflow and facts.tensorflow is None:
-        raise Refused(
-            f"{program.path} imports TensorFlow, and {facts.python} on {entry.name} has none",
-            where=where,
-            next=f"set {entry.setting('python')} to one that has it, or: "
-            + on_host(entry.name, facts.python, "-m", "pip", "install", "tensorflow"),
-        )
-
-
-def no_python_remedy(entry: Host) -> str:
-    """Say what to do if `python:` names no interpreter. Only for the default name, installing it is
-    a remedy."""
-    install = f", or install python3 on {entry.name}" if entry.python == "python3" else ""
-    return f"write `python: PATH` of {entry.name} in the inventory{install}"
-
-
 def cwd(job: Job, files: Collection[str]) -> None:
     """Raises Refused where the folder in which the command starts is not in the code. `files`: the code's; empty: not known."""
     folders = {posixpath.dirname(path) for path in files}
@@ -224,47 +154,6 @@ def _started(job: Job, found: Program) -> str | None:
         return posixpath.normpath(posixpath.join(job.cwd, command[0]))
     by_python = any(posixpath.basename(word).startswith("python") for word in command) and "-m" not in command
     return found.path if by_python else found.script
-
-
-def tensorflow_notes(used: Mapping[str, HostFacts]) -> tuple[str, ...]:
-    """Names the hosts whose TensorFlow differs from that of most."""
-    versions = Counter(facts.tensorflow for facts in used.values() if facts.tensorflow)
-    if not versions:
-        return ()
-    usual = sorted(versions, key=lambda version: (-versions[version], version))[0]
-    return tuple(
-        f"{name} has {'TensorFlow ' + facts.tensorflow if facts.tensorflow else 'no TensorFlow'}, "
-        f"{'most' if versions[usual] > 1 else 'another'} {usual}"
-        for name, facts in used.items()
-        if facts.tensorflow != usual
-    )
-
-
-def host_notes(entry: Host, facts: HostFacts, logs_bytes: int) -> tuple[str, ...]:
-    """What does not stop the launch but may matter later. `logs_bytes`: the most that its tasks' logs may grow to."""
-    texts = [f"{entry.name}: {problem}" for problem in facts.problems]
-    if facts.kill_user_processes and not facts.linger:
-        linger = on_host(entry.name, "loginctl", "enable-linger")
-        texts.append(f"logind of {entry.name} ends processes at logout: {linger}")
-    if abs(facts.clock_skew_s) > CLOCK_SKEW_S:
-        way = "ahead" if facts.clock_skew_s > 0 else "behind"
-        skew = roughly(round(abs(facts.clock_skew_s)), parts=2)
-        texts.append(f"the clock of {entry.name} is {skew} {way}: its log lines sort by it")
-    if facts.free_disk_bytes < logs_bytes:
-        texts.append(f"{entry.name} has {size(facts.free_disk_bytes)} free, and its logs may grow to {size(logs_bytes)}")
-    return tuple(texts)
-
-
-def size(count: int) -> str:
-    """Bytes in words: "1.5 GiB"."""
-    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if count >= scale:
-            return f"{count / scale:.1f}".removesuffix(".0") + f" {unit}"
-    return f"{count} bytes"
-
-
-def _utc(time: float) -> str:
-    return datetime.fromtimestamp(time, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _not_taken(job: Job, role: str, where: str, next: str) -> ConfigError:

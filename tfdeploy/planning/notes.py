@@ -9,7 +9,7 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Mode
 from tfdeploy.model.modes import Rules, rules
-from tfdeploy.planning import checks
+from tfdeploy.planning import host_checks
 from tfdeploy.planning.cluster import gpus, ports
 from tfdeploy.planning.cluster.layout import Layout
 from tfdeploy.planning.cluster.placement import Seat
@@ -46,5 +46,5 @@ def of_hosts(layout: Layout, hosts: Mapping[str, Host], facts: Mapping[str, Host
         seats = layout.on(name)
         texts.append(ports.why(hosts[name], found, layout.mesh[name]))
         texts += gpus.notes(hosts[name], found, tuple(index for seat in seats for index in seat.gpus))
-        texts += checks.host_notes(hosts[name], found, len(seats) * logs_bytes)
+        texts += host_checks.host_notes(hosts[name], found, len(seats) * logs_bytes)
     return tuple(note for note in texts if note)

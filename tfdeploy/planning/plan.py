@@ -14,7 +14,18 @@ from tfdeploy.model.job import Job, Mode
 from tfdeploy.model.modes import Rules, rules
 from tfdeploy.model.plan import HostPlan, Plan, TaskPlan
 from tfdeploy.model.protect import Protection
-from tfdeploy.planning import argument_lengths, checks, datasets, environment, interpreters, keep, keep_aside, notes, protection
+from tfdeploy.planning import (
+    argument_lengths,
+    checks,
+    datasets,
+    environment,
+    host_checks,
+    interpreters,
+    keep,
+    keep_aside,
+    notes,
+    protection,
+)
 from tfdeploy.planning.cluster import addresses, ports, restarts
 from tfdeploy.planning.cluster.addresses import Advertised
 from tfdeploy.planning.cluster.layout import Layout, lay_out, ports_needed
@@ -147,8 +158,8 @@ def _place(inputs: _Inputs) -> _Placed:
     checks.same_gpus(inputs.job, seats)
     seated = {seat.host for seat in seats}
     used = {name: inputs.facts[name] for name in hosts if name in seated}
-    checks.one_machine(used)
-    checks.live(used)
+    host_checks.one_machine(used)
+    host_checks.live(used)
     return _Placed(requested, hosts, seats, resume_point, used)
 
 
@@ -163,7 +174,7 @@ def _read_program(inputs: _Inputs, placed: _Placed) -> _Source:
         checks.program(replace(job, command=command), each, inputs.options.files, links)
     interpreters.check(job, used, program)
     for name in used:
-        checks.host(placed.hosts[name], used[name], program, inputs.options)
+        host_checks.host(placed.hosts[name], used[name], program, inputs.options)
     syntax.check(job, program, used.values())
     as_written = compat.decide(job, program, used)
     compat.check(as_written, program)
@@ -288,7 +299,7 @@ def _notes(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, comm
         *(() if alone else addresses.notes(laid.advertised)),
         *notes.of_hosts(laid.layout, placed.hosts, used, job.logs_max_bytes),
         *laid.exposed,
-        *checks.tensorflow_notes(used),
+        *host_checks.tensorflow_notes(used),
         *(() if alone else environment.proxy_notes(used)),
         *environment.preset_notes(inputs.options.preset, used),
     )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tfdeploy.errors import Refused
-from tfdeploy.planning import checks
+from tfdeploy.planning import host_checks
 
 USUAL = {"boot_id": "b1", "hostname": "ubuntu", "user": "ml", "workdir": "/home/ml/tfdeploy"}
 
@@ -20,11 +20,11 @@ def facts(**other: str) -> Any:
 @pytest.mark.fault("3 one machine under two names")
 def test_two_names_for_one_machine_are_refused_with_both() -> None:
     with pytest.raises(Refused, match="n1 and alias are one machine: ubuntu, user ml, /home/ml/tfdeploy") as caught:
-        checks.one_machine({"n1": facts(), "n2": facts(boot_id="b2"), "alias": facts()})
+        host_checks.one_machine({"n1": facts(), "n2": facts(boot_id="b2"), "alias": facts()})
     assert caught.value.next is not None and "--exclude alias" in caught.value.next
 
 
 @pytest.mark.parametrize("other", [{"boot_id": "b2"}, {"hostname": "n2"}, {"user": "me"}, {"workdir": "/other"}])
 def test_clones_containers_and_second_accounts_are_hosts_of_their_own(other: dict[str, str]) -> None:
-    checks.one_machine({"n1": facts(), "n2": facts(**other)})
-    checks.one_machine({"n1": facts(boot_id=""), "n2": facts(boot_id="")})
+    host_checks.one_machine({"n1": facts(), "n2": facts(**other)})
+    host_checks.one_machine({"n1": facts(boot_id=""), "n2": facts(boot_id="")})

@@ -66,13 +66,13 @@ def _holds(flag: Flag, roles: Collection[str]) -> bool:
 def _certain(offered: ClusterFlags, mode: Rules, roles: Collection[str]) -> ClusterFlags:
     """What a program of a mode with TF_CONFIG gets by flags as well: only what reaches its cluster for sure, and only where
     that makes the whole of it; else a cluster without the chief would hide TF_CONFIG. A client has no task of its own."""
-    found = [flag for flag in offered.flags if flag.because]
+    certain = [flag for flag in offered.flags if flag.because]
     if "one_client" in mode.traits:
-        return ClusterFlags(tuple(flag for flag in found if flag.name in (*ADDRESSES, "cluster") and _has_tasks(flag, roles)))
-    names = {name for flag in found for name in flag.names}
+        return ClusterFlags(tuple(flag for flag in certain if flag.name in (*ADDRESSES, "cluster") and _has_tasks(flag, roles)))
+    names = {name for flag in certain for name in flag.names}
     whole = "cluster" in names or all(f"{role}_hosts" in names for role in roles if role != "evaluator")
     typed = "job_name" in names or set(roles) == {"worker"}
-    return ClusterFlags(tuple(found), offered.unknown) if whole and typed and "task_index" in names else ClusterFlags()
+    return ClusterFlags(tuple(certain), offered.unknown) if whole and typed and "task_index" in names else ClusterFlags()
 
 
 def _has_tasks(flag: Flag, roles: Collection[str]) -> bool:

@@ -59,9 +59,6 @@ class Flag:
         """All that its value tells."""
         return tuple(placeholders.names(self.template)) or (self.name,)
 
-    def called(self, spelling: str) -> Flag:
-        return replace(self, spelling=spelling)
-
     def text(self, given: Mapping[str, str]) -> str:
         """Its value for a task. `given`: what the placeholders stand for there."""
         if self.name == "issync":

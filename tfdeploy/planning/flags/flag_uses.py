@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tfdeploy.planning.source.expressions import last_name, text
+from tfdeploy.planning.source.expressions import argument, last_name, text
 from tfdeploy.planning.source.origins import Origin, Origins, Scope
 from tfdeploy.planning.source.source import Program
 
@@ -71,11 +71,8 @@ def _parts(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     """(part of the cluster, the expression that becomes it)."""
     if isinstance(node, ast.Call):
         called = last_name(node.func)
-        for keyword, at, name in _CALLS.get(called, ()):
-            value = next((each.value for each in node.keywords if each.arg == keyword), None)
-            value = value if value is not None else next(iter(node.args[at : at + 1]), None)
-            if value is not None:
-                yield name, value
+        given = ((name, argument(node, keyword, at)) for keyword, at, name in _CALLS.get(called, ()))
+        yield from ((name, value) for name, value in given if value is not None)
         if called in ("ClusterSpec", "Server") and node.args:
             yield "cluster", node.args[0]
         if called == "dict":

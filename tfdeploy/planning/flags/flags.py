@@ -53,13 +53,13 @@ def of_cluster(program: Program) -> ClusterFlags:
     """Return the flags by which the program and the modules it imports learn of the cluster."""
     definitions = flag_definitions.definitions(program)
     cluster = flag_uses.makes_cluster(program)
-    found = _by_use(program, definitions) if cluster else {}
+    candidates = _by_use(program, definitions) if cluster else {}
     for name in NAMES:
-        own = [flag.called(each) for flag in definitions for each in flag.spellings if plain(each) == name]
-        same = [each for each in found.get(name, ()) if each.dest in {flag.dest for flag in own}]
-        if own and (same or name not in found):
-            found[name] = [_amended(replace(own[0], name=name), same)]
-    chosen = {name: flags[0] for name, flags in found.items()}
+        own = [replace(flag, spelling=each) for flag in definitions for each in flag.spellings if plain(each) == name]
+        same = [each for each in candidates.get(name, ()) if each.dest in {flag.dest for flag in own}]
+        if own and (same or name not in candidates):
+            candidates[name] = [_amended(replace(own[0], name=name), same)]
+    chosen = {name: flags[0] for name, flags in candidates.items()}
     _add_other_names(chosen, definitions, cluster=cluster, gathers=flag_uses.gathers(program))
     _drop_foreign(chosen)
     if "worker_hosts" in chosen:
@@ -84,14 +84,14 @@ def _by_use(program: Program, definitions: Iterable[Flag]) -> dict[str, list[Fla
     """name -> the flags whose value becomes that part of the cluster, the most certain first."""
     by_dest = {flag.dest: flag for flag in reversed([*definitions]) if flag.dest}
     uses = flag_uses.uses(program, Origins(program, by_dest))
-    found: dict[str, list[Flag]] = {}
+    by_name: dict[str, list[Flag]] = {}
     for use in uses:
         flag = by_dest.get(use.origin.dest) if use.origin.dest else _of_argv(use)
         fitting = _fitting(flag, use, uses) if flag else None
-        taken = {each.dest for name, flags in found.items() if name != use.name for each in flags[:1]}
+        taken = {each.dest for name, flags in by_name.items() if name != use.name for each in flags[:1]}
         if fitting and (fitting.template or fitting.dest not in taken):
-            found.setdefault(use.name, []).append(fitting)
-    return found
+            by_name.setdefault(use.name, []).append(fitting)
+    return by_name
 
 
 def _of_argv(use: Use) -> Flag:
@@ -145,7 +145,7 @@ def _add_other_names(chosen: dict[str, Flag], definitions: tuple[Flag, ...], *, 
             spelled = ((flag, each) for flag in definitions for each in flag.spellings if plain(each) == other)
             fitting = next(((flag, each) for flag, each in spelled if flag.dest not in taken and _means(name, flag)), None)
             if fitting:
-                chosen[name] = replace(fitting[0].called(fitting[1]), name=name)
+                chosen[name] = replace(fitting[0], name=name, spelling=fitting[1])
                 break
 
 

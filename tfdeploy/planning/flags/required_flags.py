@@ -18,7 +18,7 @@ from tfdeploy.planning.flags import flag_definitions
 from tfdeploy.planning.flags.flag_definitions import Flag
 from tfdeploy.planning.source import reached
 from tfdeploy.planning.source.entry_point import own_end, program_index
-from tfdeploy.planning.source.expressions import is_true, last_name, text
+from tfdeploy.planning.source.expressions import EXITS, argument, ends_program, is_true, last_name, text
 from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program
 
@@ -27,7 +27,7 @@ _WRITTEN = re.compile(
 )
 _READ = re.compile(r"(train_|training_|input_)?(data|dataset|input|image|mnist|cifar10?)s?(_?(dir|directory|path|root|folder))?")
 _OF_DATA = re.compile(r"(data|image|record|sample)", re.IGNORECASE)
-_EXITS = ("exit", "quit", "_exit", "error", "abort")
+_EXITS = (*EXITS, "error")
 _RANKS = ("rank", "world_size", "local_rank")  # in mode plain
 _PARSERS = ("configargparse", "jsonargparse", "docopt", "fire")
 
@@ -48,8 +48,8 @@ def supply(job: Job, program: Program, known: tuple[Flag, ...], given: tuple[Fla
     lacking = [each for each in _required(program) if each[0].dest not in settled and not _is_given(each[0], job)]
     if not lacking or _elsewhere(job, program):
         return Supplied()
-    found = [(_valued(flag, job, known, [each for each, _ in lacking]), where) for flag, where in lacking]
-    for flag, where in found:
+    valued = [(_valued(flag, job, known, [each for each, _ in lacking]), where) for flag, where in lacking]
+    for flag, where in valued:
         if not flag.template:
             raise Refused(
                 f"{program.path} ends at once without {flag.spelling} ({where}), and the command does not give it",
@@ -57,8 +57,8 @@ def supply(job: Job, program: Program, known: tuple[Flag, ...], given: tuple[Fla
                 next=_recipe(flag, job),
             )
     return Supplied(
-        tuple(flag for flag, _ in found),
-        tuple(f"{flag.spelling}={flag.template}: the program must be given it ({where})" for flag, where in found),
+        tuple(flag for flag, _ in valued),
+        tuple(f"{flag.spelling}={flag.template}: the program must be given it ({where})" for flag, where in valued),
     )
 
 
@@ -128,9 +128,8 @@ def _reads_otherwise(node: ast.AST) -> bool:
         return False
     name = last_name(node.func)
     if name in ("parse_args", "parse_known_args"):
-        given = [*node.args, *(word.value for word in node.keywords if word.arg == "args")]
-        return isinstance(next(iter(given), None), ast.List | ast.Constant)
-    return name == "add_subparsers" or any(word.arg == "fromfile_prefix_chars" for word in node.keywords)
+        return isinstance(argument(node, "args", 0), ast.List | ast.Constant)
+    return name == "add_subparsers" or argument(node, "fromfile_prefix_chars") is not None
 
 
 def _required(program: Program) -> list[tuple[Flag, str]]:
@@ -156,7 +155,7 @@ def _by_definition(node: ast.AST, module: ParsedFile) -> Iterator[str]:
     """The attributes of the flags that this call requires."""
     if not isinstance(node, ast.Call):
         return
-    if any(word.arg == "required" and is_true(word.value) for word in node.keywords):
+    if is_true(argument(node, "required")):
         flag = flag_definitions.of_call(node)
         yield from [flag.dest] if flag else []
     elif last_name(node.func) in ("mark_flag_as_required", "mark_flags_as_required"):
@@ -166,7 +165,7 @@ def _by_definition(node: ast.AST, module: ParsedFile) -> Iterator[str]:
 
 def _by_test(node: ast.AST) -> Iterator[str]:
     """The attributes without which this statement ends the program."""
-    tests = [*_if_empty(node.test)] if isinstance(node, ast.If) and _leaves(node.body[-1]) else []
+    tests = [*_if_empty(node.test)] if isinstance(node, ast.If) and ends_program(node.body[-1], _EXITS) else []
     tests += [*_if_there(node.test)] if isinstance(node, ast.Assert) else []
     yield from (test.attr for test in tests if isinstance(test, ast.Attribute))
 
@@ -195,8 +194,3 @@ def _if_there(test: ast.expr) -> Iterator[ast.expr]:
 
 def _is_empty(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value in (None, "")
-
-
-def _leaves(node: ast.stmt) -> bool:
-    called = node.value if isinstance(node, ast.Expr) else None
-    return isinstance(node, ast.Raise) or (isinstance(called, ast.Call) and last_name(called.func) in _EXITS)

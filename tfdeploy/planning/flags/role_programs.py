@@ -37,14 +37,14 @@ def read(job: Job, sources: Mapping[str, str]) -> tuple[Program, ...]:
 
 def of(job: Job, program: Program, roles: Iterable[str], sources: Mapping[str, str]) -> tuple[RoleProgram, ...]:
     """The programs of these roles; roles with the same command share one. `program`: all that they run, as one."""
-    found: dict[tuple[str, ...], list[str]] = {}
+    by_command: dict[tuple[str, ...], list[str]] = {}
     for role in roles:
-        found.setdefault(_command(job, role), []).append(role)
-    if set(found) == {job.command} and len(commands(job)) == 1:
+        by_command.setdefault(_command(job, role), []).append(role)
+    if set(by_command) == {job.command} and len(commands(job)) == 1:
         return (RoleProgram(tuple(roles), job, program),)
     return tuple(
         RoleProgram(tuple(names), replace(job, command=command), source.read(command, sources, job.cwd))
-        for command, names in found.items()
+        for command, names in by_command.items()
     )
 
 

@@ -56,11 +56,11 @@ def local_rank(program: Program, command: Sequence[str]) -> tuple[Flag, ...]:
 
 def spawning(program: Program) -> str | None:
     """A note where the program starts further processes itself: each rank would start so many."""
-    found = ((path, call, dotted_name(call.func)) for path, call in program.find(ast.Call))
+    calls = ((path, call, dotted_name(call.func)) for path, call in program.find(ast.Call))
     return next(
         (
             f"{path}:{call.lineno} may start processes by itself ({name}), and each rank would: {_ONE_EACH}"
-            for path, call, name in found
+            for path, call, name in calls
             if name.endswith(_SPAWNS)
         ),
         None,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tfdeploy.model.check import Level
 from tfdeploy.model.units import count
-from tfdeploy.planning.checks import RESERVE_BYTES, size
+from tfdeploy.planning.host_checks import RESERVE_BYTES, size
 from tfdeploy.planning.preflight.case import Case, Problem
 
 FEW_BYTES = 1 << 30

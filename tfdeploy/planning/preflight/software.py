@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 
 from tfdeploy.model.nexts import install_on
-from tfdeploy.planning.checks import no_python_remedy
+from tfdeploy.planning.host_checks import no_python_remedy
 from tfdeploy.planning.preflight.case import Case, Problem, as_numbers
 
 OLD_RSYNC = (3, 1)

@@ -14,10 +14,10 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.model.protect import LEVELS
 from tfdeploy.model.protect import Level as Protect
 from tfdeploy.model.units import roughly
-from tfdeploy.planning import checks, protection
-from tfdeploy.planning.checks import CLOCK_SKEW_S
+from tfdeploy.planning import host_checks, protection
 from tfdeploy.planning.cluster import addresses
 from tfdeploy.planning.cluster.addresses import Advertised
+from tfdeploy.planning.host_checks import CLOCK_SKEW_S
 from tfdeploy.planning.preflight.case import Case, Problem
 
 _NAMED = re.compile(r"hosts? ([A-Za-z0-9_][A-Za-z0-9_.-]*)")
@@ -83,7 +83,7 @@ def _refusals(called: Mapping[str, Advertised], facts: Mapping[str, HostFacts]) 
     looks: tuple[tuple[Level, Callable[[], object]], ...] = (
         ("error", lambda: addresses.check(called, quiet, allow_public=True)),
         ("warning", lambda: addresses.check(called, quiet, allow_public=False)),
-        ("error", lambda: checks.one_machine(facts)),
+        ("error", lambda: host_checks.one_machine(facts)),
     )
     for level, look in looks:
         try:

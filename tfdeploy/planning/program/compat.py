@@ -48,10 +48,10 @@ def decide(job: Job, program: Program, facts: Mapping[str, HostFacts] | None = N
     python2_refusals, python2_notes = _python2(program, run, hosts)
     if not mode.tensorflow:
         return Compat("none", notes=python2_notes, refusals=python2_refusals)
-    found = tuple(use for use in tf_names_used.of_tensorflow(program) if not use.guarded)
-    choice, why = _choice(job, program, found, run, hosts)
-    recent = tuple(use for use in found if absent_names.is_recent(use)) if job.compat == "auto" else ()
-    asked_for = found if choice == "v1" else recent
+    uses = tuple(use for use in tf_names_used.of_tensorflow(program) if not use.guarded)
+    choice, why = _choice(job, program, uses, run, hosts)
+    recent = tuple(use for use in uses if absent_names.is_recent(use)) if job.compat == "auto" else ()
+    asked_for = uses if choice == "v1" else recent
     sure = tuple(use for use in asked_for if use.certain and not use.binds and id(use.node) in run.nodes)
     reached_names = {use.name for use in sure}
     unsure = tuple(use for use in asked_for if use.name not in reached_names)
@@ -98,18 +98,18 @@ def keeps_addresses(job: Job, compat: Compat) -> bool:
 
 
 def _choice(
-    job: Job, program: Program, found: tuple[Use, ...], run: Reached, hosts: Mapping[str, HostFacts]
+    job: Job, program: Program, uses: tuple[Use, ...], run: Reached, hosts: Mapping[str, HostFacts]
 ) -> tuple[Literal["v1", "none"], str]:
     if job.compat != "auto":
         return job.compat, f"`compat: {job.compat}`"
-    migrated = any(use.name.startswith("compat.v1") for use in found)
-    first = [use for use in found if _of_version1(use, run, migrated=migrated)]
-    second = [use for use in found if among(use.name, VERSION2)]
+    migrated = any(use.name.startswith("compat.v1") for use in uses)
+    first = [use for use in uses if _of_version1(use, run, migrated=migrated)]
+    second = [use for use in uses if among(use.name, VERSION2)]
     if program.unread and program.script:
         return "none", f"{program.unread}; say `compat: v1` if it is written for TensorFlow 1"
     if not first:
         reason = "uses tensorflow.compat.v1 itself" if migrated else "uses nothing that is in TensorFlow 1 alone"
-        return "none", f"{program.path} {reason}" if found else ""
+        return "none", f"{program.path} {reason}" if uses else ""
     if hosts and all((absent_names.version(each) or KERAS_3) < (2, 0) for each in hosts.values()):
         return "none", "the hosts have TensorFlow 1 itself"
     if second:

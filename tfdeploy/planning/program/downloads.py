@@ -13,7 +13,7 @@ from itertools import islice, product
 
 from tfdeploy.model.job import Job
 from tfdeploy.planning.flags import flag_definitions
-from tfdeploy.planning.source.expressions import last_name
+from tfdeploy.planning.source.expressions import argument, last_name
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.versions import tf_names_used
 
@@ -37,19 +37,19 @@ def _mnist(job: Job, program: Program, files: Collection[str]) -> Iterator[str]:
         return
     flag_values = _flag_values(job.command, program)
     for path, call in program.find(ast.Call):
-        folders = {folder for node in _folders(call) for folder in _texts(node, program, flag_values)}
+        folders = _texts(_folder(call), program, flag_values)
         from_code = posixpath.join(job.cwd, *folders)
         if len(folders) == 1 and not _is_in(from_code, files):
             yield _mnist_note(f"{path}:{call.lineno}", from_code)
 
 
-def _folders(call: ast.Call) -> Iterator[ast.expr]:
+def _folder(call: ast.Call) -> ast.expr | None:
     """The folder that `read_data_sets(folder)` reads."""
-    if last_name(call.func) == _READER and not any(each.arg == "fake_data" for each in call.keywords):
-        yield from (*call.args[:1], *(each.value for each in call.keywords if each.arg == "train_dir"))
+    folder = argument(call, "train_dir", 0)
+    return folder if last_name(call.func) == _READER and not argument(call, "fake_data") else None
 
 
-def _texts(node: ast.expr, program: Program, flags: Mapping[str, str], steps: int = _MOST_STEPS) -> set[str]:
+def _texts(node: ast.expr | None, program: Program, flags: Mapping[str, str], steps: int = _MOST_STEPS) -> set[str]:
     """Every text that the expression may evaluate to: a constant, what a name or flag is given, a joined path."""
     if isinstance(node, ast.Constant):
         return {node.value} if isinstance(node.value, str) else set()

@@ -99,19 +99,18 @@ def reads_cluster(program: Program) -> bool:
 
 def _expects_task(program: Program) -> bool:
     """Whether CLUSTER_SPEC has Google's form: the cluster is its entry "cluster". A program of TF_CONFIG has that word too."""
-    constants = {node.value for _, node in program.find(ast.Constant)}
-    return "cluster" in constants and "TF_CONFIG" not in constants
+    return program.has_text("cluster") and not program.has_text("TF_CONFIG")
 
 
 def _reads(program: Program) -> tuple[dict[str, str], set[str]]:
     """(variable -> where it is first read, the variables that are parsed as JSON or a literal)."""
-    found: dict[str, str] = {}
+    first: dict[str, str] = {}
     for module in program.modules:
         nodes = module.find(ast.Subscript, ast.Compare, ast.Call)
         for line, name in sorted((node.lineno, name) for node in nodes if (name := _read(node))):
-            found.setdefault(name, f"{module.path}:{line}")
+            first.setdefault(name, f"{module.path}:{line}")
     parsers = [node for _, node in program.find(ast.Call) if last_name(node.func) in _PARSERS]
-    return found, {_read(argument) for call in parsers for argument in call.args} - {""}
+    return first, {_read(argument) for call in parsers for argument in call.args} - {""}
 
 
 def _read(node: ast.AST) -> str:

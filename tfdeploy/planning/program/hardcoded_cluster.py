@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tfdeploy.model.cluster import Cluster
-from tfdeploy.planning.source.expressions import last_name, text
+from tfdeploy.planning.source.expressions import argument, last_name, text
 from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program
 from tfdeploy.runtime.job_synonyms import counterparts
@@ -34,27 +34,27 @@ class HardcodedCluster:
 @lru_cache(maxsize=4)
 def clusters(program: Program) -> tuple[HardcodedCluster, ...]:
     """Every literal cluster of the program, in the order of files and lines. Addresses with port 0 do not count."""
-    found: list[HardcodedCluster] = []
+    literal: list[HardcodedCluster] = []
     for module in program.modules:
         lists = _lists(module)
         for node in module.find(ast.Dict):
             if counts := _counts(node, lists):
-                found.append(HardcodedCluster(f"{module.path}:{node.lineno}", counts))
-    return tuple(found)
+                literal.append(HardcodedCluster(f"{module.path}:{node.lineno}", counts))
+    return tuple(literal)
 
 
 def written_jobs(program: Program) -> tuple[HardcodedCluster, ...]:
     """The literal clusters, and those of which only the jobs are literal, with 0 tasks each:
     `ClusterSpec({"ps": ps_hosts, "work": work_hosts})`."""
-    found = list(clusters(program))
+    written = list(clusters(program))
     for path, node in program.find(ast.Call):
         if last_name(node.func) not in _SERVE:
             continue
-        given = next(iter([*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "cluster")]), None)
+        given = argument(node, "cluster", 0)
         jobs = [text(key) for key in given.keys if key] if isinstance(given, ast.Dict) else []
         if jobs and all(jobs):
-            found.append(HardcodedCluster(f"{path}:{node.lineno}", dict.fromkeys(map(str, jobs), 0)))
-    return tuple(found)
+            written.append(HardcodedCluster(f"{path}:{node.lineno}", dict.fromkeys(map(str, jobs), 0)))
+    return tuple(written)
 
 
 def finds_role_itself(program: Program) -> bool:
@@ -95,17 +95,17 @@ def _counts(node: ast.Dict, lists: Mapping[str, int]) -> dict[str, int] | None:
 
 def _lists(module: ParsedFile) -> dict[str, int]:
     """name -> number of addresses, of every `name = ["pc-01:2222", ...]`."""
-    found: dict[str, int] = {}
+    lists: dict[str, int] = {}
     for node in module.find(ast.Assign):
         if count := _count_addresses(node.value):
-            found |= {target.id: count for target in node.targets if isinstance(target, ast.Name)}
-    return found
+            lists |= {target.id: count for target in node.targets if isinstance(target, ast.Name)}
+    return lists
 
 
 def _count_addresses(node: ast.expr) -> int | None:
     """How many addresses with a port a literal list has; None for anything else."""
-    found = [_ADDRESS.fullmatch(each.strip()) for each in literal_texts(node)]
-    return len(found) if found and all(match and match[2] != "0" for match in found) else None
+    matches = [_ADDRESS.fullmatch(each.strip()) for each in literal_texts(node)]
+    return len(matches) if matches and all(match and match[2] != "0" for match in matches) else None
 
 
 def literal_texts(node: ast.expr) -> list[str]:

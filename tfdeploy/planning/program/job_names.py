@@ -37,11 +37,11 @@ class JobNames:
 
     def cluster(self, planned: Cluster) -> Cluster:
         """The plan's cluster with the program's names."""
-        found = {self.names.get(role, role): endpoints for role, endpoints in planned.items()}
+        renamed = {self.names.get(role, role): endpoints for role, endpoints in planned.items()}
         if not self.leader:
-            return found
+            return renamed
         first, *others = planned["worker"]
-        return {**found, self.leader: (first,), self.names.get("worker", "worker"): tuple(others)}
+        return {**renamed, self.leader: (first,), self.names.get("worker", "worker"): tuple(others)}
 
     def task(self, role: str, index: int) -> tuple[str, int]:
         """(type, index) of a task by the program's names."""
@@ -62,7 +62,7 @@ def decide(job: Job, program: Program, planned: Cluster) -> JobNames:
         return JobNames({"chief": servers.client_job(program)} if "chief" in planned else {})
     if not mode.takes_flags or "worker" not in planned:
         return JobNames()
-    asks = _asks_for(MASTER, program) if "chief" not in names and "chief" not in _constants(program) else ""
+    asks = _asks_for(MASTER, program) if "chief" not in names and not program.has_text("chief") else ""
     called = MASTER if asks else names.get("chief", "")
     why = f"{asks} asks TF_CONFIG for {called}" if asks else "`roles` of the job"
     if called and "chief" in planned:
@@ -81,40 +81,36 @@ def _written(program: Program, mode: Rules) -> dict[str, str]:
     """role -> its name in the program's clusters, if all of them agree."""
     if not mode.takes_flags:
         return {}
-    found: dict[str, set[str]] = {}
+    by_role: dict[str, set[str]] = {}
     for written in hardcoded_cluster.written_jobs(program):
         for name, role in counterparts(written.counts, mode.takes).items():
-            found.setdefault(role, set()).add(name)
-    return {role: min(names) for role, names in found.items() if names != {role} and len(names) == 1}
+            by_role.setdefault(role, set()).add(name)
+    return {role: min(names) for role, names in by_role.items() if names != {role} and len(names) == 1}
 
 
 def _no_chief(program: Program, mode: Rules, planned: Cluster) -> tuple[str, ...]:
     """A note if the program knows a chief and the plan has none: then no task may create the model."""
     if "chief" in planned:
         return ()
-    either = "chief" in _constants(program) and _leads_by_index(program)  # TensorFlow 2's idiom: the chief, else worker 0
-    found = [
+    either = program.has_text("chief") and _leads_by_index(program)  # TensorFlow 2's idiom: the chief, else worker 0
+    signs = [
         (f"the program's cluster has a job {name}", written.where)
         for written in hardcoded_cluster.written_jobs(program)
         for name, role in counterparts(written.counts, mode.takes).items()
         if role == "chief"
     ]
     asked = () if either else _CHIEFS
-    found += [(f"the program asks TF_CONFIG for {name}", where) for name in asked if (where := _asks_for(name, program))]
+    signs += [(f"the program asks TF_CONFIG for {name}", where) for name in asked if (where := _asks_for(name, program))]
     return tuple(
         f"{what} ({where}), and the plan has no chief: if that task alone creates the model, all workers will wait for it. "
         "Give the role chief a host in the inventory"
-        for what, where in found[:1]
+        for what, where in signs[:1]
     )
-
-
-def _constants(program: Program) -> set[object]:
-    return {node.value for _, node in program.find(ast.Constant)}
 
 
 def _asks_for(name: str, program: Program) -> str:
     """Where a program that reads TF_CONFIG compares with `name` or looks it up, "train.py:12"; else ""."""
-    if "TF_CONFIG" not in _constants(program):
+    if not program.has_text("TF_CONFIG"):
         return ""
     nodes = program.find(ast.Compare, ast.Subscript, ast.Call, ast.Assign)
     return next((f"{path}:{each.lineno}" for path, node in nodes for each in _looked_up(node) if text(each) == name), "")

@@ -41,13 +41,13 @@ def decide(job: Job, program: Program, planned: Cluster, *, knows_role: bool) ->
     if knows_role or not where or not rules(job.mode).takes_flags or job.cluster != "planned":
         return OwnHosts()
     lists = _lists(program, planned)
-    found = {f"{role}:{index}": host for role, hosts in lists.items() for index, host in enumerate(hosts)}
-    if set(lists) != set(planned) or len(set(found.values())) < len(found):
+    listed_hosts = {f"{role}:{index}": host for role, hosts in lists.items() for index, host in enumerate(hosts)}
+    if set(lists) != set(planned) or len(set(listed_hosts.values())) < len(listed_hosts):
         return OwnHosts()
     tasks = [f"{role}:{index}" for role, endpoints in planned.items() for index in range(len(endpoints))]
-    hosts = {task: found[task] for task in tasks if task in found}
+    hosts = {task: listed_hosts[task] for task in tasks if task in listed_hosts}
     listed = ", ".join(f"{task} is {host}" for task, host in list(hosts.items())[:3])
-    lacking = [task for task in tasks if task not in found]
+    lacking = [task for task in tasks if task not in listed_hosts]
     advice = f"; its lists have no host for {', '.join(lacking)}: leave them out with --workers or --ps" if lacking else ""
     note = f"the program finds its place by its own host ({where}): each task is told the one in its lists ({listed}){advice}"
     return OwnHosts(hosts, (note,))

@@ -13,7 +13,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.model.modes import Rules, rules
 from tfdeploy.planning.flags import flags
 from tfdeploy.planning.program import hardcoded_cluster
-from tfdeploy.planning.source.expressions import last_name, text
+from tfdeploy.planning.source.expressions import argument, last_name, text
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.versions import tf_names_used
 
@@ -46,9 +46,9 @@ def decide(job: Job, program: Program, roles: Collection[str]) -> ServerRoles:
         return ServerRoles(mode.serves, f"{once}{called}{own}{_note_on_index(program)}", named)
     if program.unread:
         return ServerRoles(note=f"{program.unread}: every task runs the command, so the program must serve {listed} itself")
-    found = [use for use in tf_names_used.of_tensorflow(program) if use.bare_name in _SERVERS]
-    if found:
-        return ServerRoles(note=f"{listed} run the program, which serves by itself (tf.{found[0].name}, {found[0].where})")
+    served = [use for use in tf_names_used.of_tensorflow(program) if use.bare_name in _SERVERS]
+    if served:
+        return ServerRoles(note=f"{listed} run the program, which serves by itself (tf.{served[0].name}, {served[0].where})")
     return ServerRoles(mode.serves, f"{listed}: servers that tfdeploy starts, for {program.path} starts none")
 
 
@@ -93,8 +93,7 @@ def _served_job(call: ast.Call) -> str:
     """The literal job of `Server(cluster, "host", 0)`; "" for any other call."""
     if last_name(call.func) != "Server":
         return ""
-    named = next((keyword.value for keyword in call.keywords if keyword.arg == "job_name"), None)
-    return text(named or (call.args[1] if len(call.args) > 1 else None)) or ""
+    return text(argument(call, "job_name", 1)) or ""
 
 
 def _note_on_index(program: Program) -> str:

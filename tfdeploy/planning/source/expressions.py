@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection
+
+EXITS = ("exit", "_exit", "quit", "abort")
 
 
 def text(node: ast.expr | None) -> str | None:
@@ -12,6 +15,18 @@ def text(node: ast.expr | None) -> str | None:
 
 def is_true(node: ast.expr | None) -> bool:
     return isinstance(node, ast.Constant) and node.value is True
+
+
+def ends_program(node: ast.stmt, exits: Collection[str] = EXITS) -> bool:
+    """True for `raise` and for a call of one of these functions."""
+    call = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(node, ast.Raise) or (isinstance(call, ast.Call) and last_name(call.func) in exits)
+
+
+def argument(call: ast.Call, name: str, position: int | None = None) -> ast.expr | None:
+    """The argument of a call, by its keyword or by its position; None where it is not given."""
+    by_position = call.args[position : position + 1] if position is not None else []
+    return next((each.value for each in call.keywords if each.arg == name), next(iter(by_position), None))
 
 
 def last_name(node: ast.expr | None) -> str:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tfdeploy.model.job import Job
 from tfdeploy.planning.source import guards, reached
 from tfdeploy.planning.source.entry_point import PYTHON, program_index
-from tfdeploy.planning.source.expressions import last_name
+from tfdeploy.planning.source.expressions import ends_program, last_name
 from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program, imported_names
 
@@ -22,7 +22,6 @@ ALWAYS = ("tf_slim",)  # which planning itself wants to know of
 _MOST = 900  # names that are asked for
 _CODE = (".py", ".so", ".pyd", ".pyc", ".pyx")
 _PATHS = ("path", "meta_path", "path_hooks")  # of sys
-_ENDS = ("exit", "_exit", "quit", "abort")
 _STARTS = ("system", "call", "check_call", "check_output", "run", "Popen")
 # What may stand in an expression for a folder of the code itself.
 _OF_THE_CODE = """
@@ -41,8 +40,8 @@ class Import(NamedTuple):
 
 def modules_asked(program: Program) -> tuple[str, ...]:
     """The names that the hosts' interpreters are asked for."""
-    found = {module for module, _, _ in _unguarded(program) if module.isascii()}
-    return tuple(sorted({*ALWAYS, *sorted(found)[:_MOST]}))
+    modules = {module for module, _, _ in _unguarded(program) if module.isascii()}
+    return tuple(sorted({*ALWAYS, *sorted(modules)[:_MOST]}))
 
 
 def from_outside(job: Job, program: Program, files: Collection[str]) -> tuple[Import, ...]:
@@ -58,23 +57,23 @@ def from_outside(job: Job, program: Program, files: Collection[str]) -> tuple[Im
     certain = own_python and not _has_other_folders(job, program)
     own = _own(files)
     executed = reached.reached(program, workers=False).nodes if certain else frozenset()
-    found: dict[str, Import] = {}
+    outside: dict[str, Import] = {}
     for module, where, node in _unguarded(program):
         sure = id(node) in executed
-        if module not in own and module != "tensorflow" and (module not in found or (sure and not found[module].sure)):
-            found[module] = Import(module, where, sure)
-    return tuple(found.values())
+        if module not in own and module != "tensorflow" and (module not in outside or (sure and not outside[module].sure)):
+            outside[module] = Import(module, where, sure)
+    return tuple(outside.values())
 
 
 def _own(files: Iterable[str]) -> set[str]:
     """Names of folders and modules anywhere in the code: a program may add each of its folders to sys.path."""
-    found: set[str] = set()
+    names: set[str] = set()
     for file in files:
         folder, _, name = file.rpartition("/")
-        found.update(folder.split("/"))
+        names.update(folder.split("/"))
         if name.endswith(_CODE):
-            found.add(name.partition(".")[0])
-    return found
+            names.add(name.partition(".")[0])
+    return names
 
 
 def _has_other_folders(job: Job, program: Program) -> bool:
@@ -131,9 +130,4 @@ def _unguarded(program: Program) -> Iterator[tuple[str, str, ast.AST]]:
 
 def _insists(node: ast.Try) -> bool:
     """True for a `try` that catches a failed import only to end with an error of its own."""
-    return bool(node.handlers) and all(_is_end(each.body[-1]) for each in node.handlers)
-
-
-def _is_end(node: ast.stmt) -> bool:
-    call = node.value if isinstance(node, ast.Expr) else None
-    return isinstance(node, ast.Raise) or (isinstance(call, ast.Call) and last_name(call.func) in _ENDS)
+    return bool(node.handlers) and all(ends_program(each.body[-1]) for each in node.handlers)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from tfdeploy.planning.source.expressions import last_name, text
+from tfdeploy.planning.source.expressions import argument, last_name, text
 from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program
 
@@ -246,11 +246,8 @@ def _parameters(function: Function) -> list[str]:
 
 
 def _argument(call: ast.Call, name: str, parameters: list[str]) -> ast.expr | None:
-    for keyword in call.keywords:
-        if keyword.arg == name:
-            return keyword.value
-    at = parameters.index(name) if name in parameters else len(call.args)
-    return call.args[at] if at < len(call.args) and not any(isinstance(each, ast.Starred) for each in call.args) else None
+    starred = any(isinstance(each, ast.Starred) for each in call.args)
+    return argument(call, name, parameters.index(name) if name in parameters and not starred else None)
 
 
 def _is_command(function: ast.FunctionDef) -> bool:

@@ -87,11 +87,11 @@ def parse(path: str, text: str) -> ParsedFile:
 
 def children(node: ast.AST) -> list[ast.AST]:
     """The nodes directly in this one, in the order of the text, without contexts and operators."""
-    found: list[ast.AST] = []
+    nodes: list[ast.AST] = []
     for name in node._fields:
         value = getattr(node, name, None)
         if isinstance(value, list):
-            found += [each for each in value if isinstance(each, ast.AST) and not isinstance(each, _SHARED)]
+            nodes += [each for each in value if isinstance(each, ast.AST) and not isinstance(each, _SHARED)]
         elif isinstance(value, ast.AST) and not isinstance(value, _SHARED):
-            found.append(value)
-    return found
+            nodes.append(value)
+    return nodes

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tfdeploy.planning.source import guards
-from tfdeploy.planning.source.expressions import dotted_name, last_name
+from tfdeploy.planning.source.expressions import argument, dotted_name, last_name
 from tfdeploy.planning.source.parsed_file import ParsedFile, children
 from tfdeploy.planning.source.scopes import Function, Meaning, Scope, scopes
 from tfdeploy.planning.source.source import Program, imported_files
@@ -145,28 +145,26 @@ class _Walk:
 
     def _call(self, node: ast.Call, scope: Scope) -> None:
         name = _called(node)
-        given = {keyword.arg: keyword.value for keyword in node.keywords}
+        function = node.func
         if name.endswith(_RUNNERS):
-            main = node.args[0] if node.args else given.get("main", ast.Name("main"))
-            self._enter(main, scope)
-        elif name.endswith(("Thread", "Process")) and "target" in given:
-            self._enter(given["target"], scope)
-        else:
-            self._enter(node.func, scope)
+            function = argument(node, "main", 0) or ast.Name("main")
+        elif name.endswith(("Thread", "Process")):
+            function = argument(node, "target") or function
+        self._enter(function, scope)
 
     def _enter(self, function: ast.expr, scope: Scope) -> None:
-        found = self._scopes.meaning(function, scope)
+        called = self._scopes.meaning(function, scope)
         owner = self._scopes.meaning(function.value, scope) if isinstance(function, ast.Attribute) else None
-        if found and isinstance(found.node, ast.ClassDef) and not found.instance:
-            made = self._scopes.member(Meaning(found.scope, found.node, instance=True), "__init__")
-            found, owner = made or (None, None)
-        node = found.node if found else None
-        if not found or not isinstance(node, Function) or id(node.body) in self.nodes:
+        if called and isinstance(called.node, ast.ClassDef) and not called.instance:
+            made = self._scopes.member(Meaning(called.scope, called.node, instance=True), "__init__")
+            called, owner = made or (None, None)
+        node = called.node if called else None
+        if not called or not isinstance(node, Function) or id(node.body) in self.nodes:
             return
-        if not _is_deferred(node, self._program.by_path[found.scope.path]):
+        if not _is_deferred(node, self._program.by_path[called.scope.path]):
             self.nodes.add(id(node.body))
             method = owner if owner and owner.node else None
-            self._waiting.append((node.body, self._scopes.function(found, method)))
+            self._waiting.append((node.body, self._scopes.function(called, method)))
 
 
 def _evaluated(node: ast.stmt) -> Iterator[ast.expr]:

@@ -78,8 +78,8 @@ class Scopes:
             return self._of_name(node.id, scope, depth)
         if isinstance(node, ast.Attribute):
             owner = self.meaning(node.value, scope, depth - 1)
-            found = self.member(owner, node.attr, depth - 1) if owner else None
-            return found[0] if found else self._submodule(node, scope)
+            member = self.member(owner, node.attr, depth - 1) if owner else None
+            return member[0] if member else self._submodule(node, scope)
         if isinstance(node, ast.Call):
             called = self.meaning(node.func, scope, depth - 1)
             is_class = called and isinstance(called.node, ast.ClassDef) and not called.instance
@@ -89,8 +89,8 @@ class Scopes:
     def member(self, owner: Meaning, name: str, depth: int = _DEPTH) -> tuple[Meaning, Meaning] | None:
         """(the member of a module, class or instance, the class that it belongs to)."""
         if owner.node is None:
-            found = self._of_name(name, owner.scope, depth) if name in owner.scope.bound else None
-            return (found, owner) if found else None
+            meaning = self._of_name(name, owner.scope, depth) if name in owner.scope.bound else None
+            return (meaning, owner) if meaning else None
         if not isinstance(owner.node, ast.ClassDef) or depth == 0:
             return None
         own = [node for node in owner.node.body if isinstance(node, Function) and node.name == name]
@@ -128,8 +128,8 @@ class Scopes:
             return Meaning(self.module(files[-1])) if whole else None
         if len(files) % 2:  # the package's files twice, and the module's own
             return Meaning(self.module(files[-1]))
-        found = self.member(Meaning(self.module(files[-1])), alias.name, depth - 1)
-        return found[0] if found else None
+        member = self.member(Meaning(self.module(files[-1])), alias.name, depth - 1)
+        return member[0] if member else None
 
     def _submodule(self, node: ast.Attribute, scope: Scope) -> Meaning | None:
         """`a.b` after `import a.b`."""
@@ -145,10 +145,10 @@ class Scopes:
 
 
 def _bound(body: list[ast.stmt]) -> dict[str, list[ast.AST]]:
-    found: dict[str, list[ast.AST]] = {}
+    bound: dict[str, list[ast.AST]] = {}
     for name, node in _bindings(body):
-        found.setdefault(name, []).append(node)
-    return found
+        bound.setdefault(name, []).append(node)
+    return bound
 
 
 def _bindings(body: list[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:

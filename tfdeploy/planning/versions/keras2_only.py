@@ -13,7 +13,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from tfdeploy.planning.source import guards, reached
-from tfdeploy.planning.source.expressions import last_name, text
+from tfdeploy.planning.source.expressions import argument, last_name, text
 from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program, imported_names
 from tfdeploy.planning.versions import tf_names_used
@@ -124,12 +124,12 @@ def _trains_in_graphs(program: Program, uses: list[Use]) -> bool:
     """Whether the program disables eager execution or trains with a session of tf.train, at module level or in a function that is
     surely called."""
     names = {id(use.node): _name_today(use) for use in uses}
-    found = {each for each, name in names.items() if name.rpartition(".")[2] in _DISABLE_EAGER or name in _TRAIN_SESSIONS}
-    if not found:
+    in_graphs = {each for each, name in names.items() if name.rpartition(".")[2] in _DISABLE_EAGER or name in _TRAIN_SESSIONS}
+    if not in_graphs:
         return False
-    nodes = [(program.by_path[use.path], use.node) for use in uses if use.node and id(use.node) in found]
+    nodes = [(program.by_path[use.path], use.node) for use in uses if use.node and id(use.node) in in_graphs]
     at_module_level = any(not any(isinstance(each, ast.FunctionDef) for each in module.around(node)) for module, node in nodes)
-    return at_module_level or bool(found & reached.reached(program, workers=True).nodes)
+    return at_module_level or bool(in_graphs & reached.reached(program, workers=True).nodes)
 
 
 def _name_today(use: Use) -> str:
@@ -164,11 +164,10 @@ def _optimizers(module: ParsedFile, classes: Container[int]) -> Iterator[str]:
 def _describe_call(call: ast.Call, own_methods: Container[str], optimizers: Container[str]) -> str | None:
     """Describe the call if Keras 3 lacks its method or argument. Methods that the module itself defines do not count."""
     name = last_name(call.func)
-    given = {keyword.arg: keyword.value for keyword in call.keywords}
     if isinstance(call.func, ast.Attribute) and name in _METHODS:
         return None if name in own_methods else f".{name}()"
     if isinstance(call.func, ast.Attribute) and name == "minimize" and last_name(call.func.value) in optimizers:
         return "minimize() of Keras' optimizers"
-    if name in _OPTIMIZERS and "lr" in given:
+    if name in _OPTIMIZERS and argument(call, "lr"):
         return f"{name}(lr=)"
-    return '.save(save_format="tf")' if name == "save" and text(given.get("save_format")) == "tf" else None
+    return '.save(save_format="tf")' if name == "save" and text(argument(call, "save_format")) == "tf" else None

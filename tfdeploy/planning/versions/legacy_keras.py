@@ -38,7 +38,7 @@ def decide(job: Job, program: Program, facts: Mapping[str, HostFacts], *, versio
         return KerasChoice()
     fit, use = _fit(job, program), keras2_only.first_use(program, version1=version1)
     if VARIABLE not in job.env and (fit or use):
-        by_tensorflow = use is not None or _of_tensorflow(program)
+        by_tensorflow = use is not None or any("keras" in each.name.split(".") for each in tf_names_used.of_tensorflow(program))
         needing = [each for each in facts.values() if _imports(program, "tf_keras") or (by_tensorflow and _has_keras_3(each))]
         lacking = [each for each in needing if each.tf_keras is None]
         why = f"{fit} calls Keras' fit under {rules(job.mode).needs_keras_2[0]}, which Keras 3 cannot do" if fit else ""
@@ -79,11 +79,6 @@ def _fit(job: Job, program: Program) -> str | None:
         if isinstance(node.func, ast.Attribute) and node.func.attr == "fit":
             return f"{path}:{node.lineno}"
     return None
-
-
-def _of_tensorflow(program: Program) -> bool:
-    """Whether the program takes its Keras from TensorFlow."""
-    return any("keras" in use.name.split(".") for use in tf_names_used.of_tensorflow(program))
 
 
 def _imports(program: Program, package: str) -> bool:

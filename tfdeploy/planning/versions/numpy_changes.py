@@ -54,15 +54,15 @@ def _names_note(job: Job, names: list[str], facts: Mapping[str, HostFacts]) -> s
 
 def _dropped(program: Program) -> list[str]:
     """Each dropped name with its first place: "np.float (train.py:3)"."""
-    guarded, found = guards.guarded(program), dict[str, str]()
+    guarded, first = guards.guarded(program), dict[str, str]()
     for module in program.modules:
         imports = (alias for node in module.find(ast.Import) for alias in node.names)
         aliases = {alias.asname or alias.name for alias in imports if alias.name == "numpy"}
         uses = [node for node in module.find(ast.Attribute) if node.attr in _NAMES]
         for node in sorted(uses, key=lambda node: node.lineno):
             if dotted_name(node.value) in aliases and id(node) not in guarded:
-                found.setdefault(dotted_name(node), f"{module.path}:{node.lineno}")
-    return [f"{name} ({where})" for name, where in found.items()]
+                first.setdefault(dotted_name(node), f"{module.path}:{node.lineno}")
+    return [f"{name} ({where})" for name, where in first.items()]
 
 
 def _formatted(program: Program) -> str:

@@ -51,12 +51,12 @@ class Use:
 @lru_cache(maxsize=4)
 def of_tensorflow(program: Program) -> tuple[Use, ...]:
     """Every use of a name of TensorFlow, in the order of files and lines. Names keep a leading compat.v1 or compat.v2."""
-    found: list[Use] = []
+    uses: list[Use] = []
     names = _names(program)
     for module in program.modules:
-        uses = _in_module(module, guards.guarded(program), names[module.path])
-        found += sorted(uses, key=lambda use: int(use.where.rpartition(":")[2]))
-    return tuple(found)
+        in_module = _in_module(module, guards.guarded(program), names[module.path])
+        uses += sorted(in_module, key=lambda use: int(use.where.rpartition(":")[2]))
+    return tuple(uses)
 
 
 def of_names(program: Program, names: frozenset[str]) -> tuple[Use, ...]:
@@ -74,17 +74,17 @@ def of_names(program: Program, names: frozenset[str]) -> tuple[Use, ...]:
 def _names(program: Program) -> dict[str, Names]:
     """Module -> what its names stand for, with those that other modules export to it."""
     binding = {module.path: _binding(module) for module in program.modules}
-    found: dict[str, Names] = {path: {} for path in binding}
+    by_module: dict[str, Names] = {path: {} for path in binding}
     for _ in range(_EXPORT_DEPTH):
-        before = {path: dict(names) for path, names in found.items()}
-        for path, names in found.items():
+        before = {path: dict(names) for path, names in by_module.items()}
+        for path, names in by_module.items():
             for node in binding[path]:
                 bound = ((own, name) for own, name, _ in _bindings(node, names))
                 for own, name in (*bound, *_exported(program, path, node, before)):
                     names[own] = _both(names.get(own, name), name)
-        if found == before:
+        if by_module == before:
             break
-    return found
+    return by_module
 
 
 def _binding(module: ParsedFile) -> list[ast.stmt]:
@@ -98,7 +98,7 @@ def _both(one: str, other: str) -> str:
     return "compat.v1" if one != other and "compat.v1" in (one, other) else other
 
 
-def _exported(program: Program, path: str, node: ast.AST, found: dict[str, Names]) -> Iterator[tuple[str, str]]:
+def _exported(program: Program, path: str, node: ast.AST, by_module: dict[str, Names]) -> Iterator[tuple[str, str]]:
     """(name in the module, name in TensorFlow) for each name that an import gets from another module of the program."""
     if not isinstance(node, ast.Import | ast.ImportFrom):
         return
@@ -109,7 +109,8 @@ def _exported(program: Program, path: str, node: ast.AST, found: dict[str, Names
     )
     for alias in node.names:
         files = list(imported_files(program, path, type(node)(**{**vars(node), "names": [alias]})))
-        given = {own: name for own, name in found.get(files[-1] if files else "", {}).items() if _is_exported(name)}
+        bound = by_module.get(files[-1], {}) if files else {}
+        given = {own: name for own, name in bound.items() if name in ("", "compat", "compat.v1") or _of_keras(name)}
         own = alias.asname or alias.name
         if alias.name == "*":
             yield from given.items()
@@ -117,10 +118,6 @@ def _exported(program: Program, path: str, node: ast.AST, found: dict[str, Names
             yield from ((f"{own}.{each}", name) for each, name in given.items())
         elif alias.name in given:
             yield own, given[alias.name]
-
-
-def _is_exported(name: str) -> bool:
-    return name in ("", "compat", "compat.v1") or _of_keras(name)
 
 
 def _of_keras(name: str) -> bool:
@@ -177,19 +174,13 @@ def _bindings(node: ast.AST, names: Names) -> Iterator[tuple[str, str, str]]:
 
 def _rooted(node: ast.expr, names: Names) -> tuple[str, str]:
     """("common.tf", "layers.dense") of common.tf.layers.dense, where "common.tf" is one of the names."""
-    root, chain = _chain(node)
+    root, _, chain = dotted_name(node).partition(".")
     parts = chain.split(".")
     if root in names or len(parts) == 1:
         return root, chain
     heads = (".".join((root, *parts[:end])) for end in range(1, len(parts)))
     head = next((each for each in heads if each in names), root)
     return head, ".".join((root, *parts))[len(head) + 1 :]
-
-
-def _chain(node: ast.expr) -> tuple[str, str]:
-    """("tf", "train.Supervisor") of tf.train.Supervisor, ("tf", "") of tf; ("", "") if the chain does not start with a name."""
-    root, _, chain = dotted_name(node).partition(".")
-    return root, chain
 
 
 def _bound(module: ParsedFile, *, imports: bool = True, without: Collection[int] = ()) -> set[str]:
