@@ -34,7 +34,7 @@ DOORS = {
     "tf_keras": ("tfdeploy/runtime/", "examples/", "tests/lab/programs/"),
     "keras": ("tfdeploy/runtime/", "examples/", "tests/lab/programs/"),
 }
-WITH_TENSORFLOW = ("tensorflow", "tf_keras", "keras", "numpy", "absl")  # what the user's TensorFlow brings along
+WITH_TENSORFLOW = ("tensorflow", "tf_keras", "keras", "numpy", "absl", "grpc")  # what the user's TensorFlow brings along
 STANDARD_LIBRARY_ONLY = ("tfdeploy/agent/", "tfdeploy/runtime/", "tfdeploy/errors.py", "tfdeploy/__init__.py")
 OF_THE_RUNTIME = (
     "tfdeploy.runtime.removed_names",

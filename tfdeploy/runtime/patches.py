@@ -19,7 +19,7 @@ _ALWAYS: Dict[str, Tuple[str, ...]] = {
     "tensorflow.python.training.saver": ("whole_checkpoints",),
     "tensorflow.python.training.sync_replicas_optimizer": ("synchronous", "no_more_tokens"),
     "tensorflow.python.training.coordinator": ("prompt_end",),
-    "tensorflow.python.training.server_lib": ("patient_ps",),
+    "tensorflow.python.training.server_lib": ("patient_ps", "blocked_step"),
     "tensorflow.python.training.session_manager": ("prompt_start",),
     "tensorflow.python.client.session": ("retried_step", "device_filters", "planned_target", "patient_ps", "no_more_tokens"),
     "tensorflow.python.checkpoint.checkpoint_options": ("own_disk",),

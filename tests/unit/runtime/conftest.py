@@ -65,7 +65,7 @@ class Cluster:
         self.flags = ["--ps_hosts=" + ",".join(hosts[:ps]), "--worker_hosts=" + ",".join(hosts[ps:])]
         self.processes = {}
 
-    def start(self, task, program, *args):
+    def start(self, task, program, *args, **more):
         role, index = task.split(":")
         cwd = self.cwd(task)
         cwd.mkdir(exist_ok=True)
@@ -74,7 +74,7 @@ class Cluster:
             self.processes[task] = subprocess.Popen(
                 argv,
                 cwd=cwd,
-                env=environment(task, self.mode, TFDEPLOY_TASK_FOLDER=str(cwd)),
+                env=environment(task, self.mode, TFDEPLOY_TASK_FOLDER=str(cwd), **more),
                 stdout=log,
                 stderr=log,
                 start_new_session=True,

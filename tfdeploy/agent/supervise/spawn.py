@@ -8,6 +8,7 @@ import subprocess
 from tfdeploy.agent import AGENT_DIR, wire
 from tfdeploy.agent.annotations import Dict, Mapping, Tuple
 from tfdeploy.agent.host import processes
+from tfdeploy.agent.log.format import LOG
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.task_processes import FOLDER_MARKER
 
@@ -50,6 +51,7 @@ def environment(
             "TFDEPLOY_TASK_INDEX": str(spec.index),
             "TFDEPLOY_TASK_HOST": paths.host,
             "TFDEPLOY_TASK_ATTEMPT": str(attempt),
+            "TFDEPLOY_TASK_LOG": os.path.join(paths.task_dir(spec.task), LOG),
             FOLDER_MARKER: os.path.realpath(paths.host_dir),
         }
     )
