@@ -9,9 +9,10 @@ session.run().
 
 After 120 s TensorFlow reports that on standard error: "RunStep still blocked after 60 seconds",
 with the rejected request. A thread reads the id of the step in the task's log. It asks the task's
-own server to run an empty graph as this step, because a server answers requests for the tensors of
-a step only once it has run a graph of it, and then to clean the step up, which refuses all these
-requests. The step ends with an error that quotes the rejection, and retried_step repeats it.
+own server to run an empty graph as this step, with an input that is refused: a server answers
+requests for the tensors of a step only once it was asked to run a graph of it. Then it asks to
+clean the step up, which refuses all these requests. The step ends with an error that quotes the
+rejection, and retried_step repeats it.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ _REPORT = re.compile(
     + rb'\..{0,200}?graph_handle:\s*"\w*"\s*step_id:\s*(\d+)\s',
     re.DOTALL,
 )
+# A field of RunGraphRequest: the tensor "refused", a number. A rendezvous accepts no such name.
+_REFUSED_INPUT = b"\x1a\x0f\n\x07refused\x12\x04\x08\x01\x12\x00"
 _addresses: Set[str] = set()  # host:port of this process's servers
 
 
@@ -123,7 +126,9 @@ def end_step(address: str, step: int) -> None:
             return answer
 
         empty_graph = call("RegisterGraph", b"")
-        call("RunGraph", empty_graph + _number(2, step))
+        with contextlib.suppress(grpc.RpcError):
+            # Without this input, TensorFlow would run the empty graph, and abort the process.
+            call("RunGraph", empty_graph + _number(2, step) + _REFUSED_INPUT)
         call("CleanupGraph", _number(1, step))
         call("DeregisterGraph", empty_graph)
 

@@ -6,12 +6,14 @@ import importlib.util
 import itertools
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from support.waiting import wait_for
 from tfdeploy.runtime import blocked_step
 
+ROOT = Path(__file__).resolve().parents[3]
 REPORT = (
     b"E0000 00:00:1795693537.509134 2748 master_session.cc:580] RunStep still blocked after 60 seconds."
     b" Failed with error status: ABORTED: From /job:worker/replica:0/task:0:\n"
@@ -75,6 +77,25 @@ def test_a_log_is_followed_to_its_next_segment(tmp_path):
 def test_a_number_has_the_wire_format_of_protocol_buffers():
     assert blocked_step._number(2, 300) == b"\x10\xac\x02"
     assert blocked_step._number(1, 127) == b"\x08\x7f"
+
+
+UNKNOWN_STEP = """
+import sys
+import tensorflow.compat.v1 as tf
+sys.path.insert(0, {root!r})
+from tfdeploy.runtime import blocked_step
+server = tf.train.Server.create_local_server()
+blocked_step.end_step(server.target.partition("://")[2], 4711)
+with tf.Graph().as_default(), tf.Session(server.target) as session:
+    print("alive", session.run(tf.constant(1)))
+"""
+
+
+@pytest.mark.tensorflow
+@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+def test_a_server_outlives_the_end_of_a_step_that_it_does_not_know(run_python):
+    done = run_python(UNKNOWN_STEP.format(root=str(ROOT)))
+    assert done.stdout == "alive 1\n", done.stderr
 
 
 @pytest.fixture
