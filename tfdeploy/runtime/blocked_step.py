@@ -72,11 +72,16 @@ def _watch(target: str, log: str) -> None:
 
 
 def _run(steps: Iterator[int]) -> None:
-    try:
+    with contextlib.suppress(OSError):  # the log was removed
         for step in steps:
             task.say("a step that its own task rejected stood still; it is ended and run again")
             for address in list(_addresses):
-                end_step(address, step)
+                _end_or_say(address, step)
+
+
+def _end_or_say(address: str, step: int) -> None:
+    try:
+        end_step(address, step)
     except Exception as error:  # noqa: BLE001 a thread of ours
         task.say_failed("blocked_step", error)
 
@@ -126,9 +131,12 @@ def end_step(address: str, step: int) -> None:
             return answer
 
         empty_graph = call("RegisterGraph", b"")
-        with contextlib.suppress(grpc.RpcError):
+        try:
             # Without this input, TensorFlow would run the empty graph, and abort the process.
             call("RunGraph", empty_graph + _number(2, step) + _REFUSED_INPUT)
+        except grpc.RpcError as error:
+            if error.code() is not grpc.StatusCode.INVALID_ARGUMENT:
+                raise  # after a cleanup alone, nothing ends the step any more
         call("CleanupGraph", _number(1, step))
         call("DeregisterGraph", empty_graph)
 
