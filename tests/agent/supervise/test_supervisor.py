@@ -112,6 +112,7 @@ def test_what_a_task_finds_around_itself(hosts: NewCluster, monkeypatch: pytest.
     env, cwd, umask, stdin = json.loads(cluster.log("r1", "worker:0"))
     marks = {name[14:]: text for name, text in env.items() if name.startswith("TFDEPLOY_TASK_")}
     marks.pop("FOLDER")
+    assert marks.pop("LOG").endswith("/tasks/worker-0/out.log")
     assert marks == {"RUN_ID": "r1", "JOB": "digits", "ROLE": "worker", "INDEX": "0", "HOST": "n1", "ATTEMPT": "1"}
     assert env["A"] == given["env"]["A"] and (env["TOKEN"], env["BACKWARDS"]) == ("***", "terc3s") and env["KEPT"] == "z"
     assert env["PATH"].startswith("/opt/x/bin:") and env["TF_GRPC_REUSE_PORT"] == "true"
