@@ -167,6 +167,22 @@ def test_hosts_that_share_a_workdir_do_it_once_and_the_last_one_undoes_it(tmp_pa
     assert kept(tmp_path) == back
 
 
+def test_the_last_host_undoes_it_also_if_only_another_one_was_told_of_the_rollback(tmp_path: Path) -> None:
+    fill(tmp_path, OLD)
+    first, last = begun(tmp_path, "n1"), begun(tmp_path, "n2")
+    for paths in (first, last):
+        keep_aside.set_aside(paths, KEEP)
+        paths.leave_word("commit", time=1.0)
+        state = paths.state()
+        state.phase = "committed"
+        paths.write_state(state)
+    keep_aside.put_back(last)
+    assert kept(tmp_path) == aside()
+    first.leave_word("abort")
+    keep_aside.put_back(last)
+    assert kept(tmp_path) == OLD
+
+
 def test_a_host_without_a_part_of_the_run_sets_its_own_aside(tmp_path: Path) -> None:
     fill(tmp_path, OLD)
     set_aside_without_task(tmp_path, "r1")
