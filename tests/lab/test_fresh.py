@@ -28,8 +28,9 @@ def saved(operator: Tfdeploy, job: str) -> dict[str, dict[str, str]]:
 
 def launch(operator: Tfdeploy, job: str, run: str, steps: int, *flags: str, exit_code: int = 0) -> str:
     """Where worker:0 began; after a failure, what the launch said."""
-    more = ("--failat=1",) if exit_code else ()
-    write_job(operator, job, "quick.py", f"--steps={steps}", "--save", "--pause=0.01", *more, keep=["checkpoints"])
+    more = ("--failat=1", "--unready=ps:0") if exit_code else ()
+    command = ("quick.py", f"--steps={steps}", "--save", "--pause=0.01", *more)
+    write_job(operator, job, *command, keep=["checkpoints"], ready={"after": "60s"})
     done = operator.run("launch", "--wait", "-q", "--name", run, *flags, exit_code=exit_code)
     return done.stderr if exit_code else operator.run("logs", run, "--grep", "starting at", exit_code=0).stdout.split()[-1]
 
@@ -79,9 +80,8 @@ def test_a_killed_launch_is_undone_when_the_run_is_stopped(operator: Tfdeploy) -
     """The hosts would undo it by themselves after a minute."""
     set_inventory(operator, roles={"ps": ["n1"], "worker": ["n2"]})
     launch(operator, "fresh-kill", "k1", 5)
-    write_job(operator, "fresh-kill", "quick.py", "--gate=2", "--save", keep=["checkpoints"], ready={"after": "60s"})
-    slow = (operator.cwd / "quick.py").read_text().replace("    server = listen", "    server = args.job_name != 'ps' and listen")
-    (operator.cwd / "quick.py").write_text(slow)  # its server never listens, so it is never up, and nothing is committed
+    command = ("quick.py", "--gate=2", "--save", "--unready=ps:0")
+    write_job(operator, "fresh-kill", *command, keep=["checkpoints"], ready={"after": "60s"})
     begun = operator.start("launch", "--fresh", "--detach", "--name", "k2")
     wait_for(lambda: saved(operator, "fresh-kill")["n2"] == {"checkpoints": "2", "checkpoints.before-k2": "5"}, 30.0, "step 2")
     begun.kill()

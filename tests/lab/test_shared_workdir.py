@@ -114,7 +114,7 @@ def test_fresh_sets_the_shared_keep_aside_once_and_puts_it_back_once(operator: T
         "--steps=9",
         "--save",
         "--failat=2",
-        "--slowly=worker:1",
+        "--unready=worker:1",
         keep=["checkpoints"],
         ready={"after": "60s"},
     )

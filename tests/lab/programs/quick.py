@@ -3,7 +3,8 @@
     python quick.py --ps_hosts=localhost:2222 --worker_hosts=localhost:2223 --job_name=worker --task_index=0 --steps=20
 
 Starts in 0.1 s. Step N of a worker takes --pause seconds and prints `step N loss X`. --save writes the step to
-checkpoints/step and goes on from there; --failat=N ends with exit code 3 at that step; --slowly=worker:1: that one takes 1 s.
+checkpoints/step and goes on from there; --failat=N ends with exit code 3 at that step; --unready=ps:0: that task opens no
+port and trains nothing, so it is up only after `ready.after`, and until then the launch can only be rolled back.
 --gate=N: after step N, and each later one, it waits for a file called gate in its folder, so that a test decides when it
 goes on to its end.
 """
@@ -25,7 +26,7 @@ def parse():
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--pause", type=float, default=0.05)
     parser.add_argument("--failat", type=int, default=0)
-    parser.add_argument("--slowly", default="")
+    parser.add_argument("--unready", default="")
     parser.add_argument("--gate", type=int, default=0)
     parser.add_argument("--save", action="store_true")
     return parser.parse_args()
@@ -61,6 +62,9 @@ def save(step):
 
 def main():
     args = parse()
+    if args.unready == "%s:%d" % (args.job_name, args.task_index):
+        while True:
+            signal.pause()
     hosts = (args.ps_hosts if args.job_name == "ps" else args.worker_hosts).split(",")
     server = listen(hosts[args.task_index]) if hosts[args.task_index] else None
     print("%s:%d pid %d listens on %s" % (args.job_name, args.task_index, os.getpid(), hosts[args.task_index]), flush=True)
@@ -70,7 +74,7 @@ def main():
     start = saved_step() if args.save else 0
     print("starting at step %d" % start, flush=True)
     for step in range(start + 1, args.steps + 1):
-        time.sleep(args.pause if args.slowly != "%s:%d" % (args.job_name, args.task_index) else 1.0)
+        time.sleep(args.pause)
         if step == args.failat:
             sys.exit(3)
         print("step %d loss %.4f" % (step, 1.0 / step), flush=True)
