@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,8 @@ from support.ports import free_ports
 from support.waiting import wait_for
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
+from tfdeploy.transport.session import SshSession, open_session
+from tfdeploy.transport.ssh.connect import Connector
 
 
 @dataclass
@@ -124,6 +127,24 @@ def yard(tmp_path: Path) -> Iterator[Yard]:
 def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
     """A yard for the tests of one module that leave its hosts as they are."""
     yield from _yard(tmp_path_factory.mktemp("yard"))
+
+
+@pytest.fixture(params=["a new ssh", "the open session"])
+def way(request: pytest.FixtureRequest) -> Iterator[Callable[[Host], dict[str, Any]]]:
+    """How rsync reaches a host: what `push` and `pull` are told for it."""
+    opened: list[SshSession] = []
+    connector = Connector()
+
+    def choose(host: Host) -> dict[str, Any]:
+        if request.param == "a new ssh":
+            return {}
+        opened.append(open_session(host, connector))
+        return {"session": opened[-1]}
+
+    yield choose
+    for session in opened:
+        session.close()
+    connector.close()
 
 
 @pytest.fixture

@@ -48,25 +48,28 @@ def contents(root: Path) -> dict[bytes, bytes]:
     return found
 
 
-def test_a_tree_comes_back_identical_and_then_nothing_more(yard: Any, there: Path, here: Path) -> None:
-    target = resolve(yard.host("n1").host)
+def test_a_tree_comes_back_identical_and_then_nothing_more(yard: Any, there: Path, here: Path, way: Any) -> None:
+    host = yard.host("n1").host
+    target, how = resolve(host), way(host)
     os.utime(there / "plain", (1_000_000_000, 1_000_000_000))
-    first = pull(target, str(there), str(here))
+    first = pull(target, str(there), str(here), **how)
     assert contents(here) == contents(there)
     assert (here / "plain").stat().st_mtime == 1_000_000_000
     assert (here / "plain").stat().st_mode & 0o777 == 0o600
-    assert 0 < pull(target, str(there), str(here)) < first
+    assert 0 < pull(target, str(there), str(here), **how) < first
 
 
-def test_only_the_names_come_and_one_that_is_gone_is_no_error(yard: Any, there: Path, here: Path) -> None:
+def test_only_the_names_come_and_one_that_is_gone_is_no_error(yard: Any, there: Path, here: Path, way: Any) -> None:
+    host = yard.host("n1").host
     seen: list[int] = []
     names = [name for name in ODD_NAMES if name != b"plain"]
     pull(
-        resolve(yard.host("n1").host),
+        resolve(host),
         str(there),
         str(here),
         names=[*names, b"rotated/away"],
         on_progress=lambda done, _: seen.append(done),
+        **way(host),
     )
     assert sorted(contents(here)) == sorted(names)
     assert seen
@@ -97,10 +100,13 @@ def lying(yard: Any, root: Path) -> Any:
     return yard.host("liar", f"ForceCommand cat /dev/null; exec rsync --server --sender -rpt . {shlex.quote(str(root))}/")
 
 
-def test_a_host_that_answers_with_other_files_writes_nowhere_else(yard: Any, there: Path, here: Path, tmp_path: Path) -> None:
+def test_a_host_that_answers_with_other_files_writes_nowhere_else(
+    yard: Any, there: Path, here: Path, tmp_path: Path, way: Any
+) -> None:
     before = sorted(tmp_path.iterdir())
+    liar = lying(yard, there).host
     with pytest.raises((HostFailed, HostUnreachable, Refused)):
-        pull(resolve(lying(yard, there).host), str(there), str(here), names=[b"wanted"])
+        pull(resolve(liar), str(there), str(here), names=[b"wanted"], **way(liar))
     assert set(contents(here)) <= set(ODD_NAMES)
     assert sorted(path for path in tmp_path.iterdir() if path.name not in ("liar", "key", "key.pub", "known_hosts")) == [
         path for path in before if path.name not in ("key", "key.pub", "known_hosts")
@@ -113,15 +119,18 @@ def slow(yard: Any) -> Any:
     return yard.host("slow", f'ForceCommand eval "$(printf %s "$SSH_ORIGINAL_COMMAND" | {limit})"')
 
 
-def test_more_than_was_said_is_not_taken(yard: Any, there: Path, here: Path) -> None:
+def test_more_than_was_said_is_not_taken(yard: Any, there: Path, here: Path, way: Any) -> None:
+    host = slow(yard).host
     (there / "big").write_bytes(os.urandom(64 << 20))
     with pytest.raises(HostFailed, match="more than"):
-        pull(resolve(slow(yard).host), str(there), str(here), names=[b"big"], max_bytes=1 << 20)
+        pull(resolve(host), str(there), str(here), names=[b"big"], max_bytes=1 << 20, **way(host))
     assert not (here / "big").exists()
 
 
 @pytest.mark.skipif(not confinement.works(), reason="needs Landlock")
-def test_the_rsync_here_is_confined_and_its_ssh_is_not(yard: Any, there: Path, here: Path) -> None:
+def test_the_rsync_here_is_confined_and_its_ssh_is_not(yard: Any, there: Path, here: Path, way: Any) -> None:
+    host = slow(yard).host
+    how = way(host)
     (there / "big").write_bytes(os.urandom(40 << 20))
     seen: set[tuple[str, bool]] = set()
 
@@ -133,13 +142,14 @@ def test_the_rsync_here_is_confined_and_its_ssh_is_not(yard: Any, there: Path, h
                 if f"PPid:\t{os.getpid()}\n" in status and name in ("rsync", "ssh"):
                     seen.add((name, "NoNewPrivs:\t1" in status and "Seccomp:\t2" in status))
 
-    pull(resolve(slow(yard).host), str(there), str(here), names=[b"big"], on_progress=look)
-    assert seen == {("rsync", True), ("ssh", False)}
+    pull(resolve(host), str(there), str(here), names=[b"big"], on_progress=look, **how)
+    assert seen == {("rsync", True)} | (set() if how else {("ssh", False)})
     assert (here / "big").read_bytes() == (there / "big").read_bytes()
 
 
-def test_it_can_be_ended_and_goes_on_from_there(yard: Any, there: Path, here: Path) -> None:
-    target = resolve(slow(yard).host)
+def test_it_can_be_ended_and_goes_on_from_there(yard: Any, there: Path, here: Path, way: Any) -> None:
+    host = slow(yard).host
+    target, how = resolve(host), way(host)
     (there / "big").write_bytes(os.urandom(40 << 20))
     begun = threading.Event()
 
@@ -150,23 +160,24 @@ def test_it_can_be_ended_and_goes_on_from_there(yard: Any, there: Path, here: Pa
     ender = threading.Thread(daemon=True, target=stop)
     ender.start()
     with pytest.raises(Interrupted):
-        pull(replace(target), str(there), str(here), names=[b"big"], on_progress=lambda done, _: begun.set())
+        pull(replace(target), str(there), str(here), names=[b"big"], on_progress=lambda done, _: begun.set(), **how)
     ender.join()
     assert (here / ".tfdeploy-partial" / "big").stat().st_size > 0
-    again = pull(target, str(there), str(here), names=[b"big"])
+    again = pull(target, str(there), str(here), names=[b"big"], **how)
     assert (here / "big").read_bytes() == (there / "big").read_bytes()
     assert again < 40 << 20
 
 
-def test_a_source_that_is_gone_and_a_full_disk_here_are_named(yard: Any, there: Path, here: Path) -> None:
-    target = resolve(yard.host("n1").host)
+def test_a_source_that_is_gone_and_a_full_disk_here_are_named(yard: Any, there: Path, here: Path, way: Any) -> None:
+    host = yard.host("n1").host
     with pytest.raises(HostFailed, match="gone") as caught:
-        pull(target, str(there / "nothing"), str(here))
+        pull(resolve(host), str(there / "nothing"), str(here), **way(host))
     assert caught.value.where == f"n1: {there / 'nothing'}"
 
 
-def test_a_noisy_login_shell_and_a_jump_host_are_no_obstacle(yard: Any, there: Path, here: Path) -> None:
+def test_a_noisy_login_shell_and_a_jump_host_are_no_obstacle(yard: Any, there: Path, here: Path, way: Any) -> None:
     jump = yard.host("jump")
     noisy = yard.host("n2", "ForceCommand echo hello; printf noise; eval $SSH_ORIGINAL_COMMAND")
-    pull(resolve(replace(noisy.host, jump=f"{jump.host.user}@127.0.0.1:{jump.port}")), str(there), str(here))
+    host = replace(noisy.host, jump=f"{jump.host.user}@127.0.0.1:{jump.port}")
+    pull(resolve(host), str(there), str(here), **way(host))
     assert contents(here) == contents(there)

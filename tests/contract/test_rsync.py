@@ -12,7 +12,9 @@ import pytest
 
 from tfdeploy.errors import HostFailed, HostUnreachable, Interrupted, Refused
 from tfdeploy.transport.rsync import running
-from tfdeploy.transport.rsync.transfer import push
+from tfdeploy.transport.rsync.transfer import SESSION_BYTES, push
+from tfdeploy.transport.session import open_session
+from tfdeploy.transport.ssh.connect import Connector
 from tfdeploy.transport.ssh.target import resolve
 
 ODD_NAMES = [
@@ -53,21 +55,23 @@ def contents(root: Path) -> dict[bytes, bytes | str]:
     return found
 
 
-def test_a_tree_arrives_identical_whatever_its_names(yard: Any, tree: Path) -> None:
-    target = resolve(yard.host("n1").host)
+def test_a_tree_arrives_identical_whatever_its_names(yard: Any, tree: Path, way: Any) -> None:
+    host = yard.host("n1").host
+    target, how = resolve(host), way(host)
     there = yard.root / "the re's"
     there.mkdir()
-    assert push(target, str(tree), None, str(there), delete=True) > 0
+    assert push(target, str(tree), None, str(there), delete=True, **how) > 0
     assert contents(there) == contents(tree)
     assert (there / "run.sh").stat().st_mode & 0o777 == 0o700
     assert (there / "plain").stat().st_mode & 0o777 == 0o600
     (there / "stale").write_text("x")
-    push(target, str(tree), None, str(there), delete=True)
+    push(target, str(tree), None, str(there), delete=True, **how)
     assert contents(there) == contents(tree)
 
 
-def test_only_the_names_are_sent_whatever_their_times_say(yard: Any, tree: Path) -> None:
-    target = resolve(yard.host("n1").host)
+def test_only_the_names_are_sent_whatever_their_times_say(yard: Any, tree: Path, way: Any) -> None:
+    host = yard.host("n1").host
+    target, how = resolve(host), way(host)
     there = yard.root / "there"
     there.mkdir()
     seen: list[int] = []
@@ -78,32 +82,33 @@ def test_only_the_names_are_sent_whatever_their_times_say(yard: Any, tree: Path)
         str(there),
         delete=False,
         on_progress=lambda done, _: seen.append(done),
+        **how,
     )
     assert contents(there) == contents(tree)
     assert seen
     times = (tree / "plain").stat()
     (there / "plain").write_bytes(b"x" * times.st_size)
     os.utime(there / "plain", ns=(times.st_atime_ns, times.st_mtime_ns))
-    push(target, str(tree), [b"plain"], str(there), delete=False)
+    push(target, str(tree), [b"plain"], str(there), delete=False, **how)
     assert contents(there) == contents(tree)
 
 
-def test_a_noisy_login_shell_is_no_obstacle(yard: Any, tree: Path) -> None:
+def test_a_noisy_login_shell_is_no_obstacle(yard: Any, tree: Path, way: Any) -> None:
     sshd = yard.host("n1")
     (sshd.home / ".bashrc").write_text("echo welcome to n1; printf 'no newline'\n")
     noisy = yard.host("n2", "ForceCommand echo hello; printf noise; eval $SSH_ORIGINAL_COMMAND")
     there = yard.root / "there"
     there.mkdir()
-    push(resolve(noisy.host), str(tree), None, str(there), delete=True)
+    push(resolve(noisy.host), str(tree), None, str(there), delete=True, **way(noisy.host))
     assert contents(there) == contents(tree)
 
 
-def test_through_a_jump_host(yard: Any, tree: Path) -> None:
+def test_through_a_jump_host(yard: Any, tree: Path, way: Any) -> None:
     jump, inner = yard.host("jump"), yard.host("inner")
     host = replace(inner.host, jump=f"{jump.host.user}@127.0.0.1:{jump.port}")
     there = yard.root / "there"
     there.mkdir()
-    push(resolve(host), str(tree), None, str(there), delete=True)
+    push(resolve(host), str(tree), None, str(there), delete=True, **way(host))
     assert contents(there) == contents(tree)
     assert "Accepted publickey" in jump.trace()
 
@@ -115,20 +120,20 @@ def test_an_empty_source_deletes_nothing(yard: Any, tmp_path: Path) -> None:
         push(resolve(yard.host("n1").host), str(empty), None, str(tmp_path), delete=True)
 
 
-def test_rsync_missing_there_is_named(yard: Any, tree: Path) -> None:
+def test_rsync_missing_there_is_named(yard: Any, tree: Path, way: Any) -> None:
     bare = yard.host("n1", "ForceCommand PATH=/nowhere; eval $SSH_ORIGINAL_COMMAND")
     with pytest.raises(Refused, match="rsync is missing") as caught:
-        push(resolve(bare.host), str(tree), None, str(tree), delete=False)
+        push(resolve(bare.host), str(tree), None, str(tree), delete=False, **way(bare.host))
     assert caught.value.where == "n1"
 
 
-def test_a_full_disk_is_named(yard: Any, tree: Path) -> None:
+def test_a_full_disk_is_named(yard: Any, tree: Path, way: Any) -> None:
     full = yard.host("n1", "ForceCommand ulimit -f 1; trap '' XFSZ; eval $SSH_ORIGINAL_COMMAND")
     (tree / "big").write_bytes(os.urandom(1 << 20))
     there = yard.root / "there"
     there.mkdir()
     with pytest.raises(HostFailed) as caught:
-        push(resolve(full.host), str(tree), None, str(there), delete=False)
+        push(resolve(full.host), str(tree), None, str(there), delete=False, **way(full.host))
     assert caught.value.where == "n1"
 
 
@@ -145,8 +150,9 @@ def test_nobody_listens(yard: Any, tree: Path) -> None:
         push(resolve(sshd.host), str(tree), None, str(tree), delete=False)
 
 
-def test_it_can_be_ended_and_goes_on_later(yard: Any, tree: Path) -> None:
-    target = resolve(yard.host("n1").host)
+def test_it_can_be_ended_and_goes_on_later(yard: Any, tree: Path, way: Any) -> None:
+    host = yard.host("n1").host
+    target, how = resolve(host), way(host)
     (tree / "big").write_bytes(os.urandom(64 << 20))
     there = yard.root / "there"
     there.mkdir()
@@ -160,10 +166,49 @@ def test_it_can_be_ended_and_goes_on_later(yard: Any, tree: Path) -> None:
     ender.start()
     slow = replace(target)
     try:
-        push(slow, str(tree), None, str(there), delete=False, on_progress=lambda done, _: begun.set())
+        push(slow, str(tree), None, str(there), delete=False, on_progress=lambda done, _: begun.set(), **how)
     except Interrupted:
         pass
     begun.set()
     ender.join()
-    push(target, str(tree), None, str(there), delete=False)
+    push(target, str(tree), None, str(there), delete=False, **how)
     assert contents(there) == contents(tree)
+
+
+def test_a_session_that_ends_meanwhile_is_named(yard: Any, tree: Path) -> None:
+    host = yard.host("n1").host
+    (tree / "big").write_bytes(os.urandom(64 << 20))
+    there = yard.root / "there"
+    there.mkdir()
+    session = open_session(host, Connector())
+
+    def end(done: int, total: int | None) -> None:
+        session.close()
+
+    with pytest.raises(HostUnreachable, match="the connection ended"):
+        push(resolve(host), str(tree), None, str(there), delete=False, on_progress=end, session=session)
+
+
+def test_where_sshd_allows_no_further_channel_a_new_ssh_carries_it(yard: Any, tree: Path) -> None:
+    host = yard.host("n1", "MaxSessions 1").host
+    there = yard.root / "there"
+    there.mkdir()
+    session = open_session(host, Connector())
+    held = session.start("sleep 60")
+    push(resolve(host), str(tree), None, str(there), delete=False, session=session)
+    assert contents(there) == contents(tree)
+    held.close()
+    session.close()
+
+
+def test_many_bytes_take_a_new_ssh(yard: Any, tree: Path) -> None:
+    host = yard.host("n1").host
+    there = yard.root / "there"
+    there.mkdir()
+    push(resolve(host), str(tree), None, str(there), delete=False, session=NoSession(), total_bytes=SESSION_BYTES)
+    assert contents(there) == contents(tree)
+
+
+class NoSession:
+    def start(self, line: str) -> Any:
+        raise AssertionError("the session was used")

@@ -63,6 +63,22 @@ class AgentChannel(Protocol):
         ...
 
 
+Pipes = tuple[int, int, int]  # descriptors: standard input, output and error
+
+
+class RemoteCommand(Protocol):
+    """A command on a host that has begun."""
+
+    def join(self, pipes: Pipes, mark: bytes = b"") -> int:
+        """Copy between the command and these descriptors until it ends. Return its exit code; 255:
+        the connection was lost. `mark`: drop the output up to it."""
+        ...
+
+    def close(self) -> None:
+        """End `join`, from any thread."""
+        ...
+
+
 class Tunnel(Protocol):
     """A port here whose connections come out at a port on the host's own loopback. Ends with `close` or its session."""
 
@@ -92,6 +108,11 @@ class Session(Protocol):
         self, argv: tuple[str, ...], *, stdin: bytes = b"", timeout_s: float | None = None, max_bytes: int = 64 << 20
     ) -> Completed:
         """A plain channel. One word goes to `sh -c`, several are argv (quoted here, once)."""
+        ...
+
+    def start(self, line: str) -> RemoteCommand:
+        """Start a command line on a channel of its own. Raises HostFailed (sshd opens no further
+        channel, MaxSessions), HostUnreachable."""
         ...
 
     def tunnel(self, port: int, local_ports: tuple[int, ...] = (0,)) -> Tunnel:

@@ -17,6 +17,7 @@ from tfdeploy.transport.ssh.channel_reader import ChannelReader
 from tfdeploy.transport.ssh.command import begin
 from tfdeploy.transport.ssh.connect import CONNECT_S, Connector
 from tfdeploy.transport.ssh.errors import clean
+from tfdeploy.transport.ssh.joined import ChannelCommand
 from tfdeploy.transport.ssh.known_hosts import fingerprint
 from tfdeploy.transport.ssh.target import Target, resolve
 from tfdeploy.transport.ssh.tunnel import LoopbackTunnel
@@ -93,6 +94,14 @@ class SshSession:
             raise HostUnreachable("the connection ended while the command ran", where=self.host.name)
         code = channel.exit_status if channel.exit_status >= 0 else None
         return Completed(code, out, err, time.monotonic() - began)
+
+    def start(self, line: str) -> ChannelCommand:
+        channel = self._open()
+        try:
+            begin(channel, line, self.host.name)
+        except _BROKEN as error:
+            raise self._broken(error) from error
+        return ChannelCommand(channel)
 
     def tunnel(self, port: int, local_ports: tuple[int, ...] = (0,)) -> Tunnel:
         self._tunnels = True

@@ -233,6 +233,8 @@ class _FolderFetch:
             names=[os.fsencode(one.path) for one in wanted],
             on_progress=lambda received, _: report(min(received, total)),
             max_bytes=min(2 * total + SLACK_BYTES, self.room.left(self.staging.path)),
+            session=self.session,
+            total_bytes=total,
         )
         self.received += received
         self.room.take(min(received, total))

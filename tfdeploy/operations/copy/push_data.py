@@ -77,7 +77,17 @@ def push_shown(
         emit_transfer(emit, host, what, "moving", done, total)
 
     try:
-        sent = push(session.target, root, names, folder, delete=delete, anew=anew, on_progress=moving)
+        sent = push(
+            session.target,
+            root,
+            names,
+            folder,
+            delete=delete,
+            anew=anew,
+            on_progress=moving,
+            session=session,
+            total_bytes=total,
+        )
     except TfdeployError:
         emit_transfer(emit, host, what, "failed", 0, total)
         raise

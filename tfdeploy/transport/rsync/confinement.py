@@ -10,19 +10,19 @@ import tempfile
 from functools import lru_cache
 from pathlib import Path
 
-from tfdeploy.transport.rsync import ask_for_ssh, confined
+from tfdeploy.transport.rsync import ask_for_shell, confined
 
 TRIAL_S = 20.0
 
 
 def asking_words(fd: int) -> tuple[str, ...]:
     """What a confined rsync calls as its remote shell. `fd`: the socket on which it asks."""
-    return (*_python(ask_for_ssh.__file__), str(fd))
+    return (*_python(ask_for_shell.__file__), str(fd))
 
 
 def argv(folder: str) -> list[str]:
     """The words before those of a program that may write `folder` alone."""
-    programs = (sys.executable, shutil.which("rsync") or "rsync", ask_for_ssh.__file__)
+    programs = (sys.executable, shutil.which("rsync") or "rsync", ask_for_shell.__file__)
     readable = {os.path.dirname(os.__file__), sys.base_prefix + "/lib", *map(os.path.realpath, programs)}
     return [*_python(confined.__file__), folder, *sorted(readable), "--"]
 

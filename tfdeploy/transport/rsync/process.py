@@ -10,16 +10,15 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from tfdeploy.errors import Interrupted
-from tfdeploy.transport.rsync import confinement, messages, running, skip_login_noise
-from tfdeploy.transport.rsync.ssh_outside import SshOutside
+from tfdeploy.errors import HostFailed, Interrupted
+from tfdeploy.transport.protocols import RemoteCommand
+from tfdeploy.transport.rsync import confinement, messages, running
+from tfdeploy.transport.rsync.remote_shell import RemoteShell, SshCommand, Start
 from tfdeploy.transport.ssh.argv import rsync_shell, ssh_argv
 from tfdeploy.transport.ssh.closings import HELD_OFF
 from tfdeploy.transport.ssh.patience import Patience
@@ -29,6 +28,7 @@ SUCCESS = (0, messages.VANISHED)
 STARTS_PER_JUMP = 6  # ssh connections being opened through one jump host at once
 STDERR_BYTES = 32 << 10
 END_S = 3.0
+MARK = "tfdeploy-rsync-begins"  # printed there, after what a login shell prints
 
 _lock = threading.Lock()
 _starts: dict[Target, threading.BoundedSemaphore] = {}
@@ -38,7 +38,8 @@ Progress = Callable[[int, int | None], None]
 
 @dataclass(frozen=True)
 class RsyncCall:
-    """What one transfer is to do. `argv`: without the remote shell."""
+    """What one transfer is to do. `argv`: without the remote shell. `start`: begins the command on
+    the host, in place of a new ssh."""
 
     target: Target
     argv: list[str]
@@ -46,6 +47,7 @@ class RsyncCall:
     on_progress: Progress | None
     max_bytes: int | None = None
     only_into: str | None = None  # the one folder that this rsync may write, where the kernel can hold it to that
+    start: Start | None = None
 
 
 @dataclass
@@ -90,14 +92,13 @@ class _Process:
 
     def run(self) -> RsyncResult:
         with contextlib.ExitStack() as until_end, contextlib.ExitStack() as start:
-            if self.call.target.jump is not None:
+            if self.call.start is None and self.call.target.jump is not None:
                 with _lock:
                     starting = _starts.setdefault(self.call.target.jump, threading.BoundedSemaphore(STARTS_PER_JUMP))
                 start.enter_context(starting)
-            outside = None
-            if self.call.only_into is not None and confinement.works():
-                outside = until_end.enter_context(SshOutside(_shell(self.call.target, self.noise), _environment()))
-            process = self._start(outside)
+            mark = f"{MARK}\n".encode() if self._marks else b""
+            shell = until_end.enter_context(RemoteShell(self._start_command, mark))
+            process = self._start(shell)
             running.begun(process, self.call.target)
             try:
                 self._communicate(process, start)
@@ -105,26 +106,34 @@ class _Process:
                 self._reap(process)
         return self.done
 
-    def _start(self, outside: SshOutside | None) -> subprocess.Popen[bytes]:
+    @property
+    def _marks(self) -> bool:
+        return self.noise or self.call.start is not None
+
+    def _start_command(self, line: str) -> RemoteCommand:
+        """Through the session, or by a new ssh where sshd allows no further channel."""
+        with contextlib.suppress(HostFailed):
+            if self.call.start is not None:
+                return self.call.start(line)
+        return SshCommand(ssh_argv(self.call.target), _environment(), line)
+
+    def _start(self, shell: RemoteShell) -> subprocess.Popen[bytes]:
         folder = self.call.only_into
         program, *words = self.call.argv
         limit = [f"--bwlimit={max(1, self.call.target.bwlimit >> 10)}"] if self.call.target.bwlimit else []  # KiB a second
-        path = [f"--rsync-path=echo {skip_login_noise.MARK.decode().strip()}; exec rsync"] if self.noise else []
-        shell = _shell(self.call.target, self.noise)
-        if outside is not None:
-            shell = confinement.asking_words(outside.theirs.fileno())
-        before = confinement.argv(folder) if outside is not None and folder is not None else []
+        path = [f"--rsync-path=echo {MARK}; exec rsync"] if self._marks else []
+        before = confinement.argv(folder) if folder is not None and confinement.works() else []
+        asking = rsync_shell(confinement.asking_words(shell.theirs.fileno()))
         process = subprocess.Popen(
-            [*before, program, "-e", rsync_shell(shell), *limit, *path, *words],
+            [*before, program, "-e", asking, *limit, *path, *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=_environment() if outside is None else confinement.environment(),
-            pass_fds=() if outside is None else (outside.theirs.fileno(),),
+            env=confinement.environment(),
+            pass_fds=(shell.theirs.fileno(),),
             start_new_session=True,  # neither the terminal's Ctrl-C nor its password prompt
         )
-        if outside is not None:
-            outside.begin()
+        shell.begin()
         return process
 
     def _communicate(self, process: subprocess.Popen[bytes], start: contextlib.ExitStack) -> None:
@@ -182,11 +191,6 @@ class _Process:
             if pipe is not None:
                 pipe.close()
         self.done.interrupted = running.gone(process)
-
-
-def _shell(target: Target, noise: bool) -> tuple[str, ...]:
-    words = ssh_argv(target)
-    return (sys.executable, "-S", "-E", str(Path(skip_login_noise.__file__).resolve()), *words) if noise else words
 
 
 def _environment() -> dict[str, str]:

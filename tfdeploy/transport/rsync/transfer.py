@@ -14,12 +14,15 @@ from functools import lru_cache
 
 from tfdeploy.agent import layout
 from tfdeploy.errors import HostFailed, Refused
+from tfdeploy.transport.protocols import Session
 from tfdeploy.transport.rsync import messages
 from tfdeploy.transport.rsync.process import SUCCESS, Progress, RsyncCall, transfer
+from tfdeploy.transport.rsync.remote_shell import Start
 from tfdeploy.transport.ssh.target import Target
 
 __all__ = ["Progress", "pull", "push"]
 
+SESSION_BYTES = 16 << 20  # of more, a new ssh: paramiko shares one core among all hosts
 _MODES = "--chmod=Du=rwx,Dgo=,Fu+rw,Fgo="
 _OUTPUT = ("--info=progress2,stats1", "--no-human-readable", "--outbuf=L")
 
@@ -33,6 +36,8 @@ def push(
     delete: bool,
     anew: bool = False,
     on_progress: Progress | None = None,
+    session: Session | None = None,
+    total_bytes: int = 0,
 ) -> int:
     """Sends the tree under `source_root` (`names` None), or these names of it, to the folder `destination`; returns
     the bytes that went over the wire.
@@ -40,6 +45,7 @@ def push(
     `names`: relative, files and links; they are sent whatever their times say. A tree is compared by size and time,
     or by content (`anew`).
     Files arrive 0600 or 0700, folders 0700, with their times; an interrupted file is kept and goes on next time.
+    `session`: carries the bytes if `total_bytes` are few; else a new ssh does.
     `on_progress(bytes done, total or None)`. A file that vanishes or shrinks meanwhile is no error: the caller checks
     the result. Raises Refused (no rsync, empty source with `delete`), HostFailed (disk full, ...), HostUnreachable, Interrupted.
     """
@@ -47,7 +53,7 @@ def push(
     listed = None if names is None else list(names)
     argv = push_argv(source_root, destination, names=listed is not None, delete=delete, anew=anew)
     _check_source(source_root, delete)
-    done = transfer(RsyncCall(target, argv, listed, on_progress))
+    done = transfer(RsyncCall(target, argv, listed, on_progress, start=_start(session, total_bytes)))
     if done.code not in SUCCESS and not messages.shrank(done.code, done.stderr):
         raise messages.explain(done.code, done.stderr, target, source_root)
     return done.sent
@@ -61,6 +67,8 @@ def pull(
     names: Iterable[bytes] | None = None,
     on_progress: Progress | None = None,
     max_bytes: int | None = None,
+    session: Session | None = None,
+    total_bytes: int = 0,
 ) -> int:
     """Brings the tree under `source_root` of the host (`names` None), or these names of it, into the folder `destination`
     here, which must exist; returns the bytes that came over the wire.
@@ -76,12 +84,16 @@ def pull(
     for name in listed or ():
         check_name(name)
     argv = pull_argv(source_root, destination, names=listed is not None)
-    done = transfer(RsyncCall(target, argv, listed, on_progress, max_bytes, only_into=destination))
+    done = transfer(RsyncCall(target, argv, listed, on_progress, max_bytes, destination, _start(session, total_bytes)))
     if done.too_much:
         raise HostFailed(f"the host sends more than the {max_bytes} bytes that were to come", where=target.name or target.where)
     if done.code not in SUCCESS:
         raise messages.explain(done.code, done.stderr, target, source_root, into=destination)
     return done.received
+
+
+def _start(session: Session | None, total_bytes: int) -> Start | None:
+    return session.start if session is not None and total_bytes < SESSION_BYTES else None
 
 
 def check_name(name: bytes) -> None:

@@ -1,0 +1,137 @@
+"""The remote shell of an rsync here: a command on a host, joined to the pipes that rsync made for it.
+
+rsync's `-e` is a small program (ask_for_shell) that hands its pipes over, so that a confined rsync
+needs neither keys nor sockets. It asks once, before it has read any byte of the host. A second
+request is not answered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Mapping
+from types import TracebackType
+
+from tfdeploy.errors import TfdeployError
+from tfdeploy.transport.protocols import Pipes, RemoteCommand
+from tfdeploy.transport.ssh.joined import copy_after
+
+WORDS_BYTES = 64 << 10
+END_S = 3.0
+PIPES = 3
+Start = Callable[[str], RemoteCommand]
+
+
+class RemoteShell:
+    """Answers one request on `theirs`, which rsync inherits. Use as a context manager."""
+
+    def __init__(self, start: Start, mark: bytes = b"") -> None:
+        """`start` begins a command line on the host. `mark`: what it prints after any noise."""
+        self._start, self._mark = start, mark
+        self._ours, self.theirs = socket.socketpair()
+        self._command: RemoteCommand | None = None
+        self._closed = False
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+
+    def begin(self) -> None:
+        """Serve. Call this once rsync has `theirs`."""
+        self.theirs.close()
+        self._thread.start()
+
+    def __enter__(self) -> RemoteShell:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """End the remote command. rsync has ended before."""
+        with self._lock:
+            self._closed = True
+            command = self._command
+        with contextlib.suppress(OSError):
+            self._ours.shutdown(socket.SHUT_RDWR)
+        if command is not None:
+            command.close()
+        if self._thread.ident is not None:
+            self._thread.join(END_S)
+        self.theirs.close()
+        self._ours.close()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            blob, pipes, _, _ = socket.recv_fds(self._ours, WORDS_BYTES, PIPES)
+            words = [os.fsdecode(word) for word in blob.split(b"\0")]
+            for pipe in pipes:
+                os.set_blocking(pipe, True)  # rsync sets both ends of its socket pairs otherwise
+            if _is_rsync(words) and len(pipes) == PIPES:
+                self._run(" ".join(words[1:]), (pipes[0], pipes[1], pipes[2]))
+            else:
+                self._end(255, pipes)
+
+    def _run(self, line: str, pipes: Pipes) -> None:
+        code = 255
+        try:
+            command = self._start(line)
+            with self._lock:
+                self._command = command
+                closed = self._closed
+            if closed:
+                command.close()
+            code = command.join(pipes, self._mark)
+        except TfdeployError as error:
+            with contextlib.suppress(OSError):
+                os.write(pipes[2], f"{error.what}\n".encode())
+        finally:
+            self._end(code, list(pipes))
+
+    def _end(self, code: int, pipes: list[int]) -> None:
+        """Let rsync's remote shell end with `code`."""
+        for pipe in pipes:
+            os.close(pipe)
+        with contextlib.suppress(OSError):
+            self._ours.send(bytes([code if 0 <= code < 256 else 255]))
+            self._ours.shutdown(socket.SHUT_RDWR)
+
+
+class SshCommand:
+    """protocols.RemoteCommand by an ssh of its own. `argv`: of ssh, without the host's name."""
+
+    def __init__(self, argv: tuple[str, ...], environment: Mapping[str, str], line: str) -> None:
+        self._argv, self._environment, self._line = argv, environment, line
+        self._process: subprocess.Popen[bytes] | None = None
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def join(self, pipes: Pipes, mark: bytes = b"") -> int:
+        with self._lock:
+            if self._closed:
+                return 255
+            self._process = process = subprocess.Popen(
+                (*self._argv, "target", self._line),
+                stdin=pipes[0],
+                stdout=subprocess.PIPE if mark else pipes[1],
+                stderr=pipes[2],
+                env=self._environment,
+                start_new_session=True,
+            )
+        if process.stdout is not None:
+            with contextlib.suppress(OSError), process.stdout as stdout:
+                copy_after(mark, iter(lambda: os.read(stdout.fileno(), 1 << 18), b""), pipes[1])
+        return process.wait()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+        if self._process is not None:
+            try:
+                self._process.wait(0.5)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+
+def _is_rsync(words: list[str]) -> bool:
+    """True for the words of rsync: our name for the host, and a server there."""
+    return words[0] == "target" and "--server" in words
