@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Dict, List, Optional, Tuple, TypedDict
 
 Unchecked = Dict[str, Any]  # an object of JSON whose keys are not checked yet
+Answer = Dict[str, Any]  # a verb's answer, or an object in one: model/answers/ and model/facts.py have its type
 PlanWord = Any  # of a task's command or environment: text, or what wire.word_of checks and makes text of
 
 # --- sent between minders, and written to knowledge.json

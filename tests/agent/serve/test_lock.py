@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from support.agent.answer_types import agent_verbs
 from support.agent.client import Client
 from support.agent.cluster import NewClient
 from support.waiting import wait_for
@@ -23,8 +24,7 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.serve import lock as serve_lock
 from tfdeploy.agent.serve import lock_fences
-from tfdeploy.agent.serve.call import Call, Context
-from tfdeploy.agent.serve.dispatch import FENCED
+from tfdeploy.agent.serve.call import Call, Context, is_fenced
 from tfdeploy.agent.serve.error_codes import failure_of
 from tfdeploy.model.advice import next_of
 
@@ -180,7 +180,7 @@ def test_who_lost_the_lock_to_another_is_refused_and_told_whose_it_is(serve: New
     assert writes(bob, his) is None  # it goes on, or takes its own again
 
 
-@pytest.mark.parametrize("verb", FENCED)
+@pytest.mark.parametrize("verb", sorted(verb for verb, answer in agent_verbs().items() if is_fenced(answer)))
 def test_each_verb_that_changes_files_is_refused(serve: NewClient, verb: str) -> None:
     ann, bob = serve(), serve()
     mine = taken(ann)

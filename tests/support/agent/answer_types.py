@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from typing import Any
 
 import msgspec
 
-from tfdeploy.agent import wire
+from tfdeploy.agent import serve, wire
+from tfdeploy.agent.serve.call import Verb as Answering
 from tfdeploy.model.answers import audit, broadcast, clean, files, hosts, links, programs, runs, samples
 from tfdeploy.model.answers.reading import read
 from tfdeploy.model.answers.verb import Flow, Verb
@@ -20,6 +23,12 @@ def verbs() -> dict[str, Verb[Any] | Flow[Any, Any]]:
         for each in vars(module).values()
     ]
     return {each.name: each for each in (*found, PROBE) if isinstance(each, (Verb, Flow))}
+
+
+def agent_verbs() -> dict[str, Answering]:
+    """Every verb that the agent answers, by name."""
+    names = [each.name for each in pkgutil.walk_packages(serve.__path__, f"{serve.__name__}.")]
+    return {verb: answer for name in names for verb, answer in vars(importlib.import_module(name)).get("VERBS", {}).items()}
 
 
 def unknown(said: Any, cls: type[Any]) -> list[str]:

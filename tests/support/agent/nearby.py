@@ -49,7 +49,7 @@ class NearChannel:
         self.hello = checked(server.hello(context), Hello, "hello", host.name)
 
     def call(self, verb: Verb[Any], args: dict[str, Any] | None = None, *, blob: bytes = b"", timeout_s: float = 60.0) -> Any:
-        fence = self._fleet.fences.get(self._host.name, {}).get((args or {}).get("job", "")) if verb.fenced else None
+        fence = self._fleet.fences.get(self._host.name, {}).get((args or {}).get("job", ""))
         header, blob = _travelled({"args": {**(args or {}), **({} if fence is None else {"fence": fence})}}, blob)
         self._fleet.asked.append((self._host.name, verb.name))
 

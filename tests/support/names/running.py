@@ -111,8 +111,10 @@ def main() -> None:
     from tfdeploy.model.events import Kind
 
     modules = list(agent_modules())
-    verbs = {verb for each in modules if isinstance(vars(each).get("VERBS"), dict) for verb in each.VERBS}
-    fenced = {verb for each in modules for verb in vars(each).get("FENCED", ())}
+    serving = [each for each in modules if isinstance(vars(each).get("VERBS"), dict)]
+    verbs = {verb for each in serving for verb in each.VERBS}
+    fenced = {verb for each in serving for verb, answer in each.VERBS.items() if "fenced" in vars(answer)}
+    fenced.update(verb for each in modules for verb in vars(each).get("FENCED", ()))  # as the tag has it
     records = {name: kind for each in modules for name, kind in vars(each).items() if hasattr(kind, "FIELDS")}
     found = {
         "command line": command_line(),

@@ -7,12 +7,12 @@ import os
 from tfdeploy.agent.annotations import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import Free
+    from tfdeploy.agent.shapes import Answer
 
 MOST_FREE = (1 << 63) - 1  # the largest number that the other side reads; s3fs says more
 
 
-def free_of(path: str) -> Free:
+def free_of(path: str) -> Answer:
     """What is left on the disk of `path`, or of the nearest folder above it. Raises OSError."""
     while True:
         try:

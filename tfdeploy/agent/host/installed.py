@@ -13,7 +13,7 @@ import time
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Iterable, List, Optional, Tuple
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.facts import Gpu, Versions
+    from tfdeploy.agent.shapes import Answer
 
 UV_PLACES = ("uv", "~/.local/bin/uv", "~/.cargo/bin/uv")
 WITHIN_S = 20.0  # a cold interpreter on a network disk
@@ -128,9 +128,9 @@ def start_python(path: Optional[str], modules: Iterable[str] = ()) -> Optional[A
     return None if path is None else Asked([path, "-c", _PYTHON_SCRIPT, *modules])
 
 
-def read_python(asked: Optional[Asked], wanted: str) -> Tuple[Versions, Optional[str]]:
+def read_python(asked: Optional[Asked], wanted: str) -> Tuple[Answer, Optional[str]]:
     """(the versions of Python, TensorFlow, tf_keras, Keras and NumPy as facts name them, what is wrong)."""
-    found: Versions = {
+    found: Answer = {
         "python_version": None,
         "tensorflow": None,
         "tf_keras": None,
@@ -190,14 +190,14 @@ def read_driver(asked: Optional[Asked]) -> Optional[str]:
     return words[0] if words and words[0][:1].isdigit() and words[0].replace(".", "").isdigit() else None
 
 
-def read_gpus(asked: Optional[Asked]) -> Tuple[List[Gpu], Optional[str]]:
+def read_gpus(asked: Optional[Asked]) -> Tuple[List[Answer], Optional[str]]:
     """(GPUs by index, what nvidia-smi complained of). No nvidia-smi: no GPUs and no complaint."""
     if asked is None or asked.missing:
         return [], None
     code, out, err = asked.answer()
     if code != 0:
         return [], "nvidia-smi: %.300s" % (err or out or "exit code %s" % code)
-    found: List[Gpu] = []
+    found: List[Answer] = []
     for line in out.splitlines():
         words = [word.strip() for word in line.split(",")]
         if len(words) < 5 or not words[0].isdigit():

@@ -10,7 +10,7 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional
 from tfdeploy.agent.host.disk import MOST_FREE, free_of
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.facts import Room
+    from tfdeploy.agent.shapes import Answer
 
 _NAMES = {  # as `ulimit` describes them -> the system's name
     "open files": resource.RLIMIT_NOFILE,
@@ -62,7 +62,7 @@ def _text(path: str) -> str:
         return ""
 
 
-def room(path: str) -> Optional[Room]:
+def room(path: str) -> Optional[Answer]:
     """Whether this user can write in a folder of the system, and what is free there; None: there is no such folder."""
     try:
         free = free_of(path)["free_bytes"] if os.path.isdir(path) else None

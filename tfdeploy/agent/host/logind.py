@@ -7,7 +7,7 @@ import os
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.facts import Logout
+    from tfdeploy.agent.shapes import Answer
 
 SESSIONS = "/run/systemd/sessions"
 _LINGER = "/var/lib/systemd/linger"
@@ -27,7 +27,7 @@ def kills() -> bool:
     return os.path.isdir(SESSIONS) and _settings().get("KillUserProcesses", "no").lower() in _YES
 
 
-def at_logout(user: str) -> Logout:
+def at_logout(user: str) -> Answer:
     """`kills`: this very session's processes will be killed when it ends. `removes_ipc`: also shared memory is removed."""
     if not os.path.isdir(SESSIONS):
         return {"kills": False, "removes_ipc": False}

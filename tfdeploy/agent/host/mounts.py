@@ -8,16 +8,16 @@ import re
 from tfdeploy.agent.annotations import TYPE_CHECKING, Optional
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.facts import Mount
+    from tfdeploy.agent.shapes import Answer
 
 MOUNTS = "/proc/self/mounts"
 _LONGEST = 4000
 
 
-def mount_of(path: str, mounts: str = MOUNTS) -> Optional[Mount]:
+def mount_of(path: str, mounts: str = MOUNTS) -> Optional[Answer]:
     """The mount that holds `path`, or the nearest folder above it that exists; None where the system does not say."""
     path = os.path.realpath(path)
-    found: Optional[Mount] = None
+    found: Optional[Answer] = None
     longest = -1
     try:
         with open(mounts, encoding="utf-8", errors="surrogateescape") as lines:

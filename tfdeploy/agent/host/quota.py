@@ -7,7 +7,7 @@ from tfdeploy.agent.host.disk import MOST_FREE
 from tfdeploy.agent.host.installed import Asked, find_program
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.facts import Quota
+    from tfdeploy.agent.shapes import Answer
 
 _KIB = 1024
 
@@ -17,7 +17,7 @@ def start() -> Optional[Asked]:
     return Asked(["quota", "-u", "-w", "-p"]) if find_program("quota") else None
 
 
-def read(asked: Optional[Asked], source: str) -> Optional[Quota]:
+def read(asked: Optional[Asked], source: str) -> Optional[Answer]:
     """Of the file system mounted from `source`; None: no quota is set there. Over a quota the program exits with 1."""
     out = asked.answer()[1] if asked is not None else ""
     for line in out.splitlines():
@@ -27,7 +27,7 @@ def read(asked: Optional[Asked], source: str) -> Optional[Quota]:
     return None
 
 
-def _of_words(words: List[str]) -> Optional[Quota]:
+def _of_words(words: List[str]) -> Optional[Answer]:
     """Words: KiB used, soft and hard limit, grace; the same for files. 0 is no limit, a star marks what is over the soft one."""
     numbers = [word.rstrip("*") for word in words]
     if not all(word.isdigit() for word in numbers):

@@ -11,17 +11,17 @@ from tfdeploy.agent.run import clock
 from tfdeploy.agent.run.folder import RunPaths
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import AttemptRow
+    from tfdeploy.agent.shapes import Answer
 
 MOST_BYTES = 1 << 20  # of the journal, its end
 MOST_ATTEMPTS = 100  # the newest
 _OUTCOMES = ("succeeded", "failed", "killed", "stopped", "gave_up", "lost")
 
 
-def attempts_of(paths: RunPaths, task: str) -> List[AttemptRow]:
+def attempts_of(paths: RunPaths, task: str) -> List[Answer]:
     """By number. Times are UTC seconds of the run's clock. Lines that are none are left out: a disk may have been full."""
     part = paths.part()
-    found: Dict[int, AttemptRow] = {}
+    found: Dict[int, Answer] = {}
     for line in _lines(os.path.join(paths.task_dir(task), layout.JOURNAL)):
         try:
             said = json.loads(line)

@@ -12,7 +12,7 @@ from tfdeploy.agent.errors import VerbError, is_path_inside
 from tfdeploy.agent.record import NamedTuple
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.facts import KeepFact
+    from tfdeploy.agent.shapes import Answer
 
 RECORD = "checkpoint"
 TRIES = 20  # looks at a folder whose `checkpoint` record is being replaced
@@ -24,10 +24,10 @@ _MOST_BYTES = 1 << 20
 _MOST_STEPS = 1 << 53
 
 
-def keep_facts(workdir: str, job: str, paths: List[str], renamed: Optional[Mapping[str, str]] = None) -> List[KeepFact]:
+def keep_facts(workdir: str, job: str, paths: List[str], renamed: Optional[Mapping[str, str]] = None) -> List[Answer]:
     """Return one model.facts.KeepFact for each path that holds at least one file. `renamed`: path
     -> current name of a folder that was set aside. Raises VerbError bad_name."""
-    found: List[KeepFact] = []
+    found: List[Answer] = []
     for path in check_keep(paths):
         kept = kept_files(layout.keep_dir(workdir, job, (renamed or {}).get(path, path)))
         if kept.newest is not None:
@@ -35,7 +35,7 @@ def keep_facts(workdir: str, job: str, paths: List[str], renamed: Optional[Mappi
             checkpoint = _checkpoint(record) if record else None
             step = _step(checkpoint) if checkpoint else None
             recorded = _changed(record) if checkpoint and record else None
-            fact: KeepFact = {
+            fact: Answer = {
                 "path": path,
                 "newest": kept.newest,
                 "checkpoint": checkpoint,

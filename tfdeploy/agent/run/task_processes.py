@@ -17,7 +17,7 @@ from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.run.folder import RunPaths
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import Survivor
+    from tfdeploy.agent.shapes import Answer
 
 FOLDER_MARKER = "TFDEPLOY_TASK_FOLDER"  # tells apart two runs of one name in two workdirs
 _PATIENCE_S = 5.0  # after KILL
@@ -110,13 +110,13 @@ def main_process(status: wire.TaskStatus) -> Optional[processes.Identity]:
     return who if processes.is_alive(who) else None
 
 
-def end(paths: RunPaths, tasks: Iterable[str], grace_s: float) -> List[Survivor]:
+def end(paths: RunPaths, tasks: Iterable[str], grace_s: float) -> List[Answer]:
     """TERM, KILL after `grace_s`, verify; for tasks without a supervisor. Returns the survivors."""
     names = list(tasks)
     return _end(lambda: members(paths, names), grace_s)
 
 
-def end_strays(workdir: str, job: str, run: str, grace_s: float) -> Optional[List[Survivor]]:
+def end_strays(workdir: str, job: str, run: str, grace_s: float) -> Optional[List[Answer]]:
     """The same for a run whose folder was removed under its tasks, supervisors included; None: there are no processes."""
     if not strays(workdir, job, run)[0]:
         return None
@@ -133,7 +133,7 @@ def strays(workdir: str, job: str, run: Optional[str] = None) -> Tuple[Set[int],
     return {pid for pid in found if processes.environment(pid).get(FOLDER_MARKER, "").startswith(within)}, table
 
 
-def _end(find: "Callable[[], Tuple[Set[int], Dict[int, processes.Entry]]]", grace_s: float) -> List[Survivor]:
+def _end(find: "Callable[[], Tuple[Set[int], Dict[int, processes.Entry]]]", grace_s: float) -> List[Answer]:
     pids, table = find()
     if grace_s > 0:
         processes.send_all(pids, table, signal.SIGTERM)
@@ -146,5 +146,5 @@ def _end(find: "Callable[[], Tuple[Set[int], Dict[int, processes.Entry]]]", grac
     return survivors(pids, table)
 
 
-def survivors(pids: Iterable[int], table: Dict[int, processes.Entry]) -> List[Survivor]:
+def survivors(pids: Iterable[int], table: Dict[int, processes.Entry]) -> List[Answer]:
     return [{"pid": pid, "state": table[pid].state, "command": table[pid].command} for pid in sorted(pids)]

@@ -19,7 +19,7 @@ from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.secret_files import SecretPaths
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import AdmittedHere, AuditHere, HeldSecrets, LeftHere
+    from tfdeploy.agent.shapes import Answer
 
 MOST_LEFT = 1000
 MOST_HELD = 10_000
@@ -30,7 +30,7 @@ _OF_JOB = ("releases", "data", "keep", "locks", "fences", "runs")
 Left = Tuple[str, str]  # kind, path
 
 
-def audit(call: Call) -> AuditHere:
+def audit(call: Call) -> Answer:
     """Items with the packed files of the log, the older first. `job`, `run`: only what is left of that run; `python`: whose
     TensorFlow is looked up; `secret_files`: see SecretPaths."""
     workdir, secret = call.context.workdir, SecretPaths(call)
@@ -45,7 +45,7 @@ def audit(call: Call) -> AuditHere:
         held = (path for name in secret.jobs for path in secret_files.in_job(workdir, name, secret))
         found = itertools.chain(_of_workdir(workdir, told), _processes(workdir))
     found = itertools.chain((("secret file", path) for path in held), found)
-    rows: List[LeftHere] = [{"kind": kind, "path": path} for kind, path in itertools.islice(found, MOST_LEFT)]
+    rows: List[Answer] = [{"kind": kind, "path": path} for kind, path in itertools.islice(found, MOST_LEFT)]
     return {
         "admitted": _admitted(_parts(workdir, job, run, told)) if run else [],
         "left": rows,
@@ -68,9 +68,9 @@ def _parts(workdir: str, job: str, run: str, told: str) -> List[RunPaths]:
     return [RunPaths(layout.host_dir(workdir, job, run, name)) for name in names]
 
 
-def _held(workdir: str, job: str, run: str, told: str) -> List[HeldSecrets]:
+def _held(workdir: str, job: str, run: str, told: str) -> List[Answer]:
     """The runs whose secrets lie here."""
-    found: List[HeldSecrets] = []
+    found: List[Answer] = []
     for each in [job] if run else job_names(workdir):
         for name in [run] if run else run_names(workdir, each):
             for paths in _parts(workdir, each, name, told):
@@ -109,8 +109,8 @@ def _is_locked(workdir: str, job: str) -> bool:
     return any(is_locked(os.path.join(folder, name)) for name in list_names(folder) if name.endswith(".lock"))
 
 
-def _admitted(parts: List[RunPaths]) -> List[AdmittedHere]:
-    found: List[AdmittedHere] = []
+def _admitted(parts: List[RunPaths]) -> List[Answer]:
+    found: List[Answer] = []
     for paths in parts:
         if not check_files.wrong(paths.workdir, paths.job, paths.run, paths.host):
             found += [{"address": address, "of": host} for address, host in sorted(paths.state().admitted.items())]

@@ -25,11 +25,11 @@ from tfdeploy.agent.mesh import handshake_gate
 from tfdeploy.agent.pieces import Pieces
 from tfdeploy.agent.serve import data_versions
 from tfdeploy.agent.serve.broadcast_files import place
-from tfdeploy.agent.serve.call import Call, Verb
+from tfdeploy.agent.serve.call import Call, Verb, audited, fenced
 from tfdeploy.agent.serve.data_staging import unpack
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import Joined, Leaves, Nothing, Wanted
+    from tfdeploy.agent.shapes import Answer
 
 REPORT_S = 0.5
 LOOK_S = 0.05
@@ -38,7 +38,8 @@ _members: Dict[str, Member] = {}  # of this session
 _offers: "Dict[str, Tuple[Listing, str]]" = {}  # of this session: files, and the folder that they lie in
 
 
-def join(call: Call) -> Joined:
+@fenced
+def join(call: Call) -> Answer:
     """Takes part. Items: {"port"} first, then {"have", "received"} when these have changed, and {"failed": [parent, word, why]}.
 
     Of a data set `name`, of a `release`, or of `keep`: see broadcast_files.py. Raises VerbError not_begun, bad_listing,
@@ -51,7 +52,8 @@ def join(call: Call) -> Joined:
     )
 
 
-def offer(call: Call) -> Nothing:
+@audited("sync", "lent")
+def offer(call: Call) -> Answer:
     """The files that this host is about to lend: those of the packed listing in the blob. They lie below `root`, or where that is
     missing in the data set `name` of `job`. Raises VerbError bad_listing."""
     root = call.text("root") or data_versions.newest(layout.data_dir(call.context.workdir, call.name("job"), call.name("name")))
@@ -59,7 +61,7 @@ def offer(call: Call) -> Nothing:
     return {}
 
 
-def lend(call: Call) -> Joined:
+def lend(call: Call) -> Answer:
     """Takes part with the files of its offer, which it only reads. Raises VerbError not_begun."""
     try:
         rows, root = _offers.pop(call.name("id"))
@@ -71,7 +73,7 @@ def lend(call: Call) -> Joined:
     return _take_part(call, holdings)
 
 
-def _take_part(call: Call, holdings: Holdings) -> Joined:
+def _take_part(call: Call, holdings: Holdings) -> Answer:
     id_, certs = call.name("id"), call.table("certs")
     names = [str(each) for each in call.rows("members")]
     member = Member(id_, call.text("host"), names, holdings, certs, call.integer("rate"))  # type: ignore[arg-type]
@@ -105,7 +107,7 @@ def _report(call: Call, member: Member) -> None:
             call.item({"failed": list(failed)}, b"")
 
 
-def feeds(call: Call) -> Nothing:
+def feeds(call: Call) -> Answer:
     """Who feeds it from now on: `parents` [[name, address, port, [stripe, ...]], ...]; `here`: the stripes that come over this
     session. New roots with it, as `roots` has them."""
     member = _member(call)
@@ -122,7 +124,7 @@ def feeds(call: Call) -> Nothing:
     return {}
 
 
-def roots(call: Call) -> Nothing:
+def roots(call: Call) -> Answer:
     """The roots of segments from `first` on."""
     _add_roots(call, _member(call))
     return {}
@@ -135,7 +137,7 @@ def _add_roots(call: Call, member: Member) -> None:
     member.holdings.add_roots(call.integer("first"), [bytes.fromhex(each) for each in given])
 
 
-def leaves(call: Call) -> Wanted:
+def leaves(call: Call) -> Answer:
     """The leaves of a segment from the control machine; answers which of its pieces are wanted from there."""
     member = _member(call)
     try:
@@ -145,7 +147,7 @@ def leaves(call: Call) -> Wanted:
     return {"wanted": "%x" % wanted}
 
 
-def put(call: Call) -> Nothing:
+def put(call: Call) -> Answer:
     """One piece from the control machine."""
     try:
         _member(call).put_from_here(call.integer("segment"), call.integer("index"), call.blob)
@@ -154,7 +156,7 @@ def put(call: Call) -> Nothing:
     return {}
 
 
-def sums(call: Call) -> Leaves:
+def sums(call: Call) -> Answer:
     """The leaves of a segment as its files lie here: this host is the source. Raises VerbError changed."""
     holdings = _member(call).holdings
     found = holdings.leaves_here(_within(call, "segment", holdings.cut.segments))
@@ -163,7 +165,7 @@ def sums(call: Call) -> Leaves:
     return {"leaves": found.hex()}
 
 
-def read(call: Call) -> Nothing:
+def read(call: Call) -> Answer:
     """One piece as its files lie here: an item {"index"}, with the piece as blob. Raises VerbError changed."""
     holdings = _member(call).holdings
     segment = _within(call, "segment", holdings.cut.segments)

@@ -1,14 +1,15 @@
 """A verb's arguments, checked. Every verb is a function of one Call; see docs/agent-protocol.md.
 
-A module of verbs ends in `VERBS = {"name": function}`, which `dispatch` reads. A verb returns a value that JSON can hold, or
-raises VerbError; a stream sends items with `call.item` and returns when `call.cancelled` is set.
+A module of verbs ends in `VERBS = {"name": function}`, which `dispatch` reads; `fenced` and `audited` mark such a function.
+A verb returns a value that JSON can hold, or raises VerbError; a stream sends items with `call.item` and returns when
+`call.cancelled` is set.
 """
 
 from __future__ import annotations
 
 import threading
 
-from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Tuple
 from tfdeploy.agent.errors import NAME, VerbError
 
 if TYPE_CHECKING:
@@ -80,3 +81,29 @@ class Call:
 
 
 Verb = Callable[[Call], object]
+
+
+def fenced(verb: Verb) -> Verb:
+    """Mark a verb that changes a job's files: only a session that holds its lock may ask it, see lock.check_fence."""
+    vars(verb)["fenced"] = True
+    return verb
+
+
+def audited(operation: str, outcome: str) -> Callable[[Verb], Verb]:
+    """Mark a verb that changes this host, or reads files from it, with what the audit log says of it: the operator's verb, and
+    the outcome."""
+
+    def mark(verb: Verb) -> Verb:
+        vars(verb)["audited"] = (operation, outcome)
+        return verb
+
+    return mark
+
+
+def is_fenced(verb: Verb) -> bool:
+    return "fenced" in vars(verb)
+
+
+def audited_as(verb: Verb) -> Optional[Tuple[str, str]]:
+    """The operation and the outcome for the audit log; None: the verb is not audited."""
+    return vars(verb).get("audited")

@@ -10,8 +10,8 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.serve.call import Call, Verb
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import Knocked, Measured, Nothing
     from tfdeploy.agent.serve.link_knock import Knock
+    from tfdeploy.agent.shapes import Answer
 
 MOST_S = 3600.0
 MOST_PORTS = 64
@@ -20,7 +20,7 @@ _HEX = re.compile(r"[0-9a-f]{32}\Z")
 _ADDRESS = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_.:%-]{0,254}\Z|::[0-9A-Fa-f:.]*\Z")
 
 
-def listen(call: Call) -> Nothing:
+def listen(call: Call) -> Answer:
     """Listens on `ports` until it is cancelled, or for `seconds`. One item says on which of them it does."""
     from tfdeploy.agent.serve.link_listener import Listener
 
@@ -32,7 +32,7 @@ def listen(call: Call) -> Nothing:
     return {}
 
 
-def knock(call: Call) -> Knocked:
+def knock(call: Call) -> Answer:
     """Connects to each of `links` [[address, port, token], ...], all at once. Raises VerbError bad_argument."""
     from tfdeploy.agent.serve.link_knock import knock_all
 
@@ -41,7 +41,7 @@ def knock(call: Call) -> Knocked:
     return {"asked": len(asked), "failed": [(place, each.why, each.detail) for place, each in sorted(failed.items())]}
 
 
-def measure(call: Call) -> Measured:
+def measure(call: Call) -> Answer:
     """The link to one host that listens: `link` [address, port, token]. Raises VerbError bad_argument."""
     from tfdeploy.agent.serve import link_speed
 

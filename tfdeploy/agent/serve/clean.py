@@ -14,15 +14,15 @@ from tfdeploy.agent.ownership import check, name_of
 from tfdeploy.agent.run import over
 from tfdeploy.agent.seen import stamps
 from tfdeploy.agent.serve import clean_everything, clean_remove, clean_rules
-from tfdeploy.agent.serve.call import Call
+from tfdeploy.agent.serve.call import Call, audited, fenced
 from tfdeploy.agent.serve.clean_rules import Thing
 from tfdeploy.agent.serve.secret_files import SecretPaths
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import CleanList, Nothing
+    from tfdeploy.agent.shapes import Answer
 
 
-def list_things(call: Call) -> CleanList:
+def list_things(call: Call) -> Answer:
     """Items: what may go, and the runs and data sets that stay, with why. `jobs`: of these alone; `named`: data sets too, all but
     these; `everything`: all that tfdeploy has put here instead; `secret_files`: see SecretPaths."""
     workdir, secret = call.context.workdir, SecretPaths(call)
@@ -59,7 +59,9 @@ def _things(call: Call, wanted: List[str], jobs: Optional[List[str]], secret: Se
     yield from clean_rules.workdir_halves(workdir)
 
 
-def remove(call: Call) -> Nothing:
+@fenced
+@audited("clean", "removed")
+def remove(call: Call) -> Answer:
     """`things` [[kind, name], ...] of the job, as clean.list names them; `named`: data sets that stay; `secret_files`: as there.
     Items: as there, each when it is gone, or with why it stays."""
     workdir, job, secret = call.context.workdir, call.name("job"), SecretPaths(call)
@@ -73,7 +75,8 @@ def remove(call: Call) -> Nothing:
     return {}
 
 
-def remove_beside_jobs(call: Call) -> Nothing:
+@audited("clean", "removed")
+def remove_beside_jobs(call: Call) -> Answer:
     """The same of environments, and of halves that belong to no job. `jobs`: only environments that no other job has used."""
     jobs = None if call.args.get("jobs") is None else [_name(job) for job in call.rows("jobs")]
     for kind, name in [_wanted(row) for row in call.rows("things")]:
@@ -83,7 +86,7 @@ def remove_beside_jobs(call: Call) -> Nothing:
     return {}
 
 
-def everything(call: Call) -> Nothing:
+def everything(call: Call) -> Answer:
     """All that tfdeploy has put into this workdir, `keep` and the agent included. Items: as of clean.list. Raises VerbError
     live_run, locked: then nothing was removed."""
     for thing in clean_everything.remove(call):

@@ -16,17 +16,17 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.listing import Listing
 from tfdeploy.agent.pieces import PIECE_BYTES
 from tfdeploy.agent.run.workdir import FICLONE
-from tfdeploy.agent.serve.call import Call
+from tfdeploy.agent.serve.call import Call, fenced
 from tfdeploy.agent.serve.data_staging import Staging, bits
 from tfdeploy.agent.stamp import Stamp, stamp_of
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import Looked, Nothing
+    from tfdeploy.agent.shapes import Answer
 
 BLOB_BYTES = 8 << 20
 
 
-def look(call: Call) -> Looked:
+def look(call: Call) -> Answer:
     """Items with parts of the packed listing of `path` as blobs; value {"folder": whether it is one, "stamp": it changes with
     any write}. With `brief` no items. Raises VerbError missing, unreadable, strange."""
     path = call.text("path")
@@ -71,7 +71,8 @@ def _listed(path: str) -> Tuple[Listing, bool, str]:
     return rows, is_folder, str(stamp)
 
 
-def copy(call: Call) -> Nothing:
+@fenced
+def copy(call: Call) -> Answer:
     """Into the staging folder: what the data set that was begun lacks, from `root` on this host. Raises VerbError not_begun,
     unreadable."""
     staging = Staging(layout.data_dir(call.context.workdir, call.name("job"), call.name("name")))

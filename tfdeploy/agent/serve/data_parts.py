@@ -23,14 +23,13 @@ from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.data_staging import mark, unpack, walk
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import DataHeld
-    from tfdeploy.agent.shapes import DataParts
+    from tfdeploy.agent.shapes import Answer, DataParts
 
 NO_PART = 0xFFFF
 MOST_BYTES = 64 << 20
 
 
-def held(call: Call) -> DataHeld:
+def held(call: Call) -> Answer:
     """Which files of the listing in the blob this host has already, by size and time. Changes nothing. Raises VerbError
     bad_listing."""
     folder = data_versions.newest(layout.data_dir(call.context.workdir, call.name("job"), call.name("name")))

@@ -21,14 +21,14 @@ from tfdeploy.agent.host.fsync import changed_since, flush
 from tfdeploy.agent.listing import FILE, FOLDER
 from tfdeploy.agent.ownership import check
 from tfdeploy.agent.serve import data_parts, data_place, data_record, data_versions
-from tfdeploy.agent.serve.call import Call
+from tfdeploy.agent.serve.call import Call, audited, fenced
 from tfdeploy.agent.serve.data_staging import Staging, bits, strange, walk
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import DataCommitted, DataLack, DataPlace, DataState
+    from tfdeploy.agent.shapes import Answer
 
 
-def state(call: Call) -> Optional[DataState]:
+def state(call: Call) -> Optional[Answer]:
     """{"digest", "attributes"} of the newest version that lies there, or None where it was never whole or a sync is under way."""
     folder = _folder(call)
     data_versions.settle(call.context.workdir, call.name("job"), call.name("name"))
@@ -39,7 +39,8 @@ def state(call: Call) -> Optional[DataState]:
     return {"digest": digest(newest), "attributes": record["attributes"], "parts": data_parts.name_of(record["parts"])}
 
 
-def lack(call: Call) -> DataLack:
+@fenced
+def lack(call: Call) -> Answer:
     """What this host lacks of the data set whose listing is the blob. From now on that is staged; nothing that runs read changes.
 
     Raises VerbError bad_listing, not_ours, disk.
@@ -58,7 +59,8 @@ def lack(call: Call) -> DataLack:
     }
 
 
-def begin(call: Call) -> DataPlace:
+@fenced
+def begin(call: Call) -> Answer:
     """{"folder"}: marked as ours, and from now on not whole. With `ask` nothing changes: the answer says what the sync replaces.
 
     Raises VerbError not_ours, disk, live_run: a live run of the job reads the data set, and its content is not `digest`.
@@ -78,7 +80,7 @@ def begin(call: Call) -> DataPlace:
     return {"folder": folder}
 
 
-def _losses(call: Call, folder: str) -> DataPlace:
+def _losses(call: Call, folder: str) -> Answer:
     """The number of "files" there, and of those that the sync is "losing": the blob does not name them. Neither where the content
     is `digest` already."""
     record = data_record.read(folder)
@@ -118,7 +120,9 @@ def _refuse_live_run(call: Call) -> None:
     )
 
 
-def commit(call: Call) -> DataCommitted:
+@fenced
+@audited("sync", "sent")
+def commit(call: Call) -> Answer:
     """{"digest": of the content, "ok": whether it is the expected one}; only then it is recorded as whole. `parts`: how many
     there are of a data set with `split`, the blob says which file is in which, see data_parts.py.
 
@@ -138,7 +142,7 @@ def commit(call: Call) -> DataCommitted:
     return {"digest": found, "ok": ok}
 
 
-def _commit_staged(call: Call, folder: str) -> DataCommitted:
+def _commit_staged(call: Call, folder: str) -> Answer:
     """Puts in place what a broadcast brought: in the folder, or beside it while a live run reads that."""
     staging = Staging(folder)
     wanted = staging.listing()

@@ -6,29 +6,21 @@ import importlib
 import threading
 import time
 
-from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, List, Mapping
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.serve.call import Call, Verb
+from tfdeploy.agent.serve.call import Call, Verb, audited_as, is_fenced
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import Clock
+    from tfdeploy.agent.shapes import Answer
 
 ANSWER_S = 0.01
-MODULES = {  # verb, or what stands before its dot -> the module that holds it
+MODULES = {  # verb, or what stands before its dot -> the module that holds it, where that is not its name
     "check": "check_links",
-    "audit": "audit",
-    "broadcast": "broadcast",
-    "clean": "clean",
     "data": "dataset",
     "data.copy": "data_origin",
     "data.look": "data_origin",
-    "env": "env",
-    "fetch": "fetch",
     "keep": "keep_verbs",
-    "lock": "lock",
-    "logs": "logs",
-    "probe": "probe",
-    "release": "release",
+    "ping": "dispatch",
     "release.change": "release_change",
     "release.put": "release_put",
     "release.state": "release_state",
@@ -40,66 +32,38 @@ MODULES = {  # verb, or what stands before its dot -> the module that holds it
     "run.status": "run_status",
     "run.tell": "run_tell",
     "runs": "run_status",
-    "samples": "samples",
-    "tensorboard": "tensorboard",
     "unlock": "lock",
 }
 
-FENCED = (  # they change a job's files: only for a session that holds its lock, see lock.check_fence
-    "broadcast.join",
-    "clean.remove",
-    "data.begin",
-    "data.commit",
-    "data.copy",
-    "data.lack",
-    "env.make",
-    "keep.aside",
-    "keep.begin",
-    "keep.place",
-    "release.abort",
-    "release.begin",
-    "release.change",
-    "release.commit",
-    "release.put",
-    "run.prepare",
-)
 
-ACTS = {  # they change this host, or read files from it: verb -> the operator's verb, and the outcome in the audit log
-    "broadcast.offer": ("sync", "lent"),
-    "clean.remove": ("clean", "removed"),
-    "clean.workdir": ("clean", "removed"),
-    "data.commit": ("sync", "sent"),
-    "env.make": ("setup", "environment made"),
-    "fetch.list": ("fetch", "files listed"),
-    "keep.aside": ("launch", "keep set aside"),
-    "keep.place": ("fetch", "files put in place"),
-    "release.change": ("sync", "sent"),
-    "release.commit": ("sync", "sent"),
-    "run.abort": ("launch", "rolled back"),
-    "run.commit": ("launch", "committed"),
-    "run.prepare": ("launch", "prepared"),
-    "run.resume": ("status", "resumed"),
-    "run.stop": ("stop", "stopped"),
-    "tensorboard": ("tensorboard", "served"),
-}
-
-
-def ping(call: Call) -> Clock:
+def ping(call: Call) -> Answer:
     return {"clock": time.time()}
 
 
 def find_verb(name: Any) -> Verb:
-    """Raises VerbError unknown_verb."""
-    if name == "ping":
-        return ping
-    if isinstance(name, str):
-        module = MODULES.get(name) or MODULES.get(name.partition(".")[0])
-        verbs: Dict[str, Verb] = importlib.import_module("tfdeploy.agent.serve." + module).VERBS if module else {}
-        if name in verbs:
-            verb = _fenced(verbs[name]) if name in FENCED else verbs[name]
-            verb = _loading(verb) if name == "lock" else verb
-            return _audited(verb, *ACTS[name]) if name in ACTS else verb
-    raise VerbError("unknown_verb", "this agent knows no verb %r" % (name,))
+    """Return the function that answers the verb, guarded as its marks say. Raises VerbError unknown_verb."""
+    verb = _verbs_beside(name).get(name) if isinstance(name, str) else None
+    if verb is None:
+        raise VerbError("unknown_verb", "this agent knows no verb %r" % (name,))
+    audit = audited_as(verb)
+    found = _fenced(verb) if is_fenced(verb) else verb
+    found = _loading(found) if name == "lock" else found
+    return _audited(found, *audit) if audit else found
+
+
+def _verbs_beside(name: str) -> Mapping[str, Verb]:
+    """Return the verbs of the module that would hold the verb; empty where there is no such module."""
+    word = name.partition(".")[0]
+    module = "tfdeploy.agent.serve." + (MODULES.get(name) or MODULES.get(word) or word)
+    if not word.isidentifier():
+        return {}
+    try:
+        found: Mapping[str, Verb] = getattr(importlib.import_module(module), "VERBS", {})
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        return {}
+    return found
 
 
 def _fenced(verb: Verb) -> Verb:
@@ -150,3 +114,6 @@ def _audited(verb: Verb, word: str, outcome: str) -> Verb:
         return value
 
     return noted
+
+
+VERBS = {"ping": ping}

@@ -19,11 +19,11 @@ from tfdeploy.agent.host.private_folder import make_private
 from tfdeploy.agent.ownership import check
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.serve import env_install, env_record, env_usage
-from tfdeploy.agent.serve.call import Call
+from tfdeploy.agent.serve.call import Call, audited, fenced
 from tfdeploy.agent.serve.lock import flocked
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import EnvState
+    from tfdeploy.agent.shapes import Answer
 
 KEPT = 3  # environments of each job and host
 OLDEST_PYTHON = (3, 6)
@@ -58,7 +58,7 @@ def find(workdir: str, digest: str, version: str, base: str) -> Optional[str]:
     return folder if os.path.exists(env_record.path_of(folder)) and os.path.exists(python_of(folder)) else None
 
 
-def state(call: Call) -> EnvState:
+def state(call: Call) -> Answer:
     """Whether it is there; records that the job uses it. Raises VerbError no_python, old_python."""
     request = _requested(call)
     found = _describe(request)
@@ -67,7 +67,9 @@ def state(call: Call) -> EnvState:
     return found
 
 
-def make(call: Call) -> EnvState:
+@fenced
+@audited("setup", "environment made")
+def make(call: Call) -> Answer:
     """Makes it unless it is there. Items: {"line"} of uv or pip, {"waiting": lock file} while another setup makes it.
     Value as of env.state.
 
@@ -110,7 +112,7 @@ def _version(python: str) -> Tuple[Optional[str], str]:
     return None, "%s does not run Python here: %.300s" % (python, last[0])
 
 
-def _describe(request: EnvRequest) -> EnvState:
+def _describe(request: EnvRequest) -> Answer:
     record = env_record.read(request.folder)
     ready = record is not None and _version(python_of(request.folder))[0] is not None
     return {

@@ -13,7 +13,7 @@ from tfdeploy.agent.layout import NoPart
 from tfdeploy.agent.ownership import NotOurs, explain
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import Failure
+    from tfdeploy.agent.shapes import Answer
 
 NO_LOCKS = "local_workdir"
 # errno -> (code of the error, name of a line in model/advice.py)
@@ -29,7 +29,7 @@ _CODES = {
 }
 
 
-def failure_of(error: BaseException, workdir: str = "") -> Failure:
+def failure_of(error: BaseException, workdir: str = "") -> Answer:
     """Return {"code", "what", "where", "advice", "details"}. `workdir`: named if the error of a
     full disk has no path."""
     if isinstance(error, NotOurs):

@@ -16,17 +16,18 @@ from tfdeploy.agent.log.reader import LogReader
 from tfdeploy.agent.run.find import host_names
 from tfdeploy.agent.run.keep_folders import check_keep, listed, walk
 from tfdeploy.agent.run.leftovers import left_paths
-from tfdeploy.agent.serve.call import Call
+from tfdeploy.agent.serve.call import Call, audited
 from tfdeploy.agent.serve.run_status import paths_of
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import Listed, LogSum, Nothing
+    from tfdeploy.agent.shapes import Answer
 
 ROWS = 1000  # in one item
 MOST_READ_BYTES = 16 << 20  # of one file
 
 
-def listing(call: Call) -> Listed:
+@audited("fetch", "files listed")
+def listing(call: Call) -> Answer:
     """Items {"rows": [[path, size, mtime_ns, target], ...]}; value {"root", "sharing": hosts of the run with this workdir}.
 
     A `checkpoint` record and the files it names are of one moment: the record is the same before and after the look.
@@ -39,7 +40,7 @@ def listing(call: Call) -> Listed:
     return {"root": root, "sharing": sharing}
 
 
-def sums(call: Call) -> Nothing:
+def sums(call: Call) -> Answer:
     """For each [path, bytes] of `files` an item {"sum": [path, sha256 of its first so many bytes, or null where it is shorter]}.
 
     So a file that only grew since it was copied still has the sum of the copy.
@@ -49,7 +50,7 @@ def sums(call: Call) -> Nothing:
     return {}
 
 
-def read(call: Call) -> Nothing:
+def read(call: Call) -> Answer:
     """For each [path, bytes] of `files` an item {"file": [path, mtime_ns, mode]} with its first so many bytes as blob.
 
     mtime_ns is null, and there are no bytes, where the file has gone or is shorter.
@@ -75,7 +76,7 @@ def _asked(call: Call) -> Iterator[Tuple[str, str, int]]:
         yield path, os.path.join(root, path), length
 
 
-def log_sum(call: Call) -> LogSum:
+def log_sum(call: Call) -> Answer:
     """{"first", "end", "sha256"} of what the host still has of a task's log between the offsets `first` and `end`."""
     paths = paths_of(call)
     task, end = call.text("task"), call.integer("end")

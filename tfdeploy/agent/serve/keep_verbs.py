@@ -14,18 +14,21 @@ from tfdeploy.agent.run import find, keep_aside, liveness
 from tfdeploy.agent.run.find import run_names
 from tfdeploy.agent.run.keep_folders import check_keep
 from tfdeploy.agent.run.keep_receive import inside, make_empty, make_room, put_in_place
-from tfdeploy.agent.serve.call import Call
+from tfdeploy.agent.serve.call import Call, audited, fenced
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import Folder, Missing, Nothing
+    from tfdeploy.agent.shapes import Answer
 
 
-def begin(call: Call) -> Folder:
+@fenced
+def begin(call: Call) -> Answer:
     """{"folder"}: where a broadcast puts them, empty. Raises VerbError disk."""
     return {"folder": make_room(call.context.workdir, call.name("job"), call.integer("bytes"))}
 
 
-def place(call: Call) -> Missing:
+@fenced
+@audited("fetch", "files put in place")
+def place(call: Call) -> Answer:
     """`files`: [path, size, mtime_ns] of all that came; `aside`: records to set aside. {"missing": paths that did not come
     whole}: then nothing was put in place. Raises VerbError bad_name, in_the_way, live_run: a live run of
     the job writes newer files than those that came."""
@@ -40,7 +43,9 @@ def place(call: Call) -> Missing:
     return {"missing": put_in_place(workdir, job, files, aside)}
 
 
-def aside(call: Call) -> Nothing:
+@fenced
+@audited("launch", "keep set aside")
+def aside(call: Call) -> Answer:
     """`keep` of the job is set aside for `run`, which this host has no part in. Raises VerbError bad_name, live_run."""
     workdir, job, run = call.context.workdir, call.name("job"), call.name("run")
     keep = check_keep(call.rows("keep"))

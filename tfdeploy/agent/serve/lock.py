@@ -22,15 +22,14 @@ from tfdeploy.agent.serve import lock_fences
 from tfdeploy.agent.serve.call import Call, Context
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import Held, Nothing
-    from tfdeploy.agent.shapes import LockHolder
+    from tfdeploy.agent.shapes import Answer, LockHolder
 
 POLL_S = 0.1
 OUTLIVED_S = frames.SILENCE_S + 5.0  # how long a session may still hold its lock after its connection has ended
 _taking = threading.Lock()
 
 
-def lock(call: Call) -> Held:
+def lock(call: Call) -> Answer:
     """{"held", "fence": the number of this lock, see lock_fences}. Waits up to `wait_s`. Raises VerbError locked, with the holder
     as details, or cancelled."""
     job = call.name("job")
@@ -48,7 +47,7 @@ def lock(call: Call) -> Held:
     return {"held": True, "fence": lock_fences.current(_path(call.context, job))}
 
 
-def unlock(call: Call) -> Nothing:
+def unlock(call: Call) -> Answer:
     """Releases the lock, where this session holds it, and removes the files that killed sessions left of it."""
     job = call.name("job")
     files = _stale_files(call.context, _path(call.context, job))

@@ -17,10 +17,10 @@ from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.run_status import paths_of, writes_no_more
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import LogEnd, LogPiece
+    from tfdeploy.agent.shapes import Answer
 
 
-def logs(call: Call) -> LogEnd:
+def logs(call: Call) -> Answer:
     """Returns {"ended": all the tasks asked for have ended here and all their logs are sent, "left": they ended only because the
     run has no minder here any more (see run_resume.py), "cursors": {task: offset}, "ends": {task: offset of the log's end at
     the start; empty with `follow`}}.
@@ -91,7 +91,7 @@ def _send_piece(call: Call, task: str, piece: Piece, ahead_s: float) -> None:
     if ahead_s:
         for record in piece.records:
             record[1] = max(0.0, record[1] - ahead_s)
-    header: LogPiece = {"task": task, "offset": piece.offset, "records": piece.records}
+    header: Answer = {"task": task, "offset": piece.offset, "records": piece.records}
     if piece.gone:
         header["gone"] = piece.gone
     call.item(header, piece.blob)

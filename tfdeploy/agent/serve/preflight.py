@@ -13,7 +13,7 @@ from tfdeploy.agent.host import limits, logind, mounts, quota
 from tfdeploy.agent.host.installed import Asked, read_driver, start_driver
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.facts import Preflight
+    from tfdeploy.agent.shapes import Answer
 
 _DISPLAY = "0x03"  # PCI class of display controllers and of 3D controllers
 _NVIDIA = "0x10de"
@@ -25,7 +25,7 @@ def start(gpus: bool) -> Dict[str, Optional[Asked]]:
     return {"quota": quota.start(), "driver": start_driver() if gpus else None}
 
 
-def facts(workdir: str, user: str, ports: Tuple[int, int], asked: Dict[str, Optional[Asked]]) -> Preflight:
+def facts(workdir: str, user: str, ports: Tuple[int, int], asked: Dict[str, Optional[Asked]]) -> Answer:
     mount = mounts.mount_of(workdir)
     return {
         "limits": limits.limits(),

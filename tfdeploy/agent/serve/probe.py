@@ -39,7 +39,7 @@ from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.lock import holds_lock
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.facts import Hindrances, HostFacts, Interpreter, LiveRun, Machine, Preflight
+    from tfdeploy.agent.shapes import Answer
 
 TINY_DISK_BYTES = 100 << 20
 FEW_INODES = 1000
@@ -48,7 +48,7 @@ PRESET = ("TF_CONFIG", "CUDA_VISIBLE_DEVICES")  # which the plan sets for each t
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
 
-def probe(call: Call) -> HostFacts:
+def probe(call: Call) -> Answer:
     """args as in docs/agent-protocol.md. Raises VerbError bad_argument, bad_name."""
     workdir, host = call.context.workdir, call.context.host
     job = call.name("job") if call.flag("job") else None
@@ -91,7 +91,7 @@ def probe(call: Call) -> HostFacts:
     }
 
 
-def _preflight(call: Call, low: int, high: int) -> Callable[[], Optional[Preflight]]:
+def _preflight(call: Call, low: int, high: int) -> Callable[[], Optional[Answer]]:
     """Starts what a preflight asks further; the function that it returns gives the answer, None where none was asked for."""
     if not call.flag("preflight"):
         return lambda: None
@@ -132,7 +132,7 @@ def _range(ports: Any) -> Tuple[int, int]:
     return max(1, ports[0]), min(65535, ports[1])
 
 
-def _machine(workdir: str) -> Machine:
+def _machine(workdir: str) -> Answer:
     free = free_of(workdir)
     words, user = (os.environ.get("SSH_CONNECTION") or "").split(), _user()
     return {
@@ -155,7 +155,7 @@ def _machine(workdir: str) -> Machine:
     }
 
 
-def _protect(firewall: str) -> Hindrances:
+def _protect(firewall: str) -> Answer:
     """What keeps this host from each level of `protect`; "": nothing."""
     from tfdeploy.agent.host import steering
 
@@ -185,11 +185,11 @@ def _user() -> str:
 
 def _interpreter(
     workdir: str, asked: Optional[Asked], python: Optional[str], wanted: str, setup: str, modules: List[str]
-) -> Tuple[Interpreter, Optional[str]]:
+) -> Tuple[Answer, Optional[str]]:
     """(that of the job's environment, where it is whole and runs, else the host's; what is wrong with the host's)."""
     versions, problem = read_python(asked, wanted)
     version = versions["python_version"]
-    found: Interpreter = {**versions, "python": python if version else None, "environment": None}
+    found: Answer = {**versions, "python": python if version else None, "environment": None}
     if not setup or not python or not version:
         return found, problem
     from tfdeploy.agent.serve import env
@@ -208,8 +208,8 @@ def _has_program(name: str, python: Optional[str]) -> bool:
     return find_program(name) is not None or os.access(beside, os.X_OK)
 
 
-def _live_runs(workdir: str, job: str, host: str) -> List[LiveRun]:
-    found: List[LiveRun] = []
+def _live_runs(workdir: str, job: str, host: str) -> List[Answer]:
+    found: List[Answer] = []
     for run in run_names(workdir, job):
         paths = run_paths(workdir, job, run, host)
         if paths is not None and is_live(paths):
@@ -238,7 +238,7 @@ def _held_ports(workdir: str, host: str) -> Dict[int, str]:
     return held
 
 
-def _problems(machine: Machine) -> List[str]:
+def _problems(machine: Answer) -> List[str]:
     found, workdir = [], machine["workdir"]
     if not os.path.isdir(workdir):
         found.append("the workdir %s does not exist" % workdir)

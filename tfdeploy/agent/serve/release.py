@@ -14,17 +14,18 @@ from tfdeploy.agent.annotations import TYPE_CHECKING
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.fsync import flush
 from tfdeploy.agent.serve import release_manifest
-from tfdeploy.agent.serve.call import Call
+from tfdeploy.agent.serve.call import Call, audited, fenced
 from tfdeploy.agent.serve.release_place import KEEP, check_room, remove_staging, staging_path, switch
 from tfdeploy.agent.serve.release_retention import remove_old
 from tfdeploy.agent.serve.release_staging import Staging, StagingPlan
 from tfdeploy.agent.serve.release_state import is_present
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import Changed, Nothing, ReleaseBegun
+    from tfdeploy.agent.shapes import Answer
 
 
-def begin(call: Call) -> ReleaseBegun:
+@fenced
+def begin(call: Call) -> Answer:
     """{"staging", "missing": paths that have to be brought, "linked": number of files lent by older releases,
     "rsync": whether it is installed}.
 
@@ -50,7 +51,9 @@ def begin(call: Call) -> ReleaseBegun:
     return {"staging": folder, "missing": missing, "linked": len(lent), "rsync": which("rsync") is not None}
 
 
-def commit(call: Call) -> Changed:
+@fenced
+@audited("sync", "sent")
+def commit(call: Call) -> Answer:
     """{"changed": paths whose content is not the manifest's}; none: the release is there. Raises VerbError not_begun."""
     workdir, job, release = call.context.workdir, call.name("job"), call.name("release")
     folder, final = staging_of(call), layout.release_dir(workdir, job, release)
@@ -72,7 +75,8 @@ def commit(call: Call) -> Changed:
     return {"changed": []}
 
 
-def abort(call: Call) -> Nothing:
+@fenced
+def abort(call: Call) -> Answer:
     """Removes the staging folder."""
     remove_staging(staging_of(call))
     return {}

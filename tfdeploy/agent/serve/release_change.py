@@ -17,14 +17,14 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.atomic import write_all
 from tfdeploy.agent.host.fsync import flush
 from tfdeploy.agent.serve import release_manifest
-from tfdeploy.agent.serve.call import Call
+from tfdeploy.agent.serve.call import Call, audited, fenced
 from tfdeploy.agent.serve.release_manifest import Entry
 from tfdeploy.agent.serve.release_place import KEEP, check_room, remove_staging, staging_path, switch
 from tfdeploy.agent.serve.release_retention import remove_old
 from tfdeploy.agent.serve.release_state import is_present, look
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import Changed
+    from tfdeploy.agent.shapes import Answer
 
 MOST_BYTES = 96 << 20  # of what comes with the call, unpacked
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -33,7 +33,9 @@ _MODES = {"file": 0o644, "exec": 0o755}
 Content = Tuple[Entry, memoryview]
 
 
-def change(call: Call) -> Changed:
+@fenced
+@audited("sync", "sent")
+def change(call: Call) -> Answer:
     """{"changed": paths whose content is not what the call says; then nothing was made}; none: the release is there.
 
     `base`: a release, or "". Blob: zlib of the JSON {"removed": [paths of the base], "entries": [[path, kind, bytes, sha256,

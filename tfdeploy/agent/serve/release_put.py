@@ -11,16 +11,17 @@ import zlib
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Tuple
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.atomic import write_all
-from tfdeploy.agent.serve.call import Call
+from tfdeploy.agent.serve.call import Call, fenced
 from tfdeploy.agent.serve.release import staging_of
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import Nothing
+    from tfdeploy.agent.shapes import Answer
 
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def put(call: Call) -> Nothing:
+@fenced
+def put(call: Call) -> Answer:
     """`files`: [path, bytes, mtime_ns] each, in the order of their contents in the blob (zlib). Raises bad_manifest."""
     folder = staging_of(call)
     files = [_checked(row) for row in call.rows("files")]

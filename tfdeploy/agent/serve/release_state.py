@@ -18,7 +18,7 @@ from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.release_manifest import Entry
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import Present
+    from tfdeploy.agent.shapes import Answer
 
 _BUSY = ".nfs"  # NFS: a file that was removed while a process had it open
 
@@ -101,7 +101,7 @@ def _files(root: str, workdir: str) -> List[Tuple[str, os.stat_result]]:
     return found
 
 
-def state(call: Call) -> Present:
+def state(call: Call) -> Answer:
     """{"present", "base": the first of `bases` that is here, "" where no code of the job is; null: release.begin has to look}."""
     workdir, job = call.context.workdir, call.name("job")
     if is_present(workdir, job, call.name("release")):

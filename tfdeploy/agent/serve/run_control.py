@@ -23,12 +23,12 @@ from tfdeploy.agent.minder.supervisors import tell_supervisor
 from tfdeploy.agent.run import clock, in_doubt, leftovers, liveness, old_secrets, reap, task_processes
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve import prepare_lock, run_status
-from tfdeploy.agent.serve.call import Call, Verb
+from tfdeploy.agent.serve.call import Call, Verb, audited
 from tfdeploy.agent.serve.run_prepare import clear_away, prepare
 from tfdeploy.agent.serve.run_watch import watch
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import Aborted, Ended, Nothing, Survivor
+    from tfdeploy.agent.shapes import Answer
 
 ANSWER_WITHIN_S = 20.0
 KILL_WITHIN_S = 8.0  # from KILL until no process is alive
@@ -39,7 +39,7 @@ POLL_S = 0.05
 STARTED = ("started", "committed", "ending", "ended")
 
 
-def start(call: Call) -> Nothing:
+def start(call: Call) -> Answer:
     paths = run_status.paths_of(call)
     state = paths.state()
     if state.phase == "ended" and state.started and not (state.abort_reason or state.stop_requested):
@@ -56,7 +56,7 @@ def _all_supervised(paths: RunPaths) -> bool:
     return _phase(paths) == "ended" or all(paths.status(spec.task).state != "pending" for spec in paths.part().tasks)
 
 
-def renew(call: Call) -> Nothing:
+def renew(call: Call) -> Answer:
     """The launch is alive: the minder's time limit for the next word begins anew. Raises VerbError unknown_run, ended."""
     paths = run_status.paths_of(call)
     _refuse_other_plan(call, paths)
@@ -71,7 +71,8 @@ def _refuse_other_plan(call: Call, paths: RunPaths) -> None:
         raise VerbError("unknown_run", "run %s of this host was prepared by another launch" % paths.run)
 
 
-def commit(call: Call) -> Nothing:
+@audited("launch", "committed")
+def commit(call: Call) -> Answer:
     paths = run_status.paths_of(call)
     if _is_committed(paths):
         return {}
@@ -91,7 +92,8 @@ def _is_committed(paths: RunPaths) -> bool:
     return paths.says_committed() and _phase(paths) != "started"
 
 
-def abort(call: Call) -> Aborted:
+@audited("launch", "rolled back")
+def abort(call: Call) -> Answer:
     """Ends the run here. `purge`: removes its folder when nothing of it is alive. `host`: stops its prepare first.
 
     `plan_digest`: the plan that is rolled back; a run of that name by another plan is left alone.
@@ -126,7 +128,8 @@ def _stop_preparing(call: Call) -> None:
         in_doubt.forget_abort(paths)
 
 
-def stop(call: Call) -> Ended:
+@audited("stop", "stopped")
+def stop(call: Call) -> Answer:
     """Ends the run here: TERM to all its processes, KILL after the grace time.
 
     "messenger": its minder stays alive to inform hosts that do not answer now. "had_ended": the run
@@ -210,7 +213,7 @@ def _wait_for(paths: RunPaths, reached: Callable[[], bool], within_s: float = AN
         pause = min(pause * 1.5, 0.05)
 
 
-def _end(paths: RunPaths, grace_s: float, reason: str) -> List[Survivor]:
+def _end(paths: RunPaths, grace_s: float, reason: str) -> List[Answer]:
     """Waits for the minder to end the run, or ends it where there is no minder. Returns the survivors."""
     tasks = [spec.task for spec in paths.part().tasks]
     begun = time.monotonic()

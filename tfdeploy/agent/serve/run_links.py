@@ -19,7 +19,7 @@ from tfdeploy.agent.serve import run_control, run_status
 from tfdeploy.agent.serve.call import Call, Verb
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import Links, ShutPort
+    from tfdeploy.agent.shapes import Answer
 
 ALL_TO_ALL_HOSTS = 16  # with more, a host tries only some: a kernel's table of neighbours is full at 1024, a lab's hosts share it
 NEXT_HOSTS = 3  # then each host tries so many that come after it,
@@ -35,11 +35,11 @@ class _Port(NamedTuple):
     def is_shut(self, result: str) -> bool:
         return result != OPEN and (result != CLOSED or not self.task)
 
-    def shut(self, why: str) -> ShutPort:
+    def shut(self, why: str) -> Answer:
         return {"host": self.host, "task": self.task, "address": self.address, "why": why}
 
 
-def links(call: Call) -> Links:
+def links(call: Call) -> Answer:
     """{"asked": [hosts], "shut": [{"host", "task", "address", "why"}]}: hosts tried, ports not reached.
 
     Raises VerbError unknown_run, ended.
@@ -60,7 +60,7 @@ def links(call: Call) -> Links:
     return {"asked": asked, "shut": shut}
 
 
-def _explain(port: ShutPort, peers: Mapping[str, _Peer]) -> ShutPort:
+def _explain(port: Answer, peers: Mapping[str, _Peer]) -> Answer:
     """Add the reason to a port that turns this host away, if the port's host has told it."""
     source = peers[port["host"]].foreign_source if port["host"] in peers else ""
     if source and port["why"].startswith(reach.TURNED_AWAY):
@@ -87,14 +87,14 @@ def _ports(part: wire.HostPart, asked: List[str]) -> List[_Port]:
     return ports
 
 
-def _shut_ports(ports: List[_Port], guarded: Collection[str] = ()) -> List[ShutPort]:
-    shut: List[ShutPort] = []
+def _shut_ports(ports: List[_Port], guarded: Collection[str] = ()) -> List[Answer]:
+    shut: List[Answer] = []
     for first in range(0, len(ports), reach.AT_ONCE):
         shut += _shut_of_some(ports[first : first + reach.AT_ONCE], guarded)
     return shut
 
 
-def _shut_of_some(ports: List[_Port], guarded: Collection[str]) -> List[ShutPort]:
+def _shut_of_some(ports: List[_Port], guarded: Collection[str]) -> List[Answer]:
     """The ports that are shut at two tries: the first packet on a route may be lost."""
     results: Dict[str, str] = {}
     for _ in range(2):

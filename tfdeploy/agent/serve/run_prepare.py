@@ -23,18 +23,20 @@ from tfdeploy.agent.run import workdir as run_workdir
 from tfdeploy.agent.run.find import damaged, host_names, run_names
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve import data_parts, data_versions, prepare_args, prepare_lock, release_state, run_program, run_wanted
-from tfdeploy.agent.serve.call import Call
+from tfdeploy.agent.serve.call import Call, audited, fenced
 from tfdeploy.agent.serve.error_codes import NO_LOCKS
 from tfdeploy.agent.serve.minder_start import start_minder
 from tfdeploy.agent.serve.prepare_args import Given
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import Prepared
+    from tfdeploy.agent.shapes import Answer
 
 PEERS_INFORMED_S = 3.0  # how long a minder that has ended its run may still inform its peers
 
 
-def prepare(call: Call) -> Prepared:
+@fenced
+@audited("launch", "prepared")
+def prepare(call: Call) -> Answer:
     """Prepares the run of `part`; a second call for the same plan changes nothing. Raises VerbError bad_part, bad_name, refused,
     locked, exists, live_run, no_release, no_program, port_taken, agent, disk, cancelled, ended."""
     given = prepare_args.given(call)

@@ -11,15 +11,16 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.run import check_files, find, liveness
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve import prepare_lock, run_status
-from tfdeploy.agent.serve.call import Call
+from tfdeploy.agent.serve.call import Call, audited
 from tfdeploy.agent.serve.minder_start import start_minder
 from tfdeploy.agent.serve.run_prepare import refuse_live_run
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import Resumed
+    from tfdeploy.agent.shapes import Answer
 
 
-def resume(call: Call) -> Resumed:
+@audited("status", "resumed")
+def resume(call: Call) -> Answer:
     """{"resumed": False}: its minder is alive. Raises VerbError unknown_run, ended, superseded, locked, live_run."""
     paths = run_status.paths_of(call)
     with prepare_lock.held(paths):

@@ -19,7 +19,7 @@ from tfdeploy.agent.run.liveness import is_abandoned, is_live, was_committed
 from tfdeploy.agent.serve.call import Call
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import DamagedHere, KnownHere, Nothing, Standing, StandingWithSamples
+    from tfdeploy.agent.shapes import Answer
 
 OVER = ("ended", "lost")
 MOST_ENDINGS = 20_000  # and left files, of all past runs in one answer: about 4 MiB
@@ -102,12 +102,12 @@ def task_statuses(paths: RunPaths) -> List[wire.TaskStatus]:
     return [task_status(paths, spec.task) for spec in paths.part().tasks]
 
 
-def describe(paths: RunPaths) -> Standing:
+def describe(paths: RunPaths) -> Answer:
     """The value of run.status."""
     return _described(paths, paths.state())
 
 
-def _described(paths: RunPaths, state: wire.HostRunState) -> Standing:
+def _described(paths: RunPaths, state: wire.HostRunState) -> Answer:
     return {
         "host_state": wire.to_wire(state),
         "tasks": [wire.to_wire(status) for status in task_statuses(paths)],
@@ -117,12 +117,12 @@ def _described(paths: RunPaths, state: wire.HostRunState) -> Standing:
     }
 
 
-def runs(call: Call) -> List[KnownHere]:
+def runs(call: Call) -> List[Answer]:
     """Newest first. Of past runs only the newest list how all tasks of all hosts ended and the files they left; older ones list
     only the deciding tasks (MOST_ENDINGS)."""
     workdir = call.context.workdir
     jobs = [call.name("job")] if call.flag("job") else job_names(workdir)
-    found: List[Tuple[float, KnownHere, wire.HostRunState]] = []
+    found: List[Tuple[float, Answer, wire.HostRunState]] = []
     for job in jobs:
         for run in run_names(workdir, job):
             paths = run_paths(workdir, job, run, call.context.host)
@@ -136,7 +136,7 @@ def runs(call: Call) -> List[KnownHere]:
     return [row for _, row, _ in found]
 
 
-def _shorten(rows: List[Tuple[KnownHere, wire.HostRunState]], call: Call) -> None:
+def _shorten(rows: List[Tuple[Answer, wire.HostRunState]], call: Call) -> None:
     endings = short_endings = 0
     for row, state in rows:
         endings += len(state.ended_tasks) + len(state.left_files)
@@ -151,9 +151,9 @@ def _shorten(rows: List[Tuple[KnownHere, wire.HostRunState]], call: Call) -> Non
             row["host_state"] = wire.to_wire(state)
 
 
-def _damaged_row(workdir: str, job: str, run: str) -> Tuple[KnownHere, wire.HostRunState]:
+def _damaged_row(workdir: str, job: str, run: str) -> Tuple[Answer, wire.HostRunState]:
     state = wire.HostRunState(run, job, "_")  # the rest cannot be read
-    row: DamagedHere = {
+    row: Answer = {
         "run": run,
         "job": job,
         "damaged": damaged(workdir, job, run),
@@ -166,12 +166,12 @@ def _damaged_row(workdir: str, job: str, run: str) -> Tuple[KnownHere, wire.Host
     return row, state
 
 
-def run_status(call: Call) -> StandingWithSamples:
+def run_status(call: Call) -> Answer:
     paths = paths_of(call)
     return {**describe(paths), "samples": read_json(paths.file(layout.NEWEST_SAMPLES))}
 
 
-def run_plan(call: Call) -> Nothing:
+def run_plan(call: Call) -> Answer:
     """An item with the packed plan.json, where its sha256 is not `unless`. Raises VerbError unknown_run."""
     import hashlib
 

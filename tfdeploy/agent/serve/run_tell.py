@@ -15,10 +15,10 @@ from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call, Verb
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import KnownEnd, Nothing
+    from tfdeploy.agent.shapes import Answer
 
 
-def known(call: Call) -> KnownEnd:
+def known(call: Call) -> Answer:
     """{"known": what makes the run over, as JSON text; null where, as far as this host has heard, it goes on}."""
     paths = _paths(call)
     part = paths.part()
@@ -28,7 +28,7 @@ def known(call: Call) -> KnownEnd:
     return {"known": json.dumps(shared_state.end_of(part.peers, found).as_json(), separators=(",", ":"))}
 
 
-def tell(call: Call) -> Nothing:
+def tell(call: Call) -> Answer:
     """Stores `known` for the run's minder, which reads it at once, or when it is next started. Raises VerbError bad_argument."""
     paths, text = _paths(call), call.args.get("known")
     if not isinstance(text, str) or len(text) > wire.MAX_KNOWN_BYTES:

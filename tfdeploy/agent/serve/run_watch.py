@@ -11,16 +11,16 @@ from tfdeploy.agent.serve import changes, run_status, samples
 from tfdeploy.agent.serve.call import Call
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import AttemptRow, Fields, Nothing
+    from tfdeploy.agent.shapes import Answer
 
 
-def watch(call: Call) -> Nothing:
+def watch(call: Call) -> Answer:
     """Returns when the run has ended on this host, or has neither minder nor supervisor here. Raises VerbError unknown_run."""
     paths = run_status.paths_of(call)
     tasks = [spec.task for spec in paths.part().tasks]
     watcher = inotify.Watcher([paths.host_dir, *map(paths.task_dir, tasks)], inotify.PLACED)
     changed = changes.of_run(paths, tasks)
-    seen: Dict[str, Fields] = {}
+    seen: Dict[str, Answer] = {}
     ends = AttemptEnds(paths)
     try:
         while not (changed.any() and _send_changes(call, paths, tasks, seen, ends)) and not call.cancelled.is_set():
@@ -39,7 +39,7 @@ class AttemptEnds:
         self._last: Dict[str, Tuple[int, str]] = {}  # task -> attempt and state of its last status
         self._sent: Set[Tuple[str, int]] = set()  # task and attempt of each row that was returned
 
-    def take_new(self, status: wire.TaskStatus) -> List[AttemptRow]:
+    def take_new(self, status: wire.TaskStatus) -> List[Answer]:
         """Return the ended attempts of this task that no earlier call has returned."""
         current = (status.attempt, status.state)
         has_ended_before = status.attempt > 1 or current == (1, "pending")
@@ -52,7 +52,7 @@ class AttemptEnds:
         return rows
 
 
-def _send_changes(call: Call, paths: RunPaths, tasks: List[str], seen: Dict[str, Fields], ends: AttemptEnds) -> bool:
+def _send_changes(call: Call, paths: RunPaths, tasks: List[str], seen: Dict[str, Answer], ends: AttemptEnds) -> bool:
     """Sends an item for each change. True: those were the last."""
     # Read before the states, so that what is read after it includes the end.
     over = paths.state().phase == "ended" or not liveness.is_live(paths)

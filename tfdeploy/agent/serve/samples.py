@@ -18,10 +18,10 @@ from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.run_status import paths_of
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import Fields, SampledHost
+    from tfdeploy.agent.shapes import Answer
 
 
-def samples(call: Call) -> SampledHost:
+def samples(call: Call) -> Answer:
     """An item {"task": its name, "" for the host} for each file, with its packed lines. Raises VerbError unknown_run."""
     paths = paths_of(call)
     for task in ["", *(spec.task for spec in paths.part().tasks)]:
@@ -36,7 +36,7 @@ def samples(call: Call) -> SampledHost:
     return {"cores": os.cpu_count() or 1, "memory": counters.of_machine().memory_total, "attempts": attempts}
 
 
-def newest(paths: RunPaths) -> Optional[Fields]:
+def newest(paths: RunPaths) -> Optional[Answer]:
     """The last sample of everything, for who watches; None: there is none."""
     return read_json(paths.file(layout.NEWEST_SAMPLES))
 

@@ -29,8 +29,7 @@ except ImportError:
     import signal
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import Hello
-    from tfdeploy.agent.shapes import Unchecked
+    from tfdeploy.agent.shapes import Answer, Unchecked
 
 MOST_THREADS = 256  # further verbs wait in a queue
 NO_THREAD_S = 10.0
@@ -188,7 +187,7 @@ def sweep_beside(context: Context) -> None:
         return
 
 
-def hello(context: Context) -> Hello:
+def hello(context: Context) -> Answer:
     """The first answer of a session: facts of this host and of the agent."""
     return {
         "version": __version__,

@@ -20,11 +20,11 @@ from tfdeploy.agent.host.installed import Asked, find_program
 from tfdeploy.agent.host.sockets import listens
 from tfdeploy.agent.run import shown_plan
 from tfdeploy.agent.run.folder import RunPaths, agent_command
-from tfdeploy.agent.serve.call import Call
+from tfdeploy.agent.serve.call import Call, audited
 from tfdeploy.agent.serve.run_status import paths_of
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.answers import BoardEnd
+    from tfdeploy.agent.shapes import Answer
 
 UP_WITHIN_S = 120.0  # it may import TensorFlow from a slow disk
 TRIES = 3  # another process may take the port first
@@ -39,7 +39,8 @@ _START = (
 _FIND = "import importlib.util, sys; sys.exit(0 if importlib.util.find_spec('tensorboard') else 3)"
 
 
-def tensorboard(call: Call) -> BoardEnd:
+@audited("tensorboard", "served")
+def tensorboard(call: Call) -> Answer:
     """An item {"port", "path"} once it listens; then until cancelled. Value {"code": exit code, "said": the end of its output}.
 
     Raises VerbError unknown_run, no_python, no_tensorboard, tensorboard (it did not start; with its last line).

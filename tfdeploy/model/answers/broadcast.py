@@ -77,13 +77,13 @@ class Piece(Answer):
     index: Count
 
 
-DATA_LACK = Verb("data.lack", DataLack, fenced=True)
+DATA_LACK = Verb("data.lack", DataLack)
 DATA_HELD = Verb("data.held", DataHeld)
 DATA_LOOK = Flow("data.look", ListingPart, Looked)
-DATA_COPY = Verb("data.copy", Nothing, fenced=True)
-BROADCAST_OFFER = Verb("broadcast.offer", Nothing, acts=True)
+DATA_COPY = Verb("data.copy", Nothing)
+BROADCAST_OFFER = Verb("broadcast.offer", Nothing)
 BROADCAST_LEND = Flow("broadcast.lend", Said, Had)
-BROADCAST_JOIN = Flow("broadcast.join", Said, Had, fenced=True)
+BROADCAST_JOIN = Flow("broadcast.join", Said, Had)
 BROADCAST_FEEDS = Verb("broadcast.feeds", Nothing)
 BROADCAST_ROOTS = Verb("broadcast.roots", Nothing)
 BROADCAST_LEAVES = Verb("broadcast.leaves", Wanted)

@@ -46,6 +46,6 @@ class CleanList(Answer):
 
 
 CLEAN_LIST = Flow("clean.list", CleanItem, CleanList)
-CLEAN_REMOVE = Flow("clean.remove", CleanItem, Nothing, fenced=True, acts=True)
-CLEAN_WORKDIR = Flow("clean.workdir", CleanItem, Nothing, acts=True)
-CLEAN_EVERYTHING = Flow("clean.everything", CleanItem, Nothing, acts=True)
+CLEAN_REMOVE = Flow("clean.remove", CleanItem, Nothing)
+CLEAN_WORKDIR = Flow("clean.workdir", CleanItem, Nothing)
+CLEAN_EVERYTHING = Flow("clean.everything", CleanItem, Nothing)

@@ -53,5 +53,5 @@ class BoardEnd(Answer):
 
 
 ENV_STATE = Verb("env.state", EnvState)
-ENV_MAKE = Flow("env.make", EnvProgress, EnvState, fenced=True, acts=True)
-TENSORBOARD = Flow("tensorboard", BoardUp, BoardEnd, acts=True)
+ENV_MAKE = Flow("env.make", EnvProgress, EnvState)
+TENSORBOARD = Flow("tensorboard", BoardUp, BoardEnd)

@@ -29,13 +29,10 @@ class Nothing(Answer):
 
 @dataclass(frozen=True)
 class Verb(Generic[V_co]):
-    """Answered once. `value`: the answer's type, for msgspec. `fenced`: sent with the fence number of the job's lock; the
-    host refuses it once another operator has taken the lock. `acts`: sent with who acts, for the host's audit log."""
+    """Answered once. `value`: the answer's type, for msgspec."""
 
     name: str
     value: type[V_co]
-    fenced: bool = False
-    acts: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,8 +42,6 @@ class Flow(Generic[I_co, V_co]):
     name: str
     item: type[I_co]
     value: type[V_co]
-    fenced: bool = False
-    acts: bool = False
 
 
 def optional(cls: type[V]) -> type[V | None]:

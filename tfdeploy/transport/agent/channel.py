@@ -92,7 +92,7 @@ class FramedChannel:
         with self._lock:
             self._calls += 1
         try:
-            self._send({"id": number, "verb": verb.name, "args": self._full(verb, args)}, blob)
+            self._send({"id": number, "verb": verb.name, "args": self._full(args)}, blob)
             value = checked_frame(answer.value(verb.name, timeout_s), "value", verb.value, verb.name, self._host)
             if verb.name in ("lock", "unlock"):
                 self._locked = verb.name == "lock"
@@ -105,7 +105,7 @@ class FramedChannel:
     def stream(self, flow: Flow[I, V], args: Args | None = None, *, silence_s: float | None = None) -> Stream[I, V]:
         answer = Reply(self._host, self._wait_for_room)
         number = self._register(answer)
-        self._send({"id": number, "verb": flow.name, "args": self._full(flow, args)})
+        self._send({"id": number, "verb": flow.name, "args": self._full(args)})
         return VerbStream(answer, flow, lambda: self._cancel(number), silence_s)
 
     def hurry(self) -> None:
@@ -121,16 +121,14 @@ class FramedChannel:
         self._channel.close()
         self._reader.wake()
 
-    def _full(self, verb: Verb[Any] | Flow[Any, Any], args: Args | None) -> Args:
-        whole = self._with_fence(verb, args)
-        return {**whole, "by": self._by} if verb.acts and self._by else whole
-
-    def _with_fence(self, verb: Verb[Any] | Flow[Any, Any], args: Args | None) -> Args:
-        number = self._fences.get(str((args or {}).get("job", ""))) if verb.fenced else None
-        if number is None:
-            return args or {}
-        self._locked = True  # after a reconnection too: the new agent then takes the lock again
-        return {**(args or {}), "fence": number}
+    def _full(self, args: Args | None) -> Args:
+        """With the number of the job's lock, while this operation holds it, and with who acts: the host knows which verbs need
+        them."""
+        number = self._fences.get(str((args or {}).get("job", "")))
+        fence = {} if number is None else {"fence": number}
+        if fence:
+            self._locked = True  # after a reconnection too: the new agent then takes the lock again
+        return {**(args or {}), **fence, **({"by": self._by} if self._by else {})}
 
     def _register(self, answer: Reply) -> int:
         with self._lock:
