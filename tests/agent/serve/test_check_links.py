@@ -14,6 +14,7 @@ from support.ports import free_ports
 from support.stopwatch import Stopwatch
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import free_ports as host_ports
+from tfdeploy.agent.host import port_probe
 from tfdeploy.agent.serve import check_links, link_knock, link_listener, link_speed
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.link_knock import Knock
@@ -190,7 +191,7 @@ def test_what_is_no_link_is_refused(links: Any) -> None:
 
 
 def test_the_limit_of_connections_at_once_is_no_limit_of_links(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_knock, "AT_ONCE", 7)
+    monkeypatch.setattr(port_probe, "AT_ONCE", 7)
     port = free_ports(1)[0]
     with listening(port):
         asked = [Knock("127.0.0.1", port, TOKEN)] * 50

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 LOOK_S = (1.0, 5.0)  # seconds between two looks, at least and at most
 ASK_S = 10.0
+MOST_PORTS = 64  # tried at once
 PORTS_S = (30.0, 300.0)  # between two tries at the same ports, growing
 COST_SHARE = 0.003  # of a core, for looking
 SURE = 2  # diagnoses in a row before a culprit may be ended
@@ -164,14 +165,14 @@ class Monitor:
                 (task for task in addresses if not self._peers[task].own_port),
                 key=lambda task: (not self._is_named(facts, late, task), diagnose.trains(self._peers[task])),
             )
-            words = reach.try_ports((addresses[task] for task in first), guarded=reach.guarded_addresses(self._part))
+            words = reach.try_ports([addresses[task] for task in first[:MOST_PORTS]], guarded=reach.guarded_addresses(self._part))
             self._ports = {task: words[addresses[task]] for task in first if addresses[task] in words}
-        loopback = {task: reach.resolves_to_this_host(address) for task, address in addresses.items() if not _is_literal(address)}
+        loopback = reach.names_of_this_host(list(addresses.values()))
         return facts._replace(
             signs={**answers.signs, **facts.signs},
             ports=self._ports,
             hosts=answers.hosts,
-            loopback={task: words for task, words in loopback.items() if words is not None},
+            loopback={task: loopback[address] for task, address in addresses.items() if address in loopback},
             proxies=self._proxies(late, list(addresses.values())),
         )
 
@@ -230,7 +231,3 @@ def _once(ask: Callable[[], Any]) -> Callable[[], Any]:
         return answers[0]
 
     return answer
-
-
-def _is_literal(address: str) -> bool:
-    return address.rpartition(":")[0].strip("[]").replace(".", "").replace(":", "").isdigit() or "[" in address

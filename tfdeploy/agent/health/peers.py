@@ -14,6 +14,7 @@ from tfdeploy.agent.annotations import Any, Dict, List, Set, Tuple
 from tfdeploy.agent.health import reach
 from tfdeploy.agent.health.activity import Sign
 from tfdeploy.agent.health.diagnose import OPEN
+from tfdeploy.agent.host.port_probe import call_for_each
 from tfdeploy.agent.mesh import bounded_json, listener, tls
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.record import NamedTuple
@@ -45,7 +46,7 @@ def ask(mesh: Mesh, part: wire.HostPart, hosts: List[str]) -> PeerSigns:
             words[address.host] = word
 
     asked = [where[host] for host in hosts[:MOST_HOSTS] if host in where and host != part.host]
-    reach.ask_all(take, asked, WITHIN_S)
+    call_for_each(take, asked, WITHIN_S)
     with lock:
         return PeerSigns(dict(signs), {address.host: words.get(address.host, reach.NO_ANSWER) for address in asked})
 

@@ -12,6 +12,7 @@ from tfdeploy.agent import peer_filter, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Collection, Dict, List, Mapping
 from tfdeploy.agent.health import reach
 from tfdeploy.agent.health.diagnose import CLOSED, OPEN
+from tfdeploy.agent.host import port_probe
 from tfdeploy.agent.mesh import handshake_gate, listener, stated, tls
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run.folder import RunPaths
@@ -88,13 +89,6 @@ def _ports(part: wire.HostPart, asked: List[str]) -> List[_Port]:
 
 
 def _shut_ports(ports: List[_Port], guarded: Collection[str] = ()) -> List[Answer]:
-    shut: List[Answer] = []
-    for first in range(0, len(ports), reach.AT_ONCE):
-        shut += _shut_of_some(ports[first : first + reach.AT_ONCE], guarded)
-    return shut
-
-
-def _shut_of_some(ports: List[_Port], guarded: Collection[str]) -> List[Answer]:
     """The ports that are shut at two tries: the first packet on a route may be lost."""
     results: Dict[str, str] = {}
     for _ in range(2):
@@ -129,7 +123,7 @@ def _identify_all(ports: List[_Port], paths: RunPaths, part: wire.HostPart) -> D
     def identify(port: _Port) -> None:
         peers[port.host] = _identify(port, client, handshake_gate.token(certs["ca"], port.host), part)
 
-    reach.ask_all(identify, ports, 2 * ANSWER_S)
+    port_probe.call_for_each(identify, ports, 2 * ANSWER_S)
     return dict(peers)
 
 
