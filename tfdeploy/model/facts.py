@@ -90,7 +90,7 @@ class Hindrances:
 
 
 @dataclass(frozen=True)
-class Room:
+class FolderSpace:
     """A folder of the system in which programs write."""
 
     path: AbsolutePath
@@ -131,8 +131,8 @@ class Preflight:
 
     limits: Annotated[dict[Line, BigCount], Meta(max_length=100)]  # name -> soft limit, of those that are set
     available_bytes: BigCount | None  # of memory
-    shared_memory: Room | None  # /dev/shm
-    temporary: Room | None
+    shared_memory: FolderSpace | None  # /dev/shm
+    temporary: FolderSpace | None
     mount: Mount | None  # of the workdir
     workdir_mode: Small | None
     quota: Quota | None

@@ -18,9 +18,9 @@ from tfdeploy.errors import TfdeployError, UsageError
 from tfdeploy.model.events import Emit
 from tfdeploy.model.listing import newest
 from tfdeploy.model.plan import Plan
+from tfdeploy.operations.copy.fetch_budget import FetchBudget
 from tfdeploy.operations.copy.pull import HostFetch, Listing, Source, fetch_folder, list_files
 from tfdeploy.operations.copy.pull_logs import fetch_logs
-from tfdeploy.operations.copy.room import Room
 from tfdeploy.operations.copy.rsync_notes import note_rsync
 from tfdeploy.operations.emit import emit_transfer, note
 from tfdeploy.operations.find_run import hosts_of
@@ -78,9 +78,9 @@ def fetch(fleet: Fleet, plan: Plan, options: FetchOptions, emit: Emit) -> Fetche
 
     def fetch_host(session: Session) -> HostFetch:
         began, name = time.monotonic(), session.host.name
-        fetched, room = HostFetch(), Room(name, options.most_bytes)
+        fetched, budget = HostFetch(), FetchBudget(name, options.most_bytes)
         if "logs" in options.parts:
-            fetched.add(fetch_logs(session, plan, options.to / "logs", emit, room))
+            fetched.add(fetch_logs(session, plan, options.to / "logs", emit, budget))
         if name in with_files:
             fetched.add(
                 fetch_folder(
@@ -90,11 +90,11 @@ def fetch(fleet: Fleet, plan: Plan, options: FetchOptions, emit: Emit) -> Fetche
                     emit,
                     overwrite=options.overwrite,
                     within=options.to,
-                    room=room,
+                    budget=budget,
                 )
             )
         if name == chosen:
-            fetched.add(fetch_folder(session, keep, options.to / "keep", emit, overwrite=options.overwrite, room=room))
+            fetched.add(fetch_folder(session, keep, options.to / "keep", emit, overwrite=options.overwrite, budget=budget))
         fetched.seconds = time.monotonic() - began
         _emit_done(emit, name, fetched)
         return fetched

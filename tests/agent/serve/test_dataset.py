@@ -96,7 +96,7 @@ def test_data_without_room(tmp_path: Path) -> None:
     with pytest.raises(VerbError) as caught:
         data.call("data.begin", bytes=1 << 60)
     assert caught.value.code == "disk" and caught.value.details["needed_bytes"] == 1 << 60
-    assert caught.value.details["free_bytes"] <= disk.free_of("/")["free_bytes"] + (1 << 50)
+    assert caught.value.details["free_bytes"] <= disk.free_space("/").free_bytes + (1 << 50)
     assert not data.folder.exists()
 
 

@@ -321,7 +321,7 @@ def test_names_that_mean_this_machine_to_itself(tmp_path: Path) -> None:
 def test_problems_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert facts(tmp_path)["problems"] == []
     assert "does not exist" in facts(tmp_path / "missing")["problems"][0]
-    monkeypatch.setattr(probe, "free_of", lambda path: {"free_bytes": 1 << 20, "free_inodes": 3})
+    monkeypatch.setattr(probe, "free_space", lambda path: disk.FreeSpace(1 << 20, 3))
     problems = facts(tmp_path)["problems"]
     assert "1 MiB" in problems[0] and "3 inodes" in problems[1]
 

@@ -14,7 +14,7 @@ import pytest
 from support.agent.release_host import TREE, Host, Tree, rows
 from tfdeploy.agent import layout
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.serve import release_place
+from tfdeploy.agent.host import disk
 
 
 @pytest.fixture
@@ -150,13 +150,13 @@ def test_a_disk_that_fills_up_on_the_way_leaves_nothing(host: Host, monkeypatch:
 
 
 def test_no_room_is_said_before_anything_is_made(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(release_place, "free_of", lambda path: {"free_bytes": 5, "free_inodes": None})
+    monkeypatch.setattr(disk, "free_space", lambda path: disk.FreeSpace(5, None))
     with pytest.raises(VerbError) as caught:
         host.begin("r1", TREE)
     assert caught.value.code == "disk" and caught.value.details["free_bytes"] == 5
     assert caught.value.details["needed_bytes"] == sum(row[2] for row in rows(TREE))
     assert os.listdir(host.releases) == []
-    monkeypatch.setattr(release_place, "free_of", lambda path: {"free_bytes": 1 << 30, "free_inodes": 2})
+    monkeypatch.setattr(disk, "free_space", lambda path: disk.FreeSpace(1 << 30, 2))
     with pytest.raises(VerbError, match="inodes"):
         host.begin("r1", TREE)
 
@@ -169,11 +169,9 @@ def test_halves_of_files_go_where_they_take_the_room_of_the_whole(host: Host, mo
     half.write_bytes(content[:600])
     host.begin("r1", {"a.bin": content})
     assert half.exists()
-    monkeypatch.setattr(
-        release_place, "free_of", lambda path: {"free_bytes": 500 if half.exists() else 1100, "free_inodes": None}
-    )
+    monkeypatch.setattr(disk, "free_space", lambda path: disk.FreeSpace(500 if half.exists() else 1100, None))
     assert host.begin("r1", {"a.bin": content})["missing"] == ["a.bin"] and not half.exists()
-    monkeypatch.setattr(release_place, "free_of", lambda path: {"free_bytes": 500, "free_inodes": None})
+    monkeypatch.setattr(disk, "free_space", lambda path: disk.FreeSpace(500, None))
     with pytest.raises(VerbError, match="1000 bytes more, and 500 are free"):
         host.begin("r1", {"a.bin": content})
 

@@ -13,7 +13,8 @@ import pytest
 
 from support.agent.release_host import TREE, Host, Tree, rows
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.serve import release_change, release_place, release_staging
+from tfdeploy.agent.host import disk
+from tfdeploy.agent.serve import release_change, release_staging
 from tfdeploy.model.manifest import Entry
 from tfdeploy.tree.read import release_hash
 
@@ -165,7 +166,7 @@ def test_where_another_host_of_a_shared_workdir_is_first_nothing_is_left(host: H
 
 
 def test_no_room_is_said_before_anything_is_made(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(release_place, "free_of", lambda path: {"free_bytes": 3, "free_inodes": 1000})
+    monkeypatch.setattr(disk, "free_space", lambda path: disk.FreeSpace(3, 1000))
     with pytest.raises(VerbError) as error:
         change(host, TREE)
     assert error.value.code == "disk" and os.listdir(host.releases) == []

@@ -14,6 +14,7 @@ from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.tcp_diag import Traffic
 from tfdeploy.agent.log.tf_messages import MessageReader
 from tfdeploy.agent.record import NamedTuple
+from tfdeploy.agent.run.find import list_names
 from tfdeploy.agent.run.folder import RunPaths
 
 BUSY_SHARE = 0.02  # of a core
@@ -142,11 +143,7 @@ def _inodes(pids: Set[int]) -> Set[int]:
     found: Set[int] = set()
     for pid in pids:
         folder = "/proc/%d/fd" % pid
-        try:
-            names = os.listdir(folder)
-        except OSError:
-            continue
-        for name in names:
+        for name in list_names(folder):
             try:
                 target = os.readlink(folder + "/" + name)
             except OSError:

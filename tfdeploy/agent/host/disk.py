@@ -1,19 +1,25 @@
-"""How much room a disk has left."""
+"""How much space a disk has left, and whether it is enough."""
 
 from __future__ import annotations
 
 import os
 
-from tfdeploy.agent.annotations import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from tfdeploy.agent.shapes import Answer
+from tfdeploy.agent.annotations import Optional
+from tfdeploy.agent.errors import VerbError
+from tfdeploy.agent.record import NamedTuple
 
 MOST_FREE = (1 << 63) - 1  # the largest number that the other side reads; s3fs says more
 
 
-def free_of(path: str) -> Answer:
-    """What is left on the disk of `path`, or of the nearest folder above it. Raises OSError."""
+class FreeSpace(NamedTuple):
+    """Stands in the details of errors too. `free_inodes`: None: the file system has no fixed number."""
+
+    free_bytes: int
+    free_inodes: Optional[int]
+
+
+def free_space(path: str) -> FreeSpace:
+    """Return what is left on the disk of `path`, or of the nearest folder above it. Raises OSError."""
     while True:
         try:
             found = os.statvfs(path)
@@ -21,4 +27,24 @@ def free_of(path: str) -> Answer:
             path = os.path.dirname(path) or "/"
             continue
         free_inodes = min(found.f_favail, MOST_FREE) if found.f_files else None
-        return {"free_bytes": min(found.f_bavail * found.f_frsize, MOST_FREE), "free_inodes": free_inodes}
+        return FreeSpace(min(found.f_bavail * found.f_frsize, MOST_FREE), free_inodes)
+
+
+def require_space(folder: str, what: str, needed_bytes: int, *, needed_inodes: int = 0, reserve: int = 0) -> None:
+    """Raise VerbError disk unless `what` fits. `reserve`: bytes that stay free."""
+    free = free_space(folder)
+    free = free._replace(free_bytes=max(0, free.free_bytes - reserve))
+    if needed_bytes > free.free_bytes:
+        unit, needed, left = "bytes", needed_bytes, free.free_bytes
+    elif free.free_inodes is not None and needed_inodes > free.free_inodes:
+        unit, needed, left = "inodes", needed_inodes, free.free_inodes
+    else:
+        return
+    raise VerbError(
+        "disk",
+        "%s needs %d %s more, and %d are free" % (what, needed, unit, left)
+        + (" besides the %d of `reserve`" % reserve if reserve else ""),
+        where=folder,
+        advice="free_inodes" if unit == "inodes" else "free_space",
+        details={"needed_bytes": needed_bytes, "needed_inodes": needed_inodes, **free._asdict()},
+    )

@@ -7,7 +7,7 @@ import re
 import resource
 
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional
-from tfdeploy.agent.host.disk import MOST_FREE, free_of
+from tfdeploy.agent.host.disk import MOST_FREE, free_space
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
@@ -62,10 +62,10 @@ def _text(path: str) -> str:
         return ""
 
 
-def room(path: str) -> Optional[Answer]:
+def folder_space(path: str) -> Optional[Answer]:
     """Whether this user can write in a folder of the system, and what is free there; None: there is no such folder."""
     try:
-        free = free_of(path)["free_bytes"] if os.path.isdir(path) else None
+        free = free_space(path).free_bytes if os.path.isdir(path) else None
     except OSError:
         return None
     return None if free is None else {"path": path, "writable": os.access(path, os.W_OK | os.X_OK), "free_bytes": free}

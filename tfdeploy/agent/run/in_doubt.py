@@ -15,7 +15,7 @@ from tfdeploy.agent.host.atomic import write_bytes, write_json
 from tfdeploy.agent.host.private_folder import make_private
 from tfdeploy.agent.ownership import check
 from tfdeploy.agent.run import leftovers
-from tfdeploy.agent.run.find import is_own, origin, read_origin
+from tfdeploy.agent.run.find import is_own, list_names, origin, read_origin
 from tfdeploy.agent.run.folder import RunPaths
 
 
@@ -56,11 +56,10 @@ def of_this_host(workdir: str, told: str = "") -> List[RunPaths]:
     """The runs in doubt that this machine prepared: other hosts may share the workdir. `told`: see find.is_own."""
     try:
         check(workdir, layout.IN_DOUBT)
-        names = sorted(os.listdir(layout.in_doubt_dir(workdir)))
     except OSError:
         return []
     found = []
-    for name in names:
+    for name in list_names(layout.in_doubt_dir(workdir)):
         words = name.split("@")
         if len(words) != 3 or not all(NAME.match(word) for word in words):
             continue

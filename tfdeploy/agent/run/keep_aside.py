@@ -18,7 +18,7 @@ from tfdeploy.agent.host.atomic import read_json, write_json
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.ownership import check_made_by_us
 from tfdeploy.agent.run import keep_links, liveness
-from tfdeploy.agent.run.find import host_names
+from tfdeploy.agent.run.find import host_names, list_names
 from tfdeploy.agent.run.folder import RunPaths
 
 
@@ -78,11 +78,7 @@ def pending(workdir: str, job: str) -> Dict[str, str]:
     """Return path -> current name of the folders that a launch has set aside and may still put
     back."""
     found: Dict[str, str] = {}
-    try:
-        entries = os.listdir(layout.in_doubt_dir(workdir))
-    except OSError:
-        return found
-    for entry in entries:
+    for entry in list_names(layout.in_doubt_dir(workdir)):
         fields = entry.split("@")  # JOB@RUN@HOST
         if len(fields) == 3 and fields[0] == job and all(map(NAME.match, fields)):
             names = _read_names(RunPaths(layout.host_dir(workdir, *fields)))
@@ -152,7 +148,7 @@ def _sharing_hosts(paths: RunPaths) -> List[RunPaths]:
     """Return the run's other hosts in this workdir, also one that has only begun to prepare the
     run."""
     hosts = os.path.dirname(paths.host_dir)
-    return [RunPaths(os.path.join(hosts, name)) for name in os.listdir(hosts) if NAME.match(name) and name != paths.host]
+    return [RunPaths(os.path.join(hosts, name)) for name in list_names(hosts) if NAME.match(name) and name != paths.host]
 
 
 def _read_names(paths: RunPaths) -> Dict[str, str]:

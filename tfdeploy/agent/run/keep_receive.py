@@ -12,7 +12,7 @@ import stat
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Any, List, Tuple
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.host.disk import free_of
+from tfdeploy.agent.host.disk import require_space
 from tfdeploy.agent.host.private_folder import make_private
 from tfdeploy.agent.run.keep_folders import RECORD
 
@@ -26,10 +26,7 @@ def make_room(workdir: str, job: str, needed: int) -> str:
     folder = incoming(workdir, job)
     shutil.rmtree(folder, ignore_errors=True)
     make_private(folder)
-    free = free_of(folder)["free_bytes"]
-    if needed > free:
-        what = "%d bytes are to be kept here, and %d are free" % (needed, free)
-        raise VerbError("disk", what, where=folder, details={"needed_bytes": needed, "free_bytes": free})
+    require_space(folder, "`keep`", needed)
     return folder
 
 

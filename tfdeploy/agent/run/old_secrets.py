@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import List
 from tfdeploy.agent.run import check_files, leftovers, liveness
-from tfdeploy.agent.run.find import run_names
+from tfdeploy.agent.run.find import list_names, run_names
 from tfdeploy.agent.run.folder import SECRET_FILES, RunPaths
 
 
@@ -24,11 +22,8 @@ def forget_superseded(paths: RunPaths) -> None:
 
 def secret_files(paths: RunPaths) -> List[str]:
     """The paths of the run's secrets that are there, and of halves that a killed prepare left."""
-    try:
-        names = os.listdir(paths.host_dir)
-    except OSError:
-        return []
-    return sorted(paths.file(name) for name in names if name in SECRET_FILES or name.startswith(_HALVES))
+    names = list_names(paths.host_dir)
+    return [paths.file(name) for name in names if name in SECRET_FILES or name.startswith(_HALVES)]
 
 
 _HALVES = tuple(".%s." % name for name in SECRET_FILES)

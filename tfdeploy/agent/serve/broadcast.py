@@ -13,12 +13,12 @@ from array import array
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, FrozenSet, List, Tuple
+from tfdeploy.agent.broadcast.disk_reserve import DiskReserve
 from tfdeploy.agent.broadcast.holdings import Ended, Holdings, WrongSum
 from tfdeploy.agent.broadcast.member import Member
 from tfdeploy.agent.broadcast.offered_files import OfferedFiles
 from tfdeploy.agent.broadcast.piece_files import PieceFiles
 from tfdeploy.agent.broadcast.receive import Parent
-from tfdeploy.agent.broadcast.room import Room
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.listing import Listing
 from tfdeploy.agent.mesh import handshake_gate
@@ -46,7 +46,7 @@ def join(call: Call) -> Answer:
     bad_name, bad_argument.
     """
     files, old, new, later = place(call)
-    room = Room(new if os.path.isdir(new) else old, call.integer("reserve"))
+    room = DiskReserve(new if os.path.isdir(new) else old, call.integer("reserve"))
     return _take_part(
         call, Holdings(Pieces(array("Q", (each.size for each in files))), PieceFiles(files, old, new, room.take, later))
     )

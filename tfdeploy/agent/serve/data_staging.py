@@ -16,7 +16,7 @@ from tfdeploy.agent.annotations import Any, Iterator, Sequence, Tuple
 from tfdeploy.agent.broadcast.piece_files import Moved
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic
-from tfdeploy.agent.host.disk import free_of
+from tfdeploy.agent.host.disk import require_space
 from tfdeploy.agent.listing import FILE, FOLDER, Listing
 from tfdeploy.agent.serve import data_versions
 
@@ -42,16 +42,7 @@ class Staging:
         os.makedirs(self.new, mode=0o700, exist_ok=True)
         staged_bytes = self._tidy(wanted, lacking)
         needed = sum(wanted.allocated(row) for row in bits(lacking)) - staged_bytes
-        free = free_of(self.new)["free_bytes"] - reserve
-        if needed > free:
-            words = "the data needs %d bytes more, and %d are free" % (needed, max(0, free))
-            raise VerbError(
-                "disk",
-                words + (" besides the %d of `reserve`" % reserve if reserve else ""),
-                where=self.folder,
-                advice="free_space",
-                details={"needed_bytes": needed, "free_bytes": max(0, free)},
-            )
+        require_space(self.new, "the data", needed, reserve=reserve)
         atomic.write_bytes(self._listing, packed)
         return lacking
 

@@ -13,7 +13,7 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, Optional, Tuple
 from tfdeploy.agent.host import removal
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.run import check_files, shown_plan, task_processes
-from tfdeploy.agent.run.find import host_names, run_names
+from tfdeploy.agent.run.find import host_names, list_names, run_names
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve import data_record
 
@@ -55,12 +55,8 @@ def settle(workdir: str, job: str, name: str) -> None:
 def settle_all(workdir: str, job: str) -> None:
     """Of all data sets of a job. Raises OSError."""
     parent = os.path.dirname(layout.data_dir(workdir, job, "x"))
-    try:
-        found = os.listdir(parent)
-    except FileNotFoundError:
-        return
     end = "." + NEXT + ".json"
-    for each in found:
+    for each in list_names(parent):
         if each.startswith(".") and each.endswith(end):
             settle(workdir, job, each[1 : -len(end)])
 

@@ -16,7 +16,7 @@ from tfdeploy.agent import layout, listing, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, Optional
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import removal
-from tfdeploy.agent.host.disk import free_of
+from tfdeploy.agent.host.disk import free_space, require_space
 from tfdeploy.agent.host.fsync import changed_since, flush
 from tfdeploy.agent.listing import FILE, FOLDER
 from tfdeploy.agent.ownership import check
@@ -71,7 +71,7 @@ def begin(call: Call) -> Answer:
     if os.path.lexists(folder) and not call.flag("staged"):
         _refuse_live_run(call)
     if not call.flag("staged"):
-        _check_room(folder, call.integer("bytes"))
+        _check_space(folder, call.integer("bytes"))
     if call.flag("ask"):
         return _losses(call, folder)
     data_record.mark(folder)
@@ -206,19 +206,9 @@ def _remove_partial(folder: str) -> None:
             shutil.rmtree(os.path.join(base, layout.PARTIAL))
 
 
-def _check_room(folder: str, bytes_wanted: int) -> None:
-    free = free_of(folder)["free_bytes"]
-    if bytes_wanted <= free:
-        return
-    needed = bytes_wanted - size_bytes(folder)
-    if needed > free:
-        raise VerbError(
-            "disk",
-            "the data needs %d bytes more, and %d are free" % (needed, free),
-            where=folder,
-            advice="free_space",
-            details={"needed_bytes": needed, "free_bytes": free},
-        )
+def _check_space(folder: str, bytes_wanted: int) -> None:
+    if bytes_wanted > free_space(folder).free_bytes:  # else what lies there need not be counted
+        require_space(folder, "the data", bytes_wanted - size_bytes(folder))
 
 
 def _folder(call: Call) -> str:

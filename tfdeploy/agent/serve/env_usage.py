@@ -15,7 +15,7 @@ from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Dict, Iterator, List, Set, Tuple
 from tfdeploy.agent.host.private_folder import make_private
 from tfdeploy.agent.run import unended
-from tfdeploy.agent.run.find import job_names
+from tfdeploy.agent.run.find import job_names, list_names
 from tfdeploy.agent.serve import env_record
 from tfdeploy.agent.serve.lock import flocked
 
@@ -53,10 +53,7 @@ def unused(workdir: str, keep: int) -> Set[str]:
 
 def users(folder: str) -> Set[str]:
     """The jobs that have used this environment."""
-    try:
-        return {name.partition("@")[0] for name in os.listdir(folder + ".used")}
-    except OSError:
-        return set()
+    return {name.partition("@")[0] for name in list_names(folder + ".used")}
 
 
 @contextmanager
@@ -84,7 +81,7 @@ def _newest(root: str, names: Set[str], keep: int) -> Set[str]:
         if not os.path.exists(env_record.path_of(os.path.join(root, name))):
             continue  # interrupted: no job uses it
         folder = os.path.join(root, name + ".used")
-        for user in os.listdir(folder) if os.path.isdir(folder) else ():
+        for user in list_names(folder):
             wanted.setdefault(user, []).append((os.stat(os.path.join(folder, user)).st_mtime, name))
     return {name for uses in wanted.values() for _, name in sorted(uses, reverse=True)[:keep]}
 

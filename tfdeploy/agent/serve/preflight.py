@@ -11,6 +11,7 @@ import stat
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional, Tuple
 from tfdeploy.agent.host import limits, logind, mounts, quota
 from tfdeploy.agent.host.installed import Asked, read_driver, start_driver
+from tfdeploy.agent.run.find import list_names
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
@@ -30,8 +31,8 @@ def facts(workdir: str, user: str, ports: Tuple[int, int], asked: Dict[str, Opti
     return {
         "limits": limits.limits(),
         "available_bytes": limits.available_bytes(),
-        "shared_memory": limits.room("/dev/shm"),
-        "temporary": limits.room(limits.temporary_folder()),
+        "shared_memory": limits.folder_space("/dev/shm"),
+        "temporary": limits.folder_space(limits.temporary_folder()),
         "mount": mount,
         "workdir_mode": _mode(workdir),
         "quota": quota.read(asked["quota"], mount["source"]) if mount else None,
@@ -51,13 +52,9 @@ def _mode(path: str) -> Optional[int]:
 
 def _nvidia_devices() -> int:
     """GPUs of NVIDIA on the bus, whether or not there is a driver for them."""
-    try:
-        devices = os.listdir(_PCI)
-    except OSError:
-        return 0
     return sum(
         _word(os.path.join(_PCI, each, "vendor")) == _NVIDIA and _word(os.path.join(_PCI, each, "class")).startswith(_DISPLAY)
-        for each in devices
+        for each in list_names(_PCI)
     )
 
 

@@ -16,7 +16,7 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List,
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import boot_id, logind
 from tfdeploy.agent.host.addresses import own_addresses
-from tfdeploy.agent.host.disk import free_of
+from tfdeploy.agent.host.disk import free_space
 from tfdeploy.agent.host.free_ports import look_at_ports
 from tfdeploy.agent.host.hosts_file import resolving_to_loopback
 from tfdeploy.agent.host.installed import (
@@ -133,7 +133,7 @@ def _range(ports: Any) -> Tuple[int, int]:
 
 
 def _machine(workdir: str) -> Answer:
-    free = free_of(workdir)
+    free = free_space(workdir)
     words, user = (os.environ.get("SSH_CONNECTION") or "").split(), _user()
     return {
         "hostname": os.uname().nodename,
@@ -142,8 +142,8 @@ def _machine(workdir: str) -> Answer:
         "workdir": workdir,
         "cores": len(os.sched_getaffinity(0)),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "free_disk_bytes": free["free_bytes"],
-        "free_inodes": free["free_inodes"] if free["free_inodes"] is not None else 1 << 40,
+        "free_disk_bytes": free.free_bytes,
+        "free_inodes": free.free_inodes if free.free_inodes is not None else 1 << 40,
         "boot_id": boot_id(),
         "ssh_server_address": words[2] if len(words) == 4 and _is_address(words[2]) else None,
         "proxies": [name for name in PROXIES if os.environ.get(name)],

@@ -7,8 +7,7 @@ import os
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import List
-from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.host.disk import free_of
+from tfdeploy.agent.host.disk import require_space
 from tfdeploy.agent.host.fsync import flush_folder
 from tfdeploy.agent.serve import release_manifest
 from tfdeploy.agent.serve.call import Call
@@ -47,13 +46,4 @@ def remove_staging(folder: str) -> None:
 
 
 def check_room(folder: str, missing: List[Entry]) -> None:
-    needed, free = sum(entry.size for entry in missing), free_of(folder)
-    free_bytes, free_inodes = free["free_bytes"], free["free_inodes"]
-    details = {"needed_bytes": needed, "needed_inodes": len(missing)}
-    if needed > free_bytes:
-        what = "the code needs %d bytes more, and %d are free" % (needed, free_bytes)
-    elif free_inodes is not None and len(missing) > free_inodes:
-        what = "the code needs %d inodes more, and %d are free" % (len(missing), free_inodes)
-    else:
-        return
-    raise VerbError("disk", what, where=folder, advice="free_inodes", details=dict(details, **free))
+    require_space(folder, "the code", sum(entry.size for entry in missing), needed_inodes=len(missing))

@@ -14,7 +14,7 @@ from tfdeploy.agent import layout, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Callable
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
-from tfdeploy.agent.host.disk import free_of
+from tfdeploy.agent.host.disk import free_space
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.host.private_folder import make_private
 from tfdeploy.agent.ownership import NotOurs, check, explain
@@ -244,5 +244,6 @@ def _write_secrets(paths: RunPaths, part: wire.HostPart, given: Given) -> None:
 def _no_room(error: OSError, paths: RunPaths) -> VerbError:
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return VerbError("disk", "the run's folder cannot be made: %s" % error, where=error.filename or paths.run_dir)
-    free = free_of(paths.workdir)["free_bytes"]
-    return VerbError("disk", "no room for the run: %d bytes are free" % free, where=paths.workdir, details={"free_bytes": free})
+    free = free_space(paths.workdir)
+    what = "no room for the run: %d bytes are free" % free.free_bytes
+    return VerbError("disk", what, where=paths.workdir, details=free._asdict())

@@ -21,8 +21,8 @@ from tfdeploy.model.answers.files import FETCH_LIST, FETCH_SUMS, Listed, Rows
 from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
 from tfdeploy.model.listing import FoundFile, read_rows
+from tfdeploy.operations.copy.fetch_budget import FetchBudget
 from tfdeploy.operations.copy.place import Placed, place
-from tfdeploy.operations.copy.room import Room
 from tfdeploy.operations.copy.safe_folder import SafeFolder
 from tfdeploy.operations.copy.small_files import SMALL_BYTES, read_small
 from tfdeploy.operations.emit import emit_transfer
@@ -108,12 +108,12 @@ def fetch_folder(
     overwrite: bool = False,
     only: Collection[str] | None = None,
     within: Path | None = None,
-    room: Room | None = None,
+    budget: FetchBudget | None = None,
 ) -> HostFetch:
     """Fetches all files of the source (or `only` these) to `destination`, under the same paths. Resumes an interrupted fetch.
 
     No link is followed below `within` (default: the parent of `destination`).
-    `room`: how much may come (default: what the disk takes).
+    `budget`: how much may come (default: what the disk takes).
     Raises HostFailed (keeps changing, too much, disk full here), Refused (a link in the way, no rsync), HostUnreachable.
     """
     within = within or destination.parent
@@ -126,7 +126,7 @@ def fetch_folder(
             above.folder(f".{name}.fetching") as staging,
             above.folder(name) as here,
         ):
-            one = _FolderFetch(session, source, here, staging, emit, room or Room(session.host.name), only)
+            one = _FolderFetch(session, source, here, staging, emit, budget or FetchBudget(session.host.name), only)
             one.complete()
             placed = place(staging, here, set(one.checked), one.listing.found, one.changing, overwrite=overwrite)
     except OSError as error:
@@ -151,7 +151,7 @@ class _FolderFetch:
     destination: SafeFolder
     staging: SafeFolder
     emit: Emit
-    room: Room
+    budget: FetchBudget
     only: Collection[str] | None = None
     listing: Listing = Listing("", ())
     checked: dict[str, Stamp] = field(default_factory=dict)
@@ -201,14 +201,14 @@ class _FolderFetch:
         small = [one for one in wanted if one.size <= SMALL_BYTES]
         large = [one for one in wanted if one.size > SMALL_BYTES]
         total = sum(one.size for one in wanted)
-        self.room.announce(total, self.staging.path)
+        self.budget.announce(total, self.staging.path)
 
         def report(state: str, received: int) -> None:
             emit_transfer(self.emit, self.session.host.name, self.source.what, state, received, total, done="fetched")
 
         def came(count: int) -> None:
             self.received += count
-            self.room.take(count)
+            self.budget.take(count)
             report("moving", self.received - before)
 
         before = self.received
@@ -232,12 +232,12 @@ class _FolderFetch:
             str(self.staging.path),
             names=[os.fsencode(one.path) for one in wanted],
             on_progress=lambda received, _: report(min(received, total)),
-            max_bytes=min(2 * total + SLACK_BYTES, self.room.left(self.staging.path)),
+            max_bytes=min(2 * total + SLACK_BYTES, self.budget.left(self.staging.path)),
             session=self.session,
             total_bytes=total,
         )
         self.received += received
-        self.room.take(min(received, total))
+        self.budget.take(min(received, total))
 
 
 def _sums(agent: AgentChannel, source: Source, lengths: dict[str, int]) -> dict[str, str]:

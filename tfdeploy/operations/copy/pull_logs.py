@@ -19,8 +19,8 @@ from tfdeploy.model.answers.files import FETCH_LOG_SUM
 from tfdeploy.model.answers.runs import LOGS, RUN_STATUS
 from tfdeploy.model.events import Emit
 from tfdeploy.model.plan import Plan
+from tfdeploy.operations.copy.fetch_budget import FetchBudget
 from tfdeploy.operations.copy.pull import HostFetch
-from tfdeploy.operations.copy.room import Room
 from tfdeploy.operations.copy.safe_folder import SafeFolder
 from tfdeploy.operations.emit import emit_transfer
 from tfdeploy.operations.tasklogs.log_times import packed, times_name
@@ -47,24 +47,24 @@ class LocalLog:
         return self.base + self.size
 
 
-def fetch_logs(session: Session, plan: Plan, folder: Path, emit: Emit, room: Room | None = None) -> HostFetch:
-    """Fetches the logs of this host's tasks. `room`: how much may come.
+def fetch_logs(session: Session, plan: Plan, folder: Path, emit: Emit, budget: FetchBudget | None = None) -> HostFetch:
+    """Fetches the logs of this host's tasks. `budget`: how much may come.
 
     Raises AgentError (unknown_run), HostFailed (a hash differs, too much), HostUnreachable.
     """
     try:
         with SafeFolder(folder) as here:
-            return _fetch(session, plan, here, emit, room or Room(session.host.name))
+            return _fetch(session, plan, here, emit, budget or FetchBudget(session.host.name))
     except OSError as error:
         raise Refused(f"cannot write here: {error.strerror}", where=str(error.filename or folder), next="--to DIR") from error
 
 
-def _fetch(session: Session, plan: Plan, folder: SafeFolder, emit: Emit, room: Room) -> HostFetch:
+def _fetch(session: Session, plan: Plan, folder: SafeFolder, emit: Emit, budget: FetchBudget) -> HostFetch:
     host, agent = session.host.name, session.agent()
     ends = _ends(agent, plan)
     local_logs = {task: _local_log(folder, task, host) for task in ends}
-    progress = _Progress(emit, host, sum(max(0, end - local_logs[task].end) for task, end in ends.items()), room)
-    room.announce(progress.total, folder.path)
+    progress = _Progress(emit, host, sum(max(0, end - local_logs[task].end) for task, end in ends.items()), budget)
+    budget.announce(progress.total, folder.path)
     if progress.total:
         progress.report("begin")
     fetched = HostFetch()
@@ -90,7 +90,7 @@ class _Progress:
     emit: Emit
     host: str
     total: int
-    room: Room
+    budget: FetchBudget
     received: int = 0
 
     def report(self, state: str, more: int = 0) -> None:
@@ -126,7 +126,7 @@ def _append_new(agent: AgentChannel, plan: Plan, task: str, folder: SafeFolder, 
             gaps += offset > end
             if item.task != task or offset < end or not blob or gaps > MOST_GAPS:
                 raise BadAnswer(f"what the host sends as the log of {task} makes no sense", where=progress.host)
-            progress.room.take(len(blob))
+            progress.budget.take(len(blob))
             if offset > end:  # bytes before it were rotated away
                 name = f"{task.replace(':', '-')}@{progress.host}.from-{offset}.log"
             _append(folder, name, blob)

@@ -11,7 +11,7 @@ import pytest
 
 from tfdeploy.errors import AgentError, HostUnreachable, Refused
 from tfdeploy.model.check import Check
-from tfdeploy.model.facts import Gpu, Hindrances, HostFacts, LiveRun, Logout, Mount, Preflight, Quota, Room
+from tfdeploy.model.facts import FolderSpace, Gpu, Hindrances, HostFacts, LiveRun, Logout, Mount, Preflight, Quota
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job
 from tfdeploy.model.protect import AskedLevel
@@ -25,8 +25,8 @@ MIB = 1 << 20
 HEALTHY = Preflight(
     limits={"open files": 1024, "processes": 95_000},
     available_bytes=8 << 30,
-    shared_memory=Room("/dev/shm", True, 4 << 30),
-    temporary=Room("/tmp", True, 4 << 30),
+    shared_memory=FolderSpace("/dev/shm", True, 4 << 30),
+    temporary=FolderSpace("/tmp", True, 4 << 30),
     mount=Mount("/dev/sda1", "/", "ext4", ("rw", "relatime")),
     workdir_mode=0o700,
     quota=None,
@@ -104,10 +104,10 @@ CASES: list[tuple[dict[str, Any], str, str, str, str]] = [
     ({"limits": {"file size": 1 << 20}}, "limits", "warning", "file size is limited", "- fsize unlimited"),
     ({"limits": {"CPU seconds": 60}}, "limits", "warning", "killed after 60 s", "- cpu unlimited"),
     ({"shared_memory": None}, "shared memory", "warning", "no /dev/shm", "mount -t tmpfs"),
-    ({"shared_memory": Room("/dev/shm", False, 1 << 40)}, "shared memory", "warning", "cannot write", "chmod 1777"),
-    ({"shared_memory": Room("/dev/shm", True, 64 * MIB)}, "shared memory", "warning", "64 MiB free", "--shm-size"),
-    ({"temporary": Room("/tmp", False, 1 << 40)}, "temporary files", "warning", "cannot write in /tmp", "chmod 1777 /tmp"),
-    ({"temporary": Room("/tmp", True, MIB)}, "temporary files", "warning", "1 MiB free", "du -xsh"),
+    ({"shared_memory": FolderSpace("/dev/shm", False, 1 << 40)}, "shared memory", "warning", "cannot write", "chmod 1777"),
+    ({"shared_memory": FolderSpace("/dev/shm", True, 64 * MIB)}, "shared memory", "warning", "64 MiB free", "--shm-size"),
+    ({"temporary": FolderSpace("/tmp", False, 1 << 40)}, "temporary files", "warning", "cannot write in /tmp", "chmod 1777 /tmp"),
+    ({"temporary": FolderSpace("/tmp", True, MIB)}, "temporary files", "warning", "1 MiB free", "du -xsh"),
     ({"workdir_mode": 0o755}, "workdir", "warning", "mode 0755", "chmod o-rwx"),
     ({"mount": replace(MOUNT, options=("rw", "noexec"))}, "filesystem", "warning", "noexec", "remount,exec"),
     ({"mount": replace(MOUNT, type="fuse.sshfs")}, "filesystem", "warning", "fuse.sshfs", "workdir:"),
@@ -157,8 +157,8 @@ def test_what_is_wrong_on_one_host_is_said_of_it_with_its_cure(
         ({"tensorflow": "1.0;reboot", "cpu_only": True, "gpus": (CARD,)}, "tensorflow[and-cuda]==1.0;reboot"),
         ({"user": "$(reboot)", **KILLS}, "$(reboot)"),
         ({"workdir_mode": 0o755, "workdir": "/home/`reboot`"}, "/home/`reboot`"),
-        ({"temporary": Room("/t'; reboot #", False, 1 << 40)}, "/t'; reboot #"),
-        ({"temporary": Room("/t'; reboot #", True, MIB)}, "du -xsh '/t'\"'\"'; reboot #'/*"),
+        ({"temporary": FolderSpace("/t'; reboot #", False, 1 << 40)}, "/t'; reboot #"),
+        ({"temporary": FolderSpace("/t'; reboot #", True, MIB)}, "du -xsh '/t'\"'\"'; reboot #'/*"),
         ({"mount": replace(MOUNT, options=("noexec",), point="/$(reboot)")}, "/$(reboot)"),
     ],
 )

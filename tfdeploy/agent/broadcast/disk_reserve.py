@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 import threading
 
-from tfdeploy.agent.host.disk import free_of
+from tfdeploy.agent.host.disk import free_space
 
 LOOK_BYTES = 16 << 20  # written between two looks at the disk
 
 
-class Room:
+class DiskReserve:
     """`reserve`: bytes that stay free on the disk of `folder`; 0: the disk itself says when it is full."""
 
     def __init__(self, folder: str, reserve: int) -> None:
@@ -27,5 +27,5 @@ class Room:
             if self._unlooked < LOOK_BYTES:
                 return
             self._unlooked = 0
-        if free_of(self._folder)["free_bytes"] - LOOK_BYTES < self._reserve:
+        if free_space(self._folder).free_bytes - LOOK_BYTES < self._reserve:
             raise OSError(errno.ENOSPC, "only the %d bytes of `reserve` are left" % self._reserve, self._folder)

@@ -12,7 +12,7 @@ RESERVE_BYTES = 256 << 20  # stays free on the disk here
 
 
 @dataclass
-class Room:
+class FetchBudget:
     """`most`: bytes that this host may send in all; None: as many as the disk here takes. One thread."""
 
     host: str
