@@ -7,7 +7,6 @@ a segment. A piece's leaf is its sha256; a segment's root is the sha256 of its l
 from __future__ import annotations
 
 import hashlib
-from array import array
 
 from tfdeploy.agent.annotations import Any, Iterator, List, Sequence, Tuple
 
@@ -47,13 +46,10 @@ class Pieces:
         self._sizes = sizes
         self.total_bytes = sum(sizes)
         self._starts: List[Tuple[int, int]] = []
-        self._bytes: "array[int]" = array("Q")
         self.count = 0
         for number, piece in enumerate(self._cut(0, 0)):
             if number % SEGMENT == 0:
                 self._starts.append(piece[0][:2])
-                self._bytes.append(0)
-            self._bytes[-1] += bytes_of(piece)
             self.count = number + 1
 
     @property
@@ -63,9 +59,6 @@ class Pieces:
     def count_in(self, segment: int) -> int:
         """How many pieces it has: SEGMENT, but for the last."""
         return min(SEGMENT, self.count - segment * SEGMENT)
-
-    def segment_bytes(self, segment: int) -> int:
-        return self._bytes[segment]
 
     def stripe_bytes(self, stripes: int) -> List[int]:
         """What is in each stripe: piece p is in stripe p % stripes."""

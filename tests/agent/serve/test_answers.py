@@ -166,8 +166,6 @@ def test_releases_and_data(host: Context, tmp_path: Path) -> None:
     assert asked(host, "release.commit", staging=begun["staging"], **which) == {"changed": ["train.py"]}
     asked(host, "release.put", zlib.compress(b"".join(FILES.values())), files=sent, staging=begun["staging"], **which)
     asked(host, "release.commit", staging=begun["staging"], **which)
-    again = asked(host, "release.begin", zlib.compress(json.dumps(rows).encode()), job="j", release="decade")
-    asked(host, "release.abort", job="j", staging=again["staging"])
     text = json.dumps({"removed": [], "entries": [["a", "file", 0, hashlib.sha256().hexdigest(), "", 1]]}).encode() + b"\n"
     entry = Entry(path="a", kind="file", size=0, sha256=hashlib.sha256().hexdigest())
     whole = {"job": "j2", "release": release_hash([entry])}

@@ -90,12 +90,6 @@ def test_a_release_that_another_host_made_meanwhile_is_success(host: Host) -> No
     assert not os.path.exists(begun["staging"]) and host.call("release.state", "r1")["present"]
 
 
-def test_abort_leaves_nothing(host: Host) -> None:
-    begun = host.begin("r1", TREE)
-    host.call("release.abort", "r1", staging=begun["staging"])
-    assert os.listdir(host.releases) == []
-
-
 @pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a/../../x", "a//b", ".", "", "a/.", "nul\0"])
 def test_paths_that_lead_out_are_refused(host: Host, path: str) -> None:
     with pytest.raises(VerbError) as caught:
@@ -129,13 +123,13 @@ def test_only_our_own_staging_is_ever_removed(host: Host, path: str | None) -> N
     host.sync("r1", TREE)
     for given in (path, str(host.releases / "r1"), str(host.releases / ".staging-x" / ".." / "r1")):
         with pytest.raises(VerbError) as caught:
-            host.call("release.abort", "r1", staging=given)
+            host.call("release.commit", "r1", staging=given)
         assert caught.value.code == "bad_name"
     assert host.tree("r1") == TREE
     elsewhere = host.releases.parent / ".staging-x"
     elsewhere.mkdir()
     with pytest.raises(VerbError):
-        host.call("release.abort", "r1", staging=str(elsewhere))
+        host.call("release.commit", "r1", staging=str(elsewhere))
     assert elsewhere.exists()
 
 

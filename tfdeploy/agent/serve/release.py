@@ -75,13 +75,6 @@ def commit(call: Call) -> Answer:
     return {"changed": []}
 
 
-@fenced
-def abort(call: Call) -> Answer:
-    """Removes the staging folder."""
-    remove_staging(staging_of(call))
-    return {}
-
-
 def _adopt(folder: str) -> None:
     """A staging folder that this host left for another release becomes this one, and further ones are removed: most of the code
     is the same and need not be sent again. The caller holds the job's lock."""
@@ -116,4 +109,4 @@ def _make_room(staging: Staging, plan: StagingPlan) -> None:
         check_room(staging.folder, plan.missing)
 
 
-VERBS = {"release.begin": begin, "release.commit": commit, "release.abort": abort}
+VERBS = {"release.begin": begin, "release.commit": commit}
