@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from support.agent.cluster import NewCluster
-from tfdeploy.agent.host.flock import take_lock
+from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.mesh.shared_state import Knowledge
 from tfdeploy.agent.minder.actions import View
 from tfdeploy.agent.minder.restart import recover
@@ -74,10 +74,11 @@ def test_who_only_looks_at_a_lock_keeps_nobody_from_taking_it(tmp_path: Path) ->
     fcntl.flock(looks, fcntl.LOCK_SH)  # it has no processor just now
     later = threading.Timer(0.5, os.close, (looks,))
     later.start()
-    held = take_lock(path)
+    held = FileLock(path)
+    assert held.acquire()
     later.join()
-    assert held is not None and take_lock(path) is None
-    os.close(held)
+    assert not FileLock(path).acquire()
+    held.release()
 
 
 def test_a_start_that_the_system_refuses_is_tried_again(hosts: NewCluster) -> None:

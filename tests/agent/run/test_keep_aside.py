@@ -12,7 +12,7 @@ import pytest
 from support.agent.cluster import Cluster, NewCluster, wait_until
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.host.flock import take_lock
+from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.host.private_folder import make_private
 from tfdeploy.agent.run import in_doubt, keep_aside
 from tfdeploy.agent.run.folder import RunPaths
@@ -155,11 +155,11 @@ def test_hosts_that_share_a_workdir_do_it_once_and_the_last_one_undoes_it(tmp_pa
     set_aside = {"ck.before-r1/checkpoint": "old", "ck/seed": "of the release"}
     assert kept(tmp_path) == set_aside
     write_part(second)
-    lock = take_lock(second.minder_lock)
-    assert lock is not None
+    lock = FileLock(second.minder_lock)
+    assert lock.acquire()
     keep_aside.put_back(first)
     assert kept(tmp_path) == set_aside
-    os.close(lock)
+    lock.release()
     keep_aside.put_back(second)
     back = {"ck/checkpoint": "old", "ck.undone-r1/seed": "of the release"}
     assert kept(tmp_path) == back

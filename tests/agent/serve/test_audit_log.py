@@ -17,6 +17,7 @@ import pytest
 
 from support.needs import need
 from tfdeploy.agent.errors import VerbError
+from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.ownership import NotOurs
 from tfdeploy.agent.serve import audit_log
 from tfdeploy.agent.serve.call import Call, Context
@@ -219,9 +220,10 @@ def test_a_log_in_anothers_folder_or_behind_a_link_is_not_written(context: Conte
 def test_a_held_lock_is_not_waited_for_without_end(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(context, 1)
     monkeypatch.setattr(audit_log, "LOCK_S", 0.05)
-    held = audit_log._locked(str(log(context).with_name("lock")))
+    held = FileLock(str(log(context).with_name("lock")))
+    assert held.acquire()
     note(context, run="waits")
-    os.close(held)
+    held.release()
     assert context.missed == 1 and len(chain(context).entries) == 1
 
 

@@ -16,7 +16,7 @@ from support.agent.cluster import Cluster, NewCluster, wait_until
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import removal
-from tfdeploy.agent.host.flock import take_lock
+from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.serve import clean_remove
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.dispatch import find_verb
@@ -126,10 +126,10 @@ def test_a_part_of_another_host_that_has_not_ended_protects_the_run(host: Contex
     folder = a_run(host, "r1")
     a_run(host, "r1", "committed", on="n2")
     assert listed(host)["run", "r1"] == "it has not ended on n2"
-    lock = take_lock(str(folder / "hosts/n1/minder.lock"))
+    lock = FileLock(str(folder / "hosts/n1/minder.lock"))
+    assert lock.acquire()
     assert removed(host, ("run", "r1"))["r1"] == LINGERS
-    assert lock is not None
-    os.close(lock)
+    lock.release()
     assert removed(host, ("run", "r1"))["r1"] == "it has not ended on n2" and folder.exists()
     a_run(host, "r1", on="n2")
     assert removed(host, ("run", "r1")) == {"r1": ""} and not folder.exists()
@@ -139,11 +139,11 @@ def test_a_part_of_another_host_that_has_not_ended_protects_the_run(host: Contex
 def test_a_run_with_a_damaged_part_stays_and_so_does_one_that_is_prepared_now(host: Context) -> None:
     write(a_run(host, "r1") / "hosts/n1/state.json", '{"phase": 7}')
     half = write(Path(host.workdir, JOB, "runs/r2/hosts/n3/word.abort"))
-    lock = take_lock(str(Path(host.workdir, JOB, "locks/prepare.n3")))
+    lock = FileLock(str(Path(host.workdir, JOB, "locks/prepare.n3")))
+    assert lock.acquire()
     found = listed(host)
     assert "damaged" in found["run", "r1"] and found["run", "r2"] == "it is being prepared on n3"
-    assert lock is not None
-    os.close(lock)
+    lock.release()
     assert listed(host)["half", "runs/r2"] == ""
     assert removed(host, ("half", "runs/r2")) == {"runs/r2": ""} and not half.exists()
 
@@ -243,11 +243,12 @@ def test_halves_go_but_not_what_a_session_holds(host: Context) -> None:
     write(run / "gone-0123/x")
     a_run(host, "gone-1", "committed")  # a name like any other
     assert {name for kind, name in listed(host) if kind == "half"} == {"releases/.staging-n1-c0ffee", "runs/r1/gone-0123"}
-    lock = take_lock(str(Path(host.workdir, JOB, "locks/other-0123.lock")))
+    lock = FileLock(str(Path(host.workdir, JOB, "locks/other-0123.lock")))
+    assert lock.acquire()
     assert "half" not in {kind for kind, _ in listed(host)}
     assert "another operation" in removed(host, ("half", "releases/.staging-n1-c0ffee"))["releases/.staging-n1-c0ffee"]
     assert staging.exists() and lock is not None
-    os.close(lock)
+    lock.release()
     asked_things = [("half", "releases/.staging-n1-c0ffee"), ("half", "runs/r1/gone-0123"), ("half", "runs/gone-1")]
     assert list(removed(host, *asked_things).values())[:2] == ["", ""]
     assert not staging.exists() and Path(host.workdir, JOB, "runs/gone-1").exists()
@@ -273,11 +274,12 @@ def test_environments_that_no_run_and_no_next_launch_needs_go(host: Context) -> 
     assert {name for kind, name in listed(host) if kind == "environment"} == {"a" * 16, "d" * 16}
     assert {name for kind, name in listed(host, jobs=[JOB]) if kind == "environment"} == {"a" * 16}
     names = ["a" * 16, "b" * 16, "c" * 16, "d" * 16]
-    lock = take_lock(str(Path(host.workdir, JOB, "locks/other-0123.lock")))
+    lock = FileLock(str(Path(host.workdir, JOB, "locks/other-0123.lock")))
+    assert lock.acquire()
     assert (
         lock is not None and "another operation" in asked(host, "clean.workdir", things=[["environment", names[0]]])[0]["stays"]
     )
-    os.close(lock)
+    lock.release()
     answer = asked(host, "clean.workdir", things=[["environment", name] for name in names], jobs=[JOB])
     assert [row["name"] for row in answer if not row["stays"]] == ["a" * 16]
     assert not list(old.parent.glob("a*")) and used.exists() and newest.exists() and other.exists()
@@ -388,14 +390,15 @@ def test_everything_is_refused_while_something_is_alive(full: Context, alive: st
     if alive == "run":
         a_run(full, "r2", "committed", on="n2")
     else:
-        held = take_lock(str(Path(full.workdir, JOB, "locks/other-0123.lock")))
+        held = FileLock(str(Path(full.workdir, JOB, "locks/other-0123.lock")))
+        assert held.acquire()
     before = sorted(Path(full.workdir).rglob("*"))
     with pytest.raises(VerbError) as caught:
         everything(full)
     assert caught.value.code == ("live_run" if alive == "run" else "locked")
     assert not full.closing
     if held is not None:
-        os.close(held)
+        held.release()
     assert set(before) <= set(Path(full.workdir).rglob("*"))
 
 

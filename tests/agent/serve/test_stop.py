@@ -17,7 +17,7 @@ from support.agent.cluster import Cluster, NewCluster
 from support.stopwatch import Stopwatch
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
-from tfdeploy.agent.host.flock import is_locked, take_lock
+from tfdeploy.agent.host.flock import FileLock, is_locked
 from tfdeploy.agent.host.removal import remove
 from tfdeploy.agent.run import liveness, task_processes
 from tfdeploy.agent.run.folder import RunPaths
@@ -259,7 +259,8 @@ def test_an_unknown_run(hosts: NewCluster) -> None:
 
 def test_a_lock_on_a_disk_that_became_read_only_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(tmp_path / "minder.lock")
-    held = take_lock(path)
+    held = FileLock(path)
+    assert held.acquire()
     real = os.open
 
     def read_only(name: Any, flags: int, *rest: Any) -> int:
@@ -268,8 +269,8 @@ def test_a_lock_on_a_disk_that_became_read_only_is_seen(tmp_path: Path, monkeypa
         return real(name, flags, *rest)
 
     monkeypatch.setattr(os, "open", read_only)
-    assert held is not None and is_locked(path)
-    os.close(held)
+    assert is_locked(path)
+    held.release()
     assert not is_locked(path)
 
 

@@ -19,7 +19,7 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List, Mapping, 
 from tfdeploy.agent.health.monitor import Monitor
 from tfdeploy.agent.health.peers import SignsAnswer
 from tfdeploy.agent.host import processes, thread_errors
-from tfdeploy.agent.host.flock import is_locked, take_lock
+from tfdeploy.agent.host.flock import FileLock, is_locked
 from tfdeploy.agent.json_text import THREAD_STACK_BYTES
 from tfdeploy.agent.mesh import shared_state, told_end
 from tfdeploy.agent.mesh.mesh import Mesh
@@ -57,7 +57,7 @@ class Seen(NamedTuple):
 
 
 class Minder:
-    def __init__(self, paths: RunPaths, lock: Optional[int] = None) -> None:
+    def __init__(self, paths: RunPaths, lock: Optional[FileLock] = None) -> None:
         self.paths = paths
         self.lock = lock
         self.part = paths.part()
@@ -178,10 +178,7 @@ class Minder:
 
     def _is_ours(self) -> bool:
         """The folder is still that of this run, not of a later run with the same name."""
-        try:
-            return self.lock is not None and os.path.samestat(os.fstat(self.lock), os.stat(self.paths.minder_lock))
-        except OSError:
-            return False
+        return self.lock is not None and self.lock.is_held()
 
     def _try(self) -> bool:
         """A step. What the system refuses is tried again: no other process may be left to start a minder."""
@@ -351,8 +348,8 @@ def main(argv: List[str]) -> int:
     answer = int(argv[1]) if len(argv) > 1 else None
     threading.stack_size(THREAD_STACK_BYTES)
     _detach()
-    lock = take_lock(paths.minder_lock)
-    if lock is None:
+    lock = FileLock(paths.minder_lock)
+    if not lock.acquire():
         return 0
     if answer is None and paths.state().phase == "ended":
         return 0

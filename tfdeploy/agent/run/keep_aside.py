@@ -25,8 +25,7 @@ from tfdeploy.agent.run.folder import RunPaths
 def set_aside(paths: RunPaths, keep: List[str]) -> None:
     """Set aside the `keep` folders that hold a file, once for all hosts that share the workdir.
     Raises OSError."""
-    lock = keep_links.keep_lock(paths.workdir, paths.job)
-    try:
+    with keep_links.keep_lock(paths.workdir, paths.job):
         names = _names_of_sharing_host(paths)
         if names is not None:
             write_json(paths.file(layout.ASIDE), names, durable=True)
@@ -34,8 +33,6 @@ def set_aside(paths: RunPaths, keep: List[str]) -> None:
         names = _choose_names(paths.workdir, paths.job, paths.run, keep)
         write_json(paths.file(layout.ASIDE), names, durable=True)
         _rename(paths.workdir, paths.job, names)
-    finally:
-        keep_links.unlock(lock)
 
 
 def set_aside_beside(workdir: str, job: str, run: str, keep: List[str]) -> Dict[str, str]:
@@ -45,15 +42,12 @@ def set_aside_beside(workdir: str, job: str, run: str, keep: List[str]) -> Dict[
     Changes nothing if a host that shares the workdir has a task of the run: that run writes to
     these folders.
     """
-    lock = keep_links.keep_lock(workdir, job)
-    try:
+    with keep_links.keep_lock(workdir, job):
         if host_names(workdir, job, run):
             return {}
         names = _choose_names(workdir, job, run, keep)
         _rename(workdir, job, names)
         return names
-    finally:
-        keep_links.unlock(lock)
 
 
 def put_back(paths: RunPaths) -> None:
@@ -65,13 +59,10 @@ def put_back(paths: RunPaths) -> None:
     names = _read_names(paths)
     if not names or not _was_rolled_back(paths):
         return
-    lock = keep_links.keep_lock(paths.workdir, paths.job)
-    try:
+    with keep_links.keep_lock(paths.workdir, paths.job):
         if not _runs_on_sharing_host(paths):
             for path, aside in sorted(names.items()):
                 _put_back(paths, path, aside)
-    finally:
-        keep_links.unlock(lock)
 
 
 def pending(workdir: str, job: str) -> Dict[str, str]:

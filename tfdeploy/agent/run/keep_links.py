@@ -14,8 +14,8 @@ import stat
 import time
 
 from tfdeploy.agent import layout, wire
-from tfdeploy.agent.annotations import List, Optional
-from tfdeploy.agent.host.flock import take_lock
+from tfdeploy.agent.annotations import List
+from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.host.private_folder import make_private
 from tfdeploy.agent.log.format import LogWriter
 from tfdeploy.agent.run.find import run_names, run_paths
@@ -24,7 +24,6 @@ from tfdeploy.agent.run.keep_folders import kept_files
 from tfdeploy.agent.run.liveness import is_live
 
 WITHIN_S = 60.0  # another task of the host may be moving much
-_POLL_S = 0.05
 _ARRIVING = ".tfdeploy-arriving"  # in keep: an unfinished copy from another file system
 
 
@@ -33,13 +32,10 @@ def restore(paths: RunPaths, keep: List[str]) -> List[str]:
     a launch that failed must not replace the checkpoints of an earlier run."""
     if not paths.replaced_links(keep) or not paths.says_committed():
         return []
-    lock = keep_lock(paths.workdir, paths.job)
-    if lock is None:
-        return []  # the next task that ends tries again
-    try:
+    with keep_lock(paths.workdir, paths.job) as lock:
+        if not lock.is_held():
+            return []  # the next task that ends tries again
         return [_restored(paths, path) for path in paths.replaced_links(keep)]
-    finally:
-        unlock(lock)
 
 
 def log_restored(log: LogWriter, attempt: int, said: List[str]) -> None:
@@ -67,24 +63,18 @@ def of_dead_runs(workdir: str, job: str, told: str = "") -> List[str]:
     return found
 
 
-def keep_lock(workdir: str, job: str) -> Optional[int]:
-    """The lock on moving keep folders, also among hosts that share the workdir. None: not free within WITHIN_S."""
-    folder = layout.locks_dir(workdir, job)
-    deadline = time.monotonic() + WITHIN_S
+def keep_lock(workdir: str, job: str) -> FileLock:
+    """Acquire the lock on moving keep folders, also among hosts that share the workdir.
+
+    Not held: it was not free within WITHIN_S, or the disk is full or read-only.
+    """
+    lock = FileLock(os.path.join(layout.locks_dir(workdir, job), "keep"))
     try:
-        make_private(folder)
-        lock = take_lock(os.path.join(folder, "keep"))
-        while lock is None and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
-            lock = take_lock(os.path.join(folder, "keep"))
-        return lock
+        make_private(os.path.dirname(lock.path))
+        lock.acquire(WITHIN_S)
     except OSError:
-        return None  # a full or read-only disk
-
-
-def unlock(lock: Optional[int]) -> None:
-    if lock is not None:
-        os.close(lock)
+        pass
+    return lock
 
 
 def _restored(paths: RunPaths, path: str) -> str:

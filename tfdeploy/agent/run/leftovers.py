@@ -7,9 +7,9 @@ import os
 import time
 
 from tfdeploy.agent import layout, wire
-from tfdeploy.agent.annotations import Iterator, List, Optional, Set
+from tfdeploy.agent.annotations import Iterator, List, Set
 from tfdeploy.agent.host.atomic import remove_temporaries
-from tfdeploy.agent.host.flock import take_lock
+from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.run.folder import SECRET_FILES, RunPaths
 
 ABORT = "@abort"  # suffix of a file beside the note of a run in doubt: a prepare that goes on stops
@@ -74,41 +74,35 @@ def remove(paths: RunPaths) -> None:
     put_back_keep(paths)
     forget_secrets(paths)
     gone = os.path.join(paths.run_dir, "gone-%s" % os.urandom(8).hex())
-    lock = folders_lock(paths)
-    try:
-        os.rename(paths.host_dir, gone)  # in one step: the next launch of that name may make its own folder at any moment
-    except OSError:
-        shutil.rmtree(paths.host_dir, ignore_errors=True)
-    try:
-        os.rmdir(os.path.dirname(paths.host_dir))
-    except OSError:
-        pass  # another host has a folder there, or is removing the run's
-    if not os.path.isdir(os.path.dirname(paths.host_dir)):
-        shutil.rmtree(paths.run_dir, ignore_errors=True)
-    forget_doubt(paths)
-    unlock(lock)
+    with folders_lock(paths):
+        try:
+            os.rename(paths.host_dir, gone)  # in one step: the next launch of that name may make its own folder at any moment
+        except OSError:
+            shutil.rmtree(paths.host_dir, ignore_errors=True)
+        try:
+            os.rmdir(os.path.dirname(paths.host_dir))
+        except OSError:
+            pass  # another host has a folder there, or is removing the run's
+        if not os.path.isdir(os.path.dirname(paths.host_dir)):
+            shutil.rmtree(paths.run_dir, ignore_errors=True)
+        forget_doubt(paths)
     for _ in range(_TRIES):  # a minder that ends because of it may be writing there
         shutil.rmtree(gone, ignore_errors=True)
         if not os.path.lexists(gone):
             break
 
 
-def folders_lock(paths: RunPaths) -> Optional[int]:
-    """Hosts that share a workdir take this lock to make a folder of a run, or to remove the run's. None: there is no such lock,
-    or another host has held it for too long, and may be dead."""
-    deadline = time.monotonic() + _FOLDERS_S
+def folders_lock(paths: RunPaths) -> FileLock:
+    """Acquire the lock with which hosts that share a workdir make a folder of a run, or remove the run's.
+
+    Not held: there is no such lock, or another host has held it for too long, and may be dead.
+    """
+    lock = FileLock(layout.folders_lock(paths.workdir, paths.job))
     try:
-        lock = take_lock(layout.folders_lock(paths.workdir, paths.job))
-        while lock is None and time.monotonic() < deadline:
-            lock = take_lock(layout.folders_lock(paths.workdir, paths.job))
+        lock.acquire(_FOLDERS_S)
     except OSError:
-        return None
+        pass
     return lock
-
-
-def unlock(lock: Optional[int]) -> None:
-    if lock is not None:
-        os.close(lock)
 
 
 def left_files(paths: RunPaths, part: wire.HostPart) -> List[str]:

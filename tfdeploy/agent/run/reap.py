@@ -7,7 +7,7 @@ import os
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Optional
 from tfdeploy.agent.host.atomic import remove_temporaries
-from tfdeploy.agent.host.flock import take_lock
+from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.log.format import LOG
 from tfdeploy.agent.run import clock, task_processes
 from tfdeploy.agent.run.folder import RunPaths
@@ -20,10 +20,9 @@ def reap(paths: RunPaths, task: str, outcome: str, reason: str, attempt: int = 1
     False, to be tried again: its supervisor is alive, a process could not be killed, or the disk is full.
     Raises OSError, also where the run's folder was removed."""
     paths.make_task_dir(task)
-    lock = take_lock(paths.supervisor_lock(task))  # none can start while we hold it
-    if lock is None:
-        return False
-    try:
+    with FileLock(paths.supervisor_lock(task)) as lock:  # none can start while we hold it
+        if not lock.acquire():
+            return False
         remove_temporaries(paths.status_file(task))
         status = paths.status(task)
         if status.attempt < attempt and status.state != "pending":
@@ -41,8 +40,6 @@ def reap(paths: RunPaths, task: str, outcome: str, reason: str, attempt: int = 1
         except OSError:
             return False
         return True
-    finally:
-        os.close(lock)
 
 
 def _lived_s(paths: RunPaths, status: wire.TaskStatus) -> Optional[float]:
@@ -56,15 +53,13 @@ def _lived_s(paths: RunPaths, status: wire.TaskStatus) -> Optional[float]:
 
 def give_up(paths: RunPaths, task: str, reason: str) -> bool:
     """Writes that the last attempt, which has ended, used up the restarts. False: try again."""
-    lock = take_lock(paths.supervisor_lock(task))
-    if lock is None:
-        return False
-    try:
+    with FileLock(paths.supervisor_lock(task)) as lock:
+        if not lock.acquire():
+            return False
         status = paths.status(task)
         status.outcome, status.reason = "gave_up", reason
-        paths.write_status(status)
+        try:
+            paths.write_status(status)
+        except OSError:
+            return False
         return True
-    except OSError:
-        return False
-    finally:
-        os.close(lock)

@@ -13,7 +13,7 @@ import time
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Dict, Iterable, List, Optional, Set, Tuple
 from tfdeploy.agent.host import processes
-from tfdeploy.agent.host.flock import is_locked
+from tfdeploy.agent.host.flock import FileLock, is_locked
 from tfdeploy.agent.run.folder import RunPaths
 
 if TYPE_CHECKING:
@@ -57,12 +57,11 @@ def minder(paths: RunPaths) -> Optional[processes.Identity]:
     return who if processes.is_alive(who) else None
 
 
-def sign(lock: int) -> None:
+def sign(lock: FileLock) -> None:
     """Writes the identity of this process into a supervisor's lock, which it holds."""
     who = processes.identity(os.getpid())
     if who is not None:
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, ("%s %d %d\n" % (who.boot_id, who.pid, who.start_ticks)).encode("ascii"), 0)
+        lock.write(("%s %d %d\n" % (who.boot_id, who.pid, who.start_ticks)).encode("ascii"))
 
 
 def members(paths: RunPaths, tasks: Iterable[str]) -> Tuple[Set[int], Dict[int, processes.Entry]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import binascii
 import errno
-import fcntl
 import os
 import pwd
 import sys
@@ -20,6 +19,7 @@ from tfdeploy.agent import json_text, layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional, Tuple
 from tfdeploy.agent.errors import NAME, VerbError
 from tfdeploy.agent.host import reserved_space
+from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.ownership import check
 from tfdeploy.agent.serve.call import Call
 
@@ -58,8 +58,7 @@ def append(workdir: str, entry: AuditEntry) -> None:
     Raises OSError; nothing of the entry is written then."""
     folder = _folder(workdir)
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    lock = _locked(os.path.join(folder, layout.AUDIT_LOCK))
-    try:
+    with _locked(folder):
         path, old = os.path.join(folder, layout.AUDIT_LOG), os.path.join(folder, layout.AUDIT_OLD)
         if _size(path) >= MOST_BYTES:
             os.rename(path, old)
@@ -76,21 +75,16 @@ def append(workdir: str, entry: AuditEntry) -> None:
             entry["torn"] = sha256(torn).hexdigest()
         line = json_text.dumps(entry).encode("ascii") + b"\n"
         _write(path, b"\n" + line if torn and begun else line)
-    finally:
-        os.close(lock)
 
 
 def contents(workdir: str) -> List[bytes]:
     """The older file and the newer, flushed to the disk, so that what was shown does not vanish in a power cut. b"": none."""
     folder = _folder(workdir)
     try:
-        lock = _locked(os.path.join(folder, layout.AUDIT_LOCK))
+        with _locked(folder):
+            return [_content(os.path.join(folder, name)) for name in (layout.AUDIT_OLD, layout.AUDIT_LOG)]
     except FileNotFoundError:
         return [b"", b""]
-    try:
-        return [_content(os.path.join(folder, name)) for name in (layout.AUDIT_OLD, layout.AUDIT_LOG)]
-    finally:
-        os.close(lock)
 
 
 def _folder(workdir: str) -> str:
@@ -188,21 +182,11 @@ def _number(line: Optional[bytes]) -> int:
 # --- the files
 
 
-def _locked(path: str) -> int:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    give_up = time.monotonic() + LOCK_S
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return descriptor
-        except BlockingIOError as error:
-            if time.monotonic() >= give_up:
-                os.close(descriptor)
-                raise OSError(errno.EAGAIN, "another session has held it for %g s" % LOCK_S, path) from error
-        except OSError:
-            os.close(descriptor)
-            raise
-        time.sleep(0.005)
+def _locked(folder: str) -> FileLock:
+    lock = FileLock(os.path.join(folder, layout.AUDIT_LOCK))
+    if not lock.acquire(LOCK_S):
+        raise OSError(errno.EAGAIN, "another session has held it for %g s" % LOCK_S, lock.path)
+    return lock
 
 
 def _open(path: str) -> Optional[int]:

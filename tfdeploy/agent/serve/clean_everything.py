@@ -133,10 +133,7 @@ def _remove_locks(job_dir: str) -> None:
     """Those that no session holds, and then the job's folder, if it is empty."""
     locks, fences = (os.path.join(job_dir, name) for name in LOCKS)
     for name in list_names(locks):
-        descriptor = lock.flocked(os.path.join(locks, name))
-        if descriptor is not None:
-            os.unlink(os.path.join(locks, name))
-            os.close(descriptor)
+        lock.remove_if_free(os.path.join(locks, name))
     if not list_names(locks):
         for name in list_names(fences):
             removal.remove(os.path.join(fences, name))

@@ -74,10 +74,9 @@ class OfJob:
         run = name.rpartition("/")[2]
         paths = RunPaths(layout.host_dir(self._workdir, self._job, run, "x"))
         asked = Thing(kind, self._job, name, paths.run_dir)
-        lock_file = leftovers.folders_lock(paths)  # no host begins a run of that name meanwhile
-        if lock_file is None:
-            return asked._replace(stays=NO_LOCK)
-        try:
+        with leftovers.folders_lock(paths) as folders:  # no host begins a run of that name meanwhile
+            if not folders.is_held():
+                return asked._replace(stays=NO_LOCK)
             thing = clean_rules.run_of(self._workdir, self._job, run, self._told, self._marked)
             if thing is None or thing.kind != kind or thing.stays:
                 return asked._replace(stays=GONE if thing is None else thing.stays or NEEDED, live=bool(thing and thing.live))
@@ -86,8 +85,6 @@ class OfJob:
                 return thing
             hosts = list_names(os.path.join(thing.path, "hosts"))
             aside = removal.set_aside(thing.path)
-        finally:
-            leftovers.unlock(lock_file)
         for host in hosts:
             leftovers.forget_doubt(RunPaths(layout.host_dir(self._workdir, self._job, run, host)))
         return _gone(thing, [aside])

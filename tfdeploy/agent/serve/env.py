@@ -6,7 +6,6 @@ It is made at its final place, because paths inside it are absolute, and never c
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 from contextlib import contextmanager
@@ -14,13 +13,13 @@ from contextlib import contextmanager
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, Optional, Tuple
 from tfdeploy.agent.errors import VerbError
+from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.host.installed import Asked, find_program
 from tfdeploy.agent.host.private_folder import make_private
 from tfdeploy.agent.ownership import check
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.serve import env_install, env_record, env_usage
 from tfdeploy.agent.serve.call import Call, audited, fenced
-from tfdeploy.agent.serve.lock import flocked
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
@@ -142,21 +141,14 @@ def _make(call: Call, request: EnvRequest, lock: int) -> None:
 def _locked(call: Call, path: str) -> Iterator[int]:
     """One setup of an environment at a time, also on hosts that share the workdir. uv and pip inherit the lock: where serve is
     killed, it stays held until they have ended."""
-    reported = False
-    while True:
-        fd = flocked(path)
-        if fd is not None:
-            break
-        if not reported:
+    with FileLock(path) as lock:
+        if not lock.acquire(0):
             call.item({"waiting": path}, b"")
-            reported = True
-        if call.cancelled.wait(POLL_S):
-            raise VerbError("cancelled", "no longer waiting for another setup")
-    try:
-        yield fd
-    finally:
-        fcntl.flock(fd, fcntl.LOCK_UN)
-        os.close(fd)
+            while not lock.acquire(POLL_S):
+                if call.cancelled.is_set():
+                    raise VerbError("cancelled", "no longer waiting for another setup")
+        assert lock.descriptor is not None
+        yield lock.descriptor
 
 
 VERBS = {"env.state": state, "env.make": make}

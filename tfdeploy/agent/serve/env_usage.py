@@ -5,7 +5,6 @@ Each use is a file <name>.used/<job>@<hostname>, touched at each setup: hosts ma
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
@@ -13,11 +12,11 @@ from contextlib import contextmanager
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Dict, Iterator, List, Set, Tuple
+from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.host.private_folder import make_private
 from tfdeploy.agent.run import unended
 from tfdeploy.agent.run.find import job_names, list_names
 from tfdeploy.agent.serve import env_record
-from tfdeploy.agent.serve.lock import flocked
 
 _NAME = re.compile(r"[0-9a-f]{16}(\.|\Z)")
 
@@ -59,13 +58,8 @@ def users(folder: str) -> Set[str]:
 @contextmanager
 def locked_if_free(workdir: str, name: str) -> Iterator[bool]:
     """Holds its lock; false: a setup makes it now."""
-    lock = flocked(os.path.join(layout.envs_dir(workdir), name + ".lock"))
-    try:
-        yield lock is not None
-    finally:
-        if lock is not None:
-            fcntl.flock(lock, fcntl.LOCK_UN)
-            os.close(lock)
+    with FileLock(os.path.join(layout.envs_dir(workdir), name + ".lock")) as lock:
+        yield lock.acquire(0)
 
 
 def discard(folder: str) -> None:

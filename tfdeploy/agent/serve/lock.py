@@ -1,13 +1,11 @@
 """`lock` and `unlock`: one operation at a time on one job and host, for as long as the session that took it lives.
 
-The lock is a flock on <workdir>/<job>/locks/<hostname>-<place>.lock, whose content names the holder. Hosts that share the
-workdir have a lock each, also clones with one hostname. Its release removes the file, so a session that locks a file checks
-that it still has that name.
+The lock is <workdir>/<job>/locks/<hostname>-<place>.lock, whose content names the holder. Hosts
+that share the workdir have a lock each, also clones with one hostname. Its release removes the file.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import threading
 import time
@@ -16,7 +14,7 @@ from tfdeploy.agent import frames, json_text, layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, List, Optional
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic
-from tfdeploy.agent.host.flock import is_locked
+from tfdeploy.agent.host.flock import FileLock, is_locked
 from tfdeploy.agent.run.find import place
 from tfdeploy.agent.serve import lock_fences
 from tfdeploy.agent.serve.call import Call, Context
@@ -54,11 +52,15 @@ def unlock(call: Call) -> Answer:
     if not _release(call.context, job):
         files.append(_path(call.context, job))
     for path in files:
-        descriptor = flocked(path) if os.path.exists(path) else None
-        if descriptor is not None:
-            os.unlink(path)
-            os.close(descriptor)
+        remove_if_free(path)
     return {}
+
+
+def remove_if_free(path: str) -> None:
+    """Remove the lock file unless a process holds it."""
+    lock = FileLock(path)
+    if os.path.exists(path) and lock.acquire(0):
+        lock.remove()
 
 
 def check_fence(call: Call) -> None:
@@ -160,39 +162,27 @@ def _names(folder: str) -> List[str]:
         return []
 
 
-class _Lock:
-    """One lock file, taken and released once. The session may end at any moment: `release` waits for `take` in another thread."""
+class _JobLock:
+    """A lock that is acquired and released once. The session may end at any moment: `release` waits for `acquire` in another
+    thread."""
 
     def __init__(self, path: str) -> None:
-        self._path = path
-        self._fd: Optional[int] = None
-        self._released = False
+        self._lock = FileLock(path)
+        self._is_released = False
         self._mutex = threading.Lock()
 
-    def take(self, holder: LockHolder) -> bool:
+    def acquire(self, holder: LockHolder) -> bool:
         with self._mutex:
-            fd = None if self._released else flocked(self._path)
-            if fd is None:
+            if self._is_released or not self._lock.acquire(0):
                 return False
-            try:
-                os.ftruncate(fd, 0)
-                os.pwrite(fd, json_text.dumps(holder).encode("ascii"), 0)
-            except OSError:
-                os.close(fd)
-                raise
-            self._fd = fd
+            self._lock.write(json_text.dumps(holder).encode("ascii"))
             return True
 
     def release(self) -> None:
         with self._mutex:
-            self._released = True
-            if self._fd is None:
-                return
-            try:
-                os.unlink(self._path)  # while it is held: no other process can hold this name now
-            finally:
-                os.close(self._fd)
-                self._fd = None
+            self._is_released = True
+            if self._lock.descriptor is not None:
+                self._lock.remove()
 
 
 def _take(context: Context, job: str, holder: LockHolder, number: Optional[int] = None) -> bool:
@@ -203,37 +193,20 @@ def _take(context: Context, job: str, holder: LockHolder, number: Optional[int] 
             return True
         path = _path(context, job)
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        file_lock = _Lock(path)
-        context.closing[name] = file_lock.release  # before the lock is taken: so the session's end always releases it
+        job_lock = _JobLock(path)
+        context.closing[name] = job_lock.release  # before the lock is taken: so the session's end always releases it
         taken = False
         try:
-            if file_lock.take(holder):
+            if job_lock.acquire(holder):
                 if number is None:
                     lock_fences.advance(path, holder)
                     _remove_files(_stale_files(context, lock_fences.path_of(path)))
                 taken = number in (None, lock_fences.current(path))
         finally:
             if not taken:
-                file_lock.release()
+                job_lock.release()
                 context.closing.pop(name, None)
         return taken
-
-
-def flocked(path: str) -> Optional[int]:
-    """The descriptor of the file, locked; None while another process holds the lock, or has just removed the file."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(fd), os.stat(path)):
-            return fd
-    except (BlockingIOError, FileNotFoundError):
-        pass  # held, or removed by the holder that just released it
-    except OSError as error:  # a filesystem without locks
-        os.close(fd)
-        error.filename = path
-        raise
-    os.close(fd)
-    return None
 
 
 def _locked(context: Context, job: str) -> VerbError:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Iterator
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.host.flock import take_lock
+from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.host.private_folder import make_private
 from tfdeploy.agent.run.folder import RunPaths
 
@@ -27,41 +27,27 @@ def held(paths: RunPaths, plan_digest: str = "") -> Iterator[None]:
     make_private(os.path.dirname(path))
     own = ("%s %s" % (paths.run, plan_digest)).encode("ascii", "replace")
     begun = time.monotonic()
-    lock = take_lock(path)
-    while lock is None:
-        waited = time.monotonic() - begun
-        if waited > (SAME_WAIT_S if _content(path) == own else WAIT_S):
-            raise VerbError("locked", "another launch of job %s is being prepared on this host" % paths.job, advice="status")
-        time.sleep(0.02)
-        lock = take_lock(path)
-    try:
-        _write_holder(lock, own)
+    with FileLock(path) as lock:
+        while not lock.acquire():
+            waited = time.monotonic() - begun
+            if waited > (SAME_WAIT_S if _content(path) == own else WAIT_S):
+                raise VerbError("locked", "another launch of job %s is being prepared on this host" % paths.job, advice="status")
+        try:
+            lock.write(own)
+        except OSError:
+            pass  # the disk is full; the prepare itself then fails with that error
         yield
-    finally:
-        os.close(lock)
 
 
 @contextmanager
 def held_if_free(paths: RunPaths) -> Iterator[bool]:
     """True: no prepare of the job goes on here, and none begins before the context is left. False: one does, or none ever did."""
-    lock = take_lock(_path(paths)) if os.path.isdir(os.path.dirname(_path(paths))) else None
-    try:
-        yield lock is not None
-    finally:
-        if lock is not None:
-            os.close(lock)
+    with FileLock(_path(paths)) as lock:
+        yield os.path.isdir(os.path.dirname(_path(paths))) and lock.acquire()
 
 
 def _path(paths: RunPaths) -> str:
     return os.path.join(layout.locks_dir(paths.workdir, paths.job), "prepare." + paths.host)
-
-
-def _write_holder(lock: int, text: bytes) -> None:
-    try:
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, text, 0)
-    except OSError:
-        pass  # the disk is full; the prepare itself then fails with that error
 
 
 def _content(path: str) -> bytes:

@@ -14,7 +14,7 @@ from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List
 from tfdeploy.agent.errors import NAME, VerbError
 from tfdeploy.agent.host import processes
-from tfdeploy.agent.host.flock import is_locked, take_lock
+from tfdeploy.agent.host.flock import FileLock, is_locked
 from tfdeploy.agent.layout import NoPart
 from tfdeploy.agent.mesh.shared_state import ending_of
 from tfdeploy.agent.minder import store
@@ -262,13 +262,13 @@ def end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
 
     Raises NoPart where the minder has just removed a run that never began, its lock included.
     """
+    lock = FileLock(paths.minder_lock)
     try:
-        lock = take_lock(paths.minder_lock)
+        if not lock.acquire():
+            return False
     except FileNotFoundError as error:
         raise NoPart("run %s is not known here: %s is gone" % (paths.run, paths.minder_lock)) from error
-    if lock is None:
-        return False
-    try:
+    with lock:
         store.tidy(paths)
         part = paths.part()
         tasks = [spec.task for spec in part.tasks]
@@ -291,8 +291,6 @@ def end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
             leftovers.put_back_keep(paths)
             leftovers.forget_doubt(paths)
         return True
-    finally:
-        os.close(lock)
 
 
 def _end_supervisors(paths: RunPaths, tasks: List[str], grace_s: float, reason: str) -> None:

@@ -210,12 +210,9 @@ def _prepare(paths: RunPaths, part: wire.HostPart, given: Given, check_wanted: C
 
 def _begin(paths: RunPaths) -> None:
     """Makes this host's folder: while it exists, no host that shares the workdir removes the run's folder."""
-    lock = leftovers.folders_lock(paths)
-    try:
+    with leftovers.folders_lock(paths):
         in_doubt.note(paths)
         make_private(paths.host_dir)
-    finally:
-        leftovers.unlock(lock)
 
 
 def _make_folders(paths: RunPaths, part: wire.HostPart, given: Given, check_wanted: Callable[[], None]) -> None:

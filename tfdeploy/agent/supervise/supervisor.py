@@ -17,7 +17,7 @@ import time
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 from tfdeploy.agent.host import processes
-from tfdeploy.agent.host.flock import take_lock
+from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.log.format import LogWriter
 from tfdeploy.agent.run import clock, task_processes
 from tfdeploy.agent.run.folder import NO_REASON, RunPaths
@@ -332,8 +332,8 @@ def main(argv: List[str]) -> int:
     os.umask(0o077)
     paths = RunPaths(argv[0])
     paths.check_owner(os.path.relpath(paths.task_dir(argv[1]), paths.host_dir))
-    lock = take_lock(paths.supervisor_lock(argv[1]))
-    if lock is None:
+    lock = FileLock(paths.supervisor_lock(argv[1]))
+    if not lock.acquire():
         return 0
     if paths.status(argv[1]).attempt >= int(argv[2]) or paths.state().phase == "ended":
         return 0  # that attempt was started once, never a second time; or the run was ended without its minder meanwhile
@@ -344,7 +344,7 @@ def main(argv: List[str]) -> int:
     processes.become_subreaper()
     supervisor = Supervisor(paths, argv[1], int(argv[2]), int(argv[3]) if len(argv) > 3 else 1)
     supervisor.run()
-    os.close(lock)
+    lock.release()
     supervisor.minder_watch.ensure_until_end()
     return 0
 

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import fcntl
 import os
 import shutil
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
+from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.errors import HostFailed
 from tfdeploy.transport.ssh.known_hosts import find
 from tfdeploy.transport.ssh.known_lines import SALT_BYTES, hashed_name, matches, read_line, without_name
 
 _SYSTEM = "/etc/ssh"
+_LOCK_TIMEOUT_S = 60.0
 _NEW = ".tfdeploy-new"  # behind the file's name, while it is rewritten
 
 
@@ -43,7 +44,7 @@ def append(path: str, name: str, line: bytes) -> None:
         size = os.fstat(handle).st_size
         if size and os.pread(handle, 1, size - 1) != b"\n":
             line = b"\n" + line
-        os.write(handle, line)
+        os.pwrite(handle, line, size)
         os.fsync(handle)
 
 
@@ -122,19 +123,12 @@ def _copy_facts(path: str, new: str, facts: os.stat_result) -> None:
 
 @contextlib.contextmanager
 def _locked(path: str) -> Iterator[int]:
-    """The file, open and locked; made where it is missing. One that was replaced during the wait is opened again."""
+    """The file, open and locked; made where it is missing."""
     Path(path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    handle = -1
-    while handle < 0:
-        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        if not (os.path.exists(path) and os.path.samestat(os.fstat(handle), os.stat(path))):
-            os.close(handle)
-            handle = -1
-    try:
-        yield handle
-    finally:
-        os.close(handle)
+    with FileLock(os.path.realpath(path)) as lock:
+        if not lock.acquire(_LOCK_TIMEOUT_S) or lock.descriptor is None:
+            raise HostFailed("another program keeps the file locked", where=path, next="type the same again")
+        yield lock.descriptor
 
 
 @contextlib.contextmanager
