@@ -158,7 +158,7 @@ def test_a_canary_is_seen_by_its_program_alone_and_the_audit_says_where_it_was(o
 
 
 def check_log(operator: Tfdeploy, found: dict[str, Any]) -> None:
-    """The entries of the run on each host; an edit there shows, with host and line."""
+    """The entries of the run on each host; a line that is no entry is named, and the others are shown."""
     assert found["ok"] and found["left"] == [] and {row["forgotten"] for row in found["secrets"]} == {True}
     by_host = {host: [row["outcome"] for row in found["entries"] if row["host"] == host] for host in operator.lab.hosts}
     assert by_host["n1"][:2] == ["prepared", "committed"] and set(by_host["n3"]) == {"prepared", "committed", "stopped"}
@@ -172,14 +172,9 @@ def check_log(operator: Tfdeploy, found: dict[str, Any]) -> None:
     assert {(row["host"], row["kind"]) for row in left["left"]} == {("n3", "secret"), ("n3", "foreign")}
     assert {row["host"] for row in left["secrets"] if not row["forgotten"]} == {"n3"}
     on_host(operator.lab, "n3", f"rm {folder}/n3/env.json {folder}/../strange")
-    on_host(operator.lab, "n2", f'cp -p {log} /tmp/kept && sed -i \'2s/"operator":"[^"]*"/"operator":"you@there"/\' {log}')
-    changed = operator.json("audit", exit_code=1)
-    on_host(operator.lab, "n2", f"for log in {log}; do cp -p /tmp/kept $log; done")
-    assert [(row["host"], row["line"]) for row in changed["faults"] if not row["harmless"]] == [("n2", "log.jsonl:2")]
-    on_host(operator.lab, "n2", f"sed -i 2,\\$d {log}")
-    cut = operator.json("audit", exit_code=1)
-    on_host(operator.lab, "n2", f"for log in {log}; do cp -p /tmp/kept $log; done")
-    assert [(row["host"], "cut off" in row["what"]) for row in cut["faults"] if not row["harmless"]] == [("n2", True)]
+    on_host(operator.lab, "n2", f"for log in {log}; do printf 'torn by a power cut' >> $log; done")
+    torn = operator.json("audit", found["run"])
+    assert torn["ok"] and [row["host"] for row in torn["faults"]] == ["n2"] and torn["entries"] == found["entries"]
 
 
 @pytest.mark.long

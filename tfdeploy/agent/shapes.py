@@ -183,7 +183,6 @@ class ShownPlan(TypedDict):
 
 
 class _AuditEntry(TypedDict):
-    n: int  # from 1
     time: float
     host: str  # this machine's name in the operator's inventory
     user: str  # the account here
@@ -198,7 +197,6 @@ class _AuditEntry(TypedDict):
     secrets: List[str]  # names of those that came with it
     version: str
     agent: str
-    prev: str  # sha256 of the line before; "" for the first one
 
 
 _From = TypedDict("_From", {"from": Optional[str]})  # the client's address, as sshd says
@@ -208,8 +206,6 @@ class AuditEntry(_AuditEntry, _From, total=False):
     """A line of an audit log: serve/audit_log.py."""
 
     missed: int  # entries of this session before it that could not be written
-    torn: str  # sha256 of what a power cut left of the line before
-    older: int  # n of the first line of the file before this one; only in the first line of a file
 
 
 # --- small files of a job

@@ -36,12 +36,11 @@ def run(flags: Flags) -> int:
     from tfdeploy.cli import context
     from tfdeploy.errors import worst
     from tfdeploy.operations.audit import audit
-    from tfdeploy.store.audit_tails import AuditTails
 
     with context.open_fleet(flags) as fleet:
         subject, hosts, unknown = _subject(flags, fleet)
         subject = replace(subject, secret_paths=context.secret_paths_here(flags))
-        found = audit(fleet, hosts, subject, AuditTails(context.state_folder()))
+        found = audit(fleet, hosts, subject)
     if unknown is not None and not found.entries and not found.left and not found.errors:
         raise unknown
     if flags.json:

@@ -67,7 +67,6 @@ def run(flags: Flags) -> int:
     from tfdeploy.errors import worst
     from tfdeploy.model.clean import Rules
     from tfdeploy.operations.clean import find, find_everything, local_runs, remove, remove_everything
-    from tfdeploy.store.audit_tails import AuditTails
 
     _refuse_mixed(flags)
     job = context.job_here(flags)
@@ -89,7 +88,7 @@ def run(flags: Flags) -> int:
         _ask(flags)
         holder = context.holder().as_json(now)
         if flags.everything:
-            removed: Removed = remove_everything(fleet, found, hosts, holder, AuditTails(context.state_folder()))
+            removed: Removed = remove_everything(fleet, found, hosts, holder)
         else:
             removed = remove(fleet, found, hosts, jobs, rules, holder, plain_view(flags))
     absent = local.without(removed.runs_left)

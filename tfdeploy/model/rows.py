@@ -241,7 +241,8 @@ class AuditLeftRow(TypedDict):
 
 
 class AuditFaultRow(TypedDict):
-    """What is wrong with a host's audit log. `harmless`: a crash or a full disk explains it."""
+    """A line of a host's audit log that is no entry, or entries that could not be written. `harmless`: always true; older
+    versions also told an edit."""
 
     host: str
     line: str

@@ -1,6 +1,6 @@
 """`tfdeploy audit`: who did what on the hosts, how ports and secrets were kept, and what is left. Reads only.
 
-A host may lie about itself: it can hide what it has, but what its log had when this machine last looked it cannot change unseen.
+A host may lie about itself: it can hide what it has, and change its log.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tfdeploy.agent import frames
 from tfdeploy.errors import BadAnswer, TfdeployError
 from tfdeploy.model.allowed import is_ip, is_name
 from tfdeploy.model.answers.audit import AUDIT, AuditHere, Entry
-from tfdeploy.model.audit_chain import Chain, check_chain
+from tfdeploy.model.audit_log import AuditLog, read_log
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.rows import (
@@ -29,7 +29,6 @@ from tfdeploy.model.rows import (
 from tfdeploy.model.words import iso_z
 from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.outcomes import split
-from tfdeploy.store.audit_tails import AuditTails
 from tfdeploy.transport.protocols import Fleet, Session
 
 MOST_LOG_BYTES = 4 << 20  # of one file: twice what an agent sends
@@ -51,10 +50,9 @@ class Subject:
 class HostAudit:
     """What one host says."""
 
-    chain: Chain
+    log: AuditLog
     here: AuditHere
     versions: AuditVersionRow
-    tail_path: str
 
 
 @dataclass(frozen=True)
@@ -73,17 +71,17 @@ class Audit:
 
     @property
     def clean(self) -> bool:
-        """Nothing is left on the hosts that answered, and no log was changed."""
-        return not self.left and all(fault["harmless"] for fault in self.faults)
+        """Nothing is left on the hosts that answered."""
+        return not self.left
 
     @property
     def ok(self) -> bool:
         return self.clean and not self.errors
 
 
-def audit(fleet: Fleet, hosts: tuple[Host, ...], subject: Subject, tails: AuditTails) -> Audit:
+def audit(fleet: Fleet, hosts: tuple[Host, ...], subject: Subject) -> Audit:
     """`hosts`: those to ask; with a plan, hosts of the run that are not among them count as unasked."""
-    results = fleet.each(hosts, lambda session: _ask(session, subject, tails))
+    results = fleet.each(hosts, lambda session: _ask(session, subject))
     good, bad = split(results)
     return Audit(
         subject=subject,
@@ -102,7 +100,7 @@ def hosts_of_run(plan: Plan, only: frozenset[str] | None) -> tuple[Host, ...]:
     return tuple(host for host in hosts_of(plan) if only is None or host.name in only)
 
 
-def _ask(session: Session, subject: Subject, tails: AuditTails) -> HostAudit:
+def _ask(session: Session, subject: Subject) -> HostAudit:
     agent, host = session.agent(), session.host.name
     args: dict[str, object] = {"python": _python(subject.plan, host)}
     args |= {"secret_files": subject.secret_paths} if subject.secret_paths else {}
@@ -112,11 +110,6 @@ def _ask(session: Session, subject: Subject, tails: AuditTails) -> HostAudit:
     contents = [_unpacked(blob, host) for _, blob in islice(stream, 3)]
     if stream.value is None or len(contents) != 2:
         raise BadAnswer("its answer to audit has not two files of its log", where=host)
-    path = tails.path(session.host_key, agent.hello.workdir, agent.hello.hostname)
-    remembered = tails.read(path)
-    chain = check_chain(contents[0], contents[1], remembered)
-    if chain.tail is not None and all(fault.harmless for fault in chain.faults):
-        tails.save(path, chain.tail)
     hello = agent.hello
     versions: AuditVersionRow = {
         "host": host,
@@ -125,7 +118,7 @@ def _ask(session: Session, subject: Subject, tails: AuditTails) -> HostAudit:
         "python": hello.python_version,
         "tensorflow": stream.value.tensorflow,
     }
-    return HostAudit(chain, stream.value, versions, str(path))
+    return HostAudit(read_log(*contents), stream.value, versions)
 
 
 def _python(plan: Plan | None, host: str) -> str:
@@ -143,11 +136,11 @@ def _entries(good: Mapping[str, HostAudit], subject: Subject) -> tuple[AuditEntr
     """By time. Hosts that share a workdir share a log: an entry that several show is listed once, for the host that it names."""
     found: dict[Any, AuditEntryRow] = {}
     for host, one in good.items():
-        for entry in one.chain.entries:
+        for entry in one.log.entries:
             if subject.run is not None and (entry.run != subject.run or subject.job not in (None, entry.job)):
                 continue
             row = _entry_row(host, entry)
-            key = (entry.n, entry.time, entry.prev, entry.host, entry.verb, entry.outcome)
+            key = (entry.time, entry.host, entry.command, entry.verb, entry.job, entry.run, entry.outcome)
             if key not in found or entry.host == host:
                 found[key] = row
     return tuple(sorted(found.values(), key=lambda row: (row["time"].rstrip("Z"), row["host"])))
@@ -198,7 +191,7 @@ def _secrets(good: Mapping[str, HostAudit], bad: Mapping[str, TfdeployError], su
     found: dict[tuple[str, str, str], AuditSecretRow] = {}
     for host, one in good.items():
         held = _held(host, one, good)
-        for entry in one.chain.entries:
+        for entry in one.log.entries:
             shared = entry.host != host and entry.host in good  # a log that hosts share names them
             if entry.run is None or shared or (subject.run is not None and entry.run != subject.run):
                 continue
@@ -238,7 +231,7 @@ def _add_planned(
 
 def _faults(good: Mapping[str, HostAudit]) -> tuple[AuditFaultRow, ...]:
     return tuple(
-        {"host": host, "line": fault.line, "what": fault.what, "harmless": fault.harmless}
+        {"host": host, "line": fault.line, "what": fault.what, "harmless": True}
         for host, one in good.items()
-        for fault in one.chain.faults
+        for fault in one.log.faults
     )

@@ -29,7 +29,6 @@ from tfdeploy.model.plan import Plan
 from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.lock import release, try_lock
 from tfdeploy.operations.outcomes import split
-from tfdeploy.store.audit_tails import AuditTails
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet, Session, Stream
 
@@ -121,16 +120,11 @@ def remove(
     return _removed(found, told, errors)
 
 
-def remove_everything(fleet: Fleet, found: Found, hosts: tuple[Host, ...], holder: LockHolder, tails: AuditTails) -> Removed:
-    """A host on which a run is alive, or a job is locked, removes nothing and says so.
+def remove_everything(fleet: Fleet, found: Found, hosts: tuple[Host, ...], holder: LockHolder) -> Removed:
+    """A host on which a run is alive, or a job is locked, removes nothing and says so."""
 
-    The audit log of a host goes too, so what this machine remembers of it is forgotten.
-    """
-
-    def remove_all(session: Session) -> Iterator[CleanItem]:
-        yield from _stream(session, CLEAN_EVERYTHING, holder=holder)
-        hello = session.agent().hello
-        tails.forget(session.host_key, hello.workdir, hello.hostname)
+    def remove_all(session: Session) -> Iterable[CleanItem]:
+        return _stream(session, CLEAN_EVERYTHING, holder=holder)
 
     asked = tuple(host for host in hosts if found.going.get(host.name))
     told: dict[str, list[CleanItem]] = {host.name: [] for host in asked}

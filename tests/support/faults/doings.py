@@ -51,7 +51,6 @@ from tfdeploy.operations.tensorboard import tensorboard
 from tfdeploy.operations.watch.listen import _receive
 from tfdeploy.operations.watch.resume import resume
 from tfdeploy.operations.watch.watch import Watch
-from tfdeploy.store.audit_tails import AuditTails
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Session
 from tfdeploy.tree.earlier import Earlier
@@ -223,7 +222,7 @@ def stands(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
 
 
 def audits(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
-    found = audit(fleet, hosts_of(PLAN), Subject(run=RUN, job=JOB, plan=PLAN), AuditTails(here / "store"))
+    found = audit(fleet, hosts_of(PLAN), Subject(run=RUN, job=JOB, plan=PLAN))
     assert [row["outcome"] for row in found.entries if row["host"] == OTHER] == ["prepared", "committed"]
     assert [row["forgotten"] for row in found.secrets if row["host"] == OTHER] == [True]
     json.dumps([found.entries, found.ports, found.secrets, found.left, found.faults, found.versions])

@@ -157,8 +157,7 @@ def _audit(host: str, _: Any) -> Said:
     fields = {"host": host, "user": "ml", "operator": "me@here", "from": "192.0.2.9", "verb": "launch", "job": JOB, "run": RUN}
     lines: list[bytes] = []
     for number, outcome in enumerate(("prepared", "committed"), 1):
-        prev = hashlib.sha256(lines[-1]).hexdigest() if lines else ""
-        entry = {**fields, "n": number, "time": 1.5, "outcome": outcome, "prev": prev, "secrets": ["TOKEN"][: 2 - number]}
+        entry = {**fields, "time": 1.5, "outcome": outcome, "secrets": ["TOKEN"][: 2 - number]}
         lines.append(json.dumps(entry).encode())
     items = [({}, frames.pack(b"")), ({}, frames.pack(b"\n".join([*lines, b""])))]
     left, admitted = [{"kind": "secret", "path": "/x"}], [{"address": "192.0.2.7", "of": "n2"}]

@@ -14,13 +14,11 @@ from support.dashboard_scenes import PLAN
 from tfdeploy.errors import HostUnreachable
 from tfdeploy.model.answers.clean import CleanItem
 from tfdeploy.model.answers.hosts import LockHolder
-from tfdeploy.model.audit_chain import Tail
 from tfdeploy.model.clean import Rules
 from tfdeploy.model.events import Event, Kind
 from tfdeploy.model.hostplan import connection_settings
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.clean import Found, LocalRuns, local_runs, remove_everything
-from tfdeploy.store.audit_tails import AuditTails
 from tfdeploy.store.runs import RunStore
 
 HOSTS = tuple(Host(name=host.host, address=host.host, source="x:1") for host in PLAN.hosts)
@@ -118,10 +116,7 @@ def test_a_run_that_one_host_did_not_remove_is_remembered(tmp_path: Path) -> Non
     listed = tuple(map(run_item, ("goes", "half", "again")))
     found = Found(going={"n1": listed, "n2": listed})
     told = {"n1": listed, "n2": (listed[0], run_item("half", "foreign files"), run_item("again", "it is gone already"))}
-    tails = AuditTails(tmp_path)
-    tails.save(tails.path("key", "/w", "n1"), Tail(n=28, hash="x"))
-    removed = remove_everything(AnsweringFleet(told), found, HOSTS[:2], HOLDER, tails)
-    assert tails.read(tails.path("key", "/w", "n1")) is None, "its log was removed too"
+    removed = remove_everything(AnsweringFleet(told), found, HOSTS[:2], HOLDER)
     local = local_runs(store, found, HOSTS, None, Rules(), NOW)
     assert set(local.going) == {"goes", "half", "again"}
     assert set(local.without(removed.runs_left)) == {"goes", "again"}
@@ -134,10 +129,7 @@ class AnsweringFleet:
         self.told = told
 
     def each(self, hosts: tuple[Host, ...], ask: Any) -> dict[str, Any]:
-        return {
-            host.name: ask(SimpleNamespace(host=host, host_key="key", agent=lambda host=host: self.agent(host))) for host in hosts
-        }
+        return {host.name: ask(SimpleNamespace(host=host, agent=lambda host=host: self.agent(host))) for host in hosts}
 
     def agent(self, host: Host) -> Any:
-        hello = SimpleNamespace(workdir="/w", hostname=host.name)
-        return SimpleNamespace(hello=hello, stream=lambda *words, **more: [(item, b"") for item in self.told[host.name]])
+        return SimpleNamespace(stream=lambda *words, **more: [(item, b"") for item in self.told[host.name]])

@@ -47,9 +47,8 @@ def test_hosts_of_one_command_are_one_row() -> None:
 def test_the_last_line_says_what_is_wrong() -> None:
     left = [{"host": "n1", "kind": "secret", "path": "/w/env.json"}]
     assert shown(ok=False, left=left).endswith("something is left\n")
-    fault = {"host": "n2", "line": "log.jsonl:3", "what": "edited", "harmless": False}
-    assert "the audit log of n2 was changed" in shown(ok=False, faults=[fault])
-    assert "was changed" not in shown(faults=[{**fault, "harmless": True}])
+    fault = {"host": "n2", "line": "log.jsonl:3", "what": "no entry", "harmless": True}
+    assert "n2    log.jsonl:3  no entry" in shown(faults=[fault])
     away = shown(ok=False, errors=[{"host": "n3", "error": "no answer"}])
     assert "not known of n3: no answer" in away and "nothing is left" not in away
 

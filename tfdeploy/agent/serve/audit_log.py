@@ -1,7 +1,7 @@
-"""The audit log of this host, .audit/<hostname>/log.jsonl: a line for each act of an operator, with the hash of the last one.
+"""The audit log of this host, .audit/<hostname>/log.jsonl: a JSON object a line for each act of an operator.
 
-Only verbs that act load this module. The control side checks the chain (model/audit_chain.py). The log is bounded: at MOST_BYTES
-it becomes log.1.jsonl, in the place of the older one, and the chain goes on in a new file.
+Only verbs that act load this module. The control side reads the log (model/audit_log.py). The log
+is bounded: at MOST_BYTES it becomes log.1.jsonl, in the place of the older one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hashlib import sha256
 
 from tfdeploy import __version__
 from tfdeploy.agent import json_text, layout
-from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, List, Optional, Tuple
 from tfdeploy.agent.errors import NAME, VerbError
 from tfdeploy.agent.host import reserved_space
 from tfdeploy.agent.host.flock import FileLock
@@ -62,27 +62,19 @@ def append(workdir: str, entry: AuditEntry) -> None:
         path, old = os.path.join(folder, layout.AUDIT_LOG), os.path.join(folder, layout.AUDIT_OLD)
         if _size(path) >= MOST_BYTES:
             os.rename(path, old)
-        last, torn = _end(path)
-        begun = last is not None or torn
-        if not begun and _size(old):
-            last, torn = _end(old)
-            entry["older"] = _number(_first(old))
-        if last is not None and _is_repeated(entry, last):
+        whole, _, torn = _tail(path).rpartition(b"\n")
+        if _is_repeated(entry, whole.rpartition(b"\n")[2]):
             return
-        entry["n"] = _number(last) + 1
-        entry["prev"] = "" if last is None else sha256(last).hexdigest()
-        if torn:
-            entry["torn"] = sha256(torn).hexdigest()
         line = json_text.dumps(entry).encode("ascii") + b"\n"
-        _write(path, b"\n" + line if torn and begun else line)
+        _write(path, b"\n" + line if torn else line)  # a power cut has torn the last line
 
 
 def contents(workdir: str) -> List[bytes]:
-    """The older file and the newer, flushed to the disk, so that what was shown does not vanish in a power cut. b"": none."""
+    """Return the older file and the newer, b"" where there is none."""
     folder = _folder(workdir)
     try:
         with _locked(folder):
-            return [_content(os.path.join(folder, name)) for name in (layout.AUDIT_OLD, layout.AUDIT_LOG)]
+            return [_read(os.path.join(folder, name), 0, 2 * MOST_BYTES) for name in (layout.AUDIT_OLD, layout.AUDIT_LOG)]
     except FileNotFoundError:
         return [b"", b""]
 
@@ -106,7 +98,6 @@ def _entry(call: Call, verb: str, outcome: str) -> AuditEntry:
         key, key_by = _text(by.get("key")), "operator"
     client = os.environ.get("SSH_CONNECTION", "").split(" ")[0]
     entry: AuditEntry = {
-        "n": 0,
         "time": round(time.time(), 3),
         "host": call.context.host,
         "user": _user(),
@@ -122,7 +113,6 @@ def _entry(call: Call, verb: str, outcome: str) -> AuditEntry:
         "secrets": sorted(call.secrets)[:_MOST_SECRETS],
         "version": __version__,
         "agent": os.path.basename(call.context.agent_dir),
-        "prev": "",
     }
     return entry
 
@@ -161,22 +151,14 @@ def _session_key() -> Optional[str]:
 
 def _is_repeated(entry: AuditEntry, last: bytes) -> bool:
     """Whether the last entry is of the same command: its answer was lost, and a new session asked again."""
-    before = _parsed(last)
-    same: Tuple[str, ...] = ("host", "operator", "command", "verb", "job", "run", "outcome", "secrets")
-    return entry["command"] is not None and all(before.get(name) == dict(entry)[name] for name in same)
-
-
-def _parsed(line: Optional[bytes]) -> Dict[str, object]:
     try:
-        found = json_text.loads(line or b"")
+        before = json_text.loads(last)
     except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _number(line: Optional[bytes]) -> int:
-    number = _parsed(line).get("n")
-    return number if isinstance(number, int) and 0 <= number < 1 << 53 else 0
+        return False
+    same: Tuple[str, ...] = ("host", "operator", "command", "verb", "job", "run", "outcome", "secrets")
+    if not isinstance(before, dict) or entry["command"] is None:
+        return False
+    return all(before.get(name) == dict(entry)[name] for name in same)
 
 
 # --- the files
@@ -189,13 +171,6 @@ def _locked(folder: str) -> FileLock:
     return lock
 
 
-def _open(path: str) -> Optional[int]:
-    try:
-        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-
-
 def _size(path: str) -> int:
     try:
         return os.stat(path).st_size
@@ -204,8 +179,9 @@ def _size(path: str) -> int:
 
 
 def _read(path: str, begin: int, count: int) -> bytes:
-    descriptor = _open(path)
-    if descriptor is None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
         return b""
     try:
         return os.pread(descriptor, count, begin)
@@ -213,28 +189,8 @@ def _read(path: str, begin: int, count: int) -> bytes:
         os.close(descriptor)
 
 
-def _end(path: str) -> Tuple[Optional[bytes], bytes]:
-    """(the last whole line; None: there is none, what lies behind it: an entry that a power cut has torn)."""
-    tail = _read(path, max(0, _size(path) - _TAIL_BYTES), _TAIL_BYTES)
-    whole, newline, torn = tail.rpartition(b"\n")
-    return (whole.rpartition(b"\n")[2] if newline else None), torn
-
-
-def _first(path: str) -> bytes:
-    return _read(path, 0, _TAIL_BYTES).partition(b"\n")[0]
-
-
-def _content(path: str) -> bytes:
-    descriptor = _open(path)
-    if descriptor is None:
-        return b""
-    try:
-        os.fsync(descriptor)
-    except OSError:
-        pass  # a read-only disk
-    finally:
-        os.close(descriptor)
-    return _read(path, 0, 2 * MOST_BYTES)
+def _tail(path: str) -> bytes:
+    return _read(path, max(0, _size(path) - _TAIL_BYTES), _TAIL_BYTES)
 
 
 def _write(path: str, data: bytes) -> None:

@@ -11,7 +11,6 @@ from tfdeploy.model.answers.bounds import Count, Line, Name, Seconds, Text
 from tfdeploy.model.answers.verb import Answer, Flow, Nothing
 
 LeftKind = Literal["secret", "secret file", "half a run", "a launch that did not end", "half", "foreign", "process"]
-Hash = Annotated[str, Meta(pattern=r"\A([0-9a-f]{64})?\Z")]
 
 
 class LeftHere(Answer):
@@ -41,15 +40,16 @@ class AuditHere(Answer):
 
 
 class Entry(Answer, rename={"client": "from"}):
-    """A line of the log, as agent/shapes.py has it. `client`: its "from". Any text in it may be hostile."""
+    """A line of the log, as agent/shapes.py has it. `client`: its "from". Any text in it may be hostile.
 
-    n: Annotated[int, Meta(ge=1, le=1 << 53)]
+    Older versions wrote more fields: each line had a hash of the line before it.
+    """
+
     time: Seconds
     host: Line
     user: Line
     verb: Line
     outcome: Line
-    prev: Hash
     operator: Line | None = None
     command: Line | None = None
     client: Line | None = None
@@ -61,8 +61,6 @@ class Entry(Answer, rename={"client": "from"}):
     version: Line = ""
     agent: Line = ""
     missed: Count = 0
-    torn: Hash = ""
-    older: Count = 0
 
 
 AUDIT = Flow("audit", Nothing, AuditHere)  # each item's blob: a file of the log, packed
