@@ -25,6 +25,7 @@ from tfdeploy.model.answers.bounds import (
     Variable,
     Version,
 )
+from tfdeploy.model.answers.verb import Verb
 from tfdeploy.model.protect import Level
 
 Small = Annotated[int, Meta(ge=0, le=1 << 20)]
@@ -207,3 +208,6 @@ class HostFacts:
             raise ValueError("addresses of names that are none")
         if not set(self.modules) <= set(modules):
             raise ValueError("modules that were not asked for")
+
+
+PROBE = Verb("probe", HostFacts)

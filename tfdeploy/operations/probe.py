@@ -7,15 +7,12 @@ from typing import Any
 
 from tfdeploy.errors import BadAnswer
 from tfdeploy.model.allowed import is_ip
-from tfdeploy.model.answers.verb import Verb
 from tfdeploy.model.events import Emit
-from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.facts import PROBE, HostFacts
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.emit import emit_host, note
 from tfdeploy.operations.outcomes import all_or_error, split
 from tfdeploy.transport.protocols import Fleet, Session
-
-PROBE = Verb("probe", HostFacts)
 
 
 @dataclass(frozen=True)

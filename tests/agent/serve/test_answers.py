@@ -14,7 +14,8 @@ from typing import Any, get_args
 
 import pytest
 
-from support.agent.answer_types import agent_verbs, unknown, verbs
+from protocol_table import agent_verbs, verbs
+from support.agent.answer_types import unknown
 from support.agent.certificates import make_certs
 from support.agent.cluster import NewCluster
 from support.waiting import wait_for

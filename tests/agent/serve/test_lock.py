@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from support.agent.answer_types import agent_verbs
+from protocol_table import agent_verbs
 from support.agent.client import Client
 from support.agent.cluster import NewClient
 from support.waiting import wait_for

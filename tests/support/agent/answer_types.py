@@ -1,34 +1,13 @@
-"""Every verb that the control side asks, by name; and what of an answer its type does not know."""
+"""What of an answer the type of the control side does not know."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from typing import Any
 
 import msgspec
 
-from tfdeploy.agent import serve, wire
-from tfdeploy.agent.serve.call import Verb as Answering
-from tfdeploy.model.answers import audit, broadcast, clean, files, hosts, links, programs, runs, samples
+from tfdeploy.agent import wire
 from tfdeploy.model.answers.reading import read
-from tfdeploy.model.answers.verb import Flow, Verb
-from tfdeploy.operations.probe import PROBE
-
-
-def verbs() -> dict[str, Verb[Any] | Flow[Any, Any]]:
-    found = [
-        each
-        for module in (audit, broadcast, clean, files, hosts, links, programs, runs, samples)
-        for each in vars(module).values()
-    ]
-    return {each.name: each for each in (*found, PROBE) if isinstance(each, (Verb, Flow))}
-
-
-def agent_verbs() -> dict[str, Answering]:
-    """Every verb that the agent answers, by name."""
-    names = [each.name for each in pkgutil.walk_packages(serve.__path__, f"{serve.__name__}.")]
-    return {verb: answer for name in names for verb, answer in vars(importlib.import_module(name)).get("VERBS", {}).items()}
 
 
 def unknown(said: Any, cls: type[Any]) -> list[str]:

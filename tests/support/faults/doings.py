@@ -11,10 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from support.agent.answer_types import verbs
-from support.faults.honest import FILES, HOSTS, JOB, LOG, RUN, the_plan
+from support.faults.honest import ANSWERS, FILES, HOSTS, JOB, LOG, RUN, the_plan
 from support.faults.hostile import LyingFleet
 from tfdeploy.errors import BadAnswer, TfdeployError
+from tfdeploy.model.answers.verb import Flow
 from tfdeploy.model.check import host_rows, link_rows
 from tfdeploy.model.clean import Rules
 from tfdeploy.model.events import Event
@@ -59,7 +59,6 @@ from tfdeploy.ui.terminal import Terminal
 
 LIAR, OTHER = HOSTS
 PLAN = the_plan()
-ANSWERS = verbs()
 
 
 def nobody(event: Event) -> None:
@@ -270,8 +269,6 @@ DOINGS: dict[str, tuple[Doing, ...]] = {
     "samples": (samples_all,),
     "clean.list": (cleans,),
     "clean.remove": (cleans,),
-    "clean.workdir": (drains("clean.workdir"),),
-    "clean.everything": (drains("clean.everything"),),
     "ping": (lambda fleet, here, job: alone(lambda: compare_clocks(fleet, PLAN)), asks("ping")),
     "check.listen": (checks,),
     "check.knock": (checks,),
@@ -289,7 +286,6 @@ DOINGS: dict[str, tuple[Doing, ...]] = {
     "data.commit": (syncs,),
     "data.lack": (syncs,),
     "broadcast.join": (syncs,),
-    "broadcast.lend": (drains("broadcast.lend"),),
     "broadcast.read": (drains("broadcast.read"), holds),
     "data.look": (looks_at_data,),
     "broadcast.sums": (holds,),
@@ -317,7 +313,7 @@ DOINGS: dict[str, tuple[Doing, ...]] = {
 
 def doings_of(verb: str) -> tuple[Doing, ...]:
     """A verb that no operation above asks by itself is asked of both hosts."""
-    return DOINGS.get(verb) or (asks(verb),)
+    return DOINGS.get(verb) or (drains(verb) if isinstance(ANSWERS[verb], Flow) else asks(verb),)
 
 
 def small_job(tmp_path: Path) -> Job:

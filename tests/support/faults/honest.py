@@ -6,11 +6,17 @@ import base64
 import hashlib
 import json
 import zlib
+from contextlib import suppress
 from typing import Any, NamedTuple
 
+import msgspec
+from msgspec import structs
+
+from protocol_table import verbs
 from tfdeploy.agent import frames, wire
 from tfdeploy.agent.listing import Listing, Row
 from tfdeploy.agent.pieces import leaf_of
+from tfdeploy.model.answers.reading import BadShape, read
 from tfdeploy.model.hostplan import for_hosts
 from tfdeploy.model.plan import HostPlan, Plan, TaskPlan
 from tfdeploy.model.planform import plan_to_file
@@ -18,6 +24,8 @@ from tfdeploy.model.planform import plan_to_file
 RUN, JOB, WORKDIR = "r1", "j", "/home/ml/tfdeploy"
 HOSTS = {"n1": "worker:0", "n2": "worker:1"}
 LOG = b"step 1 loss 0.5\nstep 2 loss 0.4\n"
+ANSWERS = verbs()
+_LEAST: tuple[Any, ...] = (None, False, 1, [], {}, "x", "/x", "0" * 64, "worker:0")
 FILES = {"a.txt": b"one\n", "sub/b.txt": b"two\n"}  # of keep, of files and of the release
 DATA_DIGEST = "d" * 64
 
@@ -92,12 +100,24 @@ def honest(verb: str, host: str, args: dict[str, Any]) -> Said:
         "samples": _samples,
         "clean.list": _things,
         "clean.remove": _things,
-        "clean.workdir": lambda host, args: Said([], {}),
-        "clean.everything": lambda host, args: Said([], {}),
     }
     if verb in flows:
         return flows[verb](host, args)
-    return Said([], _VALUES[verb](host, args) if verb in _VALUES else {})
+    return Said([], _VALUES[verb](host, args) if verb in _VALUES else least(ANSWERS[verb].value))
+
+
+def least(hint: Any) -> Any:
+    """Return the smallest value of a type of model/answers: no optional field, empty lists."""
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        return {each.encode_name: least(each.type) for each in structs.fields(hint) if each.required}
+    return next(value for value in _LEAST if _is_a(value, hint))
+
+
+def _is_a(value: Any, hint: Any) -> bool:
+    with suppress(BadShape):
+        read(value, hint)
+        return True
+    return False
 
 
 def _status(host: str) -> dict[str, Any]:
@@ -255,7 +275,7 @@ def _listen(host: str, args: dict[str, Any]) -> Said:
     return Said([({"ports": args.get("ports", [2222]), "taken": {}}, b"")], {})
 
 
-def _measured(_: Any) -> dict[str, Any]:
+def _measured(host: str, _: Any) -> dict[str, Any]:
     return {"ms": 0.2, "to_mbit_s": 940.0, "from_mbit_s": 930.0, "why": ""}
 
 
@@ -319,7 +339,7 @@ _VALUES: dict[str, Any] = {
     "probe": _facts,
     "ping": lambda host, args: {"clock": 1.0},
     "check.knock": lambda host, args: {"asked": len(args.get("links", ())), "failed": []},
-    "check.measure": lambda host, args: _measured(args),
+    "check.measure": _measured,
     "lock": lambda host, args: {"held": True, "fence": 1},
     "release.state": lambda host, args: {"present": False, "base": "" if args.get("bases") else None},
     "release.change": lambda host, args: {"changed": []},
@@ -327,20 +347,15 @@ _VALUES: dict[str, Any] = {
     "release.commit": lambda host, args: {"changed": []},
     "data.state": lambda host, args: {"digest": "0" * 64},
     "data.lack": lambda host, args: {"lacking": _LACKING, "lacking_bytes": 8, "folder_id": host},
-    "broadcast.join": lambda host, args: Said(
-        [({"port": 2222}, b""), ({"have": 8, "received": 8}, b"")], {"have": 8, "received": 8}
-    ),
     "broadcast.sums": lambda host, args: {"leaves": leaf_of(FILES["a.txt"]).hex()},
     "data.held": lambda host, args: {"held": _LACKING, "parts": _NO_PARTS, "folder_id": host},
     "broadcast.leaves": lambda host, args: {"wanted": "3"},
     "data.begin": lambda host, args: {"folder": f"{WORKDIR}/jobs/{JOB}/data/digits"},
     "data.commit": lambda host, args: {"digest": args.get("digest", ""), "ok": True},
-    "keep.aside": lambda host, args: {},
     "keep.begin": lambda host, args: {"folder": f"{WORKDIR}/jobs/{JOB}/.incoming"},
     "keep.place": lambda host, args: {"missing": []},
     "fetch.log_sum": _log_sum,
     "env.state": lambda host, args: _environment(host, False),
-    "run.prepare": lambda host, args: {"prepared": True},
     "run.links": lambda host, args: {
         "asked": [other for other in HOSTS if other != host],
         "shut": [{"host": other, "task": "", "address": "192.0.2.1:2222", "why": "closed"} for other in HOSTS if other != host],

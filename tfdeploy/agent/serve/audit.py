@@ -31,8 +31,12 @@ Left = Tuple[str, str]  # kind, path
 
 
 def audit(call: Call) -> Answer:
-    """Items with the packed files of the log, the older first. `job`, `run`: only what is left of that run; `python`: whose
-    TensorFlow is looked up; `secret_files`: see SecretPaths."""
+    """Send the audit log of this host, the older file first, and say what is left that no run
+    needs.
+
+    Args: job?, run? (what is left of that run alone), python? (whose TensorFlow is looked up),
+    secret_files? {job: {"code": [paths of secret files below its code], "data": [data set/path]}}.
+    """
     workdir, secret = call.context.workdir, SecretPaths(call)
     job, run, told = call.text("job"), call.text("run"), call.context.host
     for content in audit_log.contents(workdir):

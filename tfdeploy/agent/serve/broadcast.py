@@ -40,10 +40,15 @@ _offers: "Dict[str, Tuple[Listing, str]]" = {}  # of this session: files, and th
 
 @fenced
 def join(call: Call) -> Answer:
-    """Takes part. Items: {"port"} first, then {"have", "received"} when these have changed, and {"failed": [parent, word, why]}.
+    """Take part in a broadcast, until the call is cancelled. The first item says where this host
+    listens.
 
-    Of a data set `name`, of a `release`, or of `keep`: see broadcast_files.py. Raises VerbError not_begun, bad_listing,
-    bad_name, bad_argument.
+    Args: job, id, host, members, certs, ports, rate?, reserve?; and name, moved (bitmap of rows):
+    of a data set; or release, staging, files [[path, bytes, mtime_ns], ...]: of what release.begin
+    misses; or keep [paths], files: into the folder of keep.begin, and what lies in `keep` already
+    is read there.
+
+    Raises VerbError not_begun, bad_listing, bad_name, bad_argument.
     """
     files, old, new, later = place(call)
     room = DiskReserve(new if os.path.isdir(new) else old, call.integer("reserve"))
@@ -54,15 +59,25 @@ def join(call: Call) -> Answer:
 
 @audited("sync", "lent")
 def offer(call: Call) -> Answer:
-    """The files that this host is about to lend: those of the packed listing in the blob. They lie below `root`, or where that is
-    missing in the data set `name` of `job`. Raises VerbError bad_listing."""
+    """Note the files that this session may lend next: below `root`, or where that is missing in the
+    data set `name`.
+
+    Args: id, root or job, name; blob: a packed Listing.
+
+    Raises VerbError bad_listing.
+    """
     root = call.text("root") or data_versions.newest(layout.data_dir(call.context.workdir, call.name("job"), call.name("name")))
     _offers[call.name("id")] = unpack(call.blob), root
     return {}
 
 
 def lend(call: Call) -> Answer:
-    """Takes part with the files of its offer, which it only reads. Raises VerbError not_begun."""
+    """Take part in a broadcast with the files of the offer, which are only read.
+
+    Args: id, host, members, certs, ports, rate?.
+
+    Raises VerbError not_begun.
+    """
     try:
         rows, root = _offers.pop(call.name("id"))
     except KeyError as error:
@@ -108,8 +123,11 @@ def _report(call: Call, member: Member) -> None:
 
 
 def feeds(call: Call) -> Answer:
-    """Who feeds it from now on: `parents` [[name, address, port, [stripe, ...]], ...]; `here`: the stripes that come over this
-    session. New roots with it, as `roots` has them."""
+    """Say who feeds this host from now on; `here`: the stripes that come over this session.
+
+    Args: id, stripes, parents [[name, address, port, [stripe, ...]], ...], here [stripe, ...];
+    first, roots: as of broadcast.roots, where there are new ones.
+    """
     member = _member(call)
     _add_roots(call, member)
     stripes = call.integer("stripes", 1)
@@ -125,7 +143,10 @@ def feeds(call: Call) -> Answer:
 
 
 def roots(call: Call) -> Answer:
-    """The roots of segments from `first` on."""
+    """Add the roots of segments from `first` on.
+
+    Args: id, first, roots.
+    """
     _add_roots(call, _member(call))
     return {}
 
@@ -138,7 +159,13 @@ def _add_roots(call: Call, member: Member) -> None:
 
 
 def leaves(call: Call) -> Answer:
-    """The leaves of a segment from the control machine; answers which of its pieces are wanted from there."""
+    """Take the leaves of a segment, and answer which of its pieces are wanted from the control
+    machine.
+
+    Args: id, segment; blob: leaves.
+
+    Raises VerbError wrong_sum.
+    """
     member = _member(call)
     try:
         wanted = member.accept_from_here(call.integer("segment"), call.blob)
@@ -148,7 +175,12 @@ def leaves(call: Call) -> Answer:
 
 
 def put(call: Call) -> Answer:
-    """One piece from the control machine."""
+    """Store one piece that the control machine sends.
+
+    Args: id, segment, index; blob: the piece.
+
+    Raises VerbError wrong_sum, disk.
+    """
     try:
         _member(call).put_from_here(call.integer("segment"), call.integer("index"), call.blob)
     except WrongSum as error:
@@ -157,7 +189,12 @@ def put(call: Call) -> Answer:
 
 
 def sums(call: Call) -> Answer:
-    """The leaves of a segment as its files lie here: this host is the source. Raises VerbError changed."""
+    """Sum a segment from this host's own files: it is the source.
+
+    Args: id, segment.
+
+    Raises VerbError not_begun, changed.
+    """
     holdings = _member(call).holdings
     found = holdings.leaves_here(_within(call, "segment", holdings.cut.segments))
     if found is None:
@@ -166,7 +203,12 @@ def sums(call: Call) -> Answer:
 
 
 def read(call: Call) -> Answer:
-    """One piece as its files lie here: an item {"index"}, with the piece as blob. Raises VerbError changed."""
+    """Send one piece of this host's own files, for a host that no other reaches.
+
+    Args: id, segment, index.
+
+    Raises VerbError not_begun, changed.
+    """
     holdings = _member(call).holdings
     segment = _within(call, "segment", holdings.cut.segments)
     index = _within(call, "index", holdings.cut.count_in(segment))

@@ -21,7 +21,14 @@ _ADDRESS = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_.:%-]{0,254}\Z|::[0-9A-Fa-f:.]*\Z
 
 
 def listen(call: Call) -> Answer:
-    """Listens on `ports` until it is cancelled, or for `seconds`. One item says on which of them it does."""
+    """Listen on these ports until the call is cancelled, and send the token, nothing else, to
+    whoever connects. Who answers it with the key, which only hosts of this preflight have, may
+    measure the link.
+
+    Args: ports, token, key, seconds (at most).
+
+    Raises VerbError bad_argument.
+    """
     from tfdeploy.agent.serve.link_listener import Listener
 
     ports = [_port(port) for port in call.rows("ports")[:MOST_PORTS]]
@@ -33,7 +40,12 @@ def listen(call: Call) -> Answer:
 
 
 def knock(call: Call) -> Answer:
-    """Connects to each of `links` [[address, port, token], ...], all at once. Raises VerbError bad_argument."""
+    """Connect to all the links at once, and say which do not work.
+
+    Args: links [[address, port, token], ...].
+
+    Raises VerbError bad_argument.
+    """
     from tfdeploy.agent.serve.link_knock import knock_all
 
     asked = [_knock_of(row) for row in call.rows("links")[:MOST_LINKS]]
@@ -42,7 +54,13 @@ def knock(call: Call) -> Answer:
 
 
 def measure(call: Call) -> Answer:
-    """The link to one host that listens: `link` [address, port, token]. Raises VerbError bad_argument."""
+    """Measure the link to one host that listens: there and back, and half a second in each
+    direction.
+
+    Args: link [address, port, token], key.
+
+    Raises VerbError bad_argument.
+    """
     from tfdeploy.agent.serve import link_speed
 
     asked, key = _knock_of(call.rows("link")), _hex(call, "key")

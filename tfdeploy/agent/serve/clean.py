@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
 
 def list_things(call: Call) -> Answer:
-    """Items: what may go, and the runs and data sets that stay, with why. `jobs`: of these alone; `named`: data sets too, all but
-    these; `everything`: all that tfdeploy has put here instead; `secret_files`: see SecretPaths."""
+    """List what may go, and the runs and data sets that stay.
+
+    Args: jobs? (of these alone), named? (data sets too, but for these, which stay), everything?
+    (all that tfdeploy has put here instead), secret_files?: as of audit.
+    """
     workdir, secret = call.context.workdir, SecretPaths(call)
     here = clean_rules.jobs_here(workdir)
     jobs = None if call.args.get("jobs") is None else [_name(job) for job in call.rows("jobs")]
@@ -62,8 +65,11 @@ def _things(call: Call, wanted: List[str], jobs: Optional[List[str]], secret: Se
 @fenced
 @audited("clean", "removed")
 def remove(call: Call) -> Answer:
-    """`things` [[kind, name], ...] of the job, as clean.list names them; `named`: data sets that stay; `secret_files`: as there.
-    Items: as there, each when it is gone, or with why it stays."""
+    """Remove things of a job, as clean.list names them. An item follows once a thing is gone, or
+    says why it stays.
+
+    Args: job, things [[kind, name], ...], named?: data sets that stay, secret_files?: as of audit.
+    """
     workdir, job, secret = call.context.workdir, call.name("job"), SecretPaths(call)
     check(workdir, *layout.of_job(job))
     wanted = [_wanted(row) for row in call.rows("things")]
@@ -77,7 +83,10 @@ def remove(call: Call) -> Answer:
 
 @audited("clean", "removed")
 def remove_beside_jobs(call: Call) -> Answer:
-    """The same of environments, and of halves that belong to no job. `jobs`: only environments that no other job has used."""
+    """Remove environments, and half-made things that belong to no job, as clean.remove does.
+
+    Args: things [[kind, name], ...], jobs?: only environments that no other job has used.
+    """
     jobs = None if call.args.get("jobs") is None else [_name(job) for job in call.rows("jobs")]
     for kind, name in [_wanted(row) for row in call.rows("things")]:
         if call.cancelled.is_set():
@@ -87,8 +96,12 @@ def remove_beside_jobs(call: Call) -> Answer:
 
 
 def everything(call: Call) -> Answer:
-    """All that tfdeploy has put into this workdir, `keep` and the agent included. Items: as of clean.list. Raises VerbError
-    live_run, locked: then nothing was removed."""
+    """Remove all that tfdeploy has put into this workdir, `keep` and the agent included.
+
+    Args: holder.
+
+    Raises VerbError live_run, locked: nothing was removed.
+    """
     for thing in clean_everything.remove(call):
         _tell(call, thing)
     return {}

@@ -27,8 +27,12 @@ BLOB_BYTES = 8 << 20
 
 
 def look(call: Call) -> Answer:
-    """Items with parts of the packed listing of `path` as blobs; value {"folder": whether it is one, "stamp": it changes with
-    any write}. With `brief` no items. Raises VerbError missing, unreadable, strange."""
+    """List what lies at a path of this host, as parts of a packed Listing.
+
+    Args: path (absolute), brief? (no items).
+
+    Raises VerbError missing, unreadable, strange.
+    """
     path = call.text("path")
     if call.flag("brief"):
         try:
@@ -73,8 +77,13 @@ def _listed(path: str) -> Tuple[Listing, bool, str]:
 
 @fenced
 def copy(call: Call) -> Answer:
-    """Into the staging folder: what the data set that was begun lacks, from `root` on this host. Raises VerbError not_begun,
-    unreadable."""
+    """Copy what the data set that was begun lacks, from below `root` on this host to its staging
+    folder.
+
+    Args: job, name, root.
+
+    Raises VerbError not_begun, unreadable.
+    """
     staging = Staging(layout.data_dir(call.context.workdir, call.name("job"), call.name("name")))
     wanted, root = staging.listing(), os.fsencode(call.text("root"))
     for index in bits(staging.lacking(wanted)):

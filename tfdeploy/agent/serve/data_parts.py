@@ -30,8 +30,12 @@ MOST_BYTES = 64 << 20
 
 
 def held(call: Call) -> Answer:
-    """Which files of the listing in the blob this host has already, by size and time. Changes nothing. Raises VerbError
-    bad_listing."""
+    """Say which files of a listing lie here already, by size and time. Changes nothing.
+
+    Args: job, name; blob: a packed Listing.
+
+    Raises VerbError bad_listing.
+    """
     folder = data_versions.newest(layout.data_dir(call.context.workdir, call.name("job"), call.name("name")))
     wanted = unpack(call.blob)
     there = walk(folder) if os.path.isdir(folder) else Listing()

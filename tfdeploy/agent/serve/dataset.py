@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 
 
 def state(call: Call) -> Optional[Answer]:
-    """{"digest", "attributes"} of the newest version that lies there, or None where it was never whole or a sync is under way."""
+    """Say what lies here of a data set, only if it is whole. A version that waited for a run's end
+    is put in place, once that has ended.
+
+    Args: job, name.
+    """
     folder = _folder(call)
     data_versions.settle(call.context.workdir, call.name("job"), call.name("name"))
     newest = data_versions.newest(folder)
@@ -41,7 +45,10 @@ def state(call: Call) -> Optional[Answer]:
 
 @fenced
 def lack(call: Call) -> Answer:
-    """What this host lacks of the data set whose listing is the blob. From now on that is staged; nothing that runs read changes.
+    """Say what this host lacks of a data set. From now on that is staged beside the data set, which
+    stays as it is.
+
+    Args: job, name, reserve?; blob: a packed Listing.
 
     Raises VerbError bad_listing, not_ours, disk.
     """
@@ -61,9 +68,14 @@ def lack(call: Call) -> Answer:
 
 @fenced
 def begin(call: Call) -> Answer:
-    """{"folder"}: marked as ours, and from now on not whole. With `ask` nothing changes: the answer says what the sync replaces.
+    """Mark a data set as ours, and from now on as not whole. With `ask` nothing changes: the answer
+    says what the sync would replace, and `files` and `losing` are counted where another state
+    than `digest` lies here.
 
-    Raises VerbError not_ours, disk, live_run: a live run of the job reads the data set, and its content is not `digest`.
+    Args: job, name, bytes, digest?, ask?; blob: the 8-byte BLAKE2b of each path that comes.
+
+    Raises VerbError disk, not_ours (no marker of ours), live_run (a live run here reads it and its
+    content is not `digest`; details run, who, when).
     """
     folder = _folder(call)
     os.makedirs(os.path.dirname(folder), exist_ok=True)
@@ -123,8 +135,11 @@ def _refuse_live_run(call: Call) -> None:
 @fenced
 @audited("sync", "sent")
 def commit(call: Call) -> Answer:
-    """{"digest": of the content, "ok": whether it is the expected one}; only then it is recorded as whole. `parts`: how many
-    there are of a data set with `split`, the blob says which file is in which, see data_parts.py.
+    """Record a data set as whole, if its content is the expected one. What a broadcast brought
+    (`staged`) is put in place, or beside the folder while a live run reads that.
+
+    Args: job, name, digest or staged, parts?: how many there are; blob: zlib of two bytes for each
+    row of the listing, its part.
 
     Raises VerbError not_begun.
     """

@@ -58,7 +58,13 @@ def find(workdir: str, digest: str, version: str, base: str) -> Optional[str]:
 
 
 def state(call: Call) -> Answer:
-    """Whether it is there; records that the job uses it. Raises VerbError no_python, old_python."""
+    """Say whether the environment made from that digest and that Python is there and runs, and
+    record that the job uses it.
+
+    Args: job, digest, python.
+
+    Raises VerbError no_python, old_python.
+    """
     request = _requested(call)
     found = _describe(request)
     if found["ready"]:
@@ -69,10 +75,13 @@ def state(call: Call) -> Answer:
 @fenced
 @audited("setup", "environment made")
 def make(call: Call) -> Answer:
-    """Makes it unless it is there. Items: {"line"} of uv or pip, {"waiting": lock file} while another setup makes it.
-    Value as of env.state.
+    """Make an environment, unless it is there.
 
-    Raises VerbError no_python, old_python, no_venv, setup_failed (details: lines, its last ones), cancelled, disk.
+    Args: job, digest, python, files {path: text}, main, wheels? (a data set's name), pins? {name:
+    version}.
+
+    Raises VerbError no_python, old_python, no_venv, setup_failed (details lines: its last ones,
+    exit_code), cancelled, disk.
     """
     request, job = _requested(call), call.name("job")
     make_private(os.path.dirname(request.folder))

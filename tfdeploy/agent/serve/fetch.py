@@ -28,9 +28,12 @@ MOST_READ_BYTES = 16 << 20  # of one file
 
 @audited("fetch", "files listed")
 def listing(call: Call) -> Answer:
-    """Items {"rows": [[path, size, mtime_ns, target], ...]}; value {"root", "sharing": hosts of the run with this workdir}.
+    """List files, `checkpoint` records first. A record is looked at again at the end, so that the
+    record and the files it names are of one moment.
 
-    A `checkpoint` record and the files it names are of one moment: the record is the same before and after the look.
+    Args: job, what: keep, keep [paths]; or job, run, what: files; or job, release, what: release.
+
+    Raises VerbError unknown_run, bad_argument, bad_name.
     """
     root, paths = _root_and_paths(call)
     rows = listed(root, paths)
@@ -41,9 +44,10 @@ def listing(call: Call) -> Answer:
 
 
 def sums(call: Call) -> Answer:
-    """For each [path, bytes] of `files` an item {"sum": [path, sha256 of its first so many bytes, or null where it is shorter]}.
+    """Hash the first so many bytes of files. A file that only grew since it was copied still has
+    the sum of the copy.
 
-    So a file that only grew since it was copied still has the sum of the copy.
+    Args: as of fetch.list; files [[path, bytes], ...].
     """
     for path, full, length in _asked(call):
         call.item({"sum": [path, _sha256(full, length)]}, b"")
@@ -51,9 +55,11 @@ def sums(call: Call) -> Answer:
 
 
 def read(call: Call) -> Answer:
-    """For each [path, bytes] of `files` an item {"file": [path, mtime_ns, mode]} with its first so many bytes as blob.
+    """Send the first so many bytes of files, each as the blob of an item.
 
-    mtime_ns is null, and there are no bytes, where the file has gone or is shorter.
+    Args: as of fetch.list; files [[path, bytes], ...].
+
+    Raises VerbError bad_argument: more than 16 MiB of one file.
     """
     for path, full, length in _asked(call):
         if length > MOST_READ_BYTES:
@@ -77,7 +83,12 @@ def _asked(call: Call) -> Iterator[Tuple[str, str, int]]:
 
 
 def log_sum(call: Call) -> Answer:
-    """{"first", "end", "sha256"} of what the host still has of a task's log between the offsets `first` and `end`."""
+    """Hash what is still held of a task's log between two offsets.
+
+    Args: run, job, task, first, end.
+
+    Raises VerbError unknown_run.
+    """
     paths = paths_of(call)
     task, end = call.text("task"), call.integer("end")
     if task not in [spec.task for spec in paths.part().tasks]:

@@ -22,16 +22,27 @@ if TYPE_CHECKING:
 
 @fenced
 def begin(call: Call) -> Answer:
-    """{"folder"}: where a broadcast puts them, empty. Raises VerbError disk."""
+    """Make an empty folder in which a broadcast puts the files of another host's `keep`.
+
+    Args: job, bytes.
+
+    Raises VerbError disk.
+    """
     return {"folder": make_room(call.context.workdir, call.name("job"), call.integer("bytes"))}
 
 
 @fenced
 @audited("fetch", "files put in place")
 def place(call: Call) -> Answer:
-    """`files`: [path, size, mtime_ns] of all that came; `aside`: records to set aside. {"missing": paths that did not come
-    whole}: then nothing was put in place. Raises VerbError bad_name, in_the_way, live_run: a live run of
-    the job writes newer files than those that came."""
+    """Put the files that came into `keep`, `checkpoint` records last. Nothing is put in place where
+    one did not come whole, and nothing is deleted.
+
+    Args: job, keep [paths], files [[path, size, mtime_ns], ...], aside [records that the other host
+    does not have].
+
+    Raises VerbError bad_name, in_the_way, live_run: a live run of the job writes newer files than
+    those that came.
+    """
     keep = check_keep(call.args.get("keep"))
     files = [(inside(path, keep), int(size), int(mtime_ns)) for path, size, mtime_ns in call.rows("files")]
     aside = [inside(path, keep) for path in call.rows("aside")]
@@ -46,7 +57,13 @@ def place(call: Call) -> Answer:
 @fenced
 @audited("launch", "keep set aside")
 def aside(call: Call) -> Answer:
-    """`keep` of the job is set aside for `run`, which this host has no part in. Raises VerbError bad_name, live_run."""
+    """Rename what lies in these folders of `keep` to PATH.before-RUN, on a host that has no part in
+    the committed run. Nothing is done where another host of the run shares the workdir.
+
+    Args: job, run, keep [paths].
+
+    Raises VerbError bad_name, live_run.
+    """
     workdir, job, run = call.context.workdir, call.name("job"), call.name("run")
     keep = check_keep(call.rows("keep"))
     check(workdir, *layout.of_job(job))

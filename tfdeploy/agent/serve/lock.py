@@ -28,8 +28,13 @@ _taking = threading.Lock()
 
 
 def lock(call: Call) -> Answer:
-    """{"held", "fence": the number of this lock, see lock_fences}. Waits up to `wait_s`. Raises VerbError locked, with the holder
-    as details, or cancelled."""
+    """Take the job's lock on this host for this session. Waits up to `wait_s`.
+
+    Args: job, operation, holder {user, machine, pid, time}, wait_s?, soon?: verbs whose modules are
+    loaded meanwhile.
+
+    Raises VerbError locked (details: the holder), cancelled.
+    """
     job = call.name("job")
     holder = lock_fences.holder_of({**call.table("holder"), "operation": call.args.get("operation")})
     holder["of_host"] = call.context.host
@@ -46,7 +51,11 @@ def lock(call: Call) -> Answer:
 
 
 def unlock(call: Call) -> Answer:
-    """Releases the lock, where this session holds it, and removes the files that killed sessions left of it."""
+    """Release the lock, where this session holds it, and remove the files that killed sessions left
+    of it.
+
+    Args: job.
+    """
     job = call.name("job")
     files = _stale_files(call.context, _path(call.context, job))
     if not _release(call.context, job):

@@ -21,11 +21,14 @@ if TYPE_CHECKING:
 
 
 def logs(call: Call) -> Answer:
-    """Returns {"ended": all the tasks asked for have ended here and all their logs are sent, "left": they ended only because the
-    run has no minder here any more (see run_resume.py), "cursors": {task: offset}, "ends": {task: offset of the log's end at
-    the start; empty with `follow`}}.
+    """Send the logs of tasks in pieces of up to 256 KiB, each the blob of an item. With `follow` it
+    ends when the tasks have ended and all is sent.
 
-    `limit_bytes` ends the stream early once that much is sent. Raises VerbError unknown_run, bad_argument.
+    Args: run, job, tasks? [..], cursors {task: offset}?, last? (at least the last n lines; 8 MiB +
+    4 KiB a line are enough of endless ones), since? (UTC seconds of the run's clock), follow,
+    limit_bytes? (ends once that much is sent).
+
+    Raises VerbError unknown_run, bad_argument.
     """
     paths = paths_of(call)
     part = paths.part()

@@ -49,7 +49,16 @@ PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy", "HTTP_PROXY",
 
 
 def probe(call: Call) -> Answer:
-    """args as in docs/agent-protocol.md. Raises VerbError bad_argument, bad_name."""
+    """Find the facts of this host. With the job's lock held, what dead runs left in place of their
+    links to `keep` is moved into `keep` first, and `problems` says so.
+
+    Args: python, ports [lo, hi], gpus, job?, keep [paths], names [cluster names], resolve? [those
+    to look up], setup? (digest), program? (does PATH have it), modules? [names: does the job's
+    interpreter find each, without importing it], preflight? (with its facts), firewall? (asks nft
+    whether it can make a table, which a sudo logs).
+
+    Raises VerbError bad_argument, bad_name.
+    """
     workdir, host = call.context.workdir, call.context.host
     job = call.name("job") if call.flag("job") else None
     low, high = _range(call.rows("ports") or [1, 0])

@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 
 @fenced
 def begin(call: Call) -> Answer:
-    """{"staging", "missing": paths that have to be brought, "linked": number of files lent by older releases,
-    "rsync": whether it is installed}.
+    """Stage a release: lend from older releases what is the same, and say what has to be brought.
 
-    Raises VerbError bad_manifest, disk (with needed_bytes, free_bytes; nothing is left behind).
+    Args: job, release; blob: zlib of the JSON [[path, kind, size, sha256, target], ...].
+
+    Raises VerbError bad_manifest, disk (details needed_bytes, free_bytes; nothing is left behind).
     """
     entries = release_manifest.unpack(call.blob)
     folder = staging_path(call)
@@ -54,7 +55,13 @@ def begin(call: Call) -> Answer:
 @fenced
 @audited("sync", "sent")
 def commit(call: Call) -> Answer:
-    """{"changed": paths whose content is not the manifest's}; none: the release is there. Raises VerbError not_begun."""
+    """Check a staged release against its manifest, and flush it and put it in place if all of it is
+    right, also in place of a damaged one.
+
+    Args: job, release, staging, keep_releases?.
+
+    Raises VerbError not_begun.
+    """
     workdir, job, release = call.context.workdir, call.name("job"), call.name("release")
     folder, final = staging_of(call), layout.release_dir(workdir, job, release)
     if not is_present(workdir, job, release):

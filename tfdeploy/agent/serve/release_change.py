@@ -36,11 +36,15 @@ Content = Tuple[Entry, memoryview]
 @fenced
 @audited("sync", "sent")
 def change(call: Call) -> Answer:
-    """{"changed": paths whose content is not what the call says; then nothing was made}; none: the release is there.
+    """Make a release in one call, from another release (`base`) or from nothing (""), only where
+    its name is the hash of all its content.
 
-    `base`: a release, or "". Blob: zlib of the JSON {"removed": [paths of the base], "entries": [[path, kind, bytes, sha256,
-    target, mtime_ns], ...]}, a newline, and the contents of the files among them; `bytes`: its length, unpacked. Raises VerbError
-    bad_manifest, disk, and no_base: the base is not the sender's, or not whole, or an earlier sync was cut off here.
+    Args: job, release, base, bytes, keep_releases?; blob: zlib of the JSON {"removed": [paths of
+    the base], "entries": [[path, kind, bytes, sha256, target, mtime_ns], ...]}, a newline, and the
+    contents of these files; `bytes`: its length, unpacked.
+
+    Raises VerbError bad_manifest, disk, no_base: the base is not the sender's, not whole, or half a
+    release lies here; then by release.begin.
     """
     workdir, job, release = call.context.workdir, call.name("job"), call.name("release")
     if is_present(workdir, job, release):

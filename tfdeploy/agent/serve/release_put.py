@@ -22,7 +22,13 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @fenced
 def put(call: Call) -> Answer:
-    """`files`: [path, bytes, mtime_ns] each, in the order of their contents in the blob (zlib). Raises bad_manifest."""
+    """Store small files of a release; large ones come by rsync.
+
+    Args: job, release, staging, files [[path, bytes, mtime_ns], ...]; blob: zlib of their contents,
+    one after the other.
+
+    Raises VerbError bad_manifest.
+    """
     folder = staging_of(call)
     files = [_checked(row) for row in call.rows("files")]
     contents = memoryview(_unpacked(call.blob, sum(size for _, size, _ in files)))

@@ -102,7 +102,13 @@ def _files(root: str, workdir: str) -> List[Tuple[str, os.stat_result]]:
 
 
 def state(call: Call) -> Answer:
-    """{"present", "base": the first of `bases` that is here, "" where no code of the job is; null: release.begin has to look}."""
+    """Say whether a release is here, every file as committed and nothing else: by one look at its
+    kind, size, time and mode, and by its content where the time differs.
+
+    Args: job, release, bases? [releases].
+
+    Raises VerbError refused.
+    """
     workdir, job = call.context.workdir, call.name("job")
     if is_present(workdir, job, call.name("release")):
         return {"present": True, "base": None}

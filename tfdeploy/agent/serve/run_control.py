@@ -40,6 +40,12 @@ STARTED = ("started", "committed", "ending", "ended")
 
 
 def start(call: Call) -> Answer:
+    """Start the tasks of a prepared run. A second call changes nothing.
+
+    Args: run, job.
+
+    Raises VerbError unknown_run, ended.
+    """
     paths = run_status.paths_of(call)
     state = paths.state()
     if state.phase == "ended" and state.started and not (state.abort_reason or state.stop_requested):
@@ -57,7 +63,13 @@ def _all_supervised(paths: RunPaths) -> bool:
 
 
 def renew(call: Call) -> Answer:
-    """The launch is alive: the minder's time limit for the next word begins anew. Raises VerbError unknown_run, ended."""
+    """Note that the launch is alive. It says so every 15 s until its commit: what is prepared or
+    started waits for its next word as long again.
+
+    Args: run, job, plan_digest.
+
+    Raises VerbError unknown_run (also of another plan), ended.
+    """
     paths = run_status.paths_of(call)
     _refuse_other_plan(call, paths)
     if not _is_committed(paths):
@@ -73,6 +85,12 @@ def _refuse_other_plan(call: Call, paths: RunPaths) -> None:
 
 @audited("launch", "committed")
 def commit(call: Call) -> Answer:
+    """Commit a started run: it goes on without the launch. A second call changes nothing.
+
+    Args: run, job.
+
+    Raises VerbError unknown_run, ended: what ended it.
+    """
     paths = run_status.paths_of(call)
     if _is_committed(paths):
         return {}
@@ -94,9 +112,10 @@ def _is_committed(paths: RunPaths) -> bool:
 
 @audited("launch", "rolled back")
 def abort(call: Call) -> Answer:
-    """Ends the run here. `purge`: removes its folder when nothing of it is alive. `host`: stops its prepare first.
+    """End all of a run here, and with `purge` remove its folder when nothing of it is alive. A run
+    by another plan is left alone. A prepare that still works is stopped first.
 
-    `plan_digest`: the plan that is rolled back; a run of that name by another plan is left alone.
+    Args: run, job, reason, purge, plan_digest.
     """
     _stop_preparing(call)
     try:
@@ -130,10 +149,13 @@ def _stop_preparing(call: Call) -> None:
 
 @audited("stop", "stopped")
 def stop(call: Call) -> Answer:
-    """Ends the run here: TERM to all its processes, KILL after the grace time.
+    """End a run here: TERM to all its processes, KILL after the grace time, then make sure. Its
+    helpers that stand still are woken, or killed. Of a run whose folder was removed, the
+    processes with its environment variables end.
 
-    "messenger": its minder stays alive to inform hosts that do not answer now. "had_ended": the run
-    had ended here before, and no process of it was alive.
+    Args: run, job, grace_s.
+
+    Raises VerbError unknown_run: there is none.
     """
     begun = time.monotonic()
     given = call.number("grace_s")

@@ -41,7 +41,10 @@ class _Port(NamedTuple):
 
 
 def links(call: Call) -> Answer:
-    """{"asked": [hosts], "shut": [{"host", "task", "address", "why"}]}: hosts tried, ports not reached.
+    """Try the ports of other hosts of the prepared run. In a run of more than 16 hosts each tries
+    the next 3, and 8 that serve.
+
+    Args: run, job.
 
     Raises VerbError unknown_run, ended.
     """

@@ -37,8 +37,16 @@ PEERS_INFORMED_S = 3.0  # how long a minder that has ended its run may still inf
 @fenced
 @audited("launch", "prepared")
 def prepare(call: Call) -> Answer:
-    """Prepares the run of `part`; a second call for the same plan changes nothing. Raises VerbError bad_part, bad_name, refused,
-    locked, exists, live_run, no_release, no_program, port_taken, agent, disk, cancelled, ended."""
+    """Prepare the run of `part`. The same run and plan digest again waits for the first call, and
+    gives the same answer.
+
+    Args: run, job; blob: zlib of the JSON {"part": what of HostPart is this host's own, "secrets":
+    {NAME: text}, "certs": {"ca", "cert", "key"} (PEM)}, and behind it zlib of the JSON {"plan":
+    plan.json, "part": the fields of HostPart that are the same for all hosts}.
+
+    Raises VerbError bad_part, bad_name, refused, locked, exists, live_run, no_release, no_program,
+    port_taken (details port, owner), agent, disk, cancelled, ended.
+    """
     given = prepare_args.given(call)
     call.secrets = list(given.secrets)
     part = prepare_args.part(given)

@@ -21,7 +21,14 @@ if TYPE_CHECKING:
 
 @audited("status", "resumed")
 def resume(call: Call) -> Answer:
-    """{"resumed": False}: its minder is alive. Raises VerbError unknown_run, ended, superseded, locked, live_run."""
+    """Start a minder where the run has none, as after a reboot. Tasks of the old boot are `lost`,
+    and the minder decides what starts again after it has received the state of another host.
+
+    Args: run, job.
+
+    Raises VerbError unknown_run, ended (also not committed), superseded (a later run of the job was
+    prepared here), locked, live_run, port_taken.
+    """
     paths = run_status.paths_of(call)
     with prepare_lock.held(paths):
         if liveness.is_live(paths):

@@ -118,8 +118,11 @@ def _described(paths: RunPaths, state: wire.HostRunState) -> Answer:
 
 
 def runs(call: Call) -> List[Answer]:
-    """Newest first. Of past runs only the newest list how all tasks of all hosts ended and the files they left; older ones list
-    only the deciding tasks (MOST_ENDINGS)."""
+    """List the runs on this host, newest first. Of past runs the newest have all tasks in
+    `ended_tasks` (20,000 in all), older ones the deciding tasks.
+
+    Args: job?.
+    """
     workdir = call.context.workdir
     jobs = [call.name("job")] if call.flag("job") else job_names(workdir)
     found: List[Tuple[float, Answer, wire.HostRunState]] = []
@@ -167,12 +170,23 @@ def _damaged_row(workdir: str, job: str, run: str) -> Tuple[Answer, wire.HostRun
 
 
 def run_status(call: Call) -> Answer:
+    """Tell the state of a run on this host.
+
+    Args: run, job.
+
+    Raises VerbError unknown_run.
+    """
     paths = paths_of(call)
     return {**describe(paths), "samples": read_json(paths.file(layout.NEWEST_SAMPLES))}
 
 
 def run_plan(call: Call) -> Answer:
-    """An item with the packed plan.json, where its sha256 is not `unless`. Raises VerbError unknown_run."""
+    """Send the packed plan.json as the blob of an item, unless its sha256 is known.
+
+    Args: run, job, unless? (sha256).
+
+    Raises VerbError unknown_run.
+    """
     import hashlib
 
     paths = paths_of(call)

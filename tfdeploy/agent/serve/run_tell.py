@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
 
 def known(call: Call) -> Answer:
-    """{"known": what makes the run over, as JSON text; null where, as far as this host has heard, it goes on}."""
+    """Tell why the run is over, as far as this host has heard.
+
+    Args: run, job.
+
+    Raises VerbError unknown_run.
+    """
     paths = _paths(call)
     part = paths.part()
     found = told_end.checked(paths.known() or {}, part)
@@ -29,7 +34,14 @@ def known(call: Call) -> Answer:
 
 
 def tell(call: Call) -> Answer:
-    """Stores `known` for the run's minder, which reads it at once, or when it is next started. Raises VerbError bad_argument."""
+    """Store what another host's run.known answered, for hosts that cannot reach each other. It is
+    checked like a message of the mesh. The run's minder reads it at once, or when it is next
+    started.
+
+    Args: run, job, known.
+
+    Raises VerbError unknown_run, bad_argument.
+    """
     paths, text = _paths(call), call.args.get("known")
     if not isinstance(text, str) or len(text) > wire.MAX_KNOWN_BYTES:
         raise VerbError("bad_argument", "`known` is not the end of a run")

@@ -15,7 +15,13 @@ if TYPE_CHECKING:
 
 
 def watch(call: Call) -> Answer:
-    """Returns when the run has ended on this host, or has neither minder nor supervisor here. Raises VerbError unknown_run."""
+    """Send all of the run's state on this host at once, then each change within 0.2 s, until the
+    run has ended here, or has neither minder nor supervisor.
+
+    Args: run, job.
+
+    Raises VerbError unknown_run.
+    """
     paths = run_status.paths_of(call)
     tasks = [spec.task for spec in paths.part().tasks]
     watcher = inotify.Watcher([paths.host_dir, *map(paths.task_dir, tasks)], inotify.PLACED)

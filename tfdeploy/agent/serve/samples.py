@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 
 
 def samples(call: Call) -> Answer:
-    """An item {"task": its name, "" for the host} for each file, with its packed lines. Raises VerbError unknown_run."""
+    """Send the samples of each task and of the host, packed: a JSON object a line, TaskSample or
+    HostSample of agent/shapes.py.
+
+    Args: run, job.
+
+    Raises VerbError unknown_run.
+    """
     paths = paths_of(call)
     for task in ["", *(spec.task for spec in paths.part().tasks)]:
         folder = paths.task_dir(task) if task else paths.host_dir

@@ -41,9 +41,13 @@ _FIND = "import importlib.util, sys; sys.exit(0 if importlib.util.find_spec('ten
 
 @audited("tensorboard", "served")
 def tensorboard(call: Call) -> Answer:
-    """An item {"port", "path"} once it listens; then until cancelled. Value {"code": exit code, "said": the end of its output}.
+    """Run TensorBoard on the run's cwd, on loopback below a random path, until the call is
+    cancelled or the session ends.
 
-    Raises VerbError unknown_run, no_python, no_tensorboard, tensorboard (it did not start; with its last line).
+    Args: run, job, python ("": as the plan here says).
+
+    Raises VerbError unknown_run, no_python, no_tensorboard, tensorboard (it did not start; with its
+    last line).
     """
     paths = paths_of(call)
     if not os.path.isdir(paths.cwd):

@@ -23,7 +23,8 @@ class DataLack(Answer):
 
 
 class DataHeld(Answer):
-    """`held`: as DataLack.lacking, of the files that lie there; `parts`: base64 of zlib of two bytes for each of them."""
+    """`held`: as DataLack.lacking, of the files that lie there. `parts`: base64 of zlib of two bytes for
+    each of them, low byte first: its part, or 65535."""
 
     held: Base64
     parts: Base64
@@ -45,7 +46,7 @@ class Looked(Answer):
 
 class Said(Answer):
     """One report of a member. `port`: it listens there (the first report); `stripes`: of `have`, what is in each stripe.
-    `failed`: (parent, word, why)."""
+    `failed`: (parent, word, why), word: unreached, lost, wrong, disk, differs."""
 
     port: Annotated[int, Meta(ge=1, le=65535)] | None = None
     have: Count | None = None
@@ -60,7 +61,7 @@ class Had(Answer):
 
 
 class Wanted(Answer):
-    """The pieces of a segment that the host wants from here."""
+    """The pieces of a segment that the host wants from here: a bitmap in hexadecimal."""
 
     wanted: Bitmap
 

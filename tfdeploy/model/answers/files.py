@@ -20,7 +20,8 @@ class Present(Answer):
 
 
 class ReleaseBegun(Answer):
-    """`staging`: where rsync puts the `missing` files. `rsync`: whether the host has it."""
+    """`staging`: where rsync puts the `missing` files. `linked`: files that older releases lent.
+    `rsync`: whether the host has it."""
 
     staging: AbsolutePath
     missing: RelativePaths
@@ -29,12 +30,15 @@ class ReleaseBegun(Answer):
 
 
 class Changed(Answer):
-    """Files whose content is not the manifest's."""
+    """`changed`: files whose content is not the manifest's; none: the release is there."""
 
     changed: RelativePaths
 
 
 class DataState(Answer):
+    """`digest`: Listing.digest of what lies there. `attributes`: Listing.attributes as the last sync
+    recorded it. `parts`: names which file is in which part; "": no parts."""
+
     digest: Digest
     attributes: Annotated[str, Meta(max_length=64)] = ""
     parts: Annotated[str, Meta(max_length=64)] = ""
@@ -67,6 +71,8 @@ class Missing(Answer):
 
 
 class Rows(Answer):
+    """`rows`: [path, size, mtime_ns, link target or null] each."""
+
     rows: Annotated[list[Row], Meta(min_length=1, max_length=10_000)]
 
 
@@ -78,13 +84,14 @@ class Listed(Answer):
 
 
 class Sum(Answer):
-    """[path, sha256 of as many first bytes as were asked for; null: the file is shorter]."""
+    """`sum`: [path, sha256 of as many first bytes as were asked for; null: the file is shorter]."""
 
     sum: tuple[RelativePath, Digest | None]
 
 
 class FileRead(Answer):
-    """[path, mtime_ns, mode], with the bytes that were asked for; mtime_ns null, and no bytes: it has gone, or is shorter."""
+    """`file`: [path, mtime_ns, mode], with the bytes that were asked for as blob. mtime_ns is null, and
+    there are no bytes, where the file has gone or is shorter."""
 
     file: tuple[RelativePath, BigCount | None, Count]
 

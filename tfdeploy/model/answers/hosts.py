@@ -26,7 +26,9 @@ class Hello(Answer):
 
 
 class Clock(Answer):
-    clock: Seconds  # UTC
+    """`clock`: UTC seconds."""
+
+    clock: Seconds
 
 
 class LockHolder(TypedDict):
@@ -39,8 +41,10 @@ class LockHolder(TypedDict):
 
 
 class LockTaken(Answer):
+    """`fence`: the number of this lock, which fenced verbs check."""
+
     held: bool
-    fence: Count  # the number of this lock, which fenced verbs carry
+    fence: Count
 
 
 PING = Verb("ping", Clock)

@@ -14,19 +14,23 @@ Amount = Annotated[float, Meta(ge=0, le=1e9)]
 
 
 class Listening(Answer):
+    """`ports`: on which the host listens. `taken`: port -> why it does not listen there."""
+
     ports: Annotated[list[Port], Meta(max_length=64)]
-    taken: Annotated[dict[Line, Line], Meta(max_length=64)]  # port -> why the host does not listen there
+    taken: Annotated[dict[Line, Line], Meta(max_length=64)]
 
 
 class Knocked(Answer):
-    """`failed`: [place among the links that were asked for, why, detail]."""
+    """`failed`: [place among the links that were asked for, why, detail]. silent: no answer. forbidden: by
+    its own firewall. busy: no room for the connection here. loopback: the name is this host itself.
+    other: another token. mute: connects, no token."""
 
     asked: Count
     failed: Annotated[list[tuple[Count, Why, Line]], Meta(max_length=20_000)]
 
 
 class Measured(Answer):
-    """None: it could not be measured, and `why` says so."""
+    """null: it could not be measured, and `why` says so."""
 
     ms: Amount | None
     to_mbit_s: Amount | None

@@ -48,6 +48,8 @@ class BoardUp(Answer):
 
 
 class BoardEnd(Answer):
+    """`said`: the end of its output."""
+
     code: Number | None
     said: Text
 

@@ -35,8 +35,8 @@ class Aborted(Answer):
 
 
 class Ended(Answer):
-    """Of run.stop. `messenger`: its minder stays to tell the hosts that do not answer now.
-    `had_ended`: the run had ended there before."""
+    """`messenger`: its minder stays to tell the hosts that do not answer now. `had_ended`: the run had
+    ended there before."""
 
     survivors: Survivors
     seconds: Seconds
@@ -45,6 +45,8 @@ class Ended(Answer):
 
 
 class Resumed(Answer):
+    """`resumed` false: the run has a minder."""
+
     resumed: bool
 
 
@@ -55,7 +57,7 @@ class KnownEnd(Answer):
 
 
 class ShutPort(Answer):
-    """`task`: "" for the mesh's port."""
+    """A port of another host that is not reached. `task`: "" for the mesh's port."""
 
     host: Name
     task: TaskNameOrNone
@@ -64,6 +66,8 @@ class ShutPort(Answer):
 
 
 class Links(Answer):
+    """`asked`: the hosts whose ports were tried."""
+
     asked: Names
     shut: Annotated[list[ShutPort], Meta(max_length=MOST_ROWS)]
 
@@ -100,7 +104,8 @@ Record = tuple[Count, Seconds, Annotated[int, Meta(ge=0, le=1)], Count]  # offse
 
 
 class LogPiece(Answer):
-    """`gone`: bytes that were rotated away before they could be read."""
+    """`records`: [offset in the blob, time by the run's clock, stream 0 or 1, attempt] each. `gone`: bytes
+    that were rotated away before they could be read."""
 
     task: TaskName
     offset: Count

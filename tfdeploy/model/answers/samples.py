@@ -55,7 +55,7 @@ class SampledTask(Answer):
 
 
 class AttemptRow(Answer):
-    """One start of a task. `ended` None: it goes on, or its end was not written."""
+    """One start of a task. `ended` null: it goes on, or its end was not written."""
 
     number: Annotated[int, Meta(ge=1, le=1_000_000_000)]
     started: Seconds
@@ -70,7 +70,8 @@ Attempts = Annotated[list[AttemptRow], Meta(max_length=1000)]
 
 
 class SampledHost(Answer):
-    """`attempts`: by task. An older agent sends none."""
+    """`memory`: bytes in all; null: not known. `attempts`: by task, the newest hundred, as supervisors
+    wrote them. An older agent sends none."""
 
     cores: Annotated[int, Meta(ge=1, le=1_000_000)]
     memory: Count | None

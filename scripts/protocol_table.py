@@ -1,0 +1,130 @@
+"""Writes the tables of verbs and answers in docs/agent-protocol.md. A test compares it with what is generated.
+
+What a verb takes and does stands in the docstring of its function on the host, what it answers in the type of the control side.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+import types
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+import tfdeploy.agent.serve
+import tfdeploy.model.answers
+from tfdeploy.agent.serve import call
+from tfdeploy.model import facts
+from tfdeploy.model.answers.verb import Flow, Nothing, Verb
+
+PAGE = Path(__file__).parents[1] / "docs" / "agent-protocol.md"
+FIRST = "| verb | args | answer | what it does |\n|---|---|---|---|\n"
+SECOND = "\n| answer | fields | |\n|---|---|---|\n"
+
+
+def verbs() -> dict[str, Verb[Any] | Flow[Any, Any]]:
+    """Every verb that the control side asks, by name."""
+    found = [each for module in (*_modules(tfdeploy.model.answers), facts) for each in vars(module).values()]
+    return {each.name: each for each in found if isinstance(each, (Verb, Flow))}
+
+
+def agent_verbs() -> dict[str, call.Verb]:
+    """Every verb that the agent answers, by name."""
+    tables = [vars(each).get("VERBS", {}) for each in _modules(tfdeploy.agent.serve)]
+    return {name: verb for table in tables for name, verb in table.items()}
+
+
+def _modules(package: types.ModuleType) -> list[types.ModuleType]:
+    names = [each.name for each in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
+    return [importlib.import_module(name) for name in names]
+
+
+def tables() -> str:
+    """The verbs, and then the types of their answers."""
+    answering, answers = agent_verbs(), verbs()
+    rows = "".join(_verb_row(name, answering[name], answers[name]) for name in sorted(answering))
+    kinds = sorted({kind for verb in answers.values() for kind in _kinds(verb)} - {Nothing}, key=lambda kind: kind.__name__)
+    return FIRST + rows + SECOND + "".join(map(_kind_row, kinds))
+
+
+def _verb_row(name: str, function: call.Verb, verb: Verb[Any] | Flow[Any, Any]) -> str:
+    does, args, errors = _said(inspect.getdoc(function) or "")
+    marks = ["fenced"] * call.is_fenced(function) + ["audited"] * (call.audited_as(function) is not None)
+    items = f"items `{_shown(verb.item)}`, then " if isinstance(verb, Flow) else ""
+    return _line(" ".join((f"`{name}`", *marks)), args, f"{items}`{_shown(verb.value)}`", does + errors)
+
+
+def _kind_row(kind: type[msgspec.Struct]) -> str:
+    fields = ", ".join(f"{each.encode_name}{'' if each.required else '?'}: {_shown(each.type)}" for each in structs.fields(kind))
+    return _line(f"`{kind.__name__}`", f"`{fields}`", _one_line(vars(kind).get("__doc__") or ""))
+
+
+def _line(*cells: str) -> str:
+    return "| " + " | ".join(cells) + " |\n"
+
+
+def _one_line(text: str) -> str:
+    return re.sub(r"\s+", " ", text).strip()
+
+
+def _said(text: str) -> tuple[str, str, str]:
+    """A docstring: what the verb does, its arguments, its errors in brackets."""
+    parts = [_one_line(part) for part in text.split("\n\n")]
+    args = next((part.removeprefix("Args: ").rstrip(".") for part in parts if part.startswith("Args: ")), "")
+    errors = next((part.removeprefix("Raises VerbError ").rstrip(".") for part in parts if part.startswith("Raises ")), "")
+    does = " ".join(part for part in parts if not part.startswith(("Args: ", "Raises ")))
+    return does, args, f" [{errors}]" if errors else ""
+
+
+def _kinds(verb: Verb[Any] | Flow[Any, Any]) -> Iterator[type[msgspec.Struct]]:
+    for top in (verb.item, verb.value) if isinstance(verb, Flow) else (verb.value,):
+        yield from _structs(top)
+
+
+def _structs(hint: Any) -> Iterator[type[msgspec.Struct]]:
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        yield hint
+        for each in structs.fields(hint):
+            yield from _structs(each.type)
+    for inner in typing.get_args(hint):
+        yield from _structs(inner)
+
+
+def _shown(hint: Any) -> str:
+    """A type as JSON has it; an object by the name of its type."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        return _shown(inner[0])
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join("null" if each is types.NoneType else _shown(each) for each in inner)
+    if origin is list:
+        return f"[{_shown(inner[0])}, ...]"
+    if origin is tuple:
+        return f"[{', '.join('...' if each is ... else _shown(each) for each in inner)}]"
+    if origin is dict:
+        return f"{{{_shown(inner[0])}: {_shown(inner[1])}}}"
+    if origin is typing.Literal:
+        return " or ".join(f'"{each}"' for each in inner)
+    return _NAMES.get(hint, hint.__name__)
+
+
+_NAMES = {str: "text", int: "number", float: "number", Nothing: "{}"}
+
+
+def with_table(page: str) -> str:
+    """The page with its tables as they are today."""
+    start = page.index(FIRST)
+    rows = re.compile(r"(\|.*\n)+(\n(\|.*\n)+)?").match(page, start)
+    assert rows is not None
+    return page[:start] + tables() + page[rows.end() :]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_table(PAGE.read_text()))
