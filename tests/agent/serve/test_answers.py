@@ -43,14 +43,15 @@ exec {sys.executable} -m http.server --bind 127.0.0.1 "$2"
 
 
 class Listener:
-    """Counts the items of a verb that is asked in a thread, until it cancels it."""
+    """Collects the items of a verb that is asked in a thread, until it cancels it."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.items: list[dict[str, Any]] = []
         self.cancelled = threading.Event()
 
-    def cancel_after(self, count: int) -> None:
-        wait_for(lambda: self.count >= count, 10.0, f"{count} items have come")
+    def cancel_once(self, *wanted: dict[str, Any]) -> None:
+        """Cancel when an item with each of these fields has come."""
+        wait_for(lambda: all(any(each.items() <= item.items() for item in self.items) for each in wanted), 10.0, str(wanted))
         self.cancelled.set()
 
 
@@ -62,8 +63,8 @@ def asked(
 
     def item(fields: dict[str, Any], content: bytes) -> None:
         assert isinstance(kind, Flow) and unknown(json.loads(json.dumps(fields)), kind.item) == []
-        listener.count += 1
-        if listener.count == enough:
+        listener.items.append(fields)
+        if len(listener.items) == enough:
             listener.cancelled.set()
 
     cancelled = listener.cancelled
@@ -198,7 +199,9 @@ def test_a_broadcast(host: Context, tmp_path: Path) -> None:
     asked(host, "broadcast.put", b"1234", id="b", segment=0, index=0)
     assert asked(host, "broadcast.sums", id="b", segment=0) == {"leaves": leaf.hex()}
     asked(host, "broadcast.read", id="b", segment=0, index=0)
-    listener.cancel_after(4)
+    refused = ["n2", "unreached", "[Errno 111] Connection refused"]
+    listener.cancel_once({"have": 4}, {"failed": refused})
+    assert "port" in listener.items[0]
     join.join()
     assert asked(host, "data.commit", staged=True, **which)["ok"]
     asked(host, "data.held", rows.pack(), **which)
