@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from tfdeploy.agent.log import silent_tasks, tf_messages
 from tfdeploy.agent.log.redact import Mask
 from tfdeploy.agent.metric_lines import find_printed, number, program_text
+from tfdeploy.agent.metric_patterns import OTHER_STEPS
+from tfdeploy.agent.metric_reader import compile_patterns
 from tfdeploy.model.job import DEFAULT_METRICS
-from tfdeploy.model.measures import OTHER_STEPS, compile_patterns
 from tfdeploy.model.words import short_error
 from tfdeploy.operations.tasklogs.split_lines import LineSplitter
 from tfdeploy.transport.rsync import messages

@@ -24,6 +24,7 @@ from tfdeploy.model.answers.reading import BadShape, read
 from tfdeploy.model.events import Event
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
+from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.status import run_view_json
 from tfdeploy.model.words import iso_z
 from tfdeploy.operations.find_run import find_runs, hosts_of
@@ -177,11 +178,12 @@ def test_who_follows_a_run_is_not_held_up_by_nonsense(case: str, monkeypatch: py
     monkeypatch.setattr("tfdeploy.operations.watch.follow.SILENT_S", 1.0)  # of a connection that breaks, as NaN breaks it
     said = Said([(item, b"") for item in NEWS[case]], {})
     told: list[Event] = []
+    lines: list[LogLine] = []
     stop = threading.Event()
-    view = in_time(lambda: follow(lying("run.watch", said), PLAN, told.append, stop=stop, last=1))
+    view = in_time(lambda: follow(lying("run.watch", said), PLAN, told.append, stop=stop, take_lines=lines.extend, last=1))
     stop.set()
     assert view.final and view.unreachable == (LIAR,)
-    assert [event.data["line"] for event in told if event.kind == "line" and event.host == OTHER] == LOG.decode().splitlines()
+    assert [line.line for line in lines if line.host == OTHER] == LOG.splitlines()
     assert any(event.kind == "host" and event.host == LIAR and event.data["state"] == "unreachable" for event in told)
 
 

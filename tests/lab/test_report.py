@@ -18,11 +18,21 @@ from support.browser import RecordingBrowser, find_browser, seen_in_browser
 from support.lab.commandline import Tfdeploy
 from support.lab.glance import Glance
 from support.lab.hosts import on_host
-from support.lab.jobs import write_job
+from support.lab.jobs import open_gate, write_job
+from support.pseudo_terminal import Terminal
+from support.stopwatch import Stopwatch
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
 SAYS = {"told": r"says (\d+)"}
+
+
+GATED = """import os, sys, time
+while not os.path.exists("gate"):
+    time.sleep(0.01)
+print("sent x=0.2500", flush=True)
+time.sleep(600)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +103,27 @@ def test_bad_input_is_refused_before_anything_is_written(operator: Tfdeploy, wor
     refused = operator.run("report", *words, "quick-1", exit_code=2)
     assert why in refused.stderr and "next:" in refused.stderr and "Traceback" not in refused.stderr
     assert set(operator.cwd.iterdir()) == before
+
+
+def test_a_printed_metric_is_on_the_dashboard_and_in_status_within_a_second(operator: Tfdeploy) -> None:
+    write_job(operator, "prompt", "stubborn.py", metrics={"seen": r"x=([\d.]+)"})
+    (operator.cwd / "stubborn.py").write_text(GATED)
+    operator.run("launch", "--detach", "-q", "--name", "prompt-1", exit_code=0)
+    words = operator.argv("status", "prompt-1", "--watch")
+    terminal = Terminal(words, operator.env, cwd=operator.cwd, columns=180, rows=30)
+    try:
+        terminal.until("worker:0")
+        watch = Stopwatch()
+        open_gate(operator, "prompt-1", "prompt", "n2")
+        terminal.until("seen 0.25")
+        assert watch.seconds < 1.0
+        terminal.type(b"q")
+        assert terminal.finish() == 0
+    finally:
+        terminal.close()
+    rows = {row["task"]: row["metrics"] for row in operator.json("status", "prompt-1")["tasks"]}
+    assert rows["worker:0"] == {"seen": 0.25}
+    operator.run("stop", "prompt-1", "--now", exit_code=0)
 
 
 def test_metrics_are_noted_with_nobody_attached_and_a_live_page_has_them(operator: Tfdeploy, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from rich.console import Console
 
 from support.dashboard_scenes import event, line, plan_of
+from support.recorded import show
 from tfdeploy.model.events import Event
 from tfdeploy.model.plan import Plan, plan_to_json
 from tfdeploy.ui.dashboard.dashboard import Dashboard
@@ -216,7 +217,7 @@ def dashboard_of(scene: Scene) -> tuple[Dashboard, float]:
     board.scene.unicode = True
     for one in scene.events():
         clock[0] = max(clock[0], one.time - BEGAN)
-        board(one)
+        show(board, one)
         board.take()
         board.ring.tick(clock[0])
     now = BEGAN + clock[0] + 1

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     Found = Dict[str, Tuple[int, int, float]]
 
 LARGEST = 1e308  # of what readers of samples take
+MOST_STEPS = 10**13  # a million steps a second for four months
+MOST_STEPS_PER_S = 10**9  # a resumed program may jump this far at once
 MATCHED_CHARS = 512  # of each line; the rest of a longer line is not read
 MOST_NAMES = 32  # of metrics that Keras prints in one line
 EPOCH, EPOCHS, BATCH, BATCHES = "epoch", "epochs", "batch", "batches"  # where Keras's fit is: `Epoch 3/40`, `12/938`
@@ -165,6 +167,14 @@ def of_keras(line: str) -> Dict[str, float]:
         if read is not None:
             found[name] = read
     return found
+
+
+def is_possible_step(step: float, last: Optional[float], passed_s: float) -> bool:
+    """Return False for a number that cannot be a step, `passed_s` seconds after the step `last`.
+
+    A program may go back, begin at any step, and go on from a checkpoint far ahead."""
+    most = MOST_STEPS if last is None else last + MOST_STEPS_PER_S * max(1.0, passed_s)
+    return abs(step) <= MOST_STEPS and step <= most
 
 
 def keras_step(known: Mapping[str, float]) -> Optional[float]:

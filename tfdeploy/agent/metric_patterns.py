@@ -12,6 +12,7 @@ look back at what stands before it: Python finds the next such word in a line wi
 from __future__ import annotations
 
 import re
+import warnings
 
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Mapping, Optional, Tuple
 
@@ -69,6 +70,10 @@ LOCAL_STEP = (
     rf"|{_word('step')}(?<!global step){_IS}(?=\d+\b.{{0,64}}{_GLOBAL}))(\d+)"
 )
 
+# A worker's own step and the shared one, where a program prints both.
+OTHER_STEPS = {"local_step": LOCAL_STEP, "global_step": GLOBAL_STEP}
+STEP_COUNTERS = ("step", *OTHER_STEPS)
+
 # A line that has none of these words, in lower case, does not match. To look for them first costs far less.
 _WORDS: Dict[str, Tuple[str, ...]] = {
     STEP: ("step", "iter"),
@@ -92,6 +97,12 @@ def compiled(text: str) -> Pattern:
 def compile_metrics(metrics: Mapping[str, str]) -> Dict[str, Pattern]:
     """Compile the expressions of a plan. Leave out those that do not compile, that have no group,
     and a job's own of more than MOST_CHARS characters."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # re's own, as of `[[a]`, would stand amid what is shown
+        return _compile_metrics(metrics)
+
+
+def _compile_metrics(metrics: Mapping[str, str]) -> Dict[str, Pattern]:
     found = {}
     for name, text in metrics.items():
         if len(text) > MOST_CHARS and not is_own(text):

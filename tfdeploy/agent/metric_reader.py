@@ -14,6 +14,7 @@ import time
 
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional
 from tfdeploy.agent.metric_lines import find_one, find_printed, matched_texts, values_of
+from tfdeploy.agent.metric_patterns import compile_metrics, is_own
 
 if TYPE_CHECKING:
     import re
@@ -55,6 +56,12 @@ class MetricPatterns(_ByName):
         super().__init__(patterns)
         self.own = frozenset(own)
         self.stops: Dict[str, int] = {}
+
+
+def compile_patterns(metrics: Mapping[str, str]) -> MetricPatterns:
+    """Compile those of the expressions that can be used: see compile_metrics."""
+    found = compile_metrics(metrics)
+    return MetricPatterns(found, own=[name for name in found if is_own(metrics[name])])
 
 
 class MetricReader:

@@ -226,6 +226,9 @@ class TaskSample(_Sample, total=False):
     memory: int  # bytes that its processes have in memory
     printed: Dict[str, float]  # metrics that it has printed, or written to event files, since the sample before
     step_time: float  # of the run's clock: when the step was written, if it is of event files; in NEWEST_SAMPLES
+    # In NEWEST_SAMPLES: when each counter of STEP_COUNTERS was printed last, by the run's clock.
+    step_times: Dict[str, float]
+    not_finite: Dict[str, str]  # in NEWEST_SAMPLES: metrics that are "nan", "inf" or "-inf"
     stopped: List[str]  # metrics that are not read any more: to match their patterns takes too long; in NEWEST_SAMPLES
 
 

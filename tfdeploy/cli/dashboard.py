@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tfdeploy.cli.flags import CommonFlags
     from tfdeploy.model.events import Emit, Event
+    from tfdeploy.model.loglines import LogLine
     from tfdeploy.model.plan import Plan
     from tfdeploy.transport.protocols import Fleet
     from tfdeploy.ui.dashboard.dashboard import Dashboard
@@ -70,15 +71,15 @@ def dashboard(
     plan: Plan,
     *,
     record: Emit | None = None,
-    record_lines: bool = False,
+    record_lines: Callable[[list[LogLine]], None] | None = None,
     last: int | None = None,
     only: frozenset[str] | None = None,
     before: Dashboard | None = None,
 ) -> int:
     """The run on the whole terminal, or what `only` these hosts have of it. `before`: that of its launch.
 
-    `record` gets all events, and with `record_lines` the tasks' lines too. Returns the exit code: 0 when `q` leaves, at the
-    run's end the run's own.
+    `record` gets all events, `record_lines` the tasks' lines. Returns the exit code: 0 when `q`
+    leaves, at the run's end the run's own.
     """
     from tfdeploy.model.status import exit_code
     from tfdeploy.operations.emit import notices_to
@@ -99,11 +100,15 @@ def dashboard(
             record(event)
 
     fleet.on_notice = notices_to(both)
-    take_lines = None if record_lines else board.take_lines
+
+    def take_lines(batch: list[LogLine]) -> None:
+        board.take_lines(batch)
+        if record_lines is not None:
+            record_lines(batch)
 
     def watch() -> None:
         try:
-            seen["view"] = follow(fleet, plan, both, stop=stop, last=last, only=only, take_lines=take_lines)
+            seen["view"] = follow(fleet, plan, both, stop=stop, take_lines=take_lines, last=last, only=only)
         except Exception as error:  # noqa: BLE001 - shown by the thread that owns the terminal
             seen["error"] = error
             board.close()

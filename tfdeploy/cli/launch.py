@@ -6,6 +6,7 @@ import json
 import sys
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tfdeploy.cli.flags import CommonFlags, finish_parser
@@ -109,13 +110,13 @@ def run(flags: Flags) -> int:
                 if not flags.json:
                     print(plan.run, flush=True)
                     _show_next(flags, plan.run)
-            return _afterwards(flags, fleet, plan, emit)
+            return _afterwards(flags, fleet, plan, emit, _lines_to(recorded, plan))
         with interruptible_once(), Beginning(flags, asked.run, plain) as beginning:
             show = beginning
             plan = launch(asked, fleet, store, emit)
         if beginning.left:
             return 0
-        return dashboard(flags, fleet, plan, record=record, record_lines=flags.events is not None, before=beginning.board)
+        return dashboard(flags, fleet, plan, record=record, record_lines=_lines_to(recorded, plan), before=beginning.board)
 
 
 def asked_for(flags: Flags) -> Launch:
@@ -214,14 +215,19 @@ def _show_next(flags: Flags, run: str) -> None:
             print(f"next: {flags.typed(line)}", file=sys.stderr)
 
 
-def _afterwards(flags: Flags, fleet: Any, plan: Any, emit: Any) -> int:
+def _lines_to(events: Any, plan: Any) -> Any:
+    """What writes a batch of lines to --events FILE, or None."""
+    return None if events is None else partial(events.take_lines, plan.run)
+
+
+def _afterwards(flags: Flags, fleet: Any, plan: Any, emit: Any, record_lines: Any) -> int:
     from tfdeploy.cli.views import wait_plainly
     from tfdeploy.model.status import exit_code, run_view_json
     from tfdeploy.operations.status import status
 
     code = 0
     if flags.wait:
-        code = exit_code(wait_plainly(flags, fleet, plan, emit))
+        code = exit_code(wait_plainly(flags, fleet, plan, emit, record_lines))
     if flags.json:
         print(json.dumps(run_view_json(status(fleet, plan).view)))
     return code

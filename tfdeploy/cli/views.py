@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tfdeploy.cli.flags import CommonFlags
     from tfdeploy.model.events import Emit, Event
+    from tfdeploy.model.loglines import LogLine
     from tfdeploy.model.plan import Plan
     from tfdeploy.model.status import RunView
     from tfdeploy.transport.protocols import Fleet
+    from tfdeploy.ui.jsonl import EventsFile
     from tfdeploy.ui.plain import PlainView
 
 
@@ -60,7 +62,7 @@ def launch_view(flags: CommonFlags) -> Emit:
 
 
 @contextmanager
-def events_to(path: str | None) -> Iterator[Callable[[Event], None] | None]:
+def events_to(path: str | None) -> Iterator[EventsFile | None]:
     """The writer of --events FILE, or None."""
     if path is None:
         yield None
@@ -71,23 +73,27 @@ def events_to(path: str | None) -> Iterator[Callable[[Event], None] | None]:
         yield events
 
 
-def wait_plainly(flags: CommonFlags, fleet: Fleet, plan: Plan, emit: Emit) -> RunView:
-    """Follows the run to its end; its tasks' lines go to stderr unless --quiet. Ctrl-C leaves it running."""
+def wait_plainly(
+    flags: CommonFlags, fleet: Fleet, plan: Plan, emit: Emit, record_lines: Callable[[list[LogLine]], None] | None
+) -> RunView:
+    """Follows the run to its end; its tasks' lines go to stderr unless --quiet, and to
+    `record_lines`. Ctrl-C leaves it running."""
     from tfdeploy.operations.watch.follow import follow
     from tfdeploy.ui.plain import PlainView
     from tfdeploy.ui.terminal import terminal_of
 
     terminal = terminal_of(sys.stderr, flags.color)
-    lines = None if flags.quiet else PlainView(terminal, sys.stderr, color_lines=terminal.color)
+    shown = None if flags.quiet else PlainView(terminal, sys.stderr, color_lines=terminal.color)
 
-    def both(event: Event) -> None:
-        emit(event)
-        if event.kind == "line" and lines is not None:
-            lines(event)
+    def take_lines(batch: list[LogLine]) -> None:
+        if record_lines is not None:
+            record_lines(batch)
+        if shown is not None:
+            shown.take_lines(batch)
 
     stop = threading.Event()
     try:
-        return follow(fleet, plan, both, stop=stop)
+        return follow(fleet, plan, emit, stop=stop, take_lines=take_lines if shown or record_lines else None)
     except KeyboardInterrupt:
         look, end = flags.typed(f"tfdeploy logs -f {plan.run}"), flags.typed(f"tfdeploy stop {plan.run}")
         print(f"left; the run goes on: `{look}`, `{end}`", file=sys.stderr)

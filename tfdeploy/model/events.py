@@ -18,7 +18,7 @@ Kind = Literal[
     "task",  # a TaskStatus changed: TaskFields
     "run",  # RunFields
     "sample",  # what the run uses on one host, and what its tasks print: answers.samples.NewestSamples
-    "line",  # one line of a task's output: LineFields
+    "line",  # one line of a task's output, in --events FILE alone: LineFields
     "note",  # NoteFields
     "plan",  # the plan's JSON: model.plan.plan_to_json
 ]

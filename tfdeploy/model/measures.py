@@ -1,8 +1,9 @@
-"""Step, loss, steps per second and all other metrics of one task, read from its own output.
+"""Step, loss, steps per second and all other metrics of one task, as its host's sampler reads them:
+agent/sampling/printed.py.
 
-Lines come at any rate, so only the newest few of each quarter of a second (by the lines' own time) are matched, the newest
-first: the same lines give the same figures. What a line says: agent/metric_lines.py. Only what costs more CPU time than
-agent/metric_reader.py allows is left out.
+The hosts of a run that 0.1.0 launched tell them late, so the lines of such a run are matched here.
+Lines come at any rate: only the newest few of each quarter of a second (by the lines' own time) are
+matched, the newest first. What costs more CPU time than agent/metric_reader.py allows is left out.
 """
 
 from __future__ import annotations
@@ -11,39 +12,34 @@ import re
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from tfdeploy.agent import metric_patterns
-from tfdeploy.agent.metric_lines import BATCH, BATCHES, EPOCH, EPOCHS, keras_step
+from tfdeploy.agent.metric_lines import BATCH, BATCHES, EPOCH, EPOCHS, is_possible_step, keras_step
 from tfdeploy.agent.metric_lines import last_state as last_state
-from tfdeploy.agent.metric_reader import MetricPatterns as MetricPatterns
-from tfdeploy.agent.metric_reader import MetricReader
-from tfdeploy.model.patterns import compiled
+from tfdeploy.agent.metric_patterns import OTHER_STEPS, STEP_COUNTERS
+from tfdeploy.agent.metric_reader import MetricReader, compile_patterns
+from tfdeploy.model.answers.samples import TaskSample
+from tfdeploy.model.job import DEFAULT_METRICS
+from tfdeploy.model.plan import Plan
 
 WINDOW_S = 30.0  # over which steps per second are averaged
-MOST_STEPS = 10**13  # a million steps a second for four months
-MOST_STEPS_PER_S = 10**9  # a resumed program may jump this far at once
 _BUCKETS_PER_S = 4
 LINES_PER_BUCKET = 16  # of which figures are read
 KEPT_CHARS = 4096  # of a line that is kept to be shown
 
 SHOWN_APART = ("step", "loss")  # metrics with a column of their own
-# A worker's own step and the shared one, where a program prints both.
-OTHER_STEPS = {"local_step": metric_patterns.LOCAL_STEP, "global_step": metric_patterns.GLOBAL_STEP}
 PRINTED_RATE = "global_step/sec"  # of a program that prints no steps
-_RATED = ("step", *OTHER_STEPS)
 Patterns = Mapping[str, "re.Pattern[str]"]
 
 
-def compile_patterns(metrics: Mapping[str, str]) -> MetricPatterns:
-    """Those of `metrics` that compile and have a group; the others are left out."""
-    found = {}
-    for name, text in metrics.items():
-        try:
-            pattern = metric_patterns.compiled(text) if metric_patterns.is_own(text) else compiled(text)
-        except ValueError:
-            continue
-        if pattern.groups:
-            found[name] = pattern
-    return MetricPatterns(found, own=[name for name in found if metric_patterns.is_own(metrics[name])])
+def patterns_of(plan: Plan) -> Patterns:
+    """What is matched here in a run's lines: nothing, where its hosts tell their metrics."""
+    if plan.hosts_tell_metrics:
+        return {}
+    return compile_patterns({**OTHER_STEPS, **DEFAULT_METRICS, **plan.metrics})
+
+
+def told(sample: TaskSample) -> dict[str, float]:
+    """All metrics of a sample."""
+    return {**sample.printed, **{name: float(text) for name, text in sample.not_finite.items()}}
 
 
 NOT_OWN = frozenset((*SHOWN_APART, *OTHER_STEPS, EPOCH, EPOCHS, BATCH, BATCHES))
@@ -55,24 +51,27 @@ def own_metrics(metrics: Iterable[str]) -> list[str]:
 
 
 class Measures:
-    """The fold over one task's lines."""
+    """The fold over one task's samples, and its lines where `patterns` are given."""
 
-    __slots__ = ("_bucket", "_found", "_pending", "_reader", "_samples", "_settled", "_written")
+    __slots__ = ("_bucket", "_counted", "_found", "_pending", "_reader", "_samples", "_settled", "_written")
 
     def __init__(self, patterns: Patterns) -> None:
         self._reader = MetricReader(patterns) if patterns else None
         self._pending: deque[str] = deque(maxlen=LINES_PER_BUCKET)
         self._bucket = -1
         self._settled: dict[str, float] = {}
+        self._counted: dict[str, float] = {}  # step counters that lines have -> when they were printed last
         self._written: Mapping[str, float] = {}
         self._found: dict[str, float] | None = None  # in the lines of this bucket; None: to be looked for
         self._samples: dict[str, deque[tuple[float, float]]] = {
-            name: deque(maxlen=int(WINDOW_S * _BUCKETS_PER_S) + 1) for name in _RATED if name in patterns
+            name: deque(maxlen=int(WINDOW_S * _BUCKETS_PER_S) + 1) for name in STEP_COUNTERS
         }
 
     def line(self, time: float, line: str) -> None:
         """Called for every line, so it only appends: lines are matched once their quarter of a second is over.
         `time`: UTC seconds."""
+        if self._reader is None:
+            return
         bucket = int(time * _BUCKETS_PER_S)
         if bucket != self._bucket:
             self._settle()
@@ -80,15 +79,23 @@ class Measures:
         self._pending.append(line)
         self._found = None
 
-    def take_written(self, metrics: Mapping[str, float], step_time: float | None = None) -> None:
-        """Take the metrics that the task's host knows, also from event files. Those of its lines count before them.
-        `step_time`: UTC seconds, when the step was written to an event file; None: it was printed."""
-        self._written = {name: value for name, value in metrics.items() if name not in NOT_OWN or name in SHOWN_APART}
-        samples = self._samples.get("step")
-        if step_time is None or samples is None or "step" in self._settled or "step" not in metrics:
+    def take_sample(self, sample: TaskSample) -> None:
+        """Take the metrics that the task's host knows, also from event files. Those of lines that
+        are matched here count before them."""
+        metrics = told(sample)
+        if self._reader is None:
+            for name in metrics.keys() & sample.step_times.keys() & self._samples.keys():
+                if sample.step_times[name] > self._counted.get(name, 0.0):
+                    self._count(name, sample.step_times[name], metrics[name])
+        else:
+            shown = (name for name in metrics if name not in NOT_OWN or name in SHOWN_APART)
+            metrics = {name: metrics[name] for name in shown}
+        self._written = metrics
+        written, samples = sample.step_time, self._samples["step"]
+        if written is None or "step" in self._counted or "step" not in metrics:
             return
-        if not samples or step_time > samples[-1][0]:
-            _sample(samples, step_time, metrics["step"])
+        if not samples or written > samples[-1][0]:
+            _sample(samples, written, metrics["step"])
 
     @property
     def stopped(self) -> list[str]:
@@ -121,12 +128,12 @@ class Measures:
     def rate(self, until: float | None = None, name: str = "step") -> float | None:
         """Steps per second over the last 30 s of output; 0.0 when no step was printed for 30 s before `until`. None: not known,
         also where only event files have steps: programs write them late. `name`: "step", or one of OTHER_STEPS."""
-        samples = self._samples.get(name)
-        if samples is None or len(samples) < 2:
-            return self._settled.get(PRINTED_RATE) if name == "step" else None
+        samples = self._samples[name]
+        if len(samples) < 2:
+            return {**self._written, **self._settled}.get(PRINTED_RATE) if name == "step" else None
         (first, low), (last, high) = samples[0], samples[-1]
         if until is not None and until - last > WINDOW_S:
-            return 0.0 if name in self._settled else None
+            return 0.0 if name in self._counted else None
         return (high - low) / (last - first) if last > first else None
 
     def _settle(self) -> None:
@@ -134,19 +141,19 @@ class Measures:
         self._pending.clear()
         self._found = {}
         self._settled.update(found)
-        for name, samples in self._samples.items():
+        for name in STEP_COUNTERS:
             if name in found:
-                _sample(samples, self._bucket / _BUCKETS_PER_S, found[name])
+                self._count(name, self._bucket / _BUCKETS_PER_S, found[name])
+
+    def _count(self, name: str, time: float, step: float) -> None:
+        self._counted[name] = time
+        _sample(self._samples[name], time, step)
 
     def _is_possible(self, name: str, step: float) -> bool:
-        """Whether `step` is possible. A program may go back, begin at any step, and go on from a checkpoint far ahead."""
-        if name not in _RATED:
+        if name not in STEP_COUNTERS:
             return True
-        samples = self._samples[name]
-        if abs(step) > MOST_STEPS or not samples:
-            return abs(step) <= MOST_STEPS
-        time, last = samples[-1]
-        return step - last <= MOST_STEPS_PER_S * max(1.0, self._bucket / _BUCKETS_PER_S - time)
+        time, last = self._samples[name][-1] if self._samples[name] else (0.0, None)
+        return is_possible_step(step, last, self._bucket / _BUCKETS_PER_S - time)
 
     def _match(self) -> dict[str, float]:
         if self._found is None:
@@ -157,7 +164,7 @@ class Measures:
         if self._reader is None or not self._pending:
             return {}
         found = self._reader.find(reversed(self._pending), self._is_possible)
-        if "step" not in found and BATCH in found and "step" in self._samples:
+        if "step" not in found and BATCH in found:
             step = keras_step({**self._settled, **found})
             if step is not None:
                 found["step"] = step

@@ -89,6 +89,8 @@ class Plan:
     stop_grace_s: float = 20.0
     logs_max_bytes: int = 1 << 30
     metrics: dict[str, str] = field(default_factory=dict)
+    # Within a second of the line. False: a run of 0.1.0, whose lines the operator's machine matches.
+    hosts_tell_metrics: bool = False
     resume: str | None = None  # "checkpoints: model.ckpt-1200 on n2", or None: starts from zero
     fresh: bool = False  # each host sets aside what lies in `keep` before the start
     keep_from: str | None = None  # the host whose `keep` goes to all hosts of the run before the start (mirrored)

@@ -7,7 +7,7 @@ they are read. Nothing here is sanitised: text is as the hosts sent it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -19,8 +19,7 @@ from tfdeploy.model.answers.samples import NewestSamples
 from tfdeploy.model.attempts import Attempt, attempt_of, closed, merge_recorded
 from tfdeploy.model.events import BroadcastFields, Event, TaskFields, TransferFields
 from tfdeploy.model.goal import goal_of
-from tfdeploy.model.job import DEFAULT_METRICS
-from tfdeploy.model.measures import KEPT_CHARS, OTHER_STEPS, Patterns, compile_patterns, last_state, own_metrics
+from tfdeploy.model.measures import KEPT_CHARS, Patterns, last_state, own_metrics, patterns_of
 from tfdeploy.model.modes import rules
 from tfdeploy.model.plan import Plan, plan_from_json
 from tfdeploy.model.task_progress import TaskProgress
@@ -62,6 +61,7 @@ class RunProgress:
         self.latest: float | None = None  # the latest time in all events
         self.ended: float | None = None
         self.tasks: dict[str, TaskProgress] = {}
+        self._on_host: dict[str, list[TaskProgress]] = {}  # the same ones
         self.hosts: dict[str, HostProgress] = {}
         self.broadcasts: dict[str, BroadcastFields] = {}  # those under way, by what they move
         self.steps: dict[str, str] = {}  # of the launch: name -> begin, done, failed
@@ -73,14 +73,11 @@ class RunProgress:
         self.lines = 0
         self.shares_step = False  # several tasks share one step counter, each at its own pace: the step in a line is the run's
         self._cause: str | None = None
-        self._patterns: Patterns = compile_patterns({**OTHER_STEPS, **DEFAULT_METRICS})
+        self._patterns: Patterns = {}
         if plan is not None:
             self.take_plan(plan)
 
     def apply(self, event: Event) -> None:
-        if event.kind == "line":
-            self._line(event)
-            return
         if self.latest is None or event.time > self.latest:
             self.latest = event.time
         self.run = event.run or self.run
@@ -89,13 +86,9 @@ class RunProgress:
             self.now = event.time if self.now is None else max(self.now, event.time)
         _FOLDS[event.kind](self, event)
 
-    def apply_all(self, events: Iterable[Event]) -> None:
-        for event in events:
-            self.apply(event)
-
     def take_plan(self, plan: Plan) -> None:
         self.plan, self.run = plan, plan.run
-        self._patterns = compile_patterns({**OTHER_STEPS, **DEFAULT_METRICS, **plan.metrics})
+        self._patterns = patterns_of(plan)
         shown = sum(task.role in TRAINERS for task in plan.tasks)  # fewer than the run has, where only some hosts are shown
         trainers = max(shown, sum(len(plan.cluster.get(role, ())) for role in TRAINERS))
         self.shares_step = rules(plan.mode).shares_step and trainers > 1
@@ -104,6 +97,9 @@ class RunProgress:
             task = known.get(planned.task) or TaskProgress(planned.task, planned.host, self._patterns)
             task.host, task.gpus, task.deciding = planned.host, planned.gpus, planned.deciding
             self.tasks[planned.task] = task
+        self._on_host = {}
+        for task in self.tasks.values():
+            self._on_host.setdefault(task.host, []).append(task)
         for host in plan.hosts:
             self.host(host.host)
         self.addresses = {task.task: task.address for task in plan.tasks}
@@ -214,18 +210,13 @@ class RunProgress:
         gone = self.health(task) == "unreachable"
         return stall_words(task.health_reason, task.health_since, last_known=gone, now=now)
 
-    def _task(self, event: Event) -> TaskProgress:
-        name = event.task or event.data.get("task") or "?"
+    def _task(self, name: str, host: str | None) -> TaskProgress:
+        """The task of that name, added if it is new."""
         task = self.tasks.get(name)
         if task is None:
-            task = self.tasks[name] = TaskProgress(name, event.host, self._patterns)
+            task = self.tasks[name] = TaskProgress(name, host, self._patterns)
+            self._on_host.setdefault(task.host, []).append(task)
         return task
-
-    def _line(self, event: Event) -> None:
-        task = self.tasks.get(event.task) if event.task else None
-        if task is None:
-            task = self._task(event)
-        self._take_line(task, event.time, event.data["line"])
 
     def _take_line(self, task: TaskProgress, time: float, line: str) -> None:
         task.lines += 1
@@ -240,10 +231,8 @@ class RunProgress:
             task.measures.line(time, line)
 
     def take_lines(self, task: str, host: str, time: float, newest: Sequence[str], count: int) -> None:
-        """`count` lines that a task wrote at one time, of which `newest` are the last ones: as so many events."""
-        told = self.tasks.get(task)
-        if told is None:
-            told = self.tasks[task] = TaskProgress(task, host, self._patterns)
+        """`count` lines that a task wrote at one time, of which `newest` are the last ones."""
+        told = self._task(task, host)
         told.lines += count - len(newest)
         self.lines += count - len(newest)
         for line in newest:
@@ -272,7 +261,8 @@ class RunProgress:
             self.broadcasts.pop(fields["what"], None)
 
     def _fold_task(self, event: Event) -> None:
-        attempt, task = attempt_of(event, self.attempts), self._task(event)
+        attempt = attempt_of(event, self.attempts)
+        task = self._task(event.task or event.data.get("task") or "?", event.host)
         if attempt is not None:
             before = self.attempts.get((task.task, task.attempt))
             if before is not None and attempt.number > before.number:
@@ -293,12 +283,11 @@ class RunProgress:
         host, moved = self.host(event.host or "?"), seen.host.rates
         host.gpus = {number: (busy, used) for number, busy, used, _ in seen.host.gpus}
         host.traffic = moved.get("received", 0) + moved.get("sent", 0) if moved else None
-        for task in self.tasks.values():
-            if task.host == event.host:
-                sample = seen.tasks.get(task.task)
-                task.cpu, task.memory = (sample.cpu, sample.memory) if sample else (None, None)
-                if sample and sample.printed:
-                    task.take_written(sample.printed, sample.step_time)
+        for task in self._on_host.get(host.host, ()):
+            sample = seen.tasks.get(task.task)
+            task.cpu, task.memory = (sample.cpu, sample.memory) if sample else (None, None)
+            if sample and (sample.printed or sample.not_finite):
+                task.take_sample(sample)
 
     def _fold_run(self, event: Event) -> None:
         self.state = event.data.get("state", self.state)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
+from tfdeploy.agent.metric_patterns import OTHER_STEPS
 from tfdeploy.model.answers.samples import HostSample
 from tfdeploy.model.measures import SHOWN_APART
 from tfdeploy.model.report import RunReport
@@ -18,7 +19,9 @@ Cell = str | float | None
 
 def sample_table(report: RunReport) -> tuple[list[str], list[list[Cell]]]:
     """(headers, rows by time). `seconds`: since the run began. A metric that is called like a column has `metric ` in front."""
-    names = sorted({name for rows in report.tasks.values() for row in rows for name in row.printed} - set(SHOWN_APART))
+    left_out = {*SHOWN_APART, *(OTHER_STEPS.keys() - report.plan.metrics.keys())}
+    told = {name for rows in report.tasks.values() for row in rows for name in row.printed}
+    names = sorted(told - left_out)
     headers = [*BEFORE, *(f"metric {name}" if name in (*BEFORE, *AFTER) else name for name in names), *AFTER]
     found: list[tuple[float, int, list[Cell]]] = []
     for number, task in enumerate(report.view.tasks):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
+from tfdeploy.model.answers.samples import TaskSample
 from tfdeploy.model.deaths import DEATHS, Death
 from tfdeploy.model.events import TaskFields
 from tfdeploy.model.measures import Measures, Patterns, last_state
@@ -76,13 +75,13 @@ class TaskProgress:
         """How it ended. Only for a task that is `dead`."""
         return Death(self.task, self.host, self.outcome or "ended", self.exit_code, self.signal, self.reason, self.ended)
 
-    def take_written(self, metrics: Mapping[str, float], step_time: float | None) -> None:
+    def take_sample(self, sample: TaskSample) -> None:
         """Take the metrics that its host knows: see Measures. A new step in an event file is a sign of life, as a line is."""
         before = self.step
-        self.measures.take_written(metrics, step_time)
-        if step_time is not None and self.step != before:
+        self.measures.take_sample(sample)
+        if sample.step_time is not None and self.step != before:
             self.written_steps += 1
-            self.last_time = max(step_time, self.last_time or 0.0)
+            self.last_time = max(sample.step_time, self.last_time or 0.0)
 
     def apply(self, fields: TaskFields) -> None:
         """Takes a TaskStatus's fields, unless they are older than those it has."""

@@ -1,15 +1,16 @@
-"""`tfdeploy status`: the tasks of a run, as its hosts report them, with step and loss from their last lines."""
+"""`tfdeploy status`: the tasks of a run and their metrics, as its hosts report them."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from tfdeploy.agent.metric_patterns import OTHER_STEPS
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.events import Event
 from tfdeploy.model.job import DEFAULT_METRICS
-from tfdeploy.model.measures import SHOWN_APART, Measures, MetricPatterns, compile_patterns, own_metrics
+from tfdeploy.model.measures import Measures, patterns_of
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status import RunView, run_view
 from tfdeploy.model.uninformed import uninformed
@@ -42,12 +43,9 @@ def status(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Stat
 
     watch = Watch(fleet, plan, ignore, only)
     watch.ask()
-    started = tuple(name for name, task in watch.tasks.items() if task.log_bytes or task.started)
-    patterns = compile_patterns({**DEFAULT_METRICS, **plan.metrics})
-    found = measure(fleet, plan, patterns, started, set(watch.errors))
-    measured = {task: _in_order(measures, patterns) for task, measures in found.items()}
-    written = {task: _written(seen) for task, seen in watch.written.items()}
-    metrics = {task: {**written.get(task, {}), **measured.get(task, {})} for task in {**written, **measured}}
+    found = measure(fleet, plan, watch)
+    order = [*DEFAULT_METRICS, *plan.metrics]
+    metrics = {task: _in_order(measures, order) for task, measures in found.items()}
     unread = {task: tuple(dict.fromkeys((*watch.stopped.get(task, ()), *measures.stopped))) for task, measures in found.items()}
     view = run_view(
         plan,
@@ -91,21 +89,22 @@ def _uninformed(watch: Watch) -> tuple[str | None, tuple[str, ...]]:
     )
 
 
-def measure(fleet: Fleet, plan: Plan, patterns: MetricPatterns, tasks: tuple[str, ...], silent: set[str]) -> dict[str, Measures]:
-    """task -> step, loss and the job's own metrics, from its last lines."""
-    wanted = tuple(task.task for task in plan.tasks if task.task in tasks and task.host not in silent)
-    found = {task: Measures(patterns) for task in wanted}
-    for line in stored_lines(fleet, plan, LogQuery(wanted, last=TAIL_LINES, within_s=PIECE_S), {}):
-        found[line.task].line(line.time, line.line.decode("utf-8", "replace"))
+def measure(fleet: Fleet, plan: Plan, watch: Watch) -> dict[str, Measures]:
+    """task -> all metrics that its host knows; of a run of 0.1.0 also those of its last lines."""
+    patterns = patterns_of(plan)
+    found = {task.task: Measures(patterns) for task in plan.tasks}
+    for task, sample in watch.samples.items():
+        found[task].take_sample(sample)
+    if patterns:
+        begun = {name for name, status in watch.tasks.items() if status.log_bytes or status.started}
+        wanted = tuple(task.task for task in plan.tasks if task.task in begun and task.host not in watch.errors)
+        for line in stored_lines(fleet, plan, LogQuery(wanted, last=TAIL_LINES, within_s=PIECE_S), {}):
+            found[line.task].line(line.time, line.line.decode("utf-8", "replace"))
     return found
 
 
-def _written(seen: Mapping[str, float]) -> dict[str, float]:
-    """Return what the host knows of a task's metrics: its step may stand before a long traceback, or in event files."""
-    return {name: seen[name] for name in (*SHOWN_APART, *own_metrics(seen)) if name in seen}
-
-
-def _in_order(measures: Measures, patterns: Iterable[str]) -> dict[str, float]:
-    """Return the values, those of `patterns` first and in their order."""
+def _in_order(measures: Measures, first: Iterable[str]) -> dict[str, float]:
+    """Return the values, `first` those of the job. Counters that only paces need are left out."""
     seen = measures.values()
-    return {name: seen[name] for name in dict.fromkeys((*patterns, *seen)) if name in seen}
+    rest = (name for name in seen if name not in OTHER_STEPS)
+    return {name: seen[name] for name in dict.fromkeys((*first, *rest)) if name in seen}

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfdeploy.agent import wire
+from tfdeploy.agent.metric_patterns import OTHER_STEPS
 from tfdeploy.model.modes import rules
 from tfdeploy.model.plan import HostPlan, PartPlan, Plan, TaskPlan
 from tfdeploy.model.planform import pack_value, pack_values, texts_of
@@ -65,7 +66,7 @@ def _part(
         ahead_s=ahead_s,
         lockstep=rules(plan.mode).lockstep,
         protect=plan.protect.level_of(host.host),
-        metrics=dict(plan.metrics),
+        metrics={**plan.metrics, **OTHER_STEPS, **plan.metrics},  # those of the job come first
     )
 
 

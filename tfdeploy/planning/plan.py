@@ -269,6 +269,7 @@ def _assemble(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, c
         links=read.links,
         parts=datasets.part_plans(job, placed.seats),
         resume=keep.resume(job, inputs.facts[resume_point.host]),
+        hosts_tell_metrics=True,
         fresh=inputs.options.fresh,
         keep_from=resume_point.copied_from,
         restart=restarts.summary(job, tuple(dict.fromkeys(seat.role for seat in placed.seats))),

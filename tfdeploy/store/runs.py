@@ -168,7 +168,7 @@ class Recorder:
             self.file = None
 
     def __call__(self, event: Event) -> None:
-        if event.kind in ("line", "sample", "plan") or self.remaining <= 0 or self.file is None:
+        if event.kind in ("sample", "plan") or self.remaining <= 0 or self.file is None:
             return
         self.remaining -= 1
         try:

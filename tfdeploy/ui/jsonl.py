@@ -19,9 +19,16 @@ from pathlib import Path
 from types import TracebackType
 
 from tfdeploy.errors import UsageError
-from tfdeploy.model.events import Event, event_to_json
+from tfdeploy.model.events import Event, LineFields, event_to_json
+from tfdeploy.model.loglines import LogLine
 
 _LONGEST_WAIT_S = 0.01
+
+
+def line_of(event: Event) -> LogLine:
+    """The line of a task that EventsFile has written as an event."""
+    text = event.data["line"].encode("utf-8", "surrogateescape")
+    return LogLine(event.time, event.task or "?", event.host or "?", event.attempt or 0, event.data.get("stream", "out"), text)
 
 
 class EventsFile:
@@ -36,6 +43,16 @@ class EventsFile:
         self._file = io.FileIO(fd, "w")
         self._fifo = stat.S_ISFIFO(os.fstat(fd).st_mode)
         self._lock = threading.Lock()
+
+    def take_lines(self, run: str, batch: list[LogLine]) -> None:
+        """Appends each line as an event, from any thread."""
+        for line in batch:
+            data: LineFields = {
+                "stream": line.stream,
+                "line": line.line.decode("utf-8", "surrogateescape"),
+                "offset": line.offset,
+            }
+            self(Event("line", line.time, run, line.host, line.task, line.attempt, data))
 
     def __call__(self, event: Event) -> None:
         line = event_to_json(event) + b"\n"

@@ -23,6 +23,7 @@ from tfdeploy.model.events import (
     TaskFields,
     TransferFields,
 )
+from tfdeploy.model.loglines import LogLine
 from tfdeploy.ui.amounts import count, in_bytes, in_seconds
 from tfdeploy.ui.sanitise import clean, clean_line
 from tfdeploy.ui.terminal import Terminal, task_color, terminal_of
@@ -32,7 +33,7 @@ _STATE_STYLE = {"succeeded": "bold green", "failed": "bold red", "lost": "bold r
 
 
 class PlainView:
-    """Callable with an Event. `lines`: where the tasks' output goes (None: nowhere)."""
+    """Callable with an Event, and `take_lines` with lines. `lines`: where the tasks' output goes (None: nowhere)."""
 
     def __init__(
         self,
@@ -53,9 +54,6 @@ class PlainView:
 
     def __call__(self, event: Event) -> None:
         with self._lock:
-            if event.kind == "line":
-                self._line(event)
-                return
             text, style = self._words(event)
             if text:
                 self._write(self.messages, self.messages.paint(text, style) + "\n")
@@ -67,16 +65,19 @@ class PlainView:
             except (OSError, ValueError):  # ValueError: closed
                 self._failed.append(where.stream)
 
-    def _line(self, event: Event) -> None:
+    def take_lines(self, batch: list[LogLine]) -> None:
+        """Lines of one task and time, from any thread."""
         if self.lines is None:
             return
-        task = clean(event.task or "?", 80)
-        label = f"{task}@{clean(event.host or '?', 80)}"
-        self._label_width = max(self._label_width, len(label))
-        label = label.ljust(self._label_width)
-        if self.lines.color:
-            label = f"\x1b[{task_color(task)}m{label}\x1b[0m"
-        self._write(self.lines, f"{label} | {clean_line(event.data['line'])}\n")
+        task = clean(batch[0].task, 80)
+        label = f"{task}@{clean(batch[0].host, 80)}"
+        texts = [clean_line(line.line.decode("utf-8", "surrogateescape")) for line in batch]
+        with self._lock:
+            self._label_width = max(self._label_width, len(label))
+            label = label.ljust(self._label_width)
+            if self.lines.color:
+                label = f"\x1b[{task_color(task)}m{label}\x1b[0m"
+            self._write(self.lines, "".join(f"{label} | {text}\n" for text in texts))
 
     def _words(self, event: Event) -> tuple[str, str]:
         """The text to print and its style; "" where it repeats the last text or is not to be shown."""
@@ -91,7 +92,7 @@ class PlainView:
 
 
 def event_words(event: Event, *, verbose: bool = False) -> tuple[str, str]:
-    """One line for an event (any kind but "line"), sanitised, and its style; ("", "") where it is not worth one."""
+    """One line for an event, sanitised, and its style; ("", "") where it is not worth one."""
     where = f"[{clean(event.host, 80)}] " if event.host and event.kind != "task" else ""
     text, style = _FORMATTERS[event.kind](event, event.data, verbose) if event.kind in _FORMATTERS else ("", "")
     return (where + clean(text) if text else ""), style

@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.agent.cluster import Cluster, NewCluster
+from support.stopwatch import Stopwatch
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.minder import sampling
@@ -101,6 +103,19 @@ def test_what_a_program_prints_stands_before_its_event_files_and_stays_behind_a_
     cluster.wait_until(lambda: not samplers(cluster))
     newest = known_now(cluster)["worker:0"]
     assert newest["printed"]["step"] == 41 and newest["printed"]["accuracy"] == 0.5 and "step_time" not in newest
+
+
+def test_a_printed_metric_is_known_within_a_second_between_two_samples(hosts: NewCluster) -> None:
+    cluster = hosts("n1")
+    program = "n=0; while sleep 0.05; do [ -e go$n ] && n=$((n+1)) && echo step $n acc 0.5; done"
+    cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", program])}, metrics=STEP, sample_every_s=3600.0)
+    cluster.wait_until(lambda: known_now(cluster).get("worker:0"))
+    watch = Stopwatch()
+    Path(cluster.hosts["n1"].paths("r1").cwd, "go0").touch()
+    newest = cluster.wait_until(lambda: "printed" in known_now(cluster)["worker:0"] and known_now(cluster)["worker:0"])
+    assert newest["printed"] == {"step": 1, "accuracy": 0.5} and watch.seconds < 1.0
+    assert newest["step_times"]["step"] == pytest.approx(time.time(), abs=1.5) and newest["memory"] > 0
+    assert len(taken(cluster)) == 1
 
 
 def test_it_goes_with_its_minder(hosts: NewCluster) -> None:

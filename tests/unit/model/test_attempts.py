@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from support.dashboard_scenes import PLAN
+from support.recorded import fold
 from support.screens import crash_loop
 from tfdeploy.model.attempts import Attempt, closed
 from tfdeploy.model.progress import RunProgress
@@ -10,7 +11,7 @@ from tfdeploy.model.progress import RunProgress
 
 def test_each_attempt_has_its_end_and_its_last_line() -> None:
     progress = RunProgress()
-    progress.apply_all(crash_loop())
+    fold(progress, crash_loop())
     found = progress.attempts_of("worker:3")
     assert [(each.number, each.end is not None, each.words[:9]) for each in found] == [
         (1, True, "failed: 1"),

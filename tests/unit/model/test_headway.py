@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from support.dashboard_scenes import PLAN, line, training
+from support.recorded import fold
 from tfdeploy.model.headway import headway
 from tfdeploy.model.progress import RunProgress
 
@@ -14,9 +15,9 @@ from tfdeploy.model.progress import RunProgress
 def after(*lines: str, argv: tuple[str, ...] = ()) -> RunProgress:
     tasks = tuple(replace(task, argv=argv) for task in PLAN.tasks)
     progress = RunProgress(replace(PLAN, tasks=tasks))
-    progress.apply_all(training())
+    fold(progress, training())
     for number, text in enumerate(lines):
-        progress.apply(line(1100.0 + number, "worker:0", text))
+        fold(progress, [line(1100.0 + number, "worker:0", text)])
     return progress
 
 

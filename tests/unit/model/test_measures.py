@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tfdeploy.agent.metric_lines import program_text
+from tfdeploy.agent.metric_reader import compile_patterns
+from tfdeploy.model.answers.samples import TaskSample
 from tfdeploy.model.job import DEFAULT_METRICS
-from tfdeploy.model.measures import Measures, compile_patterns
+from tfdeploy.model.measures import Measures
 
 PATTERNS = compile_patterns(DEFAULT_METRICS)
 ABORTED = "local_rendezvous.cc:412] Local rendezvous is aborting with status: ABORTED: Step 123937220698374316 cancelled."
@@ -36,6 +40,10 @@ def measured(*lines: str) -> Measures:
     for second, line in enumerate(lines):
         measures.line(100.0 + second, line)
     return measures
+
+
+def sample(printed: dict[str, float], **more: Any) -> TaskSample:
+    return TaskSample(time=1.0, attempt=1, printed=printed, **more)
 
 
 @pytest.mark.parametrize("line", TENSORFLOW)
@@ -95,7 +103,7 @@ def test_keras_tells_the_step_over_all_its_epochs_and_its_own_metrics() -> None:
 
 def test_what_the_host_knows_stands_below_what_lines_say() -> None:
     measures = measured("loss 0.5")
-    measures.take_written({"train/epoch_loss": 0.25, "loss": 0.75, "accuracy": 0.5, "step": 7, "batch": 3})
+    measures.take_sample(sample({"train/epoch_loss": 0.25, "loss": 0.75, "accuracy": 0.5, "step": 7, "batch": 3}))
     assert measures.values() == {"train/epoch_loss": 0.25, "accuracy": 0.5, "loss": 0.5, "step": 7}
     measures.line(110.0, "24/100 - 4s - accuracy: 0.75")
     measures.line(111.0, "saving")
@@ -104,16 +112,16 @@ def test_what_the_host_knows_stands_below_what_lines_say() -> None:
 
 def test_steps_of_event_files_have_a_rate_by_their_own_time_until_lines_have_steps() -> None:
     measures = measured("saving")
-    measures.take_written({"step": 100}, 50.0)
-    measures.take_written({"step": 100}, 50.0)
+    measures.take_sample(sample({"step": 100}, step_time=50.0))
+    measures.take_sample(sample({"step": 100}, step_time=50.0))
     assert measures.step == 100 and measures.rate() is None
-    measures.take_written({"step": 300}, 60.0)
+    measures.take_sample(sample({"step": 300}, step_time=60.0))
     assert measures.rate(65.0) == 20
     assert measures.rate(200.0) is None  # files are written late: that they say nothing new does not mean that it stands
     measures.line(201.0, "step 500")
     measures.line(202.0, "step 510")
     measures.line(203.0, "saving")
-    measures.take_written({"step": 400}, 202.5)
+    measures.take_sample(sample({"step": 400}, step_time=202.5))
     assert measures.step == 510 and measures.rate() == 10
 
 
@@ -126,3 +134,28 @@ def test_a_program_that_prints_only_its_rate_has_one() -> None:
 )
 def test_a_final_step_is_no_step(line: str, step: int | None, loss: float | None) -> None:
     assert (measured(line).step, measured(line).loss) == (step, loss)
+
+
+def test_where_the_host_tells_them_no_line_is_matched() -> None:
+    measures = Measures({})
+    for second in range(3):
+        measures.line(100.0 + second, f"step {second} loss 0.5")
+    assert measures.values() == {} and measures.step is None
+    measures.take_sample(sample({"step": 7, "batch": 3}, not_finite={"loss": "nan"}, step_times={"step": 100.0}))
+    assert measures.step == 7 and measures.loss != measures.loss and measures.values()["batch"] == 3
+
+
+def test_the_pace_of_what_the_host_tells_is_by_the_times_of_its_lines() -> None:
+    measures = Measures({})
+    for time, step in ((100.0, 10), (110.0, 110), (110.0, 110), (112.0, 110)):
+        measures.take_sample(
+            sample({"step": step, "local_step": step / 2}, step_times={"step": min(time, 110.0), "local_step": time})
+        )
+    assert measures.rate() == 10 and measures.rate(name="local_step") == pytest.approx(50 / 12)
+    assert measures.rate(150.0) == 0.0
+    measures.restart()
+    measures.take_sample(sample({"step": 110}, step_times={"step": 110.0}))  # of the attempt before
+    measures.take_sample(sample({"step": 0}, step_times={"step": 160.0}))
+    assert measures.rate() is None
+    measures.take_sample(sample({"step": 20}, step_times={"step": 161.0}))
+    assert measures.rate() == 20

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from support.dashboard_scenes import PLAN, event, line
+from support.recorded import fold
 from tfdeploy.model.events import Event
 from tfdeploy.model.pace import slow_tasks
 from tfdeploy.model.plan import Plan
@@ -27,7 +28,7 @@ def slow(plan: Plan, say: Callable[[int, int], str | None], *, cpu: Callable[[in
                 said = {"host": {"time": time}, "tasks": {task.task: {"time": time, "attempt": 1, "cpu": cpu(number)}}}
                 events.append(Event(kind="sample", time=time, run=plan.run, host=task.host, data=said))
     for one in events:
-        progress.apply(one)
+        fold(progress, [one])
         trends.look(progress, one.time)
     return {task: found.words for task, found in slow_tasks(progress, trends).items()}
 

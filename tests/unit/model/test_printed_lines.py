@@ -6,8 +6,9 @@ import math
 
 import pytest
 
+from tfdeploy.agent.metric_reader import compile_patterns
 from tfdeploy.model.job import DEFAULT_METRICS
-from tfdeploy.model.measures import Measures, compile_patterns
+from tfdeploy.model.measures import Measures
 
 PATTERNS = compile_patterns(DEFAULT_METRICS)
 LINES: list[tuple[str, int | None, float | None]] = [

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from support.recorded import fold as fold_into
+from tfdeploy.agent.metric_reader import compile_patterns
 from tfdeploy.model.events import Event, event_from_json, event_to_json
-from tfdeploy.model.measures import compile_patterns, last_state
+from tfdeploy.model.measures import last_state
 from tfdeploy.model.plan import HostPlan, Plan, TaskPlan, plan_to_json
 from tfdeploy.model.progress import RunProgress
 from tfdeploy.model.transfers import all_of
@@ -95,10 +97,8 @@ def picture(progress: RunProgress) -> dict[str, Any]:
     }
 
 
-def fold(events: list[Event]) -> RunProgress:
-    progress = RunProgress()
-    progress.apply_all(events)
-    return progress
+def fold(events: list[Event], plan: Plan | None = PLAN) -> RunProgress:
+    return fold_into(RunProgress(plan), events)
 
 
 def test_figures_of_a_task() -> None:
@@ -111,7 +111,7 @@ def test_figures_of_a_task() -> None:
 def test_a_replay_gives_the_same_picture_and_looking_changes_nothing() -> None:
     live = RunProgress()
     for one in a_run():
-        live.apply(one)
+        fold_into(live, [one])
         picture(live)
     replayed = fold([event_from_json(event_to_json(one)) for one in a_run()])
     assert picture(live) == picture(replayed)

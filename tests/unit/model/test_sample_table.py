@@ -16,8 +16,11 @@ TASKS = (
     TaskView(task="worker:0", host="n2", state="running", address="", gpus=(0, 2)),
 )
 VIEW = RunView(run="r1", job="digits", mode="async", state="running", started=1000.0, ended=None, tasks=TASKS)
+PRINTED = {"step": 5.0, "loss": 0.25, "val_loss": 0.5, "local_step": 2.0}
 WORKER = [
-    TaskSample(time=1010.5, attempt=1, cpu=0.5, memory=100, printed={"step": 5.0, "loss": 0.25, "val_loss": 0.5}),
+    TaskSample(
+        time=1010.5, attempt=1, cpu=0.5, memory=100, printed={"step": 5.0, "loss": 0.25, "val_loss": 0.5, "local_step": 2.0}
+    ),
     TaskSample(time=1020.0, attempt=2, printed={"time": 3.0}),
     TaskSample(time=9000.0, attempt=2),
 ]

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from support.recorded import fold
 from support.screens import crash_loop, cut_host, many, straggler, waiting
 from tfdeploy.model.pace import Slow
 from tfdeploy.model.progress import RunProgress
@@ -14,7 +15,7 @@ from tfdeploy.model.trouble import AGAIN, CUT, FIRST, RUNNING, SLOW, STALLED, ma
 
 def after(events: object) -> RunProgress:
     progress = RunProgress()
-    progress.apply_all(events)  # type: ignore[arg-type]
+    fold(progress, events)  # type: ignore[arg-type]
     return progress
 
 

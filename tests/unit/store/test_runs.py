@@ -99,9 +99,9 @@ def test_a_place_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     assert store.runs() == []
 
 
-def test_lines_of_tasks_are_not_recorded(tmp_path: Path) -> None:
+def test_samples_are_not_recorded(tmp_path: Path) -> None:
     with closing(RunStore(tmp_path).recorder("digits-1")) as record:
-        record(Event(kind="line", time=1.0, data={"line": "x"}))
+        record(Event(kind="sample", time=1.0, data={"host": {"time": 1.0}}))
         record(Event(kind="note", time=1.0, data={"text": "y"}))
     assert len((tmp_path / "runs" / "digits-1" / "events.jsonl").read_text().splitlines()) == 1
 

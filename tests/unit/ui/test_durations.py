@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from support.dashboard_scenes import PLAN, RUN, event
+from support.recorded import fold
 from tfdeploy.agent.wire import HostRunState, TaskStatus
 from tfdeploy.model.events import Event
 from tfdeploy.model.plan import plan_to_json
@@ -53,7 +54,7 @@ def events() -> list[Event]:
 
 def test_one_run_lasts_as_long_in_every_view(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     progress = RunProgress()
-    progress.apply_all(events())
+    fold(progress, events())
     assert row_text(head_row(progress, Trends(), {}, (), NOW, 80)).startswith("succeeded 4:10 ")
     out = io.StringIO()
     show_summary(Terminal(out, None, False), progress, now=NOW)

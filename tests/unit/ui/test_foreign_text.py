@@ -19,6 +19,7 @@ from rich.console import Console
 from unit.ui.report.test_page import Reader, report_of, view_of
 
 from support.dashboard_scenes import PLAN, RUN, event, training
+from support.recorded import show
 from tfdeploy.model.events import Event
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.report import LastLine
@@ -136,7 +137,8 @@ def plain(texts: Sequence[bytes]) -> None:
     view = PlainView(Terminal(out, 80, False), out, verbose=True)
     for text in texts:
         told = as_told(text)
-        view(Event(kind="line", time=1.0, run=RUN, host=told, task=told, data={"line": told, "stream": "out", "offset": 0}))
+        line = {"line": told, "stream": "out", "offset": 0}
+        show(view, Event(kind="line", time=1.0, run=RUN, host=told, task=told, data=line))
         view(Event(kind="host", time=1.0, run=RUN, host=told, data={"state": "unreachable", "text": told}))
         view(Event(kind="note", time=1.0, run=RUN, host=told, data={"text": told, "level": "error"}))
     assert_printable(out.getvalue())
@@ -147,10 +149,10 @@ def dashboard(texts: Sequence[str]) -> None:
     board = Dashboard(clock=lambda: 40.0, command=lambda words: None)
     board.scene.unicode = True
     for each in training():
-        board(each)
+        show(board, each)
     for number, text in enumerate(texts):
         task = PLAN.tasks[number % len(PLAN.tasks)]
-        board(event("line", 1032.0, task.host, task.task, stream="out", line=text, offset=0))
+        show(board, event("line", 1032.0, task.host, task.task, stream="out", line=text, offset=0))
         board(event("host", 1032.0, task.host, state="unreachable" if number % 9 == 0 else "connected", text=text))
         told = {"state": "ended", "outcome": "failed", "exit_code": 1, "reason": text, "health": "stalled", "health_reason": text}
         board(event("task", 1033.0, task.host, task.task, **told))

@@ -204,6 +204,8 @@ class Minder:
         self.own_ports.hold_idle(seen.own)
         changed = False
         for action in decide.decide(view):
+            if action == decide.Phase("ended"):
+                self.sampling.end()  # its last look is there once the end is
             changed = self.effects.carry_out(action) or changed
         self._update_health()
         self._look_at_ports(seen.now)

@@ -4,57 +4,76 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from math import isfinite
 
-from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Mapping, Tuple
+from tfdeploy.agent.annotations import Dict, List, Mapping, Optional
 from tfdeploy.agent.log.format import LOG
-from tfdeploy.agent.metric_lines import keras_step
-from tfdeploy.agent.metric_patterns import compile_metrics
-from tfdeploy.agent.metric_reader import MetricPatterns, MetricReader
-
-if TYPE_CHECKING:
-    from tfdeploy.agent.metric_lines import Patterns
+from tfdeploy.agent.metric_lines import is_possible_step, keras_step
+from tfdeploy.agent.metric_patterns import STEP_COUNTERS
+from tfdeploy.agent.metric_reader import MetricPatterns, MetricReader, compile_patterns
 
 READ_BYTES = 1 << 16  # the newest of what was printed between two looks
 ENDED_BYTES = 4 * READ_BYTES  # the same, where an attempt has ended: a long traceback may follow the last step
 MOST_LINES = 256  # that are searched at once; only after the end of an attempt, others are searched until there is a step
 MOST_METRICS, MOST_NAME_CHARS = 32, 64
-MOST_STEPS = 10**13
 _ENDS = re.compile(rb"[\n\r\b]")
 
 
 def compile_all(metrics: Mapping[str, str]) -> MetricPatterns:
-    """Compile those of `compile_metrics` whose name is short enough to be shown."""
-    return MetricPatterns(compile_metrics({name: text for name, text in metrics.items() if len(name) <= MOST_NAME_CHARS}))
+    """Compile those of `compile_patterns` whose name is short enough to be shown."""
+    return compile_patterns({name: text for name, text in metrics.items() if len(name) <= MOST_NAME_CHARS})
 
 
 class PrintedMetrics:
-    def __init__(self, task_dir: str, patterns: Patterns) -> None:
-        self._path, self._reader = os.path.join(task_dir, LOG), MetricReader(patterns)
-        self._seen: Tuple[int, int] = (0, 0)  # inode, size
-        self.known: Dict[str, float] = {}  # the newest of all that it has printed so far
+    """`known`: the newest of all that it has printed so far. `step_times`: when each step counter
+    was printed last, in UTC seconds of this host."""
 
-    def look(self, ended: bool = False) -> Dict[str, float]:
-        """Return the newest number of each metric that was printed since the last look.
+    def __init__(self, task_dir: str, patterns: Mapping[str, re.Pattern[str]]) -> None:
+        self._path, self._reader = os.path.join(task_dir, LOG), MetricReader(patterns)
+        self._inode = self._size = 0  # of the log, up to where it has been read
+        self._last = self._began = 0  # where the last look should have begun, and where it did
+        self._seen: Optional[os.stat_result] = None  # of the log at the last look
+        # Since this offset no step was found, and some lines were not searched.
+        self._unsearched: Optional[int] = None
+        self._new: Dict[str, float] = {}
+        self.known: Dict[str, float] = {}
+        self.step_times: Dict[str, float] = {}
+
+    def look(self, ended: bool = False) -> bool:
+        """Read what was printed since the last look. Return True if a metric was found.
 
         `ended`: an attempt has ended since then."""
-        lines = self._new_lines(ENDED_BYTES if ended else READ_BYTES)
+        lines = self._new_lines(ended)
         found: Dict[str, float] = {}
         for begin in range(0, len(lines) if ended else min(1, len(lines)), MOST_LINES):
-            found = dict(self._reader.find(lines[begin : begin + MOST_LINES], _is_possible), **found)
+            found = dict(self._reader.find(lines[begin : begin + MOST_LINES], self._is_possible), **found)
             if "step" in found:
                 break
+        if "step" in found or ended:
+            self._unsearched = None
+        elif self._unsearched is None and (len(lines) > MOST_LINES or self._began > self._last):
+            self._unsearched = self._last
         self._note(found)
+        return bool(found)
+
+    def take_new(self) -> Dict[str, float]:
+        """Return the newest number of each metric that was found since the last call, without NaN
+        and infinity."""
+        new, self._new = self._new, {}
+        return {name: value for name, value in new.items() if isfinite(value)}
+
+    def _note(self, found: Dict[str, float]) -> None:
+        for name, value in found.items():
+            if len(name) <= MOST_NAME_CHARS and (name in self.known or len(self.known) < MOST_METRICS):
+                self.known[name] = self._new[name] = value
         if "step" not in found and "batch" in found:
             step = keras_step(self.known)
             if step is not None:
-                found["step"] = self.known["step"] = step
-        return {name: value for name, value in found.items() if name in self.known and isfinite(value)}
-
-    def _note(self, found: Mapping[str, float]) -> None:
-        for name, value in found.items():
-            if len(name) <= MOST_NAME_CHARS and (name in self.known or len(self.known) < MOST_METRICS):
-                self.known[name] = value
+                found["step"] = self.known["step"] = self._new["step"] = step
+        if self._seen is not None:  # the last line was written then, and these stood near it
+            counted = [name for name in STEP_COUNTERS if name in found]
+            self.step_times.update(dict.fromkeys(counted, self._seen.st_mtime))
 
     @property
     def finite(self) -> Dict[str, float]:
@@ -62,18 +81,30 @@ class PrintedMetrics:
         return {name: value for name, value in self.known.items() if isfinite(value)}
 
     @property
+    def not_finite(self) -> Dict[str, str]:
+        """Return the others as text: a loss that is no number any more is shown as it is."""
+        return {name: str(value) for name, value in self.known.items() if not isfinite(value)}
+
+    @property
     def stopped(self) -> List[str]:
         """The metrics that are not read any more: to match their patterns takes too long."""
         return self._reader.stopped[:MOST_METRICS]
 
-    def _new_lines(self, most_bytes: int) -> List[str]:
+    def _new_lines(self, ended: bool) -> List[str]:
         """The newest first."""
         try:
+            about = os.stat(self._path)
+            if not ended and self._is_seen(about):
+                return []
             with open(self._path, "rb") as log:
-                about = os.fstat(log.fileno())
-                inode, size = self._seen
-                begin = size if inode == about.st_ino and size <= about.st_size else 0
-                begin = max(begin, about.st_size - most_bytes)
+                self._seen = about = os.fstat(log.fileno())
+                same = self._inode == about.st_ino and self._size <= about.st_size
+                if not same:
+                    self._size, self._unsearched = 0, None
+                unsearched = self._unsearched if ended else None
+                self._last = self._size if unsearched is None else unsearched
+                most_bytes = ENDED_BYTES if ended else READ_BYTES
+                begin = self._began = max(self._last, about.st_size - most_bytes)
                 log.seek(begin)
                 text = log.read(about.st_size - begin)
         except OSError:
@@ -81,10 +112,17 @@ class PrintedMetrics:
         ends = [found.end() for found in _ENDS.finditer(text)]
         if not ends:
             return []
-        self._seen = about.st_ino, begin + ends[-1]  # the rest is read when its line has ended
+        # What follows the last end is read when its line has ended.
+        self._inode, self._size = about.st_ino, begin + ends[-1]
         lines = text[: ends[-1]].decode("utf-8", "replace").split("\n")
         return [line for line in reversed(lines) if line.strip()]
 
+    def _is_seen(self, about: os.stat_result) -> bool:
+        seen = self._seen
+        return seen is not None and (seen.st_ino, seen.st_size) == (about.st_ino, about.st_size)
 
-def _is_possible(name: str, value: float) -> bool:
-    return name != "step" or abs(value) <= MOST_STEPS
+    def _is_possible(self, name: str, value: float) -> bool:
+        if name not in STEP_COUNTERS:
+            return True
+        passed_s = time.time() - self.step_times.get(name, 0.0)
+        return is_possible_step(value, self.known.get(name), passed_s)

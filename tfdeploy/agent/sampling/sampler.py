@@ -1,5 +1,7 @@
-"""`agent sample HOST_DIR`: a child of the minder that notes, every few seconds, what the tasks of one run use on this host, how
-busy the host is, and which metrics the tasks have printed; also when nobody watches.
+"""`agent sample HOST_DIR`: a child of the minder that notes, every few seconds, what the tasks of
+one run use on this host, how busy the host is, and which metrics the tasks have printed; also when
+nobody watches. It looks for new lines every LINES_S, so that whoever watches has their metrics
+within a second: nobody else matches lines.
 
 A process of its own, because it matches regular expressions of the job: one that takes too long is stopped (metric_reader.py).
 What costs LOOK_CPU_S all the same ends this process, and the minder starts another, which reads no output. It ends when its
@@ -15,7 +17,7 @@ import sys
 import time
 
 from tfdeploy.agent import layout, metric_names, wire
-from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple, Union
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Set, Tuple, Union
 from tfdeploy.agent.host import atomic, processes
 from tfdeploy.agent.run import clock
 from tfdeploy.agent.run.folder import RunPaths
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 LOOK_CPU_S = 5  # of CPU: a look that needs more ends this process
 COST_SHARE = 0.003  # of a core, on average
+LINES_S = 0.4  # between two looks for new lines
+LINES_COST_SHARE = 0.01  # of a core: the pause after a look for new lines that costs more is longer
 UNREAD = "unread"  # its argument: read no output
 NICE = 5
 MOST_SAMPLED = 2 * MOST_METRICS  # in one sample of a task: readers take so many
@@ -47,6 +51,7 @@ class Sampler:
         self._cpu_s: Dict[str, float] = {}
         self._attempts: Dict[str, int] = {}  # of each task, at the last look
         self._machine: Optional[counters.Machine] = None
+        self._newest: Optional[NewestSamples] = None
         self._looked = 0.0  # monotonic seconds
         self._gpus: Optional[Union[gpus.Nvml, gpus.NvidiaSmi]] = None
         self._asked_for_gpus = False
@@ -64,15 +69,32 @@ class Sampler:
             sample = self._sample_task(status, _tree(status, table), at, passed_s)
             if sample is not None:
                 self._tasks[spec.task].add(sample)
-            seen = self._with_all_known(spec.task, sample or {"time": at, "attempt": status.attempt})
-            stopped = self._printed[spec.task].stopped if spec.task in self._printed else self._unread
-            if stopped:
-                seen = dict(seen, stopped=stopped)  # type: ignore[assignment]
-            if sample is not None or "printed" in seen or stopped:
-                newest["tasks"][spec.task] = seen
+            self._show(newest, spec.task, sample or {"time": at, "attempt": status.attempt})
         self._host.add(newest["host"])
+        self._newest = newest
+        self._write()
+
+    def look_at_lines(self) -> None:
+        """Takes the metrics of new lines into the newest samples."""
+        newest = self._newest
+        found = [task for task, printed in self._printed.items() if printed.look()]
+        if not found or newest is None:
+            return
+        for task in found:
+            attempt = self._attempts.get(task, 0)
+            empty: TaskSample = {"time": newest["host"]["time"], "attempt": attempt}
+            self._show(newest, task, newest["tasks"].get(task, empty))
+        self._write()
+
+    def _show(self, newest: NewestSamples, task: str, sample: TaskSample) -> None:
+        """Adds the newest sample of a task, with all that is known of its metrics."""
+        seen = self._with_all_known(task, sample)
+        if len(seen) > len(("time", "attempt")):
+            newest["tasks"][task] = seen
+
+    def _write(self) -> None:
         try:
-            atomic.write_json(self._paths.file(layout.NEWEST_SAMPLES), newest)
+            atomic.write_json(self._paths.file(layout.NEWEST_SAMPLES), self._newest)
         except OSError:
             pass  # a full disk
 
@@ -103,20 +125,33 @@ class Sampler:
         task = status.task
         ended = status.state not in ("starting", "running") or status.attempt != self._attempts.get(task)
         self._attempts[task] = status.attempt
-        printed = self._printed[task].look(ended) if task in self._printed else {}
+        printed: Dict[str, float] = {}
+        if task in self._printed:
+            self._printed[task].look(ended)
+            printed = self._printed[task].take_new()
         written = self._events.look() if task == self._writer else {}
         return _merged(printed, self._figures(task)[0] if written else {}, written)
 
     def _with_all_known(self, task: str, sample: TaskSample) -> TaskSample:
         """Return the sample with the newest of all metrics: one may come once an epoch, or stand before a long traceback."""
-        printed = self._printed[task].finite if task in self._printed else {}
+        reader = self._printed.get(task)
         figures, time = self._figures(task)
-        known = _merged(printed, figures, self._events.known if task == self._writer else {})
-        if not known:
-            return sample
+        written = self._events.known if task == self._writer else {}
+        known = _merged(reader.finite if reader else {}, figures, written)
+        more: Dict[str, Any] = {
+            "printed": known,
+            "not_finite": reader.not_finite if reader else {},
+            "step_times": self._step_times(reader) if reader else {},
+            "stopped": reader.stopped if reader else self._unread,
+        }
         if figures.get("step") is not None:
-            sample = dict(sample, step_time=min(sample["time"], time or sample["time"]))  # type: ignore[assignment]
-        return dict(sample, printed=known)  # type: ignore[return-value]
+            more["step_time"] = min(sample["time"], time or sample["time"])
+        more = {name: value for name, value in more.items() if value}
+        return dict(sample, **more)  # type: ignore[return-value]
+
+    def _step_times(self, reader: PrintedMetrics) -> Dict[str, float]:
+        times = reader.step_times.items()
+        return {name: round(clock.of(self._part, time), 3) for name, time in times}
 
     def _figures(self, task: str) -> Tuple[Dict[str, float], float]:
         """Return step, loss and accuracy of event files, where the task has printed none, and the time of the step."""
@@ -201,18 +236,30 @@ def main(argv: List[str]) -> int:
         return 0
     os.nice(NICE)
     sampler = Sampler(paths, part, UNREAD not in argv[2:])
-    ended = False
+    ended, due = False, time.monotonic()
     while not ended and os.path.isdir(paths.host_dir):
-        began = time.process_time()
-        signal.setitimer(signal.ITIMER_PROF, LOOK_CPU_S)  # SIGPROF ends it, also amid a regular expression
-        sampler.look()
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        cost_s = time.process_time() - began
-        ended = _ends_within(max(part.sample_every_s, min(cost_s / COST_SHARE, 10 * part.sample_every_s)))
+        if time.monotonic() >= due:
+            due = time.monotonic() + _pause_s(_cost_s(sampler.look), COST_SHARE, part.sample_every_s)
+        pause_s = _pause_s(_cost_s(sampler.look_at_lines), LINES_COST_SHARE, LINES_S)
+        ended = _ends_within(max(0.0, min(pause_s, due - time.monotonic())))
     if ended:
         sampler.look()  # what was printed last
     sampler.close()
     return 0
+
+
+def _cost_s(look: Callable[[], None]) -> float:
+    """Return the CPU seconds of this look. One that takes LOOK_CPU_S ends the process."""
+    began = time.process_time()
+    # SIGPROF ends the process, also amid a regular expression.
+    signal.setitimer(signal.ITIMER_PROF, LOOK_CPU_S)
+    look()
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    return time.process_time() - began
+
+
+def _pause_s(cost_s: float, share: float, least_s: float) -> float:
+    return max(least_s, min(cost_s / share, 10 * least_s))
 
 
 def _ends_within(pause_s: float) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -14,6 +14,7 @@ from tfdeploy.model.answers.verb import Answer, Flow
 Cores = Annotated[float, Meta(ge=0, le=1e6)]
 Percent = Annotated[float, Meta(ge=0, le=100)]
 MetricName = Annotated[str, Meta(min_length=1, max_length=128)]  # foreign bytes may be in it: only `ui` shows it
+NotFinite = Literal["nan", "inf", "-inf"]
 Metric = Annotated[float, Meta(ge=-1e308, le=1e308)]
 Gpu = tuple[Annotated[int, Meta(ge=0, le=1023)], Percent | None, Count | None, Count | None]  # number, busy, bytes in use, in all
 
@@ -21,8 +22,10 @@ Gpu = tuple[Annotated[int, Meta(ge=0, le=1023)], Percent | None, Count | None, C
 class TaskSample(Answer):
     """`cpu`: cores in use since the sample before. `memory`: bytes. None: not measured. `printed`, or in event
     files: since the sample before; of the newest sample all that is known. `step_time`: when the step was written to an event
-    file; None: it was printed. `stopped`: metrics whose patterns take so long on this task's lines that they are not tried any
-    more. An older agent sends neither."""
+    file; None: it was printed. `step_times`: when each step counter was printed last. `not_finite`:
+    metrics that are NaN or infinite, which JSON does not have. `stopped`: metrics whose patterns
+    take so long on this task's lines that they are not tried any more. An older agent sends none of
+    these four."""
 
     time: Seconds
     attempt: Count = 0
@@ -30,6 +33,8 @@ class TaskSample(Answer):
     memory: Count | None = None
     printed: Annotated[dict[MetricName, Metric], Meta(max_length=64)] = msgspec.field(default_factory=dict)
     step_time: Seconds | None = None
+    step_times: Annotated[dict[MetricName, Seconds], Meta(max_length=8)] = msgspec.field(default_factory=dict)
+    not_finite: Annotated[dict[MetricName, NotFinite], Meta(max_length=64)] = msgspec.field(default_factory=dict)
     stopped: Annotated[list[MetricName], Meta(max_length=64)] = msgspec.field(default_factory=list)
 
 

@@ -1,4 +1,4 @@
-"""A run followed until it ends: its tasks' states and lines as events, across lost connections."""
+"""A run followed until it ends: its tasks' states as events and their lines in batches, across lost connections."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from tfdeploy.errors import BadAnswer
-from tfdeploy.model.events import Emit, Event
+from tfdeploy.model.events import Emit
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status import RunView
@@ -29,26 +29,21 @@ def follow(
     emit: Emit,
     *,
     stop: threading.Event,
-    lines: bool = True,
+    take_lines: Callable[[list[LogLine]], None] | None = None,
     last: int | None = None,
     only: frozenset[str] | None = None,
-    take_lines: Callable[[list[LogLine]], None] | None = None,
 ) -> RunView:
     """Returns once the run has ended everywhere, or `stop` is set. A host that misses the end is told of it.
 
-    `last`: begin with so many lines of each task (None: all). `only`: ask these hosts alone. `take_lines`: gets the tasks' lines,
-    in lists of one task and time, from any thread; None: they are events.
+    `take_lines`: gets the tasks' lines, in lists of one task and time, from any thread; None: they
+    are not followed. `last`: begin with so many lines of each task (None: all). `only`: ask these
+    hosts alone.
     """
     watch = Watch(fleet, plan, emit, only)
     follower = None
-    if lines:
+    if take_lines is not None:
         query = LogQuery(tasks=tuple(task.task for task in plan.tasks if task.host in watch.asked), last=last)
-
-        def tell(batch: list[LogLine]) -> None:
-            for line in batch:
-                emit(line_event(plan, line))
-
-        follower = Follower(fleet, plan, query, take_lines or tell, stop=stop)
+        follower = Follower(fleet, plan, query, take_lines, stop=stop)
         follower.start()
     listen(watch, stop)
     end_relay = Relay(watch)
@@ -73,8 +68,3 @@ def follow(
         else:
             ended_since = None
     return watch.view()
-
-
-def line_event(plan: Plan, line: LogLine) -> Event:
-    data = {"stream": line.stream, "line": line.line.decode("utf-8", "surrogateescape"), "offset": line.offset}
-    return Event("line", line.time, plan.run, line.host, line.task, line.attempt, data)

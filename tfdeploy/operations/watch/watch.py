@@ -13,7 +13,7 @@ import msgspec
 from tfdeploy.agent import wire
 from tfdeploy.errors import AgentError, BadAnswer, TfdeployError
 from tfdeploy.model.answers.runs import RUN_STATUS, RunChange, RunOnHost
-from tfdeploy.model.answers.samples import AttemptRow
+from tfdeploy.model.answers.samples import AttemptRow, TaskSample
 from tfdeploy.model.attempts import attempt_of_host, event_of
 from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.plan import Plan
@@ -34,7 +34,7 @@ class Watch:
         self.unasked = frozenset(host.host for host in plan.hosts) - frozenset(self.asked)
         self.states: dict[str, wire.HostRunState | None] = {}
         self.tasks: dict[str, wire.TaskStatus] = {}
-        self.written: dict[str, dict[str, float]] = {}  # task -> what its host had of its metrics when it was asked
+        self.samples: dict[str, TaskSample] = {}  # task -> the newest of its host, when that was asked
         self.stopped: dict[str, list[str]] = {}  # task -> metrics that its host has stopped reading
         self.errors: dict[str, TfdeployError] = {}
         self.reached: set[str] = set()
@@ -135,8 +135,7 @@ class Watch:
             emit_host(self.emit, host, "connected", run=self.plan.run)
         if isinstance(answer, RunOnHost):
             (self.abandoned.add if answer.left else self.abandoned.discard)(host)
-            for task, sample in answer.samples.tasks.items() if answer.samples else ():
-                self.written[task] = sample.printed
+            self.samples.update(answer.samples.tasks if answer.samples else {})
         for task, sample in answer.samples.tasks.items() if answer.samples else ():
             self._warn_of_stopped(task, sample.stopped)
         if answer.host_state is not None:

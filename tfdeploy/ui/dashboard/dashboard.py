@@ -13,7 +13,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -61,7 +60,8 @@ class _Ended(BaseException):
 
 
 class Dashboard:
-    """Callable with an Event from any thread; `run` draws until the run ends, `close` is called, or the operator quits."""
+    """Callable with an Event from any thread, and `take_lines` with lines; `run` draws until the run
+    ends, `close` is called, or the operator quits."""
 
     def __init__(
         self,
@@ -104,29 +104,19 @@ class Dashboard:
         self._unread_notes: set[str] = set()  # the notes about metrics that are no longer read: each is shown once
 
     def __call__(self, event: Event) -> None:
-        if event.kind == "line":
-            if not self._room_for(1):
-                return
-            if len(event.data["line"]) > LINE_CHARS:
-                event = _shortened(event)
         self._queue.append(event)
         self._bell.ring()
 
     def take_lines(self, batch: list[LogLine]) -> None:
         """Lines of one task and time, from any thread. Those that the buffer would not keep are counted only."""
         kept = batch[-PER_TASK:]
-        if self._room_for(len(kept), len(batch)):
-            self._queue.append(_Lines(kept, len(batch)))
-            self._bell.ring()
-
-    def _room_for(self, lines: int, count: int = 1) -> bool:
-        """Whether the queue takes so many lines; if not, `count` of them are left out."""
         with self._lines_lock:
             if self._waiting > QUEUED_LINES:
-                self._skipped += count
-                return False
-            self._waiting += lines
-        return True
+                self._skipped += len(batch)
+                return
+            self._waiting += len(kept)
+        self._queue.append(_Lines(kept, len(batch)))
+        self._bell.ring()
 
     def begin_with(self, samples: Samples) -> None:
         """What the hosts had noted before this looked. From any thread."""
@@ -189,10 +179,6 @@ class Dashboard:
             event = queue.popleft()
             if isinstance(event, _Lines):
                 self._take_batch(event)
-                continue
-            if event.kind == "line":
-                progress.apply(event)
-                ring.add(event.task or "?", event.host or "", event.data["line"])
             else:
                 self._apply(event)
         if not progress.cause:
@@ -317,12 +303,6 @@ def _text(line: bytes) -> str:
         line = line.rstrip(b"\r\x08")
         line = line[line.rfind(b"\r") + 1 :][: 4 * LINE_CHARS]  # a character has four bytes at most
     return line.decode("utf-8", "surrogateescape")[:LINE_CHARS]
-
-
-def _shortened(event: Event) -> Event:
-    from tfdeploy.model.measures import last_state
-
-    return replace(event, data={**event.data, "line": last_state(event.data["line"])[:LINE_CHARS]})
 
 
 @contextmanager

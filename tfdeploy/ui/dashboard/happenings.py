@@ -45,7 +45,7 @@ class Happenings:
     def add(self, event: Event) -> tuple[str, str]:
         """Its words and style; ("", "") where it is not worth any."""
         text, style = event_words(event)
-        if not text or event.kind in ("step", "line"):
+        if not text or event.kind == "step":
             return text, style
         name, kind = self._kind(event, text)
         if name:

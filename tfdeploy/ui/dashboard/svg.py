@@ -20,6 +20,7 @@ from tfdeploy.ui.cells import Row
 from tfdeploy.ui.dashboard.dashboard import Dashboard
 from tfdeploy.ui.dashboard.frame import compose
 from tfdeploy.ui.errors import show_error
+from tfdeploy.ui.jsonl import line_of
 from tfdeploy.ui.screen import Picture
 from tfdeploy.ui.tables import cells
 
@@ -40,7 +41,10 @@ def draw_picture(events: bytes, *, width: int, height: int, upto_s: float | None
         if upto_s is not None and event.time - first > upto_s:
             continue
         clock[0] = max(clock[0], event.time - first)
-        dashboard(event)
+        if event.kind == "line":
+            dashboard.take_lines([line_of(event)])
+        else:
+            dashboard(event)
         dashboard.take()
         dashboard.ring.tick(clock[0])
     dashboard.scene.unicode = True

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from support.dashboard_scenes import PLAN
+from support.recorded import fold
 from support.task_history import HOST, TASK, History, Lived
 from tfdeploy.model.answers.samples import AttemptRow
 from tfdeploy.model.attempts import Attempt, attempt_of_host
@@ -109,7 +110,7 @@ def test_events_of_an_older_version_had_no_end_of_it() -> None:
     """It recorded none, and the host has gone: the status of a task that waits says how its attempt ended."""
     told = [event for event in events_of(KILLED, [BEGAN + 1, DIED + 1]) if event.data["state"] != "ended"]
     board = Dashboard(PLAN)
-    board.progress.apply_all(told)
+    fold(board.progress, told)
     (one,) = board.progress.attempts_of(TASK)
     assert (one.outcome, one.reason, one.end) == ("killed", None, DIED)
 

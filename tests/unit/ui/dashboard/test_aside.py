@@ -6,6 +6,7 @@ import io
 import os
 
 from support.dashboard_scenes import event, training
+from support.recorded import show
 from tfdeploy.ui.dashboard.aside import MOST_LINES, wait_for_enter, write_lines
 from tfdeploy.ui.dashboard.dashboard import Dashboard
 
@@ -15,8 +16,8 @@ LONG = "y" * 300
 def board() -> Dashboard:
     made = Dashboard(clock=lambda: 0.0)
     for one in training():
-        made(one)
-    made(event("line", 1040.0, "n2", "worker:0", stream="out", line=f"\x1b[31m{LONG} 日本", offset=0))
+        show(made, one)
+    show(made, event("line", 1040.0, "n2", "worker:0", stream="out", line=f"\x1b[31m{LONG} 日本", offset=0))
     made.take()
     made.ring.tick(1.0)
     return made

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.dashboard_scenes import PLAN, dying, ended, event, line, plan_of, sampled, syncing, training
+from support.recorded import show
 from tfdeploy.model.events import Event
 from tfdeploy.model.plan import Plan
 from tfdeploy.ui.cells import row_text
@@ -27,7 +28,7 @@ def dashboard_of(*parts: Iterable[Event], plan: Plan | None = None) -> Dashboard
     dashboard = Dashboard(plan)
     for part in parts:
         for one in part:
-            dashboard(one)
+            show(dashboard, one)
             dashboard.take()
             dashboard.ring.tick(one.time)
     return dashboard
@@ -113,7 +114,7 @@ def test_foreign_text_everywhere(text: str, width: int) -> None:
 def test_many_tasks_scroll_to_the_chosen_one() -> None:
     dashboard = Dashboard(plan_of(255))
     for one in training(plan_of(255)):
-        dashboard(one)
+        show(dashboard, one)
     dashboard.take()
     rows = drawn(dashboard, 80, 24)
     assert words(rows[3]).startswith("worker:[0-254] running 255 hosts")
@@ -140,9 +141,9 @@ def test_many_tasks_the_dead_one_is_in_sight() -> None:
 def test_a_loud_task_does_not_crowd_out_a_quiet_one() -> None:
     dashboard = dashboard_of(syncing(), training())
     dashboard.ring.tick(1040.0)
-    dashboard(line(1040.0, "worker:5", "I am quiet"))
+    show(dashboard, line(1040.0, "worker:5", "I am quiet"))
     for number in range(50_000):
-        dashboard(line(1041.0, "worker:0", f"step {number}"))
+        show(dashboard, line(1041.0, "worker:0", f"step {number}"))
         if not number % 10_000:
             dashboard.take()
     dashboard.take()
@@ -248,7 +249,7 @@ def test_a_filter_that_nothing_fits_says_so() -> None:
 def test_the_terminal_that_takes_no_frames_costs_bounded_memory() -> None:
     dashboard = Dashboard(PLAN)
     for _ in range(100_000):
-        dashboard(line(1.0, "worker:0", "x"))
+        show(dashboard, line(1.0, "worker:0", "x"))
     dashboard(event("run", 2.0, state="succeeded"))
     assert len(dashboard._queue) < 21_000
     dashboard.take()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from support.recorded import fold
 from support.screens import cut_host
 from tfdeploy.model.progress import RunProgress
 from tfdeploy.model.trouble import marks
 from tfdeploy.ui.dashboard.row_filter import parse, states_of
 
 PROGRESS = RunProgress()
-PROGRESS.apply_all(cut_host())
+fold(PROGRESS, cut_host())
 MARKS = marks(PROGRESS)
 
 

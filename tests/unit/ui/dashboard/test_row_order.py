@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from support.recorded import fold as fold_into
 from support.screens import cut_host, many, straggler, waiting
 from tfdeploy.model.progress import RunProgress
 from tfdeploy.model.trouble import DEAD, Mark, marks
@@ -12,7 +13,7 @@ def ordered(
     events: object, rows: int, *, sort: str = "trouble", fold: bool | None = None, open_: str | None = None
 ) -> list[Item]:
     progress = RunProgress()
-    progress.apply_all(events())  # type: ignore[operator]
+    fold_into(progress, events())  # type: ignore[operator]
     return items(progress, marks(progress), list(progress.tasks), rows, sort=sort, fold=fold, open_=open_)
 
 
@@ -44,7 +45,7 @@ def test_what_is_alike_is_one_row_where_there_is_no_room() -> None:
 
 def test_no_task_in_trouble_is_hidden_however_many_there_are() -> None:
     progress = RunProgress()
-    progress.apply_all(many())
+    fold_into(progress, many())
     found = {name: Mark(DEAD, f"failed: {1 + number % 2}") for number, name in enumerate(progress.tasks)}
     drawn = items(progress, found, list(found), 8, sort="trouble", fold=None, open_=None)
     assert [(item.name, len(item.tasks)) for item in drawn] == [("ps:0", 1), ("worker:[0-254]", 255)]

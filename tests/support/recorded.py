@@ -1,0 +1,28 @@
+"""Recorded events, lines of tasks among them, given to what shows or folds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tfdeploy.model.events import Event
+from tfdeploy.model.progress import RunProgress
+from tfdeploy.ui.dashboard.dashboard import Dashboard
+from tfdeploy.ui.jsonl import line_of
+from tfdeploy.ui.plain import PlainView
+
+
+def show(view: Dashboard | PlainView, told: Event) -> None:
+    if told.kind == "line":
+        view.take_lines([line_of(told)])
+    else:
+        view(told)
+
+
+def fold(progress: RunProgress, told: Iterable[Event]) -> RunProgress:
+    for one in told:
+        if one.kind == "line":
+            line = line_of(one)
+            progress.take_lines(line.task, line.host, line.time, [one.data["line"]], 1)
+        else:
+            progress.apply(one)
+    return progress
