@@ -15,7 +15,6 @@ from tfdeploy.lab.orders import DiskOrder
 from tfdeploy.lab.syscalls import BIND, NO_SUID, PRIVATE, READ_ONLY, RECURSIVE, REMOUNT, mount, switch_root
 
 HIDDEN = (("tmp", "1777"), ("run", "755"), ("root", "755"), ("home", "755"), ("var/tmp", "1777"))
-LINKS = {"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 
 

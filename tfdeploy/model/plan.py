@@ -124,9 +124,6 @@ class Plan:
                 return host
         raise KeyError(name)
 
-    def tasks_of(self, host: str) -> tuple[TaskPlan, ...]:
-        return tuple(task for task in self.tasks if task.host == host)
-
 
 def _encoded(plan: Plan) -> bytes:
     try:

@@ -56,10 +56,6 @@ def column(text: str, width: int, *, right: bool = False) -> str:
     return space + text if right else text + space
 
 
-def row_text(row: Row) -> str:
-    return "".join(piece.text for piece in row)
-
-
 def task_style(task: str) -> str:
     from tfdeploy.ui.terminal import task_color
 

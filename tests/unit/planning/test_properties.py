@@ -18,7 +18,7 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import MODES, Job, Mode, RoleRule
 from tfdeploy.model.modes import rules
-from tfdeploy.model.plan import Plan, plan_from_json, plan_to_json
+from tfdeploy.model.plan import Plan, TaskPlan, plan_from_json, plan_to_json
 from tfdeploy.model.planform import plan_from_file, plan_to_file
 from tfdeploy.planning.cluster.ports import space
 from tfdeploy.planning.host_parts import host_parts, shared_part
@@ -102,6 +102,10 @@ def made(case: Asked, facts_of: Callable[..., HostFacts]) -> Plan:
         raise
 
 
+def tasks_of(plan: Plan, host: str) -> tuple[TaskPlan, ...]:
+    return tuple(task for task in plan.tasks if task.host == host)
+
+
 @given(asked())
 def test_no_port_is_given_twice_behind_one_address(facts_of: Any, case: Asked) -> None:
     plan = made(case, facts_of)
@@ -110,7 +114,7 @@ def test_no_port_is_given_twice_behind_one_address(facts_of: Any, case: Asked) -
     assert len(set(ports)) == len(ports)
     for host in plan.hosts:
         low, high = case.inventory.host(host.host).ports
-        given = [host.mesh_port, *(task.port for task in plan.tasks_of(host.host) if task.port)]
+        given = [host.mesh_port, *(task.port for task in tasks_of(plan, host.host) if task.port)]
         assert all(low <= port <= high and port not in case.taken[host.host] for port in given)
 
 
@@ -121,7 +125,7 @@ def test_no_gpu_is_given_twice_and_none_that_is_not_there(facts_of: Any, case: A
     assert all(count == 1 for count in given.values())
     assert all(gpu < case.gpus[host] for host, gpu in given)
     for task in plan.tasks:
-        shared = plan.tasks_of(task.host) if rules(plan.mode).ranks else (task,)
+        shared = tasks_of(plan, task.host) if rules(plan.mode).ranks else (task,)
         assert task.env["CUDA_VISIBLE_DEVICES"] == ",".join(str(gpu) for each in shared for gpu in each.gpus)
     assert not any(task.gpus for task in plan.tasks if task.role == "ps")
 
@@ -185,7 +189,7 @@ def test_plans_and_parts_survive_json(facts_of: Any, case: Asked) -> None:
         again = wire.from_wire(wire.HostPart, json.loads(json.dumps(wire.to_wire(part))))
         assert again == part
         specs = [wire.whole_words(spec, texts) for spec in again.tasks]
-        assert [(spec.argv, spec.env) for spec in specs] == [(list(task.argv), task.env) for task in plan.tasks_of(part.host)]
+        assert [(spec.argv, spec.env) for spec in specs] == [(list(task.argv), task.env) for task in tasks_of(plan, part.host)]
 
 
 @given(asked())

@@ -10,6 +10,7 @@ import pytest
 
 from support.dashboard_scenes import PLAN, RUN, event
 from support.recorded import fold
+from support.rows import row_text
 from tfdeploy.agent.wire import HostRunState, TaskStatus
 from tfdeploy.model.events import Event
 from tfdeploy.model.plan import plan_to_json
@@ -21,7 +22,6 @@ from tfdeploy.operations.find_run import FoundRun
 from tfdeploy.operations.runs import list_runs
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.store.runs import RunStore
-from tfdeploy.ui.cells import row_text
 from tfdeploy.ui.dashboard.header import head_row
 from tfdeploy.ui.report.page import page
 from tfdeploy.ui.reports import show_runs, show_status

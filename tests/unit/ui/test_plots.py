@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfdeploy.ui.cells import row_text
+from support.rows import row_text
 from tfdeploy.ui.plots import Curve, plot, spark
 from tfdeploy.ui.tables import cells
 

@@ -6,8 +6,8 @@ import io
 from itertools import pairwise
 from typing import Any
 
+from support.rows import row_text
 from tfdeploy.model.events import Event
-from tfdeploy.ui.cells import row_text
 from tfdeploy.ui.progress import SyncView
 from tfdeploy.ui.terminal import Terminal
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from support.dashboard_scenes import PLAN, dying, ended, event, line, plan_of, sampled, syncing, training
 from support.recorded import show
+from support.rows import row_text
 from tfdeploy.model.events import Event
 from tfdeploy.model.plan import Plan
-from tfdeploy.ui.cells import row_text
 from tfdeploy.ui.dashboard.dashboard import Dashboard
 from tfdeploy.ui.dashboard.frame import compose
 from tfdeploy.ui.summary import show_summary

@@ -1,0 +1,9 @@
+"""The rows that ui/ draws, as tests read them."""
+
+from __future__ import annotations
+
+from tfdeploy.ui.cells import Row
+
+
+def row_text(row: Row) -> str:
+    return "".join(piece.text for piece in row)
