@@ -127,6 +127,14 @@ def test_more_than_was_said_is_not_taken(yard: Any, there: Path, here: Path, way
     assert not (here / "big").exists()
 
 
+def test_a_host_that_sends_too_slowly_is_given_up(yard: Any, there: Path, here: Path, way: Any) -> None:
+    (there / "big").write_bytes(os.urandom(64 << 20))
+    host = slow(yard).host
+    with pytest.raises(HostFailed, match="too slowly"):
+        pull(resolve(host), str(there), str(here), names=[b"big"], max_s=0.8, **way(host))
+    assert not (here / "big").exists()
+
+
 @pytest.mark.skipif(not confinement.works(), reason="needs Landlock")
 def test_the_rsync_here_is_confined_and_its_ssh_is_not(yard: Any, there: Path, here: Path, way: Any) -> None:
     host = slow(yard).host

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
-from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from tfdeploy.errors import TfdeployError
-from tfdeploy.model.answers.files import FETCH_READ
+from tfdeploy.agent import layout
+from tfdeploy.errors import Refused, TfdeployError
 from tfdeploy.model.code_lines import changed_files, wanted
 from tfdeploy.model.compare import ComparedRun
 from tfdeploy.model.manifest import CodeFile
 from tfdeploy.model.plan import Plan
+from tfdeploy.operations.copy.safe_folder import SafeFolder
 from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.outcomes import split
 from tfdeploy.operations.samples import samples
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet, Session
+from tfdeploy.transport.rsync.transfer import pull
 
 Errors = dict[str, TfdeployError]
-SILENCE_S = 60.0
+PULL_S = 60.0
+SLACK_BYTES = 1 << 20  # of names, beside the files
 
 
 def compared(fleet: Fleet, plans: Sequence[Plan], store: RunStore) -> tuple[list[ComparedRun], Errors]:
@@ -61,8 +67,25 @@ def _contents(fleet: Fleet, run: ComparedRun, paths: Iterable[str]) -> dict[str,
 
 def _read(session: Session, plan: Plan, files: Mapping[str, CodeFile]) -> dict[str, bytes]:
     """Those that this host has as they were at the launch."""
-    asked = [[path, each.size] for path, each in files.items()]
-    args: dict[str, object] = {"what": "release", "job": plan.job, "release": plan.release, "files": asked}
-    stream = session.agent().stream(FETCH_READ, args, silence_s=SILENCE_S)
-    came = {item.file[0]: blob for item, blob in islice(stream, len(asked))}
-    return {path: blob for path, blob in came.items() if path in files and sha256(blob).hexdigest() == files[path].sum}
+    there = layout.release_dir(session.agent().hello.workdir, plan.job, plan.release)
+    names, total = [os.fsencode(path) for path in files], sum(each.size for each in files.values())
+    with TemporaryDirectory(prefix="tfdeploy-compare-") as name, SafeFolder(Path(name)) as here:
+        pull(
+            session.target,
+            there,
+            name,
+            names=names,
+            max_bytes=total + SLACK_BYTES,
+            max_s=PULL_S,
+            session=session,
+            total_bytes=total,
+        )
+        came = {path: _content(here, path, each.size) for path, each in files.items()}
+    return {path: blob for path, blob in came.items() if sha256(blob).hexdigest() == files[path].sum}
+
+
+def _content(folder: SafeFolder, path: str, size: int) -> bytes:
+    """Return no more than `size` + 1 bytes; none of a file that did not come."""
+    with suppress(OSError, Refused), os.fdopen(folder.open(path), "rb") as file:
+        return file.read(size + 1)
+    return b""

@@ -114,7 +114,6 @@ def test_a_run_that_fails(hosts: NewCluster) -> None:
     asked(one, "fetch.log_sum", task="worker:0", first=0, end=end, **which)
     asked(one, "fetch.list", what="files", **which)
     asked(one, "fetch.sums", what="files", files=[["left/file", 2], ["none", 1]], **which)
-    asked(one, "fetch.read", what="files", files=[["left/file", 2], ["none", 1]], **which)
     asked(one, "run.plan", **which)
     with pytest.raises(VerbError):
         asked(one, "run.resume", **which)

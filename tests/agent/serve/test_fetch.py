@@ -124,32 +124,7 @@ def test_sums_are_of_the_first_bytes_and_never_through_a_link(ask: Any, keep: Pa
     assert digests == [hashlib.sha256(b"abc").hexdigest(), hashlib.sha256(b"abcdef").hexdigest(), None, None, None]
 
 
-def test_files_are_read_up_to_the_bytes_asked_for_and_never_through_a_link(keep: Path, tmp_path: Path) -> None:
-    (keep / "grown").write_bytes(b"abcdef")
-    (keep / "grown").chmod(0o755)
-    (keep / "link").symlink_to("grown")
-    os.mkfifo(keep / "pipe")
-    asked = [["ckpt/grown", 3], ["ckpt/grown", 7], ["ckpt/link", 3], ["ckpt/pipe", 0], ["ckpt/gone", 0]]
-    said: list[tuple[Any, bytes]] = []
-    args = {"job": "j", "what": "keep", "keep": ["ckpt"], "files": asked}
-    fetch.read(Call(Context(str(tmp_path), ""), args, item=lambda item, blob: said.append((item, blob))))
-    assert said[0] == ({"file": ["ckpt/grown", (keep / "grown").stat().st_mtime_ns, 0o755]}, b"abc")
-    assert said[1:] == [({"file": [path, None, 0]}, b"") for path, _ in asked[1:]]
-
-
-def test_files_of_a_release_are_read_and_no_others(keep: Path, tmp_path: Path) -> None:
-    release = tmp_path / "j" / "releases" / "r1"
-    release.mkdir(parents=True)
-    (release / "train.py").write_bytes(b"abc")
-    said: list[tuple[Any, bytes]] = []
-    args = {"job": "j", "what": "release", "release": "r1", "files": [["train.py", 3], ["none.py", 1]]}
-    fetch.read(Call(Context(str(tmp_path), ""), args, item=lambda item, blob: said.append((item, blob))))
-    assert [blob for _, blob in said] == [b"abc", b""]
-    with pytest.raises(VerbError):
-        fetch.read(Call(Context(str(tmp_path), ""), {**args, "release": "../x"}))
-
-
-@pytest.mark.parametrize("verb", ["fetch.sums", "fetch.read"])
+@pytest.mark.parametrize("verb", ["fetch.sums"])
 @pytest.mark.parametrize(
     "args",
     [

@@ -294,7 +294,6 @@ DOINGS: dict[str, tuple[Doing, ...]] = {
     "keep.place": (spreads,),
     "fetch.list": (looks, fetches("keep"), fetches("files"), spreads),
     "fetch.sums": (fetches("files"),),
-    "fetch.read": (fetches("files"),),
     "fetch.log_sum": (fetches_logs,),
     "env.state": (sets_up,),
     "env.make": (sets_up,),

@@ -92,7 +92,6 @@ def honest(verb: str, host: str, args: dict[str, Any]) -> Said:
         "logs": _logs,
         "fetch.list": _list,
         "fetch.sums": _sums,
-        "fetch.read": _read,
         "env.make": _make,
         "tensorboard": _board,
         "check.listen": _listen,
@@ -223,11 +222,6 @@ def _list(host: str, args: dict[str, Any]) -> Said:
 def _sums(host: str, args: dict[str, Any]) -> Said:
     sums = {path: hashlib.sha256(text).hexdigest() for path, text in FILES.items()}
     return Said([({"sum": [path, sums.get(path)]}, b"") for path, _ in args["files"]], {})
-
-
-def _read(host: str, args: dict[str, Any]) -> Said:
-    times = dict.fromkeys(FILES, 1700000000000000000)
-    return Said([({"file": [path, times.get(path), 0o644]}, FILES.get(path, b"")) for path, _ in args["files"]], {})
 
 
 def _log_sum(host: str, args: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""`fetch.*`: the files in the keep folders of a job, in a release, and those that a run's program left in cwd/; their sha256.
+"""`fetch.*`: the files in the keep folders of a job, and those that a run's program left in cwd/; their sha256.
 
-Reads only, while a training may go on writing. Small files go through the session, rsync moves the others; the sums check both.
+Reads only, while a training may go on writing. rsync moves the files; the sums check them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Iterator, Optional, Tuple
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.host import file_first, file_sum
+from tfdeploy.agent.host import file_sum
 from tfdeploy.agent.log.reader import LogReader
 from tfdeploy.agent.run.find import host_names
 from tfdeploy.agent.run.keep_folders import check_keep, listed, walk
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
 ROWS = 1000  # in one item
-MOST_READ_BYTES = 16 << 20  # of one file
 
 
 @audited("fetch", "files listed")
@@ -31,7 +30,7 @@ def listing(call: Call) -> Answer:
     """List files, `checkpoint` records first. A record is looked at again at the end, so that the
     record and the files it names are of one moment.
 
-    Args: job, what: keep, keep [paths]; or job, run, what: files; or job, release, what: release.
+    Args: job, what: keep, keep [paths]; or job, run, what: files.
 
     Raises VerbError unknown_run, bad_argument, bad_name.
     """
@@ -51,22 +50,6 @@ def sums(call: Call) -> Answer:
     """
     for path, full, length in _asked(call):
         call.item({"sum": [path, _sha256(full, length)]}, b"")
-    return {}
-
-
-def read(call: Call) -> Answer:
-    """Send the first so many bytes of files, each as the blob of an item.
-
-    Args: as of fetch.list; files [[path, bytes], ...].
-
-    Raises VerbError bad_argument: more than 16 MiB of one file.
-    """
-    for path, full, length in _asked(call):
-        if length > MOST_READ_BYTES:
-            raise VerbError("bad_argument", "%d bytes of %r are too many for one frame" % (length, path))
-        found = file_first.read(full, length)
-        blob, mtime_ns, mode = found if found is not None else (b"", None, 0)
-        call.item({"file": [path, mtime_ns, mode]}, blob)
     return {}
 
 
@@ -108,7 +91,7 @@ def log_sum(call: Call) -> Answer:
 
 
 def _root_and_paths(call: Call) -> Tuple[str, Callable[[], Iterator[str]]]:
-    """(the folder, a function that finds the paths in it), by `what`: keep, files or release."""
+    """(the folder, a function that finds the paths in it), by `what`: keep or files."""
     what, job = call.args.get("what"), call.name("job")
     if what == "keep":
         root = layout.keep_dir(call.context.workdir, job, "")[:-1]
@@ -118,10 +101,7 @@ def _root_and_paths(call: Call) -> Tuple[str, Callable[[], Iterator[str]]]:
         paths = paths_of(call)
         part = paths.part()
         return paths.cwd, lambda: left_paths(paths, part)
-    if what == "release":
-        root = os.path.join(layout.releases_dir(call.context.workdir, job), call.name("release"))
-        return root, lambda: walk(root, "")
-    raise VerbError("bad_argument", "%r is none of keep, files and release" % (what,))
+    raise VerbError("bad_argument", "%r is neither keep nor files" % (what,))
 
 
 def _is_plain(path: str) -> bool:
@@ -135,4 +115,4 @@ def _sha256(path: str, length: int) -> Optional[str]:
         return None  # a disk that gives errors
 
 
-VERBS = {"fetch.list": listing, "fetch.sums": sums, "fetch.read": read, "fetch.log_sum": log_sum}
+VERBS = {"fetch.list": listing, "fetch.sums": sums, "fetch.log_sum": log_sum}

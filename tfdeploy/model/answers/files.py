@@ -89,13 +89,6 @@ class Sum(Answer):
     sum: tuple[RelativePath, Digest | None]
 
 
-class FileRead(Answer):
-    """`file`: [path, mtime_ns, mode], with the bytes that were asked for as blob. mtime_ns is null, and
-    there are no bytes, where the file has gone or is shorter."""
-
-    file: tuple[RelativePath, BigCount | None, Count]
-
-
 class LogSum(Answer):
     first: Count
     end: Count
@@ -115,5 +108,4 @@ KEEP_ASIDE = Verb("keep.aside", Nothing)
 KEEP_PLACE = Verb("keep.place", Missing)
 FETCH_LIST = Flow("fetch.list", Rows, Listed)
 FETCH_SUMS = Flow("fetch.sums", Sum, Nothing)
-FETCH_READ = Flow("fetch.read", FileRead, Nothing)
 FETCH_LOG_SUM = Verb("fetch.log_sum", LogSum)

@@ -1,4 +1,4 @@
-"""One folder of a host, fetched: listed, read into a staging folder, checked by the host's hashes, put in place.
+"""One folder of a host, fetched: listed, brought by rsync into a staging folder, checked by the host's hashes, put in place.
 
 The program may write meanwhile: a changed file is fetched again, a file that only grew is taken as it was. The record that
 names a checkpoint comes last, after all that it names. Nothing here is deleted, and no newer file is overwritten.
@@ -10,7 +10,7 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -24,7 +24,6 @@ from tfdeploy.model.listing import FoundFile, read_rows
 from tfdeploy.operations.copy.fetch_budget import FetchBudget
 from tfdeploy.operations.copy.place import Placed, place
 from tfdeploy.operations.copy.safe_folder import SafeFolder
-from tfdeploy.operations.copy.small_files import SMALL_BYTES, read_small
 from tfdeploy.operations.emit import emit_transfer
 from tfdeploy.transport.protocols import AgentChannel, Session, Stream
 from tfdeploy.transport.rsync.transfer import pull
@@ -33,6 +32,7 @@ TRIES = 20  # lists of a folder that keeps changing
 SUMS = 500  # files in one request for hashes
 SILENCE_S = 600.0  # while the host reads a folder or hashes a large file
 LIST_S = 1800.0  # for a whole list
+LEAST_BYTES_S = 4096  # a host that sends more slowly, beyond SILENCE_S, is given up
 SLACK_BYTES = 256 << 20  # files may grow while they are pulled
 
 Stamp = tuple[int, int]  # size, mtime_ns
@@ -196,48 +196,35 @@ class _FolderFetch:
                     self.staging.unlink(path)
 
     def _pull(self, wanted: list[FoundFile]) -> None:
-        """Small files through the session, the others by rsync. What lies in `staging` as it is listed came before."""
+        """Bring the files by rsync. What lies in `staging` as it is listed came before."""
         wanted = [one for one in wanted if _stamp(self.staging, one.path) != (one.size, one.mtime_ns)]
-        small = [one for one in wanted if one.size <= SMALL_BYTES]
-        large = [one for one in wanted if one.size > SMALL_BYTES]
+        if not wanted:
+            return
         total = sum(one.size for one in wanted)
         self.budget.announce(total, self.staging.path)
 
         def report(state: str, received: int) -> None:
-            emit_transfer(self.emit, self.session.host.name, self.source.what, state, received, total, done="fetched")
+            emit_transfer(self.emit, self.session.host.name, self.source.what, state, min(received, total), total, done="fetched")
 
-        def came(count: int) -> None:
-            self.received += count
-            self.budget.take(count)
-            report("moving", self.received - before)
-
-        before = self.received
         report("begin", 0)
         try:
-            read_small(self.session, self.source.args, self.staging, small, came)
-            self._pull_large(large, lambda received: report("moving", self.received - before + received))
+            received = pull(
+                self.session.target,
+                self.listing.root,
+                str(self.staging.path),
+                names=[os.fsencode(one.path) for one in wanted],
+                on_progress=lambda received, _: report("moving", received),
+                max_bytes=min(2 * total + SLACK_BYTES, self.budget.left(self.staging.path)),
+                max_s=SILENCE_S + total / LEAST_BYTES_S,
+                session=self.session,
+                total_bytes=total,
+            )
         except BaseException:
             report("failed", 0)
             raise
-        report("done", total)
-
-    def _pull_large(self, wanted: list[FoundFile], report: Callable[[int], None]) -> None:
-        """By rsync. `report`: how many bytes of these are here."""
-        if not wanted:
-            return
-        total = sum(one.size for one in wanted)
-        received = pull(
-            self.session.target,
-            self.listing.root,
-            str(self.staging.path),
-            names=[os.fsencode(one.path) for one in wanted],
-            on_progress=lambda received, _: report(min(received, total)),
-            max_bytes=min(2 * total + SLACK_BYTES, self.budget.left(self.staging.path)),
-            session=self.session,
-            total_bytes=total,
-        )
         self.received += received
         self.budget.take(min(received, total))
+        report("done", total)
 
 
 def _sums(agent: AgentChannel, source: Source, lengths: dict[str, int]) -> dict[str, str]:

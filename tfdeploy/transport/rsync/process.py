@@ -46,6 +46,7 @@ class RsyncCall:
     names: list[bytes] | None
     on_progress: Progress | None
     max_bytes: int | None = None
+    max_s: float | None = None
     only_into: str | None = None  # the one folder that this rsync may write, where the kernel can hold it to that
     start: Start | None = None
 
@@ -58,6 +59,7 @@ class RsyncResult:
     stderr: bytes = b""
     interrupted: bool = False
     too_much: bool = False
+    too_slow: bool = False
 
 
 def transfer(call: RsyncCall) -> RsyncResult:
@@ -67,7 +69,7 @@ def transfer(call: RsyncCall) -> RsyncResult:
     patience = Patience(lambda text: None)
     while True:
         done = _Process(call, noise).run()
-        if done.code in SUCCESS or done.too_much:
+        if done.code in SUCCESS or done.too_much or done.too_slow:
             break
         if done.interrupted:
             raise Interrupted("the transfer was interrupted", where=call.target.name or call.target.where)
@@ -100,9 +102,13 @@ class _Process:
             shell = until_end.enter_context(RemoteShell(self._start_command, mark))
             process = self._start(shell)
             running.begun(process, self.call.target)
+            late = threading.Timer(self.call.max_s or threading.TIMEOUT_MAX, self._end_late, (process,))
             try:
+                if self.call.max_s is not None:
+                    late.start()
                 self._communicate(process, start)
             finally:
+                late.cancel()
                 self._reap(process)
         return self.done
 
@@ -153,6 +159,10 @@ class _Process:
         self.done.code = process.wait()
         for thread in threads:
             thread.join(END_S)
+
+    def _end_late(self, process: subprocess.Popen[bytes]) -> None:
+        self.done.too_slow = True
+        running.send_signal(process, signal.SIGTERM)
 
     def _read(self, lines: list[bytes]) -> None:
         newest = None

@@ -67,6 +67,7 @@ def pull(
     names: Iterable[bytes] | None = None,
     on_progress: Progress | None = None,
     max_bytes: int | None = None,
+    max_s: float | None = None,
     session: Session | None = None,
     total_bytes: int = 0,
 ) -> int:
@@ -75,18 +76,21 @@ def pull(
 
     Only files: a link could lead files that come after it out of the folder. Files arrive as with
     `push`; what lies here with the same size and time is not sent again, an interrupted file is kept and goes on next
-    time. A name that is no longer there is no error: the caller checks the result. `max_bytes`: a transfer that is larger
-    is ended. Raises Refused (a name that leads out, no rsync), HostFailed (too much, unreadable, disk full here),
-    HostUnreachable, Interrupted.
+    time. A name that is no longer there is no error: the caller checks the result. A transfer that
+    is larger than `max_bytes`, or takes more than `max_s` seconds, is ended. `session`: as of `push`.
+    Raises Refused (a name that leads out, no rsync), HostFailed (too much, too slow, unreadable,
+    disk full here), HostUnreachable, Interrupted.
     """
     _check_local()
     listed = None if names is None else list(names)
     for name in listed or ():
         check_name(name)
     argv = pull_argv(source_root, destination, names=listed is not None)
-    done = transfer(RsyncCall(target, argv, listed, on_progress, max_bytes, destination, _start(session, total_bytes)))
+    done = transfer(RsyncCall(target, argv, listed, on_progress, max_bytes, max_s, destination, _start(session, total_bytes)))
     if done.too_much:
         raise HostFailed(f"the host sends more than the {max_bytes} bytes that were to come", where=target.name or target.where)
+    if done.too_slow:
+        raise HostFailed("it sends its files too slowly", where=target.name or target.where, next="the same command goes on")
     if done.code not in SUCCESS:
         raise messages.explain(done.code, done.stderr, target, source_root, into=destination)
     return done.received
