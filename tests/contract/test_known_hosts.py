@@ -6,6 +6,8 @@ alone: both of ours refuse that host in words.
 
 from __future__ import annotations
 
+import base64
+import hmac
 import os
 import random
 import re
@@ -23,7 +25,6 @@ from tfdeploy.errors import HostUnreachable
 from tfdeploy.transport.ssh import known_hosts, ssh_config
 from tfdeploy.transport.ssh.argv import ssh_argv
 from tfdeploy.transport.ssh.connect import Connector
-from tfdeploy.transport.ssh.known_lines import hashed_name
 from tfdeploy.transport.ssh.target import Target, resolve
 
 LINES = int(os.environ.get("TFDEPLOY_SOAK_KNOWN_LINES", "4000"))
@@ -37,6 +38,11 @@ SAID = (
     ("No ", "new"),
     ("is not known", "new"),
 )
+
+
+def hashed_name(name: str, salt: bytes) -> str:
+    digest = hmac.digest(salt, name.encode(), "sha1")
+    return f"|1|{base64.b64encode(salt).decode()}|{base64.b64encode(digest).decode()}"
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import pytest
 
 from tfdeploy.errors import HostFailed, Refused
 from tfdeploy.transport.fleet import SshFleet
+from tfdeploy.transport.ssh.tunnel import MOST_CONNECTIONS
 
 WITHIN_S = 60
 
@@ -72,6 +73,14 @@ def test_it_ends_when_it_is_closed_and_with_its_session(yard: Any, fleet: SshFle
         assert ask(second.port, b"x") == b""
     except OSError as error:  # however far it came: refused, reset, or ended before our own end was said
         assert error.errno in (errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN), error
+
+
+def test_connections_that_say_nothing_give_way_to_further_ones(yard: Any, fleet: SshFleet, listener: Callable[..., int]) -> None:
+    tunnel = fleet.session(yard.host("n1").host).tunnel(listener(echo))
+    with contextlib.ExitStack() as silent:
+        for _ in range(MOST_CONNECTIONS):
+            silent.enter_context(socket.create_connection(("127.0.0.1", tunnel.port), WITHIN_S))
+        assert [ask(tunnel.port, b"abc") for _ in range(3)] == [b"cba"] * 3
 
 
 def test_what_cannot_be_is_said_at_once(yard: Any, fleet: SshFleet, listener: Callable[..., int]) -> None:

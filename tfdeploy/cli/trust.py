@@ -168,7 +168,7 @@ def _row(key: ScanResult, recorded: list[ScanResult], done: str = "recorded") ->
                 "marker": entry.marker or None,
                 "writable": entry.file in found.files,
             }
-            for entry in found.entries
+            for entry in found.judged.entries
         ],
         "error": None,
     }

@@ -14,7 +14,6 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.transport.ssh import recording
 from tfdeploy.transport.ssh.connect import Connector, OnNotice, no_notice
 from tfdeploy.transport.ssh.errors import copied, refused_key, unusable_jump
-from tfdeploy.transport.ssh.host_keys import Judgement
 from tfdeploy.transport.ssh.target import Target
 from tfdeploy.transport.ssh.trust import HostKey, targets
 from tfdeploy.transport.ssh.trust import scan as scan_one
@@ -118,8 +117,7 @@ def _scan_by_distance(
 def _jump_error(name: str, jump: Target, found: HostKey | TfdeployError) -> TfdeployError:
     """Return the error of the host `name`, whose jump host cannot be used."""
     if isinstance(found, HostKey):
-        judged = Judgement(found.state, found.entries)
-        found = refused_key(name, jump, found.keytype, found.key, judged)
+        found = refused_key(name, jump, found.keytype, found.key, found.judged)
     return unusable_jump(found, jump, name)
 
 
@@ -185,7 +183,7 @@ def renew(result: ScanResult) -> None:
     key = result.found
     assert isinstance(key, HostKey)
     _known_hosts_file(result, key)
-    recording.replace(key.files, key.name, key.line(), [entry.key for entry in key.recorded])
+    recording.replace(key.files, key.name, key.line(), [entry.key for entry in key.judged.recorded])
 
 
 def _known_hosts_file(result: ScanResult, key: HostKey) -> str:

@@ -10,8 +10,9 @@ import re
 import shlex
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:,@+-][A-Za-z0-9_./:,@=+-]*\Z")
-# inside '...': ' ends it, ! is csh's history, \ is fish's and printf's escape, control characters break lines or are lost
-_SPECIAL = re.compile(r"['!\\\x00-\x1f\x7f%]")
+# inside '...': ' ends it, ! is csh's history, \ is fish's and printf's escape, control characters break lines or are lost;
+# \udc80 to \udcff are the bytes of a command line here that are no UTF-8
+_SPECIAL = re.compile(r"['!\\\x00-\x1f\x7f%\udc80-\udcff]")
 
 
 def command_line(argv: tuple[str, ...]) -> str:
@@ -30,5 +31,5 @@ def _shell_script(script: str) -> str:
 
 
 def _encoded(script: str) -> str:
-    text = _SPECIAL.sub(lambda found: f"\\0{ord(found[0]):03o}", script)
+    text = _SPECIAL.sub(lambda found: f"\\0{ord(found[0]) & 0xFF:03o}", script)
     return 'exec /bin/sh -c \'exec /bin/sh -c "$(printf %b "$0")"\' \'' + text + "'"

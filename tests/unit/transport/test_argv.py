@@ -136,6 +136,24 @@ def test_any_words_reach_the_far_end_unchanged(words: list[str]) -> None:
     assert done.stdout == b"".join(word.encode() + b"\0" for word in words)
 
 
+def test_a_byte_that_is_no_utf_8_reaches_the_far_end_unchanged() -> None:
+    for words in (("printf", "%s", "\udcff\udc80x"), ("printf %s '\udcff\udc80x'",)):
+        line = command_line(words).encode()
+        done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, check=True)
+        assert done.stdout == b"\xff\x80x"
+
+
+def test_the_key_exchange_is_the_client_s_own_but_for_the_slow_one() -> None:
+    words = ["ssh", "-G", "-F", "none", "localhost"]
+    kept = next(word for word in ssh_argv(TARGET) if word.startswith("KexAlgorithms="))
+    before, after = (
+        subprocess.run([*words, *more], capture_output=True, check=True, text=True).stdout.partition("kexalgorithms ")[2]
+        for more in ([], ["-o", kept])
+    )
+    exchanges = [name for name in before.split("\n")[0].split(",") if not name.startswith("sntrup761")]
+    assert after.split("\n")[0].split(",") == exchanges
+
+
 def test_the_bootstrap_is_read_alike_by_every_shell() -> None:
     for python in ("python3", "~/my env/bin/python"):
         inside = bootstrap.command(python).removeprefix("exec /bin/sh -c '").removesuffix("'")

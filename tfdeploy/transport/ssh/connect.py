@@ -5,12 +5,11 @@ All hosts behind a jump host share one connection to it. Every failure is raised
 
 from __future__ import annotations
 
-import copy
 import logging
 import threading
 import time
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, TypeVar
 
 import fabric
@@ -114,6 +113,9 @@ class Connector:
             attempt = errors.Attempt(host, target, CONNECT_S)
             try:
                 return connect(attempt)
+            except HostUnreachable as error:
+                error.where = error.where or host
+                raise
             except (paramiko.SSHException, OSError, EOFError, UnicodeError) as error:
                 if (limit_error := descriptors.limit_reached(error)) is not None:
                     raise limit_error from error
@@ -279,45 +281,24 @@ class _JumpHost:
 
 
 class _NoConfig(paramiko.SSHConfig):
-    """A configuration without paramiko's look-up, which fails if our user has no name."""
+    """ssh's configuration as fabric sees it. `target.py` has read it, with Include.
+
+    paramiko's own look-up fails if this machine has no name for our user.
+    """
 
     def lookup(self, hostname: str) -> paramiko.SSHConfigDict:
-        return paramiko.SSHConfigDict({"hostname": hostname})
-
-
-class _Connection(fabric.Connection):  # type: ignore[misc]  # fabric has no types
-    """A connection with plain attributes. fabric's own first searches its settings for each one."""
-
-    __setattr__ = object.__setattr__
-
-
-_TEMPLATE_LOCK = threading.Lock()
-
-
-def _template() -> fabric.Connection:
-    """Return what the connections of all hosts have in common.
-
-    fabric reads none of its own files. ssh_config is not read by paramiko, which ignores Include.
-    """
-    with _TEMPLATE_LOCK:
-        return _make_template()
-
-
-@lru_cache(maxsize=1)
-def _make_template() -> fabric.Connection:
-    config = fabric.Config(ssh_config=_NoConfig(), lazy=True)
-    return _Connection("template", user="nobody", port=22, config=config, gateway=False)
+        return paramiko.SSHConfigDict(hostname=hostname)
 
 
 def _connection(target: Target, host: str) -> fabric.Connection:
-    """Return a copy of the template for one host.
-
-    For a new connection fabric would merge its settings again, which takes as long as a login.
-    """
-    connection = copy.copy(_template())
-    connection.host = connection.original_host = target.hostname
-    connection.user, connection.port, connection.connect_kwargs = target.user, target.port, {}
-    connection.client = paramiko.SSHClient()
+    """Return a connection that is not open yet. fabric reads none of its own files."""
+    connection = fabric.Connection(
+        target.hostname,
+        user=target.user,
+        port=target.port,
+        config=fabric.Config(ssh_config=_NoConfig(), lazy=True),  # each changes its own
+        gateway=False,
+    )
     connection.client.set_missing_host_key_policy(errors.KnownOnly(host, target))
     return connection
 

@@ -73,13 +73,9 @@ class KnownOnly(paramiko.RejectPolicy):
         self._host, self._target = host, target
 
     def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:  # type: ignore[override]
-        try:
-            judged = judge(self._target, key.asbytes())
-        except HostUnreachable as error:
-            error.where = self._host
-            raise
-        if judged.state != "known":
-            keytype, blob = key.get_name(), key.asbytes()
+        keytype, blob = key.get_name(), key.asbytes()
+        if judge(self._target, blob, authorities=False).state != "known":
+            judged = judge(self._target, blob)
             raise HostKeyRefused(refused_key(self._host, self._target, keytype, blob, judged))
 
 

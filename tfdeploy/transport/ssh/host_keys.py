@@ -42,17 +42,24 @@ class Judgement:
         return tuple(entry for entry in self.entries if entry.authority)
 
 
-def judge(target: Target, key: bytes) -> Judgement:
-    """What known_hosts says of `key`, by `[host]:port`, and where no key of the host stands there by the bare name.
+def judge(target: Target, key: bytes, *, authorities: bool = True) -> Judgement:
+    """Return what known_hosts says of `key`.
 
-    Raises HostUnreachable where RevokedHostKeys cannot be read.
+    The name is `[host]:port`, and the bare name if no key of the host stands there. The lines of
+    certificate `authorities` have no effect on the state. Raises HostUnreachable if known_hosts or
+    RevokedHostKeys cannot be read.
     """
-    found = Judgement(*_state(known_hosts.find(target.known_hosts, target.known_name), key))
+
+    def look_up(name: str) -> Judgement:
+        found = known_hosts.find(target.known_hosts, name, authorities=authorities)
+        return Judgement(*_state(found, key))
+
+    found = look_up(target.known_name)
     if target.revoked_keys is not None and revoked_keys.is_revoked(target.revoked_keys, key):
         revoked = KnownKey(keytype_of(key), key, target.revoked_keys, 0, REVOKED)
         return Judgement("revoked", (revoked, *found.entries))
     if found.state == "new" and target.bare_name is not None:
-        bare = Judgement(*_state(known_hosts.find(target.known_hosts, target.bare_name), key))
+        bare = look_up(target.bare_name)
         if bare.state in ("known", "revoked"):
             return bare
     return found
@@ -60,7 +67,7 @@ def judge(target: Target, key: bytes) -> Judgement:
 
 def algorithms(target: Target) -> tuple[str, ...]:
     """The kinds of host key to ask for, the first preferred: those on record, unless OpenSSH's favourite is among them."""
-    kinds = _kinds(known_hosts.find(target.known_hosts, target.known_name))
+    kinds = _kinds(known_hosts.find(target.known_hosts, target.known_name, authorities=False))
     if ALGORITHMS[0] in kinds:
         return ALGORITHMS
     return tuple(sorted(ALGORITHMS, key=lambda name: _keytype(name) not in kinds))

@@ -9,17 +9,20 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
+import re
 import shutil
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
+import paramiko
+
 from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.errors import HostFailed
-from tfdeploy.transport.ssh.known_hosts import find
-from tfdeploy.transport.ssh.known_lines import SALT_BYTES, hashed_name, matches, read_line, without_name
+from tfdeploy.transport.ssh.known_hosts import KnownFile, find
 
 _SYSTEM = "/etc/ssh"
 _LOCK_TIMEOUT_S = 60.0
+_NAMES = re.compile(rb"[ \t]*([^ \t\0]+)")
 _NEW = ".tfdeploy-new"  # behind the file's name, while it is rewritten
 
 
@@ -30,7 +33,7 @@ def is_ours(path: str) -> bool:
 
 def key_line(name: str, keytype: str, key: bytes, *, hashed: bool) -> bytes:
     """The line that records the key. `hashed`: without the name being readable."""
-    shown = hashed_name(name, os.urandom(SALT_BYTES)) if hashed else name
+    shown = paramiko.HostKeys.hash_host(name) if hashed else name
     return f"{shown} {keytype} {base64.b64encode(key).decode()}\n".encode()
 
 
@@ -40,7 +43,7 @@ def append(path: str, name: str, line: bytes) -> None:
     Raises HostFailed (of this machine) where the file cannot be written, or has got another key of `name` meanwhile.
     """
     with _failures(path), _locked(path) as handle:
-        _refuse_others(path, name, [known.key for known in [read_line(line)] if known is not None])
+        _refuse_others(path, name, [known.key for known in KnownFile(line, path).find(name)])
         size = os.fstat(handle).st_size
         if size and os.pread(handle, 1, size - 1) != b"\n":
             line = b"\n" + line
@@ -63,19 +66,35 @@ def replace(paths: Sequence[str], name: str, line: bytes, seen: Collection[bytes
 
 
 def replaced(text: bytes, name: str, line: bytes) -> bytes:
-    """Pure. `line` (b"": none) stands where the first line was that had a key of `name`, else at the end."""
+    """Return the text with `line` (b"": none) in the place of the first line that had a key of `name`, else at the end."""
+    matched = {known.line for known in KnownFile(text, "").find(name) if not known.marker}
     made: list[bytes] = []
-    for each in text.split(b"\n"):
-        known = read_line(each)
-        if known is None or known.marker or not matches(known.names, name):
+    for number, each in enumerate(text.split(b"\n"), 1):
+        if number not in matched:
             made.append(each)
             continue
-        left = without_name(each, known, name)
-        made += [new for new in (left, line.rstrip(b"\n")) if new]
+        made += [new for new in (_without_name(each, name), line.rstrip(b"\n")) if new]
         line = b""
     if line:
         made[-1:] = [*filter(None, made[-1:]), line]  # the last is empty where the text ends with a newline
     return b"\n".join(made)
+
+
+def _without_name(line: bytes, name: str) -> bytes:
+    """Return the line with its other names alone, or b"" if there are none.
+
+    A pattern that still matches gets `!name`.
+    """
+    found = _NAMES.match(line)
+    assert found is not None
+    names = [each for each in found[1].split(b",") if each.lower() != name.encode()]
+    if found[1].startswith(b"|") or all(not each or each.startswith(b"!") for each in names):
+        return b""
+    before, after = line[: found.start(1)], line[found.end(1) :]
+    left = before + b",".join(names) + after
+    if KnownFile(left, "").find(name):
+        names.append(b"!" + name.encode())
+    return before + b",".join(names) + after
 
 
 def _refuse_others(path: str, name: str, seen: Collection[bytes]) -> None:

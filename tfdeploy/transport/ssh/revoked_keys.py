@@ -1,45 +1,40 @@
-"""The file that `RevokedHostKeys` of ssh's configuration names: public keys as text, or a list made by `ssh-keygen -k`."""
+"""The file that `RevokedHostKeys` of ssh's configuration names.
+
+It holds public keys as text, or a list made by `ssh-keygen -k`, which only ssh-keygen reads.
+"""
 
 from __future__ import annotations
 
 import base64
-import subprocess
+import re
 from pathlib import Path
 
-from tfdeploy.errors import HostUnreachable
-from tfdeploy.transport.ssh.known_lines import keytype_of, read_line
+from tfdeploy.transport.ssh import ssh_keygen
+from tfdeploy.transport.ssh.known_lines import decode_key, is_ignored, keytype_of
 
 _LIST = b"SSHKRL\n\0"
+_KEY = re.compile(
+    rb"[ \t]*((?:ssh-(?:ed25519|rsa|dss)|ecdsa-sha2-nistp(?:256|384|521)"
+    rb"|sk-(?:ssh-ed25519|ecdsa-sha2-nistp256)@openssh\.com))[ \t]+([^ \t\r]+)\r?(?:[ \t].*)?",
+)
+_REMEDY = "mend it, or take the line out of ssh's configuration"
 
 
 def is_revoked(path: str, key: bytes) -> bool:
-    """Raises HostUnreachable where the file cannot be read: as with ssh, no key is good then."""
+    """Return whether the file holds the key. Raises HostUnreachable if it cannot be read.
+
+    As with ssh, no key is good then.
+    """
+    about = f"RevokedHostKeys {path}"
     try:
         text = Path(path).read_bytes()
     except OSError as error:
-        raise _unreadable(path, error.strerror or "") from error
+        raise ssh_keygen.unreadable(about, error.strerror or "", _REMEDY) from error
     if text.startswith(_LIST):
-        return _in_list(path, key)
-    lines = [line.strip(b" \t") for line in text.split(b"\n")]
-    read = [read_line(b"any " + line) for line in lines if line.strip() and not line.startswith(b"#")]
-    if None in read:
-        raise _unreadable(path, "it has a line that is no public key")
-    return any(line is not None and line.key == key for line in read)
-
-
-def _in_list(path: str, key: bytes) -> bool:
-    line = f"{keytype_of(key)} {base64.b64encode(key).decode()}\n".encode()
-    words = ["ssh-keygen", "-Q", "-f", path, "/dev/stdin"]
-    try:
-        done = subprocess.run(words, input=line, capture_output=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise _unreadable(path, str(error)) from error
-    if done.returncode not in (0, 1):
-        raise _unreadable(path, done.stderr.decode(errors="replace").strip())
-    return done.returncode == 1
-
-
-def _unreadable(path: str, why: str) -> HostUnreachable:
-    return HostUnreachable(
-        f"RevokedHostKeys {path} cannot be read: {why}", next="mend it, or take the line out of ssh's configuration", retries=0
-    )
+        line = f"{keytype_of(key)} {base64.b64encode(key).decode()}\n".encode()
+        words = ("-Q", "-f", path, "/dev/stdin")
+        return not ssh_keygen.ask(*words, stdin=line, about=about, remedy=_REMEDY)[0]
+    keys = [_KEY.fullmatch(line) for line in text.split(b"\n") if not is_ignored(line)]
+    if not all(found and keytype_of(decode_key(found[2])).encode() == found[1] for found in keys):
+        raise ssh_keygen.unreadable(about, "it has a line that is no public key", _REMEDY)
+    return key in (decode_key(found[2]) for found in keys if found is not None)

@@ -1,6 +1,8 @@
-"""Forwards connections to a local port, over the open session, to a port of the host's own loopback.
+"""Forward connections to a local port, over the open session, to a port of the host's own loopback.
 
-Listens on 127.0.0.1 only. Two threads a connection, at most 64 connections. It ends with the session.
+The port is on 127.0.0.1 only, where any user of this machine may connect. Each connection takes two
+threads, and at most 64 are open: a further one ends the one that has been silent for longest. The
+tunnel ends with the session.
 """
 
 from __future__ import annotations
@@ -20,14 +22,19 @@ _BROKEN = (paramiko.SSHException, OSError, EOFError)
 
 
 class LoopbackTunnel:
-    """`dial` opens one connection on the host; it is tried first, so that a host that cannot forward fails here."""
+    """`dial` opens one connection on the host. It is tried first, so that a host that cannot forward fails here."""
 
-    def __init__(self, dial: Callable[[], paramiko.Channel], host: str, local_ports: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        dial: Callable[[], paramiko.Channel],
+        host: str,
+        local_ports: tuple[int, ...],
+    ) -> None:
         dial().close()
         self._dial = dial
         self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self._lock = threading.Lock()
-        self._open: set[socket.socket] = set()
+        self._open: dict[_Connection, None] = {}  # the one that has been silent for longest first
         self._closed = False
         self._server = _listen(local_ports)
         self.port = int(self._server.getsockname()[1])
@@ -40,34 +47,80 @@ class LoopbackTunnel:
         with self._lock:
             self._closed = True
             still = list(self._open)
-        for sock in still:
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
+        for connection in still:
+            connection.end()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
                 sock, _ = self._server.accept()
-                self._free.acquire()
-                threading.Thread(target=self._forward, args=(sock,), daemon=True).start()
+                if not self._free.acquire(blocking=False):
+                    self._end_silent()
+                    self._free.acquire()
+                connection = _Connection(sock)
+                with self._lock:
+                    self._open[connection] = None
+                threading.Thread(target=self._forward, args=(connection,), daemon=True).start()
 
-    def _forward(self, sock: socket.socket) -> None:
+    def _end_silent(self) -> None:
         with self._lock:
-            self._open.add(sock)
-            late = self._closed  # accepted just before `close`, which has not seen it
+            silent = next(iter(self._open), None)
+        if silent is not None:
+            silent.end()
+
+    def _forward(self, connection: _Connection) -> None:
+        sock = connection.sock
         try:
-            if late:
+            if self._closed:  # `close` may have looked before the connection was accepted
                 return
-            with contextlib.suppress(TfdeployError), contextlib.closing(self._dial()) as channel:
-                back = threading.Thread(target=_copy, args=(channel.recv, sock.sendall, lambda: _end(sock)), daemon=True)
+            with (
+                contextlib.suppress(TfdeployError),
+                contextlib.closing(self._dial()) as channel,
+            ):
+                connection.channel = channel
+                back = threading.Thread(
+                    target=_copy,
+                    args=(self._noted(connection, channel.recv), sock.sendall, lambda: _end(sock)),
+                    daemon=True,
+                )
                 back.start()
-                _copy(sock.recv, channel.sendall, channel.shutdown_write)
+                _copy(self._noted(connection, sock.recv), channel.sendall, channel.shutdown_write)
                 back.join()
         finally:
             with self._lock:
-                self._open.discard(sock)
+                self._open.pop(connection, None)
             sock.close()
             self._free.release()
+
+    def _noted(
+        self,
+        connection: _Connection,
+        read: Callable[[int], bytes],
+    ) -> Callable[[int], bytes]:
+        """Return `read`, after which the connection is the last one to be ended."""
+
+        def noted(count: int) -> bytes:
+            block = read(count)
+            with self._lock:
+                if connection in self._open:
+                    self._open[connection] = self._open.pop(connection)
+            return block
+
+        return noted
+
+
+class _Connection:
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.channel: paramiko.Channel | None = None
+
+    def end(self) -> None:
+        """Wake up both threads, which close the connection."""
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_RDWR)
+        if self.channel is not None:
+            with contextlib.suppress(*_BROKEN):
+                self.channel.close()
 
 
 def _copy(read: Callable[[int], bytes], write: Callable[[bytes], object], end: Callable[[], object]) -> None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import base64
+import hmac
 import struct
 from pathlib import Path
 
 import pytest
 
+from tfdeploy.errors import HostUnreachable
 from tfdeploy.transport.ssh import known_hosts
-from tfdeploy.transport.ssh.known_lines import hashed_name
+
+
+def hashed_name(name: str, salt: bytes) -> str:
+    digest = hmac.digest(salt, name.encode(), "sha1")
+    return f"|1|{base64.b64encode(salt).decode()}|{base64.b64encode(digest).decode()}"
 
 
 def packed(*fields: bytes) -> bytes:
@@ -72,12 +78,12 @@ def line_of(names: str, keytype: str, key: bytes) -> str:
     ],
 )
 def test_lines_are_read_as_openssh_reads_them(line: str, name: str, found: bool) -> None:
-    assert bool(known_hosts.read_lines([line.encode("utf-8")], "f").find(name)) is found
+    assert bool(known_hosts.KnownFile(line.encode("utf-8"), "f").find(name)) is found
 
 
 def test_each_key_knows_its_line_and_its_marker() -> None:
     lines = ["", f"n* {ED}", f"@revoked n1 {ED}", f"n1 {ED}", f"@cert-authority * {ED}"]
-    keys = known_hosts.read_lines([line.encode() for line in lines], "/f").find("n1")
+    keys = known_hosts.KnownFile("\n".join(lines).encode(), "/f").find("n1")
     assert [(key.source, key.marker) for key in keys] == [
         ("/f:2", ""),
         ("/f:3", "@revoked"),
@@ -108,5 +114,23 @@ def test_what_is_no_file_is_empty(tmp_path: Path) -> None:
 
 def test_a_thousand_hosts_are_found() -> None:
     lines = [f"[10.0.0.{i % 250}]:{i} {ED}".encode() for i in range(1000)]
-    found = known_hosts.read_lines(lines, "f")
+    found = known_hosts.KnownFile(b"\n".join(lines), "f")
     assert all(found.find(f"[10.0.0.{i % 250}]:{i}") for i in range(1000))
+
+
+def test_only_a_file_of_another_form_is_shown_to_ssh_keygen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # it has no ssh-keygen
+    usual = ["# of n1", "", f"n1,n2 {ED}", f"{hashed_name('n3', SALT)} {ED}", f"@revoked n4 {ED}", f"n5 {ED} *.lab"]
+    file = known_hosts.KnownFile("\n".join(usual).encode(), "/f")
+    assert [key.line for n in range(1, 6) for key in file.find(f"n{n}")] == [3, 3, 4, 5, 6]
+    unusual = known_hosts.KnownFile("\n".join([*usual, f"n2 ssh-dss {ED}", f"*.lab {ED}"]).encode(), "/f")
+    with pytest.raises(HostUnreachable, match=r"^/f:8 cannot be read: this machine has no ssh-keygen$"):
+        unusual.find("n1")
+
+
+def test_an_authority_is_asked_for_only_where_it_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "known"
+    path.write_text(f"@cert-authority * {ED}\nn1 {ED}\n")
+    assert [key.line for key in known_hosts.find([str(path)], "n1")] == [1, 2]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert [key.line for key in known_hosts.find([str(path)], "n1", authorities=False)] == [2]

@@ -8,12 +8,12 @@ import struct
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import paramiko
 import pytest
 
 from support.needs import can
 from tfdeploy.errors import HostFailed
 from tfdeploy.transport.ssh import known_hosts, recording
-from tfdeploy.transport.ssh.known_lines import hashed_name
 
 
 def key_of(letter: str) -> bytes:
@@ -25,7 +25,7 @@ def text_of(letter: str) -> str:
 
 
 OLD, ALSO, NEW = text_of("o"), text_of("a"), text_of("n")
-HASHED, OTHER_HASHED = hashed_name("n1", b"0" * 20), hashed_name("n2", b"1" * 20)
+HASHED, OTHER_HASHED = (paramiko.HostKeys.hash_host(name) for name in ("n1", "n2"))
 NEW_LINE = f"n1 {NEW}"
 
 
@@ -59,7 +59,7 @@ def test_a_line_with_a_port_keeps_the_others_and_a_pattern_leaves_it_out() -> No
     text = f"[n1]:2200,[n2]:2200 {OLD}\n[n*]:2200 {ALSO}\n".encode()
     made = recording.replaced(text, "[n1]:2200", b"new\n")
     assert made == f"[n2]:2200 {OLD}\nnew\n[n*]:2200,![n1]:2200 {ALSO}\n".encode()
-    read = known_hosts.read_lines(made.split(b"\n"), "f")
+    read = known_hosts.KnownFile(made, "f")
     assert not read.find("[n1]:2200") and len(read.find("[n2]:2200")) == 2
 
 
@@ -169,8 +169,8 @@ def test_a_host_that_got_another_key_since_the_look_gets_no_second_one(tmp_path:
 def test_a_hidden_name_is_found_and_cannot_be_read() -> None:
     line = recording.key_line("n1.example.org", "ssh-ed25519", key_of("n"), hashed=True)
     assert line.startswith(b"|1|") and b"example" not in line
-    found = known_hosts.read_lines([line], "f")
-    assert found.find("n1.example.org") and not found.find("n2.example.org") and found.hidden
+    found = known_hosts.KnownFile(line, "f")
+    assert found.find("n1.example.org") and not found.find("n2.example.org") and found.has_hashed
 
 
 def test_files_below_etc_ssh_are_not_ours(tmp_path: Path) -> None:

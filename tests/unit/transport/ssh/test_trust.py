@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import Any, cast
 
+import paramiko
 import pytest
 
 from tfdeploy.errors import HostUnreachable
@@ -17,8 +19,19 @@ def rsa_of(bits: int) -> bytes:
     return b"".join(struct.pack("!I", len(field)) + field for field in fields)
 
 
+class Shows:
+    """A connector to a host with an RSA key of so many bits."""
+
+    def __init__(self, bits: int) -> None:
+        self._bits = bits
+
+    def host_key(self, host: str, target: Target) -> paramiko.PKey:
+        return paramiko.RSAKey(data=rsa_of(self._bits))
+
+
 def test_a_key_that_ssh_accepts_from_nobody_is_not_offered_for_recording(tmp_path: Path) -> None:
     target = Target(hostname="n1", port=22, user="u", user_known_hosts=(str(tmp_path / "known"),))
-    assert trust._compare("n1", target, "ssh-rsa", rsa_of(2048)).state == "new"
+    good, short = Shows(2048), Shows(768)
+    assert trust.scan("n1", target, cast(Any, good)).state == "new"
     with pytest.raises(HostUnreachable, match="at least 1024 bits"):
-        trust._compare("n1", target, "ssh-rsa", rsa_of(768))
+        trust.scan("n1", target, cast(Any, short))
