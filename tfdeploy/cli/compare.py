@@ -44,13 +44,14 @@ def run(flags: Flags) -> int:
     from tfdeploy.cli.written_page import check_target, write_page
     from tfdeploy.errors import worst
     from tfdeploy.model.compare import code_lines, differences, finals
+    from tfdeploy.model.units import count
     from tfdeploy.operations.compare import compared
     from tfdeploy.ui.comparison import show_comparison
     from tfdeploy.ui.report.comparison_page import comparison_page
     from tfdeploy.ui.terminal import terminal_of
 
     if not 2 <= len(flags.runs) <= MOST_RUNS:
-        what = f"{len(flags.runs)} run{'s' if len(flags.runs) > 1 else ''} cannot be compared"
+        what = f"{count(len(flags.runs), 'run')} cannot be compared"
         raise UsageError(what, where="RUN", next=f"name two to {MOST_RUNS}: tfdeploy runs")
     target = Path(flags.to) if flags.to else None
     if target is not None:

@@ -22,6 +22,7 @@ from tfdeploy.model.goal import goal_of
 from tfdeploy.model.measures import KEPT_CHARS, Patterns, last_state, own_metrics, patterns_of
 from tfdeploy.model.modes import rules
 from tfdeploy.model.plan import Plan, plan_from_json
+from tfdeploy.model.samples import gpu_use
 from tfdeploy.model.task_progress import TaskProgress
 from tfdeploy.model.transfers import Transfer
 from tfdeploy.model.typed import convert
@@ -172,10 +173,9 @@ class RunProgress:
     def gpu_use(self, task: TaskProgress) -> tuple[float | None, int | None]:
         """(percent busy, the mean of its GPUs; bytes in use in all of them). None: not measured, or it has none."""
         host = self.hosts.get(task.host)
-        seen = [host.gpus[number] for number in task.gpus if number in host.gpus] if host and task.state == "running" else []
-        busy = [percent for percent, _ in seen if percent is not None]
-        memory = [used for _, used in seen if used is not None]
-        return sum(busy) / len(busy) if busy else None, sum(memory) if memory else None
+        if host is None or task.state != "running":
+            return None, None
+        return gpu_use(host.gpus[number] for number in task.gpus if number in host.gpus)
 
     @property
     def final(self) -> bool:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
 
 from tfdeploy.agent.metric_patterns import OTHER_STEPS
-from tfdeploy.model.answers.samples import HostSample
 from tfdeploy.model.measures import SHOWN_APART
 from tfdeploy.model.report import RunReport
+from tfdeploy.model.samples import gpu_use
 from tfdeploy.model.words import iso_z
 
 BEFORE = ("time", "seconds", "task", "host", "attempt", *SHOWN_APART)  # columns, then one for each other metric by its name
@@ -30,17 +29,10 @@ def sample_table(report: RunReport) -> tuple[list[str], list[list[Cell]]]:
         for row in report.tasks.get(task.task, []):
             at = bisect_right(times, row.time) - 1
             fresh = at >= 0 and row.time - times[at] <= OLDEST_GPU_S
-            gpus = _gpus(looks[at], task.gpus) if fresh else (None, None)
+            seen = looks[at].gpus if fresh else []
+            gpus = gpu_use((gpu[1], gpu[2]) for gpu in seen if gpu[0] in task.gpus)
             printed = [row.printed.get(name) for name in (*SHOWN_APART, *names)]
             began = round(row.time - report.view.started, 3)
             cells = [iso_z(row.time), began, task.task, task.host, row.attempt, *printed, row.cpu, row.memory, *gpus]
             found.append((row.time, number, cells))
     return headers, [cells for _, _, cells in sorted(found, key=lambda each: each[:2])]
-
-
-def _gpus(look: HostSample, numbers: Sequence[int]) -> tuple[float | None, int | None]:
-    """How busy the task's GPUs are on average, and the memory in use of all of them."""
-    own = [gpu for gpu in look.gpus if gpu[0] in numbers]
-    busy = [gpu[1] for gpu in own if gpu[1] is not None]
-    used = [gpu[2] for gpu in own if gpu[2] is not None]
-    return sum(busy) / len(busy) if busy else None, sum(used) if used else None

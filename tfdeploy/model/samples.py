@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.answers.samples import HostSample, SampledHost, TaskSample
 from tfdeploy.model.attempts import Attempt
+
+
+def gpu_use(seen: Iterable[tuple[float | None, int | None]]) -> tuple[float | None, int | None]:
+    """Return how busy several GPUs are on average, in percent, and the bytes in use in all of them.
+
+    `seen`: both of each GPU. None: not measured.
+    """
+    known = list(seen)
+    busy = [percent for percent, _ in known if percent is not None]
+    memory = [used for _, used in known if used is not None]
+    return sum(busy) / len(busy) if busy else None, sum(memory) if memory else None
 
 
 @dataclass(frozen=True)

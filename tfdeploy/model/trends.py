@@ -13,6 +13,7 @@ from tfdeploy.model.answers.samples import HostSample, TaskSample
 from tfdeploy.model.headway import headway
 from tfdeploy.model.measures import NOT_OWN
 from tfdeploy.model.progress import RunProgress
+from tfdeploy.model.samples import gpu_use
 from tfdeploy.model.task_progress import TaskProgress
 
 MOST = 256
@@ -115,12 +116,10 @@ class Trends:
             _of(self.printed, name, metric).begin_with(points)
         _of(self.used, name, "cpu").begin_with((each.time, each.cpu) for each in samples if each.cpu is not None)
         _of(self.used, name, "memory").begin_with((each.time, each.memory) for each in samples if each.memory is not None)
-        for use, field in (("gpu", 1), ("gpu memory", 2)):
-            points = []
-            for each in host:
-                seen = [float(gpu[field] or 0) for gpu in each.gpus if gpu[0] in gpus and gpu[field] is not None]
-                if seen:
-                    points.append((each.time, sum(seen) / (len(seen) if use == "gpu" else 1)))
+        seen = [(each.time, gpu_use((gpu[1], gpu[2]) for gpu in each.gpus if gpu[0] in gpus)) for each in host]
+        for use, field in (("gpu", 0), ("gpu memory", 1)):
+            found = ((time, figures[field]) for time, figures in seen)
+            points = [(time, float(figure)) for time, figure in found if figure is not None]
             if points:
                 _of(self.used, name, use).begin_with(points)
 

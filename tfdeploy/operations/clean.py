@@ -77,20 +77,24 @@ def find(fleet: Fleet, hosts: tuple[Host, ...], jobs: tuple[str, ...] | None, ru
     args |= {"secret_files": rules.secret_paths} if rules.secret_paths else {}
     listed, errors, shared = _listed(fleet, hosts, args)
     stay = runs_that_stay(listed, rules, now)
-    going: dict[str, tuple[CleanItem, ...]] = {}
-    staying: dict[str, tuple[CleanItem, ...]] = {}
-    for host, items in listed.items():
-        going[host] = tuple(item for item in items if goes(item, stay))
-        staying[host] = tuple(item for item in items if item.stays)
+    going = _those(listed, lambda item: goes(item, stay))
+    staying = _those(listed, lambda item: bool(item.stays))
     return Found(going, staying, errors, shared, frozenset(stay))
 
 
 def find_everything(fleet: Fleet, hosts: tuple[Host, ...]) -> Found:
     """All that tfdeploy has put there. What stays is a run that is alive, or foreign."""
     listed, errors, shared = _listed(fleet, hosts, {"everything": True})
-    going = {host: tuple(item for item in items if not item.stays) for host, items in listed.items()}
-    staying = {host: tuple(item for item in items if item.stays) for host, items in listed.items()}
+    going = _those(listed, lambda item: not item.stays)
+    staying = _those(listed, lambda item: bool(item.stays))
     return Found(going, staying, errors, shared)
+
+
+def _those(
+    listed: Mapping[str, tuple[CleanItem, ...]], is_wanted: Callable[[CleanItem], bool]
+) -> dict[str, tuple[CleanItem, ...]]:
+    """The wanted items of each host."""
+    return {host: tuple(filter(is_wanted, items)) for host, items in listed.items()}
 
 
 def remove(

@@ -20,6 +20,7 @@ from tfdeploy.model.events import Emit
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import WHEELS, Job
+from tfdeploy.model.units import count
 from tfdeploy.operations.broadcast.data_set import DataSet
 from tfdeploy.operations.broadcast.data_sets import DataSent, Outcome, send_data_sets
 from tfdeploy.operations.emit import emit_host, note
@@ -138,7 +139,8 @@ def _make(
             found = _install(agent, host, {**_environment_args(host, job, recipe), **_recipe_args(recipe), "pins": known}, emit)
         lock.release_host(session)
         seconds = time.monotonic() - began
-        emit_host(emit, host.name, "ready", f"{_count(found)} by {found.by} in {seconds:.1f} s")
+        packages = count(len(found.packages), "package")
+        emit_host(emit, host.name, "ready", f"{packages} by {found.by} in {seconds:.1f} s")
         return _environment(found, made=made, seconds=seconds, bytes_sent=sent[host.name].received_bytes)
 
     return {**lost, **fleet.each(tuple(host for host in hosts if host.name in sent), one)}
@@ -188,10 +190,6 @@ def _environment_args(host: Host, job: Job, recipe: Recipe) -> Args:
 
 def _recipe_args(recipe: Recipe) -> Args:
     return {"files": recipe.files, "main": recipe.main, "wheels": WHEELS if recipe.wheels else None}
-
-
-def _count(found: EnvState) -> str:
-    return "1 package" if len(found.packages) == 1 else f"{len(found.packages)} packages"
 
 
 def _environment(found: EnvState, **more: Any) -> Environment:
