@@ -2,7 +2,7 @@
 
 `.venv/bin/python benchmarks/broadcast_simulator.py --hosts 100 1000 --bytes 10G --rate 1000 --slow 10 --json`
 With few pieces in all each of them is moved (`simulated_pieces`), with more they flow (`simulated_flow`); `--by` says which.
-`--standard` is what docs/broadcast.md shows, and `--plot FILE` draws it. Rates are Mbit/s, times milliseconds.
+`--standard` is what benchmarks/README.md shows, and `--plot FILE` draws it. Rates are Mbit/s, times milliseconds.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--rtt", type=float, default=0.5)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--by", choices=("pieces", "flow", "auto"), default="auto")
-    parser.add_argument("--standard", action="store_true", help="the cases of docs/broadcast.md, for each of --hosts")
+    parser.add_argument("--standard", action="store_true", help="the cases of benchmarks/README.md, for each of --hosts")
     parser.add_argument("--plot", type=Path, metavar="FILE.svg")
     parser.add_argument("--rows", type=Path, metavar="FILE", help="plot these lines of an earlier --json instead")
     parser.add_argument("--json", action="store_true", help="one object a line")
