@@ -14,6 +14,7 @@ import pytest
 from support.faults.served import SILENT, Item, Lie, ServedFleet
 from support.stopwatch import Stopwatch
 from support.waiting import wait_for
+from tfdeploy.agent import bitmap
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.job import DataSource, Job
 from tfdeploy.operations.broadcast import broadcast, data_sets, feeder, stalled_hosts, taker
@@ -25,7 +26,7 @@ TOTAL = 3 << 20
 STILL_S, CALL_S, LOOK_S = 4.0, 2.0, 6.0
 WITHIN_S = STILL_S + LOOK_S + CALL_S + 6.0  # what the phases after one another may take; nothing else is waited for
 DEAF: dict[str, list[Item]] = {f"broadcast.{verb}": [{"value": {}}] for verb in ("feeds", "roots", "put")}
-DEAF["broadcast.leaves"] = [{"value": {"wanted": "f" * 64}}]
+DEAF["broadcast.leaves"] = [{"value": {"wanted": bitmap.pack(b"\xff" * 32)}}]
 JOIN = "broadcast.join"
 
 

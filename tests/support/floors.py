@@ -47,6 +47,7 @@ SHARED = (
     "wire",
     "layout",
     "shapes",
+    "bitmap",
     "peer_filter",
     "limit",
     "listing",

@@ -114,6 +114,15 @@ def zero_leaf() -> bytes:
     return leaf_of(bytes(PIECE_BYTES))
 
 
+def bitmap_bytes(bitmap: int) -> bytes:
+    """A segment's pieces as agent/bitmap.py has them."""
+    return bitmap.to_bytes(SEGMENT // 8, "little")
+
+
+def bitmap_from(content: "bytes | memoryview") -> int:
+    return int.from_bytes(content, "little")
+
+
 def numbers_of(bitmap: int) -> Iterator[int]:
     """The places of the bits that are set, the lowest first."""
     while bitmap:

@@ -16,6 +16,7 @@ from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job
 from tfdeploy.operations.broadcast import bitmaps
+from tfdeploy.operations.broadcast.bitmaps import NamedRows
 from tfdeploy.operations.broadcast.data_set import LOOK_S, DataSet, is_there
 from tfdeploy.operations.broadcast.release_files import LEAST_BYTES
 from tfdeploy.operations.broadcast.taker import Taker
@@ -107,7 +108,7 @@ def _code_feeds(expected: Mapping[str, Expected], sessions: Mapping[str, Session
 class _Lack:
     """`rows`: of the whole data set, that a host lacks; `wanting`: those that it is to have."""
 
-    rows: list[int]
+    rows: NamedRows
     wanting: Sequence[int]
     folder: str
 
@@ -139,7 +140,7 @@ class _DataForecast:
         for name, lack in lacks.items():
             expected = found[name]
             if isinstance(expected, Expected) and name != origin:  # the host that has it copies it
-                expected.sent[f"data {self.name}"] = sum(sizes[row] for row in lack.rows)
+                expected.sent[f"data {self.name}"] = sum(sizes[row] for row in lack.rows.rows)
         rows = {name: lack.rows for name, lack in lacks.items() if name != origin}
         return self._feeds(self.data.streams(rows, {name: lack.wanting for name, lack in lacks.items()}, complete), rows, found)
 
@@ -150,18 +151,20 @@ class _DataForecast:
         if is_there(session, where, wanted):
             return None
         said = session.agent().call(DATA_HELD, where, blob=wanted.packed, timeout_s=LOOK_S)
-        held = set(bitmaps.rows_of(said.held, wanted.rows, session.host.name))
+        held: set[int] = set()
+        for _, packed in said.held:
+            held.update(bitmaps.rows_of(packed, wanted.rows, session.host.name))
         lacking = [row for row in range(len(wanted.rows)) if wanted.rows.is_content(row) and row not in held]
-        rows = [wanted.places[row] for row in lacking]
+        rows = NamedRows(session.host.name, [wanted.places[row] for row in lacking])
         return _Lack(rows, wanted.places, said.folder_id or f"only {session.host.name}")
 
     def _feeds(
-        self, streams: list[Stream], rows: Mapping[str, list[int]], found: Mapping[str, Expected | TfdeployError]
+        self, streams: list[Stream], rows: Mapping[str, NamedRows], found: Mapping[str, Expected | TfdeployError]
     ) -> list[ExpectedFeeds]:
         sizes, told = self.data.listing.rows.sizes, []
         for stream in streams:
             moved = set(stream.rows)
-            lacking = {name: sum(sizes[row] for row in rows[name] if row in moved) for name in stream.takers}
+            lacking = {name: sum(sizes[row] for row in rows[name].rows if row in moved) for name in stream.takers}
             feeds = _feeds(f"data {self.name}", lacking, sum(sizes[row] for row in moved), stream.lender, self.sessions)
             told.append(feeds)
             for feed in feeds.feeds:

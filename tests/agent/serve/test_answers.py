@@ -19,8 +19,9 @@ from support.agent.answer_types import unknown
 from support.agent.certificates import make_certs
 from support.agent.cluster import NewCluster
 from support.waiting import wait_for
-from tfdeploy.agent import listing, pieces, wire
+from tfdeploy.agent import bitmap, listing, pieces, wire
 from tfdeploy.agent.errors import VerbError
+from tfdeploy.agent.pieces import bitmap_bytes
 from tfdeploy.agent.serve import server
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.dispatch import find_verb
@@ -194,7 +195,7 @@ def test_a_broadcast(host: Context, tmp_path: Path) -> None:
     wait_for(lambda: "broadcast b" in host.closing, 10.0, "it takes part")
     asked(host, "broadcast.feeds", id="b", stripes=1, parents=[["n2", "127.0.0.1", 1, [0]]], here=[0])
     asked(host, "broadcast.roots", id="b", first=0, roots=[pieces.root_of(leaf).hex()])
-    assert asked(host, "broadcast.leaves", leaf, id="b", segment=0) == {"wanted": "1"}
+    assert asked(host, "broadcast.leaves", leaf, id="b", segment=0) == {"wanted": bitmap.pack(bitmap_bytes(1))}
     asked(host, "broadcast.put", b"1234", id="b", segment=0, index=0)
     assert asked(host, "broadcast.sums", id="b", segment=0) == {"leaves": leaf.hex()}
     asked(host, "broadcast.read", id="b", segment=0, index=0)

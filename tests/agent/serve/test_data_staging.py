@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import shutil
 import threading
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ import pytest
 
 from support.agent.certificates import make_certs
 from support.agent.cluster import Cluster, NewCluster
-from tfdeploy.agent import listing, pieces
+from tfdeploy.agent import bitmap, listing, pieces
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.listing import Listing
 from tfdeploy.agent.serve.call import Call, Context
@@ -38,8 +36,7 @@ class Host:
         self.rows = listing.walk(str(source)) if source.is_dir() else listing.single(str(source))
         self.root = source if source.is_dir() else source.parent
         said = self.call("data.lack", self.rows.pack(), **args)
-        bitmap = zlib.decompress(base64.b64decode(said["lacking"]))
-        self.lacking = [row for row in range(len(self.rows)) if bitmap[row >> 3] >> (row & 7) & 1]
+        self.lacking = list(bitmap.numbers_of(bitmap.unpack(said["lacking"])))
         assert said["lacking_bytes"] == sum(self.rows.size(row) for row in self.lacking)
         return [os.fsdecode(self.rows.path(row)) for row in self.lacking]
 
@@ -48,9 +45,6 @@ class Host:
         moved = [row for row in self.lacking if self.rows.size(row)]
         cut = pieces.Pieces([self.rows.size(row) for row in moved])
         texts = [(self.root / os.fsdecode(self.rows.path(row))).read_bytes() for row in moved]
-        bitmap = bytearray((len(self.rows) + 7) // 8)
-        for row in moved:
-            bitmap[row >> 3] |= 1 << (row & 7)
         args = {
             "job": self.job,
             "name": "digits",
@@ -59,7 +53,7 @@ class Host:
             "members": ["n1"],
             "certs": make_certs(["n1"])["n1"],
             "ports": [30000, 60000],
-            "moved": base64.b64encode(zlib.compress(bytes(bitmap))).decode(),
+            "moved": bitmap.pack(bitmap.bitmap_of(moved, len(self.rows))),
         }
         cancelled, listening = threading.Event(), threading.Event()
         call = Call(self.context, args, b"", lambda item, blob: listening.set(), cancelled)
@@ -74,8 +68,8 @@ class Host:
                 contents = [b"".join(texts[file][at : at + length] for file, at, length in piece) for piece in extents]
                 leaves = b"".join(map(pieces.leaf_of, contents))
                 self.call("broadcast.roots", id="b1", first=segment, roots=[pieces.root_of(leaves).hex()])
-                wanted = int(self.call("broadcast.leaves", leaves, id="b1", segment=segment)["wanted"], 16)
-                for index in pieces.numbers_of(wanted):
+                wanted = bitmap.unpack(self.call("broadcast.leaves", leaves, id="b1", segment=segment)["wanted"])
+                for index in bitmap.numbers_of(wanted):
                     if sent < most:
                         self.call("broadcast.put", contents[index], id="b1", segment=segment, index=index)
                         sent += 1

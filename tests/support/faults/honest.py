@@ -326,7 +326,7 @@ def _hello(host: str, _: Any) -> dict[str, Any]:
 
 
 _LACKING = base64.b64encode(zlib.compress(bytes([0b1010]))).decode()  # rows 1 and 3 of the folder, a.txt, sub, sub/b.txt
-_NO_PARTS = base64.b64encode(zlib.compress(b"\xff" * 4)).decode()
+_FIRST_TWO = base64.b64encode(zlib.compress(bytes([0b11]))).decode()
 _STAGING = f"{WORKDIR}/jobs/{JOB}/releases/.staging-x"
 _VALUES: dict[str, Any] = {
     "hello": _hello,
@@ -342,8 +342,8 @@ _VALUES: dict[str, Any] = {
     "data.state": lambda host, args: {"digest": "0" * 64},
     "data.lack": lambda host, args: {"lacking": _LACKING, "lacking_bytes": 8, "folder_id": host},
     "broadcast.sums": lambda host, args: {"leaves": leaf_of(FILES["a.txt"]).hex()},
-    "data.held": lambda host, args: {"held": _LACKING, "parts": _NO_PARTS, "folder_id": host},
-    "broadcast.leaves": lambda host, args: {"wanted": "3"},
+    "data.held": lambda host, args: {"held": [[65535, _LACKING]], "folder_id": host},
+    "broadcast.leaves": lambda host, args: {"wanted": _FIRST_TWO},
     "data.begin": lambda host, args: {"folder": f"{WORKDIR}/jobs/{JOB}/data/digits"},
     "data.commit": lambda host, args: {"digest": args.get("digest", ""), "ok": True},
     "keep.begin": lambda host, args: {"folder": f"{WORKDIR}/jobs/{JOB}/.incoming"},

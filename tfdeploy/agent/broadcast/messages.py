@@ -26,12 +26,8 @@ def head(kind: bytes, segment: int, index: int, count: int) -> bytes:
 
 
 def want(segment: int, bitmap: int) -> bytes:
-    content = bitmap.to_bytes(pieces.SEGMENT // 8, "little")
+    content = pieces.bitmap_bytes(bitmap)
     return head(WANT, segment, 0, len(content)) + content
-
-
-def bitmap_of(content: "bytes | memoryview") -> int:
-    return int.from_bytes(content, "little")
 
 
 def read_head(content: bytes) -> Tuple[bytes, int, int, int]:

@@ -106,4 +106,4 @@ class Sender:
         messages.receive_into(self._channel, content)
         if kind != messages.WANT or not 0 <= segment < self._holdings.cut.segments:
             raise messages.NotOurs("no wish of a child")
-        self._wanted[segment] = messages.bitmap_of(content) & ((1 << self._holdings.cut.count_in(segment)) - 1)
+        self._wanted[segment] = pieces.bitmap_from(content) & ((1 << self._holdings.cut.count_in(segment)) - 1)

@@ -11,7 +11,7 @@ import re
 import time
 from array import array
 
-from tfdeploy.agent import layout
+from tfdeploy.agent import bitmap, layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, FrozenSet, List, Tuple
 from tfdeploy.agent.broadcast.disk_reserve import DiskReserve
 from tfdeploy.agent.broadcast.holdings import Ended, Holdings, WrongSum
@@ -22,7 +22,7 @@ from tfdeploy.agent.broadcast.receive import Parent
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.listing import Listing
 from tfdeploy.agent.mesh import handshake_gate
-from tfdeploy.agent.pieces import Pieces
+from tfdeploy.agent.pieces import Pieces, bitmap_bytes
 from tfdeploy.agent.serve import data_versions
 from tfdeploy.agent.serve.broadcast_files import place
 from tfdeploy.agent.serve.call import Call, Verb, audited, fenced
@@ -171,7 +171,7 @@ def leaves(call: Call) -> Answer:
         wanted = member.accept_from_here(call.integer("segment"), call.blob)
     except (Ended, WrongSum) as error:
         raise VerbError("wrong_sum", str(error) or "it has ended") from error
-    return {"wanted": "%x" % wanted}
+    return {"wanted": bitmap.pack(bitmap_bytes(wanted))}
 
 
 def put(call: Call) -> Answer:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import stat
 
-from tfdeploy.agent import layout
+from tfdeploy.agent import bitmap, layout
 from tfdeploy.agent.annotations import List, Sequence, Tuple
 from tfdeploy.agent.broadcast.piece_files import Moved
 from tfdeploy.agent.errors import VerbError
@@ -16,7 +16,6 @@ from tfdeploy.agent.ownership import check
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.serve.call import Call
 
-MOST_BITMAP = 64 << 20
 _SECOND_NS = 10**9
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -126,12 +125,7 @@ def _make_empty(path: str, mtime_ns: int) -> None:
 
 
 def _bitmap(call: Call, key: str) -> bytes:
-    import base64
-    import zlib
-
     try:
-        reader = zlib.decompressobj()
-        found = reader.decompress(base64.b64decode(call.text(key)), MOST_BITMAP)
-    except (ValueError, zlib.error) as error:
+        return bitmap.unpack(call.text(key))
+    except ValueError as error:
         raise VerbError("bad_argument", "%s is no bitmap" % key) from error
-    return found

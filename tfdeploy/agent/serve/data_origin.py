@@ -11,13 +11,14 @@ import stat
 
 from tfdeploy.agent import layout, listing
 from tfdeploy.agent.annotations import TYPE_CHECKING, Tuple
+from tfdeploy.agent.bitmap import numbers_of
 from tfdeploy.agent.broadcast.piece_files import islands, write_all
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.listing import Listing
 from tfdeploy.agent.pieces import PIECE_BYTES
 from tfdeploy.agent.run.workdir import FICLONE
 from tfdeploy.agent.serve.call import Call, fenced
-from tfdeploy.agent.serve.data_staging import Staging, bits
+from tfdeploy.agent.serve.data_staging import Staging
 from tfdeploy.agent.stamp import Stamp, stamp_of
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def copy(call: Call) -> Answer:
     """
     staging = Staging(layout.data_dir(call.context.workdir, call.name("job"), call.name("name")))
     wanted, root = staging.listing(), os.fsencode(call.text("root"))
-    for index in bits(staging.lacking(wanted)):
+    for index in numbers_of(staging.lacking(wanted)):
         if call.cancelled.is_set():
             break
         if wanted.size(index):

@@ -10,23 +10,21 @@ import base64
 import hashlib
 import os
 import sys
-import zlib
 from array import array
 
-from tfdeploy.agent import layout, listing
-from tfdeploy.agent.annotations import TYPE_CHECKING, List, Mapping, Optional
+from tfdeploy.agent import bitmap, layout, listing
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Mapping, Optional
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.listing import FOLDER, LINK, Listing
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve import data_record, data_versions
 from tfdeploy.agent.serve.call import Call
-from tfdeploy.agent.serve.data_staging import mark, unpack, walk
+from tfdeploy.agent.serve.data_staging import unpack, walk
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer, DataParts
 
 NO_PART = 0xFFFF
-MOST_BYTES = 64 << 20
 
 
 def held(call: Call) -> Answer:
@@ -42,12 +40,12 @@ def held(call: Call) -> Answer:
     record = data_record.read(folder)
     stored = record["parts"] if record is not None else None
     of = _of(stored, there) if stored is not None else None
-    bitmap, parts = bytearray((len(wanted) + 7) // 8), array("H")
+    found: Dict[int, List[int]] = {}
     for i, j in listing.pairs(wanted, there):
         if i is not None and j is not None and wanted.is_content(i) and listing.is_same_file(wanted[i], there[j]):
-            mark(bitmap, i)
-            parts.append(of[j] if of is not None else NO_PART)
-    return {"held": _packed(bytes(bitmap)), "parts": _packed(_as_bytes(parts)), "folder_id": data_record.identity(folder)}
+            found.setdefault(of[j] if of is not None else NO_PART, []).append(i)
+    held = [[part, bitmap.pack(bitmap.bitmap_of(rows, len(wanted)))] for part, rows in found.items()]
+    return {"held": held, "folder_id": data_record.identity(folder)}
 
 
 def from_blob(count: int, blob: bytes) -> Optional[DataParts]:
@@ -114,19 +112,8 @@ def _of(stored: DataParts, rows: Listing) -> "Optional[array[int]]":
     return found
 
 
-def _as_bytes(numbers: "array[int]") -> bytes:
-    if sys.byteorder == "big":
-        numbers = array("H", numbers)
-        numbers.byteswap()
-    return numbers.tobytes()
-
-
-def _packed(content: bytes) -> str:
-    return base64.b64encode(zlib.compress(content, 1)).decode("ascii")
-
-
 def _unpacked(text: str) -> bytes:
     try:
-        return zlib.decompressobj().decompress(base64.b64decode(text), MOST_BYTES)
-    except (ValueError, zlib.error):
+        return bitmap.unpack(text)
+    except ValueError:
         return b""

@@ -12,9 +12,10 @@ from array import array
 
 from tfdeploy.agent import listing
 from tfdeploy.agent.annotations import List, Optional
+from tfdeploy.agent.bitmap import is_marked, numbers_of
 from tfdeploy.agent.host import removal
 from tfdeploy.agent.listing import FILE, FOLDER, LINK, NOT_LINKED, Listing, Row
-from tfdeploy.agent.serve.data_staging import Staging, bits, is_marked
+from tfdeploy.agent.serve.data_staging import Staging
 
 _OTHERS_WRITE = 0o022
 
@@ -22,7 +23,7 @@ _OTHERS_WRITE = 0o022
 def unready(staging: Staging, wanted: Listing, lacking: bytearray) -> List[bytes]:
     """Paths that this host lacks and that are not whole in the staging folder."""
     folder, found = os.fsencode(staging.new), []
-    for row in map(wanted.__getitem__, bits(lacking)):
+    for row in map(wanted.__getitem__, numbers_of(lacking)):
         try:
             about = os.lstat(os.path.join(folder, row.path))
             is_whole = stat.S_ISREG(about.st_mode) and (about.st_size, about.st_mtime_ns) == (row.size, row.mtime_ns)

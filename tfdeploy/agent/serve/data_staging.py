@@ -13,6 +13,7 @@ from array import array
 
 from tfdeploy.agent import listing
 from tfdeploy.agent.annotations import Any, Iterator, Sequence, Tuple
+from tfdeploy.agent.bitmap import is_marked, mark, numbers_of
 from tfdeploy.agent.broadcast.piece_files import Moved
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic
@@ -41,7 +42,7 @@ class Staging:
         lacking = self.lacking(wanted)
         os.makedirs(self.new, mode=0o700, exist_ok=True)
         staged_bytes = self._tidy(wanted, lacking)
-        needed = sum(wanted.allocated(row) for row in bits(lacking)) - staged_bytes
+        needed = sum(wanted.allocated(row) for row in numbers_of(lacking)) - staged_bytes
         require_space(self.new, "the data", needed, reserve=reserve)
         atomic.write_bytes(self._listing, packed)
         return lacking
@@ -64,7 +65,7 @@ class Staging:
         """The files of a broadcast, which moves the rows of this bitmap. Raises VerbError not_begun, bad_listing."""
         wanted = self.listing()
         rows = array("Q")
-        for index in bits(moved):
+        for index in numbers_of(moved):
             if index >= len(wanted) or not wanted.is_content(index):
                 raise VerbError("bad_listing", "row %d of the listing is no file" % index)
             rows.append(index)
@@ -161,22 +162,3 @@ def unpack(packed: bytes) -> Listing:
         return listing.unpack(packed)
     except listing.BadListing as error:
         raise VerbError("bad_listing", str(error)) from error
-
-
-# --- bitmaps over rows
-
-
-def mark(bitmap: bytearray, index: int) -> None:
-    bitmap[index >> 3] |= 1 << (index & 7)
-
-
-def is_marked(bitmap: "bytes | bytearray", index: int) -> bool:
-    return bool(bitmap[index >> 3] >> (index & 7) & 1)
-
-
-def bits(bitmap: "bytes | bytearray") -> Iterator[int]:
-    for place, byte in enumerate(bitmap):
-        while byte:
-            low = byte & -byte
-            yield 8 * place + low.bit_length() - 1
-            byte ^= low

@@ -6,13 +6,11 @@ that rsync is filling has no record (data_record.py).
 
 from __future__ import annotations
 
-import base64
 import os
 import shutil
 import stat
-import zlib
 
-from tfdeploy.agent import layout, listing, wire
+from tfdeploy.agent import bitmap, layout, listing, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, Optional
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import removal
@@ -22,7 +20,7 @@ from tfdeploy.agent.listing import FILE, FOLDER
 from tfdeploy.agent.ownership import check
 from tfdeploy.agent.serve import data_parts, data_place, data_record, data_versions
 from tfdeploy.agent.serve.call import Call, audited, fenced
-from tfdeploy.agent.serve.data_staging import Staging, bits, strange, walk
+from tfdeploy.agent.serve.data_staging import Staging, strange, walk
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
@@ -60,8 +58,8 @@ def lack(call: Call) -> Answer:
     lacking = staging.begin(call.blob, call.integer("reserve"))
     wanted = staging.listing()
     return {
-        "lacking": base64.b64encode(zlib.compress(bytes(lacking), 1)).decode("ascii"),
-        "lacking_bytes": sum(wanted.size(row) for row in bits(lacking)),
+        "lacking": bitmap.pack(lacking),
+        "lacking_bytes": sum(wanted.size(row) for row in bitmap.numbers_of(lacking)),
         "folder_id": data_record.identity(folder),
     }
 

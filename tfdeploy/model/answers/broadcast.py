@@ -10,7 +10,7 @@ from tfdeploy.model.answers.bounds import Count
 from tfdeploy.model.answers.verb import Answer, Flow, Nothing, Verb
 
 Base64 = Annotated[str, Meta(max_length=32 << 20)]
-Bitmap = Annotated[str, Meta(pattern=r"^[0-9a-f]{1,64}$")]
+Bitmap = Annotated[str, Meta(max_length=128)]  # of a segment
 Words = Annotated[str, Meta(max_length=1000)]
 
 
@@ -23,11 +23,9 @@ class DataLack(Answer):
 
 
 class DataHeld(Answer):
-    """`held`: as DataLack.lacking, of the files that lie there. `parts`: base64 of zlib of two bytes for
-    each of them, low byte first: its part, or 65535."""
+    """`held`: [part, as DataLack.lacking: those of its files that lie there], ...; 65535: of no part."""
 
-    held: Base64
-    parts: Base64
+    held: Annotated[list[tuple[Annotated[int, Meta(ge=0, le=65535)], Base64]], Meta(max_length=65536)]
     folder_id: Annotated[str, Meta(max_length=64)] = ""
 
 
@@ -61,7 +59,7 @@ class Had(Answer):
 
 
 class Wanted(Answer):
-    """The pieces of a segment that the host wants from here: a bitmap in hexadecimal."""
+    """The pieces of a segment that the host wants from here: a bitmap as DataLack.lacking."""
 
     wanted: Bitmap
 

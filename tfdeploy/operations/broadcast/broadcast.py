@@ -61,8 +61,7 @@ class Broadcast:
     _join_args: dict[str, Args] = field(default_factory=dict)
     _roots: list[bytes] = field(default_factory=list)
     _shut: set[tuple[str, str]] = field(default_factory=set)
-    _plan: FeedPlan | None = None
-    _feeds: dict[str, tuple[Feed, ...]] = field(default_factory=dict)  # by child
+    _plan: FeedPlan | None = None  # immutable: threads of the pool read it
     _silent: dict[str, float] = field(default_factory=dict)  # hosts that have not said yet that they take part; since when
     _gone: set[str] = field(default_factory=set)  # hosts that had all in place when their connection ended
     _summed: bool = False  # the source, all of it, and it did not change meanwhile
@@ -276,7 +275,8 @@ class Broadcast:
         expected = self._expected()
         members = [taker.member(is_expected=taker.name in expected) for taker in self.takers.values()]
         out = {*self._silent, *self._gone} - expected | {name for name, taker in self.takers.items() if taker.error is not None}
-        if self._plan is None:
+        before = self._plan
+        if before is None:
             plan = first_plan([member for member in members if member.name not in out], self.source.cut.total_bytes)
             if plan.stripes > 1:
                 wanted = self.source.cut.stripe_bytes(plan.stripes)
@@ -284,15 +284,13 @@ class Broadcast:
                     taker.set_stripes(wanted)
         else:
             shut = frozenset(self._shut | self._stalled.shut)
-            plan = next_plan(self._plan, members, shut=shut, out=frozenset(out))
-        if plan is not self._plan:
-            self._plan, self._feeds = plan, dict.fromkeys(self.takers, ())
-            for feed in plan.feeds:
-                self._feeds[feed.child] = (*self._feeds[feed.child], feed)
+            plan = next_plan(before, members, shut=shut, out=frozenset(out))
+        if plan is not before:
+            self._plan = plan
             self.report.planned(plan)
         self.report.moving()
         for taker in self._live():
-            feeds = self._feeds[taker.name]
+            feeds = plan.by_child.get(taker.name, ())
             if (
                 taker.name in out
                 or taker.busy
@@ -345,10 +343,11 @@ class Broadcast:
 
     def _tell(self, taker: Taker, hear: Callable[[Exception], None]) -> None:
         """Calls it with what is new for it."""
-        assert self._plan is not None
-        feeds = self._feeds[taker.name]
+        plan = self._plan
+        assert plan is not None
+        feeds = plan.by_child.get(taker.name, ())
         parents = {name: (each.address or "", each.port or 0) for name, each in self.takers.items()}
-        taker.send_feeds(self.id, self._plan.stripes, feeds, parents, list(self._roots))
+        taker.send_feeds(self.id, plan.stripes, feeds, parents, list(self._roots))
         self._feed_from_here(taker, feeds, hear)
         taker.send_roots(self.id, list(self._roots))
 
@@ -371,7 +370,7 @@ class Broadcast:
             taker.feeder.close()
         taker.from_here, taker.feeder = stripes, None
         if stripes:
-            taker.feeder = Feeder(self.id, taker.agent, self.source, self._sent, self._of_source(hear))
+            taker.feeder = Feeder(self.id, taker.name, taker.agent, self.source, self._sent, self._of_source(hear))
 
     def _sent(self, count: int) -> None:
         self.here_bytes += count

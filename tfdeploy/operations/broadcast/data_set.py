@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tfdeploy.model.answers.files import DATA_STATE
 from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.inventory import Host
-from tfdeploy.operations.broadcast.bitmaps import RowSet
+from tfdeploy.operations.broadcast.bitmaps import NamedRows, RowSet
 from tfdeploy.operations.broadcast.origin import has_changed_there, look_at
 from tfdeploy.operations.broadcast.split import Split
 from tfdeploy.operations.broadcast.wanted import Wanted, whole
@@ -42,17 +42,17 @@ class DataSet:
         return has_changed(self.listing) if self.origin is None else has_changed_there(fleet, self.origin, self.listing)
 
     def streams(
-        self, lacking: Mapping[str, Sequence[int]], wanting: Mapping[str, Sequence[int]], complete: Iterable[Host]
+        self, lacks: Mapping[str, NamedRows], wanting: Mapping[str, Sequence[int]], complete: Iterable[Host]
     ) -> list[Stream]:
-        """`lacking`, `wanting`: rows of the whole data set, of hosts that lack some; `complete`: hosts that have what they are to
+        """`lacks`, `wanting`: rows of the whole data set, of hosts that lack some; `complete`: hosts that have what they are to
         have."""
         sizes, origin = self.listing.rows.sizes, self.origin.name if self.origin else None
-        lacking = {name: rows for name, rows in lacking.items() if rows}
+        lacking = {name: each.rows for name, each in lacks.items() if each.rows}
         if self.split is not None:
             held = {} if origin is not None else self.split.held  # what the origin has is right by itself
             return streams({name: wanting[name] for name in lacking}, lacking, sizes, held, origin)
-        each = {id(rows): rows for rows in lacking.values()}.values()  # most hosts lack the same, in the same array
-        moved = array("I", RowSet((row for rows in each for row in rows if sizes[row]), len(sizes)))
+        different = set(lacks.values())  # most hosts lack the same
+        moved = array("I", RowSet((row for each in different for row in each.rows if sizes[row]), len(sizes)))
         lender = next((host.name for host in complete), None) if sum(sizes[row] for row in moved) >= LENT_BYTES else None
         return [Stream(tuple(lacking), origin or lender, moved)] if moved else []
 

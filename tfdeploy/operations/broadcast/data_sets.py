@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Lock
 
+from tfdeploy.agent import bitmap
 from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError
 from tfdeploy.model.answers.broadcast import BROADCAST_OFFER, DATA_COPY, DATA_LACK
 from tfdeploy.model.answers.files import DATA_COMMIT
@@ -19,7 +20,7 @@ from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.broadcast import bitmaps
-from tfdeploy.operations.broadcast.bitmaps import RowSet
+from tfdeploy.operations.broadcast.bitmaps import NamedRows, RowSet
 from tfdeploy.operations.broadcast.broadcast import Broadcast
 from tfdeploy.operations.broadcast.data_set import LOOK_S, DataSet, is_there
 from tfdeploy.operations.broadcast.held_source import HeldSource
@@ -48,11 +49,11 @@ class DataSent:
 
 @dataclass
 class _Lack:
-    """`rows`: of the whole data set; hosts that lack the same share one array."""
+    """`lacking`: rows of the whole data set."""
 
     session: Session
     wanted: Wanted
-    rows: array[int]
+    lacking: NamedRows
     lacking_bytes: int
     folder_id: str
 
@@ -131,7 +132,7 @@ class _Sending:
         self._complete: list[Host] = []  # they had all of it before
         self._received: dict[str, dict[int, int]] = {}  # by host and stream
         self._arrived: dict[str, dict[int, int]] = {}  # of what it lacked: received, or found there
-        self._rows: dict[tuple[int, str], array[int]] = {}  # by what a host is to have, and what it says that it lacks
+        self._rows: dict[str, NamedRows] = {}  # by name: what a host is to have, and what it says that it lacks
         self._lock = Lock()
 
     def to(self, hosts: tuple[Host, ...]) -> dict[str, Outcome]:
@@ -177,12 +178,12 @@ class _Sending:
         wanted = self._wanted(session.host.name)
         args = {**self._where, "reserve": session.host.reserve}
         said = session.agent().call(DATA_LACK, args, blob=wanted.packed, timeout_s=LOOK_S)
+        name = f"{wanted.digest} {said.lacking}"
         with self._lock:
-            rows = self._rows.get((id(wanted), said.lacking))
-            if rows is None:
+            if name not in self._rows:
                 own = bitmaps.rows_of(said.lacking, wanted.rows, session.host.name)
-                rows = self._rows[id(wanted), said.lacking] = array("I", (wanted.places[row] for row in own))
-        return _Lack(session, wanted, rows, said.lacking_bytes, said.folder_id)
+                self._rows[name] = NamedRows(name, array("I", (wanted.places[row] for row in own)))
+        return _Lack(session, wanted, self._rows[name], said.lacking_bytes, said.folder_id)
 
     # --- what they get
 
@@ -190,7 +191,7 @@ class _Sending:
         """Raises SourceChanged."""
         found: dict[str, Outcome] = {**self._copy_at_origin(lacks)}
         streams = self._data.streams(
-            {name: lack.rows for name, lack in lacks.items() if name not in found},
+            {name: lack.lacking for name, lack in lacks.items() if name not in found},
             {name: lack.wanted.places for name, lack in lacks.items()},
             self._complete,
         )
@@ -211,13 +212,13 @@ class _Sending:
     def _copy_at_origin(self, lacks: Mapping[str, _Lack]) -> dict[str, TfdeployError]:
         """The host that the data comes from has no need of a network."""
         lack = lacks.get(self._data.origin.name) if self._data.origin else None
-        if lack is None or not lack.rows:
+        if lack is None or not lack.lacking.rows:
             return {}
         try:
             lack.session.agent().call(DATA_COPY, {**self._where, "root": self._data.listing.root}, timeout_s=COPY_S)
         except TfdeployError as error:
             return {lack.session.host.name: error}
-        lack.rows = array("I")
+        lack.lacking = NamedRows("", ())
         return {}
 
     def _send_all(self, streams: list[Stream], lacks: Mapping[str, _Lack], found: dict[str, Outcome]) -> dict[str, str | None]:
@@ -265,9 +266,16 @@ class _Sending:
                 if self._data.origin is not None:
                     raise
                 note(self._emit, f"{stream.lender} does not lend what it has: {error.what}", host=stream.lender)
-        lacking_bytes, moved = self._of_takers(stream, rows, lacks)
-        for name in stream.takers:
-            takers[name] = Taker(lacks[name].session, lacking_bytes[id(lacks[name].rows)], total)
+        mine = {name: lacks[name] for name in stream.takers}
+        sizes = listing.rows.sizes
+        # Once for all hosts that lack the same, or are to have the same.
+        lacking_bytes = {
+            each: sum(sizes[row] for row in each.rows if row in rows) for each in {lack.lacking for lack in mine.values()}
+        }
+        wanted = {lack.wanted.digest: lack.wanted for lack in mine.values()}
+        moved = {digest: bitmap.pack(each.bitmap(rows)) for digest, each in wanted.items()}
+        for name, lack in mine.items():
+            takers[name] = Taker(lack.session, lacking_bytes[lack.lacking], total)
         if self._data.origin is None:
             source = Source(listing.root, listing.rows, stream.rows)
         else:
@@ -285,7 +293,7 @@ class _Sending:
         )
 
         def join(taker: Taker) -> Args:
-            files = {} if taker.lends else {"moved": moved[id(lacks[taker.name].wanted)]}
+            files = {} if taker.lends else {"moved": moved[mine[taker.name].wanted.digest]}
             return {**self._where, **files, **taker.own_args}
 
         failed = broadcast.run(join)
@@ -293,17 +301,6 @@ class _Sending:
         for name in stream.takers:
             self._received.setdefault(name, {})[number] = takers[name].received_bytes
         return broadcast, failed
-
-    def _of_takers(self, stream: Stream, rows: RowSet, lacks: Mapping[str, _Lack]) -> tuple[dict[int, int], dict[int, str]]:
-        """What its takers lack of these rows, by the id of their rows; the bitmap of what is moved, by that of what they are to
-        have: once for all of them that are the same."""
-        lacking = {id(lacks[name].rows): lacks[name].rows for name in stream.takers}
-        wanted = {id(lacks[name].wanted): lacks[name].wanted for name in stream.takers}
-        sizes = self._data.listing.rows.sizes
-        return (
-            {key: sum(sizes[row] for row in own if row in rows) for key, own in lacking.items()},
-            {key: bitmaps.packed(each.bitmap(rows)) for key, each in wanted.items()},
-        )
 
     def _reconnect(self, taker: Taker) -> Session:
         """Raises TfdeployError."""

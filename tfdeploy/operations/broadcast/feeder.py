@@ -9,6 +9,7 @@ from collections.abc import Callable
 from tfdeploy.agent import pieces
 from tfdeploy.agent.pieces import Piece
 from tfdeploy.model.answers.broadcast import BROADCAST_LEAVES, BROADCAST_PUT
+from tfdeploy.operations.broadcast.bitmaps import unpacked
 from tfdeploy.operations.broadcast.source import Source
 from tfdeploy.transport.protocols import AgentChannel
 
@@ -21,9 +22,15 @@ class Feeder:
     """Begins at once. `sent(bytes)` is called for each piece that has arrived; `failed(error)` at most once."""
 
     def __init__(
-        self, id_: str, agent: AgentChannel, source: Source, sent: Callable[[int], None], failed: Callable[[Exception], None]
+        self,
+        id_: str,
+        host: str,
+        agent: AgentChannel,
+        source: Source,
+        sent: Callable[[int], None],
+        failed: Callable[[Exception], None],
     ) -> None:
-        self._id, self._agent, self._source = id_, agent, source
+        self._id, self._host, self._agent, self._source = id_, host, agent, source
         self._sent, self._failed = sent, failed
         self._lock = threading.Condition()
         self._ready: deque[tuple[int, int, Piece]] = deque()  # in order
@@ -56,7 +63,8 @@ class Feeder:
                     return
                 leaves = self._source.wait_for(segment, _LOOK_S)
             args = {"id": self._id, "segment": segment}
-            wanted = int(self._agent.call(BROADCAST_LEAVES, args, blob=leaves, timeout_s=PUT_S).wanted, 16)
+            answer = self._agent.call(BROADCAST_LEAVES, args, blob=leaves, timeout_s=PUT_S)
+            wanted = pieces.bitmap_from(unpacked(answer.wanted, self._host))
             wanted &= (1 << self._source.cut.count_in(segment)) - 1
             extents = self._source.cut.segment(segment)
             with self._lock:

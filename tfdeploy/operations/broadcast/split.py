@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tfdeploy.agent.bitmap import bitmap_of
 from tfdeploy.agent.listing import Listing
 from tfdeploy.errors import UsageError
 from tfdeploy.model.answers.broadcast import DATA_HELD
@@ -89,9 +90,10 @@ def _there(fleet: Fleet, hosts: tuple[Host, ...], ask: Ask, rows: Listing) -> di
 def _held(session: Session, ask: Ask, packed: bytes, rows: Listing) -> _There:
     host = session.host.name
     said = session.agent().call(DATA_HELD, {"job": ask.job, "name": ask.name}, blob=packed, timeout_s=HELD_S)
-    found = bitmaps.rows_of(said.held, rows, host)
-    parts = bitmaps.numbers_of(said.parts, len(found), host)
-    return _There(found, [NOBODY if part == NO_PART else part for part in parts], said.folder_id or f"only {host}")
+    parts = {row: part for part, packed in said.held for row in bitmaps.rows_of(packed, rows, host)}
+    there = sorted(parts)
+    numbers = [NOBODY if parts[row] == NO_PART else parts[row] for row in there]
+    return _There(array("I", there), numbers, said.folder_id or f"only {host}")
 
 
 def _wanted(
@@ -106,11 +108,8 @@ def _wanted(
     found: dict[str, Wanted] = {}
     for folder in {**workers_of, **dict.fromkeys(wholes)}:
         mine: Collection[int] = range(len(ask.workers)) if folder in wholes else workers_of[folder]
-        bitmap = bytearray((len(listing.rows) + 7) // 8)
-        for row, part in zip(files, owners, strict=True):
-            if part in mine:
-                bitmap[row >> 3] |= 1 << (row & 7)
-        found[folder] = some(listing, parts, len(ask.workers), bitmap)
+        rows = (row for row, part in zip(files, owners, strict=True) if part in mine)
+        found[folder] = some(listing, parts, len(ask.workers), bitmap_of(rows, len(listing.rows)))
     return {host: found[folders[host]] for host in dict.fromkeys((*ask.workers, *sorted(ask.whole)))}
 
 

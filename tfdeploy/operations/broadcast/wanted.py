@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from tfdeploy.agent.bitmap import bitmap_of
 from tfdeploy.agent.listing import FILE, NOT_LINKED, Listing
 from tfdeploy.tree import DataListing
 
@@ -50,11 +51,9 @@ class Wanted:
 
     def bitmap(self, rows: Collection[int]) -> bytes:
         """Of its own rows: those that are `rows` of the whole data set."""
-        found = bytearray((len(self.rows) + 7) // 8)
         same = isinstance(self.places, range)  # then most of a large set is not looked at
-        for own in rows if same else (own for own, place in enumerate(self.places) if place in rows):
-            found[own >> 3] |= 1 << (own & 7)
-        return bytes(found)
+        own = rows if same else (own for own, place in enumerate(self.places) if place in rows)
+        return bytes(bitmap_of(own, len(self.rows)))
 
 
 def whole(listing: DataListing) -> Wanted:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 HERE = ""  # the control machine as a parent
 PIECE_BYTES = 256 << 10
@@ -78,6 +79,13 @@ class FeedPlan:
     thin: frozenset[str] = frozenset()  # sites behind a thin line: they feed no other site
     doubts: tuple[Doubt, ...] = ()  # what `slow` and `thin` follow from
     moves: tuple[Move, ...] = ()
+
+    @cached_property
+    def by_child(self) -> dict[str, tuple[Feed, ...]]:
+        found: dict[str, tuple[Feed, ...]] = {}
+        for feed in self.feeds:
+            found[feed.child] = (*found.get(feed.child, ()), feed)
+        return found
 
     def parents(self, stripe: int) -> dict[str, str]:
         """child -> its parent in this stripe."""

@@ -1,0 +1,52 @@
+"""Which rows of a listing, or which pieces of a segment: a bit for each, the first one the lowest bit of the first byte.
+
+Both sides speak it: packed into text in JSON, as it is between hosts.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+
+from tfdeploy.agent.annotations import Iterable, Iterator, Union
+
+MOST_BYTES = 64 << 20
+
+Bitmap = Union[bytes, bytearray]
+
+
+def bitmap_of(numbers: Iterable[int], count: int) -> bytearray:
+    """Return a bitmap of `count` bits with these set."""
+    found = bytearray((count + 7) // 8)
+    for number in numbers:
+        mark(found, number)
+    return found
+
+
+def mark(bitmap: bytearray, number: int) -> None:
+    bitmap[number >> 3] |= 1 << (number & 7)
+
+
+def is_marked(bitmap: Bitmap, number: int) -> bool:
+    return bool(bitmap[number >> 3] >> (number & 7) & 1)
+
+
+def numbers_of(bitmap: Bitmap) -> Iterator[int]:
+    """Return the numbers of the bits that are set, the lowest first."""
+    for place, byte in enumerate(bitmap):
+        while byte:
+            low = byte & -byte
+            yield 8 * place + low.bit_length() - 1
+            byte ^= low
+
+
+def pack(content: Bitmap) -> str:
+    return base64.b64encode(zlib.compress(content, 1)).decode("ascii")
+
+
+def unpack(text: str) -> bytes:
+    """Raises ValueError: it is not packed so. What is beyond MOST_BYTES is left out."""
+    try:
+        return zlib.decompressobj().decompress(base64.b64decode(text, validate=True), MOST_BYTES)
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
