@@ -153,7 +153,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """What is said of a tree with all of these changes."""
     tree = tmp_path_factory.mktemp("planted")
     shutil.copytree(ROOT / "tfdeploy", tree / "tfdeploy", ignore=shutil.ignore_patterns("__pycache__"))
-    (tree / "tfdeploy/cli/shell.py").write_text((tree / "tfdeploy/cli/ssh.py").read_text().replace('"ssh"', '"shell"', 1))
+    shutil.copy(tree / "tfdeploy/cli/arguments/ssh.py", tree / "tfdeploy/cli/arguments/shell.py")
     for path in (tree / "tfdeploy").rglob("*.py"):
         text = path.read_text()
         for pattern, instead, _ in PLANTED:

@@ -7,11 +7,21 @@ import shlex
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tfdeploy.cli.flags import CommonFlags, finish_parser
-from tfdeploy.cli.options import duration
+from tfdeploy.cli.arguments.clean import WORD, Flags
+from tfdeploy.cli.fleet import lock_holder, open_fleet
+from tfdeploy.cli.messages import show_errors
+from tfdeploy.cli.project import inventory_here, job_here, secret_paths_here
+from tfdeploy.cli.state import run_store
+from tfdeploy.cli.views import plain_view
+from tfdeploy.errors import UsageError, worst
+from tfdeploy.model.clean import Rules
+from tfdeploy.operations.clean import find, find_everything, local_runs, remove, remove_everything
+from tfdeploy.ui.amounts import in_bytes
+from tfdeploy.ui.cleaning import record_words, show_things, staying_words
+from tfdeploy.ui.question import agrees, ask
+from tfdeploy.ui.terminal import terminal_of
 
 if TYPE_CHECKING:
     from tfdeploy.errors import TfdeployError
@@ -22,61 +32,18 @@ if TYPE_CHECKING:
     from tfdeploy.operations.clean import Found, LocalRuns, Removed
 
 HERE = "this machine"  # among the hosts: no host can have a blank in its name
-WORD = "everything"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Flags(CommonFlags):
-    dry_run: bool = False
-    newest: int | None = None
-    older: float | None = None
-    data: bool = False
-    all: bool = False
-    everything: bool = False
-
-
-def add(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "clean",
-        help="removes what no run needs any more",
-        description="Shows ended runs, releases, environments and records of this machine that no run needs, asks, removes them.",
-        epilog="Never a live run or what it uses, never `keep` (but with --everything). 0: done; 1: something stays; 4: a host "
-        "was not reached.",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="only show what would go, and its size")
-    parser.add_argument("--newest", type=count, metavar="N", help="keep the newest N ended runs of each job")
-    parser.add_argument("--older", type=duration, metavar="30d", help="only runs that ended longer ago")
-    parser.add_argument("--data", action="store_true", help="also data sets that the job file here does not name")
-    parser.add_argument("--all", action="store_true", help="of every job, not only of this folder's")
-    everything = f"all that tfdeploy ever put on the hosts, keep included; asks for the word {WORD}"
-    parser.add_argument("--everything", action="store_true", help=everything)
-    finish_parser(parser, Flags, run)
-
-
-def count(text: str) -> int:
-    import argparse
-
-    if not text.isascii() or not text.isdigit() or len(text) > 9:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of runs")
-    return int(text)
 
 
 def run(flags: Flags) -> int:
-    from tfdeploy.cli import context
-    from tfdeploy.cli.views import plain_view
-    from tfdeploy.errors import worst
-    from tfdeploy.model.clean import Rules
-    from tfdeploy.operations.clean import find, find_everything, local_runs, remove, remove_everything
-
     _refuse_mixed(flags)
-    job = context.job_here(flags)
+    job = job_here(flags)
     jobs = None if job is None or flags.all or flags.everything else (job.name,)
     named = tuple(job.data) if job is not None and flags.data else () if flags.data else None
-    secret_paths = {} if flags.everything else context.secret_paths_here(flags)
+    secret_paths = {} if flags.everything else secret_paths_here(flags)
     rules = Rules(flags.newest or 0, flags.older or 0.0, named, secret_paths)
-    store = context.store()
-    with context.open_fleet(flags) as fleet:
-        hosts: tuple[Host, ...] = context.inventory_here(flags).hosts
+    store = run_store()
+    with open_fleet(flags) as fleet:
+        hosts: tuple[Host, ...] = inventory_here(flags).hosts
         now = time.time()
         found = find_everything(fleet, hosts) if flags.everything else find(fleet, hosts, jobs, rules, now)
         local = local_runs(store, found, hosts, jobs, rules, now)
@@ -86,11 +53,10 @@ def run(flags: Flags) -> int:
             _show_result(flags, found, None, {}, local.bytes)
             return worst(error.exit_code for error in found.errors.values())
         _ask(flags)
-        holder = context.holder().as_json(now)
         if flags.everything:
-            removed: Removed = remove_everything(fleet, found, hosts, holder)
+            removed: Removed = remove_everything(fleet, found, hosts, lock_holder(now))
         else:
-            removed = remove(fleet, found, hosts, jobs, rules, holder, plain_view(flags))
+            removed = remove(fleet, found, hosts, jobs, rules, lock_holder(now), plain_view(flags))
     absent = local.without(removed.runs_left)
     forgotten = {run: size for run, size in absent.items() if store.forget(run)}
     _show_result(flags, found, removed, forgotten, local.bytes)
@@ -99,8 +65,6 @@ def run(flags: Flags) -> int:
 
 
 def _refuse_mixed(flags: Flags) -> None:
-    from tfdeploy.errors import UsageError
-
     asked = [name for name in ("newest", "older", "data") if getattr(flags, name)]
     if flags.everything and asked:
         raise UsageError(f"--everything keeps nothing, so --{asked[0]} has no meaning", next="one of the two")
@@ -117,9 +81,6 @@ def _piped_word(flags: Flags) -> str:
 
 def _ask(flags: Flags) -> None:
     """Raises UsageError: it was not agreed to."""
-    from tfdeploy.errors import UsageError
-    from tfdeploy.ui.question import agrees, ask
-
     if flags.everything:
         if ask(f"All of it is removed, checkpoints in `keep` too. Type {WORD} to go on:") != WORD:
             hint = f"type {WORD}" if sys.stdin.isatty() else _piped_word(flags)
@@ -129,12 +90,7 @@ def _ask(flags: Flags) -> None:
 
 
 def _show_found(flags: Flags, found: Found, local: LocalRuns, nothing: bool) -> None:
-    from tfdeploy.cli import context
-    from tfdeploy.ui.amounts import in_bytes
-    from tfdeploy.ui.cleaning import record_words, show_things, staying_words
-    from tfdeploy.ui.terminal import terminal_of
-
-    context.show_errors(flags, found.errors)
+    show_errors(flags, found.errors)
     if flags.json:
         return
     if not flags.quiet:
@@ -142,7 +98,7 @@ def _show_found(flags: Flags, found: Found, local: LocalRuns, nothing: bool) -> 
             print(line, file=sys.stderr)
         for host, first in found.shared.items():
             print(f"[{host}] has the same workdir as {first}, so it is cleaned there", file=sys.stderr)
-        for line in record_words(local.unended, local.elsewhere, str(context.store().root)):
+        for line in record_words(local.unended, local.elsewhere, str(run_store().root)):
             print(f"[{HERE}] {line}", file=sys.stderr)
     terminal = terminal_of(sys.stdout, flags.color)
     if nothing:
@@ -156,11 +112,8 @@ def _show_result(
     flags: Flags, found: Found, removed: Removed | None, forgotten: Mapping[str, int], local: Mapping[str, int]
 ) -> None:
     """`removed` None: nothing was tried."""
-    from tfdeploy.cli import context
-    from tfdeploy.ui.amounts import in_bytes
-
     if removed is not None:
-        context.show_errors(flags, {host: error for host, error in removed.errors.items() if host not in found.errors})
+        show_errors(flags, {host: error for host, error in removed.errors.items() if host not in found.errors})
     if flags.json:
         print(json.dumps(_as_json(found, removed, forgotten, local, flags.dry_run)))
     elif removed is not None and not flags.quiet:

@@ -10,13 +10,21 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from tfdeploy.cli.state import run_store
+from tfdeploy.errors import TfdeployError
+from tfdeploy.machine.own_command import own_command
+from tfdeploy.model.status import exit_code
+from tfdeploy.operations.emit import notices_to
+from tfdeploy.operations.samples import samples
+from tfdeploy.operations.watch.follow import follow
+from tfdeploy.ui.dashboard.dashboard import Dashboard
+
 if TYPE_CHECKING:
     from tfdeploy.cli.flags import CommonFlags
     from tfdeploy.model.events import Emit, Event
     from tfdeploy.model.loglines import LogLine
     from tfdeploy.model.plan import Plan
     from tfdeploy.transport.protocols import Fleet
-    from tfdeploy.ui.dashboard.dashboard import Dashboard
 
 _TOLD = ("task", "host", "note")  # events of the past that are shown; what the run's state is, its hosts say
 
@@ -55,8 +63,6 @@ class Beginning:
         (self.show if self.left else self._told.append)(event)
 
     def _open(self) -> None:
-        from tfdeploy.ui.dashboard.dashboard import Dashboard
-
         print(self.run, flush=True)
         self.board = Dashboard(typed=self.flags.typed)
         for event in self._told:
@@ -81,11 +87,6 @@ def dashboard(
     `record` gets all events, `record_lines` the tasks' lines. Returns the exit code: 0 when `q`
     leaves, at the run's end the run's own.
     """
-    from tfdeploy.model.status import exit_code
-    from tfdeploy.operations.emit import notices_to
-    from tfdeploy.operations.watch.follow import follow
-    from tfdeploy.ui.dashboard.dashboard import Dashboard
-
     shown = plan if only is None else _part_of(plan, only)
     board = Dashboard(shown, typed=flags.typed, command=lambda words: _do(flags, words))
     if before is not None:
@@ -129,8 +130,6 @@ def dashboard(
 
 def _do(flags: CommonFlags, words: Sequence[str]) -> None:
     """A verb of tfdeploy on this terminal, with the files of this command line."""
-    from tfdeploy.machine.own_command import own_command
-
     given = [("-i", flags.inventory), ("-j", flags.job)]
     files = [word for flag, value in given if value for word in (flag, str(value))]
     command = own_command([words[0], *files, *words[1:]])
@@ -139,18 +138,13 @@ def _do(flags: CommonFlags, words: Sequence[str]) -> None:
 
 def _tell_past(board: Dashboard, plan: Plan) -> None:
     """What this machine has recorded of the run, so that its attempts and its first death are known."""
-    from tfdeploy.cli import context
-
     hosts = {host.host for host in plan.hosts}
-    for event in context.store().events(plan.run):
+    for event in run_store().events(plan.run):
         if event.kind in _TOLD and (event.host is None or event.host in hosts):
             board(event)
 
 
 def _ask_samples(board: Dashboard, fleet: Fleet, plan: Plan, only: frozenset[str] | None) -> None:
-    from tfdeploy.errors import TfdeployError
-    from tfdeploy.operations.samples import samples
-
     try:
         board.begin_with(samples(fleet, plan, only))
     except TfdeployError:

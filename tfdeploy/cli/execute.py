@@ -4,50 +4,29 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tfdeploy.cli.flags import CommonFlags, finish_parser
-from tfdeploy.cli.options import duration
+from tfdeploy.cli.arguments.execute import Flags
+from tfdeploy.cli.fleet import begin_dialling, open_fleet
+from tfdeploy.cli.project import inventory_here
+from tfdeploy.errors import TfdeployError, UsageError, worst
+from tfdeploy.ui.reports import show_exec, show_next
+from tfdeploy.ui.terminal import terminal_of
 
 if TYPE_CHECKING:
-    from tfdeploy.errors import TfdeployError
     from tfdeploy.model.printed import ExecAnswer
     from tfdeploy.model.rows import ExecRow
     from tfdeploy.transport.protocols import Completed
 
 
-@dataclass(frozen=True, kw_only=True)
-class Flags(CommonFlags):
-    takes_words = True
-
-    timeout: float | None = None
-
-
-def add(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "exec",
-        help="a command on every host at once",
-        usage="tfdeploy exec [options] -- CMD [WORD ...]",
-        description="One word goes to `sh -c`, several are argv. Exit 1 when the command failed on a host.",
-    )
-    parser.add_argument("--timeout", type=duration, metavar="60s", help="give up on a host after so long")
-    finish_parser(parser, Flags, run)
-
-
 def run(flags: Flags) -> int:
-    from tfdeploy.cli import context
-    from tfdeploy.errors import TfdeployError, UsageError, worst
-
     if not flags.after:
         raise UsageError("no command", where="tfdeploy exec", next="tfdeploy exec -- nvidia-smi")
-    inventory = context.inventory_here(flags)
-    context.begin_dialling(inventory.hosts)
+    inventory = inventory_here(flags)
+    begin_dialling(inventory.hosts)
     from tfdeploy.operations.execute import execute
-    from tfdeploy.ui.reports import show_next
-    from tfdeploy.ui.terminal import terminal_of
 
-    with context.open_fleet(flags) as fleet:
+    with open_fleet(flags) as fleet:
         results = execute(fleet, inventory.hosts, tuple(flags.after), timeout_s=flags.timeout)
     rows = [_row(host, result) for host, result in results.items()]
     if flags.json:
@@ -61,8 +40,6 @@ def run(flags: Flags) -> int:
 
 
 def _row(host: str, result: Completed | TfdeployError) -> ExecRow:
-    from tfdeploy.errors import TfdeployError
-
     if isinstance(result, TfdeployError):
         return {"host": host, "exit_code": None, "stdout": "", "stderr": "", "seconds": None, "error": result.what}
     return {
@@ -76,9 +53,6 @@ def _row(host: str, result: Completed | TfdeployError) -> ExecRow:
 
 
 def _show(flags: Flags, rows: list[ExecRow]) -> None:
-    from tfdeploy.ui.reports import show_exec
-    from tfdeploy.ui.terminal import terminal_of
-
     quiet_success = flags.quiet and all(row["exit_code"] == 0 for row in rows)
     if not quiet_success:
         show_exec(terminal_of(sys.stdout, flags.color), terminal_of(sys.stderr, flags.color), rows)

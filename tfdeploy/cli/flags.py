@@ -1,6 +1,6 @@
 """The command line as one frozen record per verb, read once from argparse's namespace. No verb sees the namespace.
 
-`CommonFlags` holds the common flags of the contract; a verb's own record adds its own flags to them.
+`CommonFlags` has the common flags of the contract. A verb's record, in `arguments/`, adds its own.
 """
 
 from __future__ import annotations
@@ -8,35 +8,72 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal, TypeVar
+from functools import partial
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 
-from tfdeploy.cli.options import Parser, common, env_default
+from tfdeploy.cli.declared import add_arguments, argument, option, switch
+from tfdeploy.cli.options import Parser, env_default, env_true, positive, rate
 from tfdeploy.cli.verbs import NO_FILES, VERBS
 from tfdeploy.errors import UsageError
 
 _COMMAND = re.compile(r"\btfdeploy ([a-z]+)\b(?! --help\b)")
+_COMMON = "common options"
+Color = Literal["auto", "always", "never"]
+COLORS: tuple[Color, ...] = get_args(Color)
+A_RUN = "id or unique prefix (default: the newest of this job)"
 
 
-@dataclass(frozen=True, kw_only=True)
-class CommonFlags:
-    """The common flags, as typed or as TFDEPLOY_<FLAG> has them. `after`: the words behind `--` (None: no `--`)."""
+def _env_color(name: str) -> str:
+    """TFDEPLOY_COLOR, checked here because argparse does not check defaults."""
+    color = env_default(name) or ("never" if env_true("no-color") else "auto")
+    if color not in COLORS:
+        raise UsageError(f"there is no {color!r}", where="TFDEPLOY_COLOR", next=f"one of: {', '.join(COLORS)}")
+    return color
 
+
+class VerbFlags:
+    """What every verb's record says of the verb. Each record is a dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+    description: ClassVar[str]
+    usage: ClassVar[str | None] = None
+    epilog: ClassVar[str | None] = None
+    verbs: ClassVar[Mapping[str, tuple[type[Any], str]]] = {}  # second verb -> its record and description
     unbounded: ClassVar[str | None] = None  # why the verb refuses --limit and --exclude; None: it takes them
     takes_words: ClassVar[bool] = False  # whether words may stand behind `--`
 
-    inventory: str | None = None
-    job: str | None = None
-    limit: str | None = None
-    exclude: str | None = None
-    parallel: int = 32
-    json: bool = False
-    verbose: bool = False
-    quiet: bool = False
-    color: Literal["auto", "always", "never"] = "auto"
-    yes: bool = False
-    bwlimit: int | None = None  # of verbs that move files
+
+_common = partial(option, group=_COMMON, env=env_default)
+_common_switch = partial(switch, group=_COMMON, env=env_true)
+_NO_COLOR = {"action": "store_const", "const": "never", "default": argparse.SUPPRESS, "help": "as --color never"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommonFlags(VerbFlags):
+    """The common flags, as typed or as TFDEPLOY_<FLAG> has them. `after`: the words behind `--` (None: no `--`)."""
+
+    inventory: str | None = _common("-i", "--inventory", metavar="FILE", help="which inventory")
+    job: str | None = _common("-j", "--job", metavar="FILE", help="which job file (default tfdeploy.yaml)")
+    limit: str | None = _common(
+        "--limit", metavar="PATTERN", help="only these hosts: n1,gpu[03-10],worker,n*; brackets are ranges"
+    )
+    exclude: str | None = _common("--exclude", metavar="PATTERN", help="not these hosts")
+    parallel: int = _common("--parallel", default=32, metavar="N", type=positive, help="connections at once")
+    json: bool = _common_switch("--json", help="results as JSON on stdout")
+    verbose: bool = _common_switch("-v", "--verbose", help="say more")
+    quiet: bool = _common_switch("-q", "--quiet", help="say only what went wrong")
+    color: Color = option(
+        "--color",
+        default="auto",
+        env=_env_color,
+        group=_COMMON,
+        also={"--no-color": _NO_COLOR},
+        choices=COLORS,
+        help="colours (and NO_COLOR)",
+    )
+    yes: bool = _common_switch("-y", "--yes", help="answer yes to every question")
     after: tuple[str, ...] | None = None
 
     @property
@@ -66,27 +103,39 @@ class CommonFlags:
 class OfRun(CommonFlags):
     """Flags of a verb about one run. `wanted`: the run's id or a unique prefix."""
 
-    wanted: str | None = None
+    wanted: str | None = argument("RUN", nargs="?", help=A_RUN)
 
 
-F = TypeVar("F", bound=CommonFlags)
+bwlimit_option = partial(
+    option,
+    "--bwlimit",
+    metavar="RATE",
+    type=rate,
+    help="at most so many bytes a second to and from each host, such as 500K or 50M (inventory: bwlimit)",
+)
+F = TypeVar("F", bound=VerbFlags)
 
 
-def finish_parser(parser: argparse.ArgumentParser, record: type[F], run: Callable[[F], int]) -> None:
-    """Ends a verb's `add`: adds the common flags, and makes `run` get the command line as one `record`."""
-    common(parser)
-    set_handler(parser, record, run)
-
-
-def set_handler(parser: argparse.ArgumentParser, record: type[F], run: Callable[[F], int]) -> None:
-    """Makes `run` get the command line as one `record`."""
-    parser.set_defaults(run=lambda namespace, after: run(read(record, parser.prog, namespace, after)))
+def add_verb(subparsers: Any, name: str, record: type[VerbFlags], description: str | None = None) -> None:
+    """Add the parser of a verb, whose namespace then has `read`: the function that makes the record of it."""
+    text = description or record.description
+    formatter = argparse.RawDescriptionHelpFormatter if "\n" in text else argparse.HelpFormatter
+    parser = subparsers.add_parser(
+        name, help=text, description=text, usage=record.usage, epilog=record.epilog, formatter_class=formatter
+    )
+    if record.verbs:
+        verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+        for each, (kind, what) in record.verbs.items():
+            add_verb(verbs, each, kind, what)
+        return
+    add_arguments(parser, record, last=_COMMON)
+    parser.set_defaults(read=partial(read, record, parser.prog))
 
 
 def read(record: type[F], prog: str, namespace: argparse.Namespace, after: Sequence[str] | None) -> F:
     """The verb's record.
 
-    Raises UsageError on a flag or words that the verb does not take, TypeError on a field that no flag fills.
+    Raises UsageError on a flag or words that the verb does not take.
     """
     given: dict[str, Any] = vars(namespace)
     if after is not None and not record.takes_words:
@@ -99,12 +148,29 @@ def read(record: type[F], prog: str, namespace: argparse.Namespace, after: Seque
 
 def common_flags(words: Sequence[str]) -> CommonFlags:
     """The common flags in a command line of any verb; the defaults where they cannot be read."""
-    parser = Parser(add_help=False)
     try:
-        common(parser)
-        return read(CommonFlags, "tfdeploy", parser.parse_known_args(words)[0], None)
+        return read(CommonFlags, "tfdeploy", _common_parser().parse_known_args(words)[0], None)
     except UsageError:
         return CommonFlags()
+
+
+def _common_parser() -> Parser:
+    parser = Parser(add_help=False)
+    add_arguments(parser, CommonFlags)
+    return parser
+
+
+def verb_first(words: list[str]) -> list[str]:
+    """The words with the common flags before the verb moved behind it. Words that begin with anything else are unchanged."""
+    takes_value = {flag: action.nargs != 0 for action in _common_parser()._actions for flag in action.option_strings}
+    at = 0
+    while at < len(words) and words[at].startswith("-"):
+        flag, equals, _ = words[at].partition("=")
+        joined = not flag.startswith("--") and takes_value.get(flag[:2], False) and len(words[at]) > 2  # -iFILE
+        if flag not in takes_value and not joined:
+            return words
+        at += 1 if equals or joined or not takes_value[flag] else 2
+    return [*words[at : at + 1], *words[:at], *words[at + 1 :]]
 
 
 def _refuse_bounds(why: str, prog: str, given: dict[str, object]) -> None:

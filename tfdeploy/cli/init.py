@@ -9,53 +9,30 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tfdeploy.cli.flags import CommonFlags, finish_parser
+from tfdeploy import config
+from tfdeploy.cli.arguments.init import INVENTORY, Flags
 from tfdeploy.cli.options import closest
+from tfdeploy.config import find_job_above
+from tfdeploy.config.templates import inventory_text, job_text
 from tfdeploy.errors import ConfigError, UsageError
+from tfdeploy.model.inventory import NAME
 from tfdeploy.model.job import MODES
+from tfdeploy.model.units import count
+from tfdeploy.ui.question import ask
 
 if TYPE_CHECKING:
     from tfdeploy.model.printed import InitAnswer
 
 JOB = "tfdeploy.yaml"
-INVENTORY = "inventories/hosts.yaml"
 EXAMPLE_HOSTS = "192.0.2.10,192.0.2.11"  # addresses for documentation: no host has them
 _TRY = "tfdeploy check, tfdeploy launch --dry-run"
 _HOST = re.compile(r"(?:(?P<user>[^@]+)@)?(?P<address>\[[^\]]+\]|[^:@]+)(?::(?P<port>\d+))?\Z")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Flags(CommonFlags):
-    unbounded = "it asks no host"
-
-    folder: str = "."
-    hosts: str | None = None
-    mode: str | None = None
-    command: str | None = None
-
-
-def add(subparsers: Any) -> None:
-    text = "write a commented tfdeploy.yaml and inventory"
-    parser = subparsers.add_parser(
-        "init", help=text, description=f"Writes tfdeploy.yaml and {INVENTORY}, with every key explained."
-    )
-    parser.add_argument("folder", nargs="?", default=".", help="where (default: here)")
-    parser.add_argument(
-        "--hosts", metavar="LIST", help="[user@]host[:port], several with commas; the first is ps, the others workers"
-    )
-    parser.add_argument("--mode", choices=MODES, help="how the tasks train together (default async)")
-    parser.add_argument("--command", metavar="LINE", help="the program's words (default: python and the program found here)")
-    finish_parser(parser, Flags, run)
-
-
 def run(flags: Flags) -> int:
-    from tfdeploy.config.templates import job_text
-    from tfdeploy.model.inventory import NAME
-
     folder = Path(flags.folder)
     if not folder.is_dir():
         raise UsageError("no such folder", where=flags.folder, next=f"mkdir {shlex.quote(flags.folder)}")
@@ -83,9 +60,6 @@ def run(flags: Flags) -> int:
 
 def _describe_inventory(flags: Flags, path: Path) -> None:
     """Say which inventory is used instead of a new one. Raises ConfigError."""
-    from tfdeploy import config
-    from tfdeploy.model.units import count
-
     path = Path.cwd() / path.expanduser()
     source = "TFDEPLOY_INVENTORY" if flags.inventory == os.environ.get("TFDEPLOY_INVENTORY") else "-i"
     if not path.exists():
@@ -102,7 +76,6 @@ def _answer(flags: Flags, given: str | None, question: str, default: str, read: 
     """
     if given is not None or flags.yes or flags.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return read(given if given is not None else default)
-    from tfdeploy.ui.question import ask
 
     while True:
         answer = ask(f"{question} [{default}]:")
@@ -116,8 +89,6 @@ def _answer(flags: Flags, given: str | None, question: str, default: str, read: 
 
 def _read_hosts(text: str) -> str:
     """Return the text of the inventory with these hosts. Raises UsageError."""
-    from tfdeploy.config.templates import inventory_text
-
     return _checked(INVENTORY, inventory_text(_hosts(text)), "--hosts")
 
 
@@ -156,8 +127,6 @@ def _program(folder: Path) -> str:
 
 def _checked(name: str, text: str, flag: str) -> str:
     """Return the text of a file if tfdeploy can read it. Raises UsageError that names the flag."""
-    from tfdeploy import config
-
     with tempfile.TemporaryDirectory(prefix="tfdeploy-init-") as folder:
         draft = Path(folder, Path(name).name)
         draft.write_text(text, encoding="utf-8")
@@ -184,8 +153,6 @@ def _write(path: Path, text: str) -> bool:
 
 
 def _report(flags: Flags, written: list[Path], kept: list[Path], next_step: str) -> None:
-    from tfdeploy.config import find_job_above
-
     if flags.json:
         answer: InitAnswer = {"written": [str(path) for path in written], "kept": [str(path) for path in kept]}
         print(json.dumps(answer))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -58,7 +59,19 @@ def interruptible_once(words: str = ROLLING_BACK) -> Iterator[None]:
             signal.signal(number, signal.SIG_IGN if seen else handler)
 
 
-def end_by_signal(number: int) -> NoReturn:
+def end_interrupted(interrupt: KeyboardInterrupt) -> int:
+    """Say that the process was interrupted; end it by the signal if there was one, else return the exit code."""
+    if threading.current_thread() is threading.main_thread():
+        # A second Ctrl-C while the process ends must not replace the exit code 130 by a death by signal.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with suppress(OSError):  # the terminal has gone
+        print("interrupted", file=sys.stderr, flush=True)
+    if isinstance(interrupt, Signalled):
+        _end_by_signal(interrupt.number)
+    return 130
+
+
+def _end_by_signal(number: int) -> NoReturn:
     """Ends this process by the signal, so that its parent sees which one it was."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)

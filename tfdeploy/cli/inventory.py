@@ -6,9 +6,17 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tfdeploy.cli.flags import CommonFlags, finish_parser
+from tfdeploy import config
+from tfdeploy.cli.arguments.inventory import Flags
 from tfdeploy.cli.options import env_default
+from tfdeploy.cli.project import inventory_file, job_here
+from tfdeploy.config.reference import HOST
 from tfdeploy.errors import TfdeployError
+from tfdeploy.model.folding import fold_equal, fold_names
+from tfdeploy.model.inventory import settings_of
+from tfdeploy.model.selection import select
+from tfdeploy.ui.tables import show_rows
+from tfdeploy.ui.terminal import terminal_of
 
 if TYPE_CHECKING:
     from tfdeploy.config import InventoryFile
@@ -17,18 +25,8 @@ if TYPE_CHECKING:
     from tfdeploy.model.printed import InventoryAnswer, InventoryHostRow
 
 
-def add(subparsers: Any) -> None:
-    text = "print hosts, roles and settings as understood"
-    parser = subparsers.add_parser("inventory", help=text, description="What the inventory says, and where. Contacts nobody.")
-    finish_parser(parser, CommonFlags, run)
-
-
-def run(flags: CommonFlags) -> int:
-    from tfdeploy import config
-    from tfdeploy.cli import context
-    from tfdeploy.model.selection import select
-
-    understood = config.load_inventory_file(context.inventory_file(flags, _job(flags)))
+def run(flags: Flags) -> int:
+    understood = config.load_inventory_file(inventory_file(flags, _job(flags)))
     inventory = select(understood.inventory, flags.limit, flags.exclude)
     if flags.json:
         print(json.dumps(as_json(inventory, understood)))
@@ -37,19 +35,17 @@ def run(flags: CommonFlags) -> int:
     return 0
 
 
-def _job(flags: CommonFlags) -> Job | None:
+def _job(flags: Flags) -> Job | None:
     """Return the job here, whose file may name the inventory; None if there is none.
 
     With -i the job file is not read. With TFDEPLOY_INVENTORY it is read only to name the inventory that is not used, so
     errors in it do not matter.
     """
-    from tfdeploy.cli import context
-
     exported = env_default("inventory")
     if flags.inventory != exported:
         return None
     try:
-        return context.job_here(flags)
+        return job_here(flags)
     except TfdeployError:
         if exported is None:
             raise
@@ -61,8 +57,6 @@ def as_json(inventory: Inventory, understood: InventoryFile) -> InventoryAnswer:
 
     A setting that is missing in "from" is not in the file.
     """
-    from tfdeploy.model.inventory import settings_of
-
     hosts: list[InventoryHostRow] = []
     for host in inventory.hosts:
         known = {key: origin(understood, host, key) for key in understood.given[host.name]}
@@ -83,11 +77,7 @@ def _roles_of(name: str, inventory: Inventory) -> list[str]:
     return [role for role, names in inventory.roles.items() if name in names]
 
 
-def _show(flags: CommonFlags, inventory: Inventory, understood: InventoryFile) -> None:
-    from tfdeploy.model.folding import fold_names
-    from tfdeploy.ui.tables import show_rows
-    from tfdeploy.ui.terminal import terminal_of
-
+def _show(flags: Flags, inventory: Inventory, understood: InventoryFile) -> None:
     terminal = terminal_of(sys.stdout, flags.color)
     show_rows(terminal, ("host", "address", "roles", "from"), [_host_row(host, inventory) for host in inventory.hosts])
     terminal.write("\n")
@@ -107,9 +97,6 @@ def _host_row(host: Host, inventory: Inventory) -> tuple[str, ...]:
 
 def setting_rows(inventory: Inventory, understood: InventoryFile) -> list[tuple[str, str, str, str]]:
     """(setting, value, folded hosts, where from): a row for each value from each place, in the reference's order."""
-    from tfdeploy.config.reference import HOST
-    from tfdeploy.model.folding import fold_equal, fold_names
-
     rows = []
     for key in HOST:
         if key.name == "address" or not key.built:

@@ -2,123 +2,53 @@
 
 from __future__ import annotations
 
-import argparse
 import os
+import re
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, AnyStr, Literal
+from typing import TYPE_CHECKING, AnyStr
 
-from tfdeploy.cli.flags import OfRun, finish_parser
-from tfdeploy.cli.options import moment, positive
-from tfdeploy.errors import Refused, UsageError
+from tfdeploy.cli.arguments.logs import Flags
+from tfdeploy.cli.chosen_run import chosen_run
+from tfdeploy.cli.consent import consent_of
+from tfdeploy.cli.fleet import open_fleet
+from tfdeploy.cli.messages import show_errors, show_unasked
+from tfdeploy.errors import Refused, UsageError, worst
+from tfdeploy.model.folding import fold_names
 from tfdeploy.model.name_patterns import matched
 from tfdeploy.model.patterns import compiled
+from tfdeploy.operations.logs import followed_lines
+from tfdeploy.operations.tasklogs.attempts import newest_attempts
+from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
+from tfdeploy.operations.tasklogs.stored_lines import stored_batches
+from tfdeploy.operations.tasklogs.task_log import LogQuery
+from tfdeploy.ui.amounts import in_bytes
+from tfdeploy.ui.log_lines import LinePrinter
+from tfdeploy.ui.sanitise import clean
+from tfdeploy.ui.terminal import terminal_of
 
 if TYPE_CHECKING:
     import re
 
     from tfdeploy.errors import TfdeployError
     from tfdeploy.model.plan import Plan
-    from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
-    from tfdeploy.operations.tasklogs.task_log import LogQuery
     from tfdeploy.transport.protocols import Fleet
-    from tfdeploy.ui.log_lines import LinePrinter
-
-MOST_CONTEXT = 1000
-
-
-@dataclass(frozen=True, kw_only=True)
-class Flags(OfRun):
-    follow: bool = False
-    lines: int | None = None
-    since: float | None = None
-    until: float | None = None
-    task: Sequence[str] | None = None
-    host: Sequence[str] | None = None
-    grep: Sequence[str] | None = None
-    exclude_grep: Sequence[str] | None = None
-    ignore_case: bool = False
-    context: int = 0
-    highlight: Sequence[str] | None = None
-    attempt: int | None = None
-    previous: bool = False
-    stderr: bool = False
-    timestamps: bool = False
-    fold: bool = False
-    output: Literal["text", "json", "raw"] = "text"
-
-    @property
-    def format(self) -> Literal["text", "json", "raw"]:
-        return "json" if self.json else self.output
-
-
-def add(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "logs",
-        help="merged logs of a run",
-        description="The merged logs of a run: task@host | line. A Python traceback comes as one block.",
-    )
-    parser.add_argument("wanted", nargs="?", metavar="RUN", help="id or unique prefix (default: the newest of this job)")
-    _add_which(parser)
-    _add_how(parser)
-    finish_parser(parser, Flags, run)
-
-
-def _add_which(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("which lines")
-    group.add_argument("-f", "--follow", action="store_true", help="go on until all tasks have ended, or until --until")
-    tail = "only the last N of the wanted lines of each task; all: every line"
-    group.add_argument("-n", "--lines", "--tail", type=_count, metavar="N", help=tail)
-    what = (
-        "not older than that: 1h30m ago, a time as 2026-11-22T10:00:00Z (local without Z or offset), a date (its local midnight)"
-    )
-    group.add_argument("--since", type=moment, metavar="WHEN", help=what)
-    group.add_argument("--until", type=moment, metavar="WHEN", help="not newer than that, written as for --since")
-    names = "of these tasks or roles: worker:0, worker, worker:[0-2,5], w*; several with commas, or again"
-    group.add_argument("--task", action="append", metavar="TASKS", help=names)
-    group.add_argument("--host", action="append", metavar="HOSTS", help="of tasks on these hosts: n2, gpu[03-10], n*")
-    group.add_argument("--grep", action="append", metavar="RE", help="that this regular expression finds; again: or this one")
-    group.add_argument("--exclude-grep", action="append", metavar="RE", help="that this one does not find; again: nor this one")
-    group.add_argument("--ignore-case", action="store_true", help="of letters in these expressions and in --highlight")
-    what = "with N lines of the same task before and after each that --grep finds; -- stands between groups"
-    group.add_argument("-C", "--context", type=_context, default=0, metavar="N", help=what)
-    group.add_argument("--attempt", type=positive, metavar="N", help="of each task's Nth start")
-    group.add_argument("-p", "--previous", action="store_true", help="of the attempt before each task's newest")
-    group.add_argument("--stderr", action="store_true", help="of standard error")
-
-
-def _add_how(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("how they are shown")
-    group.add_argument(
-        "-t", "--timestamps", action="store_true", help="with the time (UTC) of each line; hosts' clocks are corrected"
-    )
-    group.add_argument("--highlight", action="append", metavar="RE", help="colour what this finds, where there is colour; again")
-    what = "show equal lines that several tasks write within half a second once: worker:[0-7]@n[1-8] | line (default: every line)"
-    group.add_argument("--fold", action="store_true", help=what)
-    what = "raw: the bytes of the programs, which a terminal may obey: there it is asked first. --json is the same as -o json"
-    group.add_argument("-o", "--output", choices=("text", "json", "raw"), default="text", help=what)
 
 
 def run(flags: Flags) -> int:
-    from tfdeploy.cli import context
-    from tfdeploy.errors import worst
-    from tfdeploy.operations.logs import followed_lines
-    from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
-    from tfdeploy.operations.tasklogs.stored_lines import stored_batches
-
     patterns = _patterns(flags)
     _refuse_senseless(flags)
-    if flags.format == "raw" and sys.stdout.isatty() and not context.consent_of(flags)(RAW):
+    if flags.format == "raw" and sys.stdout.isatty() and not consent_of(flags)(RAW):
         raise Refused("raw bytes of programs do not go to a terminal unasked", where="--output raw", next="-y, or a file or pipe")
-    with context.open_fleet(flags) as fleet:
-        plan, only, plan_code = context.chosen_run(flags, fleet)
+    with open_fleet(flags) as fleet:
+        plan, only, plan_code = chosen_run(flags, fleet)
         lost: dict[str, TfdeployError] = {}
         query = replace(patterns, tasks=_wanted_tasks(flags, plan, only))
         query, follow = _of_attempt(flags, fleet, plan, query, lost)
-        context.show_unasked(flags, () if only is None else (host.host for host in plan.hosts if host.host not in only))
+        show_unasked(flags, () if only is None else (host.host for host in plan.hosts if host.host not in only))
         gone: dict[str, int] = {}
         fetched = FetchedLogs(Path("fetched") / plan.run / "logs")
         printer = _printer(flags, plan, query)
@@ -127,7 +57,7 @@ def run(flags: Flags) -> int:
         else:
             complete = printer.write_batches(stored_batches(fleet, plan, query, lost, gone, fetched))
         _show_fetched(flags, fetched)
-        context.show_errors(flags, lost, "no lines from here: ")
+        show_errors(flags, lost, "no lines from here: ")
         _show_gone(gone if complete else {})
         return worst([plan_code, *(error.exit_code for error in lost.values())]) if complete else 0
 
@@ -136,9 +66,6 @@ RAW = "What programs print may hold codes that a terminal obeys: they can change
 
 
 def _printer(flags: Flags, plan: Plan, query: LogQuery) -> LinePrinter:
-    from tfdeploy.ui.log_lines import LinePrinter
-    from tfdeploy.ui.terminal import terminal_of
-
     return LinePrinter(
         1,
         flags.format,
@@ -152,9 +79,6 @@ def _printer(flags: Flags, plan: Plan, query: LogQuery) -> LinePrinter:
 
 
 def _show_fetched(flags: Flags, fetched: FetchedLogs) -> None:
-    from tfdeploy.model.folding import fold_names
-    from tfdeploy.ui.sanitise import clean
-
     if fetched.used and not flags.quiet:
         why = clean(next(iter(fetched.used.values())).what)
         print(
@@ -163,8 +87,6 @@ def _show_fetched(flags: Flags, fetched: FetchedLogs) -> None:
 
 
 def _show_gone(gone: Mapping[str, int]) -> None:
-    from tfdeploy.ui.amounts import in_bytes
-
     for label, count in gone.items():
         print(
             f"[{label}] {in_bytes(count)} of this log are no longer there: rotated away (`logs: {{max: ...}}`)", file=sys.stderr
@@ -187,8 +109,6 @@ def _refuse_senseless(flags: Flags) -> None:
 
 def _patterns(flags: Flags) -> LogQuery:
     """The query without its tasks."""
-    from tfdeploy.operations.tasklogs.task_log import LogQuery
-
     return LogQuery(
         (),
         since=flags.since,
@@ -203,8 +123,6 @@ def _patterns(flags: Flags) -> LogQuery:
 
 
 def _pattern(text: AnyStr, flag: str, ignore_case: bool) -> re.Pattern[AnyStr]:
-    import re
-
     try:
         return compiled(text, re.IGNORECASE if ignore_case else 0)
     except ValueError as error:
@@ -234,8 +152,6 @@ def _wanted_tasks(flags: Flags, plan: Plan, only: Collection[str] | None) -> tup
 def _of_attempt(flags: Flags, fleet: Fleet, plan: Plan, query: LogQuery, lost: dict[str, TfdeployError]) -> tuple[LogQuery, bool]:
     """The query bound to the attempt that is wanted, and whether there is something to follow. Raises UsageError where no task
     has had that attempt."""
-    from tfdeploy.operations.tasklogs.attempts import newest_attempts
-
     follow = flags.follow and (flags.until is None or flags.until > time.time())
     if flags.attempt is None and not flags.previous:
         return query, follow
@@ -254,17 +170,3 @@ def _of_attempt(flags: Flags, fleet: Fleet, plan: Plan, query: LogQuery, lost: d
 
 def _nth(number: int) -> str:
     return f"{number}{'th' if number % 100 in (11, 12, 13) else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
-
-
-def _count(text: str) -> int | None:
-    if text in ("all", "-1"):
-        return None
-    if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines")
-    return int(text)
-
-
-def _context(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or int(text) > MOST_CONTEXT:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines, at most {MOST_CONTEXT}")
-    return int(text)

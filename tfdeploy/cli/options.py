@@ -1,4 +1,4 @@
-"""Options that verbs share, with their defaults from TFDEPLOY_<FLAG>."""
+"""How words of the command line and TFDEPLOY_<FLAG> are read, and what is said of a word that cannot be."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import argparse
 import difflib
 import os
 import shlex
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from importlib import import_module
 from typing import Any, NoReturn
 
 from tfdeploy.errors import UsageError
 
-COLORS = ("auto", "always", "never")
 NOT_BUILT: dict[str, tuple[str, ...]] = {}  # flags of the contract, by verb
 _CLOSE = 0.75  # difflib ratio: that of --mdoe and --mode; --deep and --mode have half of it
 _CONSENTS = ("--everything", "--force", "--fresh", "--ignore-keep", "--now", "--overwrite", "--renew", "--yes", "-y")
@@ -78,14 +78,6 @@ def env_true(flag: str) -> bool:
     return (env_default(flag) or "0").lower() not in ("0", "false", "no", "off")
 
 
-def _env_color() -> str:
-    """TFDEPLOY_COLOR, checked here because argparse does not check defaults."""
-    color = env_default("color") or ("never" if env_true("no-color") else "auto")
-    if color not in COLORS:
-        raise UsageError(f"there is no {color!r}", where="TFDEPLOY_COLOR", next=f"one of: {', '.join(COLORS)}")
-    return color
-
-
 def positive(text: str) -> int:
     try:
         value = int(text)
@@ -96,111 +88,37 @@ def positive(text: str) -> int:
     return value
 
 
+def digits(what: str, most: int | None = None) -> Callable[[str], int]:
+    """Return a reader of a number without a sign, at most `most`, that raises ArgumentTypeError where it is not `what`."""
+
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdigit()) or (most is not None and int(text) > most):
+            raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+        return int(text)
+
+    return read
+
+
 def port(text: str) -> int:
     """Read a TCP port. Raises ArgumentTypeError."""
-    if not text.isdigit() or not 0 < int(text) < 1 << 16:
+    if not digits("a port", (1 << 16) - 1)(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a port")
     return int(text)
 
 
-def duration(text: str) -> float:
-    """Seconds from 20, 20s, 5m, 1h30m, 2d."""
-    from tfdeploy.model.units import seconds_of
+def _reader(module: str, name: str) -> Callable[[str], Any]:
+    """Return a reader by that function, of whose ValueError argparse shows the text. Its module is imported at the first use."""
 
-    try:
-        return seconds_of(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    def read(text: str) -> Any:
+        try:
+            return getattr(import_module(module), name)(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
 
-
-def moment(text: str) -> float:
-    """UTC seconds from 1h30m (ago), a time of RFC 3339, or a date."""
-    import time
-
-    from tfdeploy.model.moments import moment_of
-
-    try:
-        return moment_of(text, time.time())
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    return read
 
 
-def size(text: str) -> int:
-    """Bytes from 500, 20GB, 1.5GiB."""
-    from tfdeploy.model.units import BYTES
-
-    number = text.rstrip("BKMGTki")
-    try:
-        value = float(number) * BYTES[text[len(number) :].strip() or "B"]
-    except (ValueError, KeyError):
-        value = -1.0
-    if not 0 <= value <= 1 << 60:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size like 20GB or 500MiB")
-    return int(value)
-
-
-def rate(text: str) -> int:
-    """Bytes a second from 500K, 50M, 1G."""
-    from tfdeploy.model.units import rate_of
-
-    try:
-        return rate_of(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def add_bwlimit(parser: argparse.ArgumentParser) -> None:
-    what = "at most so many bytes a second to and from each host, such as 500K or 50M (inventory: bwlimit)"
-    parser.add_argument("--bwlimit", metavar="RATE", type=rate, help=what)
-
-
-def add_via(parser: argparse.ArgumentParser) -> None:
-    from tfdeploy.model.job import VIAS
-
-    what = "auto: from host to host; rsync: each host from here (job file: via)"
-    parser.add_argument("--via", choices=VIAS, default=None, help=what)
-
-
-def add_allow_secrets(parser: argparse.ArgumentParser) -> None:
-    what = "send code although a file of it holds a private key or the value of a secret"
-    parser.add_argument("--allow-secrets-in-code", action="store_true", help=what)
-
-
-def common(parser: argparse.ArgumentParser) -> None:
-    """The common flags of the contract: what flags.CommonFlags is read from."""
-    group = parser.add_argument_group("common options")
-    group.add_argument("-i", "--inventory", metavar="FILE", default=env_default("inventory"), help="which inventory")
-    group.add_argument("-j", "--job", metavar="FILE", default=env_default("job"), help="which job file (default tfdeploy.yaml)")
-    group.add_argument(
-        "--limit",
-        metavar="PATTERN",
-        default=env_default("limit"),
-        help="only these hosts: n1,gpu[03-10],worker,n*; brackets are ranges",
-    )
-    group.add_argument("--exclude", metavar="PATTERN", default=env_default("exclude"), help="not these hosts")
-    group.add_argument(
-        "--parallel", metavar="N", type=positive, default=env_default("parallel") or "32", help="connections at once"
-    )
-    group.add_argument("--json", action="store_true", default=env_true("json"), help="results as JSON on stdout")
-    group.add_argument("-v", "--verbose", action="store_true", default=env_true("verbose"), help="say more")
-    group.add_argument("-q", "--quiet", action="store_true", default=env_true("quiet"), help="say only what went wrong")
-    group.add_argument("--color", choices=COLORS, default=_env_color(), help="colours (and NO_COLOR)")
-    group.add_argument(
-        "--no-color", dest="color", action="store_const", const="never", default=argparse.SUPPRESS, help="as --color never"
-    )
-    group.add_argument("-y", "--yes", action="store_true", default=env_true("yes"), help="answer yes to every question")
-
-
-def verb_first(words: list[str]) -> list[str]:
-    """The words with the common flags before the verb moved behind it. Words that begin with anything else are unchanged."""
-    known = argparse.ArgumentParser(add_help=False)
-    common(known)
-    takes_value = {flag: action.nargs != 0 for action in known._actions for flag in action.option_strings}
-    at = 0
-    while at < len(words) and words[at].startswith("-"):
-        flag, equals, _ = words[at].partition("=")
-        joined = not flag.startswith("--") and takes_value.get(flag[:2], False) and len(words[at]) > 2  # -iFILE
-        if flag not in takes_value and not joined:
-            return words
-        at += 1 if equals or joined or not takes_value[flag] else 2
-    return [*words[at : at + 1], *words[:at], *words[at + 1 :]]
+duration = _reader("tfdeploy.model.units", "seconds_of")
+rate = _reader("tfdeploy.model.units", "rate_of")
+size = _reader("tfdeploy.model.units", "bytes_of")
+moment = _reader("tfdeploy.model.moments", "moment_of")

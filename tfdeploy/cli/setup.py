@@ -4,50 +4,36 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tfdeploy.cli.flags import CommonFlags, finish_parser
-from tfdeploy.cli.options import add_bwlimit
+from tfdeploy.cli.arguments.setup import Flags
+from tfdeploy.cli.fleet import lock_holder
+from tfdeploy.cli.project import load_job, whole_inventory
+from tfdeploy.cli.state import tree_cache
+from tfdeploy.cli.views import transferring
+from tfdeploy.errors import TfdeployError, worst
+from tfdeploy.model.selection import select
+from tfdeploy.operations.outcomes import split
+from tfdeploy.operations.setup import differences, setup_job
+from tfdeploy.ui.environments import show_setup
+from tfdeploy.ui.reports import show_next
+from tfdeploy.ui.terminal import terminal_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tfdeploy.errors import TfdeployError
     from tfdeploy.model.printed import PackageRow, SetupAnswer
     from tfdeploy.model.rows import SetupRow
     from tfdeploy.operations.setup import Environment
 
 
-def add(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "setup",
-        help="the Python environment on every host",
-        description="Makes the environment of the job's `setup:` on every host, by uv where it is there, else by pip. "
-        "The same requirements and Python give the same environment: a second setup finds it.",
-        epilog="-v shows what uv or pip say on each host.",
-    )
-    add_bwlimit(parser)
-    finish_parser(parser, CommonFlags, run)
-
-
-def run(flags: CommonFlags) -> int:
-    from tfdeploy.cli import context
-    from tfdeploy.cli.views import transfer_view
-    from tfdeploy.errors import TfdeployError, worst
-    from tfdeploy.model.selection import select
-    from tfdeploy.operations.emit import notices_to
-    from tfdeploy.operations.outcomes import split
-    from tfdeploy.operations.setup import differences, setup_job
-
-    job = context.load_job(flags)
-    known = context.whole_inventory(flags, job)
+def run(flags: Flags) -> int:
+    job = load_job(flags)
+    known = whole_inventory(flags, job)
     inventory = select(known, flags.limit, flags.exclude)
-    holder = context.holder().as_json(time.time())
-    with context.open_fleet(flags) as fleet, transfer_view(flags) as emit:
-        fleet.on_notice = notices_to(emit)
-        cache = context.state_folder() / "trees"
-        results = setup_job(fleet, inventory.hosts, job, holder, cache, emit, known.hosts)
+    with transferring(flags, flags.bwlimit) as (fleet, emit):
+        cache = tree_cache()
+        results = setup_job(fleet, inventory.hosts, job, lock_holder(), cache, emit, known.hosts)
     rows = [_row(host, result) for host, result in results.items()]
     different = differences(split(results)[0])
     ok = all(row["ok"] for row in rows)
@@ -61,8 +47,6 @@ def run(flags: CommonFlags) -> int:
 
 
 def _row(host: str, result: Environment | TfdeployError) -> SetupRow:
-    from tfdeploy.errors import TfdeployError
-
     if isinstance(result, TfdeployError):
         return {
             "host": host,
@@ -90,11 +74,7 @@ def _row(host: str, result: Environment | TfdeployError) -> SetupRow:
     }
 
 
-def _show(flags: CommonFlags, rows: list[SetupRow], different: list[str], results: Mapping[str, object]) -> None:
-    from tfdeploy.ui.environments import show_setup
-    from tfdeploy.ui.reports import show_next
-    from tfdeploy.ui.terminal import terminal_of
-
+def _show(flags: Flags, rows: list[SetupRow], different: list[str], results: Mapping[str, object]) -> None:
     terminal = terminal_of(sys.stderr, flags.color)
     show_setup(terminal, rows, different)
     show_next(terminal, flags.nexts(results))

@@ -2,45 +2,25 @@
 
 from __future__ import annotations
 
+import difflib
 import os
+import shutil
 import sys
-from dataclasses import dataclass
 from typing import Any
 
-from tfdeploy.cli.flags import CommonFlags, finish_parser
-
-
-@dataclass(frozen=True, kw_only=True)
-class Flags(CommonFlags):
-    takes_words = True
-
-    host: str
-
-
-def add(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "ssh",
-        help="a shell on a host, with the inventory's settings",
-        usage="tfdeploy ssh [options] HOST [-- CMD [WORD ...]]",
-        description="A shell there, or CMD: one word goes to `sh -c`, several are argv. The exit code is that of ssh.",
-    )
-    parser.add_argument("host", metavar="HOST", help="a host of the inventory")
-    finish_parser(parser, Flags, run)
+from tfdeploy.cli.arguments.ssh import Flags
+from tfdeploy.cli.project import job_here, whole_inventory
+from tfdeploy.errors import Refused, UsageError
+from tfdeploy.model.selection import select
+from tfdeploy.transport.ssh.argv import shell_argv
+from tfdeploy.transport.ssh.target import resolve
 
 
 def run(flags: Flags) -> int:
     """Replaces this process by ssh: does not return."""
-    import shutil
-
-    from tfdeploy.cli import context
-    from tfdeploy.errors import Refused, UsageError
-    from tfdeploy.model.selection import select
-    from tfdeploy.transport.ssh.argv import shell_argv
-    from tfdeploy.transport.ssh.target import resolve
-
     if flags.json:
         raise UsageError("a shell has no JSON", where="tfdeploy ssh --json", next="tfdeploy exec --json -- CMD")
-    whole = context.whole_inventory(flags, context.job_here(flags))
+    whole = whole_inventory(flags, job_here(flags))
     inventory = select(whole, flags.limit, flags.exclude)
     found = next((host for host in inventory.hosts if host.name == flags.host), None)
     if found is None and any(host.name == flags.host for host in whole.hosts):
@@ -56,8 +36,6 @@ def run(flags: Flags) -> int:
 
 
 def _hint(inventory: Any, name: str) -> str:
-    import difflib
-
     names = [host.name for host in inventory.hosts]
     near = difflib.get_close_matches(name, names, n=1)
     return f"did you mean {near[0]}?" if near else "tfdeploy inventory lists the hosts"

@@ -6,47 +6,37 @@ import json
 import sys
 import time
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfdeploy.cli.flags import OfRun, finish_parser
-
-
-@dataclass(frozen=True, kw_only=True)
-class Flags(OfRun):
-    watch: bool = False
-
+from tfdeploy.cli.arguments.status import Flags
+from tfdeploy.cli.chosen_run import chosen_run
+from tfdeploy.cli.fleet import open_fleet
+from tfdeploy.cli.messages import show_errors, show_unasked
+from tfdeploy.errors import TfdeployError, worst
+from tfdeploy.model.status import run_view_json
+from tfdeploy.operations.status import lines_of_first_death, status
+from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
+from tfdeploy.operations.watch.relay import in_words, relay_end
+from tfdeploy.operations.watch.resume import resume
+from tfdeploy.ui.reports import show_status
+from tfdeploy.ui.sanitise import clean
+from tfdeploy.ui.terminal import on_terminal, terminal_of
 
 if TYPE_CHECKING:
-    from tfdeploy.errors import TfdeployError
     from tfdeploy.model.plan import Plan
     from tfdeploy.operations.status import Status
     from tfdeploy.transport.protocols import Fleet
 
 
-def add(subparsers: Any) -> None:
-    parser = subparsers.add_parser("status", help="the tasks of a run", description="The tasks of a run, as its hosts say.")
-    parser.add_argument("wanted", nargs="?", metavar="RUN", help="id or unique prefix (default: the newest of this job)")
-    parser.add_argument(
-        "--watch", action="store_true", help="the dashboard on a terminal, else again and again until the run ends"
-    )
-    finish_parser(parser, Flags, run)
-
-
 def run(flags: Flags) -> int:
-    from tfdeploy.cli import context
-    from tfdeploy.cli.dashboard import dashboard
-    from tfdeploy.cli.views import on_terminal
-    from tfdeploy.errors import worst
-    from tfdeploy.operations.status import status
-    from tfdeploy.operations.watch.relay import in_words, relay_end
-
-    with context.open_fleet(flags) as fleet:
-        plan, only, plan_code = context.chosen_run(flags, fleet)
+    with open_fleet(flags) as fleet:
+        plan, only, plan_code = chosen_run(flags, fleet)
         if flags.watch and not flags.json and on_terminal():
+            from tfdeploy.cli.dashboard import dashboard
+
             dashboard(flags, fleet, plan, last=200, only=only)
-            context.show_unasked(flags, () if only is None else (host.host for host in plan.hosts if host.host not in only))
+            show_unasked(flags, () if only is None else (host.host for host in plan.hosts if host.host not in only))
             return 0
         while True:
             found = status(fleet, plan, only)
@@ -65,8 +55,8 @@ def run(flags: Flags) -> int:
         if found.unheard is not None and not flags.watch:
             print(in_words(*found.unheard) + "; this tells them from here:", file=sys.stderr)
             print(f"  next: {flags.typed(f'tfdeploy status {plan.run} --watch')}", file=sys.stderr)
-        context.show_errors(flags, found.errors)
-        context.show_unasked(flags, found.view.unasked)
+        show_errors(flags, found.errors)
+        show_unasked(flags, found.view.unasked)
         return worst([plan_code, _unreachable_code(plan, only, found.errors)])
 
 
@@ -79,10 +69,6 @@ def _unreachable_code(plan: Plan, only: Collection[str] | None, errors: dict[str
 
 def _resume_on(fleet: Any, plan: Any, left: tuple[str, ...]) -> bool:
     """Makes the run go on, on hosts where all of it is gone. Whether it may go on at one of them."""
-    from tfdeploy.errors import TfdeployError
-    from tfdeploy.operations.watch.resume import resume
-    from tfdeploy.ui.sanitise import clean
-
     found = False
     for host in left:
         try:
@@ -94,12 +80,6 @@ def _resume_on(fleet: Any, plan: Any, left: tuple[str, ...]) -> bool:
 
 
 def _show(flags: Flags, fleet: Fleet, plan: Plan, found: Status) -> None:
-    from tfdeploy.model.status import run_view_json
-    from tfdeploy.operations.status import lines_of_first_death
-    from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
-    from tfdeploy.ui.reports import show_status
-    from tfdeploy.ui.terminal import terminal_of
-
     if flags.json:
         print(json.dumps(run_view_json(found.view)), flush=True)
         return

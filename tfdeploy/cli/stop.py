@@ -4,49 +4,32 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tfdeploy.cli.flags import OfRun, finish_parser
-from tfdeploy.cli.options import duration
+from tfdeploy.cli.arguments.stop import Flags
+from tfdeploy.cli.chosen_run import chosen_run
+from tfdeploy.cli.fleet import open_fleet
+from tfdeploy.errors import HostUnreachable, TfdeployError, worst
+from tfdeploy.model.folding import fold_names
+from tfdeploy.operations.outcomes import split
+from tfdeploy.operations.stop import Stopped, earlier_end, stop
+from tfdeploy.ui.headway import Headway
+from tfdeploy.ui.reports import show_stop
+from tfdeploy.ui.sanitise import clean
+from tfdeploy.ui.terminal import terminal_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tfdeploy.errors import TfdeployError
     from tfdeploy.model.printed import StopAnswer, StoppedRow
     from tfdeploy.model.rows import StopRow
-    from tfdeploy.operations.stop import Stopped
 
     Results = Mapping[str, Stopped | TfdeployError]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Flags(OfRun):
-    unbounded = "a run is stopped whole"
-
-    grace: float | None = None
-    now: bool = False
-
-
-def add(subparsers: Any) -> None:
-    parser = subparsers.add_parser("stop", help="end a run", description="TERM to every process of the run, grace, KILL, verify.")
-    parser.add_argument("wanted", nargs="?", metavar="RUN", help="id or unique prefix (default: this job's live run)")
-    parser.add_argument("--grace", type=duration, metavar="20s", help="between TERM and KILL (default: the run's stop.grace)")
-    parser.add_argument("--now", action="store_true", help="KILL at once")
-    finish_parser(parser, Flags, run)
-
-
 def run(flags: Flags) -> int:
-    from tfdeploy.cli import context
-    from tfdeploy.errors import worst
-    from tfdeploy.operations.outcomes import split
-    from tfdeploy.operations.stop import Stopped, earlier_end, stop
-    from tfdeploy.ui.headway import Headway
-    from tfdeploy.ui.terminal import terminal_of
-
-    with context.open_fleet(flags) as fleet:
-        plan, _, _ = context.chosen_run(flags, fleet, live_first=True)
+    with open_fleet(flags) as fleet:
+        plan, _, _ = chosen_run(flags, fleet, live_first=True)
         grace_s = 0.0 if flags.now else plan.stop_grace_s if flags.grace is None else flags.grace
         headway = Headway(terminal_of(sys.stderr, flags.color), "stopped", len(plan.hosts))
 
@@ -78,8 +61,6 @@ def _as_json(run: str, results: Results) -> StopAnswer:
 
 
 def _rows(results: Results) -> list[StopRow]:
-    from tfdeploy.errors import TfdeployError
-
     rows: list[StopRow] = []
     for host, result in results.items():
         if isinstance(result, TfdeployError):
@@ -92,13 +73,6 @@ def _rows(results: Results) -> list[StopRow]:
 
 def _show(flags: Flags, run: str, results: Results, earlier_end: str | None) -> None:
     """`earlier_end`: how the run had ended before this stop."""
-    from tfdeploy.errors import HostUnreachable
-    from tfdeploy.model.folding import fold_names
-    from tfdeploy.operations.stop import Stopped
-    from tfdeploy.ui.reports import show_stop
-    from tfdeploy.ui.sanitise import clean
-    from tfdeploy.ui.terminal import terminal_of
-
     rows = _rows(results)
     show_stop(terminal_of(sys.stderr, flags.color), rows)
     if all(row["ok"] for row in rows):

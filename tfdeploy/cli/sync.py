@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
-from tfdeploy.cli.flags import CommonFlags, finish_parser
-from tfdeploy.cli.options import add_allow_secrets, add_bwlimit, add_via
-from tfdeploy.model.job import Via
+from tfdeploy import config
+from tfdeploy.cli.arguments.sync import Flags
+from tfdeploy.cli.consent import consent_of
+from tfdeploy.cli.fleet import begin_dialling, lock_holder
+from tfdeploy.cli.interrupts import RELEASING_LOCKS, interruptible_once
+from tfdeploy.cli.project import load_job, whole_inventory
+from tfdeploy.cli.state import tree_cache
+from tfdeploy.cli.views import transferring
+from tfdeploy.errors import TfdeployError, UsageError, worst
+from tfdeploy.model.selection import select
+from tfdeploy.operations.connecting import begin_connecting
+from tfdeploy.planning.datasets import splits
+from tfdeploy.ui.reports import show_forecast, show_next, show_sync
+from tfdeploy.ui.terminal import terminal_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tfdeploy.errors import TfdeployError
     from tfdeploy.model.events import BroadcastFields, Event
     from tfdeploy.model.inventory import Host, Inventory
     from tfdeploy.model.job import Job
@@ -25,47 +33,19 @@ if TYPE_CHECKING:
     from tfdeploy.operations.send_code import Synced
 
 
-@dataclass(frozen=True, kw_only=True)
-class Flags(CommonFlags):
-    via: Via | None = None
-    dry_run: bool = False
-    allow_secrets_in_code: bool = False
-
-
-def add(subparsers: Any) -> None:
-    parser = subparsers.add_parser("sync", help="code and data to every host", description="Puts code and data on every host.")
-    add_bwlimit(parser)
-    add_via(parser)
-    add_allow_secrets(parser)
-    parser.add_argument("--dry-run", action="store_true", help="say what each host would be sent, and who would feed whom")
-    finish_parser(parser, Flags, run)
-
-
 def run(flags: Flags) -> int:
-    from tfdeploy import config
-    from tfdeploy.cli import context
-    from tfdeploy.cli.interrupts import RELEASING_LOCKS, interruptible_once
-    from tfdeploy.cli.views import transfer_view
-    from tfdeploy.errors import TfdeployError, UsageError, worst
-    from tfdeploy.model.selection import select
-    from tfdeploy.operations.connecting import begin_connecting
-    from tfdeploy.operations.emit import notices_to
-    from tfdeploy.planning.datasets import splits
-
-    job = config.with_via(context.load_job(flags), flags.via)
-    whole = context.whole_inventory(flags, job)
+    job = config.with_via(load_job(flags), flags.via)
+    whole = whole_inventory(flags, job)
     config.check_sources(job, whole)
     inventory = select(whole, flags.limit, flags.exclude)
     if splits(job) and inventory.hosts != whole.hosts:
         what = f"data set {splits(job)[0]} goes to all workers in parts, and some hosts are left out"
         raise UsageError(what, where="--limit, --exclude", next="tfdeploy sync, without them")
-    context.begin_dialling(inventory.hosts)
+    begin_dialling(inventory.hosts)
     if flags.dry_run:
         return _forecast(flags, inventory.hosts, job, whole)
-    holder = context.holder().as_json(time.time())
     broadcasts: list[BroadcastRow] = []
-    with context.open_fleet(flags) as fleet, transfer_view(flags) as show, interruptible_once(RELEASING_LOCKS):
-        fleet.on_notice = notices_to(show)
+    with transferring(flags, flags.bwlimit) as (fleet, show), interruptible_once(RELEASING_LOCKS):
         connected = begin_connecting(fleet, inventory.hosts)
         from tfdeploy.operations.sync import sync_job
 
@@ -74,9 +54,10 @@ def run(flags: Flags) -> int:
             if event.kind == "broadcast" and event.data["state"] == "done":
                 broadcasts.append(_broadcast_row(cast("BroadcastFields", event.data)))
 
-        cache, consent = context.state_folder() / "trees", context.consent_of(flags)
+        cache, consent = tree_cache(), consent_of(flags)
         allow = flags.allow_secrets_in_code
-        results = sync_job(fleet, inventory.hosts, job, holder, cache, emit, consent, whole, connected, allow_secrets=allow)
+        holder, hosts = lock_holder(), inventory.hosts
+        results = sync_job(fleet, hosts, job, holder, cache, emit, consent, whole, connected, allow_secrets=allow)
     rows = [_row(host, result) for host, result in results.items()]
     ok = all(row["ok"] for row in rows)
     if flags.json:
@@ -88,17 +69,10 @@ def run(flags: Flags) -> int:
 
 
 def _forecast(flags: Flags, hosts: tuple[Host, ...], job: Job, whole: Inventory) -> int:
-    from tfdeploy.cli import context
-    from tfdeploy.cli.views import transfer_view
-    from tfdeploy.errors import TfdeployError, worst
-    from tfdeploy.operations.emit import notices_to
     from tfdeploy.operations.forecast import forecast
-    from tfdeploy.ui.reports import show_forecast, show_next
-    from tfdeploy.ui.terminal import terminal_of
 
-    with context.open_fleet(flags) as fleet, transfer_view(flags) as emit:
-        fleet.on_notice = notices_to(emit)
-        cache, allow = context.state_folder() / "trees", flags.allow_secrets_in_code
+    with transferring(flags, flags.bwlimit) as (fleet, emit):
+        cache, allow = tree_cache(), flags.allow_secrets_in_code
         found = forecast(fleet, hosts, job, cache, emit, whole, allow_secrets=allow)
     rows = [_expected_row(host, each) for host, each in found.hosts.items()]
     told: list[ExpectedRow] = [
@@ -123,8 +97,6 @@ def _forecast(flags: Flags, hosts: tuple[Host, ...], job: Job, whole: Inventory)
 
 
 def _expected_row(host: str, each: Expected | TfdeployError) -> SyncRow:
-    from tfdeploy.errors import TfdeployError
-
     if isinstance(each, TfdeployError):
         return _row(host, each)
     return {
@@ -139,8 +111,6 @@ def _expected_row(host: str, each: Expected | TfdeployError) -> SyncRow:
 
 
 def _row(host: str, result: Synced | TfdeployError) -> SyncRow:
-    from tfdeploy.errors import TfdeployError
-
     if isinstance(result, TfdeployError):
         return {"host": host, "ok": False, "release": None, "bytes_sent": 0, "from": None, "seconds": None, "error": result.what}
     return {
@@ -174,10 +144,7 @@ def _broadcast_row(fields: BroadcastFields) -> BroadcastRow:
     }
 
 
-def _show(flags: CommonFlags, rows: list[SyncRow], results: Mapping[str, object]) -> None:
-    from tfdeploy.ui.reports import show_next, show_sync
-    from tfdeploy.ui.terminal import terminal_of
-
+def _show(flags: Flags, rows: list[SyncRow], results: Mapping[str, object]) -> None:
     terminal = terminal_of(sys.stderr, flags.color)
     show_sync(terminal, rows)
     show_next(terminal, flags.nexts(results))

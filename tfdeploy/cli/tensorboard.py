@@ -6,45 +6,26 @@ import json
 import sys
 from collections.abc import Collection
 from contextlib import nullcontext
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tfdeploy.cli.flags import OfRun, finish_parser
-from tfdeploy.cli.options import port
+from tfdeploy.cli.arguments.tensorboard import Flags
+from tfdeploy.cli.browser import opened_in_browser
+from tfdeploy.cli.chosen_run import chosen_run
+from tfdeploy.cli.fleet import open_fleet
+from tfdeploy.errors import UsageError
+from tfdeploy.model.folding import fold_names
+from tfdeploy.model.name_patterns import matched
+from tfdeploy.operations.fetch import deciding_host
+from tfdeploy.operations.tensorboard import tensorboard
 
 if TYPE_CHECKING:
     from tfdeploy.model.plan import Plan
     from tfdeploy.model.printed import TensorBoardAnswer
 
 
-@dataclass(frozen=True, kw_only=True)
-class Flags(OfRun):
-    host: str | None = None
-    port: int | None = None
-    open: bool = False
-
-
-def add(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "tensorboard",
-        help="TensorBoard on a run's files, through SSH",
-        description="Starts TensorBoard on the host of the run's deciding task and prints where it is seen here. Ctrl-C ends it.",
-    )
-    parser.add_argument("wanted", nargs="?", metavar="RUN", help="id or unique prefix (default: the newest of this job)")
-    parser.add_argument("--host", metavar="HOST", help="another host of the run, as a name or a pattern that fits one")
-    parser.add_argument("--port", type=port, metavar="N", help="the port here (default: 6006, or any that is free)")
-    parser.add_argument("--open", action="store_true", help="open it in the browser")
-    finish_parser(parser, Flags, run)
-
-
 def run(flags: Flags) -> int:
-    from tfdeploy.cli import context
-    from tfdeploy.cli.browser import opened_in_browser
-    from tfdeploy.operations.fetch import deciding_host
-    from tfdeploy.operations.tensorboard import tensorboard
-
-    with context.open_fleet(flags) as fleet:
-        plan, only, _ = context.chosen_run(flags, fleet)
+    with open_fleet(flags) as fleet:
+        plan, only, _ = chosen_run(flags, fleet)
         host = _one_host(plan, flags.host) if flags.host else deciding_host(plan)
         _refuse_outside(only, host)
         if not flags.quiet:
@@ -63,10 +44,6 @@ def run(flags: Flags) -> int:
 
 
 def _one_host(plan: Plan, pattern: str) -> str:
-    from tfdeploy.errors import UsageError
-    from tfdeploy.model.folding import fold_names
-    from tfdeploy.model.name_patterns import matched
-
     names = [host.host for host in plan.hosts]
     found = matched(pattern, names, {}, flag="--host", kind="host", of=f" of {plan.run}")
     if len(found) > 1:
@@ -76,8 +53,6 @@ def _one_host(plan: Plan, pattern: str) -> str:
 
 
 def _refuse_outside(only: Collection[str] | None, host: str | None) -> None:
-    from tfdeploy.errors import UsageError
-
     if only is not None and host is not None and host not in only:
         what = f"TensorBoard would run on {host}, which is left out"
         raise UsageError(what, where="--limit/--exclude", next="--host names another host of the run")

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tfdeploy.cli.flags import CommonFlags, finish_parser
+from tfdeploy.cli.arguments.trust import Flags
+from tfdeploy.cli.fleet import show_notice
+from tfdeploy.cli.project import inventory_here
+from tfdeploy.errors import TfdeployError, UsageError, worst
+from tfdeploy.model.units import count
+from tfdeploy.operations.trust import find_machine, read_fingerprints, record, renew, scan
+from tfdeploy.ui.host_keys import change, note, renewal_lines, staying
+from tfdeploy.ui.question import agrees
+from tfdeploy.ui.tables import show_rows
+from tfdeploy.ui.terminal import terminal_of
 
 if TYPE_CHECKING:
     from tfdeploy.model.inventory import Inventory
@@ -16,50 +25,12 @@ if TYPE_CHECKING:
     from tfdeploy.model.rows import TrustRow
     from tfdeploy.operations.trust import ScanResult
 
-_ABOUT = """\
-Shows the host keys of hosts not yet known, and records them after a yes. Compare the fingerprints with the hosts' own
-first: `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the host's console.
-
---renew HOST is for a host that was set up again and shows another key: it shows both fingerprints and asks, then the new
-key stands in the place of the old. HOST is a host of the inventory, or a jump host on the way to one. Lines that also name
-other hosts keep them, and files below /etc/ssh are never written.
-
-Names are hidden in known_hosts where the file has hidden names, or ssh's HashKnownHosts says so. Certificates of hosts
-(@cert-authority) are not checked: record the host's own key. A key marked as @revoked is refused always.
-Exit codes: 0 all are known; 1 the old key still stands in a file that tfdeploy does not write; 2; 4 some are not known.
-"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Flags(CommonFlags):
-    fingerprints: str | None = None
-    renew: str | None = None
-
-
-def add(subparsers: Any) -> None:
-    import argparse
-
-    parser = subparsers.add_parser(
-        "trust",
-        help="record the host keys of hosts not yet known",
-        description=_ABOUT,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--fingerprints", metavar="FILE", help="take exactly the keys whose `host SHA256:...` stands in FILE")
-    parser.add_argument("--renew", metavar="HOST", help="replace the key of one host that has changed")
-    finish_parser(parser, Flags, run)
-
 
 def run(flags: Flags) -> int:
-    from tfdeploy.cli import context
-    from tfdeploy.errors import TfdeployError, worst
-    from tfdeploy.model.units import count
-    from tfdeploy.operations.trust import record, scan
-
-    inventory = context.inventory_here(flags)
+    inventory = inventory_here(flags)
     if flags.renew is not None:
         return _renew(flags, flags.renew, inventory)
-    found = scan(inventory.hosts, parallel=flags.parallel, on_notice=context.show_notice)
+    found = scan(inventory.hosts, parallel=flags.parallel, on_notice=show_notice)
     wanted, refused = _wanted(flags, [key for key in found if key.state == "new"])
     if not flags.json:
         _show(flags, found)
@@ -81,12 +52,7 @@ def run(flags: Flags) -> int:
 
 
 def _renew(flags: Flags, name: str, inventory: Inventory) -> int:
-    from tfdeploy.cli import context
-    from tfdeploy.errors import TfdeployError, UsageError
-    from tfdeploy.operations.trust import find_machine, renew
-    from tfdeploy.ui.host_keys import change, staying
-
-    one = find_machine(inventory.hosts, name, on_notice=context.show_notice)
+    one = find_machine(inventory.hosts, name, on_notice=show_notice)
     if one is None:
         raise UsageError(f"no host {name!r} in the inventory", where=inventory.source, next="tfdeploy inventory lists the hosts")
     wanted, refused = _wanted(flags, [one] if one.state == "changed" else [])
@@ -112,8 +78,6 @@ def _wanted(flags: Flags, asked: list[ScanResult]) -> tuple[list[ScanResult], li
     """(keys that may be recorded, keys that --fingerprints contradicts)."""
     if not flags.fingerprints:
         return asked, []
-    from tfdeploy.errors import UsageError
-    from tfdeploy.operations.trust import read_fingerprints
 
     try:
         known = read_fingerprints(Path(flags.fingerprints).read_text())
@@ -124,8 +88,6 @@ def _wanted(flags: Flags, asked: list[ScanResult]) -> tuple[list[ScanResult], li
 
 
 def _named_in(known: dict[str, str], key: ScanResult) -> bool:
-    from tfdeploy.errors import TfdeployError
-
     found = key.found
     return not isinstance(found, TfdeployError) and found.fingerprint in (known.get(key.host), known.get(found.name))
 
@@ -137,9 +99,6 @@ def _say_refused(flags: Flags, refused: list[ScanResult]) -> None:
 
 def _ask(what: str, question: str) -> bool:
     """Whether the operator agrees. Raises UsageError where there is no terminal to ask on."""
-    from tfdeploy.errors import UsageError
-    from tfdeploy.ui.question import agrees
-
     if not sys.stdin.isatty():
         raise UsageError(
             f"{what}, and there is no terminal to ask on",
@@ -150,8 +109,6 @@ def _ask(what: str, question: str) -> bool:
 
 
 def _row(key: ScanResult, recorded: list[ScanResult], done: str = "recorded") -> TrustRow:
-    from tfdeploy.errors import TfdeployError
-
     found = key.found
     if isinstance(found, TfdeployError):
         return {"host": key.host, "state": key.state, "fingerprint": None, "keytype": None, "on_record": [], "error": found.what}
@@ -175,11 +132,6 @@ def _row(key: ScanResult, recorded: list[ScanResult], done: str = "recorded") ->
 
 
 def _show(flags: Flags, found: list[ScanResult]) -> None:
-    from dataclasses import replace
-
-    from tfdeploy.ui.host_keys import note
-    from tfdeploy.ui.tables import show_rows
-    from tfdeploy.ui.terminal import terminal_of
 
     rows = [_row(key, []) for key in found]
     cells = [(row["host"], row["state"], row["keytype"] or "", row["fingerprint"] or "", flags.typed(note(row))) for row in rows]
@@ -188,7 +140,4 @@ def _show(flags: Flags, found: list[ScanResult]) -> None:
 
 
 def _show_renewal(flags: Flags, row: TrustRow) -> None:
-    from tfdeploy.ui.host_keys import renewal_lines
-    from tfdeploy.ui.terminal import terminal_of
-
     terminal_of(sys.stderr, flags.color).write(flags.typed("\n".join(renewal_lines(row))) + "\n")

@@ -39,6 +39,18 @@ def rate_of(text: str) -> int:
     return value
 
 
+def bytes_of(text: str) -> int:
+    """Bytes from 500, 20GB, 1.5GiB. Raises ValueError."""
+    number = text.rstrip("BKMGTki")
+    try:
+        value = float(number) * BYTES[text[len(number) :].strip() or "B"]
+    except (ValueError, KeyError):
+        value = -1.0
+    if not 0 <= value <= 1 << 60:
+        raise ValueError(f"{text!r} is not a size like 20GB or 500MiB")
+    return int(value)
+
+
 def in_bytes(count: float) -> str:
     """'999 B', '1.2 MB', '12 GB': decimal units, as disks and networks count."""
     if count < 1000:

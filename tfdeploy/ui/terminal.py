@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -46,6 +47,11 @@ def is_tty(stream: TextIO) -> bool:
         return stream.isatty()
     except ValueError:  # closed
         return False
+
+
+def on_terminal() -> bool:
+    """True where a dashboard can be drawn and keys can be read."""
+    return os.environ.get("TERM") != "dumb" and all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
 
 
 def width_of(stream: TextIO) -> int:

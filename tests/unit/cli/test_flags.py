@@ -13,17 +13,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from tfdeploy.cli import context
-from tfdeploy.cli.flags import CommonFlags, OfRun
+from tfdeploy.cli import runs as verb_runs
+from tfdeploy.cli.chosen_run import chosen_run
+from tfdeploy.cli.flags import CommonFlags, OfRun, VerbFlags, add_verb
 from tfdeploy.cli.main import main
 from tfdeploy.cli.options import Parser
 from tfdeploy.cli.verbs import MODULES, VERBS
 from tfdeploy.errors import HostFailed
 from tfdeploy.model.plan import HostPlan, Plan
-from tfdeploy.operations import runs
 from tfdeploy.store.places import state_root
 from tfdeploy.store.runs import RunStore
-from tfdeploy.ui import reports
 
 HONOUR = (
     "clean",
@@ -81,38 +80,36 @@ def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def module(verb: str) -> Any:
-    return importlib.import_module("tfdeploy.cli." + MODULES.get(verb, verb))
+    return importlib.import_module("tfdeploy.cli.arguments." + MODULES.get(verb, verb))
 
 
 def parsed(verb: str) -> tuple[argparse.Namespace, list[str] | None]:
     words = WORDS.get(verb, [])
     own, after = (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, None)
     parser = Parser(prog="tfdeploy")
-    module(verb).add(parser.add_subparsers(parser_class=Parser))
+    add_verb(parser.add_subparsers(parser_class=Parser), verb, module(verb).Flags)
     return parser.parse_args([verb, *own]), after
 
 
-def record(verb: str, monkeypatch: pytest.MonkeyPatch) -> CommonFlags:
+def record(verb: str) -> VerbFlags:
     """What the verb's `run` would be given."""
-    given: list[CommonFlags] = []
-    monkeypatch.setattr(module(verb), "run", given.append)
     namespace, after = parsed(verb)
-    namespace.run(namespace, after)
-    return given[0]
+    flags: VerbFlags = namespace.read(namespace, after)
+    return flags
 
 
-def test_every_verb_honours_the_bounds_or_refuses_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_verb_honours_the_bounds_or_refuses_them() -> None:
     assert sorted((*HONOUR, *REFUSE)) == sorted(VERBS)
     for verb in VERBS:
-        flags = record(verb, monkeypatch)
+        flags = record(verb)
         assert (type(flags).unbounded is None) == (verb in HONOUR), verb
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_flag_of_a_verb_is_a_typed_field_of_its_record(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    flags = record(verb, monkeypatch)
+def test_every_flag_of_a_verb_is_a_typed_field_of_its_record(verb: str) -> None:
+    flags = record(verb)
     assert msgspec.convert(asdict(flags), type(flags)) == flags
-    flags_of_argparse = set(vars(parsed(verb)[0])) - {"run"}
+    flags_of_argparse = set(vars(parsed(verb)[0])) - {"read"}
     assert flags_of_argparse <= set(asdict(flags))
 
 
@@ -266,8 +263,8 @@ def test_different_plans_say_what_to_type_with_the_files_that_were_given(
 ) -> None:
     Path("k.yaml").write_text("hosts: {n1: {address: 192.0.2.1}}")
     differ = HostFailed("hosts hold 2 different plans of r1", next="tfdeploy stop r1 ends it on all of them")
-    monkeypatch.setattr(runs, "list_runs", lambda *_: ([{"run": "r1", "started": None, "differ": differ}], {}))
-    monkeypatch.setattr(reports, "show_runs", lambda *_: None)
+    monkeypatch.setattr(verb_runs, "list_runs", lambda *_: ([{"run": "r1", "started": None, "differ": differ}], {}))
+    monkeypatch.setattr(verb_runs, "show_runs", lambda *_: None)
     assert main(["runs", "-i", "k.yaml"]) == 0
     assert "next: tfdeploy stop -i k.yaml r1 ends it" in capsys.readouterr().err
 
@@ -281,5 +278,5 @@ def test_a_host_of_the_run_that_the_inventory_lacks_can_be_named(bound: dict[str
     )
     assert RunStore(state_root(os.environ)).save(replace(PLAN, hosts=ran_on))
     fleet: Any = None  # nobody is asked
-    meant = context.chosen_run(OfRun(inventory="k.yaml", wanted="digits-1", **bound), fleet)
+    meant = chosen_run(OfRun(inventory="k.yaml", wanted="digits-1", **bound), fleet)
     assert (meant.plan.run, meant.only) == ("digits-1", {"n3"})

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tfdeploy.cli import logs, tensorboard
-from tfdeploy.cli.logs import Flags
+from tfdeploy.cli.arguments.logs import Flags
+from tfdeploy.cli.flags import add_verb
 from tfdeploy.cli.options import Parser
 from tfdeploy.errors import UsageError
 
@@ -63,14 +64,14 @@ def test_tensorboard_takes_a_pattern_that_means_one_host() -> None:
 
 def read(*words: str) -> Any:
     parser = Parser(prog="tfdeploy")
-    logs.add(parser.add_subparsers(parser_class=Parser))
+    add_verb(parser.add_subparsers(parser_class=Parser), "logs", Flags)
     return parser.parse_args(["logs", *words])
 
 
 def test_flags_have_the_names_that_other_tools_gave_them() -> None:
     short = read("-n", "5", "-t", "-o", "raw", "-p", "-C3", "--no-color")
     long = read("--tail=5", "--timestamps", "--output", "raw", "--previous", "--context", "3", "--color", "never")
-    assert {**vars(short), "run": 0} == {**vars(long), "run": 0} and short.lines == 5
+    assert {**vars(short), "read": 0} == {**vars(long), "read": 0} and short.lines == 5
     assert read("--tail", "all").lines is read("--tail", "-1").lines is None
     for words in (
         ("-n", "-3"),

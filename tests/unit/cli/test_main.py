@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tfdeploy.cli.flags import verb_first
 from tfdeploy.cli.main import main
-from tfdeploy.cli.options import verb_first
 from tfdeploy.cli.verbs import NOT_BUILT
 
 

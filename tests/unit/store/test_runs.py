@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tfdeploy.cli.context import new_run_id
+from tfdeploy.cli.run_names import new_run_id
 from tfdeploy.model.events import Event
 from tfdeploy.model.manifest import Entry, Manifest
 from tfdeploy.model.plan import HostPlan, Plan

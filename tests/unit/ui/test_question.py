@@ -17,7 +17,7 @@ PROGRAM = """
 import sys, threading
 sys.path[:0] = [{root!r}, {here!r}]
 from contextlib import nullcontext
-from tfdeploy.cli import context
+from tfdeploy.cli.consent import consent_of
 from tfdeploy.cli.flags import CommonFlags
 from tfdeploy.cli.interrupts import interruptible_once
 from tfdeploy.cli.views import launch_view, transfer_view
@@ -41,7 +41,7 @@ def main(display):
         try:
             meanwhile = threading.Timer(0.2, lambda: show(say("n3 answers again")))
             meanwhile.start()
-            agreed = context.consent_of(flags)("Delete 30 files?")
+            agreed = consent_of(flags)("Delete 30 files?")
             meanwhile.join()
             if display != "sync, nothing moves":
                 show(transfer(60))

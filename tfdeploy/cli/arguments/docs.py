@@ -1,0 +1,20 @@
+"""What `tfdeploy docs` takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tfdeploy.cli.declared import option
+from tfdeploy.cli.flags import CommonFlags
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flags(CommonFlags):
+    description = "The keys of inventory and job file, and the placeholders."
+    unbounded = "it asks no host"
+
+    schema: str | None = option(
+        "--schema",
+        metavar="NAME",
+        help="the JSON Schema of what a verb prints with --json, such as status, sync-dry-run, error",
+    )

@@ -1,0 +1,21 @@
+"""What `tfdeploy stop` takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tfdeploy.cli.declared import argument, option, switch
+from tfdeploy.cli.flags import OfRun
+from tfdeploy.cli.options import duration
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flags(OfRun):
+    description = "TERM to every process of the run, grace, KILL, verify."
+    unbounded = "a run is stopped whole"
+
+    wanted: str | None = argument("RUN", nargs="?", help="id or unique prefix (default: this job's live run)")
+    grace: float | None = option(
+        "--grace", type=duration, metavar="20s", help="between TERM and KILL (default: the run's stop.grace)"
+    )
+    now: bool = switch("--now", help="KILL at once")

@@ -1,0 +1,20 @@
+"""What `tfdeploy sync` takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tfdeploy.cli.arguments.sending import allow_secrets_switch, via_option
+from tfdeploy.cli.declared import switch
+from tfdeploy.cli.flags import CommonFlags, bwlimit_option
+from tfdeploy.model.job import Via
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flags(CommonFlags):
+    description = "Puts code and data on every host."
+
+    bwlimit: int | None = bwlimit_option()
+    via: Via | None = via_option()
+    allow_secrets_in_code: bool = allow_secrets_switch()
+    dry_run: bool = switch("--dry-run", help="say what each host would be sent, and who would feed whom")

@@ -1,0 +1,116 @@
+"""The run that a verb is about, and the hosts that are asked for it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from tfdeploy.cli.messages import show_errors
+from tfdeploy.cli.project import job_here, whole_inventory
+from tfdeploy.cli.state import run_store
+from tfdeploy.errors import UsageError, worst
+from tfdeploy.model.folding import fold_names
+from tfdeploy.model.inventory import Host, Inventory
+from tfdeploy.model.selection import select
+from tfdeploy.operations.find_run import find_run
+
+if TYPE_CHECKING:
+    from tfdeploy.cli.flags import CommonFlags, OfRun
+    from tfdeploy.errors import TfdeployError
+    from tfdeploy.model.job import Job
+    from tfdeploy.model.plan import Plan
+    from tfdeploy.transport.protocols import Fleet
+
+
+@dataclass(frozen=True)
+class LookupScope:
+    """Where runs are looked for. `inventory`: the whole one; it has no hosts where it cannot be read. `job`: of the job file."""
+
+    flags: CommonFlags
+    inventory: Inventory
+    job: Job | None
+
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        """The hosts to ask for runs."""
+        return select(self.inventory, self.flags.limit, self.flags.exclude).hosts if self.inventory.hosts else ()
+
+    @property
+    def unasked(self) -> tuple[str, ...]:
+        return tuple(host.name for host in self.inventory.hosts if host not in self.hosts)
+
+    def only(self, plan: Plan) -> frozenset[str] | None:
+        """The hosts of the run that --limit and --exclude select; None: all. They can also name the run's own hosts and roles.
+        Raises UsageError where they select none."""
+        if not self.flags.bounded:
+            return None
+        chosen = select(_with_hosts_of(plan, self.inventory), self.flags.limit, self.flags.exclude)
+        only = frozenset(host.name for host in chosen.hosts) & {host.host for host in plan.hosts}
+        if not only:
+            where = fold_names(host.host for host in plan.hosts)
+            raise UsageError(f"no host of {plan.run} is meant", where="--limit/--exclude", next=f"it runs on {where}")
+        return only
+
+
+def _with_hosts_of(plan: Plan, inventory: Inventory) -> Inventory:
+    known = {host.name for host in inventory.hosts}
+    hosts = (*inventory.hosts, *(Host(host.host, host.address) for host in plan.hosts if host.host not in known))
+    roles = {role: dict.fromkeys(names) for role, names in inventory.roles.items()}
+    for task in plan.tasks:
+        roles.setdefault(task.role, {})[task.host] = None
+    return Inventory(hosts, {role: tuple(names) for role, names in roles.items()}, inventory.source)
+
+
+class ChosenRun(NamedTuple):
+    """The run that the verb is about, its selected hosts (None: all), and the worst exit code of hosts whose plan of it cannot
+    be used. Those errors have been printed."""
+
+    plan: Plan
+    only: frozenset[str] | None
+    exit_code: int
+
+
+def chosen_run(flags: OfRun, fleet: Fleet, *, live_first: bool = False) -> ChosenRun:
+    scope = lookup_scope(flags, flags.wanted)
+    refused: dict[str, TfdeployError] = {}
+    warnings: list[str] = []
+    name, metrics = (scope.job.name, scope.job.metrics) if scope.job else (None, {})
+    # the store's plan has the run's own hosts, which the inventory may lack
+    plan = run_store().plan(flags.wanted, name) if flags.wanted else None
+    plan = plan or find_run(
+        fleet,
+        scope.hosts,
+        run_store(),
+        wanted=flags.wanted,
+        job=name,
+        live_first=live_first,
+        metrics=metrics,
+        refused=refused,
+        warnings=warnings,
+    )
+    for text in warnings:
+        print(f"warning: {text}", file=sys.stderr)
+    show_errors(flags, refused)
+    return ChosenRun(plan, scope.only(plan), worst(error.exit_code for error in refused.values()))
+
+
+def lookup_scope(flags: CommonFlags, wanted: str | None = None) -> LookupScope:
+    """To read or stop a run, neither file needs to be valid: a broken job file is ignored with a message, and the store knows
+    the hosts of `wanted`. Raises UsageError where no hosts are known."""
+    job, broken = None, None
+    try:
+        job = job_here(flags)
+    except UsageError as error:
+        broken = error
+    try:
+        inventory = whole_inventory(flags, job)
+    except UsageError:
+        if wanted is None or not any(run.startswith(wanted) for run in run_store().runs()):
+            if broken is not None:
+                raise broken from None
+            raise
+        inventory = Inventory(())
+    if broken is not None:
+        print(f"the job file is passed over: {broken.what} ({broken.where})", file=sys.stderr)
+    return LookupScope(flags, inventory, job)

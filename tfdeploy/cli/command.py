@@ -1,0 +1,80 @@
+"""One command line: its verb is found, read and carried out."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from itertools import pairwise
+
+from tfdeploy.cli.flags import add_verb, common_flags, verb_first
+from tfdeploy.cli.options import Parser, closest, env_true
+from tfdeploy.cli.verbs import MODULES, NOT_BUILT, OTHER_NAMES, VERBS
+from tfdeploy.errors import TfdeployError, UsageError
+
+
+def run_command(words: list[str]) -> int:
+    """Return the exit code of the verb. Raises what it raises, and UsageError."""
+    words = verb_first(words)
+    parser = Parser(prog="tfdeploy", description="TensorFlow clusters over plain SSH.", epilog="tfdeploy VERB --help says more.")
+    parser.add_argument("--version", action="store_true", help="print the version")
+    verbs = parser.add_subparsers(metavar="VERB", parser_class=Parser)
+    verb = words[0] if words else ""
+    module = MODULES.get(verb, verb)
+    if verb in VERBS:  # importing only this verb is quicker
+        add_verb(verbs, verb, import_module(f"tfdeploy.cli.arguments.{module}").Flags)
+    else:
+        _refuse_unknown(verb)
+        for name, text in VERBS.items():
+            verbs.add_parser(name, help=text)
+    own, after = _split(words)
+    args, unknown = parser.parse_known_args(own)
+    if unknown:
+        verbs.choices[verb].unknown(unknown, after) if verb in verbs.choices else parser.unknown(unknown)
+    if not getattr(args, "read", None):
+        parser.print_help(sys.stderr)
+        if words:
+            raise UsageError("no verb given", where="tfdeploy", next="tfdeploy --help")
+        return 2
+    flags = args.read(args, after)
+    code: int = import_module(f"tfdeploy.cli.{module}").run(flags)
+    sys.stdout.flush()
+    return code
+
+
+def _refuse_unknown(verb: str) -> None:
+    if verb in NOT_BUILT:
+        raise UsageError(f"`tfdeploy {verb}` is not built yet", where="tfdeploy", next="tfdeploy --help lists what is")
+    if verb.startswith("-") and verb not in ("-h", "--help", "--version"):
+        what = f"no verb behind {verb}: only common flags may stand before the verb"
+        raise UsageError(what, where="tfdeploy", next=f"tfdeploy VERB {verb} ...")
+    if verb and not verb.startswith("-"):
+        meant = OTHER_NAMES.get(verb) or closest(verb, VERBS)
+        hint = f"did you mean `tfdeploy {meant}`?" if meant else "tfdeploy --help"
+        raise UsageError(f"unknown verb {verb!r}", where="tfdeploy", next=hint)
+
+
+def show_error_of(words: list[str], error: TfdeployError) -> int:
+    """Print the error as the flags among `words` say, and return its exit code."""
+    from tfdeploy.ui.errors import show_error  # most command lines end without one
+
+    own = _split(words)[0]
+    flags = common_flags(own)
+    error.next = flags.typed(error.next) if error.next else None
+    show_error(error, as_json=_wants_json(own), color=flags.color)
+    return error.exit_code
+
+
+def _wants_json(words: list[str]) -> bool:
+    return (
+        any(word in words for word in ("--json", "--output=json", "-ojson"))
+        or any(pair in (("--output", "json"), ("-o", "json")) for pair in pairwise(words))
+        or env_true("json")
+    )
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str] | None]:
+    """The words before and after the first `--` (None where there is no `--`)."""
+    if "--" not in words:
+        return words, None
+    cut = words.index("--")
+    return words[:cut], words[cut + 1 :]

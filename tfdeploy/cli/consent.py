@@ -1,0 +1,27 @@
+"""Questions to the operator before something is overridden or removed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from tfdeploy.ui.question import agrees
+
+if TYPE_CHECKING:
+    from tfdeploy.cli.flags import CommonFlags
+
+
+def consent_of(flags: CommonFlags) -> Callable[[str], bool]:
+    """Return a function that asks the operator a question once. -y answers yes; without a terminal the answer is no."""
+
+    @lru_cache(maxsize=64)
+    def agree(question: str) -> bool:
+        if flags.yes:
+            return True
+        if flags.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+            return False
+        return agrees(question)
+
+    return agree

@@ -1,0 +1,44 @@
+"""A flag is declared once, as a field of a verb's record. argparse is built from the fields."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import field, fields
+from typing import Any
+
+ALTERNATIVES = "alternatives"  # the group of a record's flags of which one command line has at most one
+
+
+def option(*names: str, default: Any = None, env: Any = None, group: str | None = None, also: Any = (), **how: Any) -> Any:
+    """Return a field that the flags `names` fill; `how` goes to add_argument.
+
+    `env`: a function of the field's name that returns the default in the environment, or None. `group`: the title above
+    the flag in the help. `also`: {flag: how} of further flags that fill the same field.
+    """
+    declared = {"names": names, "env": env, "group": group, "also": dict(also), "how": how}
+    return field(default=default, metadata=declared)
+
+
+def switch(*names: str, default: bool = False, **how: Any) -> Any:
+    """Return a field that a flag without a value turns to the other of True and False."""
+    return option(*names, default=default, action=f"store_{not default}".lower(), **how)
+
+
+def argument(metavar: str, **how: Any) -> Any:
+    """Return a field that words without a flag fill."""
+    return option(metavar=metavar, **how)
+
+
+def add_arguments(parser: argparse.ArgumentParser, record: type[Any], last: str = "") -> None:
+    """Add what the fields of `record` declare, those of the group `last` at the end."""
+    groups: dict[str | None, Any] = {None: parser}
+    declared = [each for each in fields(record) if each.metadata]
+    for each in sorted(declared, key=lambda each: each.metadata["group"] == last):
+        group, env = each.metadata["group"], each.metadata["env"]
+        if group not in groups:
+            alternatives = group == ALTERNATIVES
+            groups[group] = parser.add_mutually_exclusive_group() if alternatives else parser.add_argument_group(group)
+        how = {"default": (env and env(each.name)) or each.default, **each.metadata["how"]}
+        groups[group].add_argument(*each.metadata["names"], dest=each.name, **how)
+        for name, other in each.metadata["also"].items():
+            groups[group].add_argument(name, dest=each.name, **other)

@@ -1,0 +1,30 @@
+"""What several verbs say of hosts on stderr."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from tfdeploy.model.folding import fold_names
+from tfdeploy.ui.reports import show_next
+from tfdeploy.ui.sanitise import clean
+from tfdeploy.ui.terminal import terminal_of
+
+if TYPE_CHECKING:
+    from tfdeploy.cli.flags import CommonFlags
+    from tfdeploy.errors import TfdeployError
+
+
+def show_errors(flags: CommonFlags, errors: Mapping[str, TfdeployError], before: str = "") -> None:
+    """Prints the errors of hosts, and what to type next. `before`: a prefix of each text."""
+    for host, error in errors.items():
+        print(f"[{host}] {before}{clean(error.what)}", file=sys.stderr)
+    show_next(terminal_of(sys.stderr, flags.color), flags.nexts(errors))
+
+
+def show_unasked(flags: CommonFlags, unasked: Iterable[str], about: str = "") -> None:
+    """Names the hosts that --limit and --exclude left out: they are not verified. `about`: " for ..."."""
+    names = tuple(unasked)
+    if names and not flags.quiet:
+        print(f"{fold_names(names)} {'was' if len(names) == 1 else 'were'} not asked{about} (--limit/--exclude)", file=sys.stderr)
