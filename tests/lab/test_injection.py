@@ -14,7 +14,7 @@ import pytest
 from support.fuzz.injection import CANARY, FILE_NAMES, WORDS, braced, quoted
 from support.lab.commandline import Tfdeploy
 from tfdeploy.lab import Lab
-from tfdeploy.operations.copy.pack import FILE_BYTES
+from tfdeploy.operations.copy.code_files import MOST_BYTES
 
 PROGRAM = Path(__file__).parent / "programs" / "echoing.py"
 SPECIAL = (b".gitignore", b".tfdeployignore", b"__pycache__", b".tfdeploy-partial", b".git_config")  # ours or git's
@@ -32,7 +32,7 @@ def write_job(operator: Tfdeploy) -> None:
     shutil.copy(PROGRAM, operator.cwd / PROGRAM.name)
     write_names(operator.cwd / "odd")
     with (operator.cwd / "large").open("wb") as file:
-        file.truncate(FILE_BYTES + 1)  # so that the code goes by rsync
+        file.truncate(MOST_BYTES + 1)  # so that the code goes by rsync
     write_names(operator.home / "data")
     words = ", ".join(quoted(braced(word)) for word in WORDS)
     env = ", ".join(f"V{number}: {quoted(braced(word))}" for number, word in enumerate(WORDS))

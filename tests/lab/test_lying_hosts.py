@@ -54,7 +54,7 @@ def each(*verbs: str) -> list[Any]:
 
 
 UP = ("probe", "lock", "run.prepare", "run.renew", "run.links", "run.start", "run.commit")
-SYNCED = ("lock", "release.state", "release.change")
+SYNCED = ("lock", "release.state", "release.begin", "release.commit")
 
 
 @pytest.fixture

@@ -86,7 +86,7 @@ def test_a_folder_that_is_not_ours_is_refused(operator: Tfdeploy) -> None:
 @pytest.mark.fault("23 rsync missing on one host")
 def test_rsync_missing_on_a_host_is_named_with_the_package(operator: Tfdeploy) -> None:
     code = job_file(operator, "norsync")
-    (code / "large.bin").write_bytes(os.urandom(5 * MIB))  # small files go without it
+    (code / "large.bin").write_bytes(os.urandom(9 * MIB))  # small code goes without it
     with changed_host(operator.lab, "n3", 'mv "$(command -v rsync)" /root/away', f"mv /root/away {shutil.which('rsync')}"):
         rows = rows_of(operator.json("sync", exit_code=3))
         said = operator.run("sync", exit_code=3).stderr

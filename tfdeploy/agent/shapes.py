@@ -288,14 +288,12 @@ class DataParts(TypedDict):
 
 
 class ReleaseRecord(TypedDict, total=False):
-    """releases/<hash>.json, and while it grows .staging-*.json. `entries` has release_manifest.Entry, as lists."""
+    """releases/<hash>.json. `entries` has release_manifest.Entry, as lists."""
 
     v: int
     entries: List[Tuple[str, str, int, str, str, int]]
-    received: List[str]  # of one that grows
-    lent: List[str]  # of one that grows
-    release: str  # of one that is whole
-    time: float  # of one that is whole
+    release: str
+    time: float
 
 
 class EnvironmentRecord(TypedDict):

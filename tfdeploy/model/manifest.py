@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 
@@ -15,6 +15,7 @@ class Entry:
     size: int = 0
     sha256: str = ""  # of the content; of a link: ""
     target: str = ""  # of a link
+    stamp: tuple[int, ...] = field(default=(), compare=False)  # of a file: see tree/hash_cache.stamp
 
 
 class CodeFile(NamedTuple):

@@ -34,6 +34,18 @@ def emit_transfer(emit: Emit, host: str, what: str, state: str, sent: int, total
     emit(Event("transfer", time.time(), host=host, data=data))
 
 
+@contextmanager
+def shown_transfer(emit: Emit, host: str, what: str, total: int) -> Iterator[None]:
+    """Brackets a transfer to one host: begin, then done or failed."""
+    emit_transfer(emit, host, what, "begin", 0, total)
+    try:
+        yield
+    except BaseException:
+        emit_transfer(emit, host, what, "failed", 0, total)
+        raise
+    emit_transfer(emit, host, what, "done", total, total)
+
+
 def emit_broadcast(emit: Emit, fields: BroadcastFields) -> None:
     emit(Event("broadcast", time.time(), data=fields))
 

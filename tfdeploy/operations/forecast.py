@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.answers.broadcast import DATA_HELD
-from tfdeploy.model.answers.files import RELEASE_STATE
+from tfdeploy.model.answers.files import RELEASE_MISSING
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job
@@ -20,7 +20,9 @@ from tfdeploy.operations.broadcast.bitmaps import NamedRows
 from tfdeploy.operations.broadcast.data_set import LOOK_S, DataSet, is_there
 from tfdeploy.operations.broadcast.release_files import LEAST_BYTES
 from tfdeploy.operations.broadcast.taker import Taker
+from tfdeploy.operations.confine import only_of
 from tfdeploy.operations.emit import note
+from tfdeploy.operations.send_code import CALL_S, is_present
 from tfdeploy.operations.shipment import Shipment, whole_shipment
 from tfdeploy.planning.broadcast.feeds import Feed
 from tfdeploy.planning.broadcast.first_plan import first_plan
@@ -83,13 +85,11 @@ def forecast(
 
 
 def _code(session: Session, shipment: Shipment) -> Expected:
-    manifest, changes = shipment.manifest, shipment.changes
-    expected, bases = Expected(manifest.release), changes.bases()
-    there = session.agent().call(RELEASE_STATE, {"job": shipment.job, "release": manifest.release, "bases": bases})
-    if not there.present:
-        known = there.base is not None and (not there.base or there.base in bases)
-        change = changes.from_base(there.base or "") if known else None
-        expected.sent["code"] = len(change.blob) if change is not None else manifest.total_bytes
+    expected, code = Expected(shipment.manifest.release), shipment.code
+    if not is_present(session, shipment):
+        args = {"job": shipment.job, "release": expected.release}
+        found = session.agent().call(RELEASE_MISSING, args, blob=code.manifest, timeout_s=CALL_S)
+        expected.sent["code"] = code.size_bytes(only_of(code.paths, found.missing, session.host.name))
     return expected
 
 

@@ -24,6 +24,7 @@ from tfdeploy.model.job import Job, Secret
 from tfdeploy.model.plan import Plan, plan_to_json
 from tfdeploy.operations.ask import ask_all
 from tfdeploy.operations.broadcast.copy_keep import KeepCopy, copy_keep
+from tfdeploy.operations.copy.code_files import TreeChanged
 from tfdeploy.operations.deletions import Confirm, never_confirm
 from tfdeploy.operations.emit import emit_host, note, step
 from tfdeploy.operations.find_run import hosts_of
@@ -39,7 +40,6 @@ from tfdeploy.operations.launching.rollback import Prepared
 from tfdeploy.operations.lock import locked
 from tfdeploy.operations.outcomes import all_or_error, split, together
 from tfdeploy.operations.probe import Asked, probe
-from tfdeploy.operations.send_code import TreeChanged
 from tfdeploy.operations.setup import recipe_of
 from tfdeploy.operations.shipment import Shipment, read_shipment, refuse_secret_values, with_origins, with_parts
 from tfdeploy.operations.sync import data_refusals, sync

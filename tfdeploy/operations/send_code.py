@@ -1,36 +1,31 @@
-"""Code becomes a release on every host: small code in one call to each, what many hosts lack of larger code by a broadcast."""
+"""Code becomes a release on every host: each says what it lacks of the manifest, and that is brought and committed.
+
+A little goes in the call that commits; more by rsync; much that several hosts lack by a broadcast.
+"""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tfdeploy.errors import Refused, TfdeployError
-from tfdeploy.model.answers.files import RELEASE_BEGIN, RELEASE_COMMIT, RELEASE_PUT, RELEASE_STATE, Present
-from tfdeploy.model.answers.verb import Args
+from tfdeploy.errors import TfdeployError
+from tfdeploy.model.answers.files import RELEASE_BEGIN, RELEASE_COMMIT, RELEASE_STATE
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
-from tfdeploy.model.manifest import Manifest
-from tfdeploy.operations.broadcast.release_files import Begun, send_release_files
+from tfdeploy.operations.broadcast.release_files import LEAST_BYTES, Begun, send_release_files
 from tfdeploy.operations.broadcast.source import SourceChanged
 from tfdeploy.operations.confine import below_workdir, only_of
+from tfdeploy.operations.copy.code_files import MOST_BYTES, TreeChanged
 from tfdeploy.operations.copy.push_data import push_shown
-from tfdeploy.operations.copy.send_change import send_change
-from tfdeploy.operations.emit import emit_transfer
+from tfdeploy.operations.emit import shown_transfer
 from tfdeploy.operations.lock import JobLock
 from tfdeploy.operations.shipment import Shipment
-from tfdeploy.transport.protocols import AgentChannel, Fleet, Session
+from tfdeploy.transport.protocols import Fleet, Session
 from tfdeploy.transport.rsync.messages import rsync_missing
 
 KEEP_RELEASES = 5
-
-
-class TreeChanged(Refused):
-    """The code folder no longer matches its manifest and must be read again. `bytes_sent`: what this try sent."""
-
-    bytes_sent = 0
+CALL_S = 600.0
 
 
 @dataclass
@@ -45,126 +40,105 @@ class Synced:
 
 
 def send_code(
-    fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, emit: Emit, there: Mapping[str, Present], lock: JobLock
+    fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, emit: Emit, lock: JobLock
 ) -> dict[str, Synced | TfdeployError]:
-    """Send small code in one call to each host. Of larger code, each host lists what it lacks and gets it by a broadcast.
+    """Return every host's outcome.
 
-    `lock`: released on each host as soon as it has the code; no host waits for another.
+    `lock`: released on each host as soon as it has the code; no host waits for another, but for a
+    broadcast.
     """
     began = time.monotonic()
-    alone = len(hosts) == 1
     waiting: dict[str, Begun] = {}
     dones = {host.name: Synced(shipment.manifest.release) for host in hosts}
 
     def begin(session: Session) -> Synced:
+        name = session.host.name
+        if is_present(session, shipment):
+            return finished(session)
+        begun = _begin(session, shipment, dones[name])
+        if len(hosts) > 1 and shipment.code.size_bytes(begun.wanted) >= LEAST_BYTES:
+            waiting[name] = begun
+            return dones[name]
+        return send(begun)
+
+    def send(begun: Begun) -> Synced:
+        _send(begun, shipment, dones[begun.session.host.name], emit)
+        return finished(begun.session)
+
+    def place(session: Session) -> None:
+        """Of a host that has all of a broadcast."""
+        begun = waiting[session.host.name]
+        shipment.code.check_unchanged(begun.wanted)
+        _commit(begun, shipment)
+        finished(session)
+
+    def finished(session: Session) -> Synced:
         done = dones[session.host.name]
-        begun = _begin_code(session, shipment, done, emit, there.get(session.host.name), alone=alone)
-        if begun is not None:
-            waiting[session.host.name] = begun
-        else:
-            lock.release_host(session)
         done.seconds = time.monotonic() - began
+        lock.release_host(session)
         return done
 
-    def place(session: Session, *, is_there: bool = True) -> None:
-        name = session.host.name
-        _finish_code(waiting[name], shipment, dones[name], emit, is_there=is_there)
-        dones[name].seconds = time.monotonic() - began
-        lock.release_host(session)
-
     def finish(session: Session) -> Synced:
-        name = session.host.name
-        done, outcome = dones[name], sent.get(name)
+        done, outcome = dones[session.host.name], sent.get(session.host.name)
         if isinstance(outcome, SourceChanged):
-            raise _tree_changed(shipment.manifest, outcome.what, done)
+            raise TreeChanged(outcome.what, where=shipment.manifest.root, next=outcome.next)
         if isinstance(outcome, TfdeployError):
             raise outcome
-        if outcome is not None:
-            done.bytes_sent += outcome.received_bytes
-            done.source = outcome.source
-            return done
-        place(session, is_there=False)
+        if outcome is None:
+            return send(waiting[session.host.name])
+        done.bytes_sent += outcome.received_bytes
+        done.source = outcome.source
         return done
 
     results = fleet.each(hosts, begin)
     if waiting:
-        sent = send_release_files(shipment.job, shipment.manifest, waiting, emit, place)
+        sent = send_release_files(shipment.job, shipment.manifest.release, shipment.code, waiting, emit, place)
         results.update(fleet.each(tuple(host for host in hosts if host.name in waiting), finish))
+    for name, result in results.items():
+        if isinstance(result, TreeChanged):
+            result.bytes_sent = dones[name].bytes_sent
     return results
 
 
-def _begin_code(
-    session: Session, shipment: Shipment, done: Synced, emit: Emit, there: Present | None, *, alone: bool
-) -> Begun | None:
-    """None: the release is there. `alone`: no other host gets it. What was `there` before the lock was taken may be another by
-    now: release.change checks what it builds on."""
-    agent, where = session.agent(), {"job": shipment.job, "release": shipment.manifest.release}
-    there = there or release_state(session, shipment)
-    if there.present:
-        return None
-    args = {**where, "keep_releases": KEEP_RELEASES}
-    whole, sent = send_change(agent, shipment.changes, there, args, session.host.name, emit, alone=alone)
-    done.bytes_sent += sent
+def is_present(session: Session, shipment: Shipment) -> bool:
+    args = {"job": shipment.job, "release": shipment.manifest.release}
+    return session.agent().call(RELEASE_STATE, args).present
+
+
+def _begin(session: Session, shipment: Shipment, done: Synced) -> Begun:
+    args, code = {"job": shipment.job, "release": shipment.manifest.release}, shipment.code
+    begun = session.agent().call(RELEASE_BEGIN, args, blob=code.manifest, timeout_s=CALL_S)
+    done.bytes_sent += len(code.manifest)
     done.sent.append("code")
-    if whole:
-        return None
-    begun = agent.call(RELEASE_BEGIN, where, blob=shipment.packer.manifest(), timeout_s=600)
-    wanted = only_of(shipment.packer.paths, begun.missing, session.host.name)
-    if wanted and not begun.rsync:
+    wanted = only_of(code.paths, begun.missing, session.host.name)
+    if code.size_bytes(wanted) > MOST_BYTES and not begun.rsync:
         raise rsync_missing(session.target)
     return Begun(session, below_workdir(session, begun.staging), tuple(wanted))
 
 
-def release_state(session: Session, shipment: Shipment) -> Present:
-    args = {"job": shipment.job, "release": shipment.manifest.release, "bases": shipment.changes.bases()}
-    return session.agent().call(RELEASE_STATE, args)
+def _send(begun: Begun, shipment: Shipment, done: Synced, emit: Emit) -> None:
+    """From this machine. Raises TreeChanged."""
+    code, session, wanted = shipment.code, begun.session, begun.wanted
+    total = code.size_bytes(wanted)
+    if not wanted:
+        _commit(begun, shipment)
+    elif total <= MOST_BYTES:
+        with shown_transfer(emit, session.host.name, "code", total):
+            contents = code.contents(wanted)
+            _commit(begun, shipment, contents)
+        done.bytes_sent += len(contents)
+    else:
+        names = [os.fsencode(path) for path in wanted]
+        done.bytes_sent += push_shown(session, code.root, names, begun.staging, total, "code", emit, delete=False)
+        code.check_unchanged(wanted)
+        _commit(begun, shipment)
 
 
-def _finish_code(begun: Begun, shipment: Shipment, done: Synced, emit: Emit, *, is_there: bool) -> None:
-    """`is_there`: a broadcast brought what the host lacks."""
-    session, agent, host = begun.session, begun.session.agent(), begun.session.host.name
+def _commit(begun: Begun, shipment: Shipment, contents: bytes = b"") -> None:
+    """Raises TreeChanged."""
     where = {"job": shipment.job, "release": shipment.manifest.release, "staging": begun.staging}
-    wanted, ours = list(begun.wanted), shipment.packer.paths
-    for again in (False, True):  # a second try repairs a bad transfer; if it fails too, the tree has changed
-        if wanted and is_there and not again:
-            pass
-        elif wanted and shipment.packer.fits(wanted):
-            done.bytes_sent += _put(session, agent, shipment, wanted, where, emit, again)
-        elif wanted:
-            total = shipment.packer.size_bytes(wanted)
-            names = [os.fsencode(path) for path in wanted]
-            done.bytes_sent += push_shown(
-                session, shipment.manifest.root, names, begun.staging, total, "code", emit, delete=False
-            )
-        commit = {**where, "keep_releases": KEEP_RELEASES}
-        wanted = only_of(ours, agent.call(RELEASE_COMMIT, commit, timeout_s=600).changed, host)
-        if not wanted:
-            shipment.changes.keep()
-            return
-    more = f" (and {len(wanted) - 1} more)" if len(wanted) > 1 else ""
-    raise _tree_changed(shipment.manifest, f"{wanted[0]} changed while it was sent{more}", done, host)
-
-
-def _tree_changed(manifest: Manifest, what: str, done: Synced, host: str | None = None) -> TreeChanged:
-    next_ = "let whatever writes into the code folder finish, or list it in .tfdeployignore"
-    changed = TreeChanged(what, where=host or manifest.root, next=next_)
-    changed.bytes_sent = done.bytes_sent
-    return changed
-
-
-def _put(
-    session: Session, agent: AgentChannel, shipment: Shipment, wanted: list[str], where: Args, emit: Emit, again: bool
-) -> int:
-    """Sends small files through the open session. `again`: packs the files anew, for this host alone."""
-    host, total, sent, done = session.host.name, shipment.packer.size_bytes(wanted), 0, 0
-    emit_transfer(emit, host, "code", "begin", 0, total)
-    try:
-        for parcel in shipment.packer.parcels(wanted, fresh=again):
-            agent.call(RELEASE_PUT, {**where, "files": parcel.files}, blob=parcel.packed, timeout_s=600)
-            sent, done = sent + len(parcel.packed), done + parcel.raw_bytes
-            emit_transfer(emit, host, "code", "moving", done, total)
-    except TfdeployError:
-        emit_transfer(emit, host, "code", "failed", 0, total)
-        raise
-    emit_transfer(emit, host, "code", "done", total, total)
-    return sent
+    args = {**where, "keep_releases": KEEP_RELEASES}
+    found = begun.session.agent().call(RELEASE_COMMIT, args, blob=contents, timeout_s=CALL_S)
+    changed = only_of(shipment.code.paths, found.changed, begun.session.host.name)
+    if changed:
+        raise shipment.code.tree_changed(changed)

@@ -15,8 +15,7 @@ from tfdeploy.model.manifest import Manifest
 from tfdeploy.operations.broadcast.data_set import DataSet
 from tfdeploy.operations.broadcast.origin import look_at
 from tfdeploy.operations.broadcast.split import Ask, Split, decide
-from tfdeploy.operations.copy.pack import Packer
-from tfdeploy.operations.copy.send_change import Changes
+from tfdeploy.operations.copy.code_files import CodeFiles
 from tfdeploy.operations.probe import Asked, probe
 from tfdeploy.operations.withheld_files import withheld_files
 from tfdeploy.planning.datasets import check_splits, splits
@@ -26,7 +25,6 @@ from tfdeploy.planning.source import source
 from tfdeploy.planning.source.source import Program
 from tfdeploy.transport.protocols import Fleet
 from tfdeploy.tree import DataListing, read_data, read_sources, read_tree
-from tfdeploy.tree.earlier import Earlier
 from tfdeploy.tree.listing import IGNORE_FILE
 from tfdeploy.tree.secret_search import find_values
 
@@ -38,8 +36,7 @@ class Shipment:
 
     job: str
     manifest: Manifest
-    packer: Packer
-    changes: Changes
+    code: CodeFiles
     data: dict[str, DataListing] = field(default_factory=dict)
     origins: dict[str, Host] = field(default_factory=dict)
     splits: dict[str, Split] = field(default_factory=dict)
@@ -92,15 +89,8 @@ def read_shipment(job: Job, cache: Path | None, hosts: Iterable[Host] = (), *, a
         path, line = manifest.private_keys[0]
         raise _refused_secret(manifest, path, line, "a private key")
     data = {name: read_data(Path(source.path), withhold) for name, source in here.items()}
-    packer = Packer(manifest)
-    return Shipment(
-        job.name,
-        manifest,
-        packer,
-        Changes(manifest, packer, Earlier(cache, manifest.root)),
-        data,
-        by_rsync=frozenset(name for name, source in here.items() if source.via == "rsync"),
-    )
+    by_rsync = frozenset(name for name, source in here.items() if source.via == "rsync")
+    return Shipment(job.name, manifest, CodeFiles(manifest), data, by_rsync=by_rsync)
 
 
 def refuse_secret_values(shipment: Shipment, secrets: Mapping[str, Secret]) -> None:

@@ -12,18 +12,18 @@ from pathlib import Path
 
 from tfdeploy.errors import Refused, TfdeployError
 from tfdeploy.model.answers.broadcast import BROADCAST_JOIN, DATA_LACK
-from tfdeploy.model.answers.files import Present
 from tfdeploy.model.answers.hosts import LockHolder
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job
 from tfdeploy.operations.broadcast.data_sets import send_data_sets
 from tfdeploy.operations.connecting import begin_connecting
+from tfdeploy.operations.copy.code_files import TreeChanged
 from tfdeploy.operations.copy.push_data import InUse, begin_data, push_data
 from tfdeploy.operations.deletions import A_FEW, MOST_NAMES_BYTES, Confirm, Losses, loss_notes, never_confirm, refuse_losses
 from tfdeploy.operations.emit import emit_transfer, note
 from tfdeploy.operations.lock import JobLock, PerHostLock, try_lock
-from tfdeploy.operations.send_code import Synced, TreeChanged, release_state, send_code
+from tfdeploy.operations.send_code import Synced, is_present, send_code
 from tfdeploy.operations.shipment import Shipment, whole_shipment
 from tfdeploy.transport.protocols import Fleet, Session
 
@@ -36,14 +36,13 @@ def sync(
     hosts: tuple[Host, ...],
     shipment: Shipment,
     emit: Emit,
-    there: Mapping[str, Present] | None = None,
     lock: JobLock | None = None,
 ) -> dict[str, Synced | TfdeployError]:
-    """Every host's outcome. A host that fails does not stop the others. `there`: what hosts have said of the release already.
-    `lock`: released on each host that has everything."""
+    """Every host's outcome. A host that fails does not stop the others. `lock`: released on each host
+    that has everything."""
     until_the_end, data = JobLock(), shipment.broadcasts()
     lock = lock or until_the_end
-    results = send_code(fleet, hosts, shipment, emit, there or {}, until_the_end if shipment.data else lock)
+    results = send_code(fleet, hosts, shipment, emit, until_the_end if shipment.data else lock)
     if shipment.by_rsync:
         results.update(_send_by_rsync(fleet, hosts, shipment, results, emit, until_the_end if data else lock))
     began = time.monotonic()
@@ -112,7 +111,7 @@ def sync_job(
     before = Counter[str]()
     wanted = tuple(host for host in hosts if host.name not in results)
     for _ in range(TRIES):
-        settled, there = _settled(fleet, wanted, shipment, emit)
+        settled = _settled(fleet, wanted, shipment, emit)
         results.update(settled)
         wanted = tuple(host for host in wanted if host.name not in settled)
         soon = (DATA_LACK.name, BROADCAST_JOIN.name) if shipment.data else ()
@@ -120,7 +119,7 @@ def sync_job(
         lock = PerHostLock(fleet, held, job.name, "sync", holder, emit)
         try:
             refused = _refusals_by_host(fleet, held, shipment, confirm, emit)
-            results.update({**failed, **(refused or sync(fleet, held, shipment, emit, there, lock))})
+            results.update({**failed, **(refused or sync(fleet, held, shipment, emit, lock))})
         finally:
             lock.release()
         changed = {name: result.bytes_sent for name, result in results.items() if isinstance(result, TreeChanged)}
@@ -135,25 +134,20 @@ def sync_job(
     return {host.name: results[host.name] for host in hosts}
 
 
-def _settled(
-    fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, emit: Emit
-) -> tuple[dict[str, Synced | TfdeployError], dict[str, Present]]:
-    """(the hosts that have all of it already, and those that cannot be asked; what the others have): where nothing changes
-    nothing is locked."""
+def _settled(fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, emit: Emit) -> dict[str, Synced | TfdeployError]:
+    """The hosts that have all of it already, and those that cannot be asked: where nothing changes nothing is locked."""
     if shipment.data:
-        return {}, {}
+        return {}
 
-    def ask(session: Session) -> Synced | Present:
+    def ask(session: Session) -> Synced | None:
         began = time.monotonic()
-        there = release_state(session, shipment)
-        if not there.present:
-            return there
+        if not is_present(session, shipment):
+            return None
         emit_transfer(emit, session.host.name, "all", "done", 0, 0)
         return Synced(shipment.manifest.release, seconds=time.monotonic() - began)
 
     found = fleet.each(hosts, ask)
-    there = {name: each for name, each in found.items() if isinstance(each, Present)}
-    return {name: each for name, each in found.items() if not isinstance(each, Present)}, there
+    return {name: each for name, each in found.items() if each is not None}
 
 
 def _refusals_by_host(

@@ -176,7 +176,7 @@ def _hash_batch(top: str, batch: list[tuple[str, os.stat_result]], hashes: HashC
 
 
 def _entry(path: str, found: os.stat_result, sha256: str) -> Entry:
-    return Entry(path, "exec" if found.st_mode & 0o100 else "file", found.st_size, sha256)
+    return Entry(path, "exec" if found.st_mode & 0o100 else "file", found.st_size, sha256, stamp=stamp(found))
 
 
 def hash_file(path: str) -> tuple[os.stat_result, str, int]:

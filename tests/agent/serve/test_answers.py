@@ -30,8 +30,6 @@ from tfdeploy.model.answers import shapes
 from tfdeploy.model.answers.failures import Failure
 from tfdeploy.model.answers.hosts import Hello
 from tfdeploy.model.answers.verb import Flow
-from tfdeploy.model.manifest import Entry
-from tfdeploy.tree.read import release_hash
 
 VERBS = verbs()
 FILES = {"train.py": b"print(1)\n"}
@@ -163,16 +161,12 @@ def test_releases_and_data(host: Context, tmp_path: Path) -> None:
     which = {"job": "j", "release": "c0ffee"}
     asked(host, "release.state", **which)
     begun = asked(host, "release.begin", zlib.compress(json.dumps(rows).encode()), **which)
-    sent = [[path, len(text), 1] for path, text in FILES.items()]
-    asked(host, "release.put", zlib.compress(b"wrong ...."[:9]), files=sent, staging=begun["staging"], **which)
     assert asked(host, "release.commit", staging=begun["staging"], **which) == {"changed": ["train.py"]}
-    asked(host, "release.put", zlib.compress(b"".join(FILES.values())), files=sent, staging=begun["staging"], **which)
-    asked(host, "release.commit", staging=begun["staging"], **which)
-    text = json.dumps({"removed": [], "entries": [["a", "file", 0, hashlib.sha256().hexdigest(), "", 1]]}).encode() + b"\n"
-    entry = Entry(path="a", kind="file", size=0, sha256=hashlib.sha256().hexdigest())
-    whole = {"job": "j2", "release": release_hash([entry])}
-    assert asked(host, "release.state", bases=["c0ffee"], **whole) == {"present": False, "base": ""}
-    asked(host, "release.change", zlib.compress(text), bytes=len(text), base="", **whole)
+    contents = json.dumps([1] * len(FILES)).encode() + b"\n" + b"".join(FILES.values())
+    asked(host, "release.commit", zlib.compress(contents), staging=begun["staging"], **which)
+    assert asked(host, "release.state", **which) == {"present": True}
+    missing = asked(host, "release.missing", zlib.compress(json.dumps(rows).encode()), job="j", release="decade")
+    assert missing == {"missing": []}
     assert asked(host, "data.state", job="j", name="digits") is None
     asked(host, "data.begin", job="j", name="digits", bytes=0)
     digest = asked(host, "data.commit", job="j", name="digits", digest="0" * 64)["digest"]

@@ -27,7 +27,7 @@ def test_a_release_arrives_whole(host: Host) -> None:
     begun = host.sync("r1", TREE)
     assert sorted(begun["missing"]) == sorted(path for path, content in TREE.items() if not isinstance(content, str))
     assert host.tree("r1") == TREE
-    assert host.call("release.state", "r1") == {"present": True, "base": None}
+    assert host.call("release.state", "r1") == {"present": True}
     assert sorted(os.listdir(host.releases)) == ["r1", "r1.json"]
     umask = os.umask(0o022)
     os.umask(umask)
@@ -74,7 +74,7 @@ def test_a_staging_of_code_that_has_changed_since_is_taken_over(host: Host) -> N
     begun = host.begin("b", second)
     assert begun["missing"] == ["lent.py", "new.py"]
     for path in begun["missing"]:  # as rsync does: a new file under the old name
-        os.unlink(Path(begun["staging"], path))
+        Path(begun["staging"], path).unlink(missing_ok=True)
     host.send(begun, second)
     assert host.commit("b", begun) == []
     assert host.tree("b") == second
@@ -119,17 +119,17 @@ def test_bad_manifests_are_refused(host: Host, manifest: Any) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/tmp", "", None, "../../x"])
-def test_only_our_own_staging_is_ever_removed(host: Host, path: str | None) -> None:
+def test_only_our_own_staging_is_ever_committed(host: Host, path: str | None) -> None:
     host.sync("r1", TREE)
     for given in (path, str(host.releases / "r1"), str(host.releases / ".staging-x" / ".." / "r1")):
         with pytest.raises(VerbError) as caught:
-            host.call("release.commit", "r1", staging=given)
+            host.call("release.commit", "r2", staging=given)
         assert caught.value.code == "bad_name"
     assert host.tree("r1") == TREE
     elsewhere = host.releases.parent / ".staging-x"
     elsewhere.mkdir()
     with pytest.raises(VerbError):
-        host.call("release.commit", "r1", staging=str(elsewhere))
+        host.call("release.commit", "r2", staging=str(elsewhere))
     assert elsewhere.exists()
 
 

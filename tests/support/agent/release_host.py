@@ -26,6 +26,11 @@ def rows(tree: Tree) -> list[Any]:
     return found
 
 
+def packed(tree: Any) -> bytes:
+    """A manifest, of a tree or of rows."""
+    return zlib.compress(json.dumps(rows(tree) if isinstance(tree, dict) else tree).encode())
+
+
 class Host:
     def __init__(self, workdir: Path) -> None:
         self.context = Context(str(workdir), "")
@@ -35,8 +40,11 @@ class Host:
         return find_verb(verb)(Call(self.context, dict(args, job="job", release=release), blob))
 
     def begin(self, release: str, tree: Any) -> Any:
-        manifest = rows(tree) if isinstance(tree, dict) else tree
-        return self.call("release.begin", release, zlib.compress(json.dumps(manifest).encode()))
+        return self.call("release.begin", release, packed(tree))
+
+    def missing(self, release: str, tree: Any) -> list[str]:
+        found: list[str] = self.call("release.missing", release, packed(tree))["missing"]
+        return found
 
     def send(self, begun: Any, tree: Tree, but: str = "") -> None:
         for path in begun["missing"]:

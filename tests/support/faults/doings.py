@@ -20,7 +20,6 @@ from tfdeploy.model.clean import Rules
 from tfdeploy.model.events import Event
 from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import DataSource, Job
-from tfdeploy.model.manifest import Manifest
 from tfdeploy.model.status import run_view_json
 from tfdeploy.operations import setup, sync
 from tfdeploy.operations.ask import ask_all
@@ -53,7 +52,6 @@ from tfdeploy.operations.watch.resume import resume
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Session
-from tfdeploy.tree.earlier import Earlier
 from tfdeploy.ui.checks import show_checks
 from tfdeploy.ui.terminal import Terminal
 
@@ -91,12 +89,6 @@ Doing = Callable[[LyingFleet, Path, Job], dict[str, Any]]
 
 def syncs(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
     return sync.sync(fleet, hosts_of(PLAN), read_shipment(job, None), nobody)
-
-
-def syncs_the_change(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
-    """With a release that was sent before, the hosts say that it can be made from nothing."""
-    Earlier(here / "cache", str(Path(job.code).resolve())).keep(Manifest(root=job.code, release="0" * 32, entries=()))
-    return sync.sync(fleet, hosts_of(PLAN), read_shipment(job, here / "cache"), nobody)
 
 
 def watches(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
@@ -276,10 +268,8 @@ DOINGS: dict[str, tuple[Doing, ...]] = {
     "lock": (locks,),
     "unlock": (locks,),
     "probe": (probes, checks),
-    "release.state": (syncs, syncs_the_change),
+    "release.state": (syncs,),
     "release.begin": (syncs,),
-    "release.change": (syncs_the_change,),
-    "release.put": (syncs,),
     "release.commit": (syncs,),
     "data.state": (syncs,),
     "data.begin": (syncs,),

@@ -46,19 +46,16 @@ def _of_data(call: Call) -> Place:
 
 
 def _of_release(call: Call) -> Place:
-    """All of these files are received, and read again by release.commit. Empty ones are made here.
+    """All of these files are received. Empty ones are made here.
 
     Of a file that changed in part since the newest release, only pieces that it has not at the same place are received.
     """
     from tfdeploy.agent.serve import release_manifest
-    from tfdeploy.agent.serve.release import staging_of
+    from tfdeploy.agent.serve.release import begun_of, staging_of
 
-    folder = staging_of(call)
+    folder, begun = staging_of(call), begun_of(call)
     before = release_manifest.newest(os.path.dirname(folder)) or folder
-    begun = release_manifest.load(release_manifest.path_of(folder))
-    if begun is None:
-        raise VerbError("not_begun", "no sync of release %s was begun here" % call.name("release"), where=folder)
-    asked = set(begun.received)
+    asked = set(begun.missing)
     sizes = {entry.path: entry.size for entry in begun.entries if entry.path in asked}
     files = []
     for path, size, mtime_ns in _rows(call):

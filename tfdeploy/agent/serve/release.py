@@ -1,7 +1,7 @@
 """`release.*`: one content of the code becomes a folder named by its hash, in one rename.
 
-It is received in a staging folder that outlives a broken sync: files are hard links to an older release where their content
-is the same, else rsync brings them; symbolic links are made here. Nothing is ever written into a finished release.
+It grows in a staging folder that outlives a broken sync. Files whose content an older release has are hard links; symbolic links
+are made here; rsync or a broadcast brings the rest, or it comes with the commit. Nothing is ever written into a finished release.
 """
 
 from __future__ import annotations
@@ -13,15 +13,26 @@ from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.fsync import flush
-from tfdeploy.agent.serve import release_manifest
+from tfdeploy.agent.serve import release_contents, release_manifest
 from tfdeploy.agent.serve.call import Call, audited, fenced
 from tfdeploy.agent.serve.release_place import KEEP, check_room, remove_staging, staging_path, switch
 from tfdeploy.agent.serve.release_retention import remove_old
-from tfdeploy.agent.serve.release_staging import Staging, StagingPlan
+from tfdeploy.agent.serve.release_staging import Begun, Staging, StagingPlan
 from tfdeploy.agent.serve.release_state import is_present
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
+
+
+def list_missing(call: Call) -> Answer:
+    """Say which files release.begin would ask for. Changes nothing.
+
+    Args: job, release; blob: as of release.begin.
+
+    Raises VerbError bad_manifest.
+    """
+    plan = Staging(staging_path(call), release_manifest.unpack(call.blob)).plan()
+    return {"missing": [entry.path for entry in plan.missing]}
 
 
 @fenced
@@ -40,43 +51,43 @@ def begin(call: Call) -> Answer:
     plan = staging.plan()
     try:
         _make_room(staging, plan)
-        missing = [entry.path for entry in plan.missing + staging.fill(plan)]
-        lent = sorted(plan.sources.keys() - set(missing))
-        release_manifest.save(release_manifest.path_of(folder), entries, received=missing, lent=lent)
+        plan = staging.fill(plan)
+        begun = Begun(staging.stamped(plan), [entry.path for entry in plan.missing])
     except (VerbError, OSError):
         if plan.is_new:
             remove_staging(folder)
         raise
-    from shutil import which
-
-    return {"staging": folder, "missing": missing, "linked": len(lent), "rsync": which("rsync") is not None}
+    call.context.begun[folder] = begun
+    rsync = any(os.access(os.path.join(each, "rsync"), os.X_OK) for each in os.get_exec_path())
+    return {"staging": folder, "missing": begun.missing, "linked": len(plan.lenders), "rsync": rsync}
 
 
 @fenced
 @audited("sync", "sent")
 def commit(call: Call) -> Answer:
-    """Check a staged release against its manifest, and flush it and put it in place if all of it is
-    right, also in place of a damaged one.
+    """Put a begun release in place, also of a damaged one, once all of it is flushed to the disk.
+    Contents are not hashed again: rsync, the pieces of a broadcast and SSH verify what they bring.
 
-    Args: job, release, staging, keep_releases?.
+    Args: job, release, staging, keep_releases?; blob: where nothing else brought what is missing,
+    zlib of the JSON list of the mtime_ns, a newline, and the contents, in the order of `missing`.
 
-    Raises VerbError not_begun.
+    Raises VerbError not_begun (in this session), bad_manifest.
     """
     workdir, job, release = call.context.workdir, call.name("job"), call.name("release")
     folder, final = staging_of(call), layout.release_dir(workdir, job, release)
     if not is_present(workdir, job, release):
-        begun = release_manifest.load(release_manifest.path_of(folder))
-        if begun is None or not os.path.isdir(folder):
-            raise VerbError("not_begun", "no sync of release %s was begun here" % release, where=folder)
-        staging = Staging(folder, begun.entries)
-        changed = staging.changed(set(begun.received))
+        begun = begun_of(call)
+        entries, unseen = begun.entries, set(begun.missing)
+        if call.blob:
+            entries, unseen = release_contents.write(folder, entries, begun.missing, call.blob), set()
+        entries, changed = Staging(folder, entries).finish(unseen)
         if changed:
             return {"changed": changed}
-        staging.finish(set(begun.lent))
-        flush(folder, begun.received)
-        stamped = staging.stamped()
-        release_manifest.save(release_manifest.path_of(final), stamped, durable=True, release=release, time=time.time())
+        flush(folder, begun.missing)
+        path = release_manifest.path_of(final)
+        release_manifest.save(path, entries, durable=True, release=release, time=time.time())
         switch(folder, final)
+    call.context.begun.pop(folder, None)
     remove_staging(folder)
     remove_old(workdir, job, release, max(1, call.integer("keep_releases", KEEP)))
     return {"changed": []}
@@ -105,6 +116,16 @@ def staging_of(call: Call) -> str:
     return path
 
 
+def begun_of(call: Call) -> Begun:
+    """What `begin` has found in this session: another session begins anew. Raises VerbError not_begun."""
+    folder = staging_of(call)
+    begun = call.context.begun.get(folder)
+    if begun is None or not os.path.isdir(folder):
+        what = "no sync of release %s was begun in this session" % call.name("release")
+        raise VerbError("not_begun", what, where=folder)
+    return begun
+
+
 def _make_room(staging: Staging, plan: StagingPlan) -> None:
     """Keeps partial files where there is room for the whole files beside them. Raises VerbError disk."""
     try:
@@ -116,4 +137,4 @@ def _make_room(staging: Staging, plan: StagingPlan) -> None:
         check_room(staging.folder, plan.missing)
 
 
-VERBS = {"release.begin": begin, "release.commit": commit}
+VERBS = {"release.missing": list_missing, "release.begin": begin, "release.commit": commit}

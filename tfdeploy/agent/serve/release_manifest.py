@@ -1,4 +1,4 @@
-"""The manifest of a release: the files and links it consists of, as received and as stored beside the release.
+"""The manifest of a release: the files and links it consists of, as sent and as stored beside the release.
 
 Pure but for reading and writing the stored form. A path that could lead out of the release is refused here.
 """
@@ -9,7 +9,7 @@ import os
 import zlib
 
 from tfdeploy.agent import json_text
-from tfdeploy.agent.annotations import Any, Collection, Iterable, List, Optional, Set
+from tfdeploy.agent.annotations import Any, Iterable, List, Optional, Set
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic
 from tfdeploy.agent.record import NamedTuple
@@ -35,10 +35,8 @@ class Manifest(NamedTuple):
     """As stored: shapes.ReleaseRecord."""
 
     entries: List[Entry]
-    received: List[str]  # paths, of one that is being received
-    lent: List[str]  # paths, of one that is being received
-    release: Optional[str]  # of one that is whole
-    time: Optional[float]  # of one that is whole
+    release: Optional[str]
+    time: Optional[float]
 
 
 def unpack(blob: bytes) -> List[Entry]:
@@ -48,14 +46,14 @@ def unpack(blob: bytes) -> List[Entry]:
         text = unpacker.decompress(blob, MOST_BYTES)
         if unpacker.unconsumed_tail or not unpacker.eof:
             raise VerbError("bad_manifest", "the manifest is cut off or larger than %d bytes" % MOST_BYTES)
-        entries = [entry_of(row) for row in json_text.loads(text)]
+        entries = [_entry_of(row) for row in json_text.loads(text)]
     except (zlib.error, ValueError, TypeError) as error:
         raise VerbError("bad_manifest", "the manifest cannot be read: %s" % error) from error
     check(entries)
     return entries
 
 
-def entry_of(row: Any) -> Entry:
+def _entry_of(row: Any) -> Entry:
     """[path, kind, bytes, sha256, target]. Raises ValueError, TypeError."""
     path, kind, size, sha256, target = row
     if not all(isinstance(text, str) for text in (path, kind, sha256, target)) or not isinstance(size, int) or size < 0:
@@ -79,12 +77,6 @@ def check(entries: Iterable[Entry]) -> None:
         if entry.kind == "link" and not entry.target:
             raise VerbError("bad_manifest", "the link %r has no target" % entry.path)
         leaves.add(entry.path)
-    check_folders(leaves)
-
-
-def check_folders(paths: Collection[str]) -> None:
-    """No path leads through another one. Raises VerbError bad_manifest."""
-    leaves = set(paths)
     for folder in folders(leaves):
         if folder in leaves:
             raise VerbError("bad_manifest", "%r is no folder, but other paths lead through it" % folder)
@@ -109,10 +101,13 @@ def path_of(folder: str) -> str:
 def newest_first(folder: str) -> List[str]:
     """The manifests of the releases in a job's folder of releases."""
     found = []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.endswith(SUFFIX) and not entry.name.startswith("."):
-                found.append((entry.stat().st_mtime_ns, entry.path))
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.endswith(SUFFIX) and not entry.name.startswith("."):
+                    found.append((entry.stat().st_mtime_ns, entry.path))
+    except FileNotFoundError:
+        return []
     return [path for _, path in sorted(found, reverse=True)]
 
 
@@ -134,15 +129,13 @@ def save(
     entries: List[Entry],
     *,
     durable: bool = False,
-    received: Optional[List[str]] = None,
-    lent: Optional[List[str]] = None,
     release: Optional[str] = None,
     time: Optional[float] = None,
 ) -> None:
     """Writes the manifest, with those of the keys that are given. Raises OSError."""
     from tfdeploy.agent import wire  # whoever only looks at a release needs none of it
 
-    more = {"received": received, "lent": lent, "release": release, "time": time}
+    more = {"release": release, "time": time}
     given = {name: value for name, value in more.items() if value is not None}
     atomic.write_json(path, {**given, "v": wire.VERSION, "entries": [list(entry) for entry in entries]}, durable=durable)
 
@@ -167,7 +160,4 @@ def load(path: str) -> Optional[Manifest]:
         kinds = [set(map(type, column)) for column in zip(*entries)]  # noqa: B905 - Python 3.8 knows no strict
     except (KeyError, TypeError):
         return None
-    received, lent = stored.get("received", []), stored.get("lent", [])
-    if (kinds and kinds != _KINDS) or not isinstance(received, list) or not isinstance(lent, list):
-        return None
-    return Manifest(entries, received, lent, stored.get("release"), stored.get("time"))
+    return None if kinds and kinds != _KINDS else Manifest(entries, stored.get("release"), stored.get("time"))

@@ -1,4 +1,4 @@
-"""A release while it is received: what is there, what older releases can lend by hard links, what rsync has to bring.
+"""A release while it is received: what is there, what older releases can lend by hard links, what has to be brought.
 
 A file that is shared with an older release (one inode, several names) is never changed, neither mode nor content.
 """
@@ -6,25 +6,40 @@ A file that is shared with an older release (one inode, several names) is never 
 from __future__ import annotations
 
 import os
-import re
-import shutil
 import stat
 
-from tfdeploy.agent.annotations import Dict, List, Optional, Set, Tuple
-from tfdeploy.agent.host import file_sum
+from tfdeploy.agent.annotations import Dict, Iterator, List, Optional, Set, Tuple
+from tfdeploy.agent.host.file_sum import of_first
 from tfdeploy.agent.layout import PARTIAL
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.serve import release_manifest
 from tfdeploy.agent.serve.release_manifest import Entry
+from tfdeploy.agent.serve.release_retention import remove_folder
 
-_BEING_WRITTEN = re.compile(r"\.(.+)\.[A-Za-z0-9]{6}$", re.DOTALL)  # as rsync names it: .NAME.Xa7Xc2
 FEW = 64  # up to so many contents are searched in a manifest's bytes before it is parsed
+_SUFFIX_CHARS = 6  # of the name under which rsync writes a file: .NAME.Xa7Xc2
+
+
+class Lender(NamedTuple):
+    """A file of an older release. `path`: below the job's folder of releases."""
+
+    path: str
+    mtime_ns: int
 
 
 class StagingPlan(NamedTuple):
+    """What is neither missing nor lent lies there already: an earlier sync brought it."""
+
     is_new: bool
     missing: List[Entry]
-    sources: Dict[str, str]  # path -> the file of an older release with this content
+    lenders: Dict[str, Lender]  # path -> what has this content
+
+
+class Begun(NamedTuple):
+    """A release that is being received in this session. `missing`: paths."""
+
+    entries: List[Entry]
+    missing: List[str]
 
 
 class Staging:
@@ -32,40 +47,46 @@ class Staging:
 
     def __init__(self, folder: str, entries: List[Entry]) -> None:
         self.folder, self.entries = folder, entries
-        self._seen: Dict[str, os.stat_result] = {}  # the files that `changed` found right
 
     def plan(self) -> StagingPlan:
-        """Changes nothing. A file that is there already and right is neither missing nor lent."""
+        """Changes nothing."""
         is_new = not os.path.isdir(self.folder)
-        by_path, by_content = self._lenders()
-        missing, sources = [], {}
-        for entry in self.entries:
-            if entry.kind == "link":
-                continue
-            key = (entry.kind, entry.sha256)
-            source = by_path.get(entry.path) or by_content.get(key)
-            if source is not None:
-                sources[entry.path] = source
-            elif is_new or _is_shared(self._at(entry)) or content_of(self._at(entry), entry.size) != entry.sha256:
-                missing.append(entry)
-        return StagingPlan(is_new, missing, sources)
+        lenders = self._lenders()
+        others = [entry for entry in self.entries if entry.kind != "link" and entry.path not in lenders]
+        return StagingPlan(is_new, [entry for entry in others if is_new or not self._is_there(entry)], lenders)
 
-    def fill(self, plan: StagingPlan) -> List[Entry]:
+    def fill(self, plan: StagingPlan) -> StagingPlan:
         """Makes folders, hard links and symbolic links; removes what is not in the manifest, but for partial files.
 
-        Returns the entries whose source in an older release is gone by now: they are missing too.
+        A shared file at a missing path is removed: rsync would set its mode. Returns the plan without lenders that have gone.
         """
         if plan.is_new:
             os.makedirs(self.folder, exist_ok=True)
         else:
             self._tidy(keep_partial=True)
+            for entry in plan.missing:
+                if _is_shared(self._at(entry)):
+                    os.unlink(self._at(entry))
         for folder in sorted(release_manifest.folders(entry.path for entry in self.entries)):
             os.makedirs(os.path.join(self.folder, folder), exist_ok=True)
         for entry in self.entries:
             if entry.kind == "link":
                 _make_link(entry.target, self._at(entry))
-        lent = [entry for entry in self.entries if entry.path in plan.sources]
-        return [entry for entry in lent if not lend(plan.sources[entry.path], self._at(entry))]
+        gone = self._link_all(plan.lenders)
+        lenders = {path: lender for path, lender in plan.lenders.items() if path not in gone}
+        return plan._replace(missing=plan.missing + [each for each in self.entries if each.path in gone], lenders=lenders)
+
+    def stamped(self, plan: StagingPlan) -> List[Entry]:
+        """The entries with the times of their files after `fill`. What an earlier sync brought gets its mode."""
+        missing, umask, found = {entry.path for entry in plan.missing}, _umask(), []
+        for entry in self.entries:
+            lender = plan.lenders.get(entry.path)
+            if lender is not None:
+                entry = entry._replace(mtime_ns=lender.mtime_ns)
+            elif entry.kind != "link" and entry.path not in missing:
+                entry = self._finished(entry, umask) or entry
+            found.append(entry)
+        return found
 
     def drop_partial(self, missing: List[Entry]) -> None:
         """Removes partial files, and what is at the paths of missing entries: an earlier sync ended while it wrote them."""
@@ -74,67 +95,81 @@ class Staging:
             if os.path.lexists(self._at(entry)):
                 os.unlink(self._at(entry))
 
-    def changed(self, received: Set[str]) -> List[str]:
-        """The paths that are not what the manifest says. Reads the content of received files only."""
-        return [entry.path for entry in self.entries if not self._is_right(entry, entry.path in received)]
-
-    def finish(self, lent: Set[str]) -> None:
-        """Sets the modes of all files that are not lent, and removes what is not in the manifest."""
-        umask = os.umask(0o077)
-        os.umask(umask)
+    def finish(self, received: Set[str]) -> Tuple[List[Entry], List[str]]:
+        """(the entries with the times of what was received, the received paths that are not there as files of their size). Sets
+        the modes of received files, and removes what is not in the manifest."""
+        umask, entries, wrong = _umask(), [], []
         for entry in self.entries:
-            if entry.kind != "link" and entry.path not in lent:
-                mode = (0o755 if entry.kind == "exec" else 0o644) & ~umask
-                if entry.path not in self._seen or stat.S_IMODE(self._seen[entry.path].st_mode) != mode:
-                    os.chmod(self._at(entry), mode)
-        self._tidy(keep_partial=False)
+            done = self._finished(entry, umask) if entry.path in received else entry
+            entries.append(done or entry)
+            if done is None:
+                wrong.append(entry.path)
+        if not wrong:
+            self._tidy(keep_partial=False)
+        return entries, wrong
 
-    def stamped(self) -> List[Entry]:
-        """The entries with the times that their files had when `changed` found them right."""
-        return [
-            entry._replace(mtime_ns=self._seen[entry.path].st_mtime_ns if entry.kind != "link" else 0) for entry in self.entries
-        ]
+    def _finished(self, entry: Entry, umask: int) -> Optional[Entry]:
+        """With its time, once its mode is set. None: there is no file of its size."""
+        try:
+            found = os.lstat(self._at(entry))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if not stat.S_ISREG(found.st_mode) or found.st_size != entry.size:
+            return None
+        mode = (0o755 if entry.kind == "exec" else 0o644) & ~umask
+        if stat.S_IMODE(found.st_mode) != mode:
+            os.chmod(self._at(entry), mode)
+        return entry._replace(mtime_ns=found.st_mtime_ns)
 
     def _at(self, entry: Entry) -> str:
         return self.folder + "/" + entry.path
 
-    def _is_right(self, entry: Entry, received: bool) -> bool:
+    def _is_there(self, entry: Entry) -> bool:
+        """As an earlier sync brought it."""
         path = self._at(entry)
-        try:
-            if entry.kind == "link":
-                return os.readlink(path) == entry.target
-            found = os.lstat(path)
-        except (OSError, ValueError):
-            return False
-        if not stat.S_ISREG(found.st_mode) or found.st_size != entry.size:
-            return False
-        if received and content_of(path, entry.size) != entry.sha256:
-            return False
-        self._seen[entry.path] = found
-        return True
+        return not _is_shared(path) and of_first(path, entry.size, whole=True) == entry.sha256
 
-    def _lenders(self) -> Tuple[Dict[str, str], Dict[Tuple[str, str], str]]:
-        """Files of the other releases that are still as committed: with the content that we want at that path, and by
-        (kind, sha256)."""
-        here = {entry.path: (entry.kind, entry.sha256) for entry in self.entries if entry.kind != "link"}
-        wanted = set(here.values())
-        by_path: Dict[str, str] = {}
-        by_content: Dict[Tuple[str, str], str] = {}
-        for manifest in release_manifest.newest_first(os.path.dirname(self.folder)):
+    def _link_all(self, lenders: Dict[str, Lender]) -> Set[str]:
+        """Return the paths whose lender has gone. By names below one open folder: a third of the time of whole paths."""
+        gone: Set[str] = set()
+        parent, own = os.path.split(self.folder)
+        root = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for path, lender in lenders.items():
+                try:
+                    os.link(lender.path, own + "/" + path, src_dir_fd=root, dst_dir_fd=root, follow_symlinks=False)
+                except OSError:
+                    if not _lend(parent + "/" + lender.path, self.folder + "/" + path):
+                        gone.add(path)
+        finally:
+            os.close(root)
+        return gone
+
+    def _lenders(self) -> Dict[str, Lender]:
+        """Path -> a file of another release that is as committed there, with this content and kind: that of the same path, where
+        there is one."""
+        paths: Dict[Tuple[str, str], List[str]] = {}
+        for entry in self.entries:
+            if entry.kind != "link":
+                paths.setdefault((entry.kind, entry.sha256), []).append(entry.path)
+        found: Dict[str, Lender] = {}
+        wanted, parent = set(paths), os.path.dirname(self.folder)
+        for manifest in release_manifest.newest_first(parent):
             if not wanted:
                 break
             if len(wanted) <= FEW and not release_manifest.mentions(manifest, (sha256 for _, sha256 in wanted)):
                 continue
-            release = manifest[: -len(release_manifest.SUFFIX)] + "/"
-            stored = release_manifest.load(manifest)
-            for entry in stored.entries if stored is not None else ():
+            lent: Dict[Tuple[str, str], Lender] = {}
+            for entry, lender in _lent_by(manifest, wanted):
                 key = (entry.kind, entry.sha256)
-                if key in wanted and _is_as_committed(release + entry.path, entry):
-                    by_content.setdefault(key, release + entry.path)
-                    if here.get(entry.path) == key:
-                        by_path.setdefault(entry.path, release + entry.path)
-            wanted -= by_content.keys()
-        return by_path, by_content
+                lent.setdefault(key, lender)
+                if entry.path in paths[key]:
+                    found[entry.path] = lender
+            for key, lender in lent.items():
+                for path in paths[key]:
+                    found.setdefault(path, lender)
+            wanted -= lent.keys()
+        return found
 
     def _tidy(self, keep_partial: bool) -> None:
         leaves = {entry.path: entry for entry in self.entries}
@@ -150,7 +185,7 @@ def _tidy(root: str, prefix: str, leaves: Dict[str, Entry], folders: Set[str], k
             if path in folders:
                 _tidy(root, path + "/", leaves, folders, keep_partial)
             elif not (keep_partial and found_entry.name == PARTIAL):
-                shutil.rmtree(found_entry.path)
+                remove_folder(found_entry.path)
         elif path in leaves and found_entry.is_symlink() == (leaves[path].kind == "link"):
             continue
         elif not (keep_partial and _kept_as_partial(root, prefix, found_entry, leaves)):
@@ -159,21 +194,23 @@ def _tidy(root: str, prefix: str, leaves: Dict[str, Entry], folders: Set[str], k
 
 def _kept_as_partial(root: str, prefix: str, found: "os.DirEntry[str]", leaves: Dict[str, Entry]) -> bool:
     """Keeps what rsync was writing when its connection was cut as a partial file, where the next rsync goes on."""
-    name = _BEING_WRITTEN.match(found.name)
-    if name is None or prefix + name.group(1) not in leaves or not found.is_file(follow_symlinks=False):
+    name = found.name[1 : -_SUFFIX_CHARS - 1]
+    is_rsyncs = found.name.startswith(".") and found.name[len(name) + 1 :][:1] == "." and prefix + name in leaves
+    if not is_rsyncs or not found.is_file(follow_symlinks=False):
         return False
     folder = os.path.join(root, prefix, PARTIAL)
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    partial = os.path.join(folder, name.group(1))
+    partial = os.path.join(folder, name)
     if os.path.lexists(partial) and os.lstat(partial).st_size >= found.stat(follow_symlinks=False).st_size:
         return False
     os.replace(found.path, partial)
     return True
 
 
-def content_of(path: str, size: int) -> Optional[str]:
-    """The sha256 of a file of exactly that size; None: there is no such file."""
-    return file_sum.of_first(path, size, whole=True)
+def _umask() -> int:
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return umask
 
 
 def _is_shared(path: str) -> bool:
@@ -184,9 +221,27 @@ def _is_shared(path: str) -> bool:
         return False
 
 
-def _is_as_committed(path: str, entry: Entry) -> bool:
+def _lent_by(manifest: str, wanted: Set[Tuple[str, str]]) -> Iterator[Tuple[Entry, Lender]]:
+    """The files of a release with one of these kinds and sha256 that are still as committed."""
+    stored = release_manifest.load(manifest)
+    if stored is None:
+        return
+    release = manifest[: -len(release_manifest.SUFFIX)]
     try:
-        found = os.lstat(path)
+        root = os.open(release, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        for entry in stored.entries:
+            if (entry.kind, entry.sha256) in wanted and _is_as_committed(entry, root):
+                yield entry, Lender(os.path.basename(release) + "/" + entry.path, entry.mtime_ns)
+    finally:
+        os.close(root)
+
+
+def _is_as_committed(entry: Entry, root: int) -> bool:
+    try:
+        found = os.stat(entry.path, dir_fd=root, follow_symlinks=False)
     except (OSError, ValueError):
         return False
     is_executable = bool(found.st_mode & stat.S_IXUSR)
@@ -194,7 +249,7 @@ def _is_as_committed(path: str, entry: Entry) -> bool:
     return stat.S_ISREG(found.st_mode) and (found.st_size, found.st_mtime_ns, is_executable) == committed
 
 
-def lend(source: str, path: str) -> bool:
+def _lend(source: str, path: str) -> bool:
     """A hard link to the source, or a copy where no link can be made. False: the source is gone."""
     try:
         try:
@@ -202,11 +257,13 @@ def lend(source: str, path: str) -> bool:
         except FileExistsError:
             if not os.path.samestat(os.lstat(path), os.lstat(source)):
                 os.unlink(path)
-                return lend(source, path)
+                return _lend(source, path)
         except FileNotFoundError:
             raise
         except OSError:
-            shutil.copy2(source, path, follow_symlinks=False)
+            from shutil import copy2  # loaded where a file system has no links
+
+            copy2(source, path, follow_symlinks=False)
     except FileNotFoundError:
         return False
     return True

@@ -10,6 +10,7 @@ import stat
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Tuple
+from tfdeploy.agent.host.file_sum import of_first
 from tfdeploy.agent.ownership import check_owner
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.seen import OTHERS_WRITE
@@ -34,22 +35,16 @@ def is_present(workdir: str, job: str, release: str) -> bool:
 
 
 def damage(workdir: str, job: str, release: str) -> List[str]:
-    """Its paths that are not as committed; none: it is there and whole. Raises NotOurs."""
-    return look(workdir, job, release)[0]
-
-
-def look(workdir: str, job: str, release: str) -> Tuple[List[str], List[Entry]]:
-    """(what `damage` says, all that was committed). Stores changed times of right files. Raises NotOurs."""
+    """Its paths that are not as committed; none: it is there and whole. Stores changed times of right files. Raises NotOurs."""
     folder = layout.release_dir(workdir, job, release)
     manifest = release_manifest.load(release_manifest.path_of(folder))
     if manifest is None or not os.path.isdir(folder):
-        return [release], []
-    entries = manifest.entries
-    found = compare(folder, entries, workdir)
+        return [release]
+    found = compare(folder, manifest.entries, workdir)
     if found.touched and not found.damaged:
-        entries = [entry._replace(mtime_ns=found.touched.get(entry.path, entry.mtime_ns)) for entry in entries]
+        entries = [entry._replace(mtime_ns=found.touched.get(entry.path, entry.mtime_ns)) for entry in manifest.entries]
         release_manifest.save(release_manifest.path_of(folder), entries, release=manifest.release, time=manifest.time)
-    return found.damaged, entries
+    return found.damaged
 
 
 def compare(folder: str, entries: List[Entry], workdir: str) -> Found:
@@ -63,7 +58,7 @@ def compare(folder: str, entries: List[Entry], workdir: str) -> Found:
             damaged.append(path)
         elif found.st_mtime_ns != entry.mtime_ns and entry.kind != "link":
             touched[path] = found.st_mtime_ns
-            if not _is_right(os.path.join(folder, path), entry):
+            if of_first(os.path.join(folder, path), entry.size, whole=True) != entry.sha256:
                 damaged.append(path)
     return Found(sorted([*damaged, *expected]), touched)
 
@@ -73,12 +68,6 @@ def _fits(entry: Entry, found: os.stat_result, folder: str) -> bool:
     if stat.S_ISREG(mode):
         return found.st_size == entry.size and entry.kind == ("exec" if mode & stat.S_IXUSR else "file")
     return stat.S_ISLNK(mode) and entry.kind == "link" and os.readlink(os.path.join(folder, entry.path)) == entry.target
-
-
-def _is_right(path: str, entry: Entry) -> bool:
-    from tfdeploy.agent.serve.release_staging import content_of
-
-    return content_of(path, entry.size) == entry.sha256
 
 
 def _files(root: str, workdir: str) -> List[Tuple[str, os.stat_result]]:
@@ -105,19 +94,11 @@ def state(call: Call) -> Answer:
     """Say whether a release is here, every file as committed and nothing else: by one look at its
     kind, size, time and mode, and by its content where the time differs.
 
-    Args: job, release, bases? [releases].
+    Args: job, release.
 
     Raises VerbError refused.
     """
-    workdir, job = call.context.workdir, call.name("job")
-    if is_present(workdir, job, call.name("release")):
-        return {"present": True, "base": None}
-    try:
-        here = set(os.listdir(layout.releases_dir(workdir, job)))
-    except FileNotFoundError:
-        here = set()
-    bases = [name for name in call.rows("bases") if isinstance(name, str) and {name, name + release_manifest.SUFFIX} <= here]
-    return {"present": False, "base": bases[0] if bases else None if here else ""}
+    return {"present": is_present(call.context.workdir, call.name("job"), call.name("release"))}
 
 
 VERBS = {"release.state": state}

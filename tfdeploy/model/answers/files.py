@@ -6,22 +6,19 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from tfdeploy.model.answers.bounds import AbsolutePath, BigCount, Count, Digest, NameOrNone, Names, RelativePath, RelativePaths
+from tfdeploy.model.answers.bounds import AbsolutePath, BigCount, Count, Digest, Names, RelativePath, RelativePaths
 from tfdeploy.model.answers.verb import Answer, Flow, Nothing, Verb, optional
 
 Row = list[RelativePath | BigCount | None]  # [path, size, mtime_ns, link target or null]: model/listing.py reads it
 
 
 class Present(Answer):
-    """`base`: a release from which release.change can make this one, "": from nothing, null: from what release.begin finds."""
-
     present: bool
-    base: NameOrNone | None = None
 
 
 class ReleaseBegun(Answer):
-    """`staging`: where rsync puts the `missing` files. `linked`: files that older releases lent.
-    `rsync`: whether the host has it."""
+    """`staging`: where the `missing` files go. `linked`: files that older releases lent. `rsync`:
+    whether the host has it."""
 
     staging: AbsolutePath
     missing: RelativePaths
@@ -31,6 +28,8 @@ class ReleaseBegun(Answer):
 
 class Changed(Answer):
     """`changed`: files whose content is not the manifest's; none: the release is there."""
+
+    """Files that did not arrive as files of their size."""
 
     changed: RelativePaths
 
@@ -65,7 +64,7 @@ class DataCommitted(Answer):
 
 
 class Missing(Answer):
-    """Files that did not arrive whole."""
+    """Files that the host lacks, or that did not arrive whole."""
 
     missing: RelativePaths
 
@@ -96,9 +95,8 @@ class LogSum(Answer):
 
 
 RELEASE_STATE = Verb("release.state", Present)
+RELEASE_MISSING = Verb("release.missing", Missing)
 RELEASE_BEGIN = Verb("release.begin", ReleaseBegun)
-RELEASE_CHANGE = Verb("release.change", Changed)
-RELEASE_PUT = Verb("release.put", Nothing)
 RELEASE_COMMIT = Verb("release.commit", Changed)
 DATA_STATE = Verb("data.state", optional(DataState))
 DATA_BEGIN = Verb("data.begin", DataPlace)

@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tfdeploy.errors import AgentError, Refused, TfdeployError
+from tfdeploy.errors import AgentError, Refused
 from tfdeploy.model.answers.files import DATA_BEGIN, DATA_COMMIT, DATA_STATE, DataPlace
 from tfdeploy.model.events import Emit
 from tfdeploy.operations.confine import below_workdir
-from tfdeploy.operations.emit import emit_transfer, note
+from tfdeploy.operations.emit import emit_transfer, note, shown_transfer
 from tfdeploy.transport.protocols import AgentChannel, Session
 from tfdeploy.transport.rsync.transfer import push
 from tfdeploy.tree import DataListing
@@ -71,13 +71,12 @@ def push_shown(
 ) -> int:
     """By rsync, with its progress as events. Returns the bytes sent."""
     host = session.host.name
-    emit_transfer(emit, host, what, "begin", 0, total)
 
     def moving(done: int, _total: int | None = None) -> None:
         emit_transfer(emit, host, what, "moving", done, total)
 
-    try:
-        sent = push(
+    with shown_transfer(emit, host, what, total):
+        return push(
             session.target,
             root,
             names,
@@ -88,8 +87,3 @@ def push_shown(
             session=session,
             total_bytes=total,
         )
-    except TfdeployError:
-        emit_transfer(emit, host, what, "failed", 0, total)
-        raise
-    emit_transfer(emit, host, what, "done", total, total)
-    return sent

@@ -1,0 +1,60 @@
+"""Code that changes while it is sent is never committed on a host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.faults.doings import Wires, syncs
+from support.faults.honest import HOSTS
+from support.faults.hostile import LyingFleet
+from tfdeploy.model.job import Job
+from tfdeploy.operations.copy.code_files import TreeChanged
+
+
+def nothing(path: Path) -> None:
+    return None
+
+
+@pytest.mark.parametrize("by_rsync", [True, False])
+@pytest.mark.parametrize(
+    ("change", "committed"),
+    [(nothing, True), (Path.touch, False), (Path.unlink, False), (lambda path: path.write_text("x"), False)],
+)
+def test_a_release_is_committed_only_if_the_files_are_as_they_were_hashed(
+    wires: Wires,
+    job: Job,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Path], object],
+    committed: bool,
+    by_rsync: bool,
+) -> None:
+    asked: list[str] = []
+
+    def ask(host: str, verb: str) -> None:
+        asked.append(verb)
+        if verb == "release.begin" and not by_rsync and asked.count(verb) == 1:
+            change(Path(job.code, "a.txt"))
+
+    def push(target: Any, root: str, *rest: Any, **more: Any) -> int:
+        if asked.count("release.begin") and not pushed:
+            change(Path(root, "a.txt"))
+        pushed.append(root)
+        return wires.push(target, root, *rest, **more)
+
+    pushed: list[str] = []
+    monkeypatch.setattr("tfdeploy.operations.copy.push_data.push", push)
+    monkeypatch.setattr("tfdeploy.operations.send_code.MOST_BYTES", 0 if by_rsync else 1 << 20)
+    found = syncs(LyingFleet(ask), tmp_path, job)
+    assert len(pushed) == (len(HOSTS) if by_rsync else 0)
+    if committed:
+        assert asked.count("release.commit") == len(HOSTS)
+        assert not [each for each in found.values() if isinstance(each, TreeChanged)]
+    else:
+        changed = [each for each in found.values() if isinstance(each, TreeChanged)]
+        assert asked.count("release.commit") == len(HOSTS) - len(changed) and changed
+        assert "a.txt changed while it was sent" in changed[0].what

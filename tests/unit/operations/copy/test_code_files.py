@@ -1,0 +1,87 @@
+"""Code as it is sent: packed once for all hosts, and refused once it is no longer what the manifest says."""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tfdeploy.operations.copy.code_files import CodeFiles, TreeChanged
+from tfdeploy.tree import read_tree
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    code = tmp_path / "code"
+    (code / "lib").mkdir(parents=True)
+    for name in ("train.py", "lib/a.py", "lib/b.py"):
+        (code / name).write_text(f"# {name}\n")
+    (code / "link").symlink_to("train.py")
+    return code
+
+
+@pytest.fixture
+def code(folder: Path) -> CodeFiles:
+    return CodeFiles(read_tree(folder, exclude=[], cache=None))
+
+
+def test_contents_are_packed_once_for_hosts_that_lack_the_same(code: CodeFiles, folder: Path) -> None:
+    wanted = ("train.py", "lib/b.py")
+    packed = code.contents(wanted)
+    times, _, contents = zlib.decompress(packed).partition(b"\n")
+    assert json.loads(times) == [(folder / path).stat().st_mtime_ns for path in wanted]
+    assert contents == b"# train.py\n# lib/b.py\n"
+    assert code.contents(wanted) is packed
+    assert code.contents(("lib/b.py",)) != packed
+
+
+def test_the_manifest_names_all_and_a_host_may_ask_for_files_alone(code: CodeFiles) -> None:
+    rows = json.loads(zlib.decompress(code.manifest))
+    assert [row[:2] for row in rows] == [
+        ["lib/a.py", "file"],
+        ["lib/b.py", "file"],
+        ["link", "link"],
+        ["train.py", "file"],
+    ]
+    assert code.paths == {"lib/a.py", "lib/b.py", "train.py"}
+
+
+def rewritten(path: Path) -> None:
+    """Other content of the same size and time."""
+    found = path.stat()
+    path.write_bytes(b"x" * found.st_size)
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+
+def replaced(path: Path) -> None:
+    """The same content and time in another file."""
+    found = path.stat()
+    path.with_name("other").write_bytes(path.read_bytes())
+    os.utime(path.with_name("other"), ns=(found.st_atime_ns, found.st_mtime_ns))
+    path.with_name("other").rename(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        rewritten,
+        replaced,
+        Path.touch,
+        Path.unlink,
+        lambda path: path.write_text("longer than before"),
+        lambda path: path.write_text(""),
+        lambda path: (path.unlink(), path.symlink_to("a.py")),
+        lambda path: (path.unlink(), path.mkdir()),
+    ],
+)
+def test_a_file_that_changed_since_it_was_hashed_is_told(code: CodeFiles, folder: Path, change: Callable[[Path], object]) -> None:
+    change(folder / "lib/b.py")
+    code.check_unchanged(["train.py"])
+    with pytest.raises(TreeChanged, match=r"lib/b\.py changed while it was sent"):
+        code.check_unchanged(["train.py", "lib/b.py"])
+    with pytest.raises(TreeChanged):
+        code.contents(("lib/b.py",))

@@ -1,0 +1,85 @@
+"""The code as it is sent: its manifest, and the contents of small files, packed once for all hosts.
+
+What was sent is what the manifest says if no file has another stat than when it was hashed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import zlib
+from collections.abc import Iterable
+from functools import cached_property
+
+from tfdeploy.errors import Refused
+from tfdeploy.model.manifest import Manifest
+from tfdeploy.tree.hash_cache import stamp
+
+MOST_BYTES = 8 << 20  # as much as goes in the call that commits a release: quicker than a start of rsync
+_MTIME = 1  # its place in a stamp
+
+
+class TreeChanged(Refused):
+    """The code folder no longer matches its manifest and must be read again. `bytes_sent`: what this try sent."""
+
+    bytes_sent = 0
+
+
+class CodeFiles:
+    """Thread-safe: a second caller waits for the first and gets the same bytes."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.root, self._manifest = manifest.root, manifest
+        self._entries = {entry.path: entry for entry in manifest.entries if entry.kind != "link"}
+        self.paths = frozenset(self._entries)  # all that a host may ask for: links are made there
+        self._lock = threading.Lock()
+        self._packed: tuple[tuple[str, ...], bytes] | None = None
+
+    @cached_property
+    def manifest(self) -> bytes:
+        """The blob of release.begin: zlib of JSON rows [path, kind, bytes, sha256, target]."""
+        rows = [[each.path, each.kind, each.size, each.sha256, each.target] for each in self._manifest.entries]
+        return zlib.compress(json.dumps(rows).encode("ascii"), 1)
+
+    def size_bytes(self, paths: Iterable[str]) -> int:
+        return sum(self._entries[path].size for path in paths)
+
+    def mtime_ns(self, path: str) -> int:
+        return self._entries[path].stamp[_MTIME]
+
+    def contents(self, paths: tuple[str, ...]) -> bytes:
+        """The blob of release.commit: zlib of the JSON list of their times, a newline, and what is
+        in them. Raises TreeChanged."""
+        with self._lock:
+            if self._packed is None or self._packed[0] != paths:
+                times = json.dumps([self.mtime_ns(path) for path in paths]).encode("ascii")
+                contents = [self._read(path) for path in paths]
+                self.check_unchanged(paths)
+                self._packed = paths, zlib.compress(b"".join([times, b"\n", *contents]), 1)
+            return self._packed[1]
+
+    def check_unchanged(self, paths: Iterable[str]) -> None:
+        """Raises TreeChanged unless the files are as they were when they were hashed."""
+        changed = [path for path in paths if not self._is_unchanged(path)]
+        if changed:
+            raise self.tree_changed(changed)
+
+    def tree_changed(self, paths: list[str]) -> TreeChanged:
+        more = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
+        next_ = "let whatever writes into the code folder finish, or list it in .tfdeployignore"
+        return TreeChanged(f"{paths[0]} changed while it was sent{more}", where=self.root, next=next_)
+
+    def _is_unchanged(self, path: str) -> bool:
+        try:
+            return stamp(os.lstat(f"{self.root}/{path}")) == self._entries[path].stamp
+        except OSError:
+            return False
+
+    def _read(self, path: str) -> bytes:
+        with contextlib.suppress(OSError):  # then it is not unchanged
+            descriptor = os.open(f"{self.root}/{path}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            with os.fdopen(descriptor, "rb") as file:
+                return file.read(self._entries[path].size)
+        return b""
