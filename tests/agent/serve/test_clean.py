@@ -17,7 +17,7 @@ from tfdeploy.agent import layout, wire
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import removal
 from tfdeploy.agent.host.flock import FileLock
-from tfdeploy.agent.serve import clean_remove
+from tfdeploy.agent.serve import clean
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.dispatch import find_verb
 
@@ -133,7 +133,7 @@ def test_a_part_of_another_host_that_has_not_ended_protects_the_run(host: Contex
     assert removed(host, ("run", "r1"))["r1"] == "it has not ended on n2" and folder.exists()
     a_run(host, "r1", on="n2")
     assert removed(host, ("run", "r1")) == {"r1": ""} and not folder.exists()
-    assert removed(host, ("run", "r1")) == {"r1": clean_remove.GONE}
+    assert removed(host, ("run", "r1")) == {"r1": clean.GONE}
 
 
 def test_a_run_with_a_damaged_part_stays_and_so_does_one_that_is_prepared_now(host: Context) -> None:
@@ -209,10 +209,10 @@ def test_releases_go_by_the_rule_of_the_sync(host: Context) -> None:
     assert {name for kind, name in listed(host) if kind == "release"} == {"r1", "r2"}
     a_run(host, "later", "committed", release="r2")
     assert removed(host, ("release", "r0"), ("release", "r1"), ("release", "r2"), ("release", "r7")) == {
-        "r0": clean_remove.GONE,
+        "r0": clean.GONE,
         "r1": "",
-        "r2": clean_remove.GONE,
-        "r7": clean_remove.GONE,
+        "r2": clean.GONE,
+        "r7": clean.GONE,
     }
     assert {path.name for path in releases.iterdir() if path.is_dir()} == {"r0", "r2", "r3", "r4", "r5", "r6", "r7"}
     assert not (releases / "r1.json").exists()
@@ -419,9 +419,9 @@ def test_a_release_with_a_secret_file_goes_although_it_is_new_but_not_from_under
     releases = {name: why for (kind, name), why in listed(host, secret_files=SECRET).items() if kind == "release"}
     assert releases == {"r1": "", "r3": "a run that has not ended uses it, and it holds a secret file"}
     gone = removed(host, ("release", "r1"), ("release", "r2"), ("release", "r3"), secret_files=SECRET)
-    assert gone == {"r1": "", "r2": clean_remove.GONE, "r3": releases["r3"]}
+    assert gone == {"r1": "", "r2": clean.GONE, "r3": releases["r3"]}
     assert not holding.exists() and not holding.with_name("r1.json").exists() and plain.exists() and used.exists()
-    assert removed(host, ("release", "r3")) == {"r3": clean_remove.GONE}
+    assert removed(host, ("release", "r3")) == {"r3": clean.GONE}
 
 
 def test_a_secret_file_goes_out_of_a_run_that_has_ended_and_no_link_is_followed(host: Context) -> None:
