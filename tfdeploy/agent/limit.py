@@ -1,4 +1,4 @@
-"""Holds what tfdeploy moves on a host to so many bytes a second."""
+"""Token buckets: how many bytes a second tfdeploy moves on a host, and how many handshakes a second it answers."""
 
 from __future__ import annotations
 
@@ -8,22 +8,45 @@ import time
 BURST_S = 0.25
 
 
+class TokenBucket:
+    """`rate` tokens a second, at most `most` at once. `now`: monotonic seconds."""
+
+    def __init__(self, rate: float, most: float, now: float) -> None:
+        self._rate, self._most, self._tokens, self._at = rate, most, most, now
+
+    def take(self, now: float) -> bool:
+        """Take one token if there is one."""
+        self._refill(now)
+        if self._tokens < 1.0:
+            return False
+        self._tokens -= 1.0
+        return True
+
+    def take_on_credit(self, count: int, now: float) -> float:
+        """Take so many tokens, and return after how many seconds they would have been there."""
+        self._refill(now)
+        self._tokens -= count
+        return max(0.0, -self._tokens / self._rate)
+
+    def _refill(self, now: float) -> None:
+        self._tokens = min(self._most, self._tokens + (now - self._at) * self._rate)
+        self._at = now
+
+
 class Limit:
-    """A token bucket that all threads of one direction share. `rate` 0: no limit."""
+    """A limit in bytes a second that all threads of one direction share. `rate` 0: no limit."""
 
     def __init__(self, rate: int) -> None:
         self._rate = rate
         self._lock = threading.Lock()
-        self._free_at = 0.0  # monotonic: when what was taken so far has gone through
+        self._bucket = TokenBucket(rate, rate * BURST_S, time.monotonic())
 
     def take(self, count: int) -> None:
         """Waits until so many bytes more are within the rate."""
         if not self._rate:
             return
         with self._lock:
-            now = time.monotonic()
-            self._free_at = max(self._free_at, now - BURST_S) + count / self._rate
-            wait_s = self._free_at - now
+            wait_s = self._bucket.take_on_credit(count, time.monotonic())
         if wait_s > 0:
             self.sleep(wait_s)
 

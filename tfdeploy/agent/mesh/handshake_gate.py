@@ -14,6 +14,7 @@ import time
 
 from tfdeploy.agent.annotations import Callable, Dict, Optional
 from tfdeploy.agent.host import thread_errors
+from tfdeploy.agent.limit import TokenBucket
 
 MEMBERS, STRANGERS = (100.0, 300.0), (10.0, 20.0)  # handshakes a second, and how many of them at once
 MOST_WAITING = 256  # connections whose first message is incomplete; of more, the oldest is closed
@@ -35,21 +36,6 @@ def _address_of(plain: socket.socket) -> str:
         return str(plain.getpeername()[0])
     except OSError:
         return ""
-
-
-class TokenBucket:
-    """A token bucket: `rate` a second, at most `most` at once."""
-
-    def __init__(self, rate: float, most: float, now: float) -> None:
-        self._rate, self._most, self._tokens, self._at = rate, most, most, now
-
-    def take(self, now: float) -> bool:
-        self._tokens = min(self._most, self._tokens + (now - self._at) * self._rate)
-        self._at = now
-        if self._tokens < 1.0:
-            return False
-        self._tokens -= 1.0
-        return True
 
 
 class Gate:
