@@ -43,6 +43,7 @@ OF_THE_RUNTIME = (
 )  # what the plan and the task both speak of
 SHARED = (
     "frames",
+    "host.file_sum",
     "host.flock",
     "wire",
     "layout",

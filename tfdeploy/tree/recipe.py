@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tfdeploy.agent.host import file_sum
 from tfdeploy.errors import ConfigError, Refused
 from tfdeploy.tree.datasets import DataListing, read_data
 from tfdeploy.tree.hash_cache import HashCache, stamp
@@ -21,7 +22,6 @@ from tfdeploy.tree.withheld_files import NONE, WithheldFiles
 
 MOST_BYTES = 1 << 20  # of one requirements file
 MOST_FILES = 100
-BLOCK_BYTES = 1 << 20
 WHEELS = (".whl", ".tar.gz", ".zip")
 _INCLUDE = re.compile(r"(?:-[rc]\s*|--(?:requirement|constraint)[\s=]\s*)(.+)\Z")
 _OPTION = re.compile(r"(-e|--editable|-f|--find-links)[\s=]*(.+)\Z")
@@ -156,8 +156,6 @@ def _hash(path: Path, name: str, hashes: HashCache) -> str:
         known = hashes.get(name, stamp(now)) if stat.S_ISREG(now.st_mode) else None
         if known is not None:
             return known[1]
-        total = hashlib.sha256()
-        while block := stream.read(BLOCK_BYTES):
-            total.update(block)
-        hashes.put(name, stamp(now), total.hexdigest(), began)
-        return total.hexdigest()
+        found, _ = file_sum.of_open(stream.fileno())
+        hashes.put(name, stamp(now), found, began)
+        return found

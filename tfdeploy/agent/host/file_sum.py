@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import sys
 
-from tfdeploy.agent.annotations import Optional
+from tfdeploy.agent.annotations import Optional, Tuple
 
 _BLOCK_BYTES = 1 << 20
 
@@ -31,13 +32,19 @@ def of_first(path: str, length: int, *, whole: bool = False) -> Optional[str]:
     try:
         if whole and os.fstat(descriptor).st_size != length:
             return None
-        digest, left = hashlib.sha256(), length
-        while left > 0:
-            block = os.read(descriptor, min(left, _BLOCK_BYTES))
-            if not block:
-                return None
-            digest.update(block)
-            left -= len(block)
-        return digest.hexdigest()
+        digest, count = of_open(descriptor, length)
+        return digest if count == length else None
     finally:
         os.close(descriptor)
+
+
+def of_open(descriptor: int, most: int = sys.maxsize) -> Tuple[str, int]:
+    """(of what follows in an open file, at most `most` bytes; how many bytes those were)."""
+    digest, left = hashlib.sha256(), most
+    while left > 0:
+        block = os.read(descriptor, min(left, _BLOCK_BYTES))
+        if not block:
+            break
+        digest.update(block)
+        left -= len(block)
+    return digest.hexdigest(), most - left
