@@ -1,4 +1,4 @@
-"""Whether the rsync of this machine has the holes of January 2025, through which a host can attack the machine that fetches."""
+"""Whether the rsync of this machine has known holes, through which a host can attack the machine that fetches."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import subprocess
 from functools import lru_cache
 from pathlib import Path
 
-MENDED = (3, 4, 1)
-_NAMED = b"CVE-2024-12087"  # the host writes where it likes here
+MENDED = (3, 5, 0)  # the newest known holes are closed from it on; looked up on 2026-11-24
+_NAMED = b"CVE-2026-70458"  # of them, the one by which a host writes to memory here
 _CHANGELOGS = ("changelog.Debian.gz", "changelog.gz")
 _DOCS = Path("/usr/share/doc/rsync")
 _QUERY_S = 10.0
@@ -24,7 +24,8 @@ def words() -> tuple[str, str] | None:
         return None
     number = ".".join(map(str, shown))
     return (
-        f"rsync {number} on this machine is older than 3.4.1: a hostile host can use its holes (CVE-2024-12084 to 12088, 12747)"
+        f"rsync {number} on this machine is older than {'.'.join(map(str, MENDED))}:"
+        " a hostile host can use its holes (CVE-2026-70458 and others)"
         " against the machine that fetches, unless the distribution has mended it, of which nothing is found here",
         "update the package rsync",
     )
