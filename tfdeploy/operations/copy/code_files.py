@@ -1,11 +1,13 @@
 """The code as it is sent: its manifest, and the contents of small files, packed once for all hosts.
 
-What was sent is what the manifest says if no file has another stat than when it was hashed.
+No file that was sent may have another stat than when it was hashed. Packed contents are hashed again:
+a file that is written twice within one tick of the kernel's clock has the same stat.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import threading
@@ -18,6 +20,7 @@ from tfdeploy.model.manifest import Manifest
 from tfdeploy.tree.hash_cache import stamp
 
 MOST_BYTES = 8 << 20  # as much as goes in the call that commits a release: quicker than a start of rsync
+NEXT = "let whatever writes into the code folder finish, or list it in .tfdeployignore"
 _MTIME = 1  # its place in a stamp
 
 
@@ -57,6 +60,9 @@ class CodeFiles:
                 times = json.dumps([self.mtime_ns(path) for path in paths]).encode("ascii")
                 contents = [self._read(path) for path in paths]
                 self.check_unchanged(paths)
+                sums = [hashlib.sha256(content).hexdigest() for content in contents]
+                if sums != [self._entries[path].sha256 for path in paths]:
+                    raise TreeChanged("a file changed while it was sent", where=self.root, next=NEXT)
                 self._packed = paths, zlib.compress(b"".join([times, b"\n", *contents]), 1)
             return self._packed[1]
 
@@ -68,8 +74,7 @@ class CodeFiles:
 
     def tree_changed(self, paths: list[str]) -> TreeChanged:
         more = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
-        next_ = "let whatever writes into the code folder finish, or list it in .tfdeployignore"
-        return TreeChanged(f"{paths[0]} changed while it was sent{more}", where=self.root, next=next_)
+        return TreeChanged(f"{paths[0]} changed while it was sent{more}", where=self.root, next=NEXT)
 
     def _is_unchanged(self, path: str) -> bool:
         try:

@@ -6,10 +6,13 @@ import json
 import os
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from support.stopwatch import DEADLINE_S
+from support.waiting import wait_for
 from tfdeploy.operations.copy.code_files import CodeFiles, TreeChanged
 from tfdeploy.tree import read_tree
 
@@ -26,7 +29,16 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def code(folder: Path) -> CodeFiles:
-    return CodeFiles(read_tree(folder, exclude=[], cache=None))
+    code = CodeFiles(read_tree(folder, exclude=[], cache=None))
+    wait_for(lambda: is_a_tick_later(folder), DEADLINE_S, "the kernel's clock to tick")
+    return code
+
+
+def is_a_tick_later(folder: Path) -> bool:
+    """A file that changes now has another ctime than the files of the folder."""
+    clock = folder.with_name("clock")
+    clock.touch()
+    return clock.stat().st_ctime_ns > max(path.lstat().st_ctime_ns for path in folder.rglob("*"))
 
 
 def test_contents_are_packed_once_for_hosts_that_lack_the_same(code: CodeFiles, folder: Path) -> None:
@@ -85,3 +97,15 @@ def test_a_file_that_changed_since_it_was_hashed_is_told(code: CodeFiles, folder
         code.check_unchanged(["train.py", "lib/b.py"])
     with pytest.raises(TreeChanged):
         code.contents(("lib/b.py",))
+
+
+def test_packed_contents_that_changed_within_one_tick_of_the_clock_are_refused(folder: Path) -> None:
+    manifest = read_tree(folder, exclude=[], cache=None)
+    (folder / "lib/b.py").write_text("# lib/c.py\n")
+    now = read_tree(folder, exclude=[], cache=None)
+    stamps = {entry.path: entry.stamp for entry in now.entries}
+    entries = tuple(replace(entry, stamp=stamps[entry.path]) for entry in manifest.entries)
+    code = CodeFiles(replace(manifest, entries=entries))
+    assert code.contents(("lib/a.py",))
+    with pytest.raises(TreeChanged, match="changed while it was sent"):
+        code.contents(("lib/a.py", "lib/b.py"))
