@@ -49,7 +49,7 @@ def find_verb(name):
         if which != name:
             return verb(call)
         if when == "within":
-            from tfdeploy.agent.serve import run_prepare
+            from tfdeploy.agent.serve.run import prepare as run_prepare
             start = run_prepare.start_minder
             def later(*words):
                 run_prepare.start_minder = start

@@ -21,7 +21,8 @@ from tfdeploy.agent.minder import held_ports
 from tfdeploy.agent.minder.actions import OwnTask
 from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.serve import minder_start, probe
+from tfdeploy.agent.serve import probe
+from tfdeploy.agent.serve.run import minder_start
 
 MEETS = """
 import os, socket, sys, time

@@ -10,6 +10,8 @@ PLANTED = [
     # rule, path, source
     ("rooms", "tfdeploy/agent/run/x.py", "from tfdeploy.agent.serve.call import Call"),
     ("rooms", "tfdeploy/agent/run/x.py", "def f():\n    from tfdeploy.agent.minder import decide"),
+    ("rooms", "tfdeploy/agent/serve/lock/x.py", "from tfdeploy.agent.serve.run import prepare"),
+    ("rooms", "tfdeploy/agent/serve/call.py", "from tfdeploy.agent.serve.release.staging import Begun"),
     ("rooms", "tfdeploy/agent/host/x.py", "from tfdeploy.agent.log import reader"),
     ("rooms", "tfdeploy/agent/wire.py", "from tfdeploy.agent.host.atomic import read_json"),
     ("rooms", "tfdeploy/operations/copy/x.py", "from tfdeploy.operations.launch import launch"),
@@ -76,6 +78,11 @@ def test_a_planted_violation_is_found(rule, path, source):
 
 ALLOWED = [
     ("rooms", "tfdeploy/agent/run/x.py", "from tfdeploy.agent import wire\nfrom tfdeploy.agent.run import folder"),
+    (
+        "rooms",
+        "tfdeploy/agent/serve/run/x.py",
+        "from tfdeploy.agent.serve.run import status\nfrom tfdeploy.agent.serve.lock import verbs",
+    ),
     ("rooms", "tfdeploy/operations/setup.py", "from tfdeploy.operations.sync import sync"),
     (
         "imports",

@@ -20,8 +20,8 @@ FLOORS = (
     ("cli",),
 )
 # folders that are divided into rooms, by a table of ARCHITECTURE.md
-DIVIDED = ("agent", "operations", "planning", "transport", "ui")
-_ROW = re.compile(r"^\| `(\w+)/` \| (`.*`) \|$", re.MULTILINE)
+DIVIDED = ("agent", "agent/serve", "operations", "planning", "transport", "ui")
+_ROW = re.compile(r"^\| `([\w/]+)/` \| (`.*`) \|$", re.MULTILINE)
 HEIGHT = {name: height for height, names in enumerate(FLOORS) for name in names}
 # foreign library -> the only places that may import it
 DOORS = {
@@ -182,18 +182,23 @@ def rooms_of(text):
 
 def room_faults(source, path):
     """A room asks only what is below it in its folder; modules beside the rooms that stand together may ask each other."""
-    steps = path.removesuffix(".py").split("/")
-    rooms = ROOMS.get(steps[1], {}) if len(steps) > 2 else {}
-    here = steps[2] if len(steps) > 2 else ""
+    for folder in (folder for folder in ROOMS if path.startswith(f"tfdeploy/{folder}/")):
+        yield from _room_faults_in(folder, source, path)
+
+
+def _room_faults_in(folder, source, path):
+    rooms, above = ROOMS[folder], ["tfdeploy", *folder.split("/")]
+    here = path.removesuffix(".py").split("/")[len(above)]
     if here not in rooms:
         return
     for line, name in imports(source, path):
-        there = name.split(".")
-        if there[:2] != ["tfdeploy", steps[1]] or len(there) < 3 or there[2] == here or there[2] not in rooms:
+        steps = name.split(".")
+        there = steps[len(above)] if len(steps) > len(above) else here
+        if steps[: len(above)] != above or there == here or there not in rooms:
             continue
-        beside = not (is_room(steps[1], here) or is_room(steps[1], there[2]))
-        if rooms[there[2]] > rooms[here] or (rooms[there[2]] == rooms[here] and not beside):
-            yield f"{path}:{line}: {name}: {there[2]} is not below {here}"
+        beside = not (is_room(folder, here) or is_room(folder, there))
+        if rooms[there] > rooms[here] or (rooms[there] == rooms[here] and not beside):
+            yield f"{path}:{line}: {name}: {there} is not below {here}"
 
 
 def is_room(folder, name):

@@ -43,7 +43,7 @@ class History:
         if now < one.until + self.noticed_s:
             return ended
         why = f"starts again: {wire.ending_in_short(one.outcome, one.exit_code, one.signal, one.reason)}"
-        return wire.replace(ended, state="pending", outcome=None, up=False, reason=why)  # as agent/serve/run_status.py
+        return wire.replace(ended, state="pending", outcome=None, up=False, reason=why)  # as agent/serve/run/status.py
 
     def rows(self, now: float) -> list[dict[str, Any]]:
         """As agent/run/attempts.py reads them, those that have ended."""

@@ -76,7 +76,7 @@ def _on_death(plan: Plan) -> str:
     next_launch = f"the next launch {kept or 'starts from zero, for the job has no `keep`'}"
     if not plan.restart_max:
         return f"{RULES[plan.mode].on_death}; tfdeploy ends the run, and {next_launch}"
-    # The folder of a run outlives the attempts of its tasks (agent/serve/run_prepare.py).
+    # The folder of a run outlives the attempts of its tasks (agent/serve/run/prepare.py).
     within_run = kept or f"has the files of its attempts before, in the run's own folder; {next_launch}"
     return f"{RULES[plan.mode].on_death}; what starts again {within_run}"
 

@@ -8,7 +8,7 @@ import sys
 
 from support.agent.cluster import Cluster, NewCluster
 from tfdeploy.agent import wire
-from tfdeploy.agent.serve import run_status
+from tfdeploy.agent.serve.run import status as run_status
 
 WORK = ["sh", "-c", "while :; do echo step; sleep 0.2; done"]
 SLEEP = ["sh", "-c", "exec sleep 1000"]

@@ -18,7 +18,7 @@ from tfdeploy.agent.host.atomic import read_json
 from tfdeploy.agent.host.removal import remove
 from tfdeploy.agent.minder.supervisors import Supervisors
 from tfdeploy.agent.run import reap, task_processes
-from tfdeploy.agent.serve import run_control
+from tfdeploy.agent.serve.run import verbs as run_control
 
 FOREVER = ["sh", "-c", "exec sleep 1000"]
 PS_AND_TWO = {

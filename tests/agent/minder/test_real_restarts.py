@@ -16,8 +16,8 @@ from tfdeploy.agent import layout
 from tfdeploy.agent.host.atomic import read_json
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.run import task_processes
-from tfdeploy.agent.serve import run_control
 from tfdeploy.agent.serve.call import Call
+from tfdeploy.agent.serve.run import verbs as run_control
 from tfdeploy.model.job import DEFAULT_METRICS
 
 FOREVER = ["sh", "-c", "exec sleep 1000"]

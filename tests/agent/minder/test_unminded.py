@@ -19,8 +19,9 @@ from tfdeploy.agent.minder import unminded
 from tfdeploy.agent.minder.actions import AbortRun, OwnTask, ReportLost, ReportUnminded, View
 from tfdeploy.agent.minder.decide import decide
 from tfdeploy.agent.run import task_processes
-from tfdeploy.agent.serve import run_resume, run_status
 from tfdeploy.agent.serve.call import Call
+from tfdeploy.agent.serve.run import resume as run_resume
+from tfdeploy.agent.serve.run import status as run_status
 from tfdeploy.agent.wire import HostPart, Peer, TaskSpec, TaskStatus
 
 FOREVER = ["sh", "-c", "echo attempt $TFDEPLOY_TASK_ATTEMPT; exec sleep 1000"]

@@ -15,7 +15,7 @@ from support.agent.cluster import NewCluster
 from support.needs import need
 from tfdeploy.agent.host import atomic, reserved_space
 from tfdeploy.agent.run import unwritten_ends
-from tfdeploy.agent.serve import run_status
+from tfdeploy.agent.serve.run import status as run_status
 
 FILLS = "while [ ! -e go ]; do sleep 0.05; done; head -c 8000000 /dev/zero >checkpoint || exit 5; exit 0"
 MANY = "while [ ! -e go ]; do sleep 0.05; done; i=0; while (: >file$i) 2>/dev/null; do i=$((i + 1)); done; exit 5"

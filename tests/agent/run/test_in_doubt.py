@@ -18,7 +18,7 @@ from tfdeploy.agent import layout
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.run import folder as paths
 from tfdeploy.agent.run import in_doubt, task_processes
-from tfdeploy.agent.serve import sweep
+from tfdeploy.agent.serve.run import sweep
 
 TASKS = {"worker:0": ("n1", ["sleep", "1000"])}
 SECRET = {"TOKEN": "a-word-that-nobody-may-find"}
@@ -28,11 +28,11 @@ STOP = "import os, time; go = %r; wait = lambda: [time.sleep(0.01) for _ in iter
 STOPS = {
     "while it copies": "from tfdeploy.agent.run import workdir as w; whole = w._copy_file; "
     "w._copy_file = lambda *a: (open(go + '.reached', 'w').close(), wait(), whole(*a))[2]",
-    "before its secrets": "from tfdeploy.agent.serve import run_prepare as p; whole = p._write_secrets; "
+    "before its secrets": "from tfdeploy.agent.serve.run import prepare as p; whole = p._write_secrets; "
     "p._write_secrets = lambda *a: (open(go + '.reached', 'w').close(), wait(), whole(*a))[2]",
-    "before its minder": "from tfdeploy.agent.serve import run_prepare as p; whole = p.start_minder; "
+    "before its minder": "from tfdeploy.agent.serve.run import prepare as p; whole = p.start_minder; "
     "p.start_minder = lambda *a: (open(go + '.reached', 'w').close(), wait(), whole(*a))[2]",
-    "before its minder answers": "from tfdeploy.agent.serve import minder_start as p; whole = p._answer; "
+    "before its minder answers": "from tfdeploy.agent.serve.run import minder_start as p; whole = p._answer; "
     "p._answer = lambda r, check: (open(go + '.reached', 'w').close(), wait(), whole(r, check))[2]",
 }
 

@@ -16,9 +16,9 @@ from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.host.private_folder import make_private
 from tfdeploy.agent.run import in_doubt, keep_aside
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.serve import sweep
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.dispatch import find_verb
+from tfdeploy.agent.serve.run import sweep
 
 SAVES = ["sh", "-c", "echo new > ck/checkpoint; exec sleep 1000"]
 KEEP = ["ck", "deep/logs"]

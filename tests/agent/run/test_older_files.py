@@ -20,7 +20,10 @@ from tfdeploy.agent.mesh import shared_state
 from tfdeploy.agent.minder.store import StateStore
 from tfdeploy.agent.run import check_files, find, shown_plan
 from tfdeploy.agent.run.folder import NO_REASON, RunPaths
-from tfdeploy.agent.serve import data_record, env_record, lock_fences, release_manifest
+from tfdeploy.agent.serve.datasets import record as data_record
+from tfdeploy.agent.serve.env import record as env_record
+from tfdeploy.agent.serve.lock import fences as lock_fences
+from tfdeploy.agent.serve.release import manifest as release_manifest
 
 FILES = Path(__file__).with_name("files_of_0_1_0")
 SINCE = {"delay_s": 0.084, "count": 1, "quick": 1}

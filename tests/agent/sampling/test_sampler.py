@@ -19,8 +19,8 @@ from tfdeploy.agent import layout, wire
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.minder import sampling
 from tfdeploy.agent.sampling import series
-from tfdeploy.agent.serve import run_status
 from tfdeploy.agent.serve.call import Call
+from tfdeploy.agent.serve.run import status as run_status
 
 STEP = {"step": r"step (\d+)", "accuracy": r"acc ([\d.]+)"}
 WRITTEN = Path(__file__).with_name("event_files")

@@ -10,7 +10,7 @@ import pytest
 
 from support.agent.release_host import TREE, Host
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.serve.broadcast_files import Place, place
+from tfdeploy.agent.serve.broadcast.files import Place, place
 from tfdeploy.agent.serve.call import Call, Context
 
 CHANGED = {**TREE, "train.py": b"print(2)\n", "new/empty": b"", "new/full": b"full"}

@@ -15,9 +15,12 @@ from support.stopwatch import Stopwatch
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import free_ports as host_ports
 from tfdeploy.agent.host import port_probe
-from tfdeploy.agent.serve import check_links, link_knock, link_listener, link_speed
 from tfdeploy.agent.serve.call import Call, Context
-from tfdeploy.agent.serve.link_knock import Knock
+from tfdeploy.agent.serve.links import knock as link_knock
+from tfdeploy.agent.serve.links import listener as link_listener
+from tfdeploy.agent.serve.links import speed as link_speed
+from tfdeploy.agent.serve.links import verbs as check_links
+from tfdeploy.agent.serve.links.knock import Knock
 
 TOKEN, KEY = "a" * 32, "b" * 32
 

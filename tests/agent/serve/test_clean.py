@@ -17,8 +17,8 @@ from tfdeploy.agent import layout, wire
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import removal
 from tfdeploy.agent.host.flock import FileLock
-from tfdeploy.agent.serve import clean
 from tfdeploy.agent.serve.call import Call, Context
+from tfdeploy.agent.serve.clean import verbs as clean
 from tfdeploy.agent.serve.dispatch import find_verb
 
 JOB = "digits"

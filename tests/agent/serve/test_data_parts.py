@@ -13,8 +13,8 @@ from tfdeploy.agent.bitmap import numbers_of, unpack
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.listing import FILE
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.serve import data_parts
 from tfdeploy.agent.serve.call import Call, Context
+from tfdeploy.agent.serve.datasets import parts as data_parts
 from tfdeploy.agent.serve.dispatch import find_verb
 from tfdeploy.model.advice import next_of
 from tfdeploy.operations.broadcast.wanted import row_owners, some, whole
@@ -37,7 +37,7 @@ class Host:
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
-    monkeypatch.setattr("tfdeploy.agent.serve.lock.check_fence", lambda call: None)
+    monkeypatch.setattr("tfdeploy.agent.serve.lock.verbs.check_fence", lambda call: None)
     return Host(tmp_path)
 
 

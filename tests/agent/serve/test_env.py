@@ -19,8 +19,11 @@ from tfdeploy.agent import layout
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic, installed
 from tfdeploy.agent.ownership import NotOurs
-from tfdeploy.agent.serve import env, env_install, env_usage, probe
+from tfdeploy.agent.serve import probe
 from tfdeploy.agent.serve.call import Call, Context
+from tfdeploy.agent.serve.env import install as env_install
+from tfdeploy.agent.serve.env import usage as env_usage
+from tfdeploy.agent.serve.env import verbs as env
 from tfdeploy.model.advice import next_of
 
 FILES = {"requirements.txt": "-r more/base.txt\n", "more/base.txt": "alpha==1.0\n"}

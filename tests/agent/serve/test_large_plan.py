@@ -10,7 +10,7 @@ import pytest
 
 from support.agent.cluster import NewClient, NewCluster
 from tfdeploy.agent import frames, layout, wire
-from tfdeploy.agent.serve import release_manifest
+from tfdeploy.agent.serve.release import manifest as release_manifest
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.hostplan import for_hosts, read_shown
 from tfdeploy.model.inventory import Host, Inventory
@@ -107,6 +107,6 @@ def test_what_is_not_whole_is_refused(serve: NewClient) -> None:
 
 @pytest.mark.parametrize("size", [1 << 20, 3 << 20])
 def test_long_arguments_and_values_travel_packed(serve: NewClient, size: int) -> None:
-    line = "from tfdeploy.agent.serve.run_status import VERBS; VERBS['runs'] = "
+    line = "from tfdeploy.agent.serve.run.status import VERBS; VERBS['runs'] = "
     client = serve(line + "lambda call: {'said': call.args['text'], 'blob': len(call.blob)}")
     assert client.call("runs", text="x" * size)["value"] == {"said": "x" * size, "blob": 0}

@@ -22,10 +22,10 @@ from support.waiting import wait_for
 from tfdeploy.agent import layout
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.flock import is_locked
-from tfdeploy.agent.serve import lock as serve_lock
-from tfdeploy.agent.serve import lock_fences
 from tfdeploy.agent.serve.call import Call, Context, is_fenced
 from tfdeploy.agent.serve.error_codes import failure_of
+from tfdeploy.agent.serve.lock import fences as lock_fences
+from tfdeploy.agent.serve.lock import verbs as serve_lock
 from tfdeploy.model.advice import next_of
 
 WITHIN_S = 60.0

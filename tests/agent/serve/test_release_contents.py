@@ -12,7 +12,8 @@ import pytest
 
 from support.agent.release_host import TREE, Host, Tree
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.serve import release, release_contents
+from tfdeploy.agent.serve.release import contents as release_contents
+from tfdeploy.agent.serve.release import verbs as release
 
 MTIME = 1_600_000_000_123_456_789
 

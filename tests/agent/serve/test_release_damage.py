@@ -92,7 +92,7 @@ def test_new_times_alone_damage_nothing_and_are_looked_at_once(host: Host, monke
         os.utime(host.releases / "r1" / path, ns=(5, 5))
     assert host.call("release.state", "r1") == {"present": True}
     monkeypatch.setattr(
-        "tfdeploy.agent.serve.release_state.of_first", lambda path, size, whole: None
+        "tfdeploy.agent.serve.release.state.of_first", lambda path, size, whole: None
     )  # from now on it would be damaged
     assert host.call("release.state", "r1") == {"present": True}
 

@@ -11,7 +11,7 @@ import pytest
 
 from support.agent.release_host import Host
 from tfdeploy.agent import layout, wire
-from tfdeploy.agent.serve import release_retention
+from tfdeploy.agent.serve.release import retention as release_retention
 
 
 @pytest.fixture

@@ -19,7 +19,8 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.ownership import NotOurs
 from tfdeploy.agent.run import workdir
-from tfdeploy.agent.serve import prepare_lock, run_prepare
+from tfdeploy.agent.serve.run import prepare as run_prepare
+from tfdeploy.agent.serve.run import prepare_lock
 from tfdeploy.model.advice import next_of
 
 FOREVER = ["sleep", "1000"]

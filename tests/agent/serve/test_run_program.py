@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.serve import run_program
+from tfdeploy.agent.serve.run import program as run_program
 from tfdeploy.model.advice import next_of
 
 

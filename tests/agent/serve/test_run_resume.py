@@ -16,8 +16,9 @@ from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.atomic import write_json
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.run import task_processes
-from tfdeploy.agent.serve import run_resume, run_status
 from tfdeploy.agent.serve.call import Call
+from tfdeploy.agent.serve.run import resume as run_resume
+from tfdeploy.agent.serve.run import status as run_status
 from tfdeploy.model.advice import next_of
 
 FOREVER = ["sh", "-c", "echo attempt $TFDEPLOY_TASK_ATTEMPT; exec sleep 1000"]

@@ -18,8 +18,8 @@ from support.agent.cluster import NewClient
 from tfdeploy.agent import frames, layout, wire
 from tfdeploy.agent.record import replace
 from tfdeploy.agent.run import check_files, find
-from tfdeploy.agent.serve import run_status
 from tfdeploy.agent.serve.call import Call, Context
+from tfdeploy.agent.serve.run import status as run_status
 from tfdeploy.model.answers.runs import RUNS
 from tfdeploy.transport.agent.stream import checked
 

@@ -9,7 +9,7 @@ from typing import Any
 from support.agent.client import make_run
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.run import find
-from tfdeploy.agent.serve.run_watch import AttemptEnds
+from tfdeploy.agent.serve.run.watch import AttemptEnds
 
 
 def lines(*attempts: tuple[int, float | None]) -> str:

@@ -42,10 +42,10 @@ def test_errors_have_a_code_and_end_nothing(serve: NewClient) -> None:
 
 
 def test_a_bug_is_told_with_its_traceback(serve: NewClient) -> None:
-    client = serve("from tfdeploy.agent.serve import run_status; run_status.VERBS['runs'] = lambda call: 1 / 0")
+    client = serve("from tfdeploy.agent.serve.run import status as run_status; run_status.VERBS['runs'] = lambda call: 1 / 0")
     error = client.call("runs")["error"]
     assert error["code"] == "bug" and "ZeroDivisionError" in error["details"]["traceback"]
-    client = serve("from tfdeploy.agent.serve import run_status; run_status.VERBS['runs'] = lambda call: {1j}")
+    client = serve("from tfdeploy.agent.serve.run import status as run_status; run_status.VERBS['runs'] = lambda call: {1j}")
     assert client.call("runs")["error"]["code"] == "bug"
 
 
@@ -54,9 +54,9 @@ def test_a_bug_is_told_with_its_traceback(serve: NewClient) -> None:
 def test_what_the_disk_refuses_has_words_of_its_own(serve: NewClient, name: str, code: str, tmp_path: Path) -> None:
     path = str(tmp_path / "some" / "file")
     line = (
-        f"import errno; from tfdeploy.agent.serve import run_status\ndef fail(call): raise OSError(errno.{name}, 'x', {path!r})\n"
+        f"import errno; from tfdeploy.agent.serve.run import status\ndef fail(call): raise OSError(errno.{name}, 'x', {path!r})\n"
     )
-    before = "exec({!r})".format(line + "run_status.VERBS['runs'] = fail")
+    before = "exec({!r})".format(line + "status.VERBS['runs'] = fail")
     error = serve(before).call("runs")["error"]
     assert (
         error["code"] == code and error["where"] == str(tmp_path / "some" / "file") and next_of(error["advice"], error["details"])
@@ -84,7 +84,7 @@ def test_no_thread_for_a_moment_does_not_end_the_session(serve: NewClient) -> No
 MANY_THREADS = """
 import resource, threading
 resource.setrlimit(resource.RLIMIT_AS, (400 << 20, 400 << 20))
-from tfdeploy.agent.serve import run_status
+from tfdeploy.agent.serve.run import status as run_status
 meet = threading.Barrier(60, timeout=20)
 run_status.VERBS["runs"] = lambda call: meet.wait() >= 0
 """
@@ -98,7 +98,7 @@ def test_many_verbs_at_once_fit_into_little_memory(serve: NewClient) -> None:
 
 def test_stray_prints_do_not_reach_the_channel(serve: NewClient) -> None:
     line = (
-        "import os; from tfdeploy.agent.serve import run_status\n"
+        "import os; from tfdeploy.agent.serve.run import status as run_status\n"
         "def noisy(call):\n print('noise', flush=True); os.system('echo noise; cat'); return []\nrun_status.VERBS['runs'] = noisy"
     )
     assert serve(f"exec({line!r})").call("runs")["value"] == []

@@ -18,8 +18,8 @@ from support.needs import need
 from support.stopwatch import Stopwatch
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.run import task_processes
-from tfdeploy.agent.serve import run_control
 from tfdeploy.agent.serve.call import Call
+from tfdeploy.agent.serve.run import verbs as run_control
 from tfdeploy.agent.supervise.supervisor import Supervisor
 
 LISTEN = """

@@ -18,8 +18,9 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.run import folder as run_folder
 from tfdeploy.agent.run import task_processes
-from tfdeploy.agent.serve import release_manifest, run_control
 from tfdeploy.agent.serve.call import Call, Context
+from tfdeploy.agent.serve.release import manifest as release_manifest
+from tfdeploy.agent.serve.run import verbs as run_control
 
 JOB, RELEASE = "digits", "c0ffee"
 WITHIN_S = 20.0

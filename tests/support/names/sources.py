@@ -181,7 +181,7 @@ def collect(tree: Path, verbs: set[str]) -> dict[str, list[str]]:
 
 
 def _tails(name: str) -> Iterator[str]:
-    """agent/serve/release -> tfdeploy.agent.serve.release, agent.serve.release, serve.release, release."""
+    """agent/serve/release -> tfdeploy.agent.serve.release.verbs, agent.serve.release, serve.release, release."""
     steps = ["tfdeploy", *name.split("/")]
     yield from (end for at in range(len(steps)) for end in (".".join(steps[at:]), ".".join(steps[at:]) + "."))
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tfdeploy.agent.serve import dataset as on_host
+from tfdeploy.agent.serve.datasets import verbs as on_host
 from tfdeploy.errors import ConfigError, Refused
 from tfdeploy.tree import read_data
 

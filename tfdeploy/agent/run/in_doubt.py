@@ -1,7 +1,7 @@
 """Runs in doubt: a launch has begun to prepare them on this host, and neither its commit nor their end has come.
 
 A small file for each, written before the run's folder is made: by it the next session finds what a killed serve or a power
-cut left half done. See serve/sweep.py.
+cut left half done. See serve/run/sweep.py.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ rolled back.
 
 `keep/checkpoints` becomes `keep/checkpoints.before-RUN`, which no launch reads. The names are
 written to disk before the first rename, and each step is one rename. If a process is killed, the
-end of the run or the next session (serve/sweep.py) completes its work. Nothing is deleted: the
+end of the run or the next session (serve/run/sweep.py) completes its work. Nothing is deleted: the
 files of the rolled-back run are kept as `keep/checkpoints.undone-RUN`.
 """
 

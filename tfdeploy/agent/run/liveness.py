@@ -22,7 +22,7 @@ def was_committed(paths: RunPaths) -> bool:
 
 
 def is_abandoned(paths: RunPaths) -> bool:
-    """A committed run that has not ended here, and is not live: see serve/run_resume.py."""
+    """A committed run that has not ended here, and is not live: see serve/run/resume.py."""
     state = paths.state()
     if state.phase == "ended" or is_live(paths):
         return False

@@ -13,7 +13,6 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List,
 from tfdeploy.agent.errors import NAME, VerbError
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.serve.release_staging import Begun
     from tfdeploy.agent.shapes import Unchecked
 
 
@@ -25,7 +24,7 @@ class Context:
         self.host = host  # this machine's name in the inventory of this session, or ""
         self.agent_dir = agent_dir  # the unpacked agent: `python -S -E agent_dir VERB` starts it again
         self.closing: Dict[str, Callable[[], None]] = {}
-        self.begun: Dict[str, Begun] = {}  # by staging folder, see serve/release.py
+        self.begun: Dict[str, Any] = {}  # staging folder -> release.staging.Begun
         self.noted: List[object] = []  # serve/audit_log.py: what this session has written, and how many entries it could not
         self.missed = 0
 

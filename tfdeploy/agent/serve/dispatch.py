@@ -15,22 +15,28 @@ if TYPE_CHECKING:
 
 ANSWER_S = 0.01
 MODULES = {  # verb, or what stands before its dot -> the module that holds it, where that is not its name
-    "check": "check_links",
-    "data": "dataset",
-    "data.copy": "data_origin",
-    "data.look": "data_origin",
+    "broadcast": "broadcast.verbs",
+    "check": "links.verbs",
+    "clean": "clean.verbs",
+    "data": "datasets.verbs",
+    "data.copy": "datasets.origin",
+    "data.look": "datasets.origin",
+    "env": "env.verbs",
     "keep": "keep_verbs",
+    "lock": "lock.verbs",
     "ping": "dispatch",
-    "release.state": "release_state",
-    "run": "run_control",
-    "run.known": "run_tell",
-    "run.links": "run_links",
-    "run.plan": "run_status",
-    "run.resume": "run_resume",
-    "run.status": "run_status",
-    "run.tell": "run_tell",
-    "runs": "run_status",
-    "unlock": "lock",
+    "release": "release.verbs",
+    "release.state": "release.state",
+    "run": "run.verbs",
+    "run.known": "run.tell",
+    "run.links": "run.links",
+    "run.plan": "run.status",
+    "run.resume": "run.resume",
+    "run.status": "run.status",
+    "run.tell": "run.tell",
+    "runs": "run.status",
+    "samples": "run.samples",
+    "unlock": "lock.verbs",
 }
 
 
@@ -67,7 +73,7 @@ def _verbs_beside(name: str) -> Mapping[str, Verb]:
 
 def _fenced(verb: Verb) -> Verb:
     def checked(call: Call) -> Any:
-        from tfdeploy.agent.serve import lock
+        from tfdeploy.agent.serve.lock import verbs as lock
 
         lock.check_fence(call)
         return verb(call)

@@ -17,7 +17,7 @@ from tfdeploy.agent.run.find import host_names
 from tfdeploy.agent.run.keep_folders import check_keep, listed, walk
 from tfdeploy.agent.run.leftovers import left_paths
 from tfdeploy.agent.serve.call import Call, audited
-from tfdeploy.agent.serve.run_status import paths_of
+from tfdeploy.agent.serve.run.status import paths_of
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer

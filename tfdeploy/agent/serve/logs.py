@@ -14,7 +14,7 @@ from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.liveness import is_abandoned, is_live
 from tfdeploy.agent.serve import changes
 from tfdeploy.agent.serve.call import Call
-from tfdeploy.agent.serve.run_status import paths_of, writes_no_more
+from tfdeploy.agent.serve.run.status import paths_of, writes_no_more
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer

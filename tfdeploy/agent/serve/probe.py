@@ -36,7 +36,7 @@ from tfdeploy.agent.run.find import damaged, job_names, run_names, run_paths
 from tfdeploy.agent.run.keep_folders import keep_facts
 from tfdeploy.agent.run.liveness import is_live
 from tfdeploy.agent.serve.call import Call
-from tfdeploy.agent.serve.lock import holds_lock
+from tfdeploy.agent.serve.lock.verbs import holds_lock
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
@@ -201,7 +201,7 @@ def _interpreter(
     found: Answer = {**versions, "python": python if version else None, "environment": None}
     if not setup or not python or not version:
         return found, problem
-    from tfdeploy.agent.serve import env
+    from tfdeploy.agent.serve.env import verbs as env
 
     folder = env.find(workdir, setup, version, python)
     if folder is not None:

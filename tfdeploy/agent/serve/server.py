@@ -174,7 +174,7 @@ def sweep_beside(context: Context) -> None:
         return
 
     def sweep() -> None:
-        from tfdeploy.agent.serve import sweep
+        from tfdeploy.agent.serve.run import sweep
 
         try:
             sweep.sweep(context.workdir, context.host)

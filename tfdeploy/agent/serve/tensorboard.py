@@ -21,7 +21,7 @@ from tfdeploy.agent.host.sockets import listens
 from tfdeploy.agent.run import shown_plan
 from tfdeploy.agent.run.folder import RunPaths, agent_command
 from tfdeploy.agent.serve.call import Call, audited
-from tfdeploy.agent.serve.run_status import paths_of
+from tfdeploy.agent.serve.run.status import paths_of
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer

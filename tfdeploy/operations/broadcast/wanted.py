@@ -39,7 +39,7 @@ class Wanted:
 
     @cached_property
     def parts_name(self) -> str:
-        """As the agent's serve/data_parts.py makes it."""
+        """As the agent's serve/datasets/parts.py makes it."""
         return hashlib.sha256(b"%d " % self.parts + self._of_bytes).hexdigest() if self.of is not None else ""
 
     @property

@@ -1,0 +1,313 @@
+"""What of a workdir may be removed: for each kind its items, why an item is kept, and its paths. Reads only.
+
+Asked twice: for the list, and again for each item at the moment of its removal, because a list grows
+old.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from tfdeploy.agent import layout
+from tfdeploy.agent.annotations import Callable, Collection, Dict, Iterator, List, Optional, Set, Tuple
+from tfdeploy.agent.errors import NAME
+from tfdeploy.agent.host import removal
+from tfdeploy.agent.host.flock import is_locked
+from tfdeploy.agent.ownership import NotOurs, check
+from tfdeploy.agent.record import NamedTuple
+from tfdeploy.agent.run import over, unended
+from tfdeploy.agent.run.find import list_names, run_names
+from tfdeploy.agent.seen import AGENTS
+from tfdeploy.agent.serve import secret_files
+from tfdeploy.agent.serve.call import Context
+from tfdeploy.agent.serve.datasets import record as data_record
+from tfdeploy.agent.serve.datasets import versions as data_versions
+from tfdeploy.agent.serve.env import record as env_record
+from tfdeploy.agent.serve.env import usage as env_usage
+from tfdeploy.agent.serve.lock import verbs as lock
+from tfdeploy.agent.serve.release import manifest as release_manifest
+from tfdeploy.agent.serve.release import retention as release_retention
+
+KEPT_RELEASES = 5
+KEPT_ENVIRONMENTS = 1  # of each job and host: what its next launch would take
+_BUSY = "another operation works on job %s in this workdir"
+_JOB_FOLDERS = ("releases", "data", "keep")
+# The agent last: `clean.everything` runs from it.
+_WORKDIR_FOLDERS = {".envs": "environments", layout.IN_DOUBT: "rest", layout.AUDIT: "audit log", AGENTS: "agent"}
+
+
+class Item(NamedTuple):
+    """`name`: of a partial item ("half") or a secret file, its path below the job's folder, or below the workdir.
+    `path`: its folder or file. `ended`: when a run ended. `kept_because`: why it cannot be removed, or "". `size`: in bytes,
+    on the disk."""
+
+    kind: str
+    job: str
+    name: str
+    path: str = ""
+    ended: Optional[float] = None
+    kept_because: str = ""
+    is_live: bool = False
+    size: int = 0
+
+
+class Scope:
+    """Where one call looks. `job` "": beside the jobs. `jobs`: environments that no other job has used; None: all.
+    `named`: data sets that are kept; None: all are. `secret`: paths of secret files in the code."""
+
+    def __init__(
+        self,
+        context: Context,
+        job: str = "",
+        jobs: Optional[Collection[str]] = None,
+        named: Optional[Collection[str]] = None,
+        secret: Collection[str] = (),
+    ) -> None:
+        self.workdir, self.host, self.job = context.workdir, context.host, job
+        self.jobs, self.named, self.secret = jobs, named, list(secret)
+        self.own_lock = lock.own_path(context, job) if job else ""
+        self._marked: Optional[Set[str]] = None
+
+    @property
+    def marked(self) -> Set[str]:
+        """The runs of which a process is alive here, as of the first time that this was asked."""
+        if self._marked is None:
+            self._marked = over.marked_runs(self.workdir, self.job)
+        return self._marked
+
+    @property
+    def job_dir(self) -> str:
+        return layout.job_dir(self.workdir, self.job)
+
+
+def jobs_here(workdir: str) -> List[str]:
+    """The jobs of this workdir that are ours and no links. Each was locked once, so a folder of the user's that has `runs` or
+    `data` too is none."""
+    found = []
+    for name in list_names(workdir):
+        try:
+            check(workdir, *layout.of_job(name))
+        except (NotOurs, OSError):
+            continue
+        if NAME.match(name) and any(_is_folder(os.path.join(workdir, name, each)) for each in ("locks", "fences")):
+            found.append(name)
+    return found
+
+
+def is_busy(workdir: str, job: str, own: str = "") -> str:
+    """Why nothing but runs may go now: a session other than the one with the lock `own` works on the job, on this host or
+    on one that shares the workdir. "": none does."""
+    folder = layout.locks_dir(workdir, job)
+    files = (os.path.join(folder, name) for name in list_names(folder) if name != "folders")
+    return _BUSY % job if any(path != own and is_locked(path) for path in files) else ""
+
+
+# --- the items of each kind
+
+
+def runs(scope: Scope) -> Iterator[Item]:
+    """All runs of the job. A run with nothing of any host is a partial item."""
+    return filter(None, (find_run(scope, run) for run in run_names(scope.workdir, scope.job)))
+
+
+def find_run(scope: Scope, run: str) -> Optional[Item]:
+    """Return None if it is no folder."""
+    path = layout.run_dir(scope.workdir, scope.job, run)
+    if not _is_folder(path):
+        return None
+    now = over.standing(scope.workdir, scope.job, run, scope.host, scope.marked)
+    if now.ended is None and not now.stays:
+        return Item("half", scope.job, "runs/" + run, path)
+    return Item("run", scope.job, run, path, now.ended, now.stays, now.live)
+
+
+def _releases(scope: Scope) -> Iterator[Item]:
+    """Yield the releases that a sync would remove, and those with a secret file, also if a run still uses them."""
+    folder = layout.releases_dir(scope.workdir, scope.job)
+    if not os.path.isdir(folder):
+        return
+    surplus = release_retention.surplus(scope.workdir, scope.job, KEPT_RELEASES)
+    with_secret = {name for name, _ in secret_files.releases(scope.workdir, scope.job, scope.secret)}
+    in_use = with_secret.intersection(unended.releases(scope.workdir, scope.job)) if with_secret else set()
+    for name in sorted(surplus | with_secret):
+        if NAME.match(name):
+            why = "a run that has not ended uses it, and it holds a secret file" if name in in_use else ""
+            yield Item("release", scope.job, name, os.path.join(folder, name), None, why, bool(why))
+
+
+def _secret_copies(scope: Scope) -> Iterator[Item]:
+    """Yield the secret files in the folders of runs, as "runs/RUN/cwd/PATH". They are removed without their run."""
+    for run in run_names(scope.workdir, scope.job) if scope.secret else ():
+        cwd = layout.cwd_dir(scope.workdir, scope.job, run)
+        found = list(secret_files.present(cwd, scope.secret))
+        item = find_run(scope, run) if found else None
+        if item is not None:
+            for path in found:
+                name = "runs/%s/cwd/%s" % (run, path)
+                yield item._replace(kind="secret file", name=name, path=os.path.join(cwd, path), ended=None)
+
+
+def _data_sets(scope: Scope) -> Iterator[Item]:
+    if scope.named is None:
+        return
+    read = unended.data_sets(scope.workdir, scope.job)
+    for name in list_names(os.path.join(scope.job_dir, "data")):
+        path = layout.data_dir(scope.workdir, scope.job, name)
+        if name not in scope.named and NAME.match(name) and _is_folder(path) and data_record.is_ours(path):
+            why = "a run that has not ended reads it" if read is None or name in read else ""
+            yield Item("data", scope.job, name, path, None, why, bool(why))
+
+
+def _partials(scope: Scope) -> Iterator[Item]:
+    """What an interrupted operation left in the job's folders and in those of its ended runs. Beside the jobs: what an
+    interrupted removal left."""
+    if not scope.job:
+        for folder, above in ((scope.workdir, ""), (layout.envs_dir(scope.workdir), ".envs/")):
+            yield from _partials_in(scope, folder, above, (removal.GONE,))
+        return
+    for parent in ("releases", "runs", "data"):
+        yield from _partials_in(scope, os.path.join(scope.job_dir, parent), parent + "/")
+    for run in run_names(scope.workdir, scope.job):
+        found = list(_partials_in(scope, layout.run_dir(scope.workdir, scope.job, run), "runs/%s/" % run, over.OF_RUN_HALVES))
+        item = find_run(scope, run) if found else None
+        if item is not None and item.kind == "run" and not item.kept_because:
+            yield from found
+
+
+def _partials_in(scope: Scope, folder: str, above: str, beginnings: Tuple[str, ...] = ()) -> Iterator[Item]:
+    for name in list_names(folder):
+        path = os.path.join(folder, name)
+        is_partial = name.startswith(beginnings) or (bool(scope.job) and over.is_half(name))
+        if is_partial and not os.path.islink(path):
+            yield Item("half", scope.job, above + name, path)
+
+
+def _environments(scope: Scope) -> Iterator[Item]:
+    root = layout.envs_dir(scope.workdir)
+    if not os.path.isdir(root):
+        return
+    check(scope.workdir, ".envs")
+    if any(unended.has_unreadable(scope.workdir, job) for job in jobs_here(scope.workdir)):
+        return
+    for name in sorted(env_usage.unused(scope.workdir, KEPT_ENVIRONMENTS)):
+        path = os.path.join(root, name)
+        if scope.jobs is None or env_usage.users(path) <= set(scope.jobs):
+            yield Item("environment", "", name, path)
+
+
+def _data_files(path: str) -> List[str]:
+    versions = [data_versions.beside(path, what) for what in ("new", "listing", "old", data_versions.NEXT)]
+    return [*versions, path + ".tfdeploy", path + ".json", versions[-1] + ".json"]
+
+
+# --- the table
+
+
+class Kind(NamedTuple):
+    """`items`: those that are there. `is_listed_if_busy`: also while another session works on the job. `beside`: the files
+    that belong to an item besides its path. `forget`: makes it no item of this kind any more. `is_moved`: it is renamed
+    before it is removed, so that an interrupted removal leaves a partial item."""
+
+    items: Callable[[Scope], Iterator[Item]]
+    is_listed_if_busy: bool = True
+    beside: Callable[[str], List[str]] = lambda path: []
+    forget: Callable[[str], None] = lambda path: None
+    is_moved: bool = True
+
+
+KINDS: Dict[str, Kind] = {
+    "run": Kind(runs),
+    "release": Kind(_releases, False, lambda path: [release_manifest.path_of(path)], release_manifest.forget),
+    "half": Kind(_partials, False),
+    # A partial item in the folder of a program would be found by nobody.
+    "secret file": Kind(_secret_copies, is_moved=False),
+    "data": Kind(_data_sets, True, _data_files, data_record.forget),
+    "environment": Kind(_environments, True, lambda path: [env_record.path_of(path), path + ".used"]),
+}
+OF_JOB = ("run", "release", "half", "secret file", "data")
+BESIDE_JOBS = ("environment", "half")
+
+
+def list_items(scope: Scope) -> Iterator[Item]:
+    busy = bool(scope.job) and is_busy(scope.workdir, scope.job, scope.own_lock)
+    for kind in OF_JOB if scope.job else BESIDE_JOBS:
+        if KINDS[kind].is_listed_if_busy or not busy:
+            yield from KINDS[kind].items(scope)
+
+
+def find(scope: Scope, kind: str, name: str) -> Optional[Item]:
+    """Return the item as it is now; None: it is not there, or may not be removed."""
+    found = KINDS[kind].items(scope) if kind in (OF_JOB if scope.job else BESIDE_JOBS) else ()
+    return next((item for item in found if (item.kind, item.name) == (kind, name)), None)
+
+
+def paths_of(item: Item) -> List[str]:
+    """Return the paths of the item that are there."""
+    beside = KINDS[item.kind].beside(item.path) if item.kind in KINDS else []
+    return [path for path in [item.path, *beside] if os.path.lexists(path)]
+
+
+def measured(item: Item) -> Item:
+    """Return it with its size. What holds another user's file, or another file system, is kept."""
+    if item.kept_because:
+        return item
+    try:
+        return item._replace(size=sum(removal.usage(path) for path in paths_of(item)))
+    except OSError as error:
+        return kept(item, error)
+
+
+def kept(item: Item, error: OSError) -> Item:
+    where = " (%s)" % error.filename if error.filename else ""
+    return item._replace(kept_because="%s%s" % (error.strerror or error, where))
+
+
+# --- everything
+
+
+def everything(workdir: str, jobs: List[Scope]) -> Iterator[Item]:
+    """What `clean.everything` would remove. A run that is alive stays, and all with it."""
+    for scope in jobs:
+        for item in runs(scope):
+            yield item if item.is_live else item._replace(kept_because="", ended=None)
+    yield from all_but_runs(workdir)
+
+
+def all_but_runs(workdir: str) -> Iterator[Item]:
+    found = [Item(name, job, name, os.path.join(workdir, job, name)) for job in jobs_here(workdir) for name in _JOB_FOLDERS]
+    partials = [name for name in list_names(workdir) if name.startswith(removal.GONE)]
+    found += [Item("half", "", name, os.path.join(workdir, name)) for name in partials]
+    found += [Item(kind, "", name, os.path.join(workdir, name)) for name, kind in _WORKDIR_FOLDERS.items()]
+    return (item for item in found if is_ours(item.path))
+
+
+def all_of_runs(workdir: str, job: str) -> Iterator[Item]:
+    """Whole runs; of one with foreign files, what is tfdeploy's; and partial items."""
+    folder = layout.runs_dir(workdir, job)
+    for name in list_names(folder):
+        path = os.path.join(folder, name)
+        if not is_ours(path) or not (NAME.match(name) or over.is_half(name)):
+            continue
+        foreign = [] if over.is_half(name) else over.strange(path)
+        if not foreign:
+            yield Item("run", job, name, path)
+        for inner in list_names(path) if foreign else ():
+            if os.path.join(path, inner) not in foreign:
+                yield Item("run", job, "%s/%s" % (name, inner), os.path.join(path, inner))
+
+
+def is_ours(path: str) -> bool:
+    """Whether it is this user's or root's folder or file, and no link."""
+    try:
+        about = os.lstat(path)
+    except OSError:
+        return False
+    return about.st_uid in (0, os.geteuid()) and not stat.S_ISLNK(about.st_mode)
+
+
+def _is_folder(path: str) -> bool:
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except OSError:
+        return False

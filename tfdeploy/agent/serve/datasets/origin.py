@@ -1,0 +1,135 @@
+"""Data that begins on this host, at a path of its user: what lies there, and a copy of it for the data set here.
+
+The path is read as this user reads it. Nothing is changed there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+
+from tfdeploy.agent import layout, listing
+from tfdeploy.agent.annotations import TYPE_CHECKING, Tuple
+from tfdeploy.agent.bitmap import numbers_of
+from tfdeploy.agent.broadcast.piece_files import islands, write_all
+from tfdeploy.agent.errors import VerbError
+from tfdeploy.agent.listing import Listing
+from tfdeploy.agent.pieces import PIECE_BYTES
+from tfdeploy.agent.run.workdir import FICLONE
+from tfdeploy.agent.serve.call import Call, fenced
+from tfdeploy.agent.serve.datasets.staging import Staging
+from tfdeploy.agent.stamp import Stamp, stamp_of
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import Answer
+
+BLOB_BYTES = 8 << 20
+
+
+def look(call: Call) -> Answer:
+    """List what lies at a path of this host, as parts of a packed Listing.
+
+    Args: path (absolute), brief? (no items).
+
+    Raises VerbError missing, unreadable, strange.
+    """
+    path = call.text("path")
+    if call.flag("brief"):
+        try:
+            return {"folder": os.path.isdir(path), "stamp": stamp_of(path)}
+        except OSError as error:
+            raise VerbError("unreadable", "%s cannot be read: %s" % (path, error.strerror), where=path) from error
+    rows, is_folder, stamp = _listed(path)
+    packed = rows.pack()
+    for at in range(0, len(packed), BLOB_BYTES):
+        if call.cancelled.is_set():
+            break
+        call.item({"bytes": len(packed)}, packed[at : at + BLOB_BYTES])
+    return {"folder": is_folder, "stamp": stamp}
+
+
+def _listed(path: str) -> Tuple[Listing, bool, str]:
+    stamp = Stamp()
+
+    def seen(name: bytes, found: os.stat_result) -> None:
+        stamp.look(name, found)
+        if stat.S_ISREG(found.st_mode) and not os.access(os.path.join(root, name), os.R_OK):
+            raise PermissionError(13, "it may not be read", os.fsdecode(os.path.join(root, name)))
+
+    try:
+        is_folder = stat.S_ISDIR(os.stat(path).st_mode)
+        root = os.fsencode(path if is_folder else os.path.dirname(path))
+        if not is_folder and os.path.islink(path):
+            where = os.path.realpath(path)
+            raise VerbError(
+                "unreadable", "%s is a link to a file" % path, where=path, advice="name_file", details={"path": where}
+            )
+        rows = listing.walk(path, seen) if is_folder else listing.single(path, seen)
+    except FileNotFoundError as error:
+        raise VerbError("missing", "%s does not exist" % path, where=path) from error
+    except listing.Strange as error:
+        what = "%s is neither a file, a link nor a folder" % error.filename
+        raise VerbError("unreadable", what, where=error.filename) from error
+    except OSError as error:
+        raise VerbError("unreadable", "%s cannot be read: %s" % (path, error.strerror), where=error.filename or path) from error
+    return rows, is_folder, str(stamp)
+
+
+@fenced
+def copy(call: Call) -> Answer:
+    """Copy what the data set that was begun lacks, from below `root` on this host to its staging
+    folder.
+
+    Args: job, name, root.
+
+    Raises VerbError not_begun, unreadable.
+    """
+    staging = Staging(layout.data_dir(call.context.workdir, call.name("job"), call.name("name")))
+    wanted, root = staging.listing(), os.fsencode(call.text("root"))
+    for index in numbers_of(staging.lacking(wanted)):
+        if call.cancelled.is_set():
+            break
+        if wanted.size(index):
+            _copy(root, os.fsencode(staging.new), wanted[index], wanted.is_sparse(index))
+    return {}
+
+
+def _copy(root: bytes, staging: bytes, row: listing.Row, sparse: bool) -> None:
+    """One file, sharing its blocks where the file system can."""
+    source, target = os.path.join(root, row.path), os.path.join(staging, row.path)
+    os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+    try:
+        reading = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        what = "%s cannot be read: %s" % (os.fsdecode(source), error.strerror)
+        raise VerbError("unreadable", what, where=os.fsdecode(source)) from error
+    try:
+        writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            _copy_content(reading, writing, row.size, sparse)
+        finally:
+            os.close(writing)
+    finally:
+        os.close(reading)
+    os.utime(target, ns=(row.mtime_ns, row.mtime_ns))
+
+
+def _copy_content(reading: int, writing: int, size: int, sparse: bool) -> None:
+    os.ftruncate(writing, 0)
+    try:
+        fcntl.ioctl(writing, FICLONE, reading)
+        return
+    except OSError:
+        os.ftruncate(writing, size)
+    at = 0
+    while at < size:
+        content = os.pread(reading, min(PIECE_BYTES, size - at), at)
+        if not content:
+            break  # it is shorter by now: the commit finds it
+        for start, length in islands(memoryview(content)) if sparse else ((0, len(content)),):
+            write_all(writing, memoryview(content)[start : start + length], at + start)
+        at += len(content)
+
+
+VERBS = {"data.look": look, "data.copy": copy}

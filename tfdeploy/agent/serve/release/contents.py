@@ -1,0 +1,74 @@
+"""The contents of all files that a release lacks, in the call that commits it: what is small comes without rsync.
+
+They come through the session, whose integrity SSH protects, in the order of release.begin's answer.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+
+from tfdeploy.agent import json_text
+from tfdeploy.agent.annotations import List, Tuple
+from tfdeploy.agent.errors import VerbError
+from tfdeploy.agent.host.atomic import write_all
+from tfdeploy.agent.serve.release.manifest import Entry
+
+MOST_BYTES = 96 << 20  # unpacked
+TIME_BYTES = 32  # of one file's time as text
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_MODES = {"file": 0o644, "exec": 0o755}  # less the umask
+
+
+def write(folder: str, entries: List[Entry], missing: List[str], blob: bytes) -> List[Entry]:
+    """Return the entries, with the times of those that were missing.
+
+    Blob: zlib of the JSON list of these times (mtime_ns), a newline, and the contents. Raises
+    VerbError bad_manifest, OSError.
+    """
+    by_path = {entry.path: entry for entry in entries}
+    wanted = [by_path[path] for path in missing]
+    times, contents = _unpacked(blob, wanted)
+    root, at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), 0
+    try:
+        for entry, mtime_ns in zip(wanted, times):  # noqa: B905 - Python 3.8 knows no strict
+            _write(root, entry, contents[at : at + entry.size], mtime_ns)
+            at += entry.size
+    except OSError as error:
+        error.filename = folder  # on which disk there is no room
+        raise
+    finally:
+        os.close(root)
+    written = {entry.path: mtime_ns for entry, mtime_ns in zip(wanted, times)}  # noqa: B905
+    return [entry._replace(mtime_ns=written.get(entry.path, entry.mtime_ns)) for entry in entries]
+
+
+def _unpacked(blob: bytes, entries: List[Entry]) -> Tuple[List[int], memoryview]:
+    size = sum(entry.size for entry in entries)
+    unpacker = zlib.decompressobj()
+    try:
+        most = min(size, MOST_BYTES) + TIME_BYTES * (len(entries) + 1)
+        text, _, contents = unpacker.decompress(blob, most).partition(b"\n")
+        times = json_text.loads(text)
+    except (zlib.error, ValueError) as error:
+        raise VerbError("bad_manifest", "the files cannot be unpacked: %s" % error) from error
+    if not unpacker.eof or len(contents) != size:
+        raise VerbError("bad_manifest", "the files do not have the lengths that were announced")
+    if not isinstance(times, list) or len(times) != len(entries) or not all(isinstance(each, int) for each in times):
+        raise VerbError("bad_manifest", "the files do not have a time each")
+    return times, memoryview(contents)
+
+
+def _write(root: int, entry: Entry, content: memoryview, mtime_ns: int) -> None:
+    """Always makes a new file: one of that name may be a hard link into an older release."""
+    mode = _MODES[entry.kind]
+    try:
+        descriptor = os.open(entry.path, _FLAGS, mode, dir_fd=root)
+    except FileExistsError:
+        os.unlink(entry.path, dir_fd=root)
+        descriptor = os.open(entry.path, _FLAGS, mode, dir_fd=root)
+    try:
+        write_all(descriptor, content)
+        os.utime(descriptor, ns=(mtime_ns, mtime_ns))
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,49 @@
+"""Where a release is made, how it gets its name when it is whole, and whether there is room for it."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from tfdeploy.agent import layout
+from tfdeploy.agent.annotations import List
+from tfdeploy.agent.host.disk import require_space
+from tfdeploy.agent.host.fsync import flush_folder
+from tfdeploy.agent.serve.call import Call
+from tfdeploy.agent.serve.release import manifest as release_manifest
+from tfdeploy.agent.serve.release.manifest import Entry
+from tfdeploy.agent.serve.release.retention import remove_folder
+
+KEEP = 5
+
+
+def staging_path(call: Call) -> str:
+    here = ".".join(word for word in (os.uname().nodename, call.context.host) if word)  # clones have one hostname
+    name = ".staging-%s-%s" % (here, call.name("release"))
+    return os.path.join(layout.releases_dir(call.context.workdir, call.name("job")), name)
+
+
+def switch(staging: str, final: str) -> None:
+    """Moves the staging folder to `final`. A damaged release there is removed: runs have copies of their own."""
+    aside = os.path.join(os.path.dirname(final), ".damaged-%s" % os.urandom(6).hex())
+    try:
+        os.rename(final, aside)
+    except FileNotFoundError:
+        pass
+    try:
+        os.rename(staging, final)
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+            raise
+        remove_staging(staging)  # another host of a shared workdir was first, with the same content
+    flush_folder(os.path.dirname(final))
+    remove_folder(aside)
+
+
+def remove_staging(folder: str) -> None:
+    remove_folder(folder)
+    release_manifest.forget(folder)
+
+
+def check_room(folder: str, missing: List[Entry]) -> None:
+    require_space(folder, "the code", sum(entry.size for entry in missing), needed_inodes=len(missing))

@@ -1,0 +1,279 @@
+"""A release while it is received: what is there, what older releases can lend by hard links, what has to be brought.
+
+A file that is shared with an older release (one inode, several names) is never changed, neither mode nor content.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from tfdeploy.agent.annotations import Dict, Iterator, List, Optional, Set, Tuple
+from tfdeploy.agent.host.file_sum import of_first
+from tfdeploy.agent.layout import PARTIAL
+from tfdeploy.agent.record import NamedTuple
+from tfdeploy.agent.serve.release import manifest as release_manifest
+from tfdeploy.agent.serve.release.manifest import Entry
+from tfdeploy.agent.serve.release.retention import remove_folder
+
+FEW = 64  # up to so many contents are searched in a manifest's bytes before it is parsed
+_SUFFIX_CHARS = 6  # of the name under which rsync writes a file: .NAME.Xa7Xc2
+
+
+class Lender(NamedTuple):
+    """A file of an older release. `path`: below the job's folder of releases."""
+
+    path: str
+    mtime_ns: int
+
+
+class StagingPlan(NamedTuple):
+    """What is neither missing nor lent lies there already: an earlier sync brought it."""
+
+    is_new: bool
+    missing: List[Entry]
+    lenders: Dict[str, Lender]  # path -> what has this content
+
+
+class Begun(NamedTuple):
+    """A release that is being received in this session. `missing`: paths."""
+
+    entries: List[Entry]
+    missing: List[str]
+
+
+class Staging:
+    """`folder` is in the job's folder of releases; the entries are checked (release_manifest.check)."""
+
+    def __init__(self, folder: str, entries: List[Entry]) -> None:
+        self.folder, self.entries = folder, entries
+
+    def plan(self) -> StagingPlan:
+        """Changes nothing."""
+        is_new = not os.path.isdir(self.folder)
+        lenders = self._lenders()
+        others = [entry for entry in self.entries if entry.kind != "link" and entry.path not in lenders]
+        return StagingPlan(is_new, [entry for entry in others if is_new or not self._is_there(entry)], lenders)
+
+    def fill(self, plan: StagingPlan) -> StagingPlan:
+        """Makes folders, hard links and symbolic links; removes what is not in the manifest, but for partial files.
+
+        A shared file at a missing path is removed: rsync would set its mode. Returns the plan without lenders that have gone.
+        """
+        if plan.is_new:
+            os.makedirs(self.folder, exist_ok=True)
+        else:
+            self._tidy(keep_partial=True)
+            for entry in plan.missing:
+                if _is_shared(self._at(entry)):
+                    os.unlink(self._at(entry))
+        for folder in sorted(release_manifest.folders(entry.path for entry in self.entries)):
+            os.makedirs(os.path.join(self.folder, folder), exist_ok=True)
+        for entry in self.entries:
+            if entry.kind == "link":
+                _make_link(entry.target, self._at(entry))
+        gone = self._link_all(plan.lenders)
+        lenders = {path: lender for path, lender in plan.lenders.items() if path not in gone}
+        return plan._replace(missing=plan.missing + [each for each in self.entries if each.path in gone], lenders=lenders)
+
+    def stamped(self, plan: StagingPlan) -> List[Entry]:
+        """The entries with the times of their files after `fill`. What an earlier sync brought gets its mode."""
+        missing, umask, found = {entry.path for entry in plan.missing}, _umask(), []
+        for entry in self.entries:
+            lender = plan.lenders.get(entry.path)
+            if lender is not None:
+                entry = entry._replace(mtime_ns=lender.mtime_ns)
+            elif entry.kind != "link" and entry.path not in missing:
+                entry = self._finished(entry, umask) or entry
+            found.append(entry)
+        return found
+
+    def drop_partial(self, missing: List[Entry]) -> None:
+        """Removes partial files, and what is at the paths of missing entries: an earlier sync ended while it wrote them."""
+        self._tidy(keep_partial=False)
+        for entry in missing:
+            if os.path.lexists(self._at(entry)):
+                os.unlink(self._at(entry))
+
+    def finish(self, received: Set[str]) -> Tuple[List[Entry], List[str]]:
+        """(the entries with the times of what was received, the received paths that are not there as files of their size). Sets
+        the modes of received files, and removes what is not in the manifest."""
+        umask, entries, wrong = _umask(), [], []
+        for entry in self.entries:
+            done = self._finished(entry, umask) if entry.path in received else entry
+            entries.append(done or entry)
+            if done is None:
+                wrong.append(entry.path)
+        if not wrong:
+            self._tidy(keep_partial=False)
+        return entries, wrong
+
+    def _finished(self, entry: Entry, umask: int) -> Optional[Entry]:
+        """With its time, once its mode is set. None: there is no file of its size."""
+        try:
+            found = os.lstat(self._at(entry))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if not stat.S_ISREG(found.st_mode) or found.st_size != entry.size:
+            return None
+        mode = (0o755 if entry.kind == "exec" else 0o644) & ~umask
+        if stat.S_IMODE(found.st_mode) != mode:
+            os.chmod(self._at(entry), mode)
+        return entry._replace(mtime_ns=found.st_mtime_ns)
+
+    def _at(self, entry: Entry) -> str:
+        return self.folder + "/" + entry.path
+
+    def _is_there(self, entry: Entry) -> bool:
+        """As an earlier sync brought it."""
+        path = self._at(entry)
+        return not _is_shared(path) and of_first(path, entry.size, whole=True) == entry.sha256
+
+    def _link_all(self, lenders: Dict[str, Lender]) -> Set[str]:
+        """Return the paths whose lender has gone. By names below one open folder: a third of the time of whole paths."""
+        gone: Set[str] = set()
+        parent, own = os.path.split(self.folder)
+        root = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for path, lender in lenders.items():
+                try:
+                    os.link(lender.path, own + "/" + path, src_dir_fd=root, dst_dir_fd=root, follow_symlinks=False)
+                except OSError:
+                    if not _lend(parent + "/" + lender.path, self.folder + "/" + path):
+                        gone.add(path)
+        finally:
+            os.close(root)
+        return gone
+
+    def _lenders(self) -> Dict[str, Lender]:
+        """Path -> a file of another release that is as committed there, with this content and kind: that of the same path, where
+        there is one."""
+        paths: Dict[Tuple[str, str], List[str]] = {}
+        for entry in self.entries:
+            if entry.kind != "link":
+                paths.setdefault((entry.kind, entry.sha256), []).append(entry.path)
+        found: Dict[str, Lender] = {}
+        wanted, parent = set(paths), os.path.dirname(self.folder)
+        for manifest in release_manifest.newest_first(parent):
+            if not wanted:
+                break
+            if len(wanted) <= FEW and not release_manifest.mentions(manifest, (sha256 for _, sha256 in wanted)):
+                continue
+            lent: Dict[Tuple[str, str], Lender] = {}
+            for entry, lender in _lent_by(manifest, wanted):
+                key = (entry.kind, entry.sha256)
+                lent.setdefault(key, lender)
+                if entry.path in paths[key]:
+                    found[entry.path] = lender
+            for key, lender in lent.items():
+                for path in paths[key]:
+                    found.setdefault(path, lender)
+            wanted -= lent.keys()
+        return found
+
+    def _tidy(self, keep_partial: bool) -> None:
+        leaves = {entry.path: entry for entry in self.entries}
+        _tidy(self.folder, "", leaves, release_manifest.folders(leaves), keep_partial)
+
+
+def _tidy(root: str, prefix: str, leaves: Dict[str, Entry], folders: Set[str], keep_partial: bool) -> None:
+    with os.scandir(os.path.join(root, prefix)) as found:
+        entries = list(found)
+    for found_entry in entries:
+        path = prefix + found_entry.name
+        if found_entry.is_dir(follow_symlinks=False):
+            if path in folders:
+                _tidy(root, path + "/", leaves, folders, keep_partial)
+            elif not (keep_partial and found_entry.name == PARTIAL):
+                remove_folder(found_entry.path)
+        elif path in leaves and found_entry.is_symlink() == (leaves[path].kind == "link"):
+            continue
+        elif not (keep_partial and _kept_as_partial(root, prefix, found_entry, leaves)):
+            os.unlink(found_entry.path)
+
+
+def _kept_as_partial(root: str, prefix: str, found: "os.DirEntry[str]", leaves: Dict[str, Entry]) -> bool:
+    """Keeps what rsync was writing when its connection was cut as a partial file, where the next rsync goes on."""
+    name = found.name[1 : -_SUFFIX_CHARS - 1]
+    is_rsyncs = found.name.startswith(".") and found.name[len(name) + 1 :][:1] == "." and prefix + name in leaves
+    if not is_rsyncs or not found.is_file(follow_symlinks=False):
+        return False
+    folder = os.path.join(root, prefix, PARTIAL)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    partial = os.path.join(folder, name)
+    if os.path.lexists(partial) and os.lstat(partial).st_size >= found.stat(follow_symlinks=False).st_size:
+        return False
+    os.replace(found.path, partial)
+    return True
+
+
+def _umask() -> int:
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return umask
+
+
+def _is_shared(path: str) -> bool:
+    """Whether it is an older release's file too: setting its mode would change that release."""
+    try:
+        return os.lstat(path).st_nlink > 1
+    except (OSError, ValueError):
+        return False
+
+
+def _lent_by(manifest: str, wanted: Set[Tuple[str, str]]) -> Iterator[Tuple[Entry, Lender]]:
+    """The files of a release with one of these kinds and sha256 that are still as committed."""
+    stored = release_manifest.load(manifest)
+    if stored is None:
+        return
+    release = manifest[: -len(release_manifest.SUFFIX)]
+    try:
+        root = os.open(release, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        for entry in stored.entries:
+            if (entry.kind, entry.sha256) in wanted and _is_as_committed(entry, root):
+                yield entry, Lender(os.path.basename(release) + "/" + entry.path, entry.mtime_ns)
+    finally:
+        os.close(root)
+
+
+def _is_as_committed(entry: Entry, root: int) -> bool:
+    try:
+        found = os.stat(entry.path, dir_fd=root, follow_symlinks=False)
+    except (OSError, ValueError):
+        return False
+    is_executable = bool(found.st_mode & stat.S_IXUSR)
+    committed = (entry.size, entry.mtime_ns, entry.kind == "exec")
+    return stat.S_ISREG(found.st_mode) and (found.st_size, found.st_mtime_ns, is_executable) == committed
+
+
+def _lend(source: str, path: str) -> bool:
+    """A hard link to the source, or a copy where no link can be made. False: the source is gone."""
+    try:
+        try:
+            os.link(source, path, follow_symlinks=False)
+        except FileExistsError:
+            if not os.path.samestat(os.lstat(path), os.lstat(source)):
+                os.unlink(path)
+                return _lend(source, path)
+        except FileNotFoundError:
+            raise
+        except OSError:
+            from shutil import copy2  # loaded where a file system has no links
+
+            copy2(source, path, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _make_link(target: str, path: str) -> None:
+    try:
+        if os.readlink(path) == target:
+            return
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    os.symlink(target, path)

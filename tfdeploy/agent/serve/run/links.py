@@ -1,0 +1,164 @@
+"""run.links: whether this host reaches the other hosts of a prepared run, at the ports that the run has there.
+
+Their minders hold these ports since they prepared: they listen on the mesh's port, but not on a task's port, so there a refused
+connection is a good answer. A firewall or a wrong route is found here, before any task starts.
+"""
+
+from __future__ import annotations
+
+import socket
+
+from tfdeploy.agent import peer_filter, wire
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Collection, Dict, List, Mapping
+from tfdeploy.agent.health import reach
+from tfdeploy.agent.health.diagnose import CLOSED, OPEN
+from tfdeploy.agent.host import port_probe
+from tfdeploy.agent.mesh import handshake_gate, listener, stated, tls
+from tfdeploy.agent.record import NamedTuple
+from tfdeploy.agent.run.folder import RunPaths
+from tfdeploy.agent.serve.call import Call, Verb
+from tfdeploy.agent.serve.run import status as run_status
+from tfdeploy.agent.serve.run import verbs as run_control
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import Answer
+
+ALL_TO_ALL_HOSTS = 16  # with more, a host tries only some: a kernel's table of neighbours is full at 1024, a lab's hosts share it
+NEXT_HOSTS = 3  # then each host tries so many that come after it,
+SERVING_HOSTS = 8  # and so many that serve
+ANSWER_S = 5.0
+
+
+class _Port(NamedTuple):
+    host: str
+    task: str  # "" for the mesh
+    address: str  # with its port
+
+    def is_shut(self, result: str) -> bool:
+        return result != OPEN and (result != CLOSED or not self.task)
+
+    def shut(self, why: str) -> Answer:
+        return {"host": self.host, "task": self.task, "address": self.address, "why": why}
+
+
+def links(call: Call) -> Answer:
+    """Try the ports of other hosts of the prepared run. In a run of more than 16 hosts each tries
+    the next 3, and 8 that serve.
+
+    Args: run, job.
+
+    Raises VerbError unknown_run, ended.
+    """
+    paths = run_status.paths_of(call)
+    run_control.refuse_ended(paths, also=("ending",))
+    part = paths.part()
+    asked = _asked(part)
+    ports = _ports(part, asked)
+    meshes, tasks = [port for port in ports if not port.task], [port for port in ports if port.task]
+    shut = _shut_ports(meshes)
+    unreached = {port["host"] for port in shut}
+    peers = _identify_all([port for port in meshes if port.host not in unreached], paths, part)
+    shut += [port.shut(peers[port.host].wrong) for port in meshes if port.host in peers and peers[port.host].wrong]
+    # After the meshes: each of these hosts now knows the addresses of this one, and lets them in at
+    # its tasks' ports.
+    shut += [_explain(port, peers) for port in _shut_ports(tasks, reach.guarded_addresses(part))]
+    return {"asked": asked, "shut": shut}
+
+
+def _explain(port: Answer, peers: Mapping[str, _Peer]) -> Answer:
+    """Add the reason to a port that turns this host away, if the port's host has told it."""
+    source = peers[port["host"]].foreign_source if port["host"] in peers else ""
+    if source and port["why"].startswith(reach.TURNED_AWAY):
+        port["why"] = "%s: it comes through %s, which is not its own address" % (reach.TURNED_AWAY, source)
+    return port
+
+
+def _asked(part: wire.HostPart) -> List[str]:
+    """The other hosts whose ports this one tries, first those that come after it, so that not all try the same host at once."""
+    hosts = [minder.host for minder in part.mesh]
+    own = hosts.index(part.host)
+    others = hosts[own + 1 :] + hosts[:own]
+    if len(hosts) <= ALL_TO_ALL_HOSTS:
+        return others
+    serving = {peer.host for peer in part.peers if peer.serves}
+    return others[:NEXT_HOSTS] + [host for host in others[NEXT_HOSTS:] if host in serving][:SERVING_HOSTS]
+
+
+def _ports(part: wire.HostPart, asked: List[str]) -> List[_Port]:
+    ports = []
+    for host in asked:
+        ports += [_Port(host, "", _address(each.address, each.port)) for each in part.mesh if each.host == host]
+        ports += [_Port(host, peer.task, peer.address) for peer in part.peers if peer.host == host and peer.address]
+    return ports
+
+
+def _shut_ports(ports: List[_Port], guarded: Collection[str] = ()) -> List[Answer]:
+    """The ports that are shut at two tries: the first packet on a route may be lost."""
+    results: Dict[str, str] = {}
+    for _ in range(2):
+        results = reach.try_ports((port.address for port in ports), guarded=guarded)
+        ports = [port for port in ports if port.is_shut(results[port.address])]
+    return [port.shut(results[port.address]) for port in ports]
+
+
+class _Peer(NamedTuple):
+    """What a mesh port has answered. `wrong`: which other host or program answers, in words; "":
+    the right host.
+    `foreign_source`: this host's source address as the peer sees it, if the address is not one of
+    this host's own."""
+
+    wrong: str = ""
+    foreign_source: str = ""
+
+
+def _identify_all(ports: List[_Port], paths: RunPaths, part: wire.HostPart) -> Dict[str, _Peer]:
+    """Ask each mesh port which host it is: a name or address may lead to a wrong host, or out of
+    the run.
+
+    Also states this host's own addresses, so that the peers let them in at the ports of their
+    tasks.
+    """
+    certs = paths.certificates()
+    if not certs or not ports:
+        return {}
+    client = tls.contexts(certs)[1]
+    peers: Dict[str, _Peer] = {}
+
+    def identify(port: _Port) -> None:
+        peers[port.host] = _identify(port, client, handshake_gate.token(certs["ca"], port.host), part)
+
+    port_probe.call_for_each(identify, ports, 2 * ANSWER_S)
+    return dict(peers)
+
+
+def _identify(asked: _Port, client: Any, token: str, part: wire.HostPart) -> _Peer:
+    """Return an empty _Peer for a peer that is busy or cannot be identified."""
+    import ssl
+
+    name, _, port = asked.address.rpartition(":")
+    try:
+        plain = socket.create_connection((name.strip("[]"), int(port)), timeout=ANSWER_S)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with plain, client.wrap_socket(plain, server_hostname=token) as channel:
+            found = tls.peer_name(channel)
+            if found != asked.host:
+                return _Peer("%s answers" % found)
+            channel.sendall(listener.message(part, addresses=stated.addresses_to_state(channel), ask={stated.SEEN_AS: True}))
+            answer = listener.receive(channel)
+    except ssl.SSLError as error:
+        foreign = error.reason in ("WRONG_VERSION_NUMBER", "CERTIFICATE_VERIFY_FAILED")
+        return _Peer("no host of this run answers" if foreign else "")
+    except (OSError, ValueError):
+        return _Peer()
+    if not isinstance(answer, dict) or answer.get("admitted") is not False:
+        return _Peer()
+    seen = str(answer.get("seen")).partition("%")[0]
+    is_known = "/" not in seen and peer_filter.is_address(seen)
+    return _Peer(foreign_source=seen if is_known else "an unknown address")
+
+
+def _address(host: str, port: int) -> str:
+    return "%s:%d" % ("[%s]" % host if ":" in host else host, port)
+
+
+VERBS: Dict[str, Verb] = {"run.links": links}

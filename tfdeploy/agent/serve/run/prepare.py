@@ -1,0 +1,259 @@
+"""run.prepare: makes a run's folder on this host and starts its minder, which holds the ports from then on.
+
+No task starts here. A prepare that fails leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+
+from tfdeploy.agent import layout, wire
+from tfdeploy.agent.annotations import TYPE_CHECKING, Callable
+from tfdeploy.agent.errors import VerbError
+from tfdeploy.agent.host import processes
+from tfdeploy.agent.host.disk import free_space
+from tfdeploy.agent.host.flock import is_locked
+from tfdeploy.agent.host.private_folder import make_private
+from tfdeploy.agent.ownership import NotOurs, check, explain
+from tfdeploy.agent.run import check_files, in_doubt, keep_aside, leftovers, liveness, shown_plan, task_processes
+from tfdeploy.agent.run import workdir as run_workdir
+from tfdeploy.agent.run.find import damaged, host_names, run_names
+from tfdeploy.agent.run.folder import RunPaths
+from tfdeploy.agent.serve.call import Call, audited, fenced
+from tfdeploy.agent.serve.datasets import parts as data_parts
+from tfdeploy.agent.serve.datasets import versions as data_versions
+from tfdeploy.agent.serve.error_codes import NO_LOCKS
+from tfdeploy.agent.serve.release import state as release_state
+from tfdeploy.agent.serve.run import prepare_args, prepare_lock
+from tfdeploy.agent.serve.run import program as run_program
+from tfdeploy.agent.serve.run import wanted as run_wanted
+from tfdeploy.agent.serve.run.minder_start import start_minder
+from tfdeploy.agent.serve.run.prepare_args import Given
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import Answer
+
+PEERS_INFORMED_S = 3.0  # how long a minder that has ended its run may still inform its peers
+
+
+@fenced
+@audited("launch", "prepared")
+def prepare(call: Call) -> Answer:
+    """Prepare the run of `part`. The same run and plan digest again waits for the first call, and
+    gives the same answer.
+
+    Args: run, job; blob: zlib of the JSON {"part": what of HostPart is this host's own, "secrets":
+    {NAME: text}, "certs": {"ca", "cert", "key"} (PEM)}, and behind it zlib of the JSON {"plan":
+    plan.json, "part": the fields of HostPart that are the same for all hosts}.
+
+    Raises VerbError bad_part, bad_name, refused, locked, exists, live_run, no_release, no_program,
+    port_taken (details port, owner), agent, disk, cancelled, ended.
+    """
+    given = prepare_args.given(call)
+    call.secrets = list(given.secrets)
+    part = prepare_args.part(given)
+    paths = RunPaths(layout.host_dir(call.context.workdir, part.job, part.run, part.host))
+    check(paths.workdir, *layout.of_job(part.job))
+    _check_owner(paths)
+    with prepare_lock.held(paths, part.plan_digest):
+        if _is_prepared(paths, part):
+            return {"prepared": True}
+        refuse_live_run(paths)
+        _check_release(paths, part.release)
+        with run_wanted.Wanted(call, paths, part.plan_digest) as wanted:
+            _prepare(paths, part, given, wanted.check)
+    return {"prepared": True}
+
+
+# --- whether it may be prepared
+
+
+def _check_owner(paths: RunPaths) -> None:
+    try:
+        paths.check_owner("tasks")
+    except NotOurs as error:
+        what, advice, details = explain(error)
+        details = dict(details, or_another_run_name=True)
+        raise VerbError("refused", what, where=error.path, advice=advice, details=details) from error
+
+
+def _is_prepared(paths: RunPaths, part: wire.HostPart) -> bool:
+    """Whether this run is prepared already, by the same plan. Removes what a prepare that died left half done."""
+    found = paths.plan_digest()
+    same = found == part.plan_digest
+    if same and liveness.is_live(paths) and not paths.word("abort"):
+        return True
+    if found is None and liveness.was_committed(paths):
+        raise _exists(paths)  # damaged
+    if found is not None and (not _lost_its_minder(paths) if same else not is_rolled_back(paths)):
+        raise _exists(paths)
+    if os.path.isdir(paths.host_dir) or (os.path.isdir(paths.cwd) and not os.path.isdir(os.path.dirname(paths.host_dir))):
+        clear_away(paths)
+    _clear_other_hosts(paths, part)
+    return False
+
+
+def _exists(paths: RunPaths) -> VerbError:
+    what = "run %s is here already" % paths.run
+    return VerbError("exists", what, where=paths.run_dir, advice="another_run_name")
+
+
+def _lost_its_minder(paths: RunPaths) -> bool:
+    """The run was prepared, and then its minder died."""
+    return paths.state().phase == "prepared" and not paths.word("abort")
+
+
+def is_rolled_back(paths: RunPaths) -> bool:
+    """The run was never committed and nothing of it is alive, so its name is free."""
+    return not liveness.was_committed(paths) and not _is_alive(paths)
+
+
+def clear_away(paths: RunPaths) -> None:
+    """Removes the run's folder after its minder has ended: it writes there. It has PEERS_INFORMED_S to inform its peers."""
+    deadline = time.monotonic() + PEERS_INFORMED_S
+    while is_locked(paths.minder_lock) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    minder = task_processes.minder(paths)
+    if minder is not None:
+        processes.send(minder, signal.SIGKILL)
+    leftovers.remove(paths)
+
+
+def _clear_other_hosts(paths: RunPaths, part: wire.HostPart) -> None:
+    """Removes what other hosts that share the workdir hold of an earlier run of this name that was rolled back."""
+    for host in host_names(paths.workdir, paths.job, paths.run):
+        if host != paths.host:
+            _clear_other_host(RunPaths(layout.host_dir(paths.workdir, paths.job, paths.run, host)), part.plan_digest)
+
+
+def _clear_other_host(other: RunPaths, plan_digest: str) -> None:
+    """Waits for a host that prepares the run at this moment: it removes its own part itself."""
+    deadline = time.monotonic() + prepare_lock.WAIT_S
+    while time.monotonic() < deadline:
+        with prepare_lock.held_if_free(other) as is_free:
+            found = other.plan_digest()
+            if not os.path.isdir(other.host_dir) or found == plan_digest:
+                return
+            if is_free:
+                if found is not None and other.state().phase != "ended":
+                    break
+                if not (is_rolled_back(other) if found is not None else not liveness.was_committed(other)):
+                    break
+                leftovers.remove(other)
+                return
+            if found is None:
+                return  # that host has removed its own part, and prepares it for this launch
+        time.sleep(0.02)
+    raise _exists(other)
+
+
+def refuse_live_run(paths: RunPaths) -> None:
+    """Raises VerbError live_run where another run of the job is alive on this host."""
+    for run in run_names(paths.workdir, paths.job):
+        other = RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))
+        if run == paths.run or check_files.wrong(paths.workdir, paths.job, run, paths.host) or not _is_alive(other):
+            continue
+        plan = shown_plan.read(paths.workdir, paths.job, run)
+        details = {"run": run, "who": plan["operator"], "when": plan["created"]}
+        what = "run %s of job %s is alive on this host, launched by %s" % (run, paths.job, plan["operator"])
+        raise VerbError("live_run", what, advice="stop_run", details=details)
+    _refuse_strays(paths)
+
+
+def _refuse_strays(paths: RunPaths) -> None:
+    """Raises VerbError live_run for tasks of a run whose folder was removed: they still write to the same files."""
+    whole = [run for run in run_names(paths.workdir, paths.job) if not damaged(paths.workdir, paths.job, run)]
+    for pid in sorted(task_processes.strays(paths.workdir, paths.job)[0]):
+        run = processes.environment(pid).get(wire.MARKER)
+        if run is not None and run not in whole:  # None: it has ended meanwhile
+            what = "process %d on this host is of run %s of job %s, whose folder was removed or damaged" % (pid, run, paths.job)
+            raise VerbError("live_run", what, advice="stop_run_or_kill", details={"run": run, "pid": pid})
+
+
+def _is_alive(paths: RunPaths) -> bool:
+    if liveness.is_live(paths):
+        return True
+    # Its minder and supervisors may have been killed, and their processes not.
+    return paths.state().phase != "ended" and bool(task_processes.members(paths, [spec.task for spec in paths.part().tasks])[0])
+
+
+def _check_release(paths: RunPaths, release: str) -> None:
+    wrong = release_state.damage(paths.workdir, paths.job, release)
+    if wrong == [release]:
+        raise VerbError("no_release", "release %s of job %s is not on this host" % (release, paths.job), advice="sync")
+    if wrong:
+        what = "release %s of job %s is not as it was sent: %s" % (release, paths.job, ", ".join(wrong[:3]))
+        raise VerbError("no_release", what, advice="sync")
+
+
+def _check_programs(paths: RunPaths, part: wire.HostPart) -> None:
+    for spec in part.tasks:
+        wrong = run_program.wrong(wire.whole_words(spec, part.texts), paths.cwd_of(spec), os.environ)
+        if wrong is not None:
+            what, advice, details = wrong
+            where = "command of %s on %s" % (spec.task, part.host)
+            raise VerbError("no_program", what, where=where, advice=advice, details=details)
+
+
+# --- preparing it
+
+
+def _prepare(paths: RunPaths, part: wire.HostPart, given: Given, check_wanted: Callable[[], None]) -> None:
+    try:
+        _begin(paths)
+        if part.fresh:
+            keep_aside.set_aside(paths, part.keep)
+        _make_folders(paths, part, given, check_wanted)
+        check_wanted()
+        _write_secrets(paths, part, given)
+        start_minder(paths, part, check_wanted)
+        check_wanted()
+    except BaseException as error:
+        minder = task_processes.minder(paths)
+        leftovers.remove(paths)
+        if minder is not None:
+            processes.send(minder, signal.SIGKILL)  # no task has started
+        if isinstance(error, OSError) and not isinstance(error, NotOurs):
+            raise _no_room(error, paths) from error
+        raise
+
+
+def _begin(paths: RunPaths) -> None:
+    """Makes this host's folder: while it exists, no host that shares the workdir removes the run's folder."""
+    with leftovers.folders_lock(paths):
+        in_doubt.note(paths)
+        make_private(paths.host_dir)
+
+
+def _make_folders(paths: RunPaths, part: wire.HostPart, given: Given, check_wanted: Callable[[], None]) -> None:
+    data_versions.settle_all(paths.workdir, part.job)
+    run_workdir.make_cwd(paths, part.release, part.keep, part.links, check_wanted)
+    data_parts.make_folders(paths, part.parts)
+    for spec in part.tasks:
+        make_private(paths.task_dir(spec.task))
+    _check_programs(paths, part)
+    shown_plan.write(paths.workdir, paths.job, paths.run, given.plan)
+    paths.reserve_space(part)
+    try:
+        os.mkfifo(paths.file(layout.MINDER_FIFO), 0o600)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
+        raise VerbError("refused", "%s: %s" % (paths.workdir, error.strerror), where=paths.workdir, advice=NO_LOCKS) from error
+
+
+def _write_secrets(paths: RunPaths, part: wire.HostPart, given: Given) -> None:
+    """Secrets are written last, so a prepare that dies earlier leaves none. part.json marks the folder as whole."""
+    paths.write_secrets(given.secrets, given.certs)
+    paths.write_part(part)
+
+
+def _no_room(error: OSError, paths: RunPaths) -> VerbError:
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return VerbError("disk", "the run's folder cannot be made: %s" % error, where=error.filename or paths.run_dir)
+    free = free_space(paths.workdir)
+    what = "no room for the run: %d bytes are free" % free.free_bytes
+    return VerbError("disk", what, where=paths.workdir, details=free._asdict())

@@ -1,0 +1,61 @@
+"""run.resume: starts the minder again on a host where nothing of the run is alive, for example after a reboot.
+
+Only for a committed run that has not ended here, and only for the job's latest run on this host.
+"""
+
+from __future__ import annotations
+
+from tfdeploy.agent import layout
+from tfdeploy.agent.annotations import TYPE_CHECKING, Optional
+from tfdeploy.agent.errors import VerbError
+from tfdeploy.agent.run import check_files, find, liveness
+from tfdeploy.agent.run.folder import RunPaths
+from tfdeploy.agent.serve.call import Call, audited
+from tfdeploy.agent.serve.run import prepare_lock
+from tfdeploy.agent.serve.run import status as run_status
+from tfdeploy.agent.serve.run.minder_start import start_minder
+from tfdeploy.agent.serve.run.prepare import refuse_live_run
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import Answer
+
+
+@audited("status", "resumed")
+def resume(call: Call) -> Answer:
+    """Start a minder where the run has none, as after a reboot. Tasks of the old boot are `lost`,
+    and the minder decides what starts again after it has received the state of another host.
+
+    Args: run, job.
+
+    Raises VerbError unknown_run, ended (also not committed), superseded (a later run of the job was
+    prepared here), locked, live_run, port_taken.
+    """
+    paths = run_status.paths_of(call)
+    with prepare_lock.held(paths):
+        if liveness.is_live(paths):
+            return {"resumed": False}
+        if not liveness.is_abandoned(paths):
+            raise VerbError("ended", "run %s has ended on this host, or was never committed" % paths.run)
+        later = _later_run(paths)
+        if later is not None:
+            raise VerbError(
+                "superseded", "run %s came later on this host" % later, advice="status_of_run", details={"run": later}
+            )
+        refuse_live_run(paths)
+        start_minder(paths, paths.part())
+    return {"resumed": True}
+
+
+def _later_run(paths: RunPaths) -> Optional[str]:
+    """A run of the job that was prepared here after this one."""
+    own = paths.prepared()
+    for run in find.run_names(paths.workdir, paths.job):
+        other = RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))
+        if run == paths.run or check_files.wrong(paths.workdir, paths.job, run, paths.host):
+            continue
+        if other.prepared() > own:
+            return run
+    return None
+
+
+VERBS = {"run.resume": resume}

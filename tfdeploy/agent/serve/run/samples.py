@@ -1,0 +1,50 @@
+"""`samples`: what the tasks of a run have used and printed on this host so far, as sampling/ wrote it, and their attempts.
+
+Changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+
+from tfdeploy.agent import frames, layout
+from tfdeploy.agent.annotations import TYPE_CHECKING, Optional
+from tfdeploy.agent.host.atomic import read_json
+from tfdeploy.agent.run.attempts import attempts_of
+from tfdeploy.agent.run.folder import RunPaths
+from tfdeploy.agent.sampling import counters
+from tfdeploy.agent.sampling.series import MOST_BYTES
+from tfdeploy.agent.serve.call import Call
+from tfdeploy.agent.serve.run.status import paths_of
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import Answer
+
+
+def samples(call: Call) -> Answer:
+    """Send the samples of each task and of the host, packed: a JSON object a line, TaskSample or
+    HostSample of agent/shapes.py.
+
+    Args: run, job.
+
+    Raises VerbError unknown_run.
+    """
+    paths = paths_of(call)
+    for task in ["", *(spec.task for spec in paths.part().tasks)]:
+        folder = paths.task_dir(task) if task else paths.host_dir
+        try:
+            with open(os.path.join(folder, layout.SAMPLES), "rb") as file:
+                content = file.read(2 * MOST_BYTES)
+        except FileNotFoundError:
+            continue
+        call.item({"task": task}, frames.pack(content))
+    attempts = {spec.task: attempts_of(paths, spec.task) for spec in paths.part().tasks}
+    return {"cores": os.cpu_count() or 1, "memory": counters.of_machine().memory_total, "attempts": attempts}
+
+
+def newest(paths: RunPaths) -> Optional[Answer]:
+    """The last sample of everything, for who watches; None: there is none."""
+    return read_json(paths.file(layout.NEWEST_SAMPLES))
+
+
+VERBS = {"samples": samples}

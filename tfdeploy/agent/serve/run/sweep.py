@@ -1,0 +1,53 @@
+"""Ends what a launch left half done on this host because its serve or the machine died; each new session calls it.
+
+A run that is being prepared, has a minder or was committed is left alone.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tfdeploy.agent import layout
+from tfdeploy.agent.host.flock import is_locked
+from tfdeploy.agent.ownership import check
+from tfdeploy.agent.run import in_doubt, leftovers, liveness
+from tfdeploy.agent.run.folder import RunPaths
+from tfdeploy.agent.serve.run import prepare_lock
+from tfdeploy.agent.serve.run import verbs as run_control
+
+WHY = "its launch did not come to an end"
+
+
+def sweep(workdir: str, host: str = "") -> None:
+    """All runs in doubt of this machine; `host`: its name in this session's inventory, or "".
+
+    A run that cannot be swept, because it is not ours or damaged, stays and is reported on standard error.
+    """
+    for paths in in_doubt.of_this_host(workdir, host):
+        try:
+            _sweep_one(paths)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next session tries again
+            report = "run %s of job %s is half done here and stays: %s" % (paths.run, paths.job, error)
+            sys.stderr.write("tfdeploy agent: %s\n" % report)
+
+
+def _sweep_one(paths: RunPaths) -> None:
+    check(paths.workdir, *layout.of_job(paths.job))
+    paths.check_owner("tasks")
+    with prepare_lock.held_if_free(paths) as is_free:
+        if is_free:
+            _end_or_remove(paths)
+
+
+def _end_or_remove(paths: RunPaths) -> None:
+    whole = paths.is_whole()
+    if is_locked(paths.minder_lock) or (whole and liveness.is_live(paths)):
+        return  # its minder waits for the launch, or ends it
+    if not liveness.was_committed(paths):
+        if not whole or paths.state().started is None:
+            leftovers.remove(paths)
+        elif paths.state().phase != "ended":
+            run_control.end_without_minder(paths, 0.0, WHY)
+        else:
+            leftovers.put_back_keep(paths)
+    leftovers.forget_doubt(paths)

@@ -1,0 +1,63 @@
+"""run.known, run.tell: the control machine carries why a run is over from a host that has it to one that has not.
+
+The minder of that host reads it: see mesh/told_end.py.
+"""
+
+from __future__ import annotations
+
+import json
+
+from tfdeploy.agent import wire
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict
+from tfdeploy.agent.errors import VerbError
+from tfdeploy.agent.mesh import bounded_json, shared_state, told_end
+from tfdeploy.agent.run.folder import RunPaths
+from tfdeploy.agent.serve.call import Call, Verb
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import Answer
+
+
+def known(call: Call) -> Answer:
+    """Tell why the run is over, as far as this host has heard.
+
+    Args: run, job.
+
+    Raises VerbError unknown_run.
+    """
+    paths = _paths(call)
+    part = paths.part()
+    found = told_end.checked(paths.known() or {}, part)
+    if not found.is_over:
+        return {"known": None}
+    return {"known": json.dumps(shared_state.end_of(part.peers, found).as_json(), separators=(",", ":"))}
+
+
+def tell(call: Call) -> Answer:
+    """Store what another host's run.known answered, for hosts that cannot reach each other. It is
+    checked like a message of the mesh. The run's minder reads it at once, or when it is next
+    started.
+
+    Args: run, job, known.
+
+    Raises VerbError unknown_run, bad_argument.
+    """
+    paths, text = _paths(call), call.args.get("known")
+    if not isinstance(text, str) or len(text) > wire.MAX_KNOWN_BYTES:
+        raise VerbError("bad_argument", "`known` is not the end of a run")
+    try:
+        end = told_end.checked(bounded_json.parse(text.encode("ascii")), paths.part())
+    except ValueError as error:
+        raise VerbError("bad_argument", "`known` is not the end of a run: %s" % error) from error
+    if paths.state().phase != "ended":
+        told_end.tell(paths, end)
+    return {}
+
+
+def _paths(call: Call) -> RunPaths:
+    from tfdeploy.agent.serve.run.status import paths_of
+
+    return paths_of(call)
+
+
+VERBS: Dict[str, Verb] = {"run.known": known, "run.tell": tell}

@@ -1,0 +1,336 @@
+"""run.start, run.commit, run.abort, run.stop: leave a word for the minder and wait for its effect.
+
+Where the minder is dead, abort and stop do its work themselves. A process that is not the run's by marker and identity is
+never signalled.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from tfdeploy.agent import layout
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List
+from tfdeploy.agent.errors import NAME, VerbError
+from tfdeploy.agent.host import processes
+from tfdeploy.agent.host.flock import FileLock, is_locked
+from tfdeploy.agent.layout import NoPart
+from tfdeploy.agent.mesh.shared_state import ending_of
+from tfdeploy.agent.minder import store
+from tfdeploy.agent.minder.decide import STOPPED_BY_OPERATOR
+from tfdeploy.agent.minder.supervisors import tell_supervisor
+from tfdeploy.agent.run import clock, in_doubt, leftovers, liveness, old_secrets, reap, task_processes
+from tfdeploy.agent.run.folder import RunPaths
+from tfdeploy.agent.serve.call import Call, Verb, audited
+from tfdeploy.agent.serve.run import prepare_lock
+from tfdeploy.agent.serve.run import status as run_status
+from tfdeploy.agent.serve.run.prepare import clear_away, prepare
+from tfdeploy.agent.serve.run.watch import watch
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import Answer
+
+ANSWER_WITHIN_S = 20.0
+KILL_WITHIN_S = 8.0  # from KILL until no process is alive
+ENDING_S = 3.0  # on a busy host a process that ends shows no arguments and no environment for a while, like an orphan
+SAVE_WITHIN_S = 1.0  # a full disk may keep the minder from writing that all has ended
+FROZEN_AFTER_S = 3.0  # a minder that has not begun to end the run by then is frozen
+POLL_S = 0.05
+STARTED = ("started", "committed", "ending", "ended")
+
+
+def start(call: Call) -> Answer:
+    """Start the tasks of a prepared run. A second call changes nothing.
+
+    Args: run, job.
+
+    Raises VerbError unknown_run, ended.
+    """
+    paths = run_status.paths_of(call)
+    state = paths.state()
+    if state.phase == "ended" and state.started and not (state.abort_reason or state.stop_requested):
+        return {}  # started, and already ended by itself
+    refuse_ended(paths)
+    if paths.word("start") is None or _phase(paths) == "started":  # again: the wait for the commit begins anew
+        paths.leave_word("start", time=time.time())
+    _wait_for(paths, lambda: _phase(paths) in STARTED and _all_supervised(paths))
+    refuse_ended(paths)
+    return {}
+
+
+def _all_supervised(paths: RunPaths) -> bool:
+    return _phase(paths) == "ended" or all(paths.status(spec.task).state != "pending" for spec in paths.part().tasks)
+
+
+def renew(call: Call) -> Answer:
+    """Note that the launch is alive. It says so every 15 s until its commit: what is prepared or
+    started waits for its next word as long again.
+
+    Args: run, job, plan_digest.
+
+    Raises VerbError unknown_run (also of another plan), ended.
+    """
+    paths = run_status.paths_of(call)
+    _refuse_other_plan(call, paths)
+    if not _is_committed(paths):
+        refuse_ended(paths, also=("ending",))
+        paths.leave_word("renew", time=time.time())
+    return {}
+
+
+def _refuse_other_plan(call: Call, paths: RunPaths) -> None:
+    if call.text("plan_digest", paths.part().plan_digest) != paths.part().plan_digest:
+        raise VerbError("unknown_run", "run %s of this host was prepared by another launch" % paths.run)
+
+
+@audited("launch", "committed")
+def commit(call: Call) -> Answer:
+    """Commit a started run: it goes on without the launch. A second call changes nothing.
+
+    Args: run, job.
+
+    Raises VerbError unknown_run, ended: what ended it.
+    """
+    paths = run_status.paths_of(call)
+    if _is_committed(paths):
+        return {}
+    refuse_ended(paths)
+    if _phase(paths) == "prepared" and paths.word("start") is None:
+        raise VerbError("not_started", "run %s was not started on this host" % paths.run)
+    if paths.word("commit") is None:
+        paths.leave_word("commit", time=time.time())
+    _wait_for(paths, lambda: _is_committed(paths) or _phase(paths) in ("ending", "ended"))
+    if not _is_committed(paths):
+        refuse_ended(paths, also=("ending",))
+    old_secrets.forget_superseded(paths)
+    return {}
+
+
+def _is_committed(paths: RunPaths) -> bool:
+    return paths.says_committed() and _phase(paths) != "started"
+
+
+@audited("launch", "rolled back")
+def abort(call: Call) -> Answer:
+    """End all of a run here, and with `purge` remove its folder when nothing of it is alive. A run
+    by another plan is left alone. A prepare that still works is stopped first.
+
+    Args: run, job, reason, purge, plan_digest.
+    """
+    _stop_preparing(call)
+    try:
+        paths = run_status.paths_of(call)
+        if call.text("plan_digest", paths.part().plan_digest) != paths.part().plan_digest:
+            return {}
+        reason, purge = call.text("reason", "rolled back"), call.flag("purge")
+        if _phase(paths) != "ended" or _lingers(paths):
+            _leave_word_to_end(paths, "abort", reason=reason)
+        left = _end(paths, paths.part().stop_grace_s, reason)
+    except (VerbError, NoPart) as error:
+        if isinstance(error, VerbError) and error.code != "unknown_run":
+            raise
+        return {}  # or its minder has removed it
+    if purge and not left:
+        clear_away(paths)
+    return {"survivors": left}
+
+
+def _stop_preparing(call: Call) -> None:
+    host, digest = call.text("host"), str(call.args.get("plan_digest"))
+    if not NAME.match(host):
+        return  # an older control machine
+    paths = RunPaths(layout.host_dir(call.context.workdir, call.name("job"), call.name("run"), host))
+    if not in_doubt.is_in_doubt(paths):
+        return
+    in_doubt.abort(paths, digest)
+    with prepare_lock.held(paths, digest):
+        in_doubt.forget_abort(paths)
+
+
+@audited("stop", "stopped")
+def stop(call: Call) -> Answer:
+    """End a run here: TERM to all its processes, KILL after the grace time, then make sure. Its
+    helpers that stand still are woken, or killed. Of a run whose folder was removed, the
+    processes with its environment variables end.
+
+    Args: run, job, grace_s.
+
+    Raises VerbError unknown_run: there is none.
+    """
+    begun = time.monotonic()
+    given = call.number("grace_s")
+    try:
+        paths = run_status.paths_of(call)
+    except VerbError as error:
+        if error.code != "unknown_run":
+            raise
+        left = task_processes.end_strays(call.context.workdir, call.name("job"), call.name("run"), given or 0.0)
+        if left is None:
+            raise
+        return {
+            "survivors": left,
+            "seconds": round(time.monotonic() - begun, 3),
+            "messenger": False,
+            "had_ended": False,
+        }
+    tasks = [spec.task for spec in paths.part().tasks]
+    had_ended = _phase(paths) == "ended" and not task_processes.members(paths, tasks)[0]
+    grace_s = paths.part().stop_grace_s if given is None else given
+    if _phase(paths) != "ended" or _lingers(paths):
+        before = paths.word("stop")
+        if before is None or before.get("grace_s", grace_s) > grace_s:
+            _leave_word_to_end(paths, "stop", grace_s=grace_s)
+    left = _end(paths, grace_s, STOPPED_BY_OPERATOR)
+    if not left and _phase(paths) == "ended":
+        leftovers.forget_secrets(paths)  # the disk may have refused it at the run's end
+    return {
+        "survivors": left,
+        "seconds": round(time.monotonic() - begun, 3),
+        "messenger": _lingers(paths),
+        "had_ended": had_ended,
+    }
+
+
+# --- waiting for the effect
+
+
+def _leave_word_to_end(paths: RunPaths, word: str, **fields: Any) -> None:
+    """Leaves the word. Where the disk is full it signals the supervisors, and the minder sees that their tasks end."""
+    try:
+        paths.leave_word(word, time=time.time(), **fields)
+    except OSError:
+        for spec in paths.part().tasks:
+            tell_supervisor(paths, spec.task, STOPPED_BY_OPERATOR, paths.part().stop_grace_s)
+
+
+def _lingers(paths: RunPaths) -> bool:
+    """Whether its minder is alive. After the run's end it waits for its peers; a word from here ends that wait."""
+    return is_locked(paths.minder_lock)
+
+
+def _phase(paths: RunPaths) -> str:
+    return paths.state().phase
+
+
+def refuse_ended(paths: RunPaths, also: "tuple[str, ...]" = ()) -> None:
+    """Raises VerbError ended where the run has ended here, is in a phase of `also`, or has no minder."""
+    state = paths.state()
+    if state.phase == "ended" or state.phase in also or not liveness.is_live(paths):
+        why = state.abort_reason or (STOPPED_BY_OPERATOR if state.stop_requested else "its minder is gone")
+        raise VerbError(
+            "ended", "run %s has ended on this host: %s" % (paths.run, why), advice="status_of_run", details={"run": paths.run}
+        )
+
+
+def _wait_for(paths: RunPaths, reached: Callable[[], bool], within_s: float = ANSWER_WITHIN_S) -> None:
+    """Returns also where the run has ended meanwhile. Raises VerbError agent when the minder does not answer."""
+    deadline = time.monotonic() + within_s
+    pause = 0.002
+    while not reached():
+        if time.monotonic() > deadline:
+            raise VerbError("agent", "the run's minder does not answer", where=paths.minder_log)
+        if not liveness.is_live(paths) and not reached():
+            return
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.05)
+
+
+def _end(paths: RunPaths, grace_s: float, reason: str) -> List[Answer]:
+    """Waits for the minder to end the run, or ends it where there is no minder. Returns the survivors."""
+    tasks = [spec.task for spec in paths.part().tasks]
+    begun = time.monotonic()
+    deadline = begun + grace_s + KILL_WITHIN_S
+    pause = 0.005
+    _thaw(paths, tasks, signal.SIGCONT)
+    while _phase(paths) != "ended" and os.path.isdir(paths.host_dir) and time.monotonic() < deadline:
+        if not is_locked(paths.minder_lock) and end_without_minder(paths, grace_s, reason):
+            break
+        if time.monotonic() - begun >= FROZEN_AFTER_S:
+            _thaw(paths, tasks, signal.SIGKILL)
+        if time.monotonic() - begun >= FROZEN_AFTER_S and _phase(paths) not in ("ending", "ended"):
+            for task in tasks:
+                tell_supervisor(paths, task, reason, grace_s)
+        if pause >= POLL_S and not _is_alive(paths, tasks):
+            deadline = min(deadline, time.monotonic() + SAVE_WITHIN_S)
+        time.sleep(pause)
+        pause = min(pause * 1.5, POLL_S)
+    found = task_processes.members(paths, tasks)
+    deadline = max(deadline, time.monotonic() + ENDING_S)
+    while found[0] and time.monotonic() < deadline:
+        time.sleep(pause)
+        found = task_processes.members(paths, tasks)
+    if not found[0]:
+        leftovers.put_back_keep(paths)  # its minder is about to, or could not
+    return task_processes.survivors(*found)
+
+
+def _thaw(paths: RunPaths, tasks: List[str], number: int) -> None:
+    """Sends the signal to the minder and supervisors that are stopped: CONT wakes them, KILL ends one that a debugger holds."""
+    agents = [task_processes.minder(paths), *(task_processes.supervisor(paths, task) for task in tasks)]
+    for agent in (agent for agent in agents if agent is not None):
+        found = processes.entry(agent.pid)
+        if found is not None and found.state in "Tt":
+            processes.send(agent, number)
+
+
+def _is_alive(paths: RunPaths, tasks: List[str]) -> bool:
+    """A task runs, or a supervisor is about to start it. A supervisor that only waits to write the task's end does not count."""
+    pending = [task for task in tasks if paths.status(task).state == "pending"]
+    return any(is_locked(paths.supervisor_lock(task)) for task in pending) or bool(task_processes.members(paths, tasks)[0])
+
+
+def end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
+    """Ends the run under the minder's lock, so that no minder starts meanwhile. False: a minder holds it.
+
+    Raises NoPart where the minder has just removed a run that never began, its lock included.
+    """
+    lock = FileLock(paths.minder_lock)
+    try:
+        if not lock.acquire():
+            return False
+    except FileNotFoundError as error:
+        raise NoPart("run %s is not known here: %s is gone" % (paths.run, paths.minder_lock)) from error
+    with lock:
+        store.tidy(paths)
+        part = paths.part()
+        tasks = [spec.task for spec in part.tasks]
+        _end_supervisors(paths, tasks, grace_s, reason)
+        task_processes.end(paths, tasks, grace_s)
+        rebooted = paths.state().boot_id not in (None, processes.boot_id())
+        outcome = ("lost", "host rebooted") if rebooted else ("stopped", reason)
+        reaped = [reap.reap(paths, task, *outcome) for task in tasks]
+        if all(reaped):
+            leftovers.forget_secrets(paths)
+            state = paths.state()
+            state.phase, state.ended = "ended", clock.now(part)
+            state.stop_requested = state.stop_requested or paths.word("stop") is not None
+            if paths.word("abort") is not None:
+                state.abort_reason = state.abort_reason or reason
+            leftovers.restore_links(paths)
+            state.left_files = leftovers.left_files(paths, part)
+            state.ended_tasks.update({task: ending_of(paths.status(task)) for task in tasks})
+            paths.write_state(state)
+            leftovers.put_back_keep(paths)
+            leftovers.forget_doubt(paths)
+        return True
+
+
+def _end_supervisors(paths: RunPaths, tasks: List[str], grace_s: float, reason: str) -> None:
+    """Waits until each supervisor has ended its task itself, for as long as it may take."""
+    for task in tasks:
+        tell_supervisor(paths, task, reason, grace_s)
+    deadline = time.monotonic() + grace_s + KILL_WITHIN_S / 2
+    while time.monotonic() < deadline and any(is_locked(paths.supervisor_lock(task)) for task in tasks):
+        time.sleep(0.02)
+
+
+VERBS: Dict[str, Verb] = {
+    "run.prepare": prepare,
+    "run.renew": renew,
+    "run.start": start,
+    "run.commit": commit,
+    "run.abort": abort,
+    "run.stop": stop,
+    "run.watch": watch,
+}

@@ -1,0 +1,81 @@
+"""run.watch: the state of a run on this host and of its tasks: all of it first, then each change. Writes nothing."""
+
+from __future__ import annotations
+
+from tfdeploy.agent import wire
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Set, Tuple
+from tfdeploy.agent.host import inotify
+from tfdeploy.agent.run import attempts, liveness
+from tfdeploy.agent.run.folder import RunPaths
+from tfdeploy.agent.serve import changes
+from tfdeploy.agent.serve.call import Call
+from tfdeploy.agent.serve.run import samples
+from tfdeploy.agent.serve.run import status as run_status
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import Answer
+
+
+def watch(call: Call) -> Answer:
+    """Send all of the run's state on this host at once, then each change within 0.2 s, until the
+    run has ended here, or has neither minder nor supervisor.
+
+    Args: run, job.
+
+    Raises VerbError unknown_run.
+    """
+    paths = run_status.paths_of(call)
+    tasks = [spec.task for spec in paths.part().tasks]
+    watcher = inotify.Watcher([paths.host_dir, *map(paths.task_dir, tasks)], inotify.PLACED)
+    changed = changes.of_run(paths, tasks)
+    seen: Dict[str, Answer] = {}
+    ends = AttemptEnds(paths)
+    try:
+        while not (changed.any() and _send_changes(call, paths, tasks, seen, ends)) and not call.cancelled.is_set():
+            watcher.wait(call.cancelled)
+    finally:
+        watcher.close()
+    return {}
+
+
+class AttemptEnds:
+    """Finds attempts whose end no status has shown: a task may die and start again between two
+    reads of its status."""
+
+    def __init__(self, paths: RunPaths) -> None:
+        self._paths = paths
+        self._last: Dict[str, Tuple[int, str]] = {}  # task -> attempt and state of its last status
+        self._sent: Set[Tuple[str, int]] = set()  # task and attempt of each row that was returned
+
+    def take_new(self, status: wire.TaskStatus) -> List[Answer]:
+        """Return the ended attempts of this task that no earlier call has returned."""
+        current = (status.attempt, status.state)
+        has_ended_before = status.attempt > 1 or current == (1, "pending")
+        if not has_ended_before or self._last.get(status.task) == current:
+            return []
+        self._last[status.task] = current
+        rows = attempts.attempts_of(self._paths, status.task)
+        rows = [row for row in rows if row["ended"] is not None and (status.task, row["number"]) not in self._sent]
+        self._sent.update((status.task, row["number"]) for row in rows)
+        return rows
+
+
+def _send_changes(call: Call, paths: RunPaths, tasks: List[str], seen: Dict[str, Answer], ends: AttemptEnds) -> bool:
+    """Sends an item for each change. True: those were the last."""
+    # Read before the states, so that what is read after it includes the end.
+    over = paths.state().phase == "ended" or not liveness.is_live(paths)
+    for task in tasks:
+        read = run_status.task_status(paths, task)
+        status = wire.to_wire(read)
+        if seen.get(task) != status:
+            seen[task] = status
+            call.item({"task": status, "attempts": ends.take_new(read)}, b"")
+    sampled = samples.newest(paths)
+    if sampled is not None and seen.get("samples") != sampled:
+        seen["samples"] = sampled
+        call.item({"samples": sampled}, b"")
+    state = wire.to_wire(paths.state())
+    if seen.get("") != state:
+        seen[""] = state
+        call.item({"host_state": state}, b"")
+    return over
