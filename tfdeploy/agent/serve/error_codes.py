@@ -8,7 +8,6 @@ import os
 
 from tfdeploy.agent.annotations import TYPE_CHECKING, Mapping
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.host.disk import free_space
 from tfdeploy.agent.layout import NoPart
 from tfdeploy.agent.ownership import NotOurs, explain
 
@@ -55,6 +54,8 @@ def _system_error(error: OSError, workdir: str) -> VerbError:
     path = os.fsdecode(named) if isinstance(named, (str, bytes)) else None
     what = "%s: %s" % (path, os.strerror(error.errno)) if path else os.strerror(error.errno)
     if code == "disk" and (path or workdir):
+        from tfdeploy.agent.host.disk import free_space
+
         free = free_space(path or workdir)
         amount = "no inodes" if free.free_inodes == 0 else _in_bytes(free.free_bytes)
         what = "%s (%s free)" % (what if path else "no space left in %s" % workdir, amount)
