@@ -68,13 +68,19 @@ def test_homes_that_are_not_utf8_are_no_obstacle(run: Any) -> None:
     assert said.code == 1 and said.err == ""
 
 
-def test_a_user_without_a_name_is_told_what_to_write(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [KeyError("getpwuid(): uid not found: 12345"), OSError("No username set in the environment")])
+def test_a_user_without_a_name_is_told_what_to_write(run: Any, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """`error`: what getpass raises before Python 3.13, and since."""
     name_here = pwd.getpwuid(os.getuid()).pw_name
 
-    def nobody(*_: object) -> Any:
+    def nobody() -> Any:
+        raise error
+
+    def no_entry(*_: object) -> Any:
         raise KeyError("getpwuid(): uid not found: 12345")
 
-    monkeypatch.setattr("pwd.getpwuid", nobody)
+    monkeypatch.setattr("pwd.getpwuid", no_entry)
+    monkeypatch.setattr("getpass.getuser", nobody)
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(name, raising=False)
     said = run("exec", "--", "true")

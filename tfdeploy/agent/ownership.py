@@ -20,8 +20,9 @@ except ImportError:
     from hashlib import blake2b
 
 _ROOMS = ("broadcast", "health", "host", "log", "mesh", "minder", "run", "sampling", "serve", "supervise")  # of the agent
+_VERB_ROOMS = ("broadcast", "clean", "datasets", "env", "links", "lock", "release", "run")  # of serve
 _CACHES = ("__pycache__", "tfdeploy/__pycache__", "tfdeploy/agent/__pycache__", "tfdeploy/runtime/__pycache__") + tuple(
-    "tfdeploy/agent/%s/__pycache__" % room for room in _ROOMS
+    "tfdeploy/agent/%s/__pycache__" % room for room in _ROOMS + tuple("serve/" + room for room in _VERB_ROOMS)
 )
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
