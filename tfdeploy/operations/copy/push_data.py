@@ -10,6 +10,7 @@ from tfdeploy.errors import AgentError, Refused
 from tfdeploy.model.answers.files import DATA_BEGIN, DATA_COMMIT, DATA_STATE, DataPlace
 from tfdeploy.model.events import Emit
 from tfdeploy.operations.confine import below_workdir
+from tfdeploy.operations.copy.rsync_notes import warn_of_flaws
 from tfdeploy.operations.emit import emit_transfer, note, shown_transfer
 from tfdeploy.transport.protocols import AgentChannel, Session
 from tfdeploy.transport.rsync.transfer import push
@@ -75,6 +76,7 @@ def push_shown(
     def moving(done: int, _total: int | None = None) -> None:
         emit_transfer(emit, host, what, "moving", done, total)
 
+    warn_of_flaws(emit)
     with shown_transfer(emit, host, what, total):
         return push(
             session.target,

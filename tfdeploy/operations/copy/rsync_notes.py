@@ -1,17 +1,25 @@
-"""What is said of this machine's rsync before it receives from hosts: its holes, and whether it is confined."""
+"""What is said of this machine's rsync before it talks to hosts: its holes, and whether it is confined."""
 
 from __future__ import annotations
+
+from functools import lru_cache
 
 from tfdeploy.model.events import Emit
 from tfdeploy.operations.emit import note
 from tfdeploy.transport.rsync import confinement, flaws
 
 
-def note_rsync(emit: Emit) -> None:
-    """Once per command."""
+@lru_cache(maxsize=1)
+def warn_of_flaws(emit: Emit) -> None:
+    """Once per command, for `emit` is one command's."""
     found = flaws.words()
     if found is not None:
         note(emit, f"{found[0]}. next: {found[1]}", level="warning")
+
+
+def note_rsync(emit: Emit) -> None:
+    """Before it receives: it is confined then, where the kernel can."""
+    warn_of_flaws(emit)
     missing = confinement.missing()
     if missing is not None:
         note(emit, f"rsync here is not confined to the folder it fills: {missing}", level="detail")

@@ -1,8 +1,7 @@
-"""Whether the rsync of this machine has known holes, through which a host can attack the machine that fetches."""
+"""Whether the rsync of this machine has known holes, through which a host can attack this machine."""
 
 from __future__ import annotations
 
-import gzip
 import re
 import shutil
 import subprocess
@@ -26,7 +25,7 @@ def words() -> tuple[str, str] | None:
     return (
         f"rsync {number} on this machine is older than {'.'.join(map(str, MENDED))}:"
         " a hostile host can use its holes (CVE-2026-70458 and others)"
-        " against the machine that fetches, unless the distribution has mended it, of which nothing is found here",
+        " against this machine, unless the distribution has mended it, of which nothing is found here",
         "update the package rsync",
     )
 
@@ -46,6 +45,8 @@ def _mended_by_distribution() -> bool:
 
 
 def _unpacked(path: Path) -> bytes:
+    import gzip
+
     try:
         return gzip.decompress(path.read_bytes())
     except (OSError, EOFError, ValueError):

@@ -6,7 +6,6 @@ Its callers decide what is sent. It refuses to delete for an empty source, and c
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 from collections.abc import Iterable
@@ -15,7 +14,7 @@ from functools import lru_cache
 from tfdeploy.agent import layout
 from tfdeploy.errors import HostFailed, Refused
 from tfdeploy.transport.protocols import Session
-from tfdeploy.transport.rsync import messages
+from tfdeploy.transport.rsync import flaws, messages
 from tfdeploy.transport.rsync.process import SUCCESS, Progress, RsyncCall, transfer
 from tfdeploy.transport.rsync.remote_shell import Start
 from tfdeploy.transport.ssh.target import Target
@@ -146,8 +145,8 @@ def _check_local() -> None:
     for program, package in (("rsync", "rsync"), ("ssh", "openssh-client")):
         if shutil.which(program) is None:
             raise Refused(f"{program} is missing on this machine", next=f"install the package {package}")
-    shown = subprocess.run(["rsync", "--version"], capture_output=True, text=True, check=False, errors="replace").stdout
-    found = re.search(r"rsync\s+version\s+v?(\d+)\.(\d+)", shown)
-    if found is None or (int(found[1]), int(found[2])) < (3, 1) or "openrsync" in shown:
-        first = shown.splitlines()[0] if shown else "it says nothing"
+    shown = subprocess.run(["rsync", "--version"], capture_output=True, check=False).stdout
+    found = flaws.version_of(shown)
+    if found is None or found < (3, 1) or b"openrsync" in shown:
+        first = shown.decode(errors="replace").splitlines()[0] if shown else "it says nothing"
         raise Refused(f"rsync 3.1 or newer is needed on this machine: {first[:100]}", next="install the package rsync")

@@ -1,0 +1,41 @@
+"""What is said of this machine's rsync before it talks to hosts."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tfdeploy.operations.copy import push_data
+from tfdeploy.operations.copy.rsync_notes import note_rsync
+from tfdeploy.transport.rsync import confinement, flaws
+
+
+@pytest.fixture(autouse=True)
+def old_rsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flaws, "words", lambda: ("rsync 3.2.7 is old", "update it"))
+    monkeypatch.setattr(confinement, "missing", lambda: "this kernel has no Landlock")
+    monkeypatch.setattr(push_data, "push", lambda *_, **__: 7)
+
+
+def texts(events: list[Any]) -> list[str]:
+    return [event.data["text"] for event in events if event.kind == "note"]
+
+
+def test_an_old_rsync_that_sends_is_warned_about_once() -> None:
+    events: list[Any] = []
+    emit = events.append
+    for name in ("n1", "n2"):
+        session: Any = SimpleNamespace(host=SimpleNamespace(name=name), target=None)
+        assert push_data.push_shown(session, "/code", None, "/w", 7, "code", emit, delete=False) == 7
+    assert texts(events) == ["rsync 3.2.7 is old. next: update it"]
+
+
+def test_before_it_receives_whether_it_is_confined_is_said_too() -> None:
+    events: list[Any] = []
+    note_rsync(events.append)
+    assert [text.split(":")[0] for text in texts(events)] == [
+        "rsync 3.2.7 is old. next",
+        "rsync here is not confined to the folder it fills",
+    ]
