@@ -36,6 +36,8 @@ def read(value: Any, cls: type[V]) -> V:
 
 def read_text(text: bytes, cls: type[V]) -> V:
     """`read` of JSON text, without plain Python values in between. Raises BadShape."""
+    if weight_bytes(text) > MOST_WEIGHT_BYTES:
+        raise BadShape(f"it would take more than {MOST_WEIGHT_BYTES >> 20} MiB of memory")
     try:
         with msgspec_lock:
             return msgspec.json.decode(text, type=cls, dec_hook=_record)

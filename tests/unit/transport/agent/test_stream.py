@@ -66,6 +66,13 @@ def test_what_is_packed_and_makes_no_sense_is_a_bad_answer(blob: bytes) -> None:
         checked_frame(Frame({"id": 7, "packed": "value"}, blob, 0), "value", Missing, "release.begin", "n1")
 
 
+@pytest.mark.fault("59 an answer of millions of empty texts")
+def test_what_would_take_much_more_memory_than_its_text_is_not_read() -> None:
+    blob = frames.pack(b'{"missing": [' + b'"",' * 5_000_000 + b'""]}')
+    with pytest.raises(BadAnswer, match="MiB of memory"):
+        checked_frame(Frame({"packed": "value"}, blob, 0), "value", Missing, "release.begin", "n1")
+
+
 @pytest.mark.fault("59 a gigabyte in a packed answer")
 def test_a_gigabyte_is_not_unpacked() -> None:
     packer = zlib.compressobj(9)
