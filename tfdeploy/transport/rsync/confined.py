@@ -35,10 +35,12 @@ _NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER = 38, 22, 2
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050001  # the latter with EPERM
 _STREAM = 1
 _EQUAL, _AT_LEAST, _AND, _X32 = 0x15, 0x35, 0x54, 0x40000000
-# machine -> AUDIT_ARCH, socketpair, and what is refused: socket, connect, ptrace, process_vm_readv, _writev, io_uring_setup
+# machine -> AUDIT_ARCH, socketpair, and what is refused: socket, connect, ptrace, process_vm_readv,
+# process_vm_writev, io_uring_setup, shmget, setpriority, sched_setaffinity, add_key, request_key,
+# keyctl, perf_event_open, bpf, userfaultfd
 _CALLS = {
-    "x86_64": (0xC000003E, 53, (41, 42, 101, 310, 311, 425)),
-    "aarch64": (0xC00000B7, 199, (198, 203, 117, 270, 271, 425)),
+    "x86_64": (0xC000003E, 53, (41, 42, 101, 310, 311, 425, 29, 141, 203, 248, 249, 250, 298, 321, 323)),
+    "aarch64": (0xC00000B7, 199, (198, 203, 117, 270, 271, 425, 194, 140, 122, 217, 218, 219, 241, 280, 282)),
 }
 
 

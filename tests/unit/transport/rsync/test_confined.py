@@ -34,6 +34,8 @@ TRIES = {
     "asks an ssh agent": "socket.socket(socket.AF_UNIX).connect(outside + '/agent')",
     "sends to a unix socket": "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0].sendto(b'x', outside + '/agent')",
     "ends us": "os.kill(os.getppid(), 0)",
+    "slows us down": "os.setpriority(os.PRIO_PROCESS, os.getppid(), 19)",
+    "moves us to other cores": "os.sched_setaffinity(os.getppid(), os.sched_getaffinity(0))",
 }
 ALLOWED = {"writes its folder", "reads programs", "starts a program"}
 
