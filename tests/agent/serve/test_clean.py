@@ -342,6 +342,19 @@ def test_files_with_names_elsewhere_free_nothing(tmp_path: Path) -> None:
     assert 100_000 <= removal.usage(str(tmp_path / "b")) < 150_000
 
 
+def test_what_is_mounted_inside_stays_also_from_the_same_file_system(host: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bind mount has the st_dev of its source."""
+    folder = a_run(host, "r1")
+    precious = write(folder / "cwd/in side/precious").parent
+    row = ["/dev/sda1", str(precious), "ext4", "rw"]
+    monkeypatch.setattr(removal, "read_mounts", lambda: [["proc", "/proc", "proc", "rw"], row])
+    assert "something is mounted there" in listed(host)["run", "r1"]
+    assert str(precious) in removed(host, ("run", "r1"))["r1"]
+    assert (precious / "precious").exists()
+    row[1] = f"{folder}-not"
+    assert removed(host, ("run", "r1")) == {"r1": ""} and not folder.exists()
+
+
 # --- everything
 
 

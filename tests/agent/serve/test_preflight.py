@@ -67,6 +67,7 @@ def test_the_mount_of_a_folder_is_the_innermost_and_the_last(tmp_path: Path) -> 
         found = mounts.mount_of(path, str(table))
         assert found is not None and found["source"] == source, path
     assert mounts.mount_of("/x", str(tmp_path / "none")) is None
+    assert mounts.read_mounts(str(table))[2][:3] == ["/dev/sdb", "/home/with space", "xfs"]
 
 
 QUOTA = """Disk quotas for user ml (uid 1000):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from tfdeploy.agent.annotations import TYPE_CHECKING, Optional
+from tfdeploy.agent.annotations import TYPE_CHECKING, List, Optional
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
@@ -14,14 +14,19 @@ MOUNTS = "/proc/self/mounts"
 _LONGEST = 4000
 
 
+def read_mounts(mounts: str = MOUNTS) -> List[List[str]]:
+    """[source, mount point, type, options, ...] of each mount, bind mounts included. Raises OSError."""
+    with open(mounts, encoding="utf-8", errors="surrogateescape") as lines:
+        return [[_unescaped(word) for word in line.split(" ")] for line in lines]
+
+
 def mount_of(path: str, mounts: str = MOUNTS) -> Optional[Answer]:
     """The mount that holds `path`, or the nearest folder above it that exists; None where the system does not say."""
     path = os.path.realpath(path)
     found: Optional[Answer] = None
     longest = -1
     try:
-        with open(mounts, encoding="utf-8", errors="surrogateescape") as lines:
-            rows = [line.split(" ") for line in lines]
+        rows = read_mounts(mounts)
     except OSError:
         return None
     for row in rows:
@@ -35,6 +40,9 @@ def mount_of(path: str, mounts: str = MOUNTS) -> Optional[Answer]:
 
 
 def _plain(word: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in word)[:_LONGEST]
+
+
+def _unescaped(word: str) -> str:
     r"""The kernel writes a space as \040."""
-    text = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code.group(1), 8)), word)
-    return "".join(char if char.isprintable() else "?" for char in text)[:_LONGEST]
+    return re.sub(r"\\([0-7]{3})", lambda code: chr(int(code.group(1), 8)), word)

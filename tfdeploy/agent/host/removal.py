@@ -1,6 +1,6 @@
 """Folders and files that are to go: what they take on the disk, moved aside in one step, then removed.
 
-No link is followed, no other user's file is removed, and nothing of another file system that is mounted inside.
+No link is followed, no other user's file is removed, and nothing that is mounted inside.
 """
 
 from __future__ import annotations
@@ -10,22 +10,26 @@ import os
 import stat
 
 from tfdeploy.agent.annotations import Dict, List, Optional, Tuple
+from tfdeploy.agent.host.mounts import read_mounts
 
 GONE = ".gone-"  # a hidden name, which no run, release, data set or job has
 
 
 def usage(path: str) -> int:
     """Bytes that its removal frees: a file with another name elsewhere counts nothing. Raises OSError: EPERM where another
-    user's file lies in it, EXDEV where a file system is mounted in it, ENOENT where it is gone."""
-    top = os.lstat(path)
+    user's file lies in it, EXDEV where something is mounted in it, ENOENT where it is gone."""
+    top, below = os.lstat(path), os.path.realpath(path) + "/"
+    for row in read_mounts():
+        if row[1].startswith(below):
+            raise OSError(errno.EXDEV, "something is mounted there", row[1])
     total, todo = 0, [(path, top)]
     names: Dict[Tuple[int, int], List[int]] = {}
     while todo:
         place, about = todo.pop()
         if about.st_uid not in (0, os.geteuid()):
             raise OSError(errno.EPERM, "another user's file lies there", place)
-        if about.st_dev != top.st_dev:
-            raise OSError(errno.EXDEV, "another file system is mounted there", place)
+        if about.st_dev != top.st_dev:  # mounted by a look at it, or a subvolume
+            raise OSError(errno.EXDEV, "another file system begins there", place)
         if stat.S_ISDIR(about.st_mode):
             total += about.st_blocks * 512
             todo += _children(place, about)
