@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from tfdeploy.errors import UsageError
+from tfdeploy.machine.private_files import write_private_file
 
 
 def check_target(target: Path, overwrite: bool) -> None:
@@ -19,14 +19,10 @@ def check_target(target: Path, overwrite: bool) -> None:
 
 
 def write_page(target: Path, text: str, overwrite: bool) -> None:
-    """Raises UsageError. A file that came meanwhile stays, unless it may be replaced."""
-    half = target.with_name(f".{target.name[:100]}.{os.urandom(4).hex()}")
+    """Write it for this user alone: it holds lines of logs. Raises UsageError. A file that came
+    meanwhile stays, unless it may be replaced."""
     try:
-        try:
-            half.write_text(text, encoding="utf-8")
-            check_target(target, overwrite)
-            half.replace(target)
-        finally:
-            half.unlink(missing_ok=True)
+        check_target(target, overwrite)
+        write_private_file(target, text)
     except OSError as error:
         raise UsageError(f"cannot write {target}: {error.strerror}", where="--to", next="--to names another file") from error

@@ -1,0 +1,39 @@
+"""Pages that are written to a file."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from tfdeploy.cli.written_page import write_page
+from tfdeploy.errors import UsageError
+
+
+def test_a_page_is_its_users_alone_and_whole(tmp_path: Path) -> None:
+    target = tmp_path / "report.html"
+    write_page(target, "<p>ä</p>", overwrite=False)
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    assert target.read_text(encoding="utf-8") == "<p>ä</p>"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_file_that_is_there_stays_unless_it_may_be_replaced(tmp_path: Path) -> None:
+    target = tmp_path / "report.html"
+    target.write_text("old")
+    with pytest.raises(UsageError, match="is there already"):
+        write_page(target, "new", overwrite=False)
+    assert target.read_text() == "old"
+    write_page(target, "new", overwrite=True)
+    assert target.read_text() == "new"
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+
+
+def test_a_long_name_is_written_too(tmp_path: Path) -> None:
+    write_page(tmp_path / ("x" * 250), "text", overwrite=False)
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot write"):
+        write_page(tmp_path / ("x" * 300), "text", overwrite=False)
