@@ -14,6 +14,7 @@ from support.lab.hosts import changed_host, on_host, reboot, set_inventory
 from support.lab.jobs import write_job
 from support.lab.login_shell import login_shell, reason
 from tfdeploy.lab import Lab
+from tfdeploy.lab.isolated import UID
 
 pytestmark = pytest.mark.isolated
 SHELLS = {"csh": "/usr/bin/csh", "fish": "/usr/bin/fish"}
@@ -150,8 +151,8 @@ HOMES = {
         "mount --bind /home/lab /home/lab && mount -o remount,bind,ro /home/lab",
         "Read-only file system",
     ),
-    "15 home full": ("mount -t tmpfs -o size=64k,uid=10001,mode=700 none /home/lab", "No space left on device"),
-    "15 home out of inodes": ("mount -t tmpfs -o nr_inodes=8,uid=10001,mode=700 none /home/lab", "No space left on device"),
+    "15 home full": (f"mount -t tmpfs -o size=64k,uid={UID},mode=700 none /home/lab", "No space left on device"),
+    "15 home out of inodes": (f"mount -t tmpfs -o nr_inodes=8,uid={UID},mode=700 none /home/lab", "No space left on device"),
 }
 
 

@@ -17,6 +17,7 @@ from support.lab.remains import assert_nothing_left
 from support.lab.run_files import alive, host_state, kill, task_status
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
+from tfdeploy.lab.isolated import UID
 
 pytestmark = pytest.mark.isolated
 SOON_S = 20.0
@@ -103,7 +104,7 @@ def test_a_disk_that_is_full_stops_no_training_and_what_was_lost_is_said(operato
     folder = "/home/lab/tfdeploy"
     on_host(operator.lab, "n2", f"mkdir -p {folder}")
     with changed_host(
-        operator.lab, "n2", f"mount -t tmpfs -o size=96m,uid=10001,mode=700 none {folder}", f"umount --lazy {folder}"
+        operator.lab, "n2", f"mount -t tmpfs -o size=96m,uid={UID},mode=700 none {folder}", f"umount --lazy {folder}"
     ):
         launch(operator, "disk-1")
         steal = f"head -c 200m /dev/zero > {folder}/theirs"

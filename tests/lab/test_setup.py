@@ -14,6 +14,7 @@ from support.files.wheels import make_wheel
 from support.lab.commandline import Tfdeploy
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
+from tfdeploy.lab.isolated import UID
 
 HOSTS = ("n1", "n2", "n3")
 PROGRAM = "import sys, alpha\nprint(sys.executable, alpha.VERSION, flush=True)\n"
@@ -164,7 +165,7 @@ def test_a_full_disk_is_named_and_left_empty(operator: Tfdeploy) -> None:
     make_wheel(operator.cwd / "wheels", "alpha", "1.5", text=f"BALLAST = {os.urandom(1 << 21).hex()!r}\n")
     (operator.cwd / "base.txt").write_text("alpha==1.5\nbeta\n")
     folder = "/home/lab/tfdeploy/.envs"
-    mount = f"mkdir -p {folder} && mount -t tmpfs -o size=2m,uid=10001,mode=700 none {folder}"
+    mount = f"mkdir -p {folder} && mount -t tmpfs -o size=2m,uid={UID},mode=700 none {folder}"
     subprocess.run(operator.lab.on("n3", ["sh", "-c", mount], root=True), check=True, timeout=30)
     try:
         rows = {row["host"]: row for row in operator.json("setup", exit_code=1)["hosts"]}

@@ -16,6 +16,7 @@ from support.lab.commandline import Tfdeploy
 from support.lab.hosts import changed_host, on_host, set_inventory
 from support.lab.releases import job_file, listed, rows_of
 from tfdeploy.lab import Lab
+from tfdeploy.lab.isolated import UID
 
 pytestmark = pytest.mark.isolated
 MIB = 1 << 20
@@ -95,7 +96,7 @@ def test_rsync_missing_on_a_host_is_named_with_the_package(operator: Tfdeploy) -
 
 
 FOLDER = "/home/lab/full"
-FULL = f"mkdir -p {FOLDER} && mount -t tmpfs -o size=8m,uid=10001,mode=700 none {FOLDER}"
+FULL = f"mkdir -p {FOLDER} && mount -t tmpfs -o size=8m,uid={UID},mode=700 none {FOLDER}"
 
 
 @pytest.mark.fault("20 no room on one host, for code and for data")

@@ -18,7 +18,8 @@ from tfdeploy.lab.protocol import Carried
 from tfdeploy.lab.state import HostState
 from tfdeploy.lab.stored import StoredLab
 
-USER, UID = "lab", 10001
+USER = "lab"
+UID = 60600  # between the ranges of users and of services, so that no user here is the hosts' user too
 HOME = f"/home/{USER}"
 ENTERED = ("--mount", "--net", "--pid", "--uts", "--ipc", "--root")
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from tfdeploy.lab import Lab
+from tfdeploy.lab.isolated import UID
 
 TAKE = r"""
 import os, sys
@@ -34,7 +35,6 @@ print(*alive, flush=True)
 for pid in alive:
     os.kill(pid, 9)
 """
-LAB_USER = 10001
 
 
 class Strangers:
@@ -53,7 +53,7 @@ class Strangers:
 @contextmanager
 def strangers(lab: Lab, host: str, pids: Sequence[int]) -> Iterator[Strangers]:
     """Processes of the host's user with these pids, which must be free, on an isolated host."""
-    words = lab.on(host, ["python3", "-c", TAKE, str(LAB_USER), *map(str, pids)], root=True)
+    words = lab.on(host, ["python3", "-c", TAKE, str(UID), *map(str, pids)], root=True)
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
