@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import socket
 import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -101,6 +103,22 @@ def test_a_line_of_any_length_comes_whole_and_leaves_the_patience_as_it_was(host
     giving.start()
     with tls.contexts(cluster.certs["n1"])[1].wrap_socket(ours) as channel:
         channel.settimeout(keep_transfer.PATIENCE_S)
-        assert tls.read_line(channel, keep_transfer.MOST_LINE_BYTES, 20.0) == listing
+        assert tls.read_line(channel, keep_transfer.MOST_LINE_BYTES, 20.0, 1) == listing
         assert channel.recv(8) == b"contents" and channel.gettimeout() == keep_transfer.PATIENCE_S
     giving.join(120)
+
+
+def test_a_listing_is_read_in_large_blocks() -> None:
+    """One byte at a time, a listing of 64 MiB would keep a core for a minute."""
+    reads: list[int] = []
+    listing = b"x" * (1 << 20) + b"\n"
+
+    arriving = io.BytesIO(listing)
+
+    def recv(count: int) -> bytes:
+        reads.append(count)
+        return arriving.read(count)
+
+    channel: Any = SimpleNamespace(gettimeout=lambda: 5.0, settimeout=lambda seconds: None, pending=lambda: 1, recv=recv)
+    assert tls.read_line(channel, keep_transfer.MOST_LINE_BYTES, 20.0) == listing
+    assert len(reads) < 100

@@ -46,7 +46,7 @@ class Sender:
             os.close(wake)
 
     def _greet(self, id_: str) -> None:
-        hello: Any = json.loads(tls.read_line(self._channel, messages.HELLO_BYTES, HELLO_S))
+        hello: Any = json.loads(tls.read_line(self._channel, messages.HELLO_BYTES, HELLO_S, 1))
         if not isinstance(hello, dict) or hello.get("broadcast") != id_:
             raise messages.NotOurs("of another broadcast")
 

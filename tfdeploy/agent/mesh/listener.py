@@ -9,7 +9,6 @@ import json
 import socket
 import ssl
 import threading
-import time
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Any, Callable, Dict, List
@@ -108,12 +107,4 @@ def message(part: wire.HostPart, **fields: object) -> bytes:
 
 def receive(channel: ssl.SSLSocket) -> Any:
     """One JSON line, within TIMEOUT_S in all. Raises OSError, ValueError."""
-    deadline = time.monotonic() + TIMEOUT_S
-    text = bytearray()
-    while not text.endswith(b"\n"):
-        tls.wait_until(channel, deadline)
-        part = channel.recv(65536)
-        text += part
-        if not part or len(text) > MAX_MESSAGE_BYTES:
-            raise ValueError("not a message")
-    return bounded_json.parse(bytes(text))
+    return bounded_json.parse(tls.read_line(channel, MAX_MESSAGE_BYTES, TIMEOUT_S))

@@ -66,15 +66,16 @@ def wait_until(channel: ssl.SSLSocket, deadline: float) -> None:
     channel.settimeout(left_s)
 
 
-def read_line(channel: ssl.SSLSocket, most_bytes: int, within_s: float) -> bytes:
-    """One line, and no byte behind it, which may be file content. The whole line takes at most `within_s`. Raises OSError,
-    ValueError."""
+def read_line(channel: ssl.SSLSocket, most_bytes: int, within_s: float, block_bytes: int = 1 << 16) -> bytes:
+    """Read one line, within `within_s` in all. Raises OSError, ValueError.
+
+    Nothing may follow the line before it is answered, unless `block_bytes`, which are read at once, is 1.
+    """
     patience_s, deadline = channel.gettimeout(), time.monotonic() + within_s
     text = bytearray()
     while not text.endswith(b"\n"):
-        if not channel.pending():
-            wait_until(channel, deadline)
-        block = channel.recv(1)
+        wait_until(channel, deadline)
+        block = channel.recv(block_bytes)
         text += block
         if not block or len(text) > most_bytes:
             raise ValueError("not a line")
