@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 MOST_FILES = 1_000_000
@@ -38,12 +39,10 @@ def read_rows(rows: Iterable[Any]) -> tuple[FoundFile, ...]:
         found[file.path] = file
         if len(found) > MOST_FILES:
             raise ValueError(f"more than {MOST_FILES} files")
-    for file in found.values():
-        above = file.path.rpartition("/")[0]
-        while above:
-            if above in found:
-                raise ValueError(f"{above!r} is no folder, but {file.path!r} leads through it")
-            above = above.rpartition("/")[0]
+    # In this order a path stands directly before those below it.
+    for path, following in pairwise(sorted(found, key=lambda path: path.replace("/", "\0"))):
+        if following.startswith(path + "/"):
+            raise ValueError(f"{path!r} is no folder, but {following!r} leads through it")
     return tuple(found[path] for path in sorted(found))
 
 

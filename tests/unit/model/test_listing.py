@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import time
 from typing import Any
 
 import pytest
@@ -37,6 +38,7 @@ def test_rows_become_values_sorted_by_path() -> None:
         ([None], "row"),
         ([["a", 1, 1, None], ["a", 1, 1, None]], "twice"),
         ([["a", 0, 1, "/tmp"], ["a/b", 1, 1, None]], "no folder"),
+        ([["a/b/c/d", 1, 1, None], ["a-b", 1, 1, None], ["a/b", 1, 1, None]], "no folder"),
     ],
 )
 def test_what_makes_no_sense_is_refused(rows: list[Any], words: str) -> None:
@@ -55,6 +57,13 @@ def test_an_endless_list_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch)
 
     with pytest.raises(ValueError, match="more than 10"):
         read_rows(endless())
+
+
+def test_deep_paths_take_no_long_time() -> None:
+    rows = [[f"{number:04}/" + "a/" * 2000 + "b", 1, 1, None] for number in range(4000)]
+    began = time.process_time()
+    assert len(read_rows(rows)) == 4000
+    assert time.process_time() - began < 3.0  # 5 s while each step of each path was looked up
 
 
 @pytest.mark.parametrize(
