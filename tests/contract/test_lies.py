@@ -16,6 +16,7 @@ import pytest
 from support.faults.doings import LIAR, OTHER, PLAN, Wires, fetches_logs, looks, probes, sets_up, syncs
 from support.faults.honest import FILES, HOSTS, JOB, LOG, WORKDIR, Said, honest
 from support.faults.hostile import DETAILS, LyingFleet
+from tfdeploy.agent.listing import Listing, Row
 from tfdeploy.errors import BadAnswer, HostUnreachable, TfdeployError
 from tfdeploy.model.answers.bounds import Seconds
 from tfdeploy.model.answers.failures import Failure
@@ -27,6 +28,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.status import run_view_json
 from tfdeploy.model.words import iso_z
+from tfdeploy.operations.broadcast import origin
 from tfdeploy.operations.find_run import find_runs, hosts_of
 from tfdeploy.operations.lock import try_lock
 from tfdeploy.operations.logs import followed_lines
@@ -316,6 +318,20 @@ def test_metrics_of_event_files_are_told_of_a_hosts_own_tasks_alone() -> None:
     assert [task.metrics for task in own.view.tasks if task.host == LIAR] == [{"train/\x1b[2J": 0.5}]
     for task, printed in ((HOSTS[OTHER], told), (HOSTS[LIAR], {"x": 1.7e308}), (HOSTS[LIAR], {f"t{n}": 1.0 for n in range(65)})):
         assert isinstance(looked(task, printed).errors[LIAR], BadAnswer)
+
+
+def test_no_host_says_which_files_run_as_the_account_of_the_others() -> None:
+    """By a setuid or setgid bit in the listing of data that lies there."""
+    rows = Listing()
+    for path, kind, mode in ((b"", "d", 0o3755), (b"tool", "f", 0o6755)):
+        size = 4 if kind == "f" else 0
+        rows.add(Row(path=path, kind=kind, size=size, mtime_ns=1, mode=mode, target=b"", same_as=-1, allocated=size))
+    packed = rows.pack()
+    told = Said([({"bytes": len(packed)}, packed)], {"folder": True, "stamp": "1"})
+    (host,) = (host for host in hosts_of(PLAN) if host.name == LIAR)
+    found = origin.look_at(lying("data.look", told), host, "/data")
+    assert [row.mode for row in found.rows] == [0o755, 0o755]
+    assert found.attributes == found.rows.attributes() != rows.attributes()
 
 
 @pytest.mark.parametrize("seconds", [-6e10, 1e11])

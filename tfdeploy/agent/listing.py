@@ -133,6 +133,10 @@ class Listing:
             rows.append(index)
         return found, rows
 
+    def drop_special_modes(self) -> None:
+        """Drop the setuid, setgid and sticky bits."""
+        self._modes = array("H", (mode & 0o777 for mode in self._modes))
+
     def digest(self) -> str:
         return digest(self)
 

@@ -61,6 +61,7 @@ def _look(session: Session, path: str) -> DataListing:
         raise
     try:
         rows = listing.unpack(bytes(packed))
+        rows.drop_special_modes()  # no host says which programs run as the account of the others
     except listing.BadListing as error:
         raise BadAnswer(f"its listing of the data cannot be read: {error}", where=host) from error
     if looked is None:
