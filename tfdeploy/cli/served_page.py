@@ -17,22 +17,31 @@ from tfdeploy.errors import TfdeployError
 FRESH_S = 5.0
 PATH_BYTES = 16
 MOST_WAIT_S = 10.0  # for a request's lines
+MOST_AT_ONCE = 128  # connections: each takes a thread, and any user of this machine can connect
 
 
 class ServedPage(ThreadingHTTPServer):
     """`make`: the page's text; it may raise TfdeployError. Raises OSError where the port is taken."""
-
-    daemon_threads = True
 
     def __init__(self, make: Callable[[], str], port: int) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
         self.path = f"/{secrets.token_hex(PATH_BYTES)}/"
         self._make, self._made, self._text = make, 0.0, b""
         self._lock = threading.Lock()
+        self._free = threading.BoundedSemaphore(MOST_AT_ONCE)
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_port}{self.path}"
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Wait until one of MOST_AT_ONCE has ended, which takes MOST_WAIT_S if they say nothing."""
+        return self._free.acquire()
+
+    def shutdown_request(self, request: Any) -> None:
+        """Called once for each request."""
+        super().shutdown_request(request)
+        self._free.release()
 
     def text(self) -> bytes:
         with self._lock:
@@ -57,9 +66,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(503, explain=f"the hosts give no answer: {error.what}"[:500])
             return
         self.send_response(200)
-        for name, value in (("Content-Type", "text/html; charset=utf-8"), ("Content-Length", str(len(text)))):
-            self.send_header(name, value)
-        for name, value in (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"), ("X-Frame-Options", "DENY")):
+        for name, value in (
+            ("Content-Type", "text/html; charset=utf-8"),
+            ("Content-Length", str(len(text))),
+            ("Cache-Control", "no-store"),
+            ("X-Content-Type-Options", "nosniff"),
+            ("X-Frame-Options", "DENY"),
+        ):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(text)
