@@ -65,6 +65,5 @@ bench: setup
 	@set -e; for each in benchmarks/bench_*.py; do [ ! -e "$$each" ] || $(PY) "$$each"; done
 
 lock: setup
-	$(PY) -m pip install -q uv
 	$(PY) -m uv pip compile -q --universal --generate-hashes --python-version 3.10 --no-emit-index-url --no-annotate \
 	  --extra dev --extra tensorflow pyproject.toml -o requirements-dev.lock --custom-compile-command "make lock"
