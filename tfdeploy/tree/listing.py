@@ -107,7 +107,7 @@ class _Git:
         self.in_checkout = in_checkout
         self.warnings = warnings
         self.env = {key: value for key, value in os.environ.items() if key not in _LOCAL_VARIABLES}
-        self.env |= {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"}
+        self.env |= {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
 
     def listed(self, *options: str) -> set[str]:
         if self.in_checkout:

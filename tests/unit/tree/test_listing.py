@@ -151,6 +151,18 @@ def test_variables_of_another_repository_do_not_count(tmp_path, checkout, monkey
     assert paths(checkout) == [".gitignore", "tracked.log"]
 
 
+def test_git_is_told_to_fetch_nothing(tmp_path, root, monkeypatch):
+    """A repository inside the code may name a helper that fetches what it lacks."""
+    seen, program = tmp_path / "seen", tmp_path / "bin/git"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "$GIT_NO_LAZY_FETCH" >>{seen}\nPATH=${{PATH#*:}} exec git "$@"\n')
+    program.chmod(0o755)
+    put(root, "train.py")
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    assert paths(root) == ["train.py"]
+    assert set(seen.read_text().split()) == {"1"}
+
+
 PAGE = "<!doctype html><!-- written by tfdeploy --><html></html>"
 TABLE = '"time","seconds","task","host","attempt","step"\r\n'
 
