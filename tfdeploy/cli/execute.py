@@ -10,12 +10,12 @@ from tfdeploy.cli.arguments.execute import Flags
 from tfdeploy.cli.fleet import begin_dialling, open_fleet
 from tfdeploy.cli.project import inventory_here
 from tfdeploy.errors import TfdeployError, UsageError, worst
+from tfdeploy.model.rows import ExecRow, row_of
 from tfdeploy.ui.reports import show_exec, show_next
 from tfdeploy.ui.terminal import terminal_of
 
 if TYPE_CHECKING:
     from tfdeploy.model.printed import ExecAnswer
-    from tfdeploy.model.rows import ExecRow
     from tfdeploy.transport.protocols import Completed
 
 
@@ -41,15 +41,10 @@ def run(flags: Flags) -> int:
 
 def _row(host: str, result: Completed | TfdeployError) -> ExecRow:
     if isinstance(result, TfdeployError):
-        return {"host": host, "exit_code": None, "stdout": "", "stderr": "", "seconds": None, "error": result.what}
-    return {
-        "host": host,
-        "exit_code": result.exit_code,
-        "stdout": result.stdout.decode("utf-8", "replace"),
-        "stderr": result.stderr.decode("utf-8", "replace"),
-        "seconds": round(result.seconds, 3),
-        "error": None,
-    }
+        return row_of(ExecRow, host=host, stdout="", stderr="", error=result.what)
+    stdout, stderr = (text.decode("utf-8", "replace") for text in (result.stdout, result.stderr))
+    seconds = round(result.seconds, 3)
+    return row_of(ExecRow, result, host=host, stdout=stdout, stderr=stderr, seconds=seconds, error=None)
 
 
 def _show(flags: Flags, rows: list[ExecRow]) -> None:

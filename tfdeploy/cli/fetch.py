@@ -13,6 +13,8 @@ from tfdeploy.cli.chosen_run import chosen_run
 from tfdeploy.cli.messages import show_unasked
 from tfdeploy.cli.views import transferring
 from tfdeploy.errors import Refused, TfdeployError, UsageError, worst
+from tfdeploy.model.rows import FetchRow, row_of
+from tfdeploy.operations.copy.pull import HostFetch
 from tfdeploy.operations.fetch import PARTS, FetchOptions, fetch
 from tfdeploy.ui.reports import show_fetch, show_next
 from tfdeploy.ui.sanitise import clean
@@ -21,8 +23,6 @@ from tfdeploy.ui.terminal import terminal_of
 if TYPE_CHECKING:
     from tfdeploy.model.plan import Plan
     from tfdeploy.model.printed import FetchAnswer
-    from tfdeploy.model.rows import FetchRow
-    from tfdeploy.operations.copy.pull import HostFetch
     from tfdeploy.operations.fetch import Fetched
 
 
@@ -99,26 +99,9 @@ def _add_gitignore(folder: Path) -> None:
 
 def _row(host: str, result: HostFetch | TfdeployError) -> FetchRow:
     if isinstance(result, TfdeployError):
-        return {
-            "host": host,
-            "ok": False,
-            "files": 0,
-            "bytes_received": 0,
-            "seconds": None,
-            "newer_here": [],
-            "left_there": [],
-            "error": result.what,
-        }
-    return {
-        "host": host,
-        "ok": not result.newer_here,
-        "files": result.files,
-        "bytes_received": result.bytes_received,
-        "seconds": round(result.seconds, 3),
-        "newer_here": result.newer_here,
-        "left_there": result.left_there,
-        "error": None,
-    }
+        return row_of(FetchRow, HostFetch(), host=host, ok=False, seconds=None, error=result.what)
+    ok, seconds = not result.newer_here, round(result.seconds, 3)
+    return row_of(FetchRow, result, host=host, ok=ok, seconds=seconds, error=None)
 
 
 def _show(flags: Flags, plan: Plan, fetched: Fetched, rows: list[FetchRow], to: Path) -> None:

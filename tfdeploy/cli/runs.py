@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfdeploy.cli.arguments.runs import Flags
 from tfdeploy.cli.chosen_run import lookup_scope
@@ -13,6 +13,7 @@ from tfdeploy.cli.fleet import open_fleet
 from tfdeploy.cli.messages import show_errors, show_unasked
 from tfdeploy.cli.state import run_store
 from tfdeploy.errors import worst
+from tfdeploy.model.rows import KnownRunRow
 from tfdeploy.operations.runs import chosen, list_runs
 from tfdeploy.ui.reports import show_runs
 from tfdeploy.ui.sanitise import clean
@@ -20,7 +21,6 @@ from tfdeploy.ui.terminal import terminal_of
 
 if TYPE_CHECKING:
     from tfdeploy.model.printed import RunsAnswer
-    from tfdeploy.model.rows import KnownRunRow, RunRow
 
 
 def run(flags: Flags) -> int:
@@ -31,7 +31,9 @@ def run(flags: Flags) -> int:
     damaged = {(row["run"], host): why for row in rows for host, why in row.get("damaged", {}).items()}
     differ = {row["run"]: row["differ"] for row in rows if "differ" in row}
     if flags.json:
-        answer: RunsAnswer = {"runs": [_row(row) for row in rows], "unreachable": sorted(silent)}
+        keys = KnownRunRow.__annotations__
+        runs: list[Any] = [{key: row.get(key) for key in keys} for row in rows]
+        answer: RunsAnswer = {"runs": runs, "unreachable": sorted(silent)}
         print(json.dumps(answer))
     else:
         show_runs(terminal_of(sys.stdout, flags.color), rows, time.time())
@@ -49,17 +51,3 @@ def run(flags: Flags) -> int:
     show_errors(flags, silent)
     show_unasked(flags, scope.unasked)
     return worst(error.exit_code for error in silent.values())
-
-
-def _row(row: RunRow) -> KnownRunRow:
-    return {
-        "run": row["run"],
-        "job": row["job"],
-        "state": row["state"],
-        "live": row["live"],
-        "started": row["started"],
-        "ended": row["ended"],
-        "tasks": row["tasks"],
-        "hosts": row["hosts"],
-        "who": row["who"],
-    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfdeploy.cli.arguments.setup import Flags
 from tfdeploy.cli.fleet import lock_holder
@@ -12,6 +12,7 @@ from tfdeploy.cli.project import load_job, whole_inventory
 from tfdeploy.cli.state import tree_cache
 from tfdeploy.cli.views import transferring
 from tfdeploy.errors import TfdeployError, worst
+from tfdeploy.model.rows import SetupRow, row_of
 from tfdeploy.model.selection import select
 from tfdeploy.operations.outcomes import split
 from tfdeploy.operations.setup import differences, setup_job
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tfdeploy.model.printed import PackageRow, SetupAnswer
-    from tfdeploy.model.rows import SetupRow
     from tfdeploy.operations.setup import Environment
 
 
@@ -48,30 +48,10 @@ def run(flags: Flags) -> int:
 
 def _row(host: str, result: Environment | TfdeployError) -> SetupRow:
     if isinstance(result, TfdeployError):
-        return {
-            "host": host,
-            "ok": False,
-            "environment": None,
-            "python_version": None,
-            "by": None,
-            "packages": {},
-            "made": False,
-            "bytes_sent": 0,
-            "seconds": None,
-            "error": result.what,
-        }
-    return {
-        "host": host,
-        "ok": True,
-        "environment": result.folder,
-        "python_version": result.python_version,
-        "by": result.by,
-        "packages": result.packages,
-        "made": result.made,
-        "bytes_sent": result.bytes_sent,
-        "seconds": round(result.seconds, 3),
-        "error": None,
-    }
+        nothing: dict[str, Any] = {"packages": {}, "made": False, "bytes_sent": 0}
+        return row_of(SetupRow, host=host, ok=False, **nothing, error=result.what)
+    own = {"environment": result.folder, "seconds": round(result.seconds, 3)}
+    return row_of(SetupRow, result, host=host, ok=True, **own, error=None)
 
 
 def _show(flags: Flags, rows: list[SetupRow], different: list[str], results: Mapping[str, object]) -> None:

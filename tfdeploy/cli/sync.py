@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from tfdeploy import config
 from tfdeploy.cli.arguments.sync import Flags
@@ -15,6 +15,7 @@ from tfdeploy.cli.project import load_job, whole_inventory
 from tfdeploy.cli.state import tree_cache
 from tfdeploy.cli.views import transferring
 from tfdeploy.errors import TfdeployError, UsageError, worst
+from tfdeploy.model.rows import SyncRow, row_of
 from tfdeploy.model.selection import select
 from tfdeploy.operations.connecting import begin_connecting
 from tfdeploy.planning.datasets import splits
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from tfdeploy.model.inventory import Host, Inventory
     from tfdeploy.model.job import Job
     from tfdeploy.model.printed import ForecastAnswer, SyncAnswer
-    from tfdeploy.model.rows import BroadcastRow, ExpectedRow, SyncRow
+    from tfdeploy.model.rows import BroadcastRow, ExpectedRow
     from tfdeploy.operations.forecast import Expected
     from tfdeploy.operations.send_code import Synced
 
@@ -99,29 +100,18 @@ def _forecast(flags: Flags, hosts: tuple[Host, ...], job: Job, whole: Inventory)
 def _expected_row(host: str, each: Expected | TfdeployError) -> SyncRow:
     if isinstance(each, TfdeployError):
         return _row(host, each)
-    return {
-        "host": host,
-        "ok": True,
-        "release": each.release,
-        "bytes_sent": sum(each.sent.values()),
-        "from": each.source or "control",
-        "seconds": None,
-        "error": None,
-    }
+    return _synced(host, each, bytes_sent=sum(each.sent.values()), seconds=None)
 
 
 def _row(host: str, result: Synced | TfdeployError) -> SyncRow:
     if isinstance(result, TfdeployError):
-        return {"host": host, "ok": False, "release": None, "bytes_sent": 0, "from": None, "seconds": None, "error": result.what}
-    return {
-        "host": host,
-        "ok": True,
-        "release": result.release,
-        "bytes_sent": result.bytes_sent,
-        "from": result.source or "control",
-        "seconds": round(result.seconds, 3),
-        "error": None,
-    }
+        return row_of(SyncRow, host=host, ok=False, bytes_sent=0, error=result.what)
+    return _synced(host, result, seconds=round(result.seconds, 3))
+
+
+def _synced(host: str, result: Expected | Synced, **given: Any) -> SyncRow:
+    source = result.source or "control"
+    return row_of(SyncRow, result, host=host, ok=True, error=None, **{"from": source}, **given)
 
 
 def _broadcast_row(fields: BroadcastFields) -> BroadcastRow:

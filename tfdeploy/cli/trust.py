@@ -12,6 +12,7 @@ from tfdeploy.cli.arguments.trust import Flags
 from tfdeploy.cli.fleet import show_notice
 from tfdeploy.cli.project import inventory_here
 from tfdeploy.errors import TfdeployError, UsageError, worst
+from tfdeploy.model.rows import KnownKeyRow, TrustRow, row_of
 from tfdeploy.model.units import count
 from tfdeploy.operations.trust import find_machine, read_fingerprints, record, renew, scan
 from tfdeploy.ui.host_keys import change, note, renewal_lines, staying
@@ -22,7 +23,6 @@ from tfdeploy.ui.terminal import terminal_of
 if TYPE_CHECKING:
     from tfdeploy.model.inventory import Inventory
     from tfdeploy.model.printed import TrustAnswer
-    from tfdeploy.model.rows import TrustRow
     from tfdeploy.operations.trust import ScanResult
 
 
@@ -111,24 +111,19 @@ def _ask(what: str, question: str) -> bool:
 def _row(key: ScanResult, recorded: list[ScanResult], done: str = "recorded") -> TrustRow:
     found = key.found
     if isinstance(found, TfdeployError):
-        return {"host": key.host, "state": key.state, "fingerprint": None, "keytype": None, "on_record": [], "error": found.what}
-    return {
-        "host": key.host,
-        "state": done if key.host in {each.host for each in recorded} else key.state,
-        "fingerprint": found.fingerprint,
-        "keytype": found.keytype,
-        "on_record": [
-            {
-                "keytype": entry.keytype,
-                "fingerprint": entry.fingerprint,
-                "place": entry.source,
-                "marker": entry.marker or None,
-                "writable": entry.file in found.files,
-            }
-            for entry in found.judged.entries
-        ],
-        "error": None,
-    }
+        return row_of(TrustRow, host=key.host, state=key.state, on_record=[], error=found.what)
+    state = done if key.host in {each.host for each in recorded} else key.state
+    on_record = [
+        row_of(
+            KnownKeyRow,
+            entry,
+            place=entry.source,
+            marker=entry.marker or None,
+            writable=entry.file in found.files,
+        )
+        for entry in found.judged.entries
+    ]
+    return row_of(TrustRow, found, host=key.host, state=state, on_record=on_record, error=None)
 
 
 def _show(flags: Flags, found: list[ScanResult]) -> None:

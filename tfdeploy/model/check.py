@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from tfdeploy.model.rows import CheckedHostRow, CheckRow, LinkRow
+from tfdeploy.model.rows import CheckedHostRow, CheckRow, LinkRow, row_of
 
 Level = Literal["error", "warning"]
 
@@ -61,26 +61,18 @@ class Checked:
 def host_rows(checked: Checked) -> list[CheckedHostRow]:
     """As `check --json` has them: a warning leaves its host `ok`."""
     return [
-        {"host": host, "ok": not any(each.is_error for each in found), "checks": [_row(each) for each in found]}
+        {
+            "host": host,
+            "ok": not any(each.is_error for each in found),
+            "checks": [row_of(CheckRow, each) for each in found],
+        }
         for host, found in checked.hosts.items()
     ]
 
 
-def _row(found: Check) -> CheckRow:
-    return {"check": found.check, "ok": found.ok, "level": found.level, "detail": found.detail, "fix": found.fix}
-
-
 def link_rows(checked: Checked) -> list[LinkRow]:
-    return [
-        {
-            "from": each.from_host,
-            "to": each.to_host,
-            "port": each.port,
-            "ok": each.ok,
-            "why": each.why,
-            "fix": each.fix,
-            "ms": each.ms,
-            "mbit_s": each.mbit_s,
-        }
-        for each in checked.links
-    ]
+    return [_link_row(each) for each in checked.links]
+
+
+def _link_row(link: Link) -> LinkRow:
+    return row_of(LinkRow, link, **{"from": link.from_host, "to": link.to_host})

@@ -15,6 +15,7 @@ from tfdeploy.model.hostplan import printable
 from tfdeploy.model.json_words import IsoTime, RunState
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.protect import AskedLevel, Level, Protection
+from tfdeploy.model.rows import row_of
 from tfdeploy.model.taskview import Metrics, TaskRow, TaskView, task_json, task_view
 from tfdeploy.model.verdict import FINAL_STATES, verdict
 from tfdeploy.model.words import iso_z
@@ -196,24 +197,14 @@ class RunAnswer(TypedDict):
 
 
 def run_view_json(view: RunView) -> RunAnswer:
-    return {
-        "run": view.run,
-        "job": view.job,
-        "mode": view.mode,
-        "state": view.state,
-        "started": iso_z(view.started),
-        "ended": iso_z(view.ended),
-        "protect": {
-            "asked": view.protect.asked,
-            "used": view.protect.used,
-            "why": view.protect.why,
-            "hosts": dict(view.protect.hosts),
-            "admitted": [_caller_row(each) for each in view.admitted],
-            "not_admitted": [_caller_row(each) for each in view.not_admitted],
-        },
-        "tasks": [task_json(task) for task in view.tasks],
-    }
-
-
-def _caller_row(caller: Caller) -> CallerRow:
-    return {"host": caller.host, "address": caller.address, "of": caller.member}
+    admitted, not_admitted = (
+        [row_of(CallerRow, each, of=each.member) for each in callers] for callers in (view.admitted, view.not_admitted)
+    )
+    return row_of(
+        RunAnswer,
+        view,
+        started=iso_z(view.started),
+        ended=iso_z(view.ended),
+        protect=row_of(ProtectRow, view.protect, admitted=admitted, not_admitted=not_admitted),
+        tasks=[task_json(task) for task in view.tasks],
+    )

@@ -16,6 +16,7 @@ from tfdeploy.agent.wire import HostRunState, TaskStatus
 from tfdeploy.model.json_words import Health, IsoTime, Outcome, TaskState
 from tfdeploy.model.measures import SHOWN_APART
 from tfdeploy.model.plan import TaskPlan
+from tfdeploy.model.rows import row_of
 from tfdeploy.model.words import iso_z, stall_words
 
 Metrics = Mapping[str, Mapping[str, float]]  # task -> the newest figure of each metric
@@ -152,24 +153,13 @@ class TaskRow(TypedDict):
 
 
 def task_json(view: TaskView) -> TaskRow:
-    return {
-        "task": view.task,
-        "host": view.host,
-        "state": view.state,
-        "health": view.health,
-        "outcome": view.outcome,
-        "exit_code": view.exit_code,
-        "signal": view.signal,
-        "pid": view.pid,
-        "address": view.address,
-        "gpus": list(view.gpus),
-        "attempt": view.attempt,
-        "restarts": view.restarts,
-        "step": view.step,
-        "loss": view.loss if view.loss is not None and isfinite(view.loss) else None,  # JSON has no NaN
-        "metrics": {name: value for name, value in view.metrics.items() if isfinite(value)},
-        "metrics_unread": list(view.unread),
-        "started": iso_z(view.started),
-        "ended": iso_z(view.ended),
-        "reason": view.reason,
-    }
+    return row_of(
+        TaskRow,
+        view,
+        gpus=list(view.gpus),
+        loss=view.loss if view.loss is not None and isfinite(view.loss) else None,  # JSON has no NaN
+        metrics={name: value for name, value in view.metrics.items() if isfinite(value)},
+        metrics_unread=list(view.unread),
+        started=iso_z(view.started),
+        ended=iso_z(view.ended),
+    )
