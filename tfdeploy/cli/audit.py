@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,6 @@ from tfdeploy.cli.run_names import checked_run_name
 from tfdeploy.errors import ConfigError, UsageError, worst
 from tfdeploy.operations.audit import Subject, audit, hosts_of_run
 from tfdeploy.ui.audit import show_audit
-from tfdeploy.ui.terminal import terminal_of
 
 if TYPE_CHECKING:
     from tfdeploy.model.inventory import Host
@@ -74,4 +72,4 @@ def _show(flags: Flags, found: Audit) -> None:
     show_errors(flags, found.errors)
     if flags.quiet and found.ok:
         return
-    show_audit(terminal_of(sys.stdout, flags.color), _as_json(found))
+    show_audit(flags.out, _as_json(found))

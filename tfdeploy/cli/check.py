@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,6 @@ from tfdeploy.operations.emit import notices_to
 from tfdeploy.operations.launch import Launch
 from tfdeploy.planning.options import Options
 from tfdeploy.ui.checks import show_checks
-from tfdeploy.ui.terminal import terminal_of
 
 if TYPE_CHECKING:
     from tfdeploy.model.inventory import Inventory
@@ -60,4 +58,4 @@ def _show(flags: Flags, hosts: list[Any], links: list[Any]) -> None:
             each["fix"] = flags.typed(each["fix"]) if each["fix"] else None
     for link in links:
         link["fix"] = flags.typed(link["fix"]) if link["fix"] else None
-    show_checks(terminal_of(sys.stdout, flags.color), hosts, links, quiet=flags.quiet)
+    show_checks(flags.out, hosts, links, quiet=flags.quiet)

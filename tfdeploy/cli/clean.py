@@ -21,7 +21,6 @@ from tfdeploy.operations.clean import find, find_everything, local_runs, remove,
 from tfdeploy.ui.amounts import in_bytes
 from tfdeploy.ui.cleaning import record_words, show_things, staying_words
 from tfdeploy.ui.question import agrees, ask
-from tfdeploy.ui.terminal import terminal_of
 
 if TYPE_CHECKING:
     from tfdeploy.errors import TfdeployError
@@ -100,7 +99,7 @@ def _show_found(flags: Flags, found: Found, local: LocalRuns, nothing: bool) -> 
             print(f"[{host}] has the same workdir as {first}, so it is cleaned there", file=sys.stderr)
         for line in record_words(local.unended, local.elsewhere, str(run_store().root)):
             print(f"[{HERE}] {line}", file=sys.stderr)
-    terminal = terminal_of(sys.stdout, flags.color)
+    terminal = flags.out
     if nothing:
         terminal.write("nothing to remove\n")
         return

@@ -20,7 +20,6 @@ from tfdeploy.model.units import count
 from tfdeploy.operations.compare import compared
 from tfdeploy.ui.comparison import show_comparison
 from tfdeploy.ui.report.comparison_page import comparison_page
-from tfdeploy.ui.terminal import terminal_of
 
 if TYPE_CHECKING:
     from tfdeploy.model.printed import CompareAnswer
@@ -48,6 +47,6 @@ def run(flags: Flags) -> int:
         answer: CompareAnswer = {"runs": names, "differs": differs, "final": final, "lines": lines}
         print(json.dumps(answer))
     else:
-        show_comparison(terminal_of(sys.stdout, flags.color), names, differs, final, lines)
+        show_comparison(flags.out, names, differs, final, lines)
     show_errors(flags, errors, "no metrics from here: ")
     return worst([*(each.exit_code for each in chosen), *(error.exit_code for error in errors.values())])

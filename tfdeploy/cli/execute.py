@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING
 
 from tfdeploy.cli.arguments.execute import Flags
@@ -12,7 +11,6 @@ from tfdeploy.cli.project import inventory_here
 from tfdeploy.errors import TfdeployError, UsageError, worst
 from tfdeploy.model.rows import ExecRow, row_of
 from tfdeploy.ui.reports import show_exec, show_next
-from tfdeploy.ui.terminal import terminal_of
 
 if TYPE_CHECKING:
     from tfdeploy.model.printed import ExecAnswer
@@ -34,7 +32,7 @@ def run(flags: Flags) -> int:
         print(json.dumps(answer))
     else:
         _show(flags, rows)
-        show_next(terminal_of(sys.stderr, flags.color), flags.nexts(results))
+        show_next(flags.err, flags.nexts(results))
     errors = [result.exit_code for result in results.values() if isinstance(result, TfdeployError)]
     return worst([*errors, *(1 for row in rows if row["exit_code"] != 0 and row["error"] is None)])
 
@@ -50,4 +48,4 @@ def _row(host: str, result: Completed | TfdeployError) -> ExecRow:
 def _show(flags: Flags, rows: list[ExecRow]) -> None:
     quiet_success = flags.quiet and all(row["exit_code"] == 0 for row in rows)
     if not quiet_success:
-        show_exec(terminal_of(sys.stdout, flags.color), terminal_of(sys.stderr, flags.color), rows)
+        show_exec(flags.out, flags.err, rows)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +17,6 @@ from tfdeploy.operations.copy.pull import HostFetch
 from tfdeploy.operations.fetch import PARTS, FetchOptions, fetch
 from tfdeploy.ui.reports import show_fetch, show_next
 from tfdeploy.ui.sanitise import clean
-from tfdeploy.ui.terminal import terminal_of
 
 if TYPE_CHECKING:
     from tfdeploy.model.plan import Plan
@@ -105,7 +103,7 @@ def _row(host: str, result: HostFetch | TfdeployError) -> FetchRow:
 
 
 def _show(flags: Flags, plan: Plan, fetched: Fetched, rows: list[FetchRow], to: Path) -> None:
-    terminal = terminal_of(sys.stderr, flags.color)
+    terminal = flags.err
     if not flags.quiet or not all(row["ok"] for row in rows):
         show_fetch(terminal, rows)
     asked = "keep" in _parts(flags)

@@ -8,15 +8,19 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, ClassVar, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TextIO, TypeVar, get_args
 
 from tfdeploy.cli.declared import add_arguments, argument, option, switch
 from tfdeploy.cli.options import Parser, env_default, env_true, positive, rate
 from tfdeploy.cli.verbs import NO_FILES, VERBS
 from tfdeploy.errors import UsageError
+
+if TYPE_CHECKING:
+    from tfdeploy.ui.terminal import Terminal
 
 _COMMAND = re.compile(r"\btfdeploy ([a-z]+)\b(?! --help\b)")
 _COMMON = "common options"
@@ -80,6 +84,21 @@ class CommonFlags(VerbFlags):
     def bounded(self) -> bool:
         """Whether --limit or --exclude selects hosts."""
         return self.limit is not None or self.exclude is not None
+
+    @property
+    def out(self) -> Terminal:
+        """Standard output, with colours as --color says."""
+        return self._terminal_of(sys.stdout)
+
+    @property
+    def err(self) -> Terminal:
+        """Standard error, with colours as --color says."""
+        return self._terminal_of(sys.stderr)
+
+    def _terminal_of(self, stream: TextIO) -> Terminal:
+        from tfdeploy.ui.terminal import terminal_of
+
+        return terminal_of(stream, self.color)
 
     def typed(self, text: str) -> str:
         """`text` with the -i and -j of this command line added to every tfdeploy command in it, so that it can be typed as it

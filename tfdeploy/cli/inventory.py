@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Any
 
 from tfdeploy import config
@@ -16,7 +15,6 @@ from tfdeploy.model.folding import fold_equal, fold_names
 from tfdeploy.model.inventory import settings_of
 from tfdeploy.model.selection import select
 from tfdeploy.ui.tables import show_rows
-from tfdeploy.ui.terminal import terminal_of
 
 if TYPE_CHECKING:
     from tfdeploy.config import InventoryFile
@@ -78,7 +76,7 @@ def _roles_of(name: str, inventory: Inventory) -> list[str]:
 
 
 def _show(flags: Flags, inventory: Inventory, understood: InventoryFile) -> None:
-    terminal = terminal_of(sys.stdout, flags.color)
+    terminal = flags.out
     show_rows(terminal, ("host", "address", "roles", "from"), [_host_row(host, inventory) for host in inventory.hosts])
     terminal.write("\n")
     if inventory.roles:

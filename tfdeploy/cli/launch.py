@@ -33,7 +33,7 @@ from tfdeploy.planning.describe import COLUMNS, describe
 from tfdeploy.planning.options import Options
 from tfdeploy.ui.jsonl import EventsFile
 from tfdeploy.ui.reports import show_plan
-from tfdeploy.ui.terminal import on_terminal, terminal_of
+from tfdeploy.ui.terminal import on_terminal
 
 if TYPE_CHECKING:
     from tfdeploy.model.job import Job
@@ -143,7 +143,7 @@ def _show_plan(flags: Flags, plan: Any) -> int:
         return 0
     shown = describe(plan)
     show_plan(
-        terminal_of(sys.stdout, flags.color),
+        flags.out,
         shown.heading,
         COLUMNS,
         shown.rows,

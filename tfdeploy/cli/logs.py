@@ -28,7 +28,6 @@ from tfdeploy.operations.tasklogs.task_log import LogQuery
 from tfdeploy.ui.amounts import in_bytes
 from tfdeploy.ui.log_lines import LinePrinter
 from tfdeploy.ui.sanitise import clean
-from tfdeploy.ui.terminal import terminal_of
 
 if TYPE_CHECKING:
     import re
@@ -72,7 +71,7 @@ def _printer(flags: Flags, plan: Plan, query: LogQuery) -> LinePrinter:
         run=plan.run,
         labels=[f"{task.task}@{task.host}" for task in plan.tasks if task.task in query.tasks],
         timestamps=flags.timestamps,
-        color=terminal_of(sys.stdout, flags.color).color,
+        color=flags.out.color,
         highlight=[_pattern(text, "--highlight", flags.ignore_case) for text in flags.highlight or ()],
         fold=flags.fold,
     )

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from tfdeploy.model.folding import fold_names
 from tfdeploy.ui.reports import show_next
 from tfdeploy.ui.sanitise import clean
-from tfdeploy.ui.terminal import terminal_of
 
 if TYPE_CHECKING:
     from tfdeploy.cli.flags import CommonFlags
@@ -20,7 +19,7 @@ def show_errors(flags: CommonFlags, errors: Mapping[str, TfdeployError], before:
     """Prints the errors of hosts, and what to type next. `before`: a prefix of each text."""
     for host, error in errors.items():
         print(f"[{host}] {before}{clean(error.what)}", file=sys.stderr)
-    show_next(terminal_of(sys.stderr, flags.color), flags.nexts(errors))
+    show_next(flags.err, flags.nexts(errors))
 
 
 def show_unasked(flags: CommonFlags, unasked: Iterable[str], about: str = "") -> None:

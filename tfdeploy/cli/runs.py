@@ -17,7 +17,6 @@ from tfdeploy.model.rows import KnownRunRow
 from tfdeploy.operations.runs import chosen, list_runs
 from tfdeploy.ui.reports import show_runs
 from tfdeploy.ui.sanitise import clean
-from tfdeploy.ui.terminal import terminal_of
 
 if TYPE_CHECKING:
     from tfdeploy.model.printed import RunsAnswer
@@ -36,7 +35,7 @@ def run(flags: Flags) -> int:
         answer: RunsAnswer = {"runs": runs, "unreachable": sorted(silent)}
         print(json.dumps(answer))
     else:
-        show_runs(terminal_of(sys.stdout, flags.color), rows, time.time())
+        show_runs(flags.out, rows, time.time())
         if not rows and known:
             print(f"none of {known} runs is so (--state, --since)", file=sys.stderr)
         elif not rows:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Any
 
 from tfdeploy.cli.arguments.setup import Flags
@@ -18,7 +17,6 @@ from tfdeploy.operations.outcomes import split
 from tfdeploy.operations.setup import differences, setup_job
 from tfdeploy.ui.environments import show_setup
 from tfdeploy.ui.reports import show_next
-from tfdeploy.ui.terminal import terminal_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,6 +53,5 @@ def _row(host: str, result: Environment | TfdeployError) -> SetupRow:
 
 
 def _show(flags: Flags, rows: list[SetupRow], different: list[str], results: Mapping[str, object]) -> None:
-    terminal = terminal_of(sys.stderr, flags.color)
-    show_setup(terminal, rows, different)
-    show_next(terminal, flags.nexts(results))
+    show_setup(flags.err, rows, different)
+    show_next(flags.err, flags.nexts(results))

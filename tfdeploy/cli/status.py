@@ -21,7 +21,7 @@ from tfdeploy.operations.watch.relay import in_words, relay_end
 from tfdeploy.operations.watch.resume import resume
 from tfdeploy.ui.reports import show_status
 from tfdeploy.ui.sanitise import clean
-from tfdeploy.ui.terminal import on_terminal, terminal_of
+from tfdeploy.ui.terminal import on_terminal
 
 if TYPE_CHECKING:
     from tfdeploy.model.plan import Plan
@@ -86,4 +86,4 @@ def _show(flags: Flags, fleet: Fleet, plan: Plan, found: Status) -> None:
     fetched = FetchedLogs(Path("fetched") / plan.run / "logs")
     last_lines = lines_of_first_death(fleet, plan, found, fetched)
     as_of = "as of the last fetch" if fetched.used else ""
-    show_status(terminal_of(sys.stdout, flags.color), found.view, time.time(), flags.typed, last_lines, as_of)
+    show_status(flags.out, found.view, time.time(), flags.typed, last_lines, as_of)

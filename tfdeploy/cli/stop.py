@@ -16,7 +16,6 @@ from tfdeploy.operations.stop import Stopped, earlier_end, stop
 from tfdeploy.ui.headway import Headway
 from tfdeploy.ui.reports import show_stop
 from tfdeploy.ui.sanitise import clean
-from tfdeploy.ui.terminal import terminal_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +30,7 @@ def run(flags: Flags) -> int:
     with open_fleet(flags) as fleet:
         plan, _, _ = chosen_run(flags, fleet, live_first=True)
         grace_s = 0.0 if flags.now else plan.stop_grace_s if flags.grace is None else flags.grace
-        headway = Headway(terminal_of(sys.stderr, flags.color), "stopped", len(plan.hosts))
+        headway = Headway(flags.err, "stopped", len(plan.hosts))
 
         def done(host: str, result: Any) -> None:
             if isinstance(result, Stopped) and not flags.quiet:
@@ -74,7 +73,7 @@ def _rows(results: Results) -> list[StopRow]:
 def _show(flags: Flags, run: str, results: Results, earlier_end: str | None) -> None:
     """`earlier_end`: how the run had ended before this stop."""
     rows = _rows(results)
-    show_stop(terminal_of(sys.stderr, flags.color), rows)
+    show_stop(flags.err, rows)
     if all(row["ok"] for row in rows):
         had_ended = f"; it had ended before: {clean(earlier_end)}" if earlier_end else ""
         print(f"{run}: nothing of it is alive{had_ended}", file=sys.stderr)

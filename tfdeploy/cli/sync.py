@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Any, cast
 
 from tfdeploy import config
@@ -20,7 +19,6 @@ from tfdeploy.model.selection import select
 from tfdeploy.operations.connecting import begin_connecting
 from tfdeploy.planning.datasets import splits
 from tfdeploy.ui.reports import show_forecast, show_next, show_sync
-from tfdeploy.ui.terminal import terminal_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,8 +90,8 @@ def _forecast(flags: Flags, hosts: tuple[Host, ...], job: Job, whole: Inventory)
         print(json.dumps(answer))
     else:
         sent = {host: each.sent for host, each in found.hosts.items() if not isinstance(each, TfdeployError)}
-        show_forecast(terminal_of(sys.stdout, flags.color), rows, told, sent)
-        show_next(terminal_of(sys.stderr, flags.color), flags.nexts(errors))
+        show_forecast(flags.out, rows, told, sent)
+        show_next(flags.err, flags.nexts(errors))
     return worst(error.exit_code for error in errors.values())
 
 
@@ -135,6 +133,5 @@ def _broadcast_row(fields: BroadcastFields) -> BroadcastRow:
 
 
 def _show(flags: Flags, rows: list[SyncRow], results: Mapping[str, object]) -> None:
-    terminal = terminal_of(sys.stderr, flags.color)
-    show_sync(terminal, rows)
-    show_next(terminal, flags.nexts(results))
+    show_sync(flags.err, rows)
+    show_next(flags.err, flags.nexts(results))

@@ -18,7 +18,6 @@ from tfdeploy.operations.trust import find_machine, read_fingerprints, record, r
 from tfdeploy.ui.host_keys import change, note, renewal_lines, staying
 from tfdeploy.ui.question import agrees
 from tfdeploy.ui.tables import show_rows
-from tfdeploy.ui.terminal import terminal_of
 
 if TYPE_CHECKING:
     from tfdeploy.model.inventory import Inventory
@@ -130,9 +129,9 @@ def _show(flags: Flags, found: list[ScanResult]) -> None:
 
     rows = [_row(key, []) for key in found]
     cells = [(row["host"], row["state"], row["keytype"] or "", row["fingerprint"] or "", flags.typed(note(row))) for row in rows]
-    uncut = replace(terminal_of(sys.stderr, flags.color), width=None)
+    uncut = replace(flags.err, width=None)
     show_rows(uncut, ["host", "state", "type", "fingerprint", ""], cells)
 
 
 def _show_renewal(flags: Flags, row: TrustRow) -> None:
-    terminal_of(sys.stderr, flags.color).write(flags.typed("\n".join(renewal_lines(row))) + "\n")
+    flags.err.write(flags.typed("\n".join(renewal_lines(row))) + "\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,7 +11,6 @@ from tfdeploy.cli.fleet import open_fleet
 from tfdeploy.operations.emit import notices_to
 from tfdeploy.ui.plain import PlainView
 from tfdeploy.ui.progress import SyncView
-from tfdeploy.ui.terminal import terminal_of
 
 if TYPE_CHECKING:
     from tfdeploy.cli.flags import CommonFlags
@@ -22,13 +20,13 @@ if TYPE_CHECKING:
 
 def plain_view(flags: CommonFlags) -> PlainView:
     """Messages on stderr, one line an event; no task output."""
-    return PlainView(terminal_of(sys.stderr, flags.color), quiet=flags.quiet, verbose=flags.verbose)
+    return PlainView(flags.err, quiet=flags.quiet, verbose=flags.verbose)
 
 
 @contextmanager
 def transfer_view(flags: CommonFlags) -> Iterator[Emit]:
     """Bars with rate and time left on a terminal, else one line a host."""
-    with SyncView(terminal_of(sys.stderr, flags.color), quiet=flags.quiet, verbose=flags.verbose) as emit:
+    with SyncView(flags.err, quiet=flags.quiet, verbose=flags.verbose) as emit:
         yield emit
 
 
@@ -42,7 +40,7 @@ def transferring(flags: CommonFlags, bwlimit: int | None) -> Iterator[tuple[SshF
 
 def launch_view(flags: CommonFlags) -> Emit:
     """One line an event; on a terminal bars instead, while code and data are sent."""
-    plain, terminal = plain_view(flags), terminal_of(sys.stderr, flags.color)
+    plain, terminal = plain_view(flags), flags.err
     bars: list[SyncView] = []
 
     def emit(event: Event) -> None:

@@ -12,7 +12,6 @@ from tfdeploy.model.status import exit_code, run_view_json
 from tfdeploy.operations.status import status
 from tfdeploy.operations.watch.follow import follow
 from tfdeploy.ui.plain import PlainView
-from tfdeploy.ui.terminal import terminal_of
 
 if TYPE_CHECKING:
     from tfdeploy.cli.arguments.launch import Flags
@@ -36,7 +35,7 @@ def wait_or_leave(flags: Flags, fleet: Fleet, plan: Plan, emit: Emit, record_lin
 def _wait(flags: Flags, fleet: Fleet, plan: Plan, emit: Emit, record_lines: TakeLines | None) -> RunView:
     """Follows the run to its end; its tasks' lines go to stderr unless --quiet, and to
     `record_lines`. Ctrl-C leaves it running."""
-    terminal = terminal_of(sys.stderr, flags.color)
+    terminal = flags.err
     shown = None if flags.quiet else PlainView(terminal, sys.stderr, color_lines=terminal.color)
 
     def take_lines(batch: list[LogLine]) -> None:
