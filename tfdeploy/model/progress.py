@@ -49,6 +49,10 @@ class HostProgress:
     def transfer(self, what: str) -> Transfer:
         return self.transfers.setdefault(what, Transfer(what))
 
+    @property
+    def moving(self) -> list[Transfer]:
+        return [transfer for transfer in self.transfers.values() if transfer.active]
+
 
 class RunProgress:
     """The fold. `apply` each event in order; then read. Not thread-safe: one thread applies and reads."""

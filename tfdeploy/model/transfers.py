@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from tfdeploy.model.events import TransferFields
 
@@ -59,11 +60,20 @@ class Transfer:
         return (self.total_bytes - self.sent_bytes) / rate
 
 
-def all_of(transfers: Iterable[Transfer]) -> tuple[int, int, float | None, float | None]:
-    """Sent, total, rate and seconds left of several transfers that run side by side: the slowest of them ends last."""
+class Totals(NamedTuple):
+    """Bytes, bytes a second and seconds of several transfers."""
+
+    sent: int
+    total: int
+    rate: float | None
+    left_s: float | None
+
+
+def all_of(transfers: Iterable[Transfer]) -> Totals:
+    """Return the totals of transfers that run side by side: the slowest of them ends last."""
     every = list(transfers)
     sent, total = sum(t.sent_bytes for t in every), sum(t.total_bytes for t in every)
     rates = [t.rate for t in every if t.active and t.rate]
     rate = sum(rates) if rates else None
     left_s = [t.left_s for t in every if t.left_s is not None]
-    return sent, total, rate, max([(total - sent) / rate, *left_s]) if rate else None
+    return Totals(sent, total, rate, max([(total - sent) / rate, *left_s]) if rate else None)

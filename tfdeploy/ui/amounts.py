@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from math import isfinite
+from typing import TYPE_CHECKING
 
 from tfdeploy.model.units import count, in_bytes, roughly
 
-__all__ = ["count", "figure", "in_bytes", "in_seconds", "roughly"]
+if TYPE_CHECKING:
+    from tfdeploy.model.transfers import Totals
+
+__all__ = ["count", "figure", "in_bytes", "in_seconds", "roughly", "transferred"]
+
+
+def transferred(totals: Totals, after: str = "") -> str:
+    """'12 MB of 60 MB, 5.0 MB/s, 9.6 s left'. `after`: what follows the bytes."""
+    words = [f"{in_bytes(totals.sent)} of {in_bytes(totals.total)}{after}"]
+    words += [f"{in_bytes(totals.rate)}/s"] if totals.rate else []
+    words += [f"{in_seconds(totals.left_s)} left"] if totals.left_s is not None else []
+    return ", ".join(words)
 
 
 def in_seconds(seconds: float) -> str:

@@ -14,7 +14,7 @@ class Feeding:
     """Of one moment."""
 
     def __init__(self, progress: RunProgress) -> None:
-        moving = {t.what for host in progress.hosts.values() for t in host.transfers.values() if t.active}
+        moving = {each.what for host in progress.hosts.values() for each in host.moving}
         self._broadcasts = [fields for what, fields in progress.broadcasts.items() if what in moving]
         self._parents: dict[str, dict[str, None]] = {}
         for fields in self._broadcasts:

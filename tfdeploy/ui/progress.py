@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from tfdeploy.model.events import Event
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.progress import HostProgress, RunProgress
-from tfdeploy.model.transfers import all_of
-from tfdeploy.ui.amounts import count, in_bytes, in_seconds
+from tfdeploy.model.transfers import Totals, all_of
+from tfdeploy.ui.amounts import count, in_bytes, transferred
 from tfdeploy.ui.cells import Row, Span, column, fit
 from tfdeploy.ui.feeding import Feeding
 from tfdeploy.ui.plain import PlainView, event_words
@@ -65,7 +65,11 @@ class SyncView:
             done = sum(host.synced for host in self.progress.hosts.values())
             feeding = Feeding(self.progress)
             hosts.sort(
-                key=lambda host: (not (feeding.marks(host.host) or _has_failed(host)), _is_done(host), feeding.order(host.host))
+                key=lambda host: (
+                    not (feeding.marks(host.host) or _has_failed(host)),
+                    not host.moving,
+                    feeding.order(host.host),
+                )
             )
             trees = feeding.trees(width, max(1, (height - 2) // 3))
             room = max(0, height - 2 - len(trees))
@@ -91,11 +95,11 @@ class SyncView:
         return Event("note", event.time, data={"level": "info", "text": ", ".join(self._summary(event.data["what"]))})
 
     def _summary(self, what: str) -> Iterator[str]:
-        """'data digits: 1.2 GB of 4.1 GB on 16 hosts', '91 MB/s', '32 s left', 'slow: n3'"""
+        """'data digits: 1.2 GB of 4.1 GB on 16 hosts, 91 MB/s, 32 s left', 'slow: n3'"""
         hosts = [host for host in self.progress.hosts.values() if what in host.transfers]
-        sent, total, rate, left_s = all_of(host.transfers[what] for host in hosts)
-        yield f"{what}: {in_bytes(sent)} of {in_bytes(total)} on {count(len(hosts), 'host')}"
-        yield from _pace(rate, left_s)
+        totals = all_of(host.transfers[what] for host in hosts)
+        on_hosts = f" on {count(len(hosts), 'host')}"
+        yield f"{what}: {transferred(totals, on_hosts)}"
         fields = self.progress.broadcasts.get(what)
         for word, names in (("slow", fields["slow"]), ("stuck", fields["stuck"])) if fields else ():
             if names:
@@ -170,29 +174,24 @@ def _has_failed(host: HostProgress) -> bool:
     return host.state in ("unreachable", "failed") or any(transfer.state == "failed" for transfer in host.transfers.values())
 
 
-def _is_done(host: HostProgress) -> bool:
-    return not any(transfer.active for transfer in host.transfers.values())
-
-
 def _host_row(host: HostProgress, width: int, feeding: Feeding) -> Row:
     if _has_failed(host):
         word = host.state if host.state == "unreachable" else "failed"
         return fit([Span(column(clean(host.host), 12)), Span(f" {word}", "bold red")], width)
-    active = [transfer for transfer in host.transfers.values() if transfer.active]
-    if not active:
+    if not host.moving:
         return _bar_row(clean(host.host), all_of(host.transfers.values()), width, "done" if host.synced else "checking")
-    words = [clean(transfer.what, 40) for transfer in active]
+    words = [clean(transfer.what, 40) for transfer in host.moving]
     words += [f"from {parent}" for parent in feeding.parents(host.host)]
-    return _bar_row(clean(host.host), all_of(active), width, ", ".join(words), ", ".join(feeding.marks(host.host)))
+    return _bar_row(clean(host.host), all_of(host.moving), width, ", ".join(words), ", ".join(feeding.marks(host.host)))
 
 
 def _counted_row(hosts: list[HostProgress], width: int) -> Row:
     """'9 more       3 done, 40 MB to 44 MB, 5.6 MB/s to 5.9 MB/s'"""
-    active = [all_of(transfer for transfer in host.transfers.values() if transfer.active) for host in hosts if not _is_done(host)]
+    active = [all_of(host.moving) for host in hosts if host.moving]
     done = len(hosts) - len(active)
     words = [f"{done} done"] if done else []
-    words += [_span([figures[0] for figures in active], "")] if active else []
-    words += [_span(rates, "/s")] if (rates := [figures[2] for figures in active if figures[2]]) else []
+    words += [_span([totals.sent for totals in active], "")] if active else []
+    words += [_span(rates, "/s")] if (rates := [totals.rate for totals in active if totals.rate]) else []
     return fit([Span(column(f"{len(hosts):,} more", 12), "bold"), Span(f" {', '.join(words)}", "dim")], width)
 
 
@@ -201,21 +200,14 @@ def _span(figures: Sequence[float], unit: str) -> str:
     return least if least == most else f"{least} to {most}"
 
 
-def _bar_row(name: str, figures: tuple[int, int, float | None, float | None], width: int, words: str, mark: str = "") -> Row:
+def _bar_row(name: str, totals: Totals, width: int, words: str, mark: str = "") -> Row:
     """'n2   [######......] 12 MB of 60 MB, 5.0 MB/s, 9.6 s left  code', as much of it as fits."""
-    sent, total, rate, left_s = figures
+    sent, total = totals[:2]
     full = round(_BAR * sent / total) if total else _BAR
     row = [Span(column(name, 12), "bold"), Span(" ")]
     if width >= 60:
         row += [Span("#" * full, "green"), Span("." * (_BAR - full) + " ", "dim")]
     else:
         row.append(Span(f"{100 * sent // total if total else 100:3} % "))
-    row.append(Span(", ".join([f"{in_bytes(sent)} of {in_bytes(total)}", *_pace(rate, left_s)])))
+    row.append(Span(transferred(totals)))
     return fit([*row, Span(f"  {mark}" if mark else "", "bold yellow"), Span(f"  {words}", "dim")], width)
-
-
-def _pace(rate: float | None, left_s: float | None) -> Iterator[str]:
-    if rate:
-        yield f"{in_bytes(rate)}/s"
-    if left_s is not None:
-        yield f"{in_seconds(left_s)} left"

@@ -11,7 +11,7 @@ from tfdeploy.model.transfers import all_of
 from tfdeploy.model.trends import DONE, RUN, Trends
 from tfdeploy.model.trouble import RESTARTED, SLOW, Mark
 from tfdeploy.model.words import run_seconds, short_error
-from tfdeploy.ui.amounts import figure, in_bytes, in_seconds
+from tfdeploy.ui.amounts import figure, in_seconds, transferred
 from tfdeploy.ui.cells import Row, Span
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import cells
@@ -70,12 +70,8 @@ def steps_row(progress: RunProgress) -> Row:
     for name in STEPS:
         state = progress.steps.get(name, "")
         row.append(Span(f"{name}{'...' if state == 'begin' else ''} ", _STEP_STYLES.get(state, "dim")))
-    moving = [t for host in progress.hosts.values() for t in host.transfers.values() if t.active]
-    if moving:
-        sent, total, rate, left_s = all_of(moving)
-        text = f" {in_bytes(sent)} of {in_bytes(total)}" + (f", {in_bytes(rate)}/s" if rate else "")
-        row.append(Span(text + (f", {in_seconds(left_s)} left" if left_s is not None else "")))
-    return row
+    moving = [transfer for host in progress.hosts.values() for transfer in host.moving]
+    return [*row, Span(f" {transferred(all_of(moving))}")] if moving else row
 
 
 def _counts(marks: Mapping[str, Mark]) -> str:

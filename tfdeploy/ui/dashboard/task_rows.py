@@ -15,7 +15,7 @@ from tfdeploy.model.task_progress import TaskProgress
 from tfdeploy.model.transfers import all_of
 from tfdeploy.model.trends import LOSS, Trends
 from tfdeploy.model.trouble import AGAIN, CUT, DONE, RESTARTED, SLOW, STARTING, Mark, last_cause
-from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds
+from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds, transferred
 from tfdeploy.ui.cells import Row, Span, column, task_style
 from tfdeploy.ui.dashboard.row_order import Item
 from tfdeploy.ui.plots import spark
@@ -182,14 +182,10 @@ def host_row(host: HostProgress, shown: Sequence[Column]) -> Row:
 
 def transfer_words(host: HostProgress) -> str:
     """'code, 12 MB of 60 MB, 5.0 MB/s, 9.6 s left', while something moves."""
-    active = [transfer for transfer in host.transfers.values() if transfer.active]
-    if not active:
+    if not host.moving:
         return "all sent" if host.synced else ""
-    sent, total, rate, left_s = all_of(active)
-    words = [", ".join(clean(transfer.what, 40) for transfer in active), f"{in_bytes(sent)} of {in_bytes(total)}"]
-    words += [f"{in_bytes(rate)}/s"] if rate else []
-    words += [f"{in_seconds(left_s)} left"] if left_s is not None else []
-    return ", ".join(words)
+    names = [clean(transfer.what, 40) for transfer in host.moving]
+    return ", ".join([*names, transferred(all_of(host.moving))])
 
 
 def gpu_words(busy: float | None, memory: int | None) -> str:
@@ -257,13 +253,8 @@ def _folded_texts(progress: RunProgress, tasks: Sequence[TaskProgress]) -> dict[
 
 def _sent_words(progress: RunProgress, hosts: Collection[str]) -> str:
     """'36 MB of 180 MB', while something moves to these hosts."""
-    moving = [each for host in hosts for each in progress.host(host).transfers.values() if each.active]
-    if not moving:
-        return ""
-    sent, total, rate, left_s = all_of(moving)
-    words = [f"{in_bytes(sent)} of {in_bytes(total)} sent"]
-    words += [f"{in_bytes(rate)}/s"] if rate else []
-    return ", ".join([*words, f"{in_seconds(left_s)} left"] if left_s is not None else words)
+    moving = [transfer for host in hosts for transfer in progress.host(host).moving]
+    return transferred(all_of(moving), " sent") if moving else ""
 
 
 def _host(progress: RunProgress, item: Item) -> str:
