@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfdeploy.agent import wire
+
+if TYPE_CHECKING:
+    from tfdeploy.model.task_progress import TaskProgress
+    from tfdeploy.model.taskview import TaskView
 
 DEATHS = frozenset({"failed", "killed", "gave_up", "lost"})  # outcomes
 
@@ -40,10 +44,10 @@ def reported(states: Iterable[wire.HostRunState]) -> list[Death]:
     return [_death(fields) for state in states if (fields := state.first_death) and fields.get("task")]
 
 
-def of_status(status: wire.TaskStatus) -> Death:
-    """The death of a task whose own host reports a bad end."""
-    outcome = status.outcome or "ended"
-    return Death(status.task, status.host, outcome, status.exit_code, status.signal, status.reason, status.ended)
+def death_of(task: wire.TaskStatus | TaskView | TaskProgress) -> Death:
+    """The death of a task that ended badly."""
+    outcome = task.outcome or "ended"
+    return Death(task.task, task.host, outcome, task.exit_code, task.signal, task.reason, task.ended)
 
 
 def _death(fields: Mapping[str, Any]) -> Death:

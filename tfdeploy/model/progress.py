@@ -190,7 +190,7 @@ class RunProgress:
         """The task whose death came first: the cause; the others are collateral."""
         if self.state in ("succeeded", "stopped"):
             return None
-        death = deaths.first(task.death for task in self.tasks.values() if task.dead)
+        death = deaths.first(deaths.death_of(task) for task in self.tasks.values() if task.dead)
         return self.tasks[death.task] if death else None
 
     @property
@@ -198,7 +198,7 @@ class RunProgress:
         """Why the run fails or failed, in words: as the operation reports it, else by the first death."""
         if self._cause or self.state in ("succeeded", "stopped"):
             return self._cause
-        return task.death.words if (task := self.first_death) else None
+        return deaths.death_of(task).words if (task := self.first_death) else None
 
     def health(self, task: TaskProgress) -> str | None:
         """ "unreachable", "stalled" or None. While the host cannot be reached, that hides a stall."""

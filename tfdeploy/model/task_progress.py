@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tfdeploy.model.answers.samples import TaskSample
-from tfdeploy.model.deaths import DEATHS, Death
+from tfdeploy.model.deaths import DEATHS
 from tfdeploy.model.events import TaskFields
 from tfdeploy.model.measures import Measures, Patterns, last_state
 
@@ -69,11 +69,6 @@ class TaskProgress:
     @property
     def dead(self) -> bool:
         return self.outcome in DEATHS
-
-    @property
-    def death(self) -> Death:
-        """How it ended. Only for a task that is `dead`."""
-        return Death(self.task, self.host, self.outcome or "ended", self.exit_code, self.signal, self.reason, self.ended)
 
     def take_sample(self, sample: TaskSample) -> None:
         """Take the metrics that its host knows: see Measures. A new step in an event file is a sign of life, as a line is."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tfdeploy.agent.wire import HostRunState
-from tfdeploy.model.deaths import DEATHS, Death, first, reported
+from tfdeploy.model.deaths import DEATHS, Death, death_of, first, reported
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.taskview import TaskView
 
@@ -66,8 +66,7 @@ def _unfinished_state(states: list[HostRunState], views: tuple[TaskView, ...]) -
 
 def _first_death(states: list[HostRunState], views: tuple[TaskView, ...]) -> Death | None:
     """The earliest death that the minders report as the cause, else the earliest by the tasks' own outcomes."""
-    own = [Death(v.task, v.host, v.outcome, v.exit_code, v.signal, v.reason, v.ended) for v in views if v.outcome in DEATHS]
-    return first(reported(states) or own)
+    return first(reported(states) or [death_of(view) for view in views if view.outcome in DEATHS])
 
 
 def _died_before_stop(death: Death | None, views: tuple[TaskView, ...]) -> bool:

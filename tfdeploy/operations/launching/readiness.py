@@ -73,7 +73,7 @@ def failure(fleet: Fleet, plan: Plan, watch: Watch) -> TfdeployError:
     """The run's first death in words, with that task's last lines."""
     states = [state for state in watch.states.values() if state is not None]
     bad = [status for status in watch.tasks.values() if status.state in ("ended", "lost")]
-    own = [deaths.of_status(status) for status in bad if status.outcome not in ("succeeded", "stopped")]
+    own = [deaths.death_of(status) for status in bad if status.outcome not in ("succeeded", "stopped")]
     death = deaths.first(deaths.reported(states) or own)
     if death is not None:
         return run_failed(fleet, plan, death)
