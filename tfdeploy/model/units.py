@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 BYTES = (
@@ -74,3 +75,9 @@ def roughly(seconds: float, *, parts: int = 1) -> str:
 def count(number: int, what: str) -> str:
     """'1 host', '3 hosts'."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def listed(texts: Sequence[str], most: int) -> str:
+    """'a, b and 3 more': the first `most` texts."""
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more

@@ -5,12 +5,12 @@ from __future__ import annotations
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from tfdeploy.model.units import count, in_bytes, roughly
+from tfdeploy.model.units import count, in_bytes, listed, roughly
 
 if TYPE_CHECKING:
     from tfdeploy.model.transfers import Totals
 
-__all__ = ["count", "figure", "in_bytes", "in_seconds", "roughly", "transferred"]
+__all__ = ["count", "figure", "in_bytes", "in_seconds", "listed", "roughly", "transferred"]
 
 
 def transferred(totals: Totals, after: str = "") -> str:

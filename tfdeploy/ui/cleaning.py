@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tfdeploy.model.answers.clean import CleanItem
 from tfdeploy.model.folding import fold_names
-from tfdeploy.ui.amounts import count, in_bytes
+from tfdeploy.ui.amounts import count, in_bytes, listed
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import show_rows
 from tfdeploy.ui.terminal import Terminal
@@ -42,11 +42,9 @@ def record_words(unended: Sequence[str], elsewhere: Sequence[str], store: str) -
     """Return the lines that say why records of this machine stay. `store`: the folder of the records."""
     lines = []
     if unended:
-        names = ", ".join(map(clean, unended[:MOST_NAMES]))
-        more = f" and {len(unended) - MOST_NAMES} more" if len(unended) > MOST_NAMES else ""
+        names = listed([*map(clean, unended)], MOST_NAMES)
         lines.append(
-            f"{_records(unended)}: no host has the run, and nobody here saw it end: {names}{more}. "
-            f"To forget one: rm -r {store}/RUN"
+            f"{_records(unended)}: no host has the run, and nobody here saw it end: {names}. To forget one: rm -r {store}/RUN"
         )
     if elsewhere:
         lines.append(f"{_records(elsewhere)}: the run has a host that was not asked, or gave no answer")

@@ -15,7 +15,7 @@ from tfdeploy.model import table_metrics
 from tfdeploy.model.folding import fold_equal, fold_names
 from tfdeploy.model.moments import moment_of
 from tfdeploy.model.words import outcome_words, run_seconds, unread_words
-from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds, roughly
+from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds, listed, roughly
 from tfdeploy.ui.feed_tree import feed_tree
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import cells, cut, show_rows, table_lines
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _PLACE = re.compile(r"^\S+:\d+:? ")  # "192.0.2.11:22: ", by which equal errors of two hosts differ
 STOPPED, HAD_ENDED = "stopped", "had ended before"  # what became of a run on a host
 MOST_FEED_LINES = 12  # of one stripe
+_MOST_PATHS = 5  # of one host
 _NARROWEST = 20  # columns for the text beside a label
 
 
@@ -139,9 +140,8 @@ def show_left_files(terminal: Terminal, left: Mapping[str, Sequence[str]], cwd: 
     """The files that the program wrote outside `keep`, and the line of the job file that would keep them. `cwd`: the folder
     of the code in which it started."""
     for host, paths in left.items():
-        shown = ", ".join(clean(path, 60) for path in paths[:5])
-        more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
-        _write_line(terminal, f"left on {clean(host)}: ", f"{shown}{more}", "")
+        shown = listed([clean(path, 60) for path in paths], _MOST_PATHS)
+        _write_line(terminal, f"left on {clean(host)}: ", shown, "")
     tops = sorted({clean(_top(path, cwd), 60) for paths in left.values() for path in paths} - {""})
     if tops:
         _write_line(terminal, "to carry it over to later runs: ", f"keep: [{', '.join(tops)}]", "bold")
@@ -241,8 +241,8 @@ def show_fetch(terminal: Terminal, hosts: Sequence[FetchRow]) -> None:
         told = ((h["newer_here"], "changed here, left as they are"), (h["left_there"], "links that lead out, not made"))
         for paths, words in told:
             if paths:
-                more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
-                _write_line(terminal, f"{clean(h['host'])}: {words}: ", ", ".join(paths[:5]) + more, "yellow")
+                shown = listed(paths, _MOST_PATHS)
+                _write_line(terminal, f"{clean(h['host'])}: {words}: ", shown, "yellow")
 
 
 def show_stop(terminal: Terminal, hosts: Sequence[StopRow]) -> None:

@@ -14,6 +14,7 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.folding import fold_equal, fold_names
 from tfdeploy.model.inventory import Host
+from tfdeploy.model.units import listed
 
 MOST_ADDRESSES = 64  # of one host; the filters of the other hosts have little room
 
@@ -104,11 +105,7 @@ def notes(found: Mapping[str, Advertised]) -> tuple[str, ...]:
     by_why: dict[str, list[str]] = {}
     for name, each in found.items():
         by_why.setdefault(each.why, []).append(name)
-    return tuple(f"addresses of {_listed(names)}: {why}" for why, names in by_why.items())
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+    return tuple(f"addresses of {listed(names, 6)}: {why}" for why, names in by_why.items())
 
 
 def _ip(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

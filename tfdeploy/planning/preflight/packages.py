@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from tfdeploy.model.units import listed
 from tfdeploy.planning.preflight.case import Case, Problem
 from tfdeploy.planning.source import packages as package_names
 from tfdeploy.planning.source import python2
@@ -35,10 +36,9 @@ def _fix(case: Case, found: Import) -> Callable[[Case, list[Import]], str]:
 
 
 def _detail(case: Case, found: list[Import], sure: bool) -> str:
-    shown = [f"{each.module} ({each.where})" for each in found[:_SHOWN]]
-    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    modules = listed([f"{each.module} ({each.where})" for each in found], _SHOWN)
     imports, them = "imports" if sure else "may import", "them" if len(found) > 1 else "it"
-    return f"the program {imports} {', '.join(shown)}{more}, and {case.facts.python} lacks {them}"
+    return f"the program {imports} {modules}, and {case.facts.python} lacks {them}"
 
 
 def _fix_left_out(case: Case, found: list[Import]) -> str:

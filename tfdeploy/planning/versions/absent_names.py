@@ -13,6 +13,7 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.job import Job
 from tfdeploy.model.nexts import on_host
+from tfdeploy.model.units import listed
 from tfdeploy.planning.versions.tf_names_used import Use
 from tfdeploy.runtime import removed_names
 
@@ -96,15 +97,14 @@ def _listed(uses: list[Use]) -> str:
     first, *others = uses
     if not others:
         return f"tf.{first.name} is"
-    shown = [f"tf.{first.name}", *(f"tf.{use.name} ({use.where})" for use in others[: _SHOWN - 1])]
-    more = f" and {len(uses) - _SHOWN} more" if len(uses) > _SHOWN else ""
-    return f"{', '.join(shown)}{more} are"
+    names = [f"tf.{first.name}", *(f"tf.{use.name} ({use.where})" for use in others)]
+    return f"{listed(names, _SHOWN)} are"
 
 
 def _places(uses: list[Use]) -> str:
     """ "tf.mul (train.py:3), tf.sub (train.py:4, imported only) and 3 more"."""
     places = [f"tf.{use.name} ({use.where}{', imported only' if use.binds else ''})" for use in uses]
-    return ", ".join(places[:_SHOWN]) + (f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else "")
+    return listed(places, _SHOWN)
 
 
 def _all_have(package: str, hosts: Mapping[str, HostFacts]) -> bool:

@@ -14,6 +14,7 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
+from tfdeploy.model.units import listed
 from tfdeploy.planning.source import guards
 from tfdeploy.planning.source.expressions import dotted_name, last_name
 from tfdeploy.planning.source.source import Program
@@ -45,11 +46,10 @@ def _format_note(where: str, facts: Mapping[str, HostFacts]) -> str:
 
 
 def _names_note(job: Job, names: list[str], facts: Mapping[str, HostFacts]) -> str:
-    more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
-    listed = f"{', '.join(names[:_MOST])}{more}, which NumPy has dropped"
+    dropped = f"{listed(names, _MOST)}, which NumPy has dropped"
     if rules(job.mode).tensorflow:
-        return f"{listed}: supplied"
-    return f"{listed}: an error where the program reaches it, but for `numpy<1.24` in the requirements of `setup`"
+        return f"{dropped}: supplied"
+    return f"{dropped}: an error where the program reaches it, but for `numpy<1.24` in the requirements of `setup`"
 
 
 def _dropped(program: Program) -> list[str]:
