@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 from tfdeploy.ui.tables import cells, cut
-
-_COLORS = (
-    "cyan",
-    "yellow",
-    "green",
-    "magenta",
-    "blue",
-    "bright_cyan",
-    "bright_yellow",
-    "bright_green",
-    "bright_magenta",
-    "bright_blue",
-)
-_SGR = {36: 0, 33: 1, 32: 2, 35: 3, 34: 4, 96: 5, 93: 6, 92: 7, 95: 8, 94: 9}
+from tfdeploy.ui.terminal import TASK_COLORS, task_color
 
 
 class Span(NamedTuple):
@@ -57,9 +47,13 @@ def column(text: str, width: int, *, right: bool = False) -> str:
 
 
 def task_style(task: str) -> str:
-    from tfdeploy.ui.terminal import task_color
+    return TASK_COLORS[task_color(task)]
 
-    return _COLORS[_SGR[task_color(task)]]
+
+def joined(chars: Iterable[Span]) -> Row:
+    """Join neighbours of the same style."""
+    groups = groupby(chars, key=attrgetter("style"))
+    return [Span("".join(char.text for char in same), style) for style, same in groups]
 
 
 def _crop(text: str, width: int) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tfdeploy.ui.amounts import figure, in_bytes, in_seconds
-from tfdeploy.ui.cells import Row, Span
+from tfdeploy.ui.cells import Row, Span, joined
 
 _BARS, _ASCII_BARS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # of a braille cell: row, column
@@ -102,14 +102,10 @@ class _Grid:
             last = here
 
     def row(self, at: int) -> Row:
-        row: Row = []
-        for bits, style in zip(self._bits[at], self._styles[at], strict=True):
-            char = " " if not bits else chr(0x2800 + bits) if self.unicode else "*"
-            if row and row[-1].style == style:
-                row[-1] = Span(row[-1].text + char, style)
-            else:
-                row.append(Span(char, style))
-        return row
+        return joined(map(Span, map(self._char, self._bits[at]), self._styles[at]))
+
+    def _char(self, bits: int) -> str:
+        return " " if not bits else chr(0x2800 + bits) if self.unicode else "*"
 
     def _dot(self, x: int, y: int, style: str) -> None:
         column, line = x // self.wide, y // self.high

@@ -11,7 +11,25 @@ from dataclasses import dataclass
 from typing import Literal, TextIO
 
 Color = Literal["auto", "always", "never"]
-_TASK_COLORS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
+TASK_COLORS = {  # SGR code -> rich's name
+    36: "cyan",
+    33: "yellow",
+    32: "green",
+    35: "magenta",
+    34: "blue",
+    96: "bright_cyan",
+    93: "bright_yellow",
+    92: "bright_green",
+    95: "bright_magenta",
+    94: "bright_blue",
+}
+_RUN_STYLES = {
+    "succeeded": "bold green",
+    "running": "bold green",
+    "failing": "bold red",
+    "failed": "bold red",
+    "lost": "bold red",
+}
 NAMED = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
 
 
@@ -66,4 +84,9 @@ def task_color(task: str) -> int:
     role, _, index = task.partition(":")
     named = zlib.crc32(role.encode("utf-8", "replace"))
     offset = int(index) + 3 * (role == "ps") + 5 * (role == "chief") if index.isascii() and index.isdigit() else named
-    return _TASK_COLORS[offset % len(_TASK_COLORS)]
+    return list(TASK_COLORS)[offset % len(TASK_COLORS)]
+
+
+def run_style(state: str) -> str:
+    """Return the style of a run's state. "failing": it has a cause, and still runs."""
+    return _RUN_STYLES.get(state, "bold yellow")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from tfdeploy.model.progress import RunProgress
 from tfdeploy.model.trouble import CUT, STALLED, Mark
 from tfdeploy.ui.amounts import in_seconds
-from tfdeploy.ui.cells import Row, Span, column, task_style
+from tfdeploy.ui.cells import Row, Span, column, joined, task_style
 from tfdeploy.ui.dashboard.happenings import Happening, Happenings
 from tfdeploy.ui.dashboard.row_order import items
 from tfdeploy.ui.sanitise import clean
@@ -61,7 +61,7 @@ def _axis(lasted: float, width: int) -> str:
 def _bar(progress: RunProgress, task: str, began: float, until: float, width: int, unicode: bool, stalled: float | None) -> Row:
     """`stalled`: since when it is, or nothing is heard of it."""
     width = max(1, width)
-    cells: list[tuple[str, str]] = [(" ", "")] * width
+    cells = [Span(" ")] * width
     full = "█" if unicode else "="
     deaths: list[int] = []
     for each in progress.attempts_of(task):
@@ -71,18 +71,12 @@ def _bar(progress: RunProgress, task: str, began: float, until: float, width: in
         bad = each.outcome not in (None, "succeeded", "stopped")
         style = "red" if bad else "yellow" if each.outcome == "stopped" else "green"
         for at in range(first, last + 1):
-            cells[at] = (full, style)
+            cells[at] = Span(full, style)
         if bad:
             deaths.append(last)
         if stalled is not None and each.end is None:
             since = min(width - 1, max(first, int((stalled - began) / (until - began) * width)))
-            cells[since : last + 1] = [("▒" if unicode else "-", "yellow")] * (last + 1 - since)
+            cells[since : last + 1] = [Span("▒" if unicode else "-", "yellow")] * (last + 1 - since)
     for at in deaths:  # the next attempt may begin in the same cell
-        cells[at] = ("x", "bold red")
-    row: Row = []
-    for char, style in cells:
-        if row and row[-1].style == style:
-            row[-1] = Span(row[-1].text + char, style)
-        else:
-            row.append(Span(char, style))
-    return row
+        cells[at] = Span("x", "bold red")
+    return joined(cells)
