@@ -19,7 +19,7 @@ from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds, listed, rou
 from tfdeploy.ui.feed_tree import feed_tree
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import cells, cut, show_rows, table_lines
-from tfdeploy.ui.terminal import Terminal
+from tfdeploy.ui.terminal import Terminal, run_style
 
 if TYPE_CHECKING:
     from tfdeploy.model.rows import ExecRow, ExpectedRow, FetchRow, RunRow, StopRow, SyncRow
@@ -45,10 +45,7 @@ def show_status(
     reached, what to type next. `typed`: makes a command complete, so that it can be typed."""
     lasted = in_seconds(run_seconds(view.started, view.ended, now))
     when = f"for {lasted}" if not view.final else f"after {lasted}"
-    style = {"succeeded": "bold green", "running": "bold green", "failed": "bold red", "lost": "bold red"}.get(
-        view.state, "bold yellow"
-    )
-    _write_line(terminal, f"{view.run}  {view.mode}  ", view.state, style, f" {when}")
+    _write_line(terminal, f"{view.run}  {view.mode}  ", view.state, run_style(view.state), f" {when}")
     _show_tasks(terminal, view)
     if view.cause:
         write_wrapped(terminal, "cause: ", view.cause, "red" if view.state in ("failed", "lost", "running") else "")
@@ -173,7 +170,7 @@ def show_sync(terminal: Terminal, hosts: Sequence[SyncRow]) -> None:
     """One line per host that failed or was sent something; the rest in one line."""
     same = [h["host"] for h in hosts if h["ok"] and not h["bytes_sent"]]
     rows = [
-        (h["host"], "ok" if h["ok"] else "failed", in_bytes(h["bytes_sent"] or 0), in_seconds(h["seconds"] or 0), _error(h))
+        (h["host"], "ok" if h["ok"] else "failed", in_bytes(h["bytes_sent"] or 0), in_seconds(h["seconds"] or 0), h["error"])
         for h in hosts
         if h["host"] not in same
     ]
@@ -196,7 +193,7 @@ def show_forecast(
             in_bytes(h["bytes_sent"]) if h["ok"] else "failed",
             _parts(sent.get(h["host"], {})),
             _source(h["from"]) or "here",
-            _error(h),
+            h["error"],
         )
         for h in hosts
         if h["host"] not in same
@@ -232,7 +229,7 @@ def show_fetch(terminal: Terminal, hosts: Sequence[FetchRow]) -> None:
             h["files"],
             in_bytes(h["bytes_received"]),
             in_seconds(h["seconds"] or 0),
-            _error(h),
+            h["error"],
         )
         for h in hosts
     ]
@@ -249,13 +246,13 @@ def show_stop(terminal: Terminal, hosts: Sequence[StopRow]) -> None:
     """Hosts with the same result in one line, survivors each on their own."""
     for names, words in fold_equal({h["host"]: _stopped(h) for h in hosts}):
         _write_line(terminal, f"{fold_names(names)}: ", words, "" if words in (STOPPED, HAD_ENDED) else "bold red")
-    rows = [(h["host"], *_survivor(each)) for h in hosts for each in h["survivors"]]
+    rows = [(h["host"], each["pid"], each["state"], each["command"]) for h in hosts for each in h["survivors"]]
     show_rows(terminal, ["host", "alive", "state", "command"], rows)
 
 
 def show_exec(out: Terminal, err: Terminal, hosts: Sequence[ExecRow]) -> None:
     """Equal results folded: a heading, then the output as it was (sanitised line by line)."""
-    errors = {h["host"]: _text(h["error"]) for h in hosts}
+    errors = {h["host"]: h["error"] or "" for h in hosts}
     results = {h["host"]: (h["exit_code"], h["stdout"] or "", h["stderr"] or "", without_place(errors[h["host"]])) for h in hosts}
     for names, (code, stdout, stderr, folded) in fold_equal(results):
         error = folded if len(names) > 1 else errors[names[0]]
@@ -310,24 +307,8 @@ def _stopped(host: StopRow) -> str:
     if host["survivors"]:
         return f"{count(len(host['survivors']), 'process').replace('processs', 'processes')} still alive"
     if not host["ok"]:
-        return _error(host) or "failed"
+        return host["error"] or "failed"
     return HAD_ENDED if host["had_ended"] else STOPPED
-
-
-def _survivor(each: object) -> tuple[object, object, object]:
-    return (each.get("pid"), each.get("state"), each.get("command")) if isinstance(each, Mapping) else (each, "", "")
-
-
-def _error(host: Mapping[str, object]) -> str:
-    return _text(host.get("error"))
-
-
-def _text(error: object) -> str:
-    """An error's text, from text or from the JSON of an error."""
-    if isinstance(error, Mapping):
-        inner = error.get("error", error)
-        return str(inner.get("what", inner)) if isinstance(inner, Mapping) else str(inner)
-    return str(error) if error else ""
 
 
 def without_place(error: str) -> str:

@@ -10,10 +10,9 @@ from tfdeploy.model.words import run_seconds
 from tfdeploy.ui.amounts import figure, in_seconds
 from tfdeploy.ui.reports import show_left_files
 from tfdeploy.ui.sanitise import clean
-from tfdeploy.ui.terminal import Terminal
+from tfdeploy.ui.terminal import Terminal, run_style
 
 LAST_LINES = 12
-_STYLES = {"succeeded": "bold green", "running": "bold green", "failed": "bold red", "lost": "bold red"}
 
 
 def show_summary(
@@ -32,7 +31,7 @@ def show_summary(
     until = now if now is not None else progress.now or 0.0
     lasted = run_seconds(progress.started, progress.ended, until)
     after = f" {'after' if progress.final else 'for'} {in_seconds(lasted)}" if lasted > 0 else ""
-    terminal.write(f"run {run} {terminal.paint(progress.state, _STYLES.get(progress.state, 'bold yellow'))}{after}\n")
+    terminal.write(f"run {run} {terminal.paint(progress.state, run_style(progress.state))}{after}\n")
     if progress.cause:
         terminal.write(f"{terminal.paint('cause:', 'bold red')} {clean(progress.cause)}\n")
         for line in last_lines[-LAST_LINES:]:

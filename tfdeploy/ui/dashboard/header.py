@@ -15,14 +15,8 @@ from tfdeploy.ui.amounts import figure, in_seconds, transferred
 from tfdeploy.ui.cells import Row, Span
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import cells
+from tfdeploy.ui.terminal import run_style
 
-_RUN_STYLES = {
-    "running": "bold green",
-    "succeeded": "bold green",
-    "failing": "bold red",
-    "failed": "bold red",
-    "lost": "bold red",
-}
 _STEP_STYLES = {"done": "green", "begin": "bold yellow", "failed": "bold red"}
 _LEFT_OVER_S = 300.0  # of progress, by which the time left is reckoned
 _AWAY = ("unreachable", "failed")
@@ -35,7 +29,7 @@ def head_row(
     lasted = run_seconds(progress.started, progress.ended, now)
     state = "failing" if progress.cause and not progress.final else progress.state
     parts = [
-        (0, Span(state, _RUN_STYLES.get(state, "bold yellow"))),
+        (0, Span(state, run_style(state))),
         (0, Span(f" {in_seconds(lasted) if lasted >= 60 else f'{round(lasted)} s'}")),
         (1, Span(f"  {clean(progress.job)}", "bold")),
         (7, Span(f"  {clean(progress.mode)}" if progress.mode else "")),
