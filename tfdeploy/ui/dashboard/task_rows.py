@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from statistics import median
@@ -100,7 +100,7 @@ def columns(table: Table, items: Sequence[Item], width: int) -> list[Column]:
     tasks = progress.tasks.values()
     wide = dict(_WIDTHS)
     wide["task"] = _widest([*(item.name for item in items), "task"], 24)
-    wide["host"] = _widest([*(_host(progress, item) for item in items), *(() if items else progress.hosts), "host"], 16)
+    wide["host"] = _widest([*(_host(progress, item.tasks) for item in items), *(() if items else progress.hosts), "host"], 16)
     wide["address"] = _widest([_address(progress, task.task) for task in tasks] + ["address"], 21)
     own = table.metrics
     need = sum(len(table_metrics.label(name)) + _FIGURE_WIDTH + _SPARK for name in own)
@@ -146,11 +146,9 @@ def _missing(table: Table) -> set[str]:
 
 
 def header_row(shown: Sequence[Column], *, sort: str = "") -> Row:
-    row: Row = []
-    for at, (name, width) in enumerate(shown):
-        row += [Span(" ")] if at else []
-        row.append(Span(column(name, width, right=name in _RIGHT), "dim underline" if name == sort else "dim"))
-    return row
+    names = [name for name, _ in shown]
+    styles = {name: "dim underline" if name == sort else "dim" for name in names}
+    return _row(shown, dict(zip(names, names, strict=True)), styles)
 
 
 def item_row(table: Table, item: Item, shown: Sequence[Column], *, selected: bool, width: int) -> Row:
@@ -162,14 +160,16 @@ def item_row(table: Table, item: Item, shown: Sequence[Column], *, selected: boo
     texts["task"], texts["state"] = clean(item.name, 60), clean(_state(item), 20)
     if item.folded and item.mark.why:
         texts[LAST_LINE] = clean(item.mark.why)
-    styles = {"task": task_style(tasks[0].task), "state": _state_style(item.mark), "pid": "dim", "address": "dim", "age": "dim"}
+    name_style = task_style(tasks[0].task) + (" reverse" if selected else "")
+    styles = {"task": name_style, "state": _state_style(item.mark)}
+    styles |= dict.fromkeys(("pid", "address", "age"), "dim")
     if table.quiet.get(tasks[0].task) and not item.folded:
         styles["age"] = styles[LAST_LINE] = "yellow"
     elif item.mark.trouble:
         styles[LAST_LINE] = "red" if item.mark.rank < CUT else "yellow"
     if item.mark.trouble and item.mark.rank != SLOW and item.mark.why and shown[-1].name != LAST_LINE:
-        return _why_row(item, shown, texts, styles, selected=selected, width=width)
-    return _row(shown, texts, styles, selected=selected)
+        return _why_row(item, shown, texts, styles, width)
+    return _row(shown, texts, styles)
 
 
 def host_row(host: HostProgress, shown: Sequence[Column]) -> Row:
@@ -177,7 +177,7 @@ def host_row(host: HostProgress, shown: Sequence[Column]) -> Row:
     texts = {"task": "-", "host": clean(host.host, 64), "state": clean(host.state, 40), LAST_LINE: transfer_words(host)}
     if not texts[LAST_LINE]:
         texts[LAST_LINE] = clean(host.text or "")
-    return _row(shown, texts, {"state": _HOST_STYLES.get(host.state, "")}, selected=False)
+    return _row(shown, texts, {"state": _HOST_STYLES.get(host.state, "")})
 
 
 def transfer_words(host: HostProgress) -> str:
@@ -188,11 +188,22 @@ def transfer_words(host: HostProgress) -> str:
     return ", ".join([*names, transferred(all_of(host.moving))])
 
 
-def gpu_words(busy: float | None, memory: int | None) -> str:
+def gpu_words(busy: float | None, memory: float | None) -> str:
     """ "87% 12 GB"."""
-    return " ".join(
-        words for words in ("" if busy is None else f"{busy:.0f}%", "" if memory is None else in_bytes(memory)) if words
-    )
+    return f"{_percent(busy)} {_bytes(memory)}".strip()
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.0f}%"
+
+
+def _cores(cpu: float | None) -> str:
+    """In percent of one core."""
+    return "" if cpu is None else f"{100 * cpu:.0f}%"
+
+
+def _bytes(count: float | None) -> str:
+    return "" if count is None else in_bytes(int(count))
 
 
 def _texts(table: Table, task: TaskProgress, mark: Mark, room: int) -> dict[str, str]:
@@ -209,8 +220,8 @@ def _texts(table: Table, task: TaskProgress, mark: Mark, room: int) -> dict[str,
         "loss": figure(values.get("loss")),
         TREND: _spark(table, task.task, LOSS),
         METRICS: _metrics(table, task, values, room),
-        "cpu": "" if task.cpu is None else f"{100 * task.cpu:.0f}%",
-        "memory": in_bytes(task.memory) if task.memory is not None else "",
+        "cpu": _cores(task.cpu),
+        "memory": _bytes(task.memory),
         "net": f"{in_bytes(host.traffic)}/s" if host and host.traffic is not None and lives else "",
         "gpu": gpu_words(*progress.gpu_use(task)) or (f"gpu {_gpus(task)}" if task.gpus else ""),
         "pid": str(task.pid or "") if lives else "",
@@ -224,31 +235,26 @@ def _texts(table: Table, task: TaskProgress, mark: Mark, room: int) -> dict[str,
 def _folded_texts(progress: RunProgress, tasks: Sequence[TaskProgress]) -> dict[str, str]:
     """The highest step, the sum of restarts, and medians of what else is a figure."""
     steps = [task.step for task in tasks if task.step is not None]
-    uses = [progress.gpu_use(task) for task in tasks]
-    busy, used = [percent for percent, _ in uses if percent is not None], [memory for _, memory in uses if memory is not None]
-    figures: dict[str, list[float]] = {
-        "steps/s": [rate for task in tasks if (rate := progress.own_rate(task)) is not None],
-        "loss": [loss for task in tasks if (loss := task.loss) is not None and isfinite(loss)],
-        "cpu": [task.cpu for task in tasks if task.cpu is not None],
-        "memory": [task.memory for task in tasks if task.memory is not None],
-    }
-    found = {name: median(values) for name, values in figures.items() if values}
-    texts = {name: figure(value, 3) for name, value in found.items()}
-    if "cpu" in found:
-        texts["cpu"] = f"{100 * found['cpu']:.0f}%"
-    if "memory" in found:
-        texts["memory"] = in_bytes(int(found["memory"]))
-    if busy or used:
-        texts["gpu"] = gpu_words(median(busy) if busy else None, int(median(used)) if used else None)
+    busy, used = map(_middle, zip(*map(progress.gpu_use, tasks), strict=True))
     restarts = sum(task.restarts for task in tasks)
     hosts = {task.host for task in tasks}
     return {
-        **texts,
-        "host": clean(tasks[0].host, 64) if len(hosts) == 1 else count(len(hosts), "host"),
-        "step": figure(max(steps), 7) if steps else "",
+        "host": clean(_host(progress, (task.task for task in tasks)), 64),
+        "step": figure(max(steps, default=None), 7),
+        "steps/s": figure(_middle(map(progress.own_rate, tasks)), 3),
+        "loss": figure(_middle(task.loss for task in tasks), 3),
+        "cpu": _cores(_middle(task.cpu for task in tasks)),
+        "memory": _bytes(_middle(task.memory for task in tasks)),
+        "gpu": gpu_words(busy, used),
         "restarts": str(restarts) if restarts else "",
         LAST_LINE: _sent_words(progress, hosts) or f"{len(tasks)} alike: the highest step, medians; Enter opens them",
     }
+
+
+def _middle(values: Iterable[float | None]) -> float | None:
+    """Return the median of the finite ones."""
+    known = [value for value in values if value is not None and isfinite(value)]
+    return median(known) if known else None
 
 
 def _sent_words(progress: RunProgress, hosts: Collection[str]) -> str:
@@ -257,8 +263,9 @@ def _sent_words(progress: RunProgress, hosts: Collection[str]) -> str:
     return transferred(all_of(moving), " sent") if moving else ""
 
 
-def _host(progress: RunProgress, item: Item) -> str:
-    hosts = {progress.tasks[name].host for name in item.tasks}
+def _host(progress: RunProgress, names: Iterable[str]) -> str:
+    """The host of these tasks, or how many they have."""
+    hosts = {progress.tasks[name].host for name in names}
     return next(iter(hosts)) if len(hosts) == 1 else count(len(hosts), "host")
 
 
@@ -292,9 +299,7 @@ def _spark(table: Table, task: str, name: str) -> str:
     return spark(trend.values, _SPARK, unicode=table.unicode) if trend else ""
 
 
-def _why_row(
-    item: Item, shown: Sequence[Column], texts: Mapping[str, str], styles: Mapping[str, str], *, selected: bool, width: int
-) -> Row:
+def _why_row(item: Item, shown: Sequence[Column], texts: Mapping[str, str], styles: Mapping[str, str], width: int) -> Row:
     """Return the row of a task in trouble, for a table without the column of last lines.
 
     What is wrong replaces the figures. A task that runs again keeps its figures, with what was wrong behind them if there
@@ -304,20 +309,16 @@ def _why_row(
     head = [each for each in shown if each.name in (_FIGURES if runs_again else _NAMES)]
     used = sum(each.width + 1 for each in head)
     if runs_again and width - used < _LAST_LINE_WIDTH:
-        return _row(shown, texts, styles, selected=selected)
-    row = _row(head, texts, styles, selected=selected)
+        return _row(shown, texts, styles)
+    row = _row(head, texts, styles)
     return [*row, Span(" "), Span(column(clean(item.mark.why), max(0, width - used)), styles[LAST_LINE])]
 
 
-def _row(shown: Sequence[Column], texts: Mapping[str, str], styles: Mapping[str, str], *, selected: bool) -> Row:
+def _row(shown: Sequence[Column], texts: Mapping[str, str], styles: Mapping[str, str]) -> Row:
     row: Row = []
-    for index, (name, width) in enumerate(shown):
-        style = styles.get(name, "")
-        if selected and name == "task":
-            style = f"{style} reverse".strip()
-        if index:
-            row.append(Span(" "))
-        row.append(Span(column(texts.get(name, ""), width, right=name in _RIGHT), style))
+    for name, width in shown:
+        row += [Span(" ")] if row else []
+        row.append(Span(column(texts.get(name, ""), width, right=name in _RIGHT), styles.get(name, "")))
     return row
 
 
