@@ -12,6 +12,7 @@ from tfdeploy.ui.dashboard.row_order import SORTS, Item
 
 Page = Literal["run", "task", "curves", "timeline", "help"]
 Aside = Literal["stop", "shell", "fetch", "copy"]  # what is done on the ordinary screen
+_FAR = 1 << 20  # screens
 
 
 @dataclass(frozen=True)
@@ -177,11 +178,22 @@ class ViewState:
     def _show(self, page: Page) -> None:
         self.page, self.offset = page, 0
 
-    def _back(self) -> None:
-        self._show("run")
-
     def _shift(self, rows: int) -> None:
         self.offset = max(0, self.offset + rows)  # the frame keeps it within the page
+
+    def _step(self, rows: int) -> None:
+        """Choose another row of the table, or scroll a page."""
+        if self.page == "run":
+            self._move(rows)
+        else:
+            self._shift(rows)
+
+    def _turn(self, screens: int) -> None:
+        """Scroll the log, or a page."""
+        if self.page == "run":
+            self.scroll(screens * self.log_rows)
+        else:
+            self._shift(screens * self.page_rows)
 
     def _pause(self) -> None:
         self.paused = not self.paused
@@ -217,14 +229,12 @@ class ViewState:
 
 _KEYS: dict[str, Callable[[ViewState], None]] = {
     "q": ViewState._quit,
-    "up": lambda state: state._move(-1),
-    "down": lambda state: state._move(1),
-    "k": lambda state: state._move(-1),
-    "j": lambda state: state._move(1),
-    "pgup": lambda state: state.scroll(-state.log_rows),
-    "pgdn": lambda state: state.scroll(state.log_rows),
-    "home": lambda state: state.scroll(-(1 << 30)),
-    "end": lambda state: state.scroll(1 << 30),
+    **dict.fromkeys(("up", "k"), lambda state: state._step(-1)),
+    **dict.fromkeys(("down", "j"), lambda state: state._step(1)),
+    "pgup": lambda state: state._turn(-1),
+    "pgdn": lambda state: state._turn(1),
+    "home": lambda state: state._turn(-_FAR),
+    "end": lambda state: state._turn(_FAR),
     " ": ViewState._pause,
     "f": ViewState._toggle_follow,
     "enter": ViewState._enter,
@@ -243,16 +253,6 @@ _KEYS: dict[str, Callable[[ViewState], None]] = {
 }
 _SCROLL_KEYS = ("up", "down", "pgup", "pgdn", "home", "end")
 _PAGE_KEYS: dict[str, Callable[[ViewState], None]] = {
-    "up": lambda state: state._shift(-1),
-    "down": lambda state: state._shift(1),
-    "k": lambda state: state._shift(-1),
-    "j": lambda state: state._shift(1),
-    "pgup": lambda state: state._shift(-state.page_rows),
-    "pgdn": lambda state: state._shift(state.page_rows),
-    "home": lambda state: state._shift(-(1 << 30)),
-    "end": lambda state: state._shift(1 << 30),
-    " ": lambda state: state._shift(state.page_rows),
-    "enter": ViewState._back,
-    "backspace": ViewState._back,
-    "esc": ViewState._back,
+    " ": lambda state: state._turn(1),
+    **dict.fromkeys(("enter", "backspace", "esc"), lambda state: state._show("run")),
 }
