@@ -151,7 +151,7 @@ class Dashboard:
         quits too; before, it raises KeyboardInterrupt, so that the caller can roll back."""
         how: Literal["left", "ended"] = "ended"
         try:
-            with _signals_raise():
+            with _handled(_leave, signal.SIGTERM, signal.SIGHUP):
                 how = self._show()
         except KeyboardInterrupt:
             self._write_summary()
@@ -237,7 +237,7 @@ class Dashboard:
             write_lines(self._console.file, self.view)
         elif self._command is not None:
             words = {"stop": ("stop", run, "--yes"), "shell": ("ssh", asked.of), "fetch": ("fetch", run, "--logs")}[asked.aside]
-            with _interrupts_pass_by():
+            with _handled(_pass_by, signal.SIGINT):
                 self._command(words)
         if asked.aside != "shell":
             wait_for_enter(self._console.file, in_fd)
@@ -305,32 +305,24 @@ def _text(line: bytes) -> str:
     return line.decode("utf-8", "surrogateescape")[:LINE_CHARS]
 
 
-@contextmanager
-def _interrupts_pass_by() -> Iterator[None]:
+def _pass_by(signum: int, frame: FrameType | None) -> None:
     """Ctrl-C is for the command that runs on the terminal, not for the dashboard behind it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, lambda signum, frame: None)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+
+
+def _leave(signum: int, frame: FrameType | None) -> None:
+    """SIGTERM and SIGHUP end the block, so that the terminal is restored before the process ends."""
+    raise _Ended(signum)
 
 
 @contextmanager
-def _signals_raise() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise an exception, so that the terminal is restored before the process ends."""
-
-    def leave(signum: int, frame: FrameType | None) -> None:
-        raise _Ended(signum)
-
+def _handled(handler: Callable[[int, FrameType | None], None], *signals: int) -> Iterator[None]:
+    """Handle the signals so while the block runs, if it runs in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, handler) for number in signals}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, former in before.items():
+            signal.signal(number, former)
