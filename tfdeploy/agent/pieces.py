@@ -1,4 +1,5 @@
-"""How a broadcast cuts files into pieces, and the sums by which a piece is known. Pure; both sides compute the same.
+"""How a broadcast cuts files into pieces, and the sums by which a piece is known. Both sides compute
+the same. Pure, but for read_extent.
 
 A file of at least PIECE_BYTES begins a piece of its own; smaller files are packed whole, several to a piece. SEGMENT pieces are
 a segment. A piece's leaf is its sha256; a segment's root is the sha256 of its leaves, one after the other.
@@ -6,7 +7,9 @@ a segment. A piece's leaf is its sha256; a segment's root is the sha256 of its l
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 
 from tfdeploy.agent.annotations import Any, Iterator, List, Sequence, Tuple
 
@@ -129,3 +132,19 @@ def numbers_of(bitmap: int) -> Iterator[int]:
         low = bitmap & -bitmap
         yield low.bit_length() - 1
         bitmap ^= low
+
+
+def read_extent(place: bytes, extent: Extent) -> bytes:
+    """Raises OSError: also where the file is shorter than it should be."""
+    _, offset, length = extent
+    opened = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        content = os.pread(opened, length, offset)
+        while len(content) < length:
+            more = os.pread(opened, length - len(content), offset + len(content))
+            if not more:
+                raise OSError(errno.EIO, "it is shorter by now", os.fsdecode(place))
+            content += more
+        return content
+    finally:
+        os.close(opened)

@@ -14,12 +14,11 @@ import pytest
 from support.agent.broadcasting import Members, members
 from support.agent.certificates import make_certs
 from support.waiting import wait_for
-from tfdeploy.agent.broadcast import piece_files
+from tfdeploy.agent import pieces
 from tfdeploy.agent.broadcast.holdings import WrongSum
-from tfdeploy.agent.broadcast.piece_files import read_extent
 from tfdeploy.agent.limit import BURST_S, Limit
 from tfdeploy.agent.mesh import handshake_gate, tls
-from tfdeploy.agent.pieces import PIECE_BYTES, Extent
+from tfdeploy.agent.pieces import PIECE_BYTES, Extent, read_extent
 
 WITHIN_S = 20.0
 NOISE = random.Random(7)
@@ -123,7 +122,7 @@ def test_a_file_that_is_all_new_is_not_read_through(tmp_path: Path, monkeypatch:
             read.append(place)
             return read_extent(place, extent)
 
-        monkeypatch.setattr(piece_files, "read_extent", counted)
+        monkeypatch.setattr(pieces, "read_extent", counted)
         world.send("n1")
         assert world.received("n1") == CONTENT
         assert 0 < sum(place.endswith(b"old/large") for place in read) <= 2 * 4  # in two segments

@@ -6,7 +6,6 @@ import os
 
 from tfdeploy.agent import pieces
 from tfdeploy.agent.annotations import List
-from tfdeploy.agent.broadcast.piece_files import read_extent
 from tfdeploy.agent.pieces import Piece
 
 
@@ -21,7 +20,7 @@ class OfferedFiles:
 
     def read(self, piece: Piece) -> bytes:
         """Raises OSError: also where a file is shorter than it should be."""
-        return b"".join([read_extent(self._places[extent[0]], extent) for extent in piece])
+        return b"".join([pieces.read_extent(self._places[extent[0]], extent) for extent in piece])
 
     def find_in(self, segment: List[Piece], leaves: bytes) -> int:
         """The bitmap of the pieces whose content is right."""

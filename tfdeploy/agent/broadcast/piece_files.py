@@ -6,7 +6,6 @@ A file that this host has already is only read.
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import threading
@@ -75,10 +74,10 @@ class PieceFiles:
         folders = [self._new, *self._placed] if moved.lacking else [self._old]
         for folder in folders[:-1]:
             try:
-                return read_extent(os.path.join(folder, moved.path), extent)
+                return pieces.read_extent(os.path.join(folder, moved.path), extent)
             except FileNotFoundError:
                 continue  # it was put in place
-        return read_extent(os.path.join(folders[-1], moved.path), extent)
+        return pieces.read_extent(os.path.join(folders[-1], moved.path), extent)
 
     def _moved(self, file: int) -> Moved:
         moved = self._files[file]
@@ -171,7 +170,7 @@ class PieceFiles:
     def _is(self, piece: Piece, places: Callable[[Moved], bytes], leaf: bytes) -> Optional[bytes]:
         """The content that lies at these places, where it is the right one."""
         try:
-            content = b"".join([read_extent(places(self._moved(extent[0])), extent) for extent in piece])
+            content = b"".join([pieces.read_extent(places(self._moved(extent[0])), extent) for extent in piece])
         except OSError:
             return None
         return content if pieces.leaf_of(content) == leaf else None
@@ -217,22 +216,6 @@ class PieceFiles:
                 if whole:
                     os.utime(place, ns=(moved.mtime_ns, moved.mtime_ns))
                 self._write_back.wrote(place, length, whole=whole, size=moved.size)
-
-
-def read_extent(place: bytes, extent: Extent) -> bytes:
-    """Raises OSError: also where the file is shorter than it should be."""
-    _, offset, length = extent
-    opened = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        content = os.pread(opened, length, offset)
-        while len(content) < length:
-            more = os.pread(opened, length - len(content), offset + len(content))
-            if not more:
-                raise OSError(errno.EIO, "it is shorter by now", os.fsdecode(place))
-            content += more
-        return content
-    finally:
-        os.close(opened)
 
 
 def islands(content: memoryview) -> "List[tuple[int, int]]":

@@ -63,23 +63,12 @@ class Source:
 
     def _read(self, piece: Piece) -> bytes:
         try:
-            return b"".join([self._read_extent(*extent) for extent in piece])
+            return b"".join([pieces.read_extent(self._place(extent[0]), extent) for extent in piece])
         except OSError as error:
             raise self._changed(piece) from error
 
-    def _read_extent(self, file: int, offset: int, length: int) -> bytes:
-        place = os.path.join(self._root, self._listing.path(self._rows[file]))
-        opened = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            content = os.pread(opened, length, offset)
-            while len(content) < length:
-                more = os.pread(opened, length - len(content), offset + len(content))
-                if not more:
-                    raise OSError("it is shorter by now")
-                content += more
-            return content
-        finally:
-            os.close(opened)
+    def _place(self, file: int) -> bytes:
+        return os.path.join(self._root, self._listing.path(self._rows[file]))
 
     def _changed(self, piece: Piece) -> SourceChanged:
         what = f"{self._path(piece)} changed while it was sent"
