@@ -14,7 +14,7 @@ from tfdeploy.model.code_lines import LinesOfFile, lines_of_files
 from tfdeploy.model.manifest import CodeFile
 from tfdeploy.model.measures import NOT_OWN, SHOWN_APART
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.report import Curves, Line
+from tfdeploy.model.report import Curves, Line, pieces_of
 
 What = Literal["command", "env", "code", "plan", "versions"]
 MOST_FILES = 1000
@@ -118,11 +118,9 @@ def curves(runs: Sequence[ComparedRun]) -> list[Curves]:
 
 
 def _line(run: ComparedRun, name: str) -> Line | None:
-    pieces: dict[int, list[tuple[float, float]]] = {}
-    for row in run.tasks.get(run.speaker or "", ()):
-        if name in row.printed:
-            pieces.setdefault(row.attempt, []).append((row.time - run.started, row.printed[name]))
-    return Line(run.plan.run, tuple(tuple(piece) for piece in pieces.values())) if pieces else None
+    rows = run.tasks.get(run.speaker or "", ())
+    pieces = pieces_of((row.attempt, row.time - run.started, row.printed.get(name)) for row in rows)
+    return Line(run.plan.run, pieces) if pieces else None
 
 
 def _command(plan: Plan) -> dict[str, str]:

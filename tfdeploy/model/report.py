@@ -16,6 +16,7 @@ from tfdeploy.model.status import RunView
 from tfdeploy.model.taskview import TaskView
 
 RATE_S = 30.0  # over which steps per second are averaged, at least
+Pieces = tuple[tuple[tuple[float, float], ...], ...]  # of a curve: (time, value) in each
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Line:
     """One curve: (seconds since the run began, value), in pieces with gaps between: an attempt is a piece."""
 
     name: str
-    pieces: tuple[tuple[tuple[float, float], ...], ...]
+    pieces: Pieces
 
     @property
     def last(self) -> float | None:
@@ -64,7 +65,6 @@ class Curves:
     lines: tuple[Line, ...]
 
 
-Pieces = tuple[tuple[tuple[float, float], ...], ...]
 _MOVED = ("received", "sent", "read", "written")
 
 
@@ -73,7 +73,7 @@ def curves(report: RunReport) -> list[Curves]:
     began = report.view.started
 
     def used(of: Callable[[TaskSample], float | None]) -> tuple[Line, ...]:
-        return _per_task(report, lambda rows: _pieces((row.attempt, row.time - began, of(row)) for row in rows))
+        return _per_task(report, lambda rows: pieces_of((row.attempt, row.time - began, of(row)) for row in rows))
 
     def printed(name: str) -> tuple[Line, ...]:
         return used(lambda row: row.printed.get(name))
@@ -93,7 +93,7 @@ def _per_task(report: RunReport, pieces: Callable[[list[TaskSample]], Pieces]) -
     return tuple(Line(name, found) for name, found in lines if found)
 
 
-def _pieces(points: Iterable[tuple[int, float, float | None]]) -> Pieces:
+def pieces_of(points: Iterable[tuple[int, float, float | None]]) -> Pieces:
     """A piece for each attempt."""
     found: dict[int, list[tuple[float, float]]] = {}
     for attempt, time, value in points:
