@@ -17,6 +17,7 @@ from tfdeploy.cli.state import run_store
 from tfdeploy.cli.views import plain_view
 from tfdeploy.errors import UsageError, worst
 from tfdeploy.model.clean import Rules
+from tfdeploy.model.rows import CleanRow, row_of
 from tfdeploy.operations.clean import find, find_everything, local_runs, remove, remove_everything
 from tfdeploy.ui.amounts import in_bytes
 from tfdeploy.ui.cleaning import record_words, show_things, staying_words
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from tfdeploy.model.answers.clean import CleanItem
     from tfdeploy.model.inventory import Host
     from tfdeploy.model.printed import CleanAnswer
-    from tfdeploy.model.rows import CleanedRow, CleanRow
+    from tfdeploy.model.rows import CleanedRow
     from tfdeploy.operations.clean import Found, LocalRuns, Removed
 
 HERE = "this machine"  # among the hosts: no host can have a blank in its name
@@ -139,7 +140,7 @@ def _as_json(
 
 
 def _rows(items: Iterable[CleanItem]) -> list[CleanRow]:
-    return [{"kind": item.kind, "job": item.job, "name": item.name, "bytes": item.bytes} for item in items]
+    return [row_of(CleanRow, item) for item in items]
 
 
 def _records(runs: Mapping[str, int]) -> list[CleanRow]:
