@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from tfdeploy.model.folding import fold_names
+
 Level = Literal["firewall", "peers", "none"]
 LEVELS: tuple[Level, ...] = get_args(Level)  # the strongest first
 AskedLevel = Literal["auto", "firewall", "peers", "none"]
@@ -31,3 +33,8 @@ class Protection:
         """The levels that hosts have, the strongest first, and which hosts."""
         found = {level: tuple(host for host, its in self.hosts.items() if its == level) for level in LEVELS}
         return {level: hosts for level, hosts in found.items() if hosts}
+
+    @property
+    def levels(self) -> str:
+        """'firewall on n[1-3], peers on n4'."""
+        return ", ".join(f"{level} on {fold_names(hosts)}" for level, hosts in self.by_level().items())

@@ -72,8 +72,7 @@ def _show_protection(terminal: Terminal, view: RunView) -> None:
     levels = view.protect.by_level()
     is_open = view.protect.asked == "auto" and "none" in levels and any(task.address for task in view.tasks)
     if len(levels) > 1 or is_open:
-        said = ", ".join(f"{level} on {fold_names(hosts)}" for level, hosts in levels.items())
-        write_wrapped(terminal, "protect: ", said, "red" if is_open else "")
+        write_wrapped(terminal, "protect: ", view.protect.levels, "red" if is_open else "")
     for words in view.open_ports:
         write_wrapped(terminal, "open: ", words, "red")
     for caller in view.admitted:

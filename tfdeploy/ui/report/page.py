@@ -13,9 +13,7 @@ from html import escape
 from tfdeploy import __version__
 from tfdeploy.model import table_metrics
 from tfdeploy.model.events import Event
-from tfdeploy.model.folding import fold_names
 from tfdeploy.model.own_files import PAGE
-from tfdeploy.model.protect import Protection
 from tfdeploy.model.report import RunReport, attempts, curves
 from tfdeploy.model.taskview import TaskView
 from tfdeploy.model.words import outcome_words, run_seconds
@@ -172,7 +170,7 @@ def _events(events: tuple[Event, ...], began: float) -> str:
 
 
 def _plan(report: RunReport) -> str:
-    plan = report.plan
+    plan, protect = report.plan, report.view.protect
     facts = {
         "command": shlex.join(clean(word, 8192) for word in plan.command),
         "release": plan.release,
@@ -180,27 +178,15 @@ def _plan(report: RunReport) -> str:
         "flags appended": " ".join(plan.flags_appended),
         "keep": ", ".join(plan.keep),
         "data": ", ".join(f"{name}: {path}" for name, path in plan.data.items()),
-        "ports": _levels(report.view.protect),
+        "ports": f"protect: {protect.levels if len(protect.by_level()) > 1 else protect.used}",
     }
-    rows = [f'<tr><th>{name}</th><td class="m">{text_of(value, 16384)}</td></tr>' for name, value in facts.items() if value]
-    rows += [
-        f'<tr><th>{text_of(role)}</th><td class="m">{text_of(", ".join(addresses), 16384)}</td></tr>'
-        for role, addresses in plan.cluster.items()
-        if addresses
-    ]
-    memory = {host: machine.memory for host, machine in report.machines.items()}
-    rows += [
-        f'<tr><th>{text_of(host)}</th><td class="m">{machine.cores} cores{_of_memory(memory[host])}</td></tr>'
-        for host, machine in report.machines.items()
-    ]
-    return table([], rows)
+    rows = [*facts.items(), *((role, ", ".join(addresses)) for role, addresses in plan.cluster.items())]
+    rows += [(host, f"{machine.cores} cores{_of_memory(machine.memory)}") for host, machine in report.machines.items()]
+    return table([], (_fact(name, value) for name, value in rows if value))
 
 
-def _levels(protection: Protection) -> str:
-    levels = protection.by_level()
-    if len(levels) < 2:
-        return f"protect: {protection.used}"
-    return "protect: " + ", ".join(f"{level} on {fold_names(hosts)}" for level, hosts in levels.items())
+def _fact(name: str, value: str) -> str:
+    return f'<tr><th>{text_of(name)}</th><td class="m">{text_of(value, 16384)}</td></tr>'
 
 
 def _of_memory(memory: int | None) -> str:
