@@ -17,7 +17,8 @@ from tfdeploy.cli.state import run_store
 from tfdeploy.cli.views import plain_view
 from tfdeploy.errors import UsageError, worst
 from tfdeploy.model.clean import Rules
-from tfdeploy.model.rows import CleanRow, row_of
+from tfdeploy.model.copy_fields import copy_fields
+from tfdeploy.model.rows import CleanRow
 from tfdeploy.operations.clean import find, find_everything, local_runs, remove, remove_everything
 from tfdeploy.ui.amounts import in_bytes
 from tfdeploy.ui.cleaning import record_words, show_things, staying_words
@@ -140,7 +141,7 @@ def _as_json(
 
 
 def _rows(items: Iterable[CleanItem]) -> list[CleanRow]:
-    return [row_of(CleanRow, item) for item in items]
+    return [copy_fields(CleanRow, item) for item in items]
 
 
 def _records(runs: Mapping[str, int]) -> list[CleanRow]:

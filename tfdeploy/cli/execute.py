@@ -9,7 +9,8 @@ from tfdeploy.cli.arguments.execute import Flags
 from tfdeploy.cli.fleet import begin_dialling, open_fleet
 from tfdeploy.cli.project import inventory_here
 from tfdeploy.errors import TfdeployError, UsageError, worst
-from tfdeploy.model.rows import ExecRow, row_of
+from tfdeploy.model.copy_fields import copy_fields
+from tfdeploy.model.rows import ExecRow
 from tfdeploy.ui.reports import show_exec, show_next
 
 if TYPE_CHECKING:
@@ -39,10 +40,10 @@ def run(flags: Flags) -> int:
 
 def _row(host: str, result: Completed | TfdeployError) -> ExecRow:
     if isinstance(result, TfdeployError):
-        return row_of(ExecRow, host=host, stdout="", stderr="", error=result.what)
+        return copy_fields(ExecRow, host=host, stdout="", stderr="", error=result.what)
     stdout, stderr = (text.decode("utf-8", "replace") for text in (result.stdout, result.stderr))
     seconds = round(result.seconds, 3)
-    return row_of(ExecRow, result, host=host, stdout=stdout, stderr=stderr, seconds=seconds, error=None)
+    return copy_fields(ExecRow, result, host=host, stdout=stdout, stderr=stderr, seconds=seconds, error=None)
 
 
 def _show(flags: Flags, rows: list[ExecRow]) -> None:

@@ -12,7 +12,8 @@ from tfdeploy.cli.chosen_run import chosen_run
 from tfdeploy.cli.messages import show_unasked
 from tfdeploy.cli.views import transferring
 from tfdeploy.errors import Refused, TfdeployError, UsageError, worst
-from tfdeploy.model.rows import FetchRow, row_of
+from tfdeploy.model.copy_fields import copy_fields
+from tfdeploy.model.rows import FetchRow
 from tfdeploy.operations.copy.pull import HostFetch
 from tfdeploy.operations.fetch import PARTS, FetchOptions, fetch
 from tfdeploy.ui.reports import show_fetch, show_next
@@ -97,9 +98,9 @@ def _add_gitignore(folder: Path) -> None:
 
 def _row(host: str, result: HostFetch | TfdeployError) -> FetchRow:
     if isinstance(result, TfdeployError):
-        return row_of(FetchRow, HostFetch(), host=host, ok=False, seconds=None, error=result.what)
+        return copy_fields(FetchRow, HostFetch(), host=host, ok=False, seconds=None, error=result.what)
     ok, seconds = not result.newer_here, round(result.seconds, 3)
-    return row_of(FetchRow, result, host=host, ok=ok, seconds=seconds, error=None)
+    return copy_fields(FetchRow, result, host=host, ok=ok, seconds=seconds, error=None)
 
 
 def _show(flags: Flags, plan: Plan, fetched: Fetched, rows: list[FetchRow], to: Path) -> None:

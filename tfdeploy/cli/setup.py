@@ -11,7 +11,8 @@ from tfdeploy.cli.project import load_job, whole_inventory
 from tfdeploy.cli.state import tree_cache
 from tfdeploy.cli.views import transferring
 from tfdeploy.errors import TfdeployError, worst
-from tfdeploy.model.rows import SetupRow, row_of
+from tfdeploy.model.copy_fields import copy_fields
+from tfdeploy.model.rows import SetupRow
 from tfdeploy.model.selection import select
 from tfdeploy.operations.outcomes import split
 from tfdeploy.operations.setup import differences, setup_job
@@ -47,9 +48,9 @@ def run(flags: Flags) -> int:
 def _row(host: str, result: Environment | TfdeployError) -> SetupRow:
     if isinstance(result, TfdeployError):
         nothing: dict[str, Any] = {"packages": {}, "made": False, "bytes_sent": 0}
-        return row_of(SetupRow, host=host, ok=False, **nothing, error=result.what)
+        return copy_fields(SetupRow, host=host, ok=False, **nothing, error=result.what)
     own = {"environment": result.folder, "seconds": round(result.seconds, 3)}
-    return row_of(SetupRow, result, host=host, ok=True, **own, error=None)
+    return copy_fields(SetupRow, result, host=host, ok=True, **own, error=None)
 
 
 def _show(flags: Flags, rows: list[SetupRow], different: list[str], results: Mapping[str, object]) -> None:

@@ -14,7 +14,8 @@ from tfdeploy.cli.project import load_job, whole_inventory
 from tfdeploy.cli.state import tree_cache
 from tfdeploy.cli.views import transferring
 from tfdeploy.errors import TfdeployError, UsageError, worst
-from tfdeploy.model.rows import SyncRow, row_of
+from tfdeploy.model.copy_fields import copy_fields
+from tfdeploy.model.rows import SyncRow
 from tfdeploy.model.selection import select
 from tfdeploy.operations.connecting import begin_connecting
 from tfdeploy.planning.datasets import splits
@@ -103,13 +104,13 @@ def _expected_row(host: str, each: Expected | TfdeployError) -> SyncRow:
 
 def _row(host: str, result: Synced | TfdeployError) -> SyncRow:
     if isinstance(result, TfdeployError):
-        return row_of(SyncRow, host=host, ok=False, bytes_sent=0, error=result.what)
+        return copy_fields(SyncRow, host=host, ok=False, bytes_sent=0, error=result.what)
     return _synced(host, result, seconds=round(result.seconds, 3))
 
 
 def _synced(host: str, result: Expected | Synced, **given: Any) -> SyncRow:
     source = result.source or "control"
-    return row_of(SyncRow, result, host=host, ok=True, error=None, **{"from": source}, **given)
+    return copy_fields(SyncRow, result, host=host, ok=True, error=None, **{"from": source}, **given)
 
 
 def _broadcast_row(fields: BroadcastFields) -> BroadcastRow:

@@ -12,7 +12,8 @@ from tfdeploy.cli.arguments.trust import Flags
 from tfdeploy.cli.fleet import show_notice
 from tfdeploy.cli.project import inventory_here
 from tfdeploy.errors import TfdeployError, UsageError, worst
-from tfdeploy.model.rows import KnownKeyRow, TrustRow, row_of
+from tfdeploy.model.copy_fields import copy_fields
+from tfdeploy.model.rows import KnownKeyRow, TrustRow
 from tfdeploy.model.units import count
 from tfdeploy.operations.trust import find_machine, read_fingerprints, record, renew, scan
 from tfdeploy.ui.host_keys import change, note, renewal_lines, staying
@@ -110,10 +111,10 @@ def _ask(what: str, question: str) -> bool:
 def _row(key: ScanResult, recorded: list[ScanResult], done: str = "recorded") -> TrustRow:
     found = key.found
     if isinstance(found, TfdeployError):
-        return row_of(TrustRow, host=key.host, state=key.state, on_record=[], error=found.what)
+        return copy_fields(TrustRow, host=key.host, state=key.state, on_record=[], error=found.what)
     state = done if key.host in {each.host for each in recorded} else key.state
     on_record = [
-        row_of(
+        copy_fields(
             KnownKeyRow,
             entry,
             place=entry.source,
@@ -122,7 +123,7 @@ def _row(key: ScanResult, recorded: list[ScanResult], done: str = "recorded") ->
         )
         for entry in found.judged.entries
     ]
-    return row_of(TrustRow, found, host=key.host, state=state, on_record=on_record, error=None)
+    return copy_fields(TrustRow, found, host=key.host, state=state, on_record=on_record, error=None)
 
 
 def _show(flags: Flags, found: list[ScanResult]) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from tfdeploy.model.rows import CheckedHostRow, CheckRow, LinkRow, row_of
+from tfdeploy.model.copy_fields import copy_fields
+from tfdeploy.model.rows import CheckedHostRow, CheckRow, LinkRow
 
 Level = Literal["error", "warning"]
 
@@ -64,7 +65,7 @@ def host_rows(checked: Checked) -> list[CheckedHostRow]:
         {
             "host": host,
             "ok": not any(each.is_error for each in found),
-            "checks": [row_of(CheckRow, each) for each in found],
+            "checks": [copy_fields(CheckRow, each) for each in found],
         }
         for host, found in checked.hosts.items()
     ]
@@ -75,4 +76,4 @@ def link_rows(checked: Checked) -> list[LinkRow]:
 
 
 def _link_row(link: Link) -> LinkRow:
-    return row_of(LinkRow, link, **{"from": link.from_host, "to": link.to_host})
+    return copy_fields(LinkRow, link, **{"from": link.from_host, "to": link.to_host})

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tfdeploy.agent import wire
-
-if TYPE_CHECKING:
-    from tfdeploy.model.task_progress import TaskProgress
-    from tfdeploy.model.taskview import TaskView
+from tfdeploy.model.copy_fields import copy_fields
 
 DEATHS = frozenset({"failed", "killed", "gave_up", "lost"})  # outcomes
 
@@ -44,10 +41,9 @@ def reported(states: Iterable[wire.HostRunState]) -> list[Death]:
     return [_death(fields) for state in states if (fields := state.first_death) and fields.get("task")]
 
 
-def death_of(task: wire.TaskStatus | TaskView | TaskProgress) -> Death:
-    """The death of a task that ended badly."""
-    outcome = task.outcome or "ended"
-    return Death(task.task, task.host, outcome, task.exit_code, task.signal, task.reason, task.ended)
+def death_of(task: Any) -> Death:
+    """The death of a task that ended badly, from its TaskStatus, TaskView or TaskProgress."""
+    return copy_fields(Death, task, outcome=task.outcome or "ended", time=task.ended)
 
 
 def _death(fields: Mapping[str, Any]) -> Death:

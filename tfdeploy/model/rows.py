@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypedDict, TypeVar, cast
+from typing import Literal, TypedDict
 
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.answers.clean import Kind
 from tfdeploy.model.json_words import IsoTime, RunState
-
-R = TypeVar("R")
-
-
-def row_of(kind: type[R], value: object = None, **given: Any) -> R:
-    """Return a row of type `kind`, in the order of its keys, `error` last.
-
-    A key that is not `given` is the attribute of `value` with that name, or None without a `value`.
-    """
-    keys = sorted(kind.__annotations__, key="error".__eq__)
-    own = {key: None if value is None else getattr(value, key) for key in keys if key not in given}
-    return cast("R", {key: {**own, **given}[key] for key in keys})
 
 
 class HostRow(TypedDict):

@@ -10,12 +10,12 @@ from typing import TypedDict
 
 from tfdeploy.agent.wire import HostRunState, TaskStatus
 from tfdeploy.model.allowed import is_ip, is_name
+from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.deaths import DEATHS
 from tfdeploy.model.hostplan import printable
 from tfdeploy.model.json_words import IsoTime, RunState
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.protect import AskedLevel, Level, Protection
-from tfdeploy.model.rows import row_of
 from tfdeploy.model.taskview import Metrics, TaskRow, TaskView, task_json, task_view
 from tfdeploy.model.verdict import FINAL_STATES, verdict
 from tfdeploy.model.words import iso_z
@@ -89,11 +89,21 @@ def run_view(
     reads."""
     states = [s for h in plan.hosts if (s := host_states.get(h.host)) is not None]
     silent = {*unreachable, *unasked}
-    views = tuple(task_view(t, host_states.get(t.host), tasks, states, t.host in silent, metrics) for t in plan.tasks)
+    views = tuple(
+        task_view(
+            task,
+            host_states.get(task.host),
+            tasks,
+            states,
+            task.host in silent,
+            metrics,
+            unread.get(task.task, ()),
+        )
+        for task in plan.tasks
+    )
     admitted = _callers((state.host, state.admitted.items()) for state in states)
     not_admitted = _callers((state.host, ((address, name) for name, address in state.not_admitted.items())) for state in states)
     state, cause, first = verdict(plan, states, views, unreachable, unasked)
-    views = tuple(replace(view, unread=unread[view.task]) if view.task in unread else view for view in views)
     views = _with_collateral(views, first)
     ends = [e for e in (*(s.ended for s in states), *(v.ended for v in views)) if e is not None]
     return RunView(
@@ -198,13 +208,13 @@ class RunAnswer(TypedDict):
 
 def run_view_json(view: RunView) -> RunAnswer:
     admitted, not_admitted = (
-        [row_of(CallerRow, each, of=each.member) for each in callers] for callers in (view.admitted, view.not_admitted)
+        [copy_fields(CallerRow, each, of=each.member) for each in callers] for callers in (view.admitted, view.not_admitted)
     )
-    return row_of(
+    return copy_fields(
         RunAnswer,
         view,
         started=iso_z(view.started),
         ended=iso_z(view.ended),
-        protect=row_of(ProtectRow, view.protect, admitted=admitted, not_admitted=not_admitted),
+        protect=copy_fields(ProtectRow, view.protect, admitted=admitted, not_admitted=not_admitted),
         tasks=[task_json(task) for task in view.tasks],
     )

@@ -13,10 +13,10 @@ from typing import TypedDict
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.wire import HostRunState, TaskStatus
+from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.json_words import Health, IsoTime, Outcome, TaskState
 from tfdeploy.model.measures import SHOWN_APART
 from tfdeploy.model.plan import TaskPlan
-from tfdeploy.model.rows import row_of
 from tfdeploy.model.words import iso_z, stall_words
 
 Metrics = Mapping[str, Mapping[str, float]]  # task -> the newest figure of each metric
@@ -57,36 +57,29 @@ def task_view(
     states: list[HostRunState],
     unreachable: bool,
     metrics: Metrics,
+    unread: tuple[str, ...] = (),
 ) -> TaskView:
     status = tasks.get(planned.task)
     if status is None or (unreachable and status.state != "ended"):
         reported = _reported_by_others(planned, states) or _without_minder(planned, status, states)
         status = reported or status or _without_status(planned, host_state, states, unreachable)
     measured = metrics.get(planned.task, {})
-    return TaskView(
+    return copy_fields(
+        TaskView,
+        status,
         task=planned.task,
         host=planned.host,
-        state=status.state,
         address=planned.address,
         gpus=planned.gpus,
         health="unreachable" if unreachable and status.state != "ended" else status.health,
-        outcome=status.outcome,
-        exit_code=status.exit_code,
-        signal=status.signal,
-        pid=status.pid,
-        attempt=status.attempt,
         restarts=max(0, status.attempt - 1),
         step=int(measured["step"]) if "step" in measured else None,
         loss=measured.get("loss"),
         metrics={name: value for name, value in measured.items() if name not in SHOWN_APART},
-        started=status.started,
-        ended=status.ended,
         reason=status.reason
         or stall_words(status.health_reason, status.health_since, last_known=unreachable)
         or status.began_again,
-        began_again=status.began_again,
-        up=status.up,
-        log_lost_bytes=status.log_lost_bytes,
+        unread=unread,
     )
 
 
@@ -153,7 +146,7 @@ class TaskRow(TypedDict):
 
 
 def task_json(view: TaskView) -> TaskRow:
-    return row_of(
+    return copy_fields(
         TaskRow,
         view,
         gpus=list(view.gpus),

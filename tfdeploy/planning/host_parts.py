@@ -8,6 +8,7 @@ from typing import Any
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.metric_patterns import OTHER_STEPS
+from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.modes import rules
 from tfdeploy.model.plan import HostPlan, PartPlan, Plan, TaskPlan
 from tfdeploy.model.planform import pack_value, pack_values, texts_of
@@ -25,7 +26,8 @@ def host_parts(plan: Plan, ahead_s: Mapping[str, float]) -> dict[str, wire.HostP
 
 def shared_part(plan: Plan) -> dict[str, Any]:
     """The fields of every host's part that are the same for all, as JSON."""
-    peers = [_peer(task, rules(plan.mode).ranks and task.port is not None) for task in plan.tasks]
+    ranks = rules(plan.mode).ranks
+    peers = [copy_fields(wire.Peer, task, own_port=ranks and task.port is not None) for task in plan.tasks]
     guarded = [host.host for host in plan.hosts if plan.protect.level_of(host.host) != "none"]
     known = any(plan.protect.level_of(host.host) == "firewall" for host in plan.hosts)
     mesh = [wire.MeshHost(each.host, each.address, each.mesh_port, list(each.addresses) if known else []) for each in plan.hosts]
@@ -72,20 +74,6 @@ def _part(
 
 def _of_host(parts: tuple[PartPlan, ...], host: str) -> list[int]:
     return [number for number, part in enumerate(parts) if part.host == host]
-
-
-def _peer(task: TaskPlan, own_port: bool) -> wire.Peer:
-    return wire.Peer(
-        task=task.task,
-        role=task.role,
-        host=task.host,
-        deciding=task.deciding,
-        serves=task.serves,
-        on_death=task.on_death,
-        gang=task.gang,
-        address=task.address,
-        own_port=own_port,
-    )
 
 
 def _spec(plan: Plan, host: HostPlan, task: TaskPlan, texts: tuple[str, ...]) -> wire.TaskSpec:
