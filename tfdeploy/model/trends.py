@@ -106,22 +106,20 @@ class Trends:
         deciding = next((task.task for task in run.tasks.values() if task.deciding), None)
         if deciding:
             for metric in (STEP, LOSS):
-                points = [(each.time, each.printed[metric]) for each in tasks.get(deciding, ()) if metric in each.printed]
-                _of(self.printed, RUN, metric).begin_with(points)
+                _of(self.printed, RUN, metric).begin_with(_printed(tasks.get(deciding, ()), metric))
 
     def _begin(self, name: str, samples: list[TaskSample], host: list[HostSample], gpus: tuple[int, ...]) -> None:
-        metrics = dict.fromkeys(metric for sample in samples for metric in sample.printed)
-        for metric in metrics:
-            points = [(each.time, each.printed[metric]) for each in samples if metric in each.printed]
-            _of(self.printed, name, metric).begin_with(points)
-        _of(self.used, name, "cpu").begin_with((each.time, each.cpu) for each in samples if each.cpu is not None)
-        _of(self.used, name, "memory").begin_with((each.time, each.memory) for each in samples if each.memory is not None)
-        seen = [(each.time, gpu_use((gpu[1], gpu[2]) for gpu in each.gpus if gpu[0] in gpus)) for each in host]
-        for use, field in (("gpu", 0), ("gpu memory", 1)):
-            found = ((time, figures[field]) for time, figures in seen)
-            points = [(time, float(figure)) for time, figure in found if figure is not None]
-            if points:
-                _of(self.used, name, use).begin_with(points)
+        for metric in dict.fromkeys(metric for sample in samples for metric in sample.printed):
+            _of(self.printed, name, metric).begin_with(_printed(samples, metric))
+        seen = [(each.time, *gpu_use((gpu[1], gpu[2]) for gpu in each.gpus if gpu[0] in gpus)) for each in host]
+        for use, points in (
+            ("cpu", ((each.time, each.cpu) for each in samples)),
+            ("memory", ((each.time, each.memory) for each in samples)),
+            ("gpu", ((time, busy) for time, busy, _ in seen)),
+            ("gpu memory", ((time, memory) for time, _, memory in seen)),
+        ):
+            if known := [(time, float(value)) for time, value in points if value is not None]:
+                _of(self.used, name, use).begin_with(known)
 
     def _look_at(self, name: str, task: TaskProgress, progress: RunProgress, now: float) -> None:
         for metric, value in task.measures.values().items():
@@ -145,6 +143,10 @@ class Trends:
         for name, value in found.items():
             if value is not None:
                 _of(self.printed, RUN, name).add(now, float(value))
+
+
+def _printed(samples: Iterable[TaskSample], metric: str) -> list[tuple[float, float]]:
+    return [(each.time, each.printed[metric]) for each in samples if metric in each.printed]
 
 
 def _of(trends: dict[str, dict[str, Trend]], task: str, name: str) -> Trend:

@@ -20,8 +20,7 @@ def feed_tree(feeds: Iterable[tuple[str, str]], *, width: int, most: int, named:
     children: dict[str, list[str]] = {}
     for parent, child in feeds:
         children.setdefault(parent, []).append(child)
-    fed = {child for each in children.values() for child in each}
-    tops = [parent for parent in children if parent not in fed]
+    tops = _tops(children)
     deepest = _depth(children, tops)
     for shown, least in ((named, 1), ((), 0)):  # where even the named ones are too many, all are counted
         for depth in range(deepest, least - 1, -1):
@@ -62,10 +61,15 @@ class _Lines:
         return depth >= self._deepest and host not in self._above
 
 
+def _tops(children: Mapping[str, list[str]]) -> list[str]:
+    """Return those that nobody feeds."""
+    fed = {child for each in children.values() for child in each}
+    return [parent for parent in children if parent not in fed]
+
+
 def _sizes(children: Mapping[str, list[str]]) -> dict[str, int]:
     """Hosts below each one that feeds others, itself included."""
-    fed = {child for each in children.values() for child in each}
-    order = [parent for parent in children if parent not in fed]
+    order = _tops(children)
     for host in order:  # it grows meanwhile: each host behind its parent
         order += children.get(host, ())
     size: dict[str, int] = {}
