@@ -30,11 +30,6 @@ MOST_CREATED = 1e11  # UTC seconds: as answers.bounds.Seconds
 _SHOWN_CHARS = 2000
 
 
-def for_hosts(plan: Plan) -> Plan:
-    """The plan without the SSH settings, which only this machine needs."""
-    return replace(plan, hosts=tuple(replace(host, ssh={}) for host in plan.hosts))
-
-
 def with_connections(plan: Plan, hosts: Iterable[Host]) -> Plan:
     """The plan with the SSH settings of `hosts` (the inventory's). A host that it lacks gets no address."""
     known = {host.name: host for host in hosts}

@@ -109,8 +109,7 @@ class Plan:
     @property
     def digest(self) -> str:
         """16 hex digits over what hosts get of this plan: launch is idempotent by run and digest."""
-        sent = replace(self, hosts=tuple(replace(host, ssh={}) for host in self.hosts))
-        return hashlib.sha256(_encoded(sent)).hexdigest()[:16]
+        return hashlib.sha256(_encoded(for_hosts(self))).hexdigest()[:16]
 
     @property
     def versions(self) -> dict[str, dict[str, str]]:
@@ -123,6 +122,11 @@ class Plan:
             if host.host == name:
                 return host
         raise KeyError(name)
+
+
+def for_hosts(plan: Plan) -> Plan:
+    """The plan without the SSH settings, which only this machine needs."""
+    return replace(plan, hosts=tuple(replace(host, ssh={}) for host in plan.hosts))
 
 
 def _encoded(plan: Plan) -> bytes:

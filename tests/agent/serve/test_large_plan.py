@@ -12,10 +12,10 @@ from support.agent.cluster import NewClient, NewCluster
 from tfdeploy.agent import frames, layout, wire
 from tfdeploy.agent.serve.release import manifest as release_manifest
 from tfdeploy.model.facts import HostFacts
-from tfdeploy.model.hostplan import for_hosts, read_shown
+from tfdeploy.model.hostplan import read_shown
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job
-from tfdeploy.model.plan import Plan, plan_to_json
+from tfdeploy.model.plan import Plan, for_hosts, plan_to_json
 from tfdeploy.model.planform import plan_from_file, plan_to_file
 from tfdeploy.planning.host_parts import host_parts, shared_part
 from tfdeploy.planning.options import Options

@@ -17,8 +17,7 @@ from tfdeploy.agent import frames, wire
 from tfdeploy.agent.listing import Listing, Row
 from tfdeploy.agent.pieces import leaf_of
 from tfdeploy.model.answers.reading import BadShape, read
-from tfdeploy.model.hostplan import for_hosts
-from tfdeploy.model.plan import HostPlan, Plan, TaskPlan
+from tfdeploy.model.plan import HostPlan, Plan, TaskPlan, for_hosts
 from tfdeploy.model.planform import plan_to_file
 
 RUN, JOB, WORKDIR = "r1", "j", "/home/ml/tfdeploy"

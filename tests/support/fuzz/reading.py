@@ -18,10 +18,10 @@ from tfdeploy.cli.main import main
 from tfdeploy.config import load_inventory_file, load_job
 from tfdeploy.config.inventory import InventoryFile
 from tfdeploy.errors import TfdeployError, UsageError
-from tfdeploy.model.hostplan import for_hosts, read_shown
+from tfdeploy.model.hostplan import read_shown
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job
-from tfdeploy.model.plan import Plan, plan_from_json, plan_to_json
+from tfdeploy.model.plan import Plan, for_hosts, plan_from_json, plan_to_json
 from tfdeploy.model.planform import plan_from_file, plan_to_file
 from tfdeploy.planning.describe import lines
 from tfdeploy.planning.host_parts import host_parts, shared_part

@@ -17,10 +17,10 @@ import tfdeploy.planning
 from tfdeploy.agent import wire
 from tfdeploy.errors import Refused, UsageError
 from tfdeploy.model.facts import HostFacts, KeepFact
-from tfdeploy.model.hostplan import for_hosts, read_shown
+from tfdeploy.model.hostplan import read_shown
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import DataSource, Job, RoleRule
-from tfdeploy.model.plan import Plan, plan_from_json, plan_to_json
+from tfdeploy.model.plan import Plan, for_hosts, plan_from_json, plan_to_json
 from tfdeploy.model.planform import plan_to_file
 from tfdeploy.planning import describe
 from tfdeploy.planning.host_parts import host_parts, shared_part

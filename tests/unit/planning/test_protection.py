@@ -11,10 +11,10 @@ import pytest
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.facts import Hindrances, HostFacts
-from tfdeploy.model.hostplan import for_hosts, read_shown
+from tfdeploy.model.hostplan import read_shown
 from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import Job
-from tfdeploy.model.plan import Plan
+from tfdeploy.model.plan import Plan, for_hosts
 from tfdeploy.model.planform import plan_to_file
 from tfdeploy.planning.cluster.addresses import MOST_ADDRESSES
 from tfdeploy.planning.host_parts import host_parts, shared_part

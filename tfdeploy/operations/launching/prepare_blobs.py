@@ -8,9 +8,8 @@ from typing import Any
 
 from tfdeploy.agent import frames, wire
 from tfdeploy.errors import Refused
-from tfdeploy.model.hostplan import for_hosts
 from tfdeploy.model.job import Secret
-from tfdeploy.model.plan import Plan
+from tfdeploy.model.plan import Plan, for_hosts
 from tfdeploy.model.planform import plan_to_file
 from tfdeploy.operations.launching.certificates import certificates
 from tfdeploy.planning.host_parts import host_parts, shared_part
