@@ -142,12 +142,8 @@ def _command(plan: Plan) -> dict[str, str]:
 
 def _env(plan: Plan) -> dict[str, str]:
     """Of the job: the variables that all tasks have with one value, or how many have which."""
-    values: dict[str, Counter[str]] = {}
-    for task in plan.tasks:
-        for name, value in task.env.items():
-            if name not in _OF_THE_PLAN and not name.startswith("TFDEPLOY_"):
-                values.setdefault(name, Counter())[value] += 1
-    return {name: _counted(counts) for name, counts in values.items()}
+    values = _counted_by_name(task.env for task in plan.tasks)
+    return {name: said for name, said in values.items() if name not in _OF_THE_PLAN and not name.startswith("TFDEPLOY_")}
 
 
 def _code(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
@@ -180,11 +176,15 @@ def _plan(plan: Plan) -> dict[str, str]:
 
 
 def _versions(plan: Plan) -> dict[str, str]:
-    found: dict[str, Counter[str]] = {}
-    for said in plan.versions.values():
-        for program, version in said.items():
-            found.setdefault(program, Counter())[version] += 1
-    return {program: _counted(counts) for program, counts in found.items()}
+    return _counted_by_name(plan.versions.values())
+
+
+def _counted_by_name(several: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    values: dict[str, Counter[str]] = {}
+    for each in several:
+        for name, value in each.items():
+            values.setdefault(name, Counter())[value] += 1
+    return {name: _counted(counts) for name, counts in values.items()}
 
 
 def _counted(counts: Counter[str]) -> str:
