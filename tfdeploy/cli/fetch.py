@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tfdeploy.cli.arguments.fetch import Flags
 from tfdeploy.cli.chosen_run import chosen_run
-from tfdeploy.cli.messages import show_unasked
+from tfdeploy.cli.messages import show_unasked, unasked
 from tfdeploy.cli.views import transferring
 from tfdeploy.errors import Refused, TfdeployError, UsageError, worst
 from tfdeploy.model.copy_fields import copy_fields
@@ -39,7 +39,6 @@ def run(flags: Flags) -> int:
     if gets_gitignore:
         _add_gitignore(to)
     rows = [_row(host, result) for host, result in fetched.hosts.items()]
-    unasked = [host.host for host in plan.hosts if only is not None and host.host not in only]
     errors = [result for result in fetched.hosts.values() if isinstance(result, TfdeployError)]
     if flags.json:
         answer: FetchAnswer = {
@@ -52,7 +51,7 @@ def run(flags: Flags) -> int:
         print(json.dumps(answer))
     else:
         _show(flags, plan, fetched, rows, to)
-    show_unasked(flags, unasked)
+    show_unasked(flags, unasked(plan, only))
     return worst([plan_code, *(error.exit_code for error in errors), *(1 for row in rows if not row["ok"])])
 
 

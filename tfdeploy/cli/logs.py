@@ -15,7 +15,7 @@ from tfdeploy.cli.arguments.logs import Flags
 from tfdeploy.cli.chosen_run import chosen_run
 from tfdeploy.cli.consent import consent_of
 from tfdeploy.cli.fleet import open_fleet
-from tfdeploy.cli.messages import show_errors, show_unasked
+from tfdeploy.cli.messages import show_errors, show_unasked, unasked
 from tfdeploy.errors import Refused, UsageError, worst
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.name_patterns import matched
@@ -47,7 +47,7 @@ def run(flags: Flags) -> int:
         lost: dict[str, TfdeployError] = {}
         query = replace(patterns, tasks=_wanted_tasks(flags, plan, only))
         query, follow = _of_attempt(flags, fleet, plan, query, lost)
-        show_unasked(flags, () if only is None else (host.host for host in plan.hosts if host.host not in only))
+        show_unasked(flags, unasked(plan, only))
         gone: dict[str, int] = {}
         fetched = FetchedLogs(Path("fetched") / plan.run / "logs")
         printer = _printer(flags, plan, query)

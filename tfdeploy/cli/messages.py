@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from tfdeploy.model.folding import fold_names
@@ -13,6 +13,7 @@ from tfdeploy.ui.sanitise import clean
 if TYPE_CHECKING:
     from tfdeploy.cli.flags import CommonFlags
     from tfdeploy.errors import TfdeployError
+    from tfdeploy.model.plan import Plan
 
 
 def show_errors(flags: CommonFlags, errors: Mapping[str, TfdeployError], before: str = "") -> None:
@@ -22,8 +23,13 @@ def show_errors(flags: CommonFlags, errors: Mapping[str, TfdeployError], before:
     show_next(flags.err, flags.nexts(errors))
 
 
-def show_unasked(flags: CommonFlags, unasked: Iterable[str], about: str = "") -> None:
+def unasked(plan: Plan, only: Collection[str] | None) -> list[str]:
+    """Return the hosts of the run that are not in `only`. None: all are asked."""
+    return [host.host for host in plan.hosts if only is not None and host.host not in only]
+
+
+def show_unasked(flags: CommonFlags, hosts: Iterable[str], about: str = "") -> None:
     """Names the hosts that --limit and --exclude left out: they are not verified. `about`: " for ..."."""
-    names = tuple(unasked)
+    names = tuple(hosts)
     if names and not flags.quiet:
         print(f"{fold_names(names)} {'was' if len(names) == 1 else 'were'} not asked{about} (--limit/--exclude)", file=sys.stderr)

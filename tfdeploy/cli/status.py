@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tfdeploy.cli.arguments.status import Flags
 from tfdeploy.cli.chosen_run import chosen_run
 from tfdeploy.cli.fleet import open_fleet
-from tfdeploy.cli.messages import show_errors, show_unasked
+from tfdeploy.cli.messages import show_errors, show_unasked, unasked
 from tfdeploy.errors import TfdeployError, worst
 from tfdeploy.model.status import run_view_json
 from tfdeploy.operations.status import lines_of_first_death, status
@@ -36,7 +36,7 @@ def run(flags: Flags) -> int:
             from tfdeploy.cli.dashboard import dashboard
 
             dashboard(flags, fleet, plan, last=200, only=only)
-            show_unasked(flags, () if only is None else (host.host for host in plan.hosts if host.host not in only))
+            show_unasked(flags, unasked(plan, only))
             return 0
         while True:
             found = status(fleet, plan, only)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tfdeploy.model.inventory import Host, Inventory
     from tfdeploy.model.job import Job
     from tfdeploy.model.printed import ForecastAnswer, SyncAnswer
-    from tfdeploy.model.rows import BroadcastRow, ExpectedRow
+    from tfdeploy.model.rows import BroadcastRow, ExpectedRow, FeedRow
     from tfdeploy.operations.forecast import Expected
     from tfdeploy.operations.send_code import Synced
 
@@ -81,7 +81,7 @@ def _forecast(flags: Flags, hosts: tuple[Host, ...], job: Job, whole: Inventory)
             "hosts": len({feed.child for feed in each.feeds}),
             "bytes": each.total_bytes,
             "stripes": each.stripes,
-            "feeds": [{"from": feed.parent or "control", "to": feed.child, "stripe": feed.stripe} for feed in each.feeds],
+            "feeds": [_feed_row(feed.parent, feed.child, feed.stripe) for feed in each.feeds],
         }
         for each in found.broadcasts
     ]
@@ -113,6 +113,10 @@ def _synced(host: str, result: Expected | Synced, **given: Any) -> SyncRow:
     return copy_fields(SyncRow, result, host=host, ok=True, error=None, **{"from": source}, **given)
 
 
+def _feed_row(parent: str, child: str, stripe: int) -> FeedRow:
+    return {"from": parent or "control", "to": child, "stripe": stripe}
+
+
 def _broadcast_row(fields: BroadcastFields) -> BroadcastRow:
     total, seconds, slowest = fields.get("total_bytes", 0), fields.get("seconds", 0.0), fields.get("slowest")
     return {
@@ -123,7 +127,7 @@ def _broadcast_row(fields: BroadcastFields) -> BroadcastRow:
         "seconds": round(seconds, 3),
         "rate": round(total / seconds) if seconds else 0.0,
         "stripes": fields["stripes"],
-        "feeds": [{"from": parent or "control", "to": child, "stripe": stripe} for parent, child, stripe in fields["feeds"]],
+        "feeds": [_feed_row(*feed) for feed in fields["feeds"]],
         "slowest": slowest
         and {
             "host": slowest["host"],
