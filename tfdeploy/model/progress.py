@@ -218,7 +218,7 @@ class RunProgress:
         """The task of that name, added if it is new."""
         task = self.tasks.get(name)
         if task is None:
-            task = self.tasks[name] = TaskProgress(name, host, self._patterns)
+            task = self.tasks[name] = TaskProgress(name, host or "?", self._patterns)
             self._on_host.setdefault(task.host, []).append(task)
         return task
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import InitVar, dataclass
+
 from tfdeploy.model.answers.samples import TaskSample
 from tfdeploy.model.deaths import DEATHS
 from tfdeploy.model.events import TaskFields
@@ -11,33 +13,36 @@ _FIELDS = frozenset(TaskFields.__annotations__) - {"task", "host", "attempt", "s
 _RANK = {"pending": 0, "starting": 1, "running": 2, "lost": 3, "ended": 4}
 
 
+@dataclass(eq=False)
 class TaskProgress:
     """One task so far. Times are the host's UTC seconds."""
 
-    def __init__(self, task: str, host: str | None, patterns: Patterns) -> None:
-        self.task = task
-        self.host = host or "?"
-        self.gpus: tuple[int, ...] = ()
-        self.deciding = False
-        self.state = "pending"
-        self.up = False
-        self.outcome: str | None = None
-        self.exit_code: int | None = None
-        self.signal: int | None = None
-        self.reason: str | None = None
-        self.health: str | None = None
-        self.health_reason: str | None = None
-        self.health_since: float | None = None
-        self.pid: int | None = None
-        self.attempt = 0
-        self.started: float | None = None
-        self.ended: float | None = None
-        self.lines = 0
-        self.written_steps = 0  # new steps that were seen in event files
-        self.last_raw = ""
-        self.last_time: float | None = None
-        self.cpu: float | None = None  # cores in use, while it runs; None: not measured
-        self.memory: int | None = None  # bytes
+    task: str
+    host: str
+    patterns: InitVar[Patterns]
+    gpus: tuple[int, ...] = ()
+    deciding: bool = False
+    state: str = "pending"
+    up: bool = False
+    outcome: str | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: str | None = None
+    health: str | None = None
+    health_reason: str | None = None
+    health_since: float | None = None
+    pid: int | None = None
+    attempt: int = 0
+    started: float | None = None
+    ended: float | None = None
+    lines: int = 0
+    written_steps: int = 0  # new steps that were seen in event files
+    last_raw: str = ""
+    last_time: float | None = None
+    cpu: float | None = None  # cores in use, while it runs; None: not measured
+    memory: int | None = None  # bytes
+
+    def __post_init__(self, patterns: Patterns) -> None:
         self.measures = Measures(patterns)
 
     @property
