@@ -17,7 +17,7 @@ from tfdeploy.cli.main import main
 from tfdeploy.cli.verbs import VERBS
 from tfdeploy.errors import HostUnreachable, TfdeployError, UsageError
 from tfdeploy.model.inventory import Host
-from tfdeploy.model.printed import PRINTED, InventoryHostRow, schema_of, schema_text
+from tfdeploy.model.printed import PRINTED, InventoryHostRow, printed_by, schema_of, schema_text
 
 DOCS = Path(__file__).parents[2] / "docs"
 NO_JSON = {"ssh"}
@@ -26,7 +26,7 @@ EXAMPLES = dict(re.findall(r"^### (\S+)\n\n```json\n(.*?)```", (DOCS / "json.md"
 
 
 def test_every_verb_has_a_schema() -> None:
-    assert {words.split()[0] for words, _ in PRINTED.values()} - {"any"} == set(VERBS) - NO_JSON
+    assert {printed_by(name).split()[0] for name in PRINTED} - {"any"} == set(VERBS) - NO_JSON
     assert set(VERBS) - NO_JSON <= set(PRINTED)
 
 
@@ -38,7 +38,7 @@ def test_the_schemas_of_the_docs_are_what_is_generated() -> None:
 
 def test_the_page_has_each_with_its_schema() -> None:
     rows = re.findall(r"^\| `(.+)` \| \[(\S+)\]\(json/(\S+)\.schema\.json\) \|", (DOCS / "json.md").read_text(), re.M)
-    assert {name: words for words, name, file in rows if name == file} == {name: words for name, (words, _) in PRINTED.items()}
+    assert {name: words for words, name, file in rows if name == file} == {name: printed_by(name) for name in PRINTED}
     assert set(EXAMPLES) == set(PRINTED) - {"launch-dry-run"}  # docs/reference-plan.md has that one
 
 

@@ -230,35 +230,49 @@ class ReferenceAnswer(TypedDict):
     job: list[ReferenceRow]
 
 
-# name -> (what prints it, its type). The names of verbs stand alone or before what else the answer depends on.
-PRINTED: dict[str, tuple[str, Any]] = {
-    "init": ("init", InitAnswer),
-    "inventory": ("inventory", InventoryAnswer),
-    "trust": ("trust", TrustAnswer),
-    "check": ("check", CheckAnswer),
-    "sync": ("sync", SyncAnswer),
-    "sync-dry-run": ("sync --dry-run", ForecastAnswer),
-    "setup": ("setup", SetupAnswer),
-    "launch": ("launch", RunAnswer),
-    "launch-dry-run": ("launch --dry-run", Plan),
-    "logs": ("logs (each line)", LogLineRow),
-    "status": ("status", RunAnswer),
-    "stop": ("stop", StopAnswer),
-    "runs": ("runs", RunsAnswer),
-    "report": ("report", ReportAnswer),
-    "report-serve": ("report --serve", ServedAnswer),
-    "compare": ("compare", CompareAnswer),
-    "audit": ("audit", AuditAnswer),
-    "fetch": ("fetch", FetchAnswer),
-    "fetch-onto": ("fetch --onto", OntoAnswer),
-    "tensorboard": ("tensorboard", TensorBoardAnswer),
-    "clean": ("clean", CleanAnswer),
-    "exec": ("exec", ExecAnswer),
-    "lab": ("lab up, lab status, lab cut ...", LabAnswer),
-    "lab-down": ("lab down", LabDownAnswer),
-    "docs": ("docs", ReferenceAnswer),
-    "error": ("any verb that fails", ErrorAnswer),
+PRINTED: dict[str, Any] = {  # name -> its type
+    "init": InitAnswer,
+    "inventory": InventoryAnswer,
+    "trust": TrustAnswer,
+    "check": CheckAnswer,
+    "sync": SyncAnswer,
+    "sync-dry-run": ForecastAnswer,
+    "setup": SetupAnswer,
+    "launch": RunAnswer,
+    "launch-dry-run": Plan,
+    "logs": LogLineRow,
+    "status": RunAnswer,
+    "stop": StopAnswer,
+    "runs": RunsAnswer,
+    "report": ReportAnswer,
+    "report-serve": ServedAnswer,
+    "compare": CompareAnswer,
+    "audit": AuditAnswer,
+    "fetch": FetchAnswer,
+    "fetch-onto": OntoAnswer,
+    "tensorboard": TensorBoardAnswer,
+    "clean": CleanAnswer,
+    "exec": ExecAnswer,
+    "lab": LabAnswer,
+    "lab-down": LabDownAnswer,
+    "docs": ReferenceAnswer,
+    "error": ErrorAnswer,
 }
+_PRINTED_BY = {  # where the name is not the verb
+    "sync-dry-run": "sync --dry-run",
+    "launch-dry-run": "launch --dry-run",
+    "logs": "logs (each line)",
+    "report-serve": "report --serve",
+    "fetch-onto": "fetch --onto",
+    "lab": "lab up, lab status, lab cut ...",
+    "lab-down": "lab down",
+    "error": "any verb that fails",
+}
+
+
+def printed_by(name: str) -> str:
+    """Return what prints it: a verb alone, or before what else the answer depends on."""
+    return _PRINTED_BY.get(name, name)
 
 
 def schema_text(name: str) -> str:
@@ -268,10 +282,10 @@ def schema_text(name: str) -> str:
 
 def schema_of(name: str) -> dict[str, Any]:
     """The JSON Schema of what `name` prints. Raises KeyError."""
-    words, cls = PRINTED[name]
     with msgspec_lock:
-        found = msgspec.json.schema(cls)
+        found = msgspec.json.schema(PRINTED[name])
     for definition in found.get("$defs", {}).values():
         if "description" in definition:  # a docstring, which Python 3.13 dedents by itself
             definition["description"] = " ".join(definition["description"].split())
-    return {"$schema": DRAFT, "title": f"tfdeploy {words}" if name != "error" else words, **found}
+    title = printed_by(name) if name == "error" else f"tfdeploy {printed_by(name)}"
+    return {"$schema": DRAFT, "title": title, **found}
