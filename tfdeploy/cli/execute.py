@@ -43,7 +43,8 @@ def _row(host: str, result: Completed | TfdeployError) -> ExecRow:
         return copy_fields(ExecRow, host=host, stdout="", stderr="", error=result.what)
     stdout, stderr = (text.decode("utf-8", "replace") for text in (result.stdout, result.stderr))
     seconds = round(result.seconds, 3)
-    return copy_fields(ExecRow, result, host=host, stdout=stdout, stderr=stderr, seconds=seconds, error=None)
+    own = {"host": host, "stdout": stdout, "stderr": stderr, "seconds": seconds}
+    return copy_fields(ExecRow, result, **own, error=None)
 
 
 def _show(flags: Flags, rows: list[ExecRow]) -> None:

@@ -97,7 +97,14 @@ def _add_gitignore(folder: Path) -> None:
 
 def _row(host: str, result: HostFetch | TfdeployError) -> FetchRow:
     if isinstance(result, TfdeployError):
-        return copy_fields(FetchRow, HostFetch(), host=host, ok=False, seconds=None, error=result.what)
+        return copy_fields(
+            FetchRow,
+            HostFetch(),
+            host=host,
+            ok=False,
+            seconds=None,
+            error=result.what,
+        )
     ok, seconds = not result.newer_here, round(result.seconds, 3)
     return copy_fields(FetchRow, result, host=host, ok=ok, seconds=seconds, error=None)
 

@@ -143,7 +143,8 @@ def _command(plan: Plan) -> dict[str, str]:
 def _env(plan: Plan) -> dict[str, str]:
     """Of the job: the variables that all tasks have with one value, or how many have which."""
     values = _counted_by_name(task.env for task in plan.tasks)
-    return {name: said for name, said in values.items() if name not in _OF_THE_PLAN and not name.startswith("TFDEPLOY_")}
+    own = (name for name in values if name not in _OF_THE_PLAN and not name.startswith("TFDEPLOY_"))
+    return {name: values[name] for name in own}
 
 
 def _code(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:

@@ -14,6 +14,7 @@ def copy_fields(kind: type[V], value: object = None, **given: Any) -> V:
     A field that is not `given` is that of `value`, or None without a `value`.
     """
     names = sorted(kind.__annotations__, key="error".__eq__)
-    own = {name: None if value is None else getattr(value, name) for name in names if name not in given}
+    others = [name for name in names if name not in given]
+    own = {name: None if value is None else getattr(value, name) for name in others}
     make = cast("Callable[..., V]", kind)
     return make(**{name: {**own, **given}[name] for name in names})

@@ -207,14 +207,20 @@ class RunAnswer(TypedDict):
 
 
 def run_view_json(view: RunView) -> RunAnswer:
-    admitted, not_admitted = (
-        [copy_fields(CallerRow, each, of=each.member) for each in callers] for callers in (view.admitted, view.not_admitted)
-    )
     return copy_fields(
         RunAnswer,
         view,
         started=iso_z(view.started),
         ended=iso_z(view.ended),
-        protect=copy_fields(ProtectRow, view.protect, admitted=admitted, not_admitted=not_admitted),
+        protect=copy_fields(
+            ProtectRow,
+            view.protect,
+            admitted=_caller_rows(view.admitted),
+            not_admitted=_caller_rows(view.not_admitted),
+        ),
         tasks=[task_json(task) for task in view.tasks],
     )
+
+
+def _caller_rows(callers: Iterable[Caller]) -> list[CallerRow]:
+    return [copy_fields(CallerRow, each, of=each.member) for each in callers]

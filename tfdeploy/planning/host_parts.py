@@ -26,8 +26,15 @@ def host_parts(plan: Plan, ahead_s: Mapping[str, float]) -> dict[str, wire.HostP
 
 def shared_part(plan: Plan) -> dict[str, Any]:
     """The fields of every host's part that are the same for all, as JSON."""
-    ranks = rules(plan.mode).ranks
-    peers = [copy_fields(wire.Peer, task, own_port=ranks and task.port is not None) for task in plan.tasks]
+    has_own = rules(plan.mode).ranks
+    peers = [
+        copy_fields(
+            wire.Peer,
+            task,
+            own_port=has_own and task.port is not None,
+        )
+        for task in plan.tasks
+    ]
     guarded = [host.host for host in plan.hosts if plan.protect.level_of(host.host) != "none"]
     known = any(plan.protect.level_of(host.host) == "firewall" for host in plan.hosts)
     mesh = [wire.MeshHost(each.host, each.address, each.mesh_port, list(each.addresses) if known else []) for each in plan.hosts]
