@@ -74,7 +74,7 @@ class LoopbackTunnel:
             if self._closed:  # `close` may have looked before the connection was accepted
                 return
             with (
-                contextlib.suppress(TfdeployError),
+                contextlib.suppress(TfdeployError, *_BROKEN),  # closing a channel of a lost session fails
                 contextlib.closing(self._dial()) as channel,
             ):
                 connection.channel = channel
