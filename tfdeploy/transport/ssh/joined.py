@@ -30,7 +30,7 @@ class ChannelCommand:
         with contextlib.suppress(*_BROKEN):
             copy_after(mark, self._output(pipes[2]), pipes[1])
             self._channel.status_event.wait(STATUS_S)
-        self._channel.close()
+        self.close()
         if self._channel.exit_status >= 0:
             return self._channel.exit_status
         with contextlib.suppress(OSError):
