@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,19 +35,25 @@ def test_a_release_is_committed_only_if_the_files_are_as_they_were_hashed(
     by_rsync: bool,
 ) -> None:
     asked: list[str] = []
+    pushed: list[str] = []
+    unchanged, one_at_a_time = [job.code], threading.Lock()
+
+    def change_once() -> None:
+        """No host goes on before the file has changed."""
+        with one_at_a_time:
+            if unchanged:
+                change(Path(unchanged.pop(), "a.txt"))
 
     def ask(host: str, verb: str) -> None:
         asked.append(verb)
-        if verb == "release.begin" and not by_rsync and asked.count(verb) == 1:
-            change(Path(job.code, "a.txt"))
+        if verb == "release.begin" and not by_rsync:
+            change_once()
 
     def push(target: Any, root: str, *rest: Any, **more: Any) -> int:
-        if asked.count("release.begin") and not pushed:
-            change(Path(root, "a.txt"))
+        change_once()
         pushed.append(root)
         return wires.push(target, root, *rest, **more)
 
-    pushed: list[str] = []
     monkeypatch.setattr("tfdeploy.operations.copy.push_data.push", push)
     monkeypatch.setattr("tfdeploy.operations.send_code.MOST_BYTES", 0 if by_rsync else 1 << 20)
     found = syncs(LyingFleet(ask), tmp_path, job)

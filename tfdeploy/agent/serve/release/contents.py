@@ -40,7 +40,7 @@ def write(folder: str, entries: List[Entry], missing: List[str], blob: bytes) ->
     finally:
         os.close(root)
     written = {entry.path: mtime_ns for entry, mtime_ns in zip(wanted, times)}  # noqa: B905
-    return [entry._replace(mtime_ns=written.get(entry.path, entry.mtime_ns)) for entry in entries]
+    return [entry._replace(mtime_ns=written[entry.path]) if entry.path in written else entry for entry in entries]
 
 
 def _unpacked(blob: bytes, entries: List[Entry]) -> Tuple[List[int], memoryview]:

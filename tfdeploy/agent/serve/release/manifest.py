@@ -28,6 +28,7 @@ class Entry(NamedTuple):
     mtime_ns: int = 0  # as committed; where the file's time differs, its content is compared
 
 
+_ROW = [str, str, int, str, str]  # of a manifest that is sent
 _KINDS = [{str}, {str}, {int}, {str}, {str}, {int}]
 
 
@@ -56,7 +57,7 @@ def unpack(blob: bytes) -> List[Entry]:
 def _entry_of(row: Any) -> Entry:
     """[path, kind, bytes, sha256, target]. Raises ValueError, TypeError."""
     path, kind, size, sha256, target = row
-    if not all(isinstance(text, str) for text in (path, kind, sha256, target)) or not isinstance(size, int) or size < 0:
+    if [*map(type, row)] != _ROW or size < 0:
         raise ValueError("an entry is not [path, kind, size, sha256, target]: %.200r" % (row,))
     return Entry(path, kind, size, sha256, target)
 

@@ -227,6 +227,7 @@ def _lent_by(manifest: str, wanted: Set[Tuple[str, str]]) -> Iterator[Tuple[Entr
     if stored is None:
         return
     release = manifest[: -len(release_manifest.SUFFIX)]
+    below = os.path.basename(release) + "/"
     try:
         root = os.open(release, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -234,7 +235,7 @@ def _lent_by(manifest: str, wanted: Set[Tuple[str, str]]) -> Iterator[Tuple[Entr
     try:
         for entry in stored.entries:
             if (entry.kind, entry.sha256) in wanted and _is_as_committed(entry, root):
-                yield entry, Lender(os.path.basename(release) + "/" + entry.path, entry.mtime_ns)
+                yield entry, Lender(below + entry.path, entry.mtime_ns)
     finally:
         os.close(root)
 
