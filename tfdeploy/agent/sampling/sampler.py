@@ -1,7 +1,8 @@
 """`agent sample HOST_DIR`: a child of the minder that notes, every few seconds, what the tasks of
 one run use on this host, how busy the host is, and which metrics the tasks have printed; also when
-nobody watches. It looks for new lines every LINES_S, so that whoever watches has their metrics
-within a second: nobody else matches lines.
+nobody watches. It looks for new lines every LINES_S, or less often if that costs more than
+LINES_COST_SHARE, so that whoever watches has their metrics within a second: nobody else matches
+lines.
 
 A process of its own, because it matches regular expressions of the job: one that takes too long is stopped (metric_reader.py).
 What costs LOOK_CPU_S all the same ends this process, and the minder starts another, which reads no output. It ends when its
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 LOOK_CPU_S = 5  # of CPU: a look that needs more ends this process
 COST_SHARE = 0.003  # of a core, on average
 LINES_S = 0.4  # between two looks for new lines
-LINES_COST_SHARE = 0.01  # of a core: the pause after a look for new lines that costs more is longer
+LINES_COST_SHARE = 0.002  # of a core: after a look for new lines that costs more, the pause is longer
 UNREAD = "unread"  # its argument: read no output
 NICE = 5
 MOST_SAMPLED = 2 * MOST_METRICS  # in one sample of a task: readers take so many
