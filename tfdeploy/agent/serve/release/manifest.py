@@ -16,7 +16,7 @@ from tfdeploy.agent.record import NamedTuple
 
 SUFFIX = ".json"
 MOST_BYTES = 512 << 20  # of an unpacked manifest: a million files and more
-_HEX = frozenset("0123456789abcdef")
+_HEX = "0123456789abcdef"
 
 
 class Entry(NamedTuple):
@@ -66,14 +66,14 @@ def check(entries: Iterable[Entry]) -> None:
     """Every path stays inside, occurs once, and passes through nothing but folders. Raises VerbError bad_manifest."""
     leaves: Set[str] = set()
     for entry in entries:
-        steps = entry.path.split("/")
-        if any(step in ("", ".", "..") for step in steps) or "\0" in entry.path + entry.target:
+        steps = "/%s/" % entry.path
+        if "//" in steps or "/./" in steps or "/../" in steps or "\0" in steps + entry.target:
             raise VerbError("bad_manifest", "the path %r leads out of the release" % entry.path)
         if entry.path in leaves:
             raise VerbError("bad_manifest", "the path %r occurs twice" % entry.path)
         if entry.kind not in ("file", "exec", "link") or (entry.kind == "link") != (entry.sha256 == ""):
             raise VerbError("bad_manifest", "%r is of no known kind" % entry.path)
-        if entry.kind != "link" and not (len(entry.sha256) == 64 and _HEX.issuperset(entry.sha256)):
+        if entry.kind != "link" and (len(entry.sha256) != 64 or entry.sha256.strip(_HEX)):
             raise VerbError("bad_manifest", "%r has no sha256" % entry.path)
         if entry.kind == "link" and not entry.target:
             raise VerbError("bad_manifest", "the link %r has no target" % entry.path)

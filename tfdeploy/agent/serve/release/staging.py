@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import stat
 
-from tfdeploy.agent.annotations import Dict, Iterator, List, Optional, Set, Tuple
+from tfdeploy.agent.annotations import Collection, Dict, Iterator, List, Optional, Set, Tuple
 from tfdeploy.agent.host.file_sum import of_first
 from tfdeploy.agent.layout import PARTIAL
 from tfdeploy.agent.record import NamedTuple
@@ -146,29 +146,27 @@ class Staging:
         return gone
 
     def _lenders(self) -> Dict[str, Lender]:
-        """Path -> a file of another release that is as committed there, with this content and kind: that of the same path, where
-        there is one."""
-        paths: Dict[Tuple[str, str], List[str]] = {}
-        for entry in self.entries:
-            if entry.kind != "link":
-                paths.setdefault((entry.kind, entry.sha256), []).append(entry.path)
+        """Return path -> a file of another release that is as committed there, with the same content
+        and kind: the one of the same path, where there is one."""
+        contents = {entry.path: (entry.kind, entry.sha256) for entry in self.entries if entry.kind != "link"}
+        wanted: Dict[Tuple[str, str], List[str]] = {}
+        for path, content in contents.items():
+            wanted.setdefault(content, []).append(path)
         found: Dict[str, Lender] = {}
-        wanted, parent = set(paths), os.path.dirname(self.folder)
-        for manifest in release_manifest.newest_first(parent):
+        for manifest in release_manifest.newest_first(os.path.dirname(self.folder)):
             if not wanted:
                 break
             if len(wanted) <= FEW and not release_manifest.mentions(manifest, (sha256 for _, sha256 in wanted)):
                 continue
             lent: Dict[Tuple[str, str], Lender] = {}
             for entry, lender in _lent_by(manifest, wanted):
-                key = (entry.kind, entry.sha256)
-                lent.setdefault(key, lender)
-                if entry.path in paths[key]:
+                content = (entry.kind, entry.sha256)
+                lent.setdefault(content, lender)
+                if contents.get(entry.path) == content:
                     found[entry.path] = lender
-            for key, lender in lent.items():
-                for path in paths[key]:
+            for content, lender in lent.items():
+                for path in wanted.pop(content):
                     found.setdefault(path, lender)
-            wanted -= lent.keys()
         return found
 
     def _tidy(self, keep_partial: bool) -> None:
@@ -221,7 +219,7 @@ def _is_shared(path: str) -> bool:
         return False
 
 
-def _lent_by(manifest: str, wanted: Set[Tuple[str, str]]) -> Iterator[Tuple[Entry, Lender]]:
+def _lent_by(manifest: str, wanted: Collection[Tuple[str, str]]) -> Iterator[Tuple[Entry, Lender]]:
     """The files of a release with one of these kinds and sha256 that are still as committed."""
     stored = release_manifest.load(manifest)
     if stored is None:
