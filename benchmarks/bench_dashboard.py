@@ -168,7 +168,7 @@ def alone(part: str, amount: float) -> dict[str, float]:
 
 
 def in_this_process(part: str, amount: float) -> dict[str, float]:
-    sys.path[:0] = [str(HERE.parents[1]), str(HERE.parents[1] / "tests")]
+    sys.path[:0] = [str(HERE.parents[1] / folder) for folder in (".", "scripts", "tests")]
     from tfdeploy.ui.dashboard.dashboard import Dashboard
 
     control, end = pty.openpty()

@@ -1,5 +1,8 @@
-"""Screens of the dashboard as a terminal shows them, through a terminal emulator. `python tests/golden/test_screens.py --write`
-writes them anew, and the pictures of docs/dashboard.md: look at each before it is committed."""
+"""Screens of the dashboard as a terminal shows them, through a terminal emulator.
+
+`PYTHONPATH=scripts:tests python tests/golden/test_screens.py --write` writes them anew, and the pictures of
+docs/dashboard.md: look at each before it is committed.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,9 @@ import pytest
 
 pyte = pytest.importorskip("pyte")
 
+from dashboard_svg import as_svg  # noqa: E402
 from support.screens import SCREENS, Scene, dashboard_of, terminal_bytes  # noqa: E402
 from tfdeploy.ui.dashboard.frame import compose  # noqa: E402
-from tfdeploy.ui.dashboard.svg import as_svg  # noqa: E402
 
 FOLDER = Path(__file__).parent / "screens"
 DOCS = Path(__file__).parents[2] / "docs"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from dashboard_svg import line_of
 from tfdeploy.model.events import Event
 from tfdeploy.model.progress import RunProgress
 from tfdeploy.ui.dashboard.dashboard import Dashboard
-from tfdeploy.ui.jsonl import line_of
 from tfdeploy.ui.plain import PlainView
 
 

@@ -25,12 +25,6 @@ from tfdeploy.model.loglines import LogLine
 _LONGEST_WAIT_S = 0.01
 
 
-def line_of(event: Event) -> LogLine:
-    """The line of a task that EventsFile has written as an event."""
-    text = event.data["line"].encode("utf-8", "surrogateescape")
-    return LogLine(event.time, event.task or "?", event.host or "?", event.attempt or 0, event.data.get("stream", "out"), text)
-
-
 class EventsFile:
     """Callable with an Event, from any thread: appends it as one line and flushes."""
 

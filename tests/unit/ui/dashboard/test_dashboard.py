@@ -16,7 +16,7 @@ from support.pseudo_terminal import ALT_OFF, Terminal, plain, restored
 ROOT = Path(__file__).parents[4]
 PROGRAM = """
 import sys, threading
-sys.path[:0] = [{root!r}, {here!r}]
+sys.path[:0] = [{root!r}, {root!r} + "/scripts", {here!r}]
 from support.dashboard_scenes import *
 from support.recorded import show
 from tfdeploy.ui.dashboard.dashboard import Dashboard
@@ -168,7 +168,7 @@ def test_foreign_bytes_never_reach_the_terminal(start) -> None:  # type: ignore[
 
 SYNC_PROGRAM = """
 import sys
-sys.path[:0] = [{root!r}, {here!r}]
+sys.path[:0] = [{root!r}, {root!r} + "/scripts", {here!r}]
 from support.dashboard_scenes import *
 from tfdeploy.ui.progress import SyncView
 with SyncView() as emit:
@@ -203,9 +203,9 @@ def test_no_terminal_no_bars() -> None:
 
 
 def test_a_picture_from_recorded_events(tmp_path: Path) -> None:
+    from dashboard_svg import main
     from support.dashboard_scenes import dying, syncing, training
     from tfdeploy.model.events import event_to_json
-    from tfdeploy.ui.dashboard.svg import main
 
     recorded = tmp_path / "events.jsonl"
     recorded.write_bytes(b"".join(event_to_json(one) + b"\n" for part in (syncing(), training(), dying()) for one in part))

@@ -1,6 +1,6 @@
-"""A picture of the dashboard from a recorded event stream: python -m tfdeploy.ui.dashboard.svg EVENTS OUT.svg
+"""Draw the dashboard as SVG from recorded events: python scripts/dashboard_svg.py EVENTS OUT.svg
 
-The events are what `tfdeploy launch --events FILE` wrote; nothing else is needed, so the picture can be made again.
+The events are what `tfdeploy launch --events FILE` wrote.
 """
 
 from __future__ import annotations
@@ -15,19 +15,26 @@ from pathlib import Path
 from rich.console import Console
 
 from tfdeploy.errors import TfdeployError, UsageError
-from tfdeploy.model.events import event_from_json
+from tfdeploy.model.events import Event, event_from_json
+from tfdeploy.model.loglines import LogLine
 from tfdeploy.ui.cells import Row
 from tfdeploy.ui.dashboard.dashboard import Dashboard
 from tfdeploy.ui.dashboard.frame import compose
 from tfdeploy.ui.errors import show_error
-from tfdeploy.ui.jsonl import line_of
 from tfdeploy.ui.screen import Picture
 from tfdeploy.ui.tables import cells
 
 _FOREIGN = re.compile(r"\s*@font-face \{.*?\}|\s*<!-- Generated.*?-->", re.DOTALL)  # nothing is loaded from the network
 
 
-def draw_picture(events: bytes, *, width: int, height: int, upto_s: float | None = None, title: str = "tfdeploy launch") -> str:
+def line_of(event: Event) -> LogLine:
+    """Return the line of a task that `launch --events` has recorded as an event."""
+    text = event.data["line"].encode("utf-8", "surrogateescape")
+    stream = event.data.get("stream", "out")
+    return LogLine(event.time, event.task or "?", event.host or "?", event.attempt or 0, stream, text)
+
+
+def draw_picture(events: bytes, *, width: int, height: int, upto_s: float | None = None) -> str:
     """SVG text of the frame after all events, or after those of the first `upto_s` seconds. Raises UsageError."""
     clock = [0.0]
     dashboard = Dashboard(clock=lambda: clock[0])
@@ -36,7 +43,8 @@ def draw_picture(events: bytes, *, width: int, height: int, upto_s: float | None
         try:
             event = event_from_json(line)
         except ValueError as error:
-            raise UsageError(f"line {number} is no event: {error}", next="the file that `launch --events FILE` wrote") from error
+            what = f"line {number} is no event: {error}"
+            raise UsageError(what, next="the file that `launch --events FILE` wrote") from error
         first = event.time if first is None else first
         if upto_s is not None and event.time - first > upto_s:
             continue
@@ -48,14 +56,19 @@ def draw_picture(events: bytes, *, width: int, height: int, upto_s: float | None
         dashboard.take()
         dashboard.ring.tick(clock[0])
     dashboard.scene.unicode = True
-    return as_svg(compose(dashboard.scene, width, height, (first or 0.0) + clock[0]), title=title)
+    return as_svg(compose(dashboard.scene, width, height, (first or 0.0) + clock[0]))
 
 
 def as_svg(rows: list[Row], *, title: str = "tfdeploy launch") -> str:
     """Rows of equal width as a picture that loads nothing."""
     width = sum(cells(piece.text) for piece in rows[0])
     console = Console(
-        file=io.StringIO(), record=True, width=width, height=len(rows), force_terminal=True, color_system="truecolor"
+        file=io.StringIO(),
+        record=True,
+        width=width,
+        height=len(rows),
+        force_terminal=True,
+        color_system="truecolor",
     )
     console.print(Picture(rows), end="")
     return _FOREIGN.sub("", console.export_svg(title=title))
@@ -63,7 +76,7 @@ def as_svg(rows: list[Row], *, title: str = "tfdeploy launch") -> str:
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m tfdeploy.ui.dashboard.svg", description="the dashboard as SVG, from recorded events"
+        prog="python scripts/dashboard_svg.py", description="the dashboard as SVG, from recorded events"
     )
     parser.add_argument("events", type=Path)
     parser.add_argument("out", type=Path)
@@ -76,7 +89,8 @@ def main(words: Sequence[str] | None = None) -> int:
             events = args.events.read_bytes()
         except OSError as error:
             raise UsageError(f"cannot read events: {error.strerror}", where=str(args.events)) from error
-        args.out.write_text(draw_picture(events, width=args.width, height=args.height, upto_s=args.upto), encoding="utf-8")
+        drawn = draw_picture(events, width=args.width, height=args.height, upto_s=args.upto)
+        args.out.write_text(drawn, encoding="utf-8")
     except TfdeployError as error:
         show_error(error)
         return error.exit_code
