@@ -22,6 +22,7 @@ from tfdeploy.model.answers.bounds import Seconds
 from tfdeploy.model.answers.failures import Failure
 from tfdeploy.model.answers.hosts import Hello
 from tfdeploy.model.answers.reading import BadShape, read
+from tfdeploy.model.answers.runs import Ended, Survivor
 from tfdeploy.model.events import Event
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
@@ -30,12 +31,12 @@ from tfdeploy.model.status import run_view_json
 from tfdeploy.model.words import iso_z
 from tfdeploy.operations.broadcast import origin
 from tfdeploy.operations.find_run import find_runs, hosts_of
-from tfdeploy.operations.lock import try_lock
+from tfdeploy.operations.lock import locked_where_possible
 from tfdeploy.operations.logs import followed_lines
 from tfdeploy.operations.runs import list_runs
 from tfdeploy.operations.setup import Environment, agreed
 from tfdeploy.operations.status import status as look_at
-from tfdeploy.operations.stop import Stopped, stop
+from tfdeploy.operations.stop import stop
 from tfdeploy.operations.tasklogs.stored_lines import stored_lines
 from tfdeploy.operations.tasklogs.task_log import LogQuery
 from tfdeploy.operations.watch.follow import follow
@@ -87,7 +88,7 @@ def test_stop_stops_the_others_whatever_one_host_says(value: Any) -> None:
     fleet = LyingFleet(lambda host, asked: Said([], value) if host == LIAR else None)
     found = stop(fleet, PLAN, grace_s=0.0)
     assert isinstance(found[LIAR], BadAnswer) and "run.stop makes no sense" in found[LIAR].what
-    assert found[OTHER] == Stopped(survivors=[{"pid": 7, "state": "D", "command": "x"}], seconds=0.1)
+    assert found[OTHER] == Ended(survivors=[Survivor(pid=7, state="D", command="x")], seconds=0.1, messenger=False)
 
 
 def test_a_hello_is_checked_like_every_answer() -> None:
@@ -352,8 +353,9 @@ def test_whoever_is_said_to_hold_a_lock_the_others_are_served(details: dict[str,
         def refuse(self, *_: Any, **more: Any) -> Any:
             raise agent_error(read({"code": "locked", "what": "no", "details": details}, Failure), LIAR)
 
-    held, failed = try_lock(Locked(lambda *_: None), hosts_of(PLAN), JOB, operation, {"user": "me"}, lambda event: None)
-    assert [host.name for host in held] == [OTHER]
+    fleet = Locked(lambda *_: None)
+    with locked_where_possible(fleet, hosts_of(PLAN), JOB, operation, {"user": "me"}, lambda event: None) as (lock, failed):
+        assert [host.name for host in lock.hosts] == [OTHER]
     assert failed[LIAR].exit_code == 3 and "is locked by" in failed[LIAR].what
 
 

@@ -14,7 +14,8 @@ from tfdeploy.cli.messages import show_errors
 from tfdeploy.cli.project import inventory_here, job_here, load_inventory, secret_paths_here
 from tfdeploy.cli.run_names import checked_run_name
 from tfdeploy.errors import ConfigError, UsageError, worst
-from tfdeploy.operations.audit import Subject, audit, hosts_of_run
+from tfdeploy.operations.audit import Subject, audit
+from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.ui.audit import show_audit
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def _subject(flags: Flags, fleet: Any) -> tuple[Subject, tuple[Host, ...], Usage
         if job is None:
             raise
         return Subject(checked_run_name(flags.wanted), job.name), load_inventory(flags, job).hosts, error
-    return Subject(plan.run, plan.job, plan), hosts_of_run(plan, only), None
+    return Subject(plan.run, plan.job, plan), hosts_of(plan, only), None
 
 
 def _as_json(found: Audit) -> AuditAnswer:

@@ -10,9 +10,12 @@ from tfdeploy.cli.arguments.stop import Flags
 from tfdeploy.cli.chosen_run import chosen_run
 from tfdeploy.cli.fleet import open_fleet
 from tfdeploy.errors import HostUnreachable, TfdeployError, worst
+from tfdeploy.model.answers.runs import Ended
+from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.folding import fold_names
+from tfdeploy.model.rows import Survivor
 from tfdeploy.operations.outcomes import split
-from tfdeploy.operations.stop import Stopped, earlier_end, stop
+from tfdeploy.operations.stop import earlier_end, stop
 from tfdeploy.ui.headway import Headway
 from tfdeploy.ui.reports import show_stop
 from tfdeploy.ui.sanitise import clean
@@ -22,8 +25,9 @@ if TYPE_CHECKING:
 
     from tfdeploy.model.printed import StopAnswer, StoppedRow
     from tfdeploy.model.rows import StopRow
+    from tfdeploy.operations.stop import Outcome
 
-    Results = Mapping[str, Stopped | TfdeployError]
+    Results = Mapping[str, Outcome]
 
 
 def run(flags: Flags) -> int:
@@ -33,7 +37,7 @@ def run(flags: Flags) -> int:
         headway = Headway(flags.err, "stopped", len(plan.hosts))
 
         def done(host: str, result: Any) -> None:
-            if isinstance(result, Stopped) and not flags.quiet:
+            if not (flags.quiet or isinstance(result, TfdeployError)):
                 headway.done(host)
 
         def again(errors: Mapping[str, TfdeployError]) -> None:
@@ -47,7 +51,7 @@ def run(flags: Flags) -> int:
             print(json.dumps(_as_json(plan.run, results)))
         elif not flags.quiet:
             _show(flags, plan.run, results, earlier_end(fleet, plan, results))
-        return worst([*(error.exit_code for error in bad.values()), *(5 for done in good.values() if done.survivors)])
+        return worst([*(error.exit_code for error in bad.values()), *(5 for done in good.values() if done and done.survivors)])
 
 
 def _as_json(run: str, results: Results) -> StopAnswer:
@@ -62,11 +66,11 @@ def _as_json(run: str, results: Results) -> StopAnswer:
 def _rows(results: Results) -> list[StopRow]:
     rows: list[StopRow] = []
     for host, result in results.items():
-        if isinstance(result, TfdeployError):
-            rows.append({"host": host, "ok": False, "survivors": [], "error": result.what, "had_ended": False})
-        else:
-            ok, survivors = not result.survivors, result.survivors
-            rows.append({"host": host, "ok": ok, "survivors": survivors, "error": None, "had_ended": result.had_ended})
+        error = result.what if isinstance(result, TfdeployError) else None
+        ended = result if isinstance(result, Ended) else None
+        survivors = [copy_fields(Survivor, each) for each in ended.survivors] if ended else []
+        ok, had_ended = error is None and not survivors, ended is not None and ended.had_ended
+        rows.append({"host": host, "ok": ok, "survivors": survivors, "error": error, "had_ended": had_ended})
     return rows
 
 
@@ -79,7 +83,7 @@ def _show(flags: Flags, run: str, results: Results, earlier_end: str | None) -> 
         print(f"{run}: nothing of it is alive{had_ended}", file=sys.stderr)
         return
     away = [host for host, result in results.items() if isinstance(result, HostUnreachable)]
-    messengers = [host for host, result in results.items() if isinstance(result, Stopped) and result.messenger]
+    messengers = [host for host, result in results.items() if isinstance(result, Ended) and result.messenger]
     if away and messengers:
         told = f"{fold_names(messengers)} tell{'s' if len(messengers) == 1 else ''} {fold_names(away)} to stop"
         print(f"{told} as soon as they meet, for a day", file=sys.stderr)

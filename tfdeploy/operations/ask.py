@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
+from types import MappingProxyType
 from typing import TypeVar
 
 from tfdeploy.errors import HostUnreachable, TfdeployError
@@ -13,13 +14,14 @@ from tfdeploy.operations.retry import each_with_retries
 from tfdeploy.transport.protocols import Fleet, Session
 
 V = TypeVar("V")
+NO_ARGS: Args = MappingProxyType({})
 
 
 def ask_all(
     fleet: Fleet,
     plan: Plan,
     verb: Verb[V],
-    args: Mapping[str, Args] | None = None,
+    args: Args = NO_ARGS,
     *,
     blob: Callable[[str], bytes] | None = None,
     timeout_s: float = 60.0,
@@ -27,17 +29,16 @@ def ask_all(
     patience_s: float | None = None,
     only: Collection[str] | None = None,
 ) -> dict[str, V | TfdeployError]:
-    """host -> value or error. `args`: host -> more arguments; `blob`: host name -> bytes; `only`: call these hosts alone.
+    """Return host -> value or error. `args`: beside the run; `blob`: host name -> bytes; `only`: call these hosts alone.
 
     The verb must be idempotent: an unreachable host is called once more (with `patience_s`: as `each_with_retries` does).
     """
 
     def ask(session: Session) -> V:
-        host = session.host.name
-        call_args = {"run": plan.run, "job": plan.job, **(args or {}).get(host, {})}
-        return session.agent().call(verb, call_args, blob=blob(host) if blob else b"", timeout_s=timeout_s)
+        call_args = {"run": plan.run, "job": plan.job, **args}
+        return session.agent().call(verb, call_args, blob=blob(session.host.name) if blob else b"", timeout_s=timeout_s)
 
-    hosts = tuple(host for host in hosts_of(plan) if only is None or host.name in only)
+    hosts = hosts_of(plan, only)
     if patience_s is not None:
         return each_with_retries(fleet, hosts, ask, patience_s=patience_s)
     results = fleet.each(hosts, ask)

@@ -27,7 +27,6 @@ from tfdeploy.model.rows import (
     AuditVersionRow,
 )
 from tfdeploy.model.words import iso_z
-from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.outcomes import split
 from tfdeploy.transport.protocols import Fleet, Session
 
@@ -94,10 +93,6 @@ def audit(fleet: Fleet, hosts: tuple[Host, ...], subject: Subject) -> Audit:
         versions=tuple(one.versions for one in good.values()),
         errors=bad,
     )
-
-
-def hosts_of_run(plan: Plan, only: frozenset[str] | None) -> tuple[Host, ...]:
-    return tuple(host for host in hosts_of(plan) if only is None or host.name in only)
 
 
 def _ask(session: Session, subject: Subject) -> HostAudit:

@@ -27,7 +27,7 @@ from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.find_run import hosts_of
-from tfdeploy.operations.lock import release, try_lock
+from tfdeploy.operations.lock import locked_where_possible
 from tfdeploy.operations.outcomes import split
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet, Session, Stream
@@ -113,12 +113,9 @@ def remove(
     rule_args: dict[str, object] = {"named": list(rules.named or ()), "secret_files": rules.secret_paths}
     for job in sorted({item.job for items in found.going.values() for item in items if item.job}):
         here = tuple(host for host in asked if any(item.job == job for item in found.going[host.name]))
-        held, busy = try_lock(fleet, here, job, "clean", holder, emit)
-        errors.update(busy)
-        try:
-            _each(fleet, held, partial(_remove_of_job, found, job, rule_args), told, errors)
-        finally:
-            release(fleet, held, job)
+        with locked_where_possible(fleet, here, job, "clean", holder, emit) as (lock, busy):
+            errors.update(busy)
+            _each(fleet, lock.hosts, partial(_remove_of_job, found, job, rule_args), told, errors)
     beside = tuple(host for host in asked if any(not item.job for item in found.going[host.name]))
     _each(fleet, beside, partial(_remove_beside, found, jobs), told, errors)
     return _removed(found, told, errors)

@@ -62,7 +62,7 @@ class HostListings:
 
 def fetch(fleet: Fleet, plan: Plan, options: FetchOptions, emit: Emit) -> Fetched:
     """Raises UsageError where `only` names no host of the run; errors of hosts are in the result."""
-    hosts = tuple(host for host in hosts_of(plan) if options.only is None or host.name in options.only)
+    hosts = hosts_of(plan, options.only)
     if not hosts:
         raise UsageError(f"no host of {plan.run} is meant", where="--limit/--exclude", next=f"it ran on {_names(plan)}")
     keep, files = Source("keep", plan.job, keep=plan.keep), Source("files", plan.job, plan.run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tfdeploy.agent import wire
@@ -228,6 +228,9 @@ def _from_hosts(
     return plan
 
 
-def hosts_of(plan: Plan) -> tuple[Host, ...]:
-    """The hosts as the plan recorded them, even where the inventory has changed since."""
-    return tuple(convert(host.ssh, Host) for host in plan.hosts)
+def hosts_of(plan: Plan, only: Collection[str] | None = None) -> tuple[Host, ...]:
+    """Return the run's hosts as the plan recorded them, even where the inventory has changed since.
+
+    `only`: the names of those that are wanted; None: all.
+    """
+    return tuple(convert(host.ssh, Host) for host in plan.hosts if only is None or host.host in only)

@@ -121,9 +121,8 @@ def _last_stored(
 
     Hosts without an answer are passed over: the follower asks them again.
     """
-    hosts = {host.name: host for host in hosts_of(plan)}
     tasks = [task for task in plan.tasks if task.task in query.tasks]
-    sessions = fleet.connect(tuple(hosts[name] for name in dict.fromkeys(task.host for task in tasks)))
+    sessions = fleet.connect(hosts_of(plan, {task.host for task in tasks}))
     found: list[list[list[LogLine]]] = []
     for task in tasks:
         session, log = sessions[task.host], TaskLog(plan, task.task, task.host, query)

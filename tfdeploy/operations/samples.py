@@ -25,8 +25,7 @@ S = TypeVar("S", TaskSample, HostSample)
 
 def samples(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Samples:
     """Of all hosts of the run, or of `only` these."""
-    hosts = tuple(host for host in hosts_of(plan) if only is None or host.name in only)
-    good, errors = split(fleet.each(hosts, lambda session: _ask(session, plan)))
+    good, errors = split(fleet.each(hosts_of(plan, only), lambda session: _ask(session, plan)))
     found = Samples(errors=errors)
     for host, (tasks, own, machine) in good.items():
         found.tasks.update(tasks)

@@ -24,7 +24,7 @@ from tfdeploy.model.units import count
 from tfdeploy.operations.broadcast.data_set import DataSet
 from tfdeploy.operations.broadcast.data_sets import DataSent, Outcome, send_data_sets
 from tfdeploy.operations.emit import emit_host, note
-from tfdeploy.operations.lock import JobLock, PerHostLock, try_lock
+from tfdeploy.operations.lock import JobLock, locked_where_possible
 from tfdeploy.operations.outcomes import split
 from tfdeploy.operations.withheld_files import withheld_files
 from tfdeploy.transport.protocols import AgentChannel, Fleet, Session
@@ -97,12 +97,8 @@ def setup_job(
     wanted = tuple(host for host in hosts if host.name in answered and host.name not in there)
     made: dict[str, Environment | TfdeployError] = {}
     if wanted:
-        held, failed = try_lock(fleet, wanted, job.name, "setup", holder, emit)
-        lock = PerHostLock(fleet, held, job.name, "setup", holder, emit)
-        try:
-            made = {**failed, **_make(fleet, held, job, recipe, there, emit, lock)}
-        finally:
-            lock.release()
+        with locked_where_possible(fleet, wanted, job.name, "setup", holder, emit) as (lock, failed):
+            made = {**failed, **_make(fleet, lock.hosts, job, recipe, there, emit, lock)}
     everything = {**there, **lost, **made}
     return {host.name: everything[host.name] for host in hosts}
 

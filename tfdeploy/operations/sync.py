@@ -22,7 +22,7 @@ from tfdeploy.operations.copy.code_files import TreeChanged
 from tfdeploy.operations.copy.push_data import InUse, begin_data, push_data
 from tfdeploy.operations.deletions import A_FEW, MOST_NAMES_BYTES, Confirm, Losses, loss_notes, never_confirm, refuse_losses
 from tfdeploy.operations.emit import emit_transfer, note
-from tfdeploy.operations.lock import JobLock, PerHostLock, try_lock
+from tfdeploy.operations.lock import JobLock, locked_where_possible
 from tfdeploy.operations.send_code import Synced, is_present, send_code
 from tfdeploy.operations.shipment import Shipment, whole_shipment
 from tfdeploy.transport.protocols import Fleet, Session
@@ -115,13 +115,9 @@ def sync_job(
         results.update(settled)
         wanted = tuple(host for host in wanted if host.name not in settled)
         soon = (DATA_LACK.name, BROADCAST_JOIN.name) if shipment.data else ()
-        held, failed = try_lock(fleet, wanted, job.name, "sync", holder, emit, soon)
-        lock = PerHostLock(fleet, held, job.name, "sync", holder, emit)
-        try:
-            refused = _refusals_by_host(fleet, held, shipment, confirm, emit)
-            results.update({**failed, **(refused or sync(fleet, held, shipment, emit, lock))})
-        finally:
-            lock.release()
+        with locked_where_possible(fleet, wanted, job.name, "sync", holder, emit, soon) as (lock, failed):
+            refused = _refusals_by_host(fleet, lock.hosts, shipment, confirm, emit)
+            results.update({**failed, **(refused or sync(fleet, lock.hosts, shipment, emit, lock))})
         changed = {name: result.bytes_sent for name, result in results.items() if isinstance(result, TreeChanged)}
         before.update(changed)
         wanted = tuple(host for host in hosts if host.name in changed)

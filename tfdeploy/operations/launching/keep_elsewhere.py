@@ -13,7 +13,7 @@ from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.emit import note
-from tfdeploy.operations.lock import release, try_lock
+from tfdeploy.operations.lock import locked_where_possible
 from tfdeploy.operations.outcomes import split
 from tfdeploy.transport.protocols import Fleet, Session
 
@@ -30,11 +30,8 @@ def set_aside_elsewhere(
     def set_aside(session: Session) -> None:
         session.agent().call(KEEP_ASIDE, {"job": plan.job, "run": plan.run, "keep": list(plan.keep)})
 
-    held, failed = try_lock(fleet, others, plan.job, "launch", holder, emit)
-    try:
-        failed.update(split(fleet.each(held, set_aside))[1])
-    finally:
-        release(fleet, held, plan.job)
+    with locked_where_possible(fleet, others, plan.job, "launch", holder, emit) as (lock, failed):
+        failed.update(split(fleet.each(lock.hosts, set_aside))[1])
     for name, error in failed.items():
         words = f"`keep` there was not set aside, and a later launch may go on from it: {error.what}"
         note(emit, words, level="warning", host=name, run=plan.run)

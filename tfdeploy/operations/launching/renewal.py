@@ -48,8 +48,7 @@ class Renewal:
 
 def renew(fleet: Fleet, plan: Plan, *, timeout_s: float = 60.0, retry: bool = True) -> dict[str, Nothing | TfdeployError]:
     """Each host's answer: nothing, or the error that it has ended the run."""
-    args = {host.host: {"plan_digest": plan.digest} for host in plan.hosts}
-    return ask_all(fleet, plan, RUN_RENEW, args, retry=retry, timeout_s=timeout_s)
+    return ask_all(fleet, plan, RUN_RENEW, {"plan_digest": plan.digest}, retry=retry, timeout_s=timeout_s)
 
 
 def has_lapsed(error: TfdeployError) -> bool:

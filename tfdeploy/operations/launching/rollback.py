@@ -36,8 +36,7 @@ def roll_back(fleet: Fleet, plan: Plan, emit: Emit, reason: str, *, purge: bool,
         f"if the commit reached it, it goes on: tfdeploy stop {plan.run}" if committing else "it ends by itself within 60 s"
     )
     with step(emit, "rollback", plan.run):
-        digest = plan.digest
-        args = {host.host: {"reason": reason, "purge": purge, "plan_digest": digest} for host in plan.hosts}
+        args = {"reason": reason, "purge": purge, "plan_digest": plan.digest}
         _, bad = split(ask_all(fleet, plan, RUN_ABORT, args, patience_s=30, timeout_s=90))
         for host, error in bad.items():
             note(emit, f"could not be told to roll back ({error.what}); {otherwise}", level="warning", host=host)

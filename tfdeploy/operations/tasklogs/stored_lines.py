@@ -45,16 +45,12 @@ def stored_batches(
 ) -> Iterator[Batch]:
     """All lines stored now, merged by time. Adds hosts without an answer to `lost`, and rotated bytes to `gone`. `fetched`:
     the logs that are taken where a host gives none; such hosts are not in `lost`."""
-    hosts = {host.name: host for host in hosts_of(plan)}
-    needed = tuple(hosts[name] for name in dict.fromkeys(task.host for task in plan.tasks if task.task in query.tasks))
-    sessions = fleet.connect(needed)
+    tasks = [task for task in plan.tasks if task.task in query.tasks]
+    sessions = fleet.connect(hosts_of(plan, {task.host for task in tasks}))
     readers = []
-    for task in plan.tasks:
-        session = sessions.get(task.host)
-        if task.task not in query.tasks or session is None:
-            continue
+    for task in tasks:
         log = TaskLog(plan, task.task, task.host, query)
-        batches = _whole_log(log, session, lost, fetched)
+        batches = _whole_log(log, sessions[task.host], lost, fetched)
         readers.append(_whole(log, batches, {} if gone is None else gone))
     return heapq.merge(*readers, key=time_of)
 

@@ -18,7 +18,7 @@ AGAIN_S = 0.5  # pause after a lost connection; a try without an answer takes 10
 
 def listen(watch: Watch, stop: threading.Event) -> None:
     """Feeds the watch, from one thread per host, until the run has ended there or `stop` is set."""
-    for host in (host for host in hosts_of(watch.plan) if host.name in watch.asked):
+    for host in hosts_of(watch.plan, watch.asked):
         threading.Thread(target=_listen_to, args=(watch, host, stop), name=f"watch {host.name}", daemon=True).start()
 
 

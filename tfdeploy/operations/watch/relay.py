@@ -55,8 +55,7 @@ def relay_end(fleet: Fleet, plan: Plan, informed: str, hosts: tuple[str, ...]) -
     answer = ask_all(fleet, plan, RUN_KNOWN, retry=False, timeout_s=ANSWER_S, only=(informed,))[informed]
     if isinstance(answer, TfdeployError) or answer.known is None:
         return
-    args = {host: {"known": answer.known} for host in hosts}
-    ask_all(fleet, plan, RUN_TELL, args, retry=False, timeout_s=ANSWER_S, only=hosts)
+    ask_all(fleet, plan, RUN_TELL, {"known": answer.known}, retry=False, timeout_s=ANSWER_S, only=hosts)
 
 
 def in_words(informed: str, hosts: tuple[str, ...]) -> str:
