@@ -1,4 +1,4 @@
-"""Skip a test if the machine lacks what it needs. tfdeploy/lab/capabilities.py tries each need."""
+"""Skip a test if the machine lacks what it needs. It is tried: in tfdeploy/lab/trials.py and in trials.py here."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import os
 
 import pytest
 
+from support import trials
 from support.waiting import in_ci
 from tfdeploy.lab import capabilities
+from tfdeploy.lab.capabilities import Lack
 
 # Names what a CI machine is allowed to lack: a comma-separated list, or "all".
 MAY_LACK = "TFDEPLOY_TEST_MAY_LACK"
@@ -15,15 +17,15 @@ MAY_LACK = "TFDEPLOY_TEST_MAY_LACK"
 
 def can(name: str) -> bool:
     """Return whether this machine has `name`. For a test of which only a part needs it."""
-    return not capabilities.find_lacks(name, command="make test")
+    return not _find_lacks(name)
 
 
 def need(*names: str) -> None:
     """Skip the test if this machine lacks one of `names`. In CI, fail unless MAY_LACK names it.
 
-    A name is "isolated lab", a program, or a trial of tfdeploy/lab/trials.py.
+    A name is "isolated lab", a program, or a trial.
     """
-    lacks_by_name = {name: capabilities.find_lacks(name, command="make test") for name in names}
+    lacks_by_name = {name: _find_lacks(name) for name in names}
     missing = [name for name, lacks in lacks_by_name.items() if lacks]
     if not missing:
         return
@@ -38,3 +40,10 @@ def need(*names: str) -> None:
 def _may_lack(name: str) -> bool:
     allowed = os.environ.get(MAY_LACK, "").split(",")
     return name in allowed or "all" in allowed
+
+
+def _find_lacks(name: str) -> list[Lack]:
+    if name not in trials.TRIALS:
+        return capabilities.find_lacks(name, command="make test")
+    lack = trials.find_lack(name)
+    return [] if lack is None else [lack]

@@ -25,8 +25,6 @@ PACKAGES = {  # program -> its Debian package
     "tc": "iproute2",
     "nsenter": "util-linux",
     "setpriv": "util-linux",
-    "unshare": "util-linux",
-    "nft": "nftables",
 }
 # What an isolated lab needs. Programs come first: a missing one makes some trials fail.
 ISOLATED_LAB = (
@@ -34,15 +32,10 @@ ISOLATED_LAB = (
     *("network namespaces", "process namespaces", "host name and ipc namespaces"),
     *("mounts", "overlay", "links", "other accounts"),
 )
-_CAPABILITIES = "--cap-add=SYS_ADMIN --cap-add=NET_ADMIN"
-_UNCONFINED = "--security-opt=seccomp=unconfined --security-opt=apparmor=unconfined"
-# Options of `docker run`: for most trials, and trial -> option for the others.
-_LAB_OPTIONS = f"{_CAPABILITIES} {_UNCONFINED}"
-_OPTIONS = {
-    "environments of other accounts": "--cap-add=SYS_PTRACE",
-    "choice of a pid": "--privileged",
-    "setuid programs": "--security-opt=no-new-privileges=false",
-}
+_DOCKER = (
+    "docker run --cap-add=SYS_ADMIN --cap-add=NET_ADMIN "
+    "--security-opt=seccomp=unconfined --security-opt=apparmor=unconfined IMAGE"
+)
 
 
 @dataclass(frozen=True)
@@ -122,7 +115,7 @@ def _remedy(name: str, results: dict[str, str], command: str) -> str:
         return f"sudo {command}"
     if name == "overlay" and not results["mounts"]:
         return "set XDG_STATE_HOME to a folder on ext4, xfs or tmpfs"
-    return f"docker run {_OPTIONS.get(name, _LAB_OPTIONS)} IMAGE"
+    return _DOCKER
 
 
 def describe(lacks: list[Lack]) -> str:

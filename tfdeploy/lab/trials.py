@@ -9,23 +9,17 @@ Standard output is one JSON object: {name of the trial: why it failed, "" for a 
 
 from __future__ import annotations
 
-import array
 import json
 import os
-import shutil
 import signal
 import socket
-import struct
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from tfdeploy.agent import peer_filter
 from tfdeploy.errors import Refused
 from tfdeploy.lab import disk, network
 from tfdeploy.lab.folder import ASIDE, SPARE
@@ -46,13 +40,10 @@ from tfdeploy.lab.syscalls import (
     unshare,
 )
 
+Trial = Callable[[Path], None]  # gets the path of a folder to be made
+
 TRIAL_TIMEOUT_S = 5
 OTHER_UID = 10001
-SO_ATTACH_REUSEPORT_CBPF = 51
-NFT_COMMANDS = """add table inet trial { flags owner; }
-add chain inet trial input { type filter hook input priority 0; }
-add rule inet trial input meta skuid 1 drop
-"""
 
 
 def _unshare_mounts(other_namespaces: int = 0) -> None:
@@ -106,33 +97,6 @@ def try_links(scratch: Path) -> None:
     network.tc(network.shape("right", "1gbit"))
 
 
-def try_nftables(scratch: Path) -> None:
-    """Make a table that one process owns, as the firewall of a run does."""
-    nft = program("nft", "nftables")
-    unshare(NEWNET)
-    done = subprocess.run(
-        [nft, "-i"],
-        input=NFT_COMMANDS,
-        capture_output=True,
-        text=True,
-        timeout=TRIAL_TIMEOUT_S,
-        check=False,
-    )
-    if done.returncode or "rror: " in done.stdout + done.stderr:
-        raise OSError((done.stderr or done.stdout).strip().splitlines()[0])
-
-
-def try_port_filters(scratch: Path) -> None:
-    """Attach the classic BPF program that decides which peers reach a run's ports."""
-    instructions = array.array("B", peer_filter.pack(peer_filter.program((), 1, 0)))
-    address, length = instructions.buffer_info()
-    program_header = struct.pack("HP", length // 8, address)
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        listener.bind(("127.0.0.1", 0))
-        listener.setsockopt(socket.SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, program_header)
-
-
 def try_accounts(scratch: Path) -> None:
     """Give a folder to another user, and become that user."""
     os.chown(scratch, OTHER_UID, OTHER_UID)
@@ -141,60 +105,14 @@ def try_accounts(scratch: Path) -> None:
     os.setuid(OTHER_UID)
 
 
-def try_environments(scratch: Path) -> None:
-    """Read the environment of another user's process."""
-    pipe = subprocess.PIPE
-    other = subprocess.Popen(["cat"], stdin=pipe, stdout=pipe, user=OTHER_UID, group=OTHER_UID)
-    assert other.stdin is not None
-    try:
-        Path(f"/proc/{other.pid}/environ").read_bytes()
-    finally:
-        other.stdin.close()
-        other.wait()
-
-
-def try_setuid(scratch: Path) -> None:
-    """Run a setuid program as another user.
-
-    The bit is ignored under no_new_privs, which bubblewrap sets, and on a nosuid mount. File
-    capabilities are then ignored too.
-    """
-    copy = Path(shutil.copy(program("id", "coreutils"), scratch))
-    copy.chmod(0o4755)
-    with copy.open("rb") as file:  # by its descriptor: the other user may not enter the folder
-        done = subprocess.run(
-            ["id", "-u"],
-            executable=f"/proc/self/fd/{file.fileno()}",
-            pass_fds=[file.fileno()],
-            user=OTHER_UID,
-            group=OTHER_UID,
-            capture_output=True,
-            timeout=TRIAL_TIMEOUT_S,
-            check=True,
-        )
-    if int(done.stdout) != os.geteuid():
-        raise OSError("setuid bits are ignored")
-
-
-def try_next_pid(scratch: Path) -> None:
-    """Write the file by which a process chooses the next pid."""
-    last = Path("/proc/sys/kernel/ns_last_pid")
-    last.write_text(last.read_text())
-
-
-TRIALS: dict[str, Callable[[Path], None]] = {
+TRIALS: dict[str, Trial] = {
     "network namespaces": try_network,
     "process namespaces": try_processes,
     "host name and ipc namespaces": try_names,
     "mounts": try_mounts,
     "overlay": try_overlay,
     "links": try_links,
-    "nftables": try_nftables,
-    "port filters": try_port_filters,
     "other accounts": try_accounts,
-    "environments of other accounts": try_environments,
-    "choice of a pid": try_next_pid,
-    "setuid programs": try_setuid,
 }
 
 
@@ -215,7 +133,7 @@ class Attempt:
         return "" if code == 0 else reason or f"exit code {code}"
 
 
-def start(trial: Callable[[Path], None], scratch: Path) -> Attempt:
+def start(trial: Trial, scratch: Path) -> Attempt:
     """Fork a child that runs `trial` in the new folder `scratch`."""
     answer_fd, write_fd = os.pipe()
     scratch.mkdir()
@@ -226,7 +144,7 @@ def start(trial: Callable[[Path], None], scratch: Path) -> Attempt:
     return Attempt(pid, answer_fd)
 
 
-def _report_and_exit(trial: Callable[[Path], None], scratch: Path, write_fd: int) -> NoReturn:
+def _report_and_exit(trial: Trial, scratch: Path, write_fd: int) -> NoReturn:
     """Run one trial in this child, and write the reason if it fails."""
     reason, code = "", 1
     try:
@@ -244,26 +162,18 @@ def _report_and_exit(trial: Callable[[Path], None], scratch: Path, write_fd: int
         os._exit(code)
 
 
-def run_all(folder: str) -> dict[str, str]:
-    """Run all trials at once and return {name: why it failed, or ""}.
-
-    `folder` is where the labs' overlay layers are stored. All scratch files are removed.
-    """
-    with ExitStack() as stack:
-        parents = [parent for parent in (folder, SPARE) if os.path.isdir(parent)]
-        scratch = [Path(stack.enter_context(_make_scratch(parent))) for parent in parents]
-        started = {}
-        for name, trial in TRIALS.items():
-            started[name] = start(trial, scratch[0] / name.replace(" ", "-"))
-        if len(scratch) > 1:
-            started["spare overlay"] = start(try_overlay, scratch[1] / "overlay")
-        return {name: attempt.read_reason() for name, attempt in started.items()}
-
-
-def _make_scratch(folder: str) -> tempfile.TemporaryDirectory[str]:
-    """Make a folder that `lab down` removes if this process is killed, because of its prefix."""
-    return tempfile.TemporaryDirectory(prefix=f"{ASIDE}{os.getpid()}-", dir=folder)
+def run_all(trials: dict[str, Trial], folder: str) -> dict[str, str]:
+    """Run the trials at once, with scratch files in `folder`. Return {name: why it failed, or ""}."""
+    # `lab down` removes what has this prefix if this process is killed.
+    prefix = f"{ASIDE}{os.getpid()}-"
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=folder) as scratch:
+        started = [start(trial, Path(scratch, str(n))) for n, trial in enumerate(trials.values())]
+        reasons = [attempt.read_reason() for attempt in started]
+        return dict(zip(trials, reasons, strict=True))
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(run_all(sys.argv[1])))
+    results = run_all(TRIALS, sys.argv[1])
+    if os.path.isdir(SPARE):
+        results |= run_all({"spare overlay": try_overlay}, SPARE)
+    sys.stdout.write(json.dumps(results))

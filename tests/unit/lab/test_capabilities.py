@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -80,26 +79,6 @@ def test_who_becomes_no_other_user_is_told_of_sudo(answers: dict[str, str]) -> N
     expected = f"no network namespaces, mounts, links ({DENIED}); no other accounts (Operation not permitted)"
     assert capabilities.describe(lacks) == expected
     assert capabilities.remedies(lacks) == "sudo make test"
-
-
-@pytest.mark.parametrize(
-    ("name", "remedy"),
-    [
-        ("environments of other accounts", "docker run --cap-add=SYS_PTRACE IMAGE"),
-        ("choice of a pid", "docker run --privileged IMAGE"),
-        ("setuid programs", "docker run --security-opt=no-new-privileges=false IMAGE"),
-    ],
-)
-def test_a_container_is_told_of_its_option(answers: dict[str, str], name: str, remedy: str) -> None:
-    answers[name] = "Permission denied"
-    assert capabilities.remedies(capabilities.find_lacks(name, command="x")) == remedy
-
-
-@pytest.mark.needs("setuid programs", "setpriv")
-def test_setuid_bits_that_are_ignored_are_noticed(tmp_path: Path) -> None:
-    command = ["setpriv", "--no-new-privs", sys.executable, "-m", "tfdeploy.lab.trials", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, cwd=REPOSITORY)
-    assert json.loads(done.stdout)["setuid programs"] == "setuid bits are ignored"
 
 
 def test_programs_are_one_line(answers: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:

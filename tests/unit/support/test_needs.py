@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
-from support import needs
+from support import needs, trials
 from tfdeploy.lab import capabilities
 from tfdeploy.lab.capabilities import Lack
 
 LACKS = {
     "mounts": [Lack("mounts", "unshare: Operation not permitted", "sudo make test")],
-    "nftables": [Lack("nftables", "nft is not installed", "apt-get install nftables")],
 }
 REASON = (
     "no mounts (unshare: Operation not permitted); no nftables (nft is not installed)"
@@ -32,9 +37,32 @@ def test_what_is_lacking_skips_or_fails(
     monkeypatch: pytest.MonkeyPatch, ci: str, may_lack: str, outcome: type[BaseException]
 ) -> None:
     monkeypatch.setattr(capabilities, "find_lacks", lambda name, command: LACKS.get(name, []))
+    monkeypatch.setattr(trials, "results", lambda: {"nftables": "nft is not installed"})
     monkeypatch.setenv("CI", ci)
     monkeypatch.setenv(needs.MAY_LACK, may_lack)
     with pytest.raises(outcome) as ended:
         needs.need("links", "mounts", "nftables")
     assert str(ended.value).startswith(REASON)
     needs.need("links")
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("environments of other accounts", "docker run --cap-add=SYS_PTRACE IMAGE"),
+        ("choice of a pid", "docker run --privileged IMAGE"),
+        ("setuid programs", "docker run --security-opt=no-new-privileges=false IMAGE"),
+    ],
+)
+def test_a_container_is_told_of_its_option(monkeypatch: pytest.MonkeyPatch, name: str, remedy: str) -> None:
+    monkeypatch.setattr(trials, "results", lambda: {name: "Permission denied"})
+    lack = trials.find_lack(name)
+    assert lack is not None and lack.remedy == remedy
+
+
+@pytest.mark.needs("setuid programs", "setpriv")
+def test_setuid_bits_that_are_ignored_are_noticed(tmp_path: Path) -> None:
+    command = ["setpriv", "--no-new-privs", sys.executable, "-m", "support.trials", str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, capture_output=True, check=True, timeout=60, env=environment)
+    assert json.loads(done.stdout)["setuid programs"] == "setuid bits are ignored"

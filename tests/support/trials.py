@@ -1,0 +1,134 @@
+"""Try the kernel features that tests need beside those of labs (`tfdeploy/lab/trials.py`).
+
+`python -m support.trials FOLDER` prints the results as that module does.
+"""
+
+from __future__ import annotations
+
+import array
+import functools
+import json
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tfdeploy.agent import peer_filter
+from tfdeploy.lab.capabilities import Lack
+from tfdeploy.lab.sshd import program
+from tfdeploy.lab.syscalls import NEWNET, unshare
+from tfdeploy.lab.trials import OTHER_UID, TRIAL_TIMEOUT_S, Trial, run_all
+
+SO_ATTACH_REUSEPORT_CBPF = 51
+NFT_COMMANDS = """add table inet trial { flags owner; }
+add chain inet trial input { type filter hook input priority 0; }
+add rule inet trial input meta skuid 1 drop
+"""
+
+
+def try_nftables(scratch: Path) -> None:
+    """Make a table that one process owns, as the firewall of a run does."""
+    nft = program("nft", "nftables")
+    unshare(NEWNET)
+    done = subprocess.run(
+        [nft, "-i"],
+        input=NFT_COMMANDS,
+        capture_output=True,
+        text=True,
+        timeout=TRIAL_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode or "rror: " in done.stdout + done.stderr:
+        raise OSError((done.stderr or done.stdout).strip().splitlines()[0])
+
+
+def try_port_filters(scratch: Path) -> None:
+    """Attach the classic BPF program that decides which peers reach a run's ports."""
+    instructions = array.array("B", peer_filter.pack(peer_filter.program((), 1, 0)))
+    address, length = instructions.buffer_info()
+    program_header = struct.pack("HP", length // 8, address)
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listener.bind(("127.0.0.1", 0))
+        listener.setsockopt(socket.SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, program_header)
+
+
+def try_environments(scratch: Path) -> None:
+    """Read the environment of another user's process."""
+    pipe = subprocess.PIPE
+    other = subprocess.Popen(["cat"], stdin=pipe, stdout=pipe, user=OTHER_UID, group=OTHER_UID)
+    assert other.stdin is not None
+    try:
+        Path(f"/proc/{other.pid}/environ").read_bytes()
+    finally:
+        other.stdin.close()
+        other.wait()
+
+
+def try_setuid(scratch: Path) -> None:
+    """Run a setuid program as another user.
+
+    The bit is ignored under no_new_privs, which bubblewrap sets, and on a nosuid mount. File
+    capabilities are then ignored too.
+    """
+    copy = Path(shutil.copy(program("id", "coreutils"), scratch))
+    copy.chmod(0o4755)
+    with copy.open("rb") as file:  # by its descriptor: the other user may not enter the folder
+        done = subprocess.run(
+            ["id", "-u"],
+            executable=f"/proc/self/fd/{file.fileno()}",
+            pass_fds=[file.fileno()],
+            user=OTHER_UID,
+            group=OTHER_UID,
+            capture_output=True,
+            timeout=TRIAL_TIMEOUT_S,
+            check=True,
+        )
+    if int(done.stdout) != os.geteuid():
+        raise OSError("setuid bits are ignored")
+
+
+def try_next_pid(scratch: Path) -> None:
+    """Write the file by which a process chooses the next pid."""
+    last = Path("/proc/sys/kernel/ns_last_pid")
+    last.write_text(last.read_text())
+
+
+TRIALS: dict[str, tuple[Trial, str]] = {  # name -> (trial, option of `docker run` that allows it)
+    "nftables": (try_nftables, "--cap-add=NET_ADMIN"),
+    "port filters": (try_port_filters, "--cap-add=NET_ADMIN"),
+    "environments of other accounts": (try_environments, "--cap-add=SYS_PTRACE"),
+    "choice of a pid": (try_next_pid, "--privileged"),
+    "setuid programs": (try_setuid, "--security-opt=no-new-privileges=false"),
+}
+
+
+@functools.cache
+def results() -> dict[str, str]:
+    """Return {trial: why it failed, or ""}."""
+    # A process of its own: the trials fork, and this one may have threads.
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "support.trials", folder]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        done = subprocess.run(command, capture_output=True, env=environment, timeout=60, check=True)
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
+
+
+def find_lack(name: str) -> Lack | None:
+    """Return what this machine lacks of the trial `name`."""
+    reason = results()[name]
+    if not reason:
+        return None
+    if reason == "nft is not installed":
+        return Lack(name, reason, "apt-get install nftables")
+    return Lack(name, reason, f"docker run {TRIALS[name][1]} IMAGE")
+
+
+if __name__ == "__main__":
+    trials = {name: trial for name, (trial, _) in TRIALS.items()}
+    sys.stdout.write(json.dumps(run_all(trials, sys.argv[1])))
