@@ -1,7 +1,7 @@
 """Every error that a user can meet, and the exit code each one ends in.
 
     TfdeployError                 what, where, next; never shown with a traceback
-     +-- UsageError          2    wrong words on the command line, unknown run, not built yet
+     +-- UsageError          2    wrong words on the command line, unknown run
      |    +-- ConfigError    2    inventory or job file, with file:line:key
      +-- Refused             3    refused before acting: python, rsync, disk, port, live run, lock
      |    +-- PortTaken      3    a planned port was taken before prepare: probe and plan again
@@ -93,9 +93,8 @@ class AgentError(HostFailed):
 class BadAnswer(HostFailed):
     """The host was reached, and what it says has the wrong shape or names what nobody asked for."""
 
-    def __init__(self, what: str, *, where: Optional[str] = None, next: Optional[str] = None) -> None:
-        doubt = "do not trust this host before you know why"
-        super().__init__(what, where=where, next=next or doubt)
+    def __init__(self, what: str, *, where: Optional[str]) -> None:
+        super().__init__(what, where=where, next="do not trust this host before you know why")
 
 
 class RunFailed(TfdeployError):

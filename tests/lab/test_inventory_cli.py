@@ -13,7 +13,6 @@ import pytest
 
 from support.faults.lines import params, variations
 from support.lab.commandline import PATH, REPOSITORY
-from tfdeploy.cli.verbs import NOT_BUILT
 
 WATCH = """
 import os, sys
@@ -231,7 +230,6 @@ WORDS = {
     "unknown flag": (("sync", "--paralel", "3"), "unknown argument --paralel", "--parallel"),
     "flag with a value": (("logs", "--tsk=worker:0"), "unknown argument --tsk=worker:0", "--task"),
     "flag far from any": (("status", "--zzz"), "unknown argument --zzz", "tfdeploy status --help"),
-    **{verb: ((verb, "n1"), f"`tfdeploy {verb}` is not built yet", "tfdeploy --help") for verb in NOT_BUILT},
     "no such mode": (("launch", "--mode", "asnyc"), "asnyc", ""),
     "bad number": (("exec", "--parallel", "0", "--", "true"), "not 1 or more", ""),
     "bad duration": (("logs", "--since", "soon"), "neither a duration nor a time", ""),

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from tfdeploy.cli.flags import add_verb, common_flags, verb_first
 from tfdeploy.cli.options import Parser, closest, env_true
-from tfdeploy.cli.verbs import MODULES, NOT_BUILT, OTHER_NAMES, VERBS
+from tfdeploy.cli.verbs import MODULES, OTHER_NAMES, VERBS
 from tfdeploy.errors import TfdeployError, UsageError
 
 
@@ -42,8 +42,6 @@ def run_command(words: list[str]) -> int:
 
 
 def _refuse_unknown(verb: str) -> None:
-    if verb in NOT_BUILT:
-        raise UsageError(f"`tfdeploy {verb}` is not built yet", where="tfdeploy", next="tfdeploy --help lists what is")
     if verb.startswith("-") and verb not in ("-h", "--help", "--version"):
         what = f"no verb behind {verb}: only common flags may stand before the verb"
         raise UsageError(what, where="tfdeploy", next=f"tfdeploy VERB {verb} ...")

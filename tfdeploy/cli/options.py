@@ -12,7 +12,6 @@ from typing import Any, NoReturn
 
 from tfdeploy.errors import UsageError
 
-NOT_BUILT: dict[str, tuple[str, ...]] = {}  # flags of the contract, by verb
 _CLOSE = 0.75  # difflib ratio: that of --mdoe and --mode; --deep and --mode have half of it
 _CONSENTS = ("--everything", "--force", "--fresh", "--ignore-keep", "--now", "--overwrite", "--renew", "--yes", "-y")
 _TAKE_COMMANDS = ("exec", "launch")
@@ -43,8 +42,6 @@ class Parser(argparse.ArgumentParser):
             line = f"{self.prog} -- {shlex.join(words)}"
             raise UsageError(f"a command stands after --: {' '.join(words)}", where=self.prog, next=line)
         flag = words[0].split("=")[0]
-        if flag in NOT_BUILT.get(self.prog.split()[-1], ()):
-            raise UsageError(f"`{flag}` is not built yet", where=self.prog, next=f"{self.prog} --help lists what is")
         near = closest(flag, [flag for action in self._actions for flag in action.option_strings if not is_consent(flag)])
         hint = f"did you mean {near}? {self.prog} --help lists them" if near else f"{self.prog} --help"
         if self.prog.split()[-1] == "launch":

@@ -28,13 +28,13 @@ class Exposure(NamedTuple):
     is_foreign: bool
 
 
-def find_exposure(path: Path, me: int | None = None) -> Exposure | None:
+def find_exposure(path: Path) -> Exposure | None:
     """Return the first folder, link or file from / to `path` (included) that another user can change.
 
-    Links are followed and checked themselves. `me`: our user id. A path that does not exist is not exposed.
+    Links are followed and checked themselves. A path that does not exist is not exposed.
     Trusted are root and, under sudo, the user who called it, as in git.
     """
-    trusted = _trusted_users(os.geteuid() if me is None else me)
+    trusted = _trusted_users()
     with contextlib.suppress(OSError):
         for place, about in above(f"{Path.cwd() / path}/x"):
             exposure = _exposure(place, about, trusted)
@@ -51,7 +51,7 @@ def find_folder_exposure(folder: Path) -> Exposure | None:
     exposure = find_exposure(folder)
     if exposure is not None:
         return exposure
-    trusted = _trusted_users(os.geteuid())
+    trusted = _trusted_users()
     with contextlib.suppress(OSError):
         inner = sorted(entry.path for entry in os.scandir(folder) if entry.is_dir())
         for place in (str(folder), *inner):
@@ -70,13 +70,11 @@ def is_writable_by_others(folder: Path) -> bool:
         about = folder.stat()
     except OSError:
         return False
-    if about.st_mode & stat.S_IWOTH:
-        return True
-    return _writable(str(folder), about, _trusted_users(os.geteuid())) is not None
+    return _writable(str(folder), about, _trusted_users()) is not None
 
 
-def _trusted_users(me: int) -> tuple[int, ...]:
-    caller = os.environ.get("SUDO_UID", "")
+def _trusted_users() -> tuple[int, ...]:
+    me, caller = os.geteuid(), os.environ.get("SUDO_UID", "")
     return (me, 0, int(caller)) if me == 0 and caller.isdecimal() else (me, 0)
 
 

@@ -6,28 +6,63 @@ here. How a host is reached, its interpreter and the metrics' regular expression
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields, replace
 from functools import cache
-from typing import Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import msgspec
+from msgspec import Meta
 
-from tfdeploy.model.allowed import VARIABLE, is_address, is_endpoint, is_ip, is_name, is_run
+from tfdeploy.model.allowed import is_address, is_endpoint, is_ip
+from tfdeploy.model.answers.bounds import Name, Port, Variable
 from tfdeploy.model.answers.reading import names_bytes, values_of
 from tfdeploy.model.inventory import Host, settings_of
+from tfdeploy.model.job import StallAction
 from tfdeploy.model.listing import is_inside
-from tfdeploy.model.plan import HostPlan, Plan, TaskPlan
+from tfdeploy.model.plan import HostPlan, PartPlan, Plan, TaskPlan
 from tfdeploy.model.ranges import MAX_NAMES
 from tfdeploy.model.typed import convert, decode
 
 MOST_TASKS = 100_000
 MOST_NOTES = 1000
-MOST_VERSIONS = 50  # of a host
-MOST_SECONDS = 86_400.0 * 365
-MOST_CREATED = 1e11  # UTC seconds: as answers.bounds.Seconds
 _SHOWN_CHARS = 2000
+
+_Duration = Annotated[float, Meta(ge=0, le=86_400 * 365)]
+# What a field may be, where its own type allows more.
+_TASK_FIELDS: dict[str, Any] = {
+    "role": Name,
+    "index": Annotated[int, Meta(ge=0, lt=MOST_TASKS)],
+    "port": Port | None,
+    "gpus": tuple[Annotated[int, Meta(ge=0, lt=1024)], ...],
+    "on_death": Literal["", "alone", "gang"],
+}
+_HOST_FIELDS: dict[str, Any] = {
+    "host": Name,
+    "mesh_port": Port,
+    "versions": Annotated[dict[str, str], Meta(max_length=50)],
+}
+_PLAN_FIELDS: dict[str, Any] = {
+    "created": Annotated[float, Meta(ge=0, le=1e11)],  # UTC seconds, as answers.bounds.Seconds
+    "release": Name,
+    "cluster": dict[Name, tuple[str, ...]],
+    "flags_appended": tuple[Name, ...],
+    "data": dict[Name, str],
+    "links": dict[str, Name],
+    "parts": dict[Name, tuple[PartPlan, ...]],
+    "secrets": tuple[Variable, ...],
+    "ready_after_s": _Duration,
+    "ready_timeout_s": _Duration,
+    "finish_grace_s": _Duration,
+    "stop_grace_s": _Duration,
+    "logs_max_bytes": Annotated[int, Meta(ge=0, le=1 << 50)],
+    "keep_from": Name | None,  # a host that may have no task
+    "restart_max": Annotated[int, Meta(ge=0, le=1000)],
+    "restart_backoff_s": tuple[_Duration, _Duration],
+    "restart_wait_s": _Duration,
+    "stall_after_s": _Duration,
+    "stall_action": StallAction,
+}
 
 
 def with_connections(plan: Plan, hosts: Iterable[Host]) -> Plan:
@@ -54,12 +89,9 @@ def read_shown(content: bytes, run: str, job: str, metrics: Mapping[str, str]) -
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         raise ValueError(str(error)) from error
     _need(plan.run == run and plan.job == job, "it is the plan of another run", f"{plan.run} of {plan.job}")
-    _need(is_run(run) and is_name(job), "no name", f"{run} of {job}")
-    _need(is_name(plan.release), "no name of a release", plan.release)
     _check_hosts(plan.hosts)
     _check_tasks(plan.tasks, {host.host for host in plan.hosts})
     _check_names(plan)
-    _check_figures(plan)
     return replace(
         plan,
         tasks=tuple(replace(task, why=printable(task.why)) for task in plan.tasks),
@@ -88,19 +120,21 @@ def _read(content: bytes) -> Plan:
 @cache
 def _shown() -> type[Any]:
     """The type of a plan without the fields that are not taken from hosts, so that these are not even decoded."""
-    task: Any = _shape(TaskPlan, ("argv", "env"))
-    host: Any = _shape(HostPlan, ("ssh", "workdir", "python"))
-    return _shape(Plan, ("command", "metrics"), tasks=tuple[task, ...], hosts=tuple[host, ...])
+    task: Any = _shape(TaskPlan, ("argv", "env"), _TASK_FIELDS)
+    host: Any = _shape(HostPlan, ("ssh", "workdir", "python"), _HOST_FIELDS)
+    tasks = Annotated[tuple[task, ...], Meta(max_length=MOST_TASKS)]
+    hosts = Annotated[tuple[host, ...], Meta(min_length=1, max_length=MAX_NAMES)]
+    return _shape(Plan, ("command", "metrics"), {**_PLAN_FIELDS, "tasks": tasks, "hosts": hosts})
 
 
-def _shape(cls: type[Any], without: tuple[str, ...], **instead: Any) -> type[Any]:
-    hints = get_type_hints(cls)
+def _shape(cls: type[Any], without: tuple[str, ...], narrower: Mapping[str, Any]) -> type[Any]:
+    hints = {**get_type_hints(cls), **narrower}
     made: list[Any] = []
     for field in fields(cls):
         if field.name not in without:
             given = {"default": field.default, "default_factory": field.default_factory}
             default: dict[str, Any] = {name: value for name, value in given.items() if value is not MISSING}
-            made.append((field.name, instead.get(field.name, hints[field.name]), msgspec.field(**default)))
+            made.append((field.name, hints[field.name], msgspec.field(**default)))
     return msgspec.defstruct(cls.__name__, made)
 
 
@@ -118,61 +152,28 @@ def _printable(texts: Mapping[str, str]) -> dict[str, str]:
 
 
 def _check_hosts(hosts: tuple[HostPlan, ...]) -> None:
-    _need(0 < len(hosts) <= MAX_NAMES, "hosts", str(len(hosts)))
-    _all("no name of a host", is_name, (host.host for host in hosts))
     _need(len({host.host for host in hosts}) == len(hosts), "a host twice", "")
     _all("no address", is_address, (host.address for host in hosts))
     _all("no address", is_ip, (address for host in hosts for address in host.addresses))
-    _all("no port", _is_port, (host.mesh_port for host in hosts))
-    _need(all(len(host.versions) <= MOST_VERSIONS for host in hosts), "versions", "")
 
 
 def _check_tasks(tasks: tuple[TaskPlan, ...], hosts: set[str]) -> None:
-    _need(len(tasks) <= MOST_TASKS, "tasks", str(len(tasks)))
-    _all("no role", is_name, (task.role for task in tasks))
     for task in tasks:
-        _need(0 <= task.index < MOST_TASKS and task.task == f"{task.role}:{task.index}", "no task", task.task)
+        _need(task.task == f"{task.role}:{task.index}", "no task", task.task)
         _need(task.host in hosts, f"no host of {task.task}", task.host)
         _need(not task.address or is_endpoint(task.address), f"no address of {task.task}", task.address)
-        _need(task.port is None or _is_port(task.port), f"no port of {task.task}", str(task.port))
-        _need(task.on_death in ("", "alone", "gang"), f"no rule for {task.task}", task.on_death)
-        _all(f"no GPU of {task.task}", lambda gpu: 0 <= gpu < 1024, task.gpus)
     _need(len({task.task for task in tasks}) == len(tasks), "a task twice", "")
 
 
 def _check_names(plan: Plan) -> None:
     tasks = {task.task for task in plan.tasks}
     hosts = {host.host for host in plan.hosts}
-    _all("no deciding task", tasks.__contains__, plan.deciding)
-    _need(plan.keep_from is None or is_name(plan.keep_from), "no name of a host", str(plan.keep_from))  # it may have no task
+    parts = [part for parts in plan.parts.values() for part in parts]
+    _all("no task of the run", tasks.__contains__, (*plan.deciding, *(part.task for part in parts)))
+    _all("no host of the run", hosts.__contains__, (*plan.protect.hosts, *(part.host for part in parts)))
     _need(plan.supply_from is None or plan.supply_from in hosts, "no host of the run", str(plan.supply_from))
-    _need(set(plan.protect.hosts) <= hosts, "no host of the run", "protect")
-    _all("no role", is_name, plan.cluster)
-    for endpoints in plan.cluster.values():
-        _all("no address", is_endpoint, endpoints)
+    _all("no address", is_endpoint, (each for endpoints in plan.cluster.values() for each in endpoints))
     _all("no path inside a folder", is_inside, (*plan.keep, *plan.links, *plan.data.values()))
-    _all("no name of a data set", is_name, (*plan.data, *plan.links.values()))
-    _all("no name of a data set", is_name, plan.parts)
-    for part in (part for parts in plan.parts.values() for part in parts):
-        _need(part.task in tasks and part.host in hosts, "no task of the run", part.task)
-    _all("no name of a variable", lambda name: bool(VARIABLE.match(name)), plan.secrets)
-    _all("no flag", is_name, plan.flags_appended)
-    _need(plan.stall_action in ("report", "restart"), "no action", plan.stall_action)
-
-
-def _check_figures(plan: Plan) -> None:
-    for field in fields(plan):
-        value = getattr(plan, field.name)
-        if field.name.endswith("_s") or field.name == "restart_backoff_s":
-            for seconds in value if isinstance(value, tuple) else (value,):
-                _need(math.isfinite(seconds) and 0 <= seconds <= MOST_SECONDS, field.name, str(seconds))
-    _need(math.isfinite(plan.created) and 0 <= plan.created <= MOST_CREATED, "created", str(plan.created))
-    _need(0 <= plan.logs_max_bytes <= 1 << 50, "logs_max_bytes", str(plan.logs_max_bytes))
-    _need(0 <= plan.restart_max <= 1000, "restart_max", str(plan.restart_max))
-
-
-def _is_port(port: int) -> bool:
-    return 0 < port < 1 << 16
 
 
 def _all(what: str, good: Callable[[Any], bool], values: Iterable[Any]) -> None:

@@ -15,8 +15,8 @@ _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?\Z", re.ASCII)
 
 
-def unfold(text: str, cap: int = MAX_NAMES) -> tuple[str, ...]:
-    """All names of the text, in order. Raises UsageError: malformed, backwards, more than `cap` names."""
+def unfold(text: str) -> tuple[str, ...]:
+    """All names of the text, in order. Raises UsageError: malformed, backwards, more than MAX_NAMES."""
     pieces = _BRACKETS.split(text)
     if any(mark in piece for piece in pieces[::2] for mark in "[]"):
         raise UsageError(f"a bracket without its partner in {text!r}", next="write ranges like n[01-16] or n[1-3,7]")
@@ -24,8 +24,9 @@ def unfold(text: str, cap: int = MAX_NAMES) -> tuple[str, ...]:
     count = 1
     for choices in spans:
         count = min(10**15, count * sum(high - low + 1 for low, high, _ in choices))  # Python writes no number of 5,000 digits
-    if count > cap:
-        raise UsageError(f"{text!r:.200} stands for {count:,} names; at most {cap:,} are read", next="write a smaller range")
+    if count > MAX_NAMES:
+        what = f"{text!r:.200} stands for {count:,} names; at most {MAX_NAMES:,} are read"
+        raise UsageError(what, next="write a smaller range")
     numbers = [[f"{n:0{width}}" for low, high, width in choices for n in range(low, high + 1)] for choices in spans]
     literals = pieces[::2]
     return tuple(

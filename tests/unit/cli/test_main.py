@@ -12,7 +12,6 @@ import pytest
 
 from tfdeploy.cli.flags import verb_first
 from tfdeploy.cli.main import main
-from tfdeploy.cli.verbs import NOT_BUILT
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +64,6 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         (["launch", "--steps", "9", "--", "python", "a b.py"], "tfdeploy launch -- python 'a b.py' --steps 9"),
         (["lab", "up", "0"], "next: tfdeploy lab up 3"),
-        *[([verb], "not built yet") for verb in NOT_BUILT],
     ],
 )
 def test_wrong_words_end_in_two_and_say_what_to_type(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:

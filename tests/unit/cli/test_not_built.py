@@ -8,19 +8,9 @@ from pathlib import Path
 import pytest
 
 from tfdeploy.cli import main as frame
-from tfdeploy.cli import verbs
-from tfdeploy.cli.options import NOT_BUILT
 from tfdeploy.config import reference
 
 README = Path(__file__).resolve().parents[3] / "README.md"
-FLAGS = [(verb, flag) for verb, flags in NOT_BUILT.items() for flag in flags]
-
-
-@pytest.mark.parametrize("words", FLAGS)
-def test_a_flag_that_is_not_built_is_refused_by_name(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    assert frame.main(words) == 2
-    told = capsys.readouterr().err
-    assert f"{words[-1]}" in told and "is not built yet" in told
 
 
 @pytest.mark.parametrize("host", [False, True])
@@ -43,9 +33,7 @@ def test_a_key_that_is_not_built_is_refused_by_name(
 def test_the_readme_names_exactly_what_is_not_built() -> None:
     told = re.search(r"## Not built yet\n\n(.*?)\n\n", README.read_text(), re.DOTALL)
     named = set(re.findall(r"`([^`]+)`", told[1])) if told else set()
-    flags = {f"{verb} {flag}" for verb, flag in FLAGS}
-    keys = {*reference.not_built(reference.HOST), *reference.not_built(reference.JOB)}
-    assert named == {*verbs.NOT_BUILT, *flags, *keys}
+    assert named == {*reference.not_built(reference.HOST), *reference.not_built(reference.JOB)}
 
 
 def test_the_reference_has_no_heading_without_words() -> None:
