@@ -25,9 +25,7 @@ _SAFE_WORD = re.compile(r"[\w.@+-]{1,128}\Z")
 
 
 @contextmanager
-def locked(
-    fleet: Fleet, hosts: tuple[Host, ...], job: str, operation: str, holder: LockHolder, emit: Emit
-) -> Iterator[None]:
+def locked(fleet: Fleet, hosts: tuple[Host, ...], job: str, operation: str, holder: LockHolder, emit: Emit) -> Iterator[None]:
     """Hold the job's lock on all hosts, or raise one error for all that cannot be locked.
 
     Waits for a sync. A launch does not wait for a launch: it raises Refused. A lock ends with its
@@ -103,9 +101,7 @@ class HostLocks(JobLock):
         self.hosts = tuple(host for host in self.hosts if host.name not in failed)
         return failed
 
-    def acquire_all(
-        self, hosts: tuple[Host, ...], *, all_or_none: bool
-    ) -> dict[str, TfdeployError | None]:
+    def acquire_all(self, hosts: tuple[Host, ...], *, all_or_none: bool) -> dict[str, TfdeployError | None]:
         """Acquire the first lock, then all others at once. Return each host's error, or None.
 
         From the first lock on that somebody else holds, the locks are waited for one by one.

@@ -40,9 +40,7 @@ def stop(
             return None
 
     patience_s = PATIENCE_S + grace_s
-    return each_with_retries(
-        fleet, hosts_of(plan), one, patience_s=patience_s, on_done=on_done, on_retry=on_retry
-    )
+    return each_with_retries(fleet, hosts_of(plan), one, patience_s=patience_s, on_done=on_done, on_retry=on_retry)
 
 
 def earlier_end(fleet: Fleet, plan: Plan, results: Mapping[str, Outcome]) -> str | None:
