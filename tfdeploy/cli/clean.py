@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from tfdeploy.model.inventory import Host
     from tfdeploy.model.printed import CleanAnswer
     from tfdeploy.model.rows import CleanedRow
-    from tfdeploy.operations.clean import Found, LocalRuns, Removed
+    from tfdeploy.operations.clean import Found, LocalRuns
+
+    _Rows = dict[str, list[CleanRow]]
 
 HERE = "this machine"  # among the hosts: no host can have a blank in its name
 
@@ -48,20 +50,23 @@ def run(flags: Flags) -> int:
         now = time.time()
         found = find_everything(fleet, hosts) if flags.everything else find(fleet, hosts, jobs, rules, now)
         local = local_runs(store, found, hosts, jobs, rules, now)
-        nothing = not local.going and not any(found.going.values())
-        _show_found(flags, found, local, nothing)
-        if flags.dry_run or nothing:
-            _show_result(flags, found, None, {}, local.bytes)
+        going = _rows(found.going, local.bytes)
+        _show_found(flags, found, local, going)
+        if flags.dry_run or not any(going.values()):
+            _print_json(flags, going, {}, found.errors)
             return worst(error.exit_code for error in found.errors.values())
         _ask(flags)
         if flags.everything:
-            removed: Removed = remove_everything(fleet, found, hosts, lock_holder(now))
+            removed = remove_everything(fleet, found, hosts, lock_holder(now))
         else:
             removed = remove(fleet, found, hosts, jobs, rules, lock_holder(now), plain_view(flags))
     absent = local.without(removed.runs_left)
-    forgotten = {run: size for run, size in absent.items() if store.forget(run)}
-    _show_result(flags, found, removed, forgotten, local.bytes)
+    gone = _rows(removed.gone, {run: size for run, size in absent.items() if store.forget(run)})
+    show_errors(flags, {host: error for host, error in removed.errors.items() if host not in found.errors})
     errors = {**found.errors, **removed.errors}
+    _print_json(flags, going, gone, errors)
+    if not flags.json and not flags.quiet:
+        print(f"{_size(gone)} removed")
     return worst([*(error.exit_code for error in errors.values()), *([1] if any(removed.left.values()) else [])])
 
 
@@ -90,7 +95,18 @@ def _ask(flags: Flags) -> None:
         raise UsageError("nothing was removed", next="yes, or -y")
 
 
-def _show_found(flags: Flags, found: Found, local: LocalRuns, nothing: bool) -> None:
+def _rows(items: Mapping[str, Iterable[CleanItem]], records: Mapping[str, int]) -> _Rows:
+    """Return the things of each host, and the `records` of this machine: run -> bytes."""
+    rows = {host: [copy_fields(CleanRow, item) for item in of_host] for host, of_host in items.items()}
+    rows[HERE] = [{"kind": "record", "job": "", "name": run, "bytes": size} for run, size in records.items()]
+    return rows
+
+
+def _size(rows: _Rows) -> str:
+    return in_bytes(sum(row["bytes"] for of_host in rows.values() for row in of_host))
+
+
+def _show_found(flags: Flags, found: Found, local: LocalRuns, going: _Rows) -> None:
     show_errors(flags, found.errors)
     if flags.json:
         return
@@ -102,47 +118,22 @@ def _show_found(flags: Flags, found: Found, local: LocalRuns, nothing: bool) -> 
         for line in record_words(local.unended, local.elsewhere, str(run_store().root)):
             print(f"[{HERE}] {line}", file=sys.stderr)
     terminal = flags.out
-    if nothing:
+    if not any(going.values()):
         terminal.write("nothing to remove\n")
         return
     show_things(terminal, found.going, local.bytes)
-    terminal.write(f"{in_bytes(found.bytes + sum(local.bytes.values()))} in all\n")
+    terminal.write(f"{_size(going)} in all\n")
 
 
-def _show_result(
-    flags: Flags, found: Found, removed: Removed | None, forgotten: Mapping[str, int], local: Mapping[str, int]
-) -> None:
-    """`removed` None: nothing was tried."""
-    if removed is not None:
-        show_errors(flags, {host: error for host, error in removed.errors.items() if host not in found.errors})
-    if flags.json:
-        print(json.dumps(_as_json(found, removed, forgotten, local, flags.dry_run)))
-    elif removed is not None and not flags.quiet:
-        freed = sum(item.bytes for items in removed.gone.values() for item in items) + sum(forgotten.values())
-        print(f"{in_bytes(freed)} removed")
-
-
-def _as_json(
-    found: Found, removed: Removed | None, forgotten: Mapping[str, int], local: Mapping[str, int], dry_run: bool
-) -> CleanAnswer:
-    errors: dict[str, TfdeployError] = {**found.errors, **(removed.errors if removed is not None else {})}
+def _print_json(flags: Flags, going: _Rows, gone: _Rows, errors: Mapping[str, TfdeployError]) -> None:
+    if not flags.json:
+        return
     hosts: list[CleanedRow] = []
-    for host in (*found.going, *(host for host in found.errors if host not in found.going)):
-        gone = _rows(removed.gone.get(host, ()) if removed is not None else ())
+    for host in sorted(dict.fromkeys((*going, *errors)), key=HERE.__eq__):
         error = errors[host].what if host in errors else None
-        row: CleanedRow = {"host": host, "ok": error is None, "removed": gone, "error": error}
-        if dry_run:
-            row["would_remove"] = _rows(found.going.get(host, ()))
+        row: CleanedRow = {"host": host, "ok": error is None, "removed": gone.get(host, []), "error": error}
+        if flags.dry_run:
+            row["would_remove"] = going.get(host, [])
         hosts.append(row)
-    own: CleanedRow = {"host": HERE, "ok": True, "removed": _records(forgotten), "error": None}
-    if dry_run:
-        own["would_remove"] = _records(local)
-    return {"ok": not errors, "hosts": [*hosts, own]}
-
-
-def _rows(items: Iterable[CleanItem]) -> list[CleanRow]:
-    return [copy_fields(CleanRow, item) for item in items]
-
-
-def _records(runs: Mapping[str, int]) -> list[CleanRow]:
-    return [{"kind": "record", "job": "", "name": run, "bytes": size} for run, size in runs.items()]
+    answer: CleanAnswer = {"ok": not errors, "hosts": hosts}
+    print(json.dumps(answer))

@@ -53,10 +53,6 @@ class Found:
     shared: Mapping[str, str] = field(default_factory=dict)
     kept: frozenset[tuple[str, str]] = frozenset()
 
-    @property
-    def bytes(self) -> int:
-        return sum(item.bytes for items in self.going.values() for item in items)
-
 
 @dataclass(frozen=True)
 class Removed:
