@@ -97,7 +97,7 @@ def setting_rows(inventory: Inventory, understood: InventoryFile) -> list[tuple[
     """(setting, value, folded hosts, where from): a row for each value from each place, in the reference's order."""
     rows = []
     for key in HOST:
-        if key.name == "address" or not key.built:
+        if key.name == "address":
             continue
         seen = {
             host.name: (_words(key.name, getattr(host, key.name)), origin(understood, host, key.name)) for host in inventory.hosts

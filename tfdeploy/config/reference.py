@@ -1,7 +1,4 @@
-"""The two files' keys as data: what validation accepts, `tfdeploy docs` prints and `tfdeploy init` writes.
-
-A key without a reader belongs to the contract and is not built yet: it is refused by name.
-"""
+"""The two files' keys as data: what validation accepts, `tfdeploy docs` prints and `tfdeploy init` writes."""
 
 from __future__ import annotations
 
@@ -257,25 +254,12 @@ JOB = (
 
 
 def rows(keys: tuple[Key, ...], before: str = "") -> Iterator[tuple[str, Key]]:
-    """(dotted name, key) of every key that holds a value and is built, in the table's order."""
+    """(dotted name, key) of every key that holds a value, in the table's order."""
     for key in keys:
         if key.keys:
             yield from rows(key.keys, f"{before}{key.name}.")
-        elif key.built:
+        else:
             yield before + key.name, key
-
-
-def not_built(keys: tuple[Key, ...], before: str = "") -> Iterator[str]:
-    """Dotted names of the contract's keys that are refused for now."""
-    for key in keys:
-        if not key.built:
-            yield before + key.name
-        yield from not_built(key.keys, f"{before}{key.name}.")
-
-
-def all_not_built() -> list[str]:
-    """The keys of both files that are refused for now."""
-    return [*not_built(HOST), *not_built(JOB)]
 
 
 def reference_rows() -> ReferenceAnswer:
@@ -309,7 +293,6 @@ def reference_text() -> str:
                 ]
             ),
             "",
-            *([f"NOT BUILT YET  {missing}", ""] if (missing := ", ".join(all_not_built())) else []),
         ]
     )
 

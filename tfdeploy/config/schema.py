@@ -12,7 +12,7 @@ from tfdeploy.errors import ConfigError
 
 @dataclass(frozen=True)
 class Key:
-    """One key of a file. `field`: its name in the value that is built. Without `read` and `keys` it is not built yet."""
+    """One key of a file. `field`: its name in the value that is read. It has either `read` or `keys`."""
 
     name: str
     text: str  # one line for people
@@ -21,10 +21,6 @@ class Key:
     default: str = ""
     field: str = ""
     keys: tuple[Key, ...] = ()
-
-    @property
-    def built(self) -> bool:
-        return self.read is not None or bool(self.keys)
 
 
 @dataclass(frozen=True)
@@ -36,7 +32,7 @@ class Given:
 
 
 def read_keys(node: Node, keys: tuple[Key, ...]) -> dict[str, Given]:
-    """The mapping's values by field name. Raises ConfigError: an unknown key, one not built yet, a wrong value.
+    """The mapping's values by field name. Raises ConfigError: an unknown key, a wrong value.
 
     A key that is there without a value counts as left out.
     """
@@ -46,8 +42,6 @@ def read_keys(node: Node, keys: tuple[Key, ...]) -> dict[str, Given]:
         key = known.get(name)
         if key is None:
             raise unknown(name, value, known)
-        if not key.built:
-            raise not_built(value)
         if value.kind == "nothing":
             continue
         if key.keys:
@@ -61,7 +55,3 @@ def unknown(name: str, value: Node, known: dict[str, Key]) -> ConfigError:
     shown = name if len(name) <= 60 else name[:60] + "..."
     meant = {"cmd": "command"}.get(name, name)  # by letters, `cwd` would be nearer
     return value.error(f"unknown key {shown!r}", nearest(meant, known, "the keys here are"))
-
-
-def not_built(node: Node) -> ConfigError:
-    return node.error(f"`{node.path}` is not built yet", f"remove `{node.path}`; tfdeploy docs lists what there is")

@@ -21,7 +21,7 @@ def job_text(*, name: str, mode: str, command: Iterable[str]) -> str:
         "command": f"command: [{', '.join(map(quoted, command))}]",
     }
     head = "# What to train. Paths are relative to this file; `tfdeploy docs` prints the reference.\n"
-    return head + "".join(_block(key, stated) for key in reference.JOB if _is_built(key))
+    return head + "".join(_block(key, stated) for key in reference.JOB)
 
 
 def inventory_text(hosts: Mapping[str, Mapping[str, str]]) -> str:
@@ -32,7 +32,7 @@ def inventory_text(hosts: Mapping[str, Mapping[str, str]]) -> str:
     names = list(hosts)
     roles = f"roles:\n  ps: [{names[0]}]\n  worker: [{', '.join(names[1:] or names)}]"
     defaults = "\n".join(
-        f"#  {key.example:<40}  # {key.text}" for key in reference.HOST if key.built and key.name not in ("address", "advertise")
+        f"#  {key.example:<40}  # {key.text}" for key in reference.HOST if key.name not in ("address", "advertise")
     )
     return (
         "# Which hosts there are. `tfdeploy docs` prints the reference, `tfdeploy inventory` what was understood.\n\n"
@@ -46,10 +46,6 @@ def inventory_text(hosts: Mapping[str, Mapping[str, str]]) -> str:
 def quoted(word: str) -> str:
     """The word, quoted where YAML would read it as anything but this text."""
     return word if _PLAIN.match(word) and word.lower() not in _NOT_PLAIN else json.dumps(word, ensure_ascii=False)
-
-
-def _is_built(key: Key) -> bool:
-    return any(child.built for child in key.keys) if key.keys else key.built
 
 
 def _block(key: Key, stated: Mapping[str, str]) -> str:

@@ -70,14 +70,14 @@ def _job_of(said: dict[str, Any]) -> str:
 
 def _every_key(keys: tuple[Key, ...]) -> list[str]:
     """One file with the examples of all keys, one each with a single key beside what every job needs."""
-    examples = [key.example for key in keys if key.built]
+    examples = [key.example for key in keys]
     needed = "name: digits\nmode: async\ncommand: [python, train.py]\n"
     own = [f"{needed}{text}\n" for text in examples if text.partition(":")[0] not in ("name", "mode", "command")]
     return ["\n".join(examples) + "\n", *own]
 
 
 def _every_host() -> list[str]:
-    own = [key.example for key in reference.HOST if key.built and key.name != "address"]
+    own = [key.example for key in reference.HOST if key.name != "address"]
     block = "".join(f"  {line}\n" for line in own)
     hosts = "hosts:\n  n1: {address: 192.0.2.10}\n  n2: {address: 192.0.2.11}\n  gpu[03-05]: {address: '{name}.x.org'}\n"
     roles = "roles:\n  ps: [n1]\n  worker: [n2, 'gpu[03-05]']\n"
