@@ -1,0 +1,106 @@
+"""What the documents say: their commands are understood, their links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from tfdeploy.cli.flags import add_verb
+from tfdeploy.cli.options import Parser
+from tfdeploy.cli.verbs import MODULES, VERBS
+
+ROOT = Path(__file__).resolve().parents[2]
+README = ROOT / "README.md"
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
+README_WORDS = 900
+SENTENCE_WORDS = 25  # nine of ten sentences of README have no more
+
+_FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+_INDENTED = re.compile(r"^    .*", re.MULTILINE)
+_COMMAND = re.compile(r"^ *(?:\$ )?(?:export \w+=\$\()?tfdeploy ([^)|&;\n]*)", re.MULTILINE)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """The words behind each `tfdeploy` in a page's blocks of code, without lines such as `VERB [--flag]`."""
+    blocks = "\n".join(_FENCED.findall(text) + _INDENTED.findall(text))
+    for typed in _COMMAND.findall(blocks):
+        words = shlex.split(typed, comments=True)
+        if "..." not in words and words[0] != "VERB" and "[-" not in typed:
+            yield words
+
+
+def read_flags(words: list[str]) -> object:
+    """Read a command line as tfdeploy does, up to the record of its flags. Raises UsageError."""
+    verb, own = words[0], words[: words.index("--")] if "--" in words else words
+    assert verb in VERBS, f"there is no verb {verb}"
+    parser = Parser(prog="tfdeploy")
+    flags = import_module(f"tfdeploy.cli.arguments.{MODULES.get(verb, verb)}").Flags
+    add_verb(parser.add_subparsers(parser_class=Parser), verb, flags)
+    args = parser.parse_args(own)
+    return args.read(args, words[len(own) + 1 :] if len(own) < len(words) else None)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_command_is_understood(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    for words in commands(page.read_text(encoding="utf-8")):
+        try:
+            read_flags(words)
+        except SystemExit as asked_for_help:
+            assert asked_for_help.code == 0
+
+
+def test_a_command_that_is_not_understood_is_noticed() -> None:
+    text = "    tfdeploy launch --dry-run    # a comment\n\n```sh\ntfdeploy lunch\n```\n"
+    assert list(commands(text)) == [["lunch"], ["launch", "--dry-run"]]
+    with pytest.raises(AssertionError, match="no verb lunch"):
+        read_flags(["lunch"])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    for link in _LINK.findall(_FENCED.sub("", page.read_text(encoding="utf-8"))):
+        path, _, heading = link.partition("#")
+        if "://" in link or path.startswith("mailto:"):
+            continue
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{name_of(page)}: {link}"
+        if heading:
+            assert heading in headings(target), f"{name_of(page)}: {link}"
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors that GitHub gives to the headings of a page."""
+    lines = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines}
+
+
+def test_make_has_every_target_that_a_page_names() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for page in PAGES:
+        for target in re.findall(r"(?:^    |`)make ([a-z-]+)", page.read_text(encoding="utf-8"), re.MULTILINE):
+            assert target in targets, f"{name_of(page)}: make {target}"
+
+
+def test_the_readme_is_short() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert len(text.split()) <= README_WORDS
+    prose = [line for line in _FENCED.sub("", text).splitlines() if not line.startswith(("    ", "|", "#", "!"))]
+    sentences = sorted(len(each.split()) for each in re.split(r"(?<=[.:?!])\s+", "\n".join(prose)))
+    assert sentences[len(sentences) * 9 // 10] <= SENTENCE_WORDS
+
+
+@pytest.mark.parametrize("page", [README, *sorted((ROOT / "docs").glob("*.md"))], ids=name_of)
+def test_the_index_of_the_documentation_names_every_page(page: Path) -> None:
+    index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
+    assert page.name == "README.md" or f"({page.name})" in index
