@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tfdeploy import __version__
 from tfdeploy.cli.arguments.audit import Flags
 from tfdeploy.cli.chosen_run import chosen_run
 from tfdeploy.cli.fleet import open_fleet
@@ -20,22 +19,22 @@ from tfdeploy.ui.audit import show_audit
 
 if TYPE_CHECKING:
     from tfdeploy.model.inventory import Host
-    from tfdeploy.model.printed import AuditAnswer
-    from tfdeploy.operations.audit import Audit
 
 
 def run(flags: Flags) -> int:
     with open_fleet(flags) as fleet:
         subject, hosts, unknown = _subject(flags, fleet)
         subject = replace(subject, secret_paths=secret_paths_here(flags))
-        found = audit(fleet, hosts, subject)
-    if unknown is not None and not found.entries and not found.left and not found.errors:
+        found, errors = audit(fleet, hosts, subject)
+    if unknown is not None and not found["entries"] and not found["left"] and not errors:
         raise unknown
     if flags.json:
-        print(json.dumps(_as_json(found)))
+        print(json.dumps(found))
     else:
-        _show(flags, found)
-    return worst([*(error.exit_code for error in found.errors.values()), *([] if found.clean else [1])])
+        show_errors(flags, errors)
+        if not (flags.quiet and found["ok"]):
+            show_audit(flags.out, found)
+    return worst([*(error.exit_code for error in errors.values()), *([1] if found["left"] else [])])
 
 
 def _subject(flags: Flags, fleet: Any) -> tuple[Subject, tuple[Host, ...], UsageError | None]:
@@ -52,25 +51,3 @@ def _subject(flags: Flags, fleet: Any) -> tuple[Subject, tuple[Host, ...], Usage
             raise
         return Subject(checked_run_name(flags.wanted), job.name), load_inventory(flags, job).hosts, error
     return Subject(plan.run, plan.job, plan), hosts_of(plan, only), None
-
-
-def _as_json(found: Audit) -> AuditAnswer:
-    return {
-        "run": found.subject.run,
-        "ok": found.ok,
-        "entries": found.entries,
-        "ports": found.ports,
-        "admitted": found.admitted,
-        "secrets": found.secrets,
-        "left": found.left,
-        "faults": found.faults,
-        "versions": {"operator": __version__, "hosts": found.versions},
-        "errors": [{"host": host, "error": error.what} for host, error in found.errors.items()],
-    }
-
-
-def _show(flags: Flags, found: Audit) -> None:
-    show_errors(flags, found.errors)
-    if flags.quiet and found.ok:
-        return
-    show_audit(flags.out, _as_json(found))

@@ -213,11 +213,11 @@ def stands(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
 
 
 def audits(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
-    found = audit(fleet, hosts_of(PLAN), Subject(run=RUN, job=JOB, plan=PLAN))
-    assert [row["outcome"] for row in found.entries if row["host"] == OTHER] == ["prepared", "committed"]
-    assert [row["forgotten"] for row in found.secrets if row["host"] == OTHER] == [True]
-    json.dumps([found.entries, found.ports, found.secrets, found.left, found.faults, found.versions])
-    return {**dict.fromkeys(HOSTS), **found.errors}
+    found, errors = audit(fleet, hosts_of(PLAN), Subject(run=RUN, job=JOB, plan=PLAN))
+    assert [row["outcome"] for row in found["entries"] if row["host"] == OTHER] == ["prepared", "committed"]
+    assert [row["forgotten"] for row in found["secrets"] if row["host"] == OTHER] == [True]
+    json.dumps(found)
+    return {**dict.fromkeys(HOSTS), **errors}
 
 
 def samples_all(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
