@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfdeploy.lab import Lab
-from tfdeploy.lab.protocol import Carried
+from tfdeploy.lab.network import Carried
 
 IDLE = (3, 4)  # of the numbers behind "cpu": idle, iowait
 

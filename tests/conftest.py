@@ -92,7 +92,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def _is_alive(pid: int, start: int) -> bool:
     """False for another process with that pid: a container's first processes have the same few pids each time."""
     process = identify(pid)
-    return process is not None and process.start == start
+    return process is not None and process.start_ticks == start
 
 
 def _sweep_dead_sessions() -> None:
@@ -109,7 +109,7 @@ def new_lab() -> Iterator[Callable[..., Lab]]:
     _sweep_dead_sessions()
     made: list[Lab] = []
     process = identify(os.getpid())
-    start = process.start if process else 0
+    start = process.start_ticks if process else 0
 
     def make(kind: str, count: int, **wishes: object) -> Lab:
         if kind == "isolated":

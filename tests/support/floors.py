@@ -45,6 +45,7 @@ SHARED = (
     "frames",
     "host.file_sum",
     "host.flock",
+    "host.processes",
     "wire",
     "layout",
     "shapes",

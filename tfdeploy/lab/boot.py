@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tfdeploy.lab import disk, firstprocess, network
-from tfdeploy.lab.orders import HostOrder, NetworkOrder, Order, Outcome
+from tfdeploy.lab.orders import HostOrder, NetworkOrder, Order, Outcome, reserved_descriptors
 from tfdeploy.lab.syscalls import NEWIPC, NEWNET, NEWNS, NEWPID, NEWUTS, unshare
 
 HOST_NAMESPACES = NEWNS | NEWUTS | NEWIPC | NEWPID | NEWNET
@@ -44,8 +44,11 @@ class ForkedProcess:
         os.write(self.go_fd, b"g")
 
 
-def fork_process(name: str, namespaces: int, main: Callable[[Callable[[str], None], Callable[[], None]], None]) -> ForkedProcess:
-    """Forks twice; `main(report, wait)` runs in the orphan, inside `namespaces`, and must not return."""
+Main = Callable[[Callable[[str], None], Callable[[], None]], None]
+
+
+def fork_process(name: str, namespaces: int, main: Main) -> ForkedProcess:
+    """Fork twice. `main(report, wait)` runs in the orphan, in `namespaces`; it must not return."""
     report_fd, write_fd = os.pipe()
     wait_fd, go_fd = os.pipe()
 
@@ -91,13 +94,13 @@ def fork_process(name: str, namespaces: int, main: Callable[[Callable[[str], Non
 def _start_network(name: str, spec: NetworkOrder) -> ForkedProcess:
     def main(report: Callable[[str], None], wait: Callable[[], None]) -> None:
         firstprocess.take_over_streams(os.devnull)
-        network.ip(["link set lo up", *spec["ip"]])
+        network.ip(["link set lo up", *spec.get("bridges", ())])
         report("up")
         wait()
-        if spec["forwards"]:
+        if spec.get("forwards"):
             network.forward()
-        network.ip(spec["late"])
-        network.tc(spec["tc"])
+        network.ip(spec.get("ip", ()))
+        network.tc(spec.get("tc", ()))
         report("up")
         while True:
             signal.pause()
@@ -105,20 +108,19 @@ def _start_network(name: str, spec: NetworkOrder) -> ForkedProcess:
     return fork_process(name, NEWNET, main)
 
 
-def _start_host(host: HostOrder, kept: list[int]) -> ForkedProcess:
+def _start_host(host: HostOrder, inherited: list[int]) -> ForkedProcess:
     own_disk = host["disk"]
 
     def main(report: Callable[[str], None], wait: Callable[[], None]) -> None:
-        for handle in kept:
-            if handle != host["reserved"]:
-                os.close(handle)
+        for descriptor in inherited:
+            if descriptor != host["reserved"]:
+                os.close(descriptor)
         firstprocess.take_over_streams(host["console"])
         if own_disk is not None:
             disk.enter(host["name"], own_disk)
         wait()
-        if own_disk is not None:
-            network.ip(host["ip"])
-            network.tc(host["tc"])
+        network.ip(host["ip"])
+        network.tc(host["tc"])
         sshd = firstprocess.start_sshd(host)
         report("up")
         firstprocess.reap_until_the_end(sshd)
@@ -135,17 +137,17 @@ def carry_out(order: Order) -> Outcome:
     switch = order["switch"] or pids.get("switch")
     for each in networks:
         each.read_report()
-    hosts = [_start_host(host, order["kept"]) for host in order["hosts"]]
-    plugged = [
-        *((each.pid, order["networks"][each.name]["plugs"]) for each in networks),
-        *((process.pid, host.get("plugs", [])) for host, process in zip(order["hosts"], hosts, strict=True)),
-    ]
+    inherited = reserved_descriptors(order["hosts"])
+    hosts = [_start_host(host, inherited) for host in order["hosts"]]
+    pids.update({each.name: each.pid for each in hosts})
     if switch:
-        network.attach(switch, order["root"], [(pid, plug) for pid, plugs in plugged for plug in plugs])
+        plugs = {name: spec.get("plugs", []) for name, spec in order["networks"].items()}
+        plugs |= {host["name"]: host["plugs"] for host in order["hosts"]}
+        plugged = [(pids[name], plug) for name, each in plugs.items() for plug in each]
+        network.attach(switch, order["root"], plugged)
     for process in [*networks, *hosts]:
         process.release()
     for process in [*networks, *hosts]:
-        pids[process.name] = process.pid
         try:
             process.read_report()
         except OSError as error:

@@ -12,11 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from tfdeploy.errors import UsageError
-from tfdeploy.lab import capabilities, folder, interpreter, network, processes, sshd, starter
-from tfdeploy.lab.orders import HostOrder, NetworkOrder, Order, Plug
-from tfdeploy.lab.protocol import Carried
+from tfdeploy.lab import capabilities, folder, interpreter, network, processes, sshd
+from tfdeploy.lab.lab import Lab
+from tfdeploy.lab.network import Carried
+from tfdeploy.lab.orders import HostOrder, NetworkOrder, Plug
 from tfdeploy.lab.state import HostState
-from tfdeploy.lab.stored import StoredLab
 
 USER = "lab"
 UID = 60600  # between the ranges of users and of services, so that no user here is the hosts' user too
@@ -24,9 +24,7 @@ HOME = f"/home/{USER}"
 ENTERED = ("--mount", "--net", "--pid", "--uts", "--ipc", "--root")
 
 
-class IsolatedLab(StoredLab):
-    """See protocol.Lab."""
-
+class IsolatedLab(Lab):
     @staticmethod
     def plan_hosts(root: Path, count: int, sites: int) -> list[HostState]:
         """As many at each site, those with low numbers at the first."""
@@ -34,7 +32,6 @@ class IsolatedLab(StoredLab):
         return [HostState(f"n{n}", f"{network.subnet(root, site)}.{n}", 22, site=site) for n, site in enumerate(at, 1)]
 
     def prepare(self) -> None:
-        """Writes everything that is not a process. Safe to repeat."""
         folder.make_keys(self.root, self.state)
         shared = self.root / "shared"
         folder.make_layers(self.root, self.hosts, spare=not capabilities.can_stack_in(str(folder.labs_folder())))
@@ -50,8 +47,8 @@ class IsolatedLab(StoredLab):
         folder.write_inventory(self.root, self.state, USER, None)
 
     def ensure(self) -> None:
-        """Starts every host that does not answer, and the network if it is gone (then all hosts)."""
-        starter.end_strays(self.root, self.state)
+        """Start every host that does not run, and the network if it is gone (then all hosts)."""
+        self._end_strays()
         if not all(processes.is_alive(self.state.networks.get(name)) for name in self._networks()):
             processes.end_all(self._first_processes)
             self.state.networks.clear()
@@ -81,30 +78,23 @@ class IsolatedLab(StoredLab):
     def heal(self, host: str) -> None:
         self._set_cut(host, False)
 
-    def kill(self, host: str) -> None:
-        with self.changing(host) as found:
-            if processes.is_alive(self.state.networks.get("switch")):
-                network.detach(self.state.networks["switch"].pid, host)
-            first = found.process
-            processes.end_all(lambda: {first.pid} if first and processes.is_alive(first) else set())
-            found.process = None
-
-    def boot(self, host: str) -> None:
-        with self.changing(host) as found:
-            if not processes.is_alive(found.process):
-                self._start([found])
+    def _power_off(self, host: HostState) -> None:
+        if processes.is_alive(self.state.networks.get("switch")):
+            network.detach(self._switch, host.name)
+        first = host.process
+        processes.end_all(lambda: {first.pid} if first and processes.is_alive(first) else set())
 
     def carried(self) -> dict[str, Carried]:
         self.reread()
-        return network.carried(self.state.networks["switch"].pid)
+        return network.carried(self._switch)
 
-    def down(self) -> None:
-        with folder.locked(self.root):
-            self.reread()
-            processes.end_all(self._first_processes)
-            processes.end_all(lambda: processes.marked(str(self.root)) - processes.own_ancestry())
-            aside = folder.put_aside(self.root)
-        folder.remove(aside)
+    @property
+    def _switch(self) -> int:
+        return self.state.networks["switch"].pid
+
+    def _end_processes(self) -> None:
+        processes.end_all(self._first_processes)
+        processes.end_all(lambda: processes.marked(str(self.root)) - processes.own_ancestry())
 
     def state_of(self, host: HostState) -> str:
         if not processes.is_alive(host.process):
@@ -115,71 +105,54 @@ class IsolatedLab(StoredLab):
         with self.changing(name) as host:
             host.cut = cut
             if processes.is_alive(host.process):
-                network.set_link(self.state.networks["switch"].pid, name, up=not cut)
-
-    def _first_processes(self) -> set[int]:
-        known = (*self.state.networks.values(), *(host.process for host in self.state.hosts))
-        return {process.pid for process in known if process and processes.is_alive(process)}
+                network.set_link(self._switch, name, up=not cut)
 
     def _start(self, hosts: list[HostState]) -> None:
-        fresh = not self.state.networks
-        if not hosts and not fresh:
-            return
-        if not fresh:
-            for host in hosts:
-                network.detach(self.state.networks["switch"].pid, host.name)
         read_only = interpreter.folders(self.state.python) if self.state.rootfs == "/" else []
-        order: Order = {
-            "root": str(self.root),
-            "networks": self._networks() if fresh else {},
-            "switch": None if fresh else self.state.networks["switch"].pid,
-            "hosts": [self._order(host, read_only) for host in hosts],
-            "kept": [],
-        }
-        starter.start(self.root, self.state, order)
+        orders = [self._order(host, read_only) for host in hosts]
+        if not self.state.networks:
+            self._bring_up(orders, self._networks())
+        elif hosts:
+            for host in hosts:
+                network.detach(self._switch, host.name)
+            self._bring_up(orders, switch=self._switch)
 
     def _networks(self) -> dict[str, NetworkOrder]:
-        bridges: NetworkOrder = {
-            "ip": network.bridge_lines(self.state.sites),
-            "plugs": [],
-            "late": [],
-            "tc": [],
-            "forwards": False,
+        networks: dict[str, NetworkOrder] = {
+            "switch": {"bridges": network.bridge_lines(self.state.sites)},
+            "operator": {
+                "plugs": [self._plug("operator", 0)],
+                "ip": self._interface(self._address(0, network.OPERATOR), 0),
+                "tc": network.shape(network.INTERFACE, self.state.rate),
+            },
         }
-        operator: NetworkOrder = {
-            "ip": [],
-            "plugs": [self._plug("operator", 0)],
-            "late": self._interface(self._address(0, network.OPERATOR), 0),
-            "tc": network.shape(network.INTERFACE, self.state.rate),
-            "forwards": False,
-        }
-        several = {"router": self._router()} if self.state.sites > 1 else {}
-        return {"switch": bridges, "operator": operator, **several}
+        if self.state.sites > 1:
+            networks["router"] = self._router()
+        return networks
 
     def _router(self) -> NetworkOrder:
         """Its interfaces have the names of its links."""
-        names = [f"router{site + 1}" for site in range(self.state.sites)]
-        addresses = [self._address(site, network.ROUTER) for site in range(self.state.sites)]
-        plugs: list[Plug] = [
-            {"name": name, "interface": name, "bridge": network.bridge(site), "rate": self.state.between, "up": True}
-            for site, name in enumerate(names)
-        ]
-        return {
-            "ip": [],
-            "plugs": plugs,
-            "late": [
-                line for name, address in zip(names, addresses, strict=True) for line in network.interface_lines(address, name)
-            ],
-            "tc": [line for name in names for line in network.shape(name, self.state.between)],
-            "forwards": True,
-        }
+        between = self.state.between
+        router: NetworkOrder = {"plugs": [], "ip": [], "tc": [], "forwards": True}
+        for site in range(self.state.sites):
+            name = f"router{site + 1}"
+            plug = self._plug(name, site)
+            router["plugs"].append({**plug, "interface": name, "rate": between})
+            router["ip"] += network.interface_lines(self._address(site, network.ROUTER), name)
+            router["tc"] += network.shape(name, between)
+        return router
 
     def _address(self, site: int, number: int) -> str:
         return f"{network.subnet(self.root, site)}.{number}"
 
-    def _plug(self, name: str, site: int, *, cut: bool = False) -> Plug:
-        rate = self.state.rate
-        return {"name": name, "interface": network.INTERFACE, "bridge": network.bridge(site), "rate": rate, "up": not cut}
+    def _plug(self, name: str, site: int) -> Plug:
+        return {
+            "name": name,
+            "interface": network.INTERFACE,
+            "bridge": network.bridge(site),
+            "rate": self.state.rate,
+            "up": True,
+        }
 
     def _interface(self, address: str, site: int) -> list[str]:
         near = {host.name: host.address for host in self.state.hosts if host.site == site}
@@ -224,11 +197,11 @@ class IsolatedLab(StoredLab):
             },
             "console": str(place / "console.log"),
             "pid_file": "/run/sshd.pid",
-            "sshd": [sshd.program("sshd", "openssh-server"), "-D", "-e", "-f", "/etc/ssh/lab_sshd_config"],
+            "sshd": sshd.command(Path("/etc/ssh/lab_sshd_config")),
+            "reserved": None,
             "ip": self._interface(host.address, host.site),
             "tc": network.shape(network.INTERFACE, self.state.rate),
-            "plugs": [self._plug(host.name, host.site, cut=host.cut)],
-            "reserved": None,
+            "plugs": [{**self._plug(host.name, host.site), "up": not host.cut}],
         }
 
 

@@ -10,8 +10,8 @@ from typing import TypedDict
 from tfdeploy.errors import UsageError
 from tfdeploy.lab import capabilities, folder, loopback, network, processes, state
 from tfdeploy.lab.isolated import IsolatedLab
+from tfdeploy.lab.lab import Lab
 from tfdeploy.lab.loopback import LoopbackLab
-from tfdeploy.lab.protocol import Lab
 from tfdeploy.lab.state import LabState
 
 KINDS = ("loopback", "isolated")

@@ -16,11 +16,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tfdeploy.errors import Refused, UsageError
-from tfdeploy.lab import folder, processes, sshd, starter
-from tfdeploy.lab.orders import HostOrder, Order
-from tfdeploy.lab.protocol import Carried
+from tfdeploy.lab import folder, processes, sshd
+from tfdeploy.lab.lab import Lab
+from tfdeploy.lab.network import Carried
+from tfdeploy.lab.orders import HostOrder
 from tfdeploy.lab.state import HostState
-from tfdeploy.lab.stored import StoredLab
 
 ADDRESS = "127.0.0.1"
 FIRST_PORT, LAST_PORT, BLOCK, PORTS = 20000, 32000, 16, 10  # below the kernel's ephemeral ports
@@ -75,11 +75,8 @@ def hosts(root: Path, count: int) -> list[HostState]:
     ]
 
 
-class LoopbackLab(StoredLab):
-    """See protocol.Lab."""
-
+class LoopbackLab(Lab):
     def prepare(self) -> None:
-        """Writes everything that is not a process. Safe to repeat."""
         sshd.make_privilege_folder()
         folder.make_keys(self.root, self.state)
         for host in self.state.hosts:
@@ -93,8 +90,7 @@ class LoopbackLab(StoredLab):
         folder.write_inventory(self.root, self.state, user, str(shared) if self.state.shared_workdir else None)
 
     def ensure(self) -> None:
-        """Starts every host that does not answer."""
-        starter.end_strays(self.root, self.state)
+        self._end_strays()
         self._start([host for host in self.state.hosts if not self._is_up(host)])
 
     def operator(self, argv: Sequence[str]) -> list[str]:
@@ -117,22 +113,11 @@ class LoopbackLab(StoredLab):
     def carried(self) -> dict[str, Carried]:
         raise UsageError("a loopback lab has no links", where=self.name, next="tfdeploy lab up N --kind isolated (root)")
 
-    def kill(self, host: str) -> None:
-        with self.changing(host) as found:
-            self._end([found])
-            found.process = None
+    def _power_off(self, host: HostState) -> None:
+        self._end([host])
 
-    def boot(self, host: str) -> None:
-        with self.changing(host) as found:
-            if not self._is_up(found):
-                self._start([found])
-
-    def down(self) -> None:
-        with folder.locked(self.root):
-            self.reread()
-            self._end(self.state.hosts)
-            aside = folder.put_aside(self.root)
-        folder.remove(aside)
+    def _end_processes(self) -> None:
+        self._end(self.state.hosts)
 
     def state_of(self, host: HostState) -> str:
         return "up" if self._is_up(host) else "off"
@@ -164,56 +149,50 @@ class LoopbackLab(StoredLab):
         running = processes.with_descendants([host.process.pid])
         return sshd.read_pid(self.folder_of(host) / "sshd.pid") in running
 
-    def _firsts(self, hosts: list[HostState]) -> set[int]:
-        return {host.process.pid for host in hosts if host.process and processes.is_alive(host.process)}
+    def _end(self, hosts: list[HostState]) -> None:
+        """End all processes of these hosts: those with their mark, and those below their first ones.
 
-    def _all(self, hosts: list[HostState]) -> set[int]:
-        """All processes of these hosts: those with their mark, and those below their first processes."""
+        The first processes end last, because they reap the others.
+        """
+        first = {host.process.pid for host in hosts if host.process and processes.is_alive(host.process)}
         whole = len(hosts) == len(self.state.hosts)
         marks = [str(self.root)] if whole else [f"{self.root}/{host.name}" for host in hosts]
-        found = self._firsts(hosts).union(*(processes.marked(mark) for mark in marks))
-        return processes.with_descendants(found) - processes.own_ancestry()
 
-    def _end(self, hosts: list[HostState]) -> None:
-        """Ends the first processes last, because they reap the others."""
-        processes.end_all(lambda: self._all(hosts) - self._firsts(hosts))
-        processes.end_all(lambda: self._all(hosts))
+        def remaining() -> set[int]:
+            found = first.union(*(processes.marked(mark) for mark in marks))
+            return processes.with_descendants(found) - processes.own_ancestry()
+
+        processes.end_all(lambda: remaining() - first)
+        processes.end_all(remaining)
 
     def _start(self, hosts: list[HostState]) -> None:
         if not hosts:
             return
         self._end(hosts)
         with ExitStack() as held:
-            order: Order = {
-                "root": str(self.root),
-                "networks": {},
-                "switch": None,
-                "hosts": [],
-                "kept": [],
-            }
-            for host in hosts:
-                asked, handle = self._order(host), self._reserved(host, held)
-                asked["reserved"] = handle
-                order["hosts"].append(asked)
-                order["kept"].append(handle)
-            starter.start(self.root, self.state, order)
+            self._bring_up([self._order(host, self._reserved(host, held)) for host in hosts])
 
     def _reserved(self, host: HostState, held: ExitStack) -> int:
         try:
             return held.enter_context(reserve(host.port)).fileno()
         except OSError as error:
+            ports = f"port {host.port} to {host.port + PORTS} of {host.name}"
             raise Refused(
-                f"port {host.port} to {host.port + PORTS} of {host.name}: one is in use ({error.strerror})",
-                where="127.0.0.1",
+                f"{ports}: one is in use ({error.strerror})",
+                where=ADDRESS,
                 next=f"tfdeploy lab down --name {self.name}, and up again",
             ) from error
 
-    def _order(self, host: HostState) -> HostOrder:
+    def _order(self, host: HostState, reserved: int) -> HostOrder:
         place = self.folder_of(host)
         return {
             "name": host.name,
             "disk": None,
             "console": str(place / "console.log"),
             "pid_file": str(place / "sshd.pid"),
-            "sshd": [sshd.program("sshd", "openssh-server"), "-D", "-e", "-f", str(place / "sshd_config")],
+            "sshd": sshd.command(place / "sshd_config"),
+            "reserved": reserved,
+            "ip": [],
+            "tc": [],
+            "plugs": [],
         }

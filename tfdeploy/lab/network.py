@@ -11,9 +11,9 @@ import json
 import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TypedDict
 
 from tfdeploy.lab.orders import Plug
-from tfdeploy.lab.protocol import Carried
 from tfdeploy.lab.syscalls import NEWNS, PRIVATE, RECURSIVE, mount, unshare
 
 INTERFACE = "eth0"
@@ -21,6 +21,13 @@ OPERATOR, ROUTER = 254, 253  # last numbers of their addresses
 MOST_HOSTS = 250
 MANY_HOSTS = 16
 COMMAND_S = 30.0
+
+
+class Carried(TypedDict):
+    """Bytes over one link, with their headers."""
+
+    to_bytes: int  # towards the host
+    from_bytes: int
 
 
 def subnet(root: Path, site: int = 0) -> str:
@@ -47,11 +54,11 @@ def _batch(argv: Sequence[str], lines: Iterable[str]) -> None:
         raise OSError(f"{' '.join(argv)}: {(done.stderr or done.stdout).strip()}")
 
 
-def ip(lines: Sequence[str]) -> None:
+def ip(lines: Iterable[str]) -> None:
     _batch(["ip", "-batch", "-"], lines)
 
 
-def tc(lines: Sequence[str]) -> None:
+def tc(lines: Iterable[str]) -> None:
     _batch(["tc", "-batch", "-"], lines)
 
 

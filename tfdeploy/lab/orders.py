@@ -15,12 +15,12 @@ class Plug(TypedDict):
     up: bool
 
 
-class NetworkOrder(TypedDict):
-    """A namespace without a host: the switch, the operator's end, the router. Lines of `ip` and `tc` batches."""
+class NetworkOrder(TypedDict, total=False):
+    """A namespace without a host: the switch, the operator's end, the router."""
 
-    ip: list[str]  # before its links are there
+    bridges: list[str]  # lines of an `ip` batch, before its links are there
     plugs: list[Plug]
-    late: list[str]  # after that
+    ip: list[str]  # after that
     tc: list[str]
     forwards: bool  # packets from one of its links to another
 
@@ -39,17 +39,14 @@ class DiskOrder(TypedDict):
     files: dict[str, str]  # path on the host -> path here
 
 
-class _HostOrder(TypedDict):
+class HostOrder(TypedDict):
     name: str
-    disk: DiskOrder | None  # None: it shares this machine's root
+    disk: DiskOrder | None  # None: it shares this machine's root and network
     console: str
     pid_file: str
     sshd: list[str]
-
-
-class HostOrder(_HostOrder, total=False):
-    reserved: int | None  # the file descriptor that holds its ports' block; missing until it is held
-    ip: list[str]  # only of an isolated host, as `tc`
+    reserved: int | None  # loopback: the file descriptor that holds its ports' block
+    ip: list[str]  # lines of a batch, as `tc`
     tc: list[str]
     plugs: list[Plug]
 
@@ -59,9 +56,13 @@ class Order(TypedDict):
     networks: dict[str, NetworkOrder]
     switch: int | None  # the pid of the switch that runs already
     hosts: list[HostOrder]
-    kept: list[int]  # file descriptors that hosts inherit
 
 
 class Outcome(TypedDict):
     pids: dict[str, int]  # name of a network or host -> its first process
     errors: dict[str, str]  # name -> why it did not start
+
+
+def reserved_descriptors(hosts: list[HostOrder]) -> list[int]:
+    """Return the file descriptors that the hosts inherit, one each."""
+    return [host["reserved"] for host in hosts if host["reserved"] is not None]

@@ -19,6 +19,11 @@ def program(name: str, package: str) -> str:
     return found
 
 
+def command(config_file: Path) -> list[str]:
+    """Return the command that runs an sshd. Raises Refused."""
+    return [program("sshd", "openssh-server"), "-D", "-e", "-f", str(config_file)]
+
+
 def login_path() -> str:
     """The hosts' PATH: the standard folders, and after them the folder of this machine's rsync."""
     rsync = Path(program("rsync", "rsync")).parent

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from tfdeploy.lab.processes import Process
+import msgspec
 
-VERSION = 1
+from tfdeploy.agent.host.processes import Identity
+from tfdeploy.machine.private_files import write_private_file
+
 FILE = "lab.json"
 
 
@@ -20,7 +19,7 @@ class HostState:
     address: str
     port: int
     ports: tuple[int, int] | None = None
-    process: Process | None = None  # the first process of the host
+    process: Identity | None = None  # the first process of the host
     cut: bool = False
     site: int = 0
 
@@ -31,36 +30,23 @@ class LabState:
     kind: str
     hosts: list[HostState]
     python: str
-    rate: str | None = None
-    shared_workdir: bool = False
-    gpus: str | int | None = None
-    sites: int = 1
-    between: str | None = None  # bandwidth from one site to another
-    rootfs: str = "/"  # isolated: the file system that hosts boot from
-    networks: dict[str, Process] = field(default_factory=dict)  # isolated: holders of their namespaces
+    rate: str | None
+    shared_workdir: bool
+    gpus: str | int | None
+    sites: int
+    between: str | None  # bandwidth from one site to another
+    rootfs: str  # isolated: the file system that hosts boot from
+    # isolated: holders of their namespaces
+    networks: dict[str, Identity] = field(default_factory=dict)
 
 
 def save(root: Path, state: LabState) -> None:
-    fresh = root / f".{FILE}.{os.getpid()}"
-    fresh.write_text(json.dumps({"v": VERSION, **asdict(state)}, indent=1))
-    fresh.replace(root / FILE)
-
-
-def _process(raw: dict[str, Any] | None) -> Process | None:
-    return Process(**raw) if raw else None
+    write_private_file(root / FILE, msgspec.json.encode(state).decode())
 
 
 def read(root: Path) -> LabState | None:
-    """None: no state there, or the write of the first one was interrupted."""
+    """Return None if there is no state, or that of another version of tfdeploy."""
     try:
-        raw = json.loads((root / FILE).read_text())
-    except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError):
+        return msgspec.json.decode((root / FILE).read_bytes(), type=LabState)
+    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
         return None
-    if raw.pop("v") != VERSION:
-        return None
-    hosts = [
-        HostState(**{**host, "ports": tuple(host["ports"]) if host["ports"] else None, "process": _process(host["process"])})
-        for host in raw.pop("hosts")
-    ]
-    networks = {name: Process(**process) for name, process in raw.pop("networks").items()}
-    return LabState(hosts=hosts, networks=networks, **raw)

@@ -1,0 +1,206 @@
+"""A lab in its folder: what both kinds share, and what tests and the command line use of each."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypedDict
+
+from tfdeploy.errors import HostFailed, UsageError
+from tfdeploy.lab import folder, processes, starter
+from tfdeploy.lab import state as states
+from tfdeploy.lab.network import Carried
+from tfdeploy.lab.orders import HostOrder, NetworkOrder, Order
+from tfdeploy.lab.state import HostState, LabState
+
+
+class HostStatus(TypedDict):
+    host: str
+    address: str
+    port: int
+    state: str  # up, off, cut
+    pid: int | None  # None: it is off
+    python: str  # of the training programs
+
+
+class Lab(ABC):
+    """A throw-away cluster on this machine.
+
+    Every method that takes the name of a host raises UsageError for an unknown one. Another
+    process may change the lab at any time, so each method reads the state again.
+    """
+
+    def __init__(self, root: Path, state: LabState) -> None:
+        self.root = root
+        self.state = state
+        self.name = state.name
+        self.kind = state.kind
+        self.inventory = root / folder.INVENTORY
+        self.known_hosts = root / folder.KNOWN_HOSTS
+        self.hosts = tuple(host.name for host in state.hosts)
+
+    @abstractmethod
+    def operator(self, argv: Sequence[str]) -> list[str]:
+        """Return a command line that runs argv as the operator.
+
+        Isolated: in a network that reaches the hosts and nothing else.
+        """
+
+    @abstractmethod
+    def on(self, host: str, argv: Sequence[str], *, root: bool = False) -> list[str]:
+        """Return a command line that runs argv on a host without SSH, as its user, in its home.
+
+        `root`: as root; isolated only.
+        """
+
+    @abstractmethod
+    def cut(self, host: str) -> None:
+        """Take the host off the network until `heal`. Raises UsageError on loopback."""
+
+    @abstractmethod
+    def heal(self, host: str) -> None: ...
+
+    @abstractmethod
+    def carried(self) -> dict[str, Carried]:
+        """Return what each link has carried since it was plugged in, by the kernel's counters.
+
+        The links are those of the hosts that are on, of the `operator`, and of `router1`,
+        `router2`... between sites. Raises UsageError on loopback.
+        """
+
+    def console(self, host: str) -> str:
+        """Return the last 800 characters that the host's sshd has printed since its first boot."""
+        return self._console_tail(self.host(host).name)
+
+    def kill(self, host: str) -> None:
+        """Power the host off at once. Its peers get no packet, and its disk stays."""
+        with self.changing(host) as found:
+            self._power_off(found)
+            found.process = None
+
+    def boot(self, host: str) -> None:
+        """Power the host on: same disk, address and keys. A host that is on stays as it is."""
+        with self.changing(host) as found:
+            if self.state_of(found) == "off":
+                self._start([found])
+
+    def down(self) -> None:
+        """Remove every process, namespace, mount and file of the lab."""
+        with folder.locked(self.root):
+            self.reread()
+            self._end_processes()
+            aside = folder.put_aside(self.root)
+        folder.remove(aside)
+
+    def status(self) -> list[HostStatus]:
+        """Return one row per host."""
+        self.reread()
+        return [
+            {
+                "host": host.name,
+                "address": host.address,
+                "port": host.port,
+                "state": self.state_of(host),
+                "pid": host.process.pid if host.process else None,
+                "python": self.state.python,
+            }
+            for host in self.state.hosts
+        ]
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Write everything that is not a process. Safe to repeat."""
+
+    @abstractmethod
+    def ensure(self) -> None:
+        """Start every host that does not run."""
+
+    @abstractmethod
+    def state_of(self, host: HostState) -> str: ...
+
+    @abstractmethod
+    def _start(self, hosts: list[HostState]) -> None: ...
+
+    @abstractmethod
+    def _power_off(self, host: HostState) -> None: ...
+
+    @abstractmethod
+    def _end_processes(self) -> None:
+        """End all processes of the lab."""
+
+    def _bring_up(
+        self,
+        hosts: list[HostOrder],
+        networks: dict[str, NetworkOrder] | None = None,
+        switch: int | None = None,
+    ) -> None:
+        """Start hosts and networks, and record their first processes in the state.
+
+        Those that came up beside a failed one are recorded too. Raises HostFailed, which names the
+        first host that did not start, with its console.
+        """
+        order: Order = {
+            "root": str(self.root),
+            "networks": networks or {},
+            "switch": switch,
+            "hosts": hosts,
+        }
+        outcome = starter.carry_out(order)
+        known = {host.name: host for host in self.state.hosts}
+        for name, pid in outcome["pids"].items():
+            process = processes.identify(pid)
+            if name in known:
+                known[name].process = process
+            elif process:
+                self.state.networks[name] = process
+        states.save(self.root, self.state)
+        for name, reason in outcome["errors"].items():
+            what = f"{name} did not start: {reason}"
+            raise HostFailed(what, where=str(self.root), next=self._console_tail(name) or None)
+
+    def _end_strays(self) -> None:
+        """End first processes that an `up` started and did not save, because it was killed."""
+        known = self._first_processes()
+
+        def strays() -> set[int]:
+            first = processes.marked(str(self.root), below=False) - known
+            return processes.with_descendants(first) - known - processes.own_ancestry()
+
+        processes.end_all(strays)
+
+    def _console_tail(self, host: str) -> str:
+        try:
+            console = folder.host_folder(self.root, host) / "console.log"
+            return console.read_text(errors="replace")[-800:].strip()
+        except OSError:
+            return ""
+
+    def _first_processes(self) -> set[int]:
+        """Return the living first processes of hosts and networks."""
+        known = (*self.state.networks.values(), *(host.process for host in self.state.hosts))
+        return {process.pid for process in known if process and processes.is_alive(process)}
+
+    def reread(self) -> None:
+        self.state = states.read(self.root) or self.state
+
+    def host(self, name: str) -> HostState:
+        """Return the host as the folder has it now. Raises UsageError."""
+        self.reread()
+        for host in self.state.hosts:
+            if host.name == name:
+                return host
+        what = f"no host {name!r} in the lab {self.name}"
+        known = f"one of: {', '.join(self.hosts)}"
+        raise UsageError(what, where=f"lab {self.name}", next=known)
+
+    def folder_of(self, host: HostState) -> Path:
+        return folder.host_folder(self.root, host.name)
+
+    @contextmanager
+    def changing(self, name: str) -> Iterator[HostState]:
+        """Give the host, while no other lab command runs. Its changes are saved at the end."""
+        with folder.locked(self.root):
+            yield self.host(name)
+            states.save(self.root, self.state)
