@@ -67,14 +67,8 @@ class Mesh:
         self._schedule = GossipSchedule(self._peers, self._begun, part.unminded_after_s)
         self._closed = False
         self._authority = certs["ca"]
-        self._listener = mesh_listener.MeshListener(
-            listener,
-            server,
-            list(self._peers),
-            self._answer,
-            handshake_gate.token(self._authority, part.host),
-            guarded.is_admitted if guarded is not None else lambda address: True,
-        )
+        token = handshake_gate.token(self._authority, part.host)
+        self._listener = mesh_listener.MeshListener(listener, server, list(self._peers), self._answer, token)
         threading.Thread(target=self._send_loop, daemon=True).start()
 
     # --- for the minder
