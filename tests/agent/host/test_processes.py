@@ -16,7 +16,7 @@ import pytest
 
 from support.agent.interpreter import AGENT_PYTHON
 from support.waiting import wait_for
-from tfdeploy.agent.host import processes, sockets, tcp_diag
+from tfdeploy.agent.host import listening, processes, sockets, tcp_diag
 
 
 @pytest.fixture
@@ -175,10 +175,10 @@ def test_who_listens_is_read_and_not_tried(child: Any, monkeypatch: pytest.Monke
         f"s.bind(('', {port})); s.listen(1); print(1, flush=True); sys.stdin.read()"
     )
     try:
-        assert sockets.owner(port) is None and not sockets.listens([os.getpid()], port)
+        assert not listening.owners([port]) and not listening.listens([os.getpid()], port)
         listener = child(sys.executable, "-c", script, stdout=subprocess.PIPE, stdin=subprocess.PIPE)
         listener.stdout.readline()
-        assert sockets.listens([listener.pid], port) and not sockets.listens([os.getpid()], port)
-        assert f"process {listener.pid}" in str(sockets.owner(port))
+        assert listening.listens([listener.pid], port) and not listening.listens([os.getpid()], port)
+        assert listening.owners([port])[port].startswith(f"pid {listener.pid}: {sys.executable}")
     finally:
         held.close()

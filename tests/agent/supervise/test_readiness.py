@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.health.activity import TaskActivity
-from tfdeploy.agent.host import sockets, tcp_diag
+from tfdeploy.agent.host import listening, sockets, tcp_diag
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.supervise.readiness import Readiness
 
@@ -42,4 +42,4 @@ def _listens(activity: TaskActivity, now: float) -> bool | None:
 
 def test_a_socket_is_a_server_to_all_who_were_told_of_none() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        assert sockets.listens([os.getpid()], server.getsockname()[1])
+        assert listening.listens([os.getpid()], server.getsockname()[1])

@@ -11,10 +11,10 @@ import os
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Callable, Dict, Optional, Set, Tuple
 from tfdeploy.agent.host import processes
+from tfdeploy.agent.host.listening import sockets_of
 from tfdeploy.agent.host.tcp_diag import Traffic
 from tfdeploy.agent.log.tf_messages import MessageReader
 from tfdeploy.agent.record import NamedTuple
-from tfdeploy.agent.run.find import list_names
 from tfdeploy.agent.run.folder import RunPaths
 
 BUSY_SHARE = 0.02  # of a core
@@ -70,7 +70,8 @@ class TaskActivity:
             if busy:
                 self._moved = None
             else:
-                listens, busy = self._network(_inodes(pids), traffic(), passed_s)
+                inodes = set().union(*map(sockets_of, pids))
+                listens, busy = self._network(inodes, traffic(), passed_s)
         if busy:
             self._alive = now
         self._wait(said.waits, said.own, now)
@@ -136,21 +137,6 @@ def _usage(pid: int) -> Optional[Usage]:
         return Usage(cpu_s, int(lines[1]) + int(lines[3]), state)  # rchar and wchar
     except (OSError, ValueError, IndexError):
         return Usage(cpu_s, 0, state)
-
-
-def _inodes(pids: Set[int]) -> Set[int]:
-    """Of the sockets that these processes hold."""
-    found: Set[int] = set()
-    for pid in pids:
-        folder = "/proc/%d/fd" % pid
-        for name in list_names(folder):
-            try:
-                target = os.readlink(folder + "/" + name)
-            except OSError:
-                continue
-            if target.startswith("socket:["):
-                found.add(int(target[8:-1]))
-    return found
 
 
 def tree(status: wire.TaskStatus, table: Dict[int, processes.Entry]) -> Set[int]:

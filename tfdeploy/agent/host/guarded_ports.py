@@ -17,7 +17,7 @@ import time
 
 from tfdeploy.agent import peer_filter
 from tfdeploy.agent.annotations import Callable, Dict, Iterable, Mapping, Optional, Set, Tuple
-from tfdeploy.agent.host import descriptors, sockets, steering, tcp_diag, thread_errors
+from tfdeploy.agent.host import descriptors, listening, sockets, steering, tcp_diag, thread_errors
 
 _BACKLOG = 1024
 _AT_ONCE = 256  # connections of one port between two looks at the others
@@ -70,7 +70,7 @@ class GuardedPorts:
             return
         others = _others(port, held)
         if others:  # the task's; where one of ours is there, it has the filter, and this one gets its place when it closes
-            self._order[port] = None if str(first) in others else (len(others), 0)
+            self._order[port] = None if first in others else (len(others), 0)
         self._listen(port)
 
     def _listen(self, port: int) -> None:
@@ -238,6 +238,6 @@ def _inode(held: socket.socket) -> int:
     return os.fstat(held.fileno()).st_ino
 
 
-def _others(port: int, held: socket.socket) -> Set[str]:
+def _others(port: int, held: socket.socket) -> Set[int]:
     """The inodes of the other sockets that listen on the port."""
-    return sockets.listeners(port) - {str(_inode(held))}
+    return listening.listeners(port) - {_inode(held)}

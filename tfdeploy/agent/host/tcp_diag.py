@@ -9,19 +9,17 @@ from __future__ import annotations
 import socket
 import struct
 
-from tfdeploy.agent.annotations import Dict, Iterable, Optional
+from tfdeploy.agent.annotations import Collection, Dict, Optional
+from tfdeploy.agent.host import netlink
 from tfdeploy.agent.record import NamedTuple
 
 _NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY = 4, 20
-_REQUEST, _DUMP, _DONE, _ERROR = 1, 0x300, 3, 2
-_INFO = 2  # INET_DIAG_INFO: a struct tcp_info
 _ESTABLISHED, _CLOSE_WAIT, _LISTEN = 1, 8, 10
-_STATES = 1 << _ESTABLISHED | 1 << _CLOSE_WAIT | 1 << _LISTEN
-_HEAD = struct.Struct("=LHHLL")
-_MESSAGE_BYTES, _INODE_AT = 72, 68  # of struct inet_diag_msg
+# of struct inet_diag_msg
+_STATE_AT, _PORT_AT, _SOURCE_AT, _INODE_AT, _MESSAGE_BYTES = 1, 4, 8, 68, 72
+# its attributes: INET_DIAG_INFO (a struct tcp_info), INET_DIAG_SKV6ONLY
+_INFO, _ONLY_IPV6 = 2, 11
 _BYTES_AT = 120  # of tcpi_bytes_acked in struct tcp_info; tcpi_bytes_received follows (Linux 4.1)
-_SOURCE_AT, _ONLY_IPV6 = 8, 11  # of the message; the attribute INET_DIAG_SKV6ONLY
-_WITHIN_S = 2.0
 
 
 class Traffic(NamedTuple):
@@ -31,94 +29,56 @@ class Traffic(NamedTuple):
 
 
 def look() -> Optional[Traffic]:
-    """All TCP sockets of this network namespace; None: this kernel does not tell."""
-    return _ask(_STATES, 1 << (_INFO - 1))
+    """Return all TCP sockets of this network namespace; None: this kernel does not tell."""
+    return _ask((_ESTABLISHED, _CLOSE_WAIT, _LISTEN), 1 << (_INFO - 1))
 
 
-def listening() -> Optional[Dict[int, int]]:
-    """inode -> port of those that listen. /proc/net/tcp says it too, but walks the whole table of connections: milliseconds."""
-    found = _ask(1 << _LISTEN, 0)
-    return None if found is None else found.listening
+def listening() -> Optional[Traffic]:
+    """Return those that listen. /proc/net/tcp says it too, but walks the whole table of connections: milliseconds."""
+    return _ask((_LISTEN,), 0)
 
 
-def open_to_all(ports: Iterable[int], but: Iterable[int]) -> Dict[int, str]:
+def open_to_all(ports: Collection[int], but: Collection[int]) -> Dict[int, str]:
     """Port -> the address at which a socket listens that is not in the group of one on all addresses of IPv4 and IPv6.
     `but`: inodes that are left out. Empty where the kernel does not tell."""
-    told, left_out, found = _ask(1 << _LISTEN, 0), set(but), {}
-    for inode, where in ({} if told is None else told.apart).items():
-        port = told.listening[inode] if told is not None else 0
-        if port in ports and inode not in left_out:
-            found[port] = where
-    return found
+    found = listening() or Traffic({}, {})
+    open_ports = {found.listening[inode]: where for inode, where in found.apart.items() if inode not in but}
+    return {port: where for port, where in open_ports.items() if port in ports}
 
 
-def _ask(states: int, extensions: int) -> Optional[Traffic]:
+def _ask(states: Collection[int], extensions: int) -> Optional[Traffic]:
     found = Traffic({}, {}, {})
+    mask = sum(1 << state for state in states)
     try:
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG) as link:
-            link.settimeout(_WITHIN_S)
-            for family in (socket.AF_INET, socket.AF_INET6):
-                asked = struct.pack("=BBBBL", family, socket.IPPROTO_TCP, extensions, 0, states) + b"\0" * 48
-                link.send(_HEAD.pack(_HEAD.size + len(asked), _SOCK_DIAG_BY_FAMILY, _REQUEST | _DUMP, family, 0) + asked)
-                while not _take(link.recv(1 << 17), found):
-                    pass
+        for family in (socket.AF_INET, socket.AF_INET6):
+            question = struct.pack("=BBBBL48x", family, socket.IPPROTO_TCP, extensions, 0, mask)
+            for message in netlink.ask(_NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, question):
+                _add_socket(message, found)
     except OSError:
         return None
     return found
 
 
-def _take(data: bytes, found: Traffic) -> bool:
-    """Reads the messages of one packet. True: those were the last. Raises OSError where the kernel refuses."""
-    at = 0
-    while at + _HEAD.size <= len(data):
-        length, kind, _, _, _ = _HEAD.unpack_from(data, at)
-        if kind == _ERROR:
-            raise OSError("sock_diag refused")
-        if kind == _DONE or length < _HEAD.size:
-            return True
-        if kind == _SOCK_DIAG_BY_FAMILY:
-            _socket(data[at + _HEAD.size : at + length], found)
-        at += (length + 3) & ~3
-    return False
-
-
-def _apart(body: bytes) -> str:
-    """Where a socket listens; "" for all addresses of IPv4 and IPv6, and for loopback."""
-    if body[0] == socket.AF_INET:
-        address = socket.inet_ntop(socket.AF_INET, body[_SOURCE_AT : _SOURCE_AT + 4])
-        return "" if address.startswith("127.") else address
-    address = socket.inet_ntop(socket.AF_INET6, body[_SOURCE_AT : _SOURCE_AT + 16])
-    if address != "::":
-        return "" if address == "::1" else address
-    return ":: without IPv4" if _attribute(body, _ONLY_IPV6) else ""
-
-
-def _attribute(body: bytes, wanted: int) -> int:
-    """The first byte of an attribute behind the message; 0: it is not there."""
-    at = _MESSAGE_BYTES
-    while at + 4 <= len(body):
-        length, kind = struct.unpack_from("=HH", body, at)
-        if kind == wanted and length > 4:
-            return body[at + 4]
-        if length < 4:
-            break
-        at += (length + 3) & ~3
-    return 0
-
-
-def _socket(body: bytes, found: Traffic) -> None:
-    inode = struct.unpack_from("=L", body, _INODE_AT)[0]
-    if body[1] == _LISTEN:
-        found.listening[inode] = struct.unpack_from("!H", body, 4)[0]
-        where = _apart(body)
-        if where:
-            found.apart[inode] = where
+def _add_socket(message: bytes, found: Traffic) -> None:
+    inode = struct.unpack_from("=L", message, _INODE_AT)[0]
+    said = netlink.attributes(message, _MESSAGE_BYTES)
+    if message[_STATE_AT] != _LISTEN:
+        info = said.get(_INFO, b"")
+        if len(info) >= _BYTES_AT + 16:
+            found.moved[inode] = sum(struct.unpack_from("=QQ", info, _BYTES_AT))
         return
-    at = _MESSAGE_BYTES
-    while at + 4 <= len(body):
-        length, kind = struct.unpack_from("=HH", body, at)
-        if kind == _INFO and length >= 4 + _BYTES_AT + 16:
-            found.moved[inode] = sum(struct.unpack_from("=QQ", body, at + 4 + _BYTES_AT))
-        if length < 4:
-            return
-        at += (length + 3) & ~3
+    found.listening[inode] = struct.unpack_from("!H", message, _PORT_AT)[0]
+    where = _apart(message, said.get(_ONLY_IPV6, b"\0"))
+    if where:
+        found.apart[inode] = where
+
+
+def _apart(message: bytes, only_ipv6: bytes) -> str:
+    """Where a socket listens; "" for all addresses of IPv4 and IPv6, and for loopback."""
+    family, length = message[0], 4 if message[0] == socket.AF_INET else 16
+    address = socket.inet_ntop(family, message[_SOURCE_AT : _SOURCE_AT + length])
+    if address.startswith("127.") or address == "::1":
+        return ""
+    if address == "::":
+        return ":: without IPv4" if any(only_ipv6) else ""
+    return address

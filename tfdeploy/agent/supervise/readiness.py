@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Iterable, Optional
-from tfdeploy.agent.host import sockets
+from tfdeploy.agent.host import listening
 
 
 class Readiness:
@@ -19,7 +19,7 @@ class Readiness:
     def is_up(self, pids: Iterable[int], age_s: float) -> bool:
         pids = list(pids)
         port = self._spec.port
-        if port is not None and sockets.listens(pids, port, self._guard):
+        if port is not None and listening.listens(pids, port, self._guard):
             return True
         self.tensorflow = self.tensorflow or any(_maps_tensorflow(pid) for pid in pids)
         return age_s >= self._spec.ready_after_s and not self.awaits_port

@@ -11,7 +11,7 @@ import time
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Optional
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.host import sockets
+from tfdeploy.agent.host import listening
 from tfdeploy.agent.run import find, liveness
 from tfdeploy.agent.run.find import job_names, run_names
 from tfdeploy.agent.run.folder import RunPaths, agent_command
@@ -45,7 +45,7 @@ def start_minder(paths: RunPaths, part: wire.HostPart, check_wanted: Callable[[]
             os.close(writing)
     if "port" in answer:
         port = answer["port"]
-        owner = _run_that_planned(paths, port) or sockets.owner(port) or "unknown"
+        owner = _run_that_planned(paths, port) or listening.owners([port]).get(port, "unknown")
         raise VerbError("port_taken", "port %d is taken by %s" % (port, owner), details={"port": port, "owner": owner})
     if "firewall" in answer:
         what = "the firewall of the run cannot be made on this host: %s" % answer["firewall"]

@@ -1,0 +1,43 @@
+"""Questions to the kernel over netlink whose answer is a list: of addresses, of sockets."""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+from tfdeploy.agent.annotations import Dict, Iterator
+
+_REQUEST_A_LIST = 0x301
+_ERROR, _DONE = 2, 3
+_HEAD = struct.Struct("=LHHLL")
+_TIMEOUT_S = 2.0
+
+
+def ask(protocol: int, kind: int, question: bytes) -> Iterator[bytes]:
+    """Yield the body of each message of the answer. Raises OSError, also where the kernel refuses."""
+    family, type_ = socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC
+    with socket.socket(family, type_, protocol) as link:
+        link.settimeout(_TIMEOUT_S)
+        link.send(_HEAD.pack(_HEAD.size + len(question), kind, _REQUEST_A_LIST, 1, 0) + question)
+        while True:
+            packet, at = link.recv(1 << 17), 0
+            while at + _HEAD.size <= len(packet):
+                length, kind, _, _, _ = _HEAD.unpack_from(packet, at)
+                if kind == _DONE:
+                    return
+                if kind == _ERROR or length < _HEAD.size:
+                    raise OSError("the kernel refuses an answer over netlink")
+                yield packet[at + _HEAD.size : at + length]
+                at += (length + 3) & ~3
+
+
+def attributes(body: bytes, at: int) -> Dict[int, bytes]:
+    """Return the attributes from `at` on, by their kind."""
+    found: Dict[int, bytes] = {}
+    while at + 4 <= len(body):
+        length, kind = struct.unpack_from("=HH", body, at)
+        if length < 4:
+            break
+        found[kind] = body[at + 4 : at + length]
+        at += (length + 3) & ~3
+    return found
