@@ -41,9 +41,10 @@ def fit(row: Row, width: int) -> Row:
 
 def column(text: str, width: int, *, right: bool = False) -> str:
     """One cell of exactly `width` columns."""
-    text = cut(text, width)
-    space = " " * (width - cells(text))
-    return space + text if right else text + space
+    if (free := width - cells(text)) < 0:
+        text = cut(text, width)
+        free = width - cells(text)
+    return " " * free + text if right else text + " " * free
 
 
 def task_style(task: str) -> str:

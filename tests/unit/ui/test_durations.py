@@ -17,12 +17,14 @@ from tfdeploy.model.plan import plan_to_json
 from tfdeploy.model.progress import RunProgress
 from tfdeploy.model.report import RunReport
 from tfdeploy.model.status import run_view, run_view_json
-from tfdeploy.model.trends import Trends
 from tfdeploy.operations.find_run import FoundRun
 from tfdeploy.operations.runs import list_runs
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.store.runs import RunStore
 from tfdeploy.ui.dashboard.header import head_row
+from tfdeploy.ui.dashboard.log_buffer import LogBuffer
+from tfdeploy.ui.dashboard.scene import Frame, Scene
+from tfdeploy.ui.dashboard.view_state import ViewState
 from tfdeploy.ui.report.page import page
 from tfdeploy.ui.reports import show_runs, show_status
 from tfdeploy.ui.summary import show_summary
@@ -55,7 +57,9 @@ def events() -> list[Event]:
 def test_one_run_lasts_as_long_in_every_view(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     progress = RunProgress()
     fold(progress, events())
-    assert row_text(head_row(progress, Trends(), {}, (), NOW, 80)).startswith("succeeded 4:10 ")
+    ring = LogBuffer()
+    frame = Frame(Scene(progress, ring, ViewState(ring, progress)), {}, (), 80, 24, NOW)
+    assert row_text(head_row(frame)).startswith("succeeded 4:10 ")
     out = io.StringIO()
     show_summary(Terminal(out, None, False), progress, now=NOW)
     show_status(Terminal(out, None, False), VIEW, NOW)

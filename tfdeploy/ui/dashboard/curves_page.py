@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from tfdeploy.model.progress import RunProgress
 from tfdeploy.model.table_metrics import sort_metrics
 from tfdeploy.model.trends import LOSS, PACE, RATE, RUN, STEP, USES, Trends
 from tfdeploy.ui.cells import Row, Span, task_style
+from tfdeploy.ui.dashboard.scene import Frame
 from tfdeploy.ui.dashboard.task_page import side_by_side
 from tfdeploy.ui.plots import TITLES, UNITS, Curve, plot, value_words
 from tfdeploy.ui.sanitise import clean
@@ -16,26 +18,24 @@ from tfdeploy.ui.tables import cells
 MOST_CURVES = 8  # in one plot
 
 
-def curves_page(
-    progress: RunProgress, trends: Trends, shown: Sequence[str], *, width: int, height: int, unicode: bool
-) -> list[Row]:
-    """`shown`: the tasks that pass the filter, those in trouble first: they are named, and drawn over the others.
-    `height`: of the screen: at least two plots stand on it."""
+def curves_page(frame: Frame, height: int) -> list[Row]:
+    """The plots, of which at least two stand in `height` rows. The worst tasks are named and drawn over the others."""
+    scene = frame.scene
     rows = max(5, min(14, (height - 6) // 2 - 1))
+    worst = sorted(frame.shown, key=lambda name: frame.marks[name].rank)
     boxes = []
-    for name in _names(progress, trends):
-        curves, left_out = _curves(trends, shown, name)
-        if not curves:
-            continue
+    for name in _names(scene.progress, scene.trends):
+        curves, left_out = _curves(scene.trends, worst, name)
+        if curves:
+            boxes.append(partial(_box, name, curves, left_out, rows, scene.unicode))
+    return side_by_side(boxes, frame.width) or [[Span("no curves yet: no task has printed a figure", "dim")]]
 
-        def box(wide: int, name: str = name, curves: list[Curve] = curves, left_out: int = left_out) -> list[Row]:
-            return [
-                _title(name, curves, left_out, wide),
-                *plot(curves[::-1], wide, rows, unit=UNITS.get(name, ""), unicode=unicode),
-            ]
 
-        boxes.append(box)
-    return side_by_side(boxes, width) or [[Span("no curves yet: no task has printed a figure", "dim")]]
+def _box(name: str, curves: list[Curve], left_out: int, rows: int, unicode: bool, width: int) -> list[Row]:
+    return [
+        _title(name, curves, left_out, width),
+        *plot(curves[::-1], width, rows, unit=UNITS.get(name, ""), unicode=unicode),
+    ]
 
 
 def _names(progress: RunProgress, trends: Trends) -> list[str]:

@@ -28,10 +28,11 @@ from tfdeploy.model.trends import Trends
 from tfdeploy.model.words import unread_words
 from tfdeploy.ui.dashboard.aside import wait_for_enter, write_lines
 from tfdeploy.ui.dashboard.bell import Bell
-from tfdeploy.ui.dashboard.frame import Scene, compose
+from tfdeploy.ui.dashboard.frame import compose
 from tfdeploy.ui.dashboard.happenings import Happenings
 from tfdeploy.ui.dashboard.keyboard import Keyboard
 from tfdeploy.ui.dashboard.log_buffer import OURS, PER_TASK, LogBuffer
+from tfdeploy.ui.dashboard.scene import Scene
 from tfdeploy.ui.dashboard.view_state import Question, ViewState
 from tfdeploy.ui.screen import Screen
 from tfdeploy.ui.summary import LAST_LINES, show_summary
@@ -81,7 +82,7 @@ class Dashboard:
         be typed. `command`: does a verb of tfdeploy, given as words, on the terminal; None: no verb can be asked for."""
         self.progress = RunProgress(plan)
         self.ring = LogBuffer()
-        self.view = ViewState(self.ring)
+        self.view = ViewState(self.ring, self.progress)
         self.trends = Trends()
         self.happenings = Happenings()
         self.scene = Scene(self.progress, self.ring, self.view, self.trends, self.happenings, typed=typed)
@@ -236,7 +237,7 @@ class Dashboard:
         if asked.aside == "copy":
             write_lines(self._console.file, self.view)
         elif self._command is not None:
-            words = {"stop": ("stop", run, "--yes"), "shell": ("ssh", asked.of), "fetch": ("fetch", run, "--logs")}[asked.aside]
+            words = {"stop": ("stop", run, "--yes"), "shell": ("ssh", asked.host), "fetch": ("fetch", run, "--logs")}[asked.aside]
             with _handled(_pass_by, signal.SIGINT):
                 self._command(words)
         if asked.aside != "shell":

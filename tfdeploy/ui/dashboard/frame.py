@@ -5,31 +5,26 @@ Pure: the same progress, view state and clock give the same rows. Only what is v
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.pace import slow_tasks
-from tfdeploy.model.progress import RunProgress
-from tfdeploy.model.trends import Trends
 from tfdeploy.model.trouble import Mark, marks
 from tfdeploy.ui.cells import Row, Span, fit, task_style, wrap
 from tfdeploy.ui.dashboard.curves_page import curves_page
-from tfdeploy.ui.dashboard.happenings import Happening, Happenings
 from tfdeploy.ui.dashboard.header import cause_rows, head_row, steps_row
 from tfdeploy.ui.dashboard.help_page import help_page
-from tfdeploy.ui.dashboard.log_buffer import BufferedLine, LogBuffer
+from tfdeploy.ui.dashboard.log_buffer import BufferedLine
 from tfdeploy.ui.dashboard.row_filter import parse, states_of
 from tfdeploy.ui.dashboard.row_order import Item, items
-from tfdeploy.ui.dashboard.task_page import LOG_ROWS, task_page
+from tfdeploy.ui.dashboard.scene import Frame, Scene
+from tfdeploy.ui.dashboard.task_page import task_page
 from tfdeploy.ui.dashboard.task_rows import Table, columns, header_row, host_row, item_row
-from tfdeploy.ui.dashboard.timeline_page import happening_row, in_order, timeline_page
-from tfdeploy.ui.dashboard.view_state import ViewState
+from tfdeploy.ui.dashboard.timeline_page import happening_row, timeline_page
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import cells
 
 LOG_LEAST = 6  # rows of the log, where the table could take more
-QUIET_S = 60.0  # a running task that is silent for longer is pointed out
 _KEYS = (
     "q leave",
     "? help",
@@ -47,52 +42,22 @@ _KEYS = (
 _PAGE_KEYS = ("q leave", "Esc back", "up/down PgUp/PgDn scroll", "/ filter", "c curves", "t timeline", "? help")
 
 
-@dataclass
-class Scene:
-    """All that a frame shows. `quiet`: task -> seconds since its last line, by the viewer's clock."""
-
-    progress: RunProgress
-    ring: LogBuffer
-    view: ViewState
-    trends: Trends = field(default_factory=Trends)
-    happenings: Happenings = field(default_factory=Happenings)
-    quiet: dict[str, float] = field(default_factory=dict)
-    unicode: bool = False
-    typed: Callable[[str], str] = str  # makes a command complete, so that it can be typed
-
-    @property
-    def silent(self) -> dict[str, float]:
-        """Running tasks that have been quiet for long."""
-        tasks = self.progress.tasks
-        return {
-            name: quiet
-            for name, quiet in self.quiet.items()
-            if quiet > QUIET_S and name in tasks and tasks[name].state == "running"
-        }
-
-
 def compose(scene: Scene, width: int, height: int, now: float) -> list[Row]:
     """Exactly `height` rows of `width` columns. `now`: UTC seconds, for the time that has passed."""
-    progress, view = scene.progress, scene.view
-    found = marks(progress, slow_tasks(progress, scene.trends), now)
-    shown = _take_filter(scene, found)
-    head = _head(scene, found, now, width, height)
+    found = marks(scene.progress, slow_tasks(scene.progress, scene.trends), now)
+    frame = Frame(scene, found, _take_filter(scene, found), width, height, now)
+    head = _head(frame)
     foot = [_foot(scene, width)] if height >= 6 else []
     left = max(0, height - len(head) - len(foot))
-    if view.page == "run":
-        body = _run_page(scene, found, shown, width, left, now)
-    else:
-        body = _other_page(scene, found, shown, width, left, now)
+    body = _run_page(frame, left) if scene.view.page == "run" else _other_page(frame, left)
     rows = [*head, *body][: height - len(foot)]
-    rows += [[] for _ in range(height - len(foot) - len(rows))]
+    rows += [[]] * (height - len(foot) - len(rows))
     return [fit(row, width) for row in rows + foot]
 
 
 def _take_filter(scene: Scene, found: Mapping[str, Mark]) -> list[str]:
     """The tasks that pass the filter; the log shows theirs alone."""
     progress, view, ring = scene.progress, scene.view, scene.ring
-    view.host_of = lambda task: progress.tasks[task].host
-    view.run = progress.run or ""
     states = {name: states_of(mark, progress, name) for name, mark in found.items()} if view.filter else {}
     view.parsed = parsed = parse(view.filter, progress, {state for each in states.values() for state in each})
     shown = list(progress.tasks)
@@ -103,31 +68,22 @@ def _take_filter(scene: Scene, found: Mapping[str, Mark]) -> list[str]:
     return shown
 
 
-def _head(scene: Scene, found: Mapping[str, Mark], now: float, width: int, height: int) -> list[Row]:
-    progress = scene.progress
-    rows = [head_row(progress, scene.trends, found, scene.silent, now, width)]
+def _head(frame: Frame) -> list[Row]:
+    rows, progress = [head_row(frame)], frame.scene.progress
     if progress.cause:
-        rows += cause_rows(progress, height, scene.typed)
-    elif progress.state == "starting" and height >= 8:
+        rows += cause_rows(frame)
+    elif progress.state == "starting" and frame.height >= 8:
         rows.append(steps_row(progress))
     return rows
 
 
-def _run_page(scene: Scene, found: Mapping[str, Mark], shown: list[str], width: int, left: int, now: float) -> list[Row]:
-    """The table, the newest events, the log."""
-    progress, view = scene.progress, scene.view
+def _run_page(frame: Frame, left: int) -> list[Row]:
+    """The table, the newest events, the log, in `left` rows."""
+    scene, width = frame.scene, frame.width
     titled, ruled = left >= 8, left >= 6
-    strip = _strip(scene, 4 if left >= 26 else 3 if left >= 20 else 2 if left >= 16 else 0)
+    strip = _strip(frame, 4 if left >= 26 else 3 if left >= 20 else 2 if left >= 16 else 0)
     room = max(0, left - titled - ruled - (len(strip) + 1 if strip else 0))
-    most = max(1, room // 2, room - LOG_LEAST)
-    table = Table(progress, scene.trends, scene.silent, scene.unicode)
-    if not progress.tasks:
-        columns_ = columns(table, (), width)
-        rows = [header_row(columns_)] if titled else []
-        rows += [host_row(host, columns_) for host in list(progress.hosts.values())[: max(most, 1)]]
-    else:
-        view.items = items(progress, found, shown, most, sort=view.sort, fold=view.fold, open_=view.open)
-        rows = _table(scene, table, width, most, titled)
+    rows = _table(frame, max(1, room // 2, room - LOG_LEAST), titled)
     if strip:
         rows += [_rule(scene, ["events"], width), *strip]
     if ruled:
@@ -135,23 +91,26 @@ def _run_page(scene: Scene, found: Mapping[str, Mark], shown: list[str], width: 
     return rows + _log(scene, max(0, left - len(rows)), width)
 
 
-def _table(scene: Scene, table: Table, width: int, most: int, titled: bool) -> list[Row]:
-    view = scene.view
-    drawn = view.items
+def _table(frame: Frame, most: int, titled: bool) -> list[Row]:
+    """A row for each task, or for each host while there are no tasks; at most `most` below the title."""
+    scene, width = frame.scene, frame.width
+    progress, view, table = scene.progress, scene.view, Table(scene)
+    if not progress.tasks:
+        shown = columns(table, (), width)
+        hosts = list(progress.hosts.values())[:most]
+        return [*([header_row(shown)] if titled else []), *(host_row(host, shown) for host in hosts)]
+    view.items = drawn = items(progress, frame.marks, frame.shown, most, sort=view.sort, fold=view.fold, open_=view.open)
     if not drawn:
         return [[Span(f"no task is '{clean(view.filter, 40)}'; Esc shows all", "dim")]]
-    first = 0
-    room = min(len(drawn), most)
-    if len(drawn) > most:
-        room = max(1, most - 1) if most > 1 else most
-        at = next((index for index, item in enumerate(drawn) if view.selected in item.tasks), None)
-        first = 0 if at is None else max(0, min(at - room // 2, len(drawn) - room))
+    room = len(drawn) if len(drawn) <= most else max(1, most - 1)
+    selected = 0 if view.chosen is None else drawn.index(view.chosen)
+    first = max(0, min(selected - room // 2, len(drawn) - room))
     seen = drawn[first : first + room]
     shown = columns(table, seen, width)
     rows = [header_row(shown, sort={"pace": "steps/s"}.get(view.sort, view.sort))] if titled else []
     rows += [item_row(table, item, shown, selected=view.selected in item.tasks, width=width) for item in seen]
     if room < len(drawn) and room < most:
-        rows.append(_more([item for at, item in enumerate(drawn) if not first <= at < first + room]))
+        rows.append(_more([*drawn[:first], *drawn[first + room :]]))
     return rows
 
 
@@ -162,48 +121,33 @@ def _more(left_out: list[Item]) -> Row:
     return [*row, Span(f", of these in trouble: {clean(fold_names(bad), 200)}", "bold yellow")] if bad else row
 
 
-def _strip(scene: Scene, rows: int) -> list[Row]:
+def _strip(frame: Frame, rows: int) -> list[Row]:
     """The first cause, and the newest events."""
-    passing = _passing(scene) if rows else []
-    began = scene.progress.started or 0.0
-    cause = [each for each in passing if each.first]
-    newest = [each for each in passing if not each.first]
-    others = rows - len(cause)
-    kept = [*cause, *(newest[-others:] if others > 0 else [])][: max(0, rows)]
-    return [happening_row(each, began) for each in kept]
+    passing = frame.scene.passing if rows else []
+    causes = [each for each in passing if each.first]
+    newest = [each for each in passing if not each.first][len(causes) - rows :]
+    began = frame.scene.progress.started or 0.0
+    return [happening_row(each, began) for each in (*causes, *newest)]
 
 
-def _passing(scene: Scene) -> list[Happening]:
-    parsed = scene.view.parsed
-    finds, chosen = parsed.finds, scene.ring.chosen
-    return [
-        each
-        for each in in_order(scene.happenings)
-        if (finds is None or finds(each.words)) and (chosen is None or not chosen.isdisjoint(each.names))
-    ]
-
-
-def _other_page(scene: Scene, found: Mapping[str, Mark], shown: list[str], width: int, left: int, now: float) -> list[Row]:
-    """A page that may be longer than the screen."""
-    progress, view = scene.progress, scene.view
+def _other_page(frame: Frame, left: int) -> list[Row]:
+    """The `left` rows of a page, which may be longer, that are in sight."""
+    progress, view = frame.scene.progress, frame.scene.view
     name = view.selected if view.selected in progress.tasks else next(iter(progress.tasks), None)
-    if view.page == "help" or (view.page == "task" and name is None):
-        rows = help_page(width)
+    if view.page == "curves":
+        rows = curves_page(frame, left)
+    elif view.page == "timeline":
+        rows = timeline_page(frame, left)
     elif view.page == "task" and name is not None:
-        log = scene.ring.last_of(name, LOG_ROWS)
-        rows = task_page(
-            progress, scene.trends, name, found[name], log, width=width, unicode=scene.unicode, now=now, typed=scene.typed
-        )
-    elif view.page == "curves":
-        worst = sorted(shown, key=lambda name: found[name].rank)
-        rows = curves_page(progress, scene.trends, worst, width=width, height=left, unicode=scene.unicode)
+        rows = task_page(frame, name)
     else:
-        rows = timeline_page(progress, found, _passing(scene), shown, width=width, height=left, unicode=scene.unicode, now=now)
+        rows = help_page(frame.width)
     view.page_rows = max(1, left - 1)
     view.offset = max(0, min(view.offset, len(rows) - left))
     below = len(rows) - view.offset - left
     if below > 0 and left > 1:
-        return [*rows[view.offset : view.offset + left - 1], [Span(f"... {below + 1} more rows: PgDn", "dim")]]
+        more: Row = [Span(f"... {below + 1} more rows: PgDn", "dim")]
+        return [*rows[view.offset : view.offset + left - 1], more]
     return rows[view.offset : view.offset + left]
 
 

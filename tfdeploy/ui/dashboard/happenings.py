@@ -63,6 +63,12 @@ class Happenings:
             happening.first = True
         return text, style
 
+    @property
+    def in_order(self) -> list[Happening]:
+        """The cause, then the others, the newest last."""
+        causes = [self.cause] if self.cause else []
+        return [*causes, *(each for each in self.all if each is not self.cause)]
+
     def add_past(self, event: Event) -> None:
         """What happened before anybody looked stands at its time. It is never the cause: the run goes on."""
         text, style = event_words(event)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 
 from tfdeploy.model.headway import headway
 from tfdeploy.model.progress import STEPS, RunProgress
@@ -13,6 +13,7 @@ from tfdeploy.model.trouble import RESTARTED, SLOW, Mark
 from tfdeploy.model.words import run_seconds, short_error
 from tfdeploy.ui.amounts import figure, in_seconds, transferred
 from tfdeploy.ui.cells import Row, Span
+from tfdeploy.ui.dashboard.scene import Frame
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import cells
 from tfdeploy.ui.terminal import run_style
@@ -22,11 +23,10 @@ _LEFT_OVER_S = 300.0  # of progress, by which the time left is reckoned
 _AWAY = ("unreachable", "failed")
 
 
-def head_row(
-    progress: RunProgress, trends: Trends, marks: Mapping[str, Mark], silent: Collection[str], now: float, width: int
-) -> Row:
+def head_row(frame: Frame) -> Row:
     """The parts that fit, in order of worth: state and time, what is wrong, time left, rate, job, hosts, mode, id."""
-    lasted = run_seconds(progress.started, progress.ended, now)
+    progress, marks = frame.scene.progress, frame.marks
+    lasted = run_seconds(progress.started, progress.ended, frame.now)
     state = "failing" if progress.cause and not progress.final else progress.state
     parts = [
         (0, Span(state, run_style(state))),
@@ -36,26 +36,28 @@ def head_row(
         (8, Span(f"  {clean(progress.run or '')}", "dim")),
         (2, Span(_counts(marks), "bold yellow" if any(mark.trouble for mark in marks.values()) else "dim")),
         (2 if _away(progress) else 6, Span(_hosts(progress), "bold yellow" if _away(progress) else "dim")),
-        (4, Span(_rate(progress, silent), "dim")),
+        (4, Span(_rate(progress, frame.scene.silent), "dim")),
         (5, Span(_headway(progress), "dim")),
-        (3, Span(_left(progress, trends), "bold")),
+        (3, Span(_left(progress, frame.scene.trends), "bold")),
     ]
     parts = [part for part in parts if part[1].text.strip()]
-    while len(parts) > 2 and sum(cells(span.text) for _, span in parts) > width:
+    while len(parts) > 2 and sum(cells(span.text) for _, span in parts) > frame.width:
         parts.remove(max(parts, key=lambda part: part[0]))
     return [span for _, span in parts]
 
 
-def cause_rows(progress: RunProgress, height: int, typed: Callable[[str], str]) -> list[Row]:
+def cause_rows(frame: Frame) -> list[Row]:
     """The first death in red with its last line, and where to look next."""
+    progress = frame.scene.progress
     death = progress.first_death
     row = [Span(clean(progress.cause or ""), "bold red")]
     if death and short_error(death.last_line) not in (progress.cause or ""):
         row.append(Span(f"  {short_error(clean(death.last_line, 512))}", "red"))
-    if height < 10:
+    if frame.height < 10:
         return [row]
     task = f" --task {clean(death.task, 40)}" if death else ""
-    return [row, [Span("look: ", "dim"), Span(typed(f"tfdeploy logs {clean(progress.run or '')}{task} -n 50"), "bold")]]
+    look = frame.scene.typed(f"tfdeploy logs {clean(progress.run or '')}{task} -n 50")
+    return [row, [Span("look: ", "dim"), Span(look, "bold")]]
 
 
 def steps_row(progress: RunProgress) -> Row:

@@ -5,54 +5,54 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import zip_longest
+from typing import Any
 
 from tfdeploy.model.attempts import Attempt
 from tfdeploy.model.plan import Plan, TaskPlan
-from tfdeploy.model.progress import RunProgress
 from tfdeploy.model.task_progress import TaskProgress
-from tfdeploy.model.trends import PACE, USES, Trends
+from tfdeploy.model.trends import PACE, STEP, USES, Trend
 from tfdeploy.model.trouble import AGAIN, CUT, Mark, last_cause
 from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds
 from tfdeploy.ui.cells import Row, Span, fit, task_style, wrap
+from tfdeploy.ui.dashboard.scene import Frame, Scene
 from tfdeploy.ui.plots import TITLES, UNITS, Curve, plot
 from tfdeploy.ui.sanitise import clean
 
 LOG_ROWS = 10
 _MOST_ATTEMPTS, _MOST_ROWS = 8, 3  # rows of one text
 _PLOT_ROWS, _BESIDE = 7, 100  # rows of a plot; columns from which on two stand side by side
+_NOTHING: list[Any] = []
 _SECRET = re.compile(r"(?i)token|secret|passw|credential|api_?key|private")
 
 
-def task_page(
-    progress: RunProgress,
-    trends: Trends,
-    name: str,
-    mark: Mark,
-    log: Sequence[str],
-    *,
-    width: int,
-    unicode: bool,
-    now: float,
-    typed: Callable[[str], str] = str,
-) -> list[Row]:
-    """All rows of the page, however many. `log`: its last lines. `now`: UTC seconds."""
-    task = progress.tasks[name]
-    planned = next((each for each in progress.plan.tasks if each.task == name), None) if progress.plan else None
-    rows = [_title(progress, task, mark), *_facts(progress, task, mark, width, now)]
-    rows += [[], *_attempts(progress, task, width, now)]
-    plots: list[Row] = [[], *_plots(trends, task, width, unicode)]
-    last: list[Row] = [[], [Span(f"the last lines of {clean(name, 40)}", "dim")]]
-    last += [row for line in log[-LOG_ROWS:] for row in _lines(clean(line), width)] or [[Span("no line yet", "dim")]]
-    look = typed(f"tfdeploy logs {clean(progress.run or '')} --task {clean(name, 40)}")
-    last.append([Span("all: ", "dim"), Span(look, "bold")])
-    rows += [*last, *plots]
-    if planned is not None and progress.plan is not None:
-        rows += [[], *_planned(progress.plan, planned, width)]
+def task_page(frame: Frame, name: str) -> list[Row]:
+    """All rows of the page, however many."""
+    scene, width = frame.scene, frame.width
+    task, plan = scene.progress.tasks[name], scene.progress.plan
+    log = [row for line in scene.ring.last_of(name, LOG_ROWS) for row in _lines(clean(line), width)]
+    look = scene.typed(f"tfdeploy logs {clean(scene.progress.run or '')} --task {clean(name, 40)}")
+    rows = [
+        _title(task, frame.marks[name]),
+        *_facts(frame, task, frame.marks[name]),
+        [],
+        *_attempts(frame, task),
+        [],
+        [Span(f"the last lines of {clean(name, 40)}", "dim")],
+        *(log or [[Span("no line yet", "dim")]]),
+        [Span("all: ", "dim"), Span(look, "bold")],
+        [],
+        *_plots(scene, task, width),
+    ]
+    for planned in plan.tasks if plan else ():
+        if plan and planned.task == name:
+            rows += [[], *_planned(plan, planned, width)]
     return rows
 
 
-def _title(progress: RunProgress, task: TaskProgress, mark: Mark) -> Row:
-    style = "bold red" if mark.rank < 2 else "bold yellow" if mark.trouble else "green"
+def _title(task: TaskProgress, mark: Mark) -> Row:
+    style = "bold red" if mark.rank < CUT else "bold yellow" if mark.trouble else "green"
     return [
         Span(clean(task.task, 40), f"bold {task_style(task.task)}"),
         Span(f" on {clean(task.host, 64)}  "),
@@ -61,7 +61,8 @@ def _title(progress: RunProgress, task: TaskProgress, mark: Mark) -> Row:
     ]
 
 
-def _facts(progress: RunProgress, task: TaskProgress, mark: Mark, width: int, now: float) -> list[Row]:
+def _facts(frame: Frame, task: TaskProgress, mark: Mark) -> list[Row]:
+    progress, width = frame.scene.progress, frame.width
     values = task.measures.values()
     busy, used = progress.gpu_use(task)
     figures = [
@@ -76,10 +77,11 @@ def _facts(progress: RunProgress, task: TaskProgress, mark: Mark, width: int, no
         f"GPU {busy:.0f}%" if busy is not None else "",
         f"GPU memory {in_bytes(used)}" if used is not None else "",
         f"pid {task.pid}" if task.pid and task.state == "running" else "",
-        f"up for {in_seconds(now - task.started)}" if task.started and task.state == "running" else "",
+        f"up for {in_seconds(frame.now - task.started)}" if task.started and task.state == "running" else "",
         f"{task.lines:,} lines" if task.lines else "",
     ]
-    rows = _lines(clean(mark.why), width, "red" if mark.rank < 2 else "yellow" if mark.trouble else "") if mark.why else []
+    style = "red" if mark.rank < CUT else "yellow" if mark.trouble else ""
+    rows = _lines(clean(mark.why), width, style) if mark.why else []
     if task.restarts and mark.rank != AGAIN:
         rows += _lines(clean(last_cause(progress, task)), width, "yellow")
     if mark.rank == CUT:
@@ -94,36 +96,42 @@ def _lines(text: str, width: int, style: str = "") -> list[Row]:
     return [[Span(piece, style)] for piece in pieces]
 
 
-def _attempts(progress: RunProgress, task: TaskProgress, width: int, now: float) -> list[Row]:
-    known = progress.attempts_of(task.task)
+def _attempts(frame: Frame, task: TaskProgress) -> list[Row]:
+    known = frame.scene.progress.attempts_of(task.task)
     rows: list[Row] = [[Span(count(max(task.attempt, len(known)), "attempt"), "dim")]]
     if len(known) > _MOST_ATTEMPTS:
         rows.append([Span(f"  {len(known) - _MOST_ATTEMPTS} older ones: t shows the timeline", "dim")])
-    return rows + [row for each in known[-_MOST_ATTEMPTS:] for row in _attempt(each, progress.started, width, now)]
+    return rows + [row for each in known[-_MOST_ATTEMPTS:] for row in _attempt(frame, each)]
 
 
-def _attempt(each: Attempt, began: float | None, width: int, now: float) -> list[Row]:
-    since = f"+{in_seconds(max(0.0, each.start - (began or each.start)))}"
-    lasted = in_seconds((each.end or now) - each.start)
-    words = each.words or "goes on"
+def _attempt(frame: Frame, each: Attempt) -> list[Row]:
+    since = f"+{in_seconds(max(0.0, each.start - (frame.scene.progress.started or each.start)))}"
+    lasted = in_seconds((each.end or frame.now) - each.start)
     style = "" if each.outcome is None else "green" if each.outcome == "succeeded" else "red"
     head = f"  {each.number:>3}  {since:>9}  {lasted:>9}  "
-    first, *others = _lines(clean(words, 512), width - len(head), style)
+    first, *others = _lines(clean(each.words or "goes on", 512), frame.width - len(head), style)
     return [[Span(head), *first], *([Span(" " * len(head)), *more] for more in others)]
 
 
-def _plots(trends: Trends, task: TaskProgress, width: int, unicode: bool) -> list[Row]:
-    found = [(name, "", trend) for name, trend in trends.printed.get(task.task, {}).items() if name != "step"]
-    found += [(name, UNITS[name], trend) for name in (PACE, *USES) if (trend := trends.used.get(task.task, {}).get(name))]
-    drawn = [(name, unit, trend) for name, unit, trend in found if len(trend.times) >= 2]
+def _plots(scene: Scene, task: TaskProgress, width: int) -> list[Row]:
+    found = dict(scene.trends.printed.get(task.task, {}))
+    found.pop(STEP, None)
+    used = scene.trends.used.get(task.task, {})
+    found |= {name: used[name] for name in (PACE, *USES) if name in used}
     boxes = [
-        lambda wide, name=name, unit=unit, trend=trend: [
-            [Span(clean(TITLES.get(name, name), 40), "bold")],
-            *plot([Curve(name, trend.points, task_style(task.task))], wide, _PLOT_ROWS, unit=unit, unicode=unicode),
-        ]
-        for name, unit, trend in drawn
+        partial(_plot, name, trend, task_style(task.task), scene.unicode)
+        for name, trend in found.items()
+        if len(trend.times) >= 2
     ]
     return side_by_side(boxes, width) or [[Span("no curves yet: its hosts note figures every 10 s", "dim")]]
+
+
+def _plot(name: str, trend: Trend, style: str, unicode: bool, width: int) -> list[Row]:
+    curve = Curve(name, trend.points, style)
+    return [
+        [Span(clean(TITLES.get(name, name), 40), "bold")],
+        *plot([curve], width, _PLOT_ROWS, unit=UNITS.get(name, ""), unicode=unicode),
+    ]
 
 
 def side_by_side(boxes: Sequence[Callable[[int], list[Row]]], width: int) -> list[Row]:
@@ -131,13 +139,10 @@ def side_by_side(boxes: Sequence[Callable[[int], list[Row]]], width: int) -> lis
     if width < _BESIDE:
         return [row for box in boxes for row in box(width)]
     half = (width - 2) // 2
-    rows: list[Row] = []
-    for at in range(0, len(boxes), 2):
-        left, right = boxes[at](half), boxes[at + 1](half) if at + 1 < len(boxes) else []
-        for line in range(max(len(left), len(right))):
-            one = left[line] if line < len(left) else []
-            rows.append([*fit(one, half), Span("  "), *(right[line] if line < len(right) else [])])
-    return rows
+    drawn = [box(half) for box in boxes]
+    pairs = zip_longest(drawn[::2], drawn[1::2], fillvalue=_NOTHING)
+    lines = [line for pair in pairs for line in zip_longest(*pair, fillvalue=_NOTHING)]
+    return [[*fit(left, half), Span("  "), *right] for left, right in lines]
 
 
 def _planned(plan: Plan, task: TaskPlan, width: int) -> list[Row]:

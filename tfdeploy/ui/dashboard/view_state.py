@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+from tfdeploy.model.progress import RunProgress
 from tfdeploy.ui.dashboard.log_buffer import BufferedLine, LogBuffer
 from tfdeploy.ui.dashboard.row_filter import Filter
 from tfdeploy.ui.dashboard.row_order import SORTS, Item
@@ -13,51 +14,51 @@ from tfdeploy.ui.dashboard.row_order import SORTS, Item
 Page = Literal["run", "task", "curves", "timeline", "help"]
 Aside = Literal["stop", "shell", "fetch", "copy"]  # what is done on the ordinary screen
 _FAR = 1 << 20  # screens
+_CHOICES = ("page", "offset", "selected", "followed", "filter", "typing", "sort", "fold", "open", "wrap")
 
 
 @dataclass(frozen=True)
 class Question:
-    """It waits for y. `of`: the task or host that it is about; "" for the run."""
+    """It waits for y. `host`: of the chosen row."""
 
     aside: Aside
-    words: str
-    of: str = ""
+    words: str = ""
+    host: str = ""
 
 
+@dataclass(eq=False)
 class ViewState:
     """Changed by keys only. `snapshot`: the lines that are shown while scrolled or paused (None: live)."""
 
-    def __init__(self, ring: LogBuffer) -> None:
-        self.ring = ring
-        self.page: Page = "run"
-        self.items: Sequence[Item] = ()  # as last drawn
-        self.selected: str | None = None  # a task
-        self.followed: str | None = None
-        self.typing = False
-        self.filter = ""
-        self.parsed = Filter()  # the filter, as it was read with the tasks that were known then
-        self.sort = SORTS[0]
-        self.fold: bool | None = None  # None: where there is no room
-        self.open: str | None = None  # a role whose tasks are not folded
-        self.wrap = False
-        self.snapshot: list[BufferedLine] | None = None
-        self.paused = False
-        self.bottom = 0  # how many lines of the snapshot are above the lower edge of the log
-        self.log_rows = 1  # as last drawn
-        self.offset = 0  # of a page that is longer than the screen
-        self.page_rows = 1  # as last drawn
-        self.question: Question | None = None
-        self.aside: Question | None = None  # what is to be done now
-        self.acts = False  # whether there is somebody to do it
-        self.host_of: Callable[[str], str] = str  # task -> its host
-        self.run = ""
-        self.quit = False
+    ring: LogBuffer
+    progress: RunProgress
+    page: Page = "run"
+    items: Sequence[Item] = ()  # as last drawn
+    selected: str | None = None  # a task
+    followed: str | None = None
+    typing: bool = False
+    filter: str = ""
+    parsed: Filter = field(default_factory=Filter)  # the filter, as it was read with the tasks that were known then
+    sort: str = SORTS[0]
+    fold: bool | None = None  # None: where there is no room
+    open: str | None = None  # a role whose tasks are not folded
+    wrap: bool = False
+    snapshot: list[BufferedLine] | None = None
+    snapshot_count: int = 0  # all lines that had come when it was taken
+    paused: bool = False
+    bottom: int = 0  # how many lines of the snapshot are above the lower edge of the log
+    log_rows: int = 1  # as last drawn
+    offset: int = 0  # of a page that is longer than the screen
+    page_rows: int = 1  # as last drawn
+    question: Question | None = None
+    aside: Question | None = None  # what is to be done now
+    acts: bool = False  # whether there is somebody to do it
+    quit: bool = False
 
     def go_on_from(self, other: ViewState) -> None:
-        """Shows what the other one was made to show."""
-        self.page, self.offset, self.selected, self.followed = other.page, other.offset, other.selected, other.followed
-        self.filter, self.typing = other.filter, other.typing
-        self.sort, self.fold, self.open, self.wrap = other.sort, other.fold, other.open, other.wrap
+        """Show what the other one was made to show."""
+        for name in _CHOICES:
+            setattr(self, name, getattr(other, name))
 
     def key(self, name: str) -> None:
         if self.typing:
@@ -65,8 +66,7 @@ class ViewState:
         elif self.question is not None:
             self._answer(name)
         elif self.page == "help" and name not in _SCROLL_KEYS:
-            self.page, self.offset = "run", 0
-            self.quit = False
+            self._show("run")
         elif self.page != "run" and name in _PAGE_KEYS:
             _PAGE_KEYS[name](self)
         elif name in _KEYS:
@@ -76,29 +76,27 @@ class ViewState:
         """The lines of the log to be drawn in `rows` rows."""
         self.log_rows = max(1, rows)
         if self.snapshot is None:
-            return self.ring.tail(rows, self.followed) if rows > 0 else []
-        return self.snapshot[max(0, self.bottom - rows) : self.bottom] if rows > 0 else []
+            return self.ring.tail(rows, self.followed)
+        return self.snapshot[max(0, self.bottom - rows) : self.bottom]
 
     @property
     def unseen(self) -> int:
         """Lines that came since the snapshot."""
-        return self.ring.count - self._snapshot_count if self.snapshot is not None else 0
+        return self.ring.count - self.snapshot_count
 
     @property
     def chosen(self) -> Item | None:
         """The row that has the selected task."""
         return next((item for item in self.items if self.selected in item.tasks), None)
 
-    def scroll(self, lines: int) -> None:
+    def _scroll(self, lines: int) -> None:
         """Up (negative) or down; live again at the lower end, unless paused."""
-        if self.snapshot is None:
-            if lines >= 0:
-                return
-            self._take_snapshot()
-        assert self.snapshot is not None
-        low = min(self.log_rows, len(self.snapshot))
-        self.bottom = max(low, min(len(self.snapshot), self.bottom + lines))
-        if self.bottom == len(self.snapshot) and not self.paused:
+        if self.snapshot is None and lines >= 0:
+            return
+        shown = self._take_snapshot() if self.snapshot is None else self.snapshot
+        low = min(self.log_rows, len(shown))
+        self.bottom = max(low, min(len(shown), self.bottom + lines))
+        if self.bottom == len(shown) and not self.paused:
             self.snapshot = None
 
     def refresh(self) -> None:
@@ -108,20 +106,19 @@ class ViewState:
         else:
             self.snapshot = None
 
-    def _take_snapshot(self) -> None:
-        self.snapshot = self.ring.everything(self.followed)
-        self.bottom = len(self.snapshot)
-        self._snapshot_count = self.ring.count
+    def _take_snapshot(self) -> list[BufferedLine]:
+        self.snapshot = lines = self.ring.everything(self.followed)
+        self.bottom, self.snapshot_count = len(lines), self.ring.count
+        return lines
 
     def _type(self, name: str) -> None:
-        if name in ("enter", "esc"):
-            self.typing = False
-            text = self.filter if name == "enter" else ""
+        self.typing = name not in ("enter", "esc")
+        if name in ("esc", "clear"):
+            self.filter = ""
         elif name == "backspace":
-            text = self.filter[:-1]
-        else:
-            text = "" if name == "clear" else self.filter + name if len(name) == 1 else self.filter
-        self.filter = text
+            self.filter = self.filter[:-1]
+        elif len(name) == 1:
+            self.filter += name
 
     def _answer(self, name: str) -> None:
         if name in ("y", "Y"):
@@ -129,26 +126,23 @@ class ViewState:
         self.question = None
 
     def _ask(self, aside: Aside) -> None:
-        if not self.acts:
-            return
-        item = self.chosen
-        if aside == "shell":
-            if item is not None:
-                host = self.host_of(item.tasks[0])
-                self.question = Question(aside, f"open a shell on {host}?", host)
-        elif aside == "stop":
-            self.question = Question(aside, f"stop {self.run} on all its hosts?")
-        else:
-            self.question = Question(aside, f"download the logs of {self.run} to this machine?")
+        run, item = self.progress.run or "", self.chosen
+        host = self.progress.tasks[item.tasks[0]].host if item else ""
+        words = {
+            "shell": f"open a shell on {host}?",
+            "stop": f"stop {run} on all its hosts?",
+            "fetch": f"download the logs of {run} to this machine?",
+        }
+        if self.acts and (host or aside != "shell"):
+            self.question = Question(aside, words[aside], host)
 
     def _copy(self) -> None:
-        self.aside = Question("copy", "")
+        self.aside = Question("copy")
 
     def _move(self, step: int) -> None:
         if not self.items:
             return
-        at = next((index for index, item in enumerate(self.items) if self.selected in item.tasks), None)
-        at = (-1 if step > 0 else 0) if at is None else at
+        at = self.items.index(self.chosen) if self.chosen else min(0, -step)
         self.selected = self.items[max(0, min(len(self.items) - 1, at + step))].tasks[0]
         if self.followed is not None:
             self._follow(self.selected)
@@ -191,17 +185,16 @@ class ViewState:
     def _turn(self, screens: int) -> None:
         """Scroll the log, or a page."""
         if self.page == "run":
-            self.scroll(screens * self.log_rows)
+            self._scroll(screens * self.log_rows)
         else:
             self._shift(screens * self.page_rows)
 
     def _pause(self) -> None:
         self.paused = not self.paused
-        if self.paused:
-            if self.snapshot is None:
-                self._take_snapshot()
-        else:
+        if not self.paused:
             self.snapshot = None
+        elif self.snapshot is None:
+            self._take_snapshot()
 
     def _escape(self) -> None:
         """Back to all lines of all tasks, live."""
@@ -223,8 +216,6 @@ class ViewState:
 
     def _quit(self) -> None:
         self.quit = True
-
-    _snapshot_count = 0
 
 
 _KEYS: dict[str, Callable[[ViewState], None]] = {

@@ -22,7 +22,8 @@ from tfdeploy.model.trouble import marks
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.ui.cells import Row
 from tfdeploy.ui.dashboard.dashboard import Dashboard
-from tfdeploy.ui.dashboard.timeline_page import in_order, timeline_page
+from tfdeploy.ui.dashboard.scene import Frame
+from tfdeploy.ui.dashboard.timeline_page import timeline_page
 from tfdeploy.ui.report.charts import timeline
 
 BEGAN, DIED, AGAIN, NOW = 1000.0, 1038.2, 1042.4, 1120.0
@@ -69,8 +70,9 @@ def board_of(history: History, looks: Sequence[float]) -> Dashboard:
 def drawn(board: Dashboard) -> tuple[Row, list[str]]:
     """The row of the task, and its deaths in words."""
     found = marks(board.progress, now=NOW)
-    rows = timeline_page(board.progress, found, [], [TASK], width=100, height=30, unicode=True, now=NOW)
-    deaths = [each.words for each in in_order(board.happenings) if each.words.startswith(f"{TASK}@{HOST} killed")]
+    board.scene.unicode = True
+    rows = timeline_page(Frame(board.scene, found, [TASK], 100, 30, NOW), 30)
+    deaths = [each.words for each in board.happenings.in_order if each.words.startswith(f"{TASK}@{HOST} killed")]
     return list(rows[1]), deaths
 
 

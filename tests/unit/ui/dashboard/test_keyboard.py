@@ -98,7 +98,7 @@ def view_of(lines: int = 100) -> ViewState:
     ring = LogBuffer()
     for number in range(lines):
         ring.add(f"worker:{number % 2}", "n1", f"line {number}")
-    view = ViewState(ring)
+    view = ViewState(ring, RunProgress())
     view.items = [Item(task, (task,), Mark(RUNNING, "running")) for task in ("worker:0", "worker:1")]
     return view
 
@@ -254,7 +254,8 @@ def test_what_acts_on_the_run_asks_first() -> None:
     view = view_of()
     press(view, "x")
     assert view.question is None  # nobody is there to do it
-    view.acts, view.run, view.host_of = True, "digits-1", lambda task: "n7"
+    view.acts = True
+    view.progress.take_lines("worker:0", "n7", 1.0, [], 0)
     press(view, "x", "n")
     assert (view.question, view.aside) == (None, None)
     press(view, "o")
@@ -262,7 +263,7 @@ def test_what_acts_on_the_run_asks_first() -> None:
     press(view, "down", "o")
     assert view.question is not None and view.question.words == "open a shell on n7?"
     press(view, "y")
-    assert view.aside is not None and (view.aside.aside, view.aside.of) == ("shell", "n7")
+    assert view.aside is not None and (view.aside.aside, view.aside.host) == ("shell", "n7")
 
 
 def test_enter_opens_a_folded_row_and_e_folds_again() -> None:
