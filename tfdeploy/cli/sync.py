@@ -18,6 +18,7 @@ from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.rows import SyncRow
 from tfdeploy.model.selection import select
 from tfdeploy.operations.connecting import begin_connecting
+from tfdeploy.operations.outcomes import split
 from tfdeploy.planning.datasets import splits
 from tfdeploy.ui.reports import show_forecast, show_next, show_sync
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from tfdeploy.model.inventory import Host, Inventory
     from tfdeploy.model.job import Job
     from tfdeploy.model.printed import ForecastAnswer, SyncAnswer
-    from tfdeploy.model.rows import BroadcastRow, ExpectedRow, FeedRow
+    from tfdeploy.model.rows import BroadcastRow
     from tfdeploy.operations.forecast import Expected
     from tfdeploy.operations.send_code import Synced
 
@@ -73,25 +74,14 @@ def _forecast(flags: Flags, hosts: tuple[Host, ...], job: Job, whole: Inventory)
 
     with transferring(flags, flags.bwlimit) as (fleet, emit):
         cache, allow = tree_cache(), flags.allow_secrets_in_code
-        found = forecast(fleet, hosts, job, cache, emit, whole, allow_secrets=allow)
-    rows = [_expected_row(host, each) for host, each in found.hosts.items()]
-    told: list[ExpectedRow] = [
-        {
-            "what": each.what,
-            "hosts": len({feed.child for feed in each.feeds}),
-            "bytes": each.total_bytes,
-            "stripes": each.stripes,
-            "feeds": [_feed_row(feed.parent, feed.child, feed.stripe) for feed in each.feeds],
-        }
-        for each in found.broadcasts
-    ]
-    errors = {host: each for host, each in found.hosts.items() if isinstance(each, TfdeployError)}
+        found, broadcasts = forecast(fleet, hosts, job, cache, emit, whole, allow_secrets=allow)
+    rows = [_expected_row(host, each) for host, each in found.items()]
+    expected, errors = split(found)
     if flags.json:
-        answer: ForecastAnswer = {"ok": not errors, "dry_run": True, "hosts": rows, "broadcasts": told}
+        answer: ForecastAnswer = {"ok": not errors, "dry_run": True, "hosts": rows, "broadcasts": broadcasts}
         print(json.dumps(answer))
     else:
-        sent = {host: each.sent for host, each in found.hosts.items() if not isinstance(each, TfdeployError)}
-        show_forecast(flags.out, rows, told, sent)
+        show_forecast(flags.out, rows, broadcasts, {host: each.sent for host, each in expected.items()})
         show_next(flags.err, flags.nexts(errors))
     return worst(error.exit_code for error in errors.values())
 
@@ -113,10 +103,6 @@ def _synced(host: str, result: Expected | Synced, **given: Any) -> SyncRow:
     return copy_fields(SyncRow, result, host=host, ok=True, error=None, **{"from": source}, **given)
 
 
-def _feed_row(parent: str, child: str, stripe: int) -> FeedRow:
-    return {"from": parent or "control", "to": child, "stripe": stripe}
-
-
 def _broadcast_row(fields: BroadcastFields) -> BroadcastRow:
     total, seconds, slowest = fields.get("total_bytes", 0), fields.get("seconds", 0.0), fields.get("slowest")
     return {
@@ -127,7 +113,7 @@ def _broadcast_row(fields: BroadcastFields) -> BroadcastRow:
         "seconds": round(seconds, 3),
         "rate": round(total / seconds) if seconds else 0.0,
         "stripes": fields["stripes"],
-        "feeds": [_feed_row(*feed) for feed in fields["feeds"]],
+        "feeds": [{"from": parent or "control", "to": to, "stripe": stripe} for parent, to, stripe in fields["feeds"]],
         "slowest": slowest
         and {
             "host": slowest["host"],

@@ -6,7 +6,7 @@ Locks nothing, and sends nothing but the agent.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfdeploy.errors import TfdeployError
@@ -15,6 +15,7 @@ from tfdeploy.model.answers.files import RELEASE_MISSING
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job
+from tfdeploy.model.rows import ExpectedRow
 from tfdeploy.operations.broadcast import bitmaps
 from tfdeploy.operations.broadcast.bitmaps import NamedRows
 from tfdeploy.operations.broadcast.data_set import LOOK_S, DataSet, is_there
@@ -22,11 +23,10 @@ from tfdeploy.operations.broadcast.release_files import LEAST_BYTES
 from tfdeploy.operations.broadcast.taker import Taker
 from tfdeploy.operations.confine import only_of
 from tfdeploy.operations.emit import note
+from tfdeploy.operations.outcomes import split
 from tfdeploy.operations.send_code import CALL_S, is_present
 from tfdeploy.operations.shipment import Shipment, whole_shipment
-from tfdeploy.planning.broadcast.feeds import Feed
 from tfdeploy.planning.broadcast.first_plan import first_plan
-from tfdeploy.planning.broadcast.streams import Stream
 from tfdeploy.transport.protocols import Fleet, Session
 
 A_PORT = 1  # of a host that would listen
@@ -34,27 +34,14 @@ A_PORT = 1  # of a host that would listen
 
 @dataclass
 class Expected:
-    """What one host would be sent: `what` -> bytes, and from whom it would have the last of them ("" and None: this machine)."""
+    """What one host would be sent: `what` -> bytes.
+
+    `source`: from whom it would have the last of them ("" and None: this machine).
+    """
 
     release: str
     sent: dict[str, int] = field(default_factory=dict)
     source: str | None = None
-
-
-@dataclass(frozen=True)
-class ExpectedFeeds:
-    """One broadcast. `total_bytes`: to a host that has nothing of it."""
-
-    what: str
-    total_bytes: int
-    stripes: int
-    feeds: tuple[Feed, ...]
-
-
-@dataclass(frozen=True)
-class Forecast:
-    hosts: dict[str, Expected | TfdeployError]
-    broadcasts: tuple[ExpectedFeeds, ...]
 
 
 def forecast(
@@ -66,42 +53,22 @@ def forecast(
     inventory: Inventory,
     *,
     allow_secrets: bool = False,
-) -> Forecast:
-    """`allow_secrets`: see read_shipment. Raises what reading and planning raise."""
+) -> tuple[dict[str, Expected | TfdeployError], list[ExpectedRow]]:
+    """Return what each host would be sent, and the broadcasts.
+
+    `allow_secrets`: see read_shipment. Raises what reading and planning raise.
+    """
     shipment = whole_shipment(fleet, job, cache, inventory, allow_secrets=allow_secrets)
     for warning in shipment.warnings:
         note(emit, warning, level="warning")
-    found = fleet.each(hosts, lambda session: _code(session, shipment))
-    sessions = fleet.each(hosts, lambda session: session)
-    live = {name: each for name, each in sessions.items() if not isinstance(each, TfdeployError)}
-    expected = {name: each for name, each in found.items() if isinstance(each, Expected)}
-    broadcasts = list(_code_feeds(expected, live))
+    found = _Forecast(fleet, shipment.job)
+    found.add_code(hosts, shipment)
     for name, data in shipment.broadcasts().items():
-        told = _DataForecast(fleet, shipment.job, name, data, live)
-        broadcasts += told.add_to(found, tuple(host for host in hosts if host.name in expected))
+        found.add_data(name, data)
     for name in sorted(shipment.by_rsync):
-        _DataForecast(fleet, shipment.job, name, DataSet(shipment.data[name]), live).add_to(found, hosts)
-    return Forecast({host.name: found[host.name] for host in hosts}, tuple(broadcasts))
-
-
-def _code(session: Session, shipment: Shipment) -> Expected:
-    expected, code = Expected(shipment.manifest.release), shipment.code
-    if not is_present(session, shipment):
-        args = {"job": shipment.job, "release": expected.release}
-        found = session.agent().call(RELEASE_MISSING, args, blob=code.manifest, timeout_s=CALL_S)
-        expected.sent["code"] = code.size_bytes(only_of(code.paths, found.missing, session.host.name))
-    return expected
-
-
-def _code_feeds(expected: Mapping[str, Expected], sessions: Mapping[str, Session]) -> list[ExpectedFeeds]:
-    """Only large code goes from host to host."""
-    lacking = {name: each.sent["code"] for name, each in expected.items() if each.sent.get("code", 0) >= LEAST_BYTES}
-    if len(lacking) < 2:
-        return []
-    found = _feeds("code", lacking, max(lacking.values()), None, sessions)
-    for feed in found.feeds:
-        expected[feed.child].source = feed.parent
-    return [found]
+        found.add_data(name, DataSet(shipment.data[name]), by_rsync=True)
+    outcomes: dict[str, Expected | TfdeployError] = {**found.expected, **found.errors}
+    return {host.name: outcomes[host.name] for host in hosts}, found.broadcasts
 
 
 @dataclass(frozen=True)
@@ -113,74 +80,92 @@ class _Lack:
     folder: str
 
 
-@dataclass(frozen=True)
-class _DataForecast:
-    fleet: Fleet
-    job: str
-    name: str
-    data: DataSet
-    sessions: Mapping[str, Session]
+class _Forecast:
+    """What is expected of the hosts so far. One that cannot say what it has is an error from then on."""
 
-    def add_to(self, found: dict[str, Expected | TfdeployError], hosts: tuple[Host, ...]) -> list[ExpectedFeeds]:
-        """To what each of `hosts` would be sent. A host that cannot say what it has is an error from then on."""
-        live = (host for host in hosts if isinstance(found[host.name], Expected))
-        wanting = tuple(host for host in live if self.data.wanted(host.name) is not None)
-        lacks: dict[str, _Lack] = {}
-        complete: list[Host] = []
-        folders: set[str] = set()
-        for name, lack in self.fleet.each(wanting, self._lack).items():
-            if isinstance(lack, TfdeployError):
-                found[name] = lack
-            elif lack is None:
-                complete.append(self.sessions[name].host)
-            elif lack.folder not in folders:  # else another host that shares the folder receives it
-                lacks[name] = lack
-                folders.add(lack.folder)
-        sizes, origin = self.data.listing.rows.sizes, self.data.origin.name if self.data.origin else None
-        for name, lack in lacks.items():
-            expected = found[name]
-            if isinstance(expected, Expected) and name != origin:  # the host that has it copies it
-                expected.sent[f"data {self.name}"] = sum(sizes[row] for row in lack.rows.rows)
-        rows = {name: lack.rows for name, lack in lacks.items() if name != origin}
-        return self._feeds(self.data.streams(rows, {name: lack.wanting for name, lack in lacks.items()}, complete), rows, found)
+    def __init__(self, fleet: Fleet, job: str) -> None:
+        self._fleet, self._job = fleet, job
+        self._sessions: dict[str, Session] = {}
+        self.expected: dict[str, Expected] = {}
+        self.errors: dict[str, TfdeployError] = {}
+        self.broadcasts: list[ExpectedRow] = []
 
-    def _lack(self, session: Session) -> _Lack | None:
-        """None: it has all."""
-        wanted, where = self.data.wanted(session.host.name), {"job": self.job, "name": self.name}
-        assert wanted is not None
-        if is_there(session, where, wanted):
-            return None
-        said = session.agent().call(DATA_HELD, where, blob=wanted.packed, timeout_s=LOOK_S)
-        held: set[int] = set()
-        for _, packed in said.held:
-            held.update(bitmaps.rows_of(packed, wanted.rows, session.host.name))
-        lacking = [row for row in range(len(wanted.rows)) if wanted.rows.is_content(row) and row not in held]
-        rows = NamedRows(session.host.name, [wanted.places[row] for row in lacking])
-        return _Lack(rows, wanted.places, said.folder_id or f"only {session.host.name}")
+    def add_code(self, hosts: tuple[Host, ...], shipment: Shipment) -> None:
+        """Only large code goes from host to host."""
 
-    def _feeds(
-        self, streams: list[Stream], rows: Mapping[str, NamedRows], found: Mapping[str, Expected | TfdeployError]
-    ) -> list[ExpectedFeeds]:
-        sizes, told = self.data.listing.rows.sizes, []
-        for stream in streams:
+        def ask(session: Session) -> tuple[Session, Expected]:
+            return session, _expected_code(session, shipment)
+
+        found, self.errors = split(self._fleet.each(hosts, ask))
+        for name, (session, expected) in found.items():
+            self._sessions[name], self.expected[name] = session, expected
+        sent = {name: each.sent.get("code", 0) for name, each in self.expected.items()}
+        large = {name: count for name, count in sent.items() if count >= LEAST_BYTES}
+        if len(large) > 1:
+            self._add_broadcast("code", large, max(large.values()), "")
+
+    def add_data(self, name: str, data: DataSet, *, by_rsync: bool = False) -> None:
+        """Of hosts that share a folder, one receives the data."""
+        what, sizes = f"data {name}", data.listing.rows.sizes
+        hosts = tuple(self._sessions[host].host for host in self.expected if data.wanted(host) is not None)
+        found, failed = split(self._fleet.each(hosts, lambda session: _lack(session, self._job, name, data)))
+        self.errors.update(failed)
+        for host in failed:
+            del self.expected[host]
+        by_folder: dict[str, tuple[str, _Lack]] = {}
+        for host, lack in found.items():
+            if lack is not None:
+                by_folder.setdefault(lack.folder, (host, lack))
+        lacks = dict(by_folder.values())
+        origin = data.origin.name if data.origin else None  # it copies what it lacks
+        rows = {host: lack.rows for host, lack in lacks.items() if host != origin}
+        for host, each in rows.items():
+            self.expected[host].sent[what] = sum(sizes[row] for row in each.rows)
+        if by_rsync:
+            return
+        complete = [host for host in hosts if host.name in found and found[host.name] is None]
+        for stream in data.streams(rows, {host: lack.wanting for host, lack in lacks.items()}, complete):
             moved = set(stream.rows)
-            lacking = {name: sum(sizes[row] for row in rows[name].rows if row in moved) for name in stream.takers}
-            feeds = _feeds(f"data {self.name}", lacking, sum(sizes[row] for row in moved), stream.lender, self.sessions)
-            told.append(feeds)
-            for feed in feeds.feeds:
-                expected = found[feed.child]
-                if isinstance(expected, Expected):
-                    expected.source = feed.parent
-        return told
+            lacking = {host: sum(sizes[row] for row in rows[host].rows if row in moved) for host in stream.takers}
+            self._add_broadcast(what, lacking, sum(sizes[row] for row in moved), stream.lender or "")
+
+    def _add_broadcast(self, what: str, lacking: Mapping[str, int], total: int, lender: str) -> None:
+        """`lacking`: bytes by host; `total`: bytes to a host that has nothing of it; `lender` "": this machine."""
+        counts = {**({lender: 0} if lender in self._sessions else {}), **lacking}
+        takers = [Taker(self._sessions[name], count, total, port=A_PORT) for name, count in counts.items()]
+        plan = first_plan([taker.member() for taker in takers], total)
+        feeds = [(feed.parent or lender, feed.child, feed.stripe) for feed in plan.feeds]
+        for parent, child, _ in feeds:
+            self.expected[child].source = parent
+        self.broadcasts.append(
+            {
+                "what": what,
+                "hosts": len({child for _, child, _ in feeds}),
+                "bytes": total,
+                "stripes": plan.stripes,
+                "feeds": [{"from": parent or "control", "to": child, "stripe": stripe} for parent, child, stripe in feeds],
+            }
+        )
 
 
-def _feeds(
-    what: str, lacking: Mapping[str, int], total: int, lender: str | None, sessions: Mapping[str, Session]
-) -> ExpectedFeeds:
-    """`lacking`: bytes by host."""
-    members = [Taker(sessions[name], count, total, port=A_PORT).member() for name, count in lacking.items()]
-    if lender is not None and lender in sessions:
-        members.insert(0, Taker(sessions[lender], 0, total, port=A_PORT).member())
-    plan = first_plan(members, total)
-    feeds = tuple(replace(feed, parent=feed.parent or lender or "") for feed in plan.feeds)
-    return ExpectedFeeds(what, total, plan.stripes, feeds)
+def _expected_code(session: Session, shipment: Shipment) -> Expected:
+    expected, code = Expected(shipment.manifest.release), shipment.code
+    if not is_present(session, shipment):
+        args = {"job": shipment.job, "release": expected.release}
+        found = session.agent().call(RELEASE_MISSING, args, blob=code.manifest, timeout_s=CALL_S)
+        expected.sent["code"] = code.size_bytes(only_of(code.paths, found.missing, session.host.name))
+    return expected
+
+
+def _lack(session: Session, job: str, name: str, data: DataSet) -> _Lack | None:
+    """Return what the host lacks of the data set; None: it has all."""
+    host, where = session.host.name, {"job": job, "name": name}
+    wanted = data.wanted(host)
+    assert wanted is not None
+    if is_there(session, where, wanted):
+        return None
+    said = session.agent().call(DATA_HELD, where, blob=wanted.packed, timeout_s=LOOK_S)
+    held = {row for _, packed in said.held for row in bitmaps.rows_of(packed, wanted.rows, host)}
+    lacking = [row for row in range(len(wanted.rows)) if wanted.rows.is_content(row) and row not in held]
+    rows = NamedRows(host, [wanted.places[row] for row in lacking])
+    return _Lack(rows, wanted.places, said.folder_id or f"only {host}")
