@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from tfdeploy.errors import HostFailed, TfdeployError
@@ -19,6 +20,7 @@ from tfdeploy.transport.ssh.trust import HostKey, targets
 from tfdeploy.transport.ssh.trust import scan as scan_one
 
 PARALLEL = 32
+Outcome = HostKey | TfdeployError
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class ScanResult:
     """The host key of one machine, or the error of the scan."""
 
     host: str  # the name in the inventory; for a jump host its host name
-    found: HostKey | TfdeployError
+    found: Outcome
 
     @property
     def state(self) -> str:
@@ -34,11 +36,7 @@ class ScanResult:
         return self.found.state if isinstance(self.found, HostKey) else "unreachable"
 
 
-def scan(
-    hosts: tuple[Host, ...],
-    parallel: int = PARALLEL,
-    on_notice: OnNotice = no_notice,
-) -> list[ScanResult]:
+def scan(hosts: tuple[Host, ...], parallel: int = PARALLEL, on_notice: OnNotice = no_notice) -> list[ScanResult]:
     """Return the host keys of the jump hosts, then of all hosts in order.
 
     sshd penalises connections without a login. So each machine is scanned once, and machines behind
@@ -55,70 +53,46 @@ def scan(
         destinations.append((host.name, target))
         hops.update({hop: hop.hostname for hop in jumps if hop not in hops})
     entries = [*((name, hop) for hop, name in hops.items()), *destinations]
-    connector = Connector(on_notice=on_notice)
-    try:
-        reachable = [(name, target) for name, target in entries if isinstance(target, Target)]
-        scans = _scan_by_distance(reachable, parallel, connector)
-    finally:
-        connector.close()
-    results = []
+    machines: dict[Target, tuple[str, Target]] = {}
     for name, entry in entries:
         if isinstance(entry, Target):
-            results.append(ScanResult(name, scans[_machine(entry)].for_host(name, entry)))
-        else:
-            results.append(ScanResult(name, entry))
-    return results
+            machines.setdefault(_machine(entry), (name, entry))
+    with closing(Connector(on_notice=on_notice)) as connector:
+        scans = _scan_by_distance(machines, parallel, connector)
+    return [ScanResult(name, _for_host(scans, name, entry)) for name, entry in entries]
 
 
-@dataclass(frozen=True)
-class _MachineScan:
-    """The result for one machine. Several hosts of the inventory may be that machine."""
-
-    found: HostKey | TfdeployError
-
-    @property
-    def is_known(self) -> bool:
-        return isinstance(self.found, HostKey) and self.found.state == "known"
-
-    def for_host(self, name: str, target: Target) -> HostKey | TfdeployError:
-        if isinstance(self.found, HostKey):
-            return replace(self.found, target=target)
-        error = copied(self.found)
-        error.where = name
-        return error
-
-
-def _scan_by_distance(
-    entries: list[tuple[str, Target]],
-    parallel: int,
-    connector: Connector,
-) -> dict[Target, _MachineScan]:
+def _scan_by_distance(machines: dict[Target, tuple[str, Target]], parallel: int, connector: Connector) -> dict[Target, Outcome]:
     """Scan the machines that are reached directly, then those one jump behind them, and so on."""
-    machines: dict[Target, tuple[str, Target]] = {}
-    for name, target in entries:
-        machines.setdefault(_machine(target), (name, target))
-    scans: dict[Target, _MachineScan] = {}
+    scans: dict[Target, Outcome] = {}
 
-    def scan_machine(machine: Target) -> _MachineScan:
+    def scan_machine(machine: Target) -> Outcome:
         name, target = machines[machine]
-        if target.jump is not None:
-            jump_scan = scans[_machine(target.jump)]
-            if not jump_scan.is_known:
-                return _MachineScan(_jump_error(name, target.jump, jump_scan.found))
-        return _MachineScan(_scan_target(name, target, connector).found)
+        if (jump := target.jump) is not None:
+            found = scans[_machine(jump)]
+            if not isinstance(found, HostKey):
+                return unusable_jump(found, jump, name)
+            if found.state != "known":
+                return unusable_jump(refused_key(name, jump, found.keytype, found.key, found.judged), jump, name)
+        return _scan_target(name, target, connector)
 
     with ThreadPoolExecutor(parallel) as pool:
-        for distance in sorted({_distance(machine) for machine in machines}):
+        for distance in sorted(set(map(_distance, machines))):
             level = [machine for machine in machines if _distance(machine) == distance]
             scans.update(zip(level, pool.map(scan_machine, level), strict=True))
     return scans
 
 
-def _jump_error(name: str, jump: Target, found: HostKey | TfdeployError) -> TfdeployError:
-    """Return the error of the host `name`, whose jump host cannot be used."""
+def _for_host(scans: dict[Target, Outcome], name: str, target: Target | TfdeployError) -> Outcome:
+    """Return the outcome of the host's machine, which several hosts of the inventory may be."""
+    if isinstance(target, TfdeployError):
+        return target
+    found = scans[_machine(target)]
     if isinstance(found, HostKey):
-        found = refused_key(name, jump, found.keytype, found.key, found.judged)
-    return unusable_jump(found, jump, name)
+        return replace(found, target=target)
+    error = copied(found)
+    error.where = name
+    return error
 
 
 def _machine(target: Target) -> Target:
@@ -139,20 +113,13 @@ def _distance(target: Target) -> int:
     return 0 if target.jump is None else 1 + _distance(target.jump)
 
 
-def find_machine(
-    hosts: tuple[Host, ...],
-    name: str,
-    on_notice: OnNotice = no_notice,
-) -> ScanResult | None:
+def find_machine(hosts: tuple[Host, ...], name: str, on_notice: OnNotice = no_notice) -> ScanResult | None:
     """Scan the host, or else the jump host, of that name. Return None if there is neither."""
     target = _find_target(hosts, name)
     if target is None:
         return None
-    connector = Connector(on_notice=on_notice)
-    try:
-        return _scan_target(name, target, connector)
-    finally:
-        connector.close()
+    with closing(Connector(on_notice=on_notice)) as connector:
+        return ScanResult(name, _scan_target(name, target, connector))
 
 
 def _find_target(hosts: tuple[Host, ...], name: str) -> Target | None:
@@ -197,11 +164,11 @@ def _known_hosts_file(result: ScanResult, key: HostKey) -> str:
     return key.files[0]
 
 
-def _scan_target(name: str, target: Target, connector: Connector) -> ScanResult:
+def _scan_target(name: str, target: Target, connector: Connector) -> Outcome:
     try:
-        return ScanResult(name, scan_one(name, target, connector))
+        return scan_one(name, target, connector)
     except TfdeployError as error:
-        return ScanResult(name, error)
+        return error
 
 
 def read_fingerprints(text: str) -> dict[str, str]:
