@@ -1,16 +1,15 @@
 """The program of classic BPF that tells the run's hosts from everybody else by the source address of a connection. Pure.
 
 The kernel runs it for each new connection to a port; what it returns is the place of the socket in the group that shares the
-port. `prefixes` admits no address that was not asked for.
+port. `networks` admits no address that was not asked for.
 """
 
 from __future__ import annotations
 
-import socket
+import ipaddress
 import struct
 
-from tfdeploy.agent.annotations import Dict, Iterable, List, Tuple
-from tfdeploy.agent.record import NamedTuple
+from tfdeploy.agent.annotations import Any, Dict, Iterable, List, Tuple, Union
 
 _NETWORK = 0xFFF00000  # SKF_NET_OFF: offsets from here count from the network's header
 _LOAD_BYTE, _LOAD_WORD, _AND, _SHIFT_RIGHT = 0x30, 0x20, 0x54, 0x74
@@ -19,76 +18,41 @@ _FARTHEST = 255  # a conditional jump
 _SOURCE = {4: 12, 6: 8}  # by the version of IP
 LOOPBACK = ("127.0.0.0/8", "::1/128")
 
+Address = Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
+Network = Union[ipaddress.IPv4Network, ipaddress.IPv6Network]
 Instruction = Tuple[int, int, int, int]  # code, jump if true, jump if false, value
 
 
-class Prefix(NamedTuple):
-    version: int
-    value: int  # the bits behind the first `bits` are 0
-    bits: int
-
-    @property
-    def size(self) -> int:
-        return 32 if self.version == 4 else 128
-
-    def word(self, number: int) -> int:
-        """One of its words of 32 bits, the first with number 0."""
-        return self.value >> (self.size - 32 * (number + 1)) & 0xFFFFFFFF
-
-
-def prefix(text: str) -> Prefix:
-    """Of an address or ADDRESS/BITS; IPv4 mapped into IPv6 is IPv4. Raises ValueError."""
-    address, _, bits = text.partition("/")
-    address = address.partition("%")[0]
-    try:
-        if ":" not in address:
-            return Prefix(4, int.from_bytes(socket.inet_pton(socket.AF_INET, address), "big"), int(bits or 32))
-        packed = socket.inet_pton(socket.AF_INET6, address)
-    except OSError as error:
-        raise ValueError("%r is no address" % text[:100]) from error
-    if packed[:12] == b"\0" * 10 + b"\xff\xff":
-        return Prefix(4, int.from_bytes(packed[12:], "big"), int(bits or 128) - 96)
-    return Prefix(6, int.from_bytes(packed, "big"), int(bits or 128))
+def address(text: str) -> Address:
+    """Parse an address. A zone is left out, and IPv4 mapped into IPv6 is IPv4. Raises ValueError."""
+    parsed = ipaddress.ip_address(text.partition("%")[0])
+    return getattr(parsed, "ipv4_mapped", None) or parsed
 
 
 def is_address(text: str) -> bool:
     """Return whether the text is an IP address, with or without a zone."""
     try:
-        return bool(prefix(text))
+        return bool(address(text))
     except ValueError:
         return False
 
 
-def prefixes(addresses: Iterable[str]) -> List[Prefix]:
-    """The fewest prefixes that hold exactly these addresses and those of loopback. Raises ValueError."""
-    found = {prefix(text) for text in (*LOOPBACK, *addresses)}
-    waiting = sorted(found, key=lambda one: one.bits)  # the longest last
-    while waiting:
-        one = waiting.pop()
-        if one not in found or one.bits == 0:
-            continue
-        step = 1 << (one.size - one.bits)
-        other, above = one._replace(value=one.value ^ step), Prefix(one.version, one.value & ~step, one.bits - 1)
-        if other in found:
-            found -= {one, other}
-            found.add(above)
-            waiting.append(above)
-            waiting.sort(key=lambda each: each.bits)
-    return sorted(one for one in found if not any(_holds(wide, one) for wide in found))
+def is_loopback(one: Address) -> bool:
+    return any(one in ipaddress.ip_network(each) for each in LOOPBACK)
 
 
-def is_loopback(one: Prefix) -> bool:
-    return any(one == wide or _holds(wide, one) for wide in map(prefix, LOOPBACK))
-
-
-def _holds(wide: Prefix, one: Prefix) -> bool:
-    shift = wide.size - wide.bits
-    return wide.version == one.version and wide.bits < one.bits and wide.value >> shift == one.value >> shift
+def networks(addresses: Iterable[str]) -> List[Network]:
+    """Return the fewest networks that hold exactly these addresses and those of loopback. Raises ValueError."""
+    given: Dict[int, List[Any]] = {4: [], 6: []}
+    for each in (*LOOPBACK, *map(address, addresses)):
+        one = ipaddress.ip_network(each)
+        given[one.version].append(one)
+    return [one for version in given for one in ipaddress.collapse_addresses(given[version])]
 
 
 def program(addresses: Iterable[str], peers: int, others: int) -> List[Instruction]:
     """Returns `peers` for connections from these addresses and this host itself, `others` for all else. May raise ValueError."""
-    admitted = prefixes(addresses)
+    admitted = networks(addresses)
     found: List[Instruction] = [(_LOAD_BYTE, 0, 0, _NETWORK), (_SHIFT_RIGHT, 0, 0, 4)]
     for version in (4, 6):
         tests = _tests([one for one in admitted if one.version == version], 0, peers, others)
@@ -101,20 +65,26 @@ def pack(instructions: Iterable[Instruction]) -> bytes:
     return b"".join(struct.pack("=HBBI", *one) for one in instructions)
 
 
-def _tests(admitted: List[Prefix], number: int, peers: int, others: int) -> List[Instruction]:
+def _tests(admitted: List[Network], number: int, peers: int, others: int) -> List[Instruction]:
     """Returns `peers` where the words of the source from `number` on are in one of them; else it goes on behind these."""
     found: List[Instruction] = []
-    whole: Dict[int, List[Prefix]] = {}
-    for bits in sorted({one.bits for one in admitted if one.bits <= 32 * (number + 1)}, reverse=True):
-        values = sorted(one.word(number) for one in admitted if one.bits == bits)
+    longer: Dict[int, List[Network]] = {}
+    end = 32 * (number + 1)
+    for bits in sorted({one.prefixlen for one in admitted if one.prefixlen <= end}, reverse=True):
+        values = sorted(_word(one, number) for one in admitted if one.prefixlen == bits)
         found += _load(admitted[0].version, number, bits - 32 * number) + _any_of(values, peers)
     for one in admitted:
-        if one.bits > 32 * (number + 1):
-            whole.setdefault(one.word(number), []).append(one)
-    found += _load(admitted[0].version, number, 32) if whole else []
-    for value, longer in sorted(whole.items()):
-        found += _if_equal(value, _tests(longer, number + 1, peers, others) + [(_RETURN, 0, 0, others)])
+        if one.prefixlen > end:
+            longer.setdefault(_word(one, number), []).append(one)
+    found += _load(admitted[0].version, number, 32) if longer else []
+    for value, inner in sorted(longer.items()):
+        found += _if_equal(value, _tests(inner, number + 1, peers, others) + [(_RETURN, 0, 0, others)])
     return found
+
+
+def _word(one: Network, number: int) -> int:
+    """One of the words of 32 bits of its address, the first with number 0."""
+    return int.from_bytes(one.network_address.packed[4 * number : 4 * number + 4], "big")
 
 
 def _load(version: int, number: int, bits: int) -> List[Instruction]:

@@ -140,7 +140,7 @@ def test_an_nft_that_crashes_is_asked_again(monkeypatch: pytest.MonkeyPatch, tmp
 
 def test_nft_itself_says_that_it_may_not(tmp_path: Path) -> None:
     """As an ordinary user."""
-    need("nft", "other accounts")
+    need("nftables", "other accounts")
     as_user = ["setpriv", "--reuid=4711", "--clear-groups", sys.executable, "-c"]
     env = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
     imports = "from tfdeploy.agent.host import nft_program as p"

@@ -44,11 +44,11 @@ class GuardedPorts:
     ) -> None:
         self._lock = threading.Lock()
         self._planned = tuple(addresses)
-        self._admitted = {peer_filter.prefix(each) for each in self._planned}
+        self._admitted = set(map(peer_filter.address, self._planned))
         self.learned: Dict[str, str] = {each: host for each, host in (learned or {}).items() if peer_filter.is_address(each)}
         self.turned_away: Dict[str, str] = dict(turned_away or {})
         self._turned_away_counts: Dict[str, int] = {}
-        self._admitted |= {peer_filter.prefix(each) for each in self.learned}
+        self._admitted.update(map(peer_filter.address, self.learned))
         self._held: Dict[int, socket.socket] = {}
         self._order: Dict[int, Optional[Tuple[int, int]]] = {}  # the places of ours and the task's; None: another has the filter
         self._closed = False
@@ -103,7 +103,7 @@ class GuardedPorts:
     def is_admitted(self, address: str) -> bool:
         if not peer_filter.is_address(address):
             return False
-        one = peer_filter.prefix(address)
+        one = peer_filter.address(address)
         return one in self._admitted or peer_filter.is_loopback(one)
 
     def admit(self, address: str, host: str = "") -> bool:
@@ -122,7 +122,7 @@ class GuardedPorts:
             except OSError:
                 self.learned = before
                 raise
-            self._admitted.add(peer_filter.prefix(address))
+            self._admitted.add(peer_filter.address(address))
             return True
 
     def turn_away(self, address: str, host: str) -> bool:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-import socket
 
+from tfdeploy.agent import peer_filter
 from tfdeploy.agent.annotations import Iterable, List, Tuple
 from tfdeploy.agent.record import NamedTuple
 
-FAMILIES = ((socket.AF_INET, "ip", "ipv4_addr", "4"), (socket.AF_INET6, "ip6", "ipv6_addr", "6"))
+_VERSIONS = ((4, "ip", "ipv4_addr"), (6, "ip6", "ipv6_addr"))
 _SYN = "tcp flags & (fin | syn | rst | ack) == syn"
 
 
@@ -38,16 +38,16 @@ def table(closed: Closed) -> str:
     if not closed.ports:
         raise ValueError("a table without ports")
     made = ["add table inet %s { flags owner; }" % closed.name, _set(closed, "ports", "inet_service", map(_port, closed.ports))]
-    for family, _, kind, digit in FAMILIES:
-        made.append(_set(closed, "allowed" + digit, kind, _of_family(family, closed.allowed)))
-        made.append(_set(closed, "run" + digit, kind + " . inet_service", _pairs(family, closed.elsewhere)))
+    for version, _, kind in _VERSIONS:
+        made.append(_set(closed, "allowed%d" % version, kind, _of_version(version, closed.allowed)))
+        made.append(_set(closed, "run%d" % version, kind + " . inet_service", _pairs(version, closed.elsewhere)))
     return "; ".join(made + _input(closed) + _output(closed) + _forward(closed)) + "\n"
 
 
 def _input(closed: Closed) -> List[str]:
     """What comes over a network. What this host sends to itself has passed `output`."""
     rules = ['iif "lo" accept', "tcp dport != @ports accept"]
-    rules += ["%s saddr @allowed%s accept" % (header, digit) for _, header, _, digit in FAMILIES]
+    rules += ["%s saddr @allowed%d accept" % (header, version) for version, header, _ in _VERSIONS]
     return _chain(closed, "input", "input", rules + ["meta l4proto tcp reject with tcp reset"])
 
 
@@ -58,15 +58,15 @@ def _output(closed: Closed) -> List[str]:
     """
     others = ["meta skuid %d accept" % closed.user, "meta skuid != 0 reject with tcp reset", _SYN + " reject with tcp reset"]
     rules = ['oif "lo" tcp dport @ports jump others']
-    rules += ["%s daddr . tcp dport @run%s jump others" % (header, digit) for _, header, _, digit in FAMILIES]
+    rules += ["%s daddr . tcp dport @run%d jump others" % (header, version) for version, header, _ in _VERSIONS]
     chain = ["add chain inet %s others" % closed.name] + ["add rule inet %s others %s" % (closed.name, rule) for rule in others]
     return chain + _chain(closed, "output", "output", rules)
 
 
 def _forward(closed: Closed) -> List[str]:
     """What this host passes on: its containers would otherwise reach the other hosts under its own address."""
-    rules = ["%s saddr @allowed%s accept" % (header, digit) for _, header, _, digit in FAMILIES]
-    rules += ["%s daddr . tcp dport @run%s reject with tcp reset" % (header, digit) for _, header, _, digit in FAMILIES]
+    rules = ["%s saddr @allowed%d accept" % (header, version) for version, header, _ in _VERSIONS]
+    rules += ["%s daddr . tcp dport @run%d reject with tcp reset" % (header, version) for version, header, _ in _VERSIONS]
     return _chain(closed, "forward", "forward", rules)
 
 
@@ -81,29 +81,20 @@ def _set(closed: Closed, name: str, kind: str, elements: Iterable[str]) -> str:
     return "add set inet %s %s { type %s;%s }" % (closed.name, name, kind, filled)
 
 
-def _pairs(family: int, ends: Iterable[Tuple[str, int]]) -> List[str]:
-    return ["%s . %s" % (address, _port(port)) for each, port in ends for address in _of_family(family, [each])]
+def _pairs(version: int, ends: Iterable[Tuple[str, int]]) -> List[str]:
+    return ["%s . %s" % (address, _port(port)) for each, port in ends for address in _of_version(version, [each])]
 
 
-def _of_family(family: int, addresses: Iterable[str]) -> List[str]:
-    """Those of that family, as the kernel writes them; a v4-mapped one is of IPv4."""
+def _of_version(version: int, addresses: Iterable[str]) -> List[str]:
+    """Those of that version of IP; a v4-mapped one is of IPv4."""
     found = []
-    for address in addresses:
-        its_family, packed = _packed(address)
-        if its_family == family:
-            found.append(socket.inet_ntop(family, packed))
+    for text in addresses:
+        if "%" in text:
+            raise ValueError("%r has a zone" % text)
+        address = peer_filter.address(text)
+        if address.version == version:
+            found.append(str(address))
     return found
-
-
-def _packed(address: str) -> Tuple[int, bytes]:
-    for family in (socket.AF_INET, socket.AF_INET6):
-        try:
-            packed = socket.inet_pton(family, address)
-        except (OSError, UnicodeError):
-            continue
-        mapped = family == socket.AF_INET6 and packed[:12] == b"\0" * 10 + b"\xff\xff"
-        return (socket.AF_INET, packed[12:]) if mapped else (family, packed)
-    raise ValueError("%r is no address" % (address,))
 
 
 def _port(port: int) -> str:

@@ -20,7 +20,7 @@ SEEN_AS = "seen_as"  # run.links asks {"ask": {"seen_as": true}} for its source 
 def addresses_to_state(channel: socket.socket) -> List[str]:
     """Return this host's addresses, the connection's own address first."""
     try:
-        local = [_normalized(str(channel.getsockname()[0]))]
+        local = [str(peer_filter.address(channel.getsockname()[0]))]
     except OSError:
         local = []
     return list(dict.fromkeys(local + own_addresses()))[:MOST_STATED]
@@ -31,19 +31,7 @@ def source_address(channel: socket.socket, stated: object) -> Tuple[str, bool]:
 
     Raises OSError if the connection has ended.
     """
-    address = _normalized(str(channel.getpeername()[0]))
+    source = peer_filter.address(channel.getpeername()[0])
     listed = stated[:MOST_STATED] if isinstance(stated, list) else []
-    return address, any(isinstance(each, str) and _same(each, address) for each in listed)
-
-
-def _normalized(address: str) -> str:
-    """Return the address without its zone, and IPv4 mapped into IPv6 as IPv4."""
-    bare = address.partition("%")[0]
-    return bare[len("::ffff:") :] if bare.lower().startswith("::ffff:") and "." in bare else bare
-
-
-def _same(one: str, other: str) -> bool:
-    try:
-        return peer_filter.prefix(one) == peer_filter.prefix(other)
-    except ValueError:
-        return False
+    given = [each for each in listed if isinstance(each, str) and peer_filter.is_address(each)]
+    return str(source), source in map(peer_filter.address, given)

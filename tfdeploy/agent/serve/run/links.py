@@ -153,8 +153,7 @@ def _identify(asked: _Port, client: Any, token: str, part: wire.HostPart) -> _Pe
     if not isinstance(answer, dict) or answer.get("admitted") is not False:
         return _Peer()
     seen = str(answer.get("seen")).partition("%")[0]
-    is_known = "/" not in seen and peer_filter.is_address(seen)
-    return _Peer(foreign_source=seen if is_known else "an unknown address")
+    return _Peer(foreign_source=seen if peer_filter.is_address(seen) else "an unknown address")
 
 
 def _address(host: str, port: int) -> str:
