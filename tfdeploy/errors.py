@@ -112,9 +112,13 @@ class Interrupted(TfdeployError):
 _SEVERITY = (0, 1, 3, 4, 5)
 
 
-def worst(codes: Iterable[int]) -> int:
-    """The exit code for several results at once (0 when there is none): 5 > 4 > 3 > 1."""
-    found = list(codes)
+def worst(results: Iterable[object]) -> int:
+    """Return one exit code for several results: 5 > 4 > 3 > 1, and 0 when there is none.
+
+    An error counts with its exit code, a number is an exit code, anything else is a success.
+    """
+    errors = [each.exit_code if isinstance(each, TfdeployError) else each for each in results]
+    found = [code for code in errors if isinstance(code, int)]
     if 130 in found:
         return 130
     if 2 in found:

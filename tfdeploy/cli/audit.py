@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tfdeploy.cli.arguments.audit import Flags
 from tfdeploy.cli.chosen_run import chosen_run
@@ -19,6 +19,7 @@ from tfdeploy.ui.audit import show_audit
 
 if TYPE_CHECKING:
     from tfdeploy.model.inventory import Host
+    from tfdeploy.transport.protocols import Fleet
 
 
 def run(flags: Flags) -> int:
@@ -34,10 +35,10 @@ def run(flags: Flags) -> int:
         show_errors(flags, errors)
         if not (flags.quiet and found["ok"]):
             show_audit(flags.out, found)
-    return worst([*(error.exit_code for error in errors.values()), *([1] if found["left"] else [])])
+    return worst([*errors.values(), 1 if found["left"] else 0])
 
 
-def _subject(flags: Flags, fleet: Any) -> tuple[Subject, tuple[Host, ...], UsageError | None]:
+def _subject(flags: Flags, fleet: Fleet) -> tuple[Subject, tuple[Host, ...], UsageError | None]:
     """(its subject, the hosts, why no plan was found). A run that was rolled back has none: the logs know its whole id."""
     if flags.wanted is None:
         return Subject(), inventory_here(flags).hosts, None

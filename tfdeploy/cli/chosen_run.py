@@ -92,7 +92,7 @@ def chosen_run(flags: OfRun, fleet: Fleet, *, live_first: bool = False) -> Chose
     for text in warnings:
         print(f"warning: {text}", file=sys.stderr)
     show_errors(flags, refused)
-    return ChosenRun(plan, scope.only(plan), worst(error.exit_code for error in refused.values()))
+    return ChosenRun(plan, scope.only(plan), worst(refused.values()))
 
 
 def lookup_scope(flags: CommonFlags, wanted: str | None = None) -> LookupScope:

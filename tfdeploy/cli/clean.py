@@ -54,7 +54,7 @@ def run(flags: Flags) -> int:
         _show_found(flags, found, local, going)
         if flags.dry_run or not any(going.values()):
             _print_json(flags, going, {}, found.errors)
-            return worst(error.exit_code for error in found.errors.values())
+            return worst(found.errors.values())
         _ask(flags)
         if flags.everything:
             removed = remove_everything(fleet, found, hosts, lock_holder(now))
@@ -67,7 +67,7 @@ def run(flags: Flags) -> int:
     _print_json(flags, going, gone, errors)
     if not flags.json and not flags.quiet:
         print(f"{_size(gone)} removed")
-    return worst([*(error.exit_code for error in errors.values()), *([1] if any(removed.left.values()) else [])])
+    return worst([*errors.values(), *([1] if any(removed.left.values()) else [])])
 
 
 def _refuse_mixed(flags: Flags) -> None:

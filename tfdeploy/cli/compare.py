@@ -49,4 +49,4 @@ def run(flags: Flags) -> int:
     else:
         show_comparison(flags.out, names, differs, final, lines)
     show_errors(flags, errors, "no metrics from here: ")
-    return worst([*(each.exit_code for each in chosen), *(error.exit_code for error in errors.values())])
+    return worst([*(each.exit_code for each in chosen), *errors.values()])

@@ -34,8 +34,7 @@ def run(flags: Flags) -> int:
     else:
         _show(flags, rows)
         show_next(flags.err, flags.nexts(results))
-    errors = [result.exit_code for result in results.values() if isinstance(result, TfdeployError)]
-    return worst([*errors, *(1 for row in rows if row["exit_code"] != 0 and row["error"] is None)])
+    return worst([*results.values(), *(1 for row in rows if row["exit_code"] != 0 and row["error"] is None)])
 
 
 def _row(host: str, result: Completed | TfdeployError) -> ExecRow:

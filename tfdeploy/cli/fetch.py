@@ -39,7 +39,6 @@ def run(flags: Flags) -> int:
     if gets_gitignore:
         _add_gitignore(to)
     rows = [_row(host, result) for host, result in fetched.hosts.items()]
-    errors = [result for result in fetched.hosts.values() if isinstance(result, TfdeployError)]
     if flags.json:
         answer: FetchAnswer = {
             "run": plan.run,
@@ -52,7 +51,7 @@ def run(flags: Flags) -> int:
     else:
         _show(flags, plan, fetched, rows, to)
     show_unasked(flags, unasked(plan, only))
-    return worst([plan_code, *(error.exit_code for error in errors), *(1 for row in rows if not row["ok"])])
+    return worst([plan_code, *fetched.hosts.values(), *(1 for row in rows if not row["ok"])])
 
 
 def _parts(flags: Flags) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TextIO, TypeVar, get_args
 
 from tfdeploy.cli.declared import add_arguments, argument, option, switch
-from tfdeploy.cli.options import Parser, env_default, env_true, positive, rate
+from tfdeploy.cli.options import Parser, env_default, env_true, no_choice, positive, rate
 from tfdeploy.cli.verbs import NO_FILES, VERBS
 from tfdeploy.errors import UsageError
 
@@ -33,7 +33,7 @@ def _env_color(name: str) -> str:
     """TFDEPLOY_COLOR, checked here because argparse does not check defaults."""
     color = env_default(name) or ("never" if env_true("no-color") else "auto")
     if color not in COLORS:
-        raise UsageError(f"there is no {color!r}", where="TFDEPLOY_COLOR", next=f"one of: {', '.join(COLORS)}")
+        raise no_choice(color, COLORS, "TFDEPLOY_COLOR")
     return color
 
 

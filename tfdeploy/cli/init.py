@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tfdeploy import config
 from tfdeploy.cli.arguments.init import INVENTORY, Flags
-from tfdeploy.cli.options import closest
+from tfdeploy.cli.options import no_choice
 from tfdeploy.config import find_job_above
 from tfdeploy.config.templates import inventory_text, job_text
 from tfdeploy.errors import ConfigError, UsageError
@@ -94,9 +94,7 @@ def _read_hosts(text: str) -> str:
 
 def _read_mode(text: str) -> str:
     if text not in MODES:
-        near = closest(text, MODES)
-        hint = f"did you mean {near}? " if near else ""
-        raise UsageError(f"there is no mode {text!r}", where="--mode", next=f"{hint}one of: {', '.join(MODES)}")
+        raise no_choice(text, MODES, "--mode")
     return text
 
 

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, AnyStr
@@ -30,8 +30,6 @@ from tfdeploy.ui.log_lines import LinePrinter
 from tfdeploy.ui.sanitise import clean
 
 if TYPE_CHECKING:
-    import re
-
     from tfdeploy.errors import TfdeployError
     from tfdeploy.model.plan import Plan
     from tfdeploy.transport.protocols import Fleet
@@ -58,7 +56,7 @@ def run(flags: Flags) -> int:
         _show_fetched(flags, fetched)
         show_errors(flags, lost, "no lines from here: ")
         _show_gone(gone if complete else {})
-        return worst([plan_code, *(error.exit_code for error in lost.values())]) if complete else 0
+        return worst([plan_code, *lost.values()]) if complete else 0
 
 
 RAW = "What programs print may hold codes that a terminal obeys: they can change its title, its keys, what you see. Go on?"
@@ -128,20 +126,20 @@ def _pattern(text: AnyStr, flag: str, ignore_case: bool) -> re.Pattern[AnyStr]:
         raise UsageError(f"not a regular expression: {error}", where=flag, next="see Python's re") from error
 
 
-def _wanted_tasks(flags: Flags, plan: Plan, only: Collection[str] | None) -> tuple[str, ...]:
-    tasks = {task.task: task for task in plan.tasks}
+def _wanted_tasks(flags: Flags, plan: Plan, only: frozenset[str] | None) -> tuple[str, ...]:
     of = f" of {plan.run}"
+    tasks, hosts = {task.task for task in plan.tasks}, {host.host for host in plan.hosts}
     if flags.task is not None:
         roles: dict[str, list[str]] = {}
         for task in plan.tasks:
             roles.setdefault(task.role, []).append(task.task)
-        named = matched(",".join(flags.task), list(tasks), roles, flag="--task", kind="task", of=of)
-        tasks = {name: task for name, task in tasks.items() if name in named}
+        names = [task.task for task in plan.tasks]
+        tasks = matched(",".join(flags.task), names, roles, flag="--task", kind="task", of=of)
     if flags.host is not None:
-        hosts = [host.host for host in plan.hosts]
-        meant = matched(",".join(flags.host), hosts, {}, flag="--host", kind="host", of=of)
-        tasks = {name: task for name, task in tasks.items() if task.host in meant}
-    wanted = tuple(name for name, task in tasks.items() if only is None or task.host in only)
+        names = [host.host for host in plan.hosts]
+        hosts = matched(",".join(flags.host), names, {}, flag="--host", kind="host", of=of)
+    asked = hosts if only is None else hosts & only
+    wanted = tuple(task.task for task in plan.tasks if task.task in tasks and task.host in asked)
     if not wanted:
         known = ", ".join(f"{task.task}@{task.host}" for task in plan.tasks[:12])
         raise UsageError(f"no task of {plan.run} fits", where="--task/--host", next=f"there are {known}")

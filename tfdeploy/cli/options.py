@@ -6,11 +6,15 @@ import argparse
 import difflib
 import os
 import shlex
-from collections.abc import Callable, Iterable
-from importlib import import_module
-from typing import Any, NoReturn
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn, TypeVar
 
 from tfdeploy.errors import UsageError
+from tfdeploy.model.moments import moment_of
+from tfdeploy.model.units import bytes_of, rate_of, seconds_of
+
+V = TypeVar("V")
 
 _CLOSE = 0.75  # difflib ratio: that of --mdoe and --mode; --deep and --mode have half of it
 _CONSENTS = ("--everything", "--force", "--fresh", "--ignore-keep", "--now", "--overwrite", "--renew", "--yes", "-y")
@@ -30,11 +34,8 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
             return
-        known = [str(each) for each in action.choices]
         name = "/".join(action.option_strings) or str(action.metavar or action.dest)
-        near = closest(str(value), known)
-        hint = f"did you mean {near}? " if near else ""
-        raise UsageError(f"{name}: there is no {value!r}", where=self.prog, next=f"{hint}one of: {', '.join(known)}")
+        raise no_choice(str(value), list(map(str, action.choices)), self.prog, f"{name}: ")
 
     def unknown(self, words: list[str], after: list[str] | None = None) -> NoReturn:
         """Refuses what argparse did not recognise, naming the nearest flag. `after`: the words behind `--`."""
@@ -49,6 +50,13 @@ class Parser(argparse.ArgumentParser):
             own = f"a flag of the program stands in `command:`, or with its command behind --: {self.prog} -- {line}"
             hint = f"{hint}; {own}" if near else own
         raise UsageError(f"unknown argument {' '.join(words)}", where=self.prog, next=hint)
+
+
+def no_choice(word: str, known: Sequence[str], where: str, what: str = "") -> UsageError:
+    """Return the error for a word that is not one of the known ones."""
+    near = closest(word, known)
+    hint = f"did you mean {near}? " if near else ""
+    return UsageError(f"{what}there is no {word!r}", where=where, next=f"{hint}one of: {', '.join(known)}")
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
@@ -75,47 +83,32 @@ def env_true(flag: str) -> bool:
     return (env_default(flag) or "0").lower() not in ("0", "false", "no", "off")
 
 
-def positive(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not 1 or more")
-    return value
-
-
-def digits(what: str, most: int | None = None) -> Callable[[str], int]:
-    """Return a reader of a number without a sign, at most `most`, that raises ArgumentTypeError where it is not `what`."""
+def number(what: str, least: int = 0, most: int = sys.maxsize) -> Callable[[str], int]:
+    """Return a reader of digits that raises ArgumentTypeError if the text is not `what`."""
 
     def read(text: str) -> int:
-        if not (text.isascii() and text.isdigit()) or (most is not None and int(text) > most):
+        if not (text.isascii() and text.isdigit()) or not least <= int(text) <= most:
             raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
         return int(text)
 
     return read
 
 
-def port(text: str) -> int:
-    """Read a TCP port. Raises ArgumentTypeError."""
-    if not digits("a port", (1 << 16) - 1)(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port")
-    return int(text)
+def _with_reason(read: Callable[[str], V]) -> Callable[[str], V]:
+    """Return the reader so that argparse shows the text of its ValueError."""
 
-
-def _reader(module: str, name: str) -> Callable[[str], Any]:
-    """Return a reader by that function, of whose ValueError argparse shows the text. Its module is imported at the first use."""
-
-    def read(text: str) -> Any:
+    def read_or_explain(text: str) -> V:
         try:
-            return getattr(import_module(module), name)(text)
+            return read(text)
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
 
-    return read
+    return read_or_explain
 
 
-duration = _reader("tfdeploy.model.units", "seconds_of")
-rate = _reader("tfdeploy.model.units", "rate_of")
-size = _reader("tfdeploy.model.units", "bytes_of")
-moment = _reader("tfdeploy.model.moments", "moment_of")
+positive = number("1 or more", 1)
+port = number("a port", 1, 65535)
+duration = _with_reason(seconds_of)
+rate = _with_reason(rate_of)
+size = _with_reason(bytes_of)
+moment = _with_reason(moment_of)

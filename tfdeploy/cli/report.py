@@ -56,7 +56,7 @@ def run(flags: Flags) -> int:
         show_unasked(flags, found.view.unasked)
         if flags.open:
             open_in_browser(target.resolve().as_uri())
-        return worst([plan_code, *(error.exit_code for error in found.errors.values())])
+        return worst([plan_code, *found.errors.values()])
 
 
 def _text(flags: Flags, found: RunReport, live: bool) -> str:

@@ -49,4 +49,4 @@ def run(flags: Flags) -> int:
         print(f"{error.what}\n  next: {flags.typed(error.next or '')}", file=sys.stderr)
     show_errors(flags, silent)
     show_unasked(flags, scope.unasked)
-    return worst(error.exit_code for error in silent.values())
+    return worst(silent.values())

@@ -42,7 +42,7 @@ def run(flags: Flags) -> int:
         print(json.dumps(answer))
     elif not flags.quiet or not ok:
         _show(flags, rows, [each.words for each in different], results)
-    return worst(result.exit_code for result in results.values() if isinstance(result, TfdeployError))
+    return worst(results.values())
 
 
 def _row(host: str, result: Environment | TfdeployError) -> SetupRow:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tfdeploy.cli.arguments.status import Flags
 from tfdeploy.cli.chosen_run import chosen_run
@@ -48,16 +48,21 @@ def run(flags: Flags) -> int:
             if not flags.watch or (found.view.final and not resumed):
                 break
             time.sleep(2)
-        if not flags.watch and found.view.state in ("running", "starting", "lost"):
-            for host in found.abandoned:
-                print(f"[{host}] all of the run is gone here (rebooted, or killed); this makes it go on:", file=sys.stderr)
-                print(f"  next: {flags.typed(f'tfdeploy status {plan.run} --watch')}", file=sys.stderr)
-        if found.unheard is not None and not flags.watch:
-            print(in_words(*found.unheard) + "; this tells them from here:", file=sys.stderr)
+        for problem in () if flags.watch else _watch_mends(found):
+            print(f"{problem}:", file=sys.stderr)
             print(f"  next: {flags.typed(f'tfdeploy status {plan.run} --watch')}", file=sys.stderr)
         show_errors(flags, found.errors)
         show_unasked(flags, found.view.unasked)
         return worst([plan_code, _unreachable_code(plan, only, found.errors)])
+
+
+def _watch_mends(found: Status) -> Iterator[str]:
+    """Yield what `status --watch` would mend."""
+    if found.view.state in ("running", "starting", "lost"):
+        for host in found.abandoned:
+            yield f"[{host}] all of the run is gone here (rebooted, or killed); this makes it go on"
+    if found.unheard is not None:
+        yield in_words(*found.unheard) + "; this tells them from here"
 
 
 def _unreachable_code(plan: Plan, only: Collection[str] | None, errors: dict[str, TfdeployError]) -> int:
@@ -67,7 +72,7 @@ def _unreachable_code(plan: Plan, only: Collection[str] | None, errors: dict[str
     return 4 if errors and (lacking or len(errors) == len(asked)) else 0
 
 
-def _resume_on(fleet: Any, plan: Any, left: tuple[str, ...]) -> bool:
+def _resume_on(fleet: Fleet, plan: Plan, left: tuple[str, ...]) -> bool:
     """Makes the run go on, on hosts where all of it is gone. Whether it may go on at one of them."""
     found = False
     for host in left:

@@ -46,16 +46,15 @@ def run(flags: Flags) -> int:
 
         results = stop(fleet, plan, grace_s=grace_s, on_done=done, on_retry=again)
         headway.end()
-        good, bad = split(results)
+        rows = _rows(results)
         if flags.json:
-            print(json.dumps(_as_json(plan.run, results)))
+            print(json.dumps(_as_json(plan.run, rows)))
         elif not flags.quiet:
-            _show(flags, plan.run, results, earlier_end(fleet, plan, results))
-        return worst([*(error.exit_code for error in bad.values()), *(5 for done in good.values() if done and done.survivors)])
+            _show(flags, plan.run, rows, results, earlier_end(fleet, plan, results))
+        return worst([*results.values(), *(5 for done in split(results)[0].values() if done and done.survivors)])
 
 
-def _as_json(run: str, results: Results) -> StopAnswer:
-    rows = _rows(results)
+def _as_json(run: str, rows: list[StopRow]) -> StopAnswer:
     hosts: list[StoppedRow] = [
         {"host": row["host"], "ok": row["ok"], "survivors": [each["pid"] for each in row["survivors"]], "error": row["error"]}
         for row in rows
@@ -74,9 +73,8 @@ def _rows(results: Results) -> list[StopRow]:
     return rows
 
 
-def _show(flags: Flags, run: str, results: Results, earlier_end: str | None) -> None:
+def _show(flags: Flags, run: str, rows: list[StopRow], results: Results, earlier_end: str | None) -> None:
     """`earlier_end`: how the run had ended before this stop."""
-    rows = _rows(results)
     show_stop(flags.err, rows)
     if all(row["ok"] for row in rows):
         had_ended = f"; it had ended before: {clean(earlier_end)}" if earlier_end else ""

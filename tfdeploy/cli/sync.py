@@ -66,7 +66,7 @@ def run(flags: Flags) -> int:
         print(json.dumps(answer))
     elif not flags.quiet or not ok:
         _show(flags, rows, results)
-    return worst(result.exit_code for result in results.values() if isinstance(result, TfdeployError))
+    return worst(results.values())
 
 
 def _forecast(flags: Flags, hosts: tuple[Host, ...], job: Job, whole: Inventory) -> int:
@@ -75,7 +75,7 @@ def _forecast(flags: Flags, hosts: tuple[Host, ...], job: Job, whole: Inventory)
     with transferring(flags, flags.bwlimit) as (fleet, emit):
         cache, allow = tree_cache(), flags.allow_secrets_in_code
         found, broadcasts = forecast(fleet, hosts, job, cache, emit, whole, allow_secrets=allow)
-    rows = [_expected_row(host, each) for host, each in found.items()]
+    rows = [_row(host, each) for host, each in found.items()]
     expected, errors = split(found)
     if flags.json:
         answer: ForecastAnswer = {"ok": not errors, "dry_run": True, "hosts": rows, "broadcasts": broadcasts}
@@ -83,24 +83,15 @@ def _forecast(flags: Flags, hosts: tuple[Host, ...], job: Job, whole: Inventory)
     else:
         show_forecast(flags.out, rows, broadcasts, {host: each.sent for host, each in expected.items()})
         show_next(flags.err, flags.nexts(errors))
-    return worst(error.exit_code for error in errors.values())
+    return worst(errors.values())
 
 
-def _expected_row(host: str, each: Expected | TfdeployError) -> SyncRow:
-    if isinstance(each, TfdeployError):
-        return _row(host, each)
-    return _synced(host, each, bytes_sent=sum(each.sent.values()), seconds=None)
-
-
-def _row(host: str, result: Synced | TfdeployError) -> SyncRow:
+def _row(host: str, result: Expected | Synced | TfdeployError) -> SyncRow:
     if isinstance(result, TfdeployError):
         return copy_fields(SyncRow, host=host, ok=False, bytes_sent=0, error=result.what)
-    return _synced(host, result, seconds=round(result.seconds, 3))
-
-
-def _synced(host: str, result: Expected | Synced, **given: Any) -> SyncRow:
-    source = result.source or "control"
-    return copy_fields(SyncRow, result, host=host, ok=True, error=None, **{"from": source}, **given)
+    seconds = None if result.seconds is None else round(result.seconds, 3)
+    own: dict[str, Any] = {"from": result.source or "control", "seconds": seconds}
+    return copy_fields(SyncRow, result, host=host, ok=True, error=None, **own)
 
 
 def _broadcast_row(fields: BroadcastFields) -> BroadcastRow:

@@ -40,8 +40,8 @@ def run(flags: Flags) -> int:
         wanted = wanted if agreed else []
     recorded = record(wanted)
     unrecorded = [key for key in found if key.state == "new" and key.host not in {done.host for done in recorded}]
-    codes = [key.found.exit_code for key in found if isinstance(key.found, TfdeployError)]
-    code = worst([*codes, *(4 for key in found if key.state in ("changed", "revoked")), *(4 for _ in unrecorded)])
+    unsafe = [key for key in found if key.state in ("changed", "revoked")]
+    code = worst([*(key.found for key in found), *(4 for _ in (*unsafe, *unrecorded))])
     if flags.json:
         answer: TrustAnswer = {"ok": code == 0, "hosts": [_row(key, recorded) for key in found]}
         print(json.dumps(answer))

@@ -23,11 +23,9 @@ def plain_view(flags: CommonFlags) -> PlainView:
     return PlainView(flags.err, quiet=flags.quiet, verbose=flags.verbose)
 
 
-@contextmanager
-def transfer_view(flags: CommonFlags) -> Iterator[Emit]:
+def transfer_view(flags: CommonFlags) -> SyncView:
     """Bars with rate and time left on a terminal, else one line a host."""
-    with SyncView(flags.err, quiet=flags.quiet, verbose=flags.verbose) as emit:
-        yield emit
+    return SyncView(flags.err, quiet=flags.quiet, verbose=flags.verbose)
 
 
 @contextmanager
@@ -40,15 +38,15 @@ def transferring(flags: CommonFlags, bwlimit: int | None) -> Iterator[tuple[SshF
 
 def launch_view(flags: CommonFlags) -> Emit:
     """One line an event; on a terminal bars instead, while code and data are sent."""
-    plain, terminal = plain_view(flags), flags.err
+    plain, on_terminal = plain_view(flags), flags.err.width is not None
     bars: list[SyncView] = []
 
     def emit(event: Event) -> None:
         if event.kind == "note":
             event = replace(event, data={**event.data, "text": flags.typed(event.data["text"])})
-        if event.kind == "step" and event.data.get("step") == "sync" and terminal.width is not None:
+        if event.kind == "step" and event.data.get("step") == "sync" and on_terminal:
             if event.data.get("state") == "begin":
-                bars.append(SyncView(terminal, quiet=flags.quiet, verbose=flags.verbose).__enter__())
+                bars.append(transfer_view(flags).__enter__())
             elif bars:
                 bars.pop().__exit__(None, None, None)
         (bars[-1] if bars else plain)(event)

@@ -54,28 +54,31 @@ class ComparedRun:
     contents: Mapping[str, bytes] | None = None
 
     @property
-    def speaker(self) -> str | None:
-        """The task whose metrics stand for the run: a deciding one that printed some, else the one that printed most."""
-        printed = {task: sum(bool(row.printed) for row in rows) for task, rows in self.tasks.items()}
-        deciding = [task for task in self.plan.deciding if printed.get(task)]
-        return (
-            deciding[0] if deciding else max((task for task in printed if printed[task]), key=printed.__getitem__, default=None)
-        )
+    def samples(self) -> list[TaskSample]:
+        """Those with metrics of one task, which stand for the run.
+
+        It is a deciding task that printed some, else the task that printed most.
+        """
+        printed = {task: [row for row in rows if row.printed] for task, rows in self.tasks.items()}
+        deciding = (printed[task] for task in self.plan.deciding if printed.get(task))
+        return next(deciding, max(printed.values(), key=len, default=[]))
 
 
 def differences(runs: Sequence[ComparedRun]) -> list[Difference]:
     found: list[Difference] = []
-    for what, told in (
-        ("command", [_command(run.plan) for run in runs]),
-        ("env", [_env(run.plan) for run in runs]),
-        ("code", _code(runs)),
-        ("plan", [_plan(run.plan) for run in runs]),
-        ("versions", [_versions(run.plan) for run in runs]),
-    ):
+    plans = [run.plan for run in runs]
+    subjects: dict[What, list[dict[str, str]]] = {
+        "command": list(map(_command, plans)),
+        "env": list(map(_env, plans)),
+        "code": _code(runs),
+        "plan": list(map(_plan, plans)),
+        "versions": [_counted_by_name(plan.versions.values()) for plan in plans],
+    }
+    for what, told in subjects.items():
         for key in dict.fromkeys(key for each in told for key in each):
             values = [each.get(key) for each in told]
             if len(set(values)) > 1:
-                found.append({"what": what, "key": key, "values": values})  # type: ignore[typeddict-item]
+                found.append({"what": what, "key": key, "values": values})
     return found
 
 
@@ -91,12 +94,12 @@ def code_lines(runs: Sequence[ComparedRun]) -> list[LinesOfFile]:
 
 
 def finals(runs: Sequence[ComparedRun]) -> list[Final]:
-    """The last value of each metric that the run's speaker printed, and the step it had reached by then."""
+    """The last value of each metric in the run's samples, and the step it had reached by then."""
     found: list[Final] = []
     for run in runs:
         last: dict[str, tuple[float, int | None]] = {}
         step: int | None = None
-        for row in run.tasks.get(run.speaker or "", ()):
+        for row in run.samples:
             step = int(row.printed["step"]) if "step" in row.printed else step
             last.update({name: (value, step) for name, value in row.printed.items()})
         for metric in _compared_metrics(last, run):
@@ -112,14 +115,13 @@ def _compared_metrics(names: Iterable[str], run: ComparedRun) -> list[str]:
 
 def curves(runs: Sequence[ComparedRun]) -> list[Curves]:
     """Each metric of all runs in one chart, over the time since each began."""
-    names = dict.fromkeys(name for run in runs for row in run.tasks.get(run.speaker or "", ()) for name in row.printed)
+    names = dict.fromkeys(name for run in runs for row in run.samples for name in row.printed)
     shown = _compared_metrics(names, runs[0])
     return [Curves(name, "", tuple(line for run in runs if (line := _line(run, name)) is not None)) for name in shown]
 
 
 def _line(run: ComparedRun, name: str) -> Line | None:
-    rows = run.tasks.get(run.speaker or "", ())
-    pieces = pieces_of((row.attempt, row.time - run.started, row.printed.get(name)) for row in rows)
+    pieces = pieces_of((row.attempt, row.time - run.started, row.printed.get(name)) for row in run.samples)
     return Line(run.plan.run, pieces) if pieces else None
 
 
@@ -143,17 +145,14 @@ def _command(plan: Plan) -> dict[str, str]:
 def _env(plan: Plan) -> dict[str, str]:
     """Of the job: the variables that all tasks have with one value, or how many have which."""
     values = _counted_by_name(task.env for task in plan.tasks)
-    own = (name for name in values if name not in _OF_THE_PLAN and not name.startswith("TFDEPLOY_"))
-    return {name: values[name] for name in own}
+    return {name: value for name, value in values.items() if name not in _OF_THE_PLAN and not name.startswith("TFDEPLOY_")}
 
 
 def _code(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
-    if any(run.files is None for run in runs):
+    known = [run.files for run in runs if run.files is not None]
+    if len(known) < len(runs):
         return [{"release": run.plan.release} for run in runs]
-    found: list[dict[str, str]] = []
-    for run in runs:
-        assert run.files is not None
-        found.append({path: f"{each.kind} {each.sum[:12]}" for path, each in run.files.items()})
+    found = [{path: f"{each.kind} {each.sum[:12]}" for path, each in files.items()} for files in known]
     changed = sorted(path for path in {path for each in found for path in each} if len({each.get(path) for each in found}) > 1)
     kept = set(changed[:MOST_FILES])
     return [{path: said for path, said in each.items() if path in kept} for each in found]
@@ -176,10 +175,6 @@ def _plan(plan: Plan) -> dict[str, str]:
     }
 
 
-def _versions(plan: Plan) -> dict[str, str]:
-    return _counted_by_name(plan.versions.values())
-
-
 def _counted_by_name(several: Iterable[Mapping[str, str]]) -> dict[str, str]:
     values: dict[str, Counter[str]] = {}
     for each in several:
@@ -192,4 +187,4 @@ def _counted(counts: Counter[str]) -> str:
     """The one value, or `3 x this, 1 x that`."""
     if len(counts) == 1:
         return next(iter(counts))
-    return ", ".join(f"{count} x {value}" for value, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
+    return ", ".join(f"{count} x {value}" for value, count in Counter(dict(sorted(counts.items()))).most_common())

@@ -41,7 +41,8 @@ def _mark(progress: RunProgress, task: TaskProgress, slow: Slow | None, first: b
     why = task.reason or ""
     if task.outcome and task.state in ("ended", "lost"):
         rank = FIRST if first else DEAD if task.dead and not ended else DONE
-        return Mark(rank, outcome_words(task.outcome, task.exit_code, task.signal), why or short_error(_ending(task)))
+        last = task.last_line if task.dead else ""
+        return Mark(rank, outcome_words(task.outcome, task.exit_code, task.signal), why or short_error(last))
     health = progress.health(task)
     if health == "unreachable":
         host = progress.hosts.get(task.host)
@@ -49,12 +50,12 @@ def _mark(progress: RunProgress, task: TaskProgress, slow: Slow | None, first: b
     if health:
         return Mark(STALLED, health, progress.stalled_because(task, now) or why)
     if task.restarts and _is_recent(task, now):
-        return Mark(AGAIN, RESTARTED if task.state == "running" else _words(task.state), why or _again(progress, task, now))
+        return Mark(AGAIN, RESTARTED if task.state == "running" else task.state, why or _again(progress, task, now))
     if slow is not None:
         return Mark(SLOW, slow.short, slow.words)
     if task.state == "running":
         return Mark(RUNNING, "running", why)
-    return Mark(STARTING, _words(task.state), why)
+    return Mark(STARTING, task.state, why)
 
 
 def last_cause(progress: RunProgress, task: TaskProgress) -> str:
@@ -78,11 +79,3 @@ def _words_before(progress: RunProgress, task: TaskProgress) -> str:
 
 def _is_recent(task: TaskProgress, now: float | None) -> bool:
     return task.state != "running" or task.started is None or now is None or now - task.started < _AGAIN_S
-
-
-def _ending(task: TaskProgress) -> str:
-    return task.last_line if task.dead else ""
-
-
-def _words(state: str) -> str:
-    return state.replace("_", " ")

@@ -42,6 +42,11 @@ class Expected:
     release: str
     sent: dict[str, int] = field(default_factory=dict)
     source: str | None = None
+    seconds: None = None
+
+    @property
+    def bytes_sent(self) -> int:
+        return sum(self.sent.values())
 
 
 def forecast(

@@ -33,7 +33,7 @@ def together(doing: str, errors: Mapping[str, TfdeployError], of: int) -> Tfdepl
         ((host, error),) = errors.items()
         error.where = error.where or host
         return error
-    code = worst(error.exit_code for error in errors.values())
+    code = worst(errors.values())
     kinds: dict[int, type[TfdeployError]] = {3: Refused, 4: HostUnreachable}
     kind = kinds.get(code, HostFailed)
     lines = [f"{doing} failed on {len(errors)} of {of} hosts:"]

@@ -48,42 +48,34 @@ class RunStore:
     def plan(self, run: str, job: str | None = None) -> Plan | None:
         """The stored plan of exactly this run id, or None. `job`: only a plan of that job; two jobs may use one run id, and the
         later plan replaces the earlier one."""
-        if not is_run(run):
-            return None
         try:
-            plan = plan_from_file(_own_content(self.root / run / "plan.json"))
+            plan = plan_from_file(_own_content(self._folder(run) / "plan.json"))
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, msgspec.MsgspecError):
             return None
         return plan if job in (None, plan.job) else None
 
     def files(self, run: str) -> dict[str, CodeFile] | None:
         """By path: of the run's code; None: not known here."""
-        if not is_run(run):
-            return None
         try:
-            return decode((self.root / run / "files.json").read_bytes(), dict[str, CodeFile])
+            return decode((self._folder(run) / "files.json").read_bytes(), dict[str, CodeFile])
         except (OSError, ValueError, msgspec.MsgspecError, RecursionError):
             return None
 
     def launched_at(self, run: str) -> float | None:
         """Return when this machine launched the run (UTC seconds, by its stored plan); None if it launched no such run."""
         try:
-            return (self.root / run / "plan.json").stat().st_mtime if is_run(run) else None
+            return (self._folder(run) / "plan.json").stat().st_mtime
         except OSError:
             return None
 
     def runs(self) -> list[str]:
         """Run ids, newest first by the time of their plan."""
-        found = []
         try:
-            folders = list(self.root.iterdir())
+            names = os.listdir(self.root)
         except OSError:
-            folders = []
-        for folder in folders:
-            with contextlib.suppress(OSError):  # a folder that cannot be read is left out
-                if (folder / "plan.json").is_file():
-                    found.append(((folder / "plan.json").stat().st_mtime, folder.name))
-        return [name for _, name in sorted(found, reverse=True)]
+            names = []
+        found = {name: time for name in names if (time := self.launched_at(name)) is not None}
+        return sorted(found, key=lambda name: (found[name], name), reverse=True)
 
     def plans(self) -> Iterator[Plan]:
         for run in self.runs():
@@ -93,10 +85,8 @@ class RunStore:
 
     def events(self, run: str) -> Iterator[Event]:
         """What this machine has recorded of a run, in order; lines that are no events are left out."""
-        if not is_run(run):
-            return
         try:
-            content = (self.root / run / "events.jsonl").read_bytes()
+            content = (self._folder(run) / "events.jsonl").read_bytes()
         except OSError:
             return
         for line in content.splitlines():
@@ -115,10 +105,8 @@ class RunStore:
 
     def usage(self, run: str) -> int:
         """Bytes on the disk; 0: it is not stored."""
-        if not is_run(run):
-            return 0
         try:
-            return sum(path.lstat().st_blocks * 512 for path in (self.root / run).iterdir())
+            return sum(path.lstat().st_blocks * 512 for path in self._folder(run).iterdir())
         except OSError:
             return 0
 
@@ -137,6 +125,12 @@ class RunStore:
 
     def recorder(self, run: str) -> Recorder:
         return Recorder(self.root / run / "events.jsonl")
+
+    def _folder(self, run: str) -> Path:
+        """Return the run's folder. Raises FileNotFoundError if `run` cannot be the id of a run."""
+        if not is_run(run):
+            raise FileNotFoundError(run)
+        return self.root / run
 
 
 def _own_content(path: Path) -> bytes:

@@ -79,4 +79,4 @@ def test_the_last_value_of_each_metric_with_its_step_by_the_deciding_task() -> N
 
 def test_where_no_deciding_task_prints_the_one_that_says_most_speaks() -> None:
     run = replace(ONE, tasks={"ps:0": rows({"x": 1}), "worker:1": rows({"x": 2}, {"x": 3}), "worker:2": []})
-    assert run.speaker == "worker:1" and replace(ONE, tasks={"worker:0": rows({})}).speaker is None
+    assert run.samples == run.tasks["worker:1"] and replace(ONE, tasks={"worker:0": rows({})}).samples == []

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tfdeploy.cli.declared import option, switch
 from tfdeploy.cli.flags import CommonFlags
-from tfdeploy.cli.options import digits, duration
+from tfdeploy.cli.options import duration, number
 
 WORD = "everything"
 
@@ -21,7 +21,7 @@ class Flags(CommonFlags):
 
     dry_run: bool = switch("--dry-run", help="only show what would go, and its size")
     newest: int | None = option(
-        "--newest", type=digits("a number of runs", 10**9 - 1), metavar="N", help="keep the newest N ended runs of each job"
+        "--newest", type=number("a number of runs", most=10**9 - 1), metavar="N", help="keep the newest N ended runs of each job"
     )
     older: float | None = option("--older", type=duration, metavar="30d", help="only runs that ended longer ago")
     data: bool = switch("--data", help="also data sets that the job file here does not name")

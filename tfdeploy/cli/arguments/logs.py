@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from tfdeploy.cli.declared import option, switch
 from tfdeploy.cli.flags import OfRun
-from tfdeploy.cli.options import digits, moment, positive
+from tfdeploy.cli.options import moment, number, positive
 
 _WHICH = "which lines"
 _HOW = "how they are shown"
@@ -19,7 +19,7 @@ Format = Literal["text", "json", "raw"]
 
 
 def _lines(text: str) -> int | None:
-    return None if text in ("all", "-1") else digits("a number of lines")(text)
+    return None if text in ("all", "-1") else number("a number of lines")(text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class Flags(OfRun):
     context: int = _which(
         "-C",
         "--context",
-        type=digits(f"a number of lines, at most {MOST_CONTEXT}", MOST_CONTEXT),
+        type=number(f"a number of lines, at most {MOST_CONTEXT}", most=MOST_CONTEXT),
         default=0,
         metavar="N",
         help="with N lines of the same task before and after each that --grep finds; -- stands between groups",
