@@ -11,13 +11,12 @@ import shlex
 from tfdeploy.agent.wire import TASK_MARKERS
 from tfdeploy.config import values
 from tfdeploy.config.node import SCALARS, Node, nearest
-from tfdeploy.config.schema import Key, read_keys
+from tfdeploy.config.schema import Key, read_values
 from tfdeploy.model.allowed import VARIABLE, is_host_path
 from tfdeploy.model.inventory import NAME
-from tfdeploy.model.job import MODES, OTHERS, SPLITS, STALL_ACTIONS, VIAS, DataSource, RoleRule
+from tfdeploy.model.job import OTHERS, SPLITS, VIAS, DataSource, RoleRule
 from tfdeploy.model.part_names import BEFORE, part_variable
 from tfdeploy.model.patterns import compiled
-from tfdeploy.model.protect import ASKED_LEVELS
 
 MOST_KEPT = 1000  # as many as facts of a host may tell of
 ROLES = ("chief", "worker", "ps", "evaluator")
@@ -31,26 +30,6 @@ RESERVED = (
     "no_proxy",
     *TASK_MARKERS,
 )
-
-
-def mode(node: Node) -> str:
-    return values.one_of(node, MODES)
-
-
-def flags(node: Node) -> str:
-    return values.one_of(node, ("auto", "classic", "none"))
-
-
-def compat(node: Node) -> str:
-    return values.one_of(node, ("auto", "v1", "none"))
-
-
-def cluster(node: Node) -> str:
-    return values.one_of(node, ("planned", "program"))
-
-
-def protect(node: Node) -> str:
-    return values.one_of(node, ASKED_LEVELS)
 
 
 def command(node: Node) -> tuple[str, ...]:
@@ -99,16 +78,16 @@ def _from(node: Node) -> tuple[str, str]:
 _SOURCE = (
     Key("path", "folder or file on this machine", "path: ./images", values.text),
     Key("from", "a host that has it", "from: n1:/srv/images", _from, field="origin"),
-    Key("split", "worker: each worker gets its part", "split: worker", lambda node: values.one_of(node, SPLITS)),
-    Key("others", "what the other roles get of a set in parts", "others: all", lambda node: values.one_of(node, OTHERS)),
-    Key("via", "how it is sent", "via: rsync", lambda node: values.one_of(node, VIAS)),
+    Key("split", "worker: each worker gets its part", "split: worker", values.choice(*SPLITS)),
+    Key("others", "what the other roles get of a set in parts", "others: all", values.choice(*OTHERS)),
+    Key("via", "how it is sent", "via: rsync", values.choice(*VIAS)),
 )
 
 
 def _source(node: Node) -> DataSource:
     if node.kind != "mapping":
         return DataSource(values.text(node))
-    given = {field: one.value for field, one in read_keys(node, _SOURCE).items()}
+    given = read_values(node, _SOURCE)
     if ("path" in given) == ("origin" in given):
         what = "both `path` and `from`" if "path" in given else "neither `path` nor `from`"
         raise node.error(f"data set {node.key} has {what}", "write one of them, as in {path: ./images} or {from: n1:/srv/images}")
@@ -177,8 +156,8 @@ def roles(node: Node) -> dict[str, RoleRule]:
     for name, rule in given.items():
         role = "chief" if name == _CHIEF else name
         check_role(role, rule)
-        read = {} if rule.kind == "nothing" else read_keys(rule, _RULE)
-        fields = {"called": _CHIEF if name == _CHIEF else ""} | {field: one.value for field, one in read.items()}
+        read = {} if rule.kind == "nothing" else read_values(rule, _RULE)
+        fields = {"called": _CHIEF if name == _CHIEF else ""} | read
         called = fields["called"]
         if called in {*ROLES, *(other.called for other in found.values())} - {role, ""}:
             raise rule.error(f"{name} is called {called}, as another role is", "give each role its own name")
@@ -234,10 +213,6 @@ def metrics(node: Node) -> dict[str, str]:
     return found
 
 
-def restart_max(node: Node) -> int:
-    return values.whole(node, 0, 1000)
-
-
 def backoff(node: Node) -> tuple[float, float]:
     """[first pause, longest pause] in seconds."""
     parts = node.list("a list of two durations, as in [1s, 60s]")
@@ -247,7 +222,3 @@ def backoff(node: Node) -> tuple[float, float]:
     if first > longest:
         raise node.error("the first pause is longer than the longest one", "write the shorter one first, as in [1s, 60s]")
     return first, longest
-
-
-def stall_action(node: Node) -> str:
-    return values.one_of(node, STALL_ACTIONS)

@@ -1,4 +1,5 @@
-"""The two files' keys as data: what validation accepts, `tfdeploy docs` prints and `tfdeploy init` writes."""
+"""The two files' keys as data: what validation accepts, `tfdeploy docs` prints and `tfdeploy init`
+writes."""
 
 from __future__ import annotations
 
@@ -7,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from tfdeploy.config import jobvalues, secret_sources, values
 from tfdeploy.config.schema import Key
-from tfdeploy.model.job import MODES
+from tfdeploy.model.job import MODES, STALL_ACTIONS
 from tfdeploy.model.modes import rules
 from tfdeploy.model.placeholders import NAMES
+from tfdeploy.model.protect import ASKED_LEVELS
 
 if TYPE_CHECKING:
     from tfdeploy.model.printed import ReferenceAnswer, ReferenceRow
@@ -71,7 +73,7 @@ JOB = (
         "mode",
         f"how the tasks train together: {', '.join(MODES)}",
         "mode: async",
-        jobvalues.mode,
+        values.choice(*MODES),
         "none; without this key, type `tfdeploy launch --mode async`",
     ),
     Key("code", "folder that goes to every host", "code: .", values.text, "the job file's folder"),
@@ -102,14 +104,14 @@ JOB = (
         "flags",
         "auto: append those by which the program learns its cluster, whatever their names; classic: the tutorials' four; none",
         "flags: auto",
-        jobvalues.flags,
+        values.choice("auto", "classic", "none"),
         f"auto in {' and '.join(mode for mode in MODES if rules(mode).takes_flags)}, else none",
     ),
     Key(
         "cluster",
         "planned: a cluster written into the program gives way to the plan's; program: it stands",
         "cluster: planned",
-        jobvalues.cluster,
+        values.choice("planned", "program"),
         "planned",
     ),
     Key(
@@ -176,7 +178,7 @@ JOB = (
                 "max",
                 "how often, without ten good minutes in between; 0: never; if given, the same error twice does not end the run",
                 "max: 3",
-                jobvalues.restart_max,
+                lambda node: values.whole(node, 0, 1000),
                 "3",
                 "restart_max",
             ),
@@ -210,7 +212,7 @@ JOB = (
                 "action",
                 "report: say so and why; restart: also end the culprit, as if it had failed",
                 "action: report",
-                jobvalues.stall_action,
+                values.choice(*STALL_ACTIONS),
                 "report",
                 "stall_action",
             ),
@@ -232,7 +234,7 @@ JOB = (
         "compat",
         "TensorFlow 1 programs on TensorFlow 2: auto (as the program needs it), v1, none",
         "compat: auto",
-        jobvalues.compat,
+        values.choice("auto", "v1", "none"),
         "auto",
     ),
     Key(
@@ -240,7 +242,7 @@ JOB = (
         "who may reach the run's ports; firewall: its user on its hosts; peers: its hosts; none: everybody; "
         "auto: on each host the strongest",
         "protect: auto",
-        jobvalues.protect,
+        values.choice(*ASKED_LEVELS),
         "auto",
     ),
     Key(
@@ -251,6 +253,13 @@ JOB = (
         "step and loss",
     ),
 )
+
+
+_PLACEHOLDERS = {
+    **{f"{{{name}}}": text for name, text in NAMES.items()},
+    "{data.NAME}": "a data set's folder or file on the host; of a set in parts the task's own part",
+    "{keep.NAME}": "a keep folder, absolute",
+}
 
 
 def rows(keys: tuple[Key, ...], before: str = "") -> Iterator[tuple[str, Key]]:
@@ -273,37 +282,19 @@ def _told(table: tuple[Key, ...]) -> list[ReferenceRow]:
 
 def reference_text() -> str:
     """The reference of the two files, in plain text."""
-    return "\n".join(
-        [
-            "INVENTORY  inventories/*.yaml",
-            *_table(rows(INVENTORY)),
-            "",
-            "A HOST  below hosts and defaults",
-            *_table(rows(HOST)),
-            "",
-            "JOB  tfdeploy.yaml; paths are relative to the file",
-            *_table(rows(JOB)),
-            "",
-            "PLACEHOLDERS  in command and env; {{ and }} stand for braces",
-            *_columns([(f"{{{name}}}", text) for name, text in NAMES.items()]),
-            *_columns(
-                [
-                    ("{data.NAME}", "a data set's folder or file on the host; of a set in parts the task's own part"),
-                    ("{keep.NAME}", "a keep folder, absolute"),
-                ]
-            ),
-            "",
-        ]
-    )
+    sections = {
+        "INVENTORY  inventories/*.yaml": _table(INVENTORY),
+        "A HOST  below hosts and defaults": _table(HOST),
+        "JOB  tfdeploy.yaml; paths are relative to the file": _table(JOB),
+        "PLACEHOLDERS  in command and env; {{ and }} stand for braces": _PLACEHOLDERS.items(),
+    }
+    lines = []
+    for heading, cells in sections.items():
+        lines += [heading, *(f"  {left:<16} {right}".rstrip() for left, right in cells), ""]
+    return "\n".join(lines)
 
 
-def _table(found: Iterator[tuple[str, Key]]) -> list[str]:
-    cells = []
-    for name, key in found:
-        cells.append((name, f"{key.text}; default: {key.default}" if key.default else key.text))
-        cells += [("", "    " + line) for line in key.example.splitlines()]
-    return _columns(cells)
-
-
-def _columns(cells: list[tuple[str, str]], width: int = 16) -> list[str]:
-    return [f"  {left:<{width}} {right}".rstrip() for left, right in cells]
+def _table(keys: tuple[Key, ...]) -> Iterator[tuple[str, str]]:
+    for name, key in rows(keys):
+        yield name, f"{key.text}; default: {key.default}" if key.default else key.text
+        yield from (("", "    " + line) for line in key.example.splitlines())

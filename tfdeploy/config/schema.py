@@ -1,4 +1,5 @@
-"""What a key is: name, reader, one line about it. `reference.py` lists the keys; `read_keys` reads a mapping by such a list."""
+"""What a key is: name, reader, one line about it. `reference.py` lists the keys; `read_keys` reads
+a mapping by such a list."""
 
 from __future__ import annotations
 
@@ -7,12 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfdeploy.config.node import Node, nearest
-from tfdeploy.errors import ConfigError
 
 
 @dataclass(frozen=True)
 class Key:
-    """One key of a file. `field`: its name in the value that is read. It has either `read` or `keys`."""
+    """One key of a file. It has either a reader or `keys` of its own.
+
+    `field`: its name in the value that is built.
+    """
 
     name: str
     text: str  # one line for people
@@ -39,19 +42,20 @@ def read_keys(node: Node, keys: tuple[Key, ...]) -> dict[str, Given]:
     known = {key.name: key for key in keys}
     found: dict[str, Given] = {}
     for name, value in node.mapping().items():
-        key = known.get(name)
-        if key is None:
-            raise unknown(name, value, known)
+        if name not in known:
+            shown = name if len(name) <= 60 else name[:60] + "..."
+            meant = {"cmd": "command"}.get(name, name)  # by letters, `cwd` would be nearer
+            raise value.error(f"unknown key {shown!r}", nearest(meant, known, "the keys here are"))
+        key = known[name]
         if value.kind == "nothing":
             continue
-        if key.keys:
-            found.update(read_keys(value, key.keys))
-        elif key.read is not None:
-            found[key.field or key.name] = Given(key.read(value), value)
+        if key.read is None:
+            found |= read_keys(value, key.keys)
+        else:
+            found[key.field or name] = Given(key.read(value), value)
     return found
 
 
-def unknown(name: str, value: Node, known: dict[str, Key]) -> ConfigError:
-    shown = name if len(name) <= 60 else name[:60] + "..."
-    meant = {"cmd": "command"}.get(name, name)  # by letters, `cwd` would be nearer
-    return value.error(f"unknown key {shown!r}", nearest(meant, known, "the keys here are"))
+def read_values(node: Node, keys: tuple[Key, ...]) -> dict[str, Any]:
+    """The mapping's values by field name, without their places. Raises as `read_keys` does."""
+    return {field: given.value for field, given in read_keys(node, keys).items()}

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from tfdeploy.config import values
 from tfdeploy.config.jobvalues import check_variable, command
 from tfdeploy.config.node import Node
-from tfdeploy.config.schema import Key, read_keys
+from tfdeploy.config.schema import Key, read_values
 from tfdeploy.model.allowed import VARIABLE
 from tfdeploy.model.job import SecretSource
 
@@ -60,7 +60,7 @@ def _source(name: str, node: Node | None) -> SecretSource:
         return SecretSource(variable=name, where=node.where)
     if node.kind != "mapping":  # what stands here may be the secret itself: it is not shown
         raise node.error(f"{name} names no source; a value itself never stands in a job file", _HINT)
-    given = {field: one.value for field, one in read_keys(node, _SOURCE).items()}
+    given = read_values(node, _SOURCE)
     if len(given) != 1:
         raise node.error(f"{name} needs one source, and has {len(given)}", _HINT)
     return SecretSource(**given, where=node.where)

@@ -6,6 +6,7 @@ What reaches ssh, rsync or a host is checked here by allow-list; nothing that be
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Literal
 
 from tfdeploy.config.node import Node, nearest
@@ -50,11 +51,17 @@ def variable(node: Node) -> str:
     return given
 
 
-def one_of(node: Node, words: tuple[str, ...]) -> str:
-    given = node.scalar(" | ".join(words))
-    if given not in words:
-        raise node.wrong(" | ".join(words), nearest(given, words, "one of"))
-    return given
+def choice(*words: str) -> Callable[[Node], str]:
+    """Return a reader of one of these words."""
+    wanted = " | ".join(words)
+
+    def read(node: Node) -> str:
+        given = node.scalar(wanted)
+        if given not in words:
+            raise node.wrong(wanted, nearest(given, words, "one of"))
+        return given
+
+    return read
 
 
 def whole(node: Node, low: int, high: int) -> int:
