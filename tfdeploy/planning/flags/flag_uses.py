@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tfdeploy.planning.source.expressions import argument, last_name, text
-from tfdeploy.planning.source.origins import Origin, Origins, Scope
+from tfdeploy.planning.source.origins import Function, Origin, Origins
+from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program
 
 # The arguments of each call that say who the task is: (keyword, position, what it is).
@@ -39,6 +40,9 @@ class Use(NamedTuple):
     sync_values: tuple[str, str] | None = None
 
 
+_Switch = tuple[Origin, tuple[str, str] | None]
+
+
 def makes_cluster(program: Program) -> bool:
     """Whether it starts a server or describes a cluster by itself."""
     return program.has_text("TF_CONFIG") or any(last_name(node.func) in _CLUSTERS for _, node in program.find(ast.Call))
@@ -51,20 +55,22 @@ def gathers(program: Program) -> bool:
 
 def uses(program: Program, origins: Origins) -> list[Use]:
     """In the order of files and lines; those that merely compare with "ps" or "worker" come last."""
-    certain = [use for _, node in program.find(ast.Call, ast.Dict, ast.Assign) for use in _of_node(node, origins, program)]
-    certain += [use for _, node in program.find(ast.Compare) for use in _compared(node, origins, program)]
+    files = program.by_path
+    nodes = program.find(ast.Call, ast.Dict, ast.Assign)
+    certain = [use for path, node in nodes for use in _of_node(node, origins, files[path])]
+    tests = program.find(ast.Compare)
+    certain += [use for path, node in tests for use in _compared(node, origins, files[path])]
     identity = {use.origin.dest for use in certain}
     names = program.find(ast.Name, ast.Attribute)
-    synchronous = [use for _, node in names for use in _synchronous(node, origins, program)]
+    synchronous = [use for path, node in names for use in _synchronous(node, origins, files[path])]
     return [*certain, *(use for use in synchronous if use.origin.dest not in identity)]
 
 
-def _of_node(node: ast.AST, origins: Origins, program: Program) -> Iterator[Use]:
-    scope = origins.scopes[id(node)]
+def _of_node(node: ast.AST, origins: Origins, module: ParsedFile) -> Iterator[Use]:
     for name, value in _parts(node):
-        for origin in sorted(origins.of(value, scope)):
+        for origin in sorted(origins.of(value, module)):
             if _fits(name, origin, node):
-                yield Use("cluster" if _whole(origin) else name, origin, _where(value, scope, program))
+                yield Use("cluster" if _whole(origin) else name, origin, _where(value, module))
 
 
 def _parts(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
@@ -104,16 +110,15 @@ def _whole(origin: Origin) -> bool:
     return origin.steps[:1] == (("json", ""),) and len(origin.steps) == 2
 
 
-def _compared(node: ast.Compare, origins: Origins, program: Program) -> Iterator[Use]:
+def _compared(node: ast.Compare, origins: Origins, module: ParsedFile) -> Iterator[Use]:
     """What is compared with "ps" or "worker" is a job's name."""
     if not isinstance(node.ops[0], ast.Eq | ast.NotEq | ast.In | ast.NotIn):
         return
-    scope = origins.scopes[id(node)]
     sides = (node.left, node.comparators[0])
     if any(each in _ROLES for side in sides for each in _texts_of(side)):
-        for origin in sorted(origin for side in sides for origin in origins.of(side, scope)):
+        for origin in sorted(origin for side in sides for origin in origins.of(side, module)):
             if _fits("job_name", origin, node):
-                yield Use("job_name", origin, _where(node, scope, program))
+                yield Use("job_name", origin, _where(node, module))
 
 
 def _texts_of(node: ast.expr) -> list[str | None]:
@@ -121,19 +126,29 @@ def _texts_of(node: ast.expr) -> list[str | None]:
     return [text(each) for each in (node.elts if isinstance(node, ast.List | ast.Tuple | ast.Set) else [node])]
 
 
-def _synchronous(node: ast.expr, origins: Origins, program: Program) -> Iterator[Use]:
+def _synchronous(node: ast.expr, origins: Origins, module: ParsedFile) -> Iterator[Use]:
     """What decides whether gradients are gathered: the tests around SyncReplicasOptimizer."""
     if last_name(node) not in _SYNCHRONOUS:
         return
-    scope = origins.scopes[id(node)]
-    for test, holds in reversed(scope.tests):
-        for origin, words in _switches(test, scope, origins, holds=holds):
-            yield Use("issync", origin, _where(test, scope, program), words)
+    for test, holds in _tests_around(node, module):
+        for origin, words in _switches(test, module, origins, holds=holds):
+            yield Use("issync", origin, _where(test, module), words)
 
 
-def _switches(test: ast.expr, scope: Scope, origins: Origins, *, holds: bool) -> Iterator[tuple[Origin, tuple[str, str] | None]]:
+def _tests_around(node: ast.AST, module: ParsedFile) -> Iterator[tuple[ast.expr, bool]]:
+    """(test, whether it holds here) of each `if` around a place, up to the function, from the innermost one."""
+    inner = node
+    for each in module.around(node):
+        if isinstance(each, Function):
+            return
+        if isinstance(each, ast.If | ast.IfExp) and inner is not each.test:
+            yield each.test, inner is each.body or (isinstance(each, ast.If) and inner in each.body)
+        inner = each
+
+
+def _switches(test: ast.expr, module: ParsedFile, origins: Origins, *, holds: bool) -> Iterator[_Switch]:
     """Each flag of a test that speaks of synchronous training, and its words for async and sync; None: a truth value."""
-    for each, at in origins.values(test, scope):
+    for each, at in origins.values(test, module):
         if isinstance(each, ast.BoolOp):
             for value in each.values:
                 yield from _switches(value, at, origins, holds=holds)
@@ -147,14 +162,12 @@ def _switches(test: ast.expr, scope: Scope, origins: Origins, *, holds: bool) ->
                     yield origin, None if holds else ("1", "0")
 
 
-def _compared_switch(
-    test: ast.Compare, scope: Scope, origins: Origins, *, holds: bool
-) -> Iterator[tuple[Origin, tuple[str, str] | None]]:
+def _compared_switch(test: ast.Compare, module: ParsedFile, origins: Origins, *, holds: bool) -> Iterator[_Switch]:
     value = test.comparators[0].value if isinstance(test.comparators[0], ast.Constant) else None
     equal = isinstance(test.ops[0], ast.Eq | ast.Is) == holds
     if not isinstance(test.ops[0], ast.Eq | ast.Is | ast.NotEq | ast.IsNot):
         return
-    for origin in origins.of(test.left, scope):
+    for origin in origins.of(test.left, module):
         if origin.steps:
             continue
         if isinstance(value, str) and ("sync" in value.lower() or "sync" in origin.dest):
@@ -170,5 +183,5 @@ def _texts(value: str, *, equal: bool) -> tuple[str, str]:
     return (other, value) if equal else (value, other)
 
 
-def _where(node: ast.AST, scope: Scope, program: Program) -> str:
-    return f"{program.modules[scope.tree].path}:{getattr(node, 'lineno', 1)}"
+def _where(node: ast.expr, module: ParsedFile) -> str:
+    return f"{module.path}:{node.lineno}"

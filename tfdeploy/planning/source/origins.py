@@ -1,8 +1,9 @@
-"""Where the values of a program come from: its flags and sys.argv, followed through names, calls and splits.
+"""Where the values of a program come from: its flags and sys.argv, followed through names, calls
+and splits.
 
-A small reading of the syntax trees, file by file: every value that a name is given in its function or module, what calls
-hand to parameters, and what a function returns. It follows no containers but dictionaries by a literal key, and no
-branches: a name that is given two values has both origins.
+A small reading of the syntax trees, file by file: every value that a name is given in its function
+or module, what calls hand to parameters, and what a function returns. It follows no containers but
+dictionaries by a literal key, and no branches: a name that is given two values has both origins.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tfdeploy.planning.source.expressions import argument, last_name, text
@@ -37,30 +37,11 @@ class Origin(NamedTuple):
         return self._replace(steps=(*self.steps, *steps))
 
 
-@dataclass(frozen=True)
-class Scope:
-    """The functions around a place, from the outermost one; `tree`: which file."""
-
-    tree: int
-    functions: tuple[Function, ...] = ()
-    tests: tuple[tuple[ast.expr, bool], ...] = ()  # of the `if`s around it, and which branch
-
-    def within(self, function: Function) -> Scope:
-        return replace(self, functions=(*self.functions, function), tests=())
-
-    def under(self, test: ast.expr, *, holds: bool) -> Scope:
-        return replace(self, tests=(*self.tests, (test, holds)))
-
-    def names(self) -> Iterator[int]:
-        yield from (id(function) for function in reversed(self.functions))
-        yield self.tree
-
-
 class _Given(NamedTuple):
-    """A value that a name is given, and which part of it."""
+    """A value that a name is given, its file, and which part of it."""
 
     value: ast.expr
-    scope: Scope
+    module: ParsedFile
     steps: tuple[Step, ...] = ()
 
 
@@ -68,85 +49,84 @@ class Origins:
     """The origins of the expressions of one program. `dests`: the attributes that hold flags."""
 
     def __init__(self, program: Program, dests: Collection[str]) -> None:
-        self.dests = frozenset(dests)
-        self.scopes: dict[int, Scope] = {}  # node -> the scope that it is in
+        self._program, self._dests = program, frozenset(dests)
+        # (id of a function or of a module's tree, name) -> what the name is given there
         self._given: defaultdict[tuple[int, str], list[_Given]] = defaultdict(list)
         self._attributes: defaultdict[str, list[_Given]] = defaultdict(list)
-        self._calls: defaultdict[str, list[tuple[ast.Call, Scope]]] = defaultdict(list)
+        self._calls: defaultdict[str, list[tuple[ast.Call, ParsedFile]]] = defaultdict(list)
         self._returned: defaultdict[str, list[_Given]] = defaultdict(list)
-        self._names: dict[int, str] = {}  # function -> what it is called by
         self._known: dict[int, frozenset[Origin]] = {}
-        self._trees = len(program.modules)
-        for number, module in enumerate(program.modules):
-            self._read(module, Scope(number))
+        for module in program.modules:
+            for node in module.nodes:
+                self._record(node, module)
 
-    def of(self, node: ast.expr | None, scope: Scope) -> frozenset[Origin]:
+    def of(self, node: ast.expr | None, module: ParsedFile) -> frozenset[Origin]:
         """Every origin that the expression may have; empty where none is known."""
         if node is None:
             return frozenset()
         if id(node) not in self._known:
             self._known[id(node)] = frozenset()  # for a value that is made of itself
-            self._known[id(node)] = frozenset(self._of(node, scope))
+            self._known[id(node)] = frozenset(self._of(node, module))
         return self._known[id(node)]
 
-    def values(self, node: ast.expr, scope: Scope, depth: int = 4) -> Iterator[tuple[ast.expr, Scope]]:
+    def values(self, node: ast.expr, module: ParsedFile, depth: int = 4) -> Iterator[tuple[ast.expr, ParsedFile]]:
         """The expression and the expressions that it stands for, through names."""
-        yield node, scope
+        yield node, module
         if isinstance(node, ast.Name) and depth:
-            for given in self._named(node.id, scope):
+            for given in self._named(node, module):
                 if not given.steps:
-                    yield from self.values(given.value, given.scope, depth - 1)
+                    yield from self.values(given.value, given.module, depth - 1)
 
-    def _of(self, node: ast.expr, scope: Scope) -> Iterator[Origin]:
+    def _of(self, node: ast.expr, module: ParsedFile) -> Iterator[Origin]:
         if isinstance(node, ast.Name):
-            for given in self._named(node.id, scope):
+            for given in self._named(node, module):
                 yield from self._part(given)
-            yield from self._parameter(node.id, scope)
+            yield from self._parameter(node, module)
         elif isinstance(node, ast.Attribute):
-            yield from self._attribute(node, scope)
+            yield from self._attribute(node, module)
         elif isinstance(node, ast.Subscript):
-            yield from self._subscript(node, scope)
+            yield from self._subscript(node, module)
         elif isinstance(node, ast.Call):
-            yield from self._call(node, scope)
+            yield from self._call(node, module)
         elif isinstance(node, ast.BoolOp | ast.IfExp):
             for each in node.values if isinstance(node, ast.BoolOp) else (node.body, node.orelse):
-                yield from self.of(each, scope)
+                yield from self.of(each, module)
         elif isinstance(node, ast.ListComp | ast.GeneratorExp) and len(node.generators) == 1:
             if _passed_through(node.elt, node.generators[0].target):
-                yield from self.of(node.generators[0].iter, scope)
+                yield from self.of(node.generators[0].iter, module)
         elif isinstance(node, ast.List | ast.Tuple) and len(node.elts) == 1:
-            yield from (origin.then(("one", "")) for origin in self.of(node.elts[0], scope))
+            yield from (origin.then(("one", "")) for origin in self.of(node.elts[0], module))
 
     def _part(self, given: _Given) -> Iterator[Origin]:
         start = _argv_start(given.value)
         if start is not None and given.steps[:1] and given.steps[0][0] == "item":
             yield Origin("", start + int(given.steps[0][1]), given.steps[1:])
             return
-        yield from (origin.then(*given.steps) for origin in self.of(given.value, given.scope))
+        yield from (origin.then(*given.steps) for origin in self.of(given.value, given.module))
 
-    def _attribute(self, node: ast.Attribute, scope: Scope) -> Iterator[Origin]:
-        if node.attr in self.dests:
+    def _attribute(self, node: ast.Attribute, module: ParsedFile) -> Iterator[Origin]:
+        if node.attr in self._dests:
             yield Origin(node.attr)
         elif node.attr == "value":  # of absl's flag holders
-            yield from self.of(node.value, scope)
+            yield from self.of(node.value, module)
         else:
-            for given in (*self._attributes[node.attr], *self._of_modules(node.attr, scope)):
+            for given in (*self._attributes[node.attr], *self._of_modules(node.attr, module)):
                 yield from self._part(given)
 
-    def _subscript(self, node: ast.Subscript, scope: Scope) -> Iterator[Origin]:
+    def _subscript(self, node: ast.Subscript, module: ParsedFile) -> Iterator[Origin]:
         key = node.slice.value if isinstance(node.slice, ast.Constant) else None
         start = _argv_start(node.value)
         if isinstance(key, int) and start is not None:
             yield from [Origin("", start + key)] if start + key > 0 and key >= 0 else []
         elif isinstance(key, str):
-            inner = self.of(node.value, scope)
+            inner = self.of(node.value, module)
             yield from (origin.then(("key", key)) for origin in inner)
-            if not inner and key in self.dests:
+            if not inner and key in self._dests:
                 yield Origin(key)
         elif isinstance(key, int):
-            yield from (origin.then(("item", key)) for origin in self.of(node.value, scope))
+            yield from (origin.then(("item", key)) for origin in self.of(node.value, module))
 
-    def _call(self, node: ast.Call, scope: Scope) -> Iterator[Origin]:
+    def _call(self, node: ast.Call, module: ParsedFile) -> Iterator[Origin]:
         name, first = last_name(node.func), node.args[0] if node.args else None
         owner = node.func.value if isinstance(node.func, ast.Attribute) else None
         if name.startswith("DEFINE_") and text(first):
@@ -154,90 +134,91 @@ class Origins:
         elif name == "split" and owner is not None:
             of_re = last_name(owner) == "re"
             by = " " if first is None else text(first) or ""
-            split = self.of(node.args[1] if of_re and node.args[1:] else owner, scope)
+            split = self.of(node.args[1] if of_re and node.args[1:] else owner, module)
             yield from (origin.then(("split", by)) for origin in split if by)
         elif name in _STRIPPED and owner is not None:
-            yield from self.of(owner, scope)
+            yield from self.of(owner, module)
         elif name in _PARSED:
-            yield from (origin.then(("json", "")) for origin in self.of(first, scope))
+            yield from (origin.then(("json", "")) for origin in self.of(first, module))
         elif name in _SAME:
-            yield from self.of(first, scope)
+            yield from self.of(first, module)
         elif name in ("map", "filter"):
-            yield from self.of(node.args[1] if node.args[1:] else None, scope)
+            yield from self.of(node.args[1] if node.args[1:] else None, module)
         elif name in ("getattr", "get"):
             key = text(next(iter(node.args[name == "getattr" :]), None)) or ""
-            yield from [Origin(key)] if key in self.dests else self.of(next(iter(node.args[1:]), None), scope)
+            yield from [Origin(key)] if key in self._dests else self.of(next(iter(node.args[1:]), None), module)
         else:
             for given in self._returned[name]:
                 yield from self._part(given)
 
-    def _named(self, name: str, scope: Scope) -> list[_Given]:
-        for key in scope.names():
-            if (key, name) in self._given:
-                return self._given[key, name]
-        parameter = any(name in _parameters(function) for function in scope.functions)
-        return [] if parameter else self._of_modules(name, scope)
+    def _named(self, node: ast.Name, module: ParsedFile) -> list[_Given]:
+        functions = functions_around(node, module)
+        for scope in (*functions, module.tree):
+            if (id(scope), node.id) in self._given:
+                return self._given[id(scope), node.id]
+        is_parameter = any(node.id in _parameters(function) for function in functions)
+        return [] if is_parameter else self._of_modules(node.id, module)
 
-    def _of_modules(self, name: str, scope: Scope) -> list[_Given]:
+    def _of_modules(self, name: str, module: ParsedFile) -> list[_Given]:
         """What other modules of the program call so."""
-        return [given for tree in range(self._trees) if tree != scope.tree for given in self._given.get((tree, name), ())]
+        others = [id(other.tree) for other in self._program.modules if other is not module]
+        return [given for tree in others for given in self._given.get((tree, name), ())]
 
-    def _parameter(self, name: str, scope: Scope) -> Iterator[Origin]:
-        for function in reversed(scope.functions):
+    def _parameter(self, node: ast.Name, module: ParsedFile) -> Iterator[Origin]:
+        name = node.id
+        for function in functions_around(node, module):
             if name not in (parameters := _parameters(function)):
                 continue
-            if isinstance(function, ast.FunctionDef) and name in self.dests and _is_command(function):
+            if isinstance(function, ast.FunctionDef) and name in self._dests and _is_command(function):
                 yield Origin(name)
             own = parameters[1:] if parameters[0] in ("self", "cls") else parameters
-            for call, at in self._calls[self._names.get(id(function), "")]:
+            for call, at in self._calls[_called_by(function, module)]:
                 yield from self.of(_argument(call, name, own), at)
             return
 
-    def _read(self, module: ParsedFile, scope: Scope) -> None:
-        """Record what the file gives to names."""
-        within: list[tuple[Scope, str]] = []  # for each node: the scope of what is in it, and the class around that
-        for node, parent in zip(module.nodes, module.parents, strict=True):
-            around, owner = within[parent] if within else (scope, "")
-            around = self.scopes.setdefault(id(node), around)
-            self._record(node, around)
-            if isinstance(node, ast.If | ast.IfExp):
-                self._branch(node, around)
-            elif isinstance(node, Function):
-                around = around.within(node)
-                if not isinstance(node, ast.Lambda):
-                    self._names[id(node)] = owner if node.name == "__init__" else node.name
-            within.append((around, node.name if isinstance(node, ast.ClassDef) else owner))
-
-    def _branch(self, node: ast.If | ast.IfExp, scope: Scope) -> None:
-        """Put what is in a branch below the test that holds for it."""
-        for branch, holds in ((node.body, True), (node.orelse, False)):
-            below = scope.under(node.test, holds=holds)
-            for child in branch if isinstance(branch, list) else [branch]:
-                self.scopes[id(child)] = below
-
-    def _record(self, node: ast.AST, scope: Scope) -> None:
+    def _record(self, node: ast.AST, module: ParsedFile) -> None:
+        """Record what the node gives to a name, a parameter, or the result of a function."""
         if isinstance(node, ast.Assign):
             for target in node.targets:
-                self._assign(target, node.value, scope, ())
+                self._assign(target, _Given(node.value, module))
         elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
-            self._assign(node.target, node.value, scope, ())
+            self._assign(node.target, _Given(node.value, module))
         elif isinstance(node, ast.Call):
-            self._calls[last_name(node.func)].append((node, scope))
-        elif isinstance(node, ast.Return) and node.value is not None and scope.functions:
-            self._returned[self._names.get(id(scope.functions[-1]), "")].append(_Given(node.value, scope))
+            self._calls[last_name(node.func)].append((node, module))
+        elif isinstance(node, ast.Return) and node.value is not None:
+            for function in functions_around(node, module)[:1]:
+                self._returned[_called_by(function, module)].append(_Given(node.value, module))
 
-    def _assign(self, target: ast.expr, value: ast.expr, scope: Scope, steps: tuple[Step, ...]) -> None:
+    def _assign(self, target: ast.expr, given: _Given) -> None:
+        value = given.value
         if isinstance(target, ast.Name):
-            self._given[next(scope.names()), target.id].append(_Given(value, scope, steps))
+            scope = next(iter(functions_around(target, given.module)), given.module.tree)
+            self._given[id(scope), target.id].append(given)
         elif isinstance(target, ast.Attribute):
-            self._attributes[target.attr].append(_Given(value, scope, steps))
+            self._attributes[target.attr].append(given)
         elif isinstance(target, ast.Tuple | ast.List):
-            same = isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts) and not steps
+            literal = isinstance(value, ast.Tuple | ast.List) and not given.steps
+            parts = value.elts if literal and isinstance(value, ast.Tuple | ast.List) else []
             for at, each in enumerate(target.elts):
-                if same and isinstance(value, ast.Tuple | ast.List):
-                    self._assign(each, value.elts[at], scope, ())
+                if len(parts) == len(target.elts):
+                    self._assign(each, given._replace(value=parts[at]))
                 else:
-                    self._assign(each, value, scope, (*steps, ("item", at)))
+                    self._assign(each, given._replace(steps=(*given.steps, ("item", at))))
+
+
+def functions_around(node: ast.AST, module: ParsedFile) -> list[Function]:
+    """The functions around a place, from the innermost one."""
+    return [each for each in module.around(node) if isinstance(each, Function)]
+
+
+def _called_by(function: Function, module: ParsedFile) -> str:
+    """The name by which calls name the function: its own, or that of its class."""
+    if isinstance(function, ast.Lambda):
+        return ""
+    if function.name != "__init__":
+        return function.name
+    classes = (each for each in module.around(function) if isinstance(each, ast.ClassDef))
+    return next((each.name for each in classes), "")
 
 
 def _parameters(function: Function) -> list[str]:
