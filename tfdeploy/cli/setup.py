@@ -15,7 +15,7 @@ from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.rows import SetupRow
 from tfdeploy.model.selection import select
 from tfdeploy.operations.outcomes import split
-from tfdeploy.operations.setup import differences, setup_job
+from tfdeploy.operations.setup import difference_words, differences, setup_job
 from tfdeploy.ui.environments import show_setup
 from tfdeploy.ui.reports import show_next
 
@@ -37,11 +37,11 @@ def run(flags: Flags) -> int:
     different = differences(split(results)[0])
     ok = all(row["ok"] for row in rows)
     if flags.json:
-        differing: list[PackageRow] = [{"package": each.package, "versions": each.versions} for each in different]
+        differing: list[PackageRow] = [{"package": name, "versions": versions} for name, versions in different.items()]
         answer: SetupAnswer = {"ok": ok, "hosts": rows, "differences": differing}
         print(json.dumps(answer))
     elif not flags.quiet or not ok:
-        _show(flags, rows, [each.words for each in different], results)
+        _show(flags, rows, [difference_words(*each) for each in different.items()], results)
     return worst(results.values())
 
 

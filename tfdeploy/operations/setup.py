@@ -7,7 +7,8 @@ with the same Python are pinned, so that a host added later does not get newer p
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,10 @@ from tfdeploy.model.units import count
 from tfdeploy.operations.broadcast.data_set import DataSet
 from tfdeploy.operations.broadcast.data_sets import DataSent, Outcome, send_data_sets
 from tfdeploy.operations.emit import emit_host, note
-from tfdeploy.operations.lock import JobLock, locked_where_possible
+from tfdeploy.operations.lock import HostLocks, locked_where_possible
 from tfdeploy.operations.outcomes import split
 from tfdeploy.operations.withheld_files import withheld_files
-from tfdeploy.transport.protocols import AgentChannel, Fleet, Session
+from tfdeploy.transport.protocols import Fleet, Session
 from tfdeploy.tree import Recipe, read_recipe
 from tfdeploy.tree.withheld_files import NONE, WithheldFiles
 
@@ -47,20 +48,6 @@ class Environment:
     made: bool = False
     seconds: float = 0.0
     bytes_sent: int = 0
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A package, or Python, whose version differs: version -> hosts; "": hosts that do not have it."""
-
-    package: str
-    versions: dict[str, tuple[str, ...]]
-
-    @property
-    def words(self) -> str:
-        return f"{self.package}: " + ", ".join(
-            f"{version or 'none'} on {fold_names(on)}" for version, on in self.versions.items()
-        )
 
 
 def recipe_of(job: Job, cache: Path | None, withhold: WithheldFiles = NONE) -> Recipe | None:
@@ -83,8 +70,10 @@ def setup_job(
     emit: Emit,
     known: tuple[Host, ...] = (),
 ) -> dict[str, Environment | TfdeployError]:
-    """Every host's outcome. `known`: the hosts of the whole inventory, whose keys must not be sent. Raises UsageError for a
-    job without `setup`."""
+    """Return every host's outcome. `known`: the hosts of the whole inventory, whose keys must not be sent.
+
+    Raises UsageError for a job without `setup`.
+    """
     recipe = recipe_of(job, cache, withheld_files(job, known or hosts))
     if recipe is None:
         raise UsageError(
@@ -92,64 +81,88 @@ def setup_job(
             where=job.source or None,
             next="write `setup: {requirements: requirements.txt}` in the job file",
         )
-    answered, lost = split(_find(fleet, hosts, job, recipe))
-    there = {host: found for host, found in answered.items() if found is not None}
-    wanted = tuple(host for host in hosts if host.name in answered and host.name not in there)
-    made: dict[str, Environment | TfdeployError] = {}
+    setup = _Setup(fleet, job, recipe, emit)
+    found = fleet.each(hosts, setup.find)
+    outcomes = {host: each for host, each in found.items() if each is not None}
+    wanted = tuple(host for host in hosts if host.name not in outcomes)
     if wanted:
+        pins = agreed(split(outcomes)[0].values())
         with locked_where_possible(fleet, wanted, job.name, "setup", holder, emit) as (lock, failed):
-            made = {**failed, **_make(fleet, lock.hosts, job, recipe, there, emit, lock)}
-    everything = {**there, **lost, **made}
-    return {host.name: everything[host.name] for host in hosts}
+            outcomes.update({**failed, **setup.make(lock, pins)})
+    return {host.name: outcomes[host.name] for host in hosts}
 
 
-def _find(fleet: Fleet, hosts: tuple[Host, ...], job: Job, recipe: Recipe) -> dict[str, Environment | TfdeployError | None]:
-    """Each host's environment; None where it is not made yet."""
+@dataclass(frozen=True)
+class _Setup:
+    """One job's environment, which hosts have or make."""
 
-    def ask(session: Session) -> Environment | None:
+    fleet: Fleet
+    job: Job
+    recipe: Recipe
+    emit: Emit
+
+    def find(self, session: Session) -> Environment | None:
+        """Return the host's environment; None where it is not made yet."""
         began = time.monotonic()
-        found = session.agent().call(ENV_STATE, _environment_args(session.host, job, recipe))
+        found = self._state(session)
         return _environment(found, seconds=time.monotonic() - began) if found.ready else None
 
-    return fleet.each(hosts, ask)
+    def make(self, lock: HostLocks, pins: Mapping[str, Mapping[str, str]]) -> dict[str, Environment | TfdeployError]:
+        """Make the environment on the hosts of the lock. `pins`: by Python version, what it must have."""
+        began = time.monotonic()
+        sent, lost = split(self._send_wheels(lock.hosts))
+
+        def one(session: Session) -> Environment:
+            found = self._state(session)
+            made = not found.ready  # another setup may have made it during the wait for the lock
+            if made:
+                found = self._install(session, pins.get(found.python_version, {}))
+            lock.release_host(session)
+            seconds, name = time.monotonic() - began, session.host.name
+            packages = count(len(found.packages), "package")
+            emit_host(self.emit, name, "ready", f"{packages} by {found.by} in {seconds:.1f} s")
+            return _environment(found, made=made, seconds=seconds, bytes_sent=sent[name].received_bytes)
+
+        return {**lost, **self.fleet.each(tuple(host for host in lock.hosts if host.name in sent), one)}
+
+    def _args(self, host: Host) -> Args:
+        return {"job": self.job.name, "python": host.python, "digest": self.recipe.digest}
+
+    def _state(self, session: Session) -> EnvState:
+        return session.agent().call(ENV_STATE, self._args(session.host))
+
+    def _send_wheels(self, hosts: tuple[Host, ...]) -> dict[str, Outcome]:
+        if self.recipe.wheels is None:
+            return {host.name: DataSent() for host in hosts}
+        return send_data_sets(self.fleet, hosts, self.job.name, {WHEELS: DataSet(self.recipe.wheels)}, self.emit)
+
+    def _install(self, session: Session, pins: Mapping[str, str]) -> EnvState:
+        """Call env.make, and emit the output of uv or pip as notes of level detail."""
+        host, recipe = session.host.name, self.recipe
+        note(self.emit, "making the environment", host=host)
+        wheels = WHEELS if recipe.wheels else None
+        args = {**self._args(session.host), "files": recipe.files, "main": recipe.main, "wheels": wheels, "pins": pins}
+        weight, give_up = 0, time.monotonic() + MAKE_S
+        with closing(session.agent().stream(ENV_MAKE, args, silence_s=MAKE_S)) as stream:
+            for item, _ in stream:
+                weight += ITEM_BYTES + len(item.line or "")
+                if weight > MAX_OUTPUT_BYTES or time.monotonic() > give_up:
+                    raise BadAnswer("its output of making the environment is without end", where=host)
+                if item.line is not None:
+                    note(self.emit, item.line, level="detail", host=host)
+                elif item.waiting is not None:
+                    note(self.emit, "waiting for another setup that makes this environment", host=host)
+        if stream.value is None or not stream.value.ready:
+            raise BadAnswer("it reports that it made the environment and that there is none", where=host)
+        return stream.value
 
 
-def _make(
-    fleet: Fleet,
-    hosts: tuple[Host, ...],
-    job: Job,
-    recipe: Recipe,
-    there: Mapping[str, Environment],
-    emit: Emit,
-    lock: JobLock,
-) -> dict[str, Environment | TfdeployError]:
-    pins, began = agreed(there.values()), time.monotonic()
-    sent, lost = split(_send_wheels(fleet, hosts, job, recipe, emit))
-
-    def one(session: Session) -> Environment:
-        agent, host = session.agent(), session.host
-        found = agent.call(ENV_STATE, _environment_args(host, job, recipe))
-        made = not found.ready  # another setup may have made it during the wait for the lock
-        if made:
-            known = pins.get(found.python_version, {})
-            found = _install(agent, host, {**_environment_args(host, job, recipe), **_recipe_args(recipe), "pins": known}, emit)
-        lock.release_host(session)
-        seconds = time.monotonic() - began
-        packages = count(len(found.packages), "package")
-        emit_host(emit, host.name, "ready", f"{packages} by {found.by} in {seconds:.1f} s")
-        return _environment(found, made=made, seconds=seconds, bytes_sent=sent[host.name].received_bytes)
-
-    return {**lost, **fleet.each(tuple(host for host in hosts if host.name in sent), one)}
+def _environment(found: EnvState, **more: Any) -> Environment:
+    return Environment(found.folder, found.python_version, str(found.by), found.packages, **more)
 
 
-def _send_wheels(fleet: Fleet, hosts: tuple[Host, ...], job: Job, recipe: Recipe, emit: Emit) -> dict[str, Outcome]:
-    if recipe.wheels is None:
-        return {host.name: DataSent() for host in hosts}
-    return send_data_sets(fleet, hosts, job.name, {WHEELS: DataSet(recipe.wheels)}, emit)
-
-
-def agreed(environments: Collection[Environment]) -> dict[str, dict[str, str]]:
-    """Python version -> the packages that all environments of that Python have in the same version.
+def agreed(environments: Iterable[Environment]) -> dict[str, dict[str, str]]:
+    """Return Python version -> the packages that all environments of that Python have in the same version.
 
     A package whose version differs between hosts is not pinned.
     """
@@ -160,47 +173,22 @@ def agreed(environments: Collection[Environment]) -> dict[str, dict[str, str]]:
     return found
 
 
-def _install(agent: AgentChannel, host: Host, args: Args, emit: Emit) -> EnvState:
-    """Calls env.make; emits the output of uv or pip as notes of level detail."""
-    note(emit, "making the environment", host=host.name)
-    stream, weight, give_up = agent.stream(ENV_MAKE, args, silence_s=MAKE_S), 0, time.monotonic() + MAKE_S
-    try:
-        for item, _ in stream:
-            weight += ITEM_BYTES + len(item.line or "")
-            if weight > MAX_OUTPUT_BYTES or time.monotonic() > give_up:
-                raise BadAnswer("its output of making the environment is without end", where=host.name)
-            if item.line is not None:
-                note(emit, item.line, level="detail", host=host.name)
-            elif item.waiting is not None:
-                note(emit, "waiting for another setup that makes this environment", host=host.name)
-    finally:
-        stream.close()
-    if stream.value is None or not stream.value.ready:
-        raise BadAnswer("it reports that it made the environment and that there is none", where=host.name)
-    return stream.value
+Differences = dict[str, dict[str, list[str]]]  # package, or Python -> version -> hosts; "": those without it
 
 
-def _environment_args(host: Host, job: Job, recipe: Recipe) -> Args:
-    return {"job": job.name, "python": host.python, "digest": recipe.digest}
-
-
-def _recipe_args(recipe: Recipe) -> Args:
-    return {"files": recipe.files, "main": recipe.main, "wheels": WHEELS if recipe.wheels else None}
-
-
-def _environment(found: EnvState, **more: Any) -> Environment:
-    return Environment(found.folder, found.python_version, str(found.by), found.packages, **more)
-
-
-def differences(environments: Mapping[str, Environment]) -> tuple[Difference, ...]:
-    """What differs between hosts: Python first, then packages by name."""
+def differences(environments: Mapping[str, Environment]) -> Differences:
+    """Return what differs between hosts: Python first, then packages by name."""
     versions_of = {host: {"Python": each.python_version, **each.packages} for host, each in environments.items()}
-    names = sorted({name for versions in versions_of.values() for name in versions}, key=lambda name: (name != "Python", name))
-    found = []
-    for name in names:
+    names = {name for versions in versions_of.values() for name in versions}
+    found: Differences = {}
+    for name in sorted(names, key=lambda name: (name != "Python", name)):
         versions: dict[str, list[str]] = {}
         for host, has in versions_of.items():
             versions.setdefault(has.get(name, ""), []).append(host)
         if len(versions) > 1:
-            found.append(Difference(name, {version: tuple(on) for version, on in versions.items()}))
-    return tuple(found)
+            found[name] = versions
+    return found
+
+
+def difference_words(package: str, versions: Mapping[str, list[str]]) -> str:
+    return f"{package}: " + ", ".join(f"{version or 'none'} on {fold_names(on)}" for version, on in versions.items())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfdeploy.operations.setup import Environment, differences
+from tfdeploy.operations.setup import Environment, difference_words, differences
 
 
 def test_what_differs_is_named_python_first() -> None:
@@ -10,9 +10,9 @@ def test_what_differs_is_named_python_first() -> None:
         return Environment(folder="/w/.envs/x", python_version=python, by="pip", packages=packages)
 
     same = {"n1": one("3.11.2", numpy="2.0"), "n2": one("3.11.2", numpy="2.0")}
-    assert differences(same) == () and differences({}) == ()
+    assert differences(same) == {} and differences({}) == {}
     found = differences({**same, "n3": one("3.9.1", numpy="1.26", zipp="3.0"), "n4": one("3.9.1", numpy="2.0")})
-    assert [each.words for each in found] == [
+    assert [difference_words(*each) for each in found.items()] == [
         "Python: 3.11.2 on n[1-2], 3.9.1 on n[3-4]",
         "numpy: 2.0 on n[1-2,4], 1.26 on n3",
         "zipp: none on n[1-2,4], 3.0 on n3",
