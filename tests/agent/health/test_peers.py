@@ -21,7 +21,7 @@ from tfdeploy.agent import wire
 from tfdeploy.agent.health import peers, reach
 from tfdeploy.agent.health.activity import Sign
 from tfdeploy.agent.health.diagnose import OPEN
-from tfdeploy.agent.host import port_probe, sockets
+from tfdeploy.agent.host import resolving, sockets
 from tfdeploy.agent.mesh import keep_transfer, tls
 from tfdeploy.agent.mesh import listener as mesh_listener
 from tfdeploy.agent.mesh.mesh import Mesh
@@ -85,7 +85,7 @@ def test_a_host_that_answers_byte_by_byte_keeps_nobody_from_the_others_signs(
 
 def test_who_does_not_end_is_waited_for_once_and_not_one_after_the_other() -> None:
     over, watch = threading.Event(), Stopwatch()
-    port_probe.call_for_each(lambda _: over.wait(20), range(10), 0.3)
+    resolving.call_for_each(lambda _: over.wait(20), range(10), 0.3)
     assert watch.seconds < 2.0
     over.set()
 

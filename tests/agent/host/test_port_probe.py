@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from support.stopwatch import Stopwatch
-from tfdeploy.agent.host import port_probe
+from tfdeploy.agent.host import port_probe, resolving
 from tfdeploy.agent.host.port_probe import Target
 
 HOME = "127.0.0.1"
@@ -22,7 +22,7 @@ def server() -> Iterator[socket.socket]:
 
 
 def targets(*ports: int, most_bytes: int = 0, read_s: float = 0.0) -> list[Target]:
-    row = port_probe.resolve([HOME])[HOME][0]
+    row = resolving.resolve([HOME])[HOME][0]
     return [Target(row, port, most_bytes, read_s) for port in ports]
 
 
@@ -45,6 +45,6 @@ def test_who_connects_and_says_nothing_is_waited_for_once(server: socket.socket)
 
 
 def test_names_that_lead_nowhere_have_a_reason() -> None:
-    found = port_probe.resolve([HOME, "no-such-host.invalid", "a" * 70 + ".x"])
+    found = resolving.resolve([HOME, "no-such-host.invalid", "a" * 70 + ".x"])
     assert not isinstance(found[HOME], str)
     assert isinstance(found["no-such-host.invalid"], str) and isinstance(found["a" * 70 + ".x"], str)

@@ -14,7 +14,7 @@ from tfdeploy.agent.annotations import Any, Dict, List, Set, Tuple
 from tfdeploy.agent.health import reach
 from tfdeploy.agent.health.activity import Sign
 from tfdeploy.agent.health.diagnose import OPEN
-from tfdeploy.agent.host.port_probe import call_for_each
+from tfdeploy.agent.host.resolving import call_for_each
 from tfdeploy.agent.mesh import bounded_json, listener, tls
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.record import NamedTuple

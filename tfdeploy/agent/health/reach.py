@@ -11,10 +11,10 @@ import os
 import socket
 import ssl
 
-from tfdeploy.agent import wire
+from tfdeploy.agent import peer_filter, wire
 from tfdeploy.agent.annotations import Collection, Dict, Iterable, List, Mapping, Optional, Set
 from tfdeploy.agent.health.diagnose import CLOSED, OPEN
-from tfdeploy.agent.host import port_probe
+from tfdeploy.agent.host import port_probe, resolving
 
 WITHIN_S = 3.0
 NO_ANSWER = "no answer"
@@ -28,7 +28,7 @@ def try_ports(addresses: Iterable[str], within_s: float = WITHIN_S, guarded: Col
 
     `guarded`: those that guarded_ports.py holds, so one that accepts may be closed, or open to others."""
     asked = list(dict.fromkeys(addresses))
-    rows = port_probe.resolve(_name(address) for address in asked)
+    rows = resolving.resolve(_name(address) for address in asked)
     found: Dict[str, str] = {}
     targets: Dict[str, port_probe.Target] = {}
     for address in asked:
@@ -80,8 +80,8 @@ def reason_of(error: BaseException) -> str:
 
 def names_of_this_host(addresses: Iterable[str]) -> Dict[str, str]:
     """ "n3:2222" -> "n3 resolves to 127.0.1.1" where the name of another host means this one."""
-    rows = port_probe.resolve(name for name in map(_name, addresses) if not port_probe.is_literal(name))
-    home = {name: port_probe.loopback_in(found) for name, found in rows.items()}
+    rows = resolving.resolve(name for name in map(_name, addresses) if not peer_filter.is_address(name))
+    home = {name: resolving.loopback_in(found) for name, found in rows.items()}
     return {
         address: "%s resolves to %s" % (_name(address), home[_name(address)]) for address in addresses if home.get(_name(address))
     }

@@ -6,55 +6,99 @@ import socket
 import threading
 import time
 
-from tfdeploy.agent.annotations import Callable, Dict, List
+from tfdeploy.agent import peer_filter
+from tfdeploy.agent.annotations import Any, Callable, Dict, Iterable, List, Optional, Union
 
-TIMEOUT_S = 3.0  # for all names together: a name server may be dead
-_MOST_THREADS = 16
+TIMEOUT_S = 3.0  # of `start_lookups`, for all names together: a name server may be dead
+RESOLVE_S = 10.0  # of `resolve`
+_MOST_THREADS = 64
 _MOST_ADDRESSES = 16  # of one name
 
 
-def start_lookups(names: List[str]) -> Callable[[], Dict[str, List[str]]]:
+def start_lookups(names: Iterable[str]) -> Callable[[], Dict[str, List[str]]]:
     """Start to resolve the names in threads. Returns a function that waits for name -> sorted
     addresses.
 
     A name that does not exist has no addresses ([]). A name without an answer within TIMEOUT_S is
     left out.
     """
-    found: Dict[str, List[str]] = {}
-    waiting, deadline = list(dict.fromkeys(names)), time.monotonic() + TIMEOUT_S
-
-    def look_up() -> None:
-        while waiting and time.monotonic() < deadline:
-            try:
-                name = waiting.pop()
-            except IndexError:  # another thread took the last name
-                return
-            try:
-                found[name] = _addresses(name)
-            except OSError:
-                pass  # no answer: the name is left out
-
-    threads = [threading.Thread(target=look_up, daemon=True) for _ in range(min(_MOST_THREADS, len(waiting)))]
-    for thread in threads:
-        thread.start()
+    wait = _start(names, TIMEOUT_S)
 
     def wait_for_answers() -> Dict[str, List[str]]:
-        for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+        found: Dict[str, List[str]] = {}
+        for name, answer in wait().items():
+            if isinstance(answer, list):
+                addresses = {str(row[4][0]).partition("%")[0] for row in answer}
+                found[name] = sorted(addresses)[:_MOST_ADDRESSES]
+            elif getattr(answer, "errno", None) != socket.EAI_AGAIN:
+                found[name] = []
+        return found
+
+    return wait_for_answers
+
+
+def resolve(names: Iterable[str]) -> Dict[str, Union[List[Any], str]]:
+    """Return name or address -> rows of getaddrinfo, or why there are none. Takes RESOLVE_S at most."""
+    names = list(names)
+    found: Dict[str, Union[List[Any], str]] = dict.fromkeys(names, "no answer")
+    for name, answer in _start(names, RESOLVE_S)().items():
+        is_found = isinstance(answer, list)
+        found[name] = answer if is_found else str(getattr(answer, "strerror", None) or answer)[:200]
+    return found
+
+
+def loopback_in(rows: Union[List[Any], str]) -> Optional[str]:
+    """Return the first address by which a host means itself."""
+    addresses = [str(row[4][0]) for row in rows] if isinstance(rows, list) else []
+    return next((each for each in addresses if each.startswith("127.") or each == "::1"), None)
+
+
+def call_for_each(function: Callable[[Any], object], values: Iterable[Any], within_s: float) -> None:
+    """Call `function(value)` for each on threads. Returns after `within_s` at the latest."""
+    _start_calls(function, values, within_s)()
+
+
+def _start(names: Iterable[str], timeout_s: float) -> Callable[[], Dict[str, Any]]:
+    """Returns a function that waits for name -> rows of getaddrinfo, or the error."""
+    found: Dict[str, Any] = {}
+
+    def look_up(name: str) -> None:
+        try:
+            found[name] = socket.getaddrinfo(name, 0, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            found[name] = error
+
+    distinct = list(dict.fromkeys(names))
+    for name in filter(peer_filter.is_address, distinct):
+        look_up(name)
+    wait = _start_calls(look_up, [name for name in distinct if name not in found], timeout_s)
+
+    def wait_for_answers() -> Dict[str, Any]:
+        wait()
         return dict(found)
 
     return wait_for_answers
 
 
-def _addresses(name: str) -> List[str]:
-    """Return the sorted addresses; none if the name does not exist. Raises OSError without an
-    answer of a server."""
-    try:
-        rows = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    except UnicodeError:
-        return []
-    except socket.gaierror as error:
-        if error.errno == socket.EAI_AGAIN:
-            raise
-        return []
-    return sorted({str(row[4][0]).partition("%")[0] for row in rows})[:_MOST_ADDRESSES]
+def _start_calls(function: Callable[[Any], object], values: Iterable[Any], timeout_s: float) -> Callable[[], None]:
+    """Start to call `function(value)` for each. Returns a function that waits for the calls."""
+    waiting, deadline = list(values), time.monotonic() + timeout_s
+
+    def work() -> None:
+        while waiting and time.monotonic() < deadline:
+            try:
+                value = waiting.pop()
+            except IndexError:  # another thread took the last one
+                return
+            function(value)
+
+    count = min(_MOST_THREADS, len(waiting))
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+
+    def wait() -> None:
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    return wait

@@ -8,10 +8,10 @@ so the probe takes no longer than the slowest of them.
 from __future__ import annotations
 
 import os
-import socket
 import time
 
 from tfdeploy import __version__
+from tfdeploy.agent import peer_filter
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import boot_id, logind
@@ -154,7 +154,8 @@ def _machine(workdir: str) -> Answer:
         "free_disk_bytes": free.free_bytes,
         "free_inodes": free.free_inodes if free.free_inodes is not None else 1 << 40,
         "boot_id": boot_id(),
-        "ssh_server_address": words[2] if len(words) == 4 and _is_address(words[2]) else None,
+        # sshd writes UNKNOWN where the client did not come over a network.
+        "ssh_server_address": words[2] if len(words) == 4 and peer_filter.is_address(words[2]) else None,
         "proxies": [name for name in PROXIES if os.environ.get(name)],
         "preset": [name for name in PRESET if name in os.environ],
         "linger": logind.lingers(user),
@@ -173,17 +174,6 @@ def _protect(firewall: str) -> Answer:
         "firewall": firewall,
         "most_instructions": steering.most_instructions(),
     }
-
-
-def _is_address(word: str) -> bool:
-    """sshd writes UNKNOWN where the client did not come over a network."""
-    plain = word.partition("%")[0]
-    for family in (socket.AF_INET, socket.AF_INET6):
-        try:
-            return bool(socket.inet_pton(family, plain))
-        except OSError:
-            pass
-    return False
 
 
 def _user() -> str:

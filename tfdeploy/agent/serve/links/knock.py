@@ -6,8 +6,9 @@ import errno
 import os
 import time
 
+from tfdeploy.agent import peer_filter
 from tfdeploy.agent.annotations import Any, Dict, List
-from tfdeploy.agent.host import port_probe
+from tfdeploy.agent.host import port_probe, resolving
 from tfdeploy.agent.record import NamedTuple
 
 CONNECT_S = 4.0  # a lost first packet is sent again after 1 and after 3 s
@@ -42,12 +43,12 @@ class Failed(NamedTuple):
 
 def knock_all(asked: List[Knock]) -> Dict[int, Failed]:
     """place in `asked` -> why it failed; those that are not in it work."""
-    resolved = port_probe.resolve(each.address for each in asked)
+    resolved = resolving.resolve(each.address for each in asked)
     found: Dict[int, Failed] = {}
     rows: Dict[int, Any] = {}
     for place, each in enumerate(asked):
         row = resolved[each.address]
-        home = None if port_probe.is_literal(each.address) else port_probe.loopback_in(row)
+        home = None if peer_filter.is_address(each.address) else resolving.loopback_in(row)
         if isinstance(row, str):
             found[place] = Failed("unresolved", row)
         elif home:

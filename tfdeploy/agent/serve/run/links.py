@@ -12,7 +12,7 @@ from tfdeploy.agent import peer_filter, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Collection, Dict, List, Mapping
 from tfdeploy.agent.health import reach
 from tfdeploy.agent.health.diagnose import CLOSED, OPEN
-from tfdeploy.agent.host import port_probe
+from tfdeploy.agent.host.resolving import call_for_each
 from tfdeploy.agent.mesh import handshake_gate, listener, stated, tls
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run.folder import RunPaths
@@ -127,7 +127,7 @@ def _identify_all(ports: List[_Port], paths: RunPaths, part: wire.HostPart) -> D
     def identify(port: _Port) -> None:
         peers[port.host] = _identify(port, client, handshake_gate.token(certs["ca"], port.host), part)
 
-    port_probe.call_for_each(identify, ports, 2 * ANSWER_S)
+    call_for_each(identify, ports, 2 * ANSWER_S)
     return dict(peers)
 
 
