@@ -1,7 +1,7 @@
-"""Which connections may begin a TLS handshake at the mesh's port, by their first bytes.
+"""Which connections may begin a TLS handshake at the mesh's port, by their first bytes: a handshake costs a thousand times more.
 
-A handshake costs a thousand times more than this check. A member's first message has as its server name (SNI) a token that
-only members of the run can make; all other connections are closed. Nothing is sent from here.
+A member's first message has as its server name (SNI) a token that only members of the run can make. Members come first; of
+others only a few each second are admitted, since an older version sends no token. Nothing is sent from here.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import socket
 import threading
 import time
 
-from tfdeploy.agent.annotations import Callable, Dict, Optional, Tuple
+from tfdeploy.agent.annotations import Callable, Dict, Optional
 from tfdeploy.agent.host import thread_errors
 from tfdeploy.agent.limit import TokenBucket
 
-HANDSHAKES = (100.0, 300.0)  # a second, and how many of them at once: the token is readable on the wire
+MEMBERS, STRANGERS = (100.0, 300.0), (10.0, 20.0)  # handshakes a second, and how many of them at once
 MOST_WAITING = 256  # connections whose first message is incomplete; of more, the oldest is closed
 WAIT_S = 5.0
 _HELLO_BYTES = 4096
@@ -31,14 +31,30 @@ def token(authority: str, host: str) -> str:
     return "m" + hashlib.sha256(("mesh %s %s" % (host, authority)).encode("utf-8")).hexdigest()[:40]
 
 
+def _address_of(plain: socket.socket) -> str:
+    try:
+        return str(plain.getpeername()[0])
+    except OSError:
+        return ""
+
+
 class Gate:
     """`listener` listens, and is closed here. `admit(connection)` is called from the gate's thread, must not block, and owns
-    the connection from then on. `wanted`: the token."""
+    the connection from then on. `is_known`: whether an address is one of the run's hosts; members come from any."""
 
-    def __init__(self, listener: socket.socket, wanted: str, admit: Callable[[socket.socket], None]) -> None:
+    def __init__(
+        self,
+        listener: socket.socket,
+        wanted: str,
+        admit: Callable[[socket.socket], None],
+        is_known: Callable[[str], bool] = lambda address: True,
+    ) -> None:
         self._listener, self._wanted, self._admit = listener, wanted.encode("ascii"), admit
-        self._bucket = TokenBucket(*HANDSHAKES, time.monotonic())
-        self._waiting: Dict[int, Tuple[socket.socket, float]] = {}  # by descriptor, oldest first
+        self._is_known = is_known
+        now = time.monotonic()
+        self._members, self._strangers = TokenBucket(*MEMBERS, now), TokenBucket(*STRANGERS, now)
+        self._refused = TokenBucket(0.0, 0.0, now)
+        self._waiting: Dict[int, "tuple[socket.socket, float]"] = {}  # by descriptor, oldest first
         self._closed = False
         self._crowded = False
         listener.setblocking(False)
@@ -91,32 +107,34 @@ class Gate:
 
     def _decide(self, plain: socket.socket) -> None:
         """Admits it, closes it, or waits for more of its first message."""
-        is_member = self._is_member(plain)
-        if is_member is None:
+        bucket = self._bucket_for(plain)
+        if bucket is None:
             self._wait_for(plain)
             return
         self._stop_waiting(plain)
-        if is_member and self._bucket.take(time.monotonic()):
+        if bucket.take(time.monotonic()):
             plain.setblocking(True)
             self._admit(plain)
         else:
             self._crowded = True
             plain.close()
 
-    def _is_member(self, plain: socket.socket) -> Optional[bool]:
+    def _bucket_for(self, plain: socket.socket) -> Optional[TokenBucket]:
         """None: its first message is incomplete."""
         try:
-            hello = plain.recv(_HELLO_BYTES, socket.MSG_PEEK)
+            said = plain.recv(_HELLO_BYTES, socket.MSG_PEEK)
         except BlockingIOError:
             return None
         except OSError:
-            return False
-        if self._wanted in hello:
-            return True
-        if not hello or not hello.startswith(_HANDSHAKE[: len(hello)]):
-            return False
-        whole = 5 + int.from_bytes(hello[3:5], "big") if len(hello) >= 5 else _HELLO_BYTES
-        return None if len(hello) < min(whole, _HELLO_BYTES) else False
+            return self._refused
+        if self._wanted in said:
+            return self._members
+        if not said or not said.startswith(_HANDSHAKE[: len(said)]):
+            return self._refused
+        whole = 5 + int.from_bytes(said[3:5], "big") if len(said) >= 5 else _HELLO_BYTES
+        if len(said) < min(whole, _HELLO_BYTES):
+            return None
+        return self._strangers if self._is_known(_address_of(plain)) else self._refused
 
     def _wait_for(self, plain: socket.socket) -> None:
         if plain.fileno() in self._waiting:  # its first message is longer, and still incomplete

@@ -23,7 +23,8 @@ MAX_STRANGERS = 32  # connections without a finished handshake
 
 class MeshListener:
     """`listener` is bound, and is closed here; `answer(host, channel)` is called for each connection of `members`, on a thread of
-    its own, and may raise OSError and ValueError. `wanted`: the members' token, see handshake_gate.py."""
+    its own, and may raise OSError and ValueError. `wanted` (the members' token) and `is_known` (whether an address is one of the
+    run's hosts): see handshake_gate.py."""
 
     def __init__(
         self,
@@ -32,6 +33,7 @@ class MeshListener:
         members: List[str],
         answer: Callable[[str, ssl.SSLSocket], None],
         wanted: str,
+        is_known: Callable[[str], bool] = lambda address: True,
     ) -> None:
         self._context = context
         self._members = members
@@ -40,7 +42,7 @@ class MeshListener:
         self._open: Dict[int, socket.socket] = {}  # oldest first
         self._of_members: Dict[int, str] = {}  # descriptor -> member: these may stay open long, for a checkpoint
         listener.listen(1024)
-        self._gate = handshake_gate.Gate(listener, wanted, self._accept)
+        self._gate = handshake_gate.Gate(listener, wanted, self._accept, is_known)
 
     def close(self) -> None:
         self._gate.close()

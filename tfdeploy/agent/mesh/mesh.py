@@ -67,8 +67,14 @@ class Mesh:
         self._schedule = GossipSchedule(self._peers, self._begun, part.unminded_after_s)
         self._closed = False
         self._authority = certs["ca"]
-        token = handshake_gate.token(self._authority, part.host)
-        self._listener = mesh_listener.MeshListener(listener, server, list(self._peers), self._answer, token)
+        self._listener = mesh_listener.MeshListener(
+            listener,
+            server,
+            list(self._peers),
+            self._answer,
+            handshake_gate.token(self._authority, part.host),
+            guarded.is_admitted if guarded is not None else lambda address: True,
+        )
         threading.Thread(target=self._send_loop, daemon=True).start()
 
     # --- for the minder
