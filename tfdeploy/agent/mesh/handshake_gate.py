@@ -1,7 +1,8 @@
 """Which connections may begin a TLS handshake at the mesh's port, by their first bytes: a handshake costs a thousand times more.
 
 A member's first message has as its server name (SNI) a token that only members of the run can make. Members come first; of
-others only a few each second are admitted, since an older version sends no token. Nothing is sent from here.
+others only a few each second are admitted: a host that a wrong name led here is told by the handshake who answers (run.links).
+Nothing is sent from here.
 """
 
 from __future__ import annotations
