@@ -21,7 +21,9 @@ from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job, Secret
+from tfdeploy.model.modes import rules
 from tfdeploy.model.plan import Plan, plan_to_json
+from tfdeploy.model.protect import AskedLevel
 from tfdeploy.operations.ask import ask_all
 from tfdeploy.operations.broadcast.copy_keep import KeepCopy, copy_keep
 from tfdeploy.operations.copy.code_files import TreeChanged
@@ -35,7 +37,7 @@ from tfdeploy.operations.launching.prepare_blobs import prepare_blobs
 from tfdeploy.operations.launching.reachability import check_links, open_ports_note
 from tfdeploy.operations.launching.readiness import await_up, check
 from tfdeploy.operations.launching.refusals import prepare_error
-from tfdeploy.operations.launching.renewal import Renewal, has_lapsed, knows_why_ended, lapsed
+from tfdeploy.operations.launching.renewal import has_lapsed, knows_why_ended, lapsed, renewed
 from tfdeploy.operations.launching.rollback import Prepared
 from tfdeploy.operations.lock import locked
 from tfdeploy.operations.outcomes import all_or_error, split, together
@@ -52,6 +54,7 @@ from tfdeploy.planning.seats import hosts_to_probe, requested_roles
 from tfdeploy.planning.source.imports import from_outside, modules_asked
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet
+from tfdeploy.tree import Recipe
 
 PING_S = 10.0
 PREPARE_S = 300.0
@@ -75,14 +78,12 @@ class Launch:
     force: bool = False  # goes on in spite of what the preflight finds
     confirm: Confirm = never_confirm  # asks the operator before most of a data set is deleted
     cache: Path | None = None
-    setup: str | None = None  # digest of the recipe of the job's environment; found by launch
-    unused: tuple[Host, ...] = ()  # hosts of the inventory that the mode does not use; found by launch
     known: tuple[Host, ...] = ()  # all hosts of the inventory: data may come from each of them
 
 
 def plan_only(asked: Launch, fleet: Fleet, emit: Emit) -> Plan:
     """`--dry-run`: probes and plans; locks nothing, sends nothing but the agent."""
-    steps = Steps(_checked(asked), fleet, emit)
+    steps = _steps(asked, fleet, emit)
     shipment = steps.read()
     plan, _ = steps.plan(shipment, steps.probe(shipment))
     return plan
@@ -90,11 +91,10 @@ def plan_only(asked: Launch, fleet: Fleet, emit: Emit) -> Plan:
 
 def launch(asked: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
     """The plan of a run that is up on all its hosts and committed. Raises TfdeployError: then nothing runs."""
-    steps = Steps(_checked(asked), fleet, emit)
+    steps = _steps(asked, fleet, emit)
     with ExitStack() as undo:
         steps.lock(undo)
-        renewal = undo.enter_context(Renewal(fleet))
-        prepared = _prepared(steps, store, renewal, undo)
+        prepared = _prepared(steps, store, undo)
         steps.start(prepared)
         steps.commit(prepared)
         held = undo.pop_all()
@@ -108,18 +108,17 @@ def launch(asked: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
     return prepared.plan
 
 
-def _checked(asked: Launch) -> Launch:
-    """The launch with only the hosts that the mode uses. Raises UsageError for invalid roles before any host is contacted."""
+def _steps(asked: Launch, fleet: Fleet, emit: Emit) -> Steps:
+    """Return the steps on the hosts that the mode uses. Raises UsageError for invalid roles before any host is contacted."""
     requested_roles(asked.inventory, asked.job, asked.options)
     wanted = hosts_to_probe(asked.inventory, asked.job.mode)
     hosts = tuple(host for host in asked.inventory.hosts if host.name in wanted)
     unused = tuple(host for host in asked.inventory.hosts if host.name not in wanted)
-    recipe = recipe_of(asked.job, asked.cache)
-    inventory = replace(asked.inventory, hosts=hosts)
-    return replace(asked, inventory=inventory, unused=unused, setup=recipe.digest if recipe else None)
+    used = replace(asked, inventory=replace(asked.inventory, hosts=hosts))
+    return Steps(used, fleet, emit, unused, recipe_of(asked.job, asked.cache))
 
 
-def _prepared(steps: Steps, store: RunStore, renewal: Renewal, undo: ExitStack) -> Prepared:
+def _prepared(steps: Steps, store: RunStore, undo: ExitStack) -> Prepared:
     """Probe, plan, sync, prepare; again when a port was taken or a file changed meanwhile. Then the run is in the store."""
     asked = steps.asked
     for tries_left in reversed(range(TRIES)):
@@ -128,7 +127,7 @@ def _prepared(steps: Steps, store: RunStore, renewal: Renewal, undo: ExitStack) 
         try:
             if asked.sync:
                 steps.sync(plan, shipment)
-            prepared = steps.prepare(plan, renewal, undo)
+            prepared = steps.prepare(plan, undo)
             store.save(plan, shipment.manifest)
             return prepared
         except (PortTaken, TreeChanged) as error:
@@ -140,16 +139,21 @@ def _prepared(steps: Steps, store: RunStore, renewal: Renewal, undo: ExitStack) 
 
 @dataclass(frozen=True)
 class Steps:
-    """The seven steps of one launch. A step whose effect a failure must undo pushes the undoing on `undo`."""
+    """The seven steps of one launch. A step whose effect a failure must undo pushes the undoing on `undo`.
+
+    `unused`: the hosts of the inventory that the mode does not use; `recipe`: of the job's environment.
+    """
 
     asked: Launch
     fleet: Fleet
     emit: Emit
+    unused: tuple[Host, ...]
+    recipe: Recipe | None
 
     @property
     def hosts(self) -> tuple[Host, ...]:
         """The hosts of the plan and the unused ones, which may have `keep` too."""
-        return (*self.asked.inventory.hosts, *self.asked.unused)
+        return (*self.asked.inventory.hosts, *self.unused)
 
     def lock(self, undo: ExitStack) -> None:
         """Takes the job's lock on every host; `undo` releases it."""
@@ -159,21 +163,10 @@ class Steps:
 
     def probe(self, shipment: Shipment) -> dict[str, HostFacts]:
         """host name -> its facts."""
-        asked, keep = self.asked, self.asked.job.keep
-        unused = asked.unused if keep and not asked.options.ignore_keep else ()
-        hosts = asked.inventory.hosts
+        asked, hosts = self.asked, self.asked.inventory.hosts
+        unused = self.unused if asked.job.keep and not asked.options.ignore_keep else ()
         with step(self.emit, "probe", asked.run):
-            firewall = asked.job.protect in ("auto", "firewall")
-            questions = Asked.of(
-                hosts,
-                job=asked.job.name,
-                keep=keep,
-                setup=asked.setup,
-                program=program_on_path(asked.job),
-                modules=modules_asked(shipment.program(asked.job)),
-                preflight=True,
-                firewall=firewall,
-            )
+            questions = questions_of(asked.job, hosts, shipment, self.recipe)
             return probe(self.fleet, hosts, questions, unused=unused, emit=self.emit)
 
     def read(self) -> Shipment:
@@ -213,11 +206,11 @@ class Steps:
             all_or_error("sync", data_refusals(self.fleet, hosts_of(plan), shipment, self.asked.confirm, self.emit))
             all_or_error("sync", sync(self.fleet, hosts_of(plan), shipment, self.emit))
 
-    def prepare(self, plan: Plan, renewal: Renewal, undo: ExitStack) -> Prepared:
+    def prepare(self, plan: Plan, undo: ExitStack) -> Prepared:
         """Prepares the run on all hosts or on none, and renews it until commit. Raises PortTaken where a new plan may help."""
         with step(self.emit, "prepare", plan.run), ExitStack() as undo_here:
             self._copy_keep(plan)
-            renewal.start(plan)
+            undo_here.enter_context(renewed(self.fleet, plan))
             blob = prepare_blobs(plan, self.asked.secrets, compare_clocks(self.fleet, plan))
             prepared = Prepared(self.fleet, plan, self.emit)
             undo_here.push(prepared.on_exit)
@@ -269,6 +262,25 @@ class Steps:
             emit_host(self.emit, host, state, run=plan.run)
 
 
+def questions_of(job: Job, hosts: tuple[Host, ...], shipment: Shipment | None, recipe: Recipe | None) -> Asked:
+    """Return what the probe of a launch asks each host. `recipe`: of the job's environment, if it has one."""
+    return Asked.of(
+        hosts,
+        job=job.name,
+        keep=job.keep,
+        setup=recipe.digest if recipe else None,
+        program=program_on_path(job),
+        modules=modules_asked(shipment.program(job)) if shipment else (),
+        preflight=True,
+        firewall=_protect(job) in ("auto", "firewall"),
+    )
+
+
+def _protect(job: Job) -> AskedLevel:
+    """What hosts must be able to do. No task of a mode for one host listens."""
+    return "none" if job.mode and rules(job.mode).single else job.protect
+
+
 def needs_of(asked: Launch, shipment: Shipment, plan: Plan | None = None) -> Needs:
     """What the launch needs of each host, for the preflight."""
     job, manifest, program = asked.job, shipment.manifest, shipment.program(asked.job)
@@ -284,6 +296,8 @@ def needs_of(asked: Launch, shipment: Shipment, plan: Plan | None = None) -> Nee
         requirements=os.path.basename(job.setup_requirements) if job.setup_requirements else None,
         requirements_found=_requirements(job),
         plan=plan,
+        protect=_protect(job),
+        hosts=hosts_to_probe(asked.inventory, job.mode) if job.mode else None,
     )
 
 

@@ -6,8 +6,8 @@ Renewals run on a thread of their own and call all hosts at once, so that a slow
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from types import TracebackType
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from tfdeploy.errors import AgentError, HostFailed, TfdeployError
@@ -22,28 +22,20 @@ EVERY_S = 15.0  # of the 60 s that a host waits
 ANSWER_S = 10.0
 
 
-class Renewal:
-    """A context manager that renews a run from the call of `start` on, every EVERY_S seconds."""
+@contextmanager
+def renewed(fleet: Fleet, plan: Plan) -> Iterator[None]:
+    """Renew the run every EVERY_S seconds."""
+    closed = threading.Event()
 
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
-        self._plan: Plan | None = None
-        self._closed = threading.Event()
+    def renew_again() -> None:
+        while not closed.wait(EVERY_S):  # errors are left to the launch's next step
+            renew(fleet, plan, timeout_s=ANSWER_S, retry=False)
 
-    def start(self, plan: Plan) -> None:
-        self._plan = plan
-
-    def __enter__(self) -> Renewal:
-        threading.Thread(target=self._renew, name="renewal", daemon=True).start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._closed.set()
-
-    def _renew(self) -> None:
-        while not self._closed.wait(EVERY_S):
-            if self._plan is not None:  # errors are left to the launch's next step
-                renew(self._fleet, self._plan, timeout_s=ANSWER_S, retry=False)
+    threading.Thread(target=renew_again, name="renewal", daemon=True).start()
+    try:
+        yield
+    finally:
+        closed.set()
 
 
 def renew(fleet: Fleet, plan: Plan, *, timeout_s: float = 60.0, retry: bool = True) -> dict[str, Nothing | TfdeployError]:
