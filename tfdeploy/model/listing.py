@@ -6,34 +6,38 @@ Pure. A path that could lead out of the folder it is copied to is refused.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import NamedTuple
+
+from tfdeploy.model.answers.bounds import BigCount, Text
 
 MOST_FILES = 1_000_000
 LONGEST_PATH = 4096
 CHECKPOINT_RECORD = "checkpoint"  # TensorFlow's own file that names the newest checkpoint
 
 
-@dataclass(frozen=True)
-class FoundFile:
-    """One file, or one link (`target`). Paths as in Entry; mtime in nanoseconds of the host's clock."""
+class FoundFile(NamedTuple):
+    """One file, or one link (`target`), as the host sends it: [path, size, mtime_ns, target or null].
 
-    path: str
-    size: int
-    mtime_ns: int
-    target: str | None = None
+    Paths as in Entry; mtime in nanoseconds of the host's clock.
+    """
+
+    path: Text
+    size: BigCount
+    mtime_ns: BigCount
+    target: Text | None = None
 
     @property
     def is_record(self) -> bool:
         return self.path.rpartition("/")[2] == CHECKPOINT_RECORD
 
 
-def read_rows(rows: Iterable[Any]) -> tuple[FoundFile, ...]:
-    """[path, size, mtime_ns, target or null] each, sorted by path. Raises ValueError that says what is wrong."""
+def checked(files: Iterable[FoundFile]) -> tuple[FoundFile, ...]:
+    """Return the files sorted by path. Raises ValueError if they cannot lie in one folder."""
     found: dict[str, FoundFile] = {}
-    for row in rows:
-        file = _read(row)
+    for file in files:
+        if not is_inside(file.path):
+            raise ValueError(f"the path {file.path!r:.200} leads out")
         if file.path in found:
             raise ValueError(f"{file.path!r} occurs twice")
         found[file.path] = file
@@ -44,19 +48,6 @@ def read_rows(rows: Iterable[Any]) -> tuple[FoundFile, ...]:
         if following.startswith(path + "/"):
             raise ValueError(f"{path!r} is no folder, but {following!r} leads through it")
     return tuple(found[path] for path in sorted(found))
-
-
-def _read(row: Any) -> FoundFile:
-    if not isinstance(row, list) or len(row) != 4:
-        raise ValueError(f"a row is not [path, size, mtime_ns, target]: {row!r:.100}")
-    path, size, mtime_ns, target = row
-    if not isinstance(path, str) or not is_inside(path):
-        raise ValueError(f"the path {path!r:.200} leads out")
-    if type(size) is not int or type(mtime_ns) is not int or not 0 <= size < 1 << 63 or not 0 <= mtime_ns < 1 << 63:
-        raise ValueError(f"{path!r:.200} has no size or time")
-    if target is not None and not isinstance(target, str):
-        raise ValueError(f"the target of {path!r:.200} is no text")
-    return FoundFile(path, size, mtime_ns, target)
 
 
 def is_inside(path: str) -> bool:

@@ -50,8 +50,8 @@ class Rules:
     needs_keras_2: tuple[str, ...] = ()  # the strategies for which Keras 3 has no `fit`
 
     def share(self, role: str) -> Share:
-        usual: dict[str, Share] = {"ps": "none", "evaluator": "spare"}
-        return {**usual, **dict(self.shares)}.get(role, "one")
+        shares: dict[str, Share] = {"ps": "none", "evaluator": "spare", **dict(self.shares)}
+        return shares.get(role, "one")
 
 
 _BETWEEN = ("ps", "chief", "worker", "evaluator")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from tfdeploy.errors import UsageError
 
@@ -32,41 +31,20 @@ NAMES: dict[str, str] = {
 _TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
-@dataclass(frozen=True)
-class Placeholder:
-    """One {name} in a text."""
-
-    name: str
-
-
 def known_names(data: Iterable[str] = (), keep: Iterable[str] = ()) -> tuple[str, ...]:
     """Every placeholder's name, for a job with these data sets and keep paths."""
     return (*NAMES, *(f"data.{name}" for name in data), *(f"keep.{path}" for path in keep))
 
 
-def parse(text: str) -> tuple[str | Placeholder, ...]:
-    """The text split into literal parts and placeholders. Raises UsageError on an unpaired brace."""
-    parts: list[str | Placeholder] = []
-    literal, end = "", 0
-    for token in _TOKEN.finditer(text):
-        literal += text[end : token.start()]
-        end = token.end()
-        if token[0] in ("{{", "}}"):
-            literal += token[0][0]
-        elif token[1] is None:
-            raise _alone(token[0], text)
-        else:
-            if literal:
-                parts.append(literal)
-            parts.append(Placeholder(token[1]))
-            literal = ""
-    literal += text[end:]
-    return (*parts, literal) if literal else tuple(parts)
-
-
 def names(text: str) -> tuple[str, ...]:
-    """The names in the text, in order and with repetitions. Raises UsageError like `parse`."""
-    return tuple(part.name for part in parse(text) if isinstance(part, Placeholder))
+    """The names in the text, in order and with repetitions. Raises UsageError on an unpaired brace."""
+    found = []
+    for token in _TOKEN.finditer(text):
+        if token[1] is not None:
+            found.append(token[1])
+        elif len(token[0]) == 1:
+            raise _alone(token[0], text)
+    return tuple(found)
 
 
 def check(text: str, known: Iterable[str]) -> None:
@@ -81,7 +59,7 @@ def check(text: str, known: Iterable[str]) -> None:
 def fill(text: str, values: Mapping[str, str]) -> str:
     """The text with every placeholder replaced. Raises UsageError like `check`, with `values`' names as known."""
     check(text, values)
-    return "".join(values[part.name] if isinstance(part, Placeholder) else part for part in parse(text))
+    return _TOKEN.sub(lambda token: token[0][0] if token[1] is None else values[token[1]], text)
 
 
 def _alone(brace: str, text: str) -> UsageError:

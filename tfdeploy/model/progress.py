@@ -66,7 +66,6 @@ class RunProgress:
         self.latest: float | None = None  # the latest time in all events
         self.ended: float | None = None
         self.tasks: dict[str, TaskProgress] = {}
-        self._on_host: dict[str, list[TaskProgress]] = {}  # the same ones
         self.hosts: dict[str, HostProgress] = {}
         self.broadcasts: dict[str, BroadcastFields] = {}  # those under way, by what they move
         self.steps: dict[str, str] = {}  # of the launch: name -> begin, done, failed
@@ -74,7 +73,6 @@ class RunProgress:
         self.left_files: dict[str, list[str]] = {}
         self.attempts: dict[tuple[str, int], Attempt] = {}  # by task and number
         self.goal: int | None = None  # steps, where the command names them
-        self.addresses: dict[str, str] = {}  # task -> where the others reach it
         self.lines = 0
         self.shares_step = False  # several tasks share one step counter, each at its own pace: the step in a line is the run's
         self._cause: str | None = None
@@ -100,14 +98,10 @@ class RunProgress:
         known, self.tasks = self.tasks, {}
         for planned in plan.tasks:
             task = known.get(planned.task) or TaskProgress(planned.task, planned.host, self._patterns)
-            task.host, task.gpus, task.deciding = planned.host, planned.gpus, planned.deciding
+            task.host, task.gpus, task.deciding, task.address = planned.host, planned.gpus, planned.deciding, planned.address
             self.tasks[planned.task] = task
-        self._on_host = {}
-        for task in self.tasks.values():
-            self._on_host.setdefault(task.host, []).append(task)
         for host in plan.hosts:
             self.host(host.host)
-        self.addresses = {task.task: task.address for task in plan.tasks}
         deciding = next((task.argv for task in plan.tasks if task.deciding), ())
         self.goal = goal_of(deciding or plan.command)
 
@@ -219,7 +213,6 @@ class RunProgress:
         task = self.tasks.get(name)
         if task is None:
             task = self.tasks[name] = TaskProgress(name, host or "?", self._patterns)
-            self._on_host.setdefault(task.host, []).append(task)
         return task
 
     def _take_line(self, task: TaskProgress, time: float, line: str) -> None:
@@ -287,7 +280,7 @@ class RunProgress:
         host, moved = self.host(event.host or "?"), seen.host.rates
         host.gpus = {number: (busy, used) for number, busy, used, _ in seen.host.gpus}
         host.traffic = moved.get("received", 0) + moved.get("sent", 0) if moved else None
-        for task in self._on_host.get(host.host, ()):
+        for task in (each for each in self.tasks.values() if each.host == host.host):
             sample = seen.tasks.get(task.task)
             task.cpu, task.memory = (sample.cpu, sample.memory) if sample else (None, None)
             if sample and (sample.printed or sample.not_finite):

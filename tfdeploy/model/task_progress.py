@@ -22,6 +22,7 @@ class TaskProgress:
     patterns: InitVar[Patterns]
     gpus: tuple[int, ...] = ()
     deciding: bool = False
+    address: str = ""  # where the other tasks reach it
     state: str = "pending"
     up: bool = False
     outcome: str | None = None

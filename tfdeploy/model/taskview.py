@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.wire import HostRunState, TaskStatus
@@ -88,17 +88,15 @@ def _reported_by_others(planned: TaskPlan, states: Iterable[HostRunState]) -> Ta
     for state in states:
         reported = state.ended_tasks.get(planned.task)
         if reported:
+            how: dict[str, Any] = {name: reported.get(name) for name in ("outcome", "exit_code", "signal", "reason")}
             return TaskStatus(
                 run=state.run,
                 task=planned.task,
                 host=planned.host,
                 state="ended",
                 attempt=reported.get("attempt") or 1,
-                outcome=reported.get("outcome"),
-                exit_code=reported.get("exit_code"),
-                signal=reported.get("signal"),
-                reason=reported.get("reason"),
                 ended=reported.get("time", reported.get("ended")),
+                **how,
             )
     return None
 

@@ -103,10 +103,9 @@ class Trends:
         for name, samples in tasks.items():
             if name in run.tasks:
                 self._begin(name, samples, hosts.get(run.tasks[name].host, []), run.tasks[name].gpus)
-        deciding = next((task.task for task in run.tasks.values() if task.deciding), None)
-        if deciding:
-            for metric in (STEP, LOSS):
-                _of(self.printed, RUN, metric).begin_with(_printed(tasks.get(deciding, ()), metric))
+        of_lead = tasks.get(run.lead.task, []) if run.lead else []
+        for metric in (STEP, LOSS):
+            _of(self.printed, RUN, metric).begin_with(_printed(of_lead, metric))
 
     def _begin(self, name: str, samples: list[TaskSample], host: list[HostSample], gpus: tuple[int, ...]) -> None:
         for metric in dict.fromkeys(metric for sample in samples for metric in sample.printed):

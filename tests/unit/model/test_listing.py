@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import time
+from itertools import count
 from typing import Any
 
 import pytest
@@ -11,11 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfdeploy.model import listing
-from tfdeploy.model.listing import FoundFile, newest, read_rows, stays_inside
+from tfdeploy.model.answers.files import Rows
+from tfdeploy.model.answers.reading import read
+from tfdeploy.model.listing import FoundFile, checked, newest, stays_inside
+
+
+def listed(rows: list[Any]) -> tuple[FoundFile, ...]:
+    return checked(each for row in rows for each in read({"rows": [row]}, Rows).rows)
 
 
 def test_rows_become_values_sorted_by_path() -> None:
-    assert read_rows([["b", 1, 2, None], ["a/c", 0, 0, "b"]]) == (FoundFile("a/c", 0, 0, "b"), FoundFile("b", 1, 2))
+    assert listed([["b", 1, 2, None], ["a/c", 0, 0, "b"]]) == (FoundFile("a/c", 0, 0, "b"), FoundFile("b", 1, 2))
 
 
 @pytest.mark.parametrize(
@@ -28,14 +35,14 @@ def test_rows_become_values_sorted_by_path() -> None:
         ([["", 1, 1, None]], "leads out"),
         ([["a\0b", 1, 1, None]], "leads out"),
         ([["x" * 5000, 1, 1, None]], "leads out"),
-        ([["a", -1, 1, None]], "size"),
-        ([["a", True, 1, None]], "size"),
-        ([["a", 1.5, 1, None]], "size"),
-        ([["a", 1, 1 << 70, None]], "size"),
-        ([["a", 1, 1, 5]], "target"),
-        ([["a", 1, 1]], "row"),
-        (["garbage"], "row"),
-        ([None], "row"),
+        ([["a", -1, 1, None]], ">= 0"),
+        ([["a", True, 1, None]], "got `bool`"),
+        ([["a", 1.5, 1, None]], "got `float`"),
+        ([["a", 1, 1 << 70, None]], "<= 9"),
+        ([["a", 1, 1, 5]], "got `int`"),
+        ([["a", 1]], "length"),
+        (["garbage"], "got `str`"),
+        ([None], "got `null`"),
         ([["a", 1, 1, None], ["a", 1, 1, None]], "twice"),
         ([["a", 0, 1, "/tmp"], ["a/b", 1, 1, None]], "no folder"),
         ([["a/b/c/d", 1, 1, None], ["a-b", 1, 1, None], ["a/b", 1, 1, None]], "no folder"),
@@ -43,26 +50,19 @@ def test_rows_become_values_sorted_by_path() -> None:
 )
 def test_what_makes_no_sense_is_refused(rows: list[Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        read_rows(rows)
+        listed(rows)
 
 
 def test_an_endless_list_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing, "MOST_FILES", 10)
-
-    def endless() -> Any:
-        number = 0
-        while True:
-            number += 1
-            yield [f"f{number}", 1, 1, None]
-
     with pytest.raises(ValueError, match="more than 10"):
-        read_rows(endless())
+        checked(FoundFile(f"f{number}", 1, 1) for number in count())
 
 
 def test_deep_paths_take_no_long_time() -> None:
-    rows = [[f"{number:04}/" + "a/" * 2000 + "b", 1, 1, None] for number in range(4000)]
+    files = [FoundFile(f"{number:04}/" + "a/" * 2000 + "b", 1, 1) for number in range(4000)]
     began = time.process_time()
-    assert len(read_rows(rows)) == 4000
+    assert len(checked(files)) == 4000
     assert time.process_time() - began < 3.0  # 5 s while each step of each path was looked up
 
 

@@ -5,23 +5,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfdeploy.errors import UsageError
-from tfdeploy.model.placeholders import NAMES, Placeholder, check, fill, known_names, names, parse
+from tfdeploy.model.placeholders import NAMES, check, fill, known_names, names
 
-PARSED = {
-    "": (),
-    "train.py": ("train.py",),
-    "{job_name}": (Placeholder("job_name"),),
-    "--data={data.digits}/x": ("--data=", Placeholder("data.digits"), "/x"),
-    "{{job_name}}": ("{job_name}",),
-    "{{{job_name}}}": ("{", Placeholder("job_name"), "}"),
-    '{{"a": {{}}}}': ('{"a": {}}',),
-    "{keep.out/models}": (Placeholder("keep.out/models"),),
+FILLED = {
+    "": "",
+    "train.py": "train.py",
+    "{job_name}": "<job_name>",
+    "--data={data.digits}/x": "--data=<data.digits>/x",
+    "{{job_name}}": "{job_name}",
+    "{{{job_name}}}": "{<job_name>}",
+    '{{"a": {{}}}}': '{"a": {}}',
+    "{keep.out/models}": "<keep.out/models>",
 }
 
 
-@pytest.mark.parametrize(("text", "parts"), PARSED.items())
-def test_parse(text, parts):
-    assert parse(text) == parts
+@pytest.mark.parametrize(("text", "filled"), FILLED.items())
+def test_a_text_is_filled(text, filled):
+    values = {name: f"<{name}>" for name in known_names(["digits"], ["out/models"])}
+    assert fill(text, values) == filled
 
 
 @pytest.mark.parametrize(
@@ -58,11 +59,9 @@ def test_any_text_survives_once_its_braces_are_doubled(text):
     assert fill(text.replace("{", "{{").replace("}", "}}"), {}) == text
 
 
-@given(st.lists(st.one_of(st.text(), st.sampled_from(sorted(NAMES)).map(Placeholder))))
+@given(st.lists(st.tuples(st.booleans(), st.text() | st.sampled_from(sorted(NAMES)))))
 def test_filling_is_piecewise(parts):
-    text = "".join(
-        f"{{{part.name}}}" if isinstance(part, Placeholder) else part.replace("{", "{{").replace("}", "}}") for part in parts
-    )
-    values = {name: f"<{name}>" for name in NAMES}
-    expected = "".join(f"<{part.name}>" if isinstance(part, Placeholder) else part for part in parts)
-    assert fill(text, values) == expected
+    parts = [(is_name and text in NAMES, text) for is_name, text in parts]
+    text = "".join(f"{{{part}}}" if is_name else part.replace("{", "{{").replace("}", "}}") for is_name, part in parts)
+    expected = "".join(f"<{part}>" if is_name else part for is_name, part in parts)
+    assert fill(text, {name: f"<{name}>" for name in NAMES}) == expected

@@ -6,10 +6,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from tfdeploy.model.answers.bounds import AbsolutePath, BigCount, Count, Digest, Names, RelativePath, RelativePaths
+from tfdeploy.model.answers.bounds import AbsolutePath, Count, Digest, Names, RelativePath, RelativePaths
 from tfdeploy.model.answers.verb import Answer, Flow, Nothing, Verb, optional
-
-Row = list[RelativePath | BigCount | None]  # [path, size, mtime_ns, link target or null]: model/listing.py reads it
+from tfdeploy.model.listing import FoundFile
 
 
 class Present(Answer):
@@ -70,9 +69,7 @@ class Missing(Answer):
 
 
 class Rows(Answer):
-    """`rows`: [path, size, mtime_ns, link target or null] each."""
-
-    rows: Annotated[list[Row], Meta(min_length=1, max_length=10_000)]
+    rows: Annotated[list[FoundFile], Meta(min_length=1, max_length=10_000)]
 
 
 class Listed(Answer):

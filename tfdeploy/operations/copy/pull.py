@@ -14,13 +14,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from tfdeploy.errors import BadAnswer, HostFailed, Refused
 from tfdeploy.model.answers.files import FETCH_LIST, FETCH_SUMS, Listed, Rows
 from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
-from tfdeploy.model.listing import FoundFile, read_rows
+from tfdeploy.model.listing import FoundFile, checked
 from tfdeploy.operations.copy.fetch_budget import FetchBudget
 from tfdeploy.operations.copy.place import Placed, place
 from tfdeploy.operations.copy.safe_folder import SafeFolder
@@ -81,7 +80,7 @@ def list_files(session: Session, source: Source) -> Listing:
     """The host's list of the files. Raises AgentError (unknown_run), HostUnreachable, and BadAnswer for an invalid list."""
     stream = session.agent().stream(FETCH_LIST, source.args, silence_s=SILENCE_S)
     try:
-        found = read_rows(_rows(stream))
+        found = checked(_rows(stream))
         value = stream.value
         return Listing(value.root, found, tuple(value.sharing)) if value else Listing("", ())
     except ValueError as error:
@@ -90,7 +89,7 @@ def list_files(session: Session, source: Source) -> Listing:
         stream.close()
 
 
-def _rows(stream: Stream[Rows, Listed]) -> Iterator[Any]:
+def _rows(stream: Stream[Rows, Listed]) -> Iterator[FoundFile]:
     """The rows as they come. Raises ValueError after LIST_S seconds."""
     give_up = time.monotonic() + LIST_S
     for item, _ in stream:

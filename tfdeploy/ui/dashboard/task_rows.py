@@ -136,7 +136,7 @@ def columns(table: Table, items: Sequence[Item], width: int) -> list[Column]:
         **_WIDTHS,
         "task": _widest("task", (item.name for item in items)),
         "host": _widest("host", hosts),
-        "address": _widest("address", (progress.addresses.get(task, "") for task in progress.tasks)),
+        "address": _widest("address", (task.address for task in progress.tasks.values())),
         METRICS: min(_METRICS_WIDTH, need),
     }
     missing = _missing(table)
@@ -166,7 +166,7 @@ def _missing(table: Table) -> set[str]:
         "gpu": any(task.gpus for task in tasks),
         "age": any(task.lines for task in tasks),
         "pid": any(task.pid for task in tasks),
-        "address": any(progress.addresses.get(task.task) for task in tasks),
+        "address": any(task.address for task in tasks),
         TREND: known["loss"],
         METRICS: bool(table.metrics),
     }
@@ -231,7 +231,7 @@ def _texts(table: Table, task: TaskProgress, mark: Mark, room: int) -> dict[str,
         "gpu": _gpu_words(progress, [task]) or gpus,
         TREND: _spark(table, task.task, LOSS),
         METRICS: _metrics(table, task, room),
-        "address": clean(progress.addresses.get(task.task, ""), 64),
+        "address": clean(task.address, 64),
         LAST_LINE: _last_words(table, task, mark),
     }
     if task.state in ("starting", "running"):
