@@ -5,8 +5,8 @@ from __future__ import annotations
 import heapq
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator, Mapping
+from queue import Queue
 
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.loglines import LogLine, lines_of
@@ -18,47 +18,8 @@ from tfdeploy.operations.tasklogs.task_log import LogQuery, TaskLog
 from tfdeploy.operations.watch.follow_logs import Follower
 from tfdeploy.transport.protocols import Fleet
 
-QUEUE_BYTES = 4 << 20  # of lines that are followed and not yet read
-LINE_BYTES = 200  # counted for a line besides its text
+QUEUE_BATCHES = 16  # that are followed and not yet read; a slow reader slows the pulling
 QUIET_S = 1.0  # after --until: so long without a line, and all that were written by then have come
-
-
-class _LineQueue:
-    """A bounded queue from the pulling threads to the reader. A slow reader slows the pulling. None: the end."""
-
-    def __init__(self) -> None:
-        self._lines: deque[LogLine | None] = deque()
-        self._bytes = 0
-        self.passed = 0  # lines that came or went
-        self._changed = threading.Condition()
-
-    @property
-    def full(self) -> bool:
-        return self._bytes > QUEUE_BYTES
-
-    def put(self, line: LogLine | None) -> None:
-        with self._changed:
-            while self._bytes > QUEUE_BYTES:
-                self._changed.wait()
-            self._lines.append(line)
-            self.passed += 1
-            self._bytes += _size_bytes(line)
-            self._changed.notify_all()
-
-    def get(self) -> LogLine | None:
-        with self._changed:
-            while not self._lines:
-                self._changed.wait()
-            line = self._lines.popleft()
-            self.passed += 1
-            before, self._bytes = self._bytes, self._bytes - _size_bytes(line)
-            if before > QUEUE_BYTES >= self._bytes:
-                self._changed.notify_all()
-            return line
-
-
-def _size_bytes(line: LogLine | None) -> int:
-    return 0 if line is None else len(line.line) + LINE_BYTES
 
 
 def followed_lines(
@@ -70,14 +31,13 @@ def followed_lines(
     begun: dict[str, TaskLog] = {}
     if filters is not None and query.drops and query.last is not None:
         yield from _last_stored(fleet, plan, query, filters, begun)
-    lines = _LineQueue()
+    lines: Queue[list[LogLine] | None] = Queue(QUEUE_BATCHES)  # None: the end
     stop = threading.Event()
     until = query.until
 
     def put(batch: list[LogLine]) -> None:
         if until is None or batch[0].time <= until:  # lines after it are no sign that others before it may still come
-            for line in batch:
-                lines.put(line)
+            lines.put(batch)
 
     follower = Follower(fleet, plan, query, put, stop=stop, begun=begun)
 
@@ -88,14 +48,8 @@ def followed_lines(
     follower.start()
     threading.Thread(target=wait, daemon=True, name="log end").start()
     try:
-        while True:
-            line = lines.get()
-            if line is None:
-                break
-            if filters is None:
-                yield line
-            else:
-                yield from filters[line.task]([line])
+        while (batch := lines.get()) is not None:
+            yield from batch if filters is None else filters[batch[0].task](batch)
     finally:
         stop.set()
         lost.update(follower.lost)
@@ -103,14 +57,14 @@ def followed_lines(
             gone.update(follower.gone)
 
 
-def _join(follower: Follower, lines: _LineQueue, until: float | None) -> None:
+def _join(follower: Follower, lines: Queue[list[LogLine] | None], until: float | None) -> None:
     """Waits for the end of all tasks, or until the lines written by then have come."""
     if until is None:
         follower.join()
         return
-    ended, passed = follower.join(max(0.0, until - time.time()) + QUIET_S), -1
-    while not ended and (passed != lines.passed or lines.full):
-        passed = lines.passed
+    ended, before = follower.join(max(0.0, until - time.time()) + QUIET_S), (-1, -1)
+    while not ended and (before != (now := (lines.unfinished_tasks, lines.qsize())) or lines.full()):
+        before = now  # batches that came, batches that wait
         ended = follower.join(QUIET_S)
 
 

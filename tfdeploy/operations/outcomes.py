@@ -7,7 +7,9 @@ from typing import TypeVar
 
 from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError, worst
 from tfdeploy.model.folding import fold_names
+from tfdeploy.model.inventory import Host
 from tfdeploy.model.nexts import fold_nexts
+from tfdeploy.transport.protocols import Fleet, Session
 
 V = TypeVar("V")
 
@@ -43,6 +45,14 @@ def together(doing: str, errors: Mapping[str, TfdeployError], of: int) -> Tfdepl
         lines.append(f"  {by}{error.what}{where}")
     nexts = fold_nexts({host: error.next for host, error in errors.items()})
     return kind("\n".join(lines), where=fold_names(errors), next="\n".join(nexts) or None)
+
+
+def session_of(fleet: Fleet, host: Host) -> Session:
+    """Return the session of one host. Raises its error."""
+    session = fleet.connect((host,))[host.name]
+    if isinstance(session, TfdeployError):
+        raise session
+    return session
 
 
 def all_or_error(doing: str, results: Mapping[str, V | TfdeployError]) -> dict[str, V]:

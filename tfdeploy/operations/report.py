@@ -37,8 +37,7 @@ def report(fleet: Fleet, plan: Plan, store: RunStore, only: frozenset[str] | Non
 
 def _last_lines(fleet: Fleet, plan: Plan, found: Status) -> tuple[LastLine, ...]:
     death = found.view.first_death
-    host = next((task.host for task in found.view.tasks if task.task == death), None)
-    if death is None or host is None or host in found.errors:
+    if death not in {task.task for task in found.view.tasks}:
         return ()
-    lines = stored_lines(fleet, plan, LogQuery((death,), last=LAST_LINES, within_s=PIECE_S), {})
+    lines = stored_lines(fleet, plan, LogQuery((death,), last=LAST_LINES, within_s=PIECE_S), dict(found.errors))
     return tuple(LastLine(line.time, line.line.decode("utf-8", "replace")) for line in lines)

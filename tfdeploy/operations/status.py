@@ -15,8 +15,7 @@ from tfdeploy.model.plan import Plan
 from tfdeploy.model.status import RunView, run_view
 from tfdeploy.model.uninformed import uninformed
 from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
-from tfdeploy.operations.tasklogs.last_lines import last_lines, readable
-from tfdeploy.operations.tasklogs.stored_lines import last_lines as last_of
+from tfdeploy.operations.tasklogs.last_lines import last_lines
 from tfdeploy.operations.tasklogs.stored_lines import stored_lines
 from tfdeploy.operations.tasklogs.task_log import PIECE_S, LogQuery
 from tfdeploy.operations.watch.watch import Watch
@@ -60,16 +59,14 @@ def status(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Stat
 
 
 def lines_of_first_death(fleet: Fleet, plan: Plan, found: Status, fetched: FetchedLogs) -> list[str]:
-    """The last lines of the task that died first, where the run has failed by it. They come from its host; from what was fetched
-    where the host gives none."""
+    """Return the last lines of the task that died first, where the run has failed by it.
+
+    They come from its host; from what was fetched where the host gives none.
+    """
     view = found.view
-    task, host = next(((task.task, task.host) for task in view.tasks if task.task == view.first_death), ("", ""))
-    if not task or view.state not in ("failed", "lost"):
+    if view.first_death not in {task.task for task in view.tasks} or view.state not in ("failed", "lost"):
         return []
-    if host not in found.errors:
-        return last_lines(fleet, plan, task, DEATH_LINES, fetched)
-    batches = fetched.instead(task, host, found.errors[host]) or iter(())  # the host is not asked a second time
-    return readable(line for batch in last_of(batches, DEATH_LINES) for line in batch)
+    return last_lines(fleet, plan, view.first_death, DEATH_LINES, fetched, found.errors)
 
 
 def _unheard(watch: Watch) -> tuple[str, tuple[str, ...]] | None:

@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tfdeploy.errors import AgentError, HostFailed, Refused, TfdeployError, UsageError
+from tfdeploy.errors import AgentError, HostFailed, Refused, UsageError
 from tfdeploy.model.answers.programs import TENSORBOARD, BoardEnd, BoardUp
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.fetch import deciding_host
 from tfdeploy.operations.find_run import hosts_of
-from tfdeploy.transport.protocols import Fleet, Session, Stream
+from tfdeploy.operations.outcomes import session_of
+from tfdeploy.transport.protocols import Fleet, Stream
 
 USUAL_PORT = 6006
 
@@ -43,7 +44,7 @@ def tensorboard(fleet: Fleet, plan: Plan, *, host: str | None = None, port: int 
 
     Raises UsageError, Refused (not installed, no port here), HostFailed, HostUnreachable.
     """
-    session = _session(fleet, _chosen(plan, host))
+    session = session_of(fleet, _chosen(plan, host))
     python = plan.host(session.host.name).python  # "": the host finds it in its own plan
     stream = session.agent().stream(TENSORBOARD, {"run": plan.run, "job": plan.job, "python": python})
     try:
@@ -64,13 +65,6 @@ def _chosen(plan: Plan, wanted: str | None) -> Host:
         names = ", ".join(host.host for host in plan.hosts[:12])
         raise UsageError(f"{name} is no host of {plan.run}", where="--host", next=f"it ran on {names}")
     return found
-
-
-def _session(fleet: Fleet, host: Host) -> Session:
-    session = fleet.connect((host,))[host.name]
-    if isinstance(session, TfdeployError):
-        raise session
-    return session
 
 
 def _up(stream: Stream[BoardUp, BoardEnd], host: str) -> BoardUp:

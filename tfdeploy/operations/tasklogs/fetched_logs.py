@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tfdeploy.errors import AgentError, HostUnreachable, TfdeployError
 from tfdeploy.model.answers.runs import Record
-from tfdeploy.model.loglines import LogLine
+from tfdeploy.model.loglines import Batch
 from tfdeploy.operations.tasklogs.log_times import read_records, times_name
 from tfdeploy.operations.tasklogs.split_lines import LineSplitter
 
@@ -23,7 +23,7 @@ class FetchedLogs:
     folder: Path
     used: dict[str, TfdeployError] = field(default_factory=dict)
 
-    def instead(self, task: str, host: str, error: TfdeployError) -> Iterator[list[LogLine]] | None:
+    def instead(self, task: str, host: str, error: TfdeployError) -> Iterator[Batch] | None:
         """The lines of the task that are here; None: there are none, or `error` is no reason to take them."""
         if not (isinstance(error, HostUnreachable) or (isinstance(error, AgentError) and error.code == "unknown_run")):
             return None
@@ -41,7 +41,7 @@ class FetchedLogs:
         except OSError:
             return []
 
-    def _lines(self, task: str, host: str, files: list[tuple[int, Path]]) -> Iterator[list[LogLine]]:
+    def _lines(self, task: str, host: str, files: list[tuple[int, Path]]) -> Iterator[Batch]:
         splitter = LineSplitter(task, host)
         times = _Times(self.folder / times_name(task, host))
         for base, path in files:
@@ -49,9 +49,9 @@ class FetchedLogs:
                 written = path.stat().st_mtime  # of what was fetched by a version that kept no times
                 at = base
                 while block := log.read(_BLOCK_BYTES):
-                    yield from splitter.batches(at, times.of(at, at + len(block), written), block)
+                    yield from splitter.feed(at, times.of(at, at + len(block), written), block)
                     at += len(block)
-            yield list(splitter.rest())  # what follows was rotated away
+            yield from splitter.rest()  # what follows was rotated away
 
 
 class _Times:

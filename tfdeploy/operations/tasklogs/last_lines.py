@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
+from types import MappingProxyType
 
-from tfdeploy.model.loglines import LogLine, more_bytes
+from tfdeploy.errors import TfdeployError
+from tfdeploy.model.loglines import more_bytes
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
 from tfdeploy.operations.tasklogs.stored_lines import stored_lines
@@ -15,14 +17,21 @@ LINES = 12
 LINE_CHARS = 300
 
 
-def last_lines(fleet: Fleet, plan: Plan, task: str, count: int = LINES, fetched: FetchedLogs | None = None) -> list[str]:
-    """Decoded but not sanitised; [] where the host gives no answer, and `fetched` has no log of the task."""
-    return readable(stored_lines(fleet, plan, LogQuery(tasks=(task,), last=count, within_s=PIECE_S), {}, None, fetched))
+def last_lines(
+    fleet: Fleet,
+    plan: Plan,
+    task: str,
+    count: int = LINES,
+    fetched: FetchedLogs | None = None,
+    lost: Mapping[str, TfdeployError] = MappingProxyType({}),
+) -> list[str]:
+    """Return the lines, each cut; decoded but not sanitised.
 
-
-def readable(lines: Iterable[LogLine]) -> list[str]:
-    """The lines as text, each cut."""
-    return [_cut(line.line.decode("utf-8", "replace")) for line in lines]
+    A host in `lost` is not asked. [] where the host gives no answer, and `fetched` has no log of the task.
+    """
+    query = LogQuery(tasks=(task,), last=count, within_s=PIECE_S)
+    found = stored_lines(fleet, plan, query, dict(lost), None, fetched)
+    return [_cut(line.line.decode("utf-8", "replace")) for line in found]
 
 
 def _cut(line: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tfdeploy.model.answers.runs import Record
-from tfdeploy.model.loglines import Batch, LineBlock, LogLine, lines_of
+from tfdeploy.model.loglines import Batch, LineBlock, LogLine
 
 MAX_LINE_BYTES = 1 << 20  # a longer line is cut into pieces of this size
 STREAMS = ("out", "err")
@@ -19,31 +19,22 @@ class LineSplitter:
         self.host = host
         self._open: dict[int, tuple[float, int, int, bytearray]] = {}  # stream -> (time, attempt, offset, bytes so far)
 
-    def feed(self, offset: int, records: Sequence[Record], blob: bytes) -> Iterator[LogLine]:
-        """`batches`, line by line."""
-        for batch in self.batches(offset, records, blob):
-            yield from batch
+    def feed(self, offset: int, records: Sequence[Record], blob: bytes) -> Iterator[Batch]:
+        """Return the lines that end in the blob.
 
-    def batches(self, offset: int, records: Sequence[Record], blob: bytes) -> Iterator[list[LogLine]]:
-        """`blocks`, as lists of lines."""
-        return map(lines_of, self.blocks(offset, records, blob))
-
-    def blocks(self, offset: int, records: Sequence[Record], blob: bytes) -> Iterator[Batch]:
-        """`records`: [[offset in the blob, UTC seconds, stream, attempt], ...]; see docs/agent-protocol.md."""
-        if len(records) == 1 and not records[0][0]:
-            yield from self._chunk(offset, records[0], blob)
-            return
+        `records`: [[offset in the blob, UTC seconds, stream, attempt], ...]; see docs/agent-protocol.md.
+        """
         for index, record in enumerate(records):
             begin = max(record[0], 0)
             end = records[index + 1][0] if index + 1 < len(records) else len(blob)
             if end > begin:
                 yield from self._chunk(offset + begin, record, blob[begin:end])
 
-    def rest(self) -> Iterator[LogLine]:
-        """The unfinished lines, once no more bytes can come."""
+    def rest(self) -> Iterator[list[LogLine]]:
+        """Return the unfinished lines, once no more bytes can come."""
         for stream, (time, attempt, offset, text) in sorted(self._open.items()):
             if text:
-                yield LogLine(time, self.task, self.host, attempt, STREAMS[stream], bytes(text), offset, False)
+                yield [LogLine(time, self.task, self.host, attempt, STREAMS[stream], bytes(text), offset, False)]
         self._open.clear()
 
     def _chunk(self, offset: int, record: Record, chunk: bytes) -> Iterator[Batch]:

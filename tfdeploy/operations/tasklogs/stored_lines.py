@@ -43,10 +43,13 @@ def stored_batches(
     gone: Gone | None = None,
     fetched: FetchedLogs | None = None,
 ) -> Iterator[Batch]:
-    """All lines stored now, merged by time. Adds hosts without an answer to `lost`, and rotated bytes to `gone`. `fetched`:
-    the logs that are taken where a host gives none; such hosts are not in `lost`."""
+    """Return all lines stored now, merged by time.
+
+    Adds hosts without an answer to `lost`, and rotated bytes to `gone`. Hosts in `lost` are not asked. `fetched`: the logs
+    that are taken where a host gives none; such hosts are not in `lost` at the end.
+    """
     tasks = [task for task in plan.tasks if task.task in query.tasks]
-    sessions = fleet.connect(hosts_of(plan, {task.host for task in tasks}))
+    sessions = {**fleet.connect(hosts_of(plan, {task.host for task in tasks} - lost.keys())), **lost}
     readers = []
     for task in tasks:
         log = TaskLog(plan, task.task, task.host, query)
@@ -113,7 +116,7 @@ def _whole_log(
             yield from copy
             return
         lost[log.host] = error
-    yield from log.rest()
+    yield from log.splitter.rest()
 
 
 def stored_pieces(log: TaskLog, session: Session) -> Iterator[Batch]:
@@ -129,6 +132,6 @@ def stored_pieces(log: TaskLog, session: Session) -> Iterator[Batch]:
         if more:
             stream = log.ask(agent, follow=False)
         for part in parts:
-            yield from log.blocks(part)
+            yield from log.batches(part)
         if not more:
             break

@@ -99,13 +99,10 @@ class TaskLog:
         if now - began > PIECE_S or (self._give_up is not None and now > self._give_up):
             raise HostUnreachable(f"the log of {self.task} does not come within {now - began:.0f} s", where=self.host)
 
-    def lines(self, part: Part) -> Iterator[list[LogLine]]:
-        """All lines, in batches of one time: see line_filter.py for which are wanted."""
-        return map(lines_of, self.blocks(part))
-
-    def blocks(self, part: Part) -> Iterator[Batch]:
+    def batches(self, part: Part) -> Iterator[Batch]:
+        """Return all lines of a part: see line_filter.py for which are wanted."""
         item, blob = part
-        return self.splitter.blocks(item.offset, item.records, blob)
+        return self.splitter.feed(item.offset, item.records, blob)
 
     def pull(self, agent: AgentChannel) -> Iterator[list[LogLine]]:
         """The lines of the next piece of a log that may still grow. Sets `ended` once it is complete and read."""
@@ -113,15 +110,10 @@ class TaskLog:
         moved = self.abandoned = False
         for part in self.take(stream):
             moved = True
-            yield from self.lines(part)
+            yield from map(lines_of, self.batches(part))
         end = stream.value
         if end is not None and end.left:
             self.abandoned = True
         elif end is None or not moved or end.ended:
             self.ended = True
-            yield from self.rest()
-
-    def rest(self) -> Iterator[list[LogLine]]:
-        """The unfinished lines."""
-        for line in self.splitter.rest():
-            yield [line]
+            yield from self.splitter.rest()

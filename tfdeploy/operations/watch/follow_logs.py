@@ -12,6 +12,7 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.find_run import hosts_of
+from tfdeploy.operations.outcomes import session_of
 from tfdeploy.operations.tasklogs.stored_lines import Gone, count_gone
 from tfdeploy.operations.tasklogs.task_log import LogQuery, TaskLog
 from tfdeploy.operations.watch.resume import resume_patiently
@@ -66,17 +67,14 @@ class Follower:
         reached = False
         while not self.stop.is_set() and not log.ended:
             try:
-                session = self.fleet.connect((host,))[host.name]
-                if isinstance(session, TfdeployError):
-                    raise session
-                agent = session.agent()
+                agent = session_of(self.fleet, host).agent()
                 agent.hurry()
                 reached = True
                 for batch in log.pull(agent):
                     self.deliver(batch)
                 self.lost.pop(host.name, None)
-                if log.abandoned and not resume_patiently(self.fleet, self.plan, host.name, _ignore, self.stop):
-                    for batch in log.rest():
+                if log.abandoned and not resume_patiently(self.fleet, self.plan, host.name, lambda text: None, self.stop):
+                    for batch in log.splitter.rest():
                         self.deliver(batch)
                     return
                 if log.abandoned:
@@ -89,7 +87,3 @@ class Follower:
                 if isinstance(error, (AgentError, BadAnswer)) or not reached or not host.address:
                     return
                 self.stop.wait(RECONNECT_S)
-
-
-def _ignore(text: str) -> None:
-    return None

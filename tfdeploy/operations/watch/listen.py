@@ -9,6 +9,7 @@ from tfdeploy.model.answers.runs import RUN_WATCH
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.emit import note
 from tfdeploy.operations.find_run import hosts_of
+from tfdeploy.operations.outcomes import session_of
 from tfdeploy.operations.watch.resume import resume_patiently
 from tfdeploy.operations.watch.watch import Watch
 
@@ -49,10 +50,7 @@ def _resumed(watch: Watch, host: str, stop: threading.Event) -> bool:
 
 def _receive(watch: Watch, host: Host, stop: threading.Event) -> None:
     """Returns when the run has ended there. Raises the host's error when the connection is lost."""
-    session = watch.fleet.connect((host,))[host.name]
-    if isinstance(session, TfdeployError):
-        raise session
-    agent = session.agent()
+    agent = session_of(watch.fleet, host).agent()
     agent.hurry()
     stream = agent.stream(RUN_WATCH, {"run": watch.plan.run, "job": watch.plan.job})
     try:

@@ -16,7 +16,7 @@ from tfdeploy.model.answers.verb import Verb
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.ask import ask_all
 from tfdeploy.operations.find_run import hosts_of
-from tfdeploy.operations.outcomes import split
+from tfdeploy.operations.outcomes import session_of, split
 from tfdeploy.transport.protocols import Fleet
 
 NEVER = ("ended", "superseded", "live_run", "unknown_run", "unknown_verb")  # error codes after which a later try cannot succeed
@@ -34,11 +34,9 @@ def resume(fleet: Fleet, plan: Plan, host: str) -> bool:
     """Whether the host has a minder of the run now. Raises TfdeployError where a later try may succeed."""
     state = _state_of_run(fleet, plan)
     verb, more = VERBS[state]
-    (one,) = (each for each in hosts_of(plan) if each.name == host)
+    (one,) = hosts_of(plan, {host})
     try:
-        answer = fleet.each((one,), lambda session: session.agent().call(verb, {"run": plan.run, "job": plan.job, **more}))[host]
-        if isinstance(answer, TfdeployError):
-            raise answer
+        session_of(fleet, one).agent().call(verb, {"run": plan.run, "job": plan.job, **more})
     except AgentError as error:
         if error.code in NEVER:
             return False

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from tfdeploy.errors import AgentError, BadAnswer, HostUnreachable
-from tfdeploy.model.loglines import LogLine
+from tfdeploy.model.loglines import LogLine, lines_of
 from tfdeploy.operations.tasklogs import fetched_logs
 from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
 from tfdeploy.operations.tasklogs.log_times import RECORD, packed, times_name
@@ -21,7 +21,7 @@ OFF = HostUnreachable("gives no answer", where="n1")
 def read(folder: Path) -> list[LogLine]:
     batches = FetchedLogs(folder).instead("worker:0", "n1", OFF)
     assert batches is not None
-    return [line for batch in batches for line in batch]
+    return [line for batch in batches for line in lines_of(batch)]
 
 
 def test_lines_have_the_times_of_their_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tfdeploy.model.loglines import Batch, LogLine, lines_of
 from tfdeploy.operations.tasklogs.split_lines import MAX_LINE_BYTES, LineSplitter
 
 CHUNKS = st.lists(st.tuples(st.sampled_from([0, 1]), st.binary(min_size=1, max_size=12)), max_size=20)
 
 
+def lines(*batches: Iterable[Batch]) -> list[LogLine]:
+    return [line for batch in chain(*batches) for line in lines_of(batch)]
+
+
 def split(chunks: list[tuple[int, bytes]], attempt: int = 1) -> list[tuple[str, bytes, int]]:
     splitter, offset, found = LineSplitter("worker:0", "n1"), 0, []
     for number, (stream, chunk) in enumerate(chunks):
-        found += splitter.feed(offset, [[0, float(number), stream, attempt]], chunk)
+        found += lines(splitter.feed(offset, [[0, float(number), stream, attempt]], chunk))
         offset += len(chunk)
-    found += splitter.rest()
+    found += lines(splitter.rest())
     return [(line.stream, line.line, line.offset) for line in found]
 
 
@@ -37,7 +45,7 @@ def test_one_blob_with_records_is_the_same_as_its_chunks(chunks: list[tuple[int,
         records.append([len(blob), float(number), stream, 1])
         blob += chunk
     splitter = LineSplitter("worker:0", "n1")
-    found = [*splitter.feed(0, records, blob), *splitter.rest()]
+    found = lines(splitter.feed(0, records, blob), splitter.rest())
     assert [(line.stream, line.line, line.offset) for line in found] == split(chunks)
 
 
@@ -47,7 +55,7 @@ def test_offsets_name_the_first_byte_of_a_line() -> None:
 
 def test_a_new_attempt_begins_a_new_line() -> None:
     splitter = LineSplitter("worker:0", "n1")
-    found = [*splitter.feed(0, [[0, 1.0, 0, 1]], b"cut o"), *splitter.feed(5, [[0, 2.0, 0, 2]], b"again\n")]
+    found = lines(splitter.feed(0, [[0, 1.0, 0, 1]], b"cut o"), splitter.feed(5, [[0, 2.0, 0, 2]], b"again\n"))
     assert [(line.attempt, line.line) for line in found] == [(1, b"cut o"), (2, b"again")]
 
 
@@ -55,6 +63,6 @@ def test_a_line_without_end_is_cut_and_memory_stays_bounded() -> None:
     splitter = LineSplitter("worker:0", "n1")
     found = []
     for number in range(40):
-        found += splitter.feed(number << 16, [[0, 1.0, 0, 1]], b"x" * (1 << 16))
+        found += lines(splitter.feed(number << 16, [[0, 1.0, 0, 1]], b"x" * (1 << 16)))
     assert [len(line.line) for line in found] == [MAX_LINE_BYTES] * 2
-    assert sum(len(line.line) for line in splitter.rest()) == (40 << 16) - 2 * MAX_LINE_BYTES
+    assert sum(len(line.line) for line in lines(splitter.rest())) == (40 << 16) - 2 * MAX_LINE_BYTES
