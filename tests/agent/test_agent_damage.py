@@ -103,13 +103,6 @@ def test_bytecode_that_a_full_disk_cut_short_is_written_again(workdir: Path) -> 
     assert [each.name for each in long if each.exists() and each.stat().st_size < lengths[each]] == []
 
 
-def test_the_bytecode_of_every_room_is_looked_at(workdir: Path) -> None:
-    packages = {
-        each.parent.relative_to(workdir / AGENT / "tfdeploy/agent") for each in (workdir / AGENT).glob("tfdeploy/agent/**/*.py")
-    }
-    assert {f"{Path('tfdeploy/agent') / each}/__pycache__" for each in packages} <= set(ownership._CACHES)
-
-
 def test_bytecode_that_others_write_at_this_moment_is_no_damage(workdir: Path) -> None:
     """As every host of a shared workdir does at its first start. They write beside the place, and rename."""
     folder, over = bytecode(workdir).parent, threading.Event()

@@ -19,11 +19,6 @@ try:
 except ImportError:
     from hashlib import blake2b
 
-_ROOMS = ("broadcast", "health", "host", "log", "mesh", "minder", "run", "sampling", "serve", "supervise")  # of the agent
-_VERB_ROOMS = ("broadcast", "clean", "datasets", "env", "links", "lock", "release", "run")  # of serve
-_CACHES = ("__pycache__", "tfdeploy/__pycache__", "tfdeploy/agent/__pycache__", "tfdeploy/runtime/__pycache__") + tuple(
-    "tfdeploy/agent/%s/__pycache__" % room for room in _ROOMS + tuple("serve/" + room for room in _VERB_ROOMS)
-)
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _RACY_NS = 2_000_000_000  # a file that changed so lately may change again and show the same time
@@ -99,16 +94,11 @@ def has_agent(workdir: str, name: str) -> bool:
     return True
 
 
-def check_agent(folder: str, lately: bool = False) -> None:
-    """`folder` is <workdir>/.agent/<name>, or the source tree that tests run. `lately`: its files were checked just now, and
-    only this user can have changed them since if the folders are still ours. Raises NotOurs, OSError."""
+def check_agent(folder: str) -> None:
+    """`folder` is <workdir>/.agent/<name>, or the source tree that tests run. Raises NotOurs, OSError."""
     parent, name = os.path.split(folder)
     workdir, agents = os.path.split(parent)
-    if agents != AGENTS:
-        return
-    if lately:
-        check(workdir, *(os.path.join(AGENTS, name, inner) for inner in _CACHES))
-    elif not has_agent(workdir, name):
+    if agents == AGENTS and not has_agent(workdir, name):
         raise NotOurs("damaged", folder, workdir)
 
 

@@ -25,13 +25,11 @@ LAST_WORDS = ("abort", "stop")  # must be written on a full disk too: a run that
 SECRET_FILES = (layout.SECRETS, layout.CERTIFICATES)
 NO_REASON = "its supervisor was told to end it"
 _ROOM_BYTES = 1024
-_BORN = time.monotonic()  # the process that started this one had checked the agent's files
-_LATELY_S = 60.0
 
 
 def agent_command(*words: str) -> List[str]:
     """How the agent starts itself again: `words` are a verb of main.py and its arguments. Raises NotOurs, OSError."""
-    check_agent(AGENT_DIR, lately=time.monotonic() - _BORN < _LATELY_S)
+    check_agent(AGENT_DIR)
     return [sys.executable, "-S", "-E", AGENT_DIR] + list(words)
 
 
