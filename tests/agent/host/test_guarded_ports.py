@@ -87,7 +87,7 @@ def test_a_peer_reaches_the_task_and_a_stranger_does_not(guard: Guard, port: int
 
 def test_one_that_is_left_to_another_process_keeps_the_port_shut(guard: Guard, port: int) -> None:
     first = guard()
-    kept = os.dup(first.descriptors()[f"port.{port}"])
+    kept = os.dup(first.descriptors()[port])
     with serve(port) as server:
         first.close()
         assert closed_to_strangers(server, port)
@@ -113,7 +113,7 @@ def inode(descriptor: int) -> int:
 
 def test_one_that_only_the_task_has_keeps_the_port_shut_and_the_next_minder_comes_behind_it(guard: Guard, port: int) -> None:
     first = guard()
-    kept = os.dup(first.descriptors()[f"port.{port}"])
+    kept = os.dup(first.descriptors()[port])
     with serve(port) as server:
         first.close()
         assert closed_to_strangers(server, port)
@@ -128,7 +128,7 @@ def test_one_that_only_the_task_has_keeps_the_port_shut_and_the_next_minder_come
 
 def test_one_that_a_process_took_away_does_not_open_the_port_to_the_next_attempt(guard: Guard, port: int) -> None:
     first = guard()
-    kept = os.dup(first.descriptors()[f"port.{port}"])
+    kept = os.dup(first.descriptors()[port])
     first.close()
     second = guard(beside=True, first=inode(kept))
     second.before_start(port)
@@ -144,7 +144,7 @@ def test_one_that_a_process_took_away_does_not_open_the_port_to_the_next_attempt
 def test_one_that_came_behind_the_task_is_left_to_another_minder(guard: Guard, port: int) -> None:
     with serve(port) as server:
         first = guard(beside=True)
-        kept = os.dup(first.descriptors()[f"port.{port}"])
+        kept = os.dup(first.descriptors()[port])
         first.close()
         second = guard(beside=True, inherited=kept)
         assert second.admit("127.0.0.3") and closed_to_strangers(server, port)
@@ -199,7 +199,7 @@ def test_connections_that_have_ended_hinder_neither_a_minder_nor_the_task(guard:
     with serve(port) as server:  # its task
         assert closed_to_strangers(server, port)
         leave_time_wait(port, server)
-        kept = os.dup(first.descriptors()[f"port.{port}"])
+        kept = os.dup(first.descriptors()[port])
         first.close()
         second = guard(beside=True, first=inode(kept))  # takes over behind what the task has
         os.close(kept)
@@ -233,12 +233,11 @@ def test_before_a_task_listens_a_peer_learns_that_it_is_let_in(guard: Guard, por
 
 def test_descriptors_are_left_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     reading, writing = os.pipe()
-    left = descriptors.leave({"fence": reading, "port.2222": writing})
-    monkeypatch.setenv(descriptors.VARIABLE, left["env"][descriptors.VARIABLE] + ",gone=987654,,x=y")
-    assert descriptors.take() == {"fence": reading, "port.2222": writing}
+    left = descriptors.leave({2221: reading, 2222: writing})
+    monkeypatch.setenv(descriptors.VARIABLE, left["env"][descriptors.VARIABLE] + ",2223=987654,,x=y")
+    assert descriptors.take() == {2221: reading, 2222: writing}
     assert descriptors.VARIABLE not in os.environ and descriptors.take() == {}
     assert left["pass_fds"] == [reading, writing] and not os.get_inheritable(reading)
-    assert descriptors.of_port({"port.2222": reading}, 2222) == reading and descriptors.of_port({}, None) is None
     os.close(reading), os.close(writing)
 
 

@@ -17,7 +17,7 @@ import time
 
 from tfdeploy.agent import peer_filter
 from tfdeploy.agent.annotations import Callable, Dict, Iterable, Mapping, Optional, Set, Tuple
-from tfdeploy.agent.host import descriptors, listening, sockets, steering, tcp_diag, thread_errors
+from tfdeploy.agent.host import listening, sockets, steering, tcp_diag, thread_errors
 
 _BACKLOG = 1024
 _AT_ONCE = 256  # connections of one port between two looks at the others
@@ -91,9 +91,9 @@ class GuardedPorts:
 
     # --- for the minder
 
-    def descriptors(self) -> Dict[str, int]:
+    def descriptors(self) -> Dict[int, int]:
         """For descriptors.leave."""
-        return descriptors.of_ports({port: held.fileno() for port, held in self._held.items() if _listens(held)})
+        return {port: held.fileno() for port, held in self._held.items() if _listens(held)}
 
     def open_to_all(self) -> Dict[int, str]:
         """Port -> the address at which a program listens apart from the group that the filter covers."""

@@ -64,43 +64,28 @@ print("=tfdeploy-python=" + json.dumps(facts))
 
 
 class Asked:
-    """A program that is running, or why it is not. `said`: its input, less than a pipe holds."""
+    """A program that is running, or why it is not. `said`: its input, which it gets once it is read."""
 
     def __init__(self, argv: List[str], said: str = "", env: Optional[Dict[str, str]] = None) -> None:
-        self.problem: Optional[str] = None
-        self.missing = False
-        self.give_up = time.monotonic() + WITHIN_S
-        reading, writing = os.pipe()
-        os.write(writing, said.encode("ascii"))
-        os.close(writing)
+        self.error: Optional[OSError] = None
+        self._said, self._deadline = said.encode("ascii"), time.monotonic() + WITHIN_S
+        pipe = subprocess.PIPE
         try:
-            self.process: Optional[subprocess.Popen[bytes]] = subprocess.Popen(
-                argv, stdin=reading, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/", env=env
-            )
+            self._process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, cwd="/", env=env)
         except OSError as error:
-            self.process, self.problem = None, os.strerror(error.errno or 0)
-            self.missing = isinstance(error, FileNotFoundError)
-        finally:
-            os.close(reading)
+            self.error = error
 
     def answer(self) -> Tuple[Optional[int], str, str]:
         """(exit code, or None where it could not run or took too long; output; errors)."""
-        if self.process is None:
-            return None, "", self.problem or ""
+        if self.error is not None:
+            return None, "", os.strerror(self.error.errno or 0)
         try:
-            out, err = self.process.communicate(timeout=max(0.1, self.give_up - time.monotonic()))
+            out, err = self._process.communicate(self._said, max(0.1, self._deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()  # but not for its output, which a child of it may hold open
-            self._close()
-            return None, "", "no answer within %g s" % WITHIN_S
-        return self.process.returncode, _text(out), _text(err)
-
-    def _close(self) -> None:
-        assert self.process is not None
-        for pipe in (self.process.stdout, self.process.stderr):
-            if pipe is not None:
-                pipe.close()
+            self._process.kill()
+            with self._process:  # not for its output, which a child of it may hold open
+                return None, "", "no answer within %g s" % WITHIN_S
+        return self._process.returncode, _text(out), _text(err)
 
 
 def _text(raw: bytes) -> str:
@@ -109,18 +94,14 @@ def _text(raw: bytes) -> str:
 
 def find_program(name: str) -> Optional[str]:
     """The absolute path of a program: ~ from $HOME, a bare name from PATH. Links stay: a virtual environment is one."""
-    path = os.path.expanduser(name)
-    if "/" in path:
-        return os.path.join(os.path.expanduser("~"), path) if _is_program(os.path.join(os.path.expanduser("~"), path)) else None
-    for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
-        candidate = os.path.join(folder or ".", path)
-        if _is_program(candidate):
-            return os.path.abspath(candidate)
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    if "/" in name:
+        name, folders = os.path.expanduser(name), [os.path.expanduser("~")]
+    for folder in folders:
+        path = os.path.join(folder or ".", name)
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return path if os.path.isabs(path) else os.path.abspath(path)
     return None
-
-
-def _is_program(path: str) -> bool:
-    return os.path.isfile(path) and os.access(path, os.X_OK)
 
 
 def start_python(path: Optional[str], modules: Iterable[str] = ()) -> Optional[Asked]:
@@ -130,15 +111,8 @@ def start_python(path: Optional[str], modules: Iterable[str] = ()) -> Optional[A
 
 def read_python(asked: Optional[Asked], wanted: str) -> Tuple[Answer, Optional[str]]:
     """(the versions of Python, TensorFlow, tf_keras, Keras and NumPy as facts name them, what is wrong)."""
-    found: Answer = {
-        "python_version": None,
-        "tensorflow": None,
-        "tf_keras": None,
-        "keras": None,
-        "numpy": None,
-        "cpu_only": False,
-        "modules": {},
-    }
+    found: Answer = dict.fromkeys(("python_version", "tensorflow", "tf_keras", "keras", "numpy"))
+    found.update(cpu_only=False, modules={})
     if asked is None:
         return found, "there is no program %s here" % wanted
     code, out, err = asked.answer()
@@ -154,12 +128,6 @@ def start_rsync() -> Asked:
     return Asked(["rsync", "--version"])
 
 
-def read_rsync(asked: Optional[Asked]) -> Optional[str]:
-    """Its version; None: there is none."""
-    words = asked.answer()[1].split() if asked is not None else []
-    return words[words.index("version") + 1] if "version" in words[:-1] else None
-
-
 def find_uv() -> Optional[str]:
     """On PATH, or where its installer puts it: a session that reads no profile does not see that."""
     return next((path for path in map(find_program, UV_PLACES) if path), None)
@@ -170,10 +138,10 @@ def start_uv() -> Optional[Asked]:
     return Asked([uv, "--version"]) if uv else None
 
 
-def read_uv(asked: Optional[Asked]) -> Optional[str]:
-    """Its version; None: there is none."""
+def read_version(asked: Optional[Asked], after: str) -> Optional[str]:
+    """The word after `after` in what the program has printed; None: there is no such program."""
     words = asked.answer()[1].split() if asked is not None else []
-    return words[1] if words[:1] == ["uv"] and len(words) > 1 else None
+    return words[words.index(after) + 1] if after in words[:-1] else None
 
 
 def start_gpus() -> Asked:
@@ -192,7 +160,7 @@ def read_driver(asked: Optional[Asked]) -> Optional[str]:
 
 def read_gpus(asked: Optional[Asked]) -> Tuple[List[Answer], Optional[str]]:
     """(GPUs by index, what nvidia-smi complained of). No nvidia-smi: no GPUs and no complaint."""
-    if asked is None or asked.missing:
+    if asked is None or isinstance(asked.error, FileNotFoundError):
         return [], None
     code, out, err = asked.answer()
     if code != 0:

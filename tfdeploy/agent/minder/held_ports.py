@@ -45,7 +45,7 @@ def guard(paths: RunPaths, part: wire.HostPart, beside: bool, state: wire.HostRu
     given, guarded = descriptors.take(), GuardedPorts(part.allowed, learned, state.not_admitted)
     for task, port in [(spec.task, spec.port) for spec in part.tasks if spec.port is not None]:
         try:
-            guarded.guard(port, descriptors.of_port(given, port), partial(_hold, port, beside), paths.status(task).guard_inode)
+            guarded.guard(port, given.get(port), partial(_hold, port, beside), paths.status(task).guard_inode)
         except OSError as error:
             raise PortTaken(port) from error
     guarded.begin()

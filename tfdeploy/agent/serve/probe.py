@@ -24,8 +24,7 @@ from tfdeploy.agent.host.installed import (
     find_program,
     read_gpus,
     read_python,
-    read_rsync,
-    read_uv,
+    read_version,
     start_gpus,
     start_python,
     start_rsync,
@@ -76,7 +75,7 @@ def probe(call: Call) -> Answer:
     problems = _problems(machine) + moved + (_damaged_runs(workdir, job) if job else [])
     setup = call.name("setup") if call.flag("setup") else ""
     interpreter, problem = _interpreter(workdir, asked["python"], python, call.text("python", "python3"), setup, modules)
-    rsync, uv = read_rsync(asked["rsync"]), read_uv(asked["uv"])
+    rsync, uv = read_version(asked["rsync"], "version"), read_version(asked["uv"], "uv")
     program = call.text("program", "")
     gpus, gpu_error = read_gpus(asked.get("gpus"))
     return {

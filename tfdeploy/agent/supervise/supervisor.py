@@ -320,7 +320,7 @@ def _inherited(part: wire.HostPart, port: Optional[int]) -> Tuple[Dict[str, Any]
     from tfdeploy.agent.host import descriptors
 
     given = descriptors.take()
-    return descriptors.leave(given), descriptors.of_port(given, port)
+    return descriptors.leave(given), given.get(port or 0)
 
 
 def _inode(descriptor: Optional[int]) -> Optional[int]:
