@@ -71,7 +71,7 @@ def drawn(board: Dashboard) -> tuple[Row, list[str]]:
     """The row of the task, and its deaths in words."""
     found = marks(board.progress, now=NOW)
     board.scene.unicode = True
-    rows = timeline_page(Frame(board.scene, found, [TASK], 100, 30, NOW), 30)
+    rows = timeline_page(Frame(scene=board.scene, marks=found, shown=[TASK], width=100, height=30, now=NOW), 30)
     deaths = [each.words for each in board.happenings.in_order if each.words.startswith(f"{TASK}@{HOST} killed")]
     return list(rows[1]), deaths
 

@@ -98,7 +98,7 @@ def view_of(lines: int = 100) -> ViewState:
     ring = LogBuffer()
     for number in range(lines):
         ring.add(f"worker:{number % 2}", "n1", f"line {number}")
-    view = ViewState(ring, RunProgress())
+    view = ViewState(ring=ring, progress=RunProgress())
     view.items = [Item(task, (task,), Mark(RUNNING, "running")) for task in ("worker:0", "worker:1")]
     return view
 
