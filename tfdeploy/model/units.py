@@ -63,6 +63,20 @@ def in_bytes(count: float) -> str:
     return f"{count:.1f} {unit}" if count < 9.95 else f"{count:.0f} {unit}"
 
 
+def in_binary_bytes(count: int) -> str:
+    """'999 bytes', '1.5 MiB', '12 GiB': powers of 1024, as memory and file systems count."""
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= scale:
+            return f"{count / scale:.1f}".removesuffix(".0") + f" {unit}"
+    return f"{count} bytes"
+
+
+def version_numbers(version: str | None) -> tuple[int, ...]:
+    """The numbers at the beginning of a version: "535.104.05" -> (535, 104, 5); () without any."""
+    match = re.match(r"\d+(\.\d+)*", version or "", re.ASCII)
+    return tuple(map(int, match[0].split("."))) if match else ()
+
+
 def roughly(seconds: float, *, parts: int = 1) -> str:
     """'42 s', '12 min', '3 h', '2 d'; with `parts=2` also what is left of it in the next unit: '3 h 12 min'."""
     whole = max(0, int(seconds))

@@ -1,4 +1,4 @@
-"""A plan as text for --dry-run, in rows that any view can lay out. Prints nothing."""
+"""A plan as text for --dry-run, in rows that any view can lay out."""
 
 from __future__ import annotations
 
@@ -88,26 +88,5 @@ def _on_stall(plan: Plan) -> str:
     return f"after {plan.stall_after_s:g} s without output, CPU or traffic {done}"
 
 
-def lines(plan: Plan) -> tuple[str, ...]:
-    """The same as plain lines with aligned columns."""
-    return tuple(_lines(describe(plan)))
-
-
 def gpus_words(gpus: tuple[int, ...]) -> str:
     return ",".join(map(str, gpus)) or "-"
-
-
-def _lines(description: Description) -> Iterator[str]:
-    yield from _table(description.heading)
-    yield ""
-    yield from _table((COLUMNS, *description.rows))
-    yield ""
-    yield from _table(description.commands)
-    yield ""
-    yield from (f"note: {note}" for note in description.notes)
-
-
-def _table(rows: tuple[tuple[str, ...], ...]) -> Iterator[str]:
-    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

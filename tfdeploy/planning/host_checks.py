@@ -13,7 +13,7 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.nexts import install_on, on_host
-from tfdeploy.model.units import roughly
+from tfdeploy.model.units import in_binary_bytes, roughly
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.source.source import Program
 
@@ -66,9 +66,10 @@ def host(entry: Host, facts: HostFacts, program: Program, options: Options) -> N
     free = facts.free_disk_bytes
     if free < needed:
         raise Refused(
-            f"the disk of {entry.name} is too small: {size(needed)} needed in {facts.workdir}, {size(free)} free",
+            f"the disk of {entry.name} is too small: {in_binary_bytes(needed)} needed in "
+            f"{facts.workdir}, {in_binary_bytes(free)} free",
             where=where,
-            next=f"free {size(needed - free)} there, or point `workdir:` of {entry.name} at a larger disk",
+            next=f"free {in_binary_bytes(needed - free)} there, or point `workdir:` of {entry.name} at a larger disk",
         )
     if program.imports_tensorflow and facts.tensorflow is None:
         raise Refused(
@@ -110,17 +111,11 @@ def host_notes(entry: Host, facts: HostFacts, logs_bytes: int) -> tuple[str, ...
         way = "ahead" if facts.clock_skew_s > 0 else "behind"
         skew = roughly(round(abs(facts.clock_skew_s)), parts=2)
         texts.append(f"the clock of {entry.name} is {skew} {way}: its log lines sort by it")
-    if facts.free_disk_bytes < logs_bytes:
-        texts.append(f"{entry.name} has {size(facts.free_disk_bytes)} free, and its logs may grow to {size(logs_bytes)}")
+    free = facts.free_disk_bytes
+    if free < logs_bytes:
+        most = in_binary_bytes(logs_bytes)
+        texts.append(f"{entry.name} has {in_binary_bytes(free)} free, and its logs may grow to {most}")
     return tuple(texts)
-
-
-def size(count: int) -> str:
-    """Bytes in words: "1.5 GiB"."""
-    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if count >= scale:
-            return f"{count / scale:.1f}".removesuffix(".0") + f" {unit}"
-    return f"{count} bytes"
 
 
 def _utc(time: float) -> str:

@@ -13,6 +13,12 @@ from tfdeploy.model.modes import rules
 from tfdeploy.model.plan import HostPlan, PartPlan, Plan, TaskPlan
 from tfdeploy.model.planform import pack_value, pack_values, texts_of
 
+# Fields of a host's part that are those of the plan.
+_SAME_IN_PLAN = """
+    run job mode release fresh finish_grace_s stop_grace_s restart_max restart_wait_s
+    same_error_ends supply_from stall_after_s stall_action
+"""
+
 
 def host_parts(plan: Plan, ahead_s: Mapping[str, float]) -> dict[str, wire.HostPart]:
     """host -> its part for run.prepare, without the fields of `shared_part`, secrets and certificates. `ahead_s`: seconds
@@ -27,14 +33,7 @@ def host_parts(plan: Plan, ahead_s: Mapping[str, float]) -> dict[str, wire.HostP
 def shared_part(plan: Plan) -> dict[str, Any]:
     """The fields of every host's part that are the same for all, as JSON."""
     has_own = rules(plan.mode).ranks
-    peers = [
-        copy_fields(
-            wire.Peer,
-            task,
-            own_port=has_own and task.port is not None,
-        )
-        for task in plan.tasks
-    ]
+    peers = [copy_fields(wire.Peer, task, own_port=has_own and task.port is not None) for task in plan.tasks]
     guarded = [host.host for host in plan.hosts if plan.protect.level_of(host.host) != "none"]
     known = any(plan.protect.level_of(host.host) == "firewall" for host in plan.hosts)
     mesh = [wire.MeshHost(each.host, each.address, each.mesh_port, list(each.addresses) if known else []) for each in plan.hosts]
@@ -52,26 +51,14 @@ def _part(
     plan: Plan, host: HostPlan, tasks: list[TaskPlan], texts: tuple[str, ...], digest: str, ahead_s: float
 ) -> wire.HostPart:
     return wire.HostPart(
-        run=plan.run,
-        job=plan.job,
-        mode=plan.mode,
+        **{name: getattr(plan, name) for name in _SAME_IN_PLAN.split()},
         host=host.host,
         plan_digest=digest,
-        release=plan.release,
         tasks=[_spec(plan, host, task, texts) for task in tasks],
         keep=list(plan.keep),
-        fresh=plan.fresh,
         links=dict(plan.links),
         parts={name: [len(parts), *_of_host(parts, host.host)] for name, parts in plan.parts.items()},
-        finish_grace_s=plan.finish_grace_s,
-        stop_grace_s=plan.stop_grace_s,
-        restart_max=plan.restart_max,
         restart_backoff_s=list(plan.restart_backoff_s),
-        restart_wait_s=plan.restart_wait_s,
-        same_error_ends=plan.same_error_ends,
-        supply_from=plan.supply_from,
-        stall_after_s=plan.stall_after_s,
-        stall_action=plan.stall_action,
         ahead_s=ahead_s,
         lockstep=rules(plan.mode).lockstep,
         protect=plan.protect.level_of(host.host),

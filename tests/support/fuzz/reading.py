@@ -23,7 +23,7 @@ from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import Plan, for_hosts, plan_from_json, plan_to_json
 from tfdeploy.model.planform import plan_from_file, plan_to_file
-from tfdeploy.planning.describe import lines
+from tfdeploy.planning.describe import describe
 from tfdeploy.planning.host_parts import host_parts, shared_part
 
 MOST_CHARS = 1200  # of one part of an error
@@ -102,7 +102,7 @@ def check_plan(plan: Plan) -> None:
     read_shown(json.dumps(plan_to_file(for_hosts(plan))).encode(), plan.run, plan.job, plan.metrics)
     host_parts(plan, {})
     shared_part(plan)
-    lines(plan)
+    describe(plan)
 
 
 def check_command_line(words: list[str]) -> None:

@@ -295,10 +295,9 @@ def test_words_name_every_task_host_and_note(make: Callable[..., Plan]) -> None:
     )
     assert dict(told.heading)["restart"].startswith("at most 3 times")
     assert dict(told.heading)["on a stall"].startswith("after 300 s without output")
-    text = "\n".join(describe.lines(plan))
-    assert all(note in text for note in plan.notes)
-    assert "worker:1  /usr/bin/python3 train.py --job_name=worker" in text
-    assert "starts from zero" in text
+    assert told.notes == plan.notes
+    assert dict(told.commands)["worker:1"].startswith("/usr/bin/python3 train.py --job_name=worker")
+    assert dict(told.heading)["training"] == "starts from zero"
 
 
 def test_two_hundred_hosts_are_planned(make: Callable[..., Plan]) -> None:

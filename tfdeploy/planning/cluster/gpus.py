@@ -10,8 +10,10 @@ from collections.abc import Iterable
 from tfdeploy.errors import Refused
 from tfdeploy.model.facts import Gpu, HostFacts
 from tfdeploy.model.inventory import Host
+from tfdeploy.model.units import in_binary_bytes
 
 BUSY_MIB = 1024  # a GPU with more than this in use belongs to another process
+_MUCH = in_binary_bytes(BUSY_MIB << 20)
 
 
 def usable(host: Host, facts: HostFacts) -> tuple[int, ...]:
@@ -45,7 +47,7 @@ def in_use(host: Host, facts: HostFacts) -> str:
 
 def all_busy(host: Host, facts: HostFacts, what: str) -> Refused:
     return Refused(
-        f"{what}: {_used(gpu for gpu in facts.gpus if _is_busy(gpu))} (more than {memory(BUSY_MIB)} in use is somebody's)",
+        f"{what}: {_used(gpu for gpu in facts.gpus if _is_busy(gpu))} (more than {_MUCH} in use is somebody's)",
         where=f"host {host.name}",
         next=f"wait, leave it out with `--exclude {host.name}`, take GPUs all the same with `gpus: [0, ...]` "
         f"of {host.name}, or train on its CPU with `gpus: none`",
@@ -55,15 +57,12 @@ def all_busy(host: Host, facts: HostFacts, what: str) -> Refused:
 def named(facts: HostFacts, gpus: tuple[int, ...]) -> str:
     """As a reason names them: "GPU 0 (H200, 140 GiB)", "GPUs 0 and 1 (H200, 140 GiB each)"."""
     given = [gpu for gpu in facts.gpus if gpu.index in gpus]
-    models = list(dict.fromkeys(f"{gpu.name}, {memory(gpu.memory_mib)}" if gpu.memory_mib else gpu.name for gpu in given))
+    models = list(
+        dict.fromkeys(f"{gpu.name}, {in_binary_bytes(gpu.memory_mib << 20)}" if gpu.memory_mib else gpu.name for gpu in given)
+    )
     number = "GPU " if len(gpus) == 1 else "GPUs "
     each = " each" if len(models) == 1 < len(gpus) else ""
     return number + " and ".join(map(str, gpus)) + (f" ({'; '.join(models)}{each})" if models else "")
-
-
-def memory(mib: int) -> str:
-    """MiB in words: "140 GiB"."""
-    return f"{mib} MiB" if mib < 1024 else f"{mib / 1024:.1f}".removesuffix(".0") + " GiB"
 
 
 def notes(host: Host, facts: HostFacts, given: tuple[int, ...]) -> tuple[str, ...]:
@@ -77,7 +76,9 @@ def notes(host: Host, facts: HostFacts, given: tuple[int, ...]) -> tuple[str, ..
         texts.append(f"{host.name} trains on GPUs that are in use already, as its `gpus:` says: {_used(taken)}")
     left_out = [gpu for gpu in busy if gpu.index not in given]
     if left_out and host.gpus != "none" and not isinstance(host.gpus, tuple):
-        texts.append(f"{host.name}: left out, since more than {memory(BUSY_MIB)} in use is somebody's: {_used(left_out)}")
+        texts.append(
+            f"{host.name}: left out, since more than {_MUCH} in use is somebody's: {_used(left_out)}"
+        )
     return tuple(texts)
 
 
@@ -86,7 +87,10 @@ def _is_busy(gpu: Gpu) -> bool:
 
 
 def _used(gpus: Iterable[Gpu]) -> str:
-    return ", ".join(f"GPU {gpu.index} ({gpu.name}) uses {memory(gpu.used_mib)} of {memory(gpu.memory_mib)}" for gpu in gpus)
+    return ", ".join(
+        f"GPU {gpu.index} ({gpu.name}) uses {in_binary_bytes(gpu.used_mib << 20)} of {in_binary_bytes(gpu.memory_mib << 20)}"
+        for gpu in gpus
+    )
 
 
 def _not_there(host: Host, facts: HostFacts, asked: str) -> Refused:

@@ -14,6 +14,7 @@ from tfdeploy.model.nexts import on_host
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.protect import AskedLevel
 from tfdeploy.model.protect import Level as Protect
+from tfdeploy.model.units import version_numbers
 from tfdeploy.planning.program import servers
 from tfdeploy.planning.source.imports import Import
 
@@ -95,15 +96,4 @@ Rule = Callable[[Case], Iterator[Problem]]
 def usual_of(versions: list[str | None]) -> str | None:
     """The version that most have; of equally many the newest-looking one. None where none has any."""
     counts = Counter(version for version in versions if version)
-    return max(counts, key=lambda version: (counts[version], as_numbers(version))) if counts else None
-
-
-def as_numbers(version: str) -> tuple[int, ...]:
-    """The numbers at the beginning of a version: "535.104.05" -> (535, 104, 5)."""
-    numbers = []
-    for word in version.split("."):
-        digits = word[: len(word) - len(word.lstrip("0123456789"))]
-        if not digits:
-            break
-        numbers.append(int(digits))
-    return tuple(numbers)
+    return max(counts, key=lambda version: (counts[version], version_numbers(version))) if counts else None

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfdeploy.errors import Refused
+from tfdeploy.model.units import version_numbers
 from tfdeploy.planning.cluster import gpus as placed
-from tfdeploy.planning.preflight.case import Case, Problem, as_numbers
+from tfdeploy.planning.preflight.case import Case, Problem
 
 # TensorFlow from this version on -> the oldest driver of its CUDA, by NVIDIA's table of CUDA's minor version compatibility
 DRIVERS = (
@@ -45,7 +46,7 @@ def driver(case: Case) -> Iterator[Problem]:
         fix = case.command(case.facts.python or "python3", "-m", "pip", "install", package)
         yield Problem("warning", f"TensorFlow {case.facts.tensorflow} there was built without GPUs, and the host has some", fix)
     has, needed = case.preflight.driver, _needed(case.facts.tensorflow)
-    if has and needed and as_numbers(has) < as_numbers(needed):
+    if has and needed and version_numbers(has) < version_numbers(needed):
         detail = (
             f"NVIDIA's driver {has} is older than {needed}, which TensorFlow {case.facts.tensorflow} needs: it would use the CPU"
         )
@@ -53,4 +54,4 @@ def driver(case: Case) -> Iterator[Problem]:
 
 
 def _needed(tensorflow: str) -> str | None:
-    return next((driver for since, driver in DRIVERS if as_numbers(tensorflow) >= since), None)
+    return next((driver for since, driver in DRIVERS if version_numbers(tensorflow) >= since), None)

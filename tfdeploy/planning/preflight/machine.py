@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Iterator
 
 from tfdeploy.model.check import Level
-from tfdeploy.model.units import count
-from tfdeploy.planning.host_checks import RESERVE_BYTES, size
+from tfdeploy.model.units import count, in_binary_bytes
+from tfdeploy.planning.host_checks import RESERVE_BYTES
 from tfdeploy.planning.preflight.case import Case, Problem
 
 FEW_BYTES = 1 << 30
@@ -27,11 +27,13 @@ _IN_MEMORY = ("tmpfs", "ramfs")
 def disk(case: Case) -> Iterator[Problem]:
     free, needed = case.facts.free_disk_bytes, case.needs.bytes + RESERVE_BYTES
     if free < needed:
-        detail = f"{size(free)} free in {case.facts.workdir}, {size(needed)} needed"
-        yield Problem("error", detail, f"free {size(needed - free)} on {case.host.name}, or point `workdir:` at a larger disk")
+        detail = f"{in_binary_bytes(free)} free in {case.facts.workdir}, {in_binary_bytes(needed)} needed"
+        yield Problem(
+            "error", detail, f"free {in_binary_bytes(needed - free)} on {case.host.name}, or point `workdir:` at a larger disk"
+        )
     elif free < FEW_BYTES:
         fix = f"{case.command('df', '-h')}; then free some"
-        yield Problem("warning", f"{size(free)} free in {case.facts.workdir}", fix)
+        yield Problem("warning", f"{in_binary_bytes(free)} free in {case.facts.workdir}", fix)
 
 
 def inodes(case: Case) -> Iterator[Problem]:
@@ -48,7 +50,9 @@ def quota(case: Case) -> Iterator[Problem]:
         return
     fix = f"remove files, or ask for more; how it stands: {case.command('quota', '-s')}"
     if found.left_bytes is not None and found.left_bytes < case.needs.bytes + RESERVE_BYTES:
-        yield Problem("error", f"the quota of {case.facts.user} leaves {size(found.left_bytes)} in {case.facts.workdir}", fix)
+        yield Problem(
+            "error", f"the quota of {case.facts.user} leaves {in_binary_bytes(found.left_bytes)} in {case.facts.workdir}", fix
+        )
     elif found.left_files is not None and found.left_files < max(FEW_INODES, case.needs.files):
         yield Problem(
             "error", f"the quota of {case.facts.user} leaves {count(found.left_files, 'file')} in {case.facts.workdir}", fix
@@ -60,7 +64,7 @@ def quota(case: Case) -> Iterator[Problem]:
 def memory(case: Case) -> Iterator[Problem]:
     left, tasks = case.preflight.available_bytes, case.needs.tasks_on(case.host.name)
     if left is not None and left < tasks * TASK_BYTES:
-        detail = f"{size(left)} of memory available, and each task takes {size(TASK_BYTES)} or more"
+        detail = f"{in_binary_bytes(left)} of memory available, and each task takes {in_binary_bytes(TASK_BYTES)} or more"
         yield Problem("warning", detail, case.command("ps -eo rss,user,args --sort=-rss | head"))
 
 
@@ -76,7 +80,7 @@ def limits(case: Case) -> Iterator[Problem]:
             yield Problem("warning", detail, f"write `{case.facts.user} - {key} {value}` {everywhere}")
     for name, bytes_, key in (("address space", ADDRESS_BYTES, "as"), ("file size", FILE_BYTES, "fsize")):
         if found.get(name, bytes_) < bytes_:
-            detail = f"{name} is limited to {size(found[name])} (ulimit)"
+            detail = f"{name} is limited to {in_binary_bytes(found[name])} (ulimit)"
             yield Problem("warning", detail, f"write `{case.facts.user} - {key} unlimited` {everywhere}")
     if "CPU seconds" in found:
         detail = f"a task is killed after {found['CPU seconds']} s of CPU time (ulimit -t)"
@@ -93,7 +97,7 @@ def shared_memory(case: Case) -> Iterator[Problem]:
             "warning", f"{case.facts.user} cannot write in /dev/shm", case.command("chmod", "1777", "/dev/shm", root=True)
         )
     elif found.free_bytes < SHARED_BYTES:
-        yield Problem("warning", f"/dev/shm has {size(found.free_bytes)} free: NCCL and data loaders use it", more)
+        yield Problem("warning", f"/dev/shm has {in_binary_bytes(found.free_bytes)} free: NCCL and data loaders use it", more)
 
 
 def temporary(case: Case) -> Iterator[Problem]:
@@ -104,7 +108,7 @@ def temporary(case: Case) -> Iterator[Problem]:
         yield Problem("warning", f"{case.facts.user} cannot write in {path}", fix)
     elif found.free_bytes < TEMPORARY_BYTES:
         fix = f"free some; what is there: {case.command(f'du -xsh {shlex.quote(found.path)}/*')}"
-        yield Problem("warning", f"{found.path} has {size(found.free_bytes)} free", fix)
+        yield Problem("warning", f"{found.path} has {in_binary_bytes(found.free_bytes)} free", fix)
 
 
 def workdir(case: Case) -> Iterator[Problem]:

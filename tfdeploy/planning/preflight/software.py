@@ -6,8 +6,9 @@ import shlex
 from collections.abc import Iterator
 
 from tfdeploy.model.nexts import install_on
+from tfdeploy.model.units import version_numbers
 from tfdeploy.planning.host_checks import no_python_remedy
-from tfdeploy.planning.preflight.case import Case, Problem, as_numbers
+from tfdeploy.planning.preflight.case import Case, Problem
 
 OLD_RSYNC = (3, 1)
 PACKAGES = {"tensorflow": "TensorFlow", "tf_keras": "tf_keras", "keras": "Keras"}  # field of HostFacts -> its name
@@ -22,7 +23,7 @@ def python(case: Case) -> Iterator[Problem]:
     if case.needs.requirements and case.facts.environment is None:
         yield Problem("error", f"the environment of {case.needs.requirements} (as it is now) is not there", "tfdeploy setup")
     usual, found = case.usual.get("python_version"), case.facts.python_version
-    if usual and found and as_numbers(found)[:2] != as_numbers(usual)[:2]:
+    if usual and found and version_numbers(found)[:2] != version_numbers(usual)[:2]:
         detail = f"Python {found} ({case.facts.python}), most have {usual}"
         yield Problem("warning", detail, f"write `python: PATH` of Python {usual} for {case.host.name} in the inventory")
 
@@ -66,5 +67,5 @@ def rsync(case: Case) -> Iterator[Problem]:
     fix = install_on(case.host.name, "rsync", case.facts.user)
     if found is None:
         yield Problem("error" if case.needs.sync else "warning", "rsync is missing", fix)
-    elif as_numbers(found.lstrip("v")) < OLD_RSYNC:
+    elif version_numbers(found.lstrip("v")) < OLD_RSYNC:
         yield Problem("warning", f"rsync {found} is older than 3.1", fix)

@@ -15,6 +15,7 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
+from tfdeploy.model.units import version_numbers
 from tfdeploy.planning.program import hardcoded_cluster
 from tfdeploy.planning.source import python2, reached
 from tfdeploy.planning.source.reached import Reached
@@ -110,7 +111,7 @@ def _choice(
     if not first:
         reason = "uses tensorflow.compat.v1 itself" if migrated else "uses nothing that is in TensorFlow 1 alone"
         return "none", f"{program.path} {reason}" if uses else ""
-    if hosts and all((absent_names.version(each) or KERAS_3) < (2, 0) for each in hosts.values()):
+    if hosts and all((version_numbers(each.tensorflow) or KERAS_3) < (2, 0) for each in hosts.values()):
         return "none", "the hosts have TensorFlow 1 itself"
     if second:
         both = (

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from tfdeploy.errors import Refused
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.job import Job
+from tfdeploy.model.units import version_numbers
 from tfdeploy.planning.source.entry_point import PYTHON
 from tfdeploy.planning.source.source import Program
 
@@ -21,7 +22,7 @@ def check(job: Job, program: Program, facts: Iterable[HostFacts]) -> None:
 
     Another version may know other syntax, so in that case there is only a note (see `notes`).
     """
-    if job.command[0] in PYTHON and all(_minor(each) == HERE for each in facts):
+    if job.command[0] in PYTHON and all(version_numbers(each.python_version)[:2] == sys.version_info[:2] for each in facts):
         for file in program.unparsed:
             if file.certain:
                 what = f"{file.where} does not parse: {file.error} (Python {HERE}, as on the hosts)"
@@ -30,7 +31,3 @@ def check(job: Job, program: Program, facts: Iterable[HostFacts]) -> None:
 
 def notes(program: Program) -> tuple[str, ...]:
     return tuple(f"{file.where} does not parse (Python {HERE} here): {file.error}" for file in program.unparsed)
-
-
-def _minor(facts: HostFacts) -> str:
-    return ".".join((facts.python_version or "").split(".")[:2])

@@ -13,7 +13,7 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.job import Job
 from tfdeploy.model.nexts import on_host
-from tfdeploy.model.units import listed
+from tfdeploy.model.units import listed, version_numbers
 from tfdeploy.planning.versions.tf_names_used import Use
 from tfdeploy.runtime import removed_names
 
@@ -77,12 +77,6 @@ def is_recent(use: Use) -> bool:
     return use.bare_name.split(".")[0] in removed_names.REMOVED_SINCE
 
 
-def version(facts: HostFacts) -> tuple[int, int] | None:
-    """TensorFlow's version on a host, as (2, 21); None if it has none, or one without numbers."""
-    parts = (facts.tensorflow or "").split(".")[:2]
-    return (int(parts[0]), int(parts[1])) if len(parts) == 2 and all(part.isdigit() for part in parts) else None
-
-
 def _first_uses(uses: Iterable[Use]) -> list[Use]:
     """The first use of each name. An import counts only if nothing uses the name that it binds."""
     first: dict[str, Use] = {}
@@ -129,4 +123,4 @@ def _lacking(use: Use) -> str:
 
 def _is_gone(use: Use, hosts: Mapping[str, HostFacts]) -> bool:
     since, _ = removed_names.REMOVED_SINCE[use.bare_name.split(".")[0]]
-    return any((version(each) or (0, 0)) >= since for each in hosts.values())
+    return any(version_numbers(each.tensorflow) >= since for each in hosts.values())

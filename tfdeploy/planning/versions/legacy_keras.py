@@ -16,9 +16,9 @@ from tfdeploy.model.folding import fold_names
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
 from tfdeploy.model.nexts import on_host
+from tfdeploy.model.units import version_numbers
 from tfdeploy.planning.source.source import Program, imported_names
 from tfdeploy.planning.versions import keras2_only, tf_names_used
-from tfdeploy.planning.versions.absent_names import version
 
 VARIABLE = "TF_USE_LEGACY_KERAS"
 
@@ -65,8 +65,8 @@ def without_keras_2(facts: Iterable[HostFacts]) -> list[HostFacts]:
 def install(lacking: Sequence[HostFacts]) -> str:
     """The command that installs the tf_keras of their TensorFlow's version on these hosts."""
     first = lacking[0]
-    known = version(first)
-    package = "tf_keras~={}.{}.0".format(*known) if known else "tf_keras"
+    known = version_numbers(first.tensorflow)[:2]
+    package = "tf_keras~={}.{}.0".format(*known) if known[1:] else "tf_keras"
     return on_host(fold_names(each.host for each in lacking), first.python or "python3", "-m", "pip", "install", package)
 
 
@@ -87,4 +87,4 @@ def _imports(program: Program, package: str) -> bool:
 
 
 def _has_keras_3(facts: HostFacts) -> bool:
-    return (version(facts) or keras2_only.KERAS_3) >= keras2_only.KERAS_3
+    return (version_numbers(facts.tensorflow) or keras2_only.KERAS_3) >= keras2_only.KERAS_3

@@ -14,7 +14,7 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
-from tfdeploy.model.units import listed
+from tfdeploy.model.units import listed, version_numbers
 from tfdeploy.planning.source import guards
 from tfdeploy.planning.source.expressions import dotted_name, last_name
 from tfdeploy.planning.source.source import Program
@@ -30,15 +30,15 @@ _MOST = 4
 
 
 def notes(job: Job, program: Program, facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
-    newest = max((_version(each) for each in facts.values()), default=())
+    newest = max((version_numbers(each.numpy) for each in facts.values()), default=())
     formatted = _formatted(program) if newest >= _NO_NUMBER else ""
     names = _dropped(program) if newest >= _DROPPED else []
     return (*([_names_note(job, names, facts)] if names else []), *([_format_note(formatted, facts)] if formatted else []))
 
 
 def _format_note(where: str, facts: Mapping[str, HostFacts]) -> str:
-    hosts = fold_names(name for name, each in facts.items() if _version(each) >= _NO_NUMBER)
-    newest = max(facts.values(), key=_version).numpy
+    hosts = fold_names(name for name, each in facts.items() if version_numbers(each.numpy) >= _NO_NUMBER)
+    newest = max(facts.values(), key=lambda each: version_numbers(each.numpy)).numpy
     return (
         f"{where} takes a fetched array of one element for a number, which is a TypeError since NumPy 2.4 ({newest} on {hosts}): "
         "write `numpy<2.4` into the requirements of `setup`"
@@ -129,7 +129,3 @@ def _as_number(node: ast.expr) -> list[ast.expr]:
     values = node.right.elts if isinstance(node.right, ast.Tuple) else [node.right]
     forms = re.findall(r"%(?!%)[^%a-zA-Z]*[a-zA-Z]", text.replace("%%", ""))
     return [value for form, value in zip(forms, values, strict=False) if _NUMBER.fullmatch(form)]
-
-
-def _version(facts: HostFacts) -> tuple[int, ...]:
-    return tuple(int(part) for part in (facts.numpy or "").split(".")[:2] if part.isdigit())

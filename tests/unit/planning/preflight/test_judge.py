@@ -15,9 +15,10 @@ from tfdeploy.model.facts import FolderSpace, Gpu, Hindrances, HostFacts, LiveRu
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job
 from tfdeploy.model.protect import AskedLevel
+from tfdeploy.model.units import version_numbers
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.plan import make_plan
-from tfdeploy.planning.preflight.case import Needs, as_numbers, usual_of
+from tfdeploy.planning.preflight.case import Needs, usual_of
 from tfdeploy.planning.preflight.judge import BEYOND_PLAN, RULES, Probed, Seen, judge, not_probed
 from tfdeploy.planning.source.imports import Import
 
@@ -386,5 +387,6 @@ def test_a_host_without_facts_has_its_error_for_a_check() -> None:
 
 
 def test_versions() -> None:
-    assert as_numbers("535.104.05") == (535, 104, 5) and as_numbers("2.21.0rc1")[:2] == (2, 21) and as_numbers("unknown") == ()
+    assert version_numbers("535.104.05") == (535, 104, 5) and version_numbers("2.21.0rc1")[:2] == (2, 21)
+    assert version_numbers("unknown") == version_numbers(None) == ()
     assert usual_of(["2.20.0", None, "2.21.0"]) == "2.21.0" and usual_of([None]) is None
