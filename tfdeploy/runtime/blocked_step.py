@@ -18,7 +18,6 @@ rejection, and retried_step repeats it.
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import re
 import threading
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Iterator, Set
 
 from . import retried_step, task
+from .wrapping import after_init
 
 POLL_S = 10.0
 CALL_TIMEOUT_S = 10.0
@@ -47,19 +47,8 @@ _addresses: Set[str] = set()  # host:port of this process's servers
 def apply(server_lib: Any) -> None:
     """`server_lib`: the module tensorflow.python.training.server_lib."""
     log = os.environ.get("TFDEPLOY_TASK_LOG", "")
-    if not log:
-        return
-    init = server_lib.Server.__init__
-
-    @functools.wraps(init)
-    def init_watched(self: Any, *args: Any, **kwargs: Any) -> None:
-        init(self, *args, **kwargs)
-        try:
-            _watch(str(self.target), log)
-        except Exception as error:  # noqa: BLE001 the program has its server
-            task.say_failed("blocked_step", error)
-
-    server_lib.Server.__init__ = init_watched
+    if log:
+        after_init(server_lib.Server, lambda server: _watch(str(server.target), log))
 
 
 def _watch(target: str, log: str) -> None:

@@ -20,6 +20,7 @@ import threading
 from typing import Any, Callable, Iterable, List, Optional
 
 from . import planned_cluster, synchronous, task
+from .wrapping import around
 
 _JOB = re.compile(r"/job:([^/]*)")
 _TASK = re.compile(r"/task:(\d+)")
@@ -28,11 +29,9 @@ _first_run = threading.Lock()
 
 def apply(session: Any) -> None:
     """`session`: the module tensorflow.python.client.session."""
-    cls = session.BaseSession
-    init = cls.__init__
 
-    @functools.wraps(init)
-    def init_filtered(self: Any, target: Any = "", graph: Any = None, config: Any = None) -> None:
+    @around(session.BaseSession, "__init__")
+    def init_filtered(init: Any, self: Any, target: Any = "", graph: Any = None, config: Any = None) -> None:
         asked = config
         try:
             config = with_filters(session, target, graph, asked)
@@ -42,8 +41,6 @@ def apply(session: Any) -> None:
         if config is not asked:
             # Removed at the first run, so that later runs cost nothing more.
             self._extend_graph = functools.partial(_extend_first, session, self, lambda: init(self, target, self.graph, asked))
-
-    cls.__init__ = init_filtered
 
 
 def _extend_first(session: Any, one: Any, make_again: Callable[[], None]) -> None:

@@ -7,12 +7,12 @@ Programs from before TensorFlow 1.2 pass `SyncReplicasOptimizer(replica_id=...)`
 
 from __future__ import annotations
 
-import functools
 import inspect
 import sys
 from typing import Any, Tuple
 
 from . import task
+from .wrapping import around
 
 _ARGUMENTS = {
     "SyncReplicasOptimizer": ("replica_id",),
@@ -39,18 +39,15 @@ def apply(module: Any) -> None:
 
 
 def _accept(cls: Any, name: str, arguments: Tuple[str, ...]) -> None:
-    init = cls.__init__
-    taken = inspect.signature(init).parameters
+    taken = inspect.signature(cls.__init__).parameters
 
-    @functools.wraps(init)
-    def init_without(self: Any, *args: Any, **kwargs: Any) -> None:
+    @around(cls, "__init__")
+    def init_without(init: Any, *args: Any, **kwargs: Any) -> None:
         for argument in arguments:
             if argument in kwargs and argument not in taken:
                 del kwargs[argument]
                 task.say("%s(%s=...) means nothing in this TensorFlow and is ignored" % (name, argument))
-        init(self, *args, **kwargs)
-
-    cls.__init__ = init_without
+        init(*args, **kwargs)
 
 
 def _supply(where: Any, name: str, value: Any) -> None:

@@ -7,11 +7,11 @@ deletes everything behind it and then fails with FailedPreconditionError, becaus
 
 from __future__ import annotations
 
-import functools
 import os
 from typing import Any, List
 
 from . import task
+from .wrapping import around
 
 _NAMES = ("rmtree", "delete_recursively", "delete_recursively_v2")
 
@@ -20,20 +20,16 @@ def apply(module: Any) -> None:
     """`module`: shutil, or tensorflow.python.lib.io.file_io."""
     for name in _NAMES:
         if hasattr(module, name):
-            setattr(module, name, _keeping_links(getattr(module, name)))
+            around(module, name)(_delete_but_keep)
 
 
-def _keeping_links(delete: Any) -> Any:
-    @functools.wraps(delete)
-    def delete_but_keep(*args: Any, **kwargs: Any) -> Any:
-        path = args[0] if args else kwargs.get("path", kwargs.get("dirname"))
-        links = _links(path)
-        for link in links:
-            os.unlink(link)
-            task.say("%s is a `keep` folder: what earlier runs saved there is set aside, not deleted" % os.path.relpath(link))
-        return None if _plain(path) in links else delete(*args, **kwargs)
-
-    return delete_but_keep
+def _delete_but_keep(delete: Any, *args: Any, **kwargs: Any) -> Any:
+    path = args[0] if args else kwargs.get("path", kwargs.get("dirname"))
+    links = _links(path)
+    for link in links:
+        os.unlink(link)
+        task.say("%s is a `keep` folder: what earlier runs saved there is set aside, not deleted" % os.path.relpath(link))
+    return None if _plain(path) in links else delete(*args, **kwargs)
 
 
 def _plain(path: Any) -> str:

@@ -8,7 +8,6 @@ succeeded. Remaining tokens can still be taken; then comes OutOfRangeError, the 
 
 from __future__ import annotations
 
-import functools
 import os
 import threading
 import time
@@ -16,6 +15,7 @@ import weakref
 from typing import Any, List
 
 from . import task
+from .wrapping import after_init, around
 
 _POLL_S = 1.0
 _closing: List[Any] = []  # operations that close a queue of tokens
@@ -30,27 +30,14 @@ def chief_has_finished() -> bool:
 def apply(module: Any) -> None:
     """`module`: tensorflow.python.training.sync_replicas_optimizer, or tensorflow.python.client.session."""
     if hasattr(module, "BaseSession"):
-        _remember_sessions(module.BaseSession)
+        after_init(module.BaseSession, _sessions.add)
     if hasattr(module, "SyncReplicasOptimizer"):
         _add_close(module.SyncReplicasOptimizer)
 
 
-def _remember_sessions(cls: Any) -> None:
-    init = cls.__init__
-
-    @functools.wraps(init)
-    def init_known(self: Any, *args: Any, **kwargs: Any) -> None:
-        init(self, *args, **kwargs)
-        _sessions.add(self)
-
-    cls.__init__ = init_known
-
-
 def _add_close(cls: Any) -> None:
-    apply_gradients = cls.apply_gradients
-
-    @functools.wraps(apply_gradients)
-    def apply_with_close(self: Any, *args: Any, **kwargs: Any) -> Any:
+    @around(cls, "apply_gradients")
+    def apply_with_close(apply_gradients: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         train = apply_gradients(self, *args, **kwargs)
         try:
             _closing.append(self._sync_token_queue.close(name="no_more_tokens"))
@@ -59,8 +46,6 @@ def _add_close(cls: Any) -> None:
         except Exception as error:  # noqa: BLE001 the program trains as it did
             task.say_failed("no_more_tokens", error)
         return train
-
-    cls.apply_gradients = apply_with_close
 
 
 def _watch() -> None:

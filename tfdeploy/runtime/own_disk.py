@@ -8,28 +8,15 @@ for that; where the program gives none, it is the chief.
 
 from __future__ import annotations
 
-import functools
-import inspect
 from typing import Any
 
 from . import task
+from .wrapping import set_default
 
 CHIEF = "/job:chief/task:0/device:CPU:0"
 
 
 def apply(checkpoint_options: Any) -> None:
     """`checkpoint_options`: the module tensorflow.python.checkpoint.checkpoint_options."""
-    if not task.has("chief_saves") or task.role() != "chief":
-        return
-    cls = checkpoint_options.CheckpointOptions
-    init = cls.__init__
-    signature = inspect.signature(init)
-
-    @functools.wraps(init)
-    def init_here(self: Any, *args: Any, **kwargs: Any) -> None:
-        given = signature.bind(self, *args, **kwargs)
-        if given.arguments.get("experimental_io_device") is None:
-            given.arguments["experimental_io_device"] = CHIEF
-        init(*given.args, **given.kwargs)
-
-    cls.__init__ = init_here
+    if task.has("chief_saves") and task.role() == "chief":
+        set_default(checkpoint_options.CheckpointOptions, "experimental_io_device", CHIEF)

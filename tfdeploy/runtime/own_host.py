@@ -7,13 +7,13 @@ other modules see the real host.
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import sys
 from typing import Any, Callable
 
 from . import task
+from .wrapping import around
 
 _ADDRESS = re.compile(r"[\d.]+")
 
@@ -28,17 +28,13 @@ def apply(socket: Any) -> None:
     resolve = socket.gethostbyname
 
     def replace(name: str, answer: Callable[..., str]) -> None:
-        ask = getattr(socket, name)
-
-        @functools.wraps(ask)
-        def replaced(*args: Any) -> Any:
-            if not _is_own(sys._getframe(1), folder):
+        @around(socket, name)
+        def replaced(ask: Any, *args: Any) -> Any:
+            if not _is_own(sys._getframe(2), folder):
                 return ask(*args)
             instead = answer(*args)
             task.say("the program is told that its host is %s, as in its own lists" % written)
             return instead
-
-        setattr(socket, name, replaced)
 
     def address_of(name: str) -> str:
         if name not in (real, written):

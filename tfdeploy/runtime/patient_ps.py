@@ -9,14 +9,14 @@ So the ps waits for its TERM signal. A ps that fails ends at once, and so does o
 from __future__ import annotations
 
 import atexit
-import functools
 import os
 import signal
 import sys
 import time
-from typing import Any, Callable, List, Tuple
+from typing import Any, List, Tuple
 
 from . import task
+from .wrapping import after_init, around
 
 _served: List[Tuple[int, Any]] = []  # the process that started a server, and the server: it serves as long as it is referred to
 _had_session: List[bool] = []
@@ -28,21 +28,10 @@ def apply(module: Any) -> None:
     if task.role() != "ps" or not task.has("lasting_ps"):
         return
     if hasattr(module, "Server"):
-        _after_init(module.Server, _serves)
+        after_init(module.Server, _serves)
         _note_exits()
     else:
-        _after_init(module.BaseSession, lambda _: _had_session.append(True))
-
-
-def _after_init(cls: Any, call: Callable[[Any], None]) -> None:
-    init = cls.__init__
-
-    @functools.wraps(init)
-    def init_noted(self: Any, *args: Any, **kwargs: Any) -> None:
-        init(self, *args, **kwargs)
-        call(self)
-
-    cls.__init__ = init_noted
+        after_init(module.BaseSession, lambda _: _had_session.append(True))
 
 
 def _serves(server: Any) -> None:
@@ -52,15 +41,11 @@ def _serves(server: Any) -> None:
 
 
 def _note_exits() -> None:
-    leave = sys.exit
-
-    @functools.wraps(leave)
-    def leave_noted(status: Any = None, /) -> Any:
+    @around(sys, "exit")
+    def leave_noted(leave: Any, status: Any = None, /) -> Any:
         if status not in (None, 0):
             _failed.append(True)
         leave(status)
-
-    sys.exit = leave_noted
 
 
 def _wait() -> None:

@@ -11,11 +11,11 @@ gives each server the index of this task.
 
 from __future__ import annotations
 
-import functools
 import json
 from typing import Any, Dict, List, Optional, Tuple
 
 from . import job_synonyms, task
+from .wrapping import around
 
 Cluster = Dict[str, List[str]]  # job -> addresses by index
 
@@ -30,11 +30,10 @@ def apply(server_lib: Any) -> None:
     plan = planned()
     if not plan:
         return
-    spec, server = server_lib.ClusterSpec, server_lib.Server
-    make, serve = spec.__init__, server.__init__
+    spec = server_lib.ClusterSpec
 
-    @functools.wraps(make)
-    def make_planned(self: Any, cluster: Any) -> None:
+    @around(spec, "__init__")
+    def make_planned(make: Any, self: Any, cluster: Any) -> None:
         make(self, cluster)
         try:
             instead = in_place_of(_listed(self.as_dict()), plan)
@@ -44,8 +43,8 @@ def apply(server_lib: Any) -> None:
         if instead is not None:
             make(self, instead)
 
-    @functools.wraps(serve)
-    def serve_planned(self: Any, given: Any, *args: Any, **kwargs: Any) -> None:
+    @around(server_lib.Server, "__init__")
+    def serve_planned(serve: Any, self: Any, given: Any, *args: Any, **kwargs: Any) -> None:
         try:
             args, kwargs = _in_own_place(spec, given, plan, args, kwargs)
         except Exception as error:  # noqa: BLE001 the server starts as the program asked
@@ -53,9 +52,6 @@ def apply(server_lib: Any) -> None:
         serve(self, given, *args, **kwargs)
         target = self.target
         _own.append(target.decode() if isinstance(target, bytes) else target)
-
-    spec.__init__ = make_planned
-    server.__init__ = serve_planned
 
 
 def planned() -> Cluster:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from . import planned_cluster, task
+from .wrapping import around
 
 
 def apply(session: Any) -> None:
     """`session`: the module tensorflow.python.client.session."""
     if not task.planned_cluster():
         return
-    cls = session.BaseSession
-    init = cls.__init__
 
-    @functools.wraps(init)
-    def init_planned(self: Any, target: Any = "", *args: Any, **kwargs: Any) -> None:
+    @around(session.BaseSession, "__init__")
+    def init_planned(init: Any, self: Any, target: Any = "", *args: Any, **kwargs: Any) -> None:
         text = target.decode() if isinstance(target, bytes) else target
         init(self, planned_cluster.target(text) if isinstance(text, str) and text else target, *args, **kwargs)
-
-    cls.__init__ = init_planned

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from typing import Any, Dict
 
 from . import planned_cluster, task
+from .wrapping import around
 
 
 def apply(resolver: Any) -> None:
     """`resolver`: the module tensorflow.python.distribute.cluster_resolver.tfconfig_cluster_resolver."""
     plan = planned_cluster.planned()
-    load = resolver._load_tf_config
 
-    @functools.wraps(load)
-    def load_planned(*args: Any, **kwargs: Any) -> Dict[str, Any]:
+    @around(resolver, "_load_tf_config")
+    def load_planned(load: Any, *args: Any, **kwargs: Any) -> Dict[str, Any]:
         config: Dict[str, Any] = load(*args, **kwargs)
         if not plan or not _is_foreign(config, plan):
             return config
         task.say("the TF_CONFIG written by the program gives way to the plan's (%s)" % planned_cluster.shown(plan))
         ours: Dict[str, Any] = json.loads(task.tf_config())
         return ours
-
-    resolver._load_tf_config = load_planned
 
 
 def _is_foreign(config: Dict[str, Any], plan: planned_cluster.Cluster) -> bool:

@@ -13,12 +13,12 @@ next line, `sv.stop()` raises it; after the join, the thread prints it. It is no
 
 from __future__ import annotations
 
-import functools
 import threading
 import time
 from typing import Any, List
 
 from . import synchronous
+from .wrapping import around
 
 CAP_S = 5.0
 _POLL_S = 0.05
@@ -28,12 +28,14 @@ _CLOSED = ("Session::Close()", "Session has been closed", "Session is closed", "
 
 def apply(coordinator: Any) -> None:
     """`coordinator`: the module tensorflow.python.training.coordinator."""
-    cls = coordinator.Coordinator
-    join = cls.join
 
-    @functools.wraps(join)
+    @around(coordinator.Coordinator, "join")
     def join_promptly(
-        self: Any, threads: Any = None, stop_grace_period_secs: float = 120, ignore_live_threads: bool = False
+        join: Any,
+        self: Any,
+        threads: Any = None,
+        stop_grace_period_secs: float = 120,
+        ignore_live_threads: bool = False,
     ) -> Any:
         if not synchronous.is_synchronous():
             return join(self, threads, stop_grace_period_secs, ignore_live_threads)
@@ -45,15 +47,10 @@ def apply(coordinator: Any) -> None:
         left_s = 0.0 if stuck else max(0.0, deadline - time.monotonic())
         return join(self, threads, left_s, ignore_live_threads or stuck)
 
-    cls.join = join_promptly
-    request_stop = cls.request_stop
-
-    @functools.wraps(request_stop)
-    def request_stop_quietly(self: Any, ex: Any = None) -> Any:
+    @around(coordinator.Coordinator, "request_stop")
+    def request_stop_quietly(request_stop: Any, self: Any, ex: Any = None) -> Any:
         mine = _are_runners([threading.current_thread()])
         return request_stop(self, None if mine and _says_closed(ex) else ex)
-
-    cls.request_stop = request_stop_quietly
 
 
 def _says_closed(error: Any) -> bool:

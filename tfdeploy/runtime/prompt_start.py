@@ -8,25 +8,13 @@ The patch replaces that default by one second; a program's own value is kept.
 
 from __future__ import annotations
 
-import functools
-import inspect
 from typing import Any
+
+from .wrapping import set_default
 
 WAIT_S = 1
 
 
 def apply(session_manager: Any) -> None:
     """`session_manager`: the module tensorflow.python.training.session_manager."""
-    cls = session_manager.SessionManager
-    init = cls.__init__
-    signature = inspect.signature(init)
-    default = signature.parameters["recovery_wait_secs"].default
-
-    @functools.wraps(init)
-    def init_prompt(self: Any, *args: Any, **kwargs: Any) -> None:
-        given = signature.bind(self, *args, **kwargs)
-        if given.arguments.get("recovery_wait_secs", default) == default:
-            given.arguments["recovery_wait_secs"] = WAIT_S
-        init(*given.args, **given.kwargs)
-
-    cls.__init__ = init_prompt
+    set_default(session_manager.SessionManager, "recovery_wait_secs", WAIT_S)

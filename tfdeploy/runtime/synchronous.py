@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from . import left_behind, task
+from .wrapping import after_init
 
 _seen: list[bool] = []  # one entry once the optimizer exists
 
@@ -16,14 +16,10 @@ def is_synchronous() -> bool:
 
 def apply(sync_replicas_optimizer: Any) -> None:
     """`sync_replicas_optimizer`: the module tensorflow.python.training.sync_replicas_optimizer."""
-    optimizer = sync_replicas_optimizer.SyncReplicasOptimizer
-    init = optimizer.__init__
+    after_init(sync_replicas_optimizer.SyncReplicasOptimizer, _notice)
 
-    @functools.wraps(init)
-    def noticed(self: Any, *args: Any, **kwargs: Any) -> None:
-        if not _seen:
-            _seen.append(True)
-            left_behind.install()
-        init(self, *args, **kwargs)
 
-    optimizer.__init__ = noticed
+def _notice(_optimizer: Any) -> None:
+    if not _seen:
+        _seen.append(True)
+        left_behind.install()

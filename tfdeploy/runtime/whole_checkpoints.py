@@ -9,11 +9,11 @@ values come over gRPC and one process writes them. Old sharded checkpoints can s
 
 from __future__ import annotations
 
-import functools
 import threading
 from typing import Any
 
 from . import task
+from .wrapping import around
 
 SAID = (
     "Saver(sharded=True) would leave each shard on the disk of its own parameter server, where nobody can put them "
@@ -24,11 +24,9 @@ SAID = (
 def apply(saver: Any) -> None:
     """`saver`: the module tensorflow.python.training.saver."""
     ours = threading.local()  # set while TensorFlow makes its own default: not the program's choice
-    build = saver.Saver._build
-    default = saver._get_saver_or_default
 
-    @functools.wraps(build)
-    def build_whole(self: Any, *args: Any, **kwargs: Any) -> Any:
+    @around(saver.Saver, "_build")
+    def build_whole(build: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         if not self._sharded or self.saver_def is not None:  # a saver_def's operations are in the graph already
             return build(self, *args, **kwargs)
         self._sharded = False
@@ -37,13 +35,10 @@ def apply(saver: Any) -> None:
         with saver.ops.device(None):  # sharding ignored the program's device scope, which may be a GPU
             return build(self, *args, **kwargs)
 
-    @functools.wraps(default)
-    def whole_default() -> Any:
+    @around(saver, "_get_saver_or_default")
+    def whole_default(default: Any) -> Any:
         ours.default = True
         try:
             return default()
         finally:
             ours.default = False
-
-    saver.Saver._build = build_whole
-    saver._get_saver_or_default = whole_default
