@@ -5,7 +5,7 @@ Opens no file and no socket, reads no clock and no environment: run id and time 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from tfdeploy.model.facts import HostFacts
@@ -45,8 +45,6 @@ from tfdeploy.planning.program import (
 from tfdeploy.planning.program.command_line import OwnNames
 from tfdeploy.planning.program.compat import Compat
 from tfdeploy.planning.program.flagged_program import FlaggedProgram
-from tfdeploy.planning.program.servers import ServerRoles
-from tfdeploy.planning.program.task_identity import TaskIdentity
 from tfdeploy.planning.seats import probed_hosts, requested_roles
 from tfdeploy.planning.source import source, syntax
 from tfdeploy.planning.source.source import Program
@@ -107,14 +105,15 @@ class _LaidOut:
 
 @dataclass(frozen=True)
 class _Commands:
-    """What each task is started with. `data`: name -> path on the hosts."""
+    """What each task is started with."""
 
     tasks: tuple[TaskPlan, ...]
-    programs: tuple[FlaggedProgram, ...]
-    served: ServerRoles
-    identity: TaskIdentity
+    shared: Shared
     keras: KerasChoice
-    data: dict[str, str]
+
+    @property
+    def programs(self) -> Iterable[FlaggedProgram]:
+        return self.shared.programs.values()
 
 
 def make_plan(
@@ -143,8 +142,7 @@ def make_plan(
     read = _read_program(inputs, placed)
     laid = _lay_out(inputs, placed, read.program)
     commands = _command(inputs, placed, read, laid)
-    guarded = _guard(inputs, placed, laid)
-    plan = _assemble(inputs, placed, read, laid, commands, guarded)
+    plan = _assemble(inputs, placed, read, laid, commands)
     if not options.allow_open:
         protection.refuse_open(plan, placed.used)
     return plan
@@ -199,45 +197,35 @@ def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) ->
     names = OwnNames.of(laid.layout, job_names.role_names(job, program))
     own = [role for role in roles if role not in served.roles]
     found = role_programs.of(job, program, own, inputs.sources)
-    programs = tuple(flagged_program.add_flags(each, roles, laid.layout, names, inputs.run) for each in found)
+    flagged = (flagged_program.add_flags(each, roles, laid.layout, names, inputs.run) for each in found)
+    programs = {role: each for each in flagged for role in each.of.roles}
     keras = legacy_keras.decide(job, program, placed.used, version1=read.compat.choice == "v1")
-    data = datasets.paths(job, inputs.options.file_data)
-    chosen = {"TFDEPLOY_TASK_COMPAT": read.compat.choice, **keras.variables}
-    by_flag = any(flag.name == "task_index" for each in programs for flag in (*each.added.flags, *each.added.own))
-    identity = task_identity.decide(job, program, cluster, by_flag=by_flag)
+    by_flag = any(flag.name == "task_index" for each in programs.values() for flag in each.of_cluster)
     shared = Shared(
         job,
         inputs.run,
-        data,
-        added={role: each.flags for each in programs for role in each.of.roles},
-        commands={role: each.of.job for each in programs for role in each.of.roles},
-        served=served,
-        chosen=chosen,
+        datasets.paths(job, inputs.options.file_data),
+        programs,
+        served,
+        chosen={"TFDEPLOY_TASK_COMPAT": read.compat.choice, **keras.variables},
         own_addresses=compat.keeps_addresses(job, read.compat),
-        identity=identity,
+        identity=task_identity.decide(job, program, cluster, by_flag=by_flag),
         names=names,
     )
     tasks = (task_plan(shared, laid.layout, seat, inputs.facts[seat.host]) for seat in placed.seats)
     made = tuple(argument_lengths.checked(job, tasks))
     checks.refuse_missing_program(job, made, placed.used)
-    return _Commands(made, programs, served, identity, keras, data)
+    return _Commands(made, shared, keras)
 
 
-@dataclass(frozen=True)
-class _Guarded:
+def _guard(inputs: _Inputs, placed: _Placed, laid: _LaidOut) -> tuple[tuple[HostPlan, ...], Protection]:
     """The hosts of the plan, and who may reach their ports."""
-
-    hosts: tuple[HostPlan, ...]
-    protection: Protection
-
-
-def _guard(inputs: _Inputs, placed: _Placed, laid: _LaidOut) -> _Guarded:
     called = {name: addresses.resolved(each.address, placed.used) for name, each in laid.advertised.items()}
     hosts = tuple(host_plan(laid.layout, placed.hosts[name], facts, called[name]) for name, facts in placed.used.items())
     found = protection.decide(inputs.job, placed.used, hosts)
     public = inputs.options.allow_public
     protection.refuse_public(placed.used, found, single=inputs.rules.single, allow_public=public)
-    return _Guarded(hosts, found)
+    return hosts, found
 
 
 # Fields that the plan copies from the job.
@@ -247,8 +235,9 @@ _SETTINGS = """
 """
 
 
-def _assemble(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, commands: _Commands, guarded: _Guarded) -> Plan:
+def _assemble(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, commands: _Commands) -> Plan:
     """The plan, with its notes."""
+    hosts, protected = _guard(inputs, placed, laid)
     job, layout, resume_point = inputs.job, laid.layout, placed.resume_point
     return Plan(
         **{name: getattr(job, name) for name in _SETTINGS.split()},
@@ -259,13 +248,13 @@ def _assemble(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, c
         job=job.name,
         mode=inputs.mode,
         cluster=layout.cluster,
-        hosts=guarded.hosts,
+        hosts=hosts,
         tasks=commands.tasks,
         deciding=layout.deciding,
         flags_appended=tuple(
             dict.fromkeys(name for each in commands.programs for flag in each.added.flags for name in flag.names)
         ),
-        data=commands.data,
+        data=commands.shared.data,
         links=read.links,
         parts=datasets.part_plans(job, placed.seats),
         resume=keep.resume(job, inputs.facts[resume_point.host]),
@@ -274,10 +263,10 @@ def _assemble(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, c
         keep_from=resume_point.copied_from,
         restart=restarts.summary(job, tuple(dict.fromkeys(seat.role for seat in placed.seats))),
         supply_from=restarts.supply_from(job, placed.seats),
-        protect=guarded.protection,
+        protect=protected,
         notes=(
             *_notes(inputs, placed, read, laid, commands),
-            *protection.notes(job, guarded.protection, guarded.hosts, commands.tasks),
+            *protection.notes(job, protected, hosts, commands.tasks),
         ),
     )
 
@@ -290,9 +279,9 @@ def _notes(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, comm
         *(keep_aside.notes(job, inputs.all_facts, inputs.run) if inputs.options.fresh else ()),
         *syntax.notes(read.program),
         *downloads.notes(job, read.program, inputs.options.files),
-        *([commands.served.note] if commands.served.note else []),
+        *([commands.shared.served.note] if commands.shared.served.note else []),
         *dict.fromkeys(note for each in commands.programs for note in each.notes),
-        *commands.identity.notes,
+        *commands.shared.identity.notes,
         *interpreters.notes(job, used),
         *commands.keras.notes,
         *compat.notes(job, read.compat, laid.layout.cluster),

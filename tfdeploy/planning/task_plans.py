@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.hostplan import connection_settings
@@ -16,30 +16,32 @@ from tfdeploy.planning import datasets, environment
 from tfdeploy.planning.cluster import addresses, restarts
 from tfdeploy.planning.cluster.layout import Layout
 from tfdeploy.planning.cluster.placement import Seat
-from tfdeploy.planning.flags.flag_definitions import Flag
 from tfdeploy.planning.program import command_line, servers
 from tfdeploy.planning.program.command_line import OwnNames
+from tfdeploy.planning.program.flagged_program import FlaggedProgram
 from tfdeploy.planning.program.servers import ServerRoles
 from tfdeploy.planning.program.task_identity import TaskIdentity
 
 
 @dataclass(frozen=True)
 class Shared:
-    """What is the same for all tasks of the run. `added`: role -> the flags that its tasks get. `commands`: role -> the job
-    with that role's command. `own_addresses`: tasks listen where the program says, not on the plan's ports. `chosen`: variables
-    that were chosen for this program. `identity`: how it learns which task it is. `names`: what the program's flags
-    call the roles."""
+    """What is the same for all tasks of the run.
+
+    `programs`: role -> its program, of the roles that run one. `own_addresses`: tasks listen where
+    the program says, not on the plan's ports. `chosen`: variables that were chosen for this
+    program. `identity`: how it learns which task it is. `names`: what the program's flags call the
+    roles.
+    """
 
     job: Job
     run: str
     data: dict[str, str]
-    added: Mapping[str, tuple[Flag, ...]] = field(default_factory=dict)
-    commands: Mapping[str, Job] = field(default_factory=dict)
-    served: ServerRoles = field(default_factory=ServerRoles)
-    chosen: Mapping[str, str] = field(default_factory=dict)
-    own_addresses: bool = False
-    identity: TaskIdentity = field(default_factory=TaskIdentity)
-    names: OwnNames = field(default_factory=OwnNames)
+    programs: Mapping[str, FlaggedProgram]
+    served: ServerRoles
+    chosen: Mapping[str, str]
+    own_addresses: bool
+    identity: TaskIdentity
+    names: OwnNames
 
 
 def task_plan(shared: Shared, layout: Layout, seat: Seat, facts: HostFacts) -> TaskPlan:
@@ -52,8 +54,9 @@ def task_plan(shared: Shared, layout: Layout, seat: Seat, facts: HostFacts) -> T
     }
     chosen = {**shared.chosen, **shared.identity.variables(layout.cluster, seat.role, seat.index)}
     own = datasets.variables(job, seat, sum(each.role == "worker" for each in layout.seats))
-    own_command, added = shared.commands.get(seat.role, job), shared.added.get(seat.role, ())
-    argv = command_line.argv(own_command, facts, values, added, shared.names.values(seat))
+    program = shared.programs.get(seat.role)
+    command, flags = (program.of.job, program.flags) if program else (job, ())
+    argv = command_line.argv(command, facts, values, flags, shared.names.values(seat))
     return TaskPlan(
         task=seat.task,
         role=seat.role,

@@ -76,9 +76,7 @@ def notes(host: Host, facts: HostFacts, given: tuple[int, ...]) -> tuple[str, ..
         texts.append(f"{host.name} trains on GPUs that are in use already, as its `gpus:` says: {_used(taken)}")
     left_out = [gpu for gpu in busy if gpu.index not in given]
     if left_out and host.gpus != "none" and not isinstance(host.gpus, tuple):
-        texts.append(
-            f"{host.name}: left out, since more than {_MUCH} in use is somebody's: {_used(left_out)}"
-        )
+        texts.append(f"{host.name}: left out, since more than {_MUCH} in use is somebody's: {_used(left_out)}")
     return tuple(texts)
 
 

@@ -15,12 +15,19 @@ from tfdeploy.planning.program.command_line import OwnNames
 
 @dataclass(frozen=True)
 class FlaggedProgram:
-    """The program of some roles, and all flags that its tasks get. `added`: those of the cluster among them."""
+    """The program of some roles, and all flags that its tasks get.
+
+    `added`: those of the cluster among them."""
 
     of: RoleProgram
     flags: tuple[Flag, ...]
     added: Appended
     notes: tuple[str, ...]
+
+    @property
+    def of_cluster(self) -> tuple[Flag, ...]:
+        """The flags of the cluster that its tasks have, also by the command."""
+        return (*self.added.flags, *self.added.own)
 
 
 def add_flags(of: RoleProgram, roles: tuple[str, ...], layout: Layout, names: OwnNames, run: str) -> FlaggedProgram:
