@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from tfdeploy.cli.arguments.audit import Flags
 from tfdeploy.cli.chosen_run import chosen_run
 from tfdeploy.cli.fleet import open_fleet
 from tfdeploy.cli.messages import show_errors
+from tfdeploy.cli.output import print_json
 from tfdeploy.cli.project import inventory_here, job_here, load_inventory, secret_paths_here
 from tfdeploy.cli.run_names import checked_run_name
 from tfdeploy.errors import ConfigError, UsageError, worst
@@ -30,7 +30,7 @@ def run(flags: Flags) -> int:
     if unknown is not None and not found["entries"] and not found["left"] and not errors:
         raise unknown
     if flags.json:
-        print(json.dumps(found))
+        print_json(found)
     else:
         show_errors(flags, errors)
         if not (flags.quiet and found["ok"]):

@@ -6,11 +6,12 @@ import html
 import os
 import shutil
 import stat
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from tfdeploy.cli.output import say
 
 _REDIRECT = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url={url}"><a href="{url}">the page</a>\n'
 
@@ -20,7 +21,7 @@ def open_in_browser(url: str) -> None:
     import webbrowser
 
     if not webbrowser.open(url):
-        print("no browser can be opened here", file=sys.stderr)
+        say("no browser can be opened here")
 
 
 @contextmanager

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING, Any
 
 from tfdeploy.cli.arguments.check import Flags
 from tfdeploy.cli.fleet import lock_holder, open_fleet, operator
+from tfdeploy.cli.output import print_json
 from tfdeploy.cli.project import job_here, whole_inventory
 from tfdeploy.cli.state import tree_cache
 from tfdeploy.cli.views import plain_view
@@ -37,7 +37,7 @@ def run(flags: Flags) -> int:
     hosts, links = host_rows(found), link_rows(found)
     if flags.json:
         answer: CheckAnswer = {"ok": found.ok, "hosts": hosts, "links": links}
-        print(json.dumps(answer))
+        print_json(answer)
     else:
         _show(flags, hosts, links)
     return found.exit_code

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfdeploy.cli.messages import show_errors
+from tfdeploy.cli.output import say
 from tfdeploy.cli.project import job_here, whole_inventory
 from tfdeploy.cli.state import run_store
 from tfdeploy.errors import UsageError, worst
@@ -90,7 +90,7 @@ def chosen_run(flags: OfRun, fleet: Fleet, *, live_first: bool = False) -> Chose
         warnings=warnings,
     )
     for text in warnings:
-        print(f"warning: {text}", file=sys.stderr)
+        say(f"warning: {text}")
     show_errors(flags, refused)
     return ChosenRun(plan, scope.only(plan), worst(refused.values()))
 
@@ -112,5 +112,5 @@ def lookup_scope(flags: CommonFlags, wanted: str | None = None) -> LookupScope:
             raise
         inventory = Inventory(())
     if broken is not None:
-        print(f"the job file is passed over: {broken.what} ({broken.where})", file=sys.stderr)
+        say(f"the job file is passed over: {broken.what} ({broken.where})")
     return LookupScope(flags, inventory, job)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 import time
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 from tfdeploy.cli.arguments.clean import WORD, Flags
 from tfdeploy.cli.fleet import lock_holder, open_fleet
 from tfdeploy.cli.messages import show_errors
+from tfdeploy.cli.output import print_json, say
 from tfdeploy.cli.project import inventory_here, job_here, secret_paths_here
 from tfdeploy.cli.state import run_store
 from tfdeploy.cli.views import plain_view
@@ -112,11 +112,11 @@ def _show_found(flags: Flags, found: Found, local: LocalRuns, going: _Rows) -> N
         return
     if not flags.quiet:
         for line in staying_words(found.staying):
-            print(line, file=sys.stderr)
+            say(line)
         for host, first in found.shared.items():
-            print(f"[{host}] has the same workdir as {first}, so it is cleaned there", file=sys.stderr)
+            say(f"[{host}] has the same workdir as {first}, so it is cleaned there")
         for line in record_words(local.unended, local.elsewhere, str(run_store().root)):
-            print(f"[{HERE}] {line}", file=sys.stderr)
+            say(f"[{HERE}] {line}")
     terminal = flags.out
     if not any(going.values()):
         terminal.write("nothing to remove\n")
@@ -136,4 +136,4 @@ def _print_json(flags: Flags, going: _Rows, gone: _Rows, errors: Mapping[str, Tf
             row["would_remove"] = going.get(host, [])
         hosts.append(row)
     answer: CleanAnswer = {"ok": not errors, "hosts": hosts}
-    print(json.dumps(answer))
+    print_json(answer)

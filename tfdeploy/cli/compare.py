@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +10,7 @@ from tfdeploy.cli.arguments.compare import MOST_RUNS, Flags
 from tfdeploy.cli.chosen_run import chosen_run
 from tfdeploy.cli.fleet import open_fleet
 from tfdeploy.cli.messages import show_errors
+from tfdeploy.cli.output import print_json, say
 from tfdeploy.cli.state import run_store
 from tfdeploy.cli.written_page import check_target, write_page
 from tfdeploy.errors import UsageError, worst
@@ -42,10 +41,10 @@ def run(flags: Flags) -> int:
     differs, final, lines = differences(runs), finals(runs), code_lines(runs)
     if target is not None:
         write_page(target, comparison_page(runs, differs, final, lines), flags.overwrite)
-        print(target, file=sys.stderr)
+        say(target)
     if flags.json:
         answer: CompareAnswer = {"runs": names, "differs": differs, "final": final, "lines": lines}
-        print(json.dumps(answer))
+        print_json(answer)
     else:
         show_comparison(flags.out, names, differs, final, lines)
     show_errors(flags, errors, "no metrics from here: ")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from tfdeploy.cli.arguments.execute import Flags
 from tfdeploy.cli.fleet import begin_dialling, open_fleet
+from tfdeploy.cli.output import print_json
 from tfdeploy.cli.project import inventory_here
 from tfdeploy.errors import TfdeployError, UsageError, worst
 from tfdeploy.model.copy_fields import copy_fields
@@ -30,7 +30,7 @@ def run(flags: Flags) -> int:
     rows = [_row(host, result) for host, result in results.items()]
     if flags.json:
         answer: ExecAnswer = {"ok": all(row["exit_code"] == 0 for row in rows), "hosts": rows}
-        print(json.dumps(answer))
+        print_json(answer)
     else:
         _show(flags, rows)
         show_next(flags.err, flags.nexts(results))

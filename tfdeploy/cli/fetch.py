@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 from tfdeploy.cli.arguments.fetch import Flags
 from tfdeploy.cli.chosen_run import chosen_run
 from tfdeploy.cli.messages import show_unasked, unasked
+from tfdeploy.cli.output import print_json
 from tfdeploy.cli.views import transferring
 from tfdeploy.errors import Refused, TfdeployError, UsageError, worst
 from tfdeploy.model.copy_fields import copy_fields
@@ -47,7 +47,7 @@ def run(flags: Flags) -> int:
             "keep_from": fetched.keep_from,
             "hosts": rows,
         }
-        print(json.dumps(answer))
+        print_json(answer)
     else:
         _show(flags, plan, fetched, rows, to)
     show_unasked(flags, unasked(plan, only))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 from tfdeploy import config
 from tfdeploy.cli.arguments.init import INVENTORY, Flags
 from tfdeploy.cli.options import no_choice
+from tfdeploy.cli.output import print_json, say
 from tfdeploy.config import find_job_above
 from tfdeploy.config.templates import inventory_text, job_text
 from tfdeploy.errors import ConfigError, UsageError
@@ -66,7 +66,7 @@ def _describe_inventory(flags: Flags, path: Path) -> None:
         raise UsageError(f"no such inventory (named by {source})", where=str(path), next="tfdeploy init --hosts LIST")
     hosts = count(len(config.load_inventory(path).hosts), "host")
     if not (flags.quiet or flags.json):
-        print(f"inventory: {os.path.relpath(path)} ({source}): {hosts}; no other is written", file=sys.stderr)
+        say(f"inventory: {os.path.relpath(path)} ({source}): {hosts}; no other is written")
 
 
 def _answer(flags: Flags, given: str | None, question: str, default: str, read: Callable[[str], str]) -> str:
@@ -84,7 +84,7 @@ def _answer(flags: Flags, given: str | None, question: str, default: str, read: 
         except UsageError as error:
             if answer is None:
                 raise
-            print(f"{error.what}: {error.next}", file=sys.stderr)
+            say(f"{error.what}: {error.next}")
 
 
 def _read_hosts(text: str) -> str:
@@ -153,17 +153,17 @@ def _write(path: Path, text: str) -> bool:
 def _report(flags: Flags, written: list[Path], kept: list[Path], next_step: str) -> None:
     if flags.json:
         answer: InitAnswer = {"written": [str(path) for path in written], "kept": [str(path) for path in kept]}
-        print(json.dumps(answer))
+        print_json(answer)
         return
     for path in written:
         print(path)
     for path in kept:
-        print(f"{path} is there already: left as it is", file=sys.stderr)
+        say(f"{path} is there already: left as it is")
     above = find_job_above(Path(flags.folder).resolve())
     if written and above is not None and not flags.quiet:
-        print(f"{os.path.relpath(above)} is there too: in {flags.folder} only the new one counts", file=sys.stderr)
+        say(f"{os.path.relpath(above)} is there too: in {flags.folder} only the new one counts")
     if written and not flags.quiet:
-        print(f"next: {next_step}", file=sys.stderr)
+        say(f"next: {next_step}")
 
 
 def _next_step(inventory: Path, has_hosts: bool) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from tfdeploy import config
 from tfdeploy.cli.arguments.inventory import Flags
 from tfdeploy.cli.options import env_default
+from tfdeploy.cli.output import print_json
 from tfdeploy.cli.project import inventory_file, job_here
 from tfdeploy.config.reference import HOST
 from tfdeploy.errors import TfdeployError
@@ -27,7 +27,7 @@ def run(flags: Flags) -> int:
     understood = config.load_inventory_file(inventory_file(flags, _job(flags)))
     inventory = select(understood.inventory, flags.limit, flags.exclude)
     if flags.json:
-        print(json.dumps(as_json(inventory, understood)))
+        print_json(as_json(inventory, understood))
     else:
         _show(flags, inventory, understood)
     return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tfdeploy import lab
 from tfdeploy.cli.arguments.lab import HostFlags, LabFlags, UpFlags
+from tfdeploy.cli.output import print_json, say
 from tfdeploy.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,16 +31,16 @@ def run(flags: LabFlags) -> int:
             sites=flags.sites,
             between=flags.between,
         )
-        _print_note(f"lab {found.name}: {len(found.hosts)} {found.kind} hosts are up")
+        say(f"lab {found.name}: {len(found.hosts)} {found.kind} hosts are up")
         if found.kind == "isolated":
-            _print_note(f"next: `tfdeploy lab run --name {found.name} -- bash`: only from there its hosts are reached")
+            say(f"next: `tfdeploy lab run --name {found.name} -- bash`: only from there its hosts are reached")
         return _answer(flags, found, str(found.inventory))
     if flags.verb == "down":
         lab.down(flags.name)
-        _print_note(f"lab {flags.name} is gone")
+        say(f"lab {flags.name} is gone")
         if flags.json:
             gone: LabDownAnswer = {"lab": flags.name, "ok": True}
-            print(json.dumps(gone))
+            print_json(gone)
         return 0
     return _on_existing(flags, lab.load(flags.name))
 
@@ -53,7 +53,7 @@ def _on_existing(flags: LabFlags, found: Lab) -> int:
         return _answer(flags, found, "\n".join(rows))
     assert isinstance(flags, HostFlags)
     getattr(found, flags.verb)(flags.host)
-    _print_note(f"{flags.verb}: {flags.host}")
+    say(f"{flags.verb}: {flags.host}")
     return _answer(flags, found, "")
 
 
@@ -77,11 +77,7 @@ def _answer(flags: LabFlags, found: Lab, text: str) -> int:
             "inventory": str(found.inventory),
             "hosts": found.status(),
         }
-        print(json.dumps(answer))
+        print_json(answer)
     elif text:
         print(text)
     return 0
-
-
-def _print_note(text: str) -> None:
-    print(text, file=sys.stderr)

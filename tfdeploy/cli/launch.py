@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from contextlib import closing, nullcontext
 from dataclasses import replace
@@ -18,6 +17,7 @@ from tfdeploy.cli.consent import consent_of
 from tfdeploy.cli.fleet import lock_holder, open_fleet, operator
 from tfdeploy.cli.interrupts import interruptible_once
 from tfdeploy.cli.messages import show_unasked
+from tfdeploy.cli.output import say
 from tfdeploy.cli.project import load_job, whole_inventory
 from tfdeploy.cli.run_names import checked_run_name, new_run_id
 from tfdeploy.cli.state import run_store, tree_cache
@@ -157,7 +157,7 @@ def _show_next(flags: Flags, run: str) -> None:
     """Print how to follow and to stop the run, if this command does neither."""
     if not flags.wait and not flags.quiet:
         for line in (f"tfdeploy status --watch {run}", f"tfdeploy logs -f {run}", f"tfdeploy stop {run}"):
-            print(f"next: {flags.typed(line)}", file=sys.stderr)
+            say(f"next: {flags.typed(line)}")
 
 
 def _lines_to(events: Any, plan: Any) -> Any:

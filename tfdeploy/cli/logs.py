@@ -16,6 +16,7 @@ from tfdeploy.cli.chosen_run import chosen_run
 from tfdeploy.cli.consent import consent_of
 from tfdeploy.cli.fleet import open_fleet
 from tfdeploy.cli.messages import show_errors, show_unasked, unasked
+from tfdeploy.cli.output import say
 from tfdeploy.errors import Refused, UsageError, worst
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.name_patterns import matched
@@ -78,16 +79,12 @@ def _printer(flags: Flags, plan: Plan, query: LogQuery) -> LinePrinter:
 def _show_fetched(flags: Flags, fetched: FetchedLogs) -> None:
     if fetched.used and not flags.quiet:
         why = clean(next(iter(fetched.used.values())).what)
-        print(
-            f"{fold_names(fetched.used)}: the lines are those in {fetched.folder}, as of the last fetch: {why}", file=sys.stderr
-        )
+        say(f"{fold_names(fetched.used)}: the lines are those in {fetched.folder}, as of the last fetch: {why}")
 
 
 def _show_gone(gone: Mapping[str, int]) -> None:
     for label, count in gone.items():
-        print(
-            f"[{label}] {in_bytes(count)} of this log are no longer there: rotated away (`logs: {{max: ...}}`)", file=sys.stderr
-        )
+        say(f"[{label}] {in_bytes(count)} of this log are no longer there: rotated away (`logs: {{max: ...}}`)")
 
 
 def _refuse_senseless(flags: Flags) -> None:
@@ -101,7 +98,7 @@ def _refuse_senseless(flags: Flags) -> None:
     if flags.since is not None and flags.until is not None and flags.since > flags.until:
         raise UsageError("--since is later than --until", where="tfdeploy logs", next="--since WHEN --until A-LATER-ONE")
     if flags.since is not None and flags.since > time.time() and not flags.quiet:
-        print("--since is still to come: no line is so new", file=sys.stderr)
+        say("--since is still to come: no line is so new")
 
 
 def _patterns(flags: Flags) -> LogQuery:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from tfdeploy.cli.output import say
 from tfdeploy.model.folding import fold_names
 from tfdeploy.ui.reports import show_next
 from tfdeploy.ui.sanitise import clean
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def show_errors(flags: CommonFlags, errors: Mapping[str, TfdeployError], before: str = "") -> None:
     """Prints the errors of hosts, and what to type next. `before`: a prefix of each text."""
     for host, error in errors.items():
-        print(f"[{host}] {before}{clean(error.what)}", file=sys.stderr)
+        say(f"[{host}] {before}{clean(error.what)}")
     show_next(flags.err, flags.nexts(errors))
 
 
@@ -32,4 +32,4 @@ def show_unasked(flags: CommonFlags, hosts: Iterable[str], about: str = "") -> N
     """Names the hosts that --limit and --exclude left out: they are not verified. `about`: " for ..."."""
     names = tuple(hosts)
     if names and not flags.quiet:
-        print(f"{fold_names(names)} {'was' if len(names) == 1 else 'were'} not asked{about} (--limit/--exclude)", file=sys.stderr)
+        say(f"{fold_names(names)} {'was' if len(names) == 1 else 'were'} not asked{about} (--limit/--exclude)")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import TYPE_CHECKING
 
 from tfdeploy.cli.fleet import lock_holder
 from tfdeploy.cli.messages import show_unasked
+from tfdeploy.cli.output import print_json, say
 from tfdeploy.cli.project import load_job, whole_inventory
 from tfdeploy.cli.views import transferring
 from tfdeploy.model.selection import select
@@ -29,9 +28,9 @@ def onto(flags: Flags, host: str) -> int:
     show_unasked(flags, unasked)
     if flags.json:
         answer: OntoAnswer = {"job": job.name, "ok": True, "keep_from": kept.host, "onto": host, "keep": kept.description}
-        print(json.dumps(answer))
+        print_json(answer)
     elif not flags.quiet:
         of = " of the hosts that were asked" if unasked else ""
         there = f"{host} holds the newest keep{of} already" if kept.host == host else f"keep of {kept.host} is on {host}"
-        print(f"{there} ({kept.description}): a launch with its deciding task there goes on from it", file=sys.stderr)
+        say(f"{there} ({kept.description}): a launch with its deciding task there goes on from it")
     return 0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfdeploy import config
+from tfdeploy.cli.output import say
 from tfdeploy.errors import Refused, UsageError
 from tfdeploy.machine.ownership import find_exposure
 from tfdeploy.model.selection import select
@@ -34,7 +34,7 @@ def job_here(flags: CommonFlags) -> Job | None:
 
 def _load_job(flags: CommonFlags, found: FoundFile) -> Job:
     if not found.named and found.path.parent != Path.cwd():
-        _say(flags, f"job: {os.path.relpath(found.path)}")
+        _say_which(flags, f"job: {os.path.relpath(found.path)}")
     refuse_files_of_others(found, f"-j {_quoted(found.path)}{_inventory_words(flags, found)}")
     return config.load_job(found.path, environ=os.environ)
 
@@ -62,7 +62,7 @@ def inventory_file(flags: CommonFlags, job: Job | None) -> Path:
     job_file = config.find_job(flags.job, Path.cwd()) if job else None
     found = config.find_inventory(flags.inventory, os.environ, job.inventory if job else None, Path.cwd(), job_file)
     if found.unused is not None or not (found.named or found.path.parent.parent == Path.cwd()):
-        _say(flags, f"inventory: {os.path.relpath(found.path)}{_unused(found)}")
+        _say_which(flags, f"inventory: {os.path.relpath(found.path)}{_unused(found)}")
     refuse_files_of_others(found, f"-i {_quoted(found.path)}")
     return found.path
 
@@ -85,7 +85,7 @@ def refuse_files_of_others(found: FoundFile, words: str) -> None:
     itself = Path(exposure.place) == found.path
     harm = "and decides what runs as you" if itself else f"so {found.path} may be replaced, and it decides what runs as you"
     if found.named:
-        _warn_once(f"{exposure.what}, {harm}: {exposure.fix}")
+        _say_once(f"warning: {exposure.what}, {harm}: {exposure.fix}")
         return
     remedy = f"{exposure.fix}; or, if you trust it, name it: {words}"
     raise Refused(f"{exposure.what}, {harm}", where=os.path.relpath(found.path), next=remedy)
@@ -93,8 +93,6 @@ def refuse_files_of_others(found: FoundFile, words: str) -> None:
 
 def _inventory_words(flags: CommonFlags, job_file: FoundFile) -> str:
     """Return the -i that the next command needs too, if the inventory of this job file is exposed as well; else ""."""
-    from tfdeploy import config
-
     if job_file.named or flags.inventory:
         return ""
     try:
@@ -108,18 +106,12 @@ def _quoted(path: Path) -> str:
     return shlex.quote(os.path.relpath(path))
 
 
-def _say(flags: CommonFlags, text: str) -> None:
+_say_once = lru_cache(maxsize=64)(say)
+
+
+def _say_which(flags: CommonFlags, text: str) -> None:
     if not flags.quiet:
-        _print_once(text)
-
-
-def _warn_once(text: str) -> None:
-    _print_once(f"warning: {text}")
-
-
-@lru_cache(maxsize=64)
-def _print_once(text: str) -> None:
-    print(text, file=sys.stderr)
+        _say_once(text)
 
 
 def secret_paths_here(flags: CommonFlags) -> dict[str, dict[str, list[str]]]:

@@ -4,7 +4,6 @@ samples as CSV."""
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -15,6 +14,7 @@ from tfdeploy.cli.browser import open_in_browser, opened_in_browser
 from tfdeploy.cli.chosen_run import chosen_run
 from tfdeploy.cli.fleet import open_fleet
 from tfdeploy.cli.messages import show_errors, show_unasked
+from tfdeploy.cli.output import say
 from tfdeploy.cli.state import run_store
 from tfdeploy.cli.written_page import check_target, write_page
 from tfdeploy.errors import UsageError, worst
@@ -76,7 +76,7 @@ def _serve(flags: Flags, run: str, make: Callable[[], str]) -> int:
     answer: ServedAnswer = {"run": run, "url": server.url}
     print(json.dumps(answer) if flags.json else server.url, flush=True)
     if not flags.quiet:
-        print("Ctrl-C ends it", file=sys.stderr)
+        say("Ctrl-C ends it")
     try:
         with opened_in_browser(server.url) if flags.open else nullcontext():
             server.serve_forever()

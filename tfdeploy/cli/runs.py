@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +9,7 @@ from tfdeploy.cli.arguments.runs import Flags
 from tfdeploy.cli.chosen_run import lookup_scope
 from tfdeploy.cli.fleet import open_fleet
 from tfdeploy.cli.messages import show_errors, show_unasked
+from tfdeploy.cli.output import print_json, say
 from tfdeploy.cli.state import run_store
 from tfdeploy.errors import worst
 from tfdeploy.model.rows import KnownRunRow
@@ -33,20 +32,20 @@ def run(flags: Flags) -> int:
         keys = KnownRunRow.__annotations__
         runs: list[Any] = [{key: row.get(key) for key in keys} for row in rows]
         answer: RunsAnswer = {"runs": runs, "unreachable": sorted(silent)}
-        print(json.dumps(answer))
+        print_json(answer)
     else:
         show_runs(flags.out, rows, time.time())
         if not rows and known:
-            print(f"none of {known} runs is so (--state, --since)", file=sys.stderr)
+            say(f"none of {known} runs is so (--state, --since)")
         elif not rows:
-            print("no runs on the hosts that were asked" if scope.unasked else "no runs yet", file=sys.stderr)
+            say("no runs on the hosts that were asked" if scope.unasked else "no runs yet")
     for (run, host), why in damaged.items():
-        print(f"[{host}] the files of {run} are damaged: {clean(why)}", file=sys.stderr)
+        say(f"[{host}] the files of {run} are damaged: {clean(why)}")
     for row in rows:
         if "doubt" in row:
-            print(f"warning: {row['doubt']}", file=sys.stderr)
+            say(f"warning: {row['doubt']}")
     for error in differ.values():
-        print(f"{error.what}\n  next: {flags.typed(error.next or '')}", file=sys.stderr)
+        say(f"{error.what}\n  next: {flags.typed(error.next or '')}")
     show_errors(flags, silent)
     show_unasked(flags, scope.unasked)
     return worst(silent.values())

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from tfdeploy.cli.arguments.setup import Flags
 from tfdeploy.cli.fleet import lock_holder
+from tfdeploy.cli.output import print_json
 from tfdeploy.cli.project import load_job, whole_inventory
 from tfdeploy.cli.state import tree_cache
 from tfdeploy.cli.views import transferring
@@ -39,7 +39,7 @@ def run(flags: Flags) -> int:
     if flags.json:
         differing: list[PackageRow] = [{"package": name, "versions": versions} for name, versions in different.items()]
         answer: SetupAnswer = {"ok": ok, "hosts": rows, "differences": differing}
-        print(json.dumps(answer))
+        print_json(answer)
     elif not flags.quiet or not ok:
         _show(flags, rows, [difference_words(*each) for each in different.items()], results)
     return worst(results.values())

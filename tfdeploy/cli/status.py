@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from tfdeploy.cli.arguments.status import Flags
 from tfdeploy.cli.chosen_run import chosen_run
 from tfdeploy.cli.fleet import open_fleet
 from tfdeploy.cli.messages import show_errors, show_unasked, unasked
+from tfdeploy.cli.output import say
 from tfdeploy.errors import TfdeployError, worst
 from tfdeploy.model.status import run_view_json
 from tfdeploy.operations.status import lines_of_first_death, status
@@ -43,14 +43,14 @@ def run(flags: Flags) -> int:
             _show(flags, fleet, plan, found)
             resumed = flags.watch and _resume_on(fleet, plan, found.abandoned)
             if flags.watch and found.unheard is not None:
-                print(in_words(*found.unheard) + ": told from here", file=sys.stderr)
+                say(in_words(*found.unheard) + ": told from here")
                 relay_end(fleet, plan, *found.unheard)
             if not flags.watch or (found.view.final and not resumed):
                 break
             time.sleep(2)
         for problem in () if flags.watch else _watch_mends(found):
-            print(f"{problem}:", file=sys.stderr)
-            print(f"  next: {flags.typed(f'tfdeploy status {plan.run} --watch')}", file=sys.stderr)
+            say(f"{problem}:")
+            say(f"  next: {flags.typed(f'tfdeploy status {plan.run} --watch')}")
         show_errors(flags, found.errors)
         show_unasked(flags, found.view.unasked)
         return worst([plan_code, _unreachable_code(plan, only, found.errors)])
@@ -79,7 +79,7 @@ def _resume_on(fleet: Fleet, plan: Plan, left: tuple[str, ...]) -> bool:
         try:
             found = resume(fleet, plan, host) or found
         except TfdeployError as error:
-            print(f"[{host}] the run cannot go on here: {clean(error.what)}", file=sys.stderr)
+            say(f"[{host}] the run cannot go on here: {clean(error.what)}")
             found = True  # it is tried again at the next look
     return found
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import TYPE_CHECKING, Any
 
 from tfdeploy.cli.arguments.stop import Flags
 from tfdeploy.cli.chosen_run import chosen_run
 from tfdeploy.cli.fleet import open_fleet
+from tfdeploy.cli.output import print_json, say
 from tfdeploy.errors import HostUnreachable, TfdeployError, worst
 from tfdeploy.model.answers.runs import Ended
 from tfdeploy.model.copy_fields import copy_fields
@@ -48,7 +47,7 @@ def run(flags: Flags) -> int:
         headway.end()
         rows = _rows(results)
         if flags.json:
-            print(json.dumps(_as_json(plan.run, rows)))
+            print_json(_as_json(plan.run, rows))
         elif not flags.quiet:
             _show(flags, plan.run, rows, results, earlier_end(fleet, plan, results))
         return worst([*results.values(), *(5 for done in split(results)[0].values() if done and done.survivors)])
@@ -78,11 +77,11 @@ def _show(flags: Flags, run: str, rows: list[StopRow], results: Results, earlier
     show_stop(flags.err, rows)
     if all(row["ok"] for row in rows):
         had_ended = f"; it had ended before: {clean(earlier_end)}" if earlier_end else ""
-        print(f"{run}: nothing of it is alive{had_ended}", file=sys.stderr)
+        say(f"{run}: nothing of it is alive{had_ended}")
         return
     away = [host for host, result in results.items() if isinstance(result, HostUnreachable)]
     messengers = [host for host, result in results.items() if isinstance(result, Ended) and result.messenger]
     if away and messengers:
         told = f"{fold_names(messengers)} tell{'s' if len(messengers) == 1 else ''} {fold_names(away)} to stop"
-        print(f"{told} as soon as they meet, for a day", file=sys.stderr)
-    print(f"`{flags.typed(f'tfdeploy stop {run}')}` again finishes it", file=sys.stderr)
+        say(f"{told} as soon as they meet, for a day")
+    say(f"`{flags.typed(f'tfdeploy stop {run}')}` again finishes it")

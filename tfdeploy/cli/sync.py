@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, cast
 
 from tfdeploy import config
@@ -10,6 +9,7 @@ from tfdeploy.cli.arguments.sync import Flags
 from tfdeploy.cli.consent import consent_of
 from tfdeploy.cli.fleet import begin_dialling, lock_holder
 from tfdeploy.cli.interrupts import RELEASING_LOCKS, interruptible_once
+from tfdeploy.cli.output import print_json
 from tfdeploy.cli.project import load_job, whole_inventory
 from tfdeploy.cli.state import tree_cache
 from tfdeploy.cli.views import transferring
@@ -63,7 +63,7 @@ def run(flags: Flags) -> int:
     ok = all(row["ok"] for row in rows)
     if flags.json:
         answer: SyncAnswer = {"ok": ok, "hosts": rows, "broadcasts": broadcasts}
-        print(json.dumps(answer))
+        print_json(answer)
     elif not flags.quiet or not ok:
         _show(flags, rows, results)
     return worst(results.values())
@@ -79,7 +79,7 @@ def _forecast(flags: Flags, hosts: tuple[Host, ...], job: Job, whole: Inventory)
     expected, errors = split(found)
     if flags.json:
         answer: ForecastAnswer = {"ok": not errors, "dry_run": True, "hosts": rows, "broadcasts": broadcasts}
-        print(json.dumps(answer))
+        print_json(answer)
     else:
         show_forecast(flags.out, rows, broadcasts, {host: each.sent for host, each in expected.items()})
         show_next(flags.err, flags.nexts(errors))

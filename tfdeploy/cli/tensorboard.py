@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Collection
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from tfdeploy.cli.arguments.tensorboard import Flags
 from tfdeploy.cli.browser import opened_in_browser
 from tfdeploy.cli.chosen_run import chosen_run
 from tfdeploy.cli.fleet import open_fleet
+from tfdeploy.cli.output import say
 from tfdeploy.errors import UsageError
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.name_patterns import matched
@@ -29,13 +29,13 @@ def run(flags: Flags) -> int:
         host = _one_host(plan, flags.host) if flags.host else deciding_host(plan)
         _refuse_outside(only, host)
         if not flags.quiet:
-            print(f"starting TensorBoard for {plan.run} ...", file=sys.stderr)
+            say(f"starting TensorBoard for {plan.run} ...")
         try:
             with tensorboard(fleet, plan, host=host, port=flags.port) as board:
                 answer: TensorBoardAnswer = {"run": plan.run, "host": board.host, "url": board.url}
                 print(json.dumps(answer) if flags.json else board.url, flush=True)
                 if not flags.quiet:
-                    print(f"on {board.host}; Ctrl-C ends it", file=sys.stderr)
+                    say(f"on {board.host}; Ctrl-C ends it")
                 with opened_in_browser(board.url) if flags.open else nullcontext():
                     board.wait()
         except KeyboardInterrupt:

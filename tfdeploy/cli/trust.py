@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tfdeploy.cli.arguments.trust import Flags
 from tfdeploy.cli.fleet import show_notice
+from tfdeploy.cli.output import print_json, say
 from tfdeploy.cli.project import inventory_here
 from tfdeploy.errors import TfdeployError, UsageError, worst
 from tfdeploy.model.copy_fields import copy_fields
@@ -44,10 +44,10 @@ def run(flags: Flags) -> int:
     code = worst([*(key.found for key in found), *(4 for _ in (*unsafe, *unrecorded))])
     if flags.json:
         answer: TrustAnswer = {"ok": code == 0, "hosts": [_row(key, recorded) for key in found]}
-        print(json.dumps(answer))
+        print_json(answer)
     else:
         _say_refused(flags, refused)
-        print(f"{len(recorded)} recorded, {len(unrecorded)} left out", file=sys.stderr)
+        say(f"{len(recorded)} recorded, {len(unrecorded)} left out")
     return code
 
 
@@ -66,9 +66,9 @@ def _renew(flags: Flags, name: str, inventory: Inventory) -> int:
     row = _row(one, wanted, done="renewed")
     if flags.json:
         answer: TrustAnswer = {"ok": row["state"] in ("known", "renewed") and not staying(row), "hosts": [row]}
-        print(json.dumps(answer))
+        print_json(answer)
     elif wanted:
-        print(f"[{one.host}] the new key is recorded", file=sys.stderr)
+        say(f"[{one.host}] the new key is recorded")
     if isinstance(one.found, TfdeployError):
         return one.found.exit_code
     return int(bool(wanted and staying(row))) if wanted or one.state == "known" else 4
@@ -94,7 +94,7 @@ def _named_in(known: dict[str, str], key: ScanResult) -> bool:
 
 def _say_refused(flags: Flags, refused: list[ScanResult]) -> None:
     for key in refused:
-        print(f"[{key.host}] its key is not the one in {flags.fingerprints}: not recorded", file=sys.stderr)
+        say(f"[{key.host}] its key is not the one in {flags.fingerprints}: not recorded")
 
 
 def _ask(what: str, question: str) -> bool:

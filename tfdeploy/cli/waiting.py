@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tfdeploy.cli.output import print_json, say
 from tfdeploy.model.status import exit_code, run_view_json
 from tfdeploy.operations.status import status
 from tfdeploy.operations.watch.follow import follow
@@ -28,7 +28,7 @@ def wait_or_leave(flags: Flags, fleet: Fleet, plan: Plan, emit: Emit, record_lin
     """Stay until the run ends if --wait asks for it, print it as JSON if --json does, and return the exit code."""
     code = exit_code(_wait(flags, fleet, plan, emit, record_lines)) if flags.wait else 0
     if flags.json:
-        print(json.dumps(run_view_json(status(fleet, plan).view)))
+        print_json(run_view_json(status(fleet, plan).view))
     return code
 
 
@@ -49,7 +49,7 @@ def _wait(flags: Flags, fleet: Fleet, plan: Plan, emit: Emit, record_lines: Take
         return follow(fleet, plan, emit, stop=stop, take_lines=take_lines if shown or record_lines else None)
     except KeyboardInterrupt:
         look, end = flags.typed(f"tfdeploy logs -f {plan.run}"), flags.typed(f"tfdeploy stop {plan.run}")
-        print(f"left; the run goes on: `{look}`, `{end}`", file=sys.stderr)
+        say(f"left; the run goes on: `{look}`, `{end}`")
         raise
     finally:
         stop.set()

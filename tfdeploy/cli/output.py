@@ -1,0 +1,16 @@
+"""What verbs print: answers as JSON on stdout, messages to the operator on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+
+
+def print_json(answer: Mapping[str, object]) -> None:
+    print(json.dumps(answer))
+
+
+def say(text: object) -> None:
+    """Print a message on stderr."""
+    print(text, file=sys.stderr)
