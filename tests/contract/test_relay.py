@@ -111,13 +111,13 @@ def state(host: str, phase: str, **given: Any) -> wire.HostRunState:
 @pytest.mark.parametrize(
     ("states", "found"),
     [
-        ([state("n1", "committed"), state("n2", "committed")], (None, ())),
-        ([state("n1", "committed"), state("n2", "ended")], (None, ())),  # it had done its part
+        ([state("n1", "committed"), state("n2", "committed")], None),
+        ([state("n1", "committed"), state("n2", "ended")], None),  # it had done its part
         ([state("n1", "committed"), state("n2", "ended", marks={"decided": 1.0})], ("n2", ("n1",))),
         ([state("n1", "committed"), state("n2", "ending", abort_reason="x")], ("n2", ("n1",))),
         ([state("n1", "committed"), state("n2", "ending", stop_requested=True)], ("n2", ("n1",))),
-        ([state("n1", "committed"), state("n2", "committed", stop_requested=True)], (None, ())),  # it is just being told
-        ([state("n1", "committed", marks={"decided": 1.0}), state("n2", "ended", marks={"decided": 1.0})], ("n1", ())),
+        ([state("n1", "committed"), state("n2", "committed", stop_requested=True)], None),  # it is just being told
+        ([state("n1", "committed", marks={"decided": 1.0}), state("n2", "ended", marks={"decided": 1.0})], None),
     ],
 )
 def test_who_has_not_heard(states: list[wire.HostRunState], found: Any) -> None:

@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from tfdeploy.agent.wire import HostRunState
 
 
-def uninformed(states: Mapping[str, HostRunState | None]) -> tuple[str | None, tuple[str, ...]]:
-    """(a host that knows that the run is over, the hosts where it still runs and that do not know). (None, ()): no host knows."""
+def uninformed(states: Mapping[str, HostRunState | None]) -> tuple[str, tuple[str, ...]] | None:
+    """Return a host that knows that the run is over, and the hosts where it still runs and that do not know.
+
+    None: no host knows, or all do.
+    """
     known = {host: state for host, state in states.items() if state is not None}
     knowing = sorted(host for host, state in known.items() if _says_over(state))
-    if not knowing:
-        return None, ()
-    return knowing[0], tuple(sorted(h for h, s in known.items() if s.phase in ("started", "committed") and not _says_over(s)))
+    lacking = sorted(h for h, s in known.items() if s.phase in ("started", "committed") and not _says_over(s))
+    return (knowing[0], tuple(lacking)) if knowing and lacking else None
 
 
 def _says_over(state: HostRunState) -> bool:

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 
 from tfdeploy.agent.metric_patterns import OTHER_STEPS
 from tfdeploy.errors import TfdeployError
-from tfdeploy.model.events import Event
 from tfdeploy.model.job import DEFAULT_METRICS
 from tfdeploy.model.measures import Measures, patterns_of
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.status import RunView, run_view
+from tfdeploy.model.status import RunView
 from tfdeploy.model.uninformed import uninformed
 from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
 from tfdeploy.operations.tasklogs.last_lines import last_lines
@@ -36,25 +35,13 @@ class Status:
 
 def status(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Status:
     """The state of the run, asked once of all its hosts or of `only` these. Hosts without an answer are in `errors`."""
-
-    def ignore(event: Event) -> None:
-        return None
-
-    watch = Watch(fleet, plan, ignore, only)
+    watch = Watch(fleet, plan, lambda event: None, only)
     watch.ask()
     found = measure(fleet, plan, watch)
     order = [*DEFAULT_METRICS, *plan.metrics]
     metrics = {task: _in_order(measures, order) for task, measures in found.items()}
     unread = {task: tuple(dict.fromkeys((*watch.stopped.get(task, ()), *measures.stopped))) for task, measures in found.items()}
-    view = run_view(
-        plan,
-        watch.states,
-        watch.tasks,
-        unreachable=set(watch.errors),
-        unasked=watch.unasked,
-        metrics=metrics,
-        unread={task: names for task, names in unread.items() if names},
-    )
+    view = watch.view(metrics=metrics, unread={task: names for task, names in unread.items() if names})
     return Status(view, watch.errors, tuple(sorted(watch.abandoned)), _unheard(watch))
 
 
@@ -71,15 +58,15 @@ def lines_of_first_death(fleet: Fleet, plan: Plan, found: Status, fetched: Fetch
 
 def _unheard(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
     """Asks twice, SETTLE_S apart: the minders may be about to tell each other."""
-    informed, hosts = _uninformed(watch)
-    if informed is not None and hosts:
+    found = _uninformed(watch)
+    if found is not None:
         time.sleep(SETTLE_S)
         watch.ask()
-        informed, hosts = _uninformed(watch)
-    return (informed, hosts) if informed is not None and hosts else None
+        found = _uninformed(watch)
+    return found
 
 
-def _uninformed(watch: Watch) -> tuple[str | None, tuple[str, ...]]:
+def _uninformed(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
     """`uninformed` of the hosts that answer and have a minder of the run."""
     return uninformed(
         {host: state for host, state in watch.states.items() if host not in watch.errors and host not in watch.abandoned}

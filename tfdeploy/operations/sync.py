@@ -23,6 +23,7 @@ from tfdeploy.operations.copy.push_data import InUse, begin_data, push_data
 from tfdeploy.operations.deletions import A_FEW, MOST_NAMES_BYTES, Confirm, Losses, loss_notes, never_confirm, refuse_losses
 from tfdeploy.operations.emit import emit_transfer, note
 from tfdeploy.operations.lock import JobLock, locked_where_possible
+from tfdeploy.operations.outcomes import split
 from tfdeploy.operations.send_code import Synced, is_present, send_code
 from tfdeploy.operations.shipment import Shipment, whole_shipment
 from tfdeploy.transport.protocols import Fleet, Session
@@ -44,21 +45,20 @@ def sync(
     lock = lock or until_the_end
     results = send_code(fleet, hosts, shipment, emit, until_the_end if shipment.data else lock)
     if shipment.by_rsync:
-        results.update(_send_by_rsync(fleet, hosts, shipment, results, emit, until_the_end if data else lock))
-    began = time.monotonic()
-    live = tuple(host for host in hosts if isinstance(results[host.name], Synced))
+        done, _ = split(results)
+        results.update(_send_by_rsync(fleet, hosts, shipment, done, emit, until_the_end if data else lock))
+    done, _ = split(results)
+    began, live = time.monotonic(), tuple(host for host in hosts if host.name in done)
     for name, outcome in send_data_sets(fleet, live, shipment.job, data, emit, lock).items() if data else ():
-        done = results[name]
         if isinstance(outcome, TfdeployError):
             results[name] = outcome
-        elif isinstance(done, Synced):
-            done.bytes_sent += outcome.received_bytes
-            done.sent += outcome.sets
-            done.source = outcome.source
-            done.seconds += time.monotonic() - began
-    for name, result in results.items():
-        if isinstance(result, Synced):
-            emit_transfer(emit, name, "all", "done", result.bytes_sent, result.bytes_sent)
+        else:
+            done[name].bytes_sent += outcome.received_bytes
+            done[name].sent += outcome.sets
+            done[name].source = outcome.source
+            done[name].seconds += time.monotonic() - began
+    for name, result in split(results)[0].items():
+        emit_transfer(emit, name, "all", "done", result.bytes_sent, result.bytes_sent)
     return results
 
 
@@ -66,15 +66,14 @@ def _send_by_rsync(
     fleet: Fleet,
     hosts: tuple[Host, ...],
     shipment: Shipment,
-    results: Mapping[str, Synced | TfdeployError],
+    dones: Mapping[str, Synced],
     emit: Emit,
     lock: JobLock,
 ) -> dict[str, Synced | TfdeployError]:
-    """The data sets whose job asks for it: each host gets them from here."""
+    """Send the data sets whose job asks for it: each host gets them from here."""
 
     def one(session: Session) -> Synced:
-        began, done = time.monotonic(), results[session.host.name]
-        assert isinstance(done, Synced)
+        began, done = time.monotonic(), dones[session.host.name]
         for name in sorted(shipment.by_rsync):
             sent = push_data(session, shipment.job, name, shipment.data[name], emit)
             if sent is not None:
@@ -84,7 +83,7 @@ def _send_by_rsync(
         lock.release_host(session)
         return done
 
-    return fleet.each(tuple(host for host in hosts if isinstance(results[host.name], Synced)), one)
+    return fleet.each(tuple(host for host in hosts if host.name in dones), one)
 
 
 def sync_job(
@@ -124,9 +123,8 @@ def sync_job(
         if not wanted:
             break
         shipment = whole_shipment(fleet, job, cache, inventory, allow_secrets=allow_secrets)
-    for name, result in results.items():
-        if isinstance(result, Synced):
-            result.bytes_sent += before[name]
+    for name, result in split(results)[0].items():
+        result.bytes_sent += before[name]
     return {host.name: results[host.name] for host in hosts}
 
 

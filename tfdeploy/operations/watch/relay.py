@@ -33,14 +33,14 @@ class Relay:
         """Relays the end, with a note, where a host has missed it for WAIT_S. `now`: monotonic seconds."""
         now = time.monotonic() if now is None else now
         answering = {host: state for host, state in self._watch.states.items() if host not in self._watch.errors}
-        informed, hosts = uninformed(answering)
-        if informed is None or not hosts:
+        found = uninformed(answering)
+        if found is None:
             self._since, self._noted = None, ()
         elif self._since is None:
             self._since = now
         elif now - self._since >= WAIT_S:
             self._since = now
-            self._relay(informed, hosts)
+            self._relay(*found)
 
     def _relay(self, informed: str, hosts: tuple[str, ...]) -> None:
         watch = self._watch

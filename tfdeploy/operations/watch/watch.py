@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterable
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -13,15 +14,18 @@ import msgspec
 from tfdeploy.agent import wire
 from tfdeploy.errors import AgentError, BadAnswer, TfdeployError
 from tfdeploy.model.answers.runs import RUN_STATUS, RunChange, RunOnHost
-from tfdeploy.model.answers.samples import AttemptRow, TaskSample
+from tfdeploy.model.answers.samples import AttemptRow, NewestSamples, TaskSample
 from tfdeploy.model.attempts import attempt_of_host, event_of
-from tfdeploy.model.events import Emit, Event
+from tfdeploy.model.events import Emit, Event, Kind
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status import RunView, run_view
 from tfdeploy.model.words import unread_words
 from tfdeploy.operations.ask import ask_all
 from tfdeploy.operations.emit import emit_host, note
 from tfdeploy.transport.protocols import Fleet
+
+# what a task's event is emitted for, where it changed
+_SHOWN = attrgetter("state", "up", "outcome", "attempt", "pid", "reason", "health_reason")
 
 
 class Watch:
@@ -34,7 +38,7 @@ class Watch:
         self.unasked = frozenset(host.host for host in plan.hosts) - frozenset(self.asked)
         self.states: dict[str, wire.HostRunState | None] = {}
         self.tasks: dict[str, wire.TaskStatus] = {}
-        self.samples: dict[str, TaskSample] = {}  # task -> the newest of its host, when that was asked
+        self.samples: dict[str, TaskSample] = {}  # task -> the newest of its host
         self.stopped: dict[str, list[str]] = {}  # task -> metrics that its host has stopped reading
         self.errors: dict[str, TfdeployError] = {}
         self.reached: set[str] = set()
@@ -63,12 +67,12 @@ class Watch:
             return
         self._state, self._cause = view.state, view.cause
         left = {host: list(paths) for host, paths in view.left_files.items()}
-        data = {"state": view.state, "cause": view.cause, "left_files": left, "ended": view.ended}
-        self.emit(Event("run", time.time(), run=self.plan.run, data=data))
+        self._emit_event("run", {"state": view.state, "cause": view.cause, "left_files": left, "ended": view.ended})
 
-    def view(self) -> RunView:
+    def view(self, **figures: Any) -> RunView:
+        """`figures`: see run_view."""
         with self._lock:
-            return run_view(self.plan, self.states, self.tasks, unreachable=set(self.errors), unasked=self.unasked)
+            return run_view(self.plan, self.states, self.tasks, unreachable=set(self.errors), unasked=self.unasked, **figures)
 
     def complete(self) -> bool:
         """True once every host has answered, or has been found unreachable."""
@@ -135,13 +139,10 @@ class Watch:
             emit_host(self.emit, host, "connected", run=self.plan.run)
         if isinstance(answer, RunOnHost):
             (self.abandoned.add if answer.left else self.abandoned.discard)(host)
-            self.samples.update(answer.samples.tasks if answer.samples else {})
-        for task, sample in answer.samples.tasks.items() if answer.samples else ():
-            self._warn_of_stopped(task, sample.stopped)
         if answer.host_state is not None:
             self.states[host] = answer.host_state
-        if isinstance(answer, RunChange) and answer.samples is not None:
-            self.emit(Event("sample", time.time(), run=self.plan.run, host=host, data=msgspec.to_builtins(answer.samples)))
+        if answer.samples is not None:
+            self._receive_samples(host, answer.samples, is_change=isinstance(answer, RunChange))
         for status in _statuses(answer):
             before = self.tasks.get(status.task)
             if status.state == "ended":
@@ -149,8 +150,13 @@ class Watch:
             if isinstance(answer, RunChange):
                 self._emit_missed_ends(status, before, answer.attempts)
             self.tasks[status.task] = status
-            if before is None or _differs(before, status):
-                self.emit(task_event(status))
+            if before is None or _SHOWN(before) != _SHOWN(status):
+                self._emit_event("task", wire.to_wire(status), status.host, status.task, status.attempt)
+
+    def _emit_event(
+        self, kind: Kind, data: Any, host: str | None = None, task: str | None = None, attempt: int | None = None
+    ) -> None:
+        self.emit(Event(kind, time.time(), self.plan.run, host, task, attempt, data))
 
     def _emit_missed_ends(self, status: wire.TaskStatus, before: wire.TaskStatus | None, rows: Iterable[AttemptRow]) -> None:
         """Emit the ends of attempts that no status has shown. At the first look only the newest attempts count."""
@@ -158,30 +164,22 @@ class Watch:
         for row in rows:
             if row.number >= since and row.ended is not None and (status.task, row.number) not in self._emitted_ends:
                 self._emitted_ends.add((status.task, row.number))
-                event = event_of(attempt_of_host(status.task, row), status.host)
-                self.emit(replace(event, run=self.plan.run))
+                self.emit(replace(event_of(attempt_of_host(status.task, row), status.host), run=self.plan.run))
 
-    def _warn_of_stopped(self, task: str, stopped: list[str]) -> None:
+    def _receive_samples(self, host: str, samples: NewestSamples, *, is_change: bool) -> None:
         """Warn once of each metric that a task's host has stopped reading."""
-        known = self.stopped.get(task, [])
-        new = [name for name in stopped if name in self.plan.metrics and name not in known]
-        if new:
-            self.stopped[task] = [*known, *new]
-            note(self.emit, f"{task}: {unread_words(new)}", level="warning", run=self.plan.run)
+        self.samples.update(samples.tasks)
+        for task, sample in samples.tasks.items():
+            known = self.stopped.get(task, [])
+            new = [name for name in sample.stopped if name in self.plan.metrics and name not in known]
+            if new:
+                self.stopped[task] = [*known, *new]
+                note(self.emit, f"{task}: {unread_words(new)}", level="warning", run=self.plan.run)
+        if is_change:
+            self._emit_event("sample", msgspec.to_builtins(samples), host)
 
 
 def _statuses(answer: RunOnHost | RunChange) -> list[wire.TaskStatus]:
     if isinstance(answer, RunOnHost):
         return answer.tasks
     return [answer.task] if answer.task is not None else []
-
-
-def _differs(one: wire.TaskStatus, two: wire.TaskStatus) -> bool:
-    def key(status: wire.TaskStatus) -> tuple[Any, ...]:
-        return (status.state, status.up, status.outcome, status.attempt, status.pid, status.reason, status.health_reason)
-
-    return key(one) != key(two)
-
-
-def task_event(status: wire.TaskStatus) -> Event:
-    return Event("task", time.time(), status.run, status.host, status.task, status.attempt, wire.to_wire(status))
