@@ -51,9 +51,10 @@ def run(flags: Flags) -> int:
         fetched = FetchedLogs(Path("fetched") / plan.run / "logs")
         printer = _printer(flags, plan, query)
         if follow:
-            complete = printer.write_all(followed_lines(fleet, plan, query, lost, gone), follow=True)
+            lines = followed_lines(fleet, plan, query, lost, gone)
+            complete = printer.write(([line] for line in lines), follow=True)
         else:
-            complete = printer.write_batches(stored_batches(fleet, plan, query, lost, gone, fetched))
+            complete = printer.write(stored_batches(fleet, plan, query, lost, gone, fetched))
         _show_fetched(flags, fetched)
         show_errors(flags, lost, "no lines from here: ")
         _show_gone(gone if complete else {})

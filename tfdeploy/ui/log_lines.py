@@ -12,7 +12,6 @@ import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
 from json.encoder import encode_basestring_ascii as quoted
 from operator import attrgetter
 from time import monotonic
@@ -79,61 +78,51 @@ class LinePrinter:
         self._follow = False
         self._stamp = (-1.0, "")
         self._pending: deque[LogLine] = deque()
-        self._waiting = 0  # bytes
+        self._waiting = 0  # bytes of them
+        self._ready: list[bytes] = []
+        self._ready_bytes = 0  # of whole blocks
         self._writing = threading.Lock()
         self._gone = False
         self._failed: OSError | None = None
 
-    def write_all(self, lines: Iterable[LogLine], *, follow: bool = False) -> bool:
+    def write(self, batches: Iterable[Batch], *, follow: bool = False) -> bool:
         """False when the reader closed the pipe before the end. `follow`: each line is written within 30 ms, however
         slowly lines come. Raises OSError."""
         self._follow = follow
         stop = threading.Event()
-        flusher = threading.Thread(target=self._flush_every, args=(stop,), daemon=True, name="log flush") if follow else None
-        if flusher:
+        flusher = threading.Thread(target=self._flush_every, args=(stop,), daemon=True, name="log flush")
+        if follow:
             flusher.start()
         try:
-            rest = iter(lines)
-            while not self._gone and (batch := list(islice(rest, 1 if follow else _FEW_LINES))):
+            for batch in batches:
                 self._take(batch)
+                if self._gone:
+                    break
         finally:
             stop.set()
-            if flusher:
+            if follow:
                 flusher.join()
             self._flush(end=True)
-        return self._outcome()
-
-    def write_batches(self, batches: Iterable[Batch]) -> bool:
-        """As `write_all`, of lines that are all there."""
-        ready: list[bytes] = []
-        size = 0
-        for batch in batches:
-            if self._pending:
-                self._flush()
-            formatted = self._block(batch) if isinstance(batch, LineBlock) else None
-            if formatted is not None:
-                ready.append(formatted)
-                size += len(formatted)
-            if formatted is None or size >= _READY_BYTES:
-                self._write(b"".join(ready))
-                ready, size = [], 0
-            if formatted is None:
-                lines = lines_of(batch)
-                for at in range(0, len(lines), _FEW_LINES):
-                    self._take(lines[at : at + _FEW_LINES])
-            if self._gone:
-                break
-        self._write(b"".join(ready))
-        self._flush(end=True)
-        return self._outcome()
-
-    def _outcome(self) -> bool:
-        """False: the reader has closed the pipe. Raises OSError."""
         if self._failed is not None:
             raise self._failed
         return not self._gone
 
-    def _take(self, lines: list[LogLine]) -> None:
+    def _take(self, batch: Batch) -> None:
+        formatted = self._block(batch) if isinstance(batch, LineBlock) else None
+        if formatted is None:
+            lines = lines_of(batch)
+            for at in range(0, len(lines), _FEW_LINES):
+                self._take_lines(lines[at : at + _FEW_LINES])
+            return
+        if self._pending:
+            self._flush()
+        with self._writing:
+            self._ready.append(formatted)
+            self._ready_bytes += len(formatted)
+            if self._ready_bytes >= _READY_BYTES:
+                self._write()
+
+    def _take_lines(self, lines: list[LogLine]) -> None:
         if self._highlight:
             lines = [self._painted(line) for line in self._without_pieces(lines)]
         self._pending.extend(lines)
@@ -160,19 +149,23 @@ class LinePrinter:
         with self._writing:
             batch = [self._pending.popleft() for _ in range(len(self._pending))]
             self._waiting = 0
-            formatted = self._format(batch) if batch or self._holding else b""
+            if batch or self._holding:
+                self._ready.append(self._format(batch))
             if end and self._is_text:
-                formatted += self._plain_text(self._rest())
-            self._write(formatted)
+                self._ready.append(self._plain_text(self._rest()))
+            self._write()
 
-    def _write(self, formatted: bytes) -> None:
-        if formatted and not self._gone:
-            try:
-                _write_all(self._fd, formatted)
-            except BrokenPipeError:
-                self._gone = True
-            except OSError as error:  # a full disk; raised where the lines are handed in
-                self._gone, self._failed = True, error
+    def _write(self) -> None:
+        """Write what is ready. A full disk is an error where the lines are handed in."""
+        left = memoryview(b"".join(self._ready))
+        self._ready, self._ready_bytes = [], 0
+        try:
+            while left and not self._gone:
+                left = left[os.write(self._fd, left) :]
+        except BrokenPipeError:
+            self._gone = True
+        except OSError as error:
+            self._gone, self._failed = True, error
 
     def _text(self, batch: list[LogLine]) -> bytes:
         bodies = [line.line for line in batch]
@@ -298,9 +291,3 @@ class _Cut(NamedTuple):
 def _raw(batch: list[LogLine]) -> bytes:
     """As the program wrote it."""
     return b"".join([part for line in batch for part in (line.line, b"\n" if line.ended else b"")])
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[os.write(fd, left) :]

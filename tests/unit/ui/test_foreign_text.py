@@ -122,7 +122,8 @@ def logs(texts: Sequence[bytes], *, color: bool) -> None:
         for n, text in enumerate(texts)
     ]
     with tempfile.TemporaryFile() as file:
-        LinePrinter(file.fileno(), timestamps=True, color=color, highlight=(re.compile("loss|3.m"),)).write_all(lines)
+        printer = LinePrinter(file.fileno(), timestamps=True, color=color, highlight=(re.compile("loss|3.m"),))
+        printer.write([line] for line in lines)
         file.seek(0)
         text = file.read().decode()
     if color:

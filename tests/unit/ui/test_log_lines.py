@@ -7,7 +7,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.stopwatch import Stopwatch
-from tfdeploy.model.loglines import LogLine, lines_of
+from tfdeploy.model.loglines import Batch, LogLine, lines_of
 from tfdeploy.operations.tasklogs.split_lines import MAX_LINE_BYTES, LineSplitter
 from tfdeploy.ui.log_lines import LinePrinter
 
@@ -25,6 +25,10 @@ LINES = [
     LogLine(time=1.0, task="ps:0", host="n1", attempt=1, stream="err", line=b"odd \xff\x1b[2J\x00 [/foo]", offset=0),
     LogLine(time=1.0, task="worker:0", host="n2", attempt=2, stream="out", line=b"1/2\r2/2\r", offset=7),
 ]
+
+
+def one_by_one(lines: Iterable[LogLine]) -> Iterator[Batch]:
+    return ([line] for line in lines)
 
 
 def written(lines: Any, output: Any = "text", *, batches: bool = False, **how: Any) -> bytes:
@@ -39,7 +43,7 @@ def written(lines: Any, output: Any = "text", *, batches: bool = False, **how: A
     thread.start()
     try:
         printer = LinePrinter(writer, output, **how)
-        assert printer.write_batches(lines) if batches else printer.write_all(lines)
+        assert printer.write(lines if batches else one_by_one(lines))
     finally:
         os.close(writer)
         thread.join()
@@ -83,7 +87,7 @@ def test_raw_adds_no_newline_to_what_has_none() -> None:
     splitter = LineSplitter("worker:0", "n1")
     lines = list(splitter.feed(0, [(0, 1.0, 0, 1)], written_there[:1000]))
     lines += [*splitter.feed(1000, [(0, 2.0, 0, 1)], written_there[1000:]), *splitter.rest()]
-    assert written(lines, "raw") == written_there
+    assert written(lines, "raw", batches=True) == written_there
 
 
 def test_raw_is_raw() -> None:
@@ -94,13 +98,13 @@ def test_a_reader_that_leaves_ends_it_quietly() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     endless = (LINES[0] for _ in iter(int, 1))
-    assert LinePrinter(writer).write_all(endless) is False
+    assert LinePrinter(writer).write(one_by_one(endless)) is False
     os.close(writer)
 
 
 def test_a_full_disk_is_told_to_who_hands_them_in() -> None:
     with Path("/dev/full").open("wb", buffering=0) as full, pytest.raises(OSError, match="No space left"):
-        LinePrinter(full.fileno()).write_all(LINES, follow=True)
+        LinePrinter(full.fileno()).write(one_by_one(LINES), follow=True)
 
 
 def test_followed_lines_do_not_wait_for_a_batch() -> None:
@@ -111,7 +115,7 @@ def test_followed_lines_do_not_wait_for_a_batch() -> None:
         yield LINES[0]
         go_on.wait(120)
 
-    thread = threading.Thread(daemon=True, target=LinePrinter(writer).write_all, args=(slow(),), kwargs={"follow": True})
+    thread = threading.Thread(daemon=True, target=LinePrinter(writer).write, args=(one_by_one(slow()),), kwargs={"follow": True})
     thread.start()
     assert os.read(reader, 100) == b"worker:0@n2 | step 1\n"
     go_on.set()
@@ -132,7 +136,7 @@ def test_order_is_kept_when_two_threads_flush() -> None:
 
     thread = threading.Thread(daemon=True, target=drain)
     thread.start()
-    LinePrinter(writer).write_all(lines, follow=True)
+    LinePrinter(writer).write(one_by_one(lines), follow=True)
     os.close(writer)
     thread.join(120)
     assert [int(line.split(b"| ")[1]) for line in got] == list(range(50_000))
@@ -142,7 +146,7 @@ def test_speed() -> None:
     lines = [LINES[0]] * 200_000
     null = os.open(os.devnull, os.O_WRONLY)
     began = time.process_time()
-    LinePrinter(null).write_all(lines)
+    LinePrinter(null).write(one_by_one(lines))
     os.close(null)
     assert 200_000 / (time.process_time() - began) > 400_000, "lines per second of CPU"
 
@@ -215,7 +219,7 @@ def test_followed_lines_that_are_held_back_come_within_a_second() -> None:
         go_on.wait(120)
 
     printer = LinePrinter(writer, fold=True, labels=["worker:0@n2", "ps:0@n1"])
-    thread = threading.Thread(daemon=True, target=printer.write_all, args=(slow(),), kwargs={"follow": True})
+    thread = threading.Thread(daemon=True, target=printer.write, args=(one_by_one(slow()),), kwargs={"follow": True})
     watch = Stopwatch()
     thread.start()
     assert HEAD in os.read(reader, 1000)
@@ -245,8 +249,8 @@ def test_blocks_are_written_as_their_lines_are(chunks: list[tuple[int, int, byte
     tasks = [LineSplitter("worker:0", "n2"), LineSplitter("ps:0", "n1")]
     batches: list[Any] = []
     for number, (task, stream, chunk) in enumerate(chunks):
-        batches += tasks[task].blocks(100 * number, [(0, float(number // 3), stream, 1)], chunk)
-    batches += [[line] for task in tasks for line in task.rest()]
+        batches += tasks[task].feed(100 * number, [(0, float(number // 3), stream, 1)], chunk)
+    batches += [batch for task in tasks for batch in task.rest()]
     lines = [line for batch in batches for line in lines_of(batch)]
     assert written(batches, batches=True, **how) == written(lines, **how)
 
@@ -254,8 +258,8 @@ def test_blocks_are_written_as_their_lines_are(chunks: list[tuple[int, int, byte
 def test_batches_end_quietly_when_the_reader_leaves() -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    blocks = [*LineSplitter("worker:0", "n2").blocks(0, [(0, 1.0, 0, 1)], b"step 1\n" * 100_000)]
+    blocks = [*LineSplitter("worker:0", "n2").feed(0, [(0, 1.0, 0, 1)], b"step 1\n" * 100_000)]
     try:
-        assert not LinePrinter(writer).write_batches(blocks * 10)
+        assert not LinePrinter(writer).write(blocks * 10)
     finally:
         os.close(writer)
