@@ -26,8 +26,6 @@ def run(flags: Flags) -> int:
         scope = lookup_scope(flags)
         rows, silent = list_runs(fleet, scope.hosts, run_store(), None if flags.all or scope.job is None else scope.job.name)
     known, rows = len(rows), chosen(rows, flags.state or (), flags.since)
-    damaged = {(row["run"], host): why for row in rows for host, why in row.get("damaged", {}).items()}
-    differ = {row["run"]: row["differ"] for row in rows if "differ" in row}
     if flags.json:
         keys = KnownRunRow.__annotations__
         runs: list[Any] = [{key: row.get(key) for key in keys} for row in rows]
@@ -39,13 +37,13 @@ def run(flags: Flags) -> int:
             say(f"none of {known} runs is so (--state, --since)")
         elif not rows:
             say("no runs on the hosts that were asked" if scope.unasked else "no runs yet")
-    for (run, host), why in damaged.items():
-        say(f"[{host}] the files of {run} are damaged: {clean(why)}")
     for row in rows:
+        for host, why in row.get("damaged", {}).items():
+            say(f"[{host}] the files of {row['run']} are damaged: {clean(why)}")
         if "doubt" in row:
             say(f"warning: {row['doubt']}")
-    for error in differ.values():
-        say(f"{error.what}\n  next: {flags.typed(error.next or '')}")
+        if "differ" in row:
+            say(f"{row['differ'].what}\n  next: {flags.typed(row['differ'].next or '')}")
     show_errors(flags, silent)
     show_unasked(flags, scope.unasked)
     return worst(silent.values())

@@ -34,10 +34,8 @@ def run(flags: Flags) -> int:
     wanted, refused = _wanted(flags, [key for key in found if key.state == "new"])
     if not flags.json:
         _show(flags, found)
-    if wanted and not (flags.yes or flags.fingerprints):
-        verb = "is" if len(wanted) == 1 else "are"
-        agreed = _ask(f"{count(len(wanted), 'host key')} {verb} not known", "Record these keys?")
-        wanted = wanted if agreed else []
+    verb = "is" if len(wanted) == 1 else "are"
+    wanted = _agreed(flags, wanted, f"{count(len(wanted), 'host key')} {verb} not known", "Record these keys?")
     recorded = record(wanted)
     unrecorded = [key for key in found if key.state == "new" and key.host not in {done.host for done in recorded}]
     unsafe = [key for key in found if key.state in ("changed", "revoked")]
@@ -57,10 +55,10 @@ def _renew(flags: Flags, name: str, inventory: Inventory) -> int:
         raise UsageError(f"no host {name!r} in the inventory", where=inventory.source, next="tfdeploy inventory lists the hosts")
     wanted, refused = _wanted(flags, [one] if one.state == "changed" else [])
     if not flags.json:
-        _show_renewal(flags, _row(one, []))
+        flags.err.write(flags.typed("\n".join(renewal_lines(_row(one, [])))) + "\n")
         _say_refused(flags, refused)
-    if wanted and not (flags.yes or flags.fingerprints):
-        wanted = wanted if _ask(change(_row(one, [])), "Replace the key on record?") else []
+    if wanted:
+        wanted = _agreed(flags, wanted, change(_row(one, [])), "Replace the key on record?")
     for each in wanted:
         renew(each)
     row = _row(one, wanted, done="renewed")
@@ -97,15 +95,17 @@ def _say_refused(flags: Flags, refused: list[ScanResult]) -> None:
         say(f"[{key.host}] its key is not the one in {flags.fingerprints}: not recorded")
 
 
-def _ask(what: str, question: str) -> bool:
-    """Whether the operator agrees. Raises UsageError where there is no terminal to ask on."""
+def _agreed(flags: Flags, keys: list[ScanResult], what: str, question: str) -> list[ScanResult]:
+    """Return the keys if the flags or the operator agree, else none. Raises UsageError where there is no terminal to ask on."""
+    if not keys or flags.yes or flags.fingerprints:
+        return keys
     if not sys.stdin.isatty():
         raise UsageError(
             f"{what}, and there is no terminal to ask on",
             where="tfdeploy trust",
             next="compare the fingerprints with the hosts' own, then the same with --yes or --fingerprints FILE",
         )
-    return agrees(f"{question} Compare with the hosts' own first")
+    return keys if agrees(f"{question} Compare with the hosts' own first") else []
 
 
 def _row(key: ScanResult, recorded: list[ScanResult], done: str = "recorded") -> TrustRow:
@@ -127,12 +127,7 @@ def _row(key: ScanResult, recorded: list[ScanResult], done: str = "recorded") ->
 
 
 def _show(flags: Flags, found: list[ScanResult]) -> None:
-
     rows = [_row(key, []) for key in found]
     cells = [(row["host"], row["state"], row["keytype"] or "", row["fingerprint"] or "", flags.typed(note(row))) for row in rows]
     uncut = replace(flags.err, width=None)
     show_rows(uncut, ["host", "state", "type", "fingerprint", ""], cells)
-
-
-def _show_renewal(flags: Flags, row: TrustRow) -> None:
-    flags.err.write(flags.typed("\n".join(renewal_lines(row))) + "\n")

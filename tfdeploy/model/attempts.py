@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from tfdeploy.model.answers.samples import AttemptRow
+from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.events import Event
 from tfdeploy.model.words import outcome_words, short_error
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """`start`, `end`: UTC seconds. `end` None: it goes on. `outcome` None too."""
+    """`started`, `ended`: UTC seconds. `ended` None: it goes on. `outcome` None too."""
 
     task: str
     number: int
-    start: float
-    end: float | None
+    started: float
+    ended: float | None
     outcome: str | None
     reason: str | None = None
     exit_code: int | None = None
@@ -36,16 +38,16 @@ class Attempt:
 
 def attempt_of_host(task: str, row: AttemptRow) -> Attempt:
     """What a host has written of it."""
-    return Attempt(task, row.number, row.started, row.ended, row.outcome, row.reason, row.exit_code, row.signal)
+    return copy_fields(Attempt, row, task=task, last_line="")
 
 
 def closed(attempt: Attempt, following: Attempt | None) -> Attempt:
     """Close an attempt without a recorded end at the start of the next one."""
-    if attempt.end is not None or following is None:
+    if attempt.ended is not None or following is None:
         return attempt
     if attempt.outcome is not None:
-        return replace(attempt, end=following.start)
-    return replace(attempt, end=following.start, outcome="lost", reason="how it ended is not known")
+        return replace(attempt, ended=following.started)
+    return replace(attempt, ended=following.started, outcome="lost", reason="how it ended is not known")
 
 
 def attempt_of(event: Event, before: Mapping[tuple[str, int], Attempt]) -> Attempt | None:
@@ -54,20 +56,11 @@ def attempt_of(event: Event, before: Mapping[tuple[str, int], Attempt]) -> Attem
     said = event.data
     task, number = event.task or said.get("task") or "", said.get("attempt") or 0
     known = before.get((task, number))
-    start = said.get("started") or (known.start if known else None)
+    start = said.get("started") or (known.started if known else None)
     if not task or not number or start is None:
         return None
-    of_status = Attempt(
-        task,
-        number,
-        start,
-        end=said.get("ended"),
-        outcome=said.get("outcome"),
-        reason=said.get("reason"),
-        exit_code=said.get("exit_code"),
-        signal=said.get("signal"),
-    )
-    return merge_status(known, of_status)
+    how: dict[str, Any] = {name: said.get(name) for name in ("ended", "outcome", "reason", "exit_code", "signal")}
+    return merge_status(known, Attempt(task, number, start, **how))
 
 
 def merge_status(known: Attempt | None, of_status: Attempt) -> Attempt:
@@ -79,7 +72,7 @@ def merge_status(known: Attempt | None, of_status: Attempt) -> Attempt:
         return of_status
     if known is not None and known.outcome not in (None, "lost"):
         return known
-    if of_status.end is None:
+    if of_status.ended is None:
         return of_status
     return replace(of_status, outcome="failed" if of_status.signal is None else "killed", reason=None)
 
@@ -92,15 +85,16 @@ def merge_recorded(found: dict[tuple[str, int], Attempt], recorded: Mapping[str,
     ended = []
     for task, each in ((task, each) for task, attempts in recorded.items() for each in attempts):
         known = found.get((task, each.number))
-        if known is None or each.end is not None:
+        if known is None or each.ended is not None:
             found[task, each.number] = each if known is None else replace(each, last_line=known.last_line)
-            ended += [each] if each.end is not None and (known is None or known.end is None) else []
+            ended += [each] if each.ended is not None and (known is None or known.ended is None) else []
     return ended
 
 
 def event_of(attempt: Attempt, host: str) -> Event:
     """Its end, as whoever watched would have been told."""
-    told = {"state": "ended", "attempt": attempt.number, "outcome": attempt.outcome, "exit_code": attempt.exit_code}
-    told |= {"signal": attempt.signal, "reason": attempt.reason, "started": attempt.start, "ended": attempt.end}
-    time = attempt.end if attempt.end is not None else attempt.start
+    said = asdict(attempt)
+    told = {"state": "ended", "attempt": attempt.number}
+    told |= {name: said[name] for name in ("outcome", "exit_code", "signal", "reason", "started", "ended")}
+    time = attempt.ended if attempt.ended is not None else attempt.started
     return Event(kind="task", time=time, host=host, task=attempt.task, attempt=attempt.number, data=told)

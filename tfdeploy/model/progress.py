@@ -87,7 +87,7 @@ class RunProgress:
         if event.kind != "task":
             self.first_time = event.time if self.first_time is None else self.first_time
             self.now = event.time if self.now is None else max(self.now, event.time)
-        _FOLDS[event.kind](self, event)
+        getattr(self, f"_fold_{event.kind}")(event)
 
     def take_plan(self, plan: Plan) -> None:
         self.plan, self.run = plan, plan.run
@@ -301,16 +301,3 @@ class RunProgress:
             self.take_plan(plan_from_json(event.data))
         except msgspec.ValidationError:
             self.notes.append((event.time, "warning", "a plan that this tfdeploy cannot read was left out"))
-
-
-_FOLDS = {
-    "step": RunProgress._fold_step,
-    "host": RunProgress._fold_host,
-    "transfer": RunProgress._fold_transfer,
-    "broadcast": RunProgress._fold_broadcast,
-    "sample": RunProgress._fold_sample,
-    "task": RunProgress._fold_task,
-    "run": RunProgress._fold_run,
-    "note": RunProgress._fold_note,
-    "plan": RunProgress._fold_plan,
-}

@@ -9,6 +9,7 @@ from tfdeploy.agent.metric_names import sort_metrics
 from tfdeploy.model.answers.samples import HostSample, SampledHost, TaskSample
 from tfdeploy.model.attempts import Attempt as Attempt
 from tfdeploy.model.attempts import attempt_of, closed, merge_recorded, merge_status
+from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.events import Event
 from tfdeploy.model.measures import NOT_OWN
 from tfdeploy.model.plan import Plan
@@ -163,4 +164,4 @@ def attempts(report: RunReport) -> list[Attempt]:
 def _attempt_of_view(view: TaskView) -> Attempt | None:
     if not view.attempt or view.started is None:
         return None
-    return Attempt(view.task, view.attempt, view.started, view.ended, view.outcome, view.reason, view.exit_code, view.signal)
+    return copy_fields(Attempt, view, number=view.attempt, last_line="")

@@ -13,7 +13,7 @@ def test_each_attempt_has_its_end_and_its_last_line() -> None:
     progress = RunProgress()
     fold(progress, crash_loop())
     found = progress.attempts_of("worker:3")
-    assert [(each.number, each.end is not None, each.words[:9]) for each in found] == [
+    assert [(each.number, each.ended is not None, each.words[:9]) for each in found] == [
         (1, True, "failed: 1"),
         (2, True, "failed: 1"),
         (3, True, "failed: 1"),
@@ -23,17 +23,17 @@ def test_each_attempt_has_its_end_and_its_last_line() -> None:
 
 
 def test_the_words_name_the_signal_and_the_reason() -> None:
-    killed = Attempt(task="worker:0", number=1, start=1.0, end=2.0, outcome="killed", reason="oom_kill", signal=9)
+    killed = Attempt(task="worker:0", number=1, started=1.0, ended=2.0, outcome="killed", reason="oom_kill", signal=9)
     assert killed.words == "killed: 9, oom_kill"
 
 
 def attempt(number: int, start: float, end: float | None, outcome: str | None) -> Attempt:
-    return Attempt(task="worker:0", number=number, start=start, end=end, outcome=outcome)
+    return Attempt(task="worker:0", number=number, started=start, ended=end, outcome=outcome)
 
 
 def test_an_attempt_whose_end_nobody_wrote_ended_when_the_next_began() -> None:
     open_, following = attempt(1, 10.0, None, None), attempt(2, 20.0, None, None)
-    assert closed(open_, following).end == 20.0 and closed(open_, following).outcome == "lost"
+    assert closed(open_, following).ended == 20.0 and closed(open_, following).outcome == "lost"
     assert closed(open_, None) is open_
     done = attempt(1, 10.0, 15.0, "failed")
     assert closed(done, following) is done

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta
 
 from tfdeploy.model.answers.bounds import Count, Line, Name, Seconds, Text
@@ -36,7 +35,7 @@ class AuditHere(Answer):
     left: Annotated[list[LeftHere], Meta(max_length=1000)]
     held: Annotated[list[HeldSecrets], Meta(max_length=10_000)]
     tensorflow: Line | None
-    admitted: Annotated[list[AdmittedHere], Meta(max_length=1000)] = msgspec.field(default_factory=list)
+    admitted: Annotated[list[AdmittedHere], Meta(max_length=1000)] = []
 
 
 class Entry(Answer, rename={"client": "from"}):
@@ -57,7 +56,7 @@ class Entry(Answer, rename={"client": "from"}):
     key_by: Literal["sshd", "operator"] | None = None
     job: Name | None = None
     run: Name | None = None
-    secrets: Annotated[list[Line], Meta(max_length=100)] = msgspec.field(default_factory=list)
+    secrets: Annotated[list[Line], Meta(max_length=100)] = []
     version: Line = ""
     agent: Line = ""
     missed: Count = 0

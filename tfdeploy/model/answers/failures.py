@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
 from tfdeploy.model.answers.bounds import Code, Scalar, Text
@@ -19,4 +18,4 @@ class Failure(Answer):
     what: Text
     where: Text | None = None
     advice: Code | None = None  # the name of a line of model/advice.py
-    details: Annotated[dict[Text, Scalar | _Few | _Fields], Meta(max_length=1000)] = msgspec.field(default_factory=dict)
+    details: Annotated[dict[Text, Scalar | _Few | _Fields], Meta(max_length=1000)] = {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
 from tfdeploy.agent.wire import MAX_KNOWN_BYTES, HostRunState, TaskStatus
@@ -31,7 +30,7 @@ Survivors = Annotated[list[Survivor], Meta(max_length=10_000)]
 class Aborted(Answer):
     """Empty where the host does not know the run."""
 
-    survivors: Survivors = msgspec.field(default_factory=list)
+    survivors: Survivors = []
 
 
 class Ended(Answer):
@@ -96,7 +95,7 @@ class RunChange(Answer):
 
     host_state: HostRunState | None = None
     task: TaskStatus | None = None
-    attempts: Attempts = msgspec.field(default_factory=list)
+    attempts: Attempts = []
     samples: NewestSamples | None = None
 
 
@@ -122,8 +121,8 @@ class LogEnd(Answer):
 
     ended: bool
     left: bool
-    cursors: Offsets = msgspec.field(default_factory=dict)
-    ends: Offsets = msgspec.field(default_factory=dict)
+    cursors: Offsets = {}
+    ends: Offsets = {}
 
 
 RUN_PREPARE = Verb("run.prepare", Prepared)

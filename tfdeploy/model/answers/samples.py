@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta
 
 from tfdeploy.model.answers.bounds import Count, Number, Seconds, TaskName, TaskNameOrNone, Text
@@ -31,11 +30,11 @@ class TaskSample(Answer):
     attempt: Count = 0
     cpu: Cores | None = None
     memory: Count | None = None
-    printed: Annotated[dict[MetricName, Metric], Meta(max_length=64)] = msgspec.field(default_factory=dict)
+    printed: Annotated[dict[MetricName, Metric], Meta(max_length=64)] = {}
     step_time: Seconds | None = None
-    step_times: Annotated[dict[MetricName, Seconds], Meta(max_length=8)] = msgspec.field(default_factory=dict)
-    not_finite: Annotated[dict[MetricName, NotFinite], Meta(max_length=64)] = msgspec.field(default_factory=dict)
-    stopped: Annotated[list[MetricName], Meta(max_length=64)] = msgspec.field(default_factory=list)
+    step_times: Annotated[dict[MetricName, Seconds], Meta(max_length=8)] = {}
+    not_finite: Annotated[dict[MetricName, NotFinite], Meta(max_length=64)] = {}
+    stopped: Annotated[list[MetricName], Meta(max_length=64)] = []
 
 
 class HostSample(Answer):
@@ -44,13 +43,13 @@ class HostSample(Answer):
     time: Seconds
     cpu: Cores | None = None
     memory: Count | None = None
-    rates: Annotated[dict[Annotated[str, Meta(max_length=16)], Count], Meta(max_length=8)] = msgspec.field(default_factory=dict)
-    gpus: Annotated[list[Gpu], Meta(max_length=64)] = msgspec.field(default_factory=list)
+    rates: Annotated[dict[Annotated[str, Meta(max_length=16)], Count], Meta(max_length=8)] = {}
+    gpus: Annotated[list[Gpu], Meta(max_length=64)] = []
 
 
 class NewestSamples(Answer):
     host: HostSample
-    tasks: Annotated[dict[TaskName, TaskSample], Meta(max_length=10_000)] = msgspec.field(default_factory=dict)
+    tasks: Annotated[dict[TaskName, TaskSample], Meta(max_length=10_000)] = {}
 
 
 class SampledTask(Answer):
@@ -80,7 +79,7 @@ class SampledHost(Answer):
 
     cores: Annotated[int, Meta(ge=1, le=1_000_000)]
     memory: Count | None
-    attempts: Annotated[dict[TaskName, Attempts], Meta(max_length=10_000)] = msgspec.field(default_factory=dict)
+    attempts: Annotated[dict[TaskName, Attempts], Meta(max_length=10_000)] = {}
 
 
 SAMPLES = Flow("samples", SampledTask, SampledHost)

@@ -105,8 +105,8 @@ def _attempts(frame: Frame, task: TaskProgress) -> list[Row]:
 
 
 def _attempt(frame: Frame, each: Attempt) -> list[Row]:
-    since = f"+{in_seconds(max(0.0, each.start - (frame.scene.progress.started or each.start)))}"
-    lasted = in_seconds((each.end or frame.now) - each.start)
+    since = f"+{in_seconds(max(0.0, each.started - (frame.scene.progress.started or each.started)))}"
+    lasted = in_seconds((each.ended or frame.now) - each.started)
     style = "" if each.outcome is None else "green" if each.outcome == "succeeded" else "red"
     head = f"  {each.number:>3}  {since:>9}  {lasted:>9}  "
     first, *others = _lines(clean(each.words or "goes on", 512), frame.width - len(head), style)

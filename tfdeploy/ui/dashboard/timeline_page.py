@@ -55,13 +55,13 @@ def _bar(progress: RunProgress, task: str, began: float, until: float, width: in
         return min(width - 1, max(0, int((time - began) / (until - began) * width)))
 
     for each in progress.attempts_of(task):
-        first, last = cell_of(each.start), max(cell_of(each.start), cell_of(each.end or until))
+        first, last = cell_of(each.started), max(cell_of(each.started), cell_of(each.ended or until))
         bad = each.outcome not in (None, "succeeded", "stopped")
         style = "red" if bad else "yellow" if each.outcome == "stopped" else "green"
         cells[first : last + 1] = [Span("█" if unicode else "=", style)] * (last + 1 - first)
         if bad:
             deaths.append(last)
-        if stalled is not None and each.end is None:
+        if stalled is not None and each.ended is None:
             since = max(first, cell_of(stalled))
             cells[since : last + 1] = [Span("▒" if unicode else "-", "yellow")] * (last + 1 - since)
     for at in deaths:  # the next attempt may begin in the same cell

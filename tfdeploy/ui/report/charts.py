@@ -99,13 +99,13 @@ def timeline(attempts: Sequence[Attempt], began: float, until: float) -> str:
 
 
 def _bar(each: Attempt, top: int, across: Callable[[float], float], until: float) -> str:
-    end = until if each.end is None else each.end
+    end = until if each.ended is None else each.ended
     words = f"{clean(each.task, 24)}, attempt {each.number}: {_outcome(each)}"
-    words += f" after {in_seconds(end - each.start)}"
+    words += f" after {in_seconds(end - each.started)}"
     words += f": {clean(each.reason, 300)}" if each.reason else ""
-    width = max(2.0, across(end) - across(each.start))
+    width = max(2.0, across(end) - across(each.started))
     kind = _KINDS.get(each.outcome, "bad")
-    shape = f'x="{across(each.start):.1f}" y="{top + 2}" width="{width:.1f}" height="{_ROW - 5}"'
+    shape = f'x="{across(each.started):.1f}" y="{top + 2}" width="{width:.1f}" height="{_ROW - 5}"'
     return f'<g class="bar {kind}"><title>{escape(words)}</title><rect {shape} rx="2"/></g>'
 
 
