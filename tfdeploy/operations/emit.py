@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from tfdeploy.model.events import BroadcastFields, Emit, Event, HostFields, NoteFields, StepFields, TransferFields
 
@@ -34,30 +34,27 @@ def emit_transfer(emit: Emit, host: str, what: str, state: str, sent: int, total
     emit(Event("transfer", time.time(), host=host, data=data))
 
 
-@contextmanager
-def shown_transfer(emit: Emit, host: str, what: str, total: int) -> Iterator[None]:
-    """Brackets a transfer to one host: begin, then done or failed."""
-    emit_transfer(emit, host, what, "begin", 0, total)
-    try:
-        yield
-    except BaseException:
-        emit_transfer(emit, host, what, "failed", 0, total)
-        raise
-    emit_transfer(emit, host, what, "done", total, total)
+def shown_transfer(emit: Emit, host: str, what: str, total: int) -> AbstractContextManager[None]:
+    """Bracket a transfer to one host: begin, then done or failed."""
+    return _bracketed(lambda state: emit_transfer(emit, host, what, state, total if state == "done" else 0, total))
 
 
 def emit_broadcast(emit: Emit, fields: BroadcastFields) -> None:
     emit(Event("broadcast", time.time(), data=fields))
 
 
-@contextmanager
-def step(emit: Emit, name: str, run: str | None = None) -> Iterator[None]:
-    """Brackets one step of a launch or sync: begin, then done or failed."""
+def step(emit: Emit, name: str, run: str | None = None) -> AbstractContextManager[None]:
+    """Bracket one step of a launch or sync: begin, then done or failed."""
 
     def emit_state(state: str) -> None:
         data: StepFields = {"step": name, "state": state}
         emit(Event("step", time.time(), run=run, data=data))
 
+    return _bracketed(emit_state)
+
+
+@contextmanager
+def _bracketed(emit_state: Callable[[str], None]) -> Iterator[None]:
     emit_state("begin")
     try:
         yield

@@ -13,8 +13,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from tfdeploy.errors import TfdeployError, UsageError
+from tfdeploy.errors import TfdeployError
 from tfdeploy.model.events import Emit
 from tfdeploy.model.listing import newest
 from tfdeploy.model.plan import Plan
@@ -61,10 +62,8 @@ class HostListings:
 
 
 def fetch(fleet: Fleet, plan: Plan, options: FetchOptions, emit: Emit) -> Fetched:
-    """Raises UsageError where `only` names no host of the run; errors of hosts are in the result."""
+    """Return what was fetched; errors of hosts are in the result."""
     hosts = hosts_of(plan, options.only)
-    if not hosts:
-        raise UsageError(f"no host of {plan.run} is meant", where="--limit/--exclude", next=f"it ran on {_names(plan)}")
     keep, files = Source("keep", plan.job, keep=plan.keep), Source("files", plan.job, plan.run)
 
     def list_host(session: Session) -> HostListings:
@@ -77,26 +76,17 @@ def fetch(fleet: Fleet, plan: Plan, options: FetchOptions, emit: Emit) -> Fetche
     with_files = _one_per_workdir(seen)
 
     def fetch_host(session: Session) -> HostFetch:
-        began, name = time.monotonic(), session.host.name
+        began, name, to = time.monotonic(), session.host.name, options.to
         fetched, budget = HostFetch(), FetchBudget(name, options.most_bytes)
+        bounds: dict[str, Any] = {"overwrite": options.overwrite, "budget": budget}
         if "logs" in options.parts:
-            fetched.add(fetch_logs(session, plan, options.to / "logs", emit, budget))
+            fetched.add(fetch_logs(session, plan, to / "logs", emit, budget))
         if name in with_files:
-            fetched.add(
-                fetch_folder(
-                    session,
-                    files,
-                    options.to / "files" / name,
-                    emit,
-                    overwrite=options.overwrite,
-                    within=options.to,
-                    budget=budget,
-                )
-            )
+            fetched.add(fetch_folder(session, files, to / "files" / name, emit, within=to, **bounds))
         if name == chosen:
-            fetched.add(fetch_folder(session, keep, options.to / "keep", emit, overwrite=options.overwrite, budget=budget))
+            fetched.add(fetch_folder(session, keep, to / "keep", emit, **bounds))
         fetched.seconds = time.monotonic() - began
-        _emit_done(emit, name, fetched)
+        emit_transfer(emit, name, "all", "done", fetched.bytes_received, fetched.bytes_received, done="fetched")
         return fetched
 
     if chosen is not None and failed and "keep" in options.parts:
@@ -107,10 +97,6 @@ def fetch(fleet: Fleet, plan: Plan, options: FetchOptions, emit: Emit) -> Fetche
     results = {**failed, **fleet.each(reached, fetch_host)}
     others = [name for name, what in seen.items() if name != chosen and what.keep is not None and what.keep.found]
     return Fetched({host.name: results[host.name] for host in hosts}, chosen, others)
-
-
-def _names(plan: Plan) -> str:
-    return ", ".join(host.host for host in plan.hosts[:12])
 
 
 def deciding_host(plan: Plan) -> str | None:
@@ -136,7 +122,3 @@ def _one_per_workdir(seen: Mapping[str, HostListings]) -> set[str]:
         if what.files is not None and what.files.found and not firsts & set(what.files.sharing):
             firsts.add(name)
     return firsts
-
-
-def _emit_done(emit: Emit, host: str, fetched: HostFetch) -> None:
-    emit_transfer(emit, host, "all", "done", fetched.bytes_received, fetched.bytes_received, done="fetched")

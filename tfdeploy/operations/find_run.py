@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tfdeploy.agent import wire
@@ -131,7 +131,7 @@ def find_run(
     else:
         plan = _choose_newest([known for known in runs if known.readable], job, live_first, store)
         if silent and not (plan and plan.live):
-            plan = _newer(_remembered(store, job, silent), plan, store)
+            plan = _newer(plan, next(plans_on(silent, store, job), None), store)
         if warnings is not None:
             warnings += [future_start_warning(known) for known in runs if starts_in_future(known, store)]
     if isinstance(plan, Plan):
@@ -195,20 +195,16 @@ def _choose_newest(runs: list[FoundRun], job: str | None, live_first: bool, stor
     return runs[0] if runs else None
 
 
-def _remembered(store: RunStore, job: str | None, silent: dict[str, TfdeployError]) -> Plan | None:
-    """The newest stored plan of the job that has a host which gave no answer."""
-    for plan in store.plans():
-        if job in (None, plan.job) and any(host.host in silent for host in plan.hosts):
-            return plan
-    return None
+def plans_on(hosts: Collection[str], store: RunStore, job: str | None) -> Iterator[Plan]:
+    """Return this machine's plans of the job that have one of these hosts, newest first."""
+    return (plan for plan in store.plans() if job in (None, plan.job) and any(each.host in hosts for each in plan.hosts))
 
 
-def _newer(remembered: Plan | None, known: FoundRun | None, store: RunStore) -> FoundRun | Plan | None:
-    """The newer of both. A stored run counts because a host that gave no answer may hold it."""
-    if remembered is None or known is None:
-        return remembered or known
-    stored = FoundRun(remembered.run, remembered.job)
-    return known if newest_first((known, stored), store)[0] is known else remembered
+def _newer(known: FoundRun | None, stored: Plan | None, store: RunStore) -> FoundRun | Plan | None:
+    """Return the newer of both. A stored run counts because a host that gave no answer may hold it."""
+    if known is None or stored is None:
+        return known or stored
+    return known if newest_first((known, FoundRun(stored.run, stored.job)), store)[0] is known else stored
 
 
 def _plan_request(hosts: tuple[Host, ...], known: FoundRun, metrics: Mapping[str, str] | None = None) -> PlanRequest:

@@ -51,7 +51,7 @@ class HeldPlan:
 
 
 def fetch_plan(fleet: Fleet, request: PlanRequest) -> tuple[Plan, dict[str, TfdeployError]]:
-    """(the plan that the holders share, host -> why its plan could not be read).
+    """Return the plan that the holders share, and host -> why its plan could not be read.
 
     Raises DifferentPlans where two holders differ, and the holders' errors where no plan can be read.
     """
@@ -65,7 +65,7 @@ def fetch_plan(fleet: Fleet, request: PlanRequest) -> tuple[Plan, dict[str, Tfde
 
 
 def plan_to_stop(fleet: Fleet, request: PlanRequest, silent: tuple[Host, ...] = ()) -> Plan:
-    """The plan for stopping a run: it names every host that holds the run or that a holder's plan names.
+    """Return the plan for stopping a run: it names every host that holds the run or that a holder's plan names.
 
     It names the `silent` hosts too, which may hold the run, unless two holders have the same plan.
     """

@@ -7,6 +7,7 @@ from typing import Any
 
 from tfdeploy.errors import BadAnswer
 from tfdeploy.model.allowed import is_ip
+from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
 from tfdeploy.model.facts import PROBE, HostFacts
 from tfdeploy.model.inventory import Host
@@ -17,10 +18,13 @@ from tfdeploy.transport.protocols import Fleet, Session
 
 @dataclass(frozen=True)
 class Asked:
-    """The arguments of the probe, but for what each host's own entry says. `names`: what the hosts call each other; `setup`:
-    digest of the job's recipe, if it has one; `preflight`: also the facts that only a preflight needs; `firewall`: nft is asked
-    what it can do, which a sudo logs; `resolve`: the `names` that the hosts look up; `program`: the command's
-    first word, if it must be on PATH; `modules`: of Python, which the program imports."""
+    """The arguments of the probe, but for what each host's own entry says.
+
+    `names`: what the hosts call each other; `setup`: digest of the job's recipe, if it has one;
+    `preflight`: also the facts that only a preflight needs; `firewall`: nft is asked what it can do,
+    which a sudo logs; `resolve`: the `names` that the hosts look up; `program`: the command's first
+    word, if it must be on PATH; `modules`: of Python, which the program imports.
+    """
 
     names: tuple[str, ...]
     job: str | None = None
@@ -37,20 +41,9 @@ class Asked:
         names = tuple(host.advertise for host in hosts if host.advertise and not is_ip(host.advertise.strip("[]")))
         return cls(tuple(host.advertise or host.address for host in hosts), resolve=names, **more)
 
-    def args(self, host: Host) -> dict[str, object]:
+    def args(self, host: Host) -> Args:
         """For one host."""
-        gpus = list(host.gpus) if isinstance(host.gpus, tuple) else host.gpus
-        args = {
-            "python": host.python,
-            "ports": list(host.ports),
-            "gpus": gpus,
-            "keep": list(self.keep),
-            "names": list(self.names),
-        }
-        flags = {"preflight": self.preflight or None, "firewall": self.firewall or None, "resolve": list(self.resolve) or None}
-        modules = list(self.modules) or None
-        given = {"job": self.job, "setup": self.setup, "program": self.program, "modules": modules, **flags}
-        return {**args, **{name: value for name, value in given.items() if value is not None}}
+        return {**vars(self), "python": host.python, "ports": host.ports, "gpus": host.gpus}
 
 
 def ask(session: Session, asked: Asked, emit: Emit) -> HostFacts:

@@ -11,7 +11,15 @@ from tfdeploy.model.plan import Plan
 from tfdeploy.model.rows import RunRow
 from tfdeploy.model.status import run_view
 from tfdeploy.model.words import iso_z
-from tfdeploy.operations.find_run import CLOCK_TOLERANCE_S, FoundRun, find_runs, future_start_warning, read_plan, starts_in_future
+from tfdeploy.operations.find_run import (
+    CLOCK_TOLERANCE_S,
+    FoundRun,
+    find_runs,
+    future_start_warning,
+    plans_on,
+    read_plan,
+    starts_in_future,
+)
 from tfdeploy.operations.host_plans import DifferentPlans
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet
@@ -32,9 +40,7 @@ def list_runs(
             row = {**_row(one, None, answered), "differ": error}
         rows.append({**row, "started": None, "doubt": future_start_warning(one)} if starts_in_future(one, store) else row)
     found = {one.run for one in known}
-    for plan in store.plans():
-        if plan.run not in found and job in (None, plan.job) and any(host.host in silent for host in plan.hosts):
-            rows.append(_remembered(plan))
+    rows += [_remembered(plan) for plan in plans_on(silent, store, job) if plan.run not in found]
     return newest_first(rows), silent
 
 
@@ -50,10 +56,8 @@ def chosen(rows: list[RunRow], states: Collection[str] = (), since: float | None
 
 
 def _row(known: FoundRun, plan: Plan | None, answered: set[str]) -> RunRow:
-    view = None
-    if plan is not None:
-        missing = {host.host for host in plan.hosts} - answered
-        view = run_view(plan, known.states, known.tasks, unreachable=missing)
+    hosts = [host.host for host in plan.hosts] if plan else sorted({*known.states, *known.damaged})
+    view = run_view(plan, known.states, known.tasks, unreachable={*hosts} - answered) if plan else None
     now = time.time()
     began = plan.created if plan and plan.created <= now + CLOCK_TOLERANCE_S else known.started
     return {
@@ -64,21 +68,12 @@ def _row(known: FoundRun, plan: Plan | None, answered: set[str]) -> RunRow:
         "started": iso_z(None if began is None else min(began, now)),
         "ended": iso_z(view.ended) if view else None,
         "tasks": len(plan.tasks) if plan else len(known.tasks),
-        "hosts": [host.host for host in plan.hosts] if plan else sorted({*known.states, *known.damaged}),
+        "hosts": hosts,
         "who": plan.operator if plan else None,
         "damaged": dict(known.damaged),
     }
 
 
 def _remembered(plan: Plan) -> RunRow:
-    return {
-        "run": plan.run,
-        "job": plan.job,
-        "state": None,
-        "live": None,
-        "started": iso_z(plan.created),
-        "ended": None,
-        "tasks": len(plan.tasks),
-        "hosts": [host.host for host in plan.hosts],
-        "who": plan.operator,
-    }
+    """Return the row of a run that only this machine knows."""
+    return {**_row(FoundRun(plan.run, plan.job), plan, set()), "state": None, "live": None, "ended": None}

@@ -60,7 +60,7 @@ def tensorboard(fleet: Fleet, plan: Plan, *, host: str | None = None, port: int 
 
 def _chosen(plan: Plan, wanted: str | None) -> Host:
     name = wanted or deciding_host(plan) or plan.hosts[0].host
-    found = next((host for host in hosts_of(plan) if host.name == name), None)
+    found = next(iter(hosts_of(plan, {name})), None)
     if found is None:
         names = ", ".join(host.host for host in plan.hosts[:12])
         raise UsageError(f"{name} is no host of {plan.run}", where="--host", next=f"it ran on {names}")
