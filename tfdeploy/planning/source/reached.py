@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tfdeploy.planning.source import guards
 from tfdeploy.planning.source.expressions import argument, dotted_name, last_name
 from tfdeploy.planning.source.parsed_file import ParsedFile, children
-from tfdeploy.planning.source.scopes import Function, Meaning, Scope, scopes
+from tfdeploy.planning.source.scopes import Function, Scope, scopes
 from tfdeploy.planning.source.source import Program, imported_files
 
 _RUNNERS = ("app.run", "absl.app.run")
@@ -154,17 +154,14 @@ class _Walk:
 
     def _enter(self, function: ast.expr, scope: Scope) -> None:
         called = self._scopes.meaning(function, scope)
-        owner = self._scopes.meaning(function.value, scope) if isinstance(function, ast.Attribute) else None
         if called and isinstance(called.node, ast.ClassDef) and not called.instance:
-            made = self._scopes.member(Meaning(called.scope, called.node, instance=True), "__init__")
-            called, owner = made or (None, None)
+            called = self._scopes.member(replace(called, instance=True), "__init__")
         node = called.node if called else None
         if not called or not isinstance(node, Function) or id(node.body) in self.nodes:
             return
         if not _is_deferred(node, self._program.by_path[called.scope.path]):
             self.nodes.add(id(node.body))
-            method = owner if owner and owner.node else None
-            self._waiting.append((node.body, self._scopes.function(called, method)))
+            self._waiting.append((node.body, self._scopes.function(called)))
 
 
 def _evaluated(node: ast.stmt) -> Iterator[ast.expr]:

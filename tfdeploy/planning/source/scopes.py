@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from tfdeploy.planning.source.expressions import dotted_name
 from tfdeploy.planning.source.parsed_file import children
-from tfdeploy.planning.source.source import Program, imported_files
+from tfdeploy.planning.source.source import Program, imported_files, module_of_name
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _DEPTH = 8  # of imports of imports, and of base classes
@@ -20,11 +20,13 @@ _DEPTH = 8  # of imports of imports, and of base classes
 
 @dataclass(frozen=True)
 class Meaning:
-    """`instance`: of the class `node`. A module has no node."""
+    """`instance`: of the class `node`. `owner`: the class or instance that a method was found in.
+    A module has no node."""
 
     scope: Scope  # where it is defined
     node: Function | ast.ClassDef | None = None
     instance: bool = False
+    owner: Meaning | None = None
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,9 @@ class Scopes:
             self._modules[path] = Scope(path, bound=_bound(module.tree.body if module else []))
         return self._modules[path]
 
-    def function(self, meaning: Meaning, owner: Meaning | None = None) -> Scope:
-        """The scope of a function's body. `owner`: the class or instance that a method was found in."""
-        node, given = meaning.node, dict[str, Meaning]()
+    def function(self, meaning: Meaning) -> Scope:
+        """The scope of a function's body."""
+        node, owner, given = meaning.node, meaning.owner, dict[str, Meaning]()
         if not isinstance(node, Function):
             return meaning.scope
         names = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
@@ -79,26 +81,26 @@ class Scopes:
         if isinstance(node, ast.Attribute):
             owner = self.meaning(node.value, scope, depth - 1)
             member = self.member(owner, node.attr, depth - 1) if owner else None
-            return member[0] if member else self._submodule(node, scope)
+            return member or self._submodule(node, scope)
         if isinstance(node, ast.Call):
             called = self.meaning(node.func, scope, depth - 1)
             is_class = called and isinstance(called.node, ast.ClassDef) and not called.instance
             return Meaning(called.scope, called.node, instance=True) if called and is_class else None
         return None
 
-    def member(self, owner: Meaning, name: str, depth: int = _DEPTH) -> tuple[Meaning, Meaning] | None:
-        """(the member of a module, class or instance, the class that it belongs to)."""
+    def member(self, owner: Meaning, name: str, depth: int = _DEPTH) -> Meaning | None:
+        """The member of a module, class or instance."""
         if owner.node is None:
-            meaning = self._of_name(name, owner.scope, depth) if name in owner.scope.bound else None
-            return (meaning, owner) if meaning else None
+            bound = name in owner.scope.bound
+            return self._of_name(name, owner.scope, depth) if bound else None
         if not isinstance(owner.node, ast.ClassDef) or depth == 0:
             return None
-        own = [node for node in owner.node.body if isinstance(node, Function) and node.name == name]
+        own = [each for each in owner.node.body if isinstance(each, Function) and each.name == name]
         if own:
-            return Meaning(owner.scope, own[-1]), owner
+            return Meaning(owner.scope, own[-1], owner=owner)
         bases = (self.meaning(base, owner.scope, depth - 1) for base in owner.node.bases)
         inherited = (self.member(base, name, depth - 1) for base in bases if base)
-        return next(((each[0], owner) for each in inherited if each), None)
+        return next((replace(each, owner=owner) for each in inherited if each), None)
 
     def _of_name(self, name: str, scope: Scope, depth: int) -> Meaning | None:
         if name in scope.given:
@@ -119,17 +121,11 @@ class Scopes:
 
     def _imported(self, name: str, node: ast.Import | ast.ImportFrom, scope: Scope, depth: int) -> Meaning | None:
         alias = next(each for each in node.names if (each.asname or each.name.split(".")[0]) == name)
-        part = type(node)(**{**vars(node), "names": [alias]})
-        files = list(imported_files(self._program, scope.path, part))
-        if not files:
+        file, is_module = module_of_name(self._program, scope.path, node, alias)
+        if file is None or (isinstance(node, ast.Import) and "." in alias.name and not alias.asname):
             return None
-        if isinstance(node, ast.Import):
-            whole = bool(alias.asname) or "." not in alias.name
-            return Meaning(self.module(files[-1])) if whole else None
-        if len(files) % 2:  # the package's files twice, and the module's own
-            return Meaning(self.module(files[-1]))
-        member = self.member(Meaning(self.module(files[-1])), alias.name, depth - 1)
-        return member[0] if member else None
+        module = Meaning(self.module(file))
+        return module if is_module else self.member(module, alias.name, depth - 1)
 
     def _submodule(self, node: ast.Attribute, scope: Scope) -> Meaning | None:
         """`a.b` after `import a.b`."""

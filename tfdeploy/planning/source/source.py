@@ -116,6 +116,15 @@ def imported_files(program: Program, path: str, node: ast.AST) -> Iterator[str]:
     return _files_of(node, path, program.base, program.files)
 
 
+def module_of_name(program: Program, path: str, node: ast.Import | ast.ImportFrom, alias: ast.alias) -> tuple[str | None, bool]:
+    """(the file of the program that a name of this import comes from, whether the name is that
+    module itself)."""
+    of_name = list(imported_files(program, path, type(node)(**{**vars(node), "names": [alias]})))
+    around = list(imported_files(program, path, type(node)(**{**vars(node), "names": []})))
+    # `from a import b` runs the files of `a`, then those of `a.b`, with those of `a` among them.
+    return (of_name[-1] if of_name else None), len(of_name) > 2 * len(around)
+
+
 def imported_names(node: ast.Import | ast.ImportFrom) -> list[str]:
     """The absolute names of the modules that it imports: "a.b" of `import a.b` and of `from a.b import c`."""
     if isinstance(node, ast.Import):

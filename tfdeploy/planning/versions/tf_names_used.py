@@ -15,7 +15,7 @@ from functools import lru_cache
 from tfdeploy.planning.source import guards
 from tfdeploy.planning.source.expressions import dotted_name
 from tfdeploy.planning.source.parsed_file import ParsedFile
-from tfdeploy.planning.source.source import Program, imported_files
+from tfdeploy.planning.source.source import Program, module_of_name
 from tfdeploy.runtime import removed_names
 
 _EXPORT_DEPTH = 4  # modules in a row that export a name to each other
@@ -102,19 +102,14 @@ def _exported(program: Program, path: str, node: ast.AST, by_module: dict[str, N
     """(name in the module, name in TensorFlow) for each name that an import gets from another module of the program."""
     if not isinstance(node, ast.Import | ast.ImportFrom):
         return
-    parent = (
-        list(imported_files(program, path, ast.ImportFrom(node.module, [], node.level)))
-        if isinstance(node, ast.ImportFrom)
-        else []
-    )
     for alias in node.names:
-        files = list(imported_files(program, path, type(node)(**{**vars(node), "names": [alias]})))
-        bound = by_module.get(files[-1], {}) if files else {}
+        file, is_module = module_of_name(program, path, node, alias)
+        bound = by_module.get(file or "", {})
         given = {own: name for own, name in bound.items() if name in ("", "compat", "compat.v1") or _of_keras(name)}
         own = alias.asname or alias.name
         if alias.name == "*":
             yield from given.items()
-        elif isinstance(node, ast.Import) or len(files) > 2 * len(parent):
+        elif is_module:
             yield from ((f"{own}.{each}", name) for each, name in given.items())
         elif alias.name in given:
             yield own, given[alias.name]
