@@ -92,7 +92,7 @@ def _own_arguments(command: tuple[str, ...], program: Program) -> tuple[str, ...
         spelling
         for flag in flag_definitions.definitions(program)
         for spelling in flag.spellings
-        if flag.form in ("value", "list", "truthy") and flag.value_type.kind != "nothing"
+        if flag.form in ("value", "list", "truthy") and flag.kind != "nothing"
     }
     behind = command[(program_index(command) or 0) + 1 :]
     pairs = zip(("", *behind), behind, strict=False)

@@ -1,6 +1,7 @@
 """Every flag that a program defines, in its own spelling, read from its syntax tree.
 
-Knows argparse (and optparse), absl and tf.app.flags, click. Which of them tell of the cluster: `flags`.
+Knows argparse (and optparse), absl and tf.app.flags, click. Which of them tell of the cluster:
+`flags`. A type that is not literal (a function) takes every value.
 """
 
 from __future__ import annotations
@@ -13,16 +14,30 @@ from functools import lru_cache
 from typing import Literal
 
 from tfdeploy.model import placeholders
-from tfdeploy.planning.flags import flag_types
-from tfdeploy.planning.flags.flag_types import FlagType
 from tfdeploy.planning.source.expressions import is_true, last_name, text
 from tfdeploy.planning.source.source import Program, main_block
 
-# value: --flag=value. switch: --flag when it is on. negated: --flag when it is off. pair: --flag or its `off` word.
-# list: --flag a b c. truthy: argparse's type=bool, for which every text but the empty one is true.
-# position: the value alone, without a flag.
-ADDRESSES = ("ps_hosts", "worker_hosts", "chief_hosts")  # several, with commas between
+# value: --flag=value. switch: --flag when it is on. negated: --flag when it is off. pair: --flag or
+# its `off` word. list: --flag a b c. truthy: argparse's type=bool, for which every text but the
+# empty one is true. position: the value alone, without a flag.
 Form = Literal["value", "switch", "negated", "pair", "list", "truthy", "position"]
+Kind = Literal["text", "int", "float", "bool", "nothing"]
+Keywords = Mapping[str | None, ast.expr]
+
+ADDRESSES = ("ps_hosts", "worker_hosts", "chief_hosts")  # several, with commas between
+_KINDS: dict[str, Kind] = {
+    "int": "int",
+    "integer": "int",
+    "intrange": "int",
+    "long": "int",
+    "float": "float",
+    "bool": "bool",
+    "boolean": "bool",
+}
+_TEXTS = ("str", "unicode", "string")
+_NO_VALUE = ("store_const", "append_const", "count", "help", "version")
+_EXPECTED = {"int": "a whole number", "float": "a number", "bool": "yes or no", "nothing": "no value"}
+_LISTS = {"DEFINE_list": ",", "DEFINE_multi_string": "multi", "DEFINE_spaceseplist": " "}
 
 
 @dataclass(frozen=True)
@@ -36,7 +51,12 @@ class Flag:
     spelling: str
     form: Form = "value"
     off: str = ""
-    value_type: FlagType = field(default_factory=FlagType)
+    kind: Kind = "text"  # of its value
+    choices: tuple[str, ...] = ()  # (): any value of the kind
+    count: int = 1  # words that it takes; 1 is also "one or more"
+    default: str = ""  # where it is a text
+    # A function that reads the value, or a name that is registered for one.
+    parser: ast.expr | None = field(default=None, compare=False, repr=False)
     where: str = ""
     dest: str = ""  # the attribute that has its value
     spellings: tuple[str, ...] = ()
@@ -44,7 +64,8 @@ class Flag:
     help: str = ""
     empty: bool = False  # its default is None or ""
     template: str = ""  # what it gets, with placeholders; "": the value of `name`
-    separator: str = ""  # how the program splits several addresses; "json": a JSON list; "multi": a flag for each; "": ","
+    # How the program splits several addresses; "json": a JSON list; "multi": a flag for each; "": ","
+    separator: str = ""
     sync_values: tuple[str, str] = ("0", "1")  # for issync: its values in async and in sync
     because: str = ""  # the place that shows what it is, where its name does not
     position: int = 0  # of a value without a flag: the first is 1
@@ -85,6 +106,14 @@ class Flag:
             return tuple(f"{self.spelling}={each}" for each in value.split(","))
         return (f"{self.spelling}={'' if self.form == 'truthy' and value == '0' else value}",)
 
+    def refusal(self, value: str) -> str | None:
+        """What it takes instead of this value, in words; None where it takes it."""
+        if self.count > 1:
+            return f"{self.count} words"
+        if self.kind in ("bool", "nothing") or (self.kind != "text" and not _number(value, self.kind)):
+            return _EXPECTED[self.kind]
+        return f"one of {', '.join(self.choices)}" if self.choices and value not in self.choices else None
+
 
 def plain(spelling: str) -> str:
     return spelling.lstrip("-").replace("-", "_")
@@ -122,16 +151,19 @@ def strings(call: ast.Call) -> list[str]:
     return [word for argument in call.args if (word := text(argument)) is not None]
 
 
-def given(call: ast.Call) -> Mapping[str | None, ast.expr]:
+def given(call: ast.Call) -> Keywords:
     return {keyword.arg: keyword.value for keyword in call.keywords}
 
 
 def of_call(call: ast.Call) -> Flag | None:
     """The flag that this call defines, without its place."""
     name = last_name(call.func)
-    readers = {"argparse": is_argparse(call), "absl": name.startswith("DEFINE_"), "click": name == "option"}
-    library = next((each for each, reads in readers.items() if reads), "")
-    flag = {"argparse": _from_argparse, "absl": _from_absl, "click": _from_click}[library](call) if library else None
+    if is_argparse(call):
+        flag, library = _from_argparse(call), "argparse"
+    elif name.startswith("DEFINE_"):
+        flag, library = _from_absl(call), "absl"
+    else:
+        flag, library = (_from_click(call) if name == "option" else None), "click"
     return replace(flag, library=library) if flag else None
 
 
@@ -151,36 +183,49 @@ def _is_empty(call: ast.Call) -> bool:
 def _from_argparse(call: ast.Call) -> Flag | None:
     words, keywords = strings(call), given(call)
     spelled = tuple(word for word in words if word.startswith("-"))
-    if not words or (words and not spelled and len(words) != 1):
+    if not words or (not spelled and len(words) > 1):
         return None
-    long = next((word for word in spelled if word.startswith("--")), words[0])
-    dest = text(keywords.get("dest")) or plain(long)
-    if not spelled:
-        return Flag("", "", "position", value_type=flag_types.of_argparse(keywords), dest=words[0])
-    return replace(_argparse_form(keywords, long), dest=dest, spellings=spelled)
-
-
-def _argparse_form(keywords: Mapping[str | None, ast.expr], spelling: str) -> Flag:
-    action, taken = keywords.get("action"), flag_types.of_argparse(keywords)
+    spelling = next((word for word in spelled if word.startswith("--")), words[0])
+    dest = text(keywords.get("dest")) or plain(spelling)
+    flag = Flag("", spelling, dest=dest, spellings=spelled)
+    action = keywords.get("action")
     if text(action) in ("store_true", "store_false"):
-        return Flag("", spelling, "switch" if text(action) == "store_true" else "negated", value_type=taken)
+        return replace(flag, form="switch" if text(action) == "store_true" else "negated", kind="nothing")
     if last_name(action) == "BooleanOptionalAction":
-        return Flag("", spelling, "pair", f"--no-{spelling.lstrip('-')}", taken)
+        return replace(flag, form="pair", off=f"--no-{spelling.lstrip('-')}", kind="nothing")
+    flag = _with_value(flag, keywords) if text(action) not in _NO_VALUE else replace(flag, kind="nothing")
+    if not spelled:
+        return replace(flag, spelling="", form="position", dest=words[0])
     if text(keywords.get("nargs")) in ("+", "*"):
-        return Flag("", spelling, "list", value_type=taken)
-    by_class = taken.kind == "bool" and text(keywords.get("type")) is None
-    return Flag("", spelling, "truthy" if by_class else "value", value_type=taken)
+        return replace(flag, form="list")
+    by_class = flag.kind == "bool" and text(keywords.get("type")) is None
+    return replace(flag, form="truthy") if by_class else flag
 
 
-_LISTS = {"DEFINE_list": ",", "DEFINE_multi_string": "multi", "DEFINE_spaceseplist": " "}
+def _with_value(flag: Flag, keywords: Keywords) -> Flag:
+    """The flag with the type that add_argument's or add_option's keywords give its value."""
+    named = keywords.get("type")
+    flag = replace(_with_kind(flag, keywords, named), choices=_listed(keywords.get("choices")))
+    is_own = flag.kind == "text" or text(named) is not None
+    return replace(flag, parser=named) if is_own and last_name(named) not in _TEXTS else flag
 
 
 def _from_absl(call: ast.Call) -> Flag | None:
-    keywords = given(call)
-    called = next(iter([*strings(call)[:1], text(keywords.get("name"))]), None) or ""
-    kept = _LISTS.get(last_name(call.func), "")
-    taken = flag_types.of_absl(call, keywords)
-    return Flag("", f"--{called}", value_type=taken, dest=called.replace("-", "_"), separator=kept) if called else None
+    """Of DEFINE_integer("name", default, ...) and its kin; the kind is in the function's name."""
+    keywords, function = given(call), last_name(call.func)
+    name = next(iter([*strings(call)[:1], text(keywords.get("name"))]), None) or ""
+    chosen = keywords.get("enum_values") or (call.args[2] if len(call.args) > 2 else None)
+    is_enum = function == "DEFINE_enum" and "case_sensitive" not in keywords
+    flag = Flag(
+        "",
+        f"--{name}",
+        kind=_KINDS.get(function.rpartition("_")[2], "text"),
+        choices=_listed(chosen) if is_enum else (),
+        default=text(call.args[1] if len(call.args) > 1 else keywords.get("default")) or "",
+        dest=plain(name),
+        separator=_LISTS.get(function, ""),
+    )
+    return flag if name else None
 
 
 def _from_click(call: ast.Call) -> Flag | None:
@@ -189,9 +234,42 @@ def _from_click(call: ast.Call) -> Flag | None:
     if not spelled:
         return None
     own = next((word for word in strings(call) if not word.startswith("-")), "")
-    spelling, off = next(((on.strip(), off.strip()) for on, _, off in spelled if on.startswith("--")), (spelled[0][0], ""))
-    names, dest = tuple(on.strip() for on, _, _ in spelled), own or plain(spelling)
-    if off:
-        return Flag("", spelling, "pair", off, FlagType("nothing"), dest=dest, spellings=names)
-    form: Form = "switch" if is_true(keywords.get("is_flag")) else "value"
-    return Flag("", spelling, form, value_type=flag_types.of_click(keywords), dest=dest, spellings=names)
+    long = ((on.strip(), off.strip()) for on, _, off in spelled if on.startswith("--"))
+    spelling, off = next(long, (spelled[0][0], ""))
+    names = tuple(on.strip() for on, _, _ in spelled)
+    flag = Flag("", spelling, off=off, dest=own or plain(spelling), spellings=names)
+    is_switch = is_true(keywords.get("is_flag"))
+    if off or is_switch or is_true(keywords.get("count")):
+        return replace(flag, form="pair" if off else "switch" if is_switch else "value", kind="nothing")
+    named = keywords.get("type")
+    if not isinstance(named, ast.Call):
+        return _with_kind(flag, keywords, named)
+    flag = _with_kind(flag, keywords, named.func)
+    is_choice = last_name(named.func) == "Choice" and named.args and not named.keywords
+    return replace(flag, choices=_listed(named.args[0])) if is_choice else flag
+
+
+def _with_kind(flag: Flag, keywords: Keywords, named: ast.expr | None) -> Flag:
+    """The flag with the kind that `named` names, and with its default and how many words it takes."""
+    words = keywords.get("nargs")
+    return replace(
+        flag,
+        kind=_KINDS.get((text(named) or last_name(named)).lower(), "text"),
+        count=words.value if isinstance(words, ast.Constant) and isinstance(words.value, int) else 1,
+        default=text(keywords.get("default") or keywords.get("default_value")) or "",
+    )
+
+
+def _number(value: str, kind: Kind) -> bool:
+    try:
+        return (int if kind == "int" else float)(value) is not None
+    except ValueError:
+        return False
+
+
+def _listed(node: ast.expr | None) -> tuple[str, ...]:
+    """The texts of a literal list; () where it is none, or not made of constants alone."""
+    if not isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+        return ()
+    constants = [each.value for each in node.elts if isinstance(each, ast.Constant)]
+    return tuple(map(str, constants)) if len(constants) == len(node.elts) else ()

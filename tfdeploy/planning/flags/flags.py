@@ -105,11 +105,11 @@ def _fitting(flag: Flag, use: Use, uses: Iterable[Use]) -> Flag | None:
     if use.name == "issync":
         return replace(named, sync_values=_sync_values(flag, use.sync_values)) if use.sync_values else named
     if use.name in ADDRESSES:
-        listed = flag.separator or flag.form == "list" or flag.value_type.parser is not None
+        listed = flag.separator or flag.form == "list" or flag.parser is not None
         if by == "one":
             return named
         separator = {"split": str(value), "json": "json"}.get(by, flag.separator if listed else "none")
-        return None if separator == "none" or flag.value_type.kind != "text" else replace(named, separator=separator)
+        return None if separator == "none" or flag.kind != "text" else replace(named, separator=separator)
     if by != "split":
         return named
     items = {each.name: each.origin.steps[1][1] for each in uses if each.origin.dest == use.origin.dest and each.origin.steps[1:]}
@@ -121,7 +121,7 @@ def _fitting(flag: Flag, use: Use, uses: Iterable[Use]) -> Flag | None:
 def _sync_values(flag: Flag, words: tuple[str, str]) -> tuple[str, str]:
     """With the flag's own default, or another of its choices, for the word that the comparison does not name."""
     known = next(word for word in words if word)
-    others = [word for word in (*flag.value_type.choices, flag.value_type.default) if word and word != known]
+    others = [word for word in (*flag.choices, flag.default) if word and word != known]
     other = next(iter(others), f"not-{known}")
     return (words[0] or other, words[1] or other)
 
@@ -159,9 +159,9 @@ def _drop_foreign(chosen: dict[str, Flag]) -> None:
 
 def _means(name: str, flag: Flag) -> bool:
     """Whether the definition of a flag with this other name can be meant."""
-    kind = flag.value_type.kind
+    kind = flag.kind
     if name == "job_name":
-        said = (flag.help, flag.value_type.default, *flag.value_type.choices)
+        said = (flag.help, flag.default, *flag.choices)
         return kind == "text" and flag.form == "value" and any(_ROLE.search(each) for each in said)
     if name == "issync":
         return kind != "text"

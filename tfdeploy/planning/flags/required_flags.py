@@ -70,9 +70,9 @@ def _valued(flag: Flag, job: Job, known: tuple[Flag, ...], lacking: list[Flag]) 
     if rules(job.mode).ranks and flag.dest in _RANKS:
         return replace(flag, template=f"{{{flag.dest}}}")
     written = [each for each in lacking if _is_written(each)]
-    if _is_written(flag) and len(job.keep) == len(written) == 1 and flag.value_type.kind == "text":
+    if _is_written(flag) and len(job.keep) == len(written) == 1 and flag.kind == "text":
         return replace(flag, template=f"{{keep.{job.keep[0]}}}")
-    if _is_read(flag) and len(job.data) == 1 and flag.value_type.kind == "text":
+    if _is_read(flag) and len(job.data) == 1 and flag.kind == "text":
         return replace(flag, template=f"{{data.{next(iter(job.data))}}}")
     return flag
 

@@ -16,10 +16,9 @@ def with_sync_values(flag: Flag, program: Program) -> Flag:
     (a text is true where it is not empty)."""
     if flag.name != "issync" or flag.form != "value" or flag.sync_values != ("0", "1"):
         return flag
-    taken = flag.value_type
-    if taken.parser is not None:
-        return replace(flag, sync_values=("False", "True")) if _takes_true(taken.parser, program) else flag
-    bare = taken.kind == "text" and flag.because and taken.default.strip() not in ("0", "1")
+    if flag.parser is not None:
+        return replace(flag, sync_values=("False", "True")) if _takes_true(flag.parser, program) else flag
+    bare = flag.kind == "text" and flag.because and flag.default.strip() not in ("0", "1")
     return replace(flag, form="truthy") if bare else flag
 
 

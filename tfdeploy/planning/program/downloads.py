@@ -71,7 +71,7 @@ def _texts(node: ast.expr | None, program: Program, flags: Mapping[str, str], st
 def _flag_values(command: tuple[str, ...], program: Program) -> dict[str, str]:
     """The attribute of a flag -> its value in the command, else its default where that is a text."""
     definitions = flag_definitions.definitions(program)
-    values = {flag.dest: flag.value_type.default for flag in definitions if flag.value_type.default}
+    values = {flag.dest: flag.default for flag in definitions if flag.default}
     dests = {spelling: flag.dest for flag in definitions for spelling in flag.spellings}
     for at, word in enumerate(command):
         name, given, value = word.partition("=")

@@ -34,10 +34,10 @@ def check(job: Job, program: Program, added: Appended, values: Values) -> None:
 def notes(added: Appended) -> tuple[str, ...]:
     """A note where the default of --job_name is no role: the flag may mean something else."""
     return tuple(
-        f"{flag.spelling} ({flag.where}) gets the task's role, and its default {flag.value_type.default!r} is none: "
+        f"{flag.spelling} ({flag.where}) gets the task's role, and its default {flag.default!r} is none: "
         "if it means something else, say `flags: none`"
         for flag in added.flags
-        if flag.name == "job_name" and not flag.because and flag.value_type.default not in ("", *ROLES)
+        if flag.name == "job_name" and not flag.because and flag.default not in ("", *ROLES)
     )
 
 
@@ -64,9 +64,9 @@ def _check_takes(flag: Flag, definitions: list[Flag], values: Values) -> None:
 
 
 def _type_refusal(flag: Flag, value: str) -> str | None:
-    if flag.name == "issync" and (flag.value_type.kind == "bool" or flag.form in ("switch", "negated", "pair")):
+    if flag.name == "issync" and (flag.kind == "bool" or flag.form in ("switch", "negated", "pair")):
         return None
-    return flag.value_type.refusal(value)
+    return flag.refusal(value)
 
 
 def _check_abbreviation(flag: Flag, program: Program) -> None:
