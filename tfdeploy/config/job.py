@@ -28,28 +28,22 @@ def find_job(flag: str | None, cwd: Path) -> FoundFile:
         path = path / FILE
     if named and os.path.exists(path):
         return FoundFile(path, named=True)
-    search = Search.upwards(cwd)
-    found = None if named else _own_job(search)
-    if found is not None:
+    if not named and (found := find_own_job(cwd)):
         return found
     near = path.with_suffix(".yml")
     hint = f"-j {shown(near)}" if os.path.exists(near) else "tfdeploy init writes one, or name it: -j FILE"
-    raise ConfigError("no job file", where=shown(path) if named else f"{FILE} in {search}", next=hint)
+    raise ConfigError("no job file", where=shown(path) if named else f"{FILE} in {Search.upwards(cwd)}", next=hint)
 
 
 def find_own_job(cwd: Path) -> FoundFile | None:
     """Return the tfdeploy.yaml of `cwd` or of the nearest folder of `Search.upwards`; None if there is none."""
-    return _own_job(Search.upwards(cwd))
+    found = _first(Search.upwards(cwd).folders)
+    return FoundFile(found, named=False) if found else None
 
 
 def find_job_above(folder: Path) -> Path | None:
     """Return the tfdeploy.yaml that verbs would use in `folder` if it had none of its own."""
     return _first(Search.upwards(folder).folders[1:])
-
-
-def _own_job(search: Search) -> FoundFile | None:
-    found = _first(search.folders)
-    return FoundFile(found, named=False) if found else None
 
 
 def _first(folders: Iterable[Path]) -> Path | None:

@@ -5,11 +5,11 @@ Nothing here knows YAML or what the keys mean. Scalars keep the text as it was w
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeVar
 
 from tfdeploy.errors import ConfigError, UsageError
+from tfdeploy.model.nexts import did_you_mean
 
 Kind = Literal["text", "number", "true or false", "nothing", "list", "mapping"]
 SCALARS = ("text", "number", "true or false")
@@ -103,7 +103,5 @@ def bounded(text: str) -> str:
 def nearest(word: str, known: Iterable[str], listed: str) -> str:
     """A hint what to write instead of `word`: the nearest known one, or all of them."""
     existing = list(known)
-    near = difflib.get_close_matches(word, existing, n=1)
-    if near:
-        return f"did you mean {near[0]}?"
-    return f"{listed}: {', '.join(existing[:40])}" + (", ..." if len(existing) > 40 else "")
+    more = ", ..." if len(existing) > 40 else ""
+    return did_you_mean(word, existing, f"{listed}: {', '.join(existing[:40])}{more}")

@@ -25,6 +25,10 @@ _BOOLEANS = {word for base in ("yes", "no", "true", "false", "on", "off") for wo
 _TAGS = ("str", "int", "float", "bool", "null", "map", "seq", "merge", "timestamp")
 _NOTHING = {"", "~", "null", "Null", "NULL"}
 _BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # YAML's line breaks
+_NO_FILE: dict[type[Exception], tuple[str, str]] = {
+    FileNotFoundError: ("no such file", "check the path, or tfdeploy init to write one"),
+    IsADirectoryError: ("a folder, not a file", "name a file that can be read"),
+}
 _HINTS = {
     "cannot start any token": "indent with spaces (YAML takes no tabs), and put quotes round words that begin with @ ` or %",
     "mapping values are not allowed": "put quotes round a text that holds ': '",
@@ -60,15 +64,12 @@ def _read_text(path: Path) -> str:
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)  # a device has no size and no end
-        if len(raw) > MAX_BYTES:
-            raise ConfigError(f"more than {MAX_BYTES >> 20} MiB: not a file of ours", where=shown(path), next="name another file")
-    except FileNotFoundError as error:
-        raise ConfigError("no such file", where=shown(path), next="check the path, or tfdeploy init to write one") from error
-    except IsADirectoryError as error:
-        raise ConfigError("a folder, not a file", where=shown(path), next="name a file that can be read") from error
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ConfigError(f"cannot be read: {reason}", where=shown(path), next="name a file that can be read") from error
+        what = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        what, next = _NO_FILE.get(type(error), (what, "name a file that can be read"))
+        raise ConfigError(what, where=shown(path), next=next) from error
+    if len(raw) > MAX_BYTES:
+        raise ConfigError(f"more than {MAX_BYTES >> 20} MiB: not a file of ours", where=shown(path), next="name another file")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

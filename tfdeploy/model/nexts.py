@@ -36,6 +36,14 @@ def with_names(text: str, hosts: Iterable[str], mark: str = _NAME) -> str:
     return text.replace(mark, shlex.quote(fold_names(hosts)))
 
 
+def did_you_mean(word: str, known: Iterable[str], otherwise: str) -> str:
+    """A hint what to write instead of `word`: the nearest known one, or `otherwise`."""
+    import difflib  # a hint is rare
+
+    near = difflib.get_close_matches(word, list(known), 1)
+    return f"did you mean {near[0]}?" if near else otherwise
+
+
 def on_host(host: str, *words: str) -> str:
     """The line that runs the words on a host; one word is a line for its shell. Words of hosts are safe in it."""
     return shlex.join(("tfdeploy", "exec", "--limit", host, "--", *words))

@@ -5,7 +5,6 @@ Each check returns nothing or notes, or raises with the rule, the host, and what
 
 from __future__ import annotations
 
-import difflib
 import posixpath
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -17,6 +16,7 @@ from tfdeploy.model.folding import fold_names
 from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import Job, Mode
 from tfdeploy.model.modes import rules
+from tfdeploy.model.nexts import did_you_mean
 from tfdeploy.model.plan import TaskPlan
 from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.cluster.placement import Seat
@@ -47,8 +47,7 @@ def roles(inventory: Inventory, job: Job, options: Options, requested: Mapping[s
     takes = rules(job.mode).takes
     for role in job.roles:
         if role not in ROLES:
-            near = difflib.get_close_matches(role, ROLES, 1)
-            known = f"did you mean {near[0]}?" if near else f"the roles are {', '.join(ROLES)}"
+            known = did_you_mean(role, ROLES, f"the roles are {', '.join(ROLES)}")
             raise ConfigError(f"mode {job.mode} has no role {role}", where=f"{job.source or 'job'}: roles.{role}", next=known)
         if role not in takes:
             raise _not_taken(job, role, f"{job.source or 'job'}: roles.{role}", f"remove `roles: {role}`")
@@ -104,9 +103,8 @@ def cwd(job: Job, files: Collection[str]) -> None:
     folders = {posixpath.dirname(path) for path in files}
     if not files or not job.cwd or any(f"{folder}/".startswith(f"{job.cwd}/") for folder in folders):
         return
-    near = difflib.get_close_matches(job.cwd, sorted(folders), 1)
     look = f"check that {job.code}/{job.cwd} exists, and that git does not ignore its files"
-    advice = f"did you mean {near[0]}?" if near else look
+    advice = did_you_mean(job.cwd, sorted(folders), look)
     raise Refused(f"the folder {job.cwd} is not in the code", where=job.places.get("cwd") or "cwd", next=advice)
 
 
@@ -119,8 +117,7 @@ def program(job: Job, found: Program, files: Collection[str], links: Collection[
         return
     if any(path == at or path.startswith(at + "/") for at in (*links, *job.keep)):
         return
-    near = difflib.get_close_matches(path, sorted(files), 1)
-    listed = f"did you mean {near[0]}?" if near else f"the code is {job.code}: is the file there, or ignored by git?"
+    listed = did_you_mean(path, sorted(files), f"the code is {job.code}: is the file there, or ignored by git?")
     raise Refused(f"the program {path} is not in the code", where=_command_source(job), next=listed)
 
 
@@ -137,8 +134,8 @@ def refuse_missing_program(job: Job, tasks: Collection[TaskPlan], used: Mapping[
     lacking = dict.fromkeys(task.host for task in tasks if task.argv[:1] == (name,) and used[task.host].lacks_program)
     if not lacking or name is None:
         return
-    near = difflib.get_close_matches(name, _COMMON_PROGRAMS, 1)
-    hint = f"did you mean {near[0]}?" if near else f"install it there, or write its whole path, or ./{name} if it is in the code"
+    install = f"install it there, or write its whole path, or ./{name} if it is in the code"
+    hint = did_you_mean(name, _COMMON_PROGRAMS, install)
     raise Refused(f"there is no program {name} on PATH of {fold_names(lacking)}", where=_command_source(job), next=hint)
 
 

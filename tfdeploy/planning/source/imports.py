@@ -22,6 +22,8 @@ ALWAYS = ("tf_slim",)  # which planning itself wants to know of
 _MOST = 900  # names that are asked for
 _CODE = (".py", ".so", ".pyd", ".pyc", ".pyx")
 _PATHS = ("path", "meta_path", "path_hooks")  # of sys
+_Change = ast.Call | ast.Assign | ast.AugAssign
+_CHANGES: tuple[type[_Change], ...] = (ast.Call, ast.Assign, ast.AugAssign)
 _STARTS = ("system", "call", "check_call", "check_output", "run", "Popen")
 # What may stand in an expression for a folder of the code itself.
 _OF_THE_CODE = """
@@ -81,27 +83,25 @@ def _has_other_folders(job: Job, program: Program) -> bool:
     given = job.env.get("PYTHONPATH", "")
     if "PYTHONPATH" in job.secrets or any(word[:1] in ("/", "~", "{") for word in given.split(":")):
         return True
-    return any(
-        any(_may_add_folder(node, module) for node in module.find(ast.Call))
-        or any(_may_replace_folders(node.targets, node.value, module) for node in module.find(ast.Assign))
-        or any(_may_replace_folders([node.target], node.value, module) for node in module.find(ast.AugAssign))
-        for module in program.modules
-    )
+    return any(_may_add_folder(node, module) for module in program.modules for node in module.find(*_CHANGES))
 
 
-def _may_replace_folders(targets: Iterable[ast.expr], value: ast.expr, module: ParsedFile) -> bool:
-    """True for `sys.path[0] = "/opt/lib"` and `sys.path += folders`."""
-    changes = any(_is_of_sys(each.value if isinstance(each, ast.Subscript) else each) for each in targets)
-    return changes and not _is_within_code(value, module)
-
-
-def _may_add_folder(call: ast.Call, module: ParsedFile) -> bool:
-    """True for `sys.path.append("/opt/lib")`, a finder of the program's own, or `pip install` in the program."""
-    function = call.func
-    if last_name(function) in _STARTS:
-        return any("pip" in str(each.value).split() for each in module.within(call) if isinstance(each, ast.Constant))
-    changes = isinstance(function, ast.Attribute) and _is_of_sys(function.value)
-    return last_name(function) == "addsitedir" or (changes and not all(_is_within_code(each, module) for each in call.args))
+def _may_add_folder(node: _Change, module: ParsedFile) -> bool:
+    """True for `sys.path.append("/opt/lib")`, `sys.path[0] = "/opt/lib"`, `sys.path += folders`, a
+    finder of the program's own, or `pip install` in the program."""
+    if isinstance(node, ast.Call):
+        name = last_name(node.func)
+        if name in _STARTS:
+            texts = (each.value for each in module.within(node) if isinstance(each, ast.Constant))
+            return any("pip" in str(each).split() for each in texts)
+        if name == "addsitedir":
+            return True
+        changed, values = [node.func.value] if isinstance(node.func, ast.Attribute) else [], node.args
+    else:
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        changed = [each.value if isinstance(each, ast.Subscript) else each for each in targets]
+        values = [node.value]
+    return any(map(_is_of_sys, changed)) and not all(_is_within_code(each, module) for each in values)
 
 
 def _is_of_sys(node: ast.AST) -> bool:
