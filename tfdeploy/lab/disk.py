@@ -6,6 +6,7 @@ Runs inside the host's fresh namespaces. Own /tmp, /run, /root, /home, /dev, /pr
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import stat
 import uuid
@@ -31,12 +32,6 @@ def must_be_bound(path: str) -> bool:
     return hidden or os.stat(path).st_dev != os.stat("/").st_dev
 
 
-def _copy(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(source.read_bytes())
-    target.chmod(source.stat().st_mode & 0o777)
-
-
 def _open_way(root: Path, path: Path) -> None:
     """Gives every user the right to enter the folders down to path, in the host's own layer."""
     for parent in reversed((path, *path.parents)):
@@ -56,19 +51,14 @@ def _devices(dev: Path) -> None:
         elif source.exists():
             (dev / name).touch()
             mount(str(source), str(dev / name), flags=BIND)
-    for name, mode in (("shm", "1777"), ("pts", "")):
+    for name in ("shm", "pts"):
         (dev / name).mkdir()
-        if mode:
-            mount("tmpfs", str(dev / name), "tmpfs", NO_SUID, f"mode={mode}")
+    mount("tmpfs", str(dev / "shm"), "tmpfs", NO_SUID, "mode=1777")
     mount("devpts", str(dev / "pts"), "devpts", NO_SUID, "newinstance,ptmxmode=0666,mode=620")
-    for name, target in (
-        ("ptmx", "pts/ptmx"),
-        ("fd", "/proc/self/fd"),
-        ("stdin", "fd/0"),
-        ("stdout", "fd/1"),
-        ("stderr", "fd/2"),
-    ):
-        (dev / name).symlink_to(target)
+    (dev / "ptmx").symlink_to("pts/ptmx")
+    (dev / "fd").symlink_to("/proc/self/fd")
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        (dev / name).symlink_to(f"fd/{number}")
 
 
 def _accounts(etc: Path, spec: DiskOrder) -> None:
@@ -131,6 +121,8 @@ def enter(name: str, spec: DiskOrder) -> None:
     _accounts(root / "etc", spec)
     _write_names(root / "etc", name, spec)
     for target, source in spec["files"].items():
-        _copy(Path(source), root / target.lstrip("/"))
+        inside = root / target.lstrip("/")
+        inside.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, inside)
     (root / "run/sshd").mkdir()
     switch_root(str(root))

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
+from tfdeploy.agent.host.processes import become_subreaper, die_with_parent
 from tfdeploy.lab.orders import HostOrder
-from tfdeploy.lab.syscalls import adopt_orphans, end_with_parent
 
 LISTEN_S = 20.0
 POLL_S = 0.005
@@ -21,7 +21,7 @@ def _start(argv: list[str]) -> int:
     pid = os.fork()
     if pid == 0:
         try:
-            end_with_parent()
+            die_with_parent(os.getppid())
             os.execv(argv[0], argv)
         finally:
             os._exit(127)
@@ -49,7 +49,7 @@ def take_over_streams(console: str) -> None:
 def start_sshd(host: HostOrder) -> int:
     """Starts the host's sshd and returns its pid once it listens. Raises OSError after LISTEN_S seconds or when it ends."""
     if os.getpid() != 1:
-        adopt_orphans()
+        become_subreaper()
     pid_file = Path(host["pid_file"])
     pid_file.unlink(missing_ok=True)
     sshd = _start(host["sshd"])

@@ -6,6 +6,7 @@ lab.json inventory.yaml known_hosts id_ed25519 hosts/<host>/{console.log,host_ke
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 import shutil
 import tempfile
@@ -17,7 +18,7 @@ from pathlib import Path
 from tfdeploy.errors import Refused, UsageError
 from tfdeploy.lab.keys import make_key
 from tfdeploy.lab.state import HostState, LabState
-from tfdeploy.machine.private_files import make_private_folder
+from tfdeploy.machine.private_files import make_private_folder, write_private_file
 from tfdeploy.model.inventory import NAME
 from tfdeploy.store.places import check_state_root, state_root
 
@@ -113,9 +114,7 @@ def write_inventory(root: Path, state: LabState, user: str, workdir: str | None)
         f"  ps: [{names[0]}]",
         f"  worker: [{', '.join(names[1:] or names)}]",
     ]
-    fresh = root / f".{INVENTORY}.new"
-    fresh.write_text("\n".join(lines) + "\n")
-    fresh.replace(root / INVENTORY)
+    write_private_file(root / INVENTORY, "\n".join(lines) + "\n")
 
 
 def make_layers(root: Path, hosts: Iterable[str], *, spare: bool) -> None:
@@ -124,14 +123,14 @@ def make_layers(root: Path, hosts: Iterable[str], *, spare: bool) -> None:
     if spare and not layers.exists():
         layers.unlink(missing_ok=True)
         layers.symlink_to(tempfile.mkdtemp(prefix="tfdeploy-lab-", dir=SPARE))
-    for host in hosts:
-        for name in ("layer", "work"):
-            if layers.is_symlink():
-                (layers / host / name).mkdir(parents=True, exist_ok=True)
-                if not (host_folder(root, host) / name).is_symlink():
-                    (host_folder(root, host) / name).symlink_to(f"../../{LAYERS}/{host}/{name}")
-            else:
-                (host_folder(root, host) / name).mkdir(exist_ok=True)
+    for host, name in itertools.product(hosts, ("layer", "work")):
+        path = host_folder(root, host) / name
+        if layers.is_symlink():
+            (layers / host / name).mkdir(parents=True, exist_ok=True)
+            if not path.is_symlink():
+                path.symlink_to(f"../../{LAYERS}/{host}/{name}")
+        else:
+            path.mkdir(exist_ok=True)
 
 
 def put_aside(root: Path) -> Path:

@@ -1,15 +1,13 @@
-"""The system calls that Python's library lacks (os.unshare is 3.12's): namespaces, mounts, subreaper. Linux, libc only."""
+"""The system calls that Python's library lacks (os.unshare is 3.12's): namespaces, mounts. Linux, libc only."""
 
 from __future__ import annotations
 
 import ctypes
 import os
-import signal
 
 NEWNS, NEWUTS, NEWIPC, NEWPID, NEWNET = 0x00020000, 0x04000000, 0x08000000, 0x20000000, 0x40000000
 READ_ONLY, NO_SUID, REMOUNT, BIND, RECURSIVE, PRIVATE = 1, 2, 32, 4096, 16384, 1 << 18
 _DETACH = 2
-_SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -38,13 +36,3 @@ def switch_root(root: str) -> None:
     _checked(_libc.pivot_root(b".", b"."), "pivot_root")
     _checked(_libc.umount2(b".", ctypes.c_int(_DETACH)), "umount of the old root")
     os.chdir("/")
-
-
-def adopt_orphans() -> None:
-    """Makes this process the parent of every orphan below it."""
-    _checked(_libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")
-
-
-def end_with_parent() -> None:
-    """This process is killed when its parent ends."""
-    _checked(_libc.prctl(_SET_PARENT_DEATH_SIGNAL, int(signal.SIGKILL), 0, 0, 0), "prctl")

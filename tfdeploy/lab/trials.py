@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from tfdeploy.agent.host.processes import die_with_parent
 from tfdeploy.errors import Refused
 from tfdeploy.lab import disk, network
 from tfdeploy.lab.folder import ASIDE, SPARE
@@ -34,7 +35,6 @@ from tfdeploy.lab.syscalls import (
     PRIVATE,
     READ_ONLY,
     RECURSIVE,
-    end_with_parent,
     mount,
     switch_root,
     unshare,
@@ -148,7 +148,7 @@ def _report_and_exit(trial: Trial, scratch: Path, write_fd: int) -> NoReturn:
     """Run one trial in this child, and write the reason if it fails."""
     reason, code = "", 1
     try:
-        end_with_parent()
+        die_with_parent(os.getppid())
         signal.alarm(TRIAL_TIMEOUT_S)
         trial(scratch)
         code = 0
