@@ -23,7 +23,6 @@ from tfdeploy.transport.agent.first_stage import PROGRAM
 from tfdeploy.transport.ssh.channel_reader import ChannelReader
 from tfdeploy.transport.ssh.command import START_S, begin
 from tfdeploy.transport.ssh.errors import clean
-from tfdeploy.transport.ssh.limits import closed_after
 
 NOISE_BYTES = 1 << 20
 _TOO_OLD = 99
@@ -69,13 +68,14 @@ def start(channel: paramiko.Channel, workdir: str, host: str, python: str = "pyt
         raise Refused(f"workdir {workdir!r} is not a path that can be used", where=host)
     name = agent_name()
     begin(channel, command(python), host)
-    with closed_after(channel, START_S):
-        startup = _Startup(channel, host)
-        startup.send(PROGRAM + f"{name} {host} {workdir}\n".encode(errors="surrogateescape"))
-        if startup.line(b"=tfdeploy-have=", b"=tfdeploy-need=") == b"=tfdeploy-need=":
-            packed = agent_zip()
-            startup.send(f"{hashlib.sha256(packed).hexdigest()} {len(packed)}\n".encode() + packed)
-        startup.line(frames.GREETING)
+    channel.settimeout(START_S)
+    startup = _Startup(channel, host)
+    startup.send(PROGRAM + f"{name} {host} {workdir}\n".encode(errors="surrogateescape"))
+    if startup.line(b"=tfdeploy-have=", b"=tfdeploy-need=") == b"=tfdeploy-need=":
+        packed = agent_zip()
+        startup.send(f"{hashlib.sha256(packed).hexdigest()} {len(packed)}\n".encode() + packed)
+    startup.line(frames.GREETING)
+    channel.settimeout(None)
     return Started(startup.reader, startup.rest, clean(startup.noise))
 
 

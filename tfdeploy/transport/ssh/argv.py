@@ -74,8 +74,7 @@ def rsync_shell(words: tuple[str, ...]) -> str:
 
 
 def _through(jump: Target, target: Target) -> tuple[str, ...]:
-    name = f"[{target.hostname}]" if ":" in target.hostname else target.hostname
-    return (*ssh_argv(jump, forwarding=True), "-W", f"{name}:{target.port}", "jump")
+    return (*ssh_argv(jump, forwarding=True), "-W", target.place, "jump")
 
 
 def _percent(text: str) -> str:

@@ -1,21 +1,39 @@
-"""Begins a command on a channel that is open."""
+"""Begin a command on a channel that is open."""
 
 from __future__ import annotations
+
+import contextlib
 
 import paramiko
 
 from tfdeploy.errors import HostFailed
-from tfdeploy.transport.ssh.limits import closed_after
+from tfdeploy.transport.ssh import connect_timeout
 
 START_S = 60.0
 
 
+class _Request:
+    """A request on a channel, which paramiko would wait for without a time-out."""
+
+    received = 0
+
+    def __init__(self, channel: paramiko.Channel) -> None:
+        self._channel = channel
+
+    def close(self) -> None:
+        """End the channel, so that who waits for the reply gets an error."""
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+            self._channel.close()
+
+
 def begin(channel: paramiko.Channel, line: str, host: str) -> None:
-    """Starts a command there. Raises HostFailed where sshd does not confirm it in time, and paramiko's errors."""
-    with closed_after(channel, START_S) as late:
+    """Start a command. Raises HostFailed if sshd does not confirm it, and paramiko's errors."""
+    with connect_timeout.waiting(START_S) as wait:
+        wait.link = _Request(channel)
         try:
             channel.exec_command(line)
         except (paramiko.SSHException, OSError) as error:
-            if late.is_set():
-                raise HostFailed(f"its sshd did not start a command within {START_S:g} s", where=host) from error
+            if wait.over:
+                what = f"its sshd did not start a command within {START_S:g} s"
+                raise HostFailed(what, where=host) from error
             raise

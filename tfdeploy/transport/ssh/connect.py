@@ -5,11 +5,11 @@ All hosts behind a jump host share one connection to it. Every failure is raised
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import fabric
@@ -139,79 +139,51 @@ class Connector:
 
     def _log_in(self, attempt: errors.Attempt) -> fabric.Connection:
         target = attempt.target
-        offer = Offer(target)
-        if offer.empty:
-            offer.close()
-            raise errors.no_keys(attempt.host, target, offer.notes)
-        self._open_jump_host(attempt)
-        link: Link | None = None
-        connection = _connection(target, attempt.host)
-        with connect_timeout.waiting(CONNECT_S) as wait:
-            offer.paused = wait.paused
-            try:
-                link = self._open_link(attempt, wait)
-                with self._handshakes.take(wait):
-                    connection.connect_kwargs = _connect_kwargs(target, link, offer)
-                    connection.open()
-            except BaseException as error:
-                attempt.timed_out = wait.over or isinstance(error, TimeoutError)
-                _record_failure(attempt, connection.client.get_transport(), link, offer)
-                connection.client.close()
-                raise
-            finally:
-                offer.close()
+        with contextlib.closing(Offer(target)) as offer:
+            if offer.empty:
+                raise errors.no_keys(attempt.host, target, offer.notes)
+            attempt.offer = offer
+            connection = _connection(target, attempt.host)
+            with self._open_link(attempt) as (link, wait), self._handshakes.take(wait):
+                offer.paused = wait.paused
+                connection.connect_kwargs = _connect_kwargs(attempt, link, offer)
+                connection.open()
         link.budget = None
         connection.transport.login_key = offer.accepted
         keepalive.watch(connection.transport, link)
         return connection
 
     def _read_host_key(self, attempt: errors.Attempt) -> paramiko.PKey:
-        self._open_jump_host(attempt)
-        link: Link | None = None
-        transport: paramiko.Transport | None = None
-        with connect_timeout.waiting(CONNECT_S) as wait:
-            try:
-                link = self._open_link(attempt, wait)
-                transport = tuned_transport(attempt.target, link)
-                transport.banner_timeout = NO_TIMEOUT_S
-                transport.start_client(timeout=NO_TIMEOUT_S)
-                return transport.get_remote_server_key()
-            except BaseException as error:
-                attempt.timed_out = wait.over or isinstance(error, TimeoutError)
-                _record_failure(attempt, transport, link)
-                raise
-            finally:
-                if transport is not None:
-                    transport.close()
-                if link is not None:
-                    link.close()
+        with contextlib.closing(attempt), self._open_link(attempt) as (link, _):
+            transport = attempt.transport = tuned_transport(attempt.target, link)
+            transport.banner_timeout = NO_TIMEOUT_S
+            transport.start_client(timeout=NO_TIMEOUT_S)
+            return transport.get_remote_server_key()
 
-    def _open_jump_host(self, attempt: errors.Attempt) -> None:
-        """Connect to the jump host first, so that it has a time-out of its own."""
-        if attempt.target.jump is not None:
-            self._jump_host(attempt.target.jump).transport(attempt.host)
-
-    def _open_link(self, attempt: errors.Attempt, wait: Wait) -> Link:
-        """Return a link after the server's greeting, or after GREETING_S seconds without one.
+    @contextlib.contextmanager
+    def _open_link(self, attempt: errors.Attempt) -> Iterator[tuple[Link, Wait]]:
+        """Give a link after the server's greeting, or after GREETING_S seconds without one.
 
         Until then nothing is sent. sshd may write why it closes the connection, and then close
         without reading. Unread bytes would make its kernel reset the connection, and our side
         would lose what sshd wrote.
+
+        The time-out covers the block. If it fails, the attempt is closed.
         """
         target = attempt.target
         jump = None if target.jump is None else self._jump_host(target.jump)
-        link = dial(target, wait) if jump is None else jump.open_link(attempt.host, target, wait)
-        wait.link = link
-        attempt.connected = True
-        attempt.address = link.own_address if jump is None else ""
-        try:
-            link.wait_for_greeting(GREETING_S)
-        except BaseException:
-            link.close()
-            raise
-        finally:
-            attempt.greeting = link.greeting
-        return link
+        if jump is not None:
+            jump.transport(attempt.host)  # first, so that it has a time-out of its own
+        with connect_timeout.waiting(CONNECT_S) as wait:
+            try:
+                link = jump.open_link(attempt.host, target, wait) if jump else dial(target, wait)
+                wait.link = attempt.link = link
+                link.wait_for_greeting(GREETING_S)
+                yield link, wait
+            except BaseException as error:
+                attempt.timed_out = wait.over or isinstance(error, TimeoutError)
+                attempt.close()
+                raise
 
     def _jump_host(self, target: Target) -> _JumpHost:
         with self._lock:
@@ -308,11 +280,15 @@ def _connection(target: Target, host: str) -> fabric.Connection:
     return connection
 
 
-def _connect_kwargs(target: Target, link: Link, offer: Offer) -> dict[str, Any]:
+def _connect_kwargs(attempt: errors.Attempt, link: Link, offer: Offer) -> dict[str, Any]:
+    def make_transport(sock: Link, **_: Any) -> paramiko.Transport:
+        attempt.transport = tuned_transport(attempt.target, sock)
+        return attempt.transport
+
     return {
         "sock": link,
         "auth_strategy": offer,
-        "transport_factory": partial(tuned_transport, target),
+        "transport_factory": make_transport,
         "timeout": NO_TIMEOUT_S,
         "banner_timeout": NO_TIMEOUT_S,
         "channel_timeout": CONNECT_S,
@@ -333,21 +309,3 @@ def tuned_transport(target: Target, sock: Any, **_: Any) -> paramiko.Transport:
 def _notice(host: str, target: Target, text: str) -> str:
     """Return the notice about `host`. It names the jump host if that is the one retried."""
     return text if target.name == host else f"{errors.JUMP} {target.where}: {text}"
-
-
-def _record_failure(
-    attempt: errors.Attempt,
-    transport: paramiko.Transport | None,
-    link: Link | None,
-    offer: Offer | None = None,
-) -> None:
-    """Record in `attempt` which stages were reached, and close the link."""
-    attempt.agreed = bool(transport is not None and transport.initial_kex_done)
-    attempt.parting = getattr(transport, "parting", "")
-    if offer is not None:
-        attempt.offered, attempt.answered = offer.tried, offer.answered
-        attempt.wanted = offer.wanted
-        attempt.notes = tuple(offer.notes)
-    if link is not None:
-        attempt.greeting, attempt.ended = link.greeting, link.ended
-        link.close()

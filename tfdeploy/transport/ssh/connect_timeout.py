@@ -1,4 +1,4 @@
-"""The connect time-out of a host, and the bound on handshakes at once.
+"""The time-out of a host that is connected to, or starts a command; the bound on handshakes at once.
 
 It counts only the time that this process ran and waited for the host. A host fails when it is silent for its limit, or
 has not finished the login after `MOST_LIMITS` limits. One thread watches all attempts.

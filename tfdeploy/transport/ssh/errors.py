@@ -7,47 +7,65 @@ import re
 import shlex
 import socket
 from dataclasses import dataclass
+from typing import TypeVar
 
 import paramiko
 
-from tfdeploy.errors import AgentError, HostUnreachable, TfdeployError
+from tfdeploy.errors import HostUnreachable, TfdeployError
 from tfdeploy.transport.ssh import closings, known_hosts
 from tfdeploy.transport.ssh.closings import Closing
 from tfdeploy.transport.ssh.host_keys import Judgement, judge
+from tfdeploy.transport.ssh.identities import Offer
 from tfdeploy.transport.ssh.target import Target
+from tfdeploy.transport.ssh.tcp import Link
 
 JUMP = "the jump host"
+E = TypeVar("E", bound=TfdeployError)
 
 
 @dataclass
 class Attempt:
-    """The state of one attempt to connect: which stages were reached, and how it ended."""
+    """One attempt to connect: which stages were reached, and how it ended."""
 
     host: str  # the inventory's name
     target: Target
     timeout_s: float
     timed_out: bool = False
-    connected: bool = False  # the TCP connection is open
-    greeting: bytes = b""  # the first bytes received
-    agreed: bool = False  # the key exchange is complete: the server has proved its host key
-    offered: int = 0  # number of keys offered
-    answered: bool = False  # the server answered a login request
-    ended: bool = False  # the server closed the connection
-    parting: str = ""  # text of the server's disconnect message
-    wanted: tuple[str, ...] = ()  # login methods that the server requires after an accepted key
-    notes: tuple[str, ...] = ()  # why some keys could not be offered
-    address: str = ""  # this machine's address; "" behind a jump host
+    link: Link | None = None  # None: nothing answered yet
+    transport: paramiko.Transport | None = None
+    offer: Offer | None = None
     waited_s: float = 0.0  # seconds since the server first closed a connection before login
+
+    def close(self) -> None:
+        """Close the link, then the transport, whose thread the link wakes up."""
+        for each in (self.link, self.transport):
+            if each is not None:
+                each.close()
+
+    @property
+    def greeting(self) -> bytes:
+        """The first bytes received."""
+        return self.link.greeting if self.link is not None else b""
+
+    @property
+    def agreed(self) -> bool:
+        """True if the key exchange is complete: the server has proved its host key."""
+        return bool(self.transport is not None and self.transport.initial_kex_done)
+
+    @property
+    def parting(self) -> str:
+        """The text of the server's disconnect message."""
+        return getattr(self.transport, "parting", "")
 
     @property
     def closing(self) -> Closing | None:
         """Return how sshd closed the connection before login, or None if it did not."""
-        if not self.connected or self.timed_out:
+        if self.link is None or self.timed_out:
             return None
         if not self.agreed:
             return closings.before_login(self.greeting)
-        unanswered = self.ended and bool(self.offered) and not self.answered and not self.parting
-        return closings.UNANSWERED if unanswered else None
+        offered = self.offer is not None and self.offer.tried and not self.offer.answered
+        return closings.UNANSWERED if offered and self.link.ended and not self.parting else None
 
     @property
     def refused(self) -> bool:
@@ -137,13 +155,13 @@ def _retries(error: BaseException, attempt: Attempt) -> int:
     answer used up its whole time-out, so it gets one.
     """
     if attempt.timed_out:
-        return 8 if attempt.connected else 1
+        return 8 if attempt.link is not None else 1
     return 8 if attempt.closing is not None and attempt.closing.patience_s else 0
 
 
 def _cause(error: BaseException, attempt: Attempt) -> tuple[str, str | None]:
     target = attempt.target
-    place = target.where.rpartition("@")[2]
+    place = target.place
     is_incompatible = isinstance(error, paramiko.ssh_exception.IncompatiblePeer)
     if attempt.closing is not None and not is_incompatible:
         return _closing_cause(attempt.closing, attempt)
@@ -159,7 +177,7 @@ def _cause(error: BaseException, attempt: Attempt) -> tuple[str, str | None]:
         what = f"{place} refuses connections: no sshd listens there"
         remedy = f"check `address:` and `port:`, and that sshd runs; {_exclude_hint(attempt)}"
         return what, remedy
-    if attempt.connected and not attempt.agreed and attempt.closing is None:
+    if attempt.link is not None and not attempt.agreed and attempt.closing is None:
         greeting = clean(attempt.greeting)
         what = f"what answers on {place} is not an SSH server: it said {greeting!r}"
         return what, "check `port:`"
@@ -174,8 +192,8 @@ def _cause(error: BaseException, attempt: Attempt) -> tuple[str, str | None]:
 def _timeout_cause(attempt: Attempt) -> tuple[str, str]:
     """Return the cause of a time-out before the key exchange was complete."""
     target = attempt.target
-    place = target.where.rpartition("@")[2]
-    if not attempt.connected:
+    place = target.place
+    if attempt.link is None:
         what = f"{place} does not answer within {attempt.timeout_s:g} s"
         remedy = f"is it up, and does a firewall drop port {target.port}? {_exclude_hint(attempt)}"
         return what, remedy
@@ -193,10 +211,10 @@ def _exclude_hint(attempt: Attempt) -> str:
 def _closing_cause(closing: Closing, attempt: Attempt) -> tuple[str, str]:
     target = attempt.target
     facts = {
-        "place": target.where.rpartition("@")[2],
+        "place": target.place,
         "user": target.user,
         "login": _ssh_arguments(target),
-        "address": attempt.address or "ADDRESS (of the jump host)",
+        "address": (attempt.link and attempt.link.own_address) or "ADDRESS (of the jump host)",
     }
     cause = closing.cause.format(**facts)
     if closing.notice and attempt.waited_s >= 1:
@@ -209,18 +227,20 @@ def _login_cause(attempt: Attempt) -> tuple[str, str | None]:
     if attempt.timed_out:
         what = f"{target.where} did not finish the login within {attempt.timeout_s:g} s"
         return what, None
-    if attempt.wanted:
-        methods = ", ".join(clean(method.encode()) for method in attempt.wanted[:4])
+    offer = attempt.offer
+    assert offer is not None  # nobody else logs in
+    if offer.wanted:
+        methods = ", ".join(clean(method.encode()) for method in offer.wanted[:4])
         what = f"{target.where} took the key and wants a second factor ({methods}): "
         what += "tfdeploy answers no questions"
         remedy = f"let {target.user} in with the key alone there: `Match User {target.user}` and "
         return what, f"{remedy}`AuthenticationMethods publickey` in its sshd_config"
     parting = (attempt.parting,) if attempt.parting else ()
-    notes = "".join(f"; {note}" for note in (*attempt.notes, *parting))
-    if not attempt.offered:
+    notes = "".join(f"; {note}" for note in (*offer.notes, *parting))
+    if not offer.tried:
         what = f"{target.where} takes no key that there is{notes}"
         return what, f"set {target.key_setting}, or ssh-add a key"
-    keys = "key" if attempt.offered == 1 else f"{attempt.offered} keys"
+    keys = "key" if offer.tried == 1 else f"{offer.tried} keys"
     files = f" ({', '.join(target.identity_files)})" if target.identity_files else ""
     what = f"{target.where} refused the {keys} offered for user {target.user}{files}{notes}"
     return what, f"{_copy_id(target)}; or, if there is no user {target.user} there, set {target.user_setting}"
@@ -273,20 +293,11 @@ def unusable_jump(error: TfdeployError, jump: Target, host: str) -> TfdeployErro
     return copy
 
 
-def copied(error: TfdeployError) -> TfdeployError:
+def copied(error: E) -> E:
     """Return a copy of `error`, so that each thread raises its own.
 
     If several threads raised one object, their tracebacks would mix.
     """
-    if isinstance(error, AgentError):
-        return AgentError(
-            error.what,
-            code=error.code,
-            details=error.details,
-            where=error.where,
-            next=error.next,
-        )
-    if isinstance(error, HostUnreachable):
-        retries = error.retries
-        return HostUnreachable(error.what, where=error.where, next=error.next, retries=retries)
-    return type(error)(error.what, where=error.where, next=error.next)
+    copy = type(error).__new__(type(error), *error.args)
+    vars(copy).update(vars(error))
+    return copy

@@ -68,10 +68,15 @@ class Target:
         return self.user_known_hosts + self.global_known_hosts
 
     @property
+    def place(self) -> str:
+        """`host:port`, an IPv6 address in brackets."""
+        name = f"[{self.hostname}]" if ":" in self.hostname else self.hostname
+        return f"{name}:{self.port}"
+
+    @property
     def where(self) -> str:
         """`user@host:port`, for messages."""
-        name = f"[{self.hostname}]" if ":" in self.hostname else self.hostname
-        return f"{self.user}@{name}:{self.port}"
+        return f"{self.user}@{self.place}"
 
 
 def resolve(host: Host) -> Target:

@@ -32,31 +32,41 @@ HANDSHAKE_BYTES = 256 << 10  # at most, before the login; a whole handshake is a
 
 
 class Link:
-    """`under` is a connected socket or a paramiko channel; `process` a proxy command that ends with it."""
+    """A connection to an SSH server."""
 
     def __init__(self, under: Any, process: subprocess.Popen[bytes] | None = None) -> None:
+        """`under`: a connected socket or a paramiko channel. `process`: a proxy command."""
         self._under = under
-        self._process = process
-        self._tcp = isinstance(under, socket.socket) and under.family in (socket.AF_INET, socket.AF_INET6)
+        self._process = process  # ends with the link
+        self._tcp = isinstance(under, socket.socket) and under.family in (
+            socket.AF_INET,
+            socket.AF_INET6,
+        )
+        # This machine's address; "" if this is no TCP connection of ours.
+        self.own_address = str(under.getsockname()[0]) if self._tcp else ""
         self._closed = False
-        self.budget: int | None = HANDSHAKE_BYTES  # bytes that may come before the login; None after it
-        self.greeting = b""  # its first bytes
+        # Bytes that may come before the login; None after it.
+        self.budget: int | None = HANDSHAKE_BYTES
+        self.greeting = b""  # the first bytes received
         self.received_at = time.monotonic()
         self.received = 0
-        self.ended = False  # the other side has ended it
-        self._buffered, self._taken = b"", 0  # what was read ahead, and how much of it paramiko has taken
+        self.ended = False  # the other side has ended the connection
+        self._buffered, self._taken = b"", 0  # bytes read ahead, and how many of them were returned
         self.settimeout = under.settimeout
         self.send = under.send
 
     def wait_for_greeting(self, wait_s: float) -> None:
-        """Waits for the server's first bytes, for `wait_s` at most. Silence is no error here. Raises OSError."""
+        """Wait for the server's first bytes. Silence is no error here. Raises OSError."""
         self._under.settimeout(wait_s)
         with contextlib.suppress(TimeoutError):
             self._buffered = self._receive(READ_AHEAD)
         self._under.settimeout(None)
 
     def recv(self, count: int) -> bytes:
-        """paramiko asks for each packet twice: its head and its rest. Small ones are read ahead, several at once."""
+        """Return bytes for paramiko, which asks for each packet twice: its head and its rest.
+
+        Small packets are read ahead, several at once.
+        """
         if self._taken == len(self._buffered):
             if count >= READ_AHEAD:
                 return self._receive(count)
@@ -69,32 +79,26 @@ class Link:
         try:
             got: bytes = self._under.recv(count)
         except ConnectionError:
-            self.ended = True
+            self.ended = not self._closed
             raise
-        self.ended = not got
+        self.ended = not got and not self._closed
         self.received_at = time.monotonic()
         self.received += len(got)
         if self.budget is not None:
             self.greeting = (self.greeting + got)[:512]
             if self.received > self.budget:
                 return b""  # reads as the end of the stream
-        if self._tcp:
-            with contextlib.suppress(OSError):
-                self._under.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+        self._set_tcp_option(socket.TCP_QUICKACK, 1)
         return got
 
     def hurry(self) -> None:
         """From now on a network that is silent for 4 s ends the link."""
+        self._set_tcp_option(socket.TCP_USER_TIMEOUT, HURRIED_TIMEOUT_MS)
+
+    def _set_tcp_option(self, option: int, value: int) -> None:
         if self._tcp:
             with contextlib.suppress(OSError):
-                self._under.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, HURRIED_TIMEOUT_MS)
-
-    @property
-    def own_address(self) -> str:
-        """Our address on this link; "" where it is no TCP connection of ours."""
-        with contextlib.suppress(OSError):
-            return str(self._under.getsockname()[0]) if self._tcp else ""
-        return ""
+                self._under.setsockopt(socket.IPPROTO_TCP, option, value)
 
     def getpeername(self) -> Any:
         return self._under.getpeername()
