@@ -6,7 +6,7 @@ import difflib
 import os
 import shutil
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tfdeploy.cli.arguments.ssh import Flags
 from tfdeploy.cli.project import job_here, whole_inventory
@@ -15,6 +15,9 @@ from tfdeploy.model.selection import select
 from tfdeploy.transport.ssh.argv import shell_argv
 from tfdeploy.transport.ssh.target import resolve
 
+if TYPE_CHECKING:
+    from tfdeploy.model.inventory import Inventory
+
 
 def run(flags: Flags) -> int:
     """Replaces this process by ssh: does not return."""
@@ -22,11 +25,11 @@ def run(flags: Flags) -> int:
         raise UsageError("a shell has no JSON", where="tfdeploy ssh --json", next="tfdeploy exec --json -- CMD")
     whole = whole_inventory(flags, job_here(flags))
     inventory = select(whole, flags.limit, flags.exclude)
-    found = next((host for host in inventory.hosts if host.name == flags.host), None)
-    if found is None and any(host.name == flags.host for host in whole.hosts):
-        raise UsageError(f"host {flags.host} is left out", where="--limit/--exclude", next=f"tfdeploy ssh {flags.host}")
+    found = next((host for host in whole.hosts if host.name == flags.host), None)
     if found is None:
-        raise UsageError(f"no host {flags.host!r} in the inventory", where=inventory.source, next=_hint(inventory, flags.host))
+        raise UsageError(f"no host {flags.host!r} in the inventory", where=whole.source, next=_hint(whole, flags.host))
+    if found not in inventory.hosts:
+        raise UsageError(f"host {flags.host} is left out", where="--limit/--exclude", next=f"tfdeploy ssh {flags.host}")
     if shutil.which("ssh") is None:
         raise Refused("ssh is missing on this machine", next="install the package openssh-client")
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
@@ -35,7 +38,7 @@ def run(flags: Flags) -> int:
     os.execvp(words[0], words)
 
 
-def _hint(inventory: Any, name: str) -> str:
+def _hint(inventory: Inventory, name: str) -> str:
     names = [host.name for host in inventory.hosts]
     near = difflib.get_close_matches(name, names, n=1)
     return f"did you mean {near[0]}?" if near else "tfdeploy inventory lists the hosts"

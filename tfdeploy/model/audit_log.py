@@ -5,7 +5,6 @@ The account that the log is about can rewrite it: docs/audit.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tfdeploy.model.answers.audit import Entry
@@ -35,29 +34,28 @@ def read_log(older: bytes, newer: bytes) -> AuditLog:
     """Return the entries of both files of a log, and the lines that are none."""
     entries: list[Entry] = []
     faults: list[LogFault] = []
-    for line, text in _lines(older, newer):
-        entry = _entry(text)
-        if entry is None:
-            faults.append(LogFault(line, "no entry: cut off, as by a power cut, or edited"))
-            continue
-        entries.append(entry)
-        if entry.missed:
-            what = f"{entry.missed} entries before it could not be written: {entry.host}'s disk was full or refused them"
-            faults.append(LogFault(line, what))
+    for name, content in ((OLDER_LOG, older), (LOG, newer)):
+        for number, text in enumerate(content.split(b"\n", MOST_LINES), 1):
+            entry = _entry(text)
+            if entry is not None:
+                entries.append(entry)
+            what = _fault(text, entry)
+            if what:
+                faults.append(LogFault(f"{name}:{number}", what))
     return AuditLog(tuple(entries), tuple(faults[:MOST_FAULTS]))
 
 
-def _lines(older: bytes, newer: bytes) -> Iterator[tuple[str, bytes]]:
-    for name, content in ((OLDER_LOG, older), (LOG, newer)):
-        for number, text in enumerate(content.split(b"\n", MOST_LINES), 1):
-            if text:
-                yield f"{name}:{number}", text
-
-
 def _entry(text: bytes) -> Entry | None:
-    if len(text) > MOST_LINE_BYTES:
-        return None
     try:
-        return read_text(text, Entry)
+        return read_text(text, Entry) if len(text) <= MOST_LINE_BYTES else None
     except BadShape:
         return None
+
+
+def _fault(text: bytes, entry: Entry | None) -> str:
+    """Return what is wrong with a line of the log; "": nothing."""
+    if entry is None:
+        return "no entry: cut off, as by a power cut, or edited" if text else ""
+    if not entry.missed:
+        return ""
+    return f"{entry.missed} entries before it could not be written: {entry.host}'s disk was full or refused them"

@@ -46,28 +46,31 @@ def group(links: Sequence[LinkRow]) -> list[LinkGroup]:
 def _of(
     trouble: _Trouble, pairs: list[tuple[str, str]], asked: dict[str, set[str]], ports: dict[tuple[str, str], list[int]]
 ) -> list[LinkGroup]:
-    def add(subject: str, of: Iterable[tuple[str, str]]) -> LinkGroup:
-        (why, fix, ok), chosen = trouble, list(of)
-        fix = with_names(fix, (source for source, _ in chosen), _FROM)
-        fix = with_names(fix, (to for _, to in chosen), _TO)
-        return LinkGroup(subject, why, fix, tuple(sorted({port for pair in chosen for port in ports[pair]})), ok)
-
-    reaches = "reaches" if not trouble[2] else "reaches well"
-    by_target = _by(pairs, 1)
-    alone = [to for to, sources in by_target.items() if 1 < len(sources) == len(asked[to])]
+    """The groups of the pairs that have this trouble."""
+    why, fix, ok = trouble
+    reaches = "reaches well" if ok else "reaches"
+    alone = [to for to, sources in _by(pairs, 1).items() if 1 < len(sources) == len(asked[to])]
+    found = [(f"no other host {reaches} {fold_names(alone)}", [pair for pair in pairs if pair[1] in alone])]
     left = [pair for pair in pairs if pair[1] not in alone]
-    found = [add(f"no other host {reaches} {fold_names(alone)}", (p for p in pairs if p[1] in alone))] if alone else []
     by_source = _by(left, 0)
     all_targets = {source: {to for to, sources in asked.items() if source in sources} - set(alone) for source in by_source}
     mute = [source for source, targets in by_source.items() if 1 < len(targets) == len(all_targets[source])]
-    if mute:
-        found.append(add(f"{fold_names(mute)} {reaches} no other host", (p for p in left if p[0] in mute)))
-    rest = {source: tuple(targets) for source, targets in by_source.items() if source not in mute}
-    for sources, targets in fold_equal(rest):
-        verb = ("does not reach" if len(sources) == 1 else "do not reach") + (" well:" if trouble[2] else "")
-        chosen = [(source, to) for source in sources for to in targets]
-        found.append(add(f"{fold_names(sources)} {verb} {fold_names(targets)}", chosen))
-    return found
+    found.append((f"{fold_names(mute)} {reaches} no other host", [pair for pair in left if pair[0] in mute]))
+    for sources, targets in fold_equal({source: tuple(to) for source, to in by_source.items() if source not in mute}):
+        verb = ("does not reach" if len(sources) == 1 else "do not reach") + (" well:" if ok else "")
+        subject = f"{fold_names(sources)} {verb} {fold_names(targets)}"
+        found.append((subject, [(source, to) for source in sources for to in targets]))
+    return [
+        LinkGroup(
+            subject,
+            why,
+            with_names(with_names(fix, (source for source, _ in chosen), _FROM), (to for _, to in chosen), _TO),
+            tuple(sorted({port for pair in chosen for port in ports[pair]})),
+            ok,
+        )
+        for subject, chosen in found
+        if chosen
+    ]
 
 
 def _by(pairs: Iterable[tuple[str, str]], side: int) -> dict[str, list[str]]:

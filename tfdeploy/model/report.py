@@ -121,26 +121,32 @@ def _rates(rows: list[TaskSample], began: float) -> Pieces:
 
 def _gpus(report: RunReport, began: float, field_number: int) -> tuple[Line, ...]:
     """Of the GPUs that tasks have."""
-    lines = []
-    for task in report.view.tasks:
-        for number in task.gpus:
-            points = [
-                (row.time - began, float(value))
+    return _lines(
+        (
+            f"{task.task} GPU {number}",
+            [
+                (row.time - began, gpu[field_number])
                 for row in report.hosts.get(task.host, [])
                 for gpu in row.gpus
-                if gpu[0] == number and (value := gpu[field_number]) is not None
-            ]
-            lines += [Line(f"{task.task} GPU {number}", (tuple(points),))] if points else []
-    return tuple(lines)
+                if gpu[0] == number
+            ],
+        )
+        for task in report.view.tasks
+        for number in task.gpus
+    )
 
 
 def _of_hosts(report: RunReport, began: float, name: str) -> tuple[Line, ...]:
-    lines = []
-    for host, rows in report.hosts.items():
-        values = ((row.time - began, row.cpu if name == "cpu" else row.rates.get(name)) for row in rows)
-        points = tuple((time, float(value)) for time, value in values if value is not None)
-        lines += [Line(host, (points,))] if points else []
-    return tuple(lines)
+    return _lines(
+        (host, [(row.time - began, row.cpu if name == "cpu" else row.rates.get(name)) for row in rows])
+        for host, rows in report.hosts.items()
+    )
+
+
+def _lines(named: Iterable[tuple[str, list[tuple[float, float | None]]]]) -> tuple[Line, ...]:
+    """Return a line of one piece for each name that has points."""
+    known = [(name, tuple((time, float(value)) for time, value in points if value is not None)) for name, points in named]
+    return tuple(Line(name, (points,)) for name, points in known if points)
 
 
 def attempts(report: RunReport) -> list[Attempt]:

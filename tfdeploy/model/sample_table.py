@@ -22,8 +22,8 @@ def sample_table(report: RunReport) -> tuple[list[str], list[list[Cell]]]:
     told = {name for rows in report.tasks.values() for row in rows for name in row.printed}
     names = sorted(told - left_out)
     headers = [*BEFORE, *(f"metric {name}" if name in (*BEFORE, *AFTER) else name for name in names), *AFTER]
-    found: list[tuple[float, int, list[Cell]]] = []
-    for number, task in enumerate(report.view.tasks):
+    found: list[tuple[float, list[Cell]]] = []
+    for task in report.view.tasks:
         looks = report.hosts.get(task.host, [])
         times = [look.time for look in looks]
         for row in report.tasks.get(task.task, []):
@@ -34,5 +34,5 @@ def sample_table(report: RunReport) -> tuple[list[str], list[list[Cell]]]:
             printed = [row.printed.get(name) for name in (*SHOWN_APART, *names)]
             began = round(row.time - report.view.started, 3)
             cells = [iso_z(row.time), began, task.task, task.host, row.attempt, *printed, row.cpu, row.memory, *gpus]
-            found.append((row.time, number, cells))
-    return headers, [cells for _, _, cells in sorted(found, key=lambda each: each[:2])]
+            found.append((row.time, cells))
+    return headers, [cells for _, cells in sorted(found, key=lambda each: each[0])]

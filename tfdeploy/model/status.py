@@ -21,7 +21,7 @@ from tfdeploy.model.verdict import FINAL_STATES, verdict
 from tfdeploy.model.words import iso_z
 
 _MOST_OPEN = 20
-_MOST_CALLERS = 256
+_MOST_CALLERS = 256  # of one host: it may report anything
 _NO_METRICS: Metrics = MappingProxyType({})
 
 
@@ -93,23 +93,25 @@ def run_view(
         task_view(
             task,
             host_states.get(task.host),
-            tasks,
+            tasks.get(task.task),
             states,
             task.host in silent,
-            metrics,
+            metrics.get(task.task, {}),
             unread.get(task.task, ()),
         )
         for task in plan.tasks
     )
-    admitted = _callers((state.host, state.admitted.items()) for state in states)
-    not_admitted = _callers((state.host, ((address, name) for name, address in state.not_admitted.items())) for state in states)
+    admitted = _callers((s.host, *each) for s in states for each in islice(s.admitted.items(), _MOST_CALLERS))
+    stated = ((s.host, islice(s.not_admitted.items(), _MOST_CALLERS)) for s in states)
+    turned_away = _callers((host, address, name) for host, pairs in stated for name, address in pairs)
+    open_ports = tuple(f"{task}: {printable(how)[:300]}" for s in states for task, how in sorted(s.open_ports.items()))
+    exceptions = [*open_ports[:_MOST_OPEN], *(each.turned_away for each in turned_away)]
     state, cause, first = verdict(plan, states, views, unreachable, unasked)
     views = _with_collateral(views, first)
     ends = [e for e in (*(s.ended for s in states), *(v.ended for v in views)) if e is not None]
-    return RunView(
-        run=plan.run,
-        job=plan.job,
-        mode=plan.mode,
+    return copy_fields(
+        RunView,
+        plan,
         state=state,
         started=plan.created or min((s.started for s in states if s.started is not None), default=0.0),
         ended=max(ends, default=None) if state in FINAL_STATES else None,
@@ -119,38 +121,18 @@ def run_view(
         unreachable=tuple(h.host for h in plan.hosts if h.host in unreachable),
         unasked=tuple(h.host for h in plan.hosts if h.host in unasked),
         left_files={s.host: tuple(s.left_files) for s in states if s.left_files},
-        cwd=plan.cwd,
-        open_ports=_open_ports(states),
-        protect=_with_exceptions(plan.protect, [*_open_ports(states), *(each.turned_away for each in not_admitted)]),
+        open_ports=open_ports[:_MOST_OPEN],
+        protect=replace(plan.protect, why="; ".join([plan.protect.why, *exceptions])),
         admitted=admitted,
-        not_admitted=not_admitted,
+        not_admitted=turned_away,
         job_metrics=tuple(plan.metrics),
     )
 
 
-def _open_ports(states: Iterable[HostRunState]) -> tuple[str, ...]:
-    found = [f"{task}: {printable(words)[:300]}" for state in states for task, words in sorted(state.open_ports.items())]
-    return tuple(found[:_MOST_OPEN])
-
-
-def _callers(reported: Iterable[tuple[str, Iterable[tuple[str, str]]]]) -> tuple[Caller, ...]:
-    """Return the callers that hosts report, as host and (address, member). A host may report
-    anything.
-
-    So there are at most _MOST_CALLERS of one host, with a real address and a possible name.
-    """
-    return tuple(
-        Caller(host, address, member)
-        for host, pairs in reported
-        for address, member in islice(pairs, _MOST_CALLERS)
-        if is_ip(address) and is_name(member)
-    )
-
-
-def _with_exceptions(protection: Protection, exceptions: Collection[str]) -> Protection:
-    """Add to its `why` the ports that are open all the same, and the callers that are turned away,
-    as hosts report them."""
-    return replace(protection, why="; ".join([protection.why, *exceptions])) if exceptions else protection
+def _callers(reported: Iterable[tuple[str, str, str]]) -> tuple[Caller, ...]:
+    """Return the callers that hosts report, as host, address and member, with a real address and a possible name."""
+    known = (Caller(*each) for each in reported)
+    return tuple(each for each in known if is_ip(each.address) and is_name(each.member))
 
 
 def _with_collateral(views: tuple[TaskView, ...], first: str | None) -> tuple[TaskView, ...]:

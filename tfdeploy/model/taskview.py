@@ -53,17 +53,16 @@ class TaskView:
 def task_view(
     planned: TaskPlan,
     host_state: HostRunState | None,
-    tasks: Mapping[str, TaskStatus],
+    status: TaskStatus | None,
     states: list[HostRunState],
     unreachable: bool,
-    metrics: Metrics,
-    unread: tuple[str, ...] = (),
+    measured: Mapping[str, float],
+    unread: tuple[str, ...],
 ) -> TaskView:
-    status = tasks.get(planned.task)
+    """Return the task as `status` tells it, its own host's, or else as the `states` of all hosts do."""
     if status is None or (unreachable and status.state != "ended"):
         reported = _reported_by_others(planned, states) or _without_minder(planned, status, states)
         status = reported or status or _without_status(planned, host_state, states, unreachable)
-    measured = metrics.get(planned.task, {})
     return copy_fields(
         TaskView,
         status,

@@ -95,7 +95,7 @@ def test_a_killed_attempt_is_red_whoever_watched(watcher: str) -> None:
     assert [span.style for span in row[1:] if span.text.strip()] == ["red", "bold red", "green"], row
 
     nobody, page = page_of(KILLED, ())
-    assert [(each.outcome, each.end) for each in nobody] == [("killed", DIED), (None, None)]
+    assert [(each.outcome, each.ended) for each in nobody] == [("killed", DIED), (None, None)]
     assert page_of(KILLED, events_of(KILLED, looks)) == (nobody, page)
     assert 'class="bar bad"><title>worker:1, attempt 1: killed: 9 after 38 s</title>' in page
 
@@ -104,7 +104,7 @@ def test_while_it_waits_to_start_again_its_death_is_told_already() -> None:
     now = DIED + 2
     for looks in ([BEGAN + 1, DIED - 1, now], [now]):
         (one,) = board_of(KILLED, looks).progress.attempts_of(TASK)
-        assert (one.outcome, one.signal, one.reason, one.end) == ("killed", 9, None, DIED)
+        assert (one.outcome, one.signal, one.reason, one.ended) == ("killed", 9, None, DIED)
         assert page_of(KILLED, events_of(KILLED, looks), now) == page_of(KILLED, (), now)
 
 
@@ -114,7 +114,7 @@ def test_events_of_an_older_version_had_no_end_of_it() -> None:
     board = Dashboard(PLAN)
     fold(board.progress, told)
     (one,) = board.progress.attempts_of(TASK)
-    assert (one.outcome, one.reason, one.end) == ("killed", None, DIED)
+    assert (one.outcome, one.reason, one.ended) == ("killed", None, DIED)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -132,7 +132,7 @@ def test_any_looks_give_the_same_attempts(seed: int) -> None:
     looks = [*sorted(chance.uniform(BEGAN, end) for _ in range(chance.choice((1, 5, 500)))), end]
     board = board_of(history, looks)
     want = [(each.since, each.until, each.outcome if each.until else None, each.reason) for each in history.attempts]
-    found = [(each.start, each.end, each.outcome, each.reason) for each in board.progress.attempts_of(TASK)]
+    found = [(each.started, each.ended, each.outcome, each.reason) for each in board.progress.attempts_of(TASK)]
     assert found == want
     told = events_of(history, looks)
     assert page_of(history, told, end) == page_of(history, (), end)

@@ -39,7 +39,15 @@ def test_each_attempt_is_a_piece_and_many_curves_are_one_colour() -> None:
 def test_a_bar_for_each_attempt() -> None:
     bars = timeline(
         [
-            Attempt(task="worker:0", number=1, started=1000.0, ended=1010.0, outcome="failed", exit_code=9, reason="out of memory"),
+            Attempt(
+                task="worker:0",
+                number=1,
+                started=1000.0,
+                ended=1010.0,
+                outcome="failed",
+                exit_code=9,
+                reason="out of memory",
+            ),
             Attempt(task="worker:0", number=2, started=1012.0, ended=None, outcome=None),
             Attempt(task="ps:0", number=1, started=1000.0, ended=1020.0, outcome="gave_up"),
         ],
