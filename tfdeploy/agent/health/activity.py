@@ -6,8 +6,6 @@ heartbeats between servers are no progress.
 
 from __future__ import annotations
 
-import os
-
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Callable, Dict, Optional, Set, Tuple
 from tfdeploy.agent.host import processes
@@ -20,7 +18,6 @@ from tfdeploy.agent.run.folder import RunPaths
 BUSY_SHARE = 0.02  # of a core
 BUSY_BYTES_S = 1000.0  # of one connection, or of one process's files
 QUIET_S = 25.0  # a task that has not logged for so long that it waits no longer waits; TensorFlow logs it every 10 s
-_TICKS_S = float(os.sysconf("SC_CLK_TCK"))
 
 
 class Sign(NamedTuple):
@@ -36,7 +33,7 @@ class Sign(NamedTuple):
 
 
 class Usage(NamedTuple):
-    cpu_s: float  # with its children that have ended
+    cpu_s: float
     file_bytes: int
     state: str
 
@@ -119,24 +116,17 @@ def _has_traffic(before: Optional[Dict[int, int]], after: Dict[int, int], passed
 
 
 def _all_usage(pids: Set[int]) -> Dict[int, Usage]:
-    looked = ((pid, _usage(pid)) for pid in pids)
-    return {pid: usage for pid, usage in looked if usage is not None}
+    entries = filter(None, map(processes.entry, pids))
+    return {one.pid: Usage(one.cpu_s, _file_bytes(one.pid), one.state) for one in entries}
 
 
-def _usage(pid: int) -> Optional[Usage]:
-    try:
-        with open("/proc/%d/stat" % pid, "rb") as file:
-            words = file.read().rpartition(b")")[2].split()
-        cpu_s = sum(map(int, words[11:15])) / _TICKS_S
-        state = words[0].decode("ascii")
-    except (OSError, ValueError, IndexError):
-        return None
+def _file_bytes(pid: int) -> int:
     try:
         with open("/proc/%d/io" % pid, "rb") as file:
-            lines = file.read().split()
-        return Usage(cpu_s, int(lines[1]) + int(lines[3]), state)  # rchar and wchar
+            words = file.read().split()
+        return int(words[1]) + int(words[3])  # rchar and wchar
     except (OSError, ValueError, IndexError):
-        return Usage(cpu_s, 0, state)
+        return 0
 
 
 def tree(status: wire.TaskStatus, table: Dict[int, processes.Entry]) -> Set[int]:

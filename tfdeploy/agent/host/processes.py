@@ -18,6 +18,8 @@ from tfdeploy.agent.record import NamedTuple
 _SYS_PIDFD_OPEN, _SYS_PIDFD_SEND_SIGNAL = 434, 424  # the same number on every architecture
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _KTHREADD = 2
+_TICKS_S = float(os.sysconf("SC_CLK_TCK"))
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TURNING_S = 0.05  # how long a process within exec is waited for
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -36,6 +38,8 @@ class Entry(NamedTuple):
     state: str  # R, S, D, Z, ...
     start_ticks: int
     command: str
+    cpu_s: float = 0.0  # with its children that have ended
+    memory: int = 0  # bytes that are resident; what processes share counts for each
 
     @property
     def alive(self) -> bool:
@@ -53,7 +57,8 @@ def entry(pid: int) -> Optional[Entry]:
     if closing < 0:
         return None
     fields = text[closing + 2 :].split()
-    return Entry(pid, int(fields[1]), fields[0], int(fields[19]), text[opening + 1 : closing])
+    cpu_s, memory = sum(map(int, fields[11:15])) / _TICKS_S, int(fields[21]) * _PAGE_BYTES
+    return Entry(pid, int(fields[1]), fields[0], int(fields[19]), text[opening + 1 : closing], cpu_s, memory)
 
 
 def identity(pid: int) -> Optional[Identity]:

@@ -1,22 +1,14 @@
-"""What this machine and its processes have used so far, from /proc: counters, whose growth is a use."""
+"""What this machine has used so far, from /proc: counters, whose growth is a use."""
 
 from __future__ import annotations
 
 import os
 
-from tfdeploy.agent.annotations import Dict, Iterable, List, Optional, Tuple
+from tfdeploy.agent.annotations import List, Optional, Tuple
 from tfdeploy.agent.record import NamedTuple
 
 _TICKS_S = float(os.sysconf("SC_CLK_TCK"))
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 _SECTOR = 512
-
-
-class Used(NamedTuple):
-    """Of some processes. `cpu_s`: with their children that have ended."""
-
-    cpu_s: float = 0.0
-    memory: int = 0  # bytes that are resident; what processes share counts for each
 
 
 class Machine(NamedTuple):
@@ -29,20 +21,6 @@ class Machine(NamedTuple):
     sent: Optional[int]
     read: Optional[int]  # bytes, from all disks
     written: Optional[int]
-
-
-def of_processes(pids: Iterable[int]) -> Dict[int, Used]:
-    """By pid; without those that are gone."""
-    return {pid: used for pid, used in ((pid, _of_process(pid)) for pid in pids) if used is not None}
-
-
-def _of_process(pid: int) -> Optional[Used]:
-    try:
-        with open("/proc/%d/stat" % pid, "rb") as file:
-            words = file.read().rpartition(b")")[2].split()
-        return Used(sum(map(int, words[11:15])) / _TICKS_S, int(words[21]) * _PAGE)
-    except (OSError, ValueError, IndexError):
-        return None
 
 
 def of_machine() -> Machine:

@@ -18,7 +18,7 @@ import sys
 import time
 
 from tfdeploy.agent import layout, metric_names, wire
-from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Set, Tuple, Union
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple, Union
 from tfdeploy.agent.host import atomic, processes
 from tfdeploy.agent.run import clock
 from tfdeploy.agent.run.folder import RunPaths
@@ -67,7 +67,7 @@ class Sampler:
         newest: NewestSamples = {"host": self._sample_host(at, passed_s), "tasks": {}}
         for spec in self._part.tasks:
             status = self._paths.status(spec.task)
-            sample = self._sample_task(status, _tree(status, table), at, passed_s)
+            sample = self._sample_task(status, _living(status, table), at, passed_s)
             if sample is not None:
                 self._tasks[spec.task].add(sample)
             self._show(newest, spec.task, sample or {"time": at, "attempt": status.attempt})
@@ -103,11 +103,12 @@ class Sampler:
         if self._gpus is not None:
             self._gpus.close()
 
-    def _sample_task(self, status: wire.TaskStatus, pids: Set[int], at: float, passed_s: float) -> Optional[TaskSample]:
+    def _sample_task(
+        self, status: wire.TaskStatus, used: List[processes.Entry], at: float, passed_s: float
+    ) -> Optional[TaskSample]:
         """None: nothing of it is alive, and it has printed or written no metric since the last look."""
         task = status.task
         printed = self._new_metrics(status)
-        used = counters.of_processes(pids).values()
         cpu_s, before = sum(each.cpu_s for each in used), self._cpu_s.pop(task, None)
         if not used and not printed:
             return None
@@ -211,10 +212,10 @@ def _growth(before: Optional[int], now: Optional[int], passed_s: float) -> Optio
     return None if before is None or now is None else max(0, round((now - before) / passed_s))
 
 
-def _tree(status: wire.TaskStatus, table: Dict[int, processes.Entry]) -> Set[int]:
+def _living(status: wire.TaskStatus, table: Dict[int, processes.Entry]) -> List[processes.Entry]:
     """The living processes of a task: all below its supervisor."""
     below = status.supervisor_pid if status.state in ("starting", "running") else None
-    return set() if below is None else processes.descendants([below], table)
+    return [] if below is None else [table[pid] for pid in processes.descendants([below], table)]
 
 
 def samples_file(paths: RunPaths, task: str) -> str:
