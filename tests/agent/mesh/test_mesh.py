@@ -82,8 +82,8 @@ def test_no_thread_for_a_moment_makes_it_neither_deaf_nor_mute(three: Meshes, mo
 
 def test_who_does_not_take_all_that_it_hears_is_not_told_again_at_once(three: Meshes) -> None:
     one, two = three.join("n1"), three.join("n2")
-    join = two._join
-    two._join = lambda other: join(other._replace(decided=None))  # as an older version does
+    join = two.share
+    two.share = lambda other: join(other._replace(decided=None))  # as an older version does
     one.share(Knowledge(committed=True, decided=1.0))
     three.wait_until(lambda: one._peers["n2"].last_message and one._peers["n2"].not_before > time.monotonic() + 1.0, 10.0)
     assert two.known() == Knowledge(committed=True)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import threading
 import time
-import traceback
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Set
 from tfdeploy.agent.health import activity, diagnose, peers, reach
 from tfdeploy.agent.health.activity import Sign, TaskActivity
 from tfdeploy.agent.health.diagnose import Facts, Finding
-from tfdeploy.agent.host import processes, tcp_diag
+from tfdeploy.agent.host import processes, tcp_diag, thread_errors
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.mesh.shared_state import Knowledge
 from tfdeploy.agent.record import NamedTuple
@@ -72,7 +71,6 @@ class Monitor:
         self._next_ask = self._next_ports = 0.0
         self._ports_pause_s = PORTS_S[0]
         self._turn = 0
-        self._reported = False
 
     # --- for the minder
 
@@ -105,13 +103,11 @@ class Monitor:
             time.sleep(self._pause_s(time.thread_time() - begun))
 
     def _look_safely(self, known: Knowledge) -> None:
-        """A bug in the diagnosis ends neither this thread nor the run, and clears `health`. Reported once, in minder.log."""
+        """A bug in the diagnosis ends neither this thread nor the run, and clears `health`."""
         try:
             self.look(time.monotonic(), known)
         except Exception:  # noqa: BLE001 - whatever it is, the run goes on
-            if not self._reported:
-                self._reported = True
-                traceback.print_exc()
+            thread_errors.report_once("looking for stalled tasks")
             self._publish({})
 
     def _pause_s(self, cost_s: float) -> float:

@@ -31,7 +31,7 @@ _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close() sends a reset
 
 class GuardedPorts:
     """`addresses`: of the run's hosts, from the plan. `learned`: address that was admitted later ->
-    the host that stated the address ("": not known). `turned_away`: host -> the last address of its
+    the host that stated the address ("": not known). `turned_away`: host -> the first address of its
     connections that it did not state as its own."""
 
     # Of the sockets that listen on a port, the kernel keeps the order; where one closes, it moves the last one to its place.
@@ -39,15 +39,14 @@ class GuardedPorts:
     def __init__(
         self,
         addresses: Iterable[str],
-        learned: Optional[Mapping[str, str]] = None,
-        turned_away: Optional[Mapping[str, str]] = None,
+        learned: Mapping[str, str] = {},  # noqa: B006 - never changed
+        turned_away: Mapping[str, str] = {},  # noqa: B006 - never changed
     ) -> None:
         self._lock = threading.Lock()
         self._planned = tuple(addresses)
         self._admitted = set(map(peer_filter.address, self._planned))
-        self.learned: Dict[str, str] = {each: host for each, host in (learned or {}).items() if peer_filter.is_address(each)}
-        self.turned_away: Dict[str, str] = dict(turned_away or {})
-        self._turned_away_counts: Dict[str, int] = {}
+        self.learned = {each: host for each, host in learned.items() if peer_filter.is_address(each)}
+        self.turned_away = dict(turned_away)
         self._admitted.update(map(peer_filter.address, self.learned))
         self._held: Dict[int, socket.socket] = {}
         self._order: Dict[int, Optional[Tuple[int, int]]] = {}  # the places of ours and the task's; None: another has the filter
@@ -127,12 +126,10 @@ class GuardedPorts:
 
     def turn_away(self, address: str, host: str) -> bool:
         """Note that a host of the run came through an address that it did not state as its own.
-        Returns False if that was noted before."""
+        Returns False if one of that host was noted before."""
         with self._lock:
-            count = self._turned_away_counts.get(host, 0)
-            if self.turned_away.get(host) == address or count >= MOST_PER_HOST:
+            if host in self.turned_away:
                 return False
-            self._turned_away_counts[host] = count + 1
             self.turned_away = dict(self.turned_away, **{host: address})
             return True
 

@@ -83,9 +83,17 @@ class Mesh:
         with self._lock:
             return self._known
 
-    def share(self, known: Knowledge) -> None:
-        """Joins it to the shared state; what is new is sent to peers."""
-        self._join(known)
+    def share(self, known: Knowledge) -> bool:
+        """Join it to the shared state; what is new is sent to peers. Returns False if nothing is new."""
+        with self._lock:
+            joined = self._known.join(known)
+            if joined == self._known:
+                return False
+            late = joined.is_over and joined == self._known._replace(ended=joined.ended)
+            self._known, self._digest = joined, joined.digest()
+            self._schedule.news(late, time.monotonic())
+            self._lock.notify_all()
+            return True
 
     def all_know(self) -> bool:
         """Whether every peer with running tasks and a living minder knows all that this minder knows."""
@@ -153,17 +161,6 @@ class Mesh:
 
     # --- what is known
 
-    def _join(self, other: Knowledge) -> bool:
-        with self._lock:
-            joined = self._known.join(other)
-            if joined == self._known:
-                return False
-            late = joined.is_over and joined == self._known._replace(ended=joined.ended)
-            self._known, self._digest = joined, joined.digest()
-            self._schedule.news(late, time.monotonic())
-            self._lock.notify_all()
-            return True
-
     def _concerned(self) -> List[MeshPeer]:
         """Peers with a task that has not ended as far as we know."""
         running = {peer.host for task, peer in self._tasks.items() if self._may_change(task, peer)}
@@ -179,7 +176,7 @@ class Mesh:
     def _receive(self, host: str, value: Any) -> None:
         """Joins the state that a peer sent. Raises ValueError where it is none."""
         theirs = shared_state.from_json(value, self._tasks, self._hosts)
-        news = self._join(theirs)
+        news = self.share(theirs)
         with self._lock:
             peer = self._peers[host]
             peer.digest, peer.last_message, peer.failures, peer.refused = theirs.digest(), time.monotonic(), 0, None

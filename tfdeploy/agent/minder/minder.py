@@ -10,7 +10,6 @@ import json
 import os
 import select
 import signal
-import sys
 import threading
 import time
 
@@ -76,7 +75,6 @@ class Minder:
         self.mesh: Optional[Mesh] = None
         self.firewall: Optional[Firewall] = None
         self.guarded: Optional[GuardedPorts] = None
-        self.monitor: Optional[Monitor] = None
         self.launcher: Tuple[Optional[Word], ...] = (None, None)  # its `start` and `renew`, as last seen
         self.next_open = 0.0  # when to look again for ports that are open to everybody
         self.refused = ""  # the last error of a step
@@ -296,8 +294,6 @@ class Minder:
 
     def _update_health(self) -> None:
         """Notes which tasks are stalled, and why; under `stall: restart` ends the task that causes it, as failed."""
-        if self.monitor is None:
-            return
         active = self.state.phase == "committed" and self.store.known.abort is None and "decided" not in self.state.marks
         self.monitor.update(self.store.known, active)
         stalled = self.monitor.health()
@@ -377,7 +373,3 @@ def _report(descriptor: Optional[int], line: Mapping[str, object]) -> None:
     except BrokenPipeError:
         pass  # the process that asked has died: the launch may come again, or this minder ends
     os.close(descriptor)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -11,7 +11,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
 
 from tfdeploy.agent import wire
@@ -347,7 +346,3 @@ def main(argv: List[str]) -> int:
     lock.release()
     supervisor.minder_watch.ensure_until_end()
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
