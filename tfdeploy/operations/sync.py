@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from tfdeploy.errors import Refused, TfdeployError
 from tfdeploy.model.answers.broadcast import BROADCAST_JOIN, DATA_LACK
@@ -20,7 +21,7 @@ from tfdeploy.operations.broadcast.data_sets import send_data_sets
 from tfdeploy.operations.connecting import begin_connecting
 from tfdeploy.operations.copy.code_files import TreeChanged
 from tfdeploy.operations.copy.push_data import InUse, begin_data, push_data
-from tfdeploy.operations.deletions import A_FEW, MOST_NAMES_BYTES, Confirm, Losses, loss_notes, never_confirm, refuse_losses
+from tfdeploy.operations.deletions import MOST_NAMES_BYTES, Confirm, Losses, loss_notes, never_confirm, refuse_losses
 from tfdeploy.operations.emit import emit_transfer, note
 from tfdeploy.operations.lock import JobLock, locked_where_possible
 from tfdeploy.operations.outcomes import split
@@ -28,7 +29,6 @@ from tfdeploy.operations.send_code import Synced, is_present, send_code
 from tfdeploy.operations.shipment import Shipment, whole_shipment
 from tfdeploy.transport.protocols import Fleet, Session
 
-FEW_NAMES_BYTES = 64 << 10  # of a data set: they go with the first question, which so few make no longer
 TRIES = 3  # a file that changes while it is sent is sent again this often
 
 
@@ -168,11 +168,10 @@ def data_refusals(
     def ask(session: Session) -> None:
         for name, listing in shipment.data.items():
             about = (session.agent(), shipment.job, name, listing, session.host.name)
-            names = listing.names if listing.is_folder and listing.names_bytes <= FEW_NAMES_BYTES else b""
-            staged = name not in shipment.by_rsync
-            place = begin_data(*about, blob=names, digest=listing.digest, ask=True, staged=staged)
-            if listing.is_folder and not names and place.files > A_FEW and listing.names_bytes < MOST_NAMES_BYTES:
-                place = begin_data(*about, blob=listing.names, digest=listing.digest, ask=True, staged=staged)
+            question: dict[str, Any] = {"digest": listing.digest, "ask": True, "staged": name not in shipment.by_rsync}
+            place = begin_data(*about, **question)
+            if listing.is_folder and place.files and listing.names_bytes < MOST_NAMES_BYTES:
+                place = begin_data(*about, blob=listing.names, **question)
             if place.losing:
                 losing.setdefault(name, {})[session.host.name] = (place.losing, place.files)
 
