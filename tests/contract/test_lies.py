@@ -140,7 +140,7 @@ FACTS = {
     "an interpreter elsewhere": {"python": "python3\n"},
     "a relative workdir": {"workdir": "../x"},
     "a port of sshd": {"free_ports": [22]},
-    "endless memory": {"memory_bytes": 1e999},
+    "endless inodes": {"free_inodes": 1e999},
     "a core less than none": {"cores": -1},
     "a clock that is no number": {"clock": float("nan")},
     "a GPU with escapes": {"gpus": [{"index": 0, "name": "\x1b[2J", "memory_mib": 1, "used_mib": 0, "uuid": ""}]},

@@ -33,7 +33,6 @@ FACTS: dict[str, Any] = {
     "python": "/usr/bin/python3",
     "python_version": "3.11.2",
     "cores": 8,
-    "memory_bytes": 32 << 30,
     "free_disk_bytes": 100 << 30,
     "free_inodes": 1_000_000,
     "boot_id": "b",

@@ -154,7 +154,6 @@ class HostFacts:
     python: AbsolutePath | None  # the interpreter of the training program, absolute; None: not found
     python_version: Version | None
     cores: Small
-    memory_bytes: Count
     free_disk_bytes: BigCount
     free_inodes: BigCount
     boot_id: Line
@@ -175,7 +174,6 @@ class HostFacts:
     modules: Modules = field(default_factory=dict)  # those asked for -> whether `import` finds them
     cpu_only: bool = False  # that TensorFlow was built without GPUs
     rsync: Line | None = None  # version; None: missing
-    uv: Line | None = None  # version; None: missing
     environment: AbsolutePath | None = None  # the folder that `setup` made for this job; `python` and versions are those in it
     proxies: Variables = ()  # names of proxy variables set there
     preset: Variables = ()  # names of variables set there that the plan sets for each task

@@ -24,7 +24,7 @@ from tfdeploy.planning.plan import make_plan
 HOSTS, RUN, JOB, RELEASE = 1000, "large-1", "large", "c0ffee"
 TELL = ("sh", "-c", 'printf "%s\\n%s" "$TF_CONFIG" "$1" > told.$TFDEPLOY_TASK_ROLE; exec sleep 1000', "-", "{worker_hosts}")
 KNOWN = {"user": "ml", "home": "/home/ml", "python": "/usr/bin/python3", "python_version": "3.11.2", "boot_id": "b", "clock": 0.0}
-KNOWN |= {"cores": 2, "memory_bytes": 8 << 30, "free_disk_bytes": 1 << 40, "free_inodes": 1_000_000, "rsync": "3.2.7"}
+KNOWN |= {"cores": 2, "free_disk_bytes": 1 << 40, "free_inodes": 1_000_000, "rsync": "3.2.7"}
 
 
 def large_plan(workdir: str, ports: tuple[int, ...]) -> Plan:

@@ -51,7 +51,7 @@ def test_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = facts(tmp_path)
     assert found["hostname"] == os.uname().nodename and found["home"] == os.path.expanduser("~")
     assert found["ssh_server_address"] == "192.0.2.2" and "http_proxy" in found["proxies"]
-    assert found["cores"] >= 1 and found["memory_bytes"] > 1 << 20 and found["free_disk_bytes"] > 0
+    assert found["cores"] >= 1 and found["free_disk_bytes"] > 0
     assert abs(found["clock"] - time.time()) < 60
     assert found["python"] == sys.executable and found["python_version"] == ".".join(map(str, sys.version_info[:3]))
 
@@ -121,12 +121,6 @@ def test_an_interpreter_that_cannot_say_which_modules_it_finds_says_nothing(tmp_
     program(path_with, "python9", f'PYTHONPATH={tmp_path}/site exec {sys.executable} -S "$@"\n')
     found = facts(tmp_path, python="python9", modules=["json", "pandas"])
     assert found["python"] and found["modules"] == {}
-
-
-@pytest.mark.parametrize("said, version", [("uv 0.9.7 (0adb44480 2025-10-30)", "0.9.7"), ("what?", None)])
-def test_uv(tmp_path: Path, path_with: Path, said: str, version: str) -> None:
-    program(path_with, "uv", f"echo '{said}'\n")
-    assert facts(tmp_path)["uv"] == version
 
 
 def test_variables_that_the_plan_sets_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.typed import convert
 fields = dict.fromkeys(("host", "hostname", "user", "home", "python_version", "boot_id"), "x")
 fields.update(workdir="/w", python="/p")
-fields.update(cores=1, memory_bytes=1, free_disk_bytes=1, free_inodes=1, clock=1.0, free_ports=[1], gpus=[])
+fields.update(cores=1, free_disk_bytes=1, free_inodes=1, clock=1.0, free_ports=[1], gpus=[])
 together, made = threading.Barrier(8), []
 def make():
     together.wait()

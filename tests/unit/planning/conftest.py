@@ -21,7 +21,6 @@ FACTS = HostFacts(
     python="/usr/bin/python3",
     python_version="3.11.2",
     cores=2,
-    memory_bytes=8 << 30,
     free_disk_bytes=100 << 30,
     free_inodes=1_000_000,
     boot_id="b",

@@ -133,15 +133,10 @@ def find_uv() -> Optional[str]:
     return next((path for path in map(find_program, UV_PLACES) if path), None)
 
 
-def start_uv() -> Optional[Asked]:
-    uv = find_uv()
-    return Asked([uv, "--version"]) if uv else None
-
-
-def read_version(asked: Optional[Asked], after: str) -> Optional[str]:
-    """The word after `after` in what the program has printed; None: there is no such program."""
-    words = asked.answer()[1].split() if asked is not None else []
-    return words[words.index(after) + 1] if after in words[:-1] else None
+def read_rsync(asked: Asked) -> Optional[str]:
+    """The word after "version" in what rsync has printed; None: there is no rsync."""
+    words = asked.answer()[1].split()
+    return words[words.index("version") + 1] if "version" in words[:-1] else None
 
 
 def start_gpus() -> Asked:

@@ -24,11 +24,10 @@ from tfdeploy.agent.host.installed import (
     find_program,
     read_gpus,
     read_python,
-    read_version,
+    read_rsync,
     start_gpus,
     start_python,
     start_rsync,
-    start_uv,
 )
 from tfdeploy.agent.run import keep_aside, keep_links, shown_plan
 from tfdeploy.agent.run.find import damaged, job_names, run_names, run_paths
@@ -63,7 +62,7 @@ def probe(call: Call) -> Answer:
     low, high = _range(call.rows("ports") or [1, 0])
     python = find_program(call.text("python", "python3"))
     modules = [str(name) for name in call.rows("modules")][:MOST_MODULES]
-    asked = {"python": start_python(python, modules), "rsync": start_rsync(), "uv": start_uv()}
+    asked, rsync = {"python": start_python(python, modules)}, start_rsync()
     if _wants_gpus(call):
         asked["gpus"] = start_gpus()
     more, firewall, resolved = _preflight(call, low, high), _ask_nft(call), _resolve(call)
@@ -75,7 +74,6 @@ def probe(call: Call) -> Answer:
     problems = _problems(machine) + moved + (_damaged_runs(workdir, job) if job else [])
     setup = call.name("setup") if call.flag("setup") else ""
     interpreter, problem = _interpreter(workdir, asked["python"], python, call.text("python", "python3"), setup, modules)
-    rsync, uv = read_version(asked["rsync"], "version"), read_version(asked["uv"], "uv")
     program = call.text("program", "")
     gpus, gpu_error = read_gpus(asked.get("gpus"))
     return {
@@ -90,8 +88,7 @@ def probe(call: Call) -> Answer:
         "live_runs": live_runs,
         "lacks_program": bool(program) and not _has_program(program, interpreter["python"]),
         "problems": problems + ([problem] if problem else []),
-        "rsync": rsync,
-        "uv": uv,
+        "rsync": read_rsync(rsync),
         "gpus": gpus,
         "gpu_error": gpu_error,
         "preflight": more(),
@@ -149,7 +146,6 @@ def _machine(workdir: str) -> Answer:
         "home": os.path.expanduser("~"),
         "workdir": workdir,
         "cores": len(os.sched_getaffinity(0)),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "free_disk_bytes": free.free_bytes,
         "free_inodes": free.free_inodes if free.free_inodes is not None else 1 << 40,
         "boot_id": boot_id(),
