@@ -35,6 +35,7 @@ from tfdeploy.planning.flags import role_programs
 from tfdeploy.planning.keep import ResumePoint
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.program import (
+    command_line,
     compat,
     downloads,
     flagged_program,
@@ -42,7 +43,6 @@ from tfdeploy.planning.program import (
     servers,
     task_identity,
 )
-from tfdeploy.planning.program.command_line import OwnNames
 from tfdeploy.planning.program.compat import Compat
 from tfdeploy.planning.program.flagged_program import FlaggedProgram
 from tfdeploy.planning.seats import probed_hosts, requested_roles
@@ -194,10 +194,10 @@ def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) ->
     job, program, cluster = inputs.job, read.program, laid.layout.cluster
     served = servers.decide(job, program, cluster)
     roles = tuple(dict.fromkeys(seat.role for seat in placed.seats))
-    names = OwnNames.of(laid.layout, job_names.role_names(job, program))
-    own = [role for role in roles if role not in served.roles]
-    found = role_programs.of(job, program, own, inputs.sources)
-    flagged = (flagged_program.add_flags(each, roles, laid.layout, names, inputs.run) for each in found)
+    own = command_line.own_values(laid.layout, job_names.role_names(job, program))
+    running = [role for role in roles if role not in served.roles]
+    found = role_programs.of(job, program, running, inputs.sources)
+    flagged = (flagged_program.add_flags(each, roles, laid.layout, own, inputs.run) for each in found)
     programs = {role: each for each in flagged for role in each.of.roles}
     keras = legacy_keras.decide(job, program, placed.used, version1=read.compat.choice == "v1")
     by_flag = any(flag.name == "task_index" for each in programs.values() for flag in each.of_cluster)
@@ -210,7 +210,7 @@ def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) ->
         chosen={"TFDEPLOY_TASK_COMPAT": read.compat.choice, **keras.variables},
         own_addresses=compat.keeps_addresses(job, read.compat),
         identity=task_identity.decide(job, program, cluster, by_flag=by_flag),
-        names=names,
+        own=own,
     )
     tasks = (task_plan(shared, laid.layout, seat, inputs.facts[seat.host]) for seat in placed.seats)
     made = tuple(argument_lengths.checked(job, tasks))

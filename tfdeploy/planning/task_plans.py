@@ -17,8 +17,7 @@ from tfdeploy.planning.cluster import addresses, restarts
 from tfdeploy.planning.cluster.layout import Layout
 from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.program import command_line, servers
-from tfdeploy.planning.program.command_line import OwnNames
-from tfdeploy.planning.program.flagged_program import FlaggedProgram
+from tfdeploy.planning.program.flagged_program import FlaggedProgram, OwnValues
 from tfdeploy.planning.program.servers import ServerRoles
 from tfdeploy.planning.program.task_identity import TaskIdentity
 
@@ -29,8 +28,8 @@ class Shared:
 
     `programs`: role -> its program, of the roles that run one. `own_addresses`: tasks listen where
     the program says, not on the plan's ports. `chosen`: variables that were chosen for this
-    program. `identity`: how it learns which task it is. `names`: what the program's flags call the
-    roles.
+    program. `identity`: how it learns which task it is. `own`: role -> values that differ for the
+    program's flags.
     """
 
     job: Job
@@ -41,7 +40,7 @@ class Shared:
     chosen: Mapping[str, str]
     own_addresses: bool
     identity: TaskIdentity
-    names: OwnNames
+    own: OwnValues
 
 
 def task_plan(shared: Shared, layout: Layout, seat: Seat, facts: HostFacts) -> TaskPlan:
@@ -53,10 +52,10 @@ def task_plan(shared: Shared, layout: Layout, seat: Seat, facts: HostFacts) -> T
         **datasets.of_task(job, shared.data, seat, shared.run, facts.workdir),
     }
     chosen = {**shared.chosen, **shared.identity.variables(layout.cluster, seat.role, seat.index)}
-    own = datasets.variables(job, seat, sum(each.role == "worker" for each in layout.seats))
+    of_data = datasets.variables(job, seat, sum(each.role == "worker" for each in layout.seats))
     program = shared.programs.get(seat.role)
     command, flags = (program.of.job, program.flags) if program else (job, ())
-    argv = command_line.argv(command, facts, values, flags, shared.names.values(seat))
+    argv = command_line.argv(command, facts, values, flags, shared.own.get(seat.role, {}))
     return TaskPlan(
         task=seat.task,
         role=seat.role,
@@ -66,7 +65,7 @@ def task_plan(shared: Shared, layout: Layout, seat: Seat, facts: HostFacts) -> T
         port=None if shared.own_addresses else layout.ports.get(seat.task),
         gpus=seat.gpus,
         argv=servers.argv(argv[0], facts, shared.served) if seat.role in shared.served.roles else argv,
-        env=environment.environment(job, seat, layout, values, {**chosen, **own}, shared.identity.job_names),
+        env=environment.environment(job, seat, layout, values, {**chosen, **of_data}, shared.identity.job_names),
         deciding=seat.task in layout.deciding,
         why=seat.why,
         serves=seat.role in rules(job.mode).serves,

@@ -44,9 +44,9 @@ class ClusterFlags:
     unknown: tuple[str, ...] = ()
 
 
-def classic(names: tuple[str, ...] = CLASSIC) -> tuple[Flag, ...]:
+def classic() -> tuple[Flag, ...]:
     """The flags of the between-graph tutorials, whatever the program defines."""
-    return tuple(Flag(name, f"--{name}") for name in names)
+    return tuple(Flag(name, f"--{name}") for name in CLASSIC)
 
 
 def of_cluster(program: Program) -> ClusterFlags:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from tfdeploy.model import placeholders
-from tfdeploy.model.cluster import cluster_json
+from tfdeploy.model.cluster import ROLES, cluster_json
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
@@ -42,19 +41,13 @@ def values(layout: Layout, seat: Seat, job: Job, run: str) -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True)
-class OwnNames:
-    """What differs for a flag of the program, which has its own names of the jobs. `names`: role -> name."""
-
-    names: Mapping[str, str] = field(default_factory=dict)
-    cluster: str = ""  # one text for all tasks
-
-    @classmethod
-    def of(cls, layout: Layout, names: Mapping[str, str]) -> OwnNames:
-        return cls(names, cluster_json({names.get(role, role): each for role, each in layout.cluster.items()}) if names else "")
-
-    def values(self, seat: Seat) -> dict[str, str]:
-        return {"job_name": self.names.get(seat.role, seat.role), "cluster": self.cluster} if self.names else {}
+def own_values(layout: Layout, names: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """role -> the values that differ for a flag of the program, which has its own names of the
+    jobs. `names`: role -> name."""
+    if not names:
+        return {}
+    cluster = cluster_json({names.get(role, role): each for role, each in layout.cluster.items()})
+    return {role: {"job_name": names.get(role, role), "cluster": cluster} for role in ROLES}
 
 
 def argv(

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import ast
 import posixpath
-from collections.abc import Collection, Iterator, Mapping
-from itertools import islice, product
+from collections.abc import Collection, Iterator
 
 from tfdeploy.model.job import Job
 from tfdeploy.planning.flags import flag_definitions
-from tfdeploy.planning.source.expressions import argument, last_name
+from tfdeploy.planning.source.expressions import argument, last_name, text
+from tfdeploy.planning.source.origins import Origins
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.versions import tf_names_used
 
 _READER = "read_data_sets"
-_MOST_STEPS = 4  # the name of a name of a flag
-_MOST_VALUES = 8  # that one name is given
-_MOST_TEXTS = 100  # of one expression
 _OF_TUTORIAL = ("examples.tutorials.mnist", "contrib.learn")
 
 
@@ -36,36 +33,22 @@ def _mnist(job: Job, program: Program, files: Collection[str]) -> Iterator[str]:
     if not files or not any(use.name.startswith(_OF_TUTORIAL) for use in uses):
         return
     flag_values = _flag_values(job.command, program)
-    for path, call in program.find(ast.Call):
-        folders = _texts(_folder(call), program, flag_values)
-        from_code = posixpath.join(job.cwd, *folders)
-        if len(folders) == 1 and not _is_in(from_code, files):
-            yield _mnist_note(f"{path}:{call.lineno}", from_code)
+    origins = Origins(program, flag_values)
+    for module in program.modules:
+        for call in module.find(ast.Call):
+            named = _folder(call)
+            values = (value for value, _ in origins.values(named, module)) if named else ()
+            folders = {folder for value in values if (folder := text(value))}
+            folders |= {flag_values[origin.dest] for origin in origins.of(named, module) if origin.dest}
+            from_code = posixpath.join(job.cwd, *folders)
+            if len(folders) == 1 and not _is_in(from_code, files):
+                yield _mnist_note(f"{module.path}:{call.lineno}", from_code)
 
 
 def _folder(call: ast.Call) -> ast.expr | None:
     """The folder that `read_data_sets(folder)` reads."""
     folder = argument(call, "train_dir", 0)
     return folder if last_name(call.func) == _READER and not argument(call, "fake_data") else None
-
-
-def _texts(node: ast.expr | None, program: Program, flags: Mapping[str, str], steps: int = _MOST_STEPS) -> set[str]:
-    """Every text that the expression may evaluate to: a constant, what a name or flag is given, a joined path."""
-    if isinstance(node, ast.Constant):
-        return {node.value} if isinstance(node.value, str) else set()
-    if isinstance(node, ast.Name) and steps:
-        values = (
-            assigned.value
-            for _, assigned in program.find(ast.Assign)
-            if any(isinstance(target, ast.Name) and target.id == node.id for target in assigned.targets)
-        )
-        return {text for value in islice(values, _MOST_VALUES) for text in _texts(value, program, flags, steps - 1)}
-    if isinstance(node, ast.Attribute):
-        return {flags[node.attr]} if node.attr in flags else set()
-    if isinstance(node, ast.Call) and last_name(node.func) in ("join", "Path", "abspath", "str", "fspath"):
-        combined = product(*(sorted(_texts(part, program, flags, steps)) for part in node.args))
-        return {posixpath.join("", *parts) for parts in islice(combined, _MOST_TEXTS)}
-    return set()
 
 
 def _flag_values(command: tuple[str, ...], program: Program) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tfdeploy.planning.cluster.layout import Layout
@@ -10,7 +11,8 @@ from tfdeploy.planning.flags.appended_flags import Appended
 from tfdeploy.planning.flags.flag_definitions import Flag
 from tfdeploy.planning.flags.role_programs import RoleProgram
 from tfdeploy.planning.program import command_line, flag_conflicts, task_identity
-from tfdeploy.planning.program.command_line import OwnNames
+
+OwnValues = Mapping[str, Mapping[str, str]]
 
 
 @dataclass(frozen=True)
@@ -30,11 +32,12 @@ class FlaggedProgram:
         return (*self.added.flags, *self.added.own)
 
 
-def add_flags(of: RoleProgram, roles: tuple[str, ...], layout: Layout, names: OwnNames, run: str) -> FlaggedProgram:
-    """Return the program of some roles with its flags. `roles`: of the whole run. Raises Refused."""
+def add_flags(of: RoleProgram, roles: tuple[str, ...], layout: Layout, own: OwnValues, run: str) -> FlaggedProgram:
+    """Return the program of some roles with its flags. `roles`: of the whole run. `own`: see
+    `command_line.own_values`. Raises Refused."""
     added = appended_flags.choose(of.job, of.program, roles)
     seats = [seat for seat in layout.seats if seat.role in of.roles]
-    given = {seat.task: {**command_line.values(layout, seat, of.job, run), **names.values(seat)} for seat in seats}
+    given = {seat.task: {**command_line.values(layout, seat, of.job, run), **own.get(seat.role, {})} for seat in seats}
     flag_conflicts.check(of.job, of.program, added, given)
     required = required_flags.supply(of.job, of.program, added.known, (*added.flags, *added.own))
     workers = len(layout.cluster.get("worker", ())) if "worker" in of.roles else 0

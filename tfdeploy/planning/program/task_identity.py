@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tfdeploy.model import placeholders
 from tfdeploy.model.cluster import Cluster
@@ -23,9 +23,9 @@ _READERS = """
 
 @dataclass(frozen=True)
 class TaskIdentity:
-    job_names: JobNames = field(default_factory=JobNames)
-    cluster_variables: ClusterVariables = field(default_factory=ClusterVariables)
-    own_hosts: OwnHosts = field(default_factory=OwnHosts)
+    job_names: JobNames
+    cluster_variables: ClusterVariables
+    own_hosts: OwnHosts
 
     @property
     def notes(self) -> tuple[str, ...]:
