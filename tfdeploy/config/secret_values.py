@@ -7,7 +7,7 @@ import os
 import selectors
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from tfdeploy.errors import ConfigError, UsageError
@@ -112,7 +112,7 @@ def _of_command(name: str, source: SecretSource, folder: str | None) -> bytes:
         what = f"the command of the secret {name} did not end within {COMMAND_S:g} s"
         raise ConfigError(what, where=source.where, next=f"try it by hand: it may ask for something; {program} gets no input")
     if code != 0:
-        text = said.decode("utf-8", "replace").strip()
+        text = said[-_SAID_BYTES:].decode("utf-8", "replace").strip()
         what = f"the command of the secret {name} ended with {_ending(code)}" + (f"; it said: {text}" if text else "")
         raise ConfigError(what, where=source.where, next="try it by hand, in the job file's folder")
     return out
@@ -123,30 +123,21 @@ def _ending(code: int | None) -> str:
 
 
 def _output(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes, bool]:
-    """(standard output, the end of standard error, whether both have ended). Reads no more than a secret may have."""
-    out, said = b"", b""
-    for is_error, chunk in _chunks(process, time.monotonic() + COMMAND_S):
-        if chunk is None:
-            return out, said, False
-        out, said = (out, (said + chunk)[-_SAID_BYTES:]) if is_error else (out + chunk, said)
-        if len(out) > MOST_BYTES:
-            return out, said, False
-    return out, said, True
-
-
-def _chunks(process: subprocess.Popen[bytes], deadline: float) -> Iterator[tuple[bool, bytes | None]]:
-    """(whether it is standard error, what came; None: the time is over)."""
+    """(standard output, standard error, whether both have ended). Of a stream without an end, it
+    keeps little more than a secret may have."""
     assert process.stdout is not None and process.stderr is not None
+    deadline = time.monotonic() + COMMAND_S
+    read = {process.stdout: b"", process.stderr: b""}
     with selectors.DefaultSelector() as selector:
-        for is_error, stream in enumerate((process.stdout, process.stderr)):
-            selector.register(stream, selectors.EVENT_READ, bool(is_error))
-        while selector.get_map():
+        for stream in read:
+            selector.register(stream, selectors.EVENT_READ, stream)
+        while selector.get_map() and len(read[process.stdout]) <= MOST_BYTES:
             ready = selector.select(max(0.0, deadline - time.monotonic()))
             if not ready:
-                yield False, None
-                return
+                break
             for key, _ in ready:
                 chunk = os.read(key.fd, _READ_BYTES)
+                read[key.data] = (read[key.data] + chunk)[-MOST_BYTES - _READ_BYTES :]
                 if not chunk:
-                    selector.unregister(key.fileobj)
-                yield key.data, chunk
+                    selector.unregister(key.data)
+        return read[process.stdout], read[process.stderr], not selector.get_map()

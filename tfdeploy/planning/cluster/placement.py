@@ -73,21 +73,22 @@ def _with_gpus(requested: Mapping[str, RoleRequest]) -> list[str]:
     return list(dict.fromkeys(name for request in requested.values() if request.role != "ps" for name in request.hosts))
 
 
+@dataclass
 class _RolePlacement:
-    """The placing of one role: takes GPUs out of `free` as it goes."""
+    """The placing of one role: takes GPUs out of `free` as it goes. `had`: host -> its GPUs before
+    any role took some."""
 
-    def __init__(
-        self,
-        request: RoleRequest,
-        hosts: Mapping[str, Host],
-        facts: Mapping[str, HostFacts],
-        free: dict[str, list[int]],
-        had: Mapping[str, int],
-        first: str | None,
-    ) -> None:
-        self.request, self.hosts, self.facts, self.free, self.had = request, hosts, facts, free, had
-        self.order = tuple(sorted(request.hosts, key=lambda name: name != first))
-        self.each = {name: request.gpus_each(had.get(name, 0), len(free.get(name, ()))) for name in self.order}
+    request: RoleRequest
+    hosts: Mapping[str, Host]
+    facts: Mapping[str, HostFacts]
+    free: dict[str, list[int]]
+    had: Mapping[str, int]
+    first: str | None
+
+    def __post_init__(self) -> None:
+        self.order = sorted(self.request.hosts, key=lambda name: name != self.first)
+        left = {name: len(self.free.get(name, ())) for name in self.order}
+        self.each = {name: self.request.gpus_each(self.had.get(name, 0), left[name]) for name in self.order}
 
     def seats(self) -> tuple[Seat, ...]:
         quota = {name: self._quota(name) for name in self.order}

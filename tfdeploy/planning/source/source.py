@@ -11,7 +11,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
 
 from tfdeploy.planning.source import entry_point, python2
 from tfdeploy.planning.source.parsed_file import Node, ParsedFile, parse
@@ -92,8 +92,10 @@ def read(command: tuple[str, ...], sources: Mapping[str, str], cwd: str = "") ->
     for root in roots:
         _follow(root, base, sources, modules, broken)
         if root in broken:
-            return Program(path, unread=_unreadable(root, broken[root]), **_errors({root: broken[root]}, sources, certain=True))
-    return Program(path, tuple(modules.values()), roots=tuple(roots), base=base, **_errors(broken, sources, certain=False))
+            program = Program(path, unread=_unreadable(root, broken[root]))
+            return _with_errors(program, {root: broken[root]}, sources, certain=True)
+    program = Program(path, tuple(modules.values()), roots=tuple(roots), base=base)
+    return _with_errors(program, broken, sources)
 
 
 def merged(programs: Sequence[Program]) -> Program:
@@ -160,13 +162,11 @@ def _follow(
             waiting += _files_of(node, path, base, sources)
 
 
-class _Errors(TypedDict):
-    unparsed: tuple[Unparsed, ...]
-    python2: tuple[tuple[str, str], ...]
-
-
-def _errors(broken: Mapping[str, SyntaxError | ValueError], sources: Mapping[str, str], *, certain: bool) -> _Errors:
-    """The files that do not parse: as Python 2, or in any Python. `certain`: nothing takes their failure into account."""
+def _with_errors(
+    program: Program, broken: Mapping[str, SyntaxError | ValueError], sources: Mapping[str, str], *, certain: bool = False
+) -> Program:
+    """The program with the files that do not parse: as Python 2, or in any Python. `certain`: nothing
+    takes their failure into account."""
     unparsed: list[Unparsed] = []
     old: list[tuple[str, str]] = []
     for path, error in broken.items():
@@ -175,10 +175,10 @@ def _errors(broken: Mapping[str, SyntaxError | ValueError], sources: Mapping[str
         where = f"{path}:{error.lineno or 1}"
         if syntax := python2.python2_syntax(sources[path], error):
             old.append((where, syntax))
-            continue
-        whole = "\ufffd" not in sources[path]  # else it is not UTF-8, and Python may read it by its coding line
-        unparsed.append(Unparsed(where, error.msg.rstrip("."), certain and whole))
-    return {"unparsed": tuple(unparsed), "python2": tuple(old)}
+        else:
+            whole = "\ufffd" not in sources[path]  # else it is not UTF-8, and Python may read it by its coding line
+            unparsed.append(Unparsed(where, error.msg.rstrip("."), certain and whole))
+    return replace(program, unparsed=tuple(unparsed), python2=tuple(old))
 
 
 def _unreadable(path: str, error: SyntaxError | ValueError) -> str:

@@ -1,5 +1,7 @@
 """fully_connected and conv2d: variables `weights` and `biases`, relu unless told otherwise."""
 
+from functools import partial
+
 import tensorflow.compat.v1 as tf
 from tensorflow.contrib.framework import add_arg_scope
 from tensorflow.contrib.layers.plain import collected, pair
@@ -15,9 +17,12 @@ def variable(name, shape, dtype, initializer, regularizer, trainable, collection
     return tf.get_variable(name, shape, dtype, initializer, regularizer, trainable=trainable, collections=names)
 
 
-def _finished(outputs, activation_fn, normalizer_fn, normalizer_params, bias):
-    """Normalized, or with biases; then activated."""
-    outputs = normalizer_fn(outputs, **(normalizer_params or {})) if normalizer_fn is not None else bias(outputs)
+def _finished(outputs, activation_fn, normalizer_fn, normalizer_params, biases, layout="NHWC"):
+    """Normalized, or with biases if there are some; then activated."""
+    if normalizer_fn is not None:
+        outputs = normalizer_fn(outputs, **(normalizer_params or {}))
+    elif biases is not None:
+        outputs = tf.nn.bias_add(outputs, biases, data_format=layout)
     return activation_fn(outputs) if activation_fn is not None else outputs
 
 
@@ -42,20 +47,14 @@ def fully_connected(
         raise ValueError("num_outputs type should be one of [int], got %s" % type(num_outputs))
     with tf.variable_scope(scope, "fully_connected", [inputs], reuse=reuse):
         inputs = tf.convert_to_tensor(inputs)
-        dtype, depth = inputs.dtype.base_dtype, inputs.shape[-1]
-        kernel = variable(
-            "weights", [depth, num_outputs], dtype, weights_initializer, weights_regularizer, trainable, variables_collections
-        )
-
-        def bias(outputs):
-            if biases_initializer is None:
-                return outputs
-            shape = [num_outputs]
-            biases = variable("biases", shape, dtype, biases_initializer, biases_regularizer, trainable, variables_collections)
-            return tf.nn.bias_add(outputs, biases)
-
+        make = partial(variable, dtype=inputs.dtype.base_dtype, trainable=trainable, collections=variables_collections)
+        shape = [inputs.shape[-1], num_outputs]
+        kernel = make("weights", shape, initializer=weights_initializer, regularizer=weights_regularizer)
         product = tf.matmul(inputs, kernel) if inputs.shape.ndims == 2 else tf.tensordot(inputs, kernel, 1)
-        outputs = _finished(product, activation_fn, normalizer_fn, normalizer_params, bias)
+        biases = None
+        if normalizer_fn is None and biases_initializer is not None:
+            biases = make("biases", [num_outputs], initializer=biases_initializer, regularizer=biases_regularizer)
+        outputs = _finished(product, activation_fn, normalizer_fn, normalizer_params, biases)
         return collected(outputs_collections, outputs)
 
 
@@ -84,18 +83,12 @@ def conv2d(
     layout = data_format or "NHWC"
     with tf.variable_scope(scope, "Conv", [inputs], reuse=reuse):
         inputs = tf.convert_to_tensor(inputs)
-        dtype, depth = inputs.dtype.base_dtype, inputs.shape[1 if layout == "NCHW" else -1]
-        shape = [*pair(kernel_size), depth, num_outputs]
-        kernel = variable("weights", shape, dtype, weights_initializer, weights_regularizer, trainable, variables_collections)
-
-        def bias(outputs):
-            if biases_initializer is None:
-                return outputs
-            biases = variable(
-                "biases", [num_outputs], dtype, biases_initializer, biases_regularizer, trainable, variables_collections
-            )
-            return tf.nn.bias_add(outputs, biases, data_format=layout)
-
+        make = partial(variable, dtype=inputs.dtype.base_dtype, trainable=trainable, collections=variables_collections)
+        shape = [*pair(kernel_size), inputs.shape[1 if layout == "NCHW" else -1], num_outputs]
+        kernel = make("weights", shape, initializer=weights_initializer, regularizer=weights_regularizer)
         convolved = tf.nn.convolution(inputs, kernel, padding, strides=pair(stride), dilation_rate=pair(rate), data_format=layout)
-        outputs = _finished(convolved, activation_fn, normalizer_fn, normalizer_params, bias)
+        biases = None
+        if normalizer_fn is None and biases_initializer is not None:
+            biases = make("biases", [num_outputs], initializer=biases_initializer, regularizer=biases_regularizer)
+        outputs = _finished(convolved, activation_fn, normalizer_fn, normalizer_params, biases, layout)
         return collected(outputs_collections, outputs)

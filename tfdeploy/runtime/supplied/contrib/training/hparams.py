@@ -27,12 +27,11 @@ class HParams(object):
         """`values`: "name=value,name=[value,value],name[index]=value"; true and false are booleans."""
         for name, text in _assignments(values):
             plain, _, index = name.rstrip("]").partition("[")
-            if index:
-                if plain not in self._names:
-                    raise ValueError("Unknown hyperparameter: %s" % plain)
-                getattr(self, plain)[int(index)] = _as_type_of(getattr(self, plain)[int(index)], _value(text), plain)
-            elif plain not in self._names:
+            if plain not in self._names:
                 raise ValueError("Unknown hyperparameter: %s" % plain)
+            if index:
+                items = getattr(self, plain)
+                items[int(index)] = _as_type_of(items[int(index)], _value(text), plain)
             else:
                 self.set_hparam(plain, _value(text))
         return self
