@@ -65,20 +65,14 @@ def apply(numpy: Any) -> None:
     _advise(numpy.__version__)
 
 
-def _functions(numpy: Any) -> Any:
-    def in1d(ar1: Any, ar2: Any, *args: Any, **kwargs: Any) -> Any:
-        return numpy.isin(numpy.ravel(ar1), ar2, *args, **kwargs)
-
-    def asfarray(a: Any, dtype: Any = float) -> Any:
-        return numpy.asarray(a, dtype=dtype)
-
-    def asscalar(a: Any) -> Any:
-        return a.item()
-
-    def msort(a: Any) -> Any:
-        return numpy.sort(a, axis=0)
-
-    return {"NINF": -numpy.inf, "asfarray": asfarray, "asscalar": asscalar, "in1d": in1d, "msort": msort}
+def _functions(numpy: Any) -> Dict[str, Any]:
+    return {
+        "NINF": -numpy.inf,
+        "asfarray": lambda a, dtype=float: numpy.asarray(a, dtype=dtype),
+        "asscalar": lambda a: a.item(),
+        "in1d": lambda ar1, ar2, *args, **kwargs: numpy.isin(numpy.ravel(ar1), ar2, *args, **kwargs),
+        "msort": lambda a: numpy.sort(a, axis=0),
+    }
 
 
 def _advise(version: str) -> None:

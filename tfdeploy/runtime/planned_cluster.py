@@ -44,12 +44,20 @@ def apply(server_lib: Any) -> None:
             make(self, instead)
 
     @around(server_lib.Server, "__init__")
-    def serve_planned(serve: Any, self: Any, given: Any, *args: Any, **kwargs: Any) -> None:
+    def serve_planned(
+        serve: Any,
+        self: Any,
+        server_or_cluster_def: Any,
+        job_name: Any = None,
+        task_index: Any = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
         try:
-            args, kwargs = _in_own_place(spec, given, plan, args, kwargs)
+            task_index = _own_index(spec, server_or_cluster_def, plan, job_name, task_index)
         except Exception as error:  # noqa: BLE001 the server starts as the program asked
             task.say_failed("the task's place in the planned cluster", error)
-        serve(self, given, *args, **kwargs)
+        serve(self, server_or_cluster_def, job_name, task_index, *args, **kwargs)
         target = self.target
         _own.append(target.decode() if isinstance(target, bytes) else target)
 
@@ -110,20 +118,16 @@ def job_of(role: str) -> str:
     return _jobs.get(role, role)
 
 
-def _in_own_place(spec: Any, given: Any, plan: Cluster, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Tuple[Any, Any]:
-    """Server's other arguments, with this task's own index."""
-    job = args[0] if args else kwargs.get("job_name")
-    index = args[1] if len(args) > 1 else kwargs.get("task_index")
-    if not isinstance(job, str) or index is None or hasattr(given, "default_session_config"):  # a ServerDef says all itself
-        return args, kwargs
+def _own_index(spec: Any, given: Any, plan: Cluster, job: Any, index: Any) -> Any:
+    """The index of a server of the cluster `given`: this task's own."""
+    if not isinstance(job, str) or index is None or hasattr(given, "default_session_config"):
+        return index  # a ServerDef says all itself
     cluster = _listed(spec(given).as_dict())
-    index = own_place(cluster, plan, job, int(index))
-    _serving.append((job, index))
+    own = own_place(cluster, plan, job, int(index))
+    _serving.append((job, own))
     for role, tasks in plan.items():
         _jobs[role] = next((name for name, others in cluster.items() if tasks and tasks[-1] in others), role)
-    if len(args) > 1:
-        return (args[0], index, *args[2:]), kwargs
-    return args, {**kwargs, "task_index": index}
+    return own
 
 
 def target(text: str) -> str:

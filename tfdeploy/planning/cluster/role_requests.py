@@ -29,9 +29,9 @@ class RoleRequest:
     per_host: int | None
     gpus: int | None
     because: str  # the setting that asks for that many
-    share: Share = "one"
-    of: str = ""
-    consecutive: bool = False  # tasks of one host have numbers that follow each other
+    share: Share
+    of: str
+    consecutive: bool  # tasks of one host have numbers that follow each other
 
     def gpus_each(self, had: int, left: int) -> int:
         """GPUs for one task on a host with `had` GPUs, `left` of them free: the job's number, else the mode's share."""

@@ -82,8 +82,8 @@ def _has_tasks(flag: Flag, roles: Collection[str]) -> bool:
 def _in_command(flag: Flag, command: tuple[str, ...], program: Program) -> bool:
     if flag.form == "position":
         return bool(_own_arguments(command, program))
-    spellings = {each.lstrip("-") for each in (flag.spelling, *flag.spellings, flag.off)} - {""}
-    return any(word.startswith("-") and word.split("=")[0].lstrip("-") in spellings for word in command)
+    given = flag_definitions.given_in(command)
+    return any(each.lstrip("-") in given for each in (flag.spelling, *flag.spellings, flag.off))
 
 
 def _own_arguments(command: tuple[str, ...], program: Program) -> tuple[str, ...]:

@@ -119,6 +119,16 @@ def plain(spelling: str) -> str:
     return spelling.lstrip("-").replace("-", "_")
 
 
+def given_in(command: tuple[str, ...]) -> dict[str, str]:
+    """Flag without its dashes -> its value, of each flag in the command; "" without a value."""
+    found: dict[str, str] = {}
+    for word, following in zip(command, (*command[1:], ""), strict=True):
+        name, equals, value = word.partition("=")
+        if word.startswith("-") and name.strip("-"):
+            found[name.lstrip("-")] = value if equals else following
+    return found
+
+
 @lru_cache(maxsize=1)  # several decisions of one plan ask
 def definitions(program: Program) -> tuple[Flag, ...]:
     """Of the program and of the modules that it imports, in the order of files and lines."""

@@ -44,12 +44,13 @@ def check(job: Job) -> None:
     )
 
 
-def local_rank(program: Program, command: Sequence[str]) -> tuple[Flag, ...]:
+def local_rank(program: Program, command: tuple[str, ...]) -> tuple[Flag, ...]:
     """--local_rank or --local-rank where the program defines it and the command does not give it."""
+    given = flag_definitions.given_in(command)
     for flag in flag_definitions.definitions(program):
         spelling = next((each for each in flag.spellings if plain(each) == "local_rank"), None)
-        given = any(word.split("=")[0] in flag.spellings for word in command)
-        if spelling is not None and flag.form == "value" and not given:
+        is_given = any(each.lstrip("-") in given for each in flag.spellings)
+        if spelling is not None and flag.form == "value" and not is_given:
             return (Flag("local_rank", spelling, where=flag.where, spellings=flag.spellings, dest=flag.dest),)
     return ()
 

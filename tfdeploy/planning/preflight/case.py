@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from tfdeploy.model.check import Level
@@ -74,12 +74,12 @@ class Case:
     facts: HostFacts
     preflight: Preflight
     needs: Needs
-    hosts: int = 1
-    usual: Mapping[str, str] = field(default_factory=dict)
-    ahead_s: float = 0.0
-    noise: str = ""
-    hindered: Mapping[Protect, str] = field(default_factory=dict)
-    usual_protect: Protect = "none"
+    hosts: int
+    usual: Mapping[str, str]
+    ahead_s: float
+    noise: str
+    hindered: Mapping[Protect, str]
+    usual_protect: Protect
 
     def command(self, *words: str, root: bool = False) -> str:
         """Return the line that runs the words on this host. `root`: they need root's rights.

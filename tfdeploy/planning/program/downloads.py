@@ -55,12 +55,9 @@ def _flag_values(command: tuple[str, ...], program: Program) -> dict[str, str]:
     """The attribute of a flag -> its value in the command, else its default where that is a text."""
     definitions = flag_definitions.definitions(program)
     values = {flag.dest: flag.default for flag in definitions if flag.default}
-    dests = {spelling: flag.dest for flag in definitions for spelling in flag.spellings}
-    for at, word in enumerate(command):
-        name, given, value = word.partition("=")
-        if name.startswith("-"):
-            values[dests.get(name, flag_definitions.plain(name))] = value if given else "".join(command[at + 1 : at + 2])
-    return values
+    dests = {each.lstrip("-"): flag.dest for flag in definitions for each in flag.spellings}
+    given = flag_definitions.given_in(command)
+    return values | {dests.get(name, flag_definitions.plain(name)): value for name, value in given.items()}
 
 
 def _is_in(folder: str, files: Collection[str]) -> bool:

@@ -81,22 +81,14 @@ def _check_own(flag: Flag, job: Job, values: Values) -> None:
     """Refuses a role or an index in the command itself, because every task would get it."""
     if flag.form == "position":
         return
-    given = _given(flag, job.command)
+    given = flag_definitions.given_in(job.command).get(flag.spelling.lstrip("-"), "")
     wrong = [task for task, each in values.items() if flag.text(each) != given]
     if flag.name in ("job_name", "task_index") and wrong:
         raise Refused(
-            f"the command gives {flag.spelling}={given or ''} to every task, {wrong[0]} too",
+            f"the command gives {flag.spelling}={given} to every task, {wrong[0]} too",
             where=job.source or "command",
             next=f"leave {flag.spelling} out: each task gets its own. `flags: none` runs the command as it stands",
         )
-
-
-def _given(flag: Flag, command: tuple[str, ...]) -> str | None:
-    for position, word in enumerate(command):
-        spelling, equals, value = word.partition("=")
-        if spelling.lstrip("-") == flag.spelling.lstrip("-") and word.startswith("-"):
-            return value if equals else next(iter(command[position + 1 :]), None)
-    return None
 
 
 def _refusal(what: str, where: str, name: str) -> Refused:
