@@ -27,9 +27,9 @@ def followed_lines(
 ) -> Iterator[LogLine]:
     """Lines as they are written, until all tasks have ended, or `query.until`. `lost`, `gone`: as in stored_lines, filled at
     the end."""
-    filters = {task: LineFilter(query, task) for task in query.tasks} if query.drops or query.since is not None else None
+    filters = {task: LineFilter(query, task) for task in query.tasks}
     begun: dict[str, TaskLog] = {}
-    if filters is not None and query.drops and query.last is not None:
+    if query.drops and query.last is not None:
         yield from _last_stored(fleet, plan, query, filters, begun)
     lines: Queue[list[LogLine] | None] = Queue(QUEUE_BATCHES)  # None: the end
     stop = threading.Event()
@@ -49,7 +49,7 @@ def followed_lines(
     threading.Thread(target=wait, daemon=True, name="log end").start()
     try:
         while (batch := lines.get()) is not None:
-            yield from batch if filters is None else filters[batch[0].task](batch)
+            yield from filters[batch[0].task](batch)
     finally:
         stop.set()
         lost.update(follower.lost)

@@ -6,10 +6,9 @@ import socket
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
 
 from tfdeploy.errors import Refused
-from tfdeploy.model.answers.runs import RUN_LINKS
+from tfdeploy.model.answers.runs import RUN_LINKS, ShutPort
 from tfdeploy.model.folding import fold_names
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import HostPlan, Plan
@@ -28,16 +27,6 @@ _IN_WORDS = {"closed": "nobody listens"}
 _BEHIND_NAT = "; hosts that come through an address that is not their own (NAT) need that one as their `advertise:`"
 
 
-class UnreachablePort(NamedTuple):
-    """A port of the run on `host` that `seen_from` does not reach."""
-
-    seen_from: str
-    host: str
-    task: str  # "" for the mesh's port
-    address: str  # with its port
-    why: str
-
-
 def check_links(fleet: Fleet, plan: Plan) -> None:
     """Raises Refused with the pairs and ports, or the error of a host that does not answer."""
     if len(plan.hosts) < 2:
@@ -45,15 +34,10 @@ def check_links(fleet: Fleet, plan: Plan) -> None:
     found = ask_all(fleet, plan, RUN_LINKS, timeout_s=WITHIN_S)
     refuse_lapsed(found)
     answers = all_or_error("links", found)
-    shut = [
-        UnreachablePort(host, each.host, each.task, each.address, each.why)
-        for host, answer in answers.items()
-        for each in answer.shut
-    ]
-    if shut:
+    if any(answer.shut for answer in answers.values()):
         refuse_lapsed(renew(fleet, plan))  # a port is also closed where the run has ended: that is reported first
         asked = Counter(to for answer in answers.values() for to in answer.asked)
-        raise refusal(shut, hosts_of(plan), asked)
+        raise refusal({host: answer.shut for host, answer in answers.items()}, hosts_of(plan), asked)
 
 
 def open_ports_note(plan: Plan) -> str | None:
@@ -80,18 +64,22 @@ def _local_address(host: HostPlan) -> str | None:
         return None
 
 
-def refusal(shut: Sequence[UnreachablePort], hosts: Sequence[Host], asked: Mapping[str, int]) -> Refused:
-    """One line for each host that no other reaches, one for each other pair. `asked`: host -> how many hosts tried it."""
-    pairs: dict[tuple[str, str], list[UnreachablePort]] = {}
-    for each in shut:
-        pairs.setdefault((each.seen_from, each.host), []).append(each)
+def refusal(shut: Mapping[str, Sequence[ShutPort]], hosts: Sequence[Host], asked: Mapping[str, int]) -> Refused:
+    """Return one line for each host that no other reaches, and one for each other pair.
+
+    `shut`: host -> the ports that it does not reach; `asked`: host -> how many hosts tried it.
+    """
+    pairs: dict[tuple[str, str], list[ShutPort]] = {}
+    for seen_from, ports in shut.items():
+        for each in ports:
+            pairs.setdefault((seen_from, each.host), []).append(each)
     named = {host.name: host for host in hosts}
     alone = [name for name in named if 1 < asked.get(name, 0) == sum(to == name for _, to in pairs)]
     lines = [f"no other host reaches {name}: {_ports_in_words(_first_to(pairs, name))}" for name in alone]
     single = {pair: ports for pair, ports in pairs.items() if pair[1] not in alone}
     lines += [f"{seen_from} does not reach {to}: {_ports_in_words(ports)}" for (seen_from, to), ports in single.items()]
     more = [f"and {count(len(lines) - MOST_LINES, 'more pair')}"] if len(lines) > MOST_LINES else []
-    nat = _BEHIND_NAT if any(each.why.startswith("turned away") for each in shut) else ""
+    nat = _BEHIND_NAT if any(each.why.startswith("turned away") for ports in shut.values() for each in ports) else ""
     culprits = [named[name] for name in dict.fromkeys(to for _, to in pairs)]
     return Refused(
         "hosts reach this machine, but not each other:" + "".join(f"\n  {line}" for line in (*lines[:MOST_LINES], *more)),
@@ -101,11 +89,11 @@ def refusal(shut: Sequence[UnreachablePort], hosts: Sequence[Host], asked: Mappi
     )
 
 
-def _first_to(pairs: Mapping[tuple[str, str], list[UnreachablePort]], name: str) -> list[UnreachablePort]:
+def _first_to(pairs: Mapping[tuple[str, str], list[ShutPort]], name: str) -> list[ShutPort]:
     return next(ports for (_, to), ports in pairs.items() if to == name)
 
 
-def _ports_in_words(ports: Sequence[UnreachablePort]) -> str:
+def _ports_in_words(ports: Sequence[ShutPort]) -> str:
     """ "no answer at 10.0.0.3:2222, 10.0.0.3:2223 (worker:1)" """
     by_reason: dict[str, list[str]] = {}
     for each in ports:

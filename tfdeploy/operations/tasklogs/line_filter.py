@@ -38,9 +38,7 @@ class LineFilter:
         self._query = query
         self._attempt = None if query.attempts is None else query.attempts.get(task)
         self._excluded = _search(query.exclude) if query.exclude else None
-        found = _search(query.grep) if query.grep else None
-        self._context = _Context(found, query.context, query.gaps) if found and query.context else None
-        self._found = found if self._context is None else None
+        self.forget()
 
     def __call__(self, batch: list[LogLine]) -> list[LogLine]:
         if not batch or not self._fits(batch[0]):
@@ -52,14 +50,11 @@ class LineFilter:
     def _wanted(self, batch: list[LogLine]) -> list[LogLine]:
         if (excluded := self._excluded) is not None:
             batch = [line for line in batch if not excluded(line.line)]
-        if (found := self._found) is not None:
-            return [line for line in batch if found(line.line)]
-        return batch if self._context is None else self._context.around(batch)
+        return batch if self._matches is None else self._matches.of(batch)
 
     def forget(self) -> None:
-        """The log is read from its beginning again."""
-        if self._context is not None:
-            self._context = _Context(self._context.found, self._query.context, self._query.gaps)
+        """The log is read from its beginning."""
+        self._matches = _Matches(self._query) if self._query.grep else None
 
     def _fits(self, line: LogLine) -> bool:
         query = self._query
@@ -78,20 +73,22 @@ def _search(patterns: Patterns) -> Callable[[bytes], object]:
     return lambda text: any(pattern.search(text) for pattern in patterns)
 
 
-class _Context:
-    """Lines that are found, `count` lines before and after them, and between two groups a line GAP of no stream."""
+class _Matches:
+    """Lines that are found, `context` lines before and after them, and between two groups a line GAP of no stream."""
 
-    def __init__(self, found: Callable[[bytes], object], count: int, gaps: bool) -> None:
-        self.found, self._count, self._gaps = found, count, gaps
+    def __init__(self, query: LogQuery) -> None:
+        self._found, self._count, self._gaps = _search(query.grep), query.context, query.gaps
         self._before: deque[LogLine] = deque()
         self._before_bytes = 0
         self._after = 0  # so many lines are still shown
         self._skipped = self._shown = False
 
-    def around(self, batch: list[LogLine]) -> list[LogLine]:
-        shown: list[LogLine] = []
+    def of(self, batch: list[LogLine]) -> list[LogLine]:
+        found, shown = self._found, list[LogLine]()
+        if not self._count:
+            return [line for line in batch if found(line.line)]
         for line in batch:
-            if self.found(line.line):
+            if found(line.line):
                 group = [*self._before, line]
                 if self._gaps and self._skipped and self._shown:
                     shown.append(group[0]._replace(stream="", line=GAP, ended=True))

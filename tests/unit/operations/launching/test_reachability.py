@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from tfdeploy.errors import Refused
+from tfdeploy.model.answers.runs import ShutPort
 from tfdeploy.model.inventory import Host
-from tfdeploy.operations.launching.reachability import UnreachablePort, refusal
+from tfdeploy.operations.launching.reachability import refusal
 
 ASKED = {"n1": 3, "n2": 3, "n3": 3, "n4": 3}
 HOSTS = [Host(name=f"n{number}", address=f"10.0.0.{number}") for number in range(1, 33)]
 
 
-def shut(seen_from: str, to: str, task: str = "", why: str = "no answer") -> UnreachablePort:
-    return UnreachablePort(seen_from=seen_from, host=to, task=task, address=f"10.0.0.{to[1:]}:{2223 if task else 2222}", why=why)
+def shut(seen_from: str, to: str, task: str = "", why: str = "no answer") -> tuple[str, ShutPort]:
+    return seen_from, ShutPort(host=to, task=task, address=f"10.0.0.{to[1:]}:{2223 if task else 2222}", why=why)
+
+
+def refused(ports: list[tuple[str, ShutPort]], hosts: list[Host], asked: dict[str, int]) -> Refused:
+    found: dict[str, list[ShutPort]] = {}
+    for seen_from, port in ports:
+        found.setdefault(seen_from, []).append(port)
+    return refusal(found, hosts, asked)
 
 
 def test_a_pair_is_one_line_with_all_its_ports() -> None:
-    error = refusal([shut("n2", "n3"), shut("n2", "n3", "worker:1"), shut("n1", "n3", why="closed")], HOSTS[:4], ASKED)
+    error = refused([shut("n2", "n3"), shut("n2", "n3", "worker:1"), shut("n1", "n3", why="closed")], HOSTS[:4], ASKED)
     assert error.exit_code == 3
     assert error.what.splitlines()[1:] == [
         "  n2 does not reach n3: no answer at 10.0.0.3:2222, 10.0.0.3:2223 (worker:1)",
@@ -25,7 +34,7 @@ def test_a_pair_is_one_line_with_all_its_ports() -> None:
 
 def test_a_host_that_no_other_reaches_is_one_line() -> None:
     doors = [shut(host, "n3", task) for host in ("n1", "n2", "n4") for task in ("", "worker:1")]
-    error = refusal([*doors, shut("n3", "n1")], HOSTS[:4], ASKED)
+    error = refused([*doors, shut("n3", "n1")], HOSTS[:4], ASKED)
     assert error.what.splitlines()[1:] == [
         "  no other host reaches n3: no answer at 10.0.0.3:2222, 10.0.0.3:2223 (worker:1)",
         "  n3 does not reach n1: no answer at 10.0.0.1:2222",
@@ -33,10 +42,10 @@ def test_a_host_that_no_other_reaches_is_one_line() -> None:
 
 
 def test_of_two_hosts_both_are_named() -> None:
-    assert "n1 does not reach n2" in refusal([shut("n1", "n2")], HOSTS[:2], {"n1": 1, "n2": 1}).what
+    assert "n1 does not reach n2" in refused([shut("n1", "n2")], HOSTS[:2], {"n1": 1, "n2": 1}).what
 
 
 def test_many_pairs_are_counted() -> None:
     doors = [shut(one.name, two.name) for one in HOSTS[:16] for two in HOSTS[16:]]
-    lines = refusal(doors, HOSTS, {}).what.splitlines()
+    lines = refused(doors, HOSTS, {}).what.splitlines()
     assert len(lines) == 12 and lines[-1] == "  and 246 more pairs"
