@@ -90,6 +90,11 @@ class AgentError(HostFailed):
             self.exit_code = Refused.exit_code
 
 
+def has_code(error: object, *codes: str) -> bool:
+    """Return whether an agent answered with one of these codes."""
+    return isinstance(error, AgentError) and error.code in codes
+
+
 class BadAnswer(HostFailed):
     """The host was reached, and what it says has the wrong shape or names what nobody asked for."""
 

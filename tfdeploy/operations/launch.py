@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tfdeploy.errors import PortTaken, TfdeployError
+from tfdeploy.errors import PortTaken, TfdeployError, has_code
 from tfdeploy.model.answers.hosts import PING, LockHolder
 from tfdeploy.model.answers.runs import RUN_COMMIT, RUN_PREPARE, RUN_START
 from tfdeploy.model.answers.verb import Verb
@@ -37,7 +37,7 @@ from tfdeploy.operations.launching.prepare_blobs import prepare_blobs
 from tfdeploy.operations.launching.reachability import check_links, open_ports_note
 from tfdeploy.operations.launching.readiness import await_up, check
 from tfdeploy.operations.launching.refusals import prepare_error
-from tfdeploy.operations.launching.renewal import has_lapsed, knows_why_ended, lapsed, renewed
+from tfdeploy.operations.launching.renewal import has_lapsed, lapsed, renewed
 from tfdeploy.operations.launching.rollback import Prepared
 from tfdeploy.operations.lock import locked
 from tfdeploy.operations.outcomes import all_or_error, split, together
@@ -231,7 +231,7 @@ class Steps:
             all_or_error("start", ask_all(self.fleet, plan, PING, timeout_s=PING_S))
             prepared.step_begun = "start"
             if ended := self._call_all(plan, RUN_START, "started"):
-                if any(knows_why_ended(error) for error in ended.values()):
+                if any(has_code(error, "ended") for error in ended.values()):  # that host knows why
                     check(self.fleet, plan, self.emit)
                 raise lapsed(ended, len(plan.hosts))
             await_up(self.fleet, plan, self.emit)

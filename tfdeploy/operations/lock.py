@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from tfdeploy.errors import AgentError, Refused, TfdeployError
+from tfdeploy.errors import AgentError, Refused, TfdeployError, has_code
 from tfdeploy.model.answers.bounds import Seconds
 from tfdeploy.model.answers.hosts import LOCK, UNLOCK, LockHolder
 from tfdeploy.model.answers.reading import BadShape, read
@@ -112,16 +112,16 @@ class HostLocks(JobLock):
         if all_or_none and split(found)[1]:
             return found
         found.update(self.fleet.each(hosts[1:], self._request))
-        at = next((n for n, host in enumerate(hosts) if _is_locked(found[host.name])), None)
+        at = next((n for n, host in enumerate(hosts) if has_code(found[host.name], "locked")), None)
         if at is None:
             return found
         self._release(hosts[at:])
         for host in hosts[at:]:
-            if found[host.name] is not None and not _is_locked(found[host.name]):
+            if found[host.name] is not None and not has_code(found[host.name], "locked"):
                 continue
             found.update(self.fleet.each((host,), lambda session: self._acquire(session, LAUNCH_WAIT_S)))
             if all_or_none and found[host.name] is not None:
-                return {name: one for name, one in found.items() if name == host.name or not _is_locked(one)}
+                return {name: one for name, one in found.items() if name == host.name or not has_code(one, "locked")}
         return found
 
     def release_host(self, session: Session) -> None:
@@ -169,7 +169,7 @@ class HostLocks(JobLock):
                 self._request(session, wait_s)
                 return
             except AgentError as error:
-                if not _is_locked(error):
+                if not has_code(error, "locked"):
                     raise
                 holder = _in_words(error.details)
                 between_launches = error.details.get("operation") == self.operation == "launch"
@@ -180,10 +180,6 @@ class HostLocks(JobLock):
                         next="wait for it, or `tfdeploy runs` shows what it started",
                     ) from error
                 note(self.emit, f"waiting for {holder}", host=host)
-
-
-def _is_locked(found: TfdeployError | None) -> bool:
-    return isinstance(found, AgentError) and found.code == "locked"
 
 
 def _in_words(found: Mapping[str, object]) -> str:

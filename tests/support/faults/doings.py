@@ -98,7 +98,7 @@ def watches(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
             _receive(watch, host, threading.Event())
             found[host.name] = watch.states.get(host.name)
         except TfdeployError as error:
-            watch.take(host.name, error)
+            watch.receive(host.name, error)
             found[host.name] = error
     watch.emit_run(watch.view())
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tfdeploy.errors import AgentError, PortTaken, Refused, TfdeployError
+from tfdeploy.errors import PortTaken, Refused, TfdeployError, has_code
 from tfdeploy.operations.outcomes import together
 
 REFUSED = ("live_run", "exists", "refused", "no_release", "no_program", "disk")  # codes of the agent
@@ -23,9 +23,8 @@ def prepare_error(bad: Mapping[str, TfdeployError], of: int) -> TfdeployError:
 
 
 def _as_refused(host: str, error: TfdeployError) -> TfdeployError:
-    code = error.code if isinstance(error, AgentError) else None
-    if code == "port_taken":
+    if has_code(error, "port_taken"):
         return PortTaken(f"a port was taken since the probe: {error.what}", where=host, next=error.next)
-    if code in REFUSED:
+    if has_code(error, *REFUSED):
         return Refused(error.what, where=error.where or host, next=error.next)
     return error

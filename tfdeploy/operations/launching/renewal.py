@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from tfdeploy.errors import AgentError, HostFailed, TfdeployError
+from tfdeploy.errors import HostFailed, TfdeployError, has_code
 from tfdeploy.model.answers.runs import RUN_RENEW
 from tfdeploy.model.answers.verb import Nothing
 from tfdeploy.model.plan import Plan
@@ -45,12 +45,7 @@ def renew(fleet: Fleet, plan: Plan, *, timeout_s: float = 60.0, retry: bool = Tr
 
 def has_lapsed(error: TfdeployError) -> bool:
     """Whether the host reports that the run has ended, or has removed it because no renewal came."""
-    return isinstance(error, AgentError) and error.code in ("ended", "unknown_run")
-
-
-def knows_why_ended(error: TfdeployError) -> bool:
-    """Whether the host of a lapsed run still knows why it ended."""
-    return isinstance(error, AgentError) and error.code == "ended"
+    return has_code(error, "ended", "unknown_run")
 
 
 def lapsed(ended: Mapping[str, TfdeployError], of: int) -> TfdeployError:
@@ -66,6 +61,6 @@ def refuse_lapsed(answers: Mapping[str, Any | TfdeployError]) -> None:
 
 
 def _in_words(error: TfdeployError) -> TfdeployError:
-    if isinstance(error, AgentError) and error.code == "unknown_run":
+    if has_code(error, "unknown_run"):
         return HostFailed("the prepared run has ended: this host heard nothing of the launch for a minute", where=error.where)
     return error

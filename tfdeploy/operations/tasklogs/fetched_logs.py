@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tfdeploy.errors import AgentError, HostUnreachable, TfdeployError
+from tfdeploy.errors import HostUnreachable, TfdeployError, has_code
 from tfdeploy.model.answers.runs import Record
 from tfdeploy.model.loglines import Batch
 from tfdeploy.operations.tasklogs.log_times import read_records, times_name
@@ -25,7 +25,7 @@ class FetchedLogs:
 
     def instead(self, task: str, host: str, error: TfdeployError) -> Iterator[Batch] | None:
         """The lines of the task that are here; None: there are none, or `error` is no reason to take them."""
-        if not (isinstance(error, HostUnreachable) or (isinstance(error, AgentError) and error.code == "unknown_run")):
+        if not (isinstance(error, HostUnreachable) or has_code(error, "unknown_run")):
             return None
         files = self._files(task, host)
         if not files:

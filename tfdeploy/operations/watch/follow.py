@@ -58,13 +58,12 @@ def follow(
         if view.final and follower is not None and not watch.errors:
             follower.join(LINES_S)
         watch.emit_run(view)
-        if view.final and not watch.errors:
-            return view
-        if view.final:  # only unreachable hosts are missing
-            ended_since = ended_since or time.monotonic()
-            invalid = all(isinstance(error, BadAnswer) for error in watch.errors.values())  # waiting would not change that
-            if invalid or time.monotonic() - ended_since > SILENT_S:
-                return view
-        else:
+        if not view.final:
             ended_since = None
+            continue
+        ended_since = ended_since or time.monotonic()
+        # Only unreachable hosts are waited for: hosts with invalid answers would give no others.
+        invalid = all(isinstance(error, BadAnswer) for error in watch.errors.values())
+        if invalid or time.monotonic() - ended_since > SILENT_S:
+            return view
     return watch.view()

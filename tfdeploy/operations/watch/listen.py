@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 
-from tfdeploy.errors import AgentError, BadAnswer, TfdeployError
+from tfdeploy.errors import BadAnswer, TfdeployError, has_code
 from tfdeploy.model.answers.runs import RUN_WATCH
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.emit import note
@@ -30,8 +31,8 @@ def _listen_to(watch: Watch, host: Host, stop: threading.Event) -> None:
             if stop.is_set() or watch.has_ended(host.name) or not _resumed(watch, host.name, stop):
                 break
         except TfdeployError as error:
-            watch.take(host.name, error)
-            if not host.address or (isinstance(error, AgentError) and error.code == "unknown_run"):
+            watch.receive(host.name, error)
+            if not host.address or has_code(error, "unknown_run"):
                 break
             if isinstance(error, BadAnswer):
                 stop.wait(BAD_ANSWER_S)
@@ -52,13 +53,10 @@ def _receive(watch: Watch, host: Host, stop: threading.Event) -> None:
     """Returns when the run has ended there. Raises the host's error when the connection is lost."""
     agent = session_of(watch.fleet, host).agent()
     agent.hurry()
-    stream = agent.stream(RUN_WATCH, {"run": watch.plan.run, "job": watch.plan.job})
-    try:
+    with closing(agent.stream(RUN_WATCH, {"run": watch.plan.run, "job": watch.plan.job})) as stream:
         for item, _ in stream:
             watch.receive(host.name, item)
             if stop.is_set():
                 return
         if host.name not in watch.states:
             raise BadAnswer("its news end before it said how the run stands there", where=host.name)
-    finally:
-        stream.close()

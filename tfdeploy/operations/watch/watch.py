@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from tfdeploy.agent import wire
-from tfdeploy.errors import AgentError, BadAnswer, TfdeployError
+from tfdeploy.errors import BadAnswer, TfdeployError, has_code
 from tfdeploy.model.answers.runs import RUN_STATUS, RunChange, RunOnHost
 from tfdeploy.model.answers.samples import AttemptRow, NewestSamples, TaskSample
 from tfdeploy.model.attempts import attempt_of_host, event_of
@@ -58,7 +58,10 @@ class Watch:
     def ask(self) -> RunView:
         """Asks all hosts once. Emits changes of hosts and tasks, not of the run."""
         for host, answer in ask_all(self.fleet, self.plan, RUN_STATUS, retry=False, timeout_s=15.0, only=self.only).items():
-            self.take(host, answer)
+            try:
+                self.receive(host, answer)
+            except BadAnswer as error:
+                self.receive(host, error)
         return self.view()
 
     def emit_run(self, view: RunView) -> None:
@@ -91,17 +94,13 @@ class Watch:
         """Whether no reachable host will report anything more."""
         return all(host in self._settled or host in self.errors for host in self.asked)
 
-    def take(self, host: str, answer: RunOnHost | RunChange | TfdeployError) -> None:
-        """Takes one host's report: the value of run.status, an item of run.watch, or an error. Thread-safe."""
-        try:
-            self.receive(host, answer)
-        except BadAnswer as error:
-            self.receive(host, error)
-
     def receive(self, host: str, answer: RunOnHost | RunChange | TfdeployError) -> None:
-        """As `take`. Raises BadAnswer for a report about another host or run."""
+        """Receive one host's report: the value of run.status, an item of run.watch, or an error. Thread-safe.
+
+        Raises BadAnswer for a report about another host or run.
+        """
         with self._lock:
-            if isinstance(answer, AgentError) and answer.code == "unknown_run":
+            if isinstance(answer, TfdeployError) and has_code(answer, "unknown_run"):
                 self.states[host] = None
                 self.errors.pop(host, None)
                 self._forget(host, answer.what)

@@ -44,7 +44,7 @@ def events_of(history: History, looks: Sequence[float]) -> list[Event]:
     fleet: Any = None
     watch = Watch(fleet, PLAN, told.append)
     for change in history.changes(looks):
-        watch.take(HOST, change)
+        watch.receive(HOST, change)
     return told
 
 
