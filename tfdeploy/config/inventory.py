@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os.path
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tfdeploy.config import reference, values
@@ -66,7 +66,7 @@ class _Defaults:
 
     def __init__(self, node: Node | None) -> None:
         keys = node.keys if node is not None else {}
-        self.varying = {key: child for key, child in keys.items() if "{" in child.text or "}" in child.text}
+        self.varying = {key: child for key, child in keys.items() if _has_braces(child)}
         self.fixed: dict[str, Given] = {}
         if node is not None:
             read_keys(_filled(keys, "name", node), reference.HOST)  # also finds a wrong default that every host overrides
@@ -83,12 +83,15 @@ def _settings(name: str, defaults: _Defaults, own: Node) -> dict[str, Given]:
 
 def _filled(keys: dict[str, Node], name: str, place: Node) -> Node:
     """A mapping of these keys in which {name} stands for the name."""
-    both = Node("mapping", place.file, place.line)
-    both.keys = keys
-    for key, node in keys.items():
-        if "{" in node.text or "}" in node.text:
-            both.keys = both.keys | {key: node.replaced(node.located(fill, node.text, {"name": name}))}
-    return both
+    filled = {
+        key: replace(node, text=node.located(fill, node.text, {"name": name})) if _has_braces(node) else node
+        for key, node in keys.items()
+    }
+    return Node("mapping", place.file, place.line, keys=filled)
+
+
+def _has_braces(node: Node) -> bool:
+    return "{" in node.text or "}" in node.text
 
 
 def _host(name: str, given: dict[str, Given], folder: Path, place: str) -> Host:

@@ -40,7 +40,7 @@ def command(node: Node) -> tuple[str, ...]:
         except ValueError:
             listed = "python, train.py"
         raise node.wrong("a list of words", f"write it as [{listed}]")
-    words = tuple(_word(item) for item in node.list("a list of words"))
+    words = tuple(_word(item) for item in node.list_items("a list of words"))
     if not words or not words[0] or words[0].startswith("-"):
         raise node.error("the command names no program", "write it as [python, train.py]")
     return words
@@ -126,7 +126,7 @@ def _inside(node: Node, example: str, *, below: bool = False) -> str:
 def keep(node: Node) -> tuple[str, ...]:
     """Relative folders, normalised, none inside another."""
     found: dict[str, Node] = {}
-    items = node.list("a list of folders")
+    items = node.list_items("a list of folders")
     if len(items) > MOST_KEPT:
         raise node.error(f"{len(items):,} folders: at most {MOST_KEPT:,} are kept", "name the folder that holds them")
     for item in items:
@@ -215,7 +215,7 @@ def metrics(node: Node) -> dict[str, str]:
 
 def backoff(node: Node) -> tuple[float, float]:
     """[first pause, longest pause] in seconds."""
-    parts = node.list("a list of two durations, as in [1s, 60s]")
+    parts = node.list_items("a list of two durations, as in [1s, 60s]")
     if len(parts) != 2:
         raise node.error("backoff is the first pause and the longest one", "write backoff: [1s, 60s]")
     first, longest = (values.seconds(part) for part in parts)

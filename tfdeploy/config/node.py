@@ -6,6 +6,7 @@ Nothing here knows YAML or what the keys mean. Scalars keep the text as it was w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from tfdeploy.errors import ConfigError, UsageError
@@ -17,20 +18,18 @@ _SHOWN_CHARS = 1000  # of one part of an error: a file may hold a word of 4 MiB
 V = TypeVar("V")
 
 
+@dataclass(eq=False, slots=True)
 class Node:
     """A scalar (`text`), a list (`items`) or a mapping (`keys`), and where it stands."""
 
-    __slots__ = ("file", "items", "key", "keys", "kind", "line", "parent", "text")
-
-    def __init__(self, kind: Kind, file: str, line: int, text: str = "") -> None:
-        self.kind = kind
-        self.file = file
-        self.line = line
-        self.text = text
-        self.items: list[Node] = []
-        self.keys: dict[str, Node] = {}
-        self.parent: Node | None = None
-        self.key = ""
+    kind: Kind
+    file: str
+    line: int
+    text: str = ""
+    parent: Node | None = None
+    key: str = ""
+    items: list[Node] = field(default_factory=list)
+    keys: dict[str, Node] = field(default_factory=dict)
 
     @property
     def path(self) -> str:
@@ -75,16 +74,10 @@ class Node:
             raise self.wrong(wanted)
         return self.keys
 
-    def list(self, wanted: str = "a list") -> list[Node]:
+    def list_items(self, wanted: str = "a list") -> list[Node]:
         if self.kind != "list":
             raise self.wrong(wanted, f"write it as [{self.text}]" if self.kind in SCALARS and self.text else None)
         return self.items
-
-    def replaced(self, text: str) -> Node:
-        """A node at the same place with another text."""
-        node = Node(self.kind, self.file, self.line, text)
-        node.parent, node.key = self.parent, self.key
-        return node
 
     def located(self, action: Callable[..., V], *args: Any) -> V:
         """Returns action(*args). A UsageError that it raises becomes a ConfigError at this place."""

@@ -39,7 +39,7 @@ def _entries(node: Node) -> Iterator[tuple[str, Node, Node | None]]:
     if node.kind == "mapping":
         yield from ((name, child, child) for name, child in node.keys.items())
         return
-    for item in node.list("a list of names, or a mapping of name: source"):
+    for item in node.list_items("a list of names, or a mapping of name: source"):
         if item.kind == "mapping":
             yield from ((name, child, child) for name, child in item.keys.items())
         else:

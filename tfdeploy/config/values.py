@@ -18,6 +18,7 @@ from tfdeploy.model.units import BYTES, SECONDS, rate_of
 NAME_FORM = "a name of letters, digits, _ . and -, at most 63, not beginning with - or ."
 MOST_HOPS = 16
 _AMOUNT = re.compile(r"(\d{1,12}(?:\.\d{1,9})?) ?([A-Za-z]*)\Z", re.ASCII)
+_HOP = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]+))(?::(\d{1,5}))?\Z", re.ASCII)
 Gpus = Literal["auto", "none"] | int | tuple[int, ...]
 
 
@@ -113,12 +114,10 @@ def jump(node: Node) -> str:
         raise node.wrong(f"at most {MOST_HOPS} jump hosts", "name those on the way")
     for hop in hops:
         login, at, rest = hop.rpartition("@")
-        bracketed = re.match(r"\[([^\[\]]+)\](?::(\d{1,5}))?\Z", rest, re.ASCII)
-        plain = re.match(r"([^:\[\]]+)(?::(\d{1,5}))?\Z", rest, re.ASCII)
-        match = bracketed or plain
-        fits = match is not None and (is_ip(match[1]) if bracketed else is_hostname(match[1]))
-        port_fits = match is None or match[2] is None or 1 <= int(match[2]) <= 65535
-        if not fits or not port_fits or (at and not USER.match(login)):
+        match = _HOP.match(rest)
+        bracketed, plain, port = match.groups() if match else ("", "", None)
+        fits = is_ip(bracketed) if bracketed else is_hostname(plain or "")
+        if not fits or (port and not 1 <= int(port) <= 65535) or (at and not USER.match(login)):
             raise node.wrong("[user@]host[:port], several with commas", "write it as ml@bastion.example.org:22")
     return given
 
@@ -133,11 +132,11 @@ def host_path(node: Node) -> str:
 
 def python(node: Node) -> str:
     given = node.scalar("an interpreter")
-    if "/" not in given and PROGRAM.match(given):
-        return given
-    if "/" not in given:
+    if "/" in given:
+        return host_path(node)
+    if not PROGRAM.match(given):
         raise node.wrong("the name or the path of an interpreter", "write it as python3.11 or ~/venv/bin/python")
-    return host_path(node)
+    return given
 
 
 def gpus(node: Node) -> Gpus:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -119,8 +120,7 @@ class _Builder:
             raise self._fault(
                 event, f"more than {MAX_NODES:,} words and values in one file", "write ranges, as in n[01-16], or several files"
             )
-        node, anchor = self._empty(event), getattr(event, "anchor", None)
-        node.parent, node.key = parent, key
+        node, anchor = self._empty(event, parent, key), getattr(event, "anchor", None)
         if depth > MAX_DEPTH:
             raise node.error(_TOO_DEEP, _FORM)
         if node.kind == "list":
@@ -132,7 +132,7 @@ class _Builder:
             self.anchors[anchor] = node
         return node
 
-    def _empty(self, event: yaml.Event) -> Node:
+    def _empty(self, event: yaml.Event, parent: Node | None, key: str) -> Node:
         kind: Kind = "mapping" if isinstance(event, yaml.MappingStartEvent) else "list"
         text = ""
         if isinstance(event, yaml.ScalarEvent):
@@ -141,7 +141,7 @@ class _Builder:
         tag = getattr(event, "tag", None)
         if tag is not None and tag.removeprefix("tag:yaml.org,2002:") not in _TAGS:
             raise self._fault(event, f"the tag {tag} means nothing here", "put quotes round a text that begins with !")
-        return Node(kind, self.file, self._line(event), text)
+        return Node(kind, self.file, self._line(event), text, parent, key)
 
     def _alias(self, event: yaml.AliasEvent, parent: Node | None, key: str) -> Node:
         """What an alias stands for: a scalar at the alias's own place, a list or mapping at its anchor's."""
@@ -150,9 +150,7 @@ class _Builder:
             raise self._fault(event, f"undefined alias *{event.anchor}", "an alias *name must come after its anchor &name")
         if anchored.kind in ("list", "mapping"):
             return anchored
-        node = Node(anchored.kind, self.file, self._line(event), anchored.text)
-        node.parent, node.key = parent, key
-        return node
+        return replace(anchored, line=self._line(event), parent=parent, key=key)
 
     def _fill_mapping(self, node: Node, events: Iterator[yaml.Event], depth: int) -> None:
         lines: dict[str, int] = {}
