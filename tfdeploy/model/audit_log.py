@@ -17,23 +17,17 @@ MOST_FAULTS = 100
 
 
 @dataclass(frozen=True)
-class LogFault:
-    """`line`: "log.jsonl:17"."""
-
-    line: str
-    what: str
-
-
-@dataclass(frozen=True)
 class AuditLog:
+    """`faults`: (line, what is wrong with it): "log.jsonl:17"."""
+
     entries: tuple[Entry, ...]
-    faults: tuple[LogFault, ...]
+    faults: tuple[tuple[str, str], ...]
 
 
 def read_log(older: bytes, newer: bytes) -> AuditLog:
     """Return the entries of both files of a log, and the lines that are none."""
     entries: list[Entry] = []
-    faults: list[LogFault] = []
+    faults: list[tuple[str, str]] = []
     for name, content in ((OLDER_LOG, older), (LOG, newer)):
         for number, text in enumerate(content.split(b"\n", MOST_LINES), 1):
             entry = _entry(text)
@@ -41,7 +35,7 @@ def read_log(older: bytes, newer: bytes) -> AuditLog:
                 entries.append(entry)
             what = _fault(text, entry)
             if what:
-                faults.append(LogFault(f"{name}:{number}", what))
+                faults.append((f"{name}:{number}", what))
     return AuditLog(tuple(entries), tuple(faults[:MOST_FAULTS]))
 
 

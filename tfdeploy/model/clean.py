@@ -21,15 +21,6 @@ class Rules:
     secret_paths: Mapping[str, Mapping[str, list[str]]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class EndedRun:
-    """`ended`: UTC seconds, by the last host that ended it."""
-
-    job: str
-    run: str
-    ended: float
-
-
 def runs_that_stay(found: Mapping[str, Iterable[CleanItem]], rules: Rules, now: float) -> set[tuple[str, str]]:
     """(job, run) of runs that no host may remove: alive on one of them, or kept by the rules. `found`: by host."""
     stay: set[tuple[str, str]] = set()
@@ -42,19 +33,15 @@ def runs_that_stay(found: Mapping[str, Iterable[CleanItem]], rules: Rules, now: 
                     stay.add(key)
                 else:
                     ended[key] = max(ended.get(key, 0.0), item.ended or 0.0)
-    done = [EndedRun(job, run, when) for (job, run), when in ended.items() if (job, run) not in stay]
-    return stay | kept(done, rules, now)
+    return stay | kept({key: when for key, when in ended.items() if key not in stay}, rules, now)
 
 
-def kept(runs: Iterable[EndedRun], rules: Rules, now: float) -> set[tuple[str, str]]:
-    """(job, run) of ended runs that the rules keep."""
-    by_job: dict[str, list[EndedRun]] = {}
-    for run in runs:
-        by_job.setdefault(run.job, []).append(run)
-    found = set()
-    for job, of_job in by_job.items():
-        newest = sorted(of_job, key=lambda run: run.ended, reverse=True)
-        found |= {(job, run.run) for number, run in enumerate(newest) if number < rules.newest or now - run.ended < rules.older_s}
+def kept(ended: Mapping[tuple[str, str], float], rules: Rules, now: float) -> set[tuple[str, str]]:
+    """(job, run) of ended runs that the rules keep. `ended`: when the last host ended each, in UTC seconds."""
+    found = {key for key, when in ended.items() if now - when < rules.older_s}
+    for of_job in {job for job, _ in ended}:
+        runs = sorted((key for key in ended if key[0] == of_job), key=ended.__getitem__, reverse=True)
+        found.update(runs[: rules.newest])
     return found
 
 

@@ -16,13 +16,12 @@ from msgspec import Meta
 
 from tfdeploy.model.allowed import is_address, is_endpoint, is_ip
 from tfdeploy.model.answers.bounds import Name, Port, Variable
-from tfdeploy.model.answers.reading import names_bytes, values_of
+from tfdeploy.model.answers.reading import read_text
 from tfdeploy.model.inventory import Host, settings_of
 from tfdeploy.model.job import StallAction
 from tfdeploy.model.listing import is_inside
 from tfdeploy.model.plan import HostPlan, PartPlan, Plan, TaskPlan
 from tfdeploy.model.ranges import MAX_NAMES
-from tfdeploy.model.typed import convert, decode
 
 MOST_TASKS = 100_000
 MOST_NOTES = 1000
@@ -84,10 +83,7 @@ def read_shown(content: bytes, run: str, job: str, metrics: Mapping[str, str]) -
     The tasks' commands and environments are left out. `metrics` (this machine's) replace the plan's: a hostile regular
     expression could match for ever.
     """
-    try:
-        plan = _read(content)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        raise ValueError(str(error)) from error
+    plan = _read(content)
     _need(plan.run == run and plan.job == job, "it is the plan of another run", f"{plan.run} of {plan.job}")
     _check_hosts(plan.hosts)
     _check_tasks(plan.tasks, {host.host for host in plan.hosts})
@@ -106,12 +102,7 @@ def read_shown(content: bytes, run: str, job: str, metrics: Mapping[str, str]) -
 
 
 def _read(content: bytes) -> Plan:
-    try:
-        shown = decode(content, _shown())
-    except msgspec.DecodeError as error:
-        if isinstance(error, msgspec.ValidationError) or not names_bytes(content):
-            raise
-        shown = convert(values_of(content), _shown())
+    shown = read_text(content, _shown())
     tasks = tuple(TaskPlan(**_fields(task), argv=(), env={}) for task in shown.tasks)
     hosts = tuple(HostPlan(**_fields(host), workdir="", python="") for host in shown.hosts)
     return Plan(**{**_fields(shown), "tasks": tasks, "hosts": hosts, "command": (), "metrics": {}})

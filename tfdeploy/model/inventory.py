@@ -57,7 +57,4 @@ class Inventory:
 
     def host(self, name: str) -> Host:
         """The host of that name. Raises KeyError."""
-        for host in self.hosts:
-            if host.name == name:
-                return host
-        raise KeyError(name)
+        return {host.name: host for host in self.hosts}[name]

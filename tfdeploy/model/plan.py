@@ -118,10 +118,7 @@ class Plan:
 
     def host(self, name: str) -> HostPlan:
         """Raises KeyError."""
-        for host in self.hosts:
-            if host.host == name:
-                return host
-        raise KeyError(name)
+        return {host.host: host for host in self.hosts}[name]
 
 
 def for_hosts(plan: Plan) -> Plan:

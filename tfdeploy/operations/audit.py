@@ -69,7 +69,7 @@ def audit(fleet: Fleet, hosts: tuple[Host, ...], subject: Subject) -> tuple[Audi
     """Return what the hosts say, and the errors of those that gave no answer."""
     good, bad = split(fleet.each(hosts, lambda session: _ask(session, subject)))
     left = [(host, each) for host, one in good.items() for each in one.here.left]
-    faults = [(host, fault) for host, one in good.items() for fault in one.log.faults]
+    faults = [(host, *fault) for host, one in good.items() for fault in one.log.faults]
     found: AuditAnswer = {
         "run": subject.run,
         "ok": not left and not bad,
@@ -78,7 +78,7 @@ def audit(fleet: Fleet, hosts: tuple[Host, ...], subject: Subject) -> tuple[Audi
         "admitted": _admitted(good),
         "secrets": _secrets(good, bad, subject),
         "left": [{"host": host, "kind": each.kind, "path": each.path} for host, each in left],
-        "faults": [{"host": host, "line": fault.line, "what": fault.what, "harmless": True} for host, fault in faults],
+        "faults": [{"host": host, "line": line, "what": what, "harmless": True} for host, line, what in faults],
         "versions": {"operator": __version__, "hosts": [one.versions for one in good.values()]},
         "errors": [{"host": host, "error": error.what} for host, error in bad.items()],
     }

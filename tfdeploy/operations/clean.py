@@ -21,7 +21,7 @@ from tfdeploy.model.answers.clean import (
 )
 from tfdeploy.model.answers.hosts import LockHolder
 from tfdeploy.model.answers.verb import Args, Flow, Nothing
-from tfdeploy.model.clean import EndedRun, Rules, goes, kept, runs_that_stay
+from tfdeploy.model.clean import Rules, goes, kept, runs_that_stay
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Plan
@@ -223,7 +223,8 @@ def local_runs(
     """
     answered = {_connection(host) for host in hosts if host.name not in found.errors}
     going, staying = _runs_in(found.going.values()), _runs_in(found.staying.values())
-    forgotten, unended, elsewhere = [], [], []
+    created: dict[tuple[str, str], float] = {}  # of the runs that may be forgotten
+    unended, elsewhere = [], []
     for plan in store.plans():
         key = plan.job, plan.run
         if key in staying or key in found.kept or (jobs is not None and plan.job not in jobs):
@@ -231,11 +232,11 @@ def local_runs(
         if not _connections(plan) <= answered:
             elsewhere.append(plan.run)
         elif key in going or store.has_ended(plan.run):
-            forgotten.append(EndedRun(plan.job, plan.run, plan.created))
+            created[key] = plan.created
         else:
             unended.append(plan.run)
-    keeps = kept([run for run in forgotten if (run.job, run.run) not in going], rules, now)
-    sizes = {run.run: (run.job, store.usage(run.run)) for run in forgotten if (run.job, run.run) not in keeps}
+    keeps = kept({key: when for key, when in created.items() if key not in going}, rules, now)
+    sizes = {run: (job, store.usage(run)) for job, run in created if (job, run) not in keeps}
     return LocalRuns(sizes, tuple(unended), tuple(elsewhere))
 
 

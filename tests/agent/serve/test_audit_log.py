@@ -91,9 +91,9 @@ def test_a_torn_last_line_is_named_and_the_next_entry_is_a_line_of_its_own(conte
     whole = log(context).read_bytes()
     for torn in (b'{"time":17', b"\0\0\0\0", b"\xff\0\x1b]0;x\x07"):
         log(context).write_bytes(whole + torn)
-        assert [fault.line for fault in shown(context).faults] == ["log.jsonl:3"]
+        assert [line for line, _ in shown(context).faults] == ["log.jsonl:3"]
         note(Context(context.workdir, "", "n1"), run="after")
-        assert [fault.line for fault in shown(context).faults] == ["log.jsonl:3"]
+        assert [line for line, _ in shown(context).faults] == ["log.jsonl:3"]
         assert runs(context) == ["r0", "r1", "after"]
 
 
@@ -104,7 +104,7 @@ def test_a_log_that_an_older_version_chained_is_read_and_gone_on_with(context: C
     lines = [json.dumps({**old, "run": f"old{each['n']}", **each}) for each in chained]
     log(context).write_text(lines[0] + "\ntorn\n" + lines[1] + "\n")
     note(Context(context.workdir, "", "n1"), run="new")
-    assert runs(context) == ["old7", "old8", "new"] and [fault.line for fault in shown(context).faults] == ["log.jsonl:2"]
+    assert runs(context) == ["old7", "old8", "new"] and [line for line, _ in shown(context).faults] == ["log.jsonl:2"]
 
 
 def test_the_log_is_bounded(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,8 +161,8 @@ def test_a_full_disk_is_said_and_counted_and_fails_nothing(full_disk: Path, caps
     assert shown(context).faults == () and context.missed == 42 - written
     (full_disk / "filler").unlink()
     note(context, run="after")
-    (fault,) = shown(context).faults
-    assert f"{42 - written} entries before it could not be written" in fault.what
+    ((_, what),) = shown(context).faults
+    assert f"{42 - written} entries before it could not be written" in what
 
 
 def test_a_log_in_anothers_folder_or_behind_a_link_is_not_written(context: Context, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tfdeploy.model.answers.clean import CleanItem
-from tfdeploy.model.clean import EndedRun, Rules, kept, run_of_half, runs_that_stay
+from tfdeploy.model.clean import Rules, kept, run_of_half, runs_that_stay
 
 NOW = 1_000_000.0
 
@@ -26,12 +26,12 @@ def run_item(name: str, ended: float | None, stays: str = "", job: str = "a") ->
     ],
 )
 def test_the_newest_of_each_job_and_the_young_ones_stay(rules: Rules, stay: set[tuple[str, str]]) -> None:
-    runs = [
-        EndedRun("a", "1", NOW - 300),
-        EndedRun("a", "2", NOW - 200),
-        EndedRun("a", "3", NOW - 100),
-        EndedRun("b", "9", NOW - 999),
-    ]
+    runs = {
+        ("a", "1"): NOW - 300,
+        ("a", "2"): NOW - 200,
+        ("a", "3"): NOW - 100,
+        ("b", "9"): NOW - 999,
+    }
     assert kept(runs, rules, NOW) == stay
 
 

@@ -30,8 +30,7 @@ def read(value: Any, cls: type[V]) -> V:
         with msgspec_lock:
             return msgspec.convert(value, cls, dec_hook=_record)
     except Exception as error:
-        words = str(error) if isinstance(error, msgspec.ValidationError) else f"{type(error).__name__}: {error}"
-        raise BadShape(words[:MOST_WORDS]) from error
+        raise _bad_shape(error) from error
 
 
 def read_text(text: bytes, cls: type[V]) -> V:
@@ -42,15 +41,15 @@ def read_text(text: bytes, cls: type[V]) -> V:
         with msgspec_lock:
             return msgspec.json.decode(text, type=cls, dec_hook=_record)
     except Exception as error:
-        if type(error) is msgspec.DecodeError and names_bytes(text):
-            return read(values_of(text), cls)
-        words = str(error) if isinstance(error, msgspec.ValidationError) else f"{type(error).__name__}: {error}"
-        raise BadShape(words[:MOST_WORDS]) from error
+        # msgspec refuses names whose bytes are not UTF-8.
+        if type(error) is msgspec.DecodeError and b"\\ud" in text:
+            return read(_values_of(text), cls)
+        raise _bad_shape(error) from error
 
 
-def names_bytes(text: bytes) -> bool:
-    """Whether it may hold names whose bytes are not UTF-8, which msgspec refuses, and is small enough for `values_of`."""
-    return b"\\ud" in text and weight_bytes(text) <= MOST_WEIGHT_BYTES
+def _bad_shape(error: Exception) -> BadShape:
+    words = str(error) if isinstance(error, msgspec.ValidationError) else f"{type(error).__name__}: {error}"
+    return BadShape(words[:MOST_WORDS])
 
 
 def weight_bytes(text: bytes) -> int:
@@ -59,12 +58,12 @@ def weight_bytes(text: bytes) -> int:
     return len(text) + _VALUE_BYTES * (1 + text.count(b",") + text.count(b"[") + text.count(b"{"))
 
 
-def values_of(text: bytes) -> Any:
+def _values_of(text: bytes) -> Any:
     """JSON in ASCII as plain values. Raises BadShape."""
     try:
         return _DECODER.decode(text.decode("ascii"))
     except (ValueError, RecursionError) as error:
-        raise BadShape(f"{type(error).__name__}: {error}"[:MOST_WORDS]) from error
+        raise _bad_shape(error) from error
 
 
 def _refuse(constant: str) -> float:
