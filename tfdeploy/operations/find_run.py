@@ -18,7 +18,7 @@ from tfdeploy.model.words import iso_z
 from tfdeploy.operations.host_plans import DifferentPlans, PlanRequest, fetch_plan, plan_to_stop, with_hosts
 from tfdeploy.operations.outcomes import split, together
 from tfdeploy.store.runs import RunStore
-from tfdeploy.transport.protocols import Fleet, Session
+from tfdeploy.transport.protocols import Fleet
 
 CLOCK_TOLERANCE_S = 300.0  # a start that is further in the future is not believed
 
@@ -37,6 +37,20 @@ class FoundRun:
     tasks: dict[str, wire.TaskStatus] = field(default_factory=dict)
     damaged: dict[str, str] = field(default_factory=dict)  # host -> what is wrong with its files of the run
 
+    def add(self, host: str, row: ListedRun) -> None:
+        """Add what a host reports of the run. What it says of itself counts more than what others say of it."""
+        self.live = self.live or row.live
+        self.committed = self.committed or row.committed
+        self.holders.append(host)
+        if (owner := row.host_state.host) == host or owner not in self.states:
+            self.states[owner] = row.host_state
+        for status in row.tasks:
+            if status.host == host or status.task not in self.tasks:
+                self.tasks[status.task] = status
+        stamps = [row.host_state.started, *(status.started for status in row.tasks)]
+        if any(stamps):
+            self.starts[host] = min(filter(None, stamps))
+
     @property
     def readable(self) -> bool:
         return not self.damaged or bool(self.holders)
@@ -54,30 +68,16 @@ class FoundRun:
 
 
 def find_runs(fleet: Fleet, hosts: tuple[Host, ...], job: str | None) -> tuple[list[FoundRun], dict[str, TfdeployError]]:
-    """(all runs that the hosts hold; the errors of the hosts that gave no answer)."""
-
-    def ask(session: Session) -> list[ListedRun]:
-        return session.agent().call(RUNS, {"job": job} if job else {})
-
-    answers, silent = split(fleet.each(hosts, ask))
+    """Return all runs that the hosts hold, and the errors of the hosts that gave no answer."""
+    answers, silent = split(fleet.each(hosts, lambda session: session.agent().call(RUNS, {"job": job})))
     found: dict[tuple[str, str], FoundRun] = {}
     for host, rows in answers.items():
         for row in rows:
             known = found.setdefault((row.job, row.run), FoundRun(row.run, row.job))
-            if row.damaged is not None:
+            if row.damaged is None:
+                known.add(host, row)
+            else:
                 known.damaged[host] = row.damaged
-                continue
-            known.live = known.live or row.live
-            known.committed = known.committed or row.committed
-            known.holders.append(host)
-            if (owner := row.host_state.host) == host or owner not in known.states:  # a host's own state goes first
-                known.states[owner] = row.host_state
-            for status in row.tasks:
-                if status.host == host or status.task not in known.tasks:
-                    known.tasks[status.task] = status
-            stamps = (row.host_state.started, *(status.started for status in row.tasks))
-            if any(stamps):
-                known.starts[host] = min(stamp for stamp in stamps if stamp)
     return list(found.values()), silent
 
 
@@ -163,36 +163,34 @@ def read_plan(fleet: Fleet, hosts: tuple[Host, ...], store: RunStore, known: Fou
 
 
 def _choose_named(runs: list[FoundRun], store: RunStore, wanted: str) -> FoundRun | Plan | None:
-    known = {known.run: known for known in runs}
+    known = {each.run: each for each in runs}
     names = [name for name in {*known, *store.runs()} if name.startswith(wanted)]
-    if wanted in names:
-        names = [wanted]
-    if len(names) > 1:
+    if len(names) > 1 and wanted not in names:
         raise UsageError(f"{len(names)} runs begin with {wanted!r}: {', '.join(sorted(names)[:10])}", next="give more of the id")
     if not names:
         return None
-    found = known.get(names[0])
+    name = wanted if wanted in names else names[0]
+    found = known.get(name)
     if found is not None and not found.readable:
         host, why = next(iter(found.damaged.items()))
-        raise UsageError(f"the files of run {found.run} are damaged: {why}", where=host, next="remove that folder there")
-    return found or store.plan(names[0])
+        raise UsageError(f"the files of run {name} are damaged: {why}", where=host, next="remove that folder there")
+    return found or store.plan(name)
 
 
 def _choose_newest(runs: list[FoundRun], job: str | None, live_first: bool, store: RunStore) -> FoundRun | None:
     """`runs`: newest first."""
-    if job is None and len({known.job for known in runs}) > 1:
-        jobs = ", ".join(sorted({known.job for known in runs}))
+    jobs = sorted({known.job for known in runs})
+    if job is None and len(jobs) > 1:
         raise UsageError(
-            f"these hosts know runs of several jobs: {jobs}", next="name the run (`tfdeploy runs` lists them), or -j"
+            f"these hosts know runs of several jobs: {', '.join(jobs)}",
+            next="name the run (`tfdeploy runs` lists them), or -j",
         )
-    alive = [known for known in runs if known.live]
+    alive = [known for known in runs if known.live] if live_first else []
     alive = [known for known in alive if not starts_in_future(known, store)] or alive
-    if live_first and len(alive) > 1:
+    if len(alive) > 1:
         said = ", ".join(f"{known.run} (on {fold_names(known.holders)})" for known in alive)
         raise UsageError(f"{len(alive)} runs are live: {said}", next="name the run")
-    if live_first and alive:
-        return alive[0]
-    return runs[0] if runs else None
+    return next(iter(alive or runs), None)
 
 
 def plans_on(hosts: Collection[str], store: RunStore, job: str | None) -> Iterator[Plan]:
