@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import paramiko
@@ -58,14 +59,13 @@ class SshSession:
 
         with self._lock:
             if self._agent is None or self._agent.lost:
-                channel = self._open()
+                channel = self._open_session()
                 key = getattr(self.connection.transport, "login_key", "")
                 by = {**self.by, "key": key} if self.by else None
                 agent = FramedChannel(channel, self.host.name, self.fences, by, self.host.bwlimit or 0)
                 try:
-                    agent.open(self.host.workdir, self.host.python)
-                except _BROKEN as error:
-                    raise self._broken(error) from error
+                    with self._translated():
+                        agent.open(self.host.workdir, self.host.python)
                 except TfdeployError:
                     channel.close()
                     raise
@@ -78,29 +78,23 @@ class SshSession:
         """Raises HostFailed (longer than `timeout_s`, more than `max_bytes`), HostUnreachable."""
         began = time.monotonic()
         deadline = None if timeout_s is None else began + timeout_s
-        channel = self._open()
-        try:
+        channel = self._open_session()
+        with contextlib.closing(channel), self._translated():
             begin(channel, command_line(argv), self.host.name)
             _feed(channel, stdin)
             out, err = self._collect(channel, deadline, timeout_s, max_bytes)
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             if not channel.status_event.wait(left):
                 raise self._too_long(timeout_s)
-        except _BROKEN as error:
-            raise self._broken(error) from error
-        finally:
-            channel.close()
         if channel.exit_status < 0 and not self.alive:
             raise HostUnreachable("the connection ended while the command ran", where=self.host.name)
         code = channel.exit_status if channel.exit_status >= 0 else None
         return Completed(code, out, err, time.monotonic() - began)
 
     def start(self, line: str) -> ChannelCommand:
-        channel = self._open()
-        try:
+        channel = self._open_session()
+        with self._translated():
             begin(channel, line, self.host.name)
-        except _BROKEN as error:
-            raise self._broken(error) from error
         return ChannelCommand(channel)
 
     def tunnel(self, port: int, local_ports: tuple[int, ...] = (0,)) -> Tunnel:
@@ -115,31 +109,30 @@ class SshSession:
             self.connection.close()
 
     def _dial(self, port: int) -> paramiko.Channel:
-        """A connection from the host to its own loopback."""
+        """Return a connection from the host to its own loopback."""
         there, here = ("127.0.0.1", port), ("127.0.0.1", 0)
         try:
-            channel: paramiko.Channel = self.connection.transport.open_channel("direct-tcpip", there, here, timeout=CONNECT_S)
-            return channel
+            return self._open("direct-tcpip", there, here)
         except paramiko.ChannelException as error:
-            prohibited = error.code == 1  # SSH_OPEN_ADMINISTRATIVELY_PROHIBITED
-            what = (
-                "sshd there forwards no connections" if prohibited else f"nothing answers on 127.0.0.1:{port} there: {error.text}"
-            )
-            fix = "AllowTcpForwarding yes (or local) in its sshd_config" if prohibited else None
+            what, fix = f"nothing answers on 127.0.0.1:{port} there: {error.text}", None
+            if error.code == 1:  # SSH_OPEN_ADMINISTRATIVELY_PROHIBITED
+                what = "sshd there forwards no connections"
+                fix = "AllowTcpForwarding yes (or local) in its sshd_config"
             raise HostFailed(what, where=self.host.name, next=fix) from error
-        except _BROKEN as error:
-            raise self._broken(error) from error
 
-    def _open(self) -> paramiko.Channel:
+    def _open_session(self) -> paramiko.Channel:
         try:
-            channel: paramiko.Channel = self.connection.transport.open_session(timeout=CONNECT_S)
-            return channel
+            return self._open("session")
         except paramiko.ChannelException as error:
-            raise HostFailed(
-                f"sshd opens no further channel on this session: {error.text} (MaxSessions?)", where=self.host.name
-            ) from error
-        except _BROKEN as error:
-            raise self._broken(error) from error
+            what = f"sshd opens no further channel on this session: {error.text} (MaxSessions?)"
+            raise HostFailed(what, where=self.host.name) from error
+
+    def _open(self, kind: str, *addresses: tuple[str, int]) -> paramiko.Channel:
+        """Open a channel. Raises ChannelException if sshd refuses, HostUnreachable."""
+        with self._translated():
+            transport = self.connection.transport
+            channel: paramiko.Channel = transport.open_channel(kind, *addresses, timeout=CONNECT_S)
+            return channel
 
     def _collect(
         self, channel: paramiko.Channel, deadline: float | None, timeout_s: float | None, max_bytes: int
@@ -163,9 +156,17 @@ class SshSession:
     def _too_long(self, timeout_s: float | None) -> HostFailed:
         return HostFailed(f"the command did not end within {timeout_s:g} s; it may still run there", where=self.host.name)
 
-    def _broken(self, error: BaseException) -> TfdeployError:
-        text = clean(str(error).encode())
-        return HostUnreachable("the connection ended" + (f": {text}" if text else ""), where=self.host.name)
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Raise HostUnreachable if the connection ends within the block."""
+        try:
+            yield
+        except paramiko.ChannelException:
+            raise
+        except _BROKEN as error:
+            text = clean(str(error).encode())
+            what = "the connection ended" + (f": {text}" if text else "")
+            raise HostUnreachable(what, where=self.host.name) from error
 
 
 def open_session(host: Host, connector: Connector) -> SshSession:

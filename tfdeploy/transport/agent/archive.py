@@ -11,7 +11,7 @@ import io
 import threading
 import zipfile
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import tfdeploy
@@ -24,17 +24,17 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-_LOCK = threading.RLock()  # all hosts ask at once: one thread builds it for all
+_LOCK = threading.Lock()  # all hosts ask at once: one thread builds it for all
 
 
 def agent_name() -> str:
-    """32 hex digits: equal for equal content."""
+    """Return 32 hex digits: equal for equal content."""
     with _LOCK:
         return _name()
 
 
 def agent_zip() -> bytes:
-    """The bytes of the zip, for a host that does not have it."""
+    """Return the bytes of the zip, for a host that does not have it."""
     with _LOCK:
         return _packed()
 
@@ -59,17 +59,17 @@ def pack(members: dict[str, bytes]) -> bytes:
     return packed.getvalue()
 
 
-@lru_cache(maxsize=1)
+@cache
 def _name() -> str:
     return name_of(_agent())
 
 
-@lru_cache(maxsize=1)
+@cache
 def _packed() -> bytes:
     return pack(_agent())
 
 
-@lru_cache(maxsize=1)
+@cache
 def _agent() -> dict[str, bytes]:
     return {"__main__.py": _MAIN, **dict(_members(Path(tfdeploy.__file__).parent))}
 

@@ -55,7 +55,7 @@ def ssh_argv(target: Target, *, forwarding: bool = False) -> tuple[str, ...]:
     if target.jump is not None:
         settings.append("ProxyCommand=" + _percent(shlex.join(_through(target.jump, target))))
     elif target.proxy_command is not None:
-        settings.append(f"ProxyCommand={target.proxy_command}")
+        settings.append("ProxyCommand=" + _percent(target.proxy_command))
     words = ["ssh", "-F", "none", "-T", "-p", str(target.port), "-l", target.user]
     for setting in settings:
         words += ["-o", setting]

@@ -48,25 +48,18 @@ def _begin(host: Host) -> bool:
         target = resolve(host)
     except ConfigError:
         return False  # said when it is connected to
-    family = _family(target.hostname)
-    if target.jump is not None or target.proxy_command is not None or family is None:
+    place = target.hostname, target.port
+    if target.jump is not None or target.proxy_command is not None:
         return False
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(*place, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)[0]
+    except (OSError, UnicodeError):
+        return False  # a name
     with _lock:
-        if (target.hostname, target.port) in _begun:
+        if place in _begun:
             return False
-        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock = socket.socket(family, kind)
         sock.setblocking(False)
-        sock.connect_ex((target.hostname, target.port))
-        _begun[target.hostname, target.port] = sock
+        sock.connect_ex(address)
+        _begun[place] = sock
     return True
-
-
-def _family(hostname: str) -> int | None:
-    """None: it is a name, or an address with a zone."""
-    for family in (socket.AF_INET, socket.AF_INET6):
-        try:
-            socket.inet_pton(family, hostname)
-            return family
-        except OSError:
-            pass
-    return None

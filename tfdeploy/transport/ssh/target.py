@@ -10,6 +10,7 @@ import contextlib
 import getpass
 import os
 import re
+import shlex
 import socket
 from dataclasses import dataclass, field, replace
 
@@ -39,7 +40,7 @@ class Target:
     global_known_hosts: tuple[str, ...] = ()
     revoked_keys: str | None = None  # the file of RevokedHostKeys
     jump: Target | None = None  # the hop before this one
-    proxy_command: str | None = None  # with ssh's own %h %p %r
+    proxy_command: str | None = None  # for a shell
     host_key_alias: str | None = None
     agent: str = ""
     certificates: tuple[str, ...] = ()
@@ -88,16 +89,15 @@ def resolve(host: Host) -> Target:
     port = host.port or int(_last_value(answers, "port", "22"))
     user = _checked(USER, host.user or _last_value(answers, "user", "") or _login(), "user", host.source or host.name)
     tokens = {"h": hostname, "n": address, "k": _last_value(answers, "hostkeyalias", address), "p": str(port), "r": user}
-    own, config_files = _identities(answers, tokens)
-    files = (_path(host.identity_file),) if host.identity_file else own
+    files = (_path(host.identity_file),) if host.identity_file else _identities(answers, tokens)
     own_known_hosts = (_path(host.known_hosts),) if host.known_hosts else ()
-    jump, command = _route(host, answers)
+    jump, command = _route(host, answers, tokens)
     return Target(
         hostname=hostname,
         port=port,
         user=user,
         identity_files=files,
-        identities_only=bool(host.identity_file) or (config_files and _last_value(answers, "identitiesonly", "no") == "yes"),
+        identities_only=bool(host.identity_file) or _last_value(answers, "identitiesonly", "no") == "yes",
         user_known_hosts=own_known_hosts or _paths(answers, "userknownhostsfile", USER_KNOWN_HOSTS),
         global_known_hosts=_paths(answers, "globalknownhostsfile", GLOBAL_KNOWN_HOSTS),
         revoked_keys=next(iter(_paths(answers, "revokedhostkeys", ())), None),
@@ -105,10 +105,8 @@ def resolve(host: Host) -> Target:
         proxy_command=command,
         host_key_alias=_alias(answers),
         agent=_agent(_last_value(answers, "identityagent", "SSH_AUTH_SOCK")),
-        certificates=tuple(
-            _path(_expand_tokens(name, tokens)) for name in answers.get("certificatefile", ()) if name.lower() != "none"
-        ),
-        unused=tuple(f"PKCS11Provider {name}" for name in answers.get("pkcs11provider", ()) if name.lower() != "none"),
+        certificates=_key_files(answers, "certificatefile", tokens),
+        unused=tuple(f"PKCS11Provider {name}" for name in _named(answers, "pkcs11provider")),
         hash_names=answers["hashknownhosts"] == ("yes",) if "hashknownhosts" in answers else None,
         name=host.name,
         user_setting=host.setting("user"),
@@ -131,14 +129,18 @@ def parse_jump(text: str) -> tuple[tuple[str | None, str, int | None], ...]:
     return tuple(hops)
 
 
-def _route(host: Host, answers: ssh_config.Answers) -> tuple[Target | None, str | None]:
+def _route(host: Host, answers: ssh_config.Answers, tokens: dict[str, str]) -> tuple[Target | None, str | None]:
+    """Return the jump host, or the proxy command."""
     if host.jump is not None:
         return (None, None) if host.jump.lower() == "none" else (_chain(host.jump, host), None)
     through = _last_value(answers, "proxyjump", "none")
     if through != "none":
         return _chain(through, host), None
     command = _last_value(answers, "proxycommand", "none")
-    return None, None if command == "none" else command
+    if command == "none":
+        return None, None
+    words = {token: shlex.quote(text) for token, text in tokens.items()}
+    return None, _expand_tokens(command, words)
 
 
 def _chain(text: str, host: Host) -> Target:
@@ -177,12 +179,19 @@ def _expand_tokens(text: str, tokens: dict[str, str]) -> str:
     return re.sub("%(.?)", word, text)
 
 
-def _identities(answers: ssh_config.Answers, tokens: dict[str, str]) -> tuple[tuple[str, ...], bool]:
-    """The files, and whether the configuration named any beyond ssh's defaults."""
-    named = tuple(_path(_expand_tokens(name, tokens)) for name in answers.get("identityfile", ()) if name.lower() != "none")
-    defaults = tuple(_path(name) for name in DEFAULT_IDENTITIES)
-    chosen = tuple(name for name in named if os.path.exists(name)) or tuple(n for n in defaults if os.path.exists(n))
-    return chosen, bool(answers)
+def _identities(answers: ssh_config.Answers, tokens: dict[str, str]) -> tuple[str, ...]:
+    """Return the existing files that the configuration names, or else ssh's defaults."""
+    named = _key_files(answers, "identityfile", tokens)
+    defaults = map(_path, DEFAULT_IDENTITIES)
+    return tuple(filter(os.path.exists, named)) or tuple(filter(os.path.exists, defaults))
+
+
+def _key_files(answers: ssh_config.Answers, key: str, tokens: dict[str, str]) -> tuple[str, ...]:
+    return tuple(_path(_expand_tokens(name, tokens)) for name in _named(answers, key))
+
+
+def _named(answers: ssh_config.Answers, key: str) -> list[str]:
+    return [name for name in answers.get(key, ()) if name.lower() != "none"]
 
 
 def _paths(answers: ssh_config.Answers, key: str, defaults: tuple[str, ...]) -> tuple[str, ...]:

@@ -10,7 +10,6 @@ import contextlib
 import errno
 import os
 import selectors
-import shlex
 import socket
 import subprocess
 import time
@@ -24,6 +23,13 @@ from tfdeploy.transport.ssh.target import Target
 
 USER_TIMEOUT_MS = 15_000
 HURRIED_TIMEOUT_MS = 4_000
+_TCP_OPTIONS = {
+    socket.TCP_NODELAY: 1,
+    socket.TCP_KEEPIDLE: 5,
+    socket.TCP_KEEPINTVL: 5,
+    socket.TCP_KEEPCNT: 3,
+    socket.TCP_USER_TIMEOUT: USER_TIMEOUT_MS,
+}
 TRY_AGAIN_S = 1.0
 TRIES_AT_ONCE = 3
 _UNDER_WAY = (0, errno.EINPROGRESS, errno.EALREADY, errno.EISCONN)
@@ -119,7 +125,7 @@ class Link:
 def dial(target: Target, wait: Wait) -> Link:
     """A TCP link, each address in turn, within the host's connect time-out. Raises OSError (gaierror, TimeoutError, ...)."""
     if target.proxy_command is not None:
-        return _spawn(target, target.proxy_command)
+        return _spawn(target.proxy_command)
     failed: OSError | None = None
     found = socket.getaddrinfo(target.hostname, target.port, type=socket.SOCK_STREAM)
     for number, (family, kind, protocol, _, address) in enumerate(found):
@@ -175,35 +181,27 @@ def _connect(
 
 
 def _tune(sock: socket.socket) -> None:
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
+    for option, value in _TCP_OPTIONS.items():
+        sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-def _spawn(target: Target, command: str) -> Link:
-    """ssh's ProxyCommand, run by a shell as ssh does."""
+def _spawn(command: str) -> Link:
+    """Run a ProxyCommand by a shell, as ssh does."""
     ours, theirs = socket.socketpair()
-    words = {"%h": shlex.quote(target.hostname), "%p": str(target.port), "%r": shlex.quote(target.user), "%n": target.hostname}
-    text = "%".join(_expand_tokens(part, words) for part in command.split("%%"))
     try:
         with theirs:
-            end = theirs.fileno()
             process = subprocess.Popen(
-                ["/bin/sh", "-c", "exec " + text], stdin=end, stdout=end, stderr=subprocess.DEVNULL, start_new_session=True
+                ["/bin/sh", "-c", "exec " + command],
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
             )
     except OSError:
         ours.close()
         raise
     return Link(ours, process)
-
-
-def _expand_tokens(text: str, words: dict[str, str]) -> str:
-    for token, word in words.items():
-        text = text.replace(token, word)
-    return text
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

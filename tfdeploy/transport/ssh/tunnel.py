@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable
 
 import paramiko
@@ -21,8 +22,53 @@ _BLOCK_BYTES = 1 << 16
 _BROKEN = (paramiko.SSHException, OSError, EOFError)
 
 
+class _Connection:
+    """One connection to the local port, and the channel that it is forwarded to."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.channel: paramiko.Channel | None = None
+        self.received_at = time.monotonic()
+
+    def end(self) -> None:
+        """Wake up both threads, which close the connection."""
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_RDWR)
+        if self.channel is not None:
+            with contextlib.suppress(*_BROKEN):
+                self.channel.close()
+
+    def forward(self, dial: Callable[[], paramiko.Channel]) -> None:
+        """Copy bytes in both directions until both have ended."""
+        # Closing a channel of a lost session fails.
+        with contextlib.suppress(TfdeployError, *_BROKEN), contextlib.closing(dial()) as channel:
+            self.channel = channel
+            back = (channel.recv, self.sock.sendall, lambda: self.sock.shutdown(socket.SHUT_WR))
+            thread = threading.Thread(target=self._copy, args=back, daemon=True)
+            thread.start()
+            self._copy(self.sock.recv, channel.sendall, channel.shutdown_write)
+            thread.join()
+
+    def _copy(
+        self,
+        read: Callable[[int], bytes],
+        write: Callable[[bytes], object],
+        end: Callable[[], object],
+    ) -> None:
+        """Copy one direction, to its end. The other one may go on."""
+        with contextlib.suppress(*_BROKEN):
+            while block := read(_BLOCK_BYTES):
+                self.received_at = time.monotonic()
+                write(block)
+        with contextlib.suppress(*_BROKEN):
+            end()
+
+
 class LoopbackTunnel:
-    """`dial` opens one connection on the host. It is tried first, so that a host that cannot forward fails here."""
+    """`dial` opens one connection on the host.
+
+    It is tried first, so that a host that cannot forward fails here.
+    """
 
     def __init__(
         self,
@@ -34,7 +80,7 @@ class LoopbackTunnel:
         self._dial = dial
         self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self._lock = threading.Lock()
-        self._open: dict[_Connection, None] = {}  # the one that has been silent for longest first
+        self._open: set[_Connection] = set()
         self._closed = False
         self._server = _listen(local_ports)
         self.port = int(self._server.getsockname()[1])
@@ -46,8 +92,8 @@ class LoopbackTunnel:
         self._server.close()
         with self._lock:
             self._closed = True
-            still = list(self._open)
-        for connection in still:
+            remaining = list(self._open)
+        for connection in remaining:
             connection.end()
 
     def _accept(self) -> None:
@@ -59,81 +105,25 @@ class LoopbackTunnel:
                     self._free.acquire()
                 connection = _Connection(sock)
                 with self._lock:
-                    self._open[connection] = None
+                    self._open.add(connection)
                 threading.Thread(target=self._forward, args=(connection,), daemon=True).start()
 
     def _end_silent(self) -> None:
+        """End the connection that has been silent for longest."""
         with self._lock:
-            silent = next(iter(self._open), None)
+            silent = min(self._open, key=lambda each: each.received_at, default=None)
         if silent is not None:
             silent.end()
 
     def _forward(self, connection: _Connection) -> None:
-        sock = connection.sock
         try:
-            if self._closed:  # `close` may have looked before the connection was accepted
-                return
-            with (
-                contextlib.suppress(TfdeployError, *_BROKEN),  # closing a channel of a lost session fails
-                contextlib.closing(self._dial()) as channel,
-            ):
-                connection.channel = channel
-                back = threading.Thread(
-                    target=_copy,
-                    args=(self._noted(connection, channel.recv), sock.sendall, lambda: _end(sock)),
-                    daemon=True,
-                )
-                back.start()
-                _copy(self._noted(connection, sock.recv), channel.sendall, channel.shutdown_write)
-                back.join()
+            if not self._closed:  # `close` may have looked before the connection was accepted
+                connection.forward(self._dial)
         finally:
             with self._lock:
-                self._open.pop(connection, None)
-            sock.close()
+                self._open.discard(connection)
+            connection.sock.close()
             self._free.release()
-
-    def _noted(
-        self,
-        connection: _Connection,
-        read: Callable[[int], bytes],
-    ) -> Callable[[int], bytes]:
-        """Return `read`, after which the connection is the last one to be ended."""
-
-        def noted(count: int) -> bytes:
-            block = read(count)
-            with self._lock:
-                if connection in self._open:
-                    self._open[connection] = self._open.pop(connection)
-            return block
-
-        return noted
-
-
-class _Connection:
-    def __init__(self, sock: socket.socket) -> None:
-        self.sock = sock
-        self.channel: paramiko.Channel | None = None
-
-    def end(self) -> None:
-        """Wake up both threads, which close the connection."""
-        with contextlib.suppress(OSError):
-            self.sock.shutdown(socket.SHUT_RDWR)
-        if self.channel is not None:
-            with contextlib.suppress(*_BROKEN):
-                self.channel.close()
-
-
-def _copy(read: Callable[[int], bytes], write: Callable[[bytes], object], end: Callable[[], object]) -> None:
-    """One direction, to its end; the other one may go on."""
-    with contextlib.suppress(*_BROKEN):
-        while block := read(_BLOCK_BYTES):
-            write(block)
-    with contextlib.suppress(*_BROKEN):
-        end()
-
-
-def _end(sock: socket.socket) -> None:
-    sock.shutdown(socket.SHUT_WR)
 
 
 def _listen(ports: tuple[int, ...]) -> socket.socket:

@@ -180,3 +180,9 @@ def test_tokens_in_the_names_of_keys_are_filled_in(configured: Callable[[str], P
     ssh_config.ask.cache_clear()
     with pytest.raises(ConfigError, match="%C"):
         resolve(Host(name="n2", address="n2", user="ml"))
+
+
+def test_tokens_of_a_proxy_command_are_filled_in(configured: Callable[[str], Path]) -> None:
+    configured("Host n1\n  HostName 192.0.2.9\n  ProxyCommand nc -X %%5 %n %h %p %r\n")
+    target = resolve(Host(name="n1", address="n1", port=2222, user="ml$"))
+    assert target.proxy_command == "nc -X %5 n1 192.0.2.9 2222 'ml$'"
