@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from tfdeploy.errors import ConfigError, UsageError
 from tfdeploy.model.nexts import did_you_mean
+from tfdeploy.model.units import listed
 
 Kind = Literal["text", "number", "true or false", "nothing", "list", "mapping"]
 SCALARS = ("text", "number", "true or false")
@@ -93,8 +94,7 @@ def bounded(text: str) -> str:
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}... ({len(text):,} characters)"
 
 
-def nearest(word: str, known: Iterable[str], listed: str) -> str:
+def nearest(word: str, known: Iterable[str], heading: str) -> str:
     """A hint what to write instead of `word`: the nearest known one, or all of them."""
     existing = list(known)
-    more = ", ..." if len(existing) > 40 else ""
-    return did_you_mean(word, existing, f"{listed}: {', '.join(existing[:40])}{more}")
+    return did_you_mean(word, existing, f"{heading}: {listed(existing, 40)}")

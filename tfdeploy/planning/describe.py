@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tfdeploy.model.modes import RULES
 from tfdeploy.model.plan import PartPlan, Plan
-from tfdeploy.model.units import in_bytes
+from tfdeploy.model.units import count, in_bytes, listed
 from tfdeploy.planning import interpreters
 
 _SHOWN = 6
@@ -63,12 +63,11 @@ def _size(part: PartPlan) -> int:
 
 
 def _files(part: PartPlan) -> str:
-    return f"{part.files} file{'s' if part.files != 1 else ''}, {in_bytes(_size(part))}"
+    return f"{count(part.files or 0, 'file')}, {in_bytes(_size(part))}"
 
 
 def _ends_with(plan: Plan) -> str:
-    shown = ", ".join(plan.deciding[:_SHOWN])
-    return shown + (f" and {len(plan.deciding) - _SHOWN} more: all of them" if len(plan.deciding) > _SHOWN else "")
+    return listed(plan.deciding, _SHOWN) + (": all of them" if len(plan.deciding) > _SHOWN else "")
 
 
 def _on_death(plan: Plan) -> str:

@@ -25,7 +25,7 @@ def usable(host: Host, facts: HostFacts) -> tuple[int, ...]:
         if missing:
             raise _not_there(host, facts, "GPU " + ", ".join(map(str, missing)))
         return host.gpus
-    free = tuple(gpu.index for gpu in facts.gpus if not _is_busy(gpu))
+    free = tuple(gpu.index for gpu in facts.gpus if gpu not in _busy(facts))
     if host.gpus == "auto":
         return free
     if host.gpus > len(facts.gpus):
@@ -37,17 +37,17 @@ def usable(host: Host, facts: HostFacts) -> tuple[int, ...]:
 
 def filled(host: Host, facts: HostFacts) -> bool:
     """Whether the host has GPUs that tasks may use, and other processes use all of them."""
-    return host.gpus == "auto" and bool(facts.gpus) and all(_is_busy(gpu) for gpu in facts.gpus)
+    return host.gpus == "auto" and bool(facts.gpus) and len(_busy(facts)) == len(facts.gpus)
 
 
 def in_use(host: Host, facts: HostFacts) -> str:
     """In words, the GPUs that tasks may not use because other processes do; "" for none."""
-    return _used(gpu for gpu in facts.gpus if _is_busy(gpu)) if host.gpus == "auto" else ""
+    return _used(_busy(facts)) if host.gpus == "auto" else ""
 
 
 def all_busy(host: Host, facts: HostFacts, what: str) -> Refused:
     return Refused(
-        f"{what}: {_used(gpu for gpu in facts.gpus if _is_busy(gpu))} (more than {_MUCH} in use is somebody's)",
+        f"{what}: {_used(_busy(facts))} (more than {_MUCH} in use is somebody's)",
         where=f"host {host.name}",
         next=f"wait, leave it out with `--exclude {host.name}`, take GPUs all the same with `gpus: [0, ...]` "
         f"of {host.name}, or train on its CPU with `gpus: none`",
@@ -70,7 +70,7 @@ def notes(host: Host, facts: HostFacts, given: tuple[int, ...]) -> tuple[str, ..
     texts = []
     if facts.gpu_error and host.gpus == "auto":
         texts.append(f"{host.name} is planned without GPUs: {facts.gpu_error}")
-    busy = [gpu for gpu in facts.gpus if _is_busy(gpu)]
+    busy = _busy(facts)
     taken = [gpu for gpu in busy if gpu.index in given]
     if taken:
         texts.append(f"{host.name} trains on GPUs that are in use already, as its `gpus:` says: {_used(taken)}")
@@ -80,8 +80,9 @@ def notes(host: Host, facts: HostFacts, given: tuple[int, ...]) -> tuple[str, ..
     return tuple(texts)
 
 
-def _is_busy(gpu: Gpu) -> bool:
-    return gpu.used_mib > BUSY_MIB
+def _busy(facts: HostFacts) -> list[Gpu]:
+    """The GPUs that belong to other processes."""
+    return [gpu for gpu in facts.gpus if gpu.used_mib > BUSY_MIB]
 
 
 def _used(gpus: Iterable[Gpu]) -> str:

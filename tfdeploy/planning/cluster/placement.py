@@ -15,6 +15,7 @@ from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.modes import Rules
+from tfdeploy.model.units import listed
 from tfdeploy.planning.cluster import gpus
 from tfdeploy.planning.cluster.role_requests import RoleRequest
 
@@ -169,7 +170,7 @@ class _RolePlacement:
                 where="inventory: roles",
                 next=f"write `roles: {{{request.role}: [HOST, ...]}}` in the inventory",
             )
-        places = ", ".join(f"{name} {quota[name]}" for name in self.order[:8]) + (", ..." if len(self.order) > 8 else "")
+        places = listed([f"{name} {quota[name]}" for name in self.order], 8)
         rule = "`per_host` of the job" if request.per_host is not None else "one per GPU, unless the job says `gpus: 0`"
         return Refused(
             f"{request.because or f'the role {request.role}'} asks for {total}, and there is room for "

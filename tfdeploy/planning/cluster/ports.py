@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from tfdeploy.errors import Refused
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
+from tfdeploy.model.units import listed
+
+_SHOWN = 8  # ports in one text
 
 
 def assign(
@@ -51,14 +54,15 @@ def why(host: Host, facts: HostFacts, highest: int) -> str | None:
 
 def _taken(facts: HostFacts, low: int, high: int) -> str:
     owners = sorted((int(port), owner) for port, owner in facts.taken_ports.items() if low <= int(port) <= high)
-    shown = ", ".join(f"{port} by {owner}" if owner else str(port) for port, owner in owners[:8])
-    return f"taken: {shown}{', ...' if len(owners) > 8 else ''}" if owners else ""
+    texts = [f"{port} by {owner}" if owner else str(port) for port, owner in owners]
+    return f"taken: {listed(texts, _SHOWN)}" if owners else ""
 
 
 def _too_few(host: Host, facts: HostFacts, needed: int, free: list[int], by_others: Mapping[int, str]) -> Refused:
     low, high = host.ports
-    planned = ", ".join(f"{port} for {name}" for port, name in sorted(by_others.items())[:8] if low <= port <= high)
-    reasons = [_taken(facts, low, high), f"planned at the same address: {planned}" if planned else ""]
+    planned = [f"{port} for {name}" for port, name in sorted(by_others.items()) if low <= port <= high]
+    at_address = f"planned at the same address: {listed(planned, _SHOWN)}" if planned else ""
+    reasons = [_taken(facts, low, high), at_address]
     because = "".join(f"; {reason}" for reason in reasons if reason)
     return Refused(
         f"{host.name} needs {needed} ports (its tasks and one for the mesh) of its range {low}-{high}, "

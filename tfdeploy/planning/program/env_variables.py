@@ -105,30 +105,33 @@ def _expects_task(program: Program) -> bool:
 def _reads(program: Program) -> tuple[dict[str, str], set[str]]:
     """(variable -> where it is first read, the variables that are parsed as JSON or a literal)."""
     first: dict[str, str] = {}
-    for module in program.modules:
-        nodes = module.find(ast.Subscript, ast.Compare, ast.Call)
-        for line, name in sorted((node.lineno, name) for node in nodes if (name := _read(node))):
-            first.setdefault(name, f"{module.path}:{line}")
+    for path, node in program.find(ast.Subscript, ast.Compare, ast.Call):
+        name, is_set = _variable(node)
+        if name and not is_set:
+            first.setdefault(name, f"{path}:{node.lineno}")
     parsers = [node for _, node in program.find(ast.Call) if last_name(node.func) in _PARSERS]
-    return first, {_read(argument) for call in parsers for argument in call.args} - {""}
-
-
-def _read(node: ast.AST) -> str:
-    """The variable that `os.environ["X"]`, `os.environ.get("X")`, `os.getenv("X")` or `"X" in os.environ` asks for."""
-    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and last_name(node.value) == "environ":
-        return text(node.slice) or ""
-    if isinstance(node, ast.Compare) and last_name(node.comparators[0]) == "environ":
-        return text(node.left) or ""
-    if not isinstance(node, ast.Call) or not node.args:
-        return ""
-    got = isinstance(node.func, ast.Attribute) and node.func.attr == "get" and last_name(node.func.value) == "environ"
-    return (text(node.args[0]) or "") if got or last_name(node.func) == "getenv" else ""
+    return first, {_variable(argument)[0] for call in parsers for argument in call.args} - {""}
 
 
 def _written(program: Program) -> Iterator[str]:
-    """The variables that the program sets itself: `os.environ["X"] = ...`, `os.environ.setdefault("X", ...)`."""
-    for _, node in program.find(ast.Subscript, ast.Call):
-        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and last_name(node.value) == "environ":
-            yield text(node.slice) or ""
-        elif isinstance(node, ast.Call) and node.args and last_name(node.func) in ("setdefault", "putenv"):
-            yield text(node.args[0]) or ""
+    """The variables that the program sets itself."""
+    uses = (_variable(node) for _, node in program.find(ast.Subscript, ast.Call))
+    yield from (name for name, is_set in uses if is_set)
+
+
+def _variable(node: ast.AST) -> tuple[str, bool]:
+    """(the variable of the environment that the expression uses, whether it sets it); ("", False) for none.
+
+    `os.environ["X"]`, `os.environ.get("X")`, `os.getenv("X")`, `"X" in os.environ`;
+    `os.environ["X"] = ...`, `os.environ.setdefault("X", ...)`.
+    """
+    if isinstance(node, ast.Subscript) and last_name(node.value) == "environ":
+        return text(node.slice) or "", isinstance(node.ctx, ast.Store)
+    if isinstance(node, ast.Compare) and last_name(node.comparators[0]) == "environ":
+        return text(node.left) or "", False
+    if not isinstance(node, ast.Call) or not node.args:
+        return "", False
+    name = last_name(node.func)
+    got = name == "get" and isinstance(node.func, ast.Attribute) and last_name(node.func.value) == "environ"
+    is_set = name in ("setdefault", "putenv")
+    return (text(node.args[0]) or "") if got or is_set or name == "getenv" else "", is_set

@@ -31,9 +31,12 @@ _MOST = 4
 
 def notes(job: Job, program: Program, facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
     newest = max((version_numbers(each.numpy) for each in facts.values()), default=())
-    formatted = _formatted(program) if newest >= _NO_NUMBER else ""
-    names = _dropped(program) if newest >= _DROPPED else []
-    return (*([_names_note(job, names, facts)] if names else []), *([_format_note(formatted, facts)] if formatted else []))
+    texts = []
+    if newest >= _DROPPED and (names := _dropped(program)):
+        texts.append(_names_note(job, names))
+    if newest >= _NO_NUMBER and (formatted := _formatted(program)):
+        texts.append(_format_note(formatted, facts))
+    return tuple(texts)
 
 
 def _format_note(where: str, facts: Mapping[str, HostFacts]) -> str:
@@ -45,7 +48,7 @@ def _format_note(where: str, facts: Mapping[str, HostFacts]) -> str:
     )
 
 
-def _names_note(job: Job, names: list[str], facts: Mapping[str, HostFacts]) -> str:
+def _names_note(job: Job, names: list[str]) -> str:
     dropped = f"{listed(names, _MOST)}, which NumPy has dropped"
     if rules(job.mode).tensorflow:
         return f"{dropped}: supplied"
