@@ -15,7 +15,7 @@ from tfdeploy.config.yamlfile import read_yaml, shown
 from tfdeploy.errors import ConfigError, UsageError
 from tfdeploy.machine.folders import home_folder
 from tfdeploy.model.inventory import NAME, Inventory
-from tfdeploy.model.job import DEFAULT_METRICS, WHEELS, DataSource, Job, SecretSource, Via
+from tfdeploy.model.job import DEFAULT_METRICS, WHEELS, Job, SecretSource, Via
 from tfdeploy.model.placeholders import check, known_names
 
 FILE = "tfdeploy.yaml"
@@ -63,7 +63,10 @@ def load_job(path: Path, *, environ: Mapping[str, str]) -> Job:
     for field in ("inventory", "setup_requirements", "setup_wheels"):
         if field in fields:
             fields[field] = _absolute(fields[field], folder, home)
-    fields["data"] = {name: _absolute_data(source, folder, home) for name, source in fields.get("data", {}).items()}
+    fields["data"] = {
+        name: source if source.from_host else replace(source, path=_absolute(source.path, folder, home))
+        for name, source in fields.get("data", {}).items()
+    }
     fields["metrics"] = DEFAULT_METRICS | fields.get("metrics", {})
     sources = fields.pop("secrets", {})
     fields["secrets"] = tuple(sources)
@@ -121,10 +124,6 @@ def _absolute(given: str, folder: Path, home: str) -> str:
     """The path without `..`: the check whether data lies inside the code compares the two paths as text."""
     path = Path(home + given[1:]) if given == "~" or given.startswith("~/") else folder / given
     return os.path.realpath(path) if ".." in path.parts else str(path)
-
-
-def _absolute_data(source: DataSource, folder: Path, home: str) -> DataSource:
-    return source if source.from_host is not None else replace(source, path=_absolute(source.path, folder, home))
 
 
 def _absolute_source(source: SecretSource, folder: Path, home: str) -> SecretSource:

@@ -67,10 +67,10 @@ def of_task(job: Job, data: Mapping[str, str], seat: Seat, run: str, workdir: st
 
 def variables(job: Job, seat: Seat, workers: int) -> dict[str, str]:
     """Which part a worker has, and of how many."""
-    if seat.role != "worker":
-        return {}
-    named = ((part_variable(name), parts_variable(name)) for name in splits(job))
-    return {name: value for part, parts in named for name, value in ((part, str(seat.index)), (parts, str(workers)))}
+    found: dict[str, str] = {}
+    for name in splits(job) if seat.role == "worker" else ():
+        found |= {part_variable(name): str(seat.index), parts_variable(name): str(workers)}
+    return found
 
 
 def part_plans(job: Job, seats: Iterable[Seat]) -> dict[str, tuple[PartPlan, ...]]:

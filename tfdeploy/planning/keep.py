@@ -46,6 +46,11 @@ class ResumePoint:
     notes: tuple[str, ...] = ()
 
 
+def kept_by(job: Job, facts: HostFacts) -> list[KeepFact]:
+    """The `keep` folders of the job on one host that hold something."""
+    return [fact for fact in facts.keep if fact.path in job.keep and fact.newest > 0]
+
+
 def newest(job: Job, facts: Mapping[str, HostFacts], role_hosts: tuple[str, ...], prefer: str) -> HostKeep | None:
     """The newest kept folder, or None. A checkpoint on any host comes before other files. Any task may write other files, so
     those on `role_hosts` come before the rest.
@@ -53,10 +58,7 @@ def newest(job: Job, facts: Mapping[str, HostFacts], role_hosts: tuple[str, ...]
     Where `prefer` has the same content (a shared disk, or a copy), it is chosen.
     """
     found = [
-        HostKeep(name, fact, fact.time - facts[name].clock_skew_s)
-        for name in sorted(facts)
-        for fact in facts[name].keep
-        if fact.path in job.keep and fact.newest > 0
+        HostKeep(name, fact, fact.time - facts[name].clock_skew_s) for name in sorted(facts) for fact in kept_by(job, facts[name])
     ]
     checkpoints = [kept for kept in found if kept.fact.checkpoint]
     at_home = [kept for kept in found if kept.host in role_hosts]
@@ -119,7 +121,7 @@ def _copied(job: Job, facts: Mapping[str, HostFacts], seats: tuple[Seat, ...], c
 
 def resume(job: Job, facts: HostFacts) -> str | None:
     """What the deciding task will find on its host: "checkpoints: model.ckpt-1200 on n2". None: it starts from zero."""
-    kept = [HostKeep(facts.host, fact, fact.newest) for fact in facts.keep if fact.path in job.keep and fact.newest > 0]
+    kept = [HostKeep(facts.host, fact, fact.newest) for fact in kept_by(job, facts)]
     return f"{', '.join(each.description for each in kept)} on {facts.host}" if kept else None
 
 

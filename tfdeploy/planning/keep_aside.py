@@ -12,6 +12,7 @@ from tfdeploy.model.folding import fold_names
 from tfdeploy.model.job import Job
 from tfdeploy.model.nexts import on_host
 from tfdeploy.model.units import count, in_bytes
+from tfdeploy.planning.keep import kept_by
 
 
 def without_keep(facts: Mapping[str, HostFacts]) -> dict[str, HostFacts]:
@@ -26,9 +27,8 @@ def notes(job: Job, facts: Mapping[str, HostFacts], run: str) -> tuple[str, ...]
         return ("--fresh: the job has no `keep`, so every launch starts from zero",)
     found: dict[tuple[str, str], list[str]] = {}
     for name, host in facts.items():
-        for fact in host.keep:
-            if fact.path in job.keep and fact.newest > 0:
-                found.setdefault((fact.path, _content(fact)), []).append(name)
+        for fact in kept_by(job, host):
+            found.setdefault((fact.path, _content(fact)), []).append(name)
     if not found:
         return ("--fresh: no host holds anything in `keep`",)
     lines = [

@@ -47,8 +47,8 @@ def decide(job: Job, facts: Mapping[str, HostFacts], hosts: Iterable[HostPlan]) 
 def hindered(facts: Mapping[str, HostFacts], addresses: Iterable[str]) -> dict[Level, dict[str, str]]:
     """Return level -> host -> why the host cannot do this level. `addresses`: of all hosts of the
     run."""
-    length = _filter_length(addresses)
-    return {level: _hindered(level, facts, length) for level in LEVELS}
+    length = len(peer_filter.program(addresses, 1, 0))
+    return {level: {name: why for name, found in facts.items() if (why := _hindrance(level, found, length))} for level in LEVELS}
 
 
 def open_hosts(plan: Plan) -> tuple[str, ...]:
@@ -70,8 +70,8 @@ def refuse_open(plan: Plan, facts: Mapping[str, HostFacts]) -> None:
     if not names:
         return
     first = names[0]
-    length = _filter_length(address for host in plan.hosts for address in host.addresses)
-    why = _hindered("peers", facts, length)[first]
+    addresses = (address for host in plan.hosts for address in host.addresses)
+    why = hindered(facts, addresses)["peers"][first]
     raise Refused(
         f"`protect: auto` cannot keep strangers from the ports of {fold_names(names)} (on {first}: {why}): TensorFlow's "
         "servers there would run what anybody sends who reaches them",
@@ -194,24 +194,15 @@ def _public_notes(protection: Protection, hosts: Iterable[HostPlan]) -> list[str
     return lines
 
 
-def _filter_length(addresses: Iterable[str]) -> int:
-    """Return how many instructions the filter for these addresses has."""
-    return len(peer_filter.program(addresses, 1, 0))
-
-
-def _hindered(level: Level, facts: Mapping[str, HostFacts], length: int) -> dict[str, str]:
-    """Host -> why it cannot do this."""
-    found = {}
-    for name, of_host in facts.items():
-        whys = [of_host.protect.of(needed) for needed in _NEEDS[level]]
-        if "peers" in _NEEDS[level] and length > of_host.protect.most_instructions:
-            whys.append(
-                f"the addresses of all hosts take a filter of {length} instructions, and its kernel takes "
-                f"{of_host.protect.most_instructions} (sysctl net.core.optmem_max)"
-            )
-        if why := next(filter(None, whys), ""):
-            found[name] = why
-    return found
+def _hindrance(level: Level, found: HostFacts, length: int) -> str:
+    """Return why a host cannot do this level; "" if it can. `length`: instructions of the filter."""
+    whys = [found.protect.of(needed) for needed in _NEEDS[level]]
+    if "peers" in _NEEDS[level] and length > found.protect.most_instructions:
+        whys.append(
+            f"the addresses of all hosts take a filter of {length} instructions, and its kernel takes "
+            f"{found.protect.most_instructions} (sysctl net.core.optmem_max)"
+        )
+    return next(filter(None, whys), "")
 
 
 def _first(whys: Mapping[str, str]) -> str:

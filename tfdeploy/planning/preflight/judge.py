@@ -63,13 +63,13 @@ class Probed:
 
 def judge(probed: Probed, only: Iterable[str] = RULES) -> dict[str, tuple[Check, ...]]:
     """host -> its checks, in the order of RULES. `only`: the rules that count."""
-    cases = _cases(probed)
     names = tuple(only)
-    found = {host: [_checks(name, list(RULES[name](case))) for name in names] for host, case in cases.items()}
-    flat = {host: [check for checks in groups for check in checks] for host, groups in found.items()}
+    found = {
+        host: [check for name in names for check in _checks(name, RULES[name](case))] for host, case in _cases(probed).items()
+    }
     if "address" in names:
-        _add_together(probed, flat)
-    return {host: tuple(checks) for host, checks in flat.items()}
+        _add_together(probed, found)
+    return {host: tuple(checks) for host, checks in found.items()}
 
 
 def errors_only(checks: Mapping[str, tuple[Check, ...]]) -> dict[str, tuple[Check, ...]]:
@@ -109,7 +109,7 @@ def _cases(probed: Probed) -> dict[str, Case]:
     }
 
 
-def _checks(name: str, problems: list[Problem]) -> list[Check]:
+def _checks(name: str, problems: Iterable[Problem]) -> list[Check]:
     """A passed one where there is no problem."""
     return [Check(name, False, each.level, each.detail, each.fix or None) for each in problems] or [Check(name)]
 

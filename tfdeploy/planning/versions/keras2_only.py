@@ -8,7 +8,7 @@ checkpoints fit both. Source: the exports of keras 3.15 and tf_keras 2.21, tried
 from __future__ import annotations
 
 import ast
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from itertools import chain
 from typing import NamedTuple
 
@@ -29,9 +29,16 @@ _LOSSES = """
     mean_squared_logarithmic_error
 """
 _LEGACY_OPTIMIZERS = ("Adadelta", "Adagrad", "Adam", "Adamax", "Ftrl", "Nadam", "RMSprop", "SGD")
-_NAMES = frozenset(
-    f"keras.{part}.{name}".replace("..", ".")
-    for part, names in {
+
+
+def _names_of_keras(parts: Mapping[str, str]) -> frozenset[str]:
+    """`parts`: part of Keras -> its names."""
+    full = (f"keras.{part}.{name}" for part, names in parts.items() for name in names.split())
+    return frozenset(name.replace("..", ".") for name in full)
+
+
+_NAMES = _names_of_keras(
+    {
         "": "dtensor estimator experimental",
         "applications": """
             RegNetX002 RegNetX004 RegNetX006 RegNetX008 RegNetX016 RegNetX032 RegNetX040
@@ -59,13 +66,11 @@ _NAMES = frozenset(
             GeneratorEnqueuer OrderedEnqueuer SequenceEnqueuer SidecarEvaluator experimental
             to_ordinal warmstart_embedding_matrix
         """,
-    }.items()
-    for name in names.split()
+    }
 )
 # Names that Keras 2 has only in version 1.
-_NAMES_OF_VERSION1 = IN_TF_KERAS | {
-    f"keras.{part}.{name}"
-    for part, names in {
+_NAMES_OF_VERSION1 = IN_TF_KERAS | _names_of_keras(
+    {
         "backend": "get_session set_session",
         "initializers": "normal uniform",
         "layers": "CuDNNGRU CuDNNLSTM disable_v2_dtype_behavior enable_v2_dtype_behavior",
@@ -73,9 +78,8 @@ _NAMES_OF_VERSION1 = IN_TF_KERAS | {
         "metrics": "cosine cosine_proximity",
         "models": "LinearModel WideDeepModel",
         "utils": "DeterministicRandomTestTool get_or_create_layer track_tf1_style_variables",
-    }.items()
-    for name in names.split()
-}
+    }
+)
 # Parts of Keras 3 that work in a graph as those of Keras 2 do.
 _WORK_IN_GRAPHS = ("activations", "datasets", "initializers", "preprocessing", "utils")
 _DISABLE_EAGER = ("disable_eager_execution", "disable_v2_behavior")

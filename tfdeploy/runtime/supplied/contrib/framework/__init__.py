@@ -1,6 +1,15 @@
 """tf.contrib.framework: the global step, variables of a graph, checkpoints, argument scopes."""
 
 import tensorflow.compat.v1 as tf
+from tensorflow.compat.v1.train import (
+    assert_global_step,
+    create_global_step,
+    get_global_step,
+    get_or_create_global_step,
+    init_from_checkpoint,
+    list_variables,
+    load_variable,
+)
 from tensorflow.contrib.framework.arg_scopes import add_arg_scope, arg_scope
 
 __all__ = [
@@ -18,14 +27,6 @@ __all__ = [
     "list_variables",
     "load_variable",
 ]
-
-assert_global_step = tf.train.assert_global_step
-create_global_step = tf.train.create_global_step
-get_global_step = tf.train.get_global_step
-get_or_create_global_step = tf.train.get_or_create_global_step
-init_from_checkpoint = tf.train.init_from_checkpoint
-list_variables = tf.train.list_variables
-load_variable = tf.train.load_variable
 
 
 def get_variables(scope=None, suffix=None, collection=tf.GraphKeys.GLOBAL_VARIABLES):

@@ -1,6 +1,7 @@
 """tf.contrib.losses: those of tf.losses with the predictions or logits in front, and `weight` for `weights` as in 0.x."""
 
 import functools
+import inspect
 
 import tensorflow.compat.v1 as tf
 from tensorflow.compat.v1.losses import (
@@ -11,9 +12,15 @@ from tensorflow.compat.v1.losses import (
     get_total_loss,
 )
 
+_SWAPPED = """
+    absolute_difference cosine_distance log_loss mean_pairwise_squared_error mean_squared_error sigmoid_cross_entropy
+    softmax_cross_entropy sparse_softmax_cross_entropy
+"""
 
-def _predictions_first(function, name="predictions"):
-    """`name`: what the function calls the argument that comes first here."""
+
+def _predictions_first(function):
+    """A function of (labels, predictions or logits, ...) as one with the labels behind them."""
+    _, name, *_ = inspect.signature(function).parameters
 
     @functools.wraps(function)
     def swapped(*args, **kwargs):
@@ -33,28 +40,13 @@ def hinge_loss(logits, labels=None, scope=None):
         return tf.nn.relu(1 - signs * logits)
 
 
-absolute_difference = _predictions_first(tf.losses.absolute_difference)
-cosine_distance = _predictions_first(tf.losses.cosine_distance)
-log_loss = _predictions_first(tf.losses.log_loss)
-mean_pairwise_squared_error = _predictions_first(tf.losses.mean_pairwise_squared_error)
-mean_squared_error = _predictions_first(tf.losses.mean_squared_error)
-sigmoid_cross_entropy = _predictions_first(tf.losses.sigmoid_cross_entropy, "logits")
-softmax_cross_entropy = _predictions_first(tf.losses.softmax_cross_entropy, "logits")
-sparse_softmax_cross_entropy = _predictions_first(tf.losses.sparse_softmax_cross_entropy, "logits")
-
+globals().update({name: _predictions_first(getattr(tf.losses, name)) for name in _SWAPPED.split()})
 __all__ = [
-    "absolute_difference",
     "add_loss",
     "compute_weighted_loss",
-    "cosine_distance",
     "get_losses",
     "get_regularization_losses",
     "get_total_loss",
     "hinge_loss",
-    "log_loss",
-    "mean_pairwise_squared_error",
-    "mean_squared_error",
-    "sigmoid_cross_entropy",
-    "softmax_cross_entropy",
-    "sparse_softmax_cross_entropy",
+    *_SWAPPED.split(),
 ]

@@ -3,6 +3,10 @@
 import functools
 
 import tensorflow.compat.v1 as tf
+from tensorflow.compat.v1.math import confusion_matrix
+from tensorflow.compat.v1.metrics import mean as streaming_mean
+from tensorflow.compat.v1.metrics import mean_tensor as streaming_mean_tensor
+from tensorflow.compat.v1.metrics import percentage_below as streaming_percentage_less
 
 _AS_TODAY = """
     accuracy auc false_negatives false_positives mean_absolute_error mean_cosine_distance mean_iou mean_relative_error
@@ -27,10 +31,6 @@ def predictions_first(function):
     return swapped
 
 
-confusion_matrix = tf.math.confusion_matrix
-streaming_mean = tf.metrics.mean
-streaming_mean_tensor = tf.metrics.mean_tensor
-streaming_percentage_less = tf.metrics.percentage_below
 globals().update({old: predictions_first(getattr(tf.metrics, new)) for old, new in _SWAPPED.items()})
 
 
