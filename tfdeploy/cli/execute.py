@@ -23,10 +23,9 @@ def run(flags: Flags) -> int:
         raise UsageError("no command", where="tfdeploy exec", next="tfdeploy exec -- nvidia-smi")
     inventory = inventory_here(flags)
     begin_dialling(inventory.hosts)
-    from tfdeploy.operations.execute import execute
-
+    argv = tuple(flags.after)  # one element is a script for `sh -c`
     with open_fleet(flags) as fleet:
-        results = execute(fleet, inventory.hosts, tuple(flags.after), timeout_s=flags.timeout)
+        results = fleet.each(inventory.hosts, lambda session: session.run(argv, timeout_s=flags.timeout))
     rows = [_row(host, result) for host, result in results.items()]
     if flags.json:
         answer: ExecAnswer = {"ok": all(row["exit_code"] == 0 for row in rows), "hosts": rows}

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
-from tfdeploy.errors import RunFailed, TfdeployError
-from tfdeploy.model import deaths
-from tfdeploy.model.deaths import Death
+from tfdeploy.errors import RunFailed
 from tfdeploy.model.events import Emit
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.outcomes import together
@@ -59,37 +56,30 @@ def check(fleet: Fleet, plan: Plan, emit: Emit) -> None:
 
 def _is_ending(watch: Watch) -> bool:
     """Before commit a run ends only by a failure, an operator, or a renewal that did not arrive."""
-    return any(state.phase in ("ending", "ended") for state in watch.states.values() if state is not None)
+    return any(state.phase in ("ending", "ended") for state in watch.known_states)
 
 
 def _is_up(watch: Watch, task: str) -> bool:
     """A stopped task counts as up once the deciding tasks have succeeded; before that an abort stopped it."""
     status = watch.tasks.get(task)
-    decided = any("decided" in state.marks for state in watch.states.values() if state is not None)
+    decided = any("decided" in state.marks for state in watch.known_states)
     return status is not None and (status.up or (decided and status.outcome == "stopped"))
 
 
-def failure(fleet: Fleet, plan: Plan, watch: Watch) -> TfdeployError:
-    """The run's first death in words, with that task's last lines."""
-    states = [state for state in watch.states.values() if state is not None]
-    bad = [status for status in watch.tasks.values() if status.state in ("ended", "lost")]
-    own = [deaths.death_of(status) for status in bad if status.outcome not in ("succeeded", "stopped")]
-    death = deaths.first(deaths.reported(states) or own)
-    if death is not None:
-        return run_failed(fleet, plan, death)
-    for state in states:
-        if state.abort_reason:
-            return RunFailed(state.abort_reason, where=state.host)
-    return RunFailed("the run was ended before it was up", where=plan.run)
-
-
-def run_failed(fleet: Fleet, plan: Plan, death: Death) -> RunFailed:
-    host = next((planned.host for planned in plan.tasks if planned.task == death.task), "?")
-    lines = last_lines(fleet, plan, death.task)
+def failure(fleet: Fleet, plan: Plan, watch: Watch) -> RunFailed:
+    """Return the run's first death in words, with that task's last lines."""
+    view = watch.view()
+    task = view.first_death
+    if task is None:
+        aborted = [(state.abort_reason, state.host) for state in watch.known_states if state.abort_reason]
+        why, where = aborted[0] if aborted else ("the run was ended before it was up", plan.run)
+        return RunFailed(why, where=where)
+    host = next((planned.host for planned in plan.tasks if planned.task == task), "?")
+    lines = last_lines(fleet, plan, task)
     shown = "".join(f"\n    {line}" for line in lines)
-    undone = f"; it died before the run counted as up (ready.after: {plan.ready_after_s:g}s), so the launch was undone"
+    undone = f"it died before the run counted as up (ready.after: {plan.ready_after_s:g}s), so the launch was undone"
     return RunFailed(
-        replace(death, host=host).words + undone + (f"; its last lines:{shown}" if lines else " (it printed nothing)"),
-        where=f"{death.task}@{host}",
-        next=f"tfdeploy logs {plan.run} --task {death.task}",
+        f"{view.cause}; {undone}" + (f"; its last lines:{shown}" if lines else " (it printed nothing)"),
+        where=f"{task}@{host}",
+        next=f"tfdeploy logs {plan.run} --task {task}",
     )

@@ -77,6 +77,11 @@ class Watch:
         with self._lock:
             return run_view(self.plan, self.states, self.tasks, unreachable=set(self.errors), unasked=self.unasked, **figures)
 
+    @property
+    def known_states(self) -> list[wire.HostRunState]:
+        """The states of the hosts that know the run."""
+        return [state for state in self.states.values() if state is not None]
+
     def complete(self) -> bool:
         """True once every host has answered, or has been found unreachable."""
         return all(host in self.states or host in self.errors for host in self.asked)
