@@ -189,7 +189,7 @@ class HostPart:
     restart_wait_s: float = 3600.0  # tasks of a host without a minder are lost for good after so long
     same_error_ends: bool = False  # a task that fails twice with the same error before its first step does not start again
     texts: List[str] = field(default_factory=list)  # strings that many words of the tasks share: see word_of
-    lockstep: Optional[bool] = None  # each step waits for the slowest task; None: of a version before, see health/diagnose.py
+    lockstep: bool = False  # each step waits for the slowest task
     protect: str = "none"  # or "peers", "firewall": who is let in at the run's ports of this host
     allowed: List[str] = field(default_factory=list)  # then: all IP addresses of all hosts of the run
     guarded: Optional[List[str]] = None  # the hosts that turn strangers away; None in runs of a version before: all or none

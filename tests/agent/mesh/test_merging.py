@@ -19,6 +19,7 @@ SEED = int(os.environ.get("TFDEPLOY_MERGE_SEED", "0")) or random.randrange(1, 1 
 HOSTS = ["n1", "n2", "n3"]
 TASKS = ["worker:0", "worker:1", "ps:0"]
 PEERS = {task: wire.Peer(task=task, role=task.split(":")[0], host=host) for task, host in zip(TASKS, HOSTS, strict=True)}
+PART = wire.HostPart(run="r1", job="j", mode="async", host="n1", plan_digest="d", release="c", peers=list(PEERS.values()))
 TIMES = [0, 0.0, -0.0, 1, 1.0, 2.5, 1e9, 1763719000.123]  # few, so that they meet
 COUNTS = [0, 1, 2, 10**6]
 TEXTS = ["", "a", "b", "\u8bad", "x" * 400, "\ud800", "[{"]
@@ -56,7 +57,7 @@ def _some_of(chance: random.Random, needed: dict[str, Any], more: dict[str, Any]
 
 
 def heard(said: dict[str, Any]) -> Knowledge:
-    return shared_state.from_json(bounded_json.parse(json.dumps(said).encode("ascii")), PEERS, HOSTS)
+    return shared_state.from_json(bounded_json.parse(json.dumps(said).encode("ascii")), PART)
 
 
 def same(one: Knowledge, other: Knowledge) -> bool:

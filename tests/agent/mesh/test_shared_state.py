@@ -21,7 +21,7 @@ PEERS = [
     Peer(task="worker:1", role="worker", host="n2"),
     Peer(task="ps:0", role="ps", host="n3"),
 ]
-BY_TASK = {peer.task: peer for peer in PEERS}
+PART = HostPart(run="r1", job="j", mode="async", host="n1", plan_digest="d", release="c", peers=PEERS)
 ABORT = {"kind": "abort", "reason": "a", "host": "n1", "time": 2.0}
 ROUND = {"n": 2, "time": 1.0, "task": "worker:1", "count": 1, "quick": 1, "delay_s": 1.0}
 PIECES = [
@@ -51,7 +51,7 @@ def test_join_does_not_care_for_order_or_repetition() -> None:
 
 def test_it_survives_the_wire() -> None:
     for piece in PIECES:
-        assert shared_state.from_json(json.loads(json.dumps(piece.as_json())), BY_TASK) == piece
+        assert shared_state.from_json(json.loads(json.dumps(piece.as_json())), PART) == piece
 
 
 @pytest.mark.parametrize(
@@ -100,17 +100,17 @@ def test_it_survives_the_wire() -> None:
 )
 def test_nonsense_is_refused(nonsense: Any) -> None:
     with pytest.raises(ValueError):
-        shared_state.from_json(nonsense, BY_TASK)
+        shared_state.from_json(nonsense, PART)
 
 
 def test_long_reasons_are_cut() -> None:
     said = {"abort": dict(ABORT, reason="x" * 100000)}
-    assert len(shared_state.from_json(said, BY_TASK).abort["reason"]) == 300
+    assert len(shared_state.from_json(said, PART).abort["reason"]) == 300
 
 
 def test_a_clock_that_is_wrong_makes_no_host_mute() -> None:
     for said, heard in ((-7200, 0.0), (1e12, 253402300799.0), (-0.0, 0.0)):
-        found = shared_state.from_json({"decided": said}, BY_TASK).decided
+        found = shared_state.from_json({"decided": said}, PART).decided
         assert (found, str(found)) == (heard, str(heard))
 
 

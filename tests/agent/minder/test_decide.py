@@ -6,21 +6,9 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent.mesh.shared_state import MAX_ROUND, Knowledge
-from tfdeploy.agent.minder.decide import (
-    DECIDED,
-    STOPPED_BY_OPERATOR,
-    AbortRun,
-    Commit,
-    End,
-    OwnTask,
-    Phase,
-    Reap,
-    Start,
-    View,
-    _next_attempt,
-    decide,
-)
+from tfdeploy.agent.mesh.shared_state import MAX_ROUND, Knowledge, next_attempt
+from tfdeploy.agent.minder.actions import AbortRun, Commit, End, OwnTask, Phase, Reap, Start, View
+from tfdeploy.agent.minder.decide import DECIDED, STOPPED_BY_OPERATOR, decide
 from tfdeploy.agent.wire import HostPart, Peer, TaskSpec, TaskStatus
 
 PEERS = [
@@ -62,7 +50,7 @@ def test_what_a_power_cut_took_has_no_attempt_that_others_would_not_believe() ->
     known = Knowledge(
         committed=True, ended={"worker:1": {"outcome": "killed", "time": 1.0, "attempt": MAX_ROUND, "final": False}}
     )
-    assert _next_attempt(view("committed", known), "worker:1") == MAX_ROUND
+    assert next_attempt(known, "worker:1") == MAX_ROUND
 
 
 NEW = ("pending", False, 0.0)

@@ -219,7 +219,7 @@ def test_errors_in_a_row_are_counted(before: Any, error: str, said: dict[str, An
     count = count_failure(None if before is None else {**COUNT, **before}, status, [1.0, 60.0], 1.0)
     assert {name: count.get(name) for name in ("error", "same") if name in count} == said
     began = new_round(NewRound(2, "worker:1"), status, count)
-    assert from_json({"round": dict(began)}, {peer.task: peer for peer in PEERS}).round == began
+    assert from_json({"round": dict(began)}, view().part).round == began
     assert {name: began.get(name) for name in said} == said
 
 
@@ -247,7 +247,7 @@ def test_no_round_follows_the_last_number_and_no_count_grows_beyond_what_others_
     )
     count = count_failure(last, status, [1.0, 60.0], 1.0)
     told = Knowledge(ended={"ps:0": ending_of(status)}, round=new_round(NewRound(2, "ps:0"), status, count))
-    assert from_json(json.loads(json.dumps(told.as_json())), {peer.task: peer for peer in PEERS}) == told
+    assert from_json(json.loads(json.dumps(told.as_json())), view().part) == told
 
 
 def test_words_for_what_starts_again() -> None:

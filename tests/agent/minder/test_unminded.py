@@ -94,7 +94,7 @@ def test_what_is_given_up_fails_the_run_in_words() -> None:
     words = "worker:1 on n3 lost: nobody minds it, and its host has refused the run's port for 1 h (restart.wait)"
     assert abort == AbortRun("failed", words)
     assert known.ended["worker:1"]["time"] == 50.0  # when it went: the first death, if others died of it
-    assert shared_state.from_json(json.loads(json.dumps(known.as_json())), {peer.task: peer for peer in PEERS}) == known
+    assert shared_state.from_json(json.loads(json.dumps(known.as_json())), PART) == known
 
 
 def test_after_what_a_host_that_lies_has_counted_the_others_still_believe_us() -> None:
@@ -107,7 +107,7 @@ def test_after_what_a_host_that_lies_has_counted_the_others_still_believe_us() -
         assert isinstance(action, (ReportUnminded, ReportLost))
         known = unminded.learn(PART, known, action, 100.0)
     assert known.ended["worker:1"]["outcome"] == "lost"
-    assert shared_state.from_json(json.loads(json.dumps(known.as_json())), {peer.task: peer for peer in PEERS}) == known
+    assert shared_state.from_json(json.loads(json.dumps(known.as_json())), PART) == known
 
 
 def test_a_member_of_the_gang_is_given_up_though_it_had_done_its_part() -> None:

@@ -9,8 +9,6 @@ from typing import get_args
 import pytest
 
 import tfdeploy
-from tfdeploy.agent import wire
-from tfdeploy.agent.health import diagnose
 from tfdeploy.model.job import MODES, Mode
 from tfdeploy.model.modes import RULES, Trait
 from tfdeploy.runtime import task
@@ -69,13 +67,3 @@ def test_what_a_task_is_told_counts_before_its_mode(monkeypatch: pytest.MonkeyPa
     assert [trait for trait in get_args(Trait) if task.has(trait)] == ["own_session", "one_client"]
     monkeypatch.setenv("TFDEPLOY_TASK_TRAITS", "")
     assert not any(task.has(trait) for trait in get_args(Trait))
-
-
-def part(mode: str, lockstep: bool | None) -> wire.HostPart:
-    return wire.HostPart(run="r", job="j", mode=mode, host="n1", plan_digest="d", release="c", lockstep=lockstep)
-
-
-@pytest.mark.parametrize("mode", NAMED_BY_OLDER_RUNS)
-def test_a_part_of_an_older_version_is_in_lockstep_by_its_mode(mode: Mode) -> None:
-    assert diagnose.lockstep(part(mode, None)) is RULES[mode].lockstep
-    assert diagnose.lockstep(part(mode, True)) and not diagnose.lockstep(part(mode, False))

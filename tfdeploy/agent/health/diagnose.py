@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 WAITING_S = 20.0  # of logging nothing but that it waits
 FIRST_S = 10.0  # the others wait for a task that stood still so much earlier than they did
-_TOGETHER = ("sync", "mirrored")  # the modes of lockstep, for parts of an older version without that field
 _NAMED_MOST = 3
 OPEN, CLOSED = "open", "closed"
 
@@ -41,10 +40,6 @@ class Facts(NamedTuple):
 class Finding(NamedTuple):
     reason: str
     culprit: bool  # starting it again may help
-
-
-def lockstep(part: wire.HostPart) -> bool:
-    return part.mode in _TOGETHER if part.lockstep is None else part.lockstep
 
 
 def suspects(facts: Facts) -> Set[str]:
@@ -116,7 +111,7 @@ def _blame(facts: Facts, task: str, others: List[str], named: bool) -> List[str]
     """Which tasks hold up `task`, and why, in words; `named`: it logs itself that it waits for `others`."""
     words = ((other, _wrong_with(facts, other, named)) for other in others)
     blamed = [_at(facts, other) + ": " + said for other, said in words if said is not None]
-    gone = [other for other in _elsewhere(facts) if facts.hosts.get(other, OPEN) not in (OPEN, CLOSED)]
+    gone = [other for other in _elsewhere(facts) if _is_silent(facts, other)]
     if blamed and len(gone) > 1 and len(gone) == len(_elsewhere(facts)):
         return ["the others: none of them can be reached from %s (%s)" % (facts.host, facts.hosts[gone[0]])]
     return blamed
@@ -168,23 +163,15 @@ def trains(peer: wire.Peer) -> bool:
 
 
 def _works(facts: Facts, task: str) -> bool:
-    sign = facts.signs.get(task)
-    return (
-        sign is not None
-        and task not in _over(facts)
-        and trains(facts.peers[task])
-        and not _is_late(facts, sign)
-        and not sign.starting
-    )
+    sign, end = facts.signs.get(task), facts.ended.get(task)
+    if sign is None or sign.starting or (end is not None and is_final(end)):
+        return False
+    return trains(facts.peers[task]) and not _is_late(facts, sign)
 
 
 def _starts(facts: Facts, task: str) -> bool:
     sign = facts.signs.get(task)
     return sign is not None and sign.starting
-
-
-def _over(facts: Facts) -> Set[str]:
-    return {task for task, end in facts.ended.items() if is_final(end)}
 
 
 def _others(facts: Facts, task: str) -> Iterable[str]:

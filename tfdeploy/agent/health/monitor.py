@@ -58,7 +58,6 @@ class Monitor:
         self._paths, self._part, self._mesh, self._changed = paths, part, mesh, changed
         self._answer = signs_answer
         self._peers = {peer.task: peer for peer in part.peers}
-        self._lockstep = diagnose.lockstep(part)
         self._specs = {spec.task: spec for spec in part.tasks}
         self._lock = threading.Lock()
         self._known = Knowledge()
@@ -118,7 +117,7 @@ class Monitor:
         """Looks once. `now`: monotonic seconds."""
         signs = self._signs(now)
         self._answer.update(signs)
-        facts = Facts(self._part.host, self._lockstep, self._part.stall_after_s, self._peers, signs, known.ended)
+        facts = Facts(self._part.host, self._part.lockstep, self._part.stall_after_s, self._peers, signs, known.ended)
         late = diagnose.suspects(facts)
         if not late:
             self._ports, self._repeated, self._next_ask, self._next_ports = {}, {}, 0.0, 0.0

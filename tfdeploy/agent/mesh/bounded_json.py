@@ -94,6 +94,15 @@ def text(most_chars: int) -> Check:
     return check
 
 
+def pair(first: Check, second: Check) -> Check:
+    def check(value: Any) -> Tuple[Any, Any]:
+        if not isinstance(value, (list, tuple)) or len(value) != 2:
+            raise ValueError("not a pair")
+        return first(value[0]), second(value[1])
+
+    return check
+
+
 def truth(value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError("neither true nor false")

@@ -52,8 +52,6 @@ class Mesh:
         import encodings.idna  # noqa: F401 - sockets need it, and once it has failed for want of memory it is never tried again
 
         self._part = part
-        self._tasks = {peer.task: peer for peer in part.peers}
-        self._hosts = {one.host for one in part.mesh}
         server, self._client = tls.contexts(certs)
         self._changed = changed
         self._offers = offers
@@ -163,11 +161,11 @@ class Mesh:
 
     def _concerned(self) -> List[MeshPeer]:
         """Peers with a task that has not ended as far as we know."""
-        running = {peer.host for task, peer in self._tasks.items() if self._may_change(task, peer)}
+        running = {peer.host for peer in self._part.peers if self._may_change(peer)}
         return [peer for host, peer in self._peers.items() if host in running]
 
-    def _may_change(self, task: str, peer: wire.Peer) -> bool:
-        fields = self._known.ended.get(task)
+    def _may_change(self, peer: wire.Peer) -> bool:
+        fields = self._known.ended.get(peer.task)
         if fields is None or not shared_state.is_final(fields):
             return True
         # The gang may need its host until the run is over; a task that was stopped shows that its host knows.
@@ -175,7 +173,7 @@ class Mesh:
 
     def _receive(self, host: str, value: Any) -> None:
         """Joins the state that a peer sent. Raises ValueError where it is none."""
-        theirs = shared_state.from_json(value, self._tasks, self._hosts)
+        theirs = shared_state.from_json(value, self._part)
         news = self.share(theirs)
         with self._lock:
             peer = self._peers[host]

@@ -10,12 +10,12 @@ import hashlib
 import json
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Collection, Dict, List, Mapping, Optional, Set, Tuple, Union
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple, Union
 from tfdeploy.agent.mesh import bounded_json
 from tfdeploy.agent.record import NamedTuple
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.shapes import Abort, Death, Ending, GangRound, SharedState, Unchecked
+    from tfdeploy.agent.shapes import Abort, Death, Ending, GangRound, SharedState
 
 MAX_TEXT = 300  # of any text that is sent: a receiver truncates a longer one, and the states would never be equal
 ABORT_KINDS = ("abort", "failed", "stop")
@@ -38,7 +38,7 @@ class Knowledge(NamedTuple):
     decided: Optional[float] = None
     unminded: Dict[str, Absence] = {}
 
-    def join(self, other: "Knowledge") -> "Knowledge":
+    def join(self, other: Knowledge) -> Knowledge:
         ended = dict(self.ended)
         for task, fields in other.ended.items():
             ended[task] = _later_attempt(ended.get(task), fields)
@@ -109,83 +109,57 @@ def is_final(ending: Ending) -> bool:
     return ending.get("final", True)
 
 
-def from_json(value: Any, tasks: "Dict[str, wire.Peer]", hosts: "Collection[str]" = ()) -> Knowledge:
-    """The state in a peer's message, or in our own file. `hosts`: of the run, besides those of its tasks. Raises ValueError where
-    it is no state of this run."""
-    known_hosts = {peer.host for peer in tasks.values()} | set(hosts)
-    said: Unchecked = bounded_json.fields(value, dict.fromkeys(Knowledge._fields, lambda one: one), ())
-    stands = bounded_json.table(said.get("stands", {}), known_hosts)
-    return Knowledge(
-        bounded_json.truth(said.get("committed", False)),
-        _checked_abort(said["abort"], known_hosts) if "abort" in said else None,
-        {task: _checked_ending(one, tasks[task]) for task, one in bounded_json.table(said.get("ended", {}), tasks).items()},
-        _checked_round(said["round"], tasks) if "round" in said else None,
-        {host: _checked_stage(stand) for host, stand in stands.items()},
-        bounded_json.time(said["decided"]) if "decided" in said else None,
-        {host: _checked_absence(one) for host, one in bounded_json.table(said.get("unminded", {}), known_hosts).items()},
-    )
+_count, _seconds = bounded_json.integer(0, MAX_ROUND), bounded_json.number(0.0, 1e9)
+_text_check = bounded_json.text(MAX_TEXT)
+_STAGE = bounded_json.pair(_count, bounded_json.integer(0, 3))
+_ABSENCE = bounded_json.pair(_count, bounded_json.time)
+_ABORT = {
+    "kind": bounded_json.word(ABORT_KINDS),
+    "reason": _text_check,
+    "time": bounded_json.time,
+    "grace_s": _seconds,
+}
+_ENDING = {
+    **dict.fromkeys(("attempt", "round"), _count),
+    **dict.fromkeys(("final", "again", "up"), bounded_json.truth),
+    "outcome": bounded_json.word(wire.OUTCOMES),
+    "time": bounded_json.time,
+    "exit_code": bounded_json.integer(-(1 << 31), 1 << 31),
+    "signal": bounded_json.integer(0, 256),
+    "reason": _text_check,
+}
+_NEEDED_OF_ROUND = ("n", "time", "task", "count", "quick", "delay_s")
+_ROUND = {
+    **dict.fromkeys(("n", "count", "quick", "same"), _count),
+    "time": bounded_json.time,
+    "reason": _text_check,
+    "delay_s": _seconds,
+    "error": _text_check,
+}
 
 
-def _checked_abort(said: Any, hosts: "Set[str]") -> Abort:
-    checks = {
-        "kind": bounded_json.word(ABORT_KINDS),
-        "reason": _text_check,
-        "host": bounded_json.word(hosts),
-        "time": bounded_json.time,
-        "grace_s": _seconds,
+def from_json(value: Any, part: wire.HostPart) -> Knowledge:
+    """Return the state in a peer's message, or in our own file. Raises ValueError where it is no state of this run."""
+    tasks = {peer.task: peer for peer in part.peers}
+    hosts = {peer.host for peer in part.peers} | {one.host for one in part.mesh}
+    fields, word = bounded_json.fields, bounded_json.word
+
+    def ending(task: str, said: Any) -> Any:
+        return fields(said, {**_ENDING, "host": word((tasks[task].host,))}, ("outcome", "time"))
+
+    def by_host(check: bounded_json.Check) -> bounded_json.Check:
+        return lambda said: {host: check(one) for host, one in bounded_json.table(said, hosts).items()}
+
+    checks: Dict[str, bounded_json.Check] = {
+        "committed": bounded_json.truth,
+        "abort": lambda said: fields(said, {**_ABORT, "host": word(hosts)}, ("kind", "reason", "time")),
+        "ended": lambda said: {task: ending(task, one) for task, one in bounded_json.table(said, tasks).items()},
+        "round": lambda said: fields(said, {**_ROUND, "task": word(tasks)}, _NEEDED_OF_ROUND),
+        "stands": by_host(_STAGE),
+        "decided": bounded_json.time,
+        "unminded": by_host(_ABSENCE),
     }
-    checked: Abort = bounded_json.fields(said, checks, ("kind", "reason", "time"))
-    return checked
-
-
-def _checked_ending(said: Any, peer: wire.Peer) -> Ending:
-    checks = {
-        "attempt": _count,
-        "round": _count,
-        "final": bounded_json.truth,
-        "again": bounded_json.truth,
-        "outcome": bounded_json.word(wire.OUTCOMES),
-        "time": bounded_json.time,
-        "host": bounded_json.word((peer.host,)),
-        "up": bounded_json.truth,
-        "exit_code": bounded_json.integer(-(1 << 31), 1 << 31),
-        "signal": bounded_json.integer(0, 256),
-        "reason": _text_check,
-    }
-    checked: Ending = bounded_json.fields(said, checks, ("outcome", "time"))
-    return checked
-
-
-def _checked_round(said: Any, tasks: "Dict[str, wire.Peer]") -> GangRound:
-    checks = {
-        "n": _count,
-        "time": bounded_json.time,
-        "task": bounded_json.word(tasks),
-        "reason": _text_check,
-        "count": _count,
-        "quick": _count,
-        "delay_s": _seconds,
-        "error": _text_check,
-        "same": _count,
-    }
-    checked: GangRound = bounded_json.fields(said, checks, ("n", "time", "task", "count", "quick", "delay_s"))
-    return checked
-
-
-def _checked_stage(said: Any) -> RoundStage:
-    if not isinstance(said, (list, tuple)) or len(said) != 2:
-        raise ValueError("no stand")
-    return _count(said[0]), _stage(said[1])
-
-
-def _checked_absence(said: Any) -> Absence:
-    if not isinstance(said, (list, tuple)) or len(said) != 2:
-        raise ValueError("no absence")
-    return _count(said[0]), bounded_json.time(said[1])
-
-
-_count, _stage = bounded_json.integer(0, MAX_ROUND), bounded_json.integer(0, 3)
-_seconds, _text_check = bounded_json.number(0.0, 1e9), bounded_json.text(MAX_TEXT)
+    return Knowledge(**fields(value, checks, ()))
 
 
 def next_count(number: int) -> int:
@@ -222,7 +196,7 @@ def ending_of(status: wire.TaskStatus, final: bool = True, again: bool = False) 
     return ending
 
 
-def decided(peers: "List[wire.Peer]", known: Knowledge) -> Optional[float]:
+def decided(peers: List[wire.Peer], known: Knowledge) -> Optional[float]:
     """When all deciding tasks had succeeded (UTC seconds); None: they have not."""
     if known.decided is not None:
         return known.decided
@@ -236,7 +210,7 @@ def decided(peers: "List[wire.Peer]", known: Knowledge) -> Optional[float]:
     return max(times) if times else None
 
 
-def end_of(peers: "List[wire.Peer]", known: Knowledge) -> Knowledge:
+def end_of(peers: List[wire.Peer], known: Knowledge) -> Knowledge:
     """The part of `known` that says why the run is over: all that another host needs to end its part."""
     death = first_death(peers, known)
     needed = {peer.task for peer in peers if peer.deciding} | ({death["task"]} if death else set())
@@ -244,7 +218,7 @@ def end_of(peers: "List[wire.Peer]", known: Knowledge) -> Knowledge:
     return Knowledge(known.committed, known.abort, ended, known.round, {}, known.decided)
 
 
-def first_death(peers: "List[wire.Peer]", known: Knowledge) -> Optional[Death]:
+def first_death(peers: List[wire.Peer], known: Knowledge) -> Optional[Death]:
     """The earliest end that fails the run, if there is one."""
     limit = decided(peers, known)
     deaths: List[Death] = []
@@ -276,7 +250,7 @@ def too_early(peer: wire.Peer, ending: Ending) -> bool:
     return ending["outcome"] == "succeeded" and (serves(peer) or not ending.get("up"))
 
 
-def serves(task: "Union[wire.Peer, wire.TaskSpec]") -> bool:
+def serves(task: Union[wire.Peer, wire.TaskSpec]) -> bool:
     """Whether it never ends by itself: a server, and every ps."""
     return task.serves or task.role == "ps"
 

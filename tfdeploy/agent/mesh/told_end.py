@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 
 from tfdeploy.agent import layout, wire
-from tfdeploy.agent.annotations import Any
 from tfdeploy.agent.host.atomic import read_json, write_json
 from tfdeploy.agent.mesh import shared_state
 from tfdeploy.agent.mesh.shared_state import Knowledge
@@ -23,7 +22,7 @@ def take(paths: RunPaths, part: wire.HostPart) -> Knowledge:
         return Knowledge()
     try:
         os.unlink(path)
-        return checked(said, part)
+        return shared_state.from_json(said, part)
     except (OSError, ValueError):
         return Knowledge()
 
@@ -32,7 +31,3 @@ def tell(paths: RunPaths, said: Knowledge) -> None:
     """Leaves it for the minder, and wakes it up. Raises OSError."""
     write_json(paths.file(layout.TOLD), said.as_json())
     paths.wake()
-
-
-def checked(said: Any, part: wire.HostPart) -> Knowledge:
-    return shared_state.from_json(said, {peer.task: peer for peer in part.peers}, [one.host for one in part.mesh])

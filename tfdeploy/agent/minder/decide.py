@@ -14,8 +14,6 @@ from tfdeploy.agent.minder.actions import AbortRun, Action, Commit, End, OwnTask
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Abort
 
-__all__ = ["DECIDED", "STOPPED_BY_OPERATOR", "AbortRun", "Reap", "Commit", "End", "OwnTask", "Phase", "Start", "View", "decide"]
-
 STOPPED_BY_OPERATOR = "stopped by an operator"
 DECIDED = "the deciding task succeeded"
 ALONE = "back after its processes were gone, and no other host of the run answered for a day"
@@ -44,18 +42,13 @@ def _after_reaping(view: View) -> List[Action]:
         return [AbortRun("abort", ALONE)] if _since(view, "back") >= REJOIN_S else []
     number = view.known.round_number
     actions: List[Action] = [
-        Start(task, _next_attempt(view, task), number)
+        Start(task, next_attempt(view.known, task), number)
         for task, own in view.own.items()
         if own.status.state == "pending" and not own.supervised
     ]
     if view.phase != "committed":
         return actions
     return actions + unminded.report(view) + restart.recover(view) + _finish(view)
-
-
-def _next_attempt(view: View, task: str) -> int:
-    """The first one; where a power cut took its status, the one after the last in the shared state."""
-    return next_attempt(view.known, task)
 
 
 def _news(view: View) -> List[Action]:

@@ -24,6 +24,7 @@ from tfdeploy.agent.mesh import shared_state, told_end
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.mesh.shared_state import Knowledge
 from tfdeploy.agent.minder import decide, held_ports, restart, unminded
+from tfdeploy.agent.minder.actions import AbortRun, OwnTask, Phase, View
 from tfdeploy.agent.minder.effects import Effects
 from tfdeploy.agent.minder.linger import Linger
 from tfdeploy.agent.minder.sampling import Sampling
@@ -49,7 +50,7 @@ class Seen(NamedTuple):
     """What one look found. `received`: from the other minders and the control machine. `now`: monotonic seconds."""
 
     now: float
-    own: Dict[str, decide.OwnTask]
+    own: Dict[str, OwnTask]
     words: Dict[str, Word]
     received: Knowledge
     in_touch: bool  # with a minder of another host, at any time
@@ -202,7 +203,7 @@ class Minder:
         self.own_ports.hold_idle(seen.own)
         changed = False
         for action in decide.decide(view):
-            if action == decide.Phase("ended"):
+            if action == Phase("ended"):
                 self.sampling.end()  # its last look is there once the end is
             changed = self.effects.carry_out(action) or changed
         self._update_health()
@@ -260,9 +261,9 @@ class Minder:
             self.state.marks[self.state.phase] = seen.now  # the launch goes on, and waits for the other hosts
         self.launcher = signs
 
-    def _view(self, seen: Seen) -> decide.View:
+    def _view(self, seen: Seen) -> View:
         mesh, marks = self.mesh, self.state.marks
-        return decide.View(
+        return View(
             part=self.part,
             phase=self.state.phase,
             known=self.store.known,
@@ -278,7 +279,7 @@ class Minder:
             refused_s={} if mesh is None else mesh.refused_s(),
         )
 
-    def _note_restarts(self, view: decide.View) -> None:
+    def _note_restarts(self, view: View) -> None:
         """Notes for the status which tasks are about to start again here, and why."""
         waiting = {task: words for task, words in self.state.again.items() if not view.own[task].written}
         again = {**waiting, **restart.reasons(view)}
@@ -326,7 +327,7 @@ class Minder:
             self.effects.learn(self.store.known.join(self.mesh.known()))
             stopped = self.paths.word("stop") is not None
             if stopped and self.store.known.abort is None:  # a stop that came now: hosts that were cut off must learn it too
-                self.effects.carry_out(decide.AbortRun("stop", decide.STOPPED_BY_OPERATOR))
+                self.effects.carry_out(AbortRun("stop", decide.STOPPED_BY_OPERATOR))
         self.mesh.send_last_update()
         self.mesh.close()
 

@@ -10,7 +10,7 @@ import random
 import time
 
 from tfdeploy.agent import layout, wire
-from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Mapping, Set
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Mapping
 from tfdeploy.agent.host.atomic import remove_temporaries
 from tfdeploy.agent.mesh import shared_state
 from tfdeploy.agent.mesh.shared_state import Knowledge
@@ -50,12 +50,9 @@ class StateStore:
         if said is None:
             return
         try:
-            self.known = shared_state.from_json(said, {peer.task: peer for peer in self.part.peers}, self._hosts())
+            self.known = shared_state.from_json(said, self.part)
         except ValueError as error:  # the other hosts send it again
             self.journal("forgot", why=str(error))
-
-    def _hosts(self) -> Set[str]:
-        return {one.host for one in self.part.mesh}
 
     def learn(self, known: Knowledge) -> None:
         """`known` holds all that was known before."""

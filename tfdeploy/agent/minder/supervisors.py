@@ -12,7 +12,7 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, Optional, Tuple
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.log.tf_messages import MessageReader
-from tfdeploy.agent.minder import decide
+from tfdeploy.agent.minder.actions import OwnTask
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.run.folder import RunPaths, agent_command
@@ -79,12 +79,12 @@ class Supervisors:
                 if child.pid == pid:
                     child.returncode = code
 
-    def look(self, decided: bool = False) -> Dict[str, decide.OwnTask]:
+    def look(self, decided: bool = False) -> Dict[str, OwnTask]:
         """Every task of this host as it is now. `decided`: from then on their log lines are read, for their grace time."""
         now = time.monotonic()
         return {spec.task: self._own(spec.task, now, decided) for spec in self._part.tasks}
 
-    def _own(self, task: str, now: float, decided: bool) -> decide.OwnTask:
+    def _own(self, task: str, now: float, decided: bool) -> OwnTask:
         # The lock first: a supervisor writes its last status before it releases the lock.
         child = self._children.get(task)
         supervised = is_locked(self._paths.supervisor_lock(task)) or (child is not None and child.returncode is None)
@@ -97,7 +97,7 @@ class Supervisors:
             status = wire.TaskStatus(self._paths.run, task, self._paths.host, attempt=attempt, state=state)
             status.round, status.boot_id = round_number, processes.boot_id()
         output = self._read_output(task, now) if decided else LastOutput(now)
-        return decide.OwnTask(status, supervised, now - output.own, not unwritten, output.waits)
+        return OwnTask(status, supervised, now - output.own, not unwritten, output.waits)
 
     def _read_output(self, task: str, now: float) -> LastOutput:
         """What it has logged since the first look, by the monotonic clock."""

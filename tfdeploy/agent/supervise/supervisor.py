@@ -52,11 +52,17 @@ class Supervisor:
         left, self.guard = _inherited(self.part, self.spec.port)
         self.minder_watch = MinderWatch(paths, self.part, left)
         self.ready = Readiness(self.spec, _inode(self.guard))
-        self.status = wire.TaskStatus(paths.run, task, paths.host, attempt=attempt, state="starting")
-        self.status.boot_id = processes.boot_id()
-        self.status.round = round_number
-        self.status.supervisor_pid = os.getpid()
-        self.status.guard_inode = _inode(self.guard)
+        self.status = wire.TaskStatus(
+            paths.run,
+            task,
+            paths.host,
+            attempt=attempt,
+            state="starting",
+            boot_id=processes.boot_id(),
+            round=round_number,
+            supervisor_pid=os.getpid(),
+            guard_inode=_inode(self.guard),
+        )
         self.saved = True
         self.pipes: Dict[int, int] = {}  # descriptor -> stream
         self.poll = select.poll()

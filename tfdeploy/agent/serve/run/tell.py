@@ -27,7 +27,7 @@ def known(call: Call) -> Answer:
     """
     paths = _paths(call)
     part = paths.part()
-    found = told_end.checked(paths.known() or {}, part)
+    found = shared_state.from_json(paths.known() or {}, part)
     if not found.is_over:
         return {"known": None}
     return {"known": json.dumps(shared_state.end_of(part.peers, found).as_json(), separators=(",", ":"))}
@@ -46,7 +46,7 @@ def tell(call: Call) -> Answer:
     if not isinstance(text, str) or len(text) > wire.MAX_KNOWN_BYTES:
         raise VerbError("bad_argument", "`known` is not the end of a run")
     try:
-        end = told_end.checked(bounded_json.parse(text.encode("ascii")), paths.part())
+        end = shared_state.from_json(bounded_json.parse(text.encode("ascii")), paths.part())
     except ValueError as error:
         raise VerbError("bad_argument", "`known` is not the end of a run: %s" % error) from error
     if paths.state().phase != "ended":
