@@ -27,11 +27,12 @@ def run(flags: Flags) -> int:
     with open_fleet(flags) as fleet:
         results = fleet.each(inventory.hosts, lambda session: session.run(argv, timeout_s=flags.timeout))
     rows = [_row(host, result) for host, result in results.items()]
+    ok = all(row["exit_code"] == 0 for row in rows)
     if flags.json:
-        answer: ExecAnswer = {"ok": all(row["exit_code"] == 0 for row in rows), "hosts": rows}
+        answer: ExecAnswer = {"ok": ok, "hosts": rows}
         print_json(answer)
-    else:
-        _show(flags, rows)
+    elif not flags.quiet or not ok:
+        show_exec(flags.out, flags.err, rows)
         show_next(flags.err, flags.nexts(results))
     return worst([*results.values(), *(1 for row in rows if row["exit_code"] != 0 and row["error"] is None)])
 
@@ -43,9 +44,3 @@ def _row(host: str, result: Completed | TfdeployError) -> ExecRow:
     seconds = round(result.seconds, 3)
     own = {"host": host, "stdout": stdout, "stderr": stderr, "seconds": seconds}
     return copy_fields(ExecRow, result, **own, error=None)
-
-
-def _show(flags: Flags, rows: list[ExecRow]) -> None:
-    quiet_success = flags.quiet and all(row["exit_code"] == 0 for row in rows)
-    if not quiet_success:
-        show_exec(flags.out, flags.err, rows)

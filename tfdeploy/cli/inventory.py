@@ -77,7 +77,8 @@ def _roles_of(name: str, inventory: Inventory) -> list[str]:
 
 def _show(flags: Flags, inventory: Inventory, understood: InventoryFile) -> None:
     terminal = flags.out
-    show_rows(terminal, ("host", "address", "roles", "from"), [_host_row(host, inventory) for host in inventory.hosts])
+    hosts = [(host.name, host.address, ",".join(_roles_of(host.name, inventory)), host.source) for host in inventory.hosts]
+    show_rows(terminal, ("host", "address", "roles", "from"), hosts)
     terminal.write("\n")
     if inventory.roles:
         rows = [(role, len(names), fold_names(names)) for role, names in inventory.roles.items()]
@@ -87,10 +88,6 @@ def _show(flags: Flags, inventory: Inventory, understood: InventoryFile) -> None
     terminal.write("\n")
     show_rows(terminal, ("setting", "value", "hosts", "from"), setting_rows(inventory, understood))
     terminal.write("\nWhat is left out, ~/.ssh/config and ssh's own defaults decide.\n")
-
-
-def _host_row(host: Host, inventory: Inventory) -> tuple[str, ...]:
-    return host.name, host.address, ",".join(_roles_of(host.name, inventory)), host.source
 
 
 def setting_rows(inventory: Inventory, understood: InventoryFile) -> list[tuple[str, str, str, str]]:

@@ -9,7 +9,7 @@ from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tfdeploy import config
 from tfdeploy.cli.arguments.launch import Flags
@@ -36,7 +36,9 @@ from tfdeploy.ui.reports import show_plan
 from tfdeploy.ui.terminal import on_terminal
 
 if TYPE_CHECKING:
+    from tfdeploy.model.events import Event
     from tfdeploy.model.job import Job
+    from tfdeploy.model.plan import Plan
 
 
 def run(flags: Flags) -> int:
@@ -46,13 +48,14 @@ def run(flags: Flags) -> int:
     writing = nullcontext() if flags.events is None else EventsFile(Path(flags.events))
     with open_fleet(flags, flags.bwlimit) as fleet, writing as recorded, recording as recorder:
         plain = show = launch_view(flags)
+        record_lines = partial(recorded.take_lines, asked.run) if recorded else None
 
-        def record(event: Any) -> None:
+        def record(event: Event) -> None:
             for sink in (recorded, recorder):
                 if sink is not None:
                     sink(event)
 
-        def emit(event: Any) -> None:
+        def emit(event: Event) -> None:
             if not (flags.dry_run and event.kind == "note" and event.data["level"] == "info"):  # the printed plan has these notes
                 show(event)
             record(event)
@@ -72,7 +75,7 @@ def run(flags: Flags) -> int:
                     _show_next(flags, plan.run)
             from tfdeploy.cli.waiting import wait_or_leave
 
-            return wait_or_leave(flags, fleet, plan, emit, _lines_to(recorded, plan))
+            return wait_or_leave(flags, fleet, plan, emit, record_lines)
         from tfdeploy.cli.dashboard import Beginning, dashboard
 
         with interruptible_once(), Beginning(flags, asked.run, plain) as beginning:
@@ -80,7 +83,7 @@ def run(flags: Flags) -> int:
             plan = launch(asked, fleet, store, emit)
         if beginning.left:
             return 0
-        return dashboard(flags, fleet, plan, record=record, record_lines=_lines_to(recorded, plan), before=beginning.board)
+        return dashboard(flags, fleet, plan, record=record, record_lines=record_lines, before=beginning.board)
 
 
 def asked_for(flags: Flags) -> Launch:
@@ -137,19 +140,12 @@ def _job(flags: Flags) -> Job:
     return job
 
 
-def _show_plan(flags: Flags, plan: Any) -> int:
+def _show_plan(flags: Flags, plan: Plan) -> int:
     if flags.json:
         print(json.dumps(plan_to_json(plan), indent=2))
         return 0
     shown = describe(plan)
-    show_plan(
-        flags.out,
-        shown.heading,
-        COLUMNS,
-        shown.rows,
-        shown.commands,
-        shown.notes,
-    )
+    show_plan(flags.out, shown.heading, COLUMNS, shown.rows, shown.commands, shown.notes)
     return 0
 
 
@@ -158,8 +154,3 @@ def _show_next(flags: Flags, run: str) -> None:
     if not flags.wait and not flags.quiet:
         for line in (f"tfdeploy status --watch {run}", f"tfdeploy logs -f {run}", f"tfdeploy stop {run}"):
             say(f"next: {flags.typed(line)}")
-
-
-def _lines_to(events: Any, plan: Any) -> Any:
-    """What writes a batch of lines to --events FILE, or None."""
-    return None if events is None else partial(events.take_lines, plan.run)

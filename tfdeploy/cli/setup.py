@@ -20,8 +20,6 @@ from tfdeploy.ui.environments import show_setup
 from tfdeploy.ui.reports import show_next
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tfdeploy.model.printed import PackageRow, SetupAnswer
     from tfdeploy.operations.setup import Environment
 
@@ -41,7 +39,8 @@ def run(flags: Flags) -> int:
         answer: SetupAnswer = {"ok": ok, "hosts": rows, "differences": differing}
         print_json(answer)
     elif not flags.quiet or not ok:
-        _show(flags, rows, [difference_words(*each) for each in different.items()], results)
+        show_setup(flags.err, rows, [difference_words(*each) for each in different.items()])
+        show_next(flags.err, flags.nexts(results))
     return worst(results.values())
 
 
@@ -51,8 +50,3 @@ def _row(host: str, result: Environment | TfdeployError) -> SetupRow:
         return copy_fields(SetupRow, host=host, ok=False, **nothing, error=result.what)
     own = {"environment": result.folder, "seconds": round(result.seconds, 3)}
     return copy_fields(SetupRow, result, host=host, ok=True, **own, error=None)
-
-
-def _show(flags: Flags, rows: list[SetupRow], different: list[str], results: Mapping[str, object]) -> None:
-    show_setup(flags.err, rows, different)
-    show_next(flags.err, flags.nexts(results))

@@ -23,8 +23,6 @@ from tfdeploy.planning.datasets import splits
 from tfdeploy.ui.reports import show_forecast, show_next, show_sync
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tfdeploy.model.events import BroadcastFields, Event
     from tfdeploy.model.inventory import Host, Inventory
     from tfdeploy.model.job import Job
@@ -65,7 +63,8 @@ def run(flags: Flags) -> int:
         answer: SyncAnswer = {"ok": ok, "hosts": rows, "broadcasts": broadcasts}
         print_json(answer)
     elif not flags.quiet or not ok:
-        _show(flags, rows, results)
+        show_sync(flags.err, rows)
+        show_next(flags.err, flags.nexts(results))
     return worst(results.values())
 
 
@@ -112,8 +111,3 @@ def _broadcast_row(fields: BroadcastFields) -> BroadcastRow:
             "rate": round(slowest["rate"]),
         },
     }
-
-
-def _show(flags: Flags, rows: list[SyncRow], results: Mapping[str, object]) -> None:
-    show_sync(flags.err, rows)
-    show_next(flags.err, flags.nexts(results))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
@@ -132,15 +133,8 @@ def event_to_json(event: Event) -> bytes:
     try:
         return msgspec.json.encode(event)
     except UnicodeEncodeError:
-        return msgspec.json.encode(_replaced(msgspec.to_builtins(event)))
-
-
-def _replaced(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    if isinstance(value, dict):
-        return {_replaced(key): _replaced(each) for key, each in value.items()}
-    return [_replaced(each) for each in value] if isinstance(value, (list, tuple)) else value
+        text = json.dumps(msgspec.to_builtins(event), ensure_ascii=False, separators=(",", ":"))
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").encode()
 
 
 def event_from_json(line: bytes) -> Event:

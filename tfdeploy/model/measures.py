@@ -53,8 +53,6 @@ def own_metrics(metrics: Iterable[str]) -> list[str]:
 class Measures:
     """The fold over one task's samples, and its lines where `patterns` are given."""
 
-    __slots__ = ("_bucket", "_counted", "_found", "_pending", "_reader", "_samples", "_settled", "_written")
-
     def __init__(self, patterns: Patterns) -> None:
         self._reader = MetricReader(patterns) if patterns else None
         self._pending: deque[str] = deque(maxlen=LINES_PER_BUCKET)

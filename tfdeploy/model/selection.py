@@ -20,7 +20,8 @@ def select(inventory: Inventory, limit: str | None, exclude: str | None) -> Inve
     if exclude is not None:
         names -= _matched(inventory, exclude, "--exclude")
     if not names:
-        raise UsageError("no host is left to act on", where=_flags(limit, exclude), next="tfdeploy inventory lists the hosts")
+        given = [f"{flag} {text}" for flag, text in (("--limit", limit), ("--exclude", exclude)) if text is not None]
+        raise UsageError("no host is left to act on", where=" ".join(given), next="tfdeploy inventory lists the hosts")
     hosts = tuple(host for host in inventory.hosts if host.name in names)
     roles = {role: tuple(name for name in members if name in names) for role, members in inventory.roles.items()}
     return replace(inventory, hosts=hosts, roles=roles)
@@ -28,7 +29,3 @@ def select(inventory: Inventory, limit: str | None, exclude: str | None) -> Inve
 
 def _matched(inventory: Inventory, patterns: str, flag: str) -> set[str]:
     return matched(patterns, [host.name for host in inventory.hosts], inventory.roles, flag=flag, kind="host")
-
-
-def _flags(limit: str | None, exclude: str | None) -> str:
-    return " ".join(f"{flag} {text}" for flag, text in (("--limit", limit), ("--exclude", exclude)) if text is not None)

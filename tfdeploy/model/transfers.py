@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tfdeploy.model.events import TransferFields
@@ -11,19 +12,17 @@ from tfdeploy.model.events import TransferFields
 WINDOW_S = 5.0
 
 
+@dataclass(eq=False)
 class Transfer:
     """The fold over the transfer events of one host and one thing (`what`: "code", "data digits")."""
 
-    __slots__ = ("_samples", "began", "ended", "sent_bytes", "state", "total_bytes", "what")
-
-    def __init__(self, what: str) -> None:
-        self.what = what
-        self.state = "begin"  # begin, moving, done, failed
-        self.sent_bytes = 0
-        self.total_bytes = 0
-        self.began: float | None = None
-        self.ended: float | None = None
-        self._samples: deque[tuple[float, int]] = deque(maxlen=64)
+    what: str
+    state: str = "begin"  # begin, moving, done, failed
+    sent_bytes: int = 0
+    total_bytes: int = 0
+    began: float | None = None
+    ended: float | None = None
+    _samples: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=64))
 
     def apply(self, time: float, data: TransferFields) -> None:
         self.state = data.get("state", self.state)

@@ -28,8 +28,6 @@ RUN = ""  # the run itself, among the tasks
 class Trend:
     """(time, value) by time. A point that comes too soon after the last one takes its value's place."""
 
-    __slots__ = ("_apart_s", "times", "values")
-
     def __init__(self) -> None:
         self.times: list[float] = []
         self.values: list[float] = []

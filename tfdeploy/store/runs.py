@@ -154,7 +154,7 @@ class Recorder:
             file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             self.file = os.fdopen(file, "ab", buffering=0)
         except OSError:
-            self.remaining = 0
+            return  # nothing is recorded
 
     def close(self) -> None:
         if self.file is not None:
