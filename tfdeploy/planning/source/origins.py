@@ -91,9 +91,8 @@ class Origins:
         elif isinstance(node, ast.BoolOp | ast.IfExp):
             for each in node.values if isinstance(node, ast.BoolOp) else (node.body, node.orelse):
                 yield from self.of(each, module)
-        elif isinstance(node, ast.ListComp | ast.GeneratorExp) and len(node.generators) == 1:
-            if _passed_through(node.elt, node.generators[0].target):
-                yield from self.of(node.generators[0].iter, module)
+        elif isinstance(node, ast.ListComp | ast.GeneratorExp):
+            yield from self.of(node.elt, module)
         elif isinstance(node, ast.List | ast.Tuple) and len(node.elts) == 1:
             yield from (origin.then(("one", "")) for origin in self.of(node.elts[0], module))
 
@@ -183,6 +182,8 @@ class Origins:
                 self._assign(target, _Given(node.value, module))
         elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
             self._assign(node.target, _Given(node.value, module))
+        elif isinstance(node, ast.comprehension):  # what an item is, the list is
+            self._assign(node.target, _Given(node.iter, module))
         elif isinstance(node, ast.Call):
             self._calls[last_name(node.func)].append((node, module))
         elif isinstance(node, ast.Return) and node.value is not None:
@@ -234,18 +235,6 @@ def _argument(call: ast.Call, name: str, parameters: list[str]) -> ast.expr | No
 def _is_command(function: ast.FunctionDef) -> bool:
     """Whether click calls it with its options."""
     return any(last_name(each.func if isinstance(each, ast.Call) else each) == "option" for each in function.decorator_list)
-
-
-def _passed_through(element: ast.expr, target: ast.expr) -> bool:
-    """Whether a comprehension keeps its items, as [host.strip() for host in hosts] does."""
-    while isinstance(element, ast.Call) and not element.keywords:
-        if isinstance(element.func, ast.Attribute) and element.func.attr in _STRIPPED:
-            element = element.func.value
-        elif last_name(element.func) == "str" and len(element.args) == 1:
-            element = element.args[0]
-        else:
-            return False
-    return isinstance(element, ast.Name) and isinstance(target, ast.Name) and element.id == target.id
 
 
 def _argv_start(node: ast.expr) -> int | None:
