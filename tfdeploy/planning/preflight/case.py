@@ -75,7 +75,7 @@ class Case:
     preflight: Preflight
     needs: Needs
     hosts: int
-    usual: Mapping[str, str]
+    usual: Mapping[str, str | None]
     ahead_s: float
     noise: str
     hindered: Mapping[Protect, str]

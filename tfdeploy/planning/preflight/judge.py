@@ -84,13 +84,14 @@ def not_probed(error: TfdeployError) -> tuple[Check, ...]:
 
 
 def _cases(probed: Probed) -> dict[str, Case]:
-    versions = {name: usual_of([getattr(each.facts, name) for each in probed.seen.values()]) for name in software.COMPARED}
-    with_usual = [each.facts for each in probed.seen.values() if each.facts.tensorflow == versions["tensorflow"]]
-    versions["python"] = usual_of([facts.python for facts in with_usual]) if versions["tensorflow"] else None
-    usual = {name: version for name, version in versions.items() if version}
+    every = [each.facts for each in probed.seen.values()]
+    usual = {name: usual_of([getattr(facts, name) for facts in every]) for name in software.COMPARED}
+    if usual["tensorflow"]:
+        with_usual = [facts.python for facts in every if facts.tensorflow == usual["tensorflow"]]
+        usual["python"] = usual_of(with_usual)
     ahead_s = together.ahead({host: each.skew_s for host, each in probed.seen.items()})
-    used = {host: each for host, each in probed.seen.items() if probed.needs.uses(host)}
-    hindered, usual_protect = together.protected({host: (each.host, each.facts) for host, each in used.items()})
+    used = {host: (each.host, each.facts) for host, each in probed.seen.items() if probed.needs.uses(host)}
+    hindered, usual_protect = together.protected(used)
     return {
         host: Case(
             each.host,

@@ -31,26 +31,25 @@ def python(case: Case) -> Iterator[Problem]:
 def tensorflow(case: Case) -> Iterator[Problem]:
     """Yield one problem for all packages: a host that lacks several of them probably uses another
     Python than most hosts."""
-    if case.facts.python is None:
+    facts, usual = case.facts, case.usual
+    lacks_tensorflow = case.needs.tensorflow and facts.tensorflow is None
+    differing = [field for field in PACKAGES if usual.get(field) and getattr(facts, field) != usual[field]]
+    if facts.python is None or not (differing or lacks_tensorflow):
         return
-    versions = {field: (getattr(case.facts, field), case.usual.get(field)) for field in PACKAGES}
-    lacks_tensorflow = case.needs.tensorflow and case.facts.tensorflow is None
-    differing = [field for field, (own, usual) in versions.items() if usual and own != usual]
-    if not differing and not lacks_tensorflow:
-        return
+    needed = dict.fromkeys([*["tensorflow"] * lacks_tensorflow, *differing])
     details = [
-        _difference(PACKAGES[field], *versions[field]) for field in differing if not (lacks_tensorflow and field == "tensorflow")
+        f"the program imports TensorFlow, and {facts.python} has none"
+        if lacks_tensorflow and field == "tensorflow"
+        else _difference(PACKAGES[field], getattr(facts, field), usual[field])
+        for field in needed
     ]
-    if lacks_tensorflow:
-        details.insert(0, f"the program imports TensorFlow, and {case.facts.python} has none")
-    lacking = ["tensorflow"] if lacks_tensorflow and "tensorflow" not in differing else []
-    packages = [_requirement(field, versions[field][1]) for field in lacking + differing]
-    fix = case.command(case.facts.python, "-m", "pip", "install", *packages)
-    if case.facts.environment is not None:
+    packages = [_requirement(field, usual.get(field)) for field in needed]
+    fix = case.command(facts.python, "-m", "pip", "install", *packages)
+    if facts.environment is not None:
         fix = "tfdeploy setup"
-    elif (usual := case.usual.get("python")) and usual != case.facts.python:
-        own, usual = shlex.quote(case.facts.python), shlex.quote(usual)  # hosts report these paths
-        fix = f"{case.host.name} uses {own}, most {usual}: set {case.host.setting('python')}, or: {fix}"
+    elif (python := usual.get("python")) and python != facts.python:
+        own, most = shlex.quote(facts.python), shlex.quote(python)  # hosts report these paths
+        fix = f"{case.host.name} uses {own}, most {most}: set {case.host.setting('python')}, or: {fix}"
     yield Problem("error" if lacks_tensorflow else "warning", "; ".join(details), fix)
 
 
