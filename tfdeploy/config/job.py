@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tfdeploy.config import reference
+from tfdeploy.config.jobvalues import overlap
 from tfdeploy.config.node import Node, nearest
 from tfdeploy.config.schema import Given, read_keys
 from tfdeploy.config.search import FoundFile, Search
@@ -149,7 +150,7 @@ def _check_folders(job: Job, given: dict[str, Given]) -> None:
             raise node.error(f"data set {name} is the code folder itself", "name a folder or file in it")
         inside = os.path.relpath(path, code)
         for kept in job.keep:
-            if inside == kept or inside.startswith(kept + "/") or kept.startswith(inside + "/"):
+            if overlap(inside, kept):
                 raise node.error(
                     f"data set {name} and keep folder {kept} overlap", "keep what the program writes apart from its data"
                 )

@@ -123,6 +123,11 @@ def _inside(node: Node, example: str, *, below: bool = False) -> str:
     return path
 
 
+def overlap(one: str, other: str) -> bool:
+    """Whether one of two normalised folders is the other, or lies in it."""
+    return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
+
+
 def keep(node: Node) -> tuple[str, ...]:
     """Relative folders, normalised, none inside another."""
     found: dict[str, Node] = {}
@@ -132,7 +137,7 @@ def keep(node: Node) -> tuple[str, ...]:
     for item in items:
         path = _inside(item, "[checkpoints]", below=True)
         for other, named in found.items():
-            if path == other or path.startswith(other + "/") or other.startswith(path + "/"):
+            if overlap(path, other):
                 raise item.error(f"{item.text!r} and {named.text!r} (line {named.line}) overlap", "keep one of them")
         found[path] = item
     return tuple(found)

@@ -46,26 +46,20 @@ class Finder:
         self._asking: set[tuple[int, str]] = set()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        wanted = self._wanted.get(name)
-        if wanted is None:
-            return None
         asking = (get_ident(), name)  # a finder behind us may ask from the start again
-        if asking in self._asking:
+        if name not in self._wanted or asking in self._asking:
             return None
         self._asking.add(asking)
         try:
-            return self._wrapped(name, path, target, wanted)
+            spec = self._found_behind(name, path, target)
+            if spec is not None and hasattr(spec.loader, "exec_module"):
+                spec.loader = Loader(spec.loader, self._wanted[name])
+            return spec
         except Exception as error:  # noqa: BLE001 the import goes on without us
-            task.say_failed(wanted[0], error)
+            task.say_failed(self._wanted[name][0], error)
             return None
         finally:
             self._asking.discard(asking)
-
-    def _wrapped(self, name: str, path: Any, target: Any, wanted: Tuple[str, ...]) -> Any:
-        spec = self._found_behind(name, path, target)
-        if spec is not None and hasattr(spec.loader, "exec_module"):
-            spec.loader = Loader(spec.loader, wanted)
-        return spec
 
     def _found_behind(self, name: str, path: Any, target: Any) -> Optional[Any]:
         for finder in sys.meta_path:

@@ -135,9 +135,8 @@ def _slim_module(name: str) -> Optional[Any]:
     """Import a module of tf_slim; None if it is missing or fails with this TensorFlow."""
     try:
         return import_module(name)
-    except ModuleNotFoundError as error:
-        if not name.startswith(error.name or name):
-            task.say_failed("tf_slim", error)
     except Exception as error:  # noqa: BLE001 fall back to supplied/
-        task.say_failed("tf_slim", error)
-    return None
+        is_missing = isinstance(error, ModuleNotFoundError) and name.startswith(error.name or name)
+        if not is_missing:
+            task.say_failed("tf_slim", error)
+        return None
