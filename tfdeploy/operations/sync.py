@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from tfdeploy.operations.send_code import Synced, is_present, send_code
 from tfdeploy.operations.shipment import Shipment, whole_shipment
 from tfdeploy.transport.protocols import Fleet, Session
 
+HELD_TO_THE_END = JobLock()
 TRIES = 3  # a file that changes while it is sent is sent again this often
 
 
@@ -37,16 +39,15 @@ def sync(
     hosts: tuple[Host, ...],
     shipment: Shipment,
     emit: Emit,
-    lock: JobLock | None = None,
+    lock: JobLock = HELD_TO_THE_END,
 ) -> dict[str, Synced | TfdeployError]:
     """Every host's outcome. A host that fails does not stop the others. `lock`: released on each host
     that has everything."""
-    until_the_end, data = JobLock(), shipment.broadcasts()
-    lock = lock or until_the_end
-    results = send_code(fleet, hosts, shipment, emit, until_the_end if shipment.data else lock)
+    data = shipment.broadcasts()
+    results = send_code(fleet, hosts, shipment, emit, HELD_TO_THE_END if shipment.data else lock)
     if shipment.by_rsync:
         done, _ = split(results)
-        results.update(_send_by_rsync(fleet, hosts, shipment, done, emit, until_the_end if data else lock))
+        results.update(_send_by_rsync(fleet, hosts, shipment, done, emit, HELD_TO_THE_END if data else lock))
     done, _ = split(results)
     began, live = time.monotonic(), tuple(host for host in hosts if host.name in done)
     for name, outcome in send_data_sets(fleet, live, shipment.job, data, emit, lock).items() if data else ():
@@ -103,7 +104,8 @@ def sync_job(
     whole one, for data that comes from hosts or goes to the workers in parts. `connected`: see begin_connecting, where that was
     done already. `allow_secrets`: see read_shipment."""
     failed_to_connect = connected or begin_connecting(fleet, hosts)
-    shipment = whole_shipment(fleet, job, cache, inventory, allow_secrets=allow_secrets)
+    read = partial(whole_shipment, fleet, job, cache, inventory, allow_secrets=allow_secrets)
+    shipment = read()
     for warning in shipment.warnings:
         note(emit, warning, level="warning")
     results: dict[str, Synced | TfdeployError] = {**failed_to_connect()}
@@ -122,7 +124,7 @@ def sync_job(
         wanted = tuple(host for host in hosts if host.name in changed)
         if not wanted:
             break
-        shipment = whole_shipment(fleet, job, cache, inventory, allow_secrets=allow_secrets)
+        shipment = read()
     for name, result in split(results)[0].items():
         result.bytes_sent += before[name]
     return {host.name: results[host.name] for host in hosts}

@@ -16,32 +16,31 @@ def certificates(run: str, hosts: Iterable[str]) -> dict[str, dict[str, str]]:
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import NameOID
 
+    pem = serialization.Encoding.PEM
+
     def named(text: str) -> x509.Name:
         return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
 
-    def build(subject: str, issuer: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-        return (
+    authority_key = ec.generate_private_key(ec.SECP256R1())
+
+    def certificate(subject: str, key: ec.EllipticCurvePrivateKey, *extensions: x509.ExtensionType) -> str:
+        builder = (
             x509.CertificateBuilder()
             .subject_name(named(subject))
-            .issuer_name(issuer)
-            .public_key(public)
+            .issuer_name(named(run))
+            .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc))
             .not_valid_after(datetime.datetime(9999, 12, 31, tzinfo=datetime.timezone.utc))
         )
+        for extension in extensions:
+            builder = builder.add_extension(extension, critical=True)
+        return builder.sign(authority_key, hashes.SHA256()).public_bytes(pem).decode()
 
-    authority_key = ec.generate_private_key(ec.SECP256R1())
-    issuer = named(run)
-    authority = (
-        build(run, issuer, authority_key.public_key())
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(authority_key, hashes.SHA256())
-    )
-    ca = authority.public_bytes(serialization.Encoding.PEM).decode()
+    ca = certificate(run, authority_key, x509.BasicConstraints(ca=True, path_length=0))
     made = {}
     for host in hosts:
         key = ec.generate_private_key(ec.SECP256R1())
-        cert = build(host, issuer, key.public_key()).sign(authority_key, hashes.SHA256())
-        private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-        made[host] = {"ca": ca, "cert": cert.public_bytes(serialization.Encoding.PEM).decode(), "key": private.decode()}
+        private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        made[host] = {"ca": ca, "cert": certificate(host, key), "key": private.decode()}
     return made

@@ -69,12 +69,12 @@ def _whole(log: TaskLog, batches: Iterator[Batch], gone: Gone) -> Iterator[Batch
         if batch:
             latest = max(latest, time_of(batch))
             yield batch if time_of(batch) == latest else with_time(batch, latest)
-    count_gone(log, log.host, gone)
+    count_gone(log, gone)
 
 
-def count_gone(log: TaskLog, host: str, gone: Gone) -> None:
+def count_gone(log: TaskLog, gone: Gone) -> None:
     if log.gone_bytes:
-        gone[f"{log.task}@{host}"] = log.gone_bytes
+        gone[f"{log.task}@{log.host}"] = log.gone_bytes
 
 
 def last_lines(batches: Iterator[list[LogLine]], count: int) -> list[list[LogLine]]:

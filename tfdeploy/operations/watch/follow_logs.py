@@ -79,7 +79,7 @@ class Follower:
                     return
                 if log.abandoned:
                     self.stop.wait(RECONNECT_S)
-                count_gone(log, host.name, self.gone)
+                count_gone(log, self.gone)
             except TfdeployError as error:
                 self.lost[host.name] = error
                 # a host that was reached before may only be busy, or booting
