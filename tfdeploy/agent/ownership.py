@@ -19,8 +19,10 @@ try:
 except ImportError:
     from hashlib import blake2b
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FLAGS = {
+    stat.S_IFDIR: os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC,
+    stat.S_IFREG: os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
+}
 _RACY_NS = 2_000_000_000  # a file that changed so lately may change again and show the same time
 _OVERFLOW_UIDS = (65534, 4294967294)  # uids that a file server, or a container, shows for unknown owners
 
@@ -179,22 +181,22 @@ def _check_holder(about: os.stat_result, path: str, workdir: str) -> None:
         raise NotOurs("mode above", path, workdir, about)
 
 
-def _open(name: str, path: str, workdir: str, above: Any = None) -> int:
-    """The folder `name` below the descriptor `above`. `path`: for messages."""
+def _open(name: str, path: str, workdir: str, above: Any = None, kind: int = stat.S_IFDIR) -> int:
+    """The folder or file `name` below the descriptor `above`. `path`: for messages."""
     try:
-        folder = os.open(name, _FOLDER, dir_fd=above)
+        descriptor = os.open(name, _FLAGS[kind], dir_fd=above)
     except FileNotFoundError:
         raise
     except OSError as error:
         error.filename = path
-        _check_entry(os.stat(name, dir_fd=above, follow_symlinks=False), path, workdir, stat.S_IFDIR)
+        _check_entry(os.stat(name, dir_fd=above, follow_symlinks=False), path, workdir, kind)
         raise
     try:
-        _check_entry(os.fstat(folder), path, workdir, stat.S_IFDIR)
+        _check_entry(os.fstat(descriptor), path, workdir, kind)
     except NotOurs:
-        os.close(folder)
+        os.close(descriptor)
         raise
-    return folder
+    return descriptor
 
 
 def _check_entry(about: os.stat_result, path: str, workdir: str, kind: int) -> None:
@@ -263,14 +265,8 @@ def _read_folder(folder: int, path: str, prefix: str, workdir: str, found: Dict[
 
 
 def _content(name: str, path: str, workdir: str, above: int) -> bytes:
+    file = _open(name, path, workdir, above, stat.S_IFREG)
     try:
-        file = os.open(name, _FILE, dir_fd=above)
-    except OSError:
-        _check_entry(os.stat(name, dir_fd=above, follow_symlinks=False), path, workdir, stat.S_IFREG)
-        raise
-    try:
-        about = os.fstat(file)
-        _check_entry(about, path, workdir, stat.S_IFREG)
-        return os.read(file, about.st_size + 1)
+        return os.read(file, os.fstat(file).st_size + 1)
     finally:
         os.close(file)

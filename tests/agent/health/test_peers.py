@@ -21,7 +21,7 @@ from tfdeploy.agent import wire
 from tfdeploy.agent.health import peers, reach
 from tfdeploy.agent.health.activity import Sign
 from tfdeploy.agent.health.diagnose import OPEN
-from tfdeploy.agent.host import resolving, sockets
+from tfdeploy.agent.host import parallel, sockets
 from tfdeploy.agent.mesh import keep_transfer, tls
 from tfdeploy.agent.mesh import listener as mesh_listener
 from tfdeploy.agent.mesh.mesh import Mesh
@@ -64,7 +64,7 @@ def test_a_host_that_answers_byte_by_byte_keeps_nobody_from_the_others_signs(
     part.mesh = [wire.MeshHost(name, "127.0.0.1", cluster.hosts[name].mesh_port) for name in NAMES]
     listeners = {name: sockets.claim(cluster.hosts[name].mesh_port, 5.0) for name in NAMES}
     signs_answer = peers.SignsAnswer()
-    signs_answer.update({"worker:2": Sign(still_s=7.0)})
+    signs_answer.signs = {"worker:2": Sign(still_s=7.0)}
 
     def offer(host: str, question: Any, channel: ssl.SSLSocket) -> None:
         signs_answer.answer(channel)
@@ -85,7 +85,7 @@ def test_a_host_that_answers_byte_by_byte_keeps_nobody_from_the_others_signs(
 
 def test_who_does_not_end_is_waited_for_once_and_not_one_after_the_other() -> None:
     over, watch = threading.Event(), Stopwatch()
-    resolving.call_for_each(lambda _: over.wait(20), range(10), 0.3)
+    parallel.call_for_each(lambda _: over.wait(20), range(10), 0.3)
     assert watch.seconds < 2.0
     over.set()
 

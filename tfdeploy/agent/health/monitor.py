@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import lru_cache, partial
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Set
+from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Dict, List, Optional, Set
 from tfdeploy.agent.health import activity, diagnose, peers, reach
 from tfdeploy.agent.health.activity import Sign, TaskActivity
 from tfdeploy.agent.health.diagnose import Facts, Finding
@@ -59,7 +60,6 @@ class Monitor:
         self._answer = signs_answer
         self._peers = {peer.task: peer for peer in part.peers}
         self._specs = {spec.task: spec for spec in part.tasks}
-        self._lock = threading.Lock()
         self._known = Knowledge()
         self._active = False
         self._thread: Optional[threading.Thread] = None
@@ -77,8 +77,8 @@ class Monitor:
         """The shared state by now, and whether to look at the tasks at all."""
         if not self._part.stall_after_s:
             return
-        with self._lock:
-            self._known, was, self._active = known, self._active, active
+        was = self._active
+        self._known, self._active = known, active
         if active and self._thread is None:
             thread = threading.Thread(target=self._loop, daemon=True)
             thread.start()
@@ -87,18 +87,15 @@ class Monitor:
             self._publish({})
 
     def health(self) -> Dict[str, Stall]:
-        with self._lock:
-            return self._health if self._active else {}
+        return self._health if self._active else {}
 
     # --- on the thread
 
     def _loop(self) -> None:
         while True:
             begun = time.thread_time()
-            with self._lock:
-                known, active = self._known, self._active
-            if active:
-                self._look_safely(known)
+            if self._active:
+                self._look_safely(self._known)
             time.sleep(self._pause_s(time.thread_time() - begun))
 
     def _look_safely(self, known: Knowledge) -> None:
@@ -116,7 +113,7 @@ class Monitor:
     def look(self, now: float, known: Knowledge) -> None:
         """Looks once. `now`: monotonic seconds."""
         signs = self._signs(now)
-        self._answer.update(signs)
+        self._answer.signs = signs
         facts = Facts(self._part.host, self._part.lockstep, self._part.stall_after_s, self._peers, signs, known.ended)
         late = diagnose.suspects(facts)
         if not late:
@@ -130,8 +127,8 @@ class Monitor:
             self._publish({task: stall for task, stall in self._health.items() if task in late})
 
     def _signs(self, now: float) -> Dict[str, Sign]:
-        table = _once(processes.all_processes)
-        seen = _once(tcp_diag.look)
+        table = lru_cache(None)(processes.all_processes)
+        seen = lru_cache(None)(tcp_diag.look)
         signs = {}
         for task, spec in self._specs.items():
             status = self._paths.status(task)
@@ -142,11 +139,8 @@ class Monitor:
                 if one is None or attempt != status.attempt:
                     one = TaskActivity(self._paths, spec, now, status.guard_inode)
                     self._watched[task] = (status.attempt, one)
-                signs[task] = one.look(now, self._tree(status, table), seen)
+                signs[task] = one.look(now, partial(_tree, status, table), seen)
         return signs
-
-    def _tree(self, status: wire.TaskStatus, table: Callable[[], Dict[int, processes.Entry]]) -> Callable[[], Set[int]]:
-        return lambda: activity.tree(status, table())
 
     def _all_about(self, facts: Facts, late: Set[str], now: float) -> Facts:
         """The same facts with those of other hosts, and with what is wrong on the way to them."""
@@ -209,20 +203,10 @@ class Monitor:
         return found
 
     def _publish(self, health: Dict[str, Stall]) -> None:
-        with self._lock:
-            if health == self._health:
-                return
+        if health != self._health:
             self._health = health
-        self._changed()
+            self._changed()
 
 
-def _once(ask: Callable[[], Any]) -> Callable[[], Any]:
-    """`ask`, called once: later calls return the same answer."""
-    answers: List[Any] = []
-
-    def answer() -> Any:
-        if not answers:
-            answers.append(ask())
-        return answers[0]
-
-    return answer
+def _tree(status: wire.TaskStatus, table: Callable[[], Dict[int, processes.Entry]]) -> Set[int]:
+    return activity.tree(status, table())

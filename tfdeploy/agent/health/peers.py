@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import json
 import ssl
-import threading
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Any, Dict, List, Set, Tuple
 from tfdeploy.agent.health import reach
 from tfdeploy.agent.health.activity import Sign
 from tfdeploy.agent.health.diagnose import OPEN
-from tfdeploy.agent.host.resolving import call_for_each
+from tfdeploy.agent.host.parallel import call_for_each
 from tfdeploy.agent.mesh import bounded_json, listener, tls
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.record import NamedTuple
@@ -34,21 +33,17 @@ class PeerSigns(NamedTuple):
 
 def ask(mesh: Mesh, part: wire.HostPart, hosts: List[str]) -> PeerSigns:
     """What these hosts report now. Takes at most WITHIN_S."""
-    signs: Dict[str, Sign] = {}
-    words: Dict[str, str] = {}
-    lock = threading.Lock()
+    found: Dict[str, Tuple[Dict[str, Sign], str]] = {}
     where = {one.host: one for one in part.mesh}
 
     def take(address: wire.MeshHost) -> None:
-        said, word = _ask_one(mesh, part, address)
-        with lock:
-            signs.update(said)
-            words[address.host] = word
+        found[address.host] = _ask_one(mesh, part, address)
 
     asked = [where[host] for host in hosts[:MOST_HOSTS] if host in where and host != part.host]
     call_for_each(take, asked, WITHIN_S)
-    with lock:
-        return PeerSigns(dict(signs), {address.host: words.get(address.host, reach.NO_ANSWER) for address in asked})
+    answers = {address.host: found.get(address.host, ({}, reach.NO_ANSWER)) for address in asked}
+    signs = {task: sign for said, _ in answers.values() for task, sign in said.items()}
+    return PeerSigns(signs, {host: word for host, (_, word) in answers.items()})
 
 
 def _ask_one(mesh: Mesh, part: wire.HostPart, address: wire.MeshHost) -> Tuple[Dict[str, Sign], str]:
@@ -91,17 +86,11 @@ _CHECKS: Dict[str, bounded_json.Check] = {
 
 
 class SignsAnswer:
-    """The answering side: the signs of this host's tasks."""
+    """The answering side: `signs` of this host's tasks, which another thread replaces."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._signs: Dict[str, Sign] = {}
-
-    def update(self, signs: Dict[str, Sign]) -> None:
-        with self._lock:
-            self._signs = dict(signs)
+        self.signs: Dict[str, Sign] = {}
 
     def answer(self, channel: ssl.SSLSocket) -> None:
-        with self._lock:
-            signs = {task: sign._asdict() for task, sign in self._signs.items()}
+        signs = {task: sign._asdict() for task, sign in self.signs.items()}
         channel.sendall(json.dumps({"signs": signs}).encode("ascii") + b"\n")

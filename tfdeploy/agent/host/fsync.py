@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import threading
 from itertools import islice
 
 from tfdeploy.agent.annotations import Iterable, List
+from tfdeploy.agent.host.parallel import start_calls
 
 FEW = 256  # so many are flushed one by one; of more, one flush of the whole file system is quicker
 _EACH = 4  # fewer are flushed by one thread
-_THREADS = 16  # file systems commit what comes at once together
+_MOST_THREADS = 16  # file systems commit what comes at once together
 
 
 def flush(root: str, paths: Iterable[str]) -> None:
@@ -21,24 +21,15 @@ def flush(root: str, paths: Iterable[str]) -> None:
         return  # the names of a million files are not kept
     files += [os.path.join(root, path) for path in waiting_paths]
     names = sorted(set(files) | {root} | {os.path.dirname(file) for file in files})
-    waiting = list(names)
-    errors: List[OSError] = []  # concurrent.futures would load logging: longer than a few flushes take
+    errors: List[OSError] = []
 
-    def work() -> None:
-        while waiting and not errors:
-            try:
-                _flush(waiting.pop())
-            except IndexError:
-                return
-            except OSError as error:
-                errors.append(error)
+    def flush_one(name: str) -> None:
+        try:
+            _flush(name)
+        except OSError as error:
+            errors.append(error)
 
-    beside = [threading.Thread(target=work) for _ in range(min(_THREADS, len(names) // _EACH))]
-    for thread in beside:
-        thread.start()
-    work()
-    for thread in beside:
-        thread.join()
+    start_calls(flush_one, names, most_threads=max(1, min(_MOST_THREADS, len(names) // _EACH)))()
     if errors:
         raise errors[0]
 

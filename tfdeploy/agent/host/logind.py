@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from glob import glob
 
-from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Optional
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
@@ -56,7 +57,8 @@ def _in_session() -> bool:
 def _settings() -> Dict[str, str]:
     """key -> value; a later file wins."""
     found: Dict[str, str] = {}
-    for path in _files():
+    dropped_in = [path for folder in _FOLDERS for path in sorted(glob(folder + "/*.conf"))]
+    for path in (*_FILES, *dropped_in):
         try:
             with open(path, encoding="utf-8", errors="replace") as lines:
                 for line in lines:
@@ -66,11 +68,3 @@ def _settings() -> Dict[str, str]:
         except OSError:
             continue
     return found
-
-
-def _files() -> List[str]:
-    files = list(_FILES)
-    for folder in _FOLDERS:
-        if os.path.isdir(folder):
-            files += [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".conf")]
-    return files

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import socket
-import threading
-import time
 
 from tfdeploy.agent import peer_filter
 from tfdeploy.agent.annotations import Any, Callable, Dict, Iterable, List, Optional, Union
+from tfdeploy.agent.host.parallel import start_calls
 
 TIMEOUT_S = 3.0  # of `start_lookups`, for all names together: a name server may be dead
 RESOLVE_S = 10.0  # of `resolve`
-_MOST_THREADS = 64
 _MOST_ADDRESSES = 16  # of one name
 
 
@@ -53,11 +51,6 @@ def loopback_in(rows: Union[List[Any], str]) -> Optional[str]:
     return next((each for each in addresses if each.startswith("127.") or each == "::1"), None)
 
 
-def call_for_each(function: Callable[[Any], object], values: Iterable[Any], within_s: float) -> None:
-    """Call `function(value)` for each on threads. Returns after `within_s` at the latest."""
-    _start_calls(function, values, within_s)()
-
-
 def _start(names: Iterable[str], timeout_s: float) -> Callable[[], Dict[str, Any]]:
     """Returns a function that waits for name -> rows of getaddrinfo, or the error."""
     found: Dict[str, Any] = {}
@@ -71,34 +64,10 @@ def _start(names: Iterable[str], timeout_s: float) -> Callable[[], Dict[str, Any
     distinct = list(dict.fromkeys(names))
     for name in filter(peer_filter.is_address, distinct):
         look_up(name)
-    wait = _start_calls(look_up, [name for name in distinct if name not in found], timeout_s)
+    wait = start_calls(look_up, [name for name in distinct if name not in found], timeout_s)
 
     def wait_for_answers() -> Dict[str, Any]:
         wait()
         return dict(found)
 
     return wait_for_answers
-
-
-def _start_calls(function: Callable[[Any], object], values: Iterable[Any], timeout_s: float) -> Callable[[], None]:
-    """Start to call `function(value)` for each. Returns a function that waits for the calls."""
-    waiting, deadline = list(values), time.monotonic() + timeout_s
-
-    def work() -> None:
-        while waiting and time.monotonic() < deadline:
-            try:
-                value = waiting.pop()
-            except IndexError:  # another thread took the last one
-                return
-            function(value)
-
-    count = min(_MOST_THREADS, len(waiting))
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-
-    def wait() -> None:
-        for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-
-    return wait

@@ -12,7 +12,7 @@ from tfdeploy.agent import peer_filter, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Collection, Dict, List, Mapping
 from tfdeploy.agent.health import reach
 from tfdeploy.agent.health.diagnose import CLOSED, OPEN
-from tfdeploy.agent.host.resolving import call_for_each
+from tfdeploy.agent.host.parallel import call_for_each
 from tfdeploy.agent.mesh import handshake_gate, listener, stated, tls
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run.folder import RunPaths

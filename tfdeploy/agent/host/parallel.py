@@ -1,0 +1,44 @@
+"""Calls of one function for many values, on threads. `concurrent.futures` would load logging."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from tfdeploy.agent.annotations import Any, Callable, Iterable
+
+MOST_THREADS = 64
+
+
+def start_calls(
+    function: Callable[[Any], object],
+    values: Iterable[Any],
+    timeout_s: float = threading.TIMEOUT_MAX,
+    most_threads: int = MOST_THREADS,
+) -> Callable[[], None]:
+    """Start to call `function(value)` for each. Returns a function that waits for the calls, until the time-out."""
+    waiting, deadline = list(values), time.monotonic() + timeout_s
+
+    def work() -> None:
+        while waiting and time.monotonic() < deadline:
+            try:
+                value = waiting.pop()
+            except IndexError:  # another thread took the last one
+                return
+            function(value)
+
+    count = min(most_threads, len(waiting))
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+
+    def wait() -> None:
+        for thread in threads:
+            thread.join(min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX))
+
+    return wait
+
+
+def call_for_each(function: Callable[[Any], object], values: Iterable[Any], timeout_s: float) -> None:
+    """Call `function(value)` for each. Returns after `timeout_s` at the latest."""
+    start_calls(function, values, timeout_s)()
