@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from importlib import import_module
-from itertools import pairwise
 
 from tfdeploy.cli.flags import add_verb, common_flags, verb_first
 from tfdeploy.cli.options import Parser, closest, env_true
 from tfdeploy.cli.verbs import MODULES, OTHER_NAMES, VERBS
 from tfdeploy.errors import TfdeployError, UsageError
+
+_JSON = re.compile(r"(?:\A|\0)(?:--json|--output[=\0]json|-o\0?json)(?:\0|\Z)")  # in words with NULs between
 
 
 def run_command(words: list[str]) -> int:
@@ -63,11 +65,7 @@ def show_error_of(words: list[str], error: TfdeployError) -> int:
 
 
 def _wants_json(words: list[str]) -> bool:
-    return (
-        any(word in words for word in ("--json", "--output=json", "-ojson"))
-        or any(pair in (("--output", "json"), ("-o", "json")) for pair in pairwise(words))
-        or env_true("json")
-    )
+    return bool(_JSON.search("\0".join(words))) or env_true("json")
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str] | None]:

@@ -107,7 +107,8 @@ class CommonFlags(VerbFlags):
         words = [word for flag, value, name in given if value and value != env_default(name) for word in (flag, value)]
         if not words:
             return text
-        return _COMMAND.sub(lambda found: f"{found[0]} {shlex.join(words)}" if _reads_files(found[1]) else found[0], text)
+        reading = {*VERBS} - {*NO_FILES}
+        return _COMMAND.sub(lambda found: f"{found[0]} {shlex.join(words)}" if found[1] in reading else found[0], text)
 
     def nexts(self, results: Mapping[str, object]) -> list[str]:
         """What to type next, from the errors among `results` (by host)."""
@@ -200,7 +201,3 @@ def _refuse_bounds(why: str, prog: str, given: dict[str, object]) -> None:
             continue
         name = f"TFDEPLOY_{flag.upper()}" if value == exported else f"--{flag}"
         raise UsageError(f"{name} is not taken: {why}", where=prog, next=f"env -u {name} {prog}" if value == exported else prog)
-
-
-def _reads_files(verb: str) -> bool:
-    return verb in VERBS and verb not in NO_FILES

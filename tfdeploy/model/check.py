@@ -72,8 +72,4 @@ def host_rows(checked: Checked) -> list[CheckedHostRow]:
 
 
 def link_rows(checked: Checked) -> list[LinkRow]:
-    return [_link_row(each) for each in checked.links]
-
-
-def _link_row(link: Link) -> LinkRow:
-    return copy_fields(LinkRow, link, **{"from": link.from_host, "to": link.to_host})
+    return [copy_fields(LinkRow, link, **{"from": link.from_host, "to": link.to_host}) for link in checked.links]

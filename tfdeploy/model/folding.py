@@ -20,8 +20,10 @@ def fold_names(names: Iterable[str]) -> str:
         if match is None:
             plain[name] = None
         else:
-            zeros = len(match[2]) > 1 and match[2].startswith("0")
-            width = len(match[2]) if zeros or _padded(match[2], stems, match) else 0
+            digits = len(match[2])
+            zeros = digits > 1 and match[2].startswith("0")
+            # Digits without a leading zero belong to padded ones of the same width: 10 to 08 and 09.
+            width = digits if zeros or (match[1], match[3], digits) in stems else 0
             stems.setdefault((match[1], match[3], width), []).append(match[2])
     folded = [_fold_stem(*stem, numbers) for stem, numbers in stems.items()]
     return ",".join([*folded, *plain])
@@ -33,11 +35,6 @@ def fold_equal(contents: Mapping[str, V]) -> list[tuple[tuple[str, ...], V]]:
     for name, content in contents.items():
         found.setdefault(content, []).append(name)
     return [(tuple(names), content) for content, names in found.items()]
-
-
-def _padded(digits: str, stems: Mapping[tuple[str, str, int], list[str]], match: re.Match[str]) -> bool:
-    """Whether digits without a leading zero belong to padded ones of the same width: 10 to 08 and 09."""
-    return (match[1], match[3], len(digits)) in stems
 
 
 def _fold_stem(prefix: str, suffix: str, width: int, digits: list[str]) -> str:

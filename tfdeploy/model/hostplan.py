@@ -91,7 +91,10 @@ def read_shown(content: bytes, run: str, job: str, metrics: Mapping[str, str]) -
     return replace(
         plan,
         tasks=tuple(replace(task, why=printable(task.why)) for task in plan.tasks),
-        hosts=tuple(replace(host, versions=_printable(host.versions)) for host in plan.hosts),
+        hosts=tuple(
+            replace(host, versions={printable(key): printable(text) for key, text in host.versions.items()})
+            for host in plan.hosts
+        ),
         operator=printable(plan.operator),
         resume=None if plan.resume is None else printable(plan.resume),
         restart=printable(plan.restart),
@@ -136,10 +139,6 @@ def _fields(struct: Any) -> dict[str, Any]:
 def printable(text: str) -> str:
     """One printable line of bounded length, for text that is only shown."""
     return "".join(char if char.isprintable() else "?" for char in text[:_SHOWN_CHARS])
-
-
-def _printable(texts: Mapping[str, str]) -> dict[str, str]:
-    return {printable(key): printable(text) for key, text in texts.items()}
 
 
 def _check_hosts(hosts: tuple[HostPlan, ...]) -> None:

@@ -22,7 +22,8 @@ def verdict(
 ) -> Verdict:
     """Decided by the hosts that answer. Where these do not suffice, the cause names the hosts that do not answer."""
     silent = {*unreachable, *unasked}
-    death = _first_death(states, views)
+    # The earliest death that the minders report as the cause, else the earliest by the tasks' own outcomes.
+    death = first(reported(states) or [death_of(view) for view in views if view.outcome in DEATHS])
     cause = death.words if death else _abort_reason(states)
     task = death.task if death else None
     if not _over(states, views, silent):
@@ -62,11 +63,6 @@ def _unfinished_state(states: list[HostRunState], views: tuple[TaskView, ...]) -
     }  # state -> attempt; a later attempt leaves the run `running`
     coming_up = any(v.state in first and v.attempt <= first[v.state] and v.health is None for v in views)
     return "running" if committed and not coming_up else "starting"
-
-
-def _first_death(states: list[HostRunState], views: tuple[TaskView, ...]) -> Death | None:
-    """The earliest death that the minders report as the cause, else the earliest by the tasks' own outcomes."""
-    return first(reported(states) or [death_of(view) for view in views if view.outcome in DEATHS])
 
 
 def _died_before_stop(death: Death | None, views: tuple[TaskView, ...]) -> bool:
