@@ -13,7 +13,7 @@ from tfdeploy.cli.state import tree_cache
 from tfdeploy.cli.views import plain_view
 from tfdeploy.model.check import host_rows, link_rows
 from tfdeploy.model.selection import select
-from tfdeploy.operations.check import Preflight, check
+from tfdeploy.operations.check import check
 from tfdeploy.operations.emit import notices_to
 from tfdeploy.operations.launch import Launch
 from tfdeploy.planning.options import Options
@@ -29,11 +29,11 @@ def run(flags: Flags) -> int:
     job = job_here(flags)
     known = whole_inventory(flags, job)
     inventory = select(known, flags.limit, flags.exclude)
-    asked = Preflight(inventory, _launch_of(job, inventory, known) if job else None, flags.deep)
+    launch = _launch_of(job, inventory, known) if job else None
     with open_fleet(flags) as fleet:
         view = plain_view(flags)
         fleet.on_notice = notices_to(view)
-        found = check(asked, fleet, view)
+        found = check(inventory.hosts, launch, fleet, view, deep=flags.deep)
     hosts, links = host_rows(found), link_rows(found)
     if flags.json:
         answer: CheckAnswer = {"ok": found.ok, "hosts": hosts, "links": links}

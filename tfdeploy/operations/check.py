@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from tfdeploy.errors import HostUnreachable, Refused, TfdeployError
 from tfdeploy.model.check import Check, Checked
 from tfdeploy.model.events import Emit
 from tfdeploy.model.facts import HostFacts
-from tfdeploy.model.inventory import Inventory
+from tfdeploy.model.inventory import Host
 from tfdeploy.operations.emit import step
 from tfdeploy.operations.launch import Launch, needs_of, planned, questions_of
 from tfdeploy.operations.outcomes import split
@@ -28,27 +28,21 @@ from tfdeploy.transport.protocols import Fleet
 V = TypeVar("V")
 
 
-@dataclass(frozen=True)
-class Preflight:
-    """`launch`: what is to be launched, where there is a job file."""
+def check(hosts: tuple[Host, ...], launch: Launch | None, fleet: Fleet, emit: Emit, *, deep: bool = False) -> Checked:
+    """Return what was found. `launch`: what is to be launched, where there is a job file.
 
-    inventory: Inventory
-    launch: Launch | None = None
-    deep: bool = False
-
-
-def check(asked: Preflight, fleet: Fleet, emit: Emit) -> Checked:
-    """Return what was found. Raises ConfigError for a job file that cannot be used."""
-    hosts, refused = asked.inventory.hosts, list[Refused]()
-    shipment, questions = _prepared(asked, refused)
+    Raises ConfigError for a job file that cannot be used.
+    """
+    refused = list[Refused]()
+    shipment, questions = _prepared(hosts, launch, refused)
     with step(emit, "probe"):
         seen, lost = split(look_at(fleet, hosts, questions, emit))
-    needs = _needs(asked.launch, shipment, seen, refused)
+    needs = _needs(launch, shipment, seen, refused)
     checks = judge(Probed(seen, needs, refused[0] if refused else None))
     facts = {host: each.facts for host, each in seen.items()}
     there = {host.name: host for host in hosts if host.name in seen}
     with step(emit, "links"):
-        found = try_links(fleet, tuple(there.values()), ends(there, facts, needs.plan), deep=asked.deep)
+        found = try_links(fleet, tuple(there.values()), ends(there, facts, needs.plan), deep=deep)
     errors = {**lost, **found.errors}
     unreached = frozenset(host for host, error in errors.items() if isinstance(error, HostUnreachable))
     whole = {host.name: _whole(checks.get(host.name, ()), errors.get(host.name), found.taken.get(host.name)) for host in hosts}
@@ -64,9 +58,8 @@ def _tried(make: Callable[[], V], refused: list[Refused]) -> V | None:
         return None
 
 
-def _prepared(asked: Preflight, refused: list[Refused]) -> tuple[Shipment | None, Asked]:
+def _prepared(hosts: tuple[Host, ...], launch: Launch | None, refused: list[Refused]) -> tuple[Shipment | None, Asked]:
     """Return what would be sent, and what every host is asked."""
-    hosts, launch = asked.inventory.hosts, asked.launch
     if launch is None:
         return None, Asked.of(hosts, preflight=True)
     recipe = _tried(lambda: recipe_of(launch.job, launch.cache), refused)

@@ -18,7 +18,7 @@ from tfdeploy.model.manifest import CodeFile
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.copy.safe_folder import SafeFolder
 from tfdeploy.operations.find_run import hosts_of
-from tfdeploy.operations.outcomes import split
+from tfdeploy.operations.outcomes import session_of
 from tfdeploy.operations.samples import samples
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet, Session
@@ -59,9 +59,9 @@ def _contents(fleet: Fleet, run: ComparedRun, paths: Iterable[str]) -> dict[str,
     if not files:
         return {}
     for host in hosts_of(run.plan):
-        good, _ = split(fleet.each((host,), lambda session: _read(session, run.plan, files)))
-        if good.get(host.name):
-            return good[host.name]
+        with suppress(TfdeployError):
+            if found := _read(session_of(fleet, host), run.plan, files):
+                return found
     return None
 
 

@@ -18,7 +18,6 @@ from tfdeploy.model.answers.verb import Flow
 from tfdeploy.model.check import host_rows, link_rows
 from tfdeploy.model.clean import Rules
 from tfdeploy.model.events import Event
-from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import DataSource, Job
 from tfdeploy.model.status import run_view_json
 from tfdeploy.operations import setup, sync
@@ -28,7 +27,7 @@ from tfdeploy.operations.broadcast.copy_keep import KeepCopy, copy_keep
 from tfdeploy.operations.broadcast.held_source import HeldSource
 from tfdeploy.operations.broadcast.named_files import listing_of
 from tfdeploy.operations.broadcast.origin import look_at
-from tfdeploy.operations.check import Preflight, check
+from tfdeploy.operations.check import check
 from tfdeploy.operations.clean import find, remove
 from tfdeploy.operations.copy.pull import Source, fetch_folder, list_files
 from tfdeploy.operations.copy.pull_logs import fetch_logs
@@ -181,7 +180,7 @@ def probes(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
 
 def checks(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
     """With links, measured. What a host did wrong is among its checks; what the other one has none of is an error for it."""
-    found = check(Preflight(Inventory(hosts_of(PLAN)), deep=True), fleet, nobody)
+    found = check(hosts_of(PLAN), None, fleet, nobody, deep=True)
     rows, links = host_rows(found), link_rows(found)
     json.dumps([rows, links])
     show_checks(Terminal(io.StringIO(), 80, False), rows, links)
