@@ -69,31 +69,36 @@ def _valued(flag: Flag, job: Job, known: tuple[Flag, ...], lacking: list[Flag]) 
             return replace(each, template=each.template or f"{{{each.name}}}")
     if rules(job.mode).ranks and flag.dest in _RANKS:
         return replace(flag, template=f"{{{flag.dest}}}")
-    written = [each for each in lacking if _is_written(each)]
-    if _is_written(flag) and len(job.keep) == len(written) == 1 and flag.kind == "text":
-        return replace(flag, template=f"{{keep.{job.keep[0]}}}")
-    if _is_read(flag) and len(job.data) == 1 and flag.kind == "text":
-        return replace(flag, template=f"{{data.{next(iter(job.data))}}}")
+    kind = _folder_kind(flag)
+    folders = _folders(job, kind)
+    alone = kind == "data" or sum(_folder_kind(each) == kind for each in lacking) == 1
+    if len(folders) == 1 and alone and flag.kind == "text":
+        return replace(flag, template=f"{{{kind}.{folders[0]}}}")
     return flag
 
 
-def _is_written(flag: Flag) -> bool:
-    return bool(_WRITTEN.fullmatch(flag.dest.lower())) and not (flag.dest.startswith("train") and _OF_DATA.search(flag.help))
+def _folder_kind(flag: Flag) -> str:
+    """What the flag's folder is for the job: "keep" if the program writes it, "data" if it reads it,
+    "" for any other flag."""
+    name = flag.dest.lower()
+    has_data_to_train = flag.dest.startswith("train") and _OF_DATA.search(flag.help)
+    if has_data_to_train or _READ.fullmatch(name):
+        return "data"
+    return "keep" if _WRITTEN.fullmatch(name) else ""
 
 
-def _is_read(flag: Flag) -> bool:
-    trained_on = flag.dest.startswith("train") and bool(_OF_DATA.search(flag.help))
-    return bool(_READ.fullmatch(flag.dest.lower())) or trained_on
+def _folders(job: Job, kind: str) -> tuple[str, ...]:
+    return {"keep": job.keep, "data": tuple(job.data)}.get(kind, ())
 
 
 def _recipe(flag: Flag, job: Job) -> str:
-    if _is_written(flag):
-        name = job.keep[0] if job.keep else "train"
-        return f"{'' if job.keep else f'write `keep: [{name}]` and '}give it in the command: {flag.spelling}={{keep.{name}}}"
-    if _is_read(flag):
-        name = next(iter(job.data), "NAME")
-        return f"{'' if job.data else 'write `data: {NAME: PATH}` and '}give it in the command: {flag.spelling}={{data.{name}}}"
-    return f"give it in the command: {flag.spelling}=VALUE; `flags: none` launches it as it stands"
+    kind = _folder_kind(flag)
+    if not kind:
+        return f"give it in the command: {flag.spelling}=VALUE; `flags: none` launches it as it stands"
+    folders = _folders(job, kind)
+    example, key = ("train", "keep: [train]") if kind == "keep" else ("NAME", "data: {NAME: PATH}")
+    write = "" if folders else f"write `{key}` and "
+    return f"{write}give it in the command: {flag.spelling}={{{kind}.{(*folders, example)[0]}}}"
 
 
 def _is_given(flag: Flag, job: Job) -> bool:
