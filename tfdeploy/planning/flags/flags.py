@@ -58,7 +58,7 @@ def of_cluster(program: Program) -> ClusterFlags:
         own = [replace(flag, spelling=each) for flag in definitions for each in flag.spellings if plain(each) == name]
         same = [each for each in candidates.get(name, ()) if each.dest in {flag.dest for flag in own}]
         if own and (same or name not in candidates):
-            candidates[name] = [_amended(replace(own[0], name=name), same)]
+            candidates[name] = [replace((*same, own[0])[0], name=name, spelling=own[0].spelling)]
     chosen = {name: flags[0] for name, flags in candidates.items()}
     _add_other_names(chosen, definitions, cluster=cluster, gathers=flag_uses.gathers(program))
     _drop_foreign(chosen)
@@ -124,14 +124,6 @@ def _sync_values(flag: Flag, words: tuple[str, str]) -> tuple[str, str]:
     others = [word for word in (*flag.choices, flag.default) if word and word != known]
     other = next(iter(others), f"not-{known}")
     return (words[0] or other, words[1] or other)
-
-
-def _amended(flag: Flag, used: list[Flag]) -> Flag:
-    """The flag in the form in which the program uses it, where that is known."""
-    if not used:
-        return flag
-    use = used[0]
-    return replace(flag, template=use.template, separator=use.separator, sync_values=use.sync_values, because=use.because)
 
 
 def _add_other_names(chosen: dict[str, Flag], definitions: tuple[Flag, ...], *, cluster: bool, gathers: bool) -> None:
