@@ -132,17 +132,8 @@ def given_in(command: tuple[str, ...]) -> dict[str, str]:
 @lru_cache(maxsize=1)  # several decisions of one plan ask
 def definitions(program: Program) -> tuple[Flag, ...]:
     """Of the program and of the modules that it imports, in the order of files and lines."""
-    return tuple(
-        replace(
-            flag,
-            where=f"{path}:{call.lineno}",
-            spellings=flag.spellings or (flag.spelling,),
-            help=_help(call),
-            empty=_is_empty(call),
-        )
-        for path, call in calls(program)
-        if (flag := of_call(call))
-    )
+    found = ((path, call, of_call(call)) for path, call in calls(program))
+    return tuple(replace(flag, where=f"{path}:{call.lineno}") for path, call, flag in found if flag)
 
 
 def calls(program: Program) -> Iterator[tuple[str, ast.Call]]:
@@ -167,27 +158,25 @@ def given(call: ast.Call) -> Keywords:
 
 def of_call(call: ast.Call) -> Flag | None:
     """The flag that this call defines, without its place."""
-    name = last_name(call.func)
+    name, keywords = last_name(call.func), given(call)
+    absl = name.startswith("DEFINE_")
     if is_argparse(call):
         flag, library = _from_argparse(call), "argparse"
-    elif name.startswith("DEFINE_"):
+    elif absl:
         flag, library = _from_absl(call), "absl"
     else:
         flag, library = (_from_click(call) if name == "option" else None), "click"
-    return replace(flag, library=library) if flag else None
-
-
-def _help(call: ast.Call) -> str:
-    absl = last_name(call.func).startswith("DEFINE_")
-    return text(given(call).get("help")) or " ".join(strings(call)[2:] if absl else ())
-
-
-def _is_empty(call: ast.Call) -> bool:
-    """Whether it has no default, or an empty one, and takes a value."""
-    absl = last_name(call.func).startswith("DEFINE_")
-    default = given(call).get("default") or (call.args[1] if absl and call.args[1:] else None)
-    valued = "action" not in given(call) and "is_flag" not in given(call)
-    return valued and (default is None or (isinstance(default, ast.Constant) and default.value in (None, "")))
+    if flag is None:
+        return None
+    default = keywords.get("default") or (call.args[1] if absl and call.args[1:] else None)
+    no_default = default is None or (isinstance(default, ast.Constant) and default.value in (None, ""))
+    return replace(
+        flag,
+        library=library,
+        spellings=flag.spellings or (flag.spelling,),
+        help=text(keywords.get("help")) or " ".join(strings(call)[2:] if absl else ()),
+        empty=no_default and not {"action", "is_flag"} & keywords.keys(),
+    )
 
 
 def _from_argparse(call: ast.Call) -> Flag | None:
