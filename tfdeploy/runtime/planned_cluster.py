@@ -11,8 +11,7 @@ gives each server the index of this task.
 
 from __future__ import annotations
 
-import json
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 from . import job_synonyms, task
 from .wrapping import around
@@ -64,15 +63,17 @@ def apply(server_lib: Any) -> None:
 
 def planned() -> Cluster:
     """The plan's cluster as this task knows it; empty where it has none."""
-    text = task.tf_config()
-    return dict(json.loads(text).get("cluster") or {}) if text else {}
+    return dict(task.tf_config().get("cluster") or {})
+
+
+def addresses_of(cluster: Cluster) -> Set[str]:
+    return {address for tasks in cluster.values() for address in tasks}
 
 
 def in_place_of(written: Cluster, plan: Cluster) -> Optional[Cluster]:
     """The cluster to use instead of `written`, or None to leave that. Prints what is replaced."""
-    addresses = [address for tasks in written.values() for address in tasks]
-    known = {address for tasks in plan.values() for address in tasks}
-    if set(addresses) <= known or all(address.endswith(":0") for address in addresses):
+    addresses = addresses_of(written)
+    if addresses <= addresses_of(plan) or all(address.endswith(":0") for address in addresses):
         return None
     jobs = job_synonyms.counterparts(written, plan)
     if not jobs:
@@ -138,7 +139,7 @@ def target(text: str) -> str:
     plan = planned()
     workers = plan.get("worker")
     instead = _moved.get(address)
-    if instead is None and workers and task.has("one_client") and not any(address in tasks for tasks in plan.values()):
+    if instead is None and workers and task.has("one_client") and address not in addresses_of(plan):
         instead = workers[0]  # the program is the client, and tfdeploy started all servers there are
     if instead is None:
         return text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Dict
 
 from . import planned_cluster, task
@@ -19,8 +18,7 @@ def apply(resolver: Any) -> None:
         if not plan or not _is_foreign(config, plan):
             return config
         task.say("the TF_CONFIG written by the program gives way to the plan's (%s)" % planned_cluster.shown(plan))
-        ours: Dict[str, Any] = json.loads(task.tf_config())
-        return ours
+        return task.tf_config()
 
 
 def _is_foreign(config: Dict[str, Any], plan: planned_cluster.Cluster) -> bool:
@@ -28,5 +26,5 @@ def _is_foreign(config: Dict[str, Any], plan: planned_cluster.Cluster) -> bool:
     cluster = config.get("cluster")
     if not isinstance(cluster, dict):
         return False
-    known = {address for tasks in plan.values() for address in tasks}
-    return any(address not in known for tasks in cluster.values() if isinstance(tasks, list) for address in tasks)
+    listed = {job: tasks for job, tasks in cluster.items() if isinstance(tasks, list)}
+    return not planned_cluster.addresses_of(listed) <= planned_cluster.addresses_of(plan)

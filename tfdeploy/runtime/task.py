@@ -10,7 +10,7 @@ import sys
 
 TYPE_CHECKING = False  # typing would cost each start of Python several ms
 if TYPE_CHECKING:
-    from typing import Optional, Tuple
+    from typing import Any, Dict, Optional, Tuple
 
 _PLANNED = "TFDEPLOY_TASK_TF_CONFIG"
 _said: set[str] = set()
@@ -63,16 +63,17 @@ def keep_tf_config() -> None:
         os.environ.setdefault(_PLANNED, os.environ["TF_CONFIG"])
 
 
-def tf_config() -> str:
-    """The plan's TF_CONFIG, whatever the program has made of its own; "" where there is none."""
-    return os.environ.get(_PLANNED, "")
+def tf_config() -> Dict[str, Any]:
+    """The plan's TF_CONFIG, whatever the program has made of its own; empty where there is none."""
+    import json
+
+    config: Dict[str, Any] = json.loads(os.environ.get(_PLANNED) or "{}")
+    return config
 
 
 def planned_task() -> Tuple[str, int]:
     """Type and index of this task in the plan's TF_CONFIG; its role and index where there is none."""
-    import json
-
-    said = json.loads(tf_config() or "{}").get("task") or {}
+    said = tf_config().get("task") or {}
     return str(said.get("type", role())), int(said.get("index", index() or 0))
 
 
