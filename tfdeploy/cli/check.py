@@ -45,11 +45,9 @@ def run(flags: Flags) -> int:
 
 def _launch_of(job: Job, inventory: Inventory, known: Inventory) -> Launch:
     """The launch whose plan says which ports and how many tasks each host will have; it is never made."""
-    now = time.time()
     options = Options(allow_public=True, allow_open=True)  # a check reports what a launch refuses
-    cache = tree_cache()
-    by = (now, operator(), lock_holder(now))
-    return Launch(inventory, job, "check", *by, options, cache=cache, known=known.hosts)
+    by = (time.time(), operator(), lock_holder())
+    return Launch(inventory, job, "check", *by, options, cache=tree_cache(), known=known.hosts)
 
 
 def _show(flags: Flags, hosts: list[Any], links: list[Any]) -> None:

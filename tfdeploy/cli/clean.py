@@ -57,9 +57,9 @@ def run(flags: Flags) -> int:
             return worst(found.errors.values())
         _ask(flags)
         if flags.everything:
-            removed = remove_everything(fleet, found, hosts, lock_holder(now))
+            removed = remove_everything(fleet, found, hosts, lock_holder())
         else:
-            removed = remove(fleet, found, hosts, jobs, rules, lock_holder(now), plain_view(flags))
+            removed = remove(fleet, found, hosts, jobs, rules, lock_holder(), plain_view(flags))
     absent = local.without(removed.runs_left)
     gone = _rows(removed.gone, {run: size for run, size in absent.items() if store.forget(run)})
     show_errors(flags, {host: error for host, error in removed.errors.items() if host not in found.errors})

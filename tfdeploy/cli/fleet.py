@@ -51,9 +51,9 @@ def operator() -> str:
     return f"{_user()}@{socket.gethostname()}"
 
 
-def lock_holder(now: float | None = None) -> LockHolder:
-    """Who holds the hosts' locks from `now` on."""
-    return {"user": _user(), "machine": socket.gethostname(), "pid": os.getpid(), "time": time.time() if now is None else now}
+def lock_holder() -> LockHolder:
+    """Who holds the hosts' locks from now on."""
+    return {"user": _user(), "machine": socket.gethostname(), "pid": os.getpid(), "time": time.time()}
 
 
 def _user() -> str:

@@ -104,7 +104,7 @@ def asked_for(flags: Flags) -> Launch:
         run=checked_run_name(flags.name) if flags.name else new_run_id(job.name, now),
         now=now,
         operator=operator(),
-        holder=lock_holder(now),
+        holder=lock_holder(),
         options=Options(
             ps=flags.ps,
             workers=flags.workers,
@@ -112,7 +112,7 @@ def asked_for(flags: Flags) -> Launch:
             fresh=flags.fresh,
             allow_public=flags.allow_public,
             allow_open=flags.allow_open,
-            preset=tuple(name for name in ("TF_CONFIG",) if name in os.environ),
+            preset=("TF_CONFIG",) if "TF_CONFIG" in os.environ else (),
         ),
         secrets=secrets,
         sync=flags.sync,

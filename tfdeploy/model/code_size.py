@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from collections import Counter
+from itertools import pairwise
 
 from tfdeploy.model.manifest import Manifest
 from tfdeploy.model.units import in_bytes
@@ -48,16 +49,10 @@ def _largest(manifest: Manifest) -> list[tuple[str, int]]:
     sizes: Counter[str] = Counter()
     below: dict[str, set[str]] = {}
     for entry in manifest.entries:
-        if not entry.size:
-            continue
-        child, end = entry.path, len(entry.path)
-        sizes[child] += entry.size
-        while (end := entry.path.rfind("/", 0, end)) >= 0:
-            folder = entry.path[: end + 1]
-            sizes[folder] += entry.size
-            below.setdefault(folder, set()).add(child)
-            child = folder
-        below.setdefault("", set()).add(child)
+        ends = [match.end() for match in re.finditer("/", entry.path)]
+        for folder, path in pairwise(entry.path[:end] for end in (0, *ends, len(entry.path))):
+            sizes[path] += entry.size
+            below.setdefault(folder, set()).add(path)
     found = [_narrowed(path, sizes, below) for path in below.get("", ())]
     return sorted(((path, sizes[path]) for path in found), key=lambda each: (-each[1], each[0]))
 

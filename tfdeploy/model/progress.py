@@ -73,7 +73,6 @@ class RunProgress:
         self.left_files: dict[str, list[str]] = {}
         self.attempts: dict[tuple[str, int], Attempt] = {}  # by task and number
         self.goal: int | None = None  # steps, where the command names them
-        self.lines = 0
         self.shares_step = False  # several tasks share one step counter, each at its own pace: the step in a line is the run's
         self._cause: str | None = None
         self._patterns: Patterns = {}
@@ -215,25 +214,16 @@ class RunProgress:
             task = self.tasks[name] = TaskProgress(name, host or "?", self._patterns)
         return task
 
-    def _take_line(self, task: TaskProgress, time: float, line: str) -> None:
-        task.lines += 1
-        self.lines += 1
-        task.last_time = time
-        if self.latest is None or time > self.latest:
-            self.latest = time
-        if line:
-            if len(line) > KEPT_CHARS:
-                line = last_state(line)[:KEPT_CHARS]
-            task.last_raw = line
-            task.measures.line(time, line)
-
     def take_lines(self, task: str, host: str, time: float, newest: Sequence[str], count: int) -> None:
         """`count` lines that a task wrote at one time, of which `newest` are the last ones."""
         told = self._task(task, host)
-        told.lines += count - len(newest)
-        self.lines += count - len(newest)
-        for line in newest:
-            self._take_line(told, time, line)
+        told.lines += count
+        told.last_time = time
+        if self.latest is None or time > self.latest:
+            self.latest = time
+        for line in filter(None, newest):
+            told.last_raw = line if len(line) <= KEPT_CHARS else last_state(line)[:KEPT_CHARS]
+            told.measures.line(time, told.last_raw)
 
     def _fold_step(self, event: Event) -> None:
         self.steps[event.data["step"]] = event.data.get("state", "begin")
