@@ -106,15 +106,17 @@ def check_agent(folder: str) -> None:
 
 def check_owner(about: os.stat_result, path: str, workdir: str) -> None:
     """`path`, of any kind, is ours and no other user may write to it. Raises NotOurs."""
-    if not _is_trusted(about.st_uid) or (about.st_mode & OTHERS_WRITE and not stat.S_ISLNK(about.st_mode)):
-        _check_entry(about, path, workdir, stat.S_IFMT(about.st_mode))
+    why = _fault(about, stat.S_IFMT(about.st_mode))
+    if why not in ("", "names"):
+        raise NotOurs(why, path, workdir, about)
 
 
 def check_made_by_us(path: str, workdir: str) -> None:
     """It is a folder that this user made, and no link; its mode does not matter. Raises NotOurs."""
     about = os.lstat(path)
-    if not stat.S_ISDIR(about.st_mode) or not _is_trusted(about.st_uid):
-        _check_entry(about, path, workdir, stat.S_IFDIR)
+    why = _fault(about, stat.S_IFDIR)
+    if why not in ("", "mode"):
+        raise NotOurs(why, path, workdir, about)
 
 
 def name_of(members: Dict[str, bytes]) -> str:
@@ -200,20 +202,23 @@ def _open(name: str, path: str, workdir: str, above: Any = None, kind: int = sta
 
 
 def _check_entry(about: os.stat_result, path: str, workdir: str, kind: int) -> None:
-    """Ours, of that kind, with at most one name, and not writable by any other user."""
-    found = stat.S_IFMT(about.st_mode)
-    right = found == kind and _is_trusted(about.st_uid)
-    if right and not about.st_mode & OTHERS_WRITE and (about.st_nlink < 2 or kind == stat.S_IFDIR):
-        return
+    why = _fault(about, kind)
+    if why:
+        raise NotOurs(why, path, workdir, about)
+
+
+def _fault(about: os.stat_result, kind: int) -> str:
+    """Why this is not ours, of that kind, with at most one name, and writable by us alone; "": it is."""
+    found, is_ours = stat.S_IFMT(about.st_mode), _is_trusted(about.st_uid)
     if found == stat.S_IFLNK:
-        why = "link"
-    elif not _is_trusted(about.st_uid):
-        why = "owner"
-    elif found != kind:
-        why = "no folder" if kind == stat.S_IFDIR else "no file"
-    else:
-        why = "mode" if about.st_mode & OTHERS_WRITE else "names"
-    raise NotOurs(why, path, workdir, about)
+        return "" if found == kind and is_ours else "link"
+    if not is_ours:
+        return "owner"
+    if found != kind:
+        return "no folder" if kind == stat.S_IFDIR else "no file"
+    if about.st_mode & OTHERS_WRITE:
+        return "mode"
+    return "names" if about.st_nlink > 1 and kind != stat.S_IFDIR else ""
 
 
 def _is_trusted(uid: int) -> bool:

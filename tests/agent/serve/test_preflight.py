@@ -114,7 +114,7 @@ def test_logind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: str, 
     (tmp_path / "conf").write_text(settings)
     monkeypatch.setattr(logind, "SESSIONS", str(tmp_path))
     monkeypatch.setattr(logind, "_FILES", (str(tmp_path / "conf"),))
-        monkeypatch.setattr(logind, "_FOLDERS", ())
+    monkeypatch.setattr(logind, "_FOLDERS", ())
     monkeypatch.setattr(logind, "_in_session", lambda: True)
     monkeypatch.setattr(os, "getuid", lambda: 1000)
     found = logind.at_logout(user)

@@ -72,7 +72,6 @@ class Firewall:
         nft.table(closed)  # now, not when it is needed again
         self._closed = closed
         self._way: List[str] = []
-        self._refused = ""
         self._next_try = 0.0
         self._noted = ""
         try:
@@ -83,7 +82,7 @@ class Firewall:
 
     def begin(self) -> None:
         """Returns once the table stands: that of a minder before, or a new one. Raises FirewallRefused, OSError."""
-        if self._has_reader() and self._find_way() and self._stands():
+        if self._has_reader() and not self._find_way() and self._stands():
             return
         self._make(WITHIN_S)
 
@@ -118,9 +117,9 @@ class Firewall:
 
     def _make(self, within_s: float) -> None:
         deadline = time.monotonic() + within_s
-        if not self._find_way():
-            raise FirewallRefused(self._refused)
-        wrong = ""
+        wrong = self._find_way()
+        if wrong:
+            raise FirewallRefused(wrong)
         for _ in range(_TRIES):
             began = self._start()
             name = "%s_%s" % (self._closed.name, os.urandom(4).hex())  # an nft that ends may still have its own
@@ -133,11 +132,13 @@ class Firewall:
                 time.sleep(_LOOK_S)
         raise FirewallRefused("nft: " + wrong)
 
-    def _find_way(self) -> bool:
+    def _find_way(self) -> str:
+        """Finds how nft is started, once. Returns why there is no way; "": there is one."""
+        refused = ""
         if not self._way:
-            way, self._refused = nft_program.read(nft_program.start())
+            way, refused = nft_program.read(nft_program.start())
             self._way = way or []
-        return bool(self._way)
+        return refused
 
     def _start(self) -> int:
         """nft, with the FIFO as its input; returns where its output begins in the log. It outlives this process.

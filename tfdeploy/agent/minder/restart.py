@@ -118,6 +118,21 @@ def how_it_ended(status: wire.TaskStatus) -> str:
     return wire.ending_in_short(status.outcome, status.exit_code, status.signal, status.reason)
 
 
+def count_death(
+    part: wire.HostPart,
+    peer: wire.Peer,
+    known: Knowledge,
+    before: Optional[RestartCount],
+    status: wire.TaskStatus,
+    chance: float = 0.0,
+) -> RestartCount:
+    """The count of failed starts with this death; `before`, the task's own, where it has been counted."""
+    if before is not None and before["attempt"] == status.attempt:
+        return before
+    failures = failures_before(peer, known, before, status.attempt)
+    return count_failure(failures, status, part.restart_backoff_s, chance)
+
+
 def failures_before(peer: wire.Peer, known: Knowledge, own: Optional[RestartCount], attempt: int) -> Optional[FailedStarts]:
     """The failed starts that the death of this attempt adds to: the gang's, or the task's own.
 
@@ -267,22 +282,14 @@ def reasons(view: View) -> Dict[str, str]:
         status = view.own[spec.task].status
         if status.state not in OVER:
             continue
-        following = after_attempt(view.part, peer, view.known, status, _counted(view, peer, status))
+        count = count_death(view.part, peer, view.known, view.counts.get(peer.task), status)
+        following = after_attempt(view.part, peer, view.known, status, count)
         if following.is_final or following.what == GIVE_UP:
             continue
         first = "once another host of the run answers, " if view.rejoining else ""
         under_way = following.round == view.known.round_number
         words[spec.task] = _why_gang(view) + _awaited(view) if under_way else "%sstarts again: %s" % (first, following.reason)
     return words
-
-
-def _counted(view: View, peer: wire.Peer, status: wire.TaskStatus) -> RestartCount:
-    """The count with this death, also where it is not in the state yet."""
-    count = view.counts.get(peer.task)
-    if count is not None and count["attempt"] == status.attempt:
-        return count
-    before = failures_before(peer, view.known, count, status.attempt)
-    return count_failure(before, status, view.part.restart_backoff_s, 0.0)
 
 
 def _awaited(view: View) -> str:

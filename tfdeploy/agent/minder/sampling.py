@@ -8,7 +8,8 @@ import subprocess
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Mapping, Optional
-from tfdeploy.agent.run.folder import RunPaths, agent_command
+from tfdeploy.agent.run.folder import RunPaths
+from tfdeploy.agent.run.start_agent import start_agent
 
 AGAIN_S = 60.0  # between two starts
 END_S = 2.0  # for its last look
@@ -49,13 +50,8 @@ class Sampling:
 
     def _start(self) -> None:
         words = [self._paths.host_dir, str(os.getpid()), *([] if self._reads else ["unread"])]
-        with open(self._paths.minder_log, "ab") as log:
-            self._child = subprocess.Popen(
-                agent_command("sample", *words),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-            )
+        options = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "start_new_session": False}
+        self._child = start_agent(self._paths.minder_log, "sample", *words, **options)
 
     def _close(self) -> None:
         if self._child is not None and self._child.stdin is not None:

@@ -79,12 +79,10 @@ class StateStore:
         """Counts a death once, and notes when the task may start again."""
         before = self.state.restarts.get(peer.task)
         following = restart.after_attempt(self.part, peer, self.known, status)
-        counted = before is not None and before["attempt"] == status.attempt
+        count = restart.count_death(self.part, peer, self.known, before, status, random.random())
         of_an_old_round = following.round == self.known.round_number
-        if counted or of_an_old_round or following.is_final:
+        if count is before or of_an_old_round or following.is_final:
             return
-        failures = restart.failures_before(peer, self.known, before, status.attempt)
-        count = restart.count_failure(failures, status, self.part.restart_backoff_s, random.random())
         self.state.restarts[peer.task] = count
         self.state.marks["again " + peer.task] = time.monotonic() + count["delay_s"]
         self.journal("died", task=peer.task, **count)

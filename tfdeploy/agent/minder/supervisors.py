@@ -15,7 +15,8 @@ from tfdeploy.agent.log.tf_messages import MessageReader
 from tfdeploy.agent.minder.actions import OwnTask
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run import task_processes
-from tfdeploy.agent.run.folder import RunPaths, agent_command
+from tfdeploy.agent.run.folder import RunPaths
+from tfdeploy.agent.run.start_agent import start_agent
 
 if TYPE_CHECKING:
     from tfdeploy.agent.host.guarded_ports import GuardedPorts
@@ -42,15 +43,9 @@ class Supervisors:
             return False
         folder = self._paths.make_task_dir(task)
         remove(self._paths.stop_file(task))  # of the attempt before
-        with open(os.path.join(folder, layout.SUPERVISOR_LOG), "ab") as log:
-            self._children[task] = subprocess.Popen(
-                agent_command("supervise", self._paths.host_dir, task, str(attempt), str(round_number)),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                **self._left(task),
-            )
+        words = ("supervise", self._paths.host_dir, task, str(attempt), str(round_number))
+        log = os.path.join(folder, layout.SUPERVISOR_LOG)
+        self._children[task] = start_agent(log, *words, **self._left(task))
         self._begun[task] = attempt, round_number
         return True
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
 
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.annotations import Any, Mapping, Optional, Tuple
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import is_locked
-from tfdeploy.agent.run.folder import RunPaths, agent_command
+from tfdeploy.agent.run.folder import RunPaths
+from tfdeploy.agent.run.start_agent import start_agent
 
 CHECK_S = 1.5
 _GONE_S = 10.0  # a mount may be away for a moment
@@ -54,15 +54,7 @@ class MinderWatch:
         # Not as a subreaper: the minder must be no child of this process, or it would count as part of the task.
         processes.become_subreaper(False)
         try:
-            with open(self._paths.minder_log, "ab") as log:
-                subprocess.call(
-                    agent_command("minder", self._paths.host_dir),
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                    **self._left,
-                )
+            start_agent(self._paths.minder_log, "minder", self._paths.host_dir, **self._left).wait()
         except OSError:
             pass
         finally:

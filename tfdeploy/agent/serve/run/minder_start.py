@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import subprocess
 import time
 
 from tfdeploy.agent import wire
@@ -14,7 +13,8 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import listening
 from tfdeploy.agent.run import find, liveness
 from tfdeploy.agent.run.find import job_names, run_names
-from tfdeploy.agent.run.folder import RunPaths, agent_command
+from tfdeploy.agent.run.folder import RunPaths
+from tfdeploy.agent.run.start_agent import start_agent
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import MinderAnswer
@@ -30,11 +30,7 @@ def start_minder(paths: RunPaths, part: wire.HostPart, check_wanted: Callable[[]
     """
     reading, writing = os.pipe()
     try:
-        with open(paths.minder_log, "ab") as log:
-            command = agent_command("minder", paths.host_dir, str(writing))
-            starter = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[writing], start_new_session=True
-            )
+        starter = start_agent(paths.minder_log, "minder", paths.host_dir, str(writing), pass_fds=[writing])
         os.close(writing)
         writing = -1
         answer = _answer(reading, check_wanted)
