@@ -50,10 +50,13 @@ class Pieces:
         self.total_bytes = sum(sizes)
         self._starts: List[Tuple[int, int]] = []
         self.count = 0
-        for number, piece in enumerate(self._cut(0, 0)):
+        for number, piece in enumerate(self):
             if number % SEGMENT == 0:
                 self._starts.append(piece[0][:2])
             self.count = number + 1
+
+    def __iter__(self) -> Iterator[Piece]:
+        return self._cut(0, 0)
 
     @property
     def segments(self) -> int:
@@ -66,7 +69,7 @@ class Pieces:
     def stripe_bytes(self, stripes: int) -> List[int]:
         """What is in each stripe: piece p is in stripe p % stripes."""
         found = [0] * stripes
-        for number, piece in enumerate(self._cut(0, 0)):
+        for number, piece in enumerate(self):
             found[number % stripes] += bytes_of(piece)
         return found
 

@@ -18,12 +18,13 @@ import pytest
 from support.agent.cluster import NewCluster
 from support.stopwatch import Stopwatch
 from tfdeploy.agent import wire
+from tfdeploy.agent.broadcast import keep_transfer
 from tfdeploy.agent.health import peers, reach
 from tfdeploy.agent.health.activity import Sign
 from tfdeploy.agent.health.diagnose import OPEN
 from tfdeploy.agent.host import parallel, sockets
-from tfdeploy.agent.mesh import keep_transfer, tls
 from tfdeploy.agent.mesh import listener as mesh_listener
+from tfdeploy.agent.mesh import tls
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.mesh.shared_state import Knowledge
 

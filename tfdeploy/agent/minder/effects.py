@@ -18,8 +18,8 @@ from tfdeploy.agent.run import clock, leftovers, reap
 from tfdeploy.agent.run.folder import RunPaths
 
 if TYPE_CHECKING:
+    from tfdeploy.agent.broadcast.keep_transfer import KeepFetch
     from tfdeploy.agent.host.guarded_ports import GuardedPorts
-    from tfdeploy.agent.mesh.keep_transfer import KeepFetch
     from tfdeploy.agent.shapes import Abort
 
 
@@ -114,7 +114,7 @@ class Effects:
         if self._mesh is None:
             return False
         if self._keep is None:
-            from tfdeploy.agent.mesh.keep_transfer import KeepFetch
+            from tfdeploy.agent.broadcast.keep_transfer import KeepFetch
 
             self._keep = KeepFetch(self._paths, self._part, self._mesh)
         if not self._keep.has_arrived(action.n):

@@ -118,7 +118,7 @@ class Minder:
         if isinstance(question, dict) and "signs" in question:
             self.signs.answer(channel)
             return
-        from tfdeploy.agent.mesh.keep_transfer import KeepOffer
+        from tfdeploy.agent.broadcast.keep_transfer import KeepOffer
 
         KeepOffer(self.paths, self.part).answer(question, channel)
 

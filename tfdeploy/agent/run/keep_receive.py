@@ -30,18 +30,13 @@ def make_room(workdir: str, job: str, needed: int) -> str:
     return folder
 
 
-def make_empty(workdir: str, job: str, path: str, mtime_ns: int) -> None:
-    """A file without content does not have to come."""
-    whole = os.path.join(incoming(workdir, job), path)
-    make_private(os.path.dirname(whole))
-    os.close(os.open(whole, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
-    os.utime(whole, ns=(mtime_ns, mtime_ns))
-
-
 def put_in_place(workdir: str, job: str, files: List[Tuple[str, int, int]], aside: List[str]) -> List[str]:
     """`files`: (path, size, mtime_ns) of all that came; `aside`: records to rename. Returns the paths that did not come whole:
     then nothing was put in place. Raises VerbError in_the_way."""
     folder, root = incoming(workdir, job), layout.keep_dir(workdir, job, "")
+    for path, size, mtime_ns in files:
+        if not size:  # a file without content does not have to come
+            _make_empty(os.path.join(folder, path), mtime_ns)
     missing = [path for path, size, mtime_ns in files if not _is_whole(os.path.join(folder, path), size, mtime_ns)]
     if missing:
         return missing
@@ -69,6 +64,12 @@ def inside(path: Any, keep: List[str]) -> str:
     if not plain or not any(str(path).startswith(top + "/") for top in keep):
         raise VerbError("bad_name", "%r is not in a keep folder" % (path,))
     return str(path)
+
+
+def _make_empty(path: str, mtime_ns: int) -> None:
+    make_private(os.path.dirname(path))
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+    os.utime(path, ns=(mtime_ns, mtime_ns))
 
 
 def _is_whole(path: str, size: int, mtime_ns: int) -> bool:

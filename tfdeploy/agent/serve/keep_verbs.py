@@ -13,7 +13,7 @@ from tfdeploy.agent.ownership import check
 from tfdeploy.agent.run import find, keep_aside, liveness
 from tfdeploy.agent.run.find import run_names
 from tfdeploy.agent.run.keep_folders import check_keep
-from tfdeploy.agent.run.keep_receive import inside, make_empty, make_room, put_in_place
+from tfdeploy.agent.run.keep_receive import inside, make_room, put_in_place
 from tfdeploy.agent.serve.call import Call, audited, fenced
 
 if TYPE_CHECKING:
@@ -48,9 +48,6 @@ def place(call: Call) -> Answer:
     aside = [inside(path, keep) for path in call.rows("aside")]
     workdir, job = call.context.workdir, call.name("job")
     _refuse_live_run(workdir, job, call.context.host)
-    for path, size, mtime_ns in files:
-        if not size:
-            make_empty(workdir, job, path, mtime_ns)
     return {"missing": put_in_place(workdir, job, files, aside)}
 
 

@@ -1,13 +1,14 @@
-"""Copies the chief's keep to the other hosts of the gang before it starts again, from minder to minder, over the mesh.
+"""Copies the chief's keep to the other hosts of the gang before it starts again, from minder to
+minder, over the mesh. Without this, the tasks of a gang would restore different steps, each from
+its own disk.
 
-Asked on one connection: {"ask": {"keep": round}}; the answer is a line with [path, size, mtime_ns] of every file; then a line
-with the numbers of the missing ones; then the bytes of each and their sha256. Nothing is put in place before all have come
-with the right sums. Without this, the tasks of a gang would restore different steps, each from its own disk.
+Asked on one connection: {"ask": {"keep": round}}; the answer is a line with [path, size, mtime_ns]
+of every file; then a line with the numbers of the missing ones; then their pieces, each behind its
+leaf (agent/pieces.py). Nothing is put in place before all have come.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -16,10 +17,14 @@ import threading
 import time
 from contextlib import contextmanager
 
-from tfdeploy.agent import layout, wire
+from tfdeploy.agent import layout, pieces, wire
 from tfdeploy.agent.annotations import Any, Iterator, List, Tuple
+from tfdeploy.agent.broadcast.messages import receive_into
+from tfdeploy.agent.broadcast.offered_files import OfferedFiles
+from tfdeploy.agent.broadcast.piece_files import Moved, PieceFiles
 from tfdeploy.agent.mesh import bounded_json, tls
 from tfdeploy.agent.mesh.mesh import Mesh
+from tfdeploy.agent.pieces import Piece, Pieces
 from tfdeploy.agent.run import keep_receive
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.keep_folders import RECORD, keep_rows
@@ -29,9 +34,7 @@ PATIENCE_S = 120.0  # while the other side lists its keep
 LISTING_S = 600.0  # for the whole of it
 MOST_LINE_BYTES = 64 << 20  # of a listing: several hundred thousand files
 _MOST_VALUES = 1 << 22
-_BLOCK_BYTES = 1 << 18
 _OF_A_WORKER = re.compile(r"(?:^|/)workertemp_\d+/")  # where TensorFlow lets workers other than the chief write; never read
-_SUM_BYTES = hashlib.sha256().digest_size
 File = Tuple[str, int, int]  # path, size, mtime_ns
 
 
@@ -49,8 +52,7 @@ class KeepOffer:
         files = _files(self._paths, self._part)
         channel.settimeout(PATIENCE_S)
         channel.sendall(json.dumps({"files": files}).encode("ascii") + b"\n")
-        for path, size, _ in _chosen(_read(channel), files):
-            _send(channel, os.path.join(root, path), size)
+        _send(channel, root, _chosen(_read(channel), files))
 
 
 class KeepFetch:
@@ -117,10 +119,9 @@ class KeepFetch:
             with self._while_wanted(number):
                 folder = keep_receive.make_room(paths.workdir, paths.job, sum(size for _, size, _ in chosen))
             channel.sendall(json.dumps({"send": lacking}).encode("ascii") + b"\n")
-            for each in chosen:
+            for piece, content, target in _received(channel, folder, chosen):
                 with self._while_wanted(number):
-                    pass
-                _receive(channel, folder, each)
+                    target.write(piece, content)
         with self._while_wanted(number):
             missing = keep_receive.put_in_place(paths.workdir, paths.job, chosen, aside)
         if missing:
@@ -157,39 +158,27 @@ def _checked(value: Any, keep: List[str]) -> List[File]:
 _count = bounded_json.integer(0, (1 << 63) - 1)
 
 
-def _receive(channel: ssl.SSLSocket, folder: str, file: File) -> None:
-    """One file into `folder`. Raises ValueError when its sum is another."""
-    path, size, at = file
-    whole = os.path.join(folder, path)
-    os.makedirs(os.path.dirname(whole), mode=0o700, exist_ok=True)
-    digest = hashlib.sha256()
-    with open(whole, "wb") as stream:
-        for block in _received(channel, size):
-            stream.write(block)
-            digest.update(block)
-    if digest.digest() != b"".join(_received(channel, _SUM_BYTES)):
-        raise ValueError("%s came with another content" % path)
-    os.utime(whole, ns=(at, at))
+def _received(channel: ssl.SSLSocket, folder: str, files: List[File]) -> Iterator[Tuple[Piece, memoryview, PieceFiles]]:
+    """Each piece, and where in `folder` it is written. Raises ValueError when its sum is another,
+    EOFError."""
+    moved = [Moved(os.fsencode(path), size, at) for path, size, at in files]
+    target = PieceFiles(moved, folder, folder)
+    leaf, room = memoryview(bytearray(pieces.LEAF_BYTES)), memoryview(bytearray(pieces.PIECE_BYTES))
+    try:
+        for piece in Pieces([size for _, size, _ in files]):
+            content = room[: pieces.bytes_of(piece)]
+            receive_into(channel, leaf)
+            receive_into(channel, content)
+            if pieces.leaf_of(content) != leaf:
+                raise ValueError("%s came with another content" % files[piece[0][0]][0])
+            yield piece, content, target
+    finally:
+        target.close()
 
 
-def _received(channel: ssl.SSLSocket, left: int) -> Iterator[bytes]:
-    while left > 0:
-        block = channel.recv(min(left, _BLOCK_BYTES))
-        if not block:
-            raise ValueError("the connection ended too early")
-        left -= len(block)
-        yield block
-
-
-def _send(channel: ssl.SSLSocket, path: str, left: int) -> None:
-    """So many bytes of it, and their sum. Raises ValueError where there are fewer by now."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as stream:
-        while left > 0:
-            block = stream.read(min(left, _BLOCK_BYTES))
-            if not block:
-                raise ValueError("%s is shorter by now" % path)
-            channel.sendall(block)
-            digest.update(block)
-            left -= len(block)
-    channel.sendall(digest.digest())
+def _send(channel: ssl.SSLSocket, root: str, files: List[File]) -> None:
+    """Raises OSError where a file is shorter by now."""
+    source = OfferedFiles([os.fsencode(path) for path, _, _ in files], root)
+    for piece in Pieces([size for _, size, _ in files]):
+        content = source.read(piece)
+        channel.sendall(pieces.leaf_of(content) + content)
