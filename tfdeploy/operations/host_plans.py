@@ -58,10 +58,9 @@ def fetch_plan(fleet: Fleet, request: PlanRequest) -> tuple[Plan, dict[str, Tfde
     held, errors = _read_plans(fleet, request)
     if not held:
         raise together(f"reading the plan of {request.run}", errors, len(request.holders))
-    groups = _groups(held)
-    if len(groups) > 1:
-        raise _different_plans(request.run, groups)
-    return with_connections(next(iter(held.values())).plan, request.hosts), errors
+    if len(groups := _groups(held)) > 1:
+        raise _different_plans(request.run, [hosts for _, hosts in groups])
+    return with_connections(groups[0][0], request.hosts), errors
 
 
 def plan_to_stop(fleet: Fleet, request: PlanRequest, silent: tuple[Host, ...] = ()) -> Plan:
@@ -69,13 +68,11 @@ def plan_to_stop(fleet: Fleet, request: PlanRequest, silent: tuple[Host, ...] = 
 
     It names the `silent` hosts too, which may hold the run, unless two holders have the same plan.
     """
-    held, _ = _read_plans(fleet, request)
-    groups = _groups(held)
-    named = {each.host: each for one in held.values() for each in one.plan.hosts}
-    plan = next(iter(held.values())).plan if len(groups) == 1 else _empty_plan(request)
+    groups = _groups(_read_plans(fleet, request)[0])
+    named = {each.host: each for plan, _ in groups for each in plan.hosts}
+    plan, holders = groups[0] if len(groups) == 1 else (_empty_plan(request), [])
     plan = with_connections(replace(plan, hosts=tuple(named.values())), request.hosts)
-    confirmed = len(groups) == 1 and len(groups[0]) > 1
-    return with_hosts(plan, request.holders if confirmed else (*request.holders, *silent))
+    return with_hosts(plan, request.holders if len(holders) > 1 else (*request.holders, *silent))
 
 
 def with_hosts(plan: Plan, hosts: Iterable[Host]) -> Plan:
@@ -118,11 +115,11 @@ def _ask(session: Session, request: PlanRequest, known: HeldPlan | None) -> Held
     return HeldPlan(hashlib.sha256(content).hexdigest(), plan)
 
 
-def _groups(held: Mapping[str, HeldPlan]) -> list[list[str]]:
-    """Host names, grouped by equal plans."""
-    found: dict[str, list[str]] = {}
+def _groups(held: Mapping[str, HeldPlan]) -> list[tuple[Plan, list[str]]]:
+    """Return each plan with the hosts that hold it."""
+    found: dict[str, tuple[Plan, list[str]]] = {}
     for host, one in held.items():
-        found.setdefault(one.sha256, []).append(host)
+        found.setdefault(one.sha256, (one.plan, []))[1].append(host)
     return list(found.values())
 
 

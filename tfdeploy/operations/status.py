@@ -29,7 +29,7 @@ DEATH_LINES = 8  # of the task that died first
 class Status:
     view: RunView
     errors: dict[str, TfdeployError] = field(default_factory=dict)
-    abandoned: tuple[str, ...] = ()  # hosts without a minder of a run that goes on, as after a reboot: see run_resume.py
+    abandoned: tuple[str, ...] = ()  # hosts without a minder of a run that goes on, as after a reboot: see watch/resume.py
     unheard: tuple[str, tuple[str, ...]] | None = None  # (host that knows the run's end, those that do not): watch/relay.py
 
 

@@ -57,7 +57,7 @@ class TaskLog:
         self.splitter = LineSplitter(task, host)
         self.cursor: int | None = None  # None: nothing read yet
         self.ended = False
-        self.abandoned = False  # the host has no minder of the run: see run_resume.py
+        self.abandoned = False  # the host has no minder of the run: see watch/resume.py
         self.gone_bytes = 0
         self.followed = False  # whether the last request follows the log
         self._give_up: float | None = None

@@ -42,7 +42,7 @@ class Watch:
         self.stopped: dict[str, list[str]] = {}  # task -> metrics that its host has stopped reading
         self.errors: dict[str, TfdeployError] = {}
         self.reached: set[str] = set()
-        self.abandoned: set[str] = set()  # hosts without a minder of a run that has not ended: see run_resume.py
+        self.abandoned: set[str] = set()  # hosts without a minder of a run that has not ended: see watch/resume.py
         self._settled: set[str] = set()
         self._emitted_ends: set[tuple[str, int]] = set()  # (task, attempt)
         self._state: str | None = None
