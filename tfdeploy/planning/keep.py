@@ -35,6 +35,10 @@ class HostKeep:
     def description(self) -> str:
         return f"{self.fact.path}: {self.fact.checkpoint or 'files of an earlier run'}"
 
+    @property
+    def unused_note(self) -> str:
+        return f"--ignore-keep: the newest `keep` ({self.description}) stays unused on {self.host}"
+
 
 @dataclass(frozen=True)
 class ResumePoint:
@@ -86,9 +90,7 @@ def seat_tasks(
     if kept is None or kept.host == default.host:
         return seats, ResumePoint(default.host)
     if options.ignore_keep:
-        return seats, ResumePoint(
-            default.host, notes=(f"--ignore-keep: the newest `keep` ({kept.description}) stays unused on {kept.host}",)
-        )
+        return seats, ResumePoint(default.host, notes=(kept.unused_note,))
     if kept.host in requested[default.role].hosts:
         with_it = ("worker",) if default.role == rules(job.mode).lead else ()  # its first server may have written the `keep`
         seats = place(requested, hosts, facts, dict.fromkeys((default.role, *with_it), kept.host))
@@ -107,8 +109,8 @@ def _copied(job: Job, facts: Mapping[str, HostFacts], seats: tuple[Seat, ...], c
     if kept is None:
         return ResumePoint(chief.host)
     if kept.host != chief.host and options.ignore_keep:
-        unused = f"--ignore-keep: the newest `keep` ({kept.description}) stays unused on {kept.host}"
-        return ResumePoint(chief.host, chief.host, (unused,))  # other hosts' `keep` is set aside: all start from the same
+        # The `keep` of other hosts is set aside: all start from the same.
+        return ResumePoint(chief.host, chief.host, (kept.unused_note,))
     others = [name for name in dict.fromkeys(seat.host for seat in seats) if name != kept.host]
     if not others:
         return ResumePoint(chief.host)

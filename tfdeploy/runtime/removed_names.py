@@ -201,16 +201,14 @@ REPLACEMENTS: Dict[str, str] = {
     "contrib.tensor_forest": "`pip install tensorflow_decision_forests`",
     "contrib.tpu": "tf.tpu and tf.distribute.TPUStrategy",
     "contrib.training": "tf.train and tf.data",
+    "estimator": "tf.keras, or a training loop with tf.train.MonitoredTrainingSession; or TensorFlow 2.15 or older",
     "examples": "only input_data and mnist of examples.tutorials.mnist are supplied: copy the example's file into your code",
     "models": "copy the model's files into your code, from github.com/tensorflow/models",
     # names of TensorFlow 0.x that have no successor
     "nn.seq2seq": _ADDONS.format("tfa.seq2seq"),
 }
 _MNIST = ("examples.tutorials.mnist.input_data", "examples.tutorials.mnist.mnist")
-# Name -> the version of TensorFlow 2 that removed it, and what to write in its place.
-REMOVED_SINCE: Dict[str, Tuple[Tuple[int, int], str]] = {
-    "estimator": ((2, 16), "tf.keras, or a training loop with tf.train.MonitoredTrainingSession; or TensorFlow 2.15 or older"),
-}
+_REMOVED_SINCE = {"estimator": (2, 16)}
 
 
 def is_supplied(name: str) -> bool:
@@ -258,8 +256,12 @@ def replacement(name: str) -> Optional[str]:
     if supplying_package(name):
         return _SLIM
     known = _longest(REPLACEMENTS, name)
-    recent = name.split(".")[0]
-    return REPLACEMENTS[known] if known else REMOVED_SINCE[recent][1] if recent in REMOVED_SINCE else None
+    return REPLACEMENTS[known] if known else None
+
+
+def removed_since(name: str) -> Optional[Tuple[int, int]]:
+    """The version of TensorFlow 2 that removed the name; None for a name that no version 2 had."""
+    return _REMOVED_SINCE.get(name.split(".")[0])
 
 
 def split_contrib(name: str) -> Tuple[str, str]:

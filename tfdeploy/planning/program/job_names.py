@@ -82,10 +82,16 @@ def _written(program: Program, mode: Rules) -> dict[str, str]:
     if not mode.takes_flags:
         return {}
     by_role: dict[str, set[str]] = {}
+    for name, role, _ in _program_jobs(program, mode):
+        by_role.setdefault(role, set()).add(name)
+    return {role: min(names) for role, names in by_role.items() if names != {role} and len(names) == 1}
+
+
+def _program_jobs(program: Program, mode: Rules) -> Iterator[tuple[str, str, str]]:
+    """(job, the role that it stands for, where the cluster is written) of the program's clusters."""
     for written in hardcoded_cluster.written_jobs(program):
         for name, role in counterparts(written.counts, mode.takes).items():
-            by_role.setdefault(role, set()).add(name)
-    return {role: min(names) for role, names in by_role.items() if names != {role} and len(names) == 1}
+            yield name, role, written.where
 
 
 def _no_chief(program: Program, mode: Rules, planned: Cluster) -> tuple[str, ...]:
@@ -94,9 +100,8 @@ def _no_chief(program: Program, mode: Rules, planned: Cluster) -> tuple[str, ...
         return ()
     either = program.has_text("chief") and _leads_by_index(program)  # TensorFlow 2's idiom: the chief, else worker 0
     signs = [
-        (f"the program's cluster has a job {name}", written.where)
-        for written in hardcoded_cluster.written_jobs(program)
-        for name, role in counterparts(written.counts, mode.takes).items()
+        (f"the program's cluster has a job {name}", where)
+        for name, role, where in _program_jobs(program, mode)
         if role == "chief"
     ]
     asked = () if either else _CHIEFS

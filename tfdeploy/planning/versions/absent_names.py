@@ -74,7 +74,7 @@ def supplied(uses: Collection[Use], hosts: Mapping[str, HostFacts]) -> Iterator[
 
 def is_recent(use: Use) -> bool:
     """Whether a version of TensorFlow 2 had the name."""
-    return use.bare_name.split(".")[0] in removed_names.REMOVED_SINCE
+    return removed_names.removed_since(use.bare_name) is not None
 
 
 def _first_uses(uses: Iterable[Use]) -> list[Use]:
@@ -116,11 +116,10 @@ def _install(package: str, job: Job, hosts: Mapping[str, HostFacts]) -> str:
 
 
 def _lacking(use: Use) -> str:
-    if not is_recent(use):
-        return "TensorFlow 2"
-    return "TensorFlow {}.{} and later".format(*removed_names.REMOVED_SINCE[use.bare_name.split(".")[0]][0])
+    since = removed_names.removed_since(use.bare_name)
+    return "TensorFlow {}.{} and later".format(*since) if since else "TensorFlow 2"
 
 
 def _is_gone(use: Use, hosts: Mapping[str, HostFacts]) -> bool:
-    since, _ = removed_names.REMOVED_SINCE[use.bare_name.split(".")[0]]
-    return any(version_numbers(each.tensorflow) >= since for each in hosts.values())
+    since = removed_names.removed_since(use.bare_name)
+    return since is not None and any(version_numbers(each.tensorflow) >= since for each in hosts.values())
