@@ -39,7 +39,7 @@ def _mnist(job: Job, program: Program, files: Collection[str]) -> Iterator[str]:
             named = _folder(call)
             values = (value for value, _ in origins.values(named, module)) if named else ()
             folders = {folder for value in values if (folder := text(value))}
-            folders |= {flag_values[origin.dest] for origin in origins.of(named, module) if origin.dest}
+            folders |= {flag_values[origin.dest] for origin in origins.of(named, module) if origin.dest in flag_values}
             from_code = posixpath.join(job.cwd, *folders)
             if len(folders) == 1 and not _is_in(from_code, files):
                 yield _mnist_note(f"{module.path}:{call.lineno}", from_code)

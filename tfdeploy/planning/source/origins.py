@@ -26,14 +26,20 @@ _STRIPPED = ("strip", "lstrip", "rstrip", "lower", "upper", "encode", "decode", 
 _PARSED = ("loads", "literal_eval", "eval", "safe_load", "load")
 
 
+ARGV = "sys.argv"
+
+
 class Origin(NamedTuple):
-    """A flag by the attribute that has its value, or a position of sys.argv, and what is done with it."""
+    """A flag by the attribute that has its value, or a word of sys.argv by its position, and what is
+    done with it. `dest` is ARGV: all words of sys.argv from the position on."""
 
     dest: str
     position: int = 0
     steps: tuple[Step, ...] = ()
 
     def then(self, *steps: Step) -> Origin:
+        if self.dest == ARGV and steps[:1] and steps[0][0] == "item":
+            return Origin("", self.position + int(steps[0][1]), steps[1:])
         return self._replace(steps=(*self.steps, *steps))
 
 
@@ -66,7 +72,9 @@ class Origins:
             return frozenset()
         if id(node) not in self._known:
             self._known[id(node)] = frozenset()  # for a value that is made of itself
-            self._known[id(node)] = frozenset(self._of(node, module))
+            origins = self._of(node, module)
+            # The word before the first one is the program itself.
+            self._known[id(node)] = frozenset(each for each in origins if each.dest or each.position > 0)
         return self._known[id(node)]
 
     def values(self, node: ast.expr, module: ParsedFile, depth: int = 4) -> Iterator[tuple[ast.expr, ParsedFile]]:
@@ -79,6 +87,7 @@ class Origins:
 
     def _of(self, node: ast.expr, module: ParsedFile) -> Iterator[Origin]:
         if isinstance(node, ast.Name):
+            yield from [Origin(ARGV)] if node.id == "argv" else []
             for given in self._named(node, module):
                 yield from self._part(given)
             yield from self._parameter(node, module)
@@ -97,15 +106,13 @@ class Origins:
             yield from (origin.then(("one", "")) for origin in self.of(node.elts[0], module))
 
     def _part(self, given: _Given) -> Iterator[Origin]:
-        start = _argv_start(given.value)
-        if start is not None and given.steps[:1] and given.steps[0][0] == "item":
-            yield Origin("", start + int(given.steps[0][1]), given.steps[1:])
-            return
         yield from (origin.then(*given.steps) for origin in self.of(given.value, given.module))
 
     def _attribute(self, node: ast.Attribute, module: ParsedFile) -> Iterator[Origin]:
         if node.attr in self._dests:
             yield Origin(node.attr)
+        elif node.attr == "argv" and last_name(node.value) == "sys":
+            yield Origin(ARGV)
         elif node.attr == "value":  # of absl's flag holders
             yield from self.of(node.value, module)
         else:
@@ -113,17 +120,21 @@ class Origins:
                 yield from self._part(given)
 
     def _subscript(self, node: ast.Subscript, module: ParsedFile) -> Iterator[Origin]:
+        inner = self.of(node.value, module)
+        if isinstance(node.slice, ast.Slice):
+            first = node.slice.lower
+            start = getattr(first, "value", None) if first else 0
+            if isinstance(start, int):
+                words = [origin for origin in inner if origin.dest == ARGV]
+                yield from (origin._replace(position=origin.position + start) for origin in words)
+            return
         key = node.slice.value if isinstance(node.slice, ast.Constant) else None
-        start = _argv_start(node.value)
-        if isinstance(key, int) and start is not None:
-            yield from [Origin("", start + key)] if start + key > 0 and key >= 0 else []
+        if isinstance(key, int):
+            yield from (origin.then(("item", key)) for origin in inner)
         elif isinstance(key, str):
-            inner = self.of(node.value, module)
             yield from (origin.then(("key", key)) for origin in inner)
             if not inner and key in self._dests:
                 yield Origin(key)
-        elif isinstance(key, int):
-            yield from (origin.then(("item", key)) for origin in self.of(node.value, module))
 
     def _call(self, node: ast.Call, module: ParsedFile) -> Iterator[Origin]:
         name, first = last_name(node.func), node.args[0] if node.args else None
@@ -235,14 +246,3 @@ def _argument(call: ast.Call, name: str, parameters: list[str]) -> ast.expr | No
 def _is_command(function: ast.FunctionDef) -> bool:
     """Whether click calls it with its options."""
     return any(last_name(each.func if isinstance(each, ast.Call) else each) == "option" for each in function.decorator_list)
-
-
-def _argv_start(node: ast.expr) -> int | None:
-    """Which word is the first of sys.argv, or of sys.argv[1:]; None for anything else."""
-    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) and _argv_start(node.value) == 0:
-        lower = node.slice.lower
-        if lower is None:
-            return 0
-        return lower.value if isinstance(lower, ast.Constant) and isinstance(lower.value, int) else None
-    is_argv = isinstance(node, ast.Attribute) and node.attr == "argv" and last_name(node.value) == "sys"
-    return 0 if is_argv or (isinstance(node, ast.Name) and node.id == "argv") else None

@@ -115,6 +115,10 @@ IDENTITY = {
         CLUSTER + "_, name, index = sys.argv\ns = tf.train.Server(cluster, job_name=name, task_index=int(index))",
         ("worker", "1"),
     ),
+    "words by hand, from a list of one's own": (
+        CLUSTER + "a = sys.argv[1:]\ns = tf.train.Server(cluster, job_name=a[0], task_index=int(a[1]))",
+        ("worker", "1"),
+    ),
     "words by hand, a slice": (
         CLUSTER + "name, index = sys.argv[1:3]\ns = tf.train.Server(cluster, job_name=name, task_index=int(index))",
         ("worker", "1"),
