@@ -12,7 +12,7 @@ import pytest
 
 from tfdeploy.cli.flags import add_verb
 from tfdeploy.cli.options import Parser
-from tfdeploy.cli.verbs import MODULES, VERBS
+from tfdeploy.cli.verbs import VERBS
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
@@ -44,7 +44,7 @@ def read_flags(words: list[str]) -> object:
     verb, own = words[0], words[: words.index("--")] if "--" in words else words
     assert verb in VERBS, f"there is no verb {verb}"
     parser = Parser(prog="tfdeploy")
-    flags = import_module(f"tfdeploy.cli.arguments.{MODULES.get(verb, verb)}").Flags
+    flags = import_module(f"tfdeploy.cli.arguments.{verb}").Flags
     add_verb(parser.add_subparsers(parser_class=Parser), verb, flags)
     args = parser.parse_args(own)
     return args.read(args, words[len(own) + 1 :] if len(own) < len(words) else None)

@@ -8,7 +8,7 @@ from importlib import import_module
 
 from tfdeploy.cli.flags import add_verb, common_flags, verb_first
 from tfdeploy.cli.options import Parser, closest, env_true
-from tfdeploy.cli.verbs import MODULES, OTHER_NAMES, VERBS
+from tfdeploy.cli.verbs import OTHER_NAMES, VERBS
 from tfdeploy.errors import TfdeployError, UsageError
 
 _JSON = re.compile(r"(?:\A|\0)(?:--json|--output[=\0]json|-o\0?json)(?:\0|\Z)")  # in words with NULs between
@@ -21,9 +21,8 @@ def run_command(words: list[str]) -> int:
     parser.add_argument("--version", action="store_true", help="print the version")
     verbs = parser.add_subparsers(metavar="VERB", parser_class=Parser)
     verb = words[0] if words else ""
-    module = MODULES.get(verb, verb)
     if verb in VERBS:  # importing only this verb is quicker
-        add_verb(verbs, verb, import_module(f"tfdeploy.cli.arguments.{module}").Flags)
+        add_verb(verbs, verb, import_module(f"tfdeploy.cli.arguments.{verb}").Flags)
     else:
         _refuse_unknown(verb)
         for name, text in VERBS.items():
@@ -38,7 +37,7 @@ def run_command(words: list[str]) -> int:
             raise UsageError("no verb given", where="tfdeploy", next="tfdeploy --help")
         return 2
     flags = args.read(args, after)
-    code: int = import_module(f"tfdeploy.cli.{module}").run(flags)
+    code: int = import_module(f"tfdeploy.cli.{verb}").run(flags)
     sys.stdout.flush()
     return code
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 from tfdeploy.cli.arguments.docs import Flags
+from tfdeploy.cli.output import print_json
 from tfdeploy.config.reference import reference_rows, reference_text
 from tfdeploy.errors import UsageError
 
@@ -12,8 +11,10 @@ from tfdeploy.errors import UsageError
 def run(flags: Flags) -> int:
     if flags.schema is not None:
         return _schema(flags.schema)
-
-    print(json.dumps(reference_rows()) if flags.json else reference_text(), end="\n" if flags.json else "")
+    if flags.json:
+        print_json(reference_rows())
+    else:
+        print(reference_text(), end="")
     return 0
 
 

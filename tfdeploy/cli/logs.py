@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, AnyStr
@@ -72,7 +72,7 @@ def _printer(flags: Flags, plan: Plan, query: LogQuery) -> LinePrinter:
         labels=[f"{task.task}@{task.host}" for task in plan.tasks if task.task in query.tasks],
         timestamps=flags.timestamps,
         color=flags.out.color,
-        highlight=[_pattern(text, "--highlight", flags.ignore_case) for text in flags.highlight or ()],
+        highlight=_compiled(flags.highlight or (), "--highlight", flags.ignore_case),
         fold=flags.fold,
     )
 
@@ -109,17 +109,17 @@ def _patterns(flags: Flags) -> LogQuery:
         since=flags.since,
         until=flags.until,
         last=flags.lines,
-        grep=tuple(_pattern(os.fsencode(text), "--grep", flags.ignore_case) for text in flags.grep or ()),
-        exclude=tuple(_pattern(os.fsencode(text), "--exclude-grep", flags.ignore_case) for text in flags.exclude_grep or ()),
+        grep=_compiled(map(os.fsencode, flags.grep or ()), "--grep", flags.ignore_case),
+        exclude=_compiled(map(os.fsencode, flags.exclude_grep or ()), "--exclude-grep", flags.ignore_case),
         context=flags.context,
         gaps=flags.format == "text",
         stream="err" if flags.stderr else None,
     )
 
 
-def _pattern(text: AnyStr, flag: str, ignore_case: bool) -> re.Pattern[AnyStr]:
+def _compiled(texts: Iterable[AnyStr], flag: str, ignore_case: bool) -> tuple[re.Pattern[AnyStr], ...]:
     try:
-        return compiled(text, re.IGNORECASE if ignore_case else 0)
+        return tuple(compiled(text, re.IGNORECASE if ignore_case else 0) for text in texts)
     except ValueError as error:
         raise UsageError(f"not a regular expression: {error}", where=flag, next="see Python's re") from error
 

@@ -25,7 +25,6 @@ from tfdeploy.ui.report.page import page
 
 if TYPE_CHECKING:
     from tfdeploy.model.printed import ReportAnswer, ServedAnswer
-    from tfdeploy.model.report import RunReport
     from tfdeploy.operations.status import Status
 
 
@@ -44,7 +43,8 @@ def run(flags: Flags) -> int:
 
         def make(live: bool) -> tuple[str, Status]:
             found, stands = report(fleet, plan, run_store(), only)
-            return _text(flags, found, live), stands
+            text = csv_text(*sample_table(found)) if flags.output == "csv" else page(found, live=live)
+            return text, stands
 
         if flags.serve:
             return _serve(flags, plan.run, lambda: make(True)[0])
@@ -57,13 +57,6 @@ def run(flags: Flags) -> int:
         if flags.open:
             open_in_browser(target.resolve().as_uri())
         return worst([plan_code, *found.errors.values()])
-
-
-def _text(flags: Flags, found: RunReport, live: bool) -> str:
-    if flags.output == "csv":
-        return csv_text(*sample_table(found))
-
-    return page(found, live=live)
 
 
 def _serve(flags: Flags, run: str, make: Callable[[], str]) -> int:

@@ -42,5 +42,4 @@ OTHER_NAMES = {  # verb of another tool -> what to type here
     "up": "launch",
     "watch": "status --watch",
 }
-MODULES = {"exec": "execute"}  # verb -> its module, where that has another name
 NO_FILES = ("docs", "init", "lab")  # verbs that read no inventory and ask no host

@@ -7,8 +7,9 @@ import os
 import pwd
 import shlex
 import stat
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tfdeploy.agent.seen import OTHERS_WRITE, above, may_be_replaced
 
@@ -95,8 +96,8 @@ def _foreign(place: str, about: os.stat_result, trusted: tuple[int, ...]) -> Exp
     if stat.S_ISDIR(about.st_mode) and is_of_the_container(about.st_uid):
         return None
     flag = "-h " if stat.S_ISLNK(about.st_mode) else ""
-    what = f"{place} belongs to user {_user(about.st_uid)}"
-    return Exposure(place, what, f"sudo chown {flag}{_user(trusted[0])} {shlex.quote(place)}", is_foreign=True)
+    what = f"{place} belongs to user {_name(pwd.getpwuid, about.st_uid)}"
+    return Exposure(place, what, f"sudo chown {flag}{_name(pwd.getpwuid, trusted[0])} {shlex.quote(place)}", is_foreign=True)
 
 
 def _writable(place: str, about: os.stat_result, trusted: tuple[int, ...]) -> Exposure | None:
@@ -109,7 +110,9 @@ def _writable(place: str, about: os.stat_result, trusted: tuple[int, ...]) -> Ex
         bits += "o"
     if not bits:
         return None
-    who = "everybody on this machine" if "o" in bits else f"the group {_group(about.st_gid)}"
+    import grp  # rarely needed, and slow to import
+
+    who = "everybody on this machine" if "o" in bits else f"the group {_name(grp.getgrgid, about.st_gid)}"
     what = f"{place} may be written to by {who}"
     return Exposure(place, what, f"chmod {bits}-w {shlex.quote(place)}", is_foreign=False)
 
@@ -141,17 +144,9 @@ def _has_acl(place: str) -> bool:
         return False
 
 
-def _user(uid: int) -> str:
+def _name(entry_of: Callable[[int], Sequence[Any]], number: int) -> str:
+    """Return the name of a user or group, the first field of its entry; the number if it has no entry."""
     try:
-        return pwd.getpwuid(uid).pw_name
+        return str(entry_of(number)[0])
     except KeyError:
-        return str(uid)
-
-
-def _group(gid: int) -> str:
-    import grp
-
-    try:
-        return grp.getgrgid(gid).gr_name
-    except KeyError:
-        return str(gid)
+        return str(number)

@@ -18,7 +18,7 @@ from tfdeploy.cli.chosen_run import chosen_run
 from tfdeploy.cli.flags import CommonFlags, OfRun, VerbFlags, add_verb
 from tfdeploy.cli.main import main
 from tfdeploy.cli.options import Parser
-from tfdeploy.cli.verbs import MODULES, VERBS
+from tfdeploy.cli.verbs import VERBS
 from tfdeploy.errors import HostFailed
 from tfdeploy.model.plan import HostPlan, Plan
 from tfdeploy.store.places import state_root
@@ -80,7 +80,7 @@ def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def module(verb: str) -> Any:
-    return importlib.import_module("tfdeploy.cli.arguments." + MODULES.get(verb, verb))
+    return importlib.import_module("tfdeploy.cli.arguments." + verb)
 
 
 def parsed(verb: str) -> tuple[argparse.Namespace, list[str] | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tfdeploy.cli.arguments.execute import Flags
+from tfdeploy.cli.arguments.exec import Flags
 from tfdeploy.cli.fleet import begin_dialling, open_fleet
 from tfdeploy.cli.output import print_json
 from tfdeploy.cli.project import inventory_here
