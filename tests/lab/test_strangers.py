@@ -174,7 +174,8 @@ def test_a_host_is_let_in_from_an_address_that_only_the_mesh_saw(operator: Tfdep
     with ExitStack() as stack:
         stack.enter_context(changed_host(operator.lab, "n2", f"ip route add 10.255.88.1 dev {back}", "ip route del 10.255.88.1"))
         stack.enter_context(changed_host(operator.lab, "n1", do, undo))
-        wait_for(lambda: host_state(operator, "moved-1", "moved", "n2")["learned"] == ["10.255.88.1"], 30, "n2 has seen it")
+        seen = {"10.255.88.1": "n1"}
+        wait_for(lambda: host_state(operator, "moved-1", "moved", "n2")["admitted"] == seen, 30, "n2 has seen it")
         told = operator.json("status", "moved-1")["protect"]["admitted"]
         assert told == [{"host": "n2", "address": "10.255.88.1", "of": "n1"}]
         audited = operator.json("audit", "moved-1", exit_code=None)["admitted"]

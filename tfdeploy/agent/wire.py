@@ -258,8 +258,8 @@ class HostRunState:
     again: Dict[str, str] = field(default_factory=dict)  # task that is about to start again -> why, in words
     supplied: int = 1  # the gang's round for which the chief's keep has come
     open_ports: Dict[str, str] = field(default_factory=dict)  # task -> in words, why its port is open though it is protected
-    learned: List[str] = field(default_factory=list)  # addresses of hosts of the run that were admitted later: guarded_ports.py
-    admitted: Dict[str, str] = field(default_factory=dict)  # each of these -> the host that stated it over the mesh
+    learned: List[str] = field(default_factory=list)  # what a version before wrote for `admitted`, without hosts
+    admitted: Dict[str, str] = field(default_factory=dict)  # address of a host that was let in later -> that host
     not_admitted: Dict[str, str] = field(default_factory=dict)  # host -> the address it came through, which is not its own
     unminded: Dict[str, float] = field(default_factory=dict)  # hosts without a minder of the run -> since (UTC seconds)
     version: int = VERSION

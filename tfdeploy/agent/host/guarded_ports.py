@@ -96,8 +96,7 @@ class GuardedPorts:
 
     def open_to_all(self) -> Dict[int, str]:
         """Port -> the address at which a program listens apart from the group that the filter covers."""
-        held = [os.fstat(held.fileno()).st_ino for held in self._held.values()]
-        return tcp_diag.open_to_all(list(self._held), held)
+        return tcp_diag.open_to_all(list(self._held), list(map(_inode, self._held.values())))
 
     def is_admitted(self, address: str) -> bool:
         if not peer_filter.is_address(address):

@@ -41,7 +41,7 @@ def guard(paths: RunPaths, part: wire.HostPart, beside: bool, state: wire.HostRu
     from tfdeploy.agent.host import descriptors
     from tfdeploy.agent.host.guarded_ports import GuardedPorts
 
-    learned = {address: state.admitted.get(address, "") for address in state.learned}
+    learned = state.admitted or dict.fromkeys(state.learned, "")
     given, guarded = descriptors.take(), GuardedPorts(part.allowed, learned, state.not_admitted)
     for task, port in [(spec.task, spec.port) for spec in part.tasks if spec.port is not None]:
         try:

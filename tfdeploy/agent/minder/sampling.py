@@ -37,16 +37,14 @@ class Sampling:
     def end(self) -> None:
         """Gives it END_S for a last look."""
         child = self._child
+        self._close()
         if child is None:
             return
-        assert child.stdin is not None
-        child.stdin.close()
         try:
             child.wait(END_S)
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
-        self._child = None
 
     def _start(self) -> None:
         words = [self._paths.host_dir, str(os.getpid()), *([] if self._reads else ["unread"])]

@@ -100,12 +100,12 @@ class StateStore:
         """`admitted`: addresses that the plan did not know -> the host that stated it. `not_admitted`: host -> the address that
         it came through, and that is not its own."""
         state = self.state
-        for address in [each for each in admitted if each not in state.learned]:
+        for address in [each for each in admitted if each not in state.admitted]:
             self.journal("admitted", address=address, host=admitted[address])
         for host in [each for each in not_admitted if state.not_admitted.get(each) != not_admitted[each]]:
             self.journal("not admitted", address=not_admitted[host], host=host)
-        if list(admitted) != state.learned or not_admitted != state.not_admitted:
-            state.learned, state.admitted, state.not_admitted = list(admitted), dict(admitted), dict(not_admitted)
+        if (admitted, not_admitted) != (state.admitted, state.not_admitted):
+            state.admitted, state.not_admitted = dict(admitted), dict(not_admitted)
             self.note_change()
 
     def note_health(self, health: Dict[str, Health]) -> None:
