@@ -23,7 +23,8 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import WHEELS, Job
 from tfdeploy.model.units import count
 from tfdeploy.operations.broadcast.data_set import DataSet
-from tfdeploy.operations.broadcast.data_sets import DataSent, Outcome, send_data_sets
+from tfdeploy.operations.broadcast.data_sets import send_data_sets
+from tfdeploy.operations.broadcast.delivery import DataSent, Outcome
 from tfdeploy.operations.emit import emit_host, note
 from tfdeploy.operations.lock import HostLocks, locked_where_possible
 from tfdeploy.operations.outcomes import split

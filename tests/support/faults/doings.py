@@ -24,8 +24,8 @@ from tfdeploy.operations import setup, sync
 from tfdeploy.operations.ask import ask_all
 from tfdeploy.operations.audit import Subject, audit
 from tfdeploy.operations.broadcast.copy_keep import KeepCopy, copy_keep
+from tfdeploy.operations.broadcast.delivery import listing_of
 from tfdeploy.operations.broadcast.held_source import HeldSource
-from tfdeploy.operations.broadcast.named_files import listing_of
 from tfdeploy.operations.broadcast.origin import look_at
 from tfdeploy.operations.check import check
 from tfdeploy.operations.clean import find, remove

@@ -6,7 +6,6 @@ All hosts list theirs first, so that only missing files are sent; a second launc
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -16,8 +15,7 @@ from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.listing import FoundFile
 from tfdeploy.model.units import count
-from tfdeploy.operations.broadcast.held_source import HeldSource
-from tfdeploy.operations.broadcast.named_files import NamedFile, NamedFiles, listing_of
+from tfdeploy.operations.broadcast.delivery import Delivery, NamedFile, joining, listing_of
 from tfdeploy.operations.broadcast.taker import Taker
 from tfdeploy.operations.confine import below_workdir, only_of
 from tfdeploy.operations.copy.pull import Source as FetchSource
@@ -96,12 +94,11 @@ def _broadcast(
     lacking = sorted({_named(one) for difference in differences.values() for one in difference.files if one.size})
     if not lacking:
         return {}
-    moved = NamedFiles(tuple(lacking), "keep", {"job": copy.job, "keep": list(copy.keep)}, emit)
+    join = joining({"job": copy.job, "keep": list(copy.keep)}, lacking)
+    moved = Delivery(listing_of(lacking), range(len(lacking)), "keep", emit, join, held_by=copy.source.name)
     lacks = {name: each.total_bytes for name, each in differences.items() if each.total_bytes}
     takers = {name: Taker(sessions[name], lacks.get(name, 0), moved.total_bytes) for name in (copy.source.name, *lacks)}
-    id_ = secrets.token_hex(8)
-    source = HeldSource(sessions[copy.source.name], id_, listing_of(lacking), list(range(len(lacking))))
-    return split(moved.send(id_, source, takers))[1]
+    return split(moved.send(takers))[1]
 
 
 def _place(session: Session, difference: KeepDifference, copy: KeepCopy, emit: Emit) -> None:

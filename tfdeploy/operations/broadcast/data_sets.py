@@ -5,11 +5,10 @@ The caller holds the job's lock on every host. What runs read does not change be
 
 from __future__ import annotations
 
-import secrets
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from threading import Lock
 
 from tfdeploy.agent import bitmap
@@ -21,10 +20,9 @@ from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.broadcast import bitmaps
 from tfdeploy.operations.broadcast.bitmaps import NamedRows, RowSet
-from tfdeploy.operations.broadcast.broadcast import Broadcast
 from tfdeploy.operations.broadcast.data_set import LOOK_S, DataSet, is_there
-from tfdeploy.operations.broadcast.held_source import HeldSource
-from tfdeploy.operations.broadcast.source import Source, SourceChanged
+from tfdeploy.operations.broadcast.delivery import DataSent, Delivery, Outcome, add_outcomes
+from tfdeploy.operations.broadcast.source import SourceChanged
 from tfdeploy.operations.broadcast.split import Split
 from tfdeploy.operations.broadcast.taker import Taker
 from tfdeploy.operations.broadcast.wanted import Wanted, whole
@@ -39,15 +37,6 @@ STREAMS_AT_ONCE = 16
 
 
 @dataclass
-class DataSent:
-    """What one host was sent: bytes that it received, and from whom it had the last of them."""
-
-    received_bytes: int = 0
-    sets: list[str] = field(default_factory=list)
-    source: str | None = None
-
-
-@dataclass
 class _Lack:
     """`lacking`: rows of the whole data set."""
 
@@ -56,9 +45,6 @@ class _Lack:
     lacking: NamedRows
     lacking_bytes: int
     folder_id: str
-
-
-Outcome = DataSent | TfdeployError
 
 
 def send_data_sets(
@@ -74,41 +60,36 @@ def send_data_sets(
     last = {host.name: name for name, each in data.items() for host in hosts if each.wanted(host.name) is not None}
     for name, each in data.items():
         live = tuple(host for host in hosts if isinstance(found[host.name], DataSent) and each.wanted(host.name) is not None)
-        lock_release = _LockRelease(lock or JobLock(), frozenset(host for host in last if last[host] == name))
-        for host, outcome in _send_changing(fleet, live, job, name, each, emit, lock_release).items() if live else ():
-            before = found[host]
-            if isinstance(before, DataSent) and isinstance(outcome, DataSent):
-                before.received_bytes += outcome.received_bytes
-                before.sets += outcome.sets
-                before.source = outcome.source or before.source
-            else:
-                found[host] = outcome
+        if live:
+            done = frozenset(host for host in last if last[host] == name)
+            add_outcomes(found, _send_changing(fleet, live, job, name, each, emit, lock or JobLock(), done))
     return found
 
 
-@dataclass(frozen=True)
-class _LockRelease:
-    """The lock, and the hosts for which the set that is sent now is the last one."""
-
-    lock: JobLock
-    hosts: frozenset[str]
-
-    def release_host(self, session: Session) -> None:
-        if session.host.name in self.hosts:
-            self.lock.release_host(session)
-
-
 def _send_changing(
-    fleet: Fleet, hosts: tuple[Host, ...], job: str, name: str, data: DataSet, emit: Emit, lock_release: _LockRelease
+    fleet: Fleet,
+    hosts: tuple[Host, ...],
+    job: str,
+    name: str,
+    data: DataSet,
+    emit: Emit,
+    lock: JobLock,
+    done: frozenset[str],
 ) -> dict[str, Outcome]:
-    """One data set; again where it changed meanwhile. Parts are not made anew: the launch or sync has planned with them."""
+    """One data set; again where it changed meanwhile. Parts are not made anew: the launch or sync has planned with them.
+    `done`: hosts for which it is the last set: the lock is released there."""
     lost: dict[str, Outcome] = {}
+
+    def release(session: Session) -> None:
+        if session.host.name in done:
+            lock.release_host(session)
+
     for _ in range(1 if data.split else TRIES):
         try:
-            return {**_Sending(fleet, job, name, data, emit, lock_release).to(hosts), **lost}
+            return {**_Sending(fleet, job, name, data, emit, release).to(hosts), **lost}
         except SourceChanged as error:
             changed = error
-        lost.update(lock_release.lock.reacquire())
+        lost.update(lock.reacquire())
         hosts = tuple(host for host in hosts if host.name not in lost)
         if data.split is None:
             note(emit, f"data {name}: {changed.what}: sending it again", level="warning")
@@ -123,14 +104,14 @@ def _send_changing(
 class _Sending:
     """Of one data set in one state."""
 
-    def __init__(self, fleet: Fleet, job: str, name: str, data: DataSet, emit: Emit, lock_release: _LockRelease) -> None:
-        self._fleet, self._job, self._name, self._data, self._emit = fleet, job, name, data, emit
-        self._lock_release = lock_release
+    def __init__(self, fleet: Fleet, job: str, name: str, data: DataSet, emit: Emit, release: Callable[[Session], None]) -> None:
+        """`release`: called for each host that has it."""
+        self._fleet, self._name, self._data, self._emit, self._release = fleet, name, data, emit, release
         self._where = {"job": job, "name": name}
         self._what = f"data {name}"
         self._whole = whole(data.listing)
         self._complete: list[Host] = []  # they had all of it before
-        self._received: dict[str, dict[int, int]] = {}  # by host and stream
+        self._placed: set[str] = set()
         self._arrived: dict[str, dict[int, int]] = {}  # of what it lacked: received, or found there
         self._rows: dict[str, NamedRows] = {}  # by name: what a host is to have, and what it says that it lacks
         self._lock = Lock()
@@ -162,7 +143,7 @@ class _Sending:
     def _state(self, session: Session) -> DataSent | None:
         if not self._is_there(session):
             return None
-        self._lock_release.release_host(session)
+        self._release(session)
         return DataSent()
 
     def _has(self, host: Host, found: dict[str, Outcome]) -> bool:
@@ -196,17 +177,16 @@ class _Sending:
             self._complete,
         )
         for name, lack in lacks.items():
-            self._tell(name, "begin", lack.lacking_bytes)
+            if lack.lacking_bytes:
+                emit_transfer(self._emit, name, self._what, "begin", 0, lack.lacking_bytes)
         try:
-            fed_by = self._send_all(streams, lacks, found)
+            self._send_all(streams, lacks, found)
         finally:
             for name, lack in lacks.items():
-                received = sum(self._received.get(name, {}).values())  # not what was found there, or is a hole
-                self._tell(name, "failed" if isinstance(found.get(name), TfdeployError) else "done", lack.lacking_bytes, received)
-        placed = self._fleet.each(tuple(lack.session.host for name, lack in lacks.items() if name not in found), self._commit)
-        for name, result in placed.items():
-            count = sum(self._received.get(name, {}).values())
-            found[name] = result if isinstance(result, TfdeployError) else DataSent(count, [self._what], fed_by.get(name))
+                self._tell_end(name, lack.lacking_bytes, found.get(name))
+        waiting = [name for name in lacks if not isinstance(found.get(name), TfdeployError) and name not in self._placed]
+        for name, error in self._fleet.each(tuple(lacks[name].session.host for name in waiting), self._commit).items():
+            add_outcomes(found, {name: error or DataSent(sets=[self._what])})
         return found
 
     def _copy_at_origin(self, lacks: Mapping[str, _Lack]) -> dict[str, TfdeployError]:
@@ -221,29 +201,20 @@ class _Sending:
         lack.lacking = NamedRows("", ())
         return {}
 
-    def _send_all(self, streams: list[Stream], lacks: Mapping[str, _Lack], found: dict[str, Outcome]) -> dict[str, str | None]:
-        """Adds the hosts that failed to `found`. Returns who fed the others. Raises SourceChanged."""
-        fed_by: dict[str, str | None] = {}
-        whole_set = len(streams) == 1
+    def _send_all(self, streams: list[Stream], lacks: Mapping[str, _Lack], found: dict[str, Outcome]) -> None:
+        """Adds the outcomes to `found`. Raises SourceChanged."""
         with ThreadPoolExecutor(STREAMS_AT_ONCE) as pool:
-            sendings = [pool.submit(self._send, number, stream, lacks, whole_set) for number, stream in enumerate(streams)]
+            sendings = [
+                pool.submit(self._send, number, stream, lacks, len(streams) == 1) for number, stream in enumerate(streams)
+            ]
         for stream, sending in zip(streams, sendings, strict=True):
             try:
-                broadcast, failed = sending.result()
+                outcomes = sending.result()
             except SourceChanged:
                 raise
             except TfdeployError as error:
-                found.update({name: self._without_origin(error, name) for name in stream.takers})
-                continue
-            found.update({name: error for name, error in failed.items() if name in stream.takers})
-            for name in stream.takers:
-                feeder = broadcast.fed_by(name)
-                fed_by[name] = fed_by.get(name) if feeder is None else feeder
-            if whole_set:
-                for name in stream.takers:
-                    count = sum(self._received.get(name, {}).values())
-                    found.setdefault(name, DataSent(count, [self._what], fed_by[name]))
-        return fed_by
+                outcomes = {name: self._without_origin(error, name) for name in stream.takers}
+            add_outcomes(found, {name: outcomes[name] for name in stream.takers})
 
     def _without_origin(self, error: TfdeployError, host: str) -> TfdeployError:
         """For a host that waits for data of a host that is lost."""
@@ -252,55 +223,55 @@ class _Sending:
         kind = HostUnreachable if isinstance(error, HostUnreachable) else HostFailed
         return kind(f"{self._data.origin.name}, where the data comes from: {error.what}", where=host, next=error.next)
 
-    def _send(
-        self, number: int, stream: Stream, lacks: Mapping[str, _Lack], is_only: bool
-    ) -> tuple[Broadcast, dict[str, TfdeployError]]:
-        """With the errors of hosts. `is_only`: what its takers have then is put in place at once. Raises SourceChanged."""
-        listing, rows, id_ = self._data.listing, RowSet(stream.rows, len(self._data.listing.rows)), secrets.token_hex(8)
-        total = sum(listing.rows.size(row) for row in stream.rows)
+    def _send(self, number: int, stream: Stream, lacks: Mapping[str, _Lack], is_only: bool) -> dict[str, Outcome]:
+        """Return the outcomes of hosts. `is_only`: what its takers have then is put in place at once. Raises SourceChanged."""
+        rows = RowSet(stream.rows, len(self._data.listing.rows))
+        mine = {name: lacks[name] for name in stream.takers}
+        wanted = {lack.wanted.digest: lack.wanted for lack in mine.values()}  # once for all hosts that are to have the same
+        moved = {digest: bitmap.pack(each.bitmap(rows)) for digest, each in wanted.items()}
+
+        def join(taker: Taker) -> Args:
+            return {**self._where, **({} if taker.lends else {"moved": moved[mine[taker.name].wanted.digest]})}
+
+        delivery = Delivery(
+            self._data.listing.rows,
+            stream.rows,
+            self._what,
+            self._emit,
+            join,
+            root=self._data.listing.root,
+            held_by=self._data.origin.name if self._data.origin else None,
+            place=lambda taker: self._commit(taker.session) if is_only and not taker.lends else None,
+            look_again=self._look_again,
+            reconnect=self._reconnect,
+        )
+        takers = self._takers(stream, mine, rows, delivery)
+        broadcast, outcomes = delivery.broadcast(
+            takers,
+            lambda host, arrived, _: self._progress(number, host, arrived, lacks),
+            shown=self._what if is_only else "",
+        )
+        broadcast.report.done(broadcast.here_bytes)
+        return outcomes
+
+    def _takers(self, stream: Stream, lacks: Mapping[str, _Lack], rows: RowSet, delivery: Delivery) -> dict[str, Taker]:
+        """With the host that lends, the first: those that are near it are fed first."""
+        total, sizes = delivery.total_bytes, self._data.listing.rows.sizes
         takers: dict[str, Taker] = {}
-        if stream.lender is not None:  # the first: those that are near it are fed first
+        if stream.lender is not None:
             try:
-                takers[stream.lender] = self._lender(stream.lender, id_, rows, total)
+                takers[stream.lender] = self._lender(stream.lender, delivery.id, rows, total)
             except TfdeployError as error:
                 if self._data.origin is not None:
                     raise
                 note(self._emit, f"{stream.lender} does not lend what it has: {error.what}", host=stream.lender)
-        mine = {name: lacks[name] for name in stream.takers}
-        sizes = listing.rows.sizes
-        # Once for all hosts that lack the same, or are to have the same.
+        # Once for all hosts that lack the same.
         lacking_bytes = {
-            each: sum(sizes[row] for row in each.rows if row in rows) for each in {lack.lacking for lack in mine.values()}
+            each: sum(sizes[row] for row in each.rows if row in rows) for each in {lack.lacking for lack in lacks.values()}
         }
-        wanted = {lack.wanted.digest: lack.wanted for lack in mine.values()}
-        moved = {digest: bitmap.pack(each.bitmap(rows)) for digest, each in wanted.items()}
-        for name, lack in mine.items():
+        for name, lack in lacks.items():
             takers[name] = Taker(lack.session, lacking_bytes[lack.lacking], total)
-        if self._data.origin is None:
-            source = Source(listing.root, listing.rows, stream.rows)
-        else:
-            source = HeldSource(takers[self._data.origin.name].session, id_, listing.rows, stream.rows)
-        broadcast = Broadcast(
-            source,
-            takers,
-            self._emit,
-            lambda host, arrived, _: self._progress(number, host, arrived, lacks),
-            self._what if is_only else "",
-            self._look_again,
-            place=lambda taker: self._commit(taker.session) if is_only and not taker.lends else None,
-            reconnect=self._reconnect,
-            id=id_,
-        )
-
-        def join(taker: Taker) -> Args:
-            files = {} if taker.lends else {"moved": moved[mine[taker.name].wanted.digest]}
-            return {**self._where, **files, **taker.own_args}
-
-        failed = broadcast.run(join)
-        broadcast.report.done(broadcast.here_bytes)
-        for name in stream.takers:
-            self._received.setdefault(name, {})[number] = takers[name].received_bytes
-        return broadcast, failed
+        return takers
 
     def _reconnect(self, taker: Taker) -> Session:
         """Raises TfdeployError."""
@@ -336,7 +307,8 @@ class _Sending:
         blob = wanted.parts_packed if wanted.parts else b""
         if not session.agent().call(DATA_COMMIT, args, blob=blob, timeout_s=LOOK_S).ok:
             raise HostFailed(f"data {self._name} did not arrive whole", where=session.host.name, next="the same command again")
-        self._lock_release.release_host(session)
+        self._placed.add(session.host.name)
+        self._release(session)
 
     # --- what is shown
 
@@ -348,15 +320,16 @@ class _Sending:
             lacking = lacks[host].lacking_bytes
             emit_transfer(self._emit, host, self._what, "moving", min(total, lacking), lacking)
 
-    def _tell(self, host: str, state: str, lacking: int, received: int = 0) -> None:
+    def _tell_end(self, host: str, lacking: int, outcome: Outcome | None) -> None:
         if not lacking:
             return
-        if state != "done":
-            emit_transfer(self._emit, host, self._what, state, 0, lacking)
+        if isinstance(outcome, TfdeployError):
+            emit_transfer(self._emit, host, self._what, "failed", 0, lacking)
         elif self._data.origin is not None and host == self._data.origin.name:
-            emit_transfer(self._emit, host, self._what, state, lacking, lacking, done="copied there")
+            emit_transfer(self._emit, host, self._what, "done", lacking, lacking, done="copied there")
         else:
-            emit_transfer(self._emit, host, self._what, state, received, received)
+            received = outcome.received_bytes if outcome else 0  # not what was found there, or is a hole
+            emit_transfer(self._emit, host, self._what, "done", received, received)
 
 
 def _groups(lacks: Mapping[str, _Lack], alone: set[str]) -> list[list[str]]:

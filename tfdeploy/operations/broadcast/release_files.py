@@ -5,14 +5,12 @@ Small releases do not come here: each host has its own copy from this machine be
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tfdeploy.model.events import Emit
-from tfdeploy.operations.broadcast.data_sets import Outcome
-from tfdeploy.operations.broadcast.named_files import NamedFiles, listing_of
-from tfdeploy.operations.broadcast.source import Source, SourceChanged
+from tfdeploy.operations.broadcast.delivery import Delivery, Outcome, joining, listing_of
+from tfdeploy.operations.broadcast.source import SourceChanged
 from tfdeploy.operations.broadcast.taker import Taker
 from tfdeploy.operations.copy.code_files import CodeFiles
 from tfdeploy.transport.protocols import Session
@@ -46,16 +44,23 @@ def send_release_files(
     for wanted, group in groups.items():
         if len(group) > 1 and code.size_bytes(wanted) >= LEAST_BYTES:
             files = tuple((path, code.size_bytes([path]), code.mtime_ns(path)) for path in wanted)
-            moved = NamedFiles(files, "code", {"job": job, "release": release}, emit)
-            source = Source(code.root, listing_of(files), list(range(len(files))))
-            found.update(_send(moved, source, group, place))
+            moved = Delivery(
+                listing_of(files),
+                range(len(files)),
+                "code",
+                emit,
+                joining({"job": job, "release": release}, files),
+                root=code.root,
+                place=lambda taker: place(taker.session),
+            )
+            found.update(_send(moved, group))
     return found
 
 
-def _send(moved: NamedFiles, source: Source, group: Mapping[str, Begun], place: Place) -> dict[str, Outcome]:
+def _send(moved: Delivery, group: Mapping[str, Begun]) -> dict[str, Outcome]:
     total = moved.total_bytes
     takers = {name: Taker(each.session, total, total, join_args={"staging": each.staging}) for name, each in group.items()}
     try:
-        return moved.send(secrets.token_hex(8), source, takers, place)
+        return moved.send(takers)
     except SourceChanged as error:
         return dict.fromkeys(group, error)

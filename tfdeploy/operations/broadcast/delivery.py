@@ -1,0 +1,124 @@
+"""One broadcast and what came of it: files of a listing, to hosts that lack some of them.
+
+Data sets, wheels, code and `keep` differ in how a host is asked what it lacks, in the arguments with
+which it joins, and in the verb that puts the files in place.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tfdeploy.agent.listing import FILE, NOT_LINKED, Listing, Row
+from tfdeploy.errors import TfdeployError
+from tfdeploy.model.answers.verb import Args
+from tfdeploy.model.events import Emit
+from tfdeploy.operations.broadcast.broadcast import Broadcast, Progress
+from tfdeploy.operations.broadcast.held_source import HeldSource
+from tfdeploy.operations.broadcast.source import Source
+from tfdeploy.operations.broadcast.taker import Taker
+from tfdeploy.operations.emit import emit_transfer
+from tfdeploy.transport.protocols import Session
+
+NamedFile = tuple[str, int, int]  # path, bytes, mtime_ns
+
+
+@dataclass
+class DataSent:
+    """What one host was sent: bytes that it received, and from whom it had the last of them."""
+
+    received_bytes: int = 0
+    sets: list[str] = field(default_factory=list)
+    source: str | None = None
+
+
+Outcome = DataSent | TfdeployError
+
+
+def add_outcomes(found: dict[str, Outcome], outcomes: Mapping[str, Outcome]) -> None:
+    """Add to what `found` has of each host. Its first error stays."""
+    for host, outcome in outcomes.items():
+        before = found.setdefault(host, outcome)
+        if isinstance(before, DataSent) and before is not outcome:
+            found[host] = _sum(before, outcome) if isinstance(outcome, DataSent) else outcome
+
+
+def _sum(one: DataSent, other: DataSent) -> DataSent:
+    sets = list(dict.fromkeys([*one.sets, *other.sets]))
+    source = one.source if other.source is None else other.source
+    return DataSent(one.received_bytes + other.received_bytes, sets, source)
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """`rows`: those of `listing` that are moved. They lie below `root` here, or on `held_by`.
+
+    `what`: as events call it. `join`: arguments of broadcast.join for a host. `place`: puts what a
+    host has in place. `look_again` and `reconnect`: see Broadcast.
+    """
+
+    listing: Listing
+    rows: Sequence[int]
+    what: str
+    emit: Emit
+    join: Callable[[Taker], Args]
+    root: str = ""
+    held_by: str | None = None
+    place: Callable[[Taker], None] = lambda taker: None
+    look_again: Callable[[], None] = lambda: None
+    reconnect: Callable[[Taker], Session] | None = None
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(self.listing.size(row) for row in self.rows)
+
+    def broadcast(self, takers: Mapping[str, Taker], progress: Progress, *, shown: str) -> tuple[Broadcast, dict[str, Outcome]]:
+        """Return every host's outcome. `shown`: what events say of the broadcast itself, "" for
+        nothing. Raises SourceChanged."""
+        if self.held_by is None:
+            source = Source(self.root, self.listing, self.rows)
+        else:
+            source = HeldSource(takers[self.held_by].session, self.id, self.listing, self.rows)
+        broadcast = Broadcast(source, takers, self.emit, progress, shown, self.look_again, self.place, self.reconnect, self.id)
+        failed = broadcast.run(lambda taker: {**self.join(taker), **taker.own_args})
+        outcomes: dict[str, Outcome] = {
+            name: failed.get(name) or DataSent(taker.received_bytes, [self.what], broadcast.fed_by(name))
+            for name, taker in takers.items()
+        }
+        return broadcast, outcomes
+
+    def send(self, takers: Mapping[str, Taker]) -> dict[str, Outcome]:
+        """`broadcast`, with its progress as events."""
+        self._tell(takers.values(), "begin")
+        try:
+            _, outcomes = self.broadcast(takers, self._moving, shown=self.what)
+        finally:
+            self._tell((taker for taker in takers.values() if not taker.complete), "failed")
+        self._tell((taker for taker in takers.values() if taker.complete), "done")
+        return outcomes
+
+    def _moving(self, host: str, received: int, lacking: int) -> None:
+        if lacking:
+            emit_transfer(self.emit, host, self.what, "moving", min(received, lacking), lacking)
+
+    def _tell(self, takers: Iterable[Taker], state: str) -> None:
+        for taker in takers:
+            if lacking := taker.lacking_bytes:
+                emit_transfer(self.emit, taker.name, self.what, state, lacking if state == "done" else 0, lacking)
+
+
+def joining(args: Args, files: Iterable[NamedFile]) -> Callable[[Taker], Args]:
+    """`join` of a Delivery whose files broadcast.join names one by one."""
+    given = {**args, "files": [list(each) for each in files]}
+    return lambda taker: given
+
+
+def listing_of(files: Iterable[NamedFile]) -> Listing:
+    """One row for each, in the same order."""
+    listing = Listing()
+    for path, size, mtime_ns in files:
+        listing.add(Row(os.fsencode(path), FILE, size, mtime_ns, 0o600, b"", NOT_LINKED, size))
+    return listing
