@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from tfdeploy.agent.metric_names import sort_metrics
-from tfdeploy.model.answers.samples import HostSample, SampledHost, TaskSample
+from tfdeploy.model.answers.samples import TaskSample
 from tfdeploy.model.attempts import Attempt as Attempt
 from tfdeploy.model.attempts import attempt_of, closed, merge_recorded, merge_status
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.events import Event
 from tfdeploy.model.measures import NOT_OWN
 from tfdeploy.model.plan import Plan
+from tfdeploy.model.samples import Samples
 from tfdeploy.model.status import RunView
 from tfdeploy.model.taskview import TaskView
 
@@ -28,21 +29,16 @@ class LastLine:
     text: str
 
 
-@dataclass(frozen=True)
-class RunReport:
-    """`made`: UTC seconds. `events`: as this machine recorded them; none of a run that another one launched. `silent`: host ->
-    why it gave no samples."""
+@dataclass(frozen=True, kw_only=True)
+class RunReport(Samples):
+    """`made`: UTC seconds. `events`: as this machine recorded them; none of a run that another one launched. `errors`: hosts
+    that gave no samples."""
 
     plan: Plan
     view: RunView
     made: float
-    tasks: Mapping[str, list[TaskSample]] = field(default_factory=dict)
-    hosts: Mapping[str, list[HostSample]] = field(default_factory=dict)
-    machines: Mapping[str, SampledHost] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
     last_lines: tuple[LastLine, ...] = ()
-    attempts: Mapping[str, Sequence[Attempt]] = field(default_factory=dict)
-    silent: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.answers.samples import HostSample, SampledHost, TaskSample
@@ -25,8 +25,8 @@ def gpu_use(seen: Iterable[tuple[float | None, int | None]]) -> tuple[float | No
 class Samples:
     """`tasks`, `hosts`, `attempts`: by name, oldest first. `errors`: hosts that gave no answer."""
 
-    tasks: dict[str, list[TaskSample]]
-    hosts: dict[str, list[HostSample]]
-    attempts: dict[str, list[Attempt]]
-    machines: dict[str, SampledHost]
-    errors: dict[str, TfdeployError]
+    tasks: dict[str, list[TaskSample]] = field(default_factory=dict)
+    hosts: dict[str, list[HostSample]] = field(default_factory=dict)
+    attempts: dict[str, list[Attempt]] = field(default_factory=dict)
+    machines: dict[str, SampledHost] = field(default_factory=dict)
+    errors: dict[str, TfdeployError] = field(default_factory=dict)

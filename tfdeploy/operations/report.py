@@ -24,13 +24,9 @@ def report(fleet: Fleet, plan: Plan, store: RunStore, only: frozenset[str] | Non
         plan=plan,
         view=found.view,
         made=time.time(),
-        tasks=taken.tasks,
-        hosts=taken.hosts,
-        machines=taken.machines,
-        attempts=taken.attempts,
+        **vars(taken),
         events=tuple(store.events(plan.run)),
         last_lines=_last_lines(fleet, plan, found),
-        silent={host: error.what for host, error in taken.errors.items()},
     )
     return said, found
 

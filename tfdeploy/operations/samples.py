@@ -26,7 +26,7 @@ S = TypeVar("S", TaskSample, HostSample)
 def samples(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Samples:
     """Of all hosts of the run, or of `only` these."""
     good, errors = split(fleet.each(hosts_of(plan, only), lambda session: _ask(session, plan)))
-    found = Samples(tasks={}, hosts={}, attempts={}, machines={}, errors=errors)
+    found = Samples(errors=errors)
     for host, (tasks, own, machine) in good.items():
         found.tasks.update(tasks)
         found.hosts[host], found.machines[host] = own, machine

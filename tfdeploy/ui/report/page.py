@@ -102,7 +102,7 @@ def _header(report: RunReport) -> str:
         f"by {text_of(plan.operator)}",
     ]
     silent = "".join(
-        f'<p class="warn">{text_of(host)} gave no samples: {text_of(why)}</p>' for host, why in report.silent.items()
+        f'<p class="warn">{text_of(host)} gave no samples: {text_of(error.what)}</p>' for host, error in report.errors.items()
     )
     return f"<header><h1>{text_of(plan.run)}</h1><p>{' &middot; '.join(facts)}</p>{silent}</header>"
 

@@ -60,7 +60,7 @@ def board_of(history: History, looks: Sequence[float]) -> Dashboard:
     for event in told[:2]:
         board(event)
     board.take()
-    board.begin_with(Samples(tasks={}, hosts={}, machines={}, errors={}, attempts={TASK: rows_of(history, looks[0])}))
+    board.begin_with(Samples(attempts={TASK: rows_of(history, looks[0])}))
     for event in told[2:]:
         board(event)
     board.take()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from support.browser import seen_in_browser
 from support.dashboard_scenes import PLAN, dying, ended, plan_of, training
+from tfdeploy.errors import HostFailed
 from tfdeploy.model.answers.samples import HostSample, SampledHost, TaskSample
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.report import LastLine, RunReport
@@ -106,7 +107,9 @@ def test_a_failed_run_shows_its_first_cause_and_the_last_lines() -> None:
     view = replace(view_of(PLAN, "failed"), cause="worker:1 on n3 failed with exit code 1", first_death="worker:1", ended=1034.0)
     lines = (LastLine(1033.0, "Traceback (most recent call last):"), LastLine(1033.0, "ValueError: bad shard"))
     events = (*training(), *dying(), *ended())
-    read = Reader(page(replace(report_of(), view=view, last_lines=lines, events=events, silent={"n4": "no answer in 10 s"})))
+    read = Reader(
+        page(replace(report_of(), view=view, last_lines=lines, events=events, errors={"n4": HostFailed("no answer in 10 s")}))
+    )
     assert "worker:1 on n3 failed with exit code 1" in read.words
     assert "ValueError: bad shard" in read.text and "n4 gave no samples: no answer in 10 s" in read.text
     assert any(of.get("class") == "bar bad" for _, of in read.seen)
@@ -119,7 +122,7 @@ def test_nothing_of_a_program_or_a_host_becomes_markup() -> None:
         view=replace(view_of(PLAN, reason=EVIL), cause=EVIL, first_death=EVIL),
         plan=replace(PLAN, command=("python", EVIL), operator=EVIL, data={EVIL: EVIL}, hosts=(host,)),
         last_lines=(LastLine(1.0, EVIL),),
-        silent={EVIL: EVIL},
+        errors={EVIL: HostFailed(EVIL)},
     )
     text = page(evil)
     read = Reader(text)
