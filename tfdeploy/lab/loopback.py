@@ -7,6 +7,7 @@ of any checkout, see that the block is taken, while TensorFlow can use its TCP p
 
 from __future__ import annotations
 
+import itertools
 import os
 import pwd
 import socket
@@ -50,21 +51,24 @@ def reserve(port: int) -> socket.socket:
     return held
 
 
+def _is_free(port: int) -> bool:
+    try:
+        reserve(port).close()
+    except OSError:
+        return False
+    return True
+
+
 def choose_ports(root: Path, count: int) -> list[int]:
-    """The first ports of `count` free blocks. Raises Refused when this machine has no more."""
+    """Return the first ports of `count` free blocks. Raises Refused if this machine has no more."""
     blocks = range(FIRST_PORT, LAST_PORT, BLOCK)
     offset = zlib.crc32(str(root).encode()) % len(blocks)
-    chosen: list[int] = []
-    for number in range(len(blocks)):
-        port = blocks[(offset + number) % len(blocks)]
-        try:
-            reserve(port).close()
-        except OSError:
-            continue
-        chosen.append(port)
-        if len(chosen) == count:
-            return chosen
-    raise Refused(f"no {count} free blocks of ports between {FIRST_PORT} and {LAST_PORT}", where="this machine")
+    free = filter(_is_free, (*blocks[offset:], *blocks[:offset]))
+    chosen = list(itertools.islice(free, count))
+    if len(chosen) < count:
+        what = f"no {count} free blocks of ports between {FIRST_PORT} and {LAST_PORT}"
+        raise Refused(what, where="this machine")
+    return chosen
 
 
 def hosts(root: Path, count: int) -> list[HostState]:

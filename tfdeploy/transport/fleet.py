@@ -137,7 +137,8 @@ class SshFleet:
             if entry.session is None or not entry.session.alive:
                 began = time.monotonic()
                 try:
-                    entry.session = open_session(_limited(host, self._bwlimit), self._connector)
+                    limited = host if self._bwlimit is None else replace(host, bwlimit=self._bwlimit)
+                    entry.session = open_session(limited, self._connector)
                 except HostUnreachable as error:
                     entry.timeout = (error, time.monotonic()) if time.monotonic() - began >= TIMEOUT_S else None
                     raise
@@ -209,10 +210,6 @@ class SshFleet:
                     return action(session)
         except BaseException as error:  # noqa: BLE001  # the caller's thread raises what is a bug
             return error
-
-
-def _limited(host: Host, bwlimit: int | None) -> Host:
-    return host if bwlimit is None else replace(host, bwlimit=bwlimit)
 
 
 class _WorkSlots:

@@ -104,10 +104,10 @@ class Session(Protocol):
         (no Python 3.8+), HostFailed (disk, permissions), HostUnreachable."""
         ...
 
-    def run(
-        self, argv: tuple[str, ...], *, stdin: bytes = b"", timeout_s: float | None = None, max_bytes: int = 64 << 20
-    ) -> Completed:
-        """A plain channel. One word goes to `sh -c`, several are argv (quoted here, once)."""
+    def run(self, argv: tuple[str, ...], *, timeout_s: float | None = None) -> Completed:
+        """Run a command without input. One word goes to `sh -c`, several are argv (quoted here, once).
+
+        Raises HostFailed (longer than `timeout_s`, too much output), HostUnreachable."""
         ...
 
     def start(self, line: str) -> RemoteCommand:

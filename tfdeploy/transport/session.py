@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from tfdeploy.transport.agent.channel import FramedChannel
 
+MAX_OUTPUT_BYTES = 64 << 20  # of one command
 _BROKEN = (paramiko.SSHException, OSError, EOFError)
 
 
@@ -61,7 +62,7 @@ class SshSession:
             if self._agent is None or self._agent.lost:
                 channel = self._open_session()
                 key = getattr(self.connection.transport, "login_key", "")
-                by = {**self.by, "key": key} if self.by else None
+                by = {**self.by, "key": key} if self.by else {}
                 agent = FramedChannel(channel, self.host.name, self.fences, by, self.host.bwlimit or 0)
                 try:
                     with self._translated():
@@ -72,24 +73,22 @@ class SshSession:
                 self._agent = agent
             return self._agent
 
-    def run(
-        self, argv: tuple[str, ...], *, stdin: bytes = b"", timeout_s: float | None = None, max_bytes: int = 64 << 20
-    ) -> Completed:
-        """Raises HostFailed (longer than `timeout_s`, more than `max_bytes`), HostUnreachable."""
+    def run(self, argv: tuple[str, ...], *, timeout_s: float | None = None) -> Completed:
         began = time.monotonic()
-        deadline = None if timeout_s is None else began + timeout_s
+        limit_s = threading.TIMEOUT_MAX if timeout_s is None else timeout_s
         channel = self._open_session()
         with contextlib.closing(channel), self._translated():
             begin(channel, command_line(argv), self.host.name)
-            _feed(channel, stdin)
-            out, err = self._collect(channel, deadline, timeout_s, max_bytes)
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not channel.status_event.wait(left):
-                raise self._too_long(timeout_s)
+            channel.shutdown_write()
+            output = self._collect(channel, began + limit_s)
+            left_s = max(0.0, began + limit_s - time.monotonic())
+            if output is None or not channel.status_event.wait(left_s):
+                what = f"the command did not end within {timeout_s:g} s; it may still run there"
+                raise HostFailed(what, where=self.host.name)
         if channel.exit_status < 0 and not self.alive:
             raise HostUnreachable("the connection ended while the command ran", where=self.host.name)
         code = channel.exit_status if channel.exit_status >= 0 else None
-        return Completed(code, out, err, time.monotonic() - began)
+        return Completed(code, *output, time.monotonic() - began)
 
     def start(self, line: str) -> ChannelCommand:
         channel = self._open_session()
@@ -135,26 +134,21 @@ class SshSession:
             return channel
 
     def _collect(
-        self, channel: paramiko.Channel, deadline: float | None, timeout_s: float | None, max_bytes: int
-    ) -> tuple[bytes, bytes]:
-        reader, total = ChannelReader(channel), 0
-        outs: list[bytes] = []
-        errs: list[bytes] = []
-        while True:
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
-                raise self._too_long(timeout_s)
-            got = reader.read(left)
+        self, channel: paramiko.Channel, deadline: float
+    ) -> tuple[bytes, bytes] | None:
+        """Return the whole output, or None if it has no end by the deadline."""
+        reader = ChannelReader(channel)
+        out, err = bytearray(), bytearray()
+        while time.monotonic() < deadline:
+            got = reader.read(max(0.0, deadline - time.monotonic()))
             if got is None:
-                return b"".join(outs), b"".join(errs)
-            outs.append(got[0])
-            errs.append(got[1])
-            total += len(got[0]) + len(got[1])
-            if total > max_bytes:
-                raise HostFailed(f"the command wrote more than {max_bytes} bytes; it was cut off", where=self.host.name)
-
-    def _too_long(self, timeout_s: float | None) -> HostFailed:
-        return HostFailed(f"the command did not end within {timeout_s:g} s; it may still run there", where=self.host.name)
+                return bytes(out), bytes(err)
+            out += got[0]
+            err += got[1]
+            if len(out) + len(err) > MAX_OUTPUT_BYTES:
+                what = f"the command wrote more than {MAX_OUTPUT_BYTES} bytes; it was cut off"
+                raise HostFailed(what, where=self.host.name)
+        return None
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
@@ -173,17 +167,3 @@ def open_session(host: Host, connector: Connector) -> SshSession:
     """Connects. Raises HostUnreachable with the cause, ConfigError for words that cannot be an address."""
     target = resolve(host)
     return SshSession(host, target, connector.connect(host.name, target))
-
-
-def _feed(channel: paramiko.Channel, stdin: bytes) -> None:
-    """Standard input, then its end. What does not fit into the channel's window is sent by a thread of its own."""
-
-    def send() -> None:
-        with contextlib.suppress(*_BROKEN):  # a command need not read its input
-            channel.sendall(stdin)
-            channel.shutdown_write()
-
-    if len(stdin) < channel.out_window_size:
-        send()
-    else:
-        threading.Thread(target=send, daemon=True).start()

@@ -192,7 +192,7 @@ class LyingChannel(FramedChannel):
 
     def __init__(self, host: str, seeds: Callable[[str], Seed], patience_s: float | None = None) -> None:
         wire_there: Any = SimpleNamespace(close=lambda: None, out_window_size=0)
-        super().__init__(wire_there, host)
+        super().__init__(wire_there, host, {}, {}, 0)
         self._reader: Any = SimpleNamespace(wake=lambda: None)
         self._frames = Frames()
         self._seeds, self._patience_s = seeds, patience_s

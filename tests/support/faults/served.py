@@ -46,7 +46,7 @@ HONEST = Lie()
 class ServedChannel(FramedChannel):
     def __init__(self, host: str, process: subprocess.Popen[bytes], fences: dict[str, int], lie: Callable[[], Lie]) -> None:
         nowhere: Any = SimpleNamespace(close=lambda: None, out_window_size=0)
-        super().__init__(nowhere, host, fences)
+        super().__init__(nowhere, host, fences, {}, 0)
         self._reader: Any = SimpleNamespace(wake=lambda: None)
         self._frames = Frames()
         self._process, self._lie = process, lie

@@ -30,7 +30,7 @@ _ENDED_S = 2.0
 _INTERPRETER = re.compile(r"(~/)?[\w.+@,=: /-]+\Z")
 
 
-def command(python: str = "python3") -> str:
+def command(python: str) -> str:
     """Runs on the first of `python`, python3 and python that is new enough. Raises Refused for a path it cannot hold.
 
     No quote, backslash or `!` inside the single quotes but double quotes: csh and fish read it too.
@@ -58,7 +58,7 @@ class Started(NamedTuple):
     noise: str
 
 
-def start(channel: paramiko.Channel, workdir: str, host: str, python: str = "python3") -> Started:
+def start(channel: paramiko.Channel, workdir: str, host: str, python: str) -> Started:
     """Runs the agent.
 
     Raises Refused (no Python 3.8+, a workdir that cannot be made or is not ours alone, disk), HostFailed (a login

@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import paramiko
@@ -43,17 +43,16 @@ class FramedChannel:
         self,
         channel: paramiko.Channel,
         host: str,
-        fences: dict[str, int] | None = None,
-        by: Mapping[str, str] | None = None,
-        rate: int = 0,
+        fences: dict[str, int],
+        by: dict[str, str],
+        rate: int,
     ) -> None:
         """`fences`: job -> number of the lock that this machine has taken on the host. `by`: who acts, for its audit log.
         `rate`: bytes a second that are sent there, 0 for no limit."""
         self.hello: Hello
         self.clock_skew_s = 0.0
         self.noise = ""
-        self._channel, self._host, self._fences = channel, host, {} if fences is None else fences
-        self._by = dict(by or {})
+        self._channel, self._host, self._fences, self._by = channel, host, fences, by
         self._rate, self._limit = rate, Limit(rate)
         self._lock = threading.Lock()  # ids, answers, lost
         self._sending = threading.Lock()
@@ -69,7 +68,7 @@ class FramedChannel:
         self._blocked_since: float | None = None  # monotonic: since when a thread sends and the window is full
         self._pinged_at = 0.0  # UTC seconds
 
-    def open(self, workdir: str, python: str = "python3") -> None:
+    def open(self, workdir: str, python: str) -> None:
         """Raises Refused, HostFailed, BadAnswer, HostUnreachable."""
         self._reader, rest, self.noise = bootstrap.start(self._channel, workdir, self._host, python)
         self._frames = Frames(rest)
@@ -117,7 +116,7 @@ class FramedChannel:
             link.hurry()
 
     def close(self) -> None:
-        self._fail_all(HostUnreachable("the session was closed", where=self._host))
+        self._fail_all(self._unreachable("the session was closed"))
         self._channel.close()
         self._reader.wake()
 
@@ -155,8 +154,9 @@ class FramedChannel:
                     self._limit.take(len(part))
                     self._channel.sendall(part)
         except (OSError, EOFError, paramiko.SSHException) as error:
-            self._fail_all(HostUnreachable("the connection ended", where=self._host))
-            raise copied(self._lost or HostUnreachable("the connection ended", where=self._host)) from error
+            ended = self._unreachable("the connection ended")
+            self._fail_all(ended)
+            raise copied(self._lost or ended) from error
 
     def _slices(self, parts: tuple[bytes, bytes]) -> Iterator[bytes]:
         """At most what the rate allows in BURST_S, so that the host hears something well before SILENCE_S. Paramiko copies what
@@ -176,7 +176,7 @@ class FramedChannel:
                         return hello
                     raise frames.WireError("no hello")
             except frames.WireError as error:
-                raise HostUnreachable(f"what answers is not our agent: {error}", where=self._host) from error
+                raise self._unreachable(f"what answers is not our agent: {error}") from error
             if not self._receive(max(0.1, deadline - time.monotonic())) or time.monotonic() > deadline:
                 raise self._end_error()
 
@@ -191,18 +191,18 @@ class FramedChannel:
                 for frame in self._frames.take():
                     self._dispatch(frame)
                 if self._silent():
-                    error = HostUnreachable(
-                        f"no sign of life for {self._silence_limit_s:g} s: the host or its network is gone", where=self._host
-                    )
+                    what = f"no sign of life for {self._silence_limit_s:g} s"
+                    error = self._unreachable(f"{what}: the host or its network is gone")
                     break
             else:
                 return
         except frames.WireError as foreign:
-            error = HostUnreachable(f"what the host sends is not our agent's: {foreign}", where=self._host)
+            error = self._unreachable(f"what the host sends is not our agent's: {foreign}")
         except (OSError, EOFError, paramiko.SSHException) as broken:
-            error = HostUnreachable(f"the connection ended: {clean(str(broken).encode())}", where=self._host)
-        except Exception as broken:  # noqa: BLE001 - foreign bytes may raise anything, and without this thread all calls would wait for ever
-            error = HostUnreachable(f"what the host sends is not our agent's: {type(broken).__name__}", where=self._host)
+            error = self._unreachable(f"the connection ended: {clean(str(broken).encode())}")
+        # Foreign bytes may raise anything, and without this thread all calls would wait for ever.
+        except Exception as broken:  # noqa: BLE001
+            error = self._unreachable(f"what the host sends is not our agent's: {type(broken).__name__}")
         self._fail_all(error)
         with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # the connection may end at this very moment
             self._channel.close()
@@ -238,7 +238,7 @@ class FramedChannel:
             frame = frames.encode_frame({"id": 0, "verb": PING.name, "args": {}})
             if self._channel.out_window_size > len(frame):
                 self._channel.sendall(frame)
-                self._ping_due = now + min(frames.HEARTBEAT_S, HURRIED_PING_S if self._hurried else frames.HEARTBEAT_S)
+                self._ping_due = now + (HURRIED_PING_S if self._hurried else frames.HEARTBEAT_S)
                 self._pinged_at = time.time()
             self._unanswered_since = self._unanswered_since or now
         finally:
@@ -246,7 +246,7 @@ class FramedChannel:
 
     @property
     def _silence_limit_s(self) -> float:
-        return min(DEAD_AFTER_S, HURRIED_DEAD_AFTER_S) if self._hurried else DEAD_AFTER_S
+        return HURRIED_DEAD_AFTER_S if self._hurried else DEAD_AFTER_S
 
     def _silent(self) -> bool:
         """No answer to a ping for too long, or no space to send one."""
@@ -295,6 +295,9 @@ class FramedChannel:
 
     def _end_error(self) -> TfdeployError:
         if not self._channel.get_transport().is_active():
-            return HostUnreachable("the connection ended", where=self._host)
+            return self._unreachable("the connection ended")
         text = clean(self._stderr[-1200:])
-        return HostUnreachable("the agent ended" + (f"; it said: {text!r}" if text else ""), where=self._host)
+        return self._unreachable("the agent ended" + (f"; it said: {text!r}" if text else ""))
+
+    def _unreachable(self, what: str) -> HostUnreachable:
+        return HostUnreachable(what, where=self._host)

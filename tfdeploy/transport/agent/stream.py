@@ -69,23 +69,18 @@ class Reply:
             self._end = self._end or error
             self._changed.notify_all()
 
-    def value(self, verb: str, timeout_s: float) -> Frame | None:
+    def value(self, verb: str, timeout_s: float) -> Frame:
         """The frame that the verb returned. Raises AgentError, BadAnswer, HostUnreachable."""
-        deadline = time.monotonic() + timeout_s
         with self._changed:
-            while self._end is None:
-                if not self._changed.wait(deadline - time.monotonic()) and self._end is None:
-                    raise HostUnreachable(f"no answer to {verb} within {timeout_s:g} s", where=self.host)
+            if not self._changed.wait_for(lambda: self._end is not None, timeout_s):
+                raise HostUnreachable(f"no answer to {verb} within {timeout_s:g} s", where=self.host)
         return self.returned(verb)
 
     def next(self, verb: str, silence_s: float | None) -> Frame | None:
         """The next item, waited for; None at the end. Raises AgentError, BadAnswer, HostUnreachable."""
-        deadline = None if silence_s is None else time.monotonic() + silence_s
         with self._changed:
-            while not self._items and self._end is None:
-                left = None if deadline is None else deadline - time.monotonic()
-                if not self._changed.wait(left) and not self._items and self._end is None:
-                    raise HostUnreachable(f"nothing more of {verb} within {silence_s:g} s", where=self.host)
+            if not self._changed.wait_for(lambda: self._items or self._end is not None, silence_s):
+                raise HostUnreachable(f"nothing more of {verb} within {silence_s:g} s", where=self.host)
             if self._items:
                 frame = self._items.popleft()
                 self._weight -= frame.weight_bytes
@@ -96,12 +91,13 @@ class Reply:
     def stopped(self) -> bool:
         return self._dropping
 
-    def returned(self, verb: str) -> Frame | None:
+    def returned(self, verb: str) -> Frame:
         """The frame that the verb returned. Raises AgentError, BadAnswer, HostUnreachable."""
         end = self._end
         if isinstance(end, TfdeployError):
             raise copied(end)
-        if end is not None and end.holds("error"):
+        assert end is not None  # the caller has waited for it
+        if end.holds("error"):
             raise agent_error(checked_frame(end, "error", Failure, verb, self.host), self.host)
         return end
 
@@ -152,10 +148,10 @@ class VerbStream(Generic[I, V]):
         self._cancel()
 
 
-def checked_frame(frame: Frame | None, field: str, cls: type[V], verb: str, host: str) -> V:
+def checked_frame(frame: Frame, field: str, cls: type[V], verb: str, host: str) -> V:
     """What a frame holds in that field, packed or not. Raises BadAnswer."""
-    if frame is None or frame.header.get("packed") != field:
-        return checked(frame.header.get(field) if frame else None, cls, verb, host)
+    if frame.header.get("packed") != field:
+        return checked(frame.header.get(field), cls, verb, host)
     try:
         return read_text(frames.unpack(frame.blob, MOST_PACKED_BYTES), cls)
     except (BadShape, frames.WireError) as error:

@@ -6,7 +6,6 @@ against an allow-list, because some of them end up on command lines.
 
 from __future__ import annotations
 
-import contextlib
 import getpass
 import os
 import re
@@ -203,9 +202,6 @@ def _paths(answers: ssh_config.Answers, key: str, defaults: tuple[str, ...]) -> 
 
 def _usual_form(hostname: str) -> str:
     """An address as ssh writes it before it looks it up in known_hosts; a name as it stands."""
-    with contextlib.suppress(OSError):
-        socket.inet_pton(socket.AF_INET, hostname)
-        return hostname
     try:
         found = socket.getaddrinfo(hostname, None, flags=socket.AI_NUMERICHOST)
         return socket.getnameinfo(found[0][4], socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)[0]
