@@ -20,6 +20,7 @@ from unit.ui.report.test_page import Reader, report_of, view_of
 
 from support.dashboard_scenes import PLAN, RUN, event, training
 from support.recorded import show
+from tfdeploy.errors import HostFailed
 from tfdeploy.model.events import Event
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.report import LastLine
@@ -184,7 +185,7 @@ def page_with(texts: Sequence[str]) -> str:
         view=replace(view_of(PLAN, "failed", next(chosen)), cause=next(chosen), first_death=next(chosen)),
         plan=replace(PLAN, command=("python", *texts[:20]), operator=next(chosen), hosts=(host,)),
         last_lines=tuple(LastLine(1.0, text) for text in texts),
-        silent={text: text for text in texts[:20]},
+        errors={text: HostFailed(text) for text in texts[:20]},
     )
     return page(found)
 
