@@ -18,6 +18,7 @@ from support.stopwatch import Stopwatch
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.minder import sampling
+from tfdeploy.agent.run import folder
 from tfdeploy.agent.sampling import series
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.run import status as run_status
@@ -182,7 +183,7 @@ def test_the_minder_takes_a_death_by_cpu_time_as_a_pattern_that_does_not_end(
         started.append(list(words))
         return ["sleep", "1000"]
 
-    monkeypatch.setattr(sampling, "agent_command", command)
+    monkeypatch.setattr(folder, "agent_command", command)
     part = wire.HostPart(run="r1", job="j", mode="async", host="n1", plan_digest="", release="")
     (tmp_path / "n1").mkdir()
     one = sampling.Sampling(sampling.RunPaths(str(tmp_path / "n1")), part)

@@ -13,7 +13,6 @@ from tfdeploy.agent.annotations import Any, Dict, List, Set, Tuple
 from tfdeploy.agent.health import reach
 from tfdeploy.agent.health.activity import Sign
 from tfdeploy.agent.health.diagnose import OPEN
-from tfdeploy.agent.host.parallel import call_for_each
 from tfdeploy.agent.mesh import bounded_json, listener, tls
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.record import NamedTuple
@@ -33,6 +32,8 @@ class PeerSigns(NamedTuple):
 
 def ask(mesh: Mesh, part: wire.HostPart, hosts: List[str]) -> PeerSigns:
     """What these hosts report now. Takes at most WITHIN_S."""
+    from tfdeploy.agent.host.parallel import call_for_each  # only once something stands still
+
     found: Dict[str, Tuple[Dict[str, Sign], str]] = {}
     where = {one.host: one for one in part.mesh}
 

@@ -12,9 +12,11 @@ import socket
 import ssl
 
 from tfdeploy.agent import peer_filter, wire
-from tfdeploy.agent.annotations import Collection, Dict, Iterable, List, Mapping, Optional, Set
+from tfdeploy.agent.annotations import TYPE_CHECKING, Collection, Dict, Iterable, List, Mapping, Optional, Set
 from tfdeploy.agent.health.diagnose import CLOSED, OPEN
-from tfdeploy.agent.host import port_probe, resolving
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.host import port_probe
 
 WITHIN_S = 3.0
 NO_ANSWER = "no answer"
@@ -27,6 +29,8 @@ def try_ports(addresses: Iterable[str], within_s: float = WITHIN_S, guarded: Col
     """ "host:port" -> open, closed (no process listens), or why there was no answer.
 
     `guarded`: those that guarded_ports.py holds, so one that accepts may be closed, or open to others."""
+    from tfdeploy.agent.host import port_probe, resolving  # only once something stands still
+
     asked = list(dict.fromkeys(addresses))
     rows = resolving.resolve(_name(address) for address in asked)
     found: Dict[str, str] = {}
@@ -80,6 +84,8 @@ def reason_of(error: BaseException) -> str:
 
 def names_of_this_host(addresses: Iterable[str]) -> Dict[str, str]:
     """ "n3:2222" -> "n3 resolves to 127.0.1.1" where the name of another host means this one."""
+    from tfdeploy.agent.host import resolving
+
     rows = resolving.resolve(name for name in map(_name, addresses) if not peer_filter.is_address(name))
     home = {name: resolving.loopback_in(found) for name, found in rows.items()}
     return {

@@ -8,8 +8,7 @@ import subprocess
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Mapping, Optional
-from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.run.start_agent import start_agent
+from tfdeploy.agent.run.folder import RunPaths, start_agent
 
 AGAIN_S = 60.0  # between two starts
 END_S = 2.0  # for its last look

@@ -15,8 +15,7 @@ from tfdeploy.agent.log.tf_messages import MessageReader
 from tfdeploy.agent.minder.actions import OwnTask
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run import task_processes
-from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.run.start_agent import start_agent
+from tfdeploy.agent.run.folder import RunPaths, start_agent
 
 if TYPE_CHECKING:
     from tfdeploy.agent.host.guarded_ports import GuardedPorts

@@ -11,13 +11,15 @@ import sys
 import time
 
 from tfdeploy.agent import AGENT_DIR, json_text, layout, wire
-from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Mapping, Optional, Union
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Union
 from tfdeploy.agent.host import reserved_space
 from tfdeploy.agent.host.atomic import read_json, write_bytes, write_json
 from tfdeploy.agent.layout import NoPart
 from tfdeploy.agent.ownership import check, check_agent
 
 if TYPE_CHECKING:
+    import subprocess
+
     from tfdeploy.agent.shapes import Certificates, SharedState, StopOrder, Unchecked, Word
 
 WORDS = ("renew", "start", "commit", "abort", "stop")
@@ -31,6 +33,16 @@ def agent_command(*words: str) -> List[str]:
     """How the agent starts itself again: `words` are a verb of main.py and its arguments. Raises NotOurs, OSError."""
     check_agent(AGENT_DIR)
     return [sys.executable, "-S", "-E", AGENT_DIR] + list(words)
+
+
+def start_agent(log_path: str, *words: str, **options: Any) -> subprocess.Popen[bytes]:
+    """Start another process of the agent, whose errors go to a log. `words`: as of agent_command. `options`: for Popen, over
+    those that all have. Raises NotOurs, OSError."""
+    import subprocess  # a session that starts none does without
+
+    with open(log_path, "ab") as log:
+        given = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "start_new_session": True}
+        return subprocess.Popen(agent_command(*words), **{**given, **options})
 
 
 class RunPaths:

@@ -10,8 +10,7 @@ from tfdeploy.agent import layout, wire
 from tfdeploy.agent.annotations import Any, Mapping, Optional, Tuple
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import is_locked
-from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.run.start_agent import start_agent
+from tfdeploy.agent.run.folder import RunPaths, start_agent
 
 CHECK_S = 1.5
 _GONE_S = 10.0  # a mount may be away for a moment

@@ -13,8 +13,7 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import listening
 from tfdeploy.agent.run import find, liveness
 from tfdeploy.agent.run.find import job_names, run_names
-from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.run.start_agent import start_agent
+from tfdeploy.agent.run.folder import RunPaths, start_agent
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import MinderAnswer
