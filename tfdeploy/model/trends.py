@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from tfdeploy.model.answers.samples import HostSample, TaskSample
 from tfdeploy.model.headway import headway
 from tfdeploy.model.measures import NOT_OWN
 from tfdeploy.model.progress import RunProgress
-from tfdeploy.model.samples import gpu_use
+from tfdeploy.model.samples import Samples, gpu_use
 from tfdeploy.model.task_progress import TaskProgress
 
 MOST = 256
@@ -96,12 +96,12 @@ class Trends:
         """Of a metric by its name, of PACE, or of one of USES."""
         return self.printed.get(task, {}).get(name) or self.used.get(task, {}).get(name)
 
-    def begin_with(self, tasks: Mapping[str, list[TaskSample]], hosts: Mapping[str, list[HostSample]], run: RunProgress) -> None:
+    def begin_with(self, noted: Samples, run: RunProgress) -> None:
         """What hosts had noted before anybody looked."""
-        for name, samples in tasks.items():
+        for name, samples in noted.tasks.items():
             if name in run.tasks:
-                self._begin(name, samples, hosts.get(run.tasks[name].host, []), run.tasks[name].gpus)
-        of_lead = tasks.get(run.lead.task, []) if run.lead else []
+                self._begin(name, samples, noted.hosts.get(run.tasks[name].host, []), run.tasks[name].gpus)
+        of_lead = noted.tasks.get(run.lead.task, []) if run.lead else []
         for metric in (STEP, LOSS):
             _of(self.printed, RUN, metric).begin_with(_printed(of_lead, metric))
 

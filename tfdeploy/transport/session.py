@@ -133,9 +133,7 @@ class SshSession:
             channel: paramiko.Channel = transport.open_channel(kind, *addresses, timeout=CONNECT_S)
             return channel
 
-    def _collect(
-        self, channel: paramiko.Channel, deadline: float
-    ) -> tuple[bytes, bytes] | None:
+    def _collect(self, channel: paramiko.Channel, deadline: float) -> tuple[bytes, bytes] | None:
         """Return the whole output, or None if it has no end by the deadline."""
         reader = ChannelReader(channel)
         out, err = bytearray(), bytearray()

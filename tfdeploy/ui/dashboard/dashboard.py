@@ -124,7 +124,7 @@ class Dashboard:
         self._before = lambda: self._take_past(samples)
 
     def _take_past(self, samples: Samples) -> None:
-        self.trends.begin_with(samples.tasks, samples.hosts, self.progress)
+        self.trends.begin_with(samples, self.progress)
         for each in self.progress.take_attempts(samples.attempts):
             if each.outcome not in ("succeeded", "stopped"):
                 self.happenings.add_past(event_of(each, self.progress.tasks[each.task].host))
