@@ -1,0 +1,54 @@
+"""The first five commands of README.md, as a new user types them, with the lab's addresses."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from support.lab.commandline import Tfdeploy
+from support.lab.jobs import PROGRAMS
+from tfdeploy.lab import Lab
+
+pytestmark = pytest.mark.isolated
+README = Path(__file__).resolve().parents[2] / "README.md"
+
+
+@pytest.fixture
+def newcomer(pair: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
+    """An operator with a program and an ssh key, without inventory, job file or known hosts."""
+    operator = tfdeploy(pair)
+    shutil.copy(PROGRAMS / "quick.py", operator.cwd / "train.py")
+    key = yaml.safe_load(pair.inventory.read_text())["defaults"]["identity_file"]
+    (operator.home / ".ssh").mkdir(mode=0o700, exist_ok=True)
+    (operator.home / ".ssh/config").write_text(f"Host *\n  IdentityFile {key}\n")
+    del operator.env["TFDEPLOY_INVENTORY"]
+    return operator
+
+
+def first_commands() -> list[list[str]]:
+    section = README.read_text().partition("## First run")[2]
+    block = re.search(r"(?:^    tfdeploy .*\n)+", section, re.MULTILINE)
+    assert block is not None
+    return [shlex.split(line, comments=True)[1:] for line in block[0].splitlines()]
+
+
+def test_the_first_five_commands(newcomer: Tfdeploy) -> None:
+    init, *others = first_commands()
+    assert init[:2] == ["init", "--hosts"] and len(others) == 4
+    hosts = yaml.safe_load(newcomer.lab.inventory.read_text())
+    addresses = [f"{hosts['defaults']['user']}@{host['address']}" for host in hosts["hosts"].values()]
+    newcomer.run("init", "--hosts", ",".join(addresses))
+    inventory = newcomer.cwd / "inventories/hosts.yaml"
+    python = hosts["defaults"]["python"]
+    inventory.write_text(f"defaults: {{python: {python}}}\n{inventory.read_text()}")
+    newcomer.env["TFDEPLOY_YES"] = "1"  # there is no terminal to answer the questions on
+    for words in others:
+        newcomer.run(*words)
+    newcomer.run("stop")
+    newcomer.run("clean", "--all")
