@@ -18,7 +18,7 @@ from tfdeploy.agent.record import NamedTuple
 FILE, LINK, FOLDER = "f", "l", "d"
 MOST_BYTES = 1 << 30  # of a listing, unpacked
 _HEAD = struct.Struct("!8sQQQQ")
-_MAGIC = b"listing1"
+_MAGIC = b"listing2"
 _SECOND = 1_000_000_000
 NOT_LINKED = -1
 _ROW_BYTES = 27  # packed, besides its path
@@ -150,7 +150,7 @@ class Listing:
 
         links = array("q", [number for pair in self._same.items() for number in pair])
         sparse = array("q", [number for pair in self._allocated.items() for number in pair])
-        targets = b"".join(struct.pack("!QH", index, len(target)) + target for index, target in self._targets.items())
+        targets = b"\0".join(self._targets.values())
         packer = zlib.compressobj(1)
         body = [packer.compress(_little(each)) for each in (self._ends, self._sizes, self._mtimes, self._modes, links, sparse)]
         body += [packer.compress(part) for part in (self._kinds, self._paths, targets)]
@@ -197,20 +197,12 @@ def unpack(packed: bytes) -> Listing:
             raise BadListing("not a listing, or one of more than %d bytes" % MOST_BYTES)
         body = _Body(packed)
         listing = Listing()
-        for name, code, length in (
-            ("_ends", "Q", count),
-            ("_sizes", "Q", count),
-            ("_mtimes", "q", count),
-            ("_modes", "H", count),
-            ("_same", "q", 2 * linked),
-            ("_allocated", "q", 2 * sparse),
-        ):
-            column = body.column(code, length)
-            of_few = name in ("_same", "_allocated")
-            setattr(listing, name, dict(zip(column[::2], column[1::2])) if of_few else column)  # noqa: B905 - 3.8 knows no strict
+        listing._ends, listing._sizes = body.column("Q", count), body.column("Q", count)
+        listing._mtimes, listing._modes = body.column("q", count), body.column("H", count)
+        listing._same, listing._allocated = body.pairs(linked), body.pairs(sparse)
         listing._kinds = bytearray(body.read(count))
         listing._paths = bytearray(body.read(paths_bytes))
-        listing._targets = _targets(memoryview(body.rest()))
+        listing._targets = _targets(listing._kinds, body.rest())
     except (struct.error, zlib.error, ValueError, IndexError, MemoryError) as error:
         raise BadListing("not a listing: %s" % error) from error
     _check(listing)
@@ -239,6 +231,10 @@ class _Body:
         found.frombytes(self.read(length * found.itemsize))
         return _little(found)
 
+    def pairs(self, count: int) -> Dict[int, int]:
+        column = self.column("q", 2 * count)
+        return dict(zip(column[::2], column[1::2]))  # noqa: B905 - 3.8 knows no strict
+
     def rest(self) -> bytes:
         found = self._reader.decompress(self._packed, MOST_BYTES)
         if not self._reader.eof:
@@ -246,14 +242,13 @@ class _Body:
         return found
 
 
-def _targets(body: memoryview) -> Dict[int, bytes]:
-    found, at = {}, 0
-    head = struct.Struct("!QH")
-    while at < len(body):
-        index, length = head.unpack_from(body, at)
-        found[index] = bytes(body[at + head.size : at + head.size + length])
-        at += head.size + length
-    return found
+def _targets(kinds: bytearray, body: bytes) -> Dict[int, bytes]:
+    """Those of all links, in order."""
+    links = [index for index, kind in enumerate(kinds) if kind == ord(LINK)]
+    targets = body.split(b"\0") if body else []
+    if len(targets) != len(links):
+        raise BadListing("it has more or fewer targets than links")
+    return dict(zip(links, targets))  # noqa: B905 - 3.8 knows no strict
 
 
 def _check(listing: Listing) -> None:

@@ -6,6 +6,7 @@ A newer file is replaced only on request.
 from __future__ import annotations
 
 import os
+import posixpath
 import stat
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
@@ -40,8 +41,10 @@ def place(
     Raises Refused where a link or a folder is in the way, and OSError.
     """
     placed = Placed()
-    for path in sorted(paths, key=lambda each: (_name(each) == CHECKPOINT_RECORD, each)):
-        if _name(path) == CHECKPOINT_RECORD and any(_folder(other) == _folder(path) for other in missing):
+    for path in sorted(paths, key=lambda each: (posixpath.basename(each) == CHECKPOINT_RECORD, each)):
+        if posixpath.basename(path) == CHECKPOINT_RECORD and any(
+            posixpath.dirname(other) == posixpath.dirname(path) for other in missing
+        ):
             continue
         _refuse_folder(destination, path)
         if not overwrite and _is_newer(destination, staging, path):
@@ -88,11 +91,3 @@ def _is_newer(destination: SafeFolder, staging: SafeFolder, path: str) -> bool:
             if block != two.read(_BLOCK_BYTES):
                 return True
         return bool(two.read(1))
-
-
-def _name(path: str) -> str:
-    return path.rpartition("/")[2]
-
-
-def _folder(path: str) -> str:
-    return path.rpartition("/")[0]
