@@ -43,12 +43,12 @@ def test_the_first_five_commands(newcomer: Tfdeploy) -> None:
     assert init[:2] == ["init", "--hosts"] and len(others) == 4
     hosts = yaml.safe_load(newcomer.lab.inventory.read_text())
     addresses = [f"{hosts['defaults']['user']}@{host['address']}" for host in hosts["hosts"].values()]
-    newcomer.run("init", "--hosts", ",".join(addresses))
+    newcomer.run("init", "--hosts", ",".join(addresses), exit_code=0)
     inventory = newcomer.cwd / "inventories/hosts.yaml"
     python = hosts["defaults"]["python"]
     inventory.write_text(f"defaults: {{python: {python}}}\n{inventory.read_text()}")
     newcomer.env["TFDEPLOY_YES"] = "1"  # there is no terminal to answer the questions on
     for words in others:
-        newcomer.run(*words)
-    newcomer.run("stop")
-    newcomer.run("clean", "--all")
+        newcomer.run(*words, exit_code=0)
+    newcomer.run("stop", exit_code=0)
+    newcomer.run("clean", "--all", exit_code=0)
