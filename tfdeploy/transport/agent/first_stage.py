@@ -69,7 +69,6 @@ def say(line):
     sys.stdout.write("\\n" + line + "\\n")
     sys.stdout.flush()
 def serve(folder, workdir, host): # in this process: a second interpreter would cost as much as all the rest
-    say("=tfdeploy-have=")
     sys.path.insert(0, folder)
     from tfdeploy.agent.main import main
     sys.exit(main(["serve", "--workdir", workdir, "--host", host]))
@@ -79,9 +78,11 @@ def start():
     workdir = os.path.normpath(os.path.expanduser(workdir))
     folder = os.path.join(workdir, AGENTS, name)
     try:
-        if not os.path.isabs(workdir) or not is_as_seen(workdir, name):
+        if os.path.isabs(workdir) and is_as_seen(workdir, name):
+            say("=tfdeploy-have=")
+        else:
             exec(REST, globals())
-            look(folder, workdir, name, host)
+            look(folder, workdir, name)
         serve(folder, workdir, host)
     except OSError as error:
         exec(REST, globals())
@@ -99,11 +100,11 @@ def tell(error, path):
         fail("foreign", *describe_problem(error.why, error.path, error.workdir, error.about))
     code = "disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "workdir"
     fail(code, "%s: %s" % (error.filename or path, error.strerror))
-def look(folder, workdir, name, host): # comes back where the agent is there, whole
+def look(folder, workdir, name): # comes back where the agent is there, whole
     if not os.path.isabs(workdir):
         fail("workdir", "%s: there is no home folder to put it in" % workdir)
     if has_agent(workdir, name):
-        return
+        return say("=tfdeploy-have=")
     say("=tfdeploy-need=")
     exec(ARRIVAL, globals())
     import hashlib
