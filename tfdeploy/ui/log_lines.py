@@ -108,14 +108,16 @@ class LinePrinter:
         return not self._gone
 
     def _take(self, batch: Batch) -> None:
-        formatted = self._block(batch) if isinstance(batch, LineBlock) else None
+        formatted = None
+        if isinstance(batch, LineBlock):
+            if self._pending:
+                self._flush()  # first: what is pending decides how wide labels are, and whether a traceback is open
+            formatted = self._block(batch)
         if formatted is None:
             lines = lines_of(batch)
             for at in range(0, len(lines), _FEW_LINES):
                 self._take_lines(lines[at : at + _FEW_LINES])
             return
-        if self._pending:
-            self._flush()
         with self._writing:
             self._ready.append(formatted)
             self._ready_bytes += len(formatted)
