@@ -7,7 +7,7 @@ Colours are classes of the page's style sheet: c0 to c7, so that light and dark 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 
 from tfdeploy.model.report import Attempt, Curves, Line
@@ -37,7 +37,8 @@ def chart(curves: Curves, length: float) -> str:
     if not points:
         return ""
     latest = max(max(time for time, _ in points), length, 1.0)
-    low, high = _range([value for _, value in points], from_zero=curves.unit != "")
+    values = [value for _, value in points]
+    low, high = _range(min(values), max(values), from_zero=curves.unit != "")
     amount = _amounts(curves.unit)
 
     def across(time: float) -> float:
@@ -52,8 +53,11 @@ def chart(curves: Curves, length: float) -> str:
         title = f"{clean(line.name, 80)}: {amount(line.last or 0.0)} at its end"
         parts.append(f'<g class="line {colour}"><title>{escape(title)}</title>')
         for piece in line.pieces:
-            where = " ".join(f"{across(time):.1f},{up(_bounded(value)):.1f}" for time, value in thinned(piece))
-            parts.append(f'<polyline points="{where}"/>' if len(piece) > 1 else f'<circle r="2" {_at(where)}/>')
+            dots = [(f"{across(time):.1f}", f"{up(_bounded(value)):.1f}") for time, value in thinned(piece)]
+            if len(dots) > 1:
+                parts.append(f'<polyline points="{" ".join(map(",".join, dots))}"/>')
+            else:
+                parts.append(f'<circle r="2" cx="{dots[0][0]}" cy="{dots[0][1]}"/>')
         parts.append("</g>")
     words = escape(f"{clean(curves.name, 80)} over time")
     svg = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{words}">{"".join(parts)}</svg>'
@@ -75,7 +79,7 @@ def timeline(attempts: Sequence[Attempt], began: float, until: float) -> str:
     tasks = list(dict.fromkeys(each.task for each in attempts))[:MOST_ROWS]
     if not tasks:
         return ""
-    row = {task: number for number, task in enumerate(tasks)}
+    top = {task: TOP + _ROW * number for number, task in enumerate(tasks)}
     height = _ROW * len(tasks) + BOTTOM + TOP
     left = LEFT + 40
     length = max(until - began, 1.0)
@@ -88,29 +92,24 @@ def timeline(attempts: Sequence[Attempt], began: float, until: float) -> str:
         at = across(began + tick)
         parts.append(f'<line class="grid" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{height - BOTTOM}"/>')
         parts.append(f'<text x="{at:.1f}" y="{height - 8}" text-anchor="middle">{_moment(tick)}</text>')
-    for task in tasks:
-        parts.append(f'<text x="{left - 8}" y="{TOP + _ROW * row[task] + 12}" text-anchor="end">{escape(clean(task, 24))}</text>')
-    for each in attempts:
-        if each.task in row:
-            parts.append(_bar(each, TOP + _ROW * row[each.task], across, until))
-    if len(row) < len({each.task for each in attempts}):
+    for task, at_y in top.items():
+        parts.append(f'<text x="{left - 8}" y="{at_y + 12}" text-anchor="end">{escape(clean(task, 24))}</text>')
+    shown = [each for each in attempts if each.task in top]
+    parts += [_bar(each, top[each.task], across, until) for each in shown]
+    if len(shown) < len(attempts):
         parts.append(f'<text x="{left}" y="{height - 8}">more tasks are left out</text>')
     return f'<svg viewBox="0 0 {WIDE} {height}" role="img" aria-label="attempts over time">{"".join(parts)}</svg>'
 
 
 def _bar(each: Attempt, top: int, across: Callable[[float], float], until: float) -> str:
     end = until if each.ended is None else each.ended
-    words = f"{clean(each.task, 24)}, attempt {each.number}: {_outcome(each)}"
-    words += f" after {in_seconds(end - each.started)}"
+    outcome = clean(outcome_words(each.outcome, each.exit_code, each.signal), 40) if each.outcome else "running"
+    words = f"{clean(each.task, 24)}, attempt {each.number}: {outcome} after {in_seconds(end - each.started)}"
     words += f": {clean(each.reason, 300)}" if each.reason else ""
     width = max(2.0, across(end) - across(each.started))
     kind = _KINDS.get(each.outcome, "bad")
     shape = f'x="{across(each.started):.1f}" y="{top + 2}" width="{width:.1f}" height="{_ROW - 5}"'
     return f'<g class="bar {kind}"><title>{escape(words)}</title><rect {shape} rx="2"/></g>'
-
-
-def _outcome(each: Attempt) -> str:
-    return clean(outcome_words(each.outcome, each.exit_code, each.signal), 40) if each.outcome else "running"
 
 
 def thinned(piece: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float]]:
@@ -136,9 +135,7 @@ def ticks(low: float, high: float, most: int) -> list[float]:
     return [number * step for number in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def _range(values: Iterable[float], *, from_zero: bool) -> tuple[float, float]:
-    known = list(values)
-    low, high = min(known), max(known)
+def _range(low: float, high: float, *, from_zero: bool) -> tuple[float, float]:
     low = min(0.0, low) if from_zero else low
     if high - low <= 1e-9 * max(abs(low), abs(high)):
         around = max(1e-9, abs(low) / 2)
@@ -169,8 +166,3 @@ def _amounts(unit: str) -> Amount:
     if unit in ("bytes", "bytes/s"):
         return lambda value: in_bytes(value) + unit[5:]
     return lambda value: f"{value:.0f}%" if unit == "%" else figure(value)
-
-
-def _at(where: str) -> str:
-    across, up = where.split(",")
-    return f'cx="{across}" cy="{up}"'

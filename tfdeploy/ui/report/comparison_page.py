@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from tfdeploy.model.code_lines import LinesOfFile
 from tfdeploy.model.compare import ComparedRun, Difference, Final, curves
 from tfdeploy.ui.amounts import figure
-from tfdeploy.ui.report.charts import chart
-from tfdeploy.ui.report.page import document, section, table, text_of
+from tfdeploy.ui.report.page import charts, document, section, table, text_of
 
 _STYLES = {"+": "good", "-": "bad", "@": "dim"}
 
@@ -69,5 +68,4 @@ def _finals(names: Sequence[str], final: Sequence[Final]) -> str:
 def _curves(runs: Sequence[ComparedRun]) -> str:
     found = curves(runs)
     ends = [piece[-1][0] for each in found for line in each.lines for piece in line.pieces]
-    charts = (f'<div class="chart"><h3>{text_of(each.name)}</h3>{chart(each, max(ends))}</div>' for each in found)
-    return f'<div class="charts">{"".join(charts)}</div>' if ends else ""
+    return charts(found, max(ends)) if ends else ""

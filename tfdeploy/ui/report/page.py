@@ -14,7 +14,7 @@ from tfdeploy import __version__
 from tfdeploy.model import table_metrics
 from tfdeploy.model.events import Event
 from tfdeploy.model.own_files import PAGE
-from tfdeploy.model.report import RunReport, attempts, curves
+from tfdeploy.model.report import Curves, RunReport, attempts, curves
 from tfdeploy.model.taskview import TaskView
 from tfdeploy.model.words import outcome_words, run_seconds
 from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds
@@ -129,13 +129,9 @@ def _tasks(report: RunReport) -> str:
 
 def _task(report: RunReport, task: TaskView, metrics: Iterable[float | None]) -> str:
     state = outcome_words(task.outcome, task.exit_code, task.signal) if task.outcome else task.health or task.state
-    kind = (
-        "good"
-        if task.outcome == "succeeded" or state == "running"
-        else "bad"
-        if task.outcome in ("failed", "killed", "lost")
-        else ""
-    )
+    kind = "bad" if task.outcome in ("failed", "killed", "lost") else ""
+    if task.outcome == "succeeded" or state == "running":
+        kind = "good"
     lasted = "" if task.started is None else in_seconds((task.ended or report.made) - task.started)
     why = f'<br><span class="dim">{text_of(task.reason)}</span>' if task.reason and task.reason != report.view.cause else ""
     numbers = [task.attempt or "", lasted, figure(task.step, 9), figure(task.loss), *map(figure, metrics)]
@@ -146,10 +142,13 @@ def _task(report: RunReport, task: TaskView, metrics: Iterable[float | None]) ->
 
 
 def _curves(report: RunReport) -> str:
-    length = run_seconds(report.view.started, report.view.ended, report.made)
-    drawn = (f'<div class="chart"><h3>{text_of(each.name)}</h3>{chart(each, length)}</div>' for each in curves(report))
-    charts = "".join(drawn)
-    return f'<div class="charts">{charts}</div>' if charts else ""
+    return charts(curves(report), run_seconds(report.view.started, report.view.ended, report.made))
+
+
+def charts(drawn: Iterable[Curves], length: float) -> str:
+    """A chart for each metric. `length`: of the run, in seconds."""
+    boxes = "".join(f'<div class="chart"><h3>{text_of(each.name)}</h3>{chart(each, length)}</div>' for each in drawn)
+    return f'<div class="charts">{boxes}</div>' if boxes else ""
 
 
 def _events(events: tuple[Event, ...], began: float) -> str:
