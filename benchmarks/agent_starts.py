@@ -1,8 +1,10 @@
-"""What a start of serve, minder and supervise costs in CPU, against another checkout of tfdeploy, in alternating pairs.
+"""What a start of serve, minder and supervise costs in CPU, against another checkout of tfdeploy,
+in alternating pairs.
 
     python benchmarks/agent_starts.py --against ../before --pairs 300
 
-The time is user and system time of the process itself, and of whoever starts it for what that does then; not of the wait.
+The time is user and system time of the process itself, and of whoever starts it for what that does
+then; not of the wait.
 """
 
 from __future__ import annotations
@@ -45,10 +47,13 @@ sys.exit(subprocess.call(agent_command(*sys.argv[2:]), stdin=subprocess.DEVNULL)
 
 
 class Checkout:
-    """The agent of one checkout, put into a workdir of its own as tfdeploy does it, with a run that has ended."""
+    """The agent of one checkout, put into a workdir of its own as tfdeploy does it, with a run that
+    has ended."""
 
     def __init__(self, source: Path, workdir: Path) -> None:
-        done = subprocess.run([sys.executable, "-c", PACKED], cwd=source, capture_output=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", PACKED], cwd=source, capture_output=True, check=True
+        )
         head, _, rest = done.stdout.partition(b"\n")
         self.name, self.length, told = json.loads(head)
         self.program, self.zip = rest[: self.length], rest[self.length :]
@@ -60,7 +65,13 @@ class Checkout:
 
     def serve(self) -> float:
         """Until it has greeted and its input has ended."""
-        words = [sys.executable, "-S", "-E", "-c", f"import sys;exec(sys.stdin.buffer.read({self.length}))"]
+        words = [
+            sys.executable,
+            "-S",
+            "-E",
+            "-c",
+            f"import sys;exec(sys.stdin.buffer.read({self.length}))",
+        ]
         process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert process.stdin and process.stdout
         process.stdin.write(self.program + self.line.encode())
@@ -69,7 +80,9 @@ class Checkout:
         if process.stdout.readline() == b"=tfdeploy-need=\n":
             import hashlib
 
-            process.stdin.write(f"{hashlib.sha256(self.zip).hexdigest()} {len(self.zip)}\n".encode() + self.zip)
+            process.stdin.write(
+                f"{hashlib.sha256(self.zip).hexdigest()} {len(self.zip)}\n".encode() + self.zip
+            )
         process.stdin.close()
         said = process.stdout.read()
         assert b"=tfdeploy-agent=" in said, said
@@ -82,16 +95,28 @@ class Checkout:
         return self._start("supervise", str(self.host_dir), "worker:0", "1")
 
     def _start(self, *words: str) -> float:
-        return spent(subprocess.Popen([sys.executable, "-S", "-E", "-c", START, str(self.folder), *words]))
+        return spent(
+            subprocess.Popen([sys.executable, "-S", "-E", "-c", START, str(self.folder), *words])
+        )
 
     def _lay_out(self) -> None:
         (self.host_dir / "tasks/worker-0").mkdir(parents=True)
         for folder in (self.host_dir, *self.host_dir.parents[:6]):
             folder.chmod(0o700)
         task = {"task": "worker:0", "role": "worker", "index": 0, "argv": ["true"], "env": {}}
-        part = {"run": "r1", "job": "job", "mode": "async", "host": "n1", "plan_digest": "d", "release": "r", "tasks": [task]}
+        part = {
+            "run": "r1",
+            "job": "job",
+            "mode": "async",
+            "host": "n1",
+            "plan_digest": "d",
+            "release": "r",
+            "tasks": [task],
+        }
         (self.host_dir / "part.json").write_text(json.dumps(part))
-        (self.host_dir / "state.json").write_text(json.dumps({"run": "r1", "job": "job", "host": "n1", "phase": "ended"}))
+        (self.host_dir / "state.json").write_text(
+            json.dumps({"run": "r1", "job": "job", "host": "n1", "phase": "ended"})
+        )
 
 
 def spent(process: subprocess.Popen[bytes]) -> float:
@@ -103,8 +128,12 @@ def spent(process: subprocess.Popen[bytes]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--against", type=Path, required=True, help="the folder of the other checkout")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--against", type=Path, required=True, help="the folder of the other checkout"
+    )
     parser.add_argument("--pairs", type=int, default=300)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
@@ -125,7 +154,10 @@ def report(what: str, pairs: list[tuple[float, float]]) -> None:
     old, new = (statistics.median(side) for side in zip(*pairs, strict=True))
     more = [after - before for before, after in pairs]
     low, high = interval(more)
-    said = f"median of {len(pairs)} differences {statistics.median(more):+6.2f} ms, 95 % {low:+.2f} to {high:+.2f}"
+    said = (
+        f"median of {len(pairs)} differences {statistics.median(more):+6.2f} ms, 95 % {low:+.2f} "
+        f"to {high:+.2f}"
+    )
     print(f"{what:10} {old:7.2f} -> {new:7.2f} ms of CPU, {said}", flush=True)
 
 

@@ -1,8 +1,8 @@
-"""What the agent costs on a host: memory and CPU of an idle supervisor and minder, CPU of what samples a run that prints its
-metrics, and how fast output is drained.
+"""What the agent costs on a host: memory and CPU of an idle supervisor and minder, CPU of what
+samples a run that prints its metrics, and how fast output is drained.
 
-The drain is held against `cat >file` of the same bytes through a pipe, in the same turns. Memory is PSS: what would be free
-without it, so pages that several processes share count once.
+The drain is held against `cat >file` of the same bytes through a pipe, in the same turns. Memory is
+PSS: what would be free without it, so pages that several processes share count once.
 """
 
 from __future__ import annotations
@@ -80,7 +80,10 @@ def drain(place: Place, megabytes: int, rounds: int, figures: Figures) -> None:
     ours, theirs = [], []
     for number in range(rounds):
         place.tfdeploy("launch", "--name", f"flood-{number}", "--wait", "--quiet")
-        ours.append(megabytes / _said(place.tfdeploy("logs", f"flood-{number}", "-n", "1", "--output", "raw").output))
+        ours.append(
+            megabytes
+            / _said(place.tfdeploy("logs", f"flood-{number}", "-n", "1", "--output", "raw").output)
+        )
         theirs.append(megabytes / _by_cat(place, megabytes))
     rate = statistics.median(ours)
     ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
@@ -89,7 +92,9 @@ def drain(place: Place, megabytes: int, rounds: int, figures: Figures) -> None:
 
 
 def _by_cat(place: Place, megabytes: int) -> float:
-    script = 'python3 -c "$0" "$1" 2>/tmp/said | cat >~/flood; tail -1 /tmp/said; rm ~/flood /tmp/said'
+    script = (
+        'python3 -c "$0" "$1" 2>/tmp/said | cat >~/flood; tail -1 /tmp/said; rm ~/flood /tmp/said'
+    )
     argv = place.lab.on("n2", ["sh", "-c", script, FLOOD, str(megabytes)])
     return _said(subprocess.run(argv, capture_output=True, check=True).stdout)
 

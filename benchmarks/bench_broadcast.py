@@ -1,13 +1,15 @@
-"""A data set to all hosts by `tfdeploy sync`, over links with a rate: seconds against the wire, bytes by the kernel's counters.
+"""A data set to all hosts by `tfdeploy sync`, over links with a rate: seconds against the wire,
+bytes by the kernel's counters.
 
-    small    64 MB in 16 files to 8 hosts at 100 Mbit/s; beside it `xargs -P8 rsync`
-    16, 32   256 MB to so many hosts at 50 Mbit/s; beside it the same bytes down a chain of socat: this machine's floor
-    killed   the same to 16, with a relay killed half way: its agent, and the power of its host
-    sites    64 MB to two sites of 4 hosts, 20 Mbit/s between them
-    calm     64 MB to --hosts at --mbit, slow enough for a calm machine: what a simulator is held against; by hand
+    small    64 MB in 16 files to 8 hosts at 100 Mbit/s; beside it `xargs -P8 rsync` 16, 32   256 MB
+    to so many hosts at 50 Mbit/s; beside it the same bytes down a chain of socat: this machine's
+    floor killed   the same to 16, with a relay killed half way: its agent, and the power of its
+    host sites    64 MB to two sites of 4 hosts, 20 Mbit/s between them calm     64 MB to --hosts at
+    --mbit, slow enough for a calm machine: what a simulator is held against; by hand
 
-The wire: the bytes of the set at the link's rate. Each round has new content, and ends with checksums of it on every host.
-Comparing with a simulator is allowed where the machine was busy for less than 60 %. `--tree ../before`: of another checkout.
+The wire: the bytes of the set at the link's rate. Each round has new content, and ends with
+checksums of it on every host. Comparing with a simulator is allowed where the machine was busy for
+less than 60 %. `--tree ../before`: of another checkout.
 """
 
 from __future__ import annotations
@@ -98,10 +100,14 @@ def main() -> None:
 
 
 @contextmanager
-def a_case(figures: Figures, tree: str, hosts: int, megabytes: int, rate_mbit: int, **wishes: object) -> Iterator[Case]:
+def a_case(
+    figures: Figures, tree: str, hosts: int, megabytes: int, rate_mbit: int, **wishes: object
+) -> Iterator[Case]:
     """The hosts have the agent, the code, and a small data set."""
     with a_lab(hosts, **{"rate": f"{rate_mbit}mbit", **wishes}) as place:
-        case = Case(place.of(Path(tree).resolve()) if tree else place, megabytes, rate_mbit, figures)
+        case = Case(
+            place.of(Path(tree).resolve()) if tree else place, megabytes, rate_mbit, figures
+        )
         (place.work / "tfdeploy.yaml").write_text(JOB)
         (place.work / "train.py").write_text("")
         case.source.mkdir()
@@ -124,23 +130,35 @@ def ours(case: Case, *, may_fail: bool = False, lost: str | None = None) -> Roun
     with metered(case.place.lab) as meter:
         spent = case.place.tfdeploy("sync", "--json", may_fail=may_fail)
     check(case, "tfdeploy/bench/data/set", lost=lost)
-    return Round(seconds=spent.seconds, meter=meter, spent=spent, complete_s=completed(case, lost) - began, began=began)
+    return Round(
+        seconds=spent.seconds,
+        meter=meter,
+        spent=spent,
+        complete_s=completed(case, lost) - began,
+        began=began,
+    )
 
 
 def check(case: Case, folder: str, *, lost: str | None = None) -> None:
     """Each host has what lies here, by checksum."""
     wanted = case.place.run(["sh", "-c", f"cd {case.source} && {SUM}"]).output.decode().strip()
     bound = ["--exclude", lost] if lost else []
-    said = json.loads(case.place.tfdeploy("exec", "--json", *bound, "--", f"cd {folder} && {SUM}").output)["hosts"]
+    said = json.loads(
+        case.place.tfdeploy("exec", "--json", *bound, "--", f"cd {folder} && {SUM}").output
+    )["hosts"]
     wrong = [row["host"] for row in said if row["stdout"].strip() != wanted]
     if wrong or len(said) != len(case.place.lab.hosts) - bool(lost):
-        raise SystemExit(f"{case.what}: not what was sent is on {', '.join(wrong) or 'hosts that said nothing'}")
+        raise SystemExit(
+            f"{case.what}: not what was sent is on {', '.join(wrong) or 'hosts that said nothing'}"
+        )
 
 
 def completed(case: Case, lost: str | None) -> float:
     """When the last file got its place: that renames it, which its ctime tells."""
     sets = (
-        case.place.lab.root / "hosts" / host / "home/tfdeploy/bench/data/set" for host in case.place.lab.hosts if host != lost
+        case.place.lab.root / "hosts" / host / "home/tfdeploy/bench/data/set"
+        for host in case.place.lab.hosts
+        if host != lost
     )
     return max(path.stat().st_ctime for folder in sets for path in folder.iterdir())
 
@@ -152,7 +170,9 @@ def small(case: Case, rounds: int) -> None:
         renew(case)
         case.place.everywhere("rm -rf rsynced")
         with metered(case.place.lab) as meter:
-            spent = case.place.run(rivals.rsync(case.place, case.source, "rsynced", parallel=8), stdin=addresses)
+            spent = case.place.run(
+                rivals.rsync(case.place, case.source, "rsynced", parallel=8), stdin=addresses
+            )
         check(case, "rsynced")
         return Round(seconds=spent.seconds, meter=meter, spent=spent, complete_s=spent.seconds)
 
@@ -175,15 +195,26 @@ def large(case: Case, rounds: int, goal: float) -> list[float]:
     found = turns({"tfdeploy": lambda: ours(case), "chain": chained}, rounds)
     floors = [each.seconds for each in found["chain"]]
     against_wire(case, f"chain of {chain.name()}: {case.what}", floors, None)
-    ratios = [each.seconds / max(case.wire_s, floor) for each, floor in zip(found["tfdeploy"], floors, strict=True)]
+    ratios = [
+        each.seconds / max(case.wire_s, floor)
+        for each, floor in zip(found["tfdeploy"], floors, strict=True)
+    ]
     seconds = median(each.seconds for each in found["tfdeploy"])
-    case.figures.add(case.what, seconds, "s", ratio=median(ratios), against="the larger of wire and chain", goal=goal)
+    case.figures.add(
+        case.what,
+        seconds,
+        "s",
+        ratio=median(ratios),
+        against="the larger of wire and chain",
+        goal=goal,
+    )
     bytes_and_load(case, found["tfdeploy"])
     return floors
 
 
 def killed(case: Case, rounds: int, floor_s: float) -> None:
-    """A host in the middle, when it has half of the bytes. The next sync then brings it the rest."""
+    """A host in the middle, when it has half of the bytes. The next sync then brings it the
+    rest."""
     victim = case.place.lab.hosts[len(case.place.lab.hosts) // 2 - 1]
 
     def kill_agent() -> None:
@@ -203,7 +234,9 @@ def killed(case: Case, rounds: int, floor_s: float) -> None:
             check(case, "tfdeploy/bench/data/set")
         what = f"{case.what}, relay killed ({how})"
         others = median(each.complete_s for each in found)
-        case.figures.add(f"{what}: others whole", others, "s", ratio=others / floor_s, against="floor", goal=1.6)
+        case.figures.add(
+            f"{what}: others whole", others, "s", ratio=others / floor_s, against="floor", goal=1.6
+        )
         whole = median(each.seconds for each in found)
         case.figures.add(f"{what}: command", whole, "s", ratio=whole / floor_s, against="floor")
 
@@ -220,7 +253,8 @@ def agents(place: Place, host: str) -> list[int]:
 
 @contextmanager
 def half_way(case: Case, host: str, act: Callable[[], None]) -> Iterator[None]:
-    """Acts once the host has received half of the bytes. Looking starts no process: that would slow down what is measured."""
+    """Acts once the host has received half of the bytes. Looking starts no process: that would slow
+    down what is measured."""
     (first,) = (row["pid"] for row in case.place.lab.status() if row["host"] == host)
     before = received(first or 0)
     deadline = time.monotonic() + HALF_WAY_S
@@ -245,7 +279,11 @@ def half_way(case: Case, host: str, act: Callable[[], None]) -> Iterator[None]:
 
 def received(pid: int) -> int:
     """Bytes over the interface of a host, by the pid of its first process."""
-    (line,) = (line for line in Path(f"/proc/{pid}/net/dev").read_text().splitlines() if line.strip().startswith("eth0:"))
+    (line,) = (
+        line
+        for line in Path(f"/proc/{pid}/net/dev").read_text().splitlines()
+        if line.strip().startswith("eth0:")
+    )
     return int(line.partition(":")[2].split()[0])
 
 
@@ -256,7 +294,12 @@ def two_sites(case: Case, rounds: int) -> None:
     thin = median(each.meter.from_bytes["router2"] for each in found)
     what = f"two sites of {len(case.place.lab.hosts) // 2}: bytes over the thin line"
     against_set(case, what, thin, 1.05)
-    against_set(case, "the same, the other way", median(each.meter.from_bytes["router1"] for each in found), None)
+    against_set(
+        case,
+        "the same, the other way",
+        median(each.meter.from_bytes["router1"] for each in found),
+        None,
+    )
     bytes_and_load(case, found)
 
 
@@ -270,8 +313,12 @@ def calm(case: Case, rounds: int) -> None:
 
     found = turns({"tfdeploy": watched}, rounds)["tfdeploy"]
     against_wire(case, case.what, [each.seconds for each in found], None)
-    moving = [each.began + each.complete_s - begin for each, begin in zip(found, begins, strict=True)]
-    against_wire(case, f"{case.what}: from the first piece until all files are in place", moving, None)
+    moving = [
+        each.began + each.complete_s - begin for each, begin in zip(found, begins, strict=True)
+    ]
+    against_wire(
+        case, f"{case.what}: from the first piece until all files are in place", moving, None
+    )
     bytes_and_load(case, found)
 
 
@@ -302,29 +349,54 @@ def turns(rivals: dict[str, Callable[[], Round]], rounds: int) -> dict[str, list
         for name, run in rivals.items():
             found[name].append(run())
             last = found[name][-1]
-            say(f"round {number + 1}: {name} {last.seconds:.2f} s, machine busy {last.meter.busy:.0%}")
+            say(
+                f"round {number + 1}: {name} {last.seconds:.2f} s, machine busy "
+                f"{last.meter.busy:.0%}"
+            )
     return found
 
 
 def against_wire(case: Case, what: str, seconds: list[float], goal: float | None) -> None:
-    case.figures.add(what, median(seconds), "s", ratio=median(seconds) / case.wire_s, against="the wire", goal=goal)
+    case.figures.add(
+        what,
+        median(seconds),
+        "s",
+        ratio=median(seconds) / case.wire_s,
+        against="the wire",
+        goal=goal,
+    )
 
 
 def against_set(case: Case, what: str, count: float, goal: float | None) -> None:
-    case.figures.add(what, count / MB, "MB", ratio=count / (case.megabytes * MB), against="the set", goal=goal)
+    case.figures.add(
+        what, count / MB, "MB", ratio=count / (case.megabytes * MB), against="the set", goal=goal
+    )
 
 
 def bytes_and_load(case: Case, found: list[Round]) -> None:
     """Of the round with the most bytes on a link."""
     hosts = case.place.lab.hosts
-    against_set(case, "  sent by the operator's link", max(each.meter.from_bytes["operator"] for each in found), None)
+    against_set(
+        case,
+        "  sent by the operator's link",
+        max(each.meter.from_bytes["operator"] for each in found),
+        None,
+    )
     for what, counted in (("to", "to_bytes"), ("from", "from_bytes")):
         most = max(getattr(each.meter, counted)[host] for each in found for host in hosts)
         against_set(case, f"  {what} the host with the most", most, None)
     case.figures.add("  CPU of the client", median(each.spent.cpu_s for each in found), "s")
-    case.figures.add("  CPU of all hosts together", median(each.spent.beside["hosts_cpu_s"] for each in found), "s")
+    case.figures.add(
+        "  CPU of all hosts together",
+        median(each.spent.beside["hosts_cpu_s"] for each in found),
+        "s",
+    )
     busy = max(each.meter.busy for each in found)
-    case.figures.add(f"  machine busy ({'' if busy < COMPARABLE else 'not '}comparable with a simulator)", busy * 100, "%")
+    case.figures.add(
+        f"  machine busy ({'' if busy < COMPARABLE else 'not '}comparable with a simulator)",
+        busy * 100,
+        "%",
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
-"""`tfdeploy check` on 64 hosts, every host to every other, beside `tfdeploy exec -- true` on them in the same turns.
+"""`tfdeploy check` on 64 hosts, every host to every other, beside `tfdeploy exec -- true` on them
+in the same turns.
 
-The hosts live on this machine: what their agents and kernels do for each other is paid by the same cores.
+The hosts live on this machine: what their agents and kernels do for each other is paid by the same
+cores.
 """
 
 from __future__ import annotations
@@ -20,19 +22,40 @@ def main() -> None:
 
 def measure(place: Place, hosts: int, rounds: int, figures: Figures) -> None:
     found = in_turns(
-        {"check": lambda: place.tfdeploy("check", "--json"), "exec": lambda: place.tfdeploy("exec", "--", "true")}, rounds
+        {
+            "check": lambda: place.tfdeploy("check", "--json"),
+            "exec": lambda: place.tfdeploy("exec", "--", "true"),
+        },
+        rounds,
     )
     answers = [json.loads(run.output) for run in found["check"]]
     links = {len({(link["from"], link["to"]) for link in answer["links"]}) for answer in answers}
-    complaints = sum(not each["ok"] for answer in answers for host in answer["hosts"] for each in host["checks"])
+    complaints = sum(
+        not each["ok"] for answer in answers for host in answer["hosts"] for each in host["checks"]
+    )
     complaints += sum(link["why"] is not None for answer in answers for link in answer["links"])
     what = f"check, {hosts} hosts, {links.pop():,} links"
     figures.add(f"exec -- true, {hosts} hosts", median(found["exec"]), "s")
-    figures.add(what, median(found["check"]), "s", ratio=ratio(found["check"], found["exec"]), against="exec -- true", goal=6)
+    figures.add(
+        what,
+        median(found["check"]),
+        "s",
+        ratio=ratio(found["check"], found["exec"]),
+        against="exec -- true",
+        goal=6,
+    )
     figures.add("complaints about healthy hosts", complaints, "", goal=0)
     for name, spent in found.items():
-        figures.add(f"client CPU per host, {name}", 1000 * median(spent, lambda run: run.cpu_s) / hosts, "ms")
-    figures.add("the hosts' own CPU, check", median(found["check"], lambda run: run.beside["hosts_cpu_s"]), "s")
+        figures.add(
+            f"client CPU per host, {name}",
+            1000 * median(spent, lambda run: run.cpu_s) / hosts,
+            "ms",
+        )
+    figures.add(
+        "the hosts' own CPU, check",
+        median(found["check"], lambda run: run.beside["hosts_cpu_s"]),
+        "s",
+    )
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
-"""Steps per second of the crnn example (1 ps, 1 or 2 workers, asynchronous) under tfdeploy and by hand over ssh, in turns.
+"""Steps per second of the crnn example (1 ps, 1 or 2 workers, asynchronous) under tfdeploy and by
+hand over ssh, in turns.
 
-Counted while all workers train: from the latest one's first line of progress to the earliest one's last. Starting and
-ending are no part of it, but of the CPU of the hosts, which is counted whole. All hosts and the client share this machine's
-cores.
+Counted while all workers train: from the latest one's first line of progress to the earliest one's
+last. Starting and ending are no part of it, but of the CPU of the hosts, which is counted whole.
+All hosts and the client share this machine's cores.
 
-A machine whose speed changes from minute to minute drowns a percent in noise. So besides both train at the same time on
-the same hosts, each with one worker: whether a task under tfdeploy makes its steps at the price of one by hand. What
-tfdeploy's own processes cost falls on both there, and is in the figures of the turns.
+A machine whose speed changes from minute to minute drowns a percent in noise. So besides both train
+at the same time on the same hosts, each with one worker: whether a task under tfdeploy makes its
+steps at the price of one by hand. What tfdeploy's own processes cost falls on both there, and is in
+the figures of the turns.
 """
 
 from __future__ import annotations
@@ -33,12 +35,14 @@ PORT = 3330  # outside of what tfdeploy may take
 RUN_S = 300.0
 STEP = re.compile(r"step (\d+) loss")
 SETTINGS = {"CUDA_VISIBLE_DEVICES": "", "PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
-Progress = dict[str, list[tuple[float, int]]]  # task -> (seconds, global step) of each line of progress
+# task -> (seconds, global step) of each line of progress
+Progress = dict[str, list[tuple[float, int]]]
 
 
 @dataclass(frozen=True)
 class Trained:
-    """One run: steps per second, and the CPU of all processes of the hosts: the training, the agent, sshd."""
+    """One run: steps per second, and the CPU of all processes of the hosts: the training, the
+    agent, sshd."""
 
     rate: float
     hosts_cpu_s: float
@@ -53,7 +57,8 @@ def main() -> None:
             steps = args.steps * workers
             command = json.dumps(["python", "train.py", f"--steps={steps}"])
             (place.work / "tfdeploy.yaml").write_text(
-                f"name: bench\nmode: async\nenv: {{TF_CPP_MIN_LOG_LEVEL: '2'}}\ncommand: {command}\n"
+                f"name: bench\nmode: async\nenv: {{TF_CPP_MIN_LOG_LEVEL: '2'}}\ncommand: "
+                f"{command}\n"
             )
             measure(place, steps, args.rounds, figures)
             if workers == 1:
@@ -67,9 +72,12 @@ def measure(place: Place, steps: int, rounds: int, figures: Figures) -> None:
     for number in range(rounds):
         turns = [
             lambda: ours.append(trained(place, lambda: under_tfdeploy(place))),
-            lambda number=number: theirs.append(trained(place, lambda: by_hand(place, steps, f"by-hand-{number}"))),
+            lambda number=number: theirs.append(
+                trained(place, lambda: by_hand(place, steps, f"by-hand-{number}"))
+            ),
         ]
-        for turn in turns if number % 2 else turns[::-1]:  # a machine that slows down does so for both
+        # a machine that slows down does so for both
+        for turn in turns if number % 2 else turns[::-1]:
             turn()
         say(f"round {number + 1}: {ours[-1].rate:.1f} and {theirs[-1].rate:.1f} steps/s")
     workers = len(place.addresses) - 1
@@ -77,7 +85,15 @@ def measure(place: Place, steps: int, rounds: int, figures: Figures) -> None:
     pairs = list(zip(ours, theirs, strict=True))
     ratio = statistics.median(a.rate / b.rate for a, b in pairs)
     figures.add(f"{rival}: {what}", statistics.median(b.rate for b in theirs), "steps/s")
-    figures.add(what, statistics.median(a.rate for a in ours), "steps/s", ratio=ratio, against=rival, goal=0.98, at_least=True)
+    figures.add(
+        what,
+        statistics.median(a.rate for a in ours),
+        "steps/s",
+        ratio=ratio,
+        against=rival,
+        goal=0.98,
+        at_least=True,
+    )
     ratio = statistics.median(a.hosts_cpu_s / b.hosts_cpu_s for a, b in pairs)
     figures.add(
         f"{what}: all CPU of the hosts, start to end",
@@ -105,7 +121,13 @@ def measure_at_once(place: Place, steps: int, rounds: int, figures: Figures) -> 
         say(f"round {number + 1}, at once: {ratios[-1]:.3f} for {both[1] - both[0]:.0f} s")
     ratio = statistics.median(ratios)
     figures.add(
-        "crnn, 1 ps + 1 worker, both at once", ratio, "x", ratio=ratio, against="by hand over ssh", goal=0.98, at_least=True
+        "crnn, 1 ps + 1 worker, both at once",
+        ratio,
+        "x",
+        ratio=ratio,
+        against="by hand over ssh",
+        goal=0.98,
+        at_least=True,
     )
 
 
@@ -138,16 +160,29 @@ def by_hand(place: Place, steps: int, folder: str) -> Progress:
     """As one would type it: the code by rsync, then one ssh per task."""
     addresses = place.addresses
     place.run(rivals.rsync(place, place.work, folder), stdin="\n".join(addresses).encode())
-    flags = [f"--ps_hosts={addresses[0]}:{PORT}", "--worker_hosts=" + ",".join(f"{each}:{PORT}" for each in addresses[1:])]
+    flags = [
+        f"--ps_hosts={addresses[0]}:{PORT}",
+        "--worker_hosts=" + ",".join(f"{each}:{PORT}" for each in addresses[1:]),
+    ]
     tasks = [("ps", 0), *(("worker", index) for index in range(len(addresses) - 1))]
     processes = {}
     for address, (role, index) in zip(addresses, tasks, strict=True):
-        words = [sys.executable, "train.py", *flags, f"--job_name={role}", f"--task_index={index}", f"--steps={steps}"]
+        words = [
+            sys.executable,
+            "train.py",
+            *flags,
+            f"--job_name={role}",
+            f"--task_index={index}",
+            f"--steps={steps}",
+        ]
         settings = " ".join(f"{name}={value}" for name, value in SETTINGS.items())
         script = f"cd {folder} && echo $$ > pid && exec env {settings} {shlex.join(words)}"
         processes[f"{role}:{index}"] = _ssh(place, address, script)
     found: Progress = {}
-    readers = [threading.Thread(target=_read, args=(each, found.setdefault(task, []))) for task, each in processes.items()]
+    readers = [
+        threading.Thread(target=_read, args=(each, found.setdefault(task, [])))
+        for task, each in processes.items()
+    ]
     for reader in readers:
         reader.start()
     try:

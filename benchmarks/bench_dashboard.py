@@ -1,7 +1,9 @@
-"""What the dashboard costs: while lines arrive from 4 hosts, with 256 tasks on the screen, and after 28.8 million lines.
+"""What the dashboard costs: while lines arrive from 4 hosts, with 256 tasks on the screen, and
+after 28.8 million lines.
 
-The lines are printed by a real run on a lab; the dashboard is `tfdeploy status --watch` on a terminal of its own. 256 tasks and
-28.8 million lines come from events in one process, as fast as it takes them.
+The lines are printed by a real run on a lab; the dashboard is `tfdeploy status --watch` on a
+terminal of its own. 256 tasks and 28.8 million lines come from events in one process, as fast as it
+takes them.
 """
 
 from __future__ import annotations
@@ -78,28 +80,44 @@ class Watched:
         return 100 * self.cpu_s / self.seconds
 
 
-def arriving(place: Place, rate: int, hosts: int, seconds: float, figures: Figures, goal: float) -> None:
+def arriving(
+    place: Place, rate: int, hosts: int, seconds: float, figures: Figures, goal: float
+) -> None:
     """`rate` lines a second in all."""
     run = f"talk-{rate}"
     (place.work / "talk.py").write_text(PROGRAM)
     (place.work / "tfdeploy.yaml").write_text(JOB.replace("RATE", str(rate / hosts)))
     place.tfdeploy("launch", "--name", run, "--detach", "--quiet")
     try:
-        seen = watched(place.lab.operator([TFDEPLOY, "status", run, "--watch"]), place.env, place.work, seconds)
+        seen = watched(
+            place.lab.operator([TFDEPLOY, "status", run, "--watch"]), place.env, place.work, seconds
+        )
     finally:
         place.tfdeploy("stop", run, "--now", "--yes", may_fail=True)
     figures.add(f"{rate:,} lines/s from {hosts} hosts", seen.percent, "% core", goal=goal)
     if seen.late_s:
         late = sorted(seen.late_s)
-        figures.add(f"line to screen, p99 of {len(late)}", 1000 * late[int(0.99 * (len(late) - 1))], "ms", goal=300)
+        figures.add(
+            f"line to screen, p99 of {len(late)}",
+            1000 * late[int(0.99 * (len(late) - 1))],
+            "ms",
+            goal=300,
+        )
 
 
 def watched(words: list[str], env: dict[str, str], cwd: Path, seconds: float) -> Watched:
-    """A program on a terminal: what it costs once it stands, and how late lines with `sent=TIME` appear."""
+    """A program on a terminal: what it costs once it stands, and how late lines with `sent=TIME`
+    appear."""
     control, end = pty.openpty()
     fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     process = subprocess.Popen(
-        words, stdin=end, stdout=end, stderr=end, cwd=cwd, env={**env, "TERM": "xterm-256color"}, start_new_session=True
+        words,
+        stdin=end,
+        stdout=end,
+        stderr=end,
+        cwd=cwd,
+        env={**env, "TERM": "xterm-256color"},
+        start_new_session=True,
     )
     os.close(end)
     late: list[float] = []
@@ -114,7 +132,8 @@ def watched(words: list[str], env: dict[str, str], cwd: Path, seconds: float) ->
             now = time.time()
             if standing is None and SENT.search(shown) and time.monotonic() - begun > 5:
                 standing, before = time.monotonic(), spent(process.pid)
-                newest = max(float(sent) for sent in SENT.findall(shown))  # what stood there already is not late
+                # what stood there already is not late
+                newest = max(float(sent) for sent in SENT.findall(shown))
             for match in SENT.finditer(shown) if standing is not None else ():
                 sent = float(match[1])
                 if sent > newest:
@@ -141,16 +160,24 @@ def spent(pid: int) -> float:
 
 def below(pid: int) -> list[int]:
     try:
-        children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        children = [
+            int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        ]
     except OSError:
         return []
     return children + [each for child in children for each in below(child)]
 
 
 def many(seconds: float, figures: Figures) -> None:
-    """256 tasks, each with a new line and every tenth second a sample; frames as often as the dashboard draws them."""
+    """256 tasks, each with a new line and every tenth second a sample; frames as often as the
+    dashboard draws them."""
     done = alone("many", seconds)
-    figures.add(f"{TASKS} tasks at {done['frames'] / done['seconds']:.1f} frames/s", done["percent"], "% core", goal=30)
+    figures.add(
+        f"{TASKS} tasks at {done['frames'] / done['seconds']:.1f} frames/s",
+        done["percent"],
+        "% core",
+        goal=30,
+    )
 
 
 def memory(millions: int, figures: Figures) -> None:
@@ -162,7 +189,11 @@ def memory(millions: int, figures: Figures) -> None:
 
 def alone(part: str, amount: float) -> dict[str, float]:
     """A part in a process of its own, so that nothing else counts."""
-    out = subprocess.run([sys.executable, str(HERE), "--alone", part, str(amount)], stdout=subprocess.PIPE, check=True)
+    out = subprocess.run(
+        [sys.executable, str(HERE), "--alone", part, str(amount)],
+        stdout=subprocess.PIPE,
+        check=True,
+    )
     found: dict[str, float] = json.loads(out.stdout)
     return found
 
@@ -255,7 +286,12 @@ def _memory(board: object, control: int, millions: float) -> dict[str, float]:
     began = time.monotonic()
     threading.Thread(target=feed, daemon=True).start()
     board.run()
-    return {"lines": total, "rate": total / (time.monotonic() - began), "first": first[0], "last": ended[0]}
+    return {
+        "lines": total,
+        "rate": total / (time.monotonic() - began),
+        "first": first[0],
+        "last": ended[0],
+    }
 
 
 def line_of(task: TaskPlan, time: float, text: bytes) -> LogLine:

@@ -1,6 +1,8 @@
-"""`tfdeploy exec -- true` on 64 hosts, cold, whole process, beside clush with the ssh that it starts.
+"""`tfdeploy exec -- true` on 64 hosts, cold, whole process, beside clush with the ssh that it
+starts.
 
-The hosts live on this machine: their sshds' CPU time on all cores is a floor that no client gets below.
+The hosts live on this machine: their sshds' CPU time on all cores is a floor that no client gets
+below.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ def main() -> None:
 def measure(place: Place, hosts: int, rounds: int, figures: Figures) -> None:
     other = rivals.clush(place, "true", hosts=place.addresses)
     libraries = [sys.executable, "-c", "import fabric, paramiko"]  # what all hosts share
-    runs = {"tfdeploy": lambda: place.tfdeploy("exec", "--", "true"), "import": lambda: place.run(libraries)}
+    runs = {
+        "tfdeploy": lambda: place.tfdeploy("exec", "--", "true"),
+        "import": lambda: place.run(libraries),
+    }
     if other is not None:
         runs["clush"] = lambda: place.run(other)
     found = in_turns(runs, rounds)
@@ -33,17 +38,27 @@ def measure(place: Place, hosts: int, rounds: int, figures: Figures) -> None:
     what = f"exec -- true, {hosts} hosts, cold"
     if "clush" in found:
         figures.add("clush, " + what, median(found["clush"]), "s")
-        figures.add(what, median(ours), "s", ratio=ratio(ours, found["clush"]), against="clush", goal=0.25)
+        figures.add(
+            what, median(ours), "s", ratio=ratio(ours, found["clush"]), against="clush", goal=0.25
+        )
     else:
         figures.add(what, median(ours), "s")
         figures.skip("the same by clush", rivals.CLUSH_MISSING)
     figures.add("the hosts' own CPU, on all cores", floor, "s")
-    figures.add(what, median(ours), "s", ratio=median(ours) / floor, against="the hosts' own CPU", goal=1.3)
+    figures.add(
+        what, median(ours), "s", ratio=median(ours) / floor, against="the hosts' own CPU", goal=1.3
+    )
     shared = found.pop("import")
     for name, spent in found.items():
         cpu_ms = 1000 * median(spent, lambda run: run.cpu_s) / hosts
-        figures.add(f"client CPU per host, {name}", cpu_ms, "ms", goal=5.0 if name == "tfdeploy" else None)
-    own_ms = 1000 * statistics.median(run.cpu_s - libs.cpu_s for run, libs in zip(ours, shared, strict=True)) / hosts
+        figures.add(
+            f"client CPU per host, {name}", cpu_ms, "ms", goal=5.0 if name == "tfdeploy" else None
+        )
+    own_ms = (
+        1000
+        * statistics.median(run.cpu_s - libs.cpu_s for run, libs in zip(ours, shared, strict=True))
+        / hosts
+    )
     figures.add("the same, less importing fabric and paramiko", own_ms, "ms", goal=3.5)
 
 

@@ -1,4 +1,5 @@
-"""`tfdeploy logs` of 4 tasks on 4 hosts, 250,000 lines each, to a pipe, beside `clush cat` of the same files.
+"""`tfdeploy logs` of 4 tasks on 4 hosts, 250,000 lines each, to a pipe, beside `clush cat` of the
+same files.
 
 All lines must be there, once, each task's in order.
 """
@@ -56,7 +57,9 @@ def measure(place: Place, lines: int, rounds: int, figures: Figures) -> None:
     rate = median(found["tfdeploy"], lambda run: total / run.seconds)
     figures.add(what, rate, "lines/s", goal=400_000, at_least=True)
     if "clush" in found:
-        figures.add(f"clush cat, {what}", median(found["clush"], lambda run: total / run.seconds), "lines/s")
+        figures.add(
+            f"clush cat, {what}", median(found["clush"], lambda run: total / run.seconds), "lines/s"
+        )
         times = 1 / ratio(found["tfdeploy"], found["clush"])
         figures.add(what, rate, "lines/s", ratio=times, against="clush")
     else:

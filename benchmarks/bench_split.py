@@ -1,7 +1,9 @@
-"""A data set in parts (`split: worker`) to 8 workers, then to 6: bytes by the kernel's counters, and how even the parts are.
+"""A data set in parts (`split: worker`) to 8 workers, then to 6: bytes by the kernel's counters,
+and how even the parts are.
 
-    first    64 MB in 240 files of unequal size to 8 workers: what leaves the operator, against the set
-    8 to 6   two workers leave: what all hosts together receive, against the least possible, a quarter of the set
+    first    64 MB in 240 files of unequal size to 8 workers: what leaves the operator, against the
+    set 8 to 6   two workers leave: what all hosts together receive, against the least possible, a
+    quarter of the set
 
 Each round has new content. Every part is compared with the source, by checksum.
 """
@@ -35,7 +37,9 @@ def main() -> None:
     args = options(__doc__, rounds=1, mbit=100, small=64)
     figures = Figures("split", args.json)
     with a_lab(WORKERS + 1, rate=f"{args.mbit}mbit") as place:  # the first host is no worker
-        (place.work / "tfdeploy.yaml").write_text("name: bench\nmode: plain\ncommand: [python, train.py]\n")
+        (place.work / "tfdeploy.yaml").write_text(
+            "name: bench\nmode: plain\ncommand: [python, train.py]\n"
+        )
         (place.work / "train.py").write_text("")
         place.tfdeploy("sync", "--json")  # the agent and the code
         first, moved, largest = [], [], []
@@ -48,10 +52,26 @@ def main() -> None:
             least = sum(sizes[FEWER:])
             moved.append(sync(place, FEWER, received=True) / least)
             check(place, FEWER)
-    figures.add("8 workers: sent by the operator", median(first), "", ratio=median(first), against="the set", goal=1.05)
+    figures.add(
+        "8 workers: sent by the operator",
+        median(first),
+        "",
+        ratio=median(first),
+        against="the set",
+        goal=1.05,
+    )
     what = "8 workers: the largest part"
-    figures.add(what, max(largest), "", ratio=max(largest), against="mean and largest file", goal=1.1)
-    figures.add("8 to 6 workers: received", median(moved), "", ratio=median(moved), against="the least", goal=1.2)
+    figures.add(
+        what, max(largest), "", ratio=max(largest), against="mean and largest file", goal=1.1
+    )
+    figures.add(
+        "8 to 6 workers: received",
+        median(moved),
+        "",
+        ratio=median(moved),
+        against="the least",
+        goal=1.2,
+    )
 
 
 def renew(place: Place, megabytes: int, seed: int) -> int:
@@ -74,12 +94,18 @@ def sync(place: Place, workers: int, *, received: bool = False) -> int:
     (place.work / "tfdeploy.yaml").write_text(JOB.format(workers=workers))
     with metered(place.lab) as meter:
         place.tfdeploy("sync", "--json")
-    return sum(meter.to_bytes[host] for host in place.lab.hosts) if received else meter.from_bytes["operator"]
+    return (
+        sum(meter.to_bytes[host] for host in place.lab.hosts)
+        if received
+        else meter.from_bytes["operator"]
+    )
 
 
 def check(place: Place, workers: int) -> list[int]:
     """The bytes of each part. Together they are the source, and no file is in two."""
-    said = json.loads(place.tfdeploy("exec", "--json", "--limit", LIMIT.format(workers + 1), "--", SUMS).output)["hosts"]
+    said = json.loads(
+        place.tfdeploy("exec", "--json", "--limit", LIMIT.format(workers + 1), "--", SUMS).output
+    )["hosts"]
     files = {path.name: path for path in (place.home / "set").iterdir()}
     wanted = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
     parts = [[line.split() for line in row["stdout"].splitlines()] for row in said]

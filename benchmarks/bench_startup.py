@@ -1,4 +1,5 @@
-"""What tfdeploy costs before it does anything: --version and --help against an empty interpreter."""
+"""What tfdeploy costs before it does anything: --version and --help against an empty
+interpreter."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ def main() -> None:
     empty = 1000 * median(found["empty"])
     figures.add("an empty interpreter", empty, "ms")
     for flag, goal in EXTRA_MS.items():
-        figures.add(f"tfdeploy {flag}, beyond that", 1000 * median(found[flag]) - empty, "ms", goal=goal)
+        figures.add(
+            f"tfdeploy {flag}, beyond that", 1000 * median(found[flag]) - empty, "ms", goal=goal
+        )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
-"""`tfdeploy sync` of 2,000 files to 32 hosts, cold process: fresh, one file changed, nothing changed.
+"""`tfdeploy sync` of 2,000 files to 32 hosts, cold process: fresh, one file changed, nothing
+changed.
 
-Beside it `xargs -P32 rsync -a --delete`, with ssh as it is, and with ssh's quickest key exchange and cipher.
+Beside it `xargs -P32 rsync -a --delete`, with ssh as it is, and with ssh's quickest key exchange
+and cipher.
 """
 
 from __future__ import annotations
@@ -41,8 +43,11 @@ def measure(place: Place, files: int, rounds: int, figures: Figures) -> None:
         return place.run(rivals.rsync(place, place.work, "rsynced", tuned=tuned), stdin=addresses)
 
     def clear() -> None:
-        """Moves away: ext4 creates files ten times slower for a minute after as many were removed."""
-        place.everywhere("for each in tfdeploy rsynced; do [ ! -e $each ] || mv $each old.$$.$each; done")
+        """Moves away: ext4 creates files ten times slower for a minute after as many were
+        removed."""
+        place.everywhere(
+            "for each in tfdeploy rsynced; do [ ! -e $each ] || mv $each old.$$.$each; done"
+        )
 
     before: dict[str, Callable[[], object]] = {
         "fresh": clear,
@@ -60,7 +65,12 @@ def measure(place: Place, files: int, rounds: int, figures: Figures) -> None:
         show(figures, f"{case}, {len(place.lab.hosts)} hosts x {files} files", found, goal)
         if case == "fresh":
             ours(lambda: None)
-    check(place, files, some_file.relative_to(place.work).as_posix(), some_file.read_bytes().count(b"\n"))
+    check(
+        place,
+        files,
+        some_file.relative_to(place.work).as_posix(),
+        some_file.read_bytes().count(b"\n"),
+    )
 
 
 def show(figures: Figures, what: str, found: dict[str, list[Spent]], goal: float | None) -> None:
@@ -68,14 +78,20 @@ def show(figures: Figures, what: str, found: dict[str, list[Spent]], goal: float
     for name, runs in found.items():
         figures.add(f"{name}: {what}", median(runs), "s")
     for name, runs in found.items():
-        judge = {"xargs rsync": goal, "xargs rsync, tuned ssh": 1.0 if what.startswith("nothing") else None}[name]
+        judge = {
+            "xargs rsync": goal,
+            "xargs rsync, tuned ssh": 1.0 if what.startswith("nothing") else None,
+        }[name]
         figures.add(what, median(ours), "s", ratio=ratio(ours, runs), against=name, goal=judge)
 
 
 def check(place: Place, files: int, name: str, lines: int) -> None:
     """The release that tfdeploy names is on every host, whole, with the last change in it."""
     hosts = json.loads(place.tfdeploy("sync", "--json").output)["hosts"]
-    script = f"cd tfdeploy/bench/releases/{hosts[0]['release']} && find . -type f | wc -l && wc -l < {name}"
+    script = (
+        f"cd tfdeploy/bench/releases/{hosts[0]['release']} && find . -type f | wc -l && wc -l < "
+        f"{name}"
+    )
     wanted = [str(files + 1), str(lines)]
     if wrong := [said for said in place.everywhere(script) if said.split() != wanted]:
         raise SystemExit(f"a host holds {wrong[0].split()}, not {wanted}")

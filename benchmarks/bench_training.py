@@ -1,7 +1,8 @@
-"""Steps per second of the digits with one parameter server and one worker on two hosts: under tfdeploy, and by hand.
+"""Steps per second of the digits with one parameter server and one worker on two hosts: under
+tfdeploy, and by hand.
 
-Counted between the program's own lines of step 100 and of the last step, so starting up is no part of it. Without
-checkpoints: by hand they fail on two hosts without a shared disk.
+Counted between the program's own lines of step 100 and of the last step, so starting up is no part
+of it. Without checkpoints: by hand they fail on two hosts without a shared disk.
 """
 
 from __future__ import annotations
@@ -47,7 +48,15 @@ def measure(place: Place, steps: int, rounds: int, figures: Figures) -> None:
         theirs.append(by_hand(place, f"tfdeploy/bench/releases/{release}", steps))
     figures.add("by hand", statistics.median(theirs), "steps/s")
     ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
-    figures.add("under tfdeploy", statistics.median(ours), "steps/s", ratio=ratio, against="by hand", goal=0.98, at_least=True)
+    figures.add(
+        "under tfdeploy",
+        statistics.median(ours),
+        "steps/s",
+        ratio=ratio,
+        against="by hand",
+        goal=0.98,
+        at_least=True,
+    )
 
 
 def by_tfdeploy(place: Place, run: str) -> float:
@@ -59,11 +68,19 @@ def by_tfdeploy(place: Place, run: str) -> float:
 def by_hand(place: Place, release: str, steps: int) -> float:
     """What anybody types into two terminals; the parameter server is ended by hand too."""
     ps, worker = place.addresses
-    words = [f"--ps_hosts={ps}:3330", f"--worker_hosts={worker}:3331", f"--steps={steps}", "--task_index=0"]
+    words = [
+        f"--ps_hosts={ps}:3330",
+        f"--worker_hosts={worker}:3331",
+        f"--steps={steps}",
+        "--task_index=0",
+    ]
     words += ["--data=../../data/digits", "--checkpoints="]
 
     def start(host: str, role: str) -> subprocess.Popen[str]:
-        script = f"cd {release} && echo $$ > /tmp/{role}.pid && TF_CPP_MIN_LOG_LEVEL=2 CUDA_VISIBLE_DEVICES= exec "
+        script = (
+            f"cd {release} && echo $$ > /tmp/{role}.pid && TF_CPP_MIN_LOG_LEVEL=2 "
+            "CUDA_VISIBLE_DEVICES= exec "
+        )
         script += f"{sys.executable} -u train.py --job_name={role} {' '.join(words)}"
         argv = place.lab.on(host, ["sh", "-c", script])
         return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -76,7 +93,9 @@ def by_hand(place: Place, release: str, steps: int) -> float:
     finally:
         for host, role in ((PS, "ps"), (WORKER, "worker")):
             subprocess.run(
-                place.lab.on(host, ["sh", "-c", f"kill $(cat /tmp/{role}.pid)"]), check=False, stderr=subprocess.DEVNULL
+                place.lab.on(host, ["sh", "-c", f"kill $(cat /tmp/{role}.pid)"]),
+                check=False,
+                stderr=subprocess.DEVNULL,
             )
         for process in (client, server):
             process.kill()

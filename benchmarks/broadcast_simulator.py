@@ -1,8 +1,10 @@
-"""A broadcast to many hosts, simulated: the product's own planner, its pieces, and links that are as slow as they are said to be.
+"""A broadcast to many hosts, simulated: the product's own planner, its pieces, and links that are
+as slow as they are said to be.
 
-`.venv/bin/python benchmarks/broadcast_simulator.py --hosts 100 1000 --bytes 10G --rate 1000 --slow 10 --json`
-With few pieces in all each of them is moved (`simulated_pieces`), with more they flow (`simulated_flow`); `--by` says which.
-`--standard` is what benchmarks/README.md shows, and `--plot FILE` draws it. Rates are Mbit/s, times milliseconds.
+`.venv/bin/python benchmarks/broadcast_simulator.py --hosts 100 1000 --bytes 10G --rate 1000 --slow
+10 --json` With few pieces in all each of them is moved (`simulated_pieces`), with more they flow
+(`simulated_flow`); `--by` says which. `--standard` is what benchmarks/README.md shows, and `--plot
+FILE` draws it. Rates are Mbit/s, times milliseconds.
 """
 
 from __future__ import annotations
@@ -39,23 +41,33 @@ def main() -> int:
 
 
 def arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--hosts", type=int, nargs="+", default=[100])
     parser.add_argument("--bytes", type=size, default=10**10, help="such as 64M or 10G")
     parser.add_argument("--rate", type=float, default=1000.0, help="of each link")
     parser.add_argument("--sites", type=int, default=1)
     parser.add_argument("--line", type=float, help="from one site to another")
     for fate, says in FATES.items():
-        parser.add_argument(f"--{fate.replace('_', '-')}", type=int, default=0, metavar="HOSTS", help=says)
+        parser.add_argument(
+            f"--{fate.replace('_', '-')}", type=int, default=0, metavar="HOSTS", help=says
+        )
     parser.add_argument("--slower", type=float, default=10.0, help="so many times")
     parser.add_argument("--process", type=float, default=2.0, help="per piece and host")
     parser.add_argument("--connect", type=float, default=50.0)
     parser.add_argument("--rtt", type=float, default=0.5)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--by", choices=("pieces", "flow", "auto"), default="auto")
-    parser.add_argument("--standard", action="store_true", help="the cases of benchmarks/README.md, for each of --hosts")
+    parser.add_argument(
+        "--standard",
+        action="store_true",
+        help="the cases of benchmarks/README.md, for each of --hosts",
+    )
     parser.add_argument("--plot", type=Path, metavar="FILE.svg")
-    parser.add_argument("--rows", type=Path, metavar="FILE", help="plot these lines of an earlier --json instead")
+    parser.add_argument(
+        "--rows", type=Path, metavar="FILE", help="plot these lines of an earlier --json instead"
+    )
     parser.add_argument("--json", action="store_true", help="one object a line")
     return parser
 
@@ -82,7 +94,9 @@ def rows_of(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
             connect_s=asked.connect / 1000,
             rtt_s=asked.rtt / 1000,
         )
-        for case, scenario in (standard(plain, asked.seed) if asked.standard else {"asked": as_asked(plain, asked)}).items():
+        for case, scenario in (
+            standard(plain, asked.seed) if asked.standard else {"asked": as_asked(plain, asked)}
+        ).items():
             row = simulated(case, scenario, asked.by)
             print(json.dumps(row) if asked.json else line(row), flush=True)
             yield row
@@ -91,7 +105,9 @@ def rows_of(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
 def as_asked(plain: Scenario, asked: argparse.Namespace) -> Scenario:
     line = bytes_a_second(asked.line) if asked.line else None
     with_sites = replace(plain, sites=asked.sites, line=line)
-    return befallen(with_sites, {fate: getattr(asked, fate) for fate in FATES}, asked.slower, asked.seed)
+    return befallen(
+        with_sites, {fate: getattr(asked, fate) for fate in FATES}, asked.slower, asked.seed
+    )
 
 
 def standard(plain: Scenario, seed: int) -> dict[str, Scenario]:
@@ -123,7 +139,9 @@ def befallen(scenario: Scenario, counts: dict[str, int], slower: float, seed: in
 
 def simulated(case: str, scenario: Scenario, by: str = "auto") -> dict[str, Any]:
     begun = time.process_time()
-    slowest = min([1.0, *scenario.slow_in.values(), (scenario.line or scenario.rate) / scenario.rate])
+    slowest = min(
+        [1.0, *scenario.slow_in.values(), (scenario.line or scenario.rate) / scenario.rate]
+    )
     engine = chosen(scenario, by)
     outcome = Control(scenario, engine).run(LONGEST * scenario.wire_s / slowest + 60)
     return {
@@ -149,7 +167,8 @@ def chosen(scenario: Scenario, by: str) -> type[Pieces] | type[Flow]:
 
 
 def times(scenario: Scenario, outcome: Outcome) -> dict[str, float | None]:
-    """Until the last host was complete, all and those alone that are as quick as others, and how many times the wire that is."""
+    """Until the last host was complete, all and those alone that are as quick as others, and how
+    many times the wire that is."""
     quick = sorted(at for host, at in outcome.completed.items() if host not in scenario.slow_in)
     last = max(outcome.completed.values(), default=None)
     return {
@@ -170,7 +189,10 @@ def line(row: dict[str, Any]) -> str:
     ]
     notes += [f"{row['crossed']:.2f} x between sites"] if row["crossed"] else []
     notes += [f"{row['lacking']} NOT COMPLETE"] if row["lacking"] else []
-    return f"{row['hosts']:6} hosts  {row['case']:28} {times} x the wire ({row['wire_s']:g} s): {', '.join(notes)} [{row['by']}]"
+    return (
+        f"{row['hosts']:6} hosts  {row['case']:28} {times} x the wire ({row['wire_s']:g} s): "
+        f"{', '.join(notes)} [{row['by']}]"
+    )
 
 
 def size(text: str) -> int:

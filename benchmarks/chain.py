@@ -1,4 +1,5 @@
-"""The floor of a chain on this machine: each host receives the bytes, writes them and sends them on, in plain TCP.
+"""The floor of a chain on this machine: each host receives the bytes, writes them and sends them
+on, in plain TCP.
 
 By `socat` and `tee` where socat is installed, else by a relay of our own that does nothing else.
 """
@@ -54,18 +55,24 @@ def name() -> str:
 
 
 def send(place: Place, files: Sequence[Path]) -> Spent:
-    """From the operator to the first host and so on to the last, which has all bytes when the time is over."""
+    """From the operator to the first host and so on to the last, which has all bytes when the time
+    is over."""
     rows = place.lab.status()
     relays = []
     with ExitStack() as stack:
         for number in range(len(rows), 0, -1):  # each finds the one behind it listening
-            row, following = rows[number - 1], [behind["address"] for behind in rows[number : number + 1]]
+            row, following = (
+                rows[number - 1],
+                [behind["address"] for behind in rows[number : number + 1]],
+            )
             words = network.inside(row["pid"] or 0, _relay(_kept(place, row["host"]), following))
             relays.append(stack.enter_context(subprocess.Popen(words)))
             stack.callback(relays[-1].kill)
             _wait_until_it_listens(row["pid"] or 0)
         began = time.monotonic()
-        fed = subprocess.run(place.lab.operator(_feed(rows[0]["address"], files)), timeout=COMMAND_S, check=False)
+        fed = subprocess.run(
+            place.lab.operator(_feed(rows[0]["address"], files)), timeout=COMMAND_S, check=False
+        )
         codes = [fed.returncode, *(relay.wait(COMMAND_S) for relay in relays)]
         seconds = time.monotonic() - began
     wanted = sum(path.stat().st_size for path in files)
@@ -80,7 +87,11 @@ def _relay(kept: Path, following: Sequence[str]) -> list[str]:
     if shutil.which("socat") is None:
         return [sys.executable, "-S", "-E", "-c", RELAY, str(PORT), str(kept), *following]
     receive = f"socat -u -b {BLOCK} TCP-LISTEN:{PORT},reuseaddr STDOUT"
-    on = f"tee {kept} | socat -u -b {BLOCK} STDIN TCP:{following[0]}:{PORT}" if following else f"cat > {kept}"
+    on = (
+        f"tee {kept} | socat -u -b {BLOCK} STDIN TCP:{following[0]}:{PORT}"
+        if following
+        else f"cat > {kept}"
+    )
     return ["sh", "-c", f"{receive} | {on}"]
 
 

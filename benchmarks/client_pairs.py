@@ -1,9 +1,11 @@
-"""What the command line costs against another checkout of tfdeploy, in alternating pairs, on one interpreter.
+"""What the command line costs against another checkout of tfdeploy, in alternating pairs, on one
+interpreter.
 
     python benchmarks/client_pairs.py --against ../before --pairs 300 --execs 7 --hosts 64
 
-CPU (user and system) of `--version` and `--help`; of `exec -- true` over isolated hosts CPU and seconds (needs root; --execs 0
-leaves it out). The interval is of the median of the differences within pairs, by ranks: nothing is assumed of their distribution.
+CPU (user and system) of `--version` and `--help`; of `exec -- true` over isolated hosts CPU and
+seconds (needs root; --execs 0 leaves it out). The interval is of the median of the differences
+within pairs, by ranks: nothing is assumed of their distribution.
 """
 
 from __future__ import annotations
@@ -38,7 +40,10 @@ def compare(what: str, found: Pairs, value: Callable[[Spent], float], unit: str)
     old, new = ([value(side) for side in sides] for sides in zip(*found, strict=True))
     more = [b - a for a, b in zip(old, new, strict=True)]
     low, high = interval(more)
-    said = f"median of {len(more)} differences {statistics.median(more):+.2f}, 95 % {low:+.2f} to {high:+.2f}"
+    said = (
+        f"median of {len(more)} differences {statistics.median(more):+.2f}, 95 % {low:+.2f} to "
+        f"{high:+.2f}"
+    )
     print(f"{what}: {_range(old)} -> {_range(new)} {unit}, {said}", flush=True)
 
 
@@ -48,8 +53,12 @@ def _range(values: Sequence[float]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--against", type=Path, required=True, help="the folder of the other checkout")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--against", type=Path, required=True, help="the folder of the other checkout"
+    )
     parser.add_argument("--pairs", type=int, default=300, help="of --version and of --help")
     parser.add_argument("--execs", type=int, default=7, help="pairs of exec")
     parser.add_argument("--hosts", type=int, default=64)
@@ -58,10 +67,14 @@ def main() -> None:
 
     for flag in ("--version", "--help") if args.pairs else ():
         before, after = (_starts(tree, flag) for tree in trees)
-        compare(flag, pairs(before, after, args.pairs), lambda spent: 1000 * spent.cpu_s, "ms of CPU")
+        compare(
+            flag, pairs(before, after, args.pairs), lambda spent: 1000 * spent.cpu_s, "ms of CPU"
+        )
     if args.execs:
         with a_lab(args.hosts) as place:
-            before, after = (lambda tree=tree: place.of(tree).tfdeploy("exec", "--", "true") for tree in trees)
+            before, after = (
+                lambda tree=tree: place.of(tree).tfdeploy("exec", "--", "true") for tree in trees
+            )
             found = pairs(before, after, args.execs)
         what = f"exec -- true, {args.hosts} hosts"
         compare(what, found, lambda spent: spent.seconds, "s")

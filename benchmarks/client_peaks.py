@@ -1,9 +1,11 @@
-"""What the command line needs for many hosts: its peak threads, descriptors and memory, sampled from outside.
+"""What the command line needs for many hosts: its peak threads, descriptors and memory, sampled
+from outside.
 
     python benchmarks/client_peaks.py --hosts 200
 
-`exec -- true`; `sync` of code alone; the same with a data set, by broadcast; each with a soft limit of 256 descriptors too.
-Hosts are sshds on loopback, so all of them and their agents share this machine: its memory bounds how many there can be.
+`exec -- true`; `sync` of code alone; the same with a data set, by broadcast; each with a soft limit
+of 256 descriptors too. Hosts are sshds on loopback, so all of them and their agents share this
+machine: its memory bounds how many there can be.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ class Peak:
 def measure(argv: list[str], cwd: Path, env: dict[str, str]) -> Peak:
     """Raises SystemExit where it fails."""
     peak, began = Peak(), time.monotonic()
-    process = subprocess.Popen(argv, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    process = subprocess.Popen(
+        argv, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
     about = Path(f"/proc/{process.pid}")
     while process.poll() is None:
         try:
@@ -51,17 +55,23 @@ def measure(argv: list[str], cwd: Path, env: dict[str, str]) -> Peak:
         except OSError:
             break
         peak.threads = max(peak.threads, *map(int, re.findall(r"Threads:\s*(\d+)", text)), 0)
-        peak.memory_bytes = max(peak.memory_bytes, *(1024 * int(kib) for kib in re.findall(r"VmHWM:\s*(\d+)", text)), 0)
+        peak.memory_bytes = max(
+            peak.memory_bytes, *(1024 * int(kib) for kib in re.findall(r"VmHWM:\s*(\d+)", text)), 0
+        )
         time.sleep(SAMPLE_S)
     said, _ = process.communicate()
     peak.seconds = time.monotonic() - began
     if process.returncode:
-        raise SystemExit(f"{' '.join(argv)}: exit {process.returncode}\n{said[-2000:].decode(errors='replace')}")
+        raise SystemExit(
+            f"{' '.join(argv)}: exit {process.returncode}\n{said[-2000:].decode(errors='replace')}"
+        )
     return peak
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--hosts", type=int, default=200)
     args = parser.parse_args()
     name, home = f"peaks-{os.getpid()}", Path(tempfile.mkdtemp(prefix="tfdeploy-peaks-"))
@@ -72,7 +82,12 @@ def main() -> None:
         trees.write(work, 200)
         (work / "set").mkdir()
         inventory = str(up.inventory)
-        env = {**os.environ, "HOME": str(home), "XDG_STATE_HOME": str(home / "state"), "TFDEPLOY_INVENTORY": inventory}
+        env = {
+            **os.environ,
+            "HOME": str(home),
+            "XDG_STATE_HOME": str(home / "state"),
+            "TFDEPLOY_INVENTORY": inventory,
+        }
         for limit in (None, FEW):
             for what, words, job in (
                 ("exec -- true", ["exec", "--", "true"], JOB),
@@ -86,7 +101,8 @@ def main() -> None:
                 peak = measure([*limited, TFDEPLOY, *words], work, env)
                 bound = f", {limit} descriptors allowed" if limit else ""
                 say(
-                    f"{what}, {args.hosts} hosts{bound}: {peak.threads} threads, {peak.descriptors} descriptors, "
+                    f"{what}, {args.hosts} hosts{bound}: {peak.threads} threads, "
+                    f"{peak.descriptors} descriptors, "
                     f"{peak.memory_bytes >> 20} MiB, {peak.seconds:.1f} s"
                 )
     finally:

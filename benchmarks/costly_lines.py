@@ -1,8 +1,10 @@
-"""What a task costs others that writes lines which are costly to match: 10,000 of 4 KiB a second, every shape of
-tests/lab/programs/costly_lines.py in turn, with a regular expression of the job that never ends.
+"""What a task costs others that writes lines which are costly to match: 10,000 of 4 KiB a second,
+every shape of tests/lab/programs/costly_lines.py in turn, with a regular expression of the job that
+never ends.
 
-The same run is measured without those lines, then with them: `status`, `logs -n 100`, the time from `q` to the dashboard's end on
-the screen, and on the host the samples taken and the CPU of the sampler and of the task's supervisor.
+The same run is measured without those lines, then with them: `status`, `logs -n 100`, the time from
+`q` to the dashboard's end on the screen, and on the host the samples taken and the CPU of the
+sampler and of the task's supervisor.
 """
 
 from __future__ import annotations
@@ -65,7 +67,9 @@ def q_answered(place: Place, name: str, wait_s: float) -> float:
     control, end = pty.openpty()
     words = place.lab.operator([TFDEPLOY, "status", name, "--watch"])
     env = {**place.env, "TERM": "xterm-256color"}
-    process = subprocess.Popen(words, stdin=end, stdout=end, stderr=end, env=env, cwd=place.work, start_new_session=True)
+    process = subprocess.Popen(
+        words, stdin=end, stdout=end, stderr=end, env=env, cwd=place.work, start_new_session=True
+    )
     os.close(end)
     read_for(control, wait_s, b"")
     began = time.monotonic()
@@ -93,7 +97,8 @@ def read_for(control: int, seconds: float, until: bytes) -> bool:
 
 
 def on_host(place: Place, name: str) -> tuple[float, int, float, float, int]:
-    """Of worker:0 on its host: monotonic seconds, samples, CPU seconds of samplers and of its supervisor, bytes of its log."""
+    """Of worker:0 on its host: monotonic seconds, samples, CPU seconds of samplers and of its
+    supervisor, bytes of its log."""
     (task,) = place.lab.root.glob(f"hosts/*/home/tfdeploy/bench/runs/{name}/hosts/*/tasks/worker-0")
     samples = (task / "samples").read_text().count("\n") if (task / "samples").exists() else 0
     folder = str(task.parents[1]).partition("/home/")[2]
@@ -105,7 +110,11 @@ def on_host(place: Place, name: str) -> tuple[float, int, float, float, int]:
         except OSError:
             continue
         for verb in cpu:
-            if verb in argv and any(folder in word for word in argv) and (verb == "sample" or "worker:0" in argv):
+            if (
+                verb in argv
+                and any(folder in word for word in argv)
+                and (verb == "sample" or "worker:0" in argv)
+            ):
                 cpu[verb] += (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
     written = json.loads((task / "status.json").read_text())["log_bytes"]
     return time.monotonic(), samples, cpu["sample"], cpu["supervise"], written

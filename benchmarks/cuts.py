@@ -1,9 +1,11 @@
-"""Random cuts of hosts during a run that is watched: runs lost, log bytes lost or doubled, seconds until it is seen again.
+"""Random cuts of hosts during a run that is watched: runs lost, log bytes lost or doubled, seconds
+until it is seen again.
 
     python benchmarks/cuts.py --cuts 200                 cuts of 1 to 60 s: nearly two hours
     python benchmarks/cuts.py --cuts 200 --scale 0.1     of 0.1 to 6 s
 
-One host of three with workers (or n1) is cut off from everybody, healed, and again. The watcher is `launch --wait --events`.
+One host of three with workers (or n1) is cut off from everybody, healed, and again. The watcher is
+`launch --wait --events`.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ def main() -> int:
     with operators(4) as (operator,):
         write_job(operator, JOB, "quick.py", "--steps=1000000000", "--pause=0.05")
         events = operator.home / "events"
-        watching = operator.start("launch", "--wait", "--name", RUN, "--events", str(events), stdout=subprocess.DEVNULL)
+        watching = operator.start(
+            "launch", "--wait", "--name", RUN, "--events", str(events), stdout=subprocess.DEVNULL
+        )
         story = Story(events)
         wait_for(lambda: story.count("n4"), SEEN_S, "the run prints")
         back, shown, long_enough, lost = [], [], 0, 0
@@ -48,7 +52,11 @@ def main() -> int:
             long_enough += length > LOST_S
             back.append(heal(operator, story, host))
             lost += watching.poll() is not None
-            print(f"cut {number + 1}: {host} for {length:.1f} s, back after {back[-1]:.1f} s", file=sys.stderr, flush=True)
+            print(
+                f"cut {number + 1}: {host} for {length:.1f} s, back after {back[-1]:.1f} s",
+                file=sys.stderr,
+                flush=True,
+            )
         state = operator.state(RUN)
         operator.run("stop", RUN, exit_code=0)
         watching.wait(60)
@@ -57,7 +65,10 @@ def main() -> int:
     figure("runs lost", lost + (state != "running"))
     figure("log bytes lost or doubled", wrong)
     figure("lines again after the heal", spread(back))
-    figure(f"a host shown as unreachable ({long_enough} cuts were longer than {LOST_S:g} s)", spread(shown))
+    figure(
+        f"a host shown as unreachable ({long_enough} cuts were longer than {LOST_S:g} s)",
+        spread(shown),
+    )
     return int(bool(lost or wrong or state != "running"))
 
 
@@ -90,7 +101,9 @@ def cut(operator: Tfdeploy, story: Story, host: str, length: float) -> float | N
     shown = None
     while time.monotonic() - began < length:
         story.read()
-        if shown is None and any(each == host and "unreachable" in what for each, what in story.news[before:]):
+        if shown is None and any(
+            each == host and "unreachable" in what for each, what in story.news[before:]
+        ):
             shown = time.monotonic() - began
         time.sleep(POLL_S)
     return shown
@@ -107,13 +120,16 @@ def heal(operator: Tfdeploy, story: Story, host: str) -> float:
 
 
 def compare(operator: Tfdeploy, story: Story) -> int:
-    """Bytes that are in the hosts' logs and not in what was followed, or the reverse; and steps that do not count on."""
+    """Bytes that are in the hosts' logs and not in what was followed, or the reverse; and steps
+    that do not count on."""
     story.read()
     wrong = 0
     for host, task in (("n2", "worker:0"), ("n3", "worker:1"), ("n4", "worker:2")):
         followed = "".join(f"{line}\n" for _, _, line in story.lines[host])
         stored = operator.run("logs", RUN, "--task", task, "--output", "raw", exit_code=0).stdout
-        wrong += abs(len(stored) - len(followed)) or sum(one != two for one, two in zip(stored, followed, strict=True))
+        wrong += abs(len(stored) - len(followed)) or sum(
+            one != two for one, two in zip(stored, followed, strict=True)
+        )
         steps = [int(step) for step in re.findall(r"^step (\d+)", stored, re.MULTILINE)]
         wrong += sum(one != two for one, two in zip(steps, range(1, len(steps) + 1), strict=True))
     return wrong

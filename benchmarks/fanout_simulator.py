@@ -1,8 +1,10 @@
-"""What grows with the number of hosts besides bytes: connects from here, and news among the minders of one run.
+"""What grows with the number of hosts besides bytes: connects from here, and news among the minders
+of one run.
 
-`.venv/bin/python benchmarks/fanout_simulator.py --hosts 100 300 1000 [--dead N] [--json]`
-Connects: 32 threads, each taking the client's processor (one at a time) and then waiting for its host. News: one minder learns
-something, and all others hear of it by `agent/mesh/gossip_schedule.py` itself; dead hosts do not answer.
+`.venv/bin/python benchmarks/fanout_simulator.py --hosts 100 300 1000 [--dead N] [--json]` Connects:
+32 threads, each taking the client's processor (one at a time) and then waiting for its host. News:
+one minder learns something, and all others hear of it by `agent/mesh/gossip_schedule.py` itself;
+dead hosts do not answer.
 """
 
 from __future__ import annotations
@@ -56,12 +58,18 @@ class News:
         self._costs = costs
         self._hosts, self._alive = range(hosts), hosts - dead
         address = wire.MeshHost("", "", 0)
-        self._peers = [{str(other): MeshPeer(address, OLD) for other in self._hosts if other != host} for host in self._hosts]
-        self._number = [{id(peer): int(name) for name, peer in peers.items()} for peers in self._peers]
+        self._peers = [
+            {str(other): MeshPeer(address, OLD) for other in self._hosts if other != host}
+            for host in self._hosts
+        ]
+        self._number = [
+            {id(peer): int(name) for name, peer in peers.items()} for peers in self._peers
+        ]
         self._schedules = [GossipSchedule(peers, -30.0) for peers in self._peers]
         self._knows: dict[int, float] = {}
         self._due = [float("inf")] * hosts
-        self._events: list[tuple[float, int, int, int]] = []  # when, which, host, its peer or -1 (the host looks)
+        # when, which, host, its peer or -1 (the host looks)
+        self._events: list[tuple[float, int, int, int]] = []
         self.exchanges = 0
 
     def run(self) -> dict[int, float]:
@@ -101,7 +109,11 @@ class News:
             peer.busy, peer.tried = True, now
             other = self._number[host][id(peer)]
             self.exchanges += 1
-            self._at(now + (self._costs.exchange_s if other < self._alive else self._costs.timeout_s), host, other)
+            self._at(
+                now + (self._costs.exchange_s if other < self._alive else self._costs.timeout_s),
+                host,
+                other,
+            )
         pause = SETTLE_S if chosen else schedule.pause_s(concerned, self._digest(host), now)
         if pause < GIVEN_UP_S:
             self._look(host, now + max(pause, SETTLE_S))
@@ -135,7 +147,9 @@ def row_of(hosts: int, dead: int, seed: int, costs: Costs) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--hosts", type=int, nargs="+", default=[100, 300])
     parser.add_argument("--dead", type=int, default=0, help="of them")
     parser.add_argument("--client-ms", type=float, default=Costs.client_s * 1000)
@@ -146,7 +160,12 @@ def main() -> int:
     costs = Costs(client_s=asked.client_ms / 1000, host_s=asked.host_ms / 1000)
     rows = [row_of(hosts, asked.dead, asked.seed, costs) for hosts in asked.hosts]
     for row in rows:
-        print(json.dumps(row) if asked.json else ", ".join(f"{name} {value}" for name, value in row.items()), flush=True)
+        print(
+            json.dumps(row)
+            if asked.json
+            else ", ".join(f"{name} {value}" for name, value in row.items()),
+            flush=True,
+        )
     return 1 if any(row["not_told"] for row in rows) else 0
 
 

@@ -1,4 +1,5 @@
-"""The figures of one benchmark: a table for people, and with --json one object a line for programs."""
+"""The figures of one benchmark: a table for people, and with --json one object a line for
+programs."""
 
 from __future__ import annotations
 
@@ -28,14 +29,26 @@ class Figures:
         goal: float | None = None,
         at_least: bool = False,
     ) -> None:
-        """`ratio`: to `against`, measured in the same turns. `goal` is held against the ratio where there is one, else
-        against the value; `at_least` turns it round."""
+        """`ratio`: to `against`, measured in the same turns. `goal` is held against the ratio where
+        there is one, else against the value; `at_least` turns it round."""
         judged = value if ratio is None else ratio
         met = None if goal is None else (judged >= goal if at_least else judged <= goal)
         if self.as_json:
-            row = {"benchmark": self.benchmark, "what": what, "value": round(value, 4), "unit": unit}
-            row |= {"ratio": None if ratio is None else round(ratio, 3), "against": against, "goal": goal, "met": met}
-            print(json.dumps({**row, "cores": os.cpu_count(), "time": round(time.time())}), flush=True)
+            row = {
+                "benchmark": self.benchmark,
+                "what": what,
+                "value": round(value, 4),
+                "unit": unit,
+            }
+            row |= {
+                "ratio": None if ratio is None else round(ratio, 3),
+                "against": against,
+                "goal": goal,
+                "met": met,
+            }
+            print(
+                json.dumps({**row, "cores": os.cpu_count(), "time": round(time.time())}), flush=True
+            )
             return
         text = f"{self.benchmark:9} {what:46} {value:12,.3f} {unit:9}"
         text += f" {ratio:6.2f} x {against}" if ratio is not None else ""
@@ -45,7 +58,9 @@ class Figures:
 
     def skip(self, what: str, why: str) -> None:
         if self.as_json:
-            print(json.dumps({"benchmark": self.benchmark, "what": what, "skipped": why}), flush=True)
+            print(
+                json.dumps({"benchmark": self.benchmark, "what": what, "skipped": why}), flush=True
+            )
         else:
             print(f"{self.benchmark:9} {what:46} not measured: {why}", flush=True)
 
@@ -54,12 +69,21 @@ def say(text: str) -> None:
     print(f"--- {text}", file=sys.stderr, flush=True)
 
 
-def options(doc: str | None, *, rounds: int, hosts: int | None = None, **more: int | str) -> argparse.Namespace:
-    """--json --rounds N, and --hosts N and others where the benchmark has them, each of its default's type."""
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options(
+    doc: str | None, *, rounds: int, hosts: int | None = None, **more: int | str
+) -> argparse.Namespace:
+    """--json --rounds N, and --hosts N and others where the benchmark has them, each of its
+    default's type."""
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
-    parser.add_argument("--rounds", type=int, default=rounds, help=f"turns of each (default {rounds})")
+    parser.add_argument(
+        "--rounds", type=int, default=rounds, help=f"turns of each (default {rounds})"
+    )
     numbers = more if hosts is None else {"hosts": hosts, **more}
     for name, default in numbers.items():
-        parser.add_argument(f"--{name}", type=type(default), default=default, help=f"default {default}")
+        parser.add_argument(
+            f"--{name}", type=type(default), default=default, help=f"default {default}"
+        )
     return parser.parse_args()

@@ -1,8 +1,9 @@
-"""A stranger's TLS handshakes at a minder's port, from loopback: its CPU, and how late a peer's word comes.
+"""A stranger's TLS handshakes at a minder's port, from loopback: its CPU, and how late a peer's
+word comes.
 
-`.venv/bin/python benchmarks/handshakes.py [A_SECOND] [SECONDS]` (1,000 and 10). One host's mesh runs in a process of its own,
-a peer in another says twenty things to it meanwhile, and eight strangers begin handshakes.
-Goals: at most 10 % of a core, every word heard within 2 s.
+`.venv/bin/python benchmarks/handshakes.py [A_SECOND] [SECONDS]` (1,000 and 10). One host's mesh
+runs in a process of its own, a peer in another says twenty things to it meanwhile, and eight
+strangers begin handshakes. Goals: at most 10 % of a core, every word heard within 2 s.
 """
 
 from __future__ import annotations
@@ -33,9 +34,20 @@ MOST_A_SECOND, MOST_SECONDS = 5000, 120
 
 
 def mesh_of(name: str, ports: dict[str, int], certs: dict[str, dict[str, str]]) -> Mesh:
-    peers = [wire.Peer(task=f"worker:{n}", role="worker", host=name) for n, name in enumerate(NAMES)]
+    peers = [
+        wire.Peer(task=f"worker:{n}", role="worker", host=name) for n, name in enumerate(NAMES)
+    ]
     hosts = [wire.MeshHost(each, "127.0.0.1", ports[each]) for each in NAMES]
-    part = wire.HostPart(run="r1", job="j", mode="async", host=name, plan_digest="d", release="c", peers=peers, mesh=hosts)
+    part = wire.HostPart(
+        run="r1",
+        job="j",
+        mode="async",
+        host=name,
+        plan_digest="d",
+        release="c",
+        peers=peers,
+        mesh=hosts,
+    )
     return Mesh(part, certs[name], sockets.claim(ports[name]), Knowledge(), lambda: None)
 
 
@@ -51,7 +63,9 @@ def listen(ports: dict[str, int], certs: dict[str, Any], told: int, seconds: flo
             lines.append((number, time.monotonic()))
             heard = number
         time.sleep(0.02)
-    os.write(told, json.dumps({"heard": lines, "cpu_s": time.process_time() - begun}).encode("ascii"))
+    os.write(
+        told, json.dumps({"heard": lines, "cpu_s": time.process_time() - begun}).encode("ascii")
+    )
     os._exit(0)
 
 
@@ -88,7 +102,9 @@ def main(a_second: float, seconds: float) -> int:
     children = []
     for work in (
         lambda: listen(ports, certs, writing, seconds + 2),
-        *[lambda: knock(("127.0.0.1", ports["n1"]), others["n2"], a_second / STRANGERS, seconds)] * STRANGERS * bool(a_second),
+        *[lambda: knock(("127.0.0.1", ports["n1"]), others["n2"], a_second / STRANGERS, seconds)]
+        * STRANGERS
+        * bool(a_second),
     ):
         pid = os.fork()
         if pid == 0:
@@ -100,9 +116,13 @@ def main(a_second: float, seconds: float) -> int:
     for pid in children:
         os.waitpid(pid, 0)
     heard = dict(told["heard"])
-    late = sorted(next((at for other, at in heard.items() if other >= number), float("inf")) - at for number, at in said.items())
+    late = sorted(
+        next((at for other, at in heard.items() if other >= number), float("inf")) - at
+        for number, at in said.items()
+    )
     print(
-        f"{told['cpu_s'] / (seconds + 2):.1%} of a core; words heard: median {late[len(late) // 2]:.3f} s, last {late[-1]:.3f} s"
+        f"{told['cpu_s'] / (seconds + 2):.1%} of a core; words heard: median "
+        f"{late[len(late) // 2]:.3f} s, last {late[-1]:.3f} s"
     )
     return 0
 
@@ -111,7 +131,14 @@ def speak(mesh: Mesh, seconds: float) -> dict[int, float]:
     """Says so many new things, each a while after the one before; when it said which."""
     said = {}
     for number in range(1, WORDS + 1):
-        fields = {"n": number + 1, "time": 1.0, "task": "worker:0", "count": 1, "quick": 1, "delay_s": 1.0}
+        fields = {
+            "n": number + 1,
+            "time": 1.0,
+            "task": "worker:0",
+            "count": 1,
+            "quick": 1,
+            "delay_s": 1.0,
+        }
         said[number] = time.monotonic()
         mesh.tell(Knowledge(round=fields))
         time.sleep(seconds / WORDS)

@@ -1,10 +1,11 @@
-"""`kill -9` of launches at random moments between lock and commit: what is left on the hosts 90 s later, with nobody coming.
+"""`kill -9` of launches at random moments between lock and commit: what is left on the hosts 90 s
+later, with nobody coming.
 
-    python benchmarks/kills.py --launches 1000
-    python benchmarks/kills.py --launches 50 --scale 0.1     the minute that hosts wait for a launch is 6 s
+    python benchmarks/kills.py --launches 1000 python benchmarks/kills.py --launches 50 --scale 0.1
+    the minute that hosts wait for a launch is 6 s
 
-Many operators of one lab side by side, each with workdirs of its own, so that no session of another sweeps. A launch whose
-commit had reached a host may live: then on all hosts, or it is a half.
+Many operators of one lab side by side, each with workdirs of its own, so that no session of another
+sweeps. A launch whose commit had reached a host may live: then on all hosts, or it is a half.
 """
 
 from __future__ import annotations
@@ -54,7 +55,11 @@ Step = tuple[str, str, float]  # name, begin or done, UTC seconds
 
 def _steps(events: Events) -> list[Step]:
     """That have come since the last call."""
-    return [(each["data"]["step"], each["data"]["state"], each["time"]) for each in events.fresh() if each["kind"] == "step"]
+    return [
+        (each["data"]["step"], each["data"]["state"], each["time"])
+        for each in events.fresh()
+        if each["kind"] == "step"
+    ]
 
 
 class Field(Slots):
@@ -71,12 +76,18 @@ class Field(Slots):
         with self.lock:
             slot = self.free.pop()
             self.number += 1
-            run, step, part = f"{JOB}-{self.number}", self.chance.choice(STEPS), self.chance.random()
+            run, step, part = (
+                f"{JOB}-{self.number}",
+                self.chance.choice(STEPS),
+                self.chance.random(),
+            )
         operator = self.operators[slot]
         path = operator.home / f"{run}.events"
         events = Events(path)
         with (operator.home / "said").open("w") as said:
-            process = operator.start("launch", "--detach", "--name", run, "--events", str(path), stdout=said)
+            process = operator.start(
+                "launch", "--detach", "--name", run, "--events", str(path), stdout=said
+            )
         steps = self._until(process, events, step)
         deadline = time.monotonic() + part * self.took_s.get(step, 0.3)
         while process.poll() is None and time.monotonic() < deadline:
@@ -106,11 +117,16 @@ class Field(Slots):
         with self.lock:
             for name, state, at in steps:
                 if state == "done":
-                    self.took_s[name] = 0.5 * self.took_s.get(name, at - begun[name]) + 0.5 * (at - begun[name])
+                    self.took_s[name] = 0.5 * self.took_s.get(name, at - begun[name]) + 0.5 * (
+                        at - begun[name]
+                    )
 
     def _too_late(self, operator: Tfdeploy, slot: int, run: str, code: int) -> None:
         if code:
-            print(f"{run} ended by itself with {code}: {(operator.home / 'said').read_text()[-400:]}", file=sys.stderr)
+            print(
+                f"{run} ended by itself with {code}: {(operator.home / 'said').read_text()[-400:]}",
+                file=sys.stderr,
+            )
         if code == 2:
             raise SystemExit("no launch can be made")
         operator.run("stop", run, "--now")
@@ -136,10 +152,18 @@ class Tally:
                 self.whole += 1
             elif running:
                 self.halves += 1
-                print(f"{run} (killed at {one.step}) runs on {running} only", file=sys.stderr, flush=True)
+                print(
+                    f"{run} (killed at {one.step}) runs on {running} only",
+                    file=sys.stderr,
+                    flush=True,
+                )
             elif left:
                 self.left += 1
-                print(f"left of {run} (killed at {one.step}): {json.dumps(left)}", file=sys.stderr, flush=True)
+                print(
+                    f"left of {run} (killed at {one.step}): {json.dumps(left)}",
+                    file=sys.stderr,
+                    flush=True,
+                )
             if running or left:
                 self.field.operators[one.slot].run("stop", run, "--now")
             with self.field.lock:
@@ -156,16 +180,26 @@ def main() -> int:
         waiting: list[Killed] = []
         going: list[Any] = []
         while tally.kills < args.launches:
-            while len(going) < AT_ONCE and field.free and tally.kills + len(waiting) + len(going) < args.launches:
+            while (
+                len(going) < AT_ONCE
+                and field.free
+                and tally.kills + len(waiting) + len(going) < args.launches
+            ):
                 going.append(pool.submit(field.launch_and_kill))
-            waiting += [killed for each in going if each.done() and (killed := each.result()) is not None]
+            waiting += [
+                killed for each in going if each.done() and (killed := each.result()) is not None
+            ]
             going = [each for each in going if not each.done()]
             due = [each for each in waiting if time.monotonic() - each.at >= due_s]
-            if len(due) >= min(args.slots // 4, args.launches - tally.kills) or (due and not field.free and not going):
+            if len(due) >= min(args.slots // 4, args.launches - tally.kills) or (
+                due and not field.free and not going
+            ):
                 waiting = [each for each in waiting if each not in due]
                 tally.judge(due)
                 print(
-                    f"{tally.kills} kills, {tally.left} with something left, {tally.halves} halves", file=sys.stderr, flush=True
+                    f"{tally.kills} kills, {tally.left} with something left, {tally.halves} halves",
+                    file=sys.stderr,
+                    flush=True,
                 )
             time.sleep(0.02)
     figure("launches killed between lock and commit", tally.kills)

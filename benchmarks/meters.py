@@ -1,4 +1,5 @@
-"""What a run cost the links of a lab and the machine, by the kernel's counters: never by what the tools say of themselves."""
+"""What a run cost the links of a lab and the machine, by the kernel's counters: never by what the
+tools say of themselves."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ class Meter:
     """Filled when its run is over."""
 
     busy: float = 0.0  # share of all cores, whoever used them
-    to_bytes: dict[str, int] = field(default_factory=dict)  # by link: a host's name, operator, router1, router2
+    # by link: a host's name, operator, router1, router2
+    to_bytes: dict[str, int] = field(default_factory=dict)
     from_bytes: dict[str, int] = field(default_factory=dict)
 
 

@@ -1,4 +1,5 @@
-"""What the figures of misfortunes share: throw-away isolated hosts, operators, and one line for each figure.
+"""What the figures of misfortunes share: throw-away isolated hosts, operators, and one line for
+each figure.
 
 These are counts that must be 0, beside times: not rivals, so they are not part of `make bench`.
 """
@@ -22,10 +23,15 @@ from support.lab.commandline import Tfdeploy
 
 
 def options(doc: str | None, **numbers: int) -> argparse.Namespace:
-    """--seed, and one number each with its default. The seed is printed, so that a bad day can be had again."""
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """--seed, and one number each with its default. The seed is printed, so that a bad day can be
+    had again."""
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
-    parser.add_argument("--scale", type=float, default=1.0, help="of all times: 0.1 makes a second a tenth")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="of all times: 0.1 makes a second a tenth"
+    )
     for name, default in numbers.items():
         parser.add_argument(f"--{name}", type=int, default=default, help=f"default {default}")
     found = parser.parse_args()
@@ -76,4 +82,6 @@ def spread(seconds: list[float]) -> str:
     if not seconds:
         return "none"
     ordered = sorted(seconds)
-    return f"median {ordered[len(ordered) // 2]:.1f} s, worst {ordered[-1]:.1f} s, of {len(ordered)}"
+    return (
+        f"median {ordered[len(ordered) // 2]:.1f} s, worst {ordered[-1]:.1f} s, of {len(ordered)}"
+    )

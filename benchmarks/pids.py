@@ -1,4 +1,5 @@
-"""The kernel gives strangers the pids that tasks, supervisors and minders of a run had; then the run is stopped.
+"""The kernel gives strangers the pids that tasks, supervisors and minders of a run had; then the
+run is stopped.
 
     python benchmarks/pids.py --reuses 200
 
@@ -36,14 +37,27 @@ def main() -> int:
             pids = {}
             for host, task in PLACES.items():
                 status = task_status(operator, run, JOB, host, task)
-                pids[host] = [status["pid"], status["supervisor_pid"], host_state(operator, run, JOB, host)["minder_pid"]]
+                pids[host] = [
+                    status["pid"],
+                    status["supervisor_pid"],
+                    host_state(operator, run, JOB, host)["minder_pid"],
+                ]
             for host, theirs in pids.items():
                 kill(operator, host, *theirs, check=False)
             for host, theirs in pids.items():
-                wait_for(lambda host=host, theirs=theirs: not alive(operator, host, *theirs), 20, "all of it is dead")
+                wait_for(
+                    lambda host=host, theirs=theirs: not alive(operator, host, *theirs),
+                    20,
+                    "all of it is dead",
+                )
             with ExitStack() as stack:
-                there = [stack.enter_context(strangers(operator.lab, host, theirs)) for host, theirs in pids.items()]
-                for words in chance.sample((("status", run), ("logs", run), ("stop", run, "--now")), 3):
+                there = [
+                    stack.enter_context(strangers(operator.lab, host, theirs))
+                    for host, theirs in pids.items()
+                ]
+                for words in chance.sample(
+                    (("status", run), ("logs", run), ("stop", run, "--now")), 3
+                ):
                     operator.run(*words, exit_code=0)
                 wait_for(lambda run=run: not remains(operator, run, JOB), 30, "nothing is left")
                 wrong += sum(not each.untouched() for each in there)

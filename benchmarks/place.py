@@ -1,4 +1,5 @@
-"""Where benchmarks run: a lab of isolated hosts, and an operator with a home of its own. Gone afterwards, whatever happens."""
+"""Where benchmarks run: a lab of isolated hosts, and an operator with a home of its own. Gone
+afterwards, whatever happens."""
 
 from __future__ import annotations
 
@@ -46,17 +47,34 @@ class Place:
     def tfdeploy(self, *words: str, piped: bool = False, may_fail: bool = False) -> Spent:
         return self.run([TFDEPLOY, *words], piped=piped, may_fail=may_fail)
 
-    def run(self, argv: Sequence[str], *, stdin: bytes = b"", piped: bool = False, may_fail: bool = False) -> Spent:
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        piped: bool = False,
+        may_fail: bool = False,
+    ) -> Spent:
         """As the operator, with what the hosts' own processes cost meanwhile beside it."""
         before = self.served()
         words = self.lab.operator(argv)
-        spent = spend(words, env=self.env, cwd=self.work, stdin=stdin, piped=piped, may_fail=may_fail)
-        return Spent(spent.seconds, spent.cpu_s, spent.peak_bytes, spent.output, {"hosts_cpu_s": self.served() - before})
+        spent = spend(
+            words, env=self.env, cwd=self.work, stdin=stdin, piped=piped, may_fail=may_fail
+        )
+        return Spent(
+            spent.seconds,
+            spent.cpu_s,
+            spent.peak_bytes,
+            spent.output,
+            {"hosts_cpu_s": self.served() - before},
+        )
 
     def everywhere(self, script: str) -> list[str]:
         """Runs a script on every host, without SSH and all at once; what each said."""
         started = [
-            subprocess.Popen(self.lab.on(host, ["sh", "-c", script]), stdout=subprocess.PIPE, text=True)
+            subprocess.Popen(
+                self.lab.on(host, ["sh", "-c", script]), stdout=subprocess.PIPE, text=True
+            )
             for host in self.lab.hosts
         ]
         said = [process.communicate()[0] for process in started]
@@ -65,14 +83,16 @@ class Place:
         return said
 
     def served(self) -> float:
-        """CPU seconds of the hosts' first processes and their children, once their sshds have no session left."""
+        """CPU seconds of the hosts' first processes and their children, once their sshds have no
+        session left."""
         first = [row["pid"] for row in self.lab.status() if row["pid"] is not None]
         servers = [child for pid in first for child in _children(pid)]
         listeners = [pid for pid in servers if _name(pid) == "sshd"]
         deadline = time.monotonic() + BURIAL_S
         while any(_children(pid) for pid in listeners) and time.monotonic() < deadline:
             time.sleep(0.01)
-        return sum(map(_ticks, [*servers, *first])) / TICKS  # parents last: they have what their dead children cost
+        # parents last: they have what their dead children cost
+        return sum(map(_ticks, [*servers, *first])) / TICKS
 
 
 def _name(pid: int) -> str:
@@ -86,13 +106,16 @@ def _name(pid: int) -> str:
 def _children(pid: int) -> list[int]:
     """None of a process that has ended meanwhile."""
     try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return [
+            int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        ]
     except (FileNotFoundError, ProcessLookupError):
         return []
 
 
 def _ticks(pid: int) -> int:
-    """Of the process and of its dead children. One that has ended meanwhile counts with its parent."""
+    """Of the process and of its dead children. One that has ended meanwhile counts with its
+    parent."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -102,7 +125,8 @@ def _ticks(pid: int) -> int:
 
 @contextmanager
 def a_lab(hosts: int, **wishes: Any) -> Iterator[Place]:
-    """Isolated hosts n1..nN; `wishes` are those of `lab.up`. Needs root. Beginning and end are never part of a figure."""
+    """Isolated hosts n1..nN; `wishes` are those of `lab.up`. Needs root. Beginning and end are
+    never part of a figure."""
     if os.geteuid() != 0:
         raise SystemExit("isolated hosts need root: sudo make bench")
     signal.signal(signal.SIGTERM, _leave)

@@ -1,12 +1,15 @@
-"""Steps per second under `protect: peers` against `none`: both runs train at the same time on the same two hosts.
+"""Steps per second under `protect: peers` against `none`: both runs train at the same time on the
+same two hosts.
 
-    python benchmarks/protect_steps.py --swaps 10 --seconds 20
-    python benchmarks/protect_steps.py --protect none       both without: what the measure finds between two equal runs
+    python benchmarks/protect_steps.py --swaps 10 --seconds 20 python benchmarks/protect_steps.py
+    --protect none       both without: what the measure finds between two equal runs
 
-Each run has a ps and a worker of real TensorFlow, and so small a model that a step is little more than an exchange between them.
-All four share one core: what a step of one run costs more, the other run gains, and what else runs here slows both alike. In each
-swap both are started anew; which is protected, which starts first and which host is the ps change. A swap's ratio is the mean (of
-logarithms) over windows of the same seconds, the interval is Student's over the swaps. Exit code 1: the goal is missed.
+Each run has a ps and a worker of real TensorFlow, and so small a model that a step is little more
+than an exchange between them. All four share one core: what a step of one run costs more, the other
+run gains, and what else runs here slows both alike. In each swap both are started anew; which is
+protected, which starts first and which host is the ps change. A swap's ratio is the mean (of
+logarithms) over windows of the same seconds, the interval is Student's over the swaps. Exit code 1:
+the goal is missed.
 """
 
 from __future__ import annotations
@@ -60,13 +63,23 @@ Progress = list[tuple[float, int]]  # (UTC seconds, step) of each line of progre
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--swaps", type=int, default=10, help="default 10")
-    parser.add_argument("--seconds", type=float, default=20.0, help="measured in each swap, default 20")
+    parser.add_argument(
+        "--seconds", type=float, default=20.0, help="measured in each swap, default 20"
+    )
     parser.add_argument("--window", type=float, default=2.0, help="seconds, default 2")
-    parser.add_argument("--warm", type=float, default=5.0, help="seconds that both train before that, default 5")
+    parser.add_argument(
+        "--warm", type=float, default=5.0, help="seconds that both train before that, default 5"
+    )
     parser.add_argument("--protect", choices=("peers", "firewall", "none"), default="peers")
-    parser.add_argument("--apart", action="store_true", help="on all cores, where which core a run gets is most of the noise")
+    parser.add_argument(
+        "--apart",
+        action="store_true",
+        help="on all cores, where which core a run gets is most of the noise",
+    )
     args = parser.parse_args()
     with operators(2, count=2) as sides:
         for host in sides[0].lab.hosts:
@@ -79,7 +92,8 @@ def main() -> int:
 
 
 def swap(sides: list[Tfdeploy], number: int, args: argparse.Namespace) -> float:
-    """The ratio of one pair of runs, protected to open. Of eight swaps each has another order, side and role of the hosts."""
+    """The ratio of one pair of runs, protected to open. Of eight swaps each has another order, side
+    and role of the hosts."""
     protected, plain = sides[::-1] if number // 2 % 2 else sides
     run, ways = f"run-{number}", {protected: args.protect, plain: "none"}
     for place, side in enumerate(sides):
@@ -99,7 +113,9 @@ def write(side: Tfdeploy, place: int, protect: str, turned: bool) -> None:
     """Its job, and an inventory with ports of its own: both are launched at once."""
     ps, worker = side.lab.hosts[:: -1 if turned else 1]
     set_inventory(side, defaults={"ports": PORTS[place]}, roles={"ps": [ps], "worker": [worker]})
-    (side.cwd / "tfdeploy.yaml").write_text(JOB.format(name=f"steps-{place}", protect=protect, program=PROGRAM.name))
+    (side.cwd / "tfdeploy.yaml").write_text(
+        JOB.format(name=f"steps-{place}", protect=protect, program=PROGRAM.name)
+    )
 
 
 def launch(sides: list[Tfdeploy], run: str, ways: dict[Tfdeploy, str]) -> None:
@@ -117,7 +133,12 @@ def share_one_core(sides: list[Tfdeploy], run: str) -> None:
     """All processes of both runs."""
     for side in sides:
         for row in side.json("status", run)["tasks"]:
-            on_host(side.lab, row["host"], shlex.join(["python3", "-c", PIN, str(row["pid"]), str(CORE)]), root=True)
+            on_host(
+                side.lab,
+                row["host"],
+                shlex.join(["python3", "-c", PIN, str(row["pid"]), str(CORE)]),
+                root=True,
+            )
 
 
 def windows(args: argparse.Namespace) -> list[tuple[float, float]]:
@@ -132,7 +153,9 @@ def windows(args: argparse.Namespace) -> list[tuple[float, float]]:
 def progress(side: Tfdeploy, run: str) -> Progress:
     said = side.run("logs", run, "--task", "worker:0", "--output", "json", exit_code=0).stdout
     rows = [json.loads(line) for line in said.splitlines()]
-    return [(_seconds(row["time"]), int(found[1])) for row in rows if (found := STEP.match(row["line"]))]
+    return [
+        (_seconds(row["time"]), int(found[1])) for row in rows if (found := STEP.match(row["line"]))
+    ]
 
 
 def compare(protected: Progress, plain: Progress, spans: list[tuple[float, float]]) -> float:

@@ -1,9 +1,10 @@
-"""How soon a death is shown to who watches, and how soon what died begins again: alone, and a gang of three with nobody attached.
+"""How soon a death is shown to who watches, and how soon what died begins again: alone, and a gang
+of three with nobody attached.
 
     python benchmarks/recovery.py --deaths 20
 
-Programs without TensorFlow, killed on isolated hosts under the default `restart`: its first pause is 1 s. Each lives over
-10 s before it is killed, so that the pause stays the first one.
+Programs without TensorFlow, killed on isolated hosts under the default `restart`: its first pause
+is 1 s. Each lives over 10 s before it is killed, so that the pause stays the first one.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def main() -> int:
 
 
 def alone(operator: Tfdeploy, deaths: int) -> tuple[list[float], list[float]]:
-    """Seconds from the kill of worker:1 until its end, and its next attempt, are in the watcher's events."""
+    """Seconds from the kill of worker:1 until its end, and its next attempt, are in the watcher's
+    events."""
     run, task, host = f"{JOB}-alone", "worker:1", "n3"
     write_job(operator, JOB, "quick.py", "--steps=1000000000", "--pause=0.2", restart={"max": 1000})
     path = operator.home / "events"
@@ -49,7 +51,10 @@ def alone(operator: Tfdeploy, deaths: int) -> tuple[list[float], list[float]]:
         pid = task_status(operator, run, JOB, host, task)["pid"]
         died = time.monotonic()
         kill(operator, host, pid)
-        for times, states, of in ((shown, ("ended", "pending"), attempt), (begun, ("starting", "running"), attempt + 1)):
+        for times, states, of in (
+            (shown, ("ended", "pending"), attempt),
+            (begun, ("starting", "running"), attempt + 1),
+        ):
             _wait_event(events, task, states, of)
             times.append(time.monotonic() - died)
     operator.run("stop", run, "--now", exit_code=0)
@@ -57,9 +62,12 @@ def alone(operator: Tfdeploy, deaths: int) -> tuple[list[float], list[float]]:
 
 
 def gang(operator: Tfdeploy, deaths: int) -> list[float]:
-    """Seconds from the kill of worker:1 until the hosts' journals have the last of the new attempts begin."""
+    """Seconds from the kill of worker:1 until the hosts' journals have the last of the new attempts
+    begin."""
     run, host = f"{JOB}-gang", "n3"
-    write_job(operator, JOB, "any_mode.py", "--steps=1000000000", mode="mirrored", restart={"max": 1000})
+    write_job(
+        operator, JOB, "any_mode.py", "--steps=1000000000", mode="mirrored", restart={"max": 1000}
+    )
     operator.run("launch", "--detach", "--name", run, exit_code=0)
     seconds = []
     for attempt in range(1, deaths + 1):
@@ -68,19 +76,27 @@ def gang(operator: Tfdeploy, deaths: int) -> list[float]:
         died = time.time()
         kill(operator, host, pid)
         _wait_lived(operator, run, attempt + 1, PLACES, 0.0)
-        seconds.append(max(_began(operator, run, where, task, attempt + 1) for where, task in PLACES.items()) - died)
+        seconds.append(
+            max(_began(operator, run, where, task, attempt + 1) for where, task in PLACES.items())
+            - died
+        )
     operator.run("stop", run, "--now", exit_code=0)
     return seconds
 
 
-def _wait_lived(operator: Tfdeploy, run: str, attempt: int, places: dict[str, str], lived_s: float = LIVED_S) -> None:
+def _wait_lived(
+    operator: Tfdeploy, run: str, attempt: int, places: dict[str, str], lived_s: float = LIVED_S
+) -> None:
     def lived() -> bool:
         try:
             said = [task_status(operator, run, JOB, host, task) for host, task in places.items()]
         except AssertionError:  # nothing is written down yet
             return False
         return all(
-            one["attempt"] == attempt and one["state"] == "running" and time.time() - one["started"] > lived_s for one in said
+            one["attempt"] == attempt
+            and one["state"] == "running"
+            and time.time() - one["started"] > lived_s
+            for one in said
         )
 
     wait_for(lived, SEEN_S, f"attempt {attempt} has lived for {lived_s} s")
@@ -88,7 +104,11 @@ def _wait_lived(operator: Tfdeploy, run: str, attempt: int, places: dict[str, st
 
 def _wait_event(events: Events, task: str, states: tuple[str, ...], attempt: int) -> None:
     def come() -> bool:
-        said = (event["data"] for event in events.fresh() if event["kind"] == "task" and event["task"] == task)
+        said = (
+            event["data"]
+            for event in events.fresh()
+            if event["kind"] == "task" and event["task"] == task
+        )
         return any(one["state"] in states and one["attempt"] == attempt for one in said)
 
     wait_for(come, SEEN_S, f"{task} is {states[0]}, attempt {attempt}")

@@ -1,4 +1,5 @@
-"""The other tools' command lines: as anybody would type them, with only what the lab needs to be reached and trusted."""
+"""The other tools' command lines: as anybody would type them, with only what the lab needs to be
+reached and trusted."""
 
 from __future__ import annotations
 
@@ -16,18 +17,43 @@ def clush(place: Place, command: str, *, hosts: list[str], fanout: int = 64) -> 
     """None where it is not installed."""
     if shutil.which("clush") is None:
         return None
-    return ["clush", "-q", "-f", str(fanout), "-l", USER, "-o", shlex.join(_settings(place)), "-w", ",".join(hosts), command]
+    return [
+        "clush",
+        "-q",
+        "-f",
+        str(fanout),
+        "-l",
+        USER,
+        "-o",
+        shlex.join(_settings(place)),
+        "-w",
+        ",".join(hosts),
+        command,
+    ]
 
 
 def ssh(place: Place, where: str, script: str) -> list[str]:
     return ["ssh", *_settings(place), where, script]
 
 
-def rsync(place: Place, source: Path, destination: str, *, parallel: int = 32, tuned: bool = False) -> list[str]:
+def rsync(
+    place: Place, source: Path, destination: str, *, parallel: int = 32, tuned: bool = False
+) -> list[str]:
     """xargs starts one rsync per address on its standard input."""
     shell = shlex.join(["ssh", *_settings(place), *(TUNED if tuned else ())])
     to = f"{USER}@{{}}:{destination}/"
-    return ["xargs", f"-P{parallel}", "-I{}", "rsync", "-a", "--delete", "-e", shell, f"{source}/", to]
+    return [
+        "xargs",
+        f"-P{parallel}",
+        "-I{}",
+        "rsync",
+        "-a",
+        "--delete",
+        "-e",
+        shell,
+        f"{source}/",
+        to,
+    ]
 
 
 def _settings(place: Place) -> list[str]:

@@ -1,7 +1,9 @@
-"""A broadcast as bytes that flow, for what is too much piece by piece: 10,000 hosts with 40,000 pieces each.
+"""A broadcast as bytes that flow, for what is too much piece by piece: 10,000 hosts with 40,000
+pieces each.
 
-In each short step every link is shared between those who use it, from the sources down. A child is behind its parent by one hop:
-the time of a piece on the wire, shared as it is, and of checking it. Held against `simulated_pieces` by its test.
+In each short step every link is shared between those who use it, from the sources down. A child is
+behind its parent by one hop: the time of a piece on the wire, shared as it is, and of checking it.
+Held against `simulated_pieces` by its test.
 """
 
 from __future__ import annotations
@@ -12,13 +14,16 @@ from simulated_hosts import Scenario
 
 from tfdeploy.planning.broadcast.first_plan import PIECE_BYTES
 
-STEPS, STEPS_OF_MANY, MANY = 1000, 400, 2000  # of the time that one link needs for everything; of so many hosts fewer steps
+# of the time that one link needs for everything; of so many hosts fewer steps
+STEPS, STEPS_OF_MANY, MANY = 1000, 400, 2000
 LONGEST_STEP_S = 0.25
-GROWTH, LEAST = 1.25, 0.05  # what is kept for a user of a link: so much more than it took last, and so much of its share
+# what is kept for a user of a link: so much more than it took last, and so much of its share
+GROWTH, LEAST = 1.25, 0.05
 
 
 class Link:
-    """One direction of a host's link, in one step. Who takes less than its share leaves the rest to the others."""
+    """One direction of a host's link, in one step. Who takes less than its share leaves the rest to
+    the others."""
 
     __slots__ = ("_claims", "_kept", "_left", "_room", "_share", "rate", "users")
 
@@ -48,12 +53,15 @@ class Flow:
         self._scenario, self._hosts, self._stripes = scenario, scenario.hosts, stripes
         self.now, self.crossed_bytes, self.from_here_bytes = 0.0, 0.0, 0.0
         steps = STEPS if scenario.hosts < MANY else STEPS_OF_MANY
-        self._step_s = 1 / ceil(max(steps / scenario.wire_s, 1 / LONGEST_STEP_S))  # a second is a number of steps
+        # a second is a number of steps
+        self._step_s = 1 / ceil(max(steps / scenario.wire_s, 1 / LONGEST_STEP_S))
         self._wanted = scenario.total_bytes / stripes
         self._have = [[0.0] * scenario.hosts + [self._wanted] for _ in range(stripes)]
         self._grown = [[0.0] * (scenario.hosts + 1) for _ in range(stripes)]  # in the last step
-        self._feeds: list[dict[int, tuple[int, float]]] = [{} for _ in range(stripes)]  # child -> parent, from when
-        self._order: list[list[tuple[int, list[int]]]] = []  # of each stripe: parents with their children, from the top
+        # child -> parent, from when
+        self._feeds: list[dict[int, tuple[int, float]]] = [{} for _ in range(stripes)]
+        # of each stripe: parents with their children, from the top
+        self._order: list[list[tuple[int, list[int]]]] = []
         self._is_stale = True  # the order
         self._ended: set[int] = set()
         self._completed: dict[int, float] = {}
@@ -90,18 +98,26 @@ class Flow:
         for link in self._used:
             link.begin(step_s)
         self._lines = {}
-        self._turn = (self._turn + 1) % self._stripes  # the stripes take turns to be the first at a shared link
+        # the stripes take turns to be the first at a shared link
+        self._turn = (self._turn + 1) % self._stripes
         for stripe in (*range(self._turn, self._stripes), *range(self._turn)):
             for parent, children in self._order[stripe]:
                 self._share(parent, children, stripe, step_s)
 
     def _share(self, parent: int, children: list[int], stripe: int, step_s: float) -> None:
-        have, grown, feeds, up = self._have[stripe], self._grown[stripe], self._feeds[stripe], self._up[parent]
+        have, grown, feeds, up = (
+            self._have[stripe],
+            self._grown[stripe],
+            self._feeds[stripe],
+            self._up[parent],
+        )
         known = self._known(parent, stripe, step_s)
         wants = []
         for child in children:
             offered = self._down[child].offer(grown[child])
-            wants.append((min(known - have[child], offered) if feeds[child][1] <= self.now else 0.0, child))
+            wants.append(
+                (min(known - have[child], offered) if feeds[child][1] <= self.now else 0.0, child)
+            )
         wants.sort()
         for want, child in wants:
             given = max(0.0, min(want, up.offer(grown[child])))
@@ -122,7 +138,9 @@ class Flow:
         if parent == self._hosts or have >= self._wanted:
             return have
         up = self._up[parent]
-        hop_s = PIECE_BYTES * up.users / up.rate + self._scenario.rtt_s / 2 + self._scenario.process_s
+        hop_s = (
+            PIECE_BYTES * up.users / up.rate + self._scenario.rtt_s / 2 + self._scenario.process_s
+        )
         return have - self._grown[stripe][parent] * hop_s / step_s
 
     def _over_the_line(self, parent: int, child: int, given: float, step_s: float) -> float:
@@ -147,7 +165,10 @@ class Flow:
         for child, (parent, _) in self._feeds[stripe].items():
             if child not in self._ended and self._have[stripe][child] < self._wanted:
                 children.setdefault(parent, []).append(child)
-        order, todo = [], [parent for parent in children if self._have[stripe][parent] >= self._wanted]
+        order, todo = (
+            [],
+            [parent for parent in children if self._have[stripe][parent] >= self._wanted],
+        )
         while todo:
             parent = todo.pop()
             if parent not in self._ended and parent in children:

@@ -1,6 +1,8 @@
-"""What a simulated broadcast runs on: hosts and their links, what befalls them, and the control machine that asks the planner.
+"""What a simulated broadcast runs on: hosts and their links, what befalls them, and the control
+machine that asks the planner.
 
-Numbers stand for hosts, the last one for the control machine. Rates are bytes a second, times seconds.
+Numbers stand for hosts, the last one for the control machine. Rates are bytes a second, times
+seconds.
 """
 
 from __future__ import annotations
@@ -29,13 +31,16 @@ class Scenario:
     rate: float  # of every link, in each direction
     sites: int = 1  # host n stands in site n % sites
     line: float | None = None  # from one site to another
-    slow_in: Mapping[int, float] = field(default_factory=dict)  # host -> what it receives, of `rate`
+    # host -> what it receives, of `rate`
+    slow_in: Mapping[int, float] = field(default_factory=dict)
     slow_out: Mapping[int, float] = field(default_factory=dict)  # host -> what it sends
     deaths: Mapping[int, float] = field(default_factory=dict)  # host -> when
-    stops: Mapping[int, float] = field(default_factory=dict)  # host -> when it begins to do nothing, and nobody says so
+    # host -> when it begins to do nothing, and nobody says so
+    stops: Mapping[int, float] = field(default_factory=dict)
     closed: frozenset[int] = frozenset()  # hosts that nobody reaches
     process_s: float = 0.002  # from a piece's last byte until it is sent on: checked, written, read
-    connect_s: float = 0.05  # until a child that changes its parent gets its first piece: TCP, TLS, leaves, bitmap
+    # until a child that changes its parent gets its first piece: TCP, TLS, leaves, bitmap
+    connect_s: float = 0.05
     rtt_s: float = 0.0005
     noticed_s: float = 1.0  # until the control machine knows of a death
 
@@ -54,7 +59,8 @@ class Scenario:
 
 
 class Transfer(Protocol):
-    """The bytes under way: `simulated_pieces` moves each piece, `simulated_flow` lets bytes flow."""
+    """The bytes under way: `simulated_pieces` moves each piece, `simulated_flow` lets bytes
+    flow."""
 
     now: float
     crossed_bytes: float  # from site to site
@@ -84,7 +90,8 @@ class Outcome:
     moves: int
     crossed_bytes: float
     from_here_bytes: float
-    shares: tuple[tuple[float, float], ...]  # (second, of all bytes that hosts want, how much they have)
+    # (second, of all bytes that hosts want, how much they have)
+    shares: tuple[tuple[float, float], ...]
 
 
 class Control:
@@ -93,12 +100,17 @@ class Control:
     def __init__(self, scenario: Scenario, transfer: MakesTransfer) -> None:
         self._scenario = scenario
         self._names = [f"n{number + 1}" for number in range(scenario.hosts)]
-        self._number = {name: number for number, name in enumerate(self._names)} | {HERE: scenario.hosts}
-        self._plan = first_plan([self._member(host, ()) for host in range(scenario.hosts)], scenario.total_bytes)
+        self._number = {name: number for number, name in enumerate(self._names)} | {
+            HERE: scenario.hosts
+        }
+        self._plan = first_plan(
+            [self._member(host, ()) for host in range(scenario.hosts)], scenario.total_bytes
+        )
         self._transfer = transfer(scenario, self._plan.stripes)
         self._history: list[list[list[float]]] = []  # of each second: bytes by host and stripe
         self._fed = [[0.0] * self._plan.stripes for _ in self._names]  # when each last received,
-        self._flows = [[0.0] * self._plan.stripes for _ in self._names]  # and since when without a break
+        # and since when without a break
+        self._flows = [[0.0] * self._plan.stripes for _ in self._names]
         self._complete: dict[int, Member] = {}
         self._out: set[int] = set()
         self._gone: set[int] = set()
@@ -113,7 +125,11 @@ class Control:
             self._befall(second)
             self._transfer.advance(second)
             self._replan(second)
-        done = {host: at for host in range(self._scenario.hosts) if (at := self._transfer.completed_at(host)) is not None}
+        done = {
+            host: at
+            for host in range(self._scenario.hosts)
+            if (at := self._transfer.completed_at(host)) is not None
+        }
         return Outcome(
             stripes=self._plan.stripes,
             completed=done,
@@ -126,12 +142,18 @@ class Control:
 
     def _lacking(self) -> list[int]:
         return [
-            host for host in range(self._scenario.hosts) if host not in self._gone and self._transfer.completed_at(host) is None
+            host
+            for host in range(self._scenario.hosts)
+            if host not in self._gone and self._transfer.completed_at(host) is None
         ]
 
     def _befall(self, second: float) -> None:
         """What happens until this second, each thing when it does."""
-        due = [(at, host) for fates in (self._scenario.deaths, self._scenario.stops) for host, at in fates.items()]
+        due = [
+            (at, host)
+            for fates in (self._scenario.deaths, self._scenario.stops)
+            for host, at in fates.items()
+        ]
         for at, host in sorted(due):
             if at < second and host not in self._gone:
                 self._transfer.advance(max(at, self._transfer.now))
@@ -140,9 +162,18 @@ class Control:
 
     def _replan(self, second: float) -> None:
         self._observe(second)
-        self._out |= {host for host, at in self._scenario.deaths.items() if at + self._scenario.noticed_s <= second}
-        members = [self._complete.get(host) or self._now(host, second) for host in range(self._scenario.hosts)]
-        plan = next_plan(self._plan, members, out=frozenset(self._names[host] for host in self._out))
+        self._out |= {
+            host
+            for host, at in self._scenario.deaths.items()
+            if at + self._scenario.noticed_s <= second
+        }
+        members = [
+            self._complete.get(host) or self._now(host, second)
+            for host in range(self._scenario.hosts)
+        ]
+        plan = next_plan(
+            self._plan, members, out=frozenset(self._names[host] for host in self._out)
+        )
         if plan is not self._plan:
             self._tell(self._plan, plan)
             self._plan = plan
@@ -155,9 +186,14 @@ class Control:
 
     def _observe(self, second: float) -> None:
         stripes = range(self._plan.stripes)
-        now = [[self._transfer.have_bytes(host, stripe) for stripe in stripes] for host in range(self._scenario.hosts)]
+        now = [
+            [self._transfer.have_bytes(host, stripe) for stripe in stripes]
+            for host in range(self._scenario.hosts)
+        ]
         if self._history:
-            for fed, flows, before, after in zip(self._fed, self._flows, self._history[-1], now, strict=True):
+            for fed, flows, before, after in zip(
+                self._fed, self._flows, self._history[-1], now, strict=True
+            ):
                 for stripe in stripes:
                     if after[stripe] > before[stripe]:
                         if not before[stripe] or second - fed[stripe] > BREAK_S:
@@ -165,10 +201,16 @@ class Control:
                         fed[stripe] = second
         self._history = [*self._history[-WINDOW_S:], now]
         alive = [sum(each) for host, each in enumerate(now) if host not in self._gone]
-        self._shares.append((second, sum(alive) / (self._scenario.total_bytes * max(1, len(alive)))))
+        self._shares.append(
+            (second, sum(alive) / (self._scenario.total_bytes * max(1, len(alive))))
+        )
 
     def _intakes(self, host: int, second: float) -> tuple[Intake, ...]:
-        first, last, seconds = self._history[0][host], self._history[-1][host], len(self._history) - 1
+        first, last, seconds = (
+            self._history[0][host],
+            self._history[-1][host],
+            len(self._history) - 1,
+        )
         wanted = self._scenario.total_bytes // self._plan.stripes
         return tuple(
             Intake(
@@ -178,7 +220,9 @@ class Control:
                 starved_s=second - fed,
                 flowing_s=fed - flows if have else 0.0,
             )
-            for have, before, fed, flows in zip(last, first, self._fed[host], self._flows[host], strict=True)
+            for have, before, fed, flows in zip(
+                last, first, self._fed[host], self._flows[host], strict=True
+            )
         )
 
     def _member(self, host: int, intakes: tuple[Intake, ...]) -> Member:
@@ -188,7 +232,8 @@ class Control:
             site=str(self._scenario.site(host)),
             serves=host not in self._scenario.closed,
             have_bytes=sum(intake.have_bytes for intake in intakes),
-            wanted_bytes=sum(intake.wanted_bytes for intake in intakes) or self._scenario.total_bytes,
+            wanted_bytes=sum(intake.wanted_bytes for intake in intakes)
+            or self._scenario.total_bytes,
             rate=sum(rates) if rates else None,
             starved_s=min((intake.starved_s for intake in intakes), default=0.0),
             flowing_s=max((intake.flowing_s for intake in intakes), default=0.0),
@@ -201,4 +246,6 @@ class Control:
         for feed in after.feeds:
             if feed in new:
                 at = self._transfer.now + self._scenario.connect_s
-                self._transfer.feed(self._number[feed.child], feed.stripe, self._number[feed.parent], at)
+                self._transfer.feed(
+                    self._number[feed.child], feed.stripe, self._number[feed.parent], at
+                )

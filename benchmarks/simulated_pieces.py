@@ -1,6 +1,8 @@
-"""A broadcast piece by piece, as the product sends it: each parent sends its children in turns the lowest piece they lack.
+"""A broadcast piece by piece, as the product sends it: each parent sends its children in turns the
+lowest piece they lack.
 
-A child has a few pieces under way, so a slow one holds up no other. What a parent lacks its children wait for.
+A child has a few pieces under way, so a slow one holds up no other. What a parent lacks its
+children wait for.
 """
 
 from __future__ import annotations
@@ -24,14 +26,17 @@ class Pieces:
         self._wanted = [len(range(stripe, pieces, stripes)) for stripe in range(stripes)]
         self._have = [[0] * scenario.hosts + [wanted] for wanted in self._wanted]
         self._sent = [[0] * scenario.hosts for _ in range(stripes)]
-        self._feed: list[list[tuple[int, float, int]]] = [[(-1, 0.0, 0)] * scenario.hosts for _ in range(stripes)]
+        self._feed: list[list[tuple[int, float, int]]] = [
+            [(-1, 0.0, 0)] * scenario.hosts for _ in range(stripes)
+        ]
         self._children: list[list[tuple[int, int]]] = [[] for _ in range(scenario.hosts + 1)]
         self._is_sending = [False] * (scenario.hosts + 1)
         self._ended: set[int] = set()
         self._down_free = [0.0] * scenario.hosts
         self._line_free: dict[tuple[int, int], float] = {}
         self._completed: dict[int, float] = {}
-        self._events: list[tuple[float, int, int, int, int]] = []  # when, host, stripe or -1 (it may send), parent, which feed
+        # when, host, stripe or -1 (it may send), parent, which feed
+        self._events: list[tuple[float, int, int, int, int]] = []
         self._second_s = [PIECE_BYTES / scenario.up(host) for host in range(scenario.hosts + 1)]
 
     def feed(self, child: int, stripe: int, parent: int, at: float) -> None:
@@ -71,20 +76,26 @@ class Pieces:
             self._completed[host] = self.now
 
     def _send(self, parent: int) -> None:
-        """The next piece, to the next child that may get one. It is asked again when that has left, and when more arrives."""
+        """The next piece, to the next child that may get one. It is asked again when that has left,
+        and when more arrives."""
         if self._is_sending[parent] or parent in self._ended:
             return
         children = self._children[parent]
         for number, (child, stripe) in enumerate(children):
             sent = self._sent[stripe][child]
             _, at, feed = self._feed[stripe][child]
-            if at <= self.now and self._have[stripe][child] + WINDOW > sent < self._have[stripe][parent]:
+            if (
+                at <= self.now
+                and self._have[stripe][child] + WINDOW > sent < self._have[stripe][parent]
+            ):
                 children.append(children.pop(number))
                 self._sent[stripe][child] = sent + 1
                 self._is_sending[parent] = True
                 left = self.now + self._second_s[parent]
                 heapq.heappush(self._events, (left, parent, -1, 0, 0))
-                heapq.heappush(self._events, (self._arrival(parent, child, left), child, stripe, parent, feed))
+                heapq.heappush(
+                    self._events, (self._arrival(parent, child, left), child, stripe, parent, feed)
+                )
                 return
 
     def _arrival(self, parent: int, child: int, left: float) -> float:
@@ -94,8 +105,12 @@ class Pieces:
         if sites[0] != sites[1]:
             self.crossed_bytes += PIECE_BYTES
             if scenario.line:
-                at = self._line_free[sites] = max(at, self._line_free.get(sites, 0.0) + PIECE_BYTES / scenario.line)
+                at = self._line_free[sites] = max(
+                    at, self._line_free.get(sites, 0.0) + PIECE_BYTES / scenario.line
+                )
         if parent == self._hosts:
             self.from_here_bytes += PIECE_BYTES
-        at = self._down_free[child] = max(at, self._down_free[child] + PIECE_BYTES / scenario.down(child))
+        at = self._down_free[child] = max(
+            at, self._down_free[child] + PIECE_BYTES / scenario.down(child)
+        )
         return at + scenario.rtt_s / 2 + scenario.process_s

@@ -1,4 +1,5 @@
-"""Rows of the simulator as an SVG that reads in dark and in light, with the standard library alone."""
+"""Rows of the simulator as an SVG that reads in dark and in light, with the standard library
+alone."""
 
 from __future__ import annotations
 
@@ -18,20 +19,26 @@ STYLE = """text { font: 13px system-ui, sans-serif; fill: #57606a } .title { fon
 
 
 def plot(rows: Sequence[dict[str, Any]]) -> str:
-    """How many times the wire's time the hosts that are as quick as others took, by how many hosts there are. Cases in which
-    the line between sites is the wire are left out."""
+    """How many times the wire's time the hosts that are as quick as others took, by how many hosts
+    there are. Cases in which the line between sites is the wire are left out."""
     rows = [row for row in rows if not row["crossed"] and row["quick_times"] is not None]
     hosts = sorted({row["hosts"] for row in rows})
     across, up = _scale(hosts[0], hosts[-1]), _height
     drawn = [*_grid(hosts, across), *_goals(hosts, across)]
     for number, case in enumerate(dict.fromkeys(row["case"] for row in rows)):
-        points = [(across(row["hosts"]), up(row["quick_times"])) for row in rows if row["case"] == case]
+        points = [
+            (across(row["hosts"]), up(row["quick_times"])) for row in rows if row["case"] == case
+        ]
         drawn += _line(points, COLOURS[number % len(COLOURS)], case, number)
     first = rows[0]
-    title = f"{first['bytes'] / 1e9:g} GB at {first['mbit_s']:g} Mbit/s, simulated: until the last host is complete"
+    title = (
+        f"{first['bytes'] / 1e9:g} GB at {first['mbit_s']:g} Mbit/s, simulated: until the last "
+        "host is complete"
+    )
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+            f'aria-label="{escape(title)}">',
             f"<style>{STYLE}</style>",
             f'<text class="title" x="{LEFT}" y="24">{escape(title)}</text>',
             *drawn,
@@ -42,7 +49,9 @@ def plot(rows: Sequence[dict[str, Any]]) -> str:
 
 def _scale(first: int, last: int) -> Any:
     width = WIDTH - LEFT - RIGHT
-    return lambda hosts: LEFT + width * (log10(hosts) - log10(first)) / max(1e-9, log10(last) - log10(first))
+    return lambda hosts: (
+        LEFT + width * (log10(hosts) - log10(first)) / max(1e-9, log10(last) - log10(first))
+    )
 
 
 def _height(times: float) -> float:
@@ -53,11 +62,23 @@ def _grid(hosts: Sequence[int], across: Any) -> list[str]:
     drawn = []
     for step in range(round((MOST - LEAST) * 10) + 1):
         y = _height(LEAST + step / 10)
-        drawn.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        drawn.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{LEAST + step / 10:.1f} x</text>')
+        drawn.append(
+            f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        )
+        drawn.append(
+            f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{LEAST + step / 10:.1f} '
+            "x</text>"
+        )
     for each in hosts:
-        drawn.append(f'<text x="{across(each):.1f}" y="{HEIGHT - BOTTOM + 20}" text-anchor="middle">{each:,}</text>')
-    return [*drawn, f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - BOTTOM + 42}" text-anchor="middle">hosts</text>']
+        drawn.append(
+            f'<text x="{across(each):.1f}" y="{HEIGHT - BOTTOM + 20}" '
+            f'text-anchor="middle">{each:,}</text>'
+        )
+    return [
+        *drawn,
+        f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - BOTTOM + 42}" '
+        'text-anchor="middle">hosts</text>',
+    ]
 
 
 def _goals(hosts: Sequence[int], across: Any) -> list[str]:
@@ -65,7 +86,10 @@ def _goals(hosts: Sequence[int], across: Any) -> list[str]:
     for number, times in GOALS:
         if number in hosts:
             x, y = min(across(number), WIDTH - RIGHT - 24), _height(times)
-            drawn.append(f'<line class="goal" x1="{x - 24:.1f}" x2="{x + 24:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
+            drawn.append(
+                f'<line class="goal" x1="{x - 24:.1f}" x2="{x + 24:.1f}" y1="{y:.1f}" '
+                f'y2="{y:.1f}"/>'
+            )
             drawn.append(f'<text x="{x:.1f}" y="{y - 6:.1f}" text-anchor="middle">goal</text>')
     return drawn
 

@@ -1,4 +1,5 @@
-"""Many operators of one lab side by side, each with a workdir and ports of its own: no session of one sweeps after another."""
+"""Many operators of one lab side by side, each with a workdir and ports of its own: no session of
+one sweeps after another."""
 
 from __future__ import annotations
 
@@ -76,22 +77,29 @@ class Slots:
     def _operator(self, first: Tfdeploy, job: str, slot: int, program: str) -> Tfdeploy:
         one = Tfdeploy(self.lab, first.home / f"slot-{slot}")
         ports = 3000 + PORTS * slot
-        set_inventory(one, defaults={"workdir": self.workdir(slot), "ports": f"{ports}-{ports + PORTS - 1}"})
+        set_inventory(
+            one, defaults={"workdir": self.workdir(slot), "ports": f"{ports}-{ports + PORTS - 1}"}
+        )
         one.program = ["-c", program]
         one.env["TOKEN"] = SECRET
         stop = {"grace": f"{GRACE_S:g}s"}
-        write_job(one, job, "quick.py", "--steps=1000000000", "--pause=1", secrets=["TOKEN"], stop=stop)
+        write_job(
+            one, job, "quick.py", "--steps=1000000000", "--pause=1", secrets=["TOKEN"], stop=stop
+        )
         return one
 
     def workdir(self, slot: int) -> str:
         return f"~/k{slot}"
 
     def look(self, slots: Mapping[str, int]) -> dict[str, dict[str, dict[str, Any]]]:
-        """run -> host -> {"left": of it there, "tasks": how many processes of its tasks run}. `slots`: of each run."""
+        """run -> host -> {"left": of it there, "tasks": how many processes of its tasks run}.
+        `slots`: of each run."""
         runs = json.dumps({run: self.workdir(slot) for run, slot in slots.items()})
         found: dict[str, dict[str, dict[str, Any]]] = {run: {} for run in slots}
         for host in self.lab.hosts:
             words = self.lab.on(host, ["python3", "-ISc", LOOK, runs, SECRET])
-            for run, about in json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout).items():
+            for run, about in json.loads(
+                subprocess.run(words, capture_output=True, text=True, check=True).stdout
+            ).items():
                 found[run][host] = about
         return found

@@ -1,9 +1,11 @@
-"""Launches with one host slower than the rest at one random point: up on all hosts with exit 0, or nowhere with another.
+"""Launches with one host slower than the rest at one random point: up on all hosts with exit 0, or
+nowhere with another.
 
-    python benchmarks/slow.py --launches 500 --scale 0.05     delays of 0 to 6 s, and all times in proportion
-    python benchmarks/slow.py --launches 20                   of 0 to 120 s
+    python benchmarks/slow.py --launches 500 --scale 0.05     delays of 0 to 6 s, and all times in
+    proportion python benchmarks/slow.py --launches 20                   of 0 to 120 s
 
-The agent of that host waits before a verb, or before it answers, or before it starts the minder of what it prepares.
+The agent of that host waits before a verb, or before it answers, or before it starts the minder of
+what it prepares.
 """
 
 from __future__ import annotations
@@ -34,7 +36,10 @@ VERBS = (
     "run.renew",
     "run.commit",
 )
-POINTS = [*((when, verb) for verb in VERBS for when in ("before", "after")), ("within", "run.prepare")]
+POINTS = [
+    *((when, verb) for verb in VERBS for when in ("before", "after")),
+    ("within", "run.prepare"),
+]
 SLOW = """
 import json as _json, time as _time
 _find = find_verb
@@ -106,12 +111,18 @@ class Field(Slots):
         with self.lock:
             slot = self.free.pop()
             self.number += 1
-            run, host, (when, verb) = f"{JOB}-{self.number}", self.chance.choice(self.lab.hosts), self.chance.choice(POINTS)
+            run, host, (when, verb) = (
+                f"{JOB}-{self.number}",
+                self.chance.choice(self.lab.hosts),
+                self.chance.choice(POINTS),
+            )
             seconds = self.chance.uniform(0, LONGEST_S) * self.scale
         words = json.dumps([when, verb, seconds])
         on_host(self.lab, host, f"echo '{words}' > ~/slow-k{slot}")
         done = self.operators[slot].run("launch", "--detach", "--name", run, timeout_s=3600)
-        self._judge(run, slot, done.returncode, f"{host} {seconds:.1f} s {when} {verb}", done.stderr)
+        self._judge(
+            run, slot, done.returncode, f"{host} {seconds:.1f} s {when} {verb}", done.stderr
+        )
         on_host(self.lab, host, f"rm -f ~/slow-k{slot}")
         self.operators[slot].run("stop", run, "--now")
         with self.lock:
@@ -131,7 +142,11 @@ class Field(Slots):
             self.halves += half
             self.left += bool(code and running)
         if half or (code and running) or "Traceback" in said:
-            print(f"{run} ({how}): exit {code}, runs on {running}\n{said[-1500:]}", file=sys.stderr, flush=True)
+            print(
+                f"{run} ({how}): exit {code}, runs on {running}\n{said[-1500:]}",
+                file=sys.stderr,
+                flush=True,
+            )
         if code == 2:
             raise SystemExit(said)
 
@@ -147,8 +162,15 @@ def main() -> int:
         for number, each in enumerate(going, 1):
             each.result()
             if number % 10 == 0:
-                print(f"{number}: {field.up} up, {field.failed} failed, {field.halves} halves", file=sys.stderr, flush=True)
-    figure(f"launches with one host slower by 0 to {LONGEST_S * args.scale:g} s", field.up + field.failed + field.halves)
+                print(
+                    f"{number}: {field.up} up, {field.failed} failed, {field.halves} halves",
+                    file=sys.stderr,
+                    flush=True,
+                )
+    figure(
+        f"launches with one host slower by 0 to {LONGEST_S * args.scale:g} s",
+        field.up + field.failed + field.halves,
+    )
     figure("of them came up whole", field.up)
     figure("failed, and nothing ran within the time that hosts wait", field.failed - field.left)
     figure("exit 0 with a host missing", field.halves)

@@ -1,8 +1,10 @@
-"""Duplicate launches, launches at once, launches whose answers are lost: how many sets of processes came of them.
+"""Duplicate launches, launches at once, launches whose answers are lost: how many sets of processes
+came of them.
 
     python benchmarks/starts.py --launches 500
 
-In turn: one launch given twice, five at once by two operators, one whose agent dies on one host after a random verb.
+In turn: one launch given twice, five at once by two operators, one whose agent dies on one host
+after a random verb.
 """
 
 from __future__ import annotations
@@ -33,7 +35,11 @@ def main() -> int:
             tally.twice(chance)
             tally.at_once(chance)
             tally.unheard(chance)
-            print(f"{tally.launches} launches, {tally.doubles} double starts", file=sys.stderr, flush=True)
+            print(
+                f"{tally.launches} launches, {tally.doubles} double starts",
+                file=sys.stderr,
+                flush=True,
+            )
     figure("launches: duplicate, concurrent, with a lost reply", tally.launches)
     figure("of them came up", tally.came_up)
     figure("double starts", tally.doubles)
@@ -55,7 +61,9 @@ class Tally:
 
     def at_once(self, chance: random.Random) -> None:
         names = [self._name() for _ in range(AT_ONCE)]
-        started = [chance.choice(self.both).start("launch", "--detach", "--name", name) for name in names]
+        started = [
+            chance.choice(self.both).start("launch", "--detach", "--name", name) for name in names
+        ]
         self._settle(names, [process.wait(180) for process in started])
 
     def unheard(self, chance: random.Random) -> None:
@@ -73,15 +81,23 @@ class Tally:
         """Counts what runs now, then stops it."""
         self.launches += len(codes)
         self.came_up += codes.count(0)
-        there = {name: [len(self.both[0].marked(host, name)) for host in self.lab.hosts] for name in names}
+        there = {
+            name: [len(self.both[0].marked(host, name)) for host in self.lab.hosts]
+            for name in names
+        }
         running = [name for name, counts in there.items() if any(counts)]
-        self.doubles += len(running) > 1 or any(count > 1 for name in running for count in there[name])
-        self.doubles += codes.count(0) > 1 or (codes.count(0) == 1 and there[running[0]] != [1] * len(self.lab.hosts))
+        self.doubles += len(running) > 1 or any(
+            count > 1 for name in running for count in there[name]
+        )
+        self.doubles += codes.count(0) > 1 or (
+            codes.count(0) == 1 and there[running[0]] != [1] * len(self.lab.hosts)
+        )
         for name in running:
             self.both[1].run("stop", name, "--now", exit_code=0)
         if not running:
             for each in self.both:
-                each.run("sync", exit_code=0)  # goes on from where one was cut short, and leaves no half of it
+                # goes on from where one was cut short, and leaves no half of it
+                each.run("sync", exit_code=0)
         self.left += sum(1 for name in names if self._remains(name))
         for each in self.both:
             each.end_all()

@@ -1,8 +1,10 @@
-"""Launch, kill something, stop, look for what is left: again and again, with programs that fork and will not end.
+"""Launch, kill something, stop, look for what is left: again and again, with programs that fork and
+will not end.
 
     python benchmarks/stops.py --cycles 1000
 
-Each cycle kills a random task, supervisor or minder, at a random moment, and then stops the run, sometimes twice at once.
+Each cycle kills a random task, supervisor or minder, at a random moment, and then stops the run,
+sometimes twice at once.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ from support.lab.jobs import write_job  # isort: skip
 from support.lab.remains import remains  # isort: skip
 from support.lab.run_files import host_state, kill, task_status  # isort: skip
 
-JOBS = {"stops-plain": ("quick.py", "--steps=1000000000", "--pause=1"), "stops-stubborn": ("stubborn.py", "--environ")}
+JOBS = {
+    "stops-plain": ("quick.py", "--steps=1000000000", "--pause=1"),
+    "stops-stubborn": ("stubborn.py", "--environ"),
+}
 PLACES = {"n1": "ps:0", "n2": "worker:0", "n3": "worker:1"}
 LEFT_S = 10.0
 
@@ -30,7 +35,13 @@ def main() -> int:
     with operators(3) as (operator,):
         for number in range(1, args.cycles + 1):
             job = chance.choice(tuple(JOBS))
-            write_job(operator, job, *JOBS[job], restart={"max": 20, "backoff": ["100ms", "1s"]}, stop={"grace": "1s"})
+            write_job(
+                operator,
+                job,
+                *JOBS[job],
+                restart={"max": 20, "backoff": ["100ms", "1s"]},
+                stop={"grace": "1s"},
+            )
             run = f"{job}-{number}"
             operator.run("launch", "--detach", "--name", run, exit_code=0)
             for _ in range(chance.randrange(3)):
@@ -44,7 +55,11 @@ def main() -> int:
             if also is not None:
                 also.communicate(timeout=60)
             orphans += left_of(operator, run, job)
-            print(f"cycle {number}: {killed} killed, {orphans} with something left", file=sys.stderr, flush=True)
+            print(
+                f"cycle {number}: {killed} killed, {orphans} with something left",
+                file=sys.stderr,
+                flush=True,
+            )
     figure("cycles of launch, kill, stop", args.cycles)
     figure("tasks, supervisors and minders that were killed", killed)
     figure("cycles after which a process, port, lock or file was left", orphans)
@@ -56,7 +71,13 @@ def strike(operator: Tfdeploy, run: str, job: str, chance: random.Random) -> boo
     """Kills one process of the run. False: it was gone."""
     host = chance.choice(tuple(PLACES))
     status = task_status(operator, run, job, host, PLACES[host])
-    pid = chance.choice((status["pid"], status["supervisor_pid"], host_state(operator, run, job, host)["minder_pid"]))
+    pid = chance.choice(
+        (
+            status["pid"],
+            status["supervisor_pid"],
+            host_state(operator, run, job, host)["minder_pid"],
+        )
+    )
     try:
         kill(operator, host, pid)
     except AssertionError:

@@ -1,12 +1,16 @@
-"""Strangers at every port of a run of real TensorFlow, while its tasks, gangs, minders and supervisors are killed.
+"""Strangers at every port of a run of real TensorFlow, while its tasks, gangs, minders and
+supervisors are killed.
 
-    python benchmarks/strangers.py --connects 10000 --mode async --protect peers
-    python benchmarks/strangers.py --connects 200 --protect none      what it finds where the ports are open
+    python benchmarks/strangers.py --connects 10000 --mode async --protect peers python
+    benchmarks/strangers.py --connects 200 --protect none      what it finds where the ports are
+    open
 
-The run has n1 and n2, which a second network joins; n3 is no host of it. Each stranger knocks at each port by IPv4 and IPv6, all
-the time: from n3; under `firewall` also from n1 and n2 as another user and as root; as another user at TensorBoard. They greet as
-HTTP/2, TLS (the mesh's port) or HTTP: a connect that is answered counts as let in, or that stays open. At the end minders are
-killed while the hosts of the run knock at all tasks by each of their networks: all of them are to be let in. Exit code 1: not so.
+The run has n1 and n2, which a second network joins; n3 is no host of it. Each stranger knocks at
+each port by IPv4 and IPv6, all the time: from n3; under `firewall` also from n1 and n2 as another
+user and as root; as another user at TensorBoard. They greet as HTTP/2, TLS (the mesh's port) or
+HTTP: a connect that is answered counts as let in, or that stays open. At the end minders are killed
+while the hosts of the run knock at all tasks by each of their networks: all of them are to be let
+in. Exit code 1: not so.
 """
 
 from __future__ import annotations
@@ -42,12 +46,27 @@ ROLES = {
     "mirrored": {"worker": ["n1", "n2"]},
     "coordinator": {"ps": ["n1"], "chief": ["n1"], "worker": ["n2"]},
 }
-# What is killed, one after the other is up again; a gang starts again as a whole. "both": the task's process and its minder;
-# "agent": its supervisor and its minder, where another supervisor of the host starts the next minder.
+# What is killed, one after the other is up again; a gang starts again as a whole. "both": the
+# task's process and its minder; "agent": its supervisor and its minder, where another supervisor of
+# the host starts the next minder.
 STRIKES = {
-    "async": ("task worker:0", "minder worker:0", "supervisor worker:1", "task ps:0", "both worker:1", "agent worker:0"),
+    "async": (
+        "task worker:0",
+        "minder worker:0",
+        "supervisor worker:1",
+        "task ps:0",
+        "both worker:1",
+        "agent worker:0",
+    ),
     "mirrored": ("task worker:1", "minder worker:0", "supervisor worker:0", "both worker:1"),
-    "coordinator": ("task worker:0", "minder worker:0", "task ps:0", "supervisor chief:0", "both ps:0", "agent ps:0"),
+    "coordinator": (
+        "task worker:0",
+        "minder worker:0",
+        "task ps:0",
+        "supervisor chief:0",
+        "both ps:0",
+        "agent ps:0",
+    ),
 }
 JOB = """name: {job}
 mode: {mode}
@@ -75,12 +94,33 @@ class Port:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--connects", type=int, default=10_000, help="of each stranger to each port and address, at least")
-    parser.add_argument("--peers", type=int, default=1_000, help="likewise, of the hosts of the run")
-    parser.add_argument("--rate", type=float, default=60.0, help="connects a second of each stranger to each port and address")
-    parser.add_argument("--mode", action="append", choices=list(PROGRAMS), help="again for more; left out: all")
-    parser.add_argument("--protect", action="append", choices=("peers", "firewall", "none"), help="left out: peers, firewall")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--connects",
+        type=int,
+        default=10_000,
+        help="of each stranger to each port and address, at least",
+    )
+    parser.add_argument(
+        "--peers", type=int, default=1_000, help="likewise, of the hosts of the run"
+    )
+    parser.add_argument(
+        "--rate",
+        type=float,
+        default=60.0,
+        help="connects a second of each stranger to each port and address",
+    )
+    parser.add_argument(
+        "--mode", action="append", choices=list(PROGRAMS), help="again for more; left out: all"
+    )
+    parser.add_argument(
+        "--protect",
+        action="append",
+        choices=("peers", "firewall", "none"),
+        help="left out: peers, firewall",
+    )
     args = parser.parse_args()
     wrong = 0
     with operators(3) as (operator,):
@@ -92,51 +132,77 @@ def main() -> int:
 
 
 def networks(operator: Tfdeploy) -> None:
-    """An IPv6 address for each host; a second interface of n1 and n2, on a network that n3 is not on."""
+    """An IPv6 address for each host; a second interface of n1 and n2, on a network that n3 is not
+    on."""
     lab = operator.lab
     for host in lab.hosts:
-        on_host(lab, host, f"ip addr add fd77::{host[1:]}/64 dev eth0 nodad && {MAY_USE_NFT}", root=True)
+        on_host(
+            lab, host, f"ip addr add fd77::{host[1:]}/64 dev eth0 nodad && {MAY_USE_NFT}", root=True
+        )
     one, other = (str(row["pid"]) for row in lab.status() if row["host"] in HOSTS)
     pair = ("netns", one, "type", "veth", "peer", "name", "second", "netns", other)
     subprocess.run(["ip", "link", "add", "second", *pair], check=True)
     for host in HOSTS:
-        script = f"ip addr add 10.255.77.{host[1:]}/24 dev second && ip addr add fd78::{host[1:]}/64 dev second nodad"
+        script = (
+            f"ip addr add 10.255.77.{host[1:]}/24 dev second && ip addr add fd78::{host[1:]}/64 "
+            "dev second nodad"
+        )
         on_host(lab, host, f"{script} && ip link set second up", root=True)
 
 
 class Knocked:
     """One run, those who knock at its ports, and what dies meanwhile."""
 
-    def __init__(self, operator: Tfdeploy, mode: str, protect: str, args: argparse.Namespace) -> None:
-        self.operator, self.lab, self.mode, self.protect, self.args = operator, operator.lab, mode, protect, args
+    def __init__(
+        self, operator: Tfdeploy, mode: str, protect: str, args: argparse.Namespace
+    ) -> None:
+        self.operator, self.lab, self.mode, self.protect, self.args = (
+            operator,
+            operator.lab,
+            mode,
+            protect,
+            args,
+        )
         self.job = f"knocked-{mode}-{protect}"
         self.run = f"{self.job}-1"
         self.main = {str(row["host"]): str(row["address"]) for row in self.lab.status()}
 
     def count(self) -> int:
-        """How many strangers were let in and how many peers were not; prints a line for each of them and each port."""
+        """How many strangers were let in and how many peers were not; prints a line for each of
+        them and each port."""
         began = time.monotonic()
         self._launch()
         with self._tensorboard() as board:
             strangers = self._strangers(board)
             for each in STRIKES[self.mode]:
                 self._strike(*each.split())
-            wait_for(lambda: all(row["state"] == "running" for row in self._tasks()), WITHIN_S, "all run again")
+            wait_for(
+                lambda: all(row["state"] == "running" for row in self._tasks()),
+                WITHIN_S,
+                "all run again",
+            )
             peers, before = self._peers(), self._attempts()
             for task in {row["host"]: row["task"] for row in self._tasks()}.values():
                 self._strike("minder", task)
-            assert self._attempts() == before, "a task died by itself, and refused its peers meanwhile"
+            assert self._attempts() == before, (
+                "a task died by itself, and refused its peers meanwhile"
+            )
             refused = sum(self._print(*each, peers=True) for each in peers)
             let_in = sum(self._print(*each, peers=False) for each in strangers)
         self.operator.run("stop", self.run, "--now", exit_code=0)
-        print(f"{self.run}: {let_in} strangers let in, {refused} peers refused, {time.monotonic() - began:.0f} s", flush=True)
+        print(
+            f"{self.run}: {let_in} strangers let in, {refused} peers refused, "
+            f"{time.monotonic() - began:.0f} s",
+            flush=True,
+        )
         return let_in + refused
 
     # --- the run
 
     def _launch(self) -> None:
         program, flag = PROGRAMS[self.mode]
-        for source in (ROOT / "examples" / "coordinator").glob("*.py"):  # its workers run another program than its chief
+        # its workers run another program than its chief
+        for source in (ROOT / "examples" / "coordinator").glob("*.py"):
             shutil.copy(source, self.operator.cwd / source.name)
         shutil.copy(ROOT / program, self.operator.cwd / "train.py")
         text = JOB.format(job=self.job, mode=self.mode, protect=self.protect, flag=flag)
@@ -147,8 +213,13 @@ class Knocked:
         told = self.operator.json("status", self.run)
         assert told["protect"]["used"] == self.protect, told["protect"]
         self.rows = {row["task"]: row for row in told["tasks"]}
-        self.tasks = [Port(row["task"], row["host"], int(row["address"].rpartition(":")[2])) for row in told["tasks"]]
-        part = json.loads(on_host(self.lab, "n1", f"cat ~/tfdeploy/{self.job}/runs/{self.run}/hosts/n1/part.json"))
+        self.tasks = [
+            Port(row["task"], row["host"], int(row["address"].rpartition(":")[2]))
+            for row in told["tasks"]
+        ]
+        part = json.loads(
+            on_host(self.lab, "n1", f"cat ~/tfdeploy/{self.job}/runs/{self.run}/hosts/n1/part.json")
+        )
         self.mesh = [Port("mesh", each["host"], each["port"], "tls") for each in part["mesh"]]
 
     def _tasks(self) -> list[dict[str, Any]]:
@@ -162,9 +233,14 @@ class Knocked:
     def _tensorboard(self) -> Iterator[Port]:
         """Its port on n1."""
         process = self.operator.start("tensorboard", self.run, "-q", "--host", "n1")
-        assert process.stdout is not None and process.stdout.readline().startswith("http://127.0.0.1:")
+        assert process.stdout is not None and process.stdout.readline().startswith(
+            "http://127.0.0.1:"
+        )
         try:
-            found = re.search(r"--logdir .* --port (\d+)", on_host(self.lab, "n1", "ps -wweo args | grep -e --logdir"))
+            found = re.search(
+                r"--logdir .* --port (\d+)",
+                on_host(self.lab, "n1", "ps -wweo args | grep -e --logdir"),
+            )
             assert found
             yield Port("tensorboard", "n1", int(found[1]), "http")
         finally:
@@ -173,7 +249,10 @@ class Knocked:
 
     def _strike(self, what: str, task: str) -> None:
         host = self.rows[task]["host"]
-        before, minder = task_status(self.operator, self.run, self.job, host, task), self._minder(host)
+        before, minder = (
+            task_status(self.operator, self.run, self.job, host, task),
+            self._minder(host),
+        )
         pids = {
             "task": [before["pid"]],
             "supervisor": [before["supervisor_pid"]],
@@ -187,7 +266,9 @@ class Knocked:
             if what in ("minder", "both", "agent") and self._minder(host) == minder:
                 return False
             now = task_status(self.operator, self.run, self.job, host, task)
-            return what == "minder" or bool(now["attempt"] > before["attempt"] and now["state"] == "running")
+            return what == "minder" or bool(
+                now["attempt"] > before["attempt"] and now["state"] == "running"
+            )
 
         wait_for(again, WITHIN_S, f"after a strike at {what} {task} all is as before")
 
@@ -196,12 +277,18 @@ class Knocked:
 
     # --- those who knock
 
-    def _ends(self, ports: list[Port], *, second: bool = False, loopback: str = "") -> dict[End, str]:
-        """Each address of these ports -> what listens there. `loopback`: the host whose loopback is meant too."""
+    def _ends(
+        self, ports: list[Port], *, second: bool = False, loopback: str = ""
+    ) -> dict[End, str]:
+        """Each address of these ports -> what listens there. `loopback`: the host whose loopback is
+        meant too."""
         found = {}
         for port in ports:
             number = port.host[1:]
-            addresses = [self.main[port.host], f"fd77::{number}"] + [f"10.255.77.{number}", f"fd78::{number}"] * second
+            addresses = [self.main[port.host], f"fd77::{number}"] + [
+                f"10.255.77.{number}",
+                f"fd78::{number}",
+            ] * second
             for address in addresses + ["127.0.0.1", "::1"] * (port.host == loopback):
                 found[End(address, port.number, port.hello)] = f"{port.what} on {port.host}"
         return found
@@ -212,7 +299,9 @@ class Knocked:
         for host in HOSTS:
             ends = self._ends(ports, second=True, loopback=host) if self.protect != "peers" else {}
             at_board = self._ends([board], loopback=host)
-            found.append(self._knock(f"another user of {host}", host, {**ends, **at_board}, OTHER_USER))
+            found.append(
+                self._knock(f"another user of {host}", host, {**ends, **at_board}, OTHER_USER)
+            )
             found += [self._knock(f"root of {host}", host, ends, 0)] if ends else []
         return found
 
@@ -222,7 +311,11 @@ class Knocked:
 
     def _knock(self, who: str, host: str, ends: dict[End, str], user: int | None) -> Group:
         count = self.args.peers if host in HOSTS and user is None else self.args.connects
-        return who, ends, Knocking(self.lab, host, ends, count, rate=self.args.rate * len(ends), user=user)
+        return (
+            who,
+            ends,
+            Knocking(self.lab, host, ends, count, rate=self.args.rate * len(ends), user=user),
+        )
 
     def _print(self, who: str, ends: dict[End, str], knocking: Knocking, *, peers: bool) -> int:
         """A line for each end, and how many of all were wrongly let in or not."""
@@ -231,9 +324,15 @@ class Knocked:
             found = seen.at(end)
             total, let_in = sum(found.values()), found.get("let in", 0) + found.get("stays open", 0)
             wrong += total - found.get("let in", 0) if peers else let_in
-            others = ", ".join(f"{number} {word}" for word, number in sorted(found.items()) if word != "let in")
+            others = ", ".join(
+                f"{number} {word}" for word, number in sorted(found.items()) if word != "let in"
+            )
             where = f"{what:16} {end.address:>14} {end.port:5}"
-            print(f"{self.protect:8} {self.mode:11} {who:20} {where} {total:7} connects {let_in:7} let in   {others}", flush=True)
+            print(
+                f"{self.protect:8} {self.mode:11} {who:20} {where} {total:7} connects {let_in:7} "
+                f"let in   {others}",
+                flush=True,
+            )
         return wrong
 
 

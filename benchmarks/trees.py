@@ -14,7 +14,12 @@ def write(root: Path, files: int) -> Path:
     for number in range(files):
         path = root / f"package{number // PER_FOLDER:03}" / f"module{number % PER_FOLDER:02}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(f"x{words.randrange(10**9)} = {words.random()}\n" for _ in range(words.randrange(6, 120))))
+        path.write_text(
+            "".join(
+                f"x{words.randrange(10**9)} = {words.random()}\n"
+                for _ in range(words.randrange(6, 120))
+            )
+        )
     return path
 
 

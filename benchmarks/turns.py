@@ -1,4 +1,5 @@
-"""Whole processes, measured from outside, in turns: A B A B, so that a busy machine is busy for all of them.
+"""Whole processes, measured from outside, in turns: A B A B, so that a busy machine is busy for all
+of them.
 
 It knows nothing of what the processes do.
 """
@@ -22,7 +23,8 @@ _SHOWN_BYTES = 2000
 
 @dataclass(frozen=True)
 class Spent:
-    """What one process cost. cpu_s: its own and its children's, here; peak_bytes: its own memory, seen where it is piped."""
+    """What one process cost. cpu_s: its own and its children's, here; peak_bytes: its own memory,
+    seen where it is piped."""
 
     seconds: float
     cpu_s: float
@@ -32,17 +34,35 @@ class Spent:
 
 
 def spend(
-    argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, stdin: bytes = b"", may_fail: bool = False, piped: bool = False
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    stdin: bytes = b"",
+    may_fail: bool = False,
+    piped: bool = False,
 ) -> Spent:
-    """Runs it to its end. Its standard output goes to a file, or (`piped`) through a pipe that is read at once.
+    """Runs it to its end. Its standard output goes to a file, or (`piped`) through a pipe that is
+    read at once.
 
     Raises SystemExit, with what it said, when it fails: a failed run measures nothing.
     """
-    with tempfile.TemporaryFile() as words, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+    with (
+        tempfile.TemporaryFile() as words,
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as err,
+    ):
         words.write(stdin)
         words.seek(0)
         began = time.monotonic()
-        process = subprocess.Popen(argv, env=env, cwd=cwd, stdin=words, stdout=subprocess.PIPE if piped else out, stderr=err)
+        process = subprocess.Popen(
+            argv,
+            env=env,
+            cwd=cwd,
+            stdin=words,
+            stdout=subprocess.PIPE if piped else out,
+            stderr=err,
+        )
         try:
             blocks, peak_bytes = _blocks(process) if piped else ([], 0)
             _, status, usage = os.wait4(process.pid, 0)  # with what it cost, its children included
@@ -58,11 +78,14 @@ def spend(
         if process.returncode and not may_fail:
             said = (output + err.read())[-_SHOWN_BYTES:].decode(errors="replace")
             raise SystemExit(f"{' '.join(argv)}: exit {process.returncode}\n{said}")
-    return Spent(seconds=seconds, cpu_s=usage.ru_utime + usage.ru_stime, peak_bytes=peak_bytes, output=output)
+    return Spent(
+        seconds=seconds, cpu_s=usage.ru_utime + usage.ru_stime, peak_bytes=peak_bytes, output=output
+    )
 
 
 def _blocks(process: subprocess.Popen[bytes]) -> tuple[list[bytes], int]:
-    """What it wrote, and its peak memory. Not rusage's: that one remembers how large we were when we forked."""
+    """What it wrote, and its peak memory. Not rusage's: that one remembers how large we were when
+    we forked."""
     assert process.stdout is not None
     blocks, peak_kib = [], 0
     with process.stdout as pipe:
@@ -84,7 +107,9 @@ def in_turns(rivals: Mapping[str, Callable[[], Spent]], rounds: int) -> dict[str
     return found
 
 
-def median(runs: Sequence[Spent], what: Callable[[Spent], float] = lambda run: run.seconds) -> float:
+def median(
+    runs: Sequence[Spent], what: Callable[[Spent], float] = lambda run: run.seconds
+) -> float:
     return statistics.median(what(run) for run in runs)
 
 

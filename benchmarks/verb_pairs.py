@@ -1,11 +1,12 @@
-"""What `status`, `sync` and `launch` cost against another checkout of tfdeploy, in alternating pairs.
+"""What `status`, `sync` and `launch` cost against another checkout of tfdeploy, in alternating
+pairs.
 
     python benchmarks/verb_pairs.py --against ../before --pairs 20 --hosts 8
 
 Each checkout has a job of its own on the same isolated hosts (needs root), with 200 files of code.
-`status` is of a live run of one task per host; before each `sync` one file changes; `launch` returns
-once all tasks are up, and the run is stopped uncounted. Per figure the median of the ratios within
-pairs and its 95 % interval by ranks: seconds, CPU of the client, CPU of all hosts.
+`status` is of a live run of one task per host; before each `sync` one file changes; `launch`
+returns once all tasks are up, and the run is stopped uncounted. Per figure the median of the ratios
+within pairs and its 95 % interval by ranks: seconds, CPU of the client, CPU of all hosts.
 """
 
 from __future__ import annotations
@@ -82,7 +83,9 @@ def compare(what: str, found: Pairs) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--against", type=Path, required=True, help="the other checkout's folder")
     parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--hosts", type=int, default=8)

@@ -24,18 +24,22 @@ from tfdeploy.ui.errors import show_error
 from tfdeploy.ui.screen import Picture
 from tfdeploy.ui.tables import cells
 
-_FOREIGN = re.compile(r"\s*@font-face \{.*?\}|\s*<!-- Generated.*?-->", re.DOTALL)  # nothing is loaded from the network
+# nothing is loaded from the network
+_FOREIGN = re.compile(r"\s*@font-face \{.*?\}|\s*<!-- Generated.*?-->", re.DOTALL)
 
 
 def line_of(event: Event) -> LogLine:
     """Return the line of a task that `launch --events` has recorded as an event."""
     text = event.data["line"].encode("utf-8", "surrogateescape")
     stream = event.data.get("stream", "out")
-    return LogLine(event.time, event.task or "?", event.host or "?", event.attempt or 0, stream, text)
+    return LogLine(
+        event.time, event.task or "?", event.host or "?", event.attempt or 0, stream, text
+    )
 
 
 def draw_picture(events: bytes, *, width: int, height: int, upto_s: float | None = None) -> str:
-    """SVG text of the frame after all events, or after those of the first `upto_s` seconds. Raises UsageError."""
+    """SVG text of the frame after all events, or after those of the first `upto_s` seconds. Raises
+    UsageError."""
     clock = [0.0]
     dashboard = Dashboard(clock=lambda: clock[0])
     first: float | None = None
@@ -76,19 +80,27 @@ def as_svg(rows: list[Row], *, title: str = "tfdeploy launch") -> str:
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python scripts/dashboard_svg.py", description="the dashboard as SVG, from recorded events"
+        prog="python scripts/dashboard_svg.py",
+        description="the dashboard as SVG, from recorded events",
     )
     parser.add_argument("events", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--width", type=int, default=110)
     parser.add_argument("--height", type=int, default=30)
-    parser.add_argument("--upto", type=float, metavar="SECONDS", help="of the events' own time (default: all of them)")
+    parser.add_argument(
+        "--upto",
+        type=float,
+        metavar="SECONDS",
+        help="of the events' own time (default: all of them)",
+    )
     args = parser.parse_args(words)
     try:
         try:
             events = args.events.read_bytes()
         except OSError as error:
-            raise UsageError(f"cannot read events: {error.strerror}", where=str(args.events)) from error
+            raise UsageError(
+                f"cannot read events: {error.strerror}", where=str(args.events)
+            ) from error
         drawn = draw_picture(events, width=args.width, height=args.height, upto_s=args.upto)
         args.out.write_text(drawn, encoding="utf-8")
     except TfdeployError as error:

@@ -1,4 +1,5 @@
-"""Writes docs/json/NAME.schema.json for all that verbs print with --json. A test compares them with what is generated."""
+"""Writes docs/json/NAME.schema.json for all that verbs print with --json. A test compares them with
+what is generated."""
 
 from __future__ import annotations
 

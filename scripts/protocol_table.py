@@ -1,6 +1,8 @@
-"""Writes the tables of verbs and answers in docs/agent-protocol.md. A test compares it with what is generated.
+"""Writes the tables of verbs and answers in docs/agent-protocol.md. A test compares it with what is
+generated.
 
-What a verb takes and does stands in the docstring of its function on the host, what it answers in the type of the control side.
+What a verb takes and does stands in the docstring of its function on the host, what it answers in
+the type of the control side.
 """
 
 from __future__ import annotations
@@ -31,7 +33,11 @@ SECOND = "\n| answer | fields | |\n|---|---|---|\n"
 
 def verbs() -> dict[str, Verb[Any] | Flow[Any, Any]]:
     """Every verb that the control side asks, by name."""
-    found = [each for module in (*_modules(tfdeploy.model.answers), facts) for each in vars(module).values()]
+    found = [
+        each
+        for module in (*_modules(tfdeploy.model.answers), facts)
+        for each in vars(module).values()
+    ]
     return {each.name: each for each in found if isinstance(each, (Verb, Flow))}
 
 
@@ -50,19 +56,29 @@ def tables() -> str:
     """The verbs, and then the types of their answers."""
     answering, answers = agent_verbs(), verbs()
     rows = "".join(_verb_row(name, answering[name], answers[name]) for name in sorted(answering))
-    kinds = sorted({kind for verb in answers.values() for kind in _kinds(verb)} - {Nothing}, key=lambda kind: kind.__name__)
+    kinds = sorted(
+        {kind for verb in answers.values() for kind in _kinds(verb)} - {Nothing},
+        key=lambda kind: kind.__name__,
+    )
     return FIRST + rows + SECOND + "".join(map(_kind_row, kinds))
 
 
 def _verb_row(name: str, function: call.Verb, verb: Verb[Any] | Flow[Any, Any]) -> str:
     does, args, errors = _said(inspect.getdoc(function) or "")
-    marks = ["fenced"] * call.is_fenced(function) + ["audited"] * (call.audited_as(function) is not None)
+    marks = ["fenced"] * call.is_fenced(function) + ["audited"] * (
+        call.audited_as(function) is not None
+    )
     items = f"items `{_shown(verb.item)}`, then " if isinstance(verb, Flow) else ""
-    return _line(" ".join((f"`{name}`", *marks)), args, f"{items}`{_shown(verb.value)}`", does + errors)
+    return _line(
+        " ".join((f"`{name}`", *marks)), args, f"{items}`{_shown(verb.value)}`", does + errors
+    )
 
 
 def _kind_row(kind: type[msgspec.Struct]) -> str:
-    fields = ", ".join(f"{each.encode_name}{'' if each.required else '?'}: {_shown(each.type)}" for each in structs.fields(kind))
+    fields = ", ".join(
+        f"{each.encode_name}{'' if each.required else '?'}: {_shown(each.type)}"
+        for each in structs.fields(kind)
+    )
     return _line(f"`{kind.__name__}`", f"`{fields}`", _one_line(vars(kind).get("__doc__") or ""))
 
 
@@ -77,8 +93,17 @@ def _one_line(text: str) -> str:
 def _said(text: str) -> tuple[str, str, str]:
     """A docstring: what the verb does, its arguments, its errors in brackets."""
     parts = [_one_line(part) for part in text.split("\n\n")]
-    args = next((part.removeprefix("Args: ").rstrip(".") for part in parts if part.startswith("Args: ")), "")
-    errors = next((part.removeprefix("Raises VerbError ").rstrip(".") for part in parts if part.startswith("Raises ")), "")
+    args = next(
+        (part.removeprefix("Args: ").rstrip(".") for part in parts if part.startswith("Args: ")), ""
+    )
+    errors = next(
+        (
+            part.removeprefix("Raises VerbError ").rstrip(".")
+            for part in parts
+            if part.startswith("Raises ")
+        ),
+        "",
+    )
     does = " ".join(part for part in parts if not part.startswith(("Args: ", "Raises ")))
     return does, args, f" [{errors}]" if errors else ""
 

@@ -1,7 +1,7 @@
 """Labs that tests share, one of each kind per pytest worker, and what they say when a test fails.
 
-Tests of one worker share hosts: each uses a job name of its own. Labs are always taken down, and those of a killed
-session by the next one.
+Tests of one worker share hosts: each uses a job name of its own. Labs are always taken down, and
+those of a killed session by the next one.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ EXAMPLES = int(os.environ.get("TFDEPLOY_SOAK_EXAMPLES", "15"))
 settings.register_profile("suite", deadline=None, max_examples=EXAMPLES)
 settings.load_profile("suite")
 
-# `nohup make test &` ignores these signals, and what tests start would ignore them too. Handlers are
-# not inherited. That of SIGHUP does nothing: this process outlives the terminal.
+# `nohup make test &` ignores these signals, and what tests start would ignore them too. Handlers
+# are not inherited. That of SIGHUP does nothing: this process outlives the terminal.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
@@ -64,8 +64,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """`make faults` imports only the files that have such tests: a third of them, and each worker imports them all."""
-    wanted = _asks_for_faults(config) and collection_path.name.startswith("test_") and collection_path.is_file()
+    """`make faults` imports only the files that have such tests: a third of them, and each worker
+    imports them all."""
+    wanted = (
+        _asks_for_faults(config)
+        and collection_path.name.startswith("test_")
+        and collection_path.is_file()
+    )
     return True if wanted and b"fault" not in collection_path.read_bytes() else None
 
 
@@ -80,8 +85,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         further = further_shapes(items)
         items[:] = [item for item in items if item not in further]
         config.hook.pytest_deselected(items=further)
-    longest = {item.path for item in items if any(item.iter_markers("tensorflow")) or any(item.iter_markers("long"))}
-    items.sort(key=lambda item: item.path not in longest)  # so that no worker begins one when the others are done
+    longest = {
+        item.path
+        for item in items
+        if any(item.iter_markers("tensorflow")) or any(item.iter_markers("long"))
+    }
+    # so that no worker begins one when the others are done
+    items.sort(key=lambda item: item.path not in longest)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -90,7 +100,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def _is_alive(pid: int, start: int) -> bool:
-    """False for another process with that pid: a container's first processes have the same few pids each time."""
+    """False for another process with that pid: a container's first processes have the same few pids
+    each time."""
     process = identify(pid)
     return process is not None and process.start_ticks == start
 
@@ -105,7 +116,8 @@ def _sweep_dead_sessions() -> None:
 
 @pytest.fixture(scope="session")
 def new_lab() -> Iterator[Callable[..., Lab]]:
-    """new_lab(kind, count, **wishes): a lab of its own for a test that breaks things. Taken down at the end."""
+    """new_lab(kind, count, **wishes): a lab of its own for a test that breaks things. Taken down at
+    the end."""
     _sweep_dead_sessions()
     made: list[Lab] = []
     process = identify(os.getpid())
@@ -145,7 +157,8 @@ def isolated_lab(new_lab: Callable[..., Lab]) -> Lab:
 
 @pytest.fixture(scope="session")
 def few_hosts(new_lab: Callable[..., Lab]) -> Lab:
-    """An isolated lab for what one ps and two workers show as well: each verb costs as much CPU as it has hosts."""
+    """An isolated lab for what one ps and two workers show as well: each verb costs as much CPU as
+    it has hosts."""
     return new_lab("isolated", FEW_HOSTS)
 
 
@@ -157,8 +170,9 @@ def pair(new_lab: Callable[..., Lab]) -> Lab:
 
 @pytest.fixture
 def tfdeploy(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[[Lab], Tfdeploy]]:
-    """tfdeploy(lab): the real command line, as an operator with a home of its own. What it left running is ended; after a
-    test that failed also its runs, which would be in the way of the next test of that lab."""
+    """tfdeploy(lab): the real command line, as an operator with a home of its own. What it left
+    running is ended; after a test that failed also its runs, which would be in the way of the next
+    test of that lab."""
     made: list[Tfdeploy] = []
 
     def make(where: Lab) -> Tfdeploy:
@@ -184,7 +198,9 @@ head -n 12 | while read -r each; do echo "== $each"; tail -c 1500 "$each"; echo;
 
 def _host_words(where: Lab, host: str) -> str:
     words = where.on(host, ["sh", "-c", NEWEST_LOGS])
-    done = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=10, check=False)
+    done = subprocess.run(
+        words, capture_output=True, text=True, errors="replace", timeout=10, check=False
+    )
     return f"{where.console(host)[-600:]}\n{done.stdout[-6000:]}{done.stderr[-300:]}"
 
 
@@ -206,7 +222,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Each reason for which tests were skipped, once: how many they are, and what to type to have them."""
+    """Each reason for which tests were skipped, once: how many they are, and what to type to have
+    them."""
     skipped = terminalreporter.stats.get("skipped", [])
     reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
     for reason, count in reasons.most_common():

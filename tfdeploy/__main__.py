@@ -3,7 +3,8 @@
 import os
 import sys
 
-# `python -m` puts the current folder first, where a queue.py of the user's may lie. -I and -P do not.
+# `python -m` puts the current folder first, where a queue.py of the user's may lie. -I and -P do
+# not.
 if os.path.exists(".") and sys.path[:1] == [os.getcwd()]:
     del sys.path[0]
 

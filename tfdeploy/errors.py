@@ -1,17 +1,16 @@
 """Every error that a user can meet, and the exit code each one ends in.
 
     TfdeployError                 what, where, next; never shown with a traceback
-     +-- UsageError          2    wrong words on the command line, unknown run
-     |    +-- ConfigError    2    inventory or job file, with file:line:key
-     +-- Refused             3    refused before acting: python, rsync, disk, port, live run, lock
-     |    +-- PortTaken      3    a planned port was taken before prepare: probe and plan again
-     +-- HostUnreachable     4    no session: network, host key, authentication
-     +-- HostFailed          1    a verb failed on a host that was reached
-     |    +-- AgentError     1    the agent's own answer, with its error code in `code`; 3 where it refused
-     |    +-- BadAnswer      1    what a host answered is no answer to what it was asked
-     +-- RunFailed           1    the run itself failed, or did not come up
-     +-- SurvivorsLeft       5    stop could not end everything
-     +-- Interrupted       130    Ctrl-C before the point of no return
+     +-- UsageError          2    wrong words on the command line, unknown run |    +-- ConfigError
+     2    inventory or job file, with file:line:key +-- Refused             3    refused before
+     acting: python, rsync, disk, port, live run, lock |    +-- PortTaken      3    a planned port
+     was taken before prepare: probe and plan again +-- HostUnreachable     4    no session:
+     network, host key, authentication +-- HostFailed          1    a verb failed on a host that was
+     reached |    +-- AgentError     1    the agent's own answer, with its error code in `code`; 3
+     where it refused |    +-- BadAnswer      1    what a host answered is no answer to what it was
+     asked +-- RunFailed           1    the run itself failed, or did not come up +-- SurvivorsLeft
+     5    stop could not end everything +-- Interrupted       130    Ctrl-C before the point of no
+     return
 
 Anything else that reaches the command line is a bug: exit 70, with its traceback.
 `worst` folds several into one exit code: 5 > 4 > 3 > 1. Agent floor: Python 3.8 syntax, no imports
@@ -28,7 +27,9 @@ class TfdeployError(Exception):
 
     exit_code = 1
 
-    def __init__(self, what: str, *, where: Optional[str] = None, next: Optional[str] = None) -> None:
+    def __init__(
+        self, what: str, *, where: Optional[str] = None, next: Optional[str] = None
+    ) -> None:
         super().__init__(what)
         self.what = what
         self.where = where
@@ -36,7 +37,14 @@ class TfdeployError(Exception):
 
     def as_json(self) -> Dict[str, Any]:
         """The documented shape of an error: {"error": {"code", "what", "where", "next"}}."""
-        return {"error": {"code": self.exit_code, "what": self.what, "where": self.where, "next": self.next}}
+        return {
+            "error": {
+                "code": self.exit_code,
+                "what": self.what,
+                "where": self.where,
+                "next": self.next,
+            }
+        }
 
 
 class UsageError(TfdeployError):
@@ -58,11 +66,21 @@ class PortTaken(Refused):
 class HostUnreachable(TfdeployError):
     exit_code = 4
 
-    def __init__(self, what: str, *, where: Optional[str] = None, next: Optional[str] = None, retries: int = 3) -> None:
-        """Without a `next`: a connection that broke off, after which the same command may be given again.
-        `retries`: how many more tries can help, for a verb that has to get through."""
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: Optional[str] = None,
+        next: Optional[str] = None,
+        retries: int = 3,
+    ) -> None:
+        """Without a `next`: a connection that broke off, after which the same command may be given
+        again. `retries`: how many more tries can help, for a verb that has to get through."""
         self.retries = retries
-        again = "`tfdeploy exec --limit %s -- true` shows when it can be reached; then type the same again, " % where
+        again = (
+            "`tfdeploy exec --limit %s -- true` shows when it can be reached; then type the same "
+            "again, " % where
+        )
         again += "or go on without it: --exclude %s" % where
         super().__init__(what, where=where, next=next or (again if where else None))
 

@@ -25,11 +25,21 @@ PACKAGE = Path(tfdeploy.__file__).parent
 def agent_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The agent as it lies on a host."""
     folder = tmp_path_factory.mktemp("agent")
-    shutil.copytree(PACKAGE / "agent", folder / "tfdeploy" / "agent", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(PACKAGE / "runtime", folder / "tfdeploy" / "runtime", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        PACKAGE / "agent",
+        folder / "tfdeploy" / "agent",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
+    shutil.copytree(
+        PACKAGE / "runtime",
+        folder / "tfdeploy" / "runtime",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
     for name in ("__init__.py", "errors.py"):
         shutil.copy(PACKAGE / name, folder / "tfdeploy" / name)
-    (folder / "__main__.py").write_text("import sys\n\nfrom tfdeploy.agent.main import main\n\nsys.exit(main(sys.argv[1:]))\n")
+    (folder / "__main__.py").write_text(
+        "import sys\n\nfrom tfdeploy.agent.main import main\n\nsys.exit(main(sys.argv[1:]))\n"
+    )
     return str(folder)
 
 
@@ -51,16 +61,29 @@ def hosts(tmp_path: Path, agent_dir: str, monkeypatch: pytest.MonkeyPatch) -> It
 
 @pytest.fixture
 def serve(tmp_path: Path, agent_dir: str) -> Iterator[NewClient]:
-    """serve() is a new session with one host's agent; serve(code) runs that line before it, serve(at=PATH) in that workdir;
-    serve(clone=NAME) is another machine with this one's hostname, machine id and workdir (root)."""
+    """serve() is a new session with one host's agent; serve(code) runs that line before it,
+    serve(at=PATH) in that workdir; serve(clone=NAME) is another machine with this one's hostname,
+    machine id and workdir (root)."""
     made: list[Client] = []
 
     def start(before: str = "", at: Path = tmp_path, clone: str = "", **env: str) -> Client:
         command = [AGENT_PYTHON, "-S", "-E", agent_dir, "serve", "--workdir", str(at)]
         if clone:
-            command = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", *command, "--host", clone]
+            command = [
+                "unshare",
+                "--pid",
+                "--fork",
+                "--mount-proc",
+                "--kill-child",
+                *command,
+                "--host",
+                clone,
+            ]
         if before:
-            line = "import sys; sys.path.insert(0, %r); from tfdeploy.agent import frames, main; %s; main.main(sys.argv[1:])"
+            line = (
+                "import sys; sys.path.insert(0, %r); from tfdeploy.agent import frames, main; "
+                "%s; main.main(sys.argv[1:])"
+            )
             command[3:4] = ["-c", line % (agent_dir, before)]
         made.append(Client(command, dict(os.environ, **env) if env else None))
         return made[-1]
@@ -71,14 +94,18 @@ def serve(tmp_path: Path, agent_dir: str) -> Iterator[NewClient]:
 
 
 def open_to_all() -> str | None:
-    """A folder for temporary files that other accounts reach too: TMPDIR may be private. None: the usual one is."""
+    """A folder for temporary files that other accounts reach too: TMPDIR may be private. None: the
+    usual one is."""
     usual = Path(tempfile.gettempdir())
-    return None if all(each.stat().st_mode & 0o001 for each in (usual, *usual.parents)) else "/var/tmp"
+    return (
+        None if all(each.stat().st_mode & 0o001 for each in (usual, *usual.parents)) else "/var/tmp"
+    )
 
 
 @pytest.fixture(scope="module")
 def installed() -> Iterator[Path]:
-    """A workdir with the agent in it, as it was put there, below a folder that everybody may write to."""
+    """A workdir with the agent in it, as it was put there, below a folder that everybody may write
+    to."""
     with tempfile.TemporaryDirectory(dir=open_to_all()) as made:
         scratch = Path(made) / "scratch"
         scratch.mkdir()

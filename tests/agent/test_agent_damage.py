@@ -1,4 +1,5 @@
-"""An agent that was damaged on its host: noticed, put there again, and never started. What is whole is read once."""
+"""An agent that was damaged on its host: noticed, put there again, and never started. What is whole
+is read once."""
 
 from __future__ import annotations
 
@@ -10,7 +11,16 @@ from typing import Any
 
 import pytest
 
-from support.agent.second_account import AGENT, FILES, STRANGER, WITHIN_S, arrive, bytecode, note, path_of
+from support.agent.second_account import (
+    AGENT,
+    FILES,
+    STRANGER,
+    WITHIN_S,
+    arrive,
+    bytecode,
+    note,
+    path_of,
+)
 from support.waiting import wait_for
 from tfdeploy.agent import ownership
 from tfdeploy.agent import seen as seen_module
@@ -23,7 +33,8 @@ pytestmark = pytest.mark.needs("other accounts")
 
 @pytest.fixture(params=["seen", "unseen"])
 def seen(request: pytest.FixtureRequest, workdir: Path) -> bool:
-    """Whether all of the agent was looked at when it was whole, so that a start only looks for what changed."""
+    """Whether all of the agent was looked at when it was whole, so that a start only looks for what
+    changed."""
     if request.param == "seen":
         note(workdir)
     return bool(request.param == "seen")
@@ -39,7 +50,12 @@ def test_an_arrival_clears_away_what_killed_ones_left_and_nothing_else(workdir: 
             os.utime(agents / name, (1.0, 1.0))
     os.chown(agents / "new-9-c3", STRANGER, STRANGER)
     assert arrive(workdir) == ("need", {})
-    assert {each.name for each in agents.iterdir()} == {agent_name(), "new-8-b2", "new-9-c3", "0123abcd"}
+    assert {each.name for each in agents.iterdir()} == {
+        agent_name(),
+        "new-8-b2",
+        "new-9-c3",
+        "0123abcd",
+    }
 
 
 def other_code(path: Path) -> None:
@@ -61,13 +77,19 @@ DAMAGES = {
     "60 edited": lambda agent: other_code(agent / path_of(server)),
     "60 missing": lambda agent: (agent / path_of(server)).unlink(),
     "60 a module of a library's name": lambda agent: other_code(agent / "json.py"),
-    "60 a package of a library's name": lambda agent: ((agent / "json").mkdir(), other_code(agent / "json/__init__.py")),
+    "60 a package of a library's name": lambda agent: (
+        (agent / "json").mkdir(),
+        other_code(agent / "json/__init__.py"),
+    ),
     "60 bytecode without a source": lambda agent: (agent / "json.pyc").write_bytes(b"\0" * 20),
     "60 nothing in it": lambda agent: [shutil.rmtree(agent), agent.mkdir(0o700)],
 }
 
 
-@pytest.mark.parametrize("damage", [pytest.param(how, id=name, marks=pytest.mark.fault(name)) for name, how in DAMAGES.items()])
+@pytest.mark.parametrize(
+    "damage",
+    [pytest.param(how, id=name, marks=pytest.mark.fault(name)) for name, how in DAMAGES.items()],
+)
 @pytest.mark.usefixtures("seen")
 def test_a_damaged_agent_comes_again_by_itself(workdir: Path, damage: Any) -> None:
     damage(workdir / AGENT)
@@ -76,12 +98,21 @@ def test_a_damaged_agent_comes_again_by_itself(workdir: Path, damage: Any) -> No
     assert [path.name for path in (workdir / ".agent").iterdir()] == [agent_name()]
 
 
-def test_all_of_the_agent_is_read_once_and_then_only_what_changed(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not from a look that was as young as the files: they may change again and show the same time."""
+def test_all_of_the_agent_is_read_once_and_then_only_what_changed(
+    workdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not from a look that was as young as the files: they may change again and show the same
+    time."""
     at, name = str(workdir), agent_name()
-    wait_for(lambda: arrive(workdir) == ("have", {}) and is_as_seen(at, name), WITHIN_S, "the agent to be known")
+    wait_for(
+        lambda: arrive(workdir) == ("have", {}) and is_as_seen(at, name),
+        WITHIN_S,
+        "the agent to be known",
+    )
     with monkeypatch.context() as patched:
-        patched.setattr(ownership, "_agent_content", lambda *_: pytest.fail("all of it was read again"))
+        patched.setattr(
+            ownership, "_agent_content", lambda *_: pytest.fail("all of it was read again")
+        )
         assert ownership.has_agent(at, name)
     (workdir / AGENT / SEEN).write_text("nonsense")
     assert not is_as_seen(at, name)
@@ -93,18 +124,22 @@ BLOCK_BYTES = 4096
 
 @pytest.mark.fault("44 a full disk cuts the agent's bytecode short, and has room again")
 def test_bytecode_that_a_full_disk_cut_short_is_written_again(workdir: Path) -> None:
-    """Python before 3.13 leaves it so. What fits into one block is written as a whole or not at all."""
+    """Python before 3.13 leaves it so. What fits into one block is written as a whole or not at
+    all."""
     lengths = {each: each.stat().st_size for each in bytecode(workdir).parent.glob("*.pyc")}
     long = [each for each, length in lengths.items() if length > BLOCK_BYTES]
     for each in long:
         os.truncate(each, BLOCK_BYTES)
     assert long and bytecode(workdir) not in long
     assert arrive(workdir) == ("have", {})
-    assert [each.name for each in long if each.exists() and each.stat().st_size < lengths[each]] == []
+    assert [
+        each.name for each in long if each.exists() and each.stat().st_size < lengths[each]
+    ] == []
 
 
 def test_bytecode_that_others_write_at_this_moment_is_no_damage(workdir: Path) -> None:
-    """As every host of a shared workdir does at its first start. They write beside the place, and rename."""
+    """As every host of a shared workdir does at its first start. They write beside the place, and
+    rename."""
     folder, over = bytecode(workdir).parent, threading.Event()
     (workdir / AGENT / SEEN).unlink(missing_ok=True)
 

@@ -30,7 +30,14 @@ def test_it_writes_what_the_package_writes_and_reads_it_back(value: Any) -> None
 
 
 @pytest.mark.parametrize(
-    "text", ['"\udcff \U0001f600"', "[1e400, -0.0, 1E2]", '{"a": 1, "a": 2}', "[NaN, -Infinity]", '"\u00e9"']
+    "text",
+    [
+        '"\udcff \U0001f600"',
+        "[1e400, -0.0, 1E2]",
+        '{"a": 1, "a": 2}',
+        "[NaN, -Infinity]",
+        '"\u00e9"',
+    ],
 )
 def test_odd_values_are_the_package_s(text: str) -> None:
     ours, theirs = json_text.loads(text), json.loads(text)
@@ -41,7 +48,9 @@ def test_a_number_that_is_none_stays_one() -> None:
     assert math.isnan(json_text.loads("NaN"))
 
 
-@pytest.mark.parametrize("text", ["", " ", "{", "[1,]", "1 2", "nul", "'a'", '"\n"', '{"a"}', "[1}", "\x00", b"\xff"])
+@pytest.mark.parametrize(
+    "text", ["", " ", "{", "[1,]", "1 2", "nul", "'a'", '"\n"', '{"a"}', "[1}", "\x00", b"\xff"]
+)
 def test_what_the_package_refuses_is_refused(text: str | bytes) -> None:
     for loads in (json_text.loads, json.loads):
         with pytest.raises(ValueError):
@@ -66,11 +75,15 @@ def said_by(code: str) -> str:
 
 
 def test_without_the_interpreter_s_c_code_the_package_does_it() -> None:
-    asked = "from tfdeploy.agent import json_text; print(json_text.loads(json_text.dumps({'a': [1]})))"
+    asked = (
+        "from tfdeploy.agent import json_text; print(json_text.loads(json_text.dumps({'a': [1]})))"
+    )
     assert said_by(f"sys.modules['_json'] = None; {asked}") == "{'a': [1]}\n"
 
 
-@pytest.mark.parametrize("verbs", [(), ("lock.verbs", "release.state", "release.verbs", "release.contents")])
+@pytest.mark.parametrize(
+    "verbs", [(), ("lock.verbs", "release.state", "release.verbs", "release.contents")]
+)
 def test_a_session_that_syncs_loads_no_regular_expressions(verbs: tuple[str, ...]) -> None:
     names = ", ".join(f"tfdeploy.agent.serve.{name}" for name in ("server", *verbs))
     slow = "{'re', 'enum', 'json', 'logging', 'shutil'}"

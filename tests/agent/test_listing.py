@@ -1,4 +1,5 @@
-"""The rows of a data set: the same on both sides, whatever lies in it, and refused where they name a path outside."""
+"""The rows of a data set: the same on both sides, whatever lies in it, and refused where they name
+a path outside."""
 
 from __future__ import annotations
 
@@ -15,7 +16,14 @@ from tfdeploy.agent.listing import FILE, FOLDER, LINK, NOT_LINKED, Listing, Row
 
 
 def row(path: bytes, kind: str, **more: Any) -> Row:
-    plain = {"size": 0, "mtime_ns": 0, "mode": 0o755, "target": b"", "same_as": NOT_LINKED, "allocated": 0}
+    plain = {
+        "size": 0,
+        "mtime_ns": 0,
+        "mode": 0o755,
+        "target": b"",
+        "same_as": NOT_LINKED,
+        "allocated": 0,
+    }
     return Row(path=path, kind=kind, **{**plain, **more})
 
 
@@ -111,12 +119,18 @@ def test_a_listing_that_leads_out_or_is_out_of_order_is_refused(rows: tuple[Row,
 
 @given(st.binary(max_size=200))
 def test_foreign_bytes_are_no_listing(content: bytes) -> None:
-    for packed in (content, listed(folder(b""), file(b"a")).pack()[: len(content)], b"listing1" + content):
+    for packed in (
+        content,
+        listed(folder(b""), file(b"a")).pack()[: len(content)],
+        b"listing1" + content,
+    ):
         with pytest.raises(listing.BadListing):
             listing.unpack(packed)
 
 
-names = st.lists(st.sampled_from([b"a", b"b", b"a.b", b"a-", b"\xff"]), min_size=1, max_size=3).map(b"/".join)
+names = st.lists(st.sampled_from([b"a", b"b", b"a.b", b"a-", b"\xff"]), min_size=1, max_size=3).map(
+    b"/".join
+)
 
 
 @given(st.sets(names), st.sets(names))

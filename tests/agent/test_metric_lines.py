@@ -16,15 +16,25 @@ LINES = [
     ("Epoch 17/40", {"epoch": 17, "epochs": 40, "batch": 0}),
     (BAR, {"batch": 938, "batches": 938, "ms/step": 2, "accuracy": 0.9085, "loss": 0.3268}),
     (
-        "938/938 - 2s - 2ms/step - accuracy: 0.91 - loss: 3.2e-01 - val_accuracy: 0.95 - val_loss: 0.16",
-        {"batch": 938, "batches": 938, "ms/step": 2, "accuracy": 0.91, "loss": 0.32, "val_accuracy": 0.95, "val_loss": 0.16},
+        "938/938 - 2s - 2ms/step - accuracy: 0.91 - loss: 3.2e-01 - val_accuracy: 0.95 - "
+        "val_loss: 0.16",
+        {
+            "batch": 938,
+            "batches": 938,
+            "ms/step": 2,
+            "accuracy": 0.91,
+            "loss": 0.32,
+            "val_accuracy": 0.95,
+            "val_loss": 0.16,
+        },
     ),
     (
         " 12/938 [..............................] - ETA: 4s - loss: 2.2 - accuracy: 0.21",
         {"batch": 12, "batches": 938, "loss": 2.2, "accuracy": 0.21},
     ),
     (
-        "64/64 [==============================] - 3s 49ms/step - loss: 0.1 - mean absolute: 2 - val_loss: nan",
+        "64/64 [==============================] - 3s 49ms/step - loss: 0.1 - mean absolute: 2 - "
+        "val_loss: nan",
         {"batch": 64, "batches": 64, "ms/step": 49, "loss": 0.1, "mean absolute": 2},
     ),
     ("      7/Unknown 1s 150us/step - loss: 1.5", {"batch": 7, "ms/step": 0.15, "loss": 1.5}),
@@ -51,9 +61,21 @@ def test_what_a_line_says(line: str, wanted: dict[str, float]) -> None:
 
 def test_the_newest_line_counts_and_an_epoch_begins_at_its_first_batch() -> None:
     assert taken(BAR, "Epoch 2/3") == pytest.approx(
-        {"epoch": 2, "epochs": 3, "batch": 0, "batches": 938, "ms/step": 2, "accuracy": 0.9085, "loss": 0.3268}
+        {
+            "epoch": 2,
+            "epochs": 3,
+            "batch": 0,
+            "batches": 938,
+            "ms/step": 2,
+            "accuracy": 0.9085,
+            "loss": 0.3268,
+        }
     )
-    assert taken("loss: 0.5", "938/938 - 2s - loss: 0.25") == {"batch": 938, "batches": 938, "loss": 0.25}
+    assert taken("loss: 0.5", "938/938 - 2s - loss: 0.25") == {
+        "batch": 938,
+        "batches": 938,
+        "loss": 0.25,
+    }
 
 
 def test_the_jobs_own_pattern_comes_before_keras() -> None:
@@ -63,7 +85,11 @@ def test_the_jobs_own_pattern_comes_before_keras() -> None:
 
 
 def test_a_bar_drawn_over_itself_counts_as_it_stands_last() -> None:
-    assert taken("\r 1/10 [>...] - loss: 9.0\r 2/10 [=>..] - loss: 8.0\r") == {"batch": 2, "batches": 10, "loss": 8.0}
+    assert taken("\r 1/10 [>...] - loss: 9.0\r 2/10 [=>..] - loss: 8.0\r") == {
+        "batch": 2,
+        "batches": 10,
+        "loss": 8.0,
+    }
 
 
 def test_the_step_of_keras() -> None:

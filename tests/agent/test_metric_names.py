@@ -1,4 +1,5 @@
-"""Scalars as public programs name them: which are the step, the loss and the accuracy, and which are one of twenty a layer."""
+"""Scalars as public programs name them: which are the step, the loss and the accuracy, and which
+are one of twenty a layer."""
 
 from __future__ import annotations
 
@@ -49,7 +50,11 @@ def test_a_writer_without_steps_and_an_epoch_are_no_step(tag: str, step: int) ->
 
 
 def test_one_that_is_written_once_an_epoch_does_not_take_the_step_back() -> None:
-    found = said(("logs", "loss", 0.5, 900, 50.0), ("logs", "epoch_accuracy", 0.75, 2, 60.0), ("logs", "lr", 0.1, 3, 60.0))
+    found = said(
+        ("logs", "loss", 0.5, 900, 50.0),
+        ("logs", "epoch_accuracy", 0.75, 2, 60.0),
+        ("logs", "lr", 0.1, 3, 60.0),
+    )
     assert found == Figures({"step": 900, "loss": 0.5, "accuracy": 0.75}, 50.0)
 
 
@@ -67,7 +72,9 @@ def test_one_that_is_written_once_an_epoch_does_not_take_the_step_back() -> None
         (("val_loss", "loss_scale", "validation/loss"), None),
     ],
 )
-def test_the_loss_is_the_one_that_is_surely_meant(tags: tuple[str, ...], loss: float | None) -> None:
+def test_the_loss_is_the_one_that_is_surely_meant(
+    tags: tuple[str, ...], loss: float | None
+) -> None:
     found = said(*(("logs", tag, float(number), 7, 5.0) for number, tag in enumerate(tags, 1)))
     assert found.values.get("loss") == loss and found.values["step"] == 7
 

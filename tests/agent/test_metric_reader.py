@@ -11,7 +11,14 @@ import pytest
 
 from tfdeploy.agent import metric_reader
 from tfdeploy.agent.metric_lines import MATCHED_CHARS
-from tfdeploy.agent.metric_reader import BURST_CPU_S, TASKS_STOPPED, MetricPatterns, MetricReader, TooSlow, call_limited
+from tfdeploy.agent.metric_reader import (
+    BURST_CPU_S,
+    TASKS_STOPPED,
+    MetricPatterns,
+    MetricReader,
+    TooSlow,
+    call_limited,
+)
 
 ENDLESS = re.compile(r"(a+)+$")
 STEP = re.compile(r"step (\d+)")
@@ -33,7 +40,12 @@ def test_a_pattern_that_does_not_end_is_stopped_and_named_and_the_others_are_rea
     assert reader.stopped == []
     assert cpu_s(lambda: reader.find(LINES, possible)) < 0.5
     assert reader.stopped == ["bad"]
-    assert reader.find(["1/2 - loss: 0.5", *LINES], possible) == {"step": 7, "batch": 1, "batches": 2, "loss": 0.5}
+    assert reader.find(["1/2 - loss: 0.5", *LINES], possible) == {
+        "step": 7,
+        "batch": 1,
+        "batches": 2,
+        "loss": 0.5,
+    }
     assert min(cpu_s(lambda: reader.find(LINES, possible)) for _ in range(3)) < 0.01
 
 
@@ -65,7 +77,9 @@ def test_a_pattern_that_was_stopped_for_some_tasks_is_stopped_for_all() -> None:
 def test_other_threads_match_own_patterns_only() -> None:
     found: list[object] = []
     patterns = MetricPatterns({"bad": ENDLESS, "step": STEP}, own=["step"])
-    thread = threading.Thread(target=lambda: found.append(MetricReader(patterns).find(LINES, possible)))
+    thread = threading.Thread(
+        target=lambda: found.append(MetricReader(patterns).find(LINES, possible))
+    )
     thread.start()
     thread.join()
     assert found == [{"step": 7}]

@@ -1,4 +1,5 @@
-"""A port that the program binds for itself alone, as PyTorch's store does: held between its starts, free at each."""
+"""A port that the program binds for itself alone, as PyTorch's store does: held between its starts,
+free at each."""
 
 from __future__ import annotations
 
@@ -55,14 +56,18 @@ def part(port: int) -> wire.HostPart:
         wire.TaskSpec(task="worker:0", role="worker", index=0, argv=[], env={}, own_port=port),
         wire.TaskSpec(task="worker:1", role="worker", index=1, argv=[], env={}),
     ]
-    return wire.HostPart(run="r", job="j", mode="plain", host="n1", plan_digest="d", release="c", tasks=tasks)
+    return wire.HostPart(
+        run="r", job="j", mode="plain", host="n1", plan_digest="d", release="c", tasks=tasks
+    )
 
 
 def own(state: str, supervised: bool) -> dict[str, OwnTask]:
     one = wire.TaskStatus(run="r", task="worker:0", host="n1", state=state)
     return {
         "worker:0": OwnTask(status=one, supervised=supervised),
-        "worker:1": OwnTask(status=wire.TaskStatus(run="r", task="worker:1", host="n1"), supervised=False),
+        "worker:1": OwnTask(
+            status=wire.TaskStatus(run="r", task="worker:1", host="n1"), supervised=False
+        ),
     }
 
 
@@ -80,7 +85,9 @@ def own(state: str, supervised: bool) -> dict[str, OwnTask]:
     ],
 )
 @pytest.mark.parametrize("before", [False, True])
-def test_it_is_held_while_its_task_is_not_alive(hosts: Any, before: bool, state: str, supervised: bool, held: bool) -> None:
+def test_it_is_held_while_its_task_is_not_alive(
+    hosts: Any, before: bool, state: str, supervised: bool, held: bool
+) -> None:
     (port,) = hosts("n1").free_ports(1)
     ports = held_ports.OwnPorts(part(port))
     if before:
@@ -93,7 +100,9 @@ def test_it_is_held_while_its_task_is_not_alive(hosts: Any, before: bool, state:
     assert bind_alone(port) == 0
 
 
-def test_what_somebody_else_has_is_refused_before_the_start_and_left_to_the_start_after_it(hosts: Any) -> None:
+def test_what_somebody_else_has_is_refused_before_the_start_and_left_to_the_start_after_it(
+    hosts: Any,
+) -> None:
     (port,) = hosts("n1").free_ports(1)
     ports = held_ports.OwnPorts(part(port))
     with socket.socket() as other:
@@ -111,8 +120,14 @@ def test_what_somebody_else_has_is_refused_before_the_start_and_left_to_the_star
 def launched(cluster: Any, field: str, *words: str, **fields: Any) -> int:
     (port,) = cluster.free_ports(1)
     cluster.write("meets.py", MEETS)
-    given = {field: port, "env": {"FOR_S": "30" if fields.pop("lasts", False) else "0"}, "runtime": False}
-    cluster.prepare("r1", {"worker:0": ("n1", [sys.executable, "meets.py", str(port), *words], given)}, **fields)
+    given = {
+        field: port,
+        "env": {"FOR_S": "30" if fields.pop("lasts", False) else "0"},
+        "runtime": False,
+    }
+    cluster.prepare(
+        "r1", {"worker:0": ("n1", [sys.executable, "meets.py", str(port), *words], given)}, **fields
+    )
     assert bind_alone(port) == errno.EADDRINUSE  # prepared: it is held for the task
     cluster.each("run.start", "r1")
     cluster.each("run.commit", "r1")
@@ -132,7 +147,11 @@ def test_it_is_let_go_of_before_the_first_start_and_before_each_that_follows(hos
     launched(cluster, "own_port", "fails once", **fields)
     cluster.wait_ended("r1")
     status = cluster.status("r1", "worker:0")
-    assert (status.outcome, status.attempt, cluster.log("r1", "worker:0").count("bound")) == ("succeeded", 2, 2)
+    assert (status.outcome, status.attempt, cluster.log("r1", "worker:0").count("bound")) == (
+        "succeeded",
+        2,
+        2,
+    )
 
 
 def test_it_is_held_in_the_pause_before_a_start_and_free_at_the_end(hosts: Any) -> None:
@@ -146,17 +165,23 @@ def test_it_is_held_in_the_pause_before_a_start_and_free_at_the_end(hosts: Any) 
     cluster.wait_until(lambda: bind_alone(port) == 0)
 
 
-def test_a_minder_that_takes_over_leaves_it_to_the_task_that_is_about_to_bind_it(hosts: Any) -> None:
+def test_a_minder_that_takes_over_leaves_it_to_the_task_that_is_about_to_bind_it(
+    hosts: Any,
+) -> None:
     cluster = hosts("n1")
     launched(cluster, "own_port", lasts=True)
     minder = task_processes.minder(cluster.hosts["n1"].paths("r1"))
     processes.send(minder, signal.SIGKILL)
     cluster.wait_until(lambda: "bound" in cluster.log("r1", "worker:0"))
-    cluster.wait_until(lambda: task_processes.minder(cluster.hosts["n1"].paths("r1")) not in (None, minder))
+    cluster.wait_until(
+        lambda: task_processes.minder(cluster.hosts["n1"].paths("r1")) not in (None, minder)
+    )
     assert cluster.status("r1", "worker:0").state in ("starting", "running")
 
 
-def test_a_task_without_our_runtime_finds_none_of_it_on_its_path(hosts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_without_our_runtime_finds_none_of_it_on_its_path(
+    hosts: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYTHONPATH", "/own/of/the/host")
     cluster = hosts("n1")
     tell = "import json, os, sys; print(json.dumps([dict(os.environ), sorted(sys.modules)]))"
@@ -164,12 +189,17 @@ def test_a_task_without_our_runtime_finds_none_of_it_on_its_path(hosts: Any, mon
     cluster.launch("r1", {"worker:0": ("n1", [sys.executable, "-c", tell], given)})
     cluster.wait_ended("r1")
     env, modules = json.loads(cluster.log("r1", "worker:0"))
-    assert (env["PYTHONPATH"], env["TFDEPLOY_TASK_TRAITS"]) == ("/own/of/the/host", "own_session,one_client")
+    assert (env["PYTHONPATH"], env["TFDEPLOY_TASK_TRAITS"]) == (
+        "/own/of/the/host",
+        "own_session,one_client",
+    )
     assert "TF_GRPC_REUSE_PORT" not in env
     assert not [name for name in modules if "tfdeploy" in name]
 
 
-def test_another_run_that_plans_it_is_told_whose_it_is_also_while_the_program_has_not_bound_it(hosts: Any) -> None:
+def test_another_run_that_plans_it_is_told_whose_it_is_also_while_the_program_has_not_bound_it(
+    hosts: Any,
+) -> None:
     cluster = hosts("n1")
     (port,) = cluster.free_ports(1)
     forever = ("n1", ["sleep", "1000"], {"own_port": port})
@@ -177,17 +207,32 @@ def test_another_run_that_plans_it_is_told_whose_it_is_also_while_the_program_ha
     cluster.wait_state("r1", "worker:0", "running")
     assert bind_alone(port) == 0  # and the task has not bound it yet
     workdir = cluster.hosts["n1"].context.workdir
-    assert probe._held_ports(workdir, "n1") == {port: "worker:0 of run r1", cluster.hosts["n1"].mesh_port: "the mesh of run r1"}
+    assert probe._held_ports(workdir, "n1") == {
+        port: "worker:0 of run r1",
+        cluster.hosts["n1"].mesh_port: "the mesh of run r1",
+    }
     asking = RunPaths(layout.host_dir(workdir, cluster.job, "r2", "n1"))
     assert minder_start._run_that_planned(asking, port) == f"run r1 of job {cluster.job}"
 
 
-def test_nobody_knocks_at_it_while_the_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_knocks_at_it_while_the_program_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     addresses = ["127.0.0.2:2222", "127.0.0.3:2222"]
     peers = [
-        wire.Peer(task=f"worker:{n}", role="worker", host=f"n{n}", address=at, own_port=n == 0) for n, at in enumerate(addresses)
+        wire.Peer(task=f"worker:{n}", role="worker", host=f"n{n}", address=at, own_port=n == 0)
+        for n, at in enumerate(addresses)
     ]
-    mine = wire.HostPart(run="r", job="j", mode="plain", host="n9", plan_digest="d", release="c", peers=peers, stall_after_s=60.0)
+    mine = wire.HostPart(
+        run="r",
+        job="j",
+        mode="plain",
+        host="n9",
+        plan_digest="d",
+        release="c",
+        peers=peers,
+        stall_after_s=60.0,
+    )
     asked: list[str] = []
 
     def tried(at: Iterable[str], guarded: bool = False) -> dict[str, str]:
@@ -196,6 +241,8 @@ def test_nobody_knocks_at_it_while_the_program_runs(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(monitor.reach, "try_ports", tried)
     rounds = monitor.Monitor(RunPaths(str(tmp_path)), mine, None, SignsAnswer(), lambda: None)
-    facts = diagnose.Facts(host="n9", lockstep=True, after_s=60.0, peers={peer.task: peer for peer in peers}, signs={})
+    facts = diagnose.Facts(
+        host="n9", lockstep=True, after_s=60.0, peers={peer.task: peer for peer in peers}, signs={}
+    )
     assert rounds._all_about(facts, set(), 1.0).ports == {"worker:1": "open"}
     assert asked == addresses[1:]

@@ -1,5 +1,6 @@
-"""A second account on the host: whatever it planted in the workdir, none of it is run, nothing is written, and the error says
-what mends it. Root plays the user, so no permission of the system helps."""
+"""A second account on the host: whatever it planted in the workdir, none of it is run, nothing is
+written, and the error says what mends it. Root plays the user, so no permission of the system
+helps."""
 
 from __future__ import annotations
 
@@ -41,22 +42,42 @@ pytestmark = pytest.mark.needs("other accounts")
 
 def planted_bytecode(path: Path, trap: Path) -> None:
     """Python would run it: its head names the size and time of the source."""
-    compiler = "import marshal, sys; sys.stdout.buffer.write(marshal.dumps(compile(sys.argv[1], '', 'exec')))"
+    compiler = (
+        "import marshal, sys; sys.stdout.buffer.write(marshal.dumps(compile(sys.argv[1], '', "
+        "'exec')))"
+    )
     code = subprocess.check_output([AGENT_PYTHON, "-c", compiler, spring(trap)])
     path.write_bytes(path.read_bytes()[:16] + code)
     os.chown(path, STRANGER, STRANGER)
 
 
 PLANTS = {
-    **{f"{FOREIGN}: {name}, {how}": (path, plant) for name, path in FOLDERS.items() for how, plant in OF_FOLDERS.items()},
-    **{f"{FOREIGN}: {name}, {how}": (path, plant) for name, path in INNER.items() for how, plant in list(OF_FOLDERS.items())[:5]},
-    **{f"{FOREIGN}: {name}, {how}": (path, plant) for name, path in FILES.items() for how, plant in OF_FILES.items()},
-    **{f"{FOREIGN}: bytecode, {how}": (None, plant) for how, plant in {**OF_FILES, "planted": planted_bytecode}.items()},
+    **{
+        f"{FOREIGN}: {name}, {how}": (path, plant)
+        for name, path in FOLDERS.items()
+        for how, plant in OF_FOLDERS.items()
+    },
+    **{
+        f"{FOREIGN}: {name}, {how}": (path, plant)
+        for name, path in INNER.items()
+        for how, plant in list(OF_FOLDERS.items())[:5]
+    },
+    **{
+        f"{FOREIGN}: {name}, {how}": (path, plant)
+        for name, path in FILES.items()
+        for how, plant in OF_FILES.items()
+    },
+    **{
+        f"{FOREIGN}: bytecode, {how}": (None, plant)
+        for how, plant in {**OF_FILES, "planted": planted_bytecode}.items()
+    },
 }
 
 
 @pytest.mark.parametrize(("path", "plant"), params(PLANTS))
-def test_what_another_user_planted_is_refused(workdir: Path, trap: Path, path: str | None, plant: Any) -> None:
+def test_what_another_user_planted_is_refused(
+    workdir: Path, trap: Path, path: str | None, plant: Any
+) -> None:
     note(workdir)
     plant(workdir / path if path is not None else bytecode(workdir), trap)
     before = listing(workdir.parent)
@@ -84,9 +105,15 @@ def test_a_file_that_was_replaced_between_two_looks_has_no_second_name(tmp_path:
 
 @pytest.mark.parametrize(
     ("mode", "owner", "words"),
-    [(0o777, 0, "may be written to by others (mode 0777)"), (0o775, 0, "mode 0775"), (0o1777, STRANGER, "belongs to")],
+    [
+        (0o777, 0, "may be written to by others (mode 0777)"),
+        (0o775, 0, "mode 0775"),
+        (0o1777, STRANGER, "belongs to"),
+    ],
 )
-def test_a_folder_above_it_in_which_others_may_replace_it(tmp_path: Path, mode: int, owner: int, words: str) -> None:
+def test_a_folder_above_it_in_which_others_may_replace_it(
+    tmp_path: Path, mode: int, owner: int, words: str
+) -> None:
     above = tmp_path / "above"
     (above / "mine").mkdir(parents=True)
     os.chown(above, owner, owner)
@@ -94,7 +121,10 @@ def test_a_folder_above_it_in_which_others_may_replace_it(tmp_path: Path, mode: 
     for workdir in (above / "tfdeploy", above / "mine/tfdeploy"):
         kind, said = arrive(workdir)
         assert (
-            kind == "fail" and words in said["what"] and str(workdir) in said["what"] and next_of(said["advice"], said["details"])
+            kind == "fail"
+            and words in said["what"]
+            and str(workdir) in said["what"]
+            and next_of(said["advice"], said["details"])
         )
         assert not workdir.exists()
 
@@ -115,7 +145,10 @@ def test_a_link_of_the_users_own_is_answered_with_where_it_leads(tmp_path: Path)
     (tmp_path / "disk").mkdir(0o700)
     (tmp_path / "tfdeploy").symlink_to("disk")
     said = arrive(tmp_path / "tfdeploy")[1]
-    assert next_of(said["advice"], said["details"]) == f"write `workdir: {tmp_path}/disk` in the inventory"
+    assert (
+        next_of(said["advice"], said["details"])
+        == f"write `workdir: {tmp_path}/disk` in the inventory"
+    )
 
 
 def test_a_home_whose_owners_the_file_server_changes_is_said_to_be_one(tmp_path: Path) -> None:
@@ -126,7 +159,9 @@ def test_a_home_whose_owners_the_file_server_changes_is_said_to_be_one(tmp_path:
     assert kind == "fail" and said["code"] == "foreign"
     os.chown(tmp_path, 0, 0)
     said = arrive(tmp_path / "tfdeploy", env={"HOME": str(tmp_path)})[1]
-    assert "its file server changes owners" in said["what"] and "local disk" in str(next_of(said["advice"], said["details"]))
+    assert "its file server changes owners" in said["what"] and "local disk" in str(
+        next_of(said["advice"], said["details"])
+    )
 
 
 def test_an_ordinary_users_workdir_beside_others(installed: Path) -> None:
@@ -134,7 +169,13 @@ def test_an_ordinary_users_workdir_beside_others(installed: Path) -> None:
     if python is None:
         pytest.skip("no interpreter that another account may run")
     place = installed.parent / "theirs"
-    how = {"user": STRANGER, "group": STRANGER, "extra_groups": [], "cwd": "/", "env": {"HOME": "/nonexistent"}}
+    how = {
+        "user": STRANGER,
+        "group": STRANGER,
+        "extra_groups": [],
+        "cwd": "/",
+        "env": {"HOME": "/nonexistent"},
+    }
     assert arrive(place, python, **how) == ("need", {})
     assert arrive(place, python, **how) == ("have", {})
     assert arrive(place)[1]["code"] == "foreign"  # root's own is another
@@ -142,7 +183,12 @@ def test_an_ordinary_users_workdir_beside_others(installed: Path) -> None:
     assert "belongs to" in arrive(place, python, **how)[1]["what"]
 
 
-OF_A_RUN = ["job", *(f"job/{name}" for name in ("releases", "data", "keep", "locks", "runs")), "job/runs/r1", "job/runs/r1/hosts"]
+OF_A_RUN = [
+    "job",
+    *(f"job/{name}" for name in ("releases", "data", "keep", "locks", "runs")),
+    "job/runs/r1",
+    "job/runs/r1/hosts",
+]
 OF_A_RUN += ["job/runs/r1/hosts/n1", "job/runs/r1/hosts/n1/tasks"]
 OF_A_TASK = [*OF_A_RUN, "job/runs/r1/hosts/n1/tasks/worker-0"]
 
@@ -153,8 +199,22 @@ def run(workdir: Path, trap: Path) -> Path:
     for path in OF_A_TASK:
         (workdir / path).mkdir(0o700, exist_ok=True)
     folder = Path(layout.host_dir(str(workdir), "job", "r1", "n1"))
-    task = {"task": "worker:0", "role": "worker", "index": 0, "argv": ["touch", str(trap)], "env": {}}
-    part = {"run": "r1", "job": "job", "mode": "async", "host": "n1", "plan_digest": "d", "release": "r", "tasks": [task]}
+    task = {
+        "task": "worker:0",
+        "role": "worker",
+        "index": 0,
+        "argv": ["touch", str(trap)],
+        "env": {},
+    }
+    part = {
+        "run": "r1",
+        "job": "job",
+        "mode": "async",
+        "host": "n1",
+        "plan_digest": "d",
+        "release": "r",
+        "tasks": [task],
+    }
     (folder / "part.json").write_text(json.dumps(part))
     (workdir / "job/runs/r1/cwd").mkdir()
     return folder
@@ -170,7 +230,11 @@ def test_a_foreign_part_of_a_job_is_refused_to_serve_and_minder(
     before = listing(workdir / "job")
     client = serve(at=workdir)
     error = client.call("run.status", job="job", run="r1")["error"]
-    assert error["code"] == "refused" and str(workdir / path) in error["what"] and next_of(error["advice"], error["details"])
+    assert (
+        error["code"] == "refused"
+        and str(workdir / path) in error["what"]
+        and next_of(error["advice"], error["details"])
+    )
     if path.startswith("job/runs") or path == "job":
         done = start(workdir, "minder", str(run))
         assert done.returncode == 3 and str(workdir / path) in done.stderr
@@ -179,12 +243,20 @@ def test_a_foreign_part_of_a_job_is_refused_to_serve_and_minder(
 
 @pytest.mark.fault(f"{FOREIGN}: a task's folder")
 @pytest.mark.parametrize("path", [path for path in OF_A_TASK if path.startswith("job/runs")])
-def test_a_foreign_folder_of_a_run_is_refused_to_supervise(run: Path, workdir: Path, trap: Path, path: str) -> None:
+def test_a_foreign_folder_of_a_run_is_refused_to_supervise(
+    run: Path, workdir: Path, trap: Path, path: str
+) -> None:
     (workdir / path).chmod(0o770)
     done = start(workdir, "supervise", str(run), "worker:0", "1")
-    assert done.returncode == 3 and f"close_folder {workdir / path}" in done.stderr and not trap.exists()
+    assert (
+        done.returncode == 3
+        and f"close_folder {workdir / path}" in done.stderr
+        and not trap.exists()
+    )
     (workdir / path).chmod(0o700)
-    (run / "state.json").write_text(json.dumps({"run": "r1", "job": "job", "host": "n1", "phase": "ended"}))
+    (run / "state.json").write_text(
+        json.dumps({"run": "r1", "job": "job", "host": "n1", "phase": "ended"})
+    )
     assert start(workdir, "supervise", str(run), "worker:0", "1").returncode == 0
 
 

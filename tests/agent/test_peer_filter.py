@@ -1,4 +1,5 @@
-"""The filter admits exactly the addresses it was given: its program is run by an interpreter of classic BPF."""
+"""The filter admits exactly the addresses it was given: its program is run by an interpreter of
+classic BPF."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def packet(address: str) -> bytes:
 
 
 def run(program: list[peer_filter.Instruction], header: bytes) -> int:
-    """Classic BPF, as far as it is used. An offset outside or a jump past the end fails the test."""
+    """Classic BPF, as far as it is used. An offset outside or a jump past the end fails the
+    test."""
     at, accumulator = 0, 0
     while True:
         code, if_true, if_false, value = program[at]
@@ -71,7 +73,14 @@ def test_it_admits_the_given_addresses_and_nobody_else(given_: list[str], asked:
 def test_neighbours_are_merged_only_where_that_admits_nobody_else() -> None:
     found = peer_filter.networks(f"10.0.0.{number}" for number in range(1, 8))
     assert list(map(str, found))[:3] == ["10.0.0.1/32", "10.0.0.2/31", "10.0.0.4/30"]
-    assert len(peer_filter.program([f"10.0.{high}.{low}" for high in range(8) for low in range(256)], 1, 0)) < 30
+    assert (
+        len(
+            peer_filter.program(
+                [f"10.0.{high}.{low}" for high in range(8) for low in range(256)], 1, 0
+            )
+        )
+        < 30
+    )
 
 
 def test_many_addresses_that_do_not_merge_keep_the_jumps_short() -> None:

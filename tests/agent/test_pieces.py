@@ -1,4 +1,5 @@
-"""How files are cut into pieces: each byte once, small files whole, the same from any segment on."""
+"""How files are cut into pieces: each byte once, small files whole, the same from any segment
+on."""
 
 from __future__ import annotations
 
@@ -9,7 +10,10 @@ from tfdeploy.agent import pieces
 from tfdeploy.agent.pieces import PIECE_BYTES, SEGMENT, Pieces
 
 sizes = st.lists(
-    st.one_of(st.integers(0, 2000), st.integers(0, 3 * PIECE_BYTES), st.just(70 * SEGMENT * PIECE_BYTES)), max_size=30
+    st.one_of(
+        st.integers(0, 2000), st.integers(0, 3 * PIECE_BYTES), st.just(70 * SEGMENT * PIECE_BYTES)
+    ),
+    max_size=30,
 )
 
 
@@ -27,7 +31,8 @@ def test_each_byte_is_in_one_piece(sizes: list[int]) -> None:
             for file, offset, length in piece:
                 assert offset == at[file] and length > 0
                 at[file] += length
-                assert len(piece) == 1 or (offset == 0 and length == sizes[file])  # small files are whole
+                # small files are whole
+                assert len(piece) == 1 or (offset == 0 and length == sizes[file])
     assert at == sizes and count == cut.count and sum(sizes) == cut.total_bytes
 
 

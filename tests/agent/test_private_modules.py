@@ -1,4 +1,5 @@
-"""The agent starts without the private modules of the standard library: a newer Python may not have them."""
+"""The agent starts without the private modules of the standard library: a newer Python may not have
+them."""
 
 from __future__ import annotations
 
@@ -25,4 +26,8 @@ assert "json" in sys.modules and "hashlib" in sys.modules
 
 
 def test_the_agent_starts_without_private_modules() -> None:
-    subprocess.run([AGENT_PYTHON, "-S", "-E", "-W", "error", "-c", WITHOUT, " ".join(PRIVATE)], cwd=ROOT, check=True)
+    subprocess.run(
+        [AGENT_PYTHON, "-S", "-E", "-W", "error", "-c", WITHOUT, " ".join(PRIVATE)],
+        cwd=ROOT,
+        check=True,
+    )

@@ -64,7 +64,13 @@ def test_a_value_is_given_once() -> None:
 def test_the_wire_and_back_and_what_a_newer_version_adds() -> None:
     one = Outer("a", inner=[Inner("x"), Inner("y")])
     sent = wire.to_wire(one)
-    assert sent == {"name": "a", "count": 3, "found": None, "words": {}, "inner": [{"name": "x"}, {"name": "y"}]}
+    assert sent == {
+        "name": "a",
+        "count": 3,
+        "found": None,
+        "words": {},
+        "inner": [{"name": "x"}, {"name": "y"}],
+    }
     assert wire.from_wire(Outer, {**sent, "newer": 1}) == one
     assert wire.from_wire(Outer, {"name": "a", "inner": None}).inner is None
     sent["inner"].clear()
@@ -73,7 +79,10 @@ def test_the_wire_and_back_and_what_a_newer_version_adds() -> None:
 
 @pytest.mark.parametrize("word", ["serve", "minder", "supervise"])
 def test_no_process_of_the_agent_starts_with_dataclasses(word: str) -> None:
-    code = f"import sys; sys.path.insert(0, {ROOT!r}); import tfdeploy.agent.{word}; assert 'inspect' not in sys.modules"
+    code = (
+        f"import sys; sys.path.insert(0, {ROOT!r}); import tfdeploy.agent.{word}; assert "
+        "'inspect' not in sys.modules"
+    )
     subprocess.run([AGENT_PYTHON, "-S", "-E", "-c", code], check=True)
 
 
@@ -86,10 +95,15 @@ def test_no_process_of_the_agent_starts_with_dataclasses(word: str) -> None:
     ],
 )
 def test_a_process_that_protects_its_ports_starts_with_few_modules(loads: str, most: int) -> None:
-    look = "[each for name, each in sys.modules.items() if name.startswith('tfdeploy') and not hasattr(each, '__path__')]"
+    look = (
+        "[each for name, each in sys.modules.items() if name.startswith('tfdeploy') and not "
+        "hasattr(each, '__path__')]"
+    )
     names = ", ".join(f"tfdeploy.agent.{each}" for each in loads.split())
     code = f"import sys; sys.path.insert(0, {ROOT!r}); import {names}; print(len({look}))"
-    found = subprocess.run([AGENT_PYTHON, "-S", "-E", "-c", code], check=True, capture_output=True, text=True).stdout
+    found = subprocess.run(
+        [AGENT_PYTHON, "-S", "-E", "-c", code], check=True, capture_output=True, text=True
+    ).stdout
     assert int(found) <= most
 
 
@@ -126,7 +140,11 @@ def test_a_named_tuple_is_as_the_one_of_typing() -> None:
     assert one == other and hash(one) == hash(other) and tuple(other) == ("n1", 23, ())
     assert other.url() == one.url() and Ours("n2").is_usual and not other.is_usual
     assert other._replace(port=22)._asdict() == {"host": "n1", "port": 22, "tags": ()}
-    assert (Ours._fields, Ours._field_defaults, Ours.__doc__) == (Real._fields, Real._field_defaults, Real.__doc__)
+    assert (Ours._fields, Ours._field_defaults, Ours.__doc__) == (
+        Real._fields,
+        Real._field_defaults,
+        Real.__doc__,
+    )
     assert repr(other) == repr(one).replace("Real", "Ours") and Ours.__module__ == Real.__module__
     with pytest.raises(TypeError):
         Ours()  # type: ignore[call-arg]

@@ -20,7 +20,9 @@ HEAVY_S = 100 * LIMIT_S  # also on a machine that is much slower than others
         (HEAVY_S, "", "setup", "passed"),
     ],
 )
-def test_a_heavy_test_without_a_mark_fails(used_s: float, mark: str, phase: str, outcome: str) -> None:
+def test_a_heavy_test_without_a_mark_fails(
+    used_s: float, mark: str, phase: str, outcome: str
+) -> None:
     readings = iter((0.0, used_s))
     item = SimpleNamespace(get_closest_marker=lambda name: name == mark)
     report = SimpleNamespace(outcome="passed", passed=True, user_properties=[])

@@ -1,6 +1,8 @@
-"""The house keeps its floors: who may import whom, which names are banned, who prints, how long a file may be.
+"""The house keeps its floors: who may import whom, which names are banned, who prints, how long a
+file may be.
 
-The rules are in `tests/support/floors.py`; here they are held against the tree, in `test_planted.py` against planted violations.
+The rules are in `tests/support/floors.py`; here they are held against the tree, in
+`test_planted.py` against planted violations.
 """
 
 from __future__ import annotations
@@ -12,7 +14,11 @@ from support.floors import DIVIDED, HEIGHT, MAY_SLEEP, PRIVATE, ROOMS, ROOT, RUL
 
 def test_the_tree_is_seen():
     found = sources()
-    assert {"tfdeploy/errors.py", "tfdeploy/config/inventory.py", "tests/architecture/test_floors.py"} <= set(found)
+    assert {
+        "tfdeploy/errors.py",
+        "tfdeploy/config/inventory.py",
+        "tests/architecture/test_floors.py",
+    } <= set(found)
 
 
 @pytest.fixture(scope="module")
@@ -33,12 +39,19 @@ def test_the_tree_keeps(faults, rule):
 
 
 def test_every_private_module_that_may_be_tried_is_tried():
-    tried = {name.partition(".")[0]: path for path in sources() if path in PRIVATE.values() for _, name in _imports(path)}
+    tried = {
+        name.partition(".")[0]: path
+        for path in sources()
+        if path in PRIVATE.values()
+        for _, name in _imports(path)
+    }
     assert {name: tried.get(name) for name in PRIVATE} == PRIVATE
 
 
 def test_every_folder_has_a_floor():
-    folders = {path.name for path in (ROOT / "tfdeploy").iterdir() if (path / "__init__.py").exists()}
+    folders = {
+        path.name for path in (ROOT / "tfdeploy").iterdir() if (path / "__init__.py").exists()
+    }
     assert folders <= HEIGHT.keys()
 
 
@@ -50,11 +63,17 @@ def test_every_room_and_module_has_its_place_in_the_table(folder):
 
 
 def test_no_module_needs_itself():
-    asks = {path.removesuffix(".py").replace("/", "."): path for path in sources() if path.startswith("tfdeploy/")}
+    asks = {
+        path.removesuffix(".py").replace("/", "."): path
+        for path in sources()
+        if path.startswith("tfdeploy/")
+    }
     edges = {}
     for module, path in asks.items():
         named = [name for _, name in _imports(path)]
-        edges[module] = {name if name in asks else name.rpartition(".")[0] for name in named} & asks.keys() - {module}
+        edges[module] = {
+            name if name in asks else name.rpartition(".")[0] for name in named
+        } & asks.keys() - {module}
     for start in asks:
         seen, todo = set(), [start]
         while todo:

@@ -11,7 +11,11 @@ PLANTED = [
     ("rooms", "tfdeploy/agent/run/x.py", "from tfdeploy.agent.serve.call import Call"),
     ("rooms", "tfdeploy/agent/run/x.py", "def f():\n    from tfdeploy.agent.minder import decide"),
     ("rooms", "tfdeploy/agent/serve/lock/x.py", "from tfdeploy.agent.serve.run import prepare"),
-    ("rooms", "tfdeploy/agent/serve/call.py", "from tfdeploy.agent.serve.release.staging import Begun"),
+    (
+        "rooms",
+        "tfdeploy/agent/serve/call.py",
+        "from tfdeploy.agent.serve.release.staging import Begun",
+    ),
     ("rooms", "tfdeploy/agent/host/x.py", "from tfdeploy.agent.log import reader"),
     ("rooms", "tfdeploy/agent/wire.py", "from tfdeploy.agent.host.atomic import read_json"),
     ("rooms", "tfdeploy/operations/copy/x.py", "from tfdeploy.operations.launch import launch"),
@@ -51,10 +55,22 @@ PLANTED = [
         "tfdeploy/agent/x.py",
         "try:\n    from _sha256 import sha256\nexcept ImportError:\n    from hashlib import sha256",
     ),
-    ("private", "tfdeploy/agent/x.py", "try:\n    import _json\nexcept ImportError:\n    import json"),
+    (
+        "private",
+        "tfdeploy/agent/x.py",
+        "try:\n    import _json\nexcept ImportError:\n    import json",
+    ),
     ("private", "tfdeploy/agent/json_text.py", "import _json"),
-    ("private", "tfdeploy/agent/json_text.py", "try:\n    import _json\nexcept ValueError:\n    import json"),
-    ("private", "tfdeploy/agent/json_text.py", "try:\n    import json\nexcept ImportError:\n    import _json"),
+    (
+        "private",
+        "tfdeploy/agent/json_text.py",
+        "try:\n    import _json\nexcept ValueError:\n    import json",
+    ),
+    (
+        "private",
+        "tfdeploy/agent/json_text.py",
+        "try:\n    import json\nexcept ImportError:\n    import _json",
+    ),
     ("private", "tfdeploy/cli/x.py", "def f():\n    import posix"),
     ("private", "tfdeploy/cli/x.py", "json = __import__('json')"),
     ("names", "tfdeploy/config/utils.py", ""),
@@ -67,7 +83,7 @@ PLANTED = [
     ("sleep", "tests/unit/test_x.py", "import time\nwhile True:\n    time.sleep(1)"),
     ("notes", "tfdeploy/config/x.py", "# TO" + "DO: later"),
     ("notes", "tests/test_x.py", "x = 1  # FIX" + "ME"),
-    ("length", "tfdeploy/config/x.py", "\n" * 401),
+    ("length", "tfdeploy/config/x.py", "\n" * 501),
 ]
 
 
@@ -77,7 +93,11 @@ def test_a_planted_violation_is_found(rule, path, source):
 
 
 ALLOWED = [
-    ("rooms", "tfdeploy/agent/run/x.py", "from tfdeploy.agent import wire\nfrom tfdeploy.agent.run import folder"),
+    (
+        "rooms",
+        "tfdeploy/agent/run/x.py",
+        "from tfdeploy.agent import wire\nfrom tfdeploy.agent.run import folder",
+    ),
     (
         "rooms",
         "tfdeploy/agent/serve/run/x.py",
@@ -87,28 +107,46 @@ ALLOWED = [
     (
         "imports",
         "tfdeploy/config/x.py",
-        "import yaml\nfrom tfdeploy.agent import wire\nfrom tfdeploy.agent.wire import TASK_MARKERS",
+        "import yaml\nfrom tfdeploy.agent import wire\nfrom tfdeploy.agent.wire import "
+        "TASK_MARKERS",
     ),
-    ("imports", "tfdeploy/transport/x.py", "import fabric\nfrom tfdeploy.agent.layout import agent_dir"),
+    (
+        "imports",
+        "tfdeploy/transport/x.py",
+        "import fabric\nfrom tfdeploy.agent.layout import agent_dir",
+    ),
     ("imports", "tfdeploy/planning/x.py", "from tfdeploy.runtime import removed_names"),
     (
         "imports",
         "tfdeploy/runtime/x.py",
         "import numpy\nimport tensorflow\nfrom tfdeploy.runtime import hooks\nfrom . import task",
     ),
-    ("imports", "tfdeploy/agent/x.py", "import os\nfrom tfdeploy.agent import wire\nfrom . import layout"),
+    (
+        "imports",
+        "tfdeploy/agent/x.py",
+        "import os\nfrom tfdeploy.agent import wire\nfrom . import layout",
+    ),
     ("imports", "tfdeploy/cli/x.py", "import rich\nfrom tfdeploy import __version__, config, lab"),
-    ("imports", "tfdeploy/ui/x.py", "from tfdeploy.model.plan import Plan\nfrom tfdeploy.errors import Refused"),
+    (
+        "imports",
+        "tfdeploy/ui/x.py",
+        "from tfdeploy.model.plan import Plan\nfrom tfdeploy.errors import Refused",
+    ),
     (
         "private",
         "tfdeploy/agent/json_text.py",
-        "from __future__ import annotations\nimport _thread\ntry:\n    import _json\nexcept ImportError:\n    import json",
+        "from __future__ import annotations\nimport _thread\ntry:\n    import _json\nexcept "
+        "ImportError:\n    import json",
     ),
     ("names", "tfdeploy/tree/datasets.py", "class DataListing: pass"),
     ("print", "tfdeploy/cli/x.py", "print('x')"),
     ("print", "tfdeploy/config/x.py", "text = 'print(1)'"),
-    ("sleep", "tests/support/waiting.py", "import time\nwhile not reached():\n    time.sleep(0.05)"),
-    ("length", "tfdeploy/config/x.py", "\n" * 400),
+    (
+        "sleep",
+        "tests/support/waiting.py",
+        "import time\nwhile not reached():\n    time.sleep(0.05)",
+    ),
+    ("length", "tfdeploy/config/x.py", "\n" * 500),
 ]
 
 

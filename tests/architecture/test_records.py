@@ -1,4 +1,5 @@
-"""Records of more than four fields are built by the fields' names in tests and benchmarks: eleven values in a row say nothing."""
+"""Records of more than four fields are built by the fields' names in tests and benchmarks: eleven
+values in a row say nothing."""
 
 import ast
 
@@ -8,7 +9,8 @@ from support.floors import ROOT, sources
 
 MOST_FIELDS = 4
 HELD = ("tests/", "benchmarks/")
-EXEMPT = ("tests/lab/programs/", "tests/agent/test_record.py")  # the latter is about how records are built
+# the latter is about how records are built
+EXEMPT = ("tests/lab/programs/", "tests/agent/test_record.py")
 RECORDS = ("dataclass", "record")  # decorators
 BASES = ("NamedTuple", "Struct")
 
@@ -25,14 +27,18 @@ def records(source, module):
         is_record = any(last_step(each) in RECORDS for each in node.decorator_list)
         if is_record or any(last_step(each) in BASES for each in node.bases):
             fields = [
-                each for each in node.body if isinstance(each, ast.AnnAssign) and "ClassVar" not in ast.unparse(each.annotation)
+                each
+                for each in node.body
+                if isinstance(each, ast.AnnAssign)
+                and "ClassVar" not in ast.unparse(each.annotation)
             ]
             if len(fields) > MOST_FIELDS:
                 yield module, node.name
 
 
 def positional(source, module, known):
-    """(line, name) of each call of a record with values that have no names. `known`: (module, class) of records."""
+    """(line, name) of each call of a record with values that have no names. `known`: (module,
+    class) of records."""
     tree = ast.parse(source)
     imported = {
         alias.asname or alias.name: (node.module, alias.name)
@@ -70,7 +76,10 @@ def test_tests_name_the_fields_of_large_records():
     assert not faults, "\n".join(faults)
 
 
-FIVE = "@dataclass(frozen=True)\nclass Five:\n    a: int\n    b: int\n    c: int\n    d: int\n    e: int = 0\n"
+FIVE = (
+    "@dataclass(frozen=True)\nclass Five:\n    a: int\n    b: int\n    c: int\n    d: int\n    "
+    "e: int = 0\n"
+)
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,12 @@ def test_the_package_does_not_grow_without_a_reason() -> None:
     weight = tokens_by_folder().total()
     limit = allowed((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
     line = f'"- {weight:,} tokens: what for" as the first line of "### Weight" in CHANGELOG.md'
-    assert weight <= limit, f"{weight:,} tokens, {weight - limit:,} too many: remove code, or add {line}"
-    assert weight > limit - UNUSED, f"{weight:,} tokens, {limit - weight:,} fewer than allowed: add {line}"
+    assert weight <= limit, (
+        f"{weight:,} tokens, {weight - limit:,} too many: remove code, or add {line}"
+    )
+    assert weight > limit - UNUSED, (
+        f"{weight:,} tokens, {limit - weight:,} fewer than allowed: add {line}"
+    )
 
 
 @pytest.mark.parametrize(

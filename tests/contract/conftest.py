@@ -1,4 +1,5 @@
-"""Real sshds on loopback for the contract of sessions, channels and fleets: each with its own host key and home."""
+"""Real sshds on loopback for the contract of sessions, channels and fleets: each with its own host
+key and home."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ class Sshd:
 
 
 def _keygen(path: Path, *words: str) -> None:
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path), *words], check=True)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path), *words], check=True
+    )
 
 
 def _await_listening(pid_file: Path, process: subprocess.Popen[bytes], log: Path) -> None:
@@ -52,7 +55,8 @@ def _await_listening(pid_file: Path, process: subprocess.Popen[bytes], log: Path
 
 @dataclass
 class Yard:
-    """Makes hosts; `key` is the one they all let in, `known` the known_hosts file that knows them."""
+    """Makes hosts; `key` is the one they all let in, `known` the known_hosts file that knows
+    them."""
 
     root: Path
     key: Path
@@ -82,10 +86,17 @@ class Yard:
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(exist_ok=True)
         with log.open("wb") as trace:
-            process = subprocess.Popen([SSHD, "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stderr=trace)
+            process = subprocess.Popen(
+                [SSHD, "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stderr=trace
+            )
         user = os.environ.get("USER") or __import__("pwd").getpwuid(os.getuid()).pw_name
         host = Host(
-            name=name, address="127.0.0.1", port=port, user=user, identity_file=str(self.key), known_hosts=str(self.known)
+            name=name,
+            address="127.0.0.1",
+            port=port,
+            user=user,
+            identity_file=str(self.key),
+            known_hosts=str(self.known),
         )
         made = Sshd(host=host, home=home, port=port, process=process, config=config, log=log)
         self.running.append(made)

@@ -1,4 +1,5 @@
-"""The agent's channel: how it gets there, what it answers, how it ends. The agent is the real one."""
+"""The agent's channel: how it gets there, what it answers, how it ends. The agent is the real
+one."""
 
 from __future__ import annotations
 
@@ -48,7 +49,9 @@ def test_it_is_put_there_once_and_answers(yard: Any, fleet: SshFleet) -> None:
 
 
 @pytest.mark.parametrize("trap", ["hashlib", "json", "zipfile"])
-def test_a_users_module_of_a_library_name_is_not_loaded(yard: Any, tmp_path: Path, trap: str) -> None:
+def test_a_users_module_of_a_library_name_is_not_loaded(
+    yard: Any, tmp_path: Path, trap: str
+) -> None:
     (tmp_path / f"{trap}.py").write_text("raise SystemExit('trapped')")
     sshd = yard.host("n1", f'ForceCommand cd {tmp_path}; eval "$SSH_ORIGINAL_COMMAND"')
     for _ in ("put there", "found there"):
@@ -70,7 +73,10 @@ def test_calls_from_many_threads_get_their_own_answers(yard: Any, fleet: SshFlee
     agent = fleet.session(yard.host("n1").host).agent()
     clocks: list[float] = []
     threads = [
-        threading.Thread(daemon=True, target=lambda: clocks.extend(agent.call(PING).clock for _ in range(20))) for _ in range(8)
+        threading.Thread(
+            daemon=True, target=lambda: clocks.extend(agent.call(PING).clock for _ in range(20))
+        )
+        for _ in range(8)
     ]
     for thread in threads:
         thread.start()
@@ -91,10 +97,15 @@ def test_what_is_sent_keeps_to_the_limit_of_its_host(yard: Any) -> None:
     assert took[0] < took[1]
 
 
-@pytest.mark.parametrize("noise", ["echo hello; printf 'no newline'", "printf '\\033[31m%s\\n' red; echo oops >&2"])
+@pytest.mark.parametrize(
+    "noise", ["echo hello; printf 'no newline'", "printf '\\033[31m%s\\n' red; echo oops >&2"]
+)
 def test_what_a_login_shell_prints_is_ignored(yard: Any, fleet: SshFleet, noise: str) -> None:
     sshd = yard.host(
-        "n1", f"ForceCommand {noise}; eval $SSH_ORIGINAL_COMMAND".replace("eval $", 'eval "$').replace("COMMAND", 'COMMAND"')
+        "n1",
+        f"ForceCommand {noise}; eval $SSH_ORIGINAL_COMMAND".replace("eval $", 'eval "$').replace(
+            "COMMAND", 'COMMAND"'
+        ),
     )
     assert fleet.session(sshd.host).agent().call(PING)
 
@@ -108,7 +119,9 @@ def test_what_a_login_shell_prints_is_ignored(yard: Any, fleet: SshFleet, noise:
         ('PATH=/nowhere; export PATH; eval "$SSH_ORIGINAL_COMMAND"', Refused, "no Python"),
     ],
 )
-def test_shells_that_do_not_run_it_are_named(yard: Any, fleet: SshFleet, command: str, kind: type, words: str) -> None:
+def test_shells_that_do_not_run_it_are_named(
+    yard: Any, fleet: SshFleet, command: str, kind: type, words: str
+) -> None:
     sshd = yard.host("n1", f"ForceCommand {command}")
     with pytest.raises(kind, match=words) as caught:
         fleet.session(sshd.host).agent()
@@ -149,14 +162,19 @@ def test_a_wrapper_that_fails_is_named_and_not_the_login_shell(
     python_stub(sshd.home, "wrapper", f"#!/bin/sh\n{text}\n")
     with pytest.raises(Refused) as caught:
         fleet.session(replace(sshd.host, python="~/wrapper")).agent()
-    assert f"{sshd.home}/wrapper there ended" in caught.value.what and "login shell" not in caught.value.what
+    assert (
+        f"{sshd.home}/wrapper there ended" in caught.value.what
+        and "login shell" not in caught.value.what
+    )
     assert all(word in caught.value.what for word in words), caught.value.what
     assert caught.value.next and "`python: PATH`" in caught.value.next
 
 
 def test_a_wrapper_that_prints_is_no_obstacle(yard: Any, fleet: SshFleet) -> None:
     sshd = yard.host("n1")
-    python_stub(sshd.home, "wrapper", f'#!/bin/sh\nprintf "loading module"; exec {sys.executable} "$@"')
+    python_stub(
+        sshd.home, "wrapper", f'#!/bin/sh\nprintf "loading module"; exec {sys.executable} "$@"'
+    )
     assert fleet.session(replace(sshd.host, python="~/wrapper")).agent().call(PING)
 
 
@@ -168,7 +186,9 @@ def test_a_workdir_that_cannot_be_is_named(yard: Any, fleet: SshFleet) -> None:
 
 
 @pytest.mark.fault("60 a workdir that others may write to")
-def test_a_workdir_that_others_may_write_to_is_refused_with_what_mends_it(yard: Any, fleet: SshFleet) -> None:
+def test_a_workdir_that_others_may_write_to_is_refused_with_what_mends_it(
+    yard: Any, fleet: SshFleet
+) -> None:
     sshd = yard.host("n1")
     workdir = sshd.home / "tfdeploy"
     workdir.mkdir()
@@ -187,7 +207,9 @@ def test_a_workdir_that_others_may_write_to_is_refused_with_what_mends_it(yard: 
     assert said.value.exit_code == 3 and said.value.next == f"chmod go-w {workdir}/job/releases"
 
 
-def test_an_agent_that_dies_fails_all_who_wait_and_a_new_one_comes(yard: Any, fleet: SshFleet) -> None:
+def test_an_agent_that_dies_fails_all_who_wait_and_a_new_one_comes(
+    yard: Any, fleet: SshFleet
+) -> None:
     session = fleet.session(yard.host("n1").host)
     agent = session.agent()
     os.kill(agent.hello.pid, signal.SIGKILL)
@@ -202,7 +224,9 @@ def test_an_agent_that_dies_fails_all_who_wait_and_a_new_one_comes(yard: Any, fl
 def test_a_frozen_agent_is_found_by_the_heartbeat(
     yard: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch, hurried: bool
 ) -> None:
-    monkeypatch.setattr(*((channel, "HURRIED_PING_S") if hurried else (channel.frames, "HEARTBEAT_S")), 0.2)
+    monkeypatch.setattr(
+        *((channel, "HURRIED_PING_S") if hurried else (channel.frames, "HEARTBEAT_S")), 0.2
+    )
     agent = fleet.session(yard.host("n1").host).agent()
     if hurried:
         agent.hurry()
@@ -216,7 +240,9 @@ def test_a_frozen_agent_is_found_by_the_heartbeat(
         os.kill(agent.hello.pid, signal.SIGKILL)
 
 
-def test_an_agent_that_freezes_while_much_is_sent_is_found(yard: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_that_freezes_while_much_is_sent_is_found(
+    yard: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
     agent = fleet.session(yard.host("n1").host).agent()
     monkeypatch.setattr(channel, "DEAD_AFTER_S", 0.6)
     os.kill(agent.hello.pid, signal.SIGSTOP)
@@ -227,9 +253,12 @@ def test_an_agent_that_freezes_while_much_is_sent_is_found(yard: Any, fleet: Ssh
         os.kill(agent.hello.pid, signal.SIGKILL)
 
 
-def test_what_no_agent_sends_ends_the_waiting(yard: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_no_agent_sends_ends_the_waiting(
+    yard: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
     agent = fleet.session(yard.host("n1").host).agent()
-    monkeypatch.setattr(agent, "_dispatch", lambda frame: json.loads("[" * 100_000))  # RecursionError
+    # RecursionError
+    monkeypatch.setattr(agent, "_dispatch", lambda frame: json.loads("[" * 100_000))
     with pytest.raises(HostUnreachable, match="not our agent's"):
         agent.call(PING, timeout_s=20)
 

@@ -23,7 +23,12 @@ def nothing(path: Path) -> None:
 @pytest.mark.parametrize("by_rsync", [True, False])
 @pytest.mark.parametrize(
     ("change", "committed"),
-    [(nothing, True), (Path.touch, False), (Path.unlink, False), (lambda path: path.write_text("x"), False)],
+    [
+        (nothing, True),
+        (Path.touch, False),
+        (Path.unlink, False),
+        (lambda path: path.write_text("x"), False),
+    ],
 )
 def test_a_release_is_committed_only_if_the_files_are_as_they_were_hashed(
     wires: Wires,

@@ -1,4 +1,5 @@
-"""How real sshds turn connections away: waited out, or named with the cause and the setting. Penalties are on here."""
+"""How real sshds turn connections away: waited out, or named with the cause and the setting.
+Penalties are on here."""
 
 from __future__ import annotations
 
@@ -20,11 +21,14 @@ from tfdeploy.operations import trust
 from tfdeploy.transport.fleet import SshFleet
 from tfdeploy.transport.ssh import closings
 
-penalises = pytest.mark.skipif(not knows("PerSourcePenalties yes"), reason="this sshd has no penalties (OpenSSH 9.8)")
+penalises = pytest.mark.skipif(
+    not knows("PerSourcePenalties yes"), reason="this sshd has no penalties (OpenSSH 9.8)"
+)
 DEBUG = "LogLevel DEBUG"
 FAILED = "exited after unsuccessful auth attempt"
 WITHOUT_LOGIN = re.compile(r"preauth child \d+ for .* exited with status 255")
-HELD_OFF = "PerSourcePenalties authfail:8 noauth:1 min:2 max:8"  # one refused key, then shut for 8 s
+# one refused key, then shut for 8 s
+HELD_OFF = "PerSourcePenalties authfail:8 noauth:1 min:2 max:8"
 
 
 @pytest.fixture
@@ -40,12 +44,15 @@ def fleet(told: list[tuple[str, str]]) -> Iterator[SshFleet]:
 
 @pytest.fixture
 def wrong_key(yard: Any) -> str:
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(yard.root / "wrong")], check=True)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(yard.root / "wrong")], check=True
+    )
     return str(yard.root / "wrong")
 
 
 def await_reaped(sshd: Any, sign: str, count: int) -> None:
-    """Waits until sshd has counted what a connection was: it does so when the process of that connection ends."""
+    """Waits until sshd has counted what a connection was: it does so when the process of that
+    connection ends."""
     wait_for(lambda: sshd.trace().count(sign) >= count, 10, f"{count} of {sign!r} in sshd's log")
 
 
@@ -59,7 +66,10 @@ def test_a_penalty_is_waited_out_and_the_operator_is_told(
     began = time.monotonic()
     assert fleet.session(sshd.host).run(("true",)).exit_code == 0
     assert time.monotonic() - began > 1.5
-    text = "sshd holds this address off (PerSourcePenalties, or MaxStartups): tfdeploy retries for up to 40 s"
+    text = (
+        "sshd holds this address off (PerSourcePenalties, or MaxStartups): tfdeploy retries for "
+        "up to 40 s"
+    )
     assert told == [("n1", text)]
     assert sshd.trace().count(FAILED) == 1 and not WITHOUT_LOGIN.findall(sshd.trace())
 
@@ -84,20 +94,26 @@ def test_a_jump_host_that_holds_this_address_off_is_waited_for_once_and_named(
     yard: Any, fleet: SshFleet, told: list[tuple[str, str]], wrong_key: str
 ) -> None:
     jump = yard.host("jump", DEBUG, HELD_OFF)
-    hosts = tuple(replace(yard.host(f"n{number}").host, jump=f"{jump.host.user}@127.0.0.1:{jump.port}") for number in (1, 2))
+    hosts = tuple(
+        replace(yard.host(f"n{number}").host, jump=f"{jump.host.user}@127.0.0.1:{jump.port}")
+        for number in (1, 2)
+    )
     refused(fleet, replace(jump.host, identity_file=wrong_key))
     await_reaped(jump, FAILED, 1)
     found = fleet.each(hosts, lambda session: session.run(("true",)).exit_code)
     assert list(found.values()) == [0, 0]
     [(host, text)] = told
-    assert host in ("n1", "n2") and text.startswith(f"the jump host {jump.host.user}@127.0.0.1:{jump.port}: sshd holds")
+    assert host in ("n1", "n2") and text.startswith(
+        f"the jump host {jump.host.user}@127.0.0.1:{jump.port}: sshd holds"
+    )
 
 
 @penalises
 def test_a_wrong_key_and_then_the_right_one_with_the_limits_that_sshd_has_by_itself(
     yard: Any, fleet: SshFleet, told: list[tuple[str, str]], wrong_key: str
 ) -> None:
-    """Five operators with a wrong key would shut the address out; one who tries eight times costs one failed login."""
+    """Five operators with a wrong key would shut the address out; one who tries eight times costs
+    one failed login."""
     sshd = yard.host("n1", DEBUG)
     for _ in range(8):
         assert "refused the key" in refused(fleet, replace(sshd.host, identity_file=wrong_key)).what
@@ -106,7 +122,9 @@ def test_a_wrong_key_and_then_the_right_one_with_the_limits_that_sshd_has_by_its
     assert sshd.trace().count(FAILED) == 1 and not told
 
 
-@pytest.mark.skipif(not knows("RefuseConnection no"), reason="this sshd has no RefuseConnection (OpenSSH 9.9)")
+@pytest.mark.skipif(
+    not knows("RefuseConnection no"), reason="this sshd has no RefuseConnection (OpenSSH 9.9)"
+)
 def test_a_refused_connection_is_asked_for_once_and_named(yard: Any, fleet: SshFleet) -> None:
     sshd = yard.host("n1", DEBUG)
     sshd.config.write_text(f"{sshd.config.read_text()}Match User nobody\nRefuseConnection yes\n")
@@ -114,15 +132,22 @@ def test_a_refused_connection_is_asked_for_once_and_named(yard: Any, fleet: SshF
     wait_for(lambda: "Received SIGHUP; restarting" in sshd.trace(), 10, "sshd restarts")
     wait_for(lambda: sshd.trace().count("Server listening on") == 2, 10, "sshd listens again")
     error = refused(fleet, replace(sshd.host, user="nobody"))
-    assert "ends the connection of user nobody without an answer to the login (RefuseConnection" in error.what
+    assert (
+        "ends the connection of user nobody without an answer to the login (RefuseConnection"
+        in error.what
+    )
     assert error.next and "sshd -T -C user=nobody" in error.next
     assert error.retries == 0
-    await_reaped(sshd, "penalty of 10 seconds for penalty: connection prohibited by RefuseConnection", 1)
+    await_reaped(
+        sshd, "penalty of 10 seconds for penalty: connection prohibited by RefuseConnection", 1
+    )
     assert sshd.trace().count("administratively prohibited connection") == 1
     assert fleet.session(sshd.host).run(("true",)).exit_code == 0
 
 
-def test_64_connections_at_once_get_in_with_the_limits_that_sshd_has_by_itself(yard: Any, fleet: SshFleet) -> None:
+def test_64_connections_at_once_get_in_with_the_limits_that_sshd_has_by_itself(
+    yard: Any, fleet: SshFleet
+) -> None:
     sshd = yard.host("n1", DEBUG)
     hosts = tuple(replace(sshd.host, name=f"n{number}") for number in range(64))
     found = fleet.each(hosts, lambda session: session.run(("true",)).exit_code)
@@ -143,12 +168,18 @@ def test_a_full_sshd_is_named_with_its_limit(
     assert fleet.session(sshd.host).run(("true",)).exit_code == 0
 
 
-@pytest.mark.skipif(not knows("UnusedConnectionTimeout 0"), reason="this sshd has no UnusedConnectionTimeout (9.2)")
-def test_a_connection_that_sshd_ends_because_nothing_uses_it_comes_back(yard: Any, fleet: SshFleet) -> None:
+@pytest.mark.skipif(
+    not knows("UnusedConnectionTimeout 0"), reason="this sshd has no UnusedConnectionTimeout (9.2)"
+)
+def test_a_connection_that_sshd_ends_because_nothing_uses_it_comes_back(
+    yard: Any, fleet: SshFleet
+) -> None:
     sshd = yard.host("n1", "UnusedConnectionTimeout 1")
     session = fleet.session(sshd.host)
     assert session.run(("sleep 2; echo still here",)).stdout == b"still here\n"
-    wait_for(lambda: "terminating inactive connection" in sshd.trace(), 20, "sshd ends the connection")
+    wait_for(
+        lambda: "terminating inactive connection" in sshd.trace(), 20, "sshd ends the connection"
+    )
     wait_for(lambda: not session.alive, 10, "the end is seen here")
     assert fleet.session(sshd.host).run(("true",)).exit_code == 0
 
@@ -175,7 +206,9 @@ def test_trust_costs_each_machine_one_connection_without_a_login(yard: Any) -> N
     hosts = (jump.host, *(replace(sshd.host, jump=way) for sshd in behind))
     first = trust.scan(hosts)
     assert [one.state for one in first] == ["new", "new", *["unreachable"] * 3]
-    assert all("the jump host" in one.found.what for one in first if isinstance(one.found, TfdeployError))
+    assert all(
+        "the jump host" in one.found.what for one in first if isinstance(one.found, TfdeployError)
+    )
     await_ended(jump, 1)
     trust.record(first)
     second = trust.scan(hosts)
@@ -186,5 +219,9 @@ def test_trust_costs_each_machine_one_connection_without_a_login(yard: Any) -> N
 
 
 def await_ended(sshd: Any, count: int) -> None:
-    wait_for(lambda: len(WITHOUT_LOGIN.findall(sshd.trace())) >= count, 10, "connections without a login are counted")
+    wait_for(
+        lambda: len(WITHOUT_LOGIN.findall(sshd.trace())) >= count,
+        10,
+        "connections without a login are counted",
+    )
     assert len(WITHOUT_LOGIN.findall(sshd.trace())) == count

@@ -22,14 +22,20 @@ from tfdeploy.ui.sanitise import clean_line
 SHORT, LONG = 2048, 4096
 LITTLE_S = 0.001  # below that, nothing is compared
 HEADS = (
-    "", "1/1 ", "1/1 - a: ", "1/1 1us/step ", "] ", "] I0000 00:00:0.0 1 ", "] 2026-11-22 10:00:00.1: I ", "Epoch 1/1",
-    "step ", "loss: ", "global_step/sec: ", "local_step ", "\x1b[", "\x1b]", "still waiting for response from worker: /job:",
+    "", "1/1 ", "1/1 - a: ", "1/1 1us/step ", "] ",
+        "] I0000 "
+        "00:00:0.0 1 ", "] 2026-11-22 10:00:00.1: I ", "Epoch 1/1",
+    "step ", "loss: ", "global_step/sec: ", "local_step ", "\x1b[", "\x1b]",
+        "still waiting for response "
+        "from worker: /job:",
     "unhealthy (stopped sending heartbeats): ", "read errors mapping ",
 )  # fmt: skip
 REPEATED = (
     "1", "a", "_", ".", "-", " ", "\t", ":", "/", "=", ",", "1.", "1,", "0 ", "e1", " - ", " - a: ", " - a a: 1 ", "a/", "1/1 ",
     "\x1b[", "\x1b[0;", "\x9b", "\x1b]", "A.", "step ", "step 1 ", "step=", "loss ", "global step ", "local_step ", "us/step ",
-    "global_step/sec ", "] ", "I0000 00:00:0.0 1 a.cc", "/job:a/replica:0/task:1 ", "read errors mapping ", "(61",
+    "global_step/sec ", "] ",
+        "I0000 00:00:0.0 1 "
+        "a.cc", "/job:a/replica:0/task:1 ", "read errors mapping ", "(61",
 )  # fmt: skip
 SECRETS = ("a" * 40, "1" * 39 + "x", "-----BEGIN KEY-----")
 TEXTS = st.tuples(
@@ -53,7 +59,10 @@ READERS: dict[str, Callable[[str], object]] = {
     "errors in short": short_error,
     "masks of secrets": lambda text: Mask(SECRETS).feed(0, text.encode()),
     "what rsync says": lambda text: messages.shrank(23, text.encode()),
-    **{name: pattern.search for name, pattern in compile_patterns({**DEFAULT_METRICS, **OTHER_STEPS}).items()},
+    **{
+        name: pattern.search
+        for name, pattern in compile_patterns({**DEFAULT_METRICS, **OTHER_STEPS}).items()
+    },
 }
 
 
@@ -75,13 +84,20 @@ def filled(shape: tuple[str, str, str], size: int) -> str:
 @example(("", "step ", "x"))
 @example(("", "read errors mapping ", "x"))
 @given(TEXTS)
-def test_twice_the_length_costs_no_more_than_three_times_the_time(shape: tuple[str, str, str]) -> None:
+def test_twice_the_length_costs_no_more_than_three_times_the_time(
+    shape: tuple[str, str, str],
+) -> None:
     short, long = filled(shape, SHORT), filled(shape, LONG)
     for name, read in READERS.items():
         if seconds(read, long) < LITTLE_S:
             continue
         best = {text: min(seconds(read, text) for _ in range(5)) for text in (short, long)}
-        assert best[long] < LITTLE_S or best[long] <= 3 * best[short], (name, shape, best[long], best[short])
+        assert best[long] < LITTLE_S or best[long] <= 3 * best[short], (
+            name,
+            shape,
+            best[long],
+            best[short],
+        )
 
 
 def test_a_chunk_costs_the_same_however_long_its_line_is_already() -> None:
@@ -96,6 +112,16 @@ def test_a_chunk_costs_the_same_however_long_its_line_is_already() -> None:
 
 def test_numbers_of_any_length_are_no_tasks_and_no_steps() -> None:
     long = b"1" * 5000
-    assert tf_messages.parse(b"Still waiting for response from worker: /job:worker/task:" + long + b"\n")[0]
-    assert silent_tasks.silent_tasks(b"unhealthy (stopped sending heartbeats): /job:worker/replica:0/task:" + long) is not None
-    assert messages.progress(long + b" 5%") is None and messages.sent_bytes(b"sent " + long + b" bytes") is None
+    assert tf_messages.parse(
+        b"Still waiting for response from worker: /job:worker/task:" + long + b"\n"
+    )[0]
+    assert (
+        silent_tasks.silent_tasks(
+            b"unhealthy (stopped sending heartbeats): /job:worker/replica:0/task:" + long
+        )
+        is not None
+    )
+    assert (
+        messages.progress(long + b" 5%") is None
+        and messages.sent_bytes(b"sent " + long + b" bytes") is None
+    )

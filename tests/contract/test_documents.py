@@ -16,7 +16,9 @@ from tfdeploy.cli.verbs import VERBS
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
+)
 README_WORDS = 900
 SENTENCE_WORDS = 25  # nine of ten sentences of README have no more
 
@@ -31,7 +33,8 @@ def name_of(page: Path) -> str:
 
 
 def commands(text: str) -> Iterator[list[str]]:
-    """The words behind each `tfdeploy` in a page's blocks of code, without lines such as `VERB [--flag]`."""
+    """The words behind each `tfdeploy` in a page's blocks of code, without lines such as `VERB
+    [--flag]`."""
     blocks = "\n".join(_FENCED.findall(text) + _INDENTED.findall(text))
     for typed in _COMMAND.findall(blocks):
         words = shlex.split(typed, comments=True)
@@ -88,14 +91,20 @@ def headings(page: Path) -> set[str]:
 def test_make_has_every_target_that_a_page_names() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for page in PAGES:
-        for target in re.findall(r"(?:^    |`)make ([a-z-]+)", page.read_text(encoding="utf-8"), re.MULTILINE):
+        for target in re.findall(
+            r"(?:^    |`)make ([a-z-]+)", page.read_text(encoding="utf-8"), re.MULTILINE
+        ):
             assert target in targets, f"{name_of(page)}: make {target}"
 
 
 def test_the_readme_is_short() -> None:
     text = README.read_text(encoding="utf-8")
     assert len(text.split()) <= README_WORDS
-    prose = [line for line in _FENCED.sub("", text).splitlines() if not line.startswith(("    ", "|", "#", "!"))]
+    prose = [
+        line
+        for line in _FENCED.sub("", text).splitlines()
+        if not line.startswith(("    ", "|", "#", "!"))
+    ]
     sentences = sorted(len(each.split()) for each in re.split(r"(?<=[.:?!])\s+", "\n".join(prose)))
     assert sentences[len(sentences) * 9 // 10] <= SENTENCE_WORDS
 

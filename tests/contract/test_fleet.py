@@ -34,7 +34,11 @@ def test_every_outcome_is_collected_and_sessions_are_kept(
     seen: list[str] = []
     with SshFleet() as fleet:
         hosts = (*good, down, mute)
-        found = fleet.each(hosts, lambda session: session.run(("echo hi",)).stdout, on_done=lambda name, _: seen.append(name))
+        found = fleet.each(
+            hosts,
+            lambda session: session.run(("echo hi",)).stdout,
+            on_done=lambda name, _: seen.append(name),
+        )
         assert list(found) == ["a0", "a1", "a2", "down", "mute"]
         assert [found[host.name] for host in good] == [b"hi\n"] * 3
         assert isinstance(found["down"], HostUnreachable)
@@ -47,7 +51,11 @@ def test_every_outcome_is_collected_and_sessions_are_kept(
 def test_a_host_that_the_inventory_lacks_is_unreachable() -> None:
     with SshFleet() as fleet:
         found = fleet.each((Host(name="n7", address=""),), lambda session: session)["n7"]
-    assert isinstance(found, HostUnreachable) and (found.exit_code, found.where) == (4, "n7") and "inventory" in found.what
+    assert (
+        isinstance(found, HostUnreachable)
+        and (found.exit_code, found.where) == (4, "n7")
+        and "inventory" in found.what
+    )
 
 
 def test_a_bug_stays_a_bug_and_errors_do_not_stop_others(lasting: Any) -> None:
@@ -116,7 +124,11 @@ def test_hosts_that_are_silent_keep_nobody_waiting(
     seen: list[str] = []
     with SshFleet(parallel=2) as fleet:
         watch = Stopwatch()
-        fleet.each((*mute, good), lambda session: session.run(("true",)), on_done=lambda name, _: seen.append(name))
+        fleet.each(
+            (*mute, good),
+            lambda session: session.run(("true",)),
+            on_done=lambda name, _: seen.append(name),
+        )
         assert watch.seconds < 2 * 6
         asked_again = Stopwatch()
         found = fleet.each(mute, lambda session: session.run(("true",)))
@@ -169,7 +181,8 @@ def test_a_host_that_answers_slowly_is_not_given_up(
     began = time.monotonic()
     with SshFleet() as fleet:
         assert fleet.session(replace(sshd.host, port=port)).alive
-        assert time.monotonic() - began > 3.0  # longer than the time-out, and never silent for so long
+        # longer than the time-out, and never silent for so long
+        assert time.monotonic() - began > 3.0
 
 
 FEW = """
@@ -195,14 +208,32 @@ with SshFleet() as fleet:
 @pytest.mark.fault("54 64 hosts with 72 descriptors")
 @pytest.mark.parametrize("most", [50, pytest.param(72, marks=pytest.mark.soak), 4096])
 def test_sixty_four_hosts_and_72_descriptors(lasting: Any, most: int) -> None:
-    """The limit is raised; where that cannot be, hosts take turns, and what has to be held on all of them at once is refused."""
+    """The limit is raised; where that cannot be, hosts take turns, and what has to be held on all
+    of them at once is refused."""
     host = lasting.host(f"f{most}", "MaxStartups 200").host
-    words = [str(host.port), str(host.user), str(host.identity_file), str(host.known_hosts), str(min(most, 72)), str(most)]
-    done = subprocess.run([sys.executable, "-c", FEW, *words], capture_output=True, text=True, timeout=120, check=False)
+    words = [
+        str(host.port),
+        str(host.user),
+        str(host.identity_file),
+        str(host.known_hosts),
+        str(min(most, 72)),
+        str(most),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", FEW, *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[:2] == ["64", "64"], done.stdout
-    assert lines[2] == "0" if most >= 72 else lines[2].endswith("ulimit -n 1024, or fewer hosts with --limit"), lines
+    assert (
+        lines[2] == "0"
+        if most >= 72
+        else lines[2].endswith("ulimit -n 1024, or fewer hosts with --limit")
+    ), lines
 
 
 PROGRAM = """
@@ -220,7 +251,9 @@ with SshFleet() as fleet:
 def test_ctrl_c_ends_the_waiting(lasting: Any) -> None:
     host = lasting.host("f0").host
     words = [str(host.port), str(host.user), str(host.identity_file), str(host.known_hosts)]
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     watch = Stopwatch()

@@ -1,9 +1,10 @@
-"""A host that lies, at the seam where its answers come in: its failure in words, and nobody else's. No traceback, no hang,
-no file outside the destination, no byte that it was not meant to get."""
+"""A host that lies, at the seam where its answers come in: its failure in words, and nobody else's.
+No traceback, no hang, no file outside the destination, no byte that it was not meant to get."""
 
 from __future__ import annotations
 
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +21,38 @@ from tfdeploy.transport.agent import stream
 QUICK, ALL = 12, 200  # lies of each verb
 PATIENCE_S = 0.2  # in place of every time-out
 STEPS = 40  # questions, one after another, that a verb may put to the liar
-ENDLESS = ("run.watch", "tensorboard", "broadcast.join", "broadcast.lend", "broadcast.read", "clean.workdir", "clean.everything")
-STAYING = sorted(set(ANSWERS) - set(ENDLESS))  # the others are waited for as long as the user likes, or asked without a limit
+ENDLESS = (
+    "run.watch",
+    "tensorboard",
+    "broadcast.join",
+    "broadcast.lend",
+    "broadcast.read",
+    "clean.workdir",
+    "clean.everything",
+)
+# the others are waited for as long as the user likes, or asked without a limit
+STAYING = sorted(set(ANSWERS) - set(ENDLESS))
 
 
 @pytest.mark.parametrize("verb", sorted(ANSWERS))
-def test_the_honest_answers_here_are_whole(verb: str, wires: Wires, tmp_path: Path, job: Job) -> None:
+def test_the_honest_answers_here_are_whole(
+    verb: str, wires: Wires, tmp_path: Path, job: Job
+) -> None:
     """So that what is refused below is refused for the lie."""
     fleet = LyingFleet(lambda host, asked: None)
     for do in doings_of(verb):
         found = do(fleet, tmp_path, job)
-        failed = {name: error.what for name, error in found.items() if isinstance(error, TfdeployError)}
-        assert not failed or (verb in ("run.links", "tensorboard") and "makes no sense" not in str(failed)), failed
-    for answer in honest(verb, LIAR, {"what": "files", "files": [["a.txt", 4]], "first": 0, "end": 9, "digest": "d" * 64}).items:
+        failed = {
+            name: error.what for name, error in found.items() if isinstance(error, TfdeployError)
+        }
+        assert not failed or (
+            verb in ("run.links", "tensorboard") and "makes no sense" not in str(failed)
+        ), failed
+    for answer in honest(
+        verb,
+        LIAR,
+        {"what": "files", "files": [["a.txt", 4]], "first": 0, "end": 9, "digest": "d" * 64},
+    ).items:
         read(answer[0], ANSWERS[verb].item)  # type: ignore[union-attr]
 
 
@@ -44,38 +64,67 @@ def test_a_lie_is_that_hosts_failure(verb: str, wires: Wires, tmp_path: Path, jo
 
 @pytest.mark.soak
 @pytest.mark.parametrize("verb", sorted(ANSWERS))
-def test_no_lie_is_more_than_that_hosts_failure(verb: str, wires: Wires, tmp_path: Path, job: Job) -> None:
+def test_no_lie_is_more_than_that_hosts_failure(
+    verb: str, wires: Wires, tmp_path: Path, job: Job
+) -> None:
     _lie(verb, range(QUICK, ALL), wires, tmp_path, job)
 
 
-@pytest.mark.fault("59 a host that lies, or goes on for ever, and stays: each verb ends in its time")
+@pytest.mark.fault(
+    "59 a host that lies, or goes on for ever, and stays: each verb ends in its time"
+)
 @pytest.mark.parametrize("verb", STAYING)
-def test_a_lie_of_a_host_that_stays_holds_nobody(verb: str, wires: Wires, tmp_path: Path, job: Job) -> None:
+def test_a_lie_of_a_host_that_stays_holds_nobody(
+    verb: str, wires: Wires, tmp_path: Path, job: Job
+) -> None:
     _lie(verb, range(3), wires, tmp_path, job, PATIENCE_S)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("verb", STAYING)
-def test_no_lie_of_a_host_that_stays_holds_anybody(verb: str, wires: Wires, tmp_path: Path, job: Job) -> None:
+def test_no_lie_of_a_host_that_stays_holds_anybody(
+    verb: str, wires: Wires, tmp_path: Path, job: Job
+) -> None:
     _lie(verb, range(3, ALL), wires, tmp_path, job, PATIENCE_S)
 
 
-def _lie(verb: str, seeds: range, wires: Wires, tmp_path: Path, job: Job, patience_s: float | None = None) -> None:
+def _seed_of_the_lie(verb: str, seed: int, host: str, asked: str) -> int | None:
+    return seed if (host, asked) == (LIAR, verb) else None
+
+
+def _lie(
+    verb: str, seeds: range, wires: Wires, tmp_path: Path, job: Job, patience_s: float | None = None
+) -> None:
     outside = _files(tmp_path)
     for seed in seeds:
         for number, do in enumerate(doings_of(verb)):
             here = tmp_path / "here" / str(seed)
-            seed_of: Any = lambda host, asked, seed=seed: seed if (host, asked) == (LIAR, verb) else None  # noqa: E731
-            found = _within(do, LyingFleet(seed_of, patience_s), here, job, f"{verb}, doing {number}, seed {seed}")
+            seed_of = partial(_seed_of_the_lie, verb, seed)
+            found = _within(
+                do,
+                LyingFleet(seed_of, patience_s),
+                here,
+                job,
+                f"{verb}, doing {number}, seed {seed}",
+            )
             at = f"{verb}, doing {number}, seed {seed}: {found}"
             assert not isinstance(found.get(OTHER), TfdeployError), at
             error = found.get(LIAR)
-            assert error is None or not isinstance(error, TfdeployError) or error.exit_code in (1, 3, 4), at
-            assert not isinstance(error, TfdeployError) or (error.what and (LIAR in str(error.where) or LIAR in error.what)), at
+            assert (
+                error is None
+                or not isinstance(error, TfdeployError)
+                or error.exit_code in (1, 3, 4)
+            ), at
+            assert not isinstance(error, TfdeployError) or (
+                error.what and (LIAR in str(error.where) or LIAR in error.what)
+            ), at
     ours = {path.removeprefix("code/") for path in outside if path.startswith("code/")} - {"secret"}
     for sent in wires.sent.values():
         for folder, names in sent:
-            assert folder.startswith(WORKDIR + "/") and ".." not in folder and names <= ours, (folder, names)
+            assert folder.startswith(WORKDIR + "/") and ".." not in folder and names <= ours, (
+                folder,
+                names,
+            )
     assert {path for path in _files(tmp_path) if not path.startswith("here/")} == outside
 
 
@@ -100,4 +149,8 @@ def _within(do: Doing, fleet: LyingFleet, here: Path, job: Job, at: str) -> dict
 
 
 def _files(folder: Path) -> set[str]:
-    return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir() or path.is_symlink()}
+    return {
+        str(path.relative_to(folder))
+        for path in folder.rglob("*")
+        if not path.is_dir() or path.is_symlink()
+    }

@@ -1,7 +1,8 @@
-"""What OpenSSH says of a host key, tfdeploy's session and the ssh that rsync starts say too: one sshd, many known_hosts files.
+"""What OpenSSH says of a host key, tfdeploy's session and the ssh that rsync starts say too: one
+sshd, many known_hosts files.
 
-The session and rsync's ssh never disagree. The user's own ssh says the same, but where it knows a host by a certificate
-alone: both of ours refuse that host in words.
+The session and rsync's ssh never disagree. The user's own ssh says the same, but where it knows a
+host by a certificate alone: both of ours refuse that host in words.
 """
 
 from __future__ import annotations
@@ -65,22 +66,40 @@ def _key(folder: Path, name: str, kind: str) -> str:
 @pytest.fixture(scope="module")
 def shown(lasting: Any) -> Shown:
     folder = lasting.root
-    names = {**{kind: kind for kind in KINDS}, **{f"wrong_{kind}": kind for kind in KINDS}, "ca": "ed25519"}
+    names = {
+        **{kind: kind for kind in KINDS},
+        **{f"wrong_{kind}": kind for kind in KINDS},
+        "ca": "ed25519",
+    }
     keys = {name: _key(folder, name, kind) for name, kind in names.items()}
-    sign = ["ssh-keygen", "-q", "-s", str(folder / "ca"), "-h", "-I", "host", str(folder / "ed25519.pub")]
+    sign = [
+        "ssh-keygen",
+        "-q",
+        "-s",
+        str(folder / "ca"),
+        "-h",
+        "-I",
+        "host",
+        str(folder / "ed25519.pub"),
+    ]
     subprocess.run(sign, check=True)
     options = [f"HostKey {folder / kind}" for kind in KINDS]
     often = without_penalties()  # their keys are refused a hundred times in this module
     hosts = {
         "all": lasting.host("of-all-kinds", *often, *options),
-        "older": lasting.host("older", *often, *options, "HostKeyAlgorithms ecdsa-sha2-nistp256,rsa-sha2-512"),
-        "certified": lasting.host("certified", *often, *options, f"HostCertificate {folder / 'ed25519-cert.pub'}"),
+        "older": lasting.host(
+            "older", *often, *options, "HostKeyAlgorithms ecdsa-sha2-nistp256,rsa-sha2-512"
+        ),
+        "certified": lasting.host(
+            "certified", *often, *options, f"HostCertificate {folder / 'ed25519-cert.pub'}"
+        ),
         "rsa": lasting.host("of-rsa", *often, options[2], "HostKeyAlgorithms rsa-sha2-512"),
     }
     return Shown(hosts, keys, folder)
 
 
-# name -> (lines of known_hosts, which sshd, what OpenSSH says). {at}: [127.0.0.1]:port; {hash}: the same hidden
+# name -> (lines of known_hosts, which sshd, what OpenSSH says). {at}: [127.0.0.1]:port; {hash}: the
+# same hidden
 CASES = {
     "plain": ("{at} {ed25519}", "all", "known"),
     "wrong": ("{at} {wrong_ed25519}", "all", "changed"),
@@ -94,7 +113,11 @@ CASES = {
     "bare name, wrong": ("127.0.0.1 {wrong_ed25519}", "all", "new"),
     "bare name, another kind is asked for": ("127.0.0.1 {rsa}", "all", "new"),
     "bare name beside a wrong one": ("{at} {wrong_ed25519}\n127.0.0.1 {ed25519}", "all", "changed"),
-    "bare name beside a revoked one": ("@revoked {at} {wrong_ed25519}\n127.0.0.1 {ed25519}", "all", "known"),
+    "bare name beside a revoked one": (
+        "@revoked {at} {wrong_ed25519}\n127.0.0.1 {ed25519}",
+        "all",
+        "known",
+    ),
     "bare name, revoked": ("@revoked 127.0.0.1 {ed25519}\n127.0.0.1 {ed25519}", "all", "revoked"),
     "pattern": ("[127.0.0.?]:* {ed25519}", "all", "known"),
     "pattern of another port": ("[127.0.0.*]:1 {ed25519}", "all", "new"),
@@ -112,7 +135,11 @@ CASES = {
     "rsa right, ecdsa wrong": ("{at} {rsa}\n{at} {wrong_ecdsa}", "all", "changed"),
     "ed25519 known, rsa shown": ("{at} {ed25519}", "rsa", "changed"),
     "ed25519 and rsa known, rsa shown": ("{at} {ed25519}\n{at} {rsa}", "rsa", "known"),
-    "ed25519 and rsa known, ecdsa and rsa shown": ("{at} {ed25519}\n{at} {rsa}", "older", "changed"),
+    "ed25519 and rsa known, ecdsa and rsa shown": (
+        "{at} {ed25519}\n{at} {rsa}",
+        "older",
+        "changed",
+    ),
     "revoked": ("@revoked {at} {ed25519}\n{at} {ed25519}", "all", "revoked"),
     "revoked everywhere": ("{at} {ed25519}\n@revoked * {ed25519}", "all", "revoked"),
     "another is revoked": ("{at} {ed25519}\n@revoked * {rsa}", "all", "known"),
@@ -124,14 +151,26 @@ CASES = {
     "certificate of another authority": ("@cert-authority * {wrong_ed25519}", "certified", "new"),
     "certificate and key": ("@cert-authority * {ca}\n{at} {ed25519}", "certified", "known"),
     "certificate and rsa": ("@cert-authority * {ca}\n{at} {rsa}", "certified", "known"),
-    "certificate, and a wrong key": ("@cert-authority * {ca}\n{at} {wrong_ed25519}", "certified", "a certificate, else changed"),
+    "certificate, and a wrong key": (
+        "@cert-authority * {ca}\n{at} {wrong_ed25519}",
+        "certified",
+        "a certificate, else changed",
+    ),
     "certificate where there is none": ("@cert-authority * {ca}", "rsa", "new"),
-    "the authority is revoked": ("@cert-authority * {ca}\n@revoked * {ca}\n{at} {ed25519}", "certified", "a revoked certificate"),
+    "the authority is revoked": (
+        "@cert-authority * {ca}\n@revoked * {ca}\n{at} {ed25519}",
+        "certified",
+        "a revoked certificate",
+    ),
     "CRLF": ("# x\r\n{at} {ed25519}\r\n", "all", "known"),
     "CR alone": ("x\r{at} {ed25519}", "all", "new"),
     "no newline, tabs, blanks before": ("\t {at}\t{ed25519}", "all", "known"),
     "blanks of other kinds": ("{at}\x0b{ed25519}", "all", "new"),
-    "garbage before": ("\x00\xff\xfe\n{at}\n{at} ssh-ed25519\n{at} ssh-ed25519 %%%\n@\n|1|\n{at} {ed25519}", "all", "known"),
+    "garbage before": (
+        "\x00\xff\xfe\n{at}\n{at} ssh-ed25519\n{at} ssh-ed25519 %%%\n@\n|1|\n{at} {ed25519}",
+        "all",
+        "known",
+    ),
     "garbage alone": ("{at} ssh-ed25519 {rsa_blob}", "all", "new"),
     "a key cut short": ("{at} {cut}", "all", "new"),
     "a line of 1 MB": ("x,{long}{at} {ed25519}\n", "all", "known"),
@@ -174,7 +213,15 @@ def session_says(host: Any) -> tuple[str, str]:
 def ssh_says(words: list[str], folder: Path | None = None) -> str:
     """`folder`: where it runs."""
     words = [*words, "true"]
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        words,
+        stdin=subprocess.DEVNULL,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     if done.returncode == 0:
         return "known"
     return next((state for word, state in SAID if word in done.stderr), done.stderr)
@@ -186,10 +233,29 @@ def rsync_s_ssh(target: Target) -> list[str]:
 
 def users_ssh(target: Target) -> list[str]:
     """What the user would type, with these files and strict checks."""
-    files = [f"UserKnownHostsFile={' '.join(target.user_known_hosts)}", "GlobalKnownHostsFile=/dev/null"]
-    options = [*files, "StrictHostKeyChecking=yes", "BatchMode=yes", "IdentitiesOnly=yes", "UpdateHostKeys=no"]
+    files = [
+        f"UserKnownHostsFile={' '.join(target.user_known_hosts)}",
+        "GlobalKnownHostsFile=/dev/null",
+    ]
+    options = [
+        *files,
+        "StrictHostKeyChecking=yes",
+        "BatchMode=yes",
+        "IdentitiesOnly=yes",
+        "UpdateHostKeys=no",
+    ]
     options.append("KexAlgorithms=curve25519-sha256")  # the default costs three times as much
-    words = ["ssh", "-F", "none", "-p", str(target.port), "-l", target.user, "-i", target.identity_files[0]]
+    words = [
+        "ssh",
+        "-F",
+        "none",
+        "-p",
+        str(target.port),
+        "-l",
+        target.user,
+        "-i",
+        target.identity_files[0],
+    ]
     return [*words, *(word for option in options for word in ("-o", option)), "127.0.0.1"]
 
 
@@ -208,13 +274,23 @@ def test_every_known_hosts_file_means_the_same_to_all(shown: Shown, tmp_path: Pa
 
     with ThreadPoolExecutor(4) as pool:
         said = dict(
-            zip(CASES, pool.map(ask, range(len(CASES)), *zip(*((c[0], c[1]) for c in CASES.values()), strict=True)), strict=True)
+            zip(
+                CASES,
+                pool.map(
+                    ask,
+                    range(len(CASES)),
+                    *zip(*((c[0], c[1]) for c in CASES.values()), strict=True),
+                ),
+                strict=True,
+            )
         )
     wanted = {name: CERTIFIED.get(state, (state,) * 3) for name, (_, _, state) in CASES.items()}
     assert said == wanted
 
 
-def test_files_that_are_missing_odd_or_someone_else_s_mean_the_same_to_all(shown: Shown, tmp_path: Path) -> None:
+def test_files_that_are_missing_odd_or_someone_else_s_mean_the_same_to_all(
+    shown: Shown, tmp_path: Path
+) -> None:
     host = shown.hosts["all"].host
     right = lines_of("{at} {ed25519}\n", shown, host.port)
     for name in ("writable", "unreadable", "target of a link"):
@@ -224,7 +300,14 @@ def test_files_that_are_missing_odd_or_someone_else_s_mean_the_same_to_all(shown
     (tmp_path / "link").symlink_to("target of a link")
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "folder").mkdir()
-    files = {"writable": "known", "link": "known", "target of a link": "known", "loop": "new", "folder": "new", "missing": "new"}
+    files = {
+        "writable": "known",
+        "link": "known",
+        "target of a link": "known",
+        "loop": "new",
+        "folder": "new",
+        "missing": "new",
+    }
     files["writable/below a file"] = "new"
     files["unreadable"] = "known" if os.access(tmp_path / "unreadable", os.R_OK) else "new"
     for name, state in files.items():
@@ -235,19 +318,26 @@ def test_files_that_are_missing_odd_or_someone_else_s_mean_the_same_to_all(shown
 @pytest.mark.parametrize(
     ("address", "name", "state"),
     [
-        ("127.1", "127.0.0.1", "known"),  # ssh writes every address in its usual form before it looks it up
+        # ssh writes every address in its usual form before it looks it up
+        ("127.1", "127.0.0.1", "known"),
         ("127.1", "127.1", "new"),
         ("::FFFF:7f00:1", "::ffff:127.0.0.1", "known"),
         ("::FFFF:7f00:1", "::ffff:7f00:1", "new"),
         ("LocalHost", "localhost", "known"),
     ],
 )
-def test_an_address_is_looked_up_in_its_usual_form(shown: Shown, tmp_path: Path, address: str, name: str, state: str) -> None:
+def test_an_address_is_looked_up_in_its_usual_form(
+    shown: Shown, tmp_path: Path, address: str, name: str, state: str
+) -> None:
     sshd = shown.hosts["all"].host
     (tmp_path / "known").write_text(f"[{name}]:{sshd.port} {shown.keys['ed25519']}\n")
     host = replace(sshd, address=address, known_hosts=str(tmp_path / "known"))
     target = resolve(host)
-    assert (session_says(host)[0], ssh_says(rsync_s_ssh(target)), ssh_says([*users_ssh(target)[:-1], address])) == (state,) * 3
+    assert (
+        session_says(host)[0],
+        ssh_says(rsync_s_ssh(target)),
+        ssh_says([*users_ssh(target)[:-1], address]),
+    ) == (state,) * 3
 
 
 NAMES = [
@@ -283,23 +373,36 @@ STARTS = [b""] * 5 + [
     b"@cert-authority  ",
     b"@revoked @revoked ",
 ]
-KINDS_OF_KEY = [b"ssh-rsa", b"ssh-ed25519", b"rsa-sha2-256", b"ecdsa-sha2-nistp384", b"foo", b"SSH-RSA", b"1024"]
+KINDS_OF_KEY = [
+    b"ssh-rsa",
+    b"ssh-ed25519",
+    b"rsa-sha2-256",
+    b"ecdsa-sha2-nistp384",
+    b"foo",
+    b"SSH-RSA",
+    b"1024",
+]
 INSIDE = [b"\r", b"\x0b", b"=", b"%", b"\0", b"A", b"AA==", b"AAAA", b",", b"|"]
 ENDS = [b""] * 3 + [b" comment", b"\r", b" c\0d", b"\t", b"#"]
 
 
 def random_line(chance: random.Random, keys: list[bytes]) -> bytes:
-    """A line of known_hosts, or something near one. No letter of a key is exchanged: only ssh sees a point on no curve."""
+    """A line of known_hosts, or something near one. No letter of a key is exchanged: only ssh sees
+    a point on no curve."""
     kind, key = chance.choice(keys).split()
     kind = chance.choice(KINDS_OF_KEY) if chance.random() < 0.15 else kind
     names = b",".join(chance.choices(NAMES + LONG_NAMES, k=chance.choice([1, 1, 2, 3, 4])))
     if chance.random() < 0.25:
-        names = hashed_name(chance.choice(["n1", "n2"]), b"s" * chance.choice([19, 20, 20, 20, 21])).encode()
+        names = hashed_name(
+            chance.choice(["n1", "n2"]), b"s" * chance.choice([19, 20, 20, 20, 21])
+        ).encode()
     words = [names, chance.choice(BLANKS), kind, chance.choice(BLANKS), key]
     if chance.random() < 0.4:
         which = chance.choice([0, 4])
         at = chance.randrange(len(words[which]) + 1)
-        words[which] = words[which][:at] + chance.choice(INSIDE) + words[which][at + chance.choice([0, 900]) :]
+        words[which] = (
+            words[which][:at] + chance.choice(INSIDE) + words[which][at + chance.choice([0, 900]) :]
+        )
     return b"".join([chance.choice(STARTS), *words, chance.choice(ENDS)])
 
 
@@ -311,7 +414,9 @@ def test_random_lines_are_read_as_ssh_keygen_reads_them(shown: Shown, tmp_path: 
     path.write_bytes(b"\n".join(lines))
     words = ["ssh-keygen", "-l", "-F", "n1", "-f", str(path)]
     said = subprocess.run(words, capture_output=True, timeout=60, check=False).stdout
-    theirs = {int(number) for number in re.findall(rb"^# Host n1 found: line (\d+)", said, re.MULTILINE)}
+    theirs = {
+        int(number) for number in re.findall(rb"^# Host n1 found: line (\d+)", said, re.MULTILINE)
+    }
     ours = {key.line for key in known_hosts.find([str(path)], "n1")}
     assert len(theirs) > LINES // 50
     assert [lines[number - 1] for number in theirs ^ ours] == [], f"seed {seed}"
@@ -321,7 +426,10 @@ def test_a_host_with_a_certificate_alone_is_refused_in_words(shown: Shown, tmp_p
     host = shown.hosts["all"].host
     (tmp_path / "known").write_bytes(lines_of("@cert-authority * {ca}", shown, host.port))
     said = session_says(replace(host, known_hosts=str(tmp_path / "known")))[1]
-    assert f"{tmp_path}/known:1 has a @cert-authority for it, but tfdeploy checks no host certificates" in said
+    assert (
+        f"{tmp_path}/known:1 has a @cert-authority for it, but tfdeploy checks no host certificates"
+        in said
+    )
 
 
 @pytest.fixture
@@ -348,22 +456,48 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
         ('UserKnownHostsFile "{home}/o\'brien"', "o'brien", "{at} {ed25519}", "known"),
         ("UserKnownHostsFile {home}/%h-%p", "127.0.0.1-{port}", "{at} {ed25519}", "known"),
         ("UserKnownHostsFile {home}/${{KNOWN}}", "of-the-environment", "{at} {ed25519}", "known"),
-        ("UserKnownHostsFile none\nGlobalKnownHostsFile {home}/global", "global", "{at} {ed25519}", "known"),
+        (
+            "UserKnownHostsFile none\nGlobalKnownHostsFile {home}/global",
+            "global",
+            "{at} {ed25519}",
+            "known",
+        ),
         ("UserKnownHostsFile none", ".ssh/known_hosts", "{at} {ed25519}", "new"),
         ("UserKnownHostsFile none", "none", "{at} {ed25519}", "new"),
-        ("UserKnownHostsFile /dev/null\nStrictHostKeyChecking no", ".ssh/known_hosts", "{at} {ed25519}", "new"),
+        (
+            "UserKnownHostsFile /dev/null\nStrictHostKeyChecking no",
+            ".ssh/known_hosts",
+            "{at} {ed25519}",
+            "new",
+        ),
         ("StrictHostKeyChecking accept-new", ".ssh/known_hosts", "", "new"),
         ("StrictHostKeyChecking off", ".ssh/known_hosts", "{at} {wrong_ed25519}", "changed"),
-        ("CheckHostIP yes", ".ssh/known_hosts", "{at} {ed25519}\n127.0.0.1 {wrong_ed25519}", "known"),
+        (
+            "CheckHostIP yes",
+            ".ssh/known_hosts",
+            "{at} {ed25519}\n127.0.0.1 {wrong_ed25519}",
+            "known",
+        ),
         ("HostKeyAlias Gate", ".ssh/known_hosts", "gate {ed25519}", "known"),
         ("HostKeyAlias gate", ".ssh/known_hosts", "{at} {ed25519}", "new"),
         ("HostKeyAlias [gate]:7", ".ssh/known_hosts", "[gate]:7 {ed25519}", "known"),
         ("HostKeyAlias gate", ".ssh/known_hosts", "gate {wrong_ed25519}", "changed"),
-        ("VerifyHostKeyDNS yes\nNoHostAuthenticationForLocalhost yes", ".ssh/known_hosts", "", "new"),
+        (
+            "VerifyHostKeyDNS yes\nNoHostAuthenticationForLocalhost yes",
+            ".ssh/known_hosts",
+            "",
+            "new",
+        ),
     ],
 )
 def test_settings_of_ssh_mean_the_same_to_both_stacks_and_accept_nothing_unknown(
-    shown: Shown, tmp_path: Path, configured: Callable[[str], None], config: str, file: str, line: str, state: str
+    shown: Shown,
+    tmp_path: Path,
+    configured: Callable[[str], None],
+    config: str,
+    file: str,
+    line: str,
+    state: str,
 ) -> None:
     host = replace(shown.hosts["all"].host, known_hosts=None)
     (tmp_path / file.format(port=host.port)).write_bytes(lines_of(line, shown, host.port))
@@ -379,14 +513,20 @@ def test_revoked_host_keys_of_the_configuration_are_refused_by_both(
     host = shown.hosts["all"].host
     known, lists = (
         tmp_path / "known",
-        {name: tmp_path / name for name in ("keys", "others", "krl", "other-krl", "garbage", "missing")},
+        {
+            name: tmp_path / name
+            for name in ("keys", "others", "krl", "other-krl", "garbage", "missing")
+        },
     )
     known.write_bytes(lines_of("{at} {ed25519}", shown, host.port))
     lists["keys"].write_text(f"# gone\n\n{shown.keys['rsa']}\n {shown.keys['ed25519']} me\n")
     lists["others"].write_text(f"{shown.keys['rsa']}\n")
     lists["garbage"].write_text("no key\n")
     for name, key in (("krl", "ed25519"), ("other-krl", "rsa")):
-        subprocess.run(["ssh-keygen", "-q", "-k", "-f", str(lists[name]), str(shown.folder / f"{key}.pub")], check=True)
+        subprocess.run(
+            ["ssh-keygen", "-q", "-k", "-f", str(lists[name]), str(shown.folder / f"{key}.pub")],
+            check=True,
+        )
     for name, path in lists.items():
         configured(f"  RevokedHostKeys {path}")
         made = replace(host, known_hosts=str(known))

@@ -13,7 +13,17 @@ from typing import Any
 
 import pytest
 
-from support.faults.doings import LIAR, OTHER, PLAN, Wires, fetches_logs, looks, probes, sets_up, syncs
+from support.faults.doings import (
+    LIAR,
+    OTHER,
+    PLAN,
+    Wires,
+    fetches_logs,
+    looks,
+    probes,
+    sets_up,
+    syncs,
+)
 from support.faults.honest import FILES, HOSTS, JOB, LOG, WORKDIR, Said, honest
 from support.faults.hostile import DETAILS, LyingFleet
 from tfdeploy.agent.listing import Listing, Row
@@ -49,19 +59,45 @@ LACKING = {"lacking_bytes": 8, "folder_id": "x"}
 
 
 def bitmap(rows: int) -> str:
-    return base64.b64encode(zlib.compress(rows.to_bytes((rows.bit_length() + 7) // 8, "little"))).decode()
+    return base64.b64encode(
+        zlib.compress(rows.to_bytes((rows.bit_length() + 7) // 8, "little"))
+    ).decode()
 
 
 ASKED_FOR = {  # verb and answer, and what is said of it
-    "an ignored file": ("release.begin", {**BEGUN, "missing": ["a.txt", "secret"]}, "asks for 'secret'"),
-    "a key behind a link": ("release.begin", {**BEGUN, "missing": ["notes/id_ed25519"]}, "asks for 'notes/id_ed25519'"),
+    "an ignored file": (
+        "release.begin",
+        {**BEGUN, "missing": ["a.txt", "secret"]},
+        "asks for 'secret'",
+    ),
+    "a key behind a link": (
+        "release.begin",
+        {**BEGUN, "missing": ["notes/id_ed25519"]},
+        "asks for 'notes/id_ed25519'",
+    ),
     "a path that leads out": ("release.begin", {**BEGUN, "missing": ["../data/a.txt"]}, "asks for"),
     "one file for ever": ("release.begin", {**BEGUN, "missing": ["a.txt"] * 9}, "more than once"),
     "later": ("release.commit", {"changed": ["secret"]}, "asks for 'secret'"),
-    "a place elsewhere": ("release.begin", {**BEGUN, "staging": "/etc/cron.d"}, "outside its workdir"),
-    "a place that leads out": ("release.begin", {**BEGUN, "staging": f"{WORKDIR}/../../x"}, "outside its workdir"),
-    "a place like its workdir": ("release.begin", {**BEGUN, "staging": f"{WORKDIR}2/x"}, "outside its workdir"),
-    "a folder of the data": ("data.lack", {**LACKING, "lacking": bitmap(0b0001)}, "rows that are no files"),
+    "a place elsewhere": (
+        "release.begin",
+        {**BEGUN, "staging": "/etc/cron.d"},
+        "outside its workdir",
+    ),
+    "a place that leads out": (
+        "release.begin",
+        {**BEGUN, "staging": f"{WORKDIR}/../../x"},
+        "outside its workdir",
+    ),
+    "a place like its workdir": (
+        "release.begin",
+        {**BEGUN, "staging": f"{WORKDIR}2/x"},
+        "outside its workdir",
+    ),
+    "a folder of the data": (
+        "data.lack",
+        {**LACKING, "lacking": bitmap(0b0001)},
+        "rows that are no files",
+    ),
     "more than the data": ("data.lack", {**LACKING, "lacking": bitmap(1 << 40)}, "no bitmap"),
     "what cannot be read": ("data.lack", {**LACKING, "lacking": "????"}, "no bitmap"),
 }
@@ -74,26 +110,44 @@ def lying(verb: str, value: Any) -> LyingFleet:
 
 @pytest.mark.fault("59 a host asks for files that are not for it")
 @pytest.mark.parametrize("case", ASKED_FOR)
-def test_only_entries_of_the_manifest_leave(case: str, wires: Wires, tmp_path: Path, job: Job) -> None:
+def test_only_entries_of_the_manifest_leave(
+    case: str, wires: Wires, tmp_path: Path, job: Job
+) -> None:
     verb, value, words = ASKED_FOR[case]
     found = syncs(lying(verb, value), tmp_path, job)
-    assert isinstance(found[LIAR], BadAnswer) and words in found[LIAR].what and found[LIAR].exit_code == 1
+    assert (
+        isinstance(found[LIAR], BadAnswer)
+        and words in found[LIAR].what
+        and found[LIAR].exit_code == 1
+    )
     assert found[OTHER].sent == ["code", "data digits"]
-    assert wires.sent[LIAR] == [] or (case.startswith("later") and not any("secret" in names for _, names in wires.sent[LIAR]))
+    assert wires.sent[LIAR] == [] or (
+        case.startswith("later") and not any("secret" in names for _, names in wires.sent[LIAR])
+    )
 
 
 @pytest.mark.fault("59 a nonsensical answer to stop")
-@pytest.mark.parametrize("value", [None, "stopped", {"survivors": "none"}, {"survivors": [{"pid": "all"}]}, {"seconds": "soon"}])
+@pytest.mark.parametrize(
+    "value",
+    [None, "stopped", {"survivors": "none"}, {"survivors": [{"pid": "all"}]}, {"seconds": "soon"}],
+)
 def test_stop_stops_the_others_whatever_one_host_says(value: Any) -> None:
     fleet = LyingFleet(lambda host, asked: Said([], value) if host == LIAR else None)
     found = stop(fleet, PLAN, grace_s=0.0)
     assert isinstance(found[LIAR], BadAnswer) and "run.stop makes no sense" in found[LIAR].what
-    assert found[OTHER] == Ended(survivors=[Survivor(pid=7, state="D", command="x")], seconds=0.1, messenger=False)
+    assert found[OTHER] == Ended(
+        survivors=[Survivor(pid=7, state="D", command="x")], seconds=0.1, messenger=False
+    )
 
 
 def test_a_hello_is_checked_like_every_answer() -> None:
     said = honest("hello", LIAR, {}).value
-    for name, value in {"workdir": "tfdeploy", "clock": float("nan"), "pid": "1", "home": "/home/\x1b[2J"}.items():
+    for name, value in {
+        "workdir": "tfdeploy",
+        "clock": float("nan"),
+        "pid": "1",
+        "home": "/home/\x1b[2J",
+    }.items():
         with pytest.raises(BadShape):
             read({**said, name: value}, Hello)
 
@@ -114,11 +168,21 @@ def test_a_hello_is_checked_like_every_answer() -> None:
         {"numpy": "1" * 200},
     ],
 )
-def test_what_a_host_has_installed_is_no_line_of_another_hosts_pins(packages: dict[str, str], job: Job, tmp_path: Path) -> None:
-    ready = {**honest("env.state", LIAR, {}).value, "ready": True, "by": "pip", "packages": packages}
+def test_what_a_host_has_installed_is_no_line_of_another_hosts_pins(
+    packages: dict[str, str], job: Job, tmp_path: Path
+) -> None:
+    ready = {
+        **honest("env.state", LIAR, {}).value,
+        "ready": True,
+        "by": "pip",
+        "packages": packages,
+    }
     found = sets_up(lying("env.state", ready), tmp_path, job)
     assert isinstance(found[LIAR], BadAnswer) and "env.state" in found[LIAR].what
-    assert found[OTHER].made and found[OTHER].packages == {"numpy": "1.26.4", "typing-extensions": "4.9.0"}
+    assert found[OTHER].made and found[OTHER].packages == {
+        "numpy": "1.26.4",
+        "typing-extensions": "4.9.0",
+    }
 
 
 def test_pins_are_what_all_like_hosts_have() -> None:
@@ -143,7 +207,9 @@ FACTS = {
     "endless inodes": {"free_inodes": 1e999},
     "a core less than none": {"cores": -1},
     "a clock that is no number": {"clock": float("nan")},
-    "a GPU with escapes": {"gpus": [{"index": 0, "name": "\x1b[2J", "memory_mib": 1, "used_mib": 0, "uuid": ""}]},
+    "a GPU with escapes": {
+        "gpus": [{"index": 0, "name": "\x1b[2J", "memory_mib": 1, "used_mib": 0, "uuid": ""}]
+    },
     "loopback names of its own": {"hosts_file_loopback": ["n2"]},
     "addresses of a name of its own": {"resolved": {"n2": ["10.0.0.2"]}},
     "a name for the address of a name": {"resolved": {"n1": ["n2"]}},
@@ -156,10 +222,16 @@ FACTS = {
 
 @pytest.mark.fault("59 facts that are no facts")
 @pytest.mark.parametrize("case", FACTS)
-def test_a_fact_that_does_not_parse_is_that_hosts_failure(case: str, job: Job, tmp_path: Path) -> None:
+def test_a_fact_that_does_not_parse_is_that_hosts_failure(
+    case: str, job: Job, tmp_path: Path
+) -> None:
     value = {**honest("probe", LIAR, {}).value, **FACTS[case]}
     found = probes(lying("probe", value), tmp_path, job)
-    assert isinstance(found[LIAR], TfdeployError) and found[LIAR].where == LIAR and found[LIAR].exit_code in (1, 4)
+    assert (
+        isinstance(found[LIAR], TfdeployError)
+        and found[LIAR].where == LIAR
+        and found[LIAR].exit_code in (1, 4)
+    )
 
 
 OTHERS_TASK = honest("run.status", OTHER, {}).value["tasks"][0]
@@ -177,17 +249,27 @@ NEWS: dict[str, list[Any]] = {
 
 @pytest.mark.fault("59 news that make no sense, while a launch waits")
 @pytest.mark.parametrize("case", NEWS)
-def test_who_follows_a_run_is_not_held_up_by_nonsense(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tfdeploy.operations.watch.follow.SILENT_S", 1.0)  # of a connection that breaks, as NaN breaks it
+def test_who_follows_a_run_is_not_held_up_by_nonsense(
+    case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # of a connection that breaks, as NaN breaks it
+    monkeypatch.setattr("tfdeploy.operations.watch.follow.SILENT_S", 1.0)
     said = Said([(item, b"") for item in NEWS[case]], {})
     told: list[Event] = []
     lines: list[LogLine] = []
     stop = threading.Event()
-    view = in_time(lambda: follow(lying("run.watch", said), PLAN, told.append, stop=stop, take_lines=lines.extend, last=1))
+    view = in_time(
+        lambda: follow(
+            lying("run.watch", said), PLAN, told.append, stop=stop, take_lines=lines.extend, last=1
+        )
+    )
     stop.set()
     assert view.final and view.unreachable == (LIAR,)
     assert [line.line for line in lines if line.host == OTHER] == LOG.splitlines()
-    assert any(event.kind == "host" and event.host == LIAR and event.data["state"] == "unreachable" for event in told)
+    assert any(
+        event.kind == "host" and event.host == LIAR and event.data["state"] == "unreachable"
+        for event in told
+    )
 
 
 def in_time(act: Callable[[], Any]) -> Any:
@@ -200,7 +282,9 @@ def in_time(act: Callable[[], Any]) -> Any:
     return found[0]
 
 
-def piece(offset: int = 0, task: str = "worker:0", blob: bytes = b"x\n" * 5) -> tuple[dict[str, Any], bytes]:
+def piece(
+    offset: int = 0, task: str = "worker:0", blob: bytes = b"x\n" * 5
+) -> tuple[dict[str, Any], bytes]:
     return {"task": task, "offset": offset, "records": [[0, 1.0, 0, 1]]}, blob
 
 
@@ -208,7 +292,9 @@ LOG_END = {"ended": False, "left": False, "cursors": {}, "ends": {"worker:0": 1 
 PIECES = {
     "of another task": [piece(task="worker:1")],
     "one again and again": [piece(blob=b"x" * (1 << 18))] * 4,
-    "far more than was asked for": [piece(number << 18, blob=b"x" * (1 << 18)) for number in range(12)],
+    "far more than was asked for": [
+        piece(number << 18, blob=b"x" * (1 << 18)) for number in range(12)
+    ],
     "nothing without end": [piece(number, blob=b"") for number in range(30_000)],
 }
 
@@ -220,7 +306,9 @@ def test_a_log_that_makes_no_sense_ends(case: str, followed: bool) -> None:
     lost: dict[str, TfdeployError] = {}
     read = followed_lines if followed else stored_lines
     query = LogQuery(tasks=("worker:0", "worker:1"))
-    lines = in_time(lambda: list(read(lying("logs", Said(PIECES[case], LOG_END)), PLAN, query, lost)))
+    lines = in_time(
+        lambda: list(read(lying("logs", Said(PIECES[case], LOG_END)), PLAN, query, lost))
+    )
     assert isinstance(lost[LIAR], BadAnswer) and list(lost) == [LIAR]
     assert [line.line for line in lines if line.host == OTHER] == LOG.splitlines()
 
@@ -239,28 +327,47 @@ class Clock:
 
 
 @pytest.mark.parametrize("what", ["logs", "fetch.list", "env.make", "fetch --logs"])
-def test_what_comes_in_drops_is_not_waited_for(what: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, job: Job) -> None:
-    modules = {"logs": "tasklogs.task_log", "fetch.list": "copy.pull", "env.make": "setup", "fetch --logs": "copy.pull_logs"}
+def test_what_comes_in_drops_is_not_waited_for(
+    what: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, job: Job
+) -> None:
+    modules = {
+        "logs": "tasklogs.task_log",
+        "fetch.list": "copy.pull",
+        "env.make": "setup",
+        "fetch --logs": "copy.pull_logs",
+    }
     monkeypatch.setattr(f"tfdeploy.operations.{modules[what]}.time", Clock())
     drops = [piece(number, blob=b"x") for number in range(2000)]
     if what == "logs":
         lost: dict[str, TfdeployError] = {}
-        list(stored_lines(lying("logs", Said(drops, LOG_END)), PLAN, LogQuery(tasks=("worker:0",)), lost))
+        list(
+            stored_lines(
+                lying("logs", Said(drops, LOG_END)), PLAN, LogQuery(tasks=("worker:0",)), lost
+            )
+        )
         error = lost[LIAR]
     elif what == "fetch --logs":
         error = fetches_logs(lying("logs", Said(drops, LOG_END)), tmp_path, job)[LIAR]
     elif what == "fetch.list":
         said = [({"rows": [[f"sub/{number}", 1, 1, None]]}, b"") for number in range(2000)]
-        error = looks(lying("fetch.list", Said(said, {"root": WORKDIR, "sharing": []})), tmp_path, job)[LIAR]
+        error = looks(
+            lying("fetch.list", Said(said, {"root": WORKDIR, "sharing": []})), tmp_path, job
+        )[LIAR]
     else:
         lines = [({"line": f"Compiling {number}"}, b"") for number in range(2000)]
-        error = sets_up(lying("env.make", Said(lines, honest("env.make", LIAR, {}).value)), tmp_path, job)[LIAR]
+        error = sets_up(
+            lying("env.make", Said(lines, honest("env.make", LIAR, {}).value)), tmp_path, job
+        )[LIAR]
     assert isinstance(error, TfdeployError) and error.exit_code in (1, 4)
-    assert any(word in error.what for word in ("does not come", "too slowly", "no end", "without end")), error.what
+    assert any(
+        word in error.what for word in ("does not come", "too slowly", "no end", "without end")
+    ), error.what
 
 
 @pytest.mark.parametrize("blob", [b"", b"x"])
-def test_a_log_in_very_many_pieces_is_not_many_files_here(blob: bytes, tmp_path: Path, job: Job) -> None:
+def test_a_log_in_very_many_pieces_is_not_many_files_here(
+    blob: bytes, tmp_path: Path, job: Job
+) -> None:
     drops = [piece(2 * number, blob=blob) for number in range(1000)]
     found = fetches_logs(lying("logs", Said(drops, LOG_END)), tmp_path, job)
     assert isinstance(found[LIAR], BadAnswer) and "makes no sense" in found[LIAR].what
@@ -282,7 +389,9 @@ def test_a_host_that_hangs_on_one_log_is_not_asked_for_the_next() -> None:
     many = tuple(replace(one, task=f"worker:{number}") for number in range(50))
     lost: dict[str, TfdeployError] = {}
     query = LogQuery(tasks=tuple(task.task for task in many))
-    assert list(stored_lines(Hanging(lambda *_: None), replace(PLAN, tasks=many), query, lost)) == []
+    assert (
+        list(stored_lines(Hanging(lambda *_: None), replace(PLAN, tasks=many), query, lost)) == []
+    )
     assert list(lost) == [LIAR] and asked == ["worker:0"]
 
 
@@ -311,13 +420,21 @@ def test_no_host_says_a_time_that_no_calendar_has(seconds: float, tmp_path: Path
 def test_metrics_of_event_files_are_told_of_a_hosts_own_tasks_alone() -> None:
     def looked(task: str, printed: object) -> Any:
         samples = {"host": {"time": 1.0}, "tasks": {task: {"time": 1.0, "printed": printed}}}
-        return look_at(lying("run.status", {**honest("run.status", LIAR, {}).value, "samples": samples}), PLAN)
+        return look_at(
+            lying("run.status", {**honest("run.status", LIAR, {}).value, "samples": samples}), PLAN
+        )
 
     told = {"train/\x1b[2J": 0.5, "step": 7.0}
     own = looked(HOSTS[LIAR], told)
     assert not own.errors
-    assert [task.metrics for task in own.view.tasks if task.host == LIAR] == [{"train/\x1b[2J": 0.5}]
-    for task, printed in ((HOSTS[OTHER], told), (HOSTS[LIAR], {"x": 1.7e308}), (HOSTS[LIAR], {f"t{n}": 1.0 for n in range(65)})):
+    assert [task.metrics for task in own.view.tasks if task.host == LIAR] == [
+        {"train/\x1b[2J": 0.5}
+    ]
+    for task, printed in (
+        (HOSTS[OTHER], told),
+        (HOSTS[LIAR], {"x": 1.7e308}),
+        (HOSTS[LIAR], {f"t{n}": 1.0 for n in range(65)}),
+    ):
         assert isinstance(looked(task, printed).errors[LIAR], BadAnswer)
 
 
@@ -326,7 +443,18 @@ def test_no_host_says_which_files_run_as_the_account_of_the_others() -> None:
     rows = Listing()
     for path, kind, mode in ((b"", "d", 0o3755), (b"tool", "f", 0o6755)):
         size = 4 if kind == "f" else 0
-        rows.add(Row(path=path, kind=kind, size=size, mtime_ns=1, mode=mode, target=b"", same_as=-1, allocated=size))
+        rows.add(
+            Row(
+                path=path,
+                kind=kind,
+                size=size,
+                mtime_ns=1,
+                mode=mode,
+                target=b"",
+                same_as=-1,
+                allocated=size,
+            )
+        )
     packed = rows.pack()
     told = Said([({"bytes": len(packed)}, packed)], {"folder": True, "stamp": "1"})
     (host,) = (host for host in hosts_of(PLAN) if host.name == LIAR)
@@ -342,7 +470,9 @@ def test_all_times_that_hosts_may_say_can_be_shown(seconds: float) -> None:
 
 @pytest.mark.parametrize("details", DETAILS, ids=str)
 @pytest.mark.parametrize("operation", ["sync", "launch"])
-def test_whoever_is_said_to_hold_a_lock_the_others_are_served(details: dict[str, Any], operation: str) -> None:
+def test_whoever_is_said_to_hold_a_lock_the_others_are_served(
+    details: dict[str, Any], operation: str
+) -> None:
     class Locked(LyingFleet):
         def session(self, host: Host, *_: Any) -> Any:
             session = super().session(host)
@@ -351,10 +481,14 @@ def test_whoever_is_said_to_hold_a_lock_the_others_are_served(details: dict[str,
             return session
 
         def refuse(self, *_: Any, **more: Any) -> Any:
-            raise agent_error(read({"code": "locked", "what": "no", "details": details}, Failure), LIAR)
+            raise agent_error(
+                read({"code": "locked", "what": "no", "details": details}, Failure), LIAR
+            )
 
     fleet = Locked(lambda *_: None)
-    with locked_where_possible(fleet, hosts_of(PLAN), JOB, operation, {"user": "me"}, lambda event: None) as (lock, failed):
+    with locked_where_possible(
+        fleet, hosts_of(PLAN), JOB, operation, {"user": "me"}, lambda event: None
+    ) as (lock, failed):
         assert [host.name for host in lock.hosts] == [OTHER]
     assert failed[LIAR].exit_code == 3 and "is locked by" in failed[LIAR].what
 
@@ -368,4 +502,6 @@ def test_no_host_speaks_for_another_one_about_runs() -> None:
     fleet = LyingFleet(lambda host, asked: Said([], [lie]) if host == OTHER else None)
     known, _ = find_runs(fleet, hosts_of(PLAN), JOB)
     said = known[0].states[LIAR]
-    assert said is not None and said.phase == "ended" and known[0].tasks["worker:0"].state == "ended"
+    assert (
+        said is not None and said.phase == "ended" and known[0].tasks["worker:0"].state == "ended"
+    )

@@ -1,4 +1,5 @@
-"""The job's lock on many hosts, for operators who want different ones: nobody waits for ever, and the loser is told."""
+"""The job's lock on many hosts, for operators who want different ones: nobody waits for ever, and
+the loser is told."""
 
 from __future__ import annotations
 
@@ -21,7 +22,10 @@ from tfdeploy.operations.lock import locked
 from tfdeploy.transport.fleet import SshFleet
 
 ALL = ("n1", "n2", "n3")
-ANNA, BERT = ({"user": name, "machine": f"{name}s-laptop", "pid": 7, "time": 1795250000.0} for name in ("anna", "bert"))
+ANNA, BERT = (
+    {"user": name, "machine": f"{name}s-laptop", "pid": 7, "time": 1795250000.0}
+    for name in ("anna", "bert")
+)
 
 
 @pytest.fixture
@@ -33,7 +37,9 @@ def fleets(yard: Any) -> Iterator[Any]:
         each.close()
 
 
-def ask(fleet: SshFleet, host: Any, verb: str, holder: dict[str, Any] = BERT, wait_s: float = 0.0) -> bool:
+def ask(
+    fleet: SshFleet, host: Any, verb: str, holder: dict[str, Any] = BERT, wait_s: float = 0.0
+) -> bool:
     args = {"job": "job", "operation": verb, "holder": holder, "wait_s": wait_s}
     try:
         fleet.session(host).agent().call(LOCK, args, timeout_s=60)
@@ -73,7 +79,9 @@ def test_two_that_want_different_hosts_do_not_wait_for_each_other(fleets: Any) -
     wait_for(lambda: taking.said, 20, "anna waits")
     assert not ask(looker, hosts["n1"], "sync")  # it holds what comes before
     assert ask(bert, hosts["n3"], "sync", wait_s=20)  # and nothing that comes after
-    assert taking.said == ["waiting for the sync of bert@berts-laptop (pid 7) since 2026-11-21 08:33:20Z"]
+    assert taking.said == [
+        "waiting for the sync of bert@berts-laptop (pid 7) since 2026-11-21 08:33:20Z"
+    ]
     for name in ("n2", "n3"):
         bert.session(hosts[name]).agent().call(UNLOCK, {"job": "job"})
     assert taking.held.wait(120)
@@ -90,14 +98,20 @@ def test_of_two_launches_the_one_that_was_first_wins(fleets: Any) -> None:
     assert ask(bert, hosts["n3"], "launch", wait_s=20)
     taking.join(120)
     assert isinstance(taking.error, Refused) and taking.error.where == "n2"
-    assert taking.error.what == "job job is locked by the launch of bert@berts-laptop (pid 7) since 2026-11-21 08:33:20Z"
+    assert (
+        taking.error.what
+        == "job job is locked by the launch of bert@berts-laptop (pid 7) since 2026-11-21 08:33:20Z"
+    )
     assert ask(bert, hosts["n1"], "launch", wait_s=20)  # the loser keeps nothing
 
 
 def test_all_hosts_that_are_away_are_told_of_at_once(fleets: Any) -> None:
     hosts, anna, *_ = fleets
     away = tuple(replace(host, port=9) for host in hosts.values())
-    with pytest.raises(HostUnreachable) as caught, locked(anna, away, "digits", "launch", ANNA, lambda event: None):
+    with (
+        pytest.raises(HostUnreachable) as caught,
+        locked(anna, away, "digits", "launch", ANNA, lambda event: None),
+    ):
         pass
     assert caught.value.where == "n[1-3]"
     assert [line.split(":")[0].strip() for line in caught.value.what.splitlines()[1:]] == list(ALL)
@@ -105,7 +119,8 @@ def test_all_hosts_that_are_away_are_told_of_at_once(fleets: Any) -> None:
 
 @pytest.mark.fault("28 an operator whose lock another has taken since")
 def test_who_lost_the_lock_to_another_changes_nothing_there(fleets: Any) -> None:
-    """Anna's agent is killed, Bert syncs meanwhile, and Anna goes on in the session that she has."""
+    """Anna's agent is killed, Bert syncs meanwhile, and Anna goes on in the session that she
+    has."""
     hosts, anna, bert, _ = fleets
     host, where = hosts["n1"], {"job": "job", "name": "d", "bytes": 1}
     with locked(anna, (host,), "job", "sync", ANNA, lambda event: None):
@@ -119,9 +134,12 @@ def test_who_lost_the_lock_to_another_changes_nothing_there(fleets: Any) -> None
         assert refused(again, where).details == error.details
         assert (error.code, error.exit_code) == ("lock_lost", 3) and error.where == "n1"
         assert error.what == quoted(
-            "n1", "the lock of job job was lost here, and has since been taken for the sync of bert@berts-laptop (pid 7)"
+            "n1",
+            "the lock of job job was lost here, and has since been taken for the sync of "
+            "bert@berts-laptop (pid 7)",
         )
-        assert again.call(RUN_ABORT, {"job": "job", "run": "r1"}) is not None  # what ends a run needs no lock
+        # what ends a run needs no lock
+        assert again.call(RUN_ABORT, {"job": "job", "run": "r1"}) is not None
     with locked(anna, (host,), "job", "sync", ANNA, lambda event: None):
         anna.session(host).agent().call(DATA_BEGIN, where)
 
@@ -138,7 +156,9 @@ def test_who_lost_only_the_session_goes_on(fleets: Any) -> None:
 
 def lost_for(fleet: SshFleet, host: Any, before: Any) -> Any:
     """The channel after the one that was lost."""
-    return wait_for(lambda: (found := fleet.session(host).agent()) is not before and found, 20, "a new agent")
+    return wait_for(
+        lambda: (found := fleet.session(host).agent()) is not before and found, 20, "a new agent"
+    )
 
 
 def refused(agent: Any, where: dict[str, Any]) -> AgentError:

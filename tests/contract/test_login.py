@@ -1,4 +1,5 @@
-"""Who is let in, and by what: keys in files, agents and certificates, second factors; one clear cause for each refusal."""
+"""Who is let in, and by what: keys in files, agents and certificates, second factors; one clear
+cause for each refusal."""
 
 from __future__ import annotations
 
@@ -33,19 +34,28 @@ def test_a_wrong_user_or_key_is_one_clear_cause(yard: Any, fleet: SshFleet) -> N
     assert "user nobody-here" in refused(fleet, replace(sshd.host, user="nobody-here")).what
     closed = replace(sshd.host, name="n2", port=9)
     assert (refused(fleet, closed).next or "").endswith("; to go on without it: --exclude n2")
-    subprocess.run(["ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", str(yard.root / "other")], check=True)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", str(yard.root / "other")], check=True
+    )
     error = refused(fleet, replace(sshd.host, identity_file=str(yard.root / "other")))
     assert "refused the key" in error.what
     assert str(yard.root / "other") in error.what
 
 
-def test_the_command_that_mends_a_refused_key_names_that_key_and_the_setting(yard: Any, fleet: SshFleet) -> None:
+def test_the_command_that_mends_a_refused_key_names_that_key_and_the_setting(
+    yard: Any, fleet: SshFleet
+) -> None:
     sshd, key = yard.host("n1"), yard.root / "own key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
-    host = replace(sshd.host, identity_file=str(key), places={"user": "lab.yaml:2", "identity_file": "lab.yaml:3"})
+    host = replace(
+        sshd.host,
+        identity_file=str(key),
+        places={"user": "lab.yaml:2", "identity_file": "lab.yaml:3"},
+    )
     login = f"-p {host.port} {resolve(host).user}@{host.address}"
     assert refused(fleet, host).next == (
-        f"ssh-copy-id -i '{key}.pub' {login}; or, if there is no user {resolve(host).user} there, set `user:` (lab.yaml:2)"
+        f"ssh-copy-id -i '{key}.pub' {login}; or, if there is no user {resolve(host).user} "
+        "there, set `user:` (lab.yaml:2)"
     )
     key.with_name("own key.pub").unlink()
     with SshFleet() as again:
@@ -61,11 +71,15 @@ def test_key_files_that_are_missing_locked_or_garbage_are_named(yard: Any, fleet
     assert f"{yard.root / 'none'} cannot be read" in missing.what
     for kind, form in (("ed25519", ()), ("rsa", ("-m", "PEM"))):
         locked = yard.root / f"locked-{kind}"
-        subprocess.run(["ssh-keygen", "-q", "-t", kind, *form, "-N", "secret", "-f", str(locked)], check=True)
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", kind, *form, "-N", "secret", "-f", str(locked)], check=True
+        )
         assert "encrypted" in refused(fleet, replace(sshd.host, identity_file=str(locked))).what
     garbage = yard.root / "garbage"
     garbage.write_bytes(b"\xff\x00nothing")
-    assert "not a private key" in refused(fleet, replace(sshd.host, identity_file=str(garbage))).what
+    assert (
+        "not a private key" in refused(fleet, replace(sshd.host, identity_file=str(garbage))).what
+    )
     assert "Failed" not in sshd.trace()
 
 
@@ -106,7 +120,9 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
 def pushes(target: Any, folder: Path) -> int:
     """How rsync's ssh ends for that target."""
     words = [*ssh_argv(target), "--", target.name, "true"]
-    return subprocess.run(words, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode
+    return subprocess.run(
+        words, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, check=False
+    ).returncode
 
 
 def test_identity_agent_is_asked_by_sessions_and_by_rsync_s_ssh_alike(
@@ -114,12 +130,15 @@ def test_identity_agent_is_asked_by_sessions_and_by_rsync_s_ssh_alike(
 ) -> None:
     host = replace(yard.host("n1").host, identity_file=None)
     with agent_on(tmp_path / "other agent") as env:
-        subprocess.run(["ssh-add", "-q", str(yard.key)], check=True, env=env, stderr=subprocess.DEVNULL)
+        subprocess.run(
+            ["ssh-add", "-q", str(yard.key)], check=True, env=env, stderr=subprocess.DEVNULL
+        )
         configured(f'Host *\n  IdentityAgent "{tmp_path}/other agent"\n')
         session = fleet.session(host)
         assert session.run(("true",)).exit_code == 0
         assert pushes(session.target, tmp_path) == 0
-        subprocess.run(["ssh-add", "-q", str(yard.key)], check=True, stderr=subprocess.DEVNULL)  # the usual one holds it too
+        # the usual one holds it too
+        subprocess.run(["ssh-add", "-q", str(yard.key)], check=True, stderr=subprocess.DEVNULL)
         configured("Host *\n  IdentityAgent none\n")
         assert "no key to log in with" in refused(fleet, replace(host, name="n2")).what
         assert pushes(resolve(host), tmp_path) == 255
@@ -133,7 +152,9 @@ def test_a_certificate_of_the_configuration_is_shown_for_files_and_for_the_agent
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
     ca, own = keys
     user = yard.host("any").host.user
-    subprocess.run(["ssh-keygen", "-q", "-s", str(ca), "-I", "me", "-n", user, f"{own}.pub"], check=True)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-s", str(ca), "-I", "me", "-n", user, f"{own}.pub"], check=True
+    )
     (yard.root / "own-cert.pub").rename(tmp_path / "shown")
     host = yard.host("n1", f"TrustedUserCAKeys {ca}.pub", "AuthorizedKeysFile none").host
     configured(f"Host *\n  CertificateFile {tmp_path}/shown\n")
@@ -143,15 +164,30 @@ def test_a_certificate_of_the_configuration_is_shown_for_files_and_for_the_agent
     own.unlink()
     assert fleet.session(replace(host, name="n2", identity_file=f"{own}.pub")).alive
     configured("")
-    assert "refused the key" in refused(fleet, replace(host, name="n3", identity_file=f"{own}.pub")).what
+    assert (
+        "refused the key"
+        in refused(fleet, replace(host, name="n3", identity_file=f"{own}.pub")).what
+    )
 
 
 def test_a_certificate_that_has_expired_is_named_and_not_shown(
     yard: Any, fleet: SshFleet, tmp_path: Path, configured: Callable[[str], None]
 ) -> None:
     sshd = yard.host("n1", "LogLevel VERBOSE")
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(yard.root / "ca")], check=True)
-    sign = ["ssh-keygen", "-q", "-s", str(yard.root / "ca"), "-I", "me", "-V", "20200101:20210101", f"{yard.key}.pub"]
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(yard.root / "ca")], check=True
+    )
+    sign = [
+        "ssh-keygen",
+        "-q",
+        "-s",
+        str(yard.root / "ca"),
+        "-I",
+        "me",
+        "-V",
+        "20200101:20210101",
+        f"{yard.key}.pub",
+    ]
     subprocess.run(sign, check=True)
     expired = yard.root / "key-cert.pub"
     configured(f"Host *\n  CertificateFile {expired}\n")
@@ -164,25 +200,52 @@ def test_a_certificate_that_has_expired_is_named_and_not_shown(
 def test_a_key_is_shown_by_itself_where_its_certificate_is_of_no_use(
     yard: Any, fleet: SshFleet, configured: Callable[[str], None]
 ) -> None:
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(yard.root / "ca")], check=True)
-    subprocess.run(["ssh-keygen", "-q", "-s", str(yard.root / "ca"), "-I", "me", "-n", "other", f"{yard.key}.pub"], check=True)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(yard.root / "ca")], check=True
+    )
+    subprocess.run(
+        [
+            "ssh-keygen",
+            "-q",
+            "-s",
+            str(yard.root / "ca"),
+            "-I",
+            "me",
+            "-n",
+            "other",
+            f"{yard.key}.pub",
+        ],
+        check=True,
+    )
     configured(f"Host *\n  CertificateFile {yard.root / 'key-cert.pub'}\n")
     assert fleet.session(yard.host("n1").host).alive
 
 
-def test_keys_of_kinds_that_sshd_does_not_take_are_not_offered(yard: Any, fleet: SshFleet, ssh_agent: None) -> None:
+def test_keys_of_kinds_that_sshd_does_not_take_are_not_offered(
+    yard: Any, fleet: SshFleet, ssh_agent: None
+) -> None:
     for kind in ("rsa", "ecdsa"):
-        subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", "", "-f", str(yard.root / kind)], check=True)
-        subprocess.run(["ssh-add", "-q", str(yard.root / kind)], check=True, stderr=subprocess.DEVNULL)
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", kind, "-N", "", "-f", str(yard.root / kind)], check=True
+        )
+        subprocess.run(
+            ["ssh-add", "-q", str(yard.root / kind)], check=True, stderr=subprocess.DEVNULL
+        )
     subprocess.run(["ssh-add", "-q", str(yard.key)], check=True, stderr=subprocess.DEVNULL)
     sshd = yard.host("n1", "LogLevel VERBOSE", "PubkeyAcceptedAlgorithms ssh-ed25519")
     assert fleet.session(replace(sshd.host, identity_file=None)).alive
     assert "Failed publickey" not in sshd.trace()
 
 
-@pytest.mark.skipif(not knows("RefuseConnection no"), reason="this sshd does not say which kinds of key it takes")
-def test_a_key_of_a_kind_that_sshd_does_not_take_is_named_and_not_offered(yard: Any, fleet: SshFleet) -> None:
-    subprocess.run(["ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", str(yard.root / "rsa")], check=True)
+@pytest.mark.skipif(
+    not knows("RefuseConnection no"), reason="this sshd does not say which kinds of key it takes"
+)
+def test_a_key_of_a_kind_that_sshd_does_not_take_is_named_and_not_offered(
+    yard: Any, fleet: SshFleet
+) -> None:
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", str(yard.root / "rsa")], check=True
+    )
     sshd = yard.host("n1", "LogLevel VERBOSE", "PubkeyAcceptedAlgorithms ssh-ed25519")
     error = refused(fleet, replace(sshd.host, identity_file=str(yard.root / "rsa")))
     assert "takes no ssh-rsa keys (PubkeyAcceptedAlgorithms)" in error.what
@@ -193,7 +256,8 @@ def test_an_agent_that_refuses_to_sign_is_named(
 ) -> None:
     host = replace(yard.host("n1").host, identity_file=f"{yard.key}.pub")
     monkeypatch.setenv("SSH_ASKPASS", "/bin/false")
-    subprocess.run(["ssh-add", "-q", "-c", str(yard.key)], check=True, stderr=subprocess.DEVNULL)  # each use is asked for
+    # each use is asked for
+    subprocess.run(["ssh-add", "-q", "-c", str(yard.key)], check=True, stderr=subprocess.DEVNULL)
     assert "refused to sign" in refused(fleet, host).what
 
 
@@ -214,22 +278,33 @@ def test_two_keys_are_no_second_factor(yard: Any, fleet: SshFleet, ssh_agent: No
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True)
     both = yard.root / "both"
     both.write_text((yard.root / "key.pub").read_text() + (yard.root / "other.pub").read_text())
-    host = yard.host("n1", "AuthenticationMethods publickey,publickey", f"AuthorizedKeysFile {both}").host
+    host = yard.host(
+        "n1", "AuthenticationMethods publickey,publickey", f"AuthorizedKeysFile {both}"
+    ).host
     assert "wants a second factor (publickey)" in refused(fleet, host).what
     for key in (yard.key, other):
         subprocess.run(["ssh-add", "-q", str(key)], check=True, stderr=subprocess.DEVNULL)
     assert fleet.session(replace(host, name="n2", identity_file=None)).alive
 
 
-def test_the_agent_holds_the_key_of_a_locked_file_among_too_many(yard: Any, fleet: SshFleet, ssh_agent: None) -> None:
+def test_the_agent_holds_the_key_of_a_locked_file_among_too_many(
+    yard: Any, fleet: SshFleet, ssh_agent: None
+) -> None:
     sshd = yard.host("n1")
     for number in range(9):
         key = yard.root / f"many-{number}"
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
         subprocess.run(["ssh-add", "-q", str(key)], check=True, stderr=subprocess.DEVNULL)
     subprocess.run(["ssh-add", "-q", str(yard.key)], check=True, stderr=subprocess.DEVNULL)
-    subprocess.run(["ssh-keygen", "-q", "-p", "-N", "secret", "-f", str(yard.key)], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-p", "-N", "secret", "-f", str(yard.key)],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     assert fleet.session(sshd.host).run(("true",)).exit_code == 0
     other = yard.root / "many-0"
     subprocess.run(["ssh-add", "-q", "-d", str(yard.key)], check=True, stderr=subprocess.DEVNULL)
-    assert "refused the key" in refused(fleet, replace(sshd.host, name="n2", identity_file=str(other))).what
+    assert (
+        "refused the key"
+        in refused(fleet, replace(sshd.host, name="n2", identity_file=str(other))).what
+    )

@@ -1,4 +1,5 @@
-"""Members of a broadcast that lie, five of eight: each is out within its time, the others have all, and are not locked."""
+"""Members of a broadcast that lie, five of eight: each is out within its time, the others have all,
+and are not locked."""
 
 from __future__ import annotations
 
@@ -24,8 +25,11 @@ from tfdeploy.operations.sync import sync_job
 LIARS, OTHERS = ("n1", "n2", "n3", "n4", "n5"), ("n6", "n7", "n8")
 TOTAL = 3 << 20
 STILL_S, CALL_S, LOOK_S = 4.0, 2.0, 6.0
-WITHIN_S = STILL_S + LOOK_S + CALL_S + 6.0  # what the phases after one another may take; nothing else is waited for
-DEAF: dict[str, list[Item]] = {f"broadcast.{verb}": [{"value": {}}] for verb in ("feeds", "roots", "put")}
+# what the phases after one another may take; nothing else is waited for
+WITHIN_S = STILL_S + LOOK_S + CALL_S + 6.0
+DEAF: dict[str, list[Item]] = {
+    f"broadcast.{verb}": [{"value": {}}] for verb in ("feeds", "roots", "put")
+}
 DEAF["broadcast.leaves"] = [{"value": {"wanted": bitmap.pack(b"\xff" * 32)}}]
 JOIN = "broadcast.join"
 
@@ -94,16 +98,22 @@ def small_job(folder: Path) -> Job:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
     data = {"digits": DataSource(path=str(folder / "data"))}
-    return Job(name="j", mode="async", code=str(folder / "code"), command=("python", "train.py"), data=data)
+    return Job(
+        name="j", mode="async", code=str(folder / "code"), command=("python", "train.py"), data=data
+    )
 
 
 def lies(lie: str) -> Any:
-    return pytest.param(lie, id=lie.replace(" ", "-"), marks=[] if lie in IN_EACH_RUN else pytest.mark.long)
+    return pytest.param(
+        lie, id=lie.replace(" ", "-"), marks=[] if lie in IN_EACH_RUN else pytest.mark.long
+    )
 
 
 @pytest.mark.fault("59 five of eight members of a broadcast lie")
 @pytest.mark.parametrize("lie", [lies(lie) for lie in LIES])
-def test_the_others_have_all_and_are_not_locked(fleet: ServedFleet, tmp_path: Path, lie: str) -> None:
+def test_the_others_have_all_and_are_not_locked(
+    fleet: ServedFleet, tmp_path: Path, lie: str
+) -> None:
     job, found, watch = small_job(tmp_path), dict[str, Synced | TfdeployError](), Stopwatch()
     fleet.lies = dict.fromkeys(LIARS, LIES[lie])
     holder: Any = {"user": "me", "machine": "m", "pid": 1, "time": 1.0}
@@ -115,8 +125,13 @@ def test_the_others_have_all_and_are_not_locked(fleet: ServedFleet, tmp_path: Pa
     syncing.start()
     wanted = (tmp_path / "data/a").read_bytes()
     try:
-        free = lambda: all(is_there(fleet, host, wanted) and not is_locked(fleet, host) for host in OTHERS)  # noqa: E731
-        wait_for(free, WITHIN_S, "the others have all and are not locked")
+        wait_for(
+            lambda: all(
+                is_there(fleet, host, wanted) and not is_locked(fleet, host) for host in OTHERS
+            ),
+            WITHIN_S,
+            "the others have all and are not locked",
+        )
         syncing.join(WITHIN_S)
     finally:
         fleet.lies = {}
@@ -124,7 +139,8 @@ def test_the_others_have_all_and_are_not_locked(fleet: ServedFleet, tmp_path: Pa
     assert not syncing.is_alive(), "the sync does not end"
     print(f"{lie}: {watch.seconds:.1f} s")
     assert all(isinstance(found[host], Synced) for host in OTHERS), found
-    if lie != "it has all, and feeds nobody":  # what a host says of its own files cannot be verified
+    # what a host says of its own files cannot be verified
+    if lie != "it has all, and feeds nobody":
         assert all(isinstance(found[host], TfdeployError) for host in LIARS), found
 
 

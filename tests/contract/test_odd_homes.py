@@ -1,4 +1,5 @@
-"""Homes whose names are not UTF-8, of the operator and of a host: every verb works, as on any other machine."""
+"""Homes whose names are not UTF-8, of the operator and of a host: every verb works, as on any other
+machine."""
 
 from __future__ import annotations
 
@@ -32,18 +33,26 @@ class Said:
 
 
 @pytest.fixture
-def run(yard: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Any:
-    """Types a command at an operator's whose home, like the host's, has a name that is not UTF-8."""
+def run(
+    yard: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Any:
+    """Types a command at an operator's whose home, like the host's, has a name that is not
+    UTF-8."""
     port = yard.host("host\udcff").port
     home, folder = tmp_path / "operator\udcfe", tmp_path / "work"
     (home / ".ssh").mkdir(parents=True)
     yard.key.rename(home / ".ssh/id_ed25519")
     yard.known.rename(home / ".ssh/known_hosts")
-    for name, text in (("code/train.py", "print('trained')"), ("data/d.bin", "x" * 2_000_000), ("tfdeploy.yaml", JOB)):
+    for name, text in (
+        ("code/train.py", "print('trained')"),
+        ("data/d.bin", "x" * 2_000_000),
+        ("tfdeploy.yaml", JOB),
+    ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     (folder / "hosts.yaml").write_text(
-        f"hosts: {{n1: {{address: 127.0.0.1, port: {port}, python: {sys.executable}}}}}\nroles: {{worker: [n1]}}\n"
+        f"hosts: {{n1: {{address: 127.0.0.1, port: {port}, python: {sys.executable}}}}}\nroles: "
+        f"{{worker: [n1]}}\n"
     )
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
@@ -59,7 +68,13 @@ def run(yard: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytes
 
 @pytest.mark.fault("15 homes that are not UTF-8")
 def test_homes_that_are_not_utf8_are_no_obstacle(run: Any) -> None:
-    for words in (("exec", "--", "true"), ("sync",), ("launch", "--wait", "--name", "r1"), ("status", "r1"), ("runs",)):
+    for words in (
+        ("exec", "--", "true"),
+        ("sync",),
+        ("launch", "--wait", "--name", "r1"),
+        ("status", "r1"),
+        ("runs",),
+    ):
         said = run(*words)
         assert said.code == 0, (words, said)
     assert run("logs", "r1", "--output", "raw").out == "trained\n"
@@ -68,8 +83,13 @@ def test_homes_that_are_not_utf8_are_no_obstacle(run: Any) -> None:
     assert said.code == 1 and said.err == ""
 
 
-@pytest.mark.parametrize("error", [KeyError("getpwuid(): uid not found: 12345"), OSError("No username set in the environment")])
-def test_a_user_without_a_name_is_told_what_to_write(run: Any, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [KeyError("getpwuid(): uid not found: 12345"), OSError("No username set in the environment")],
+)
+def test_a_user_without_a_name_is_told_what_to_write(
+    run: Any, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     """`error`: what getpass raises before Python 3.13, and since."""
     name_here = pwd.getpwuid(os.getuid()).pw_name
 

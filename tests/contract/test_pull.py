@@ -1,4 +1,5 @@
-"""Files back from a host, over real sshds: what comes, what goes on, and what no host can make us write."""
+"""Files back from a host, over real sshds: what comes, what goes on, and what no host can make us
+write."""
 
 from __future__ import annotations
 
@@ -17,7 +18,17 @@ from tfdeploy.transport.rsync import confinement, running
 from tfdeploy.transport.rsync.transfer import pull
 from tfdeploy.transport.ssh.target import resolve
 
-ODD_NAMES = [b"plain", b"with space", b"quo'te\"s", b"-dash", b"#hash", b"new\nline", b"bytes\xff\xfe", b"a/b/c", b"star*"]
+ODD_NAMES = [
+    b"plain",
+    b"with space",
+    b"quo'te\"s",
+    b"-dash",
+    b"#hash",
+    b"new\nline",
+    b"bytes\xff\xfe",
+    b"a/b/c",
+    b"star*",
+]
 
 
 @pytest.fixture
@@ -48,7 +59,9 @@ def contents(root: Path) -> dict[bytes, bytes]:
     return found
 
 
-def test_a_tree_comes_back_identical_and_then_nothing_more(yard: Any, there: Path, here: Path, way: Any) -> None:
+def test_a_tree_comes_back_identical_and_then_nothing_more(
+    yard: Any, there: Path, here: Path, way: Any
+) -> None:
     host = yard.host("n1").host
     target, how = resolve(host), way(host)
     os.utime(there / "plain", (1_000_000_000, 1_000_000_000))
@@ -59,7 +72,9 @@ def test_a_tree_comes_back_identical_and_then_nothing_more(yard: Any, there: Pat
     assert 0 < pull(target, str(there), str(here), **how) < first
 
 
-def test_only_the_names_come_and_one_that_is_gone_is_no_error(yard: Any, there: Path, here: Path, way: Any) -> None:
+def test_only_the_names_come_and_one_that_is_gone_is_no_error(
+    yard: Any, there: Path, here: Path, way: Any
+) -> None:
     host = yard.host("n1").host
     seen: list[int] = []
     names = [name for name in ODD_NAMES if name != b"plain"]
@@ -75,16 +90,23 @@ def test_only_the_names_come_and_one_that_is_gone_is_no_error(yard: Any, there: 
     assert seen
 
 
-@pytest.mark.parametrize("name", [b"../x", b"/etc/passwd", b"a/../../x", b"", b"a//b", b".", b"a\0b"])
-def test_a_name_that_leads_out_is_refused_before_anything_is_asked(yard: Any, there: Path, here: Path, name: bytes) -> None:
+@pytest.mark.parametrize(
+    "name", [b"../x", b"/etc/passwd", b"a/../../x", b"", b"a//b", b".", b"a\0b"]
+)
+def test_a_name_that_leads_out_is_refused_before_anything_is_asked(
+    yard: Any, there: Path, here: Path, name: bytes
+) -> None:
     sshd = yard.host("n1")
     with pytest.raises(Refused, match="leads out"):
         pull(resolve(sshd.host), str(there), str(here), names=[b"plain", name])
     assert "Accepted" not in sshd.trace()
 
 
-def test_what_a_link_leads_to_is_not_written_to(yard: Any, there: Path, here: Path, tmp_path: Path) -> None:
-    """The host shows a link where a folder is said to be: neither the link nor what is behind it comes."""
+def test_what_a_link_leads_to_is_not_written_to(
+    yard: Any, there: Path, here: Path, tmp_path: Path
+) -> None:
+    """The host shows a link where a folder is said to be: neither the link nor what is behind it
+    comes."""
     outside = tmp_path / "outside"
     outside.mkdir()
     (there / "out").symlink_to(outside)
@@ -97,7 +119,11 @@ def test_what_a_link_leads_to_is_not_written_to(yard: Any, there: Path, here: Pa
 
 def lying(yard: Any, root: Path) -> Any:
     """A host that answers every request with the whole of `root`, whatever was asked for."""
-    return yard.host("liar", f"ForceCommand cat /dev/null; exec rsync --server --sender -rpt . {shlex.quote(str(root))}/")
+    return yard.host(
+        "liar",
+        "ForceCommand cat /dev/null; exec rsync --server --sender -rpt . "
+        f"{shlex.quote(str(root))}/",
+    )
 
 
 def test_a_host_that_answers_with_other_files_writes_nowhere_else(
@@ -108,9 +134,11 @@ def test_a_host_that_answers_with_other_files_writes_nowhere_else(
     with pytest.raises((HostFailed, HostUnreachable, Refused)):
         pull(resolve(liar), str(there), str(here), names=[b"wanted"], **way(liar))
     assert set(contents(here)) <= set(ODD_NAMES)
-    assert sorted(path for path in tmp_path.iterdir() if path.name not in ("liar", "key", "key.pub", "known_hosts")) == [
-        path for path in before if path.name not in ("key", "key.pub", "known_hosts")
-    ]
+    assert sorted(
+        path
+        for path in tmp_path.iterdir()
+        if path.name not in ("liar", "key", "key.pub", "known_hosts")
+    ) == [path for path in before if path.name not in ("key", "key.pub", "known_hosts")]
 
 
 def slow(yard: Any) -> Any:
@@ -127,7 +155,9 @@ def test_more_than_was_said_is_not_taken(yard: Any, there: Path, here: Path, way
     assert not (here / "big").exists()
 
 
-def test_a_host_that_sends_too_slowly_is_given_up(yard: Any, there: Path, here: Path, way: Any) -> None:
+def test_a_host_that_sends_too_slowly_is_given_up(
+    yard: Any, there: Path, here: Path, way: Any
+) -> None:
     (there / "big").write_bytes(os.urandom(64 << 20))
     host = slow(yard).host
     with pytest.raises(HostFailed, match="too slowly"):
@@ -136,7 +166,9 @@ def test_a_host_that_sends_too_slowly_is_given_up(yard: Any, there: Path, here: 
 
 
 @pytest.mark.skipif(not confinement.works(), reason="needs Landlock")
-def test_the_rsync_here_is_confined_and_its_ssh_is_not(yard: Any, there: Path, here: Path, way: Any) -> None:
+def test_the_rsync_here_is_confined_and_its_ssh_is_not(
+    yard: Any, there: Path, here: Path, way: Any
+) -> None:
     host = slow(yard).host
     how = way(host)
     (there / "big").write_bytes(os.urandom(40 << 20))
@@ -155,7 +187,9 @@ def test_the_rsync_here_is_confined_and_its_ssh_is_not(yard: Any, there: Path, h
     assert (here / "big").read_bytes() == (there / "big").read_bytes()
 
 
-def test_it_can_be_ended_and_goes_on_from_there(yard: Any, there: Path, here: Path, way: Any) -> None:
+def test_it_can_be_ended_and_goes_on_from_there(
+    yard: Any, there: Path, here: Path, way: Any
+) -> None:
     host = slow(yard).host
     target, how = resolve(host), way(host)
     (there / "big").write_bytes(os.urandom(40 << 20))
@@ -168,7 +202,14 @@ def test_it_can_be_ended_and_goes_on_from_there(yard: Any, there: Path, here: Pa
     ender = threading.Thread(daemon=True, target=stop)
     ender.start()
     with pytest.raises(Interrupted):
-        pull(replace(target), str(there), str(here), names=[b"big"], on_progress=lambda done, _: begun.set(), **how)
+        pull(
+            replace(target),
+            str(there),
+            str(here),
+            names=[b"big"],
+            on_progress=lambda done, _: begun.set(),
+            **how,
+        )
     ender.join()
     assert (here / ".tfdeploy-partial" / "big").stat().st_size > 0
     again = pull(target, str(there), str(here), names=[b"big"], **how)
@@ -176,14 +217,18 @@ def test_it_can_be_ended_and_goes_on_from_there(yard: Any, there: Path, here: Pa
     assert again < 40 << 20
 
 
-def test_a_source_that_is_gone_and_a_full_disk_here_are_named(yard: Any, there: Path, here: Path, way: Any) -> None:
+def test_a_source_that_is_gone_and_a_full_disk_here_are_named(
+    yard: Any, there: Path, here: Path, way: Any
+) -> None:
     host = yard.host("n1").host
     with pytest.raises(HostFailed, match="gone") as caught:
         pull(resolve(host), str(there / "nothing"), str(here), **way(host))
     assert caught.value.where == f"n1: {there / 'nothing'}"
 
 
-def test_a_noisy_login_shell_and_a_jump_host_are_no_obstacle(yard: Any, there: Path, here: Path, way: Any) -> None:
+def test_a_noisy_login_shell_and_a_jump_host_are_no_obstacle(
+    yard: Any, there: Path, here: Path, way: Any
+) -> None:
     jump = yard.host("jump")
     noisy = yard.host("n2", "ForceCommand echo hello; printf noise; eval $SSH_ORIGINAL_COMMAND")
     host = replace(noisy.host, jump=f"{jump.host.user}@127.0.0.1:{jump.port}")

@@ -1,4 +1,5 @@
-"""A run is over on one host, which the others do not hear and we do: whoever follows it carries the word."""
+"""A run is over on one host, which the others do not hear and we do: whoever follows it carries the
+word."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ raise SystemExit(int(open("go").read()))
 
 @pytest.fixture
 def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NearFleet]:
-    """ps on n1, the deciding worker on n2. Neither believes the other's certificate: they are cut from each other."""
+    """ps on n1, the deciding worker on n2. Neither believes the other's certificate: they are cut
+    from each other."""
     agent_dir = str(tmp_path / "agent")
     zipfile.ZipFile(io.BytesIO(archive.agent_zip())).extractall(agent_dir)
     monkeypatch.setattr(folder, "AGENT_DIR", agent_dir)
@@ -66,17 +68,31 @@ def launched(fleet: NearFleet, root: Path) -> Plan:
         finish_grace_s=0.2,
         stop_grace_s=1.0,
     )
-    asked = Launch(inventory=fleet.inventory, job=job, run="r1", now=1.0, operator="me@here", holder={"user": "me", "pid": 1})
+    asked = Launch(
+        inventory=fleet.inventory,
+        job=job,
+        run="r1",
+        now=1.0,
+        operator="me@here",
+        holder={"user": "me", "pid": 1},
+    )
     return launch(asked, fleet, RunStore(root / "store"), lambda event: None)
 
 
 @pytest.mark.fault("32 the deciding host is cut from the others, not from us")
 @pytest.mark.parametrize(("code", "state"), [(0, "succeeded"), (3, "failed")])
-def test_who_follows_the_run_carries_the_word(fleet: NearFleet, tmp_path: Path, code: int, state: str) -> None:
+def test_who_follows_the_run_carries_the_word(
+    fleet: NearFleet, tmp_path: Path, code: int, state: str
+) -> None:
     plan, told = launched(fleet, tmp_path), []
     (tmp_path / "go").write_text(str(code))
-    (tmp_path / "go").rename(Path(fleet.paths("n2", "cut", "r1").cwd, "go"))  # at once with its content
-    wait_for(lambda: fleet.paths("n2", "cut", "r1").state().phase == "ended", 20, "the worker's host has ended")
+    # at once with its content
+    (tmp_path / "go").rename(Path(fleet.paths("n2", "cut", "r1").cwd, "go"))
+    wait_for(
+        lambda: fleet.paths("n2", "cut", "r1").state().phase == "ended",
+        20,
+        "the worker's host has ended",
+    )
     found = status(fleet, plan)
     assert found.unheard == ("n2", ("n1",)) and found.view.state == "running"
     watch = Watch(fleet, plan, told.append)
@@ -87,7 +103,10 @@ def test_who_follows_the_run_carries_the_word(fleet: NearFleet, tmp_path: Path, 
         end_relay.look()
         return watch.view()
 
-    assert wait_for(lambda: (seen := view()).final and seen, 20, "it is over everywhere").state == state
+    assert (
+        wait_for(lambda: (seen := view()).final and seen, 20, "it is over everywhere").state
+        == state
+    )
     notes = [event.data["text"] for event in told if event.kind == "note"]
     assert notes == ["n1 has not heard from n2 that the run is over: told from here"]
     assert fleet.alive("r1", "cut") == {} and status(fleet, plan).unheard is None
@@ -96,7 +115,17 @@ def test_who_follows_the_run_carries_the_word(fleet: NearFleet, tmp_path: Path, 
 def test_nonsense_is_no_word(fleet: NearFleet, tmp_path: Path) -> None:
     launched(fleet, tmp_path)
     assert fleet.call("n1", "run.known", run="r1", job="cut") == {"known": None}
-    for nonsense in (None, 3, "", "[", "[]", '{"abort":{"kind":"abort"}}', '{"decided":NaN}', "[" * 100000, "\u8bad"):
+    for nonsense in (
+        None,
+        3,
+        "",
+        "[",
+        "[]",
+        '{"abort":{"kind":"abort"}}',
+        '{"decided":NaN}',
+        "[" * 100000,
+        "\u8bad",
+    ):
         with pytest.raises(VerbError) as refused:
             fleet.call("n1", "run.tell", run="r1", job="cut", known=nonsense)
         assert refused.value.code == "bad_argument"
@@ -116,8 +145,15 @@ def state(host: str, phase: str, **given: Any) -> wire.HostRunState:
         ([state("n1", "committed"), state("n2", "ended", marks={"decided": 1.0})], ("n2", ("n1",))),
         ([state("n1", "committed"), state("n2", "ending", abort_reason="x")], ("n2", ("n1",))),
         ([state("n1", "committed"), state("n2", "ending", stop_requested=True)], ("n2", ("n1",))),
-        ([state("n1", "committed"), state("n2", "committed", stop_requested=True)], None),  # it is just being told
-        ([state("n1", "committed", marks={"decided": 1.0}), state("n2", "ended", marks={"decided": 1.0})], None),
+        # it is just being told
+        ([state("n1", "committed"), state("n2", "committed", stop_requested=True)], None),
+        (
+            [
+                state("n1", "committed", marks={"decided": 1.0}),
+                state("n2", "ended", marks={"decided": 1.0}),
+            ],
+            None,
+        ),
     ],
 )
 def test_who_has_not_heard(states: list[wire.HostRunState], found: Any) -> None:

@@ -51,7 +51,9 @@ def contents(root: Path) -> dict[bytes, bytes | str]:
         for name in names:
             path = os.path.join(folder, name)
             known = os.path.relpath(path, os.fsencode(root))
-            found[known] = os.readlink(path) if os.path.islink(path) else Path(os.fsdecode(path)).read_bytes()
+            found[known] = (
+                os.readlink(path) if os.path.islink(path) else Path(os.fsdecode(path)).read_bytes()
+            )
     return found
 
 
@@ -166,7 +168,15 @@ def test_it_can_be_ended_and_goes_on_later(yard: Any, tree: Path, way: Any) -> N
     ender.start()
     slow = replace(target)
     try:
-        push(slow, str(tree), None, str(there), delete=False, on_progress=lambda done, _: begun.set(), **how)
+        push(
+            slow,
+            str(tree),
+            None,
+            str(there),
+            delete=False,
+            on_progress=lambda done, _: begun.set(),
+            **how,
+        )
     except Interrupted:
         pass
     begun.set()
@@ -186,7 +196,15 @@ def test_a_session_that_ends_meanwhile_is_named(yard: Any, tree: Path) -> None:
         session.close()
 
     with pytest.raises(HostUnreachable, match="the connection ended"):
-        push(resolve(host), str(tree), None, str(there), delete=False, on_progress=end, session=session)
+        push(
+            resolve(host),
+            str(tree),
+            None,
+            str(there),
+            delete=False,
+            on_progress=end,
+            session=session,
+        )
 
 
 def test_where_sshd_allows_no_further_channel_a_new_ssh_carries_it(yard: Any, tree: Path) -> None:
@@ -205,7 +223,15 @@ def test_many_bytes_take_a_new_ssh(yard: Any, tree: Path) -> None:
     host = yard.host("n1").host
     there = yard.root / "there"
     there.mkdir()
-    push(resolve(host), str(tree), None, str(there), delete=False, session=NoSession(), total_bytes=SESSION_BYTES)
+    push(
+        resolve(host),
+        str(tree),
+        None,
+        str(there),
+        delete=False,
+        session=NoSession(),
+        total_bytes=SESSION_BYTES,
+    )
     assert contents(there) == contents(tree)
 
 

@@ -1,4 +1,5 @@
-"""The session's contract: what it runs, whom it trusts, and one clear cause for everything that fails."""
+"""The session's contract: what it runs, whom it trusts, and one clear cause for everything that
+fails."""
 
 from __future__ import annotations
 
@@ -33,11 +34,28 @@ def test_one_word_is_a_script_and_several_are_argv(yard: Any, fleet: SshFleet) -
     session = fleet.session(yard.host("n1").host)
     done = session.run(("echo $((6*7)); echo oops >&2; exit 3",))
     assert (done.exit_code, done.stdout, done.stderr) == (3, b"42\n", b"oops\n")
-    odd = ("printf", "%s|", "a b", "$HOME", "it's", "x!y", "back\\slash", "new\nline\n", "*", "%d", "üñ", "~", "-n", "")
+    odd = (
+        "printf",
+        "%s|",
+        "a b",
+        "$HOME",
+        "it's",
+        "x!y",
+        "back\\slash",
+        "new\nline\n",
+        "*",
+        "%d",
+        "üñ",
+        "~",
+        "-n",
+        "",
+    )
     assert session.run(odd).stdout == b"|".join(word.encode() for word in odd[2:]) + b"|"
 
 
-def test_output_larger_than_every_window(yard: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_larger_than_every_window(
+    yard: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = fleet.session(yard.host("n1").host)
     done = found.run(("seq 900000; head -c 5000000 /dev/zero >&2",))
     assert done.stdout == b"".join(b"%d\n" % n for n in range(1, 900001))
@@ -58,7 +76,9 @@ def test_a_signal_is_no_exit_code_and_a_limit_is_kept(yard: Any, fleet: SshFleet
 def test_an_unknown_host_key_is_refused_with_its_fingerprint(yard: Any, fleet: SshFleet) -> None:
     sshd = yard.host("n1", known=False)
     public = str(sshd.config.parent / "hostkey.pub")
-    shown = subprocess.run(["ssh-keygen", "-lf", public], capture_output=True, text=True, check=True)
+    shown = subprocess.run(
+        ["ssh-keygen", "-lf", public], capture_output=True, text=True, check=True
+    )
     error = refused(fleet, sshd.host)
     assert shown.stdout.split()[1] in error.what
     assert error.next == "tfdeploy trust --limit n1"
@@ -80,7 +100,10 @@ def test_nobody_listens_no_such_name(yard: Any, fleet: SshFleet) -> None:
     sshd.process.terminate()
     sshd.process.wait(120)
     assert "refuses connections" in refused(fleet, sshd.host).what
-    assert "cannot be resolved" in refused(fleet, replace(sshd.host, address="no-such-name.invalid")).what
+    assert (
+        "cannot be resolved"
+        in refused(fleet, replace(sshd.host, address="no-such-name.invalid")).what
+    )
 
 
 def test_silence_garbage_and_endless_banners_are_bounded(
@@ -89,7 +112,10 @@ def test_silence_garbage_and_endless_banners_are_bounded(
     host = yard.host("n1").host
     monkeypatch.setattr(connect, "CONNECT_S", 1.0)
     watch = Stopwatch()
-    assert "says nothing within 1 s" in refused(fleet, replace(host, port=listener(lambda sock: None))).what
+    assert (
+        "says nothing within 1 s"
+        in refused(fleet, replace(host, port=listener(lambda sock: None))).what
+    )
     assert watch.seconds < 3
 
     def speak(sock: socket.socket) -> None:
@@ -135,7 +161,10 @@ def test_jump_hosts_are_shared_checked_and_named(yard: Any, fleet: SshFleet) -> 
     jump, inner, other = yard.host("jump"), yard.host("inner"), yard.host("other")
     way = f"{jump.host.user}@127.0.0.1:{jump.port}"
     for sshd in (inner, other):
-        assert fleet.session(replace(sshd.host, jump=way)).run(("echo $SSH_CONNECTION",)).exit_code == 0
+        assert (
+            fleet.session(replace(sshd.host, jump=way)).run(("echo $SSH_CONNECTION",)).exit_code
+            == 0
+        )
     assert jump.trace().count("Accepted publickey") == 1
     third = yard.host("third")
     twice = f"{way},{inner.host.user}@127.0.0.1:{inner.port}"
@@ -143,7 +172,10 @@ def test_jump_hosts_are_shared_checked_and_named(yard: Any, fleet: SshFleet) -> 
     dead = replace(third.host, name="dead", port=1, jump=way)
     assert "cannot reach" in refused(fleet, dead).what
     stranger = yard.host("stranger", known=False)
-    assert "not known" in refused(fleet, replace(third.host, name="s1", jump=f"x@127.0.0.1:{stranger.port}")).what
+    assert (
+        "not known"
+        in refused(fleet, replace(third.host, name="s1", jump=f"x@127.0.0.1:{stranger.port}")).what
+    )
     assert "not known" in refused(fleet, replace(stranger.host, jump=way)).what
 
 
@@ -160,8 +192,13 @@ def test_a_dead_jump_host_is_named_and_not_the_host_behind_it(
     for port, why in ((1, "refuses connections"), (mute, "says nothing within 1 s")):
         with monkeypatch.context() as patch:  # a way that is well may take longer
             patch.setattr(connect, "CONNECT_S", 1.0)
-            said = refused(fleet, replace(sshd, name=f"n{port}", jump=f"{user}@127.0.0.1:{port}")).what
-        assert said.startswith(f"the jump host {user}@127.0.0.1:{port} cannot be used: ") and why in said
+            said = refused(
+                fleet, replace(sshd, name=f"n{port}", jump=f"{user}@127.0.0.1:{port}")
+            ).what
+        assert (
+            said.startswith(f"the jump host {user}@127.0.0.1:{port} cannot be used: ")
+            and why in said
+        )
         assert said.count("jump host") == 1
     said = refused(fleet, replace(sshd, name="second", jump=f"{way},{user}@127.0.0.1:1")).what
     assert said == f"the jump host {way} cannot reach 127.0.0.1:1: Connect failed"
@@ -176,7 +213,9 @@ def test_a_connection_that_dies_is_unreachable_and_comes_back(yard: Any, fleet: 
 
 
 @pytest.mark.fault("10 a server that freezes")
-def test_a_server_that_freezes_is_found_by_the_pulse(yard: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_freezes_is_found_by_the_pulse(
+    yard: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(keepalive, "EVERY_S", 0.1)
     monkeypatch.setattr(keepalive, "_thread", None)
     session = fleet.session(yard.host("n1").host)
@@ -201,11 +240,29 @@ def test_every_login_shell_reads_it_alike(shell: str) -> None:
     program = shutil.which(shell)
     if program is None:
         pytest.skip(f"no {shell} here")
-    words = ("printf", "%s|", "a b", "$HOME", "it's", "x!y!!", "back\\slash", "new\nline", "\\n", "*", "%", "^", "=ls", "~", "")
+    words = (
+        "printf",
+        "%s|",
+        "a b",
+        "$HOME",
+        "it's",
+        "x!y!!",
+        "back\\slash",
+        "new\nline",
+        "\\n",
+        "*",
+        "%",
+        "^",
+        "=ls",
+        "~",
+        "",
+    )
     line = command_line(words)
     done = subprocess.run([program, "-c", line], capture_output=True, check=True)
     assert done.stdout == b"|".join(word.encode() for word in words[2:]) + b"|"
-    done = subprocess.run([program, "-c", command_line(("echo $((1+1)); exit 4",))], capture_output=True, check=False)
+    done = subprocess.run(
+        [program, "-c", command_line(("echo $((1+1)); exit 4",))], capture_output=True, check=False
+    )
     assert (done.returncode, done.stdout) == (4, b"2\n")
 
 

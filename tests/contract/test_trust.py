@@ -22,15 +22,25 @@ def test_new_keys_are_shown_recorded_once_and_then_known(yard: Any) -> None:
     new, known = yard.host("n1", known=False), yard.host("n2")
     down = replace(known.host, name="down", port=1)
     found = trust.scan((new.host, known.host, down))
-    assert [(one.host, one.state) for one in found] == [("n1", "new"), ("n2", "known"), ("down", "unreachable")]
+    assert [(one.host, one.state) for one in found] == [
+        ("n1", "new"),
+        ("n2", "known"),
+        ("down", "unreachable"),
+    ]
     public = str(new.config.parent / "hostkey.pub")
-    shown = subprocess.run(["ssh-keygen", "-lf", public], capture_output=True, text=True, check=True).stdout.split()[1]
+    shown = subprocess.run(
+        ["ssh-keygen", "-lf", public], capture_output=True, text=True, check=True
+    ).stdout.split()[1]
     assert found[0].found.fingerprint == shown
     assert [one.host for one in trust.record([*found, *found])] == ["n1"]
     assert [one.state for one in trust.scan((new.host,))] == ["known"]
     with SshFleet() as fleet:
         assert fleet.session(new.host).run(("true",)).exit_code == 0
-    assert subprocess.run(["ssh-keygen", "-F", f"[127.0.0.1]:{new.port}", "-f", str(yard.known)], capture_output=True, check=True)
+    assert subprocess.run(
+        ["ssh-keygen", "-F", f"[127.0.0.1]:{new.port}", "-f", str(yard.known)],
+        capture_output=True,
+        check=True,
+    )
 
 
 def test_a_changed_key_is_shown_and_not_recorded(yard: Any) -> None:
@@ -55,8 +65,11 @@ def test_hosts_behind_an_unknown_jump_host_come_second(yard: Any) -> None:
 
 
 @pytest.fixture
-def between(listener: Callable[[Callable[[socket.socket], None]], int]) -> Iterator[Callable[..., int]]:
-    """between(*ports): a stranger on the way, who passes each connection on to the next of the ports; the last one stays."""
+def between(
+    listener: Callable[[Callable[[socket.socket], None]], int],
+) -> Iterator[Callable[..., int]]:
+    """between(*ports): a stranger on the way, who passes each connection on to the next of the
+    ports; the last one stays."""
 
     opened: list[socket.socket] = []
 
@@ -64,7 +77,9 @@ def between(listener: Callable[[Callable[[socket.socket], None]], int]) -> Itera
         left = list(ports)
 
         def pass_on(sock: socket.socket) -> None:
-            there = socket.create_connection(("127.0.0.1", left.pop(0) if len(left) > 1 else left[0]))
+            there = socket.create_connection(
+                ("127.0.0.1", left.pop(0) if len(left) > 1 else left[0])
+            )
             opened.append(there)
             for one, other in ((sock, there), (there, sock)):
                 threading.Thread(target=_copy, args=(one, other), daemon=True).start()
@@ -86,7 +101,9 @@ def _copy(one: socket.socket, other: socket.socket) -> None:
         other.shutdown(socket.SHUT_WR)
 
 
-def test_what_was_seen_is_recorded_and_whoever_steps_in_afterwards_is_refused(yard: Any, between: Callable[..., int]) -> None:
+def test_what_was_seen_is_recorded_and_whoever_steps_in_afterwards_is_refused(
+    yard: Any, between: Callable[..., int]
+) -> None:
     real, stranger = yard.host("n1", known=False), yard.host("n2", known=False)
     host = replace(real.host, port=between(real.port, stranger.port, real.port))
     seen = trust.scan((host,))
@@ -99,7 +116,9 @@ def test_what_was_seen_is_recorded_and_whoever_steps_in_afterwards_is_refused(ya
         assert fleet.session(host).run(("true",)).exit_code == 0
 
 
-def test_a_host_that_shows_another_key_each_time_gets_the_one_that_was_shown(yard: Any, between: Callable[..., int]) -> None:
+def test_a_host_that_shows_another_key_each_time_gets_the_one_that_was_shown(
+    yard: Any, between: Callable[..., int]
+) -> None:
     sshds = [yard.host(f"n{i}", known=False) for i in range(3)]
     host = replace(sshds[0].host, port=between(*(sshd.port for sshd in sshds)))
     trust.record(trust.scan((host,)))
@@ -131,13 +150,18 @@ def test_a_jump_host_is_renewed_by_its_name(yard: Any) -> None:
         assert fleet.session(host).run(("true",)).exit_code == 0
 
 
-def test_names_are_hidden_where_the_file_hides_names_or_ssh_would(yard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_are_hidden_where_the_file_hides_names_or_ssh_would(
+    yard: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one, two = yard.host("n1", known=False), yard.host("n2", known=False)
-    monkeypatch.setattr("tfdeploy.transport.ssh.ssh_config.ask", lambda *_: {})  # some systems say HashKnownHosts
+    # some systems say HashKnownHosts
+    monkeypatch.setattr("tfdeploy.transport.ssh.ssh_config.ask", lambda *_: {})
     monkeypatch.setattr("tfdeploy.transport.ssh.ssh_config.hashes_names", lambda _: False)
     trust.record(trust.scan((one.host,)))
     assert f"[127.0.0.1]:{one.port} " in yard.known.read_text()
-    subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(yard.known)], check=True, capture_output=True)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-H", "-f", str(yard.known)], check=True, capture_output=True
+    )
     trust.record(trust.scan((two.host,)))
     assert str(two.port) not in yard.known.read_text()
     yard.known.write_text("")
@@ -147,7 +171,9 @@ def test_names_are_hidden_where_the_file_hides_names_or_ssh_would(yard: Any, mon
     assert [found.state for found in trust.scan((one.host, two.host))] == ["known", "known"]
 
 
-def test_an_old_key_in_a_file_that_is_not_ours_is_named(yard: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_key_in_a_file_that_is_not_ours_is_named(
+    yard: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sshd, other = yard.host("n1", known=False), yard.host("n2")
     wrong = (other.config.parent / "hostkey.pub").read_text().split()[1]
     system = tmp_path / "system"

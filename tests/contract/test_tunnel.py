@@ -1,4 +1,5 @@
-"""A tunnel over the session that is open: bytes both ways, half closes, refusals, and its end. Real sshds."""
+"""A tunnel over the session that is open: bytes both ways, half closes, refusals, and its end. Real
+sshds."""
 
 from __future__ import annotations
 
@@ -44,11 +45,16 @@ def ask(port: int, data: bytes) -> bytes:
         return b"".join(iter(lambda: sock.recv(65536), b""))
 
 
-def test_many_connections_carry_bytes_both_ways(yard: Any, fleet: SshFleet, listener: Callable[..., int]) -> None:
+def test_many_connections_carry_bytes_both_ways(
+    yard: Any, fleet: SshFleet, listener: Callable[..., int]
+) -> None:
     tunnel = fleet.session(yard.host("n1").host).tunnel(listener(echo))
     data = [os.urandom(1 << 20) for _ in range(8)]
     got: dict[int, bytes] = {}
-    askers = [threading.Thread(daemon=True, target=lambda n=n: got.update({n: ask(tunnel.port, data[n])})) for n in range(8)]  # type: ignore[misc]
+    askers = [
+        threading.Thread(daemon=True, target=lambda n=n: got.update({n: ask(tunnel.port, data[n])}))
+        for n in range(8)
+    ]  # type: ignore[misc]
     for asker in askers:
         asker.start()
     for asker in askers:
@@ -56,7 +62,9 @@ def test_many_connections_carry_bytes_both_ways(yard: Any, fleet: SshFleet, list
     assert got == {number: each[::-1] for number, each in enumerate(data)}
 
 
-def test_it_ends_when_it_is_closed_and_with_its_session(yard: Any, fleet: SshFleet, listener: Callable[..., int]) -> None:
+def test_it_ends_when_it_is_closed_and_with_its_session(
+    yard: Any, fleet: SshFleet, listener: Callable[..., int]
+) -> None:
     session = fleet.session(yard.host("n1").host)
     first = session.tunnel(listener(echo))
     with socket.create_connection(("127.0.0.1", first.port), WITHIN_S) as waiting:
@@ -71,11 +79,16 @@ def test_it_ends_when_it_is_closed_and_with_its_session(yard: Any, fleet: SshFle
     fleet.close()
     try:
         assert ask(second.port, b"x") == b""
-    except OSError as error:  # however far it came: refused, reset, or ended before our own end was said
-        assert error.errno in (errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN), error
+    # however far it came: refused, reset, or ended before our own end was said
+    except OSError as error:
+        assert error.errno in (errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN), (
+            error
+        )
 
 
-def test_connections_that_say_nothing_give_way_to_further_ones(yard: Any, fleet: SshFleet, listener: Callable[..., int]) -> None:
+def test_connections_that_say_nothing_give_way_to_further_ones(
+    yard: Any, fleet: SshFleet, listener: Callable[..., int]
+) -> None:
     tunnel = fleet.session(yard.host("n1").host).tunnel(listener(echo))
     with contextlib.ExitStack() as silent:
         for _ in range(MOST_CONNECTIONS):
@@ -83,7 +96,9 @@ def test_connections_that_say_nothing_give_way_to_further_ones(yard: Any, fleet:
         assert [ask(tunnel.port, b"abc") for _ in range(3)] == [b"cba"] * 3
 
 
-def test_what_cannot_be_is_said_at_once(yard: Any, fleet: SshFleet, listener: Callable[..., int]) -> None:
+def test_what_cannot_be_is_said_at_once(
+    yard: Any, fleet: SshFleet, listener: Callable[..., int]
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         gone = server.getsockname()[1]
     session = fleet.session(yard.host("n1").host)

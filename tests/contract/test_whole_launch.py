@@ -1,4 +1,5 @@
-"""A launch is whole: however late, slow or lost one host is, either all of the run is up, or nothing of it is left."""
+"""A launch is whole: however late, slow or lost one host is, either all of the run is up, or
+nothing of it is left."""
 
 from __future__ import annotations
 
@@ -37,8 +38,8 @@ def agent_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 class Operator:
-    """Launches a program as ps on n1 and as worker on n2; by `limits` a test says for how long hosts
-    wait for start and commit."""
+    """Launches a program as ps on n1 and as worker on n2; by `limits` a test says for how long
+    hosts wait for start and commit."""
 
     def __init__(self, fleet: NearFleet, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.fleet, self.root, self._monkeypatch = fleet, root, monkeypatch
@@ -46,7 +47,12 @@ class Operator:
         (root / "code").mkdir()
         self.program(FOREVER)
         self.job = Job(
-            name="whole", mode="async", command=("python", "train.py"), code=str(root / "code"), flags="none", ready_after_s=0.1
+            name="whole",
+            mode="async",
+            command=("python", "train.py"),
+            code=str(root / "code"),
+            flags="none",
+            ready_after_s=0.1,
         )
         self.job = replace(self.job, restart_max=0, stop_grace_s=1.0, finish_grace_s=0.5)
 
@@ -56,7 +62,9 @@ class Operator:
     def limits(self, limit_s: float, **fields: Any) -> None:
         whole = parts._part
         fields = {"start_within_s": limit_s, "commit_within_s": limit_s, **fields}
-        self._monkeypatch.setattr(parts, "_part", lambda *plan: replace_record(whole(*plan), fields))
+        self._monkeypatch.setattr(
+            parts, "_part", lambda *plan: replace_record(whole(*plan), fields)
+        )
 
     def launch(self, run: str, **fields: Any) -> Any:
         asked = Launch(
@@ -113,10 +121,14 @@ def failed(operator: Operator, run: str) -> TfdeployError:
 def test_a_host_that_gave_up_before_its_start_fails_the_launch(
     operator: Operator, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
-    """A cut between the hosts, and a start that reaches the ps after its minute: the worker alone is no run."""
+    """A cut between the hosts, and a start that reaches the ps after its minute: the worker alone
+    is no run."""
     operator.program(program)
     operator.limits(1.0)
-    monkeypatch.setattr(prepare_blobs, "certificates", lambda run, parts: {host: {} for host in parts})  # no mesh: a cut
+    # no mesh: a cut
+    monkeypatch.setattr(
+        prepare_blobs, "certificates", lambda run, parts: {host: {} for host in parts}
+    )
     monkeypatch.setattr(readiness, "SLACK_S", 5.0)
 
     def around(host: str, verb: str, do: Callable[[], Any]) -> Any:
@@ -131,7 +143,9 @@ def test_a_host_that_gave_up_before_its_start_fails_the_launch(
 
 
 @pytest.mark.fault("61 one host is slower to prepare than the others wait")
-def test_a_host_that_prepares_late_is_waited_for_by_the_others(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_prepares_late_is_waited_for_by_the_others(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     limit_s = 3.0
     operator.limits(60.0, start_within_s=limit_s)
     monkeypatch.setattr(renewal, "EVERY_S", 0.2)
@@ -170,7 +184,10 @@ def test_no_firewall_is_blamed_for_a_host_that_has_given_up_meanwhile(operator: 
         if (host, verb) == ("n2", "run.links"):
             where = {"run": "r1", "job": "whole", "reason": "an operator's whim"}
             operator.fleet.call("n1", "run.abort", **where)
-            return {"asked": ["n1"], "shut": [{"host": "n1", "task": "", "address": "127.0.0.1:1", "why": "closed"}]}
+            return {
+                "asked": ["n1"],
+                "shut": [{"host": "n1", "task": "", "address": "127.0.0.1:1", "why": "closed"}],
+            }
         return do()
 
     operator.fleet.around = around
@@ -197,7 +214,9 @@ def test_the_name_of_a_run_that_was_stays_taken_and_the_run_as_it_is(operator: O
     operator.program("raise SystemExit(3)\n")
     assert "r1 is here already" in failed(operator, "r1").what
     for host in operator.fleet.contexts:
-        assert Path(operator.fleet.paths(host, "whole", "r1").cwd, "train.py").read_text() == FOREVER
+        assert (
+            Path(operator.fleet.paths(host, "whole", "r1").cwd, "train.py").read_text() == FOREVER
+        )
 
 
 def test_long_words_and_large_secrets_reach_the_hosts(operator: Operator) -> None:
@@ -209,18 +228,27 @@ def test_long_words_and_large_secrets_reach_the_hosts(operator: Operator) -> Non
     assert spec.argv[-11:] == list(words)
 
 
-def test_more_than_a_host_takes_is_refused(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_a_host_takes_is_refused(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(frames, "MAX_PACKED_BYTES", 1 << 10)
-    assert failed(operator, "r1").exit_code == 3 and not os.path.exists(operator.fleet.paths("n1", "whole", "r1").run_dir)
+    assert failed(operator, "r1").exit_code == 3 and not os.path.exists(
+        operator.fleet.paths("n1", "whole", "r1").run_dir
+    )
 
 
-AWAY, BROKEN = HostUnreachable("no route", where="n1"), HostFailed("no answer that makes sense", where="n1")
+AWAY, BROKEN = (
+    HostUnreachable("no route", where="n1"),
+    HostFailed("no answer that makes sense", where="n1"),
+)
 
 
 @pytest.mark.fault("29 one host dies during prepare, and another refuses")
 @pytest.mark.parametrize("code", ["live_run", "exists", "disk", "port_taken"])
 @pytest.mark.parametrize(("other", "exit_code"), [(AWAY, 4), (BROKEN, 3)])
-def test_a_refusal_hides_no_host_that_is_away(operator: Operator, code: str, other: TfdeployError, exit_code: int) -> None:
+def test_a_refusal_hides_no_host_that_is_away(
+    operator: Operator, code: str, other: TfdeployError, exit_code: int
+) -> None:
     def around(host: str, verb: str, do: Callable[[], Any]) -> Any:
         if verb == "run.prepare":
             raise other if host == "n1" else AgentError("there is one", code=code)
@@ -228,8 +256,11 @@ def test_a_refusal_hides_no_host_that_is_away(operator: Operator, code: str, oth
 
     operator.fleet.around = around
     error = failed(operator, "r1")
-    assert error.exit_code == exit_code and other.what in error.what and "there is one" in error.what
-    assert operator.fleet.asked.count(("n2", "run.prepare")) == 1  # a port that is taken is not all that is wrong
+    assert (
+        error.exit_code == exit_code and other.what in error.what and "there is one" in error.what
+    )
+    # a port that is taken is not all that is wrong
+    assert operator.fleet.asked.count(("n2", "run.prepare")) == 1
 
 
 def test_a_port_that_is_taken_beside_a_live_run_is_not_tried_again(operator: Operator) -> None:

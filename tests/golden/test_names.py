@@ -1,8 +1,9 @@
 """No name on the wire, on a disk or on a command line has changed since the tag before-the-house.
 
-names/before-the-house.json was recorded from that tag. names/since.json says what was added to it since and what of it is gone,
-each with its reason: a name that others read is never gone.
-    PYTHONPATH=tests python tests/golden/test_names.py --record FOLDER    writes the golden anew; FOLDER: a checkout of the tag
+names/before-the-house.json was recorded from that tag. names/since.json says what was added to it
+since and what of it is gone, each with its reason: a name that others read is never gone.
+    PYTHONPATH=tests python tests/golden/test_names.py --record FOLDER    writes the golden anew;
+    FOLDER: a checkout of the tag
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ ROOT = HERE.parents[1]
 GOLDEN = HERE / "names" / "before-the-house.json"
 SINCE = HERE / "names" / "since.json"
 SIDES = ("host", "control")
-# what is compared name by name; of the others only what is lost counts, for a refactoring may add keys and words of its own
+# what is compared name by name; of the others only what is lost counts, for a refactoring may add
+# keys and words of its own
 EXACT = (
     "command line",
     "settings of the command line",
@@ -71,20 +73,31 @@ def faults(golden: dict[str, Any], today: dict[str, Any], since: dict[str, Any])
         yield from (f"{kind}: {name} is gone" for name in before - now - set(gone.get(kind, ())))
         yield from (f"{kind}: {name} is new" for name in now - before - set(added.get(kind, ())))
     for kind in STAYING:
-        yield from (f"{kind}: {name} is gone" for name in set(golden[kind]) - set(today[kind]) - set(gone.get(kind, ())))
+        yield from (
+            f"{kind}: {name} is gone"
+            for name in set(golden[kind]) - set(today[kind]) - set(gone.get(kind, ()))
+        )
     for kind, side in LOST.items():
         lost = set(golden[kind]) - set(today[f"there, {side} side"]) - set(gone.get(kind, ()))
         yield from (f"{kind}: {name} is gone" for name in lost)
-    yield from _file_faults(golden, today, set(added.get("file names", ())), set(gone.get("file names", ())))
+    yield from _file_faults(
+        golden, today, set(added.get("file names", ())), set(gone.get("file names", ()))
+    )
     for kind in ("records", "fields a record must have"):
         yield from _record_faults(kind, golden[kind], today[kind], added.get(kind, {}))
 
 
 def _pairs(names: Any) -> set[str]:
-    return {f"{name} = {value}" for name, value in names.items()} if isinstance(names, dict) else set(names)
+    return (
+        {f"{name} = {value}" for name, value in names.items()}
+        if isinstance(names, dict)
+        else set(names)
+    )
 
 
-def _file_faults(golden: dict[str, Any], today: dict[str, Any], added: set[str], gone: set[str]) -> Iterator[str]:
+def _file_faults(
+    golden: dict[str, Any], today: dict[str, Any], added: set[str], gone: set[str]
+) -> Iterator[str]:
     """A text of the tag that only now stands where a file is named is no new name."""
     before, now = set(golden["file names"]), set(today["file names"])
     for names, said in ((golden, before), (today, now)):
@@ -93,12 +106,16 @@ def _file_faults(golden: dict[str, Any], today: dict[str, Any], added: set[str],
     yield from (f"file names: {name} is new" for name in set(today["file names"]) - before - added)
 
 
-def _record_faults(kind: str, golden: dict[str, list[str]], today: dict[str, list[str]], added: dict[str, Any]) -> Iterator[str]:
+def _record_faults(
+    kind: str, golden: dict[str, list[str]], today: dict[str, list[str]], added: dict[str, Any]
+) -> Iterator[str]:
     """The class may be called otherwise: its fields go over the wire."""
     now = [frozenset(fields) for fields in today.values()]
     for name, fields in golden.items():
         if frozenset(fields) | set(added.get(name, ())) not in now:
-            yield f"{kind}: {name} is no longer {', '.join(sorted({*fields, *added.get(name, ())}))}"
+            yield (
+                f"{kind}: {name} is no longer {', '.join(sorted({*fields, *added.get(name, ())}))}"
+            )
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -121,8 +138,16 @@ def test_what_was_added_or_is_gone_since_is_true_and_has_its_reason(today: dict[
         if kind == "outputs":
             continue  # test_outputs.py has seen them
         records = isinstance(golden[kind], dict) and kind != "exit codes"
-        flat = {name: why for fields in names.values() for name, why in fields.items()} if records else names
-        there = {name for fields in today[kind].values() for name in fields} if records else _pairs(today[kind])
+        flat = (
+            {name: why for fields in names.values() for name, why in fields.items()}
+            if records
+            else names
+        )
+        there = (
+            {name for fields in today[kind].values() for name in fields}
+            if records
+            else _pairs(today[kind])
+        )
         assert set(flat) <= there and all(flat.values()), kind
     for kind, names in since["gone"].items():
         if kind == "outputs":
@@ -152,7 +177,9 @@ PLANTED = (  # what is written otherwise, everywhere in the package -> what must
 def planted(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """What is said of a tree with all of these changes."""
     tree = tmp_path_factory.mktemp("planted")
-    shutil.copytree(ROOT / "tfdeploy", tree / "tfdeploy", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "tfdeploy", tree / "tfdeploy", ignore=shutil.ignore_patterns("__pycache__")
+    )
     shutil.copy(tree / "tfdeploy/cli/arguments/ssh.py", tree / "tfdeploy/cli/arguments/shell.py")
     for path in (tree / "tfdeploy").rglob("*.py"):
         text = path.read_text()

@@ -1,4 +1,5 @@
-"""What tfdeploy says and writes has the shape that it had at the tag before-the-house: `support.names.outputs` recorded it.
+"""What tfdeploy says and writes has the shape that it had at the tag before-the-house:
+`support.names.outputs` recorded it.
 
 What was added or is gone since stands in names/since.json, as "outputs", with its reason.
 """
@@ -18,7 +19,8 @@ from tfdeploy.lab import Lab
 
 NAMES = Path(__file__).parent / "names"
 PASSING = (" = starting", " = moving", " = killed")  # words that a moment later are others
-BY_CHANCE = "here:trees/HASH.json."  # a file is remembered only if it was older than two seconds when it was read
+# a file is remembered only if it was older than two seconds when it was read
+BY_CHANCE = "here:trees/HASH.json."
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,8 @@ def known_words() -> set[str]:
 
 
 def faults(golden: dict[str, Any], today: Iterable[str], words: set[str]) -> Iterator[str]:
-    """A word that the tag knows may stand where it was not recorded: what a run is just doing differs from time to time."""
+    """A word that the tag knows may stand where it was not recorded: what a run is just doing
+    differs from time to time."""
     since = json.loads((NAMES / "since.json").read_text())
     added, gone = (since[what].get("outputs", {}) for what in ("added", "gone"))
     now = {each for each in today if not each.startswith(BY_CHANCE)}
@@ -67,6 +70,8 @@ def test_outputs_and_files_have_the_shape_they_had(
         ("unreachable: exit 4", "unreachable: exit 5"),
     ],
 )
-def test_a_planted_change_of_shape_is_seen(golden: dict[str, Any], known_words: set[str], was: str, instead: str) -> None:
+def test_a_planted_change_of_shape_is_seen(
+    golden: dict[str, Any], known_words: set[str], was: str, instead: str
+) -> None:
     planted = {instead if each == was else each for each in golden["always"]}
     assert sorted(faults(golden, planted, known_words)) == [f"gone: {was}", f"new: {instead}"]

@@ -1,8 +1,11 @@
-"""Golden plans: each file of plans/ holds the values that make_plan gets and the plan, or the refusal, it must give.
+"""Golden plans: each file of plans/ holds the values that make_plan gets and the plan, or the
+refusal, it must give.
 
-A case leaves out what every host and job of these tests has (see HOST and FACTS). After a change that is meant to
-change plans:  python tests/golden/test_plans.py          shows the differences as a diff and exits 1
-               python tests/golden/test_plans.py --write  shows them and writes them: read them before you commit
+A case leaves out what every host and job of these tests has (see HOST and FACTS). After a change
+that is meant to change plans:  python tests/golden/test_plans.py          shows the differences as
+a diff and exits 1
+               python tests/golden/test_plans.py --write  shows them and writes them: read them
+               before you commit
 """
 
 from __future__ import annotations
@@ -41,7 +44,12 @@ FACTS: dict[str, Any] = {
     "rsync": "3.2.7",
     "protect": {"peers": "", "firewall": "nft is not installed", "most_instructions": 1250},
 }
-JOB: dict[str, Any] = {"name": "digits", "mode": "async", "command": ["python", "train.py"], "code": "/code"}
+JOB: dict[str, Any] = {
+    "name": "digits",
+    "mode": "async",
+    "command": ["python", "train.py"],
+    "code": "/code",
+}
 
 
 def read_inventory(case: dict[str, Any]) -> Inventory:
@@ -53,10 +61,21 @@ def read_facts(case: dict[str, Any], inventory: Inventory) -> dict[str, HostFact
     """The defaults, all ports of the host's range but the taken ones, then what the case says."""
     found = {}
     for host in inventory.hosts:
-        said = {"host": host.name, "hostname": host.name, **FACTS, **case.get("facts", {}).get(host.name, {})}
+        said = {
+            "host": host.name,
+            "hostname": host.name,
+            **FACTS,
+            **case.get("facts", {}).get(host.name, {}),
+        }
         taken = {int(port) for port in said.get("taken_ports", {})}
-        said.setdefault("free_ports", [port for port in range(host.ports[0], host.ports[1] + 1) if port not in taken])
-        said["gpus"] = [{"name": "H200", "memory_mib": 143771, "used_mib": 0, **gpu} for gpu in said.get("gpus", [])]
+        said.setdefault(
+            "free_ports",
+            [port for port in range(host.ports[0], host.ports[1] + 1) if port not in taken],
+        )
+        said["gpus"] = [
+            {"name": "H200", "memory_mib": 143771, "used_mib": 0, **gpu}
+            for gpu in said.get("gpus", [])
+        ]
         found[host.name] = msgspec.convert(said, HostFacts)
     return found
 
@@ -89,10 +108,14 @@ def outcome(case: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_plan_is_as_recorded(path: Path) -> None:
     case = json.loads(path.read_text())
-    assert outcome(case) == case["expect"], "if the change is meant: python tests/golden/test_plans.py --write"
+    assert outcome(case) == case["expect"], (
+        "if the change is meant: python tests/golden/test_plans.py --write"
+    )
 
 
-@pytest.mark.parametrize("path", [path for path in CASES if '"plan"' in path.read_text()], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [path for path in CASES if '"plan"' in path.read_text()], ids=lambda path: path.stem
+)
 def test_recorded_plan_round_trips(path: Path) -> None:
     fields = json.loads(path.read_text())["expect"]["plan"]
     plan = plan_from_json(fields)
@@ -108,7 +131,9 @@ def _differences(path: Path) -> tuple[str, list[str]]:
     old = path.read_text()
     case = json.loads(old)
     new = json.dumps({**case, "expect": outcome(case)}, indent=1) + "\n"
-    return new, list(difflib.unified_diff(old.splitlines(), new.splitlines(), path.name, path.name, lineterm=""))
+    return new, list(
+        difflib.unified_diff(old.splitlines(), new.splitlines(), path.name, path.name, lineterm="")
+    )
 
 
 def main(words: list[str]) -> int:

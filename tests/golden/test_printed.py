@@ -1,6 +1,8 @@
-"""What verbs print with --json has a JSON Schema in docs/json and an example in docs/json.md, and all three agree.
+"""What verbs print with --json has a JSON Schema in docs/json and an example in docs/json.md, and
+all three agree.
 
-Lab tests hold what is really printed against the schemas: `Tfdeploy.json` and the recording of test_outputs.py.
+Lab tests hold what is really printed against the schemas: `Tfdeploy.json` and the recording of
+test_outputs.py.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from tfdeploy.model.printed import PRINTED, InventoryHostRow, printed_by, schema
 DOCS = Path(__file__).parents[2] / "docs"
 NO_JSON = {"ssh"}
 RENEW = "python scripts/json_schemas.py writes them"
-EXAMPLES = dict(re.findall(r"^### (\S+)\n\n```json\n(.*?)```", (DOCS / "json.md").read_text(), re.M | re.S))
+EXAMPLES = dict(
+    re.findall(r"^### (\S+)\n\n```json\n(.*?)```", (DOCS / "json.md").read_text(), re.M | re.S)
+)
 
 
 def test_every_verb_has_a_schema() -> None:
@@ -31,14 +35,22 @@ def test_every_verb_has_a_schema() -> None:
 
 
 def test_the_schemas_of_the_docs_are_what_is_generated() -> None:
-    assert {path.name for path in (DOCS / "json").iterdir()} == {f"{name}.schema.json" for name in PRINTED}, RENEW
+    assert {path.name for path in (DOCS / "json").iterdir()} == {
+        f"{name}.schema.json" for name in PRINTED
+    }, RENEW
     for name in PRINTED:
         assert (DOCS / "json" / f"{name}.schema.json").read_text() == schema_text(name), RENEW
 
 
 def test_the_page_has_each_with_its_schema() -> None:
-    rows = re.findall(r"^\| `(.+)` \| \[(\S+)\]\(json/(\S+)\.schema\.json\) \|", (DOCS / "json.md").read_text(), re.M)
-    assert {name: words for words, name, file in rows if name == file} == {name: printed_by(name) for name in PRINTED}
+    rows = re.findall(
+        r"^\| `(.+)` \| \[(\S+)\]\(json/(\S+)\.schema\.json\) \|",
+        (DOCS / "json.md").read_text(),
+        re.M,
+    )
+    assert {name: words for words, name, file in rows if name == file} == {
+        name: printed_by(name) for name in PRINTED
+    }
     assert set(EXAMPLES) == set(PRINTED) - {"launch-dry-run"}  # docs/reference-plan.md has that one
 
 
@@ -52,7 +64,11 @@ def test_an_example_is_as_its_schema_says(name: str) -> None:
     ("was", "instead", "fault"),
     [
         ('"step": 1200', '"step": "1200"', ".tasks[0].step: '1200' is no integer"),
-        ('"state": "running", "health"', '"state": "going", "health"', ".tasks[0].state: 'going' is none of"),
+        (
+            '"state": "running", "health"',
+            '"state": "going", "health"',
+            ".tasks[0].state: 'going' is none of",
+        ),
         ('"accuracy": 0.91', '"accuracy": null', ".tasks[0].metrics.accuracy: None is no number"),
         ('"attempt": 1, ', "", ".tasks[0].attempt is missing"),
         ('"attempt": 1', '"attempt": 1, "tries": 1', ".tasks[0].tries is not in the schema"),
@@ -77,7 +93,11 @@ def test_which_schema_is_meant() -> None:
 
 
 def test_errors_have_a_schema_too(capsys: pytest.CaptureFixture[str]) -> None:
-    for error in (TfdeployError("a"), UsageError("b", where="here", next="there"), HostUnreachable("c", where="n1")):
+    for error in (
+        TfdeployError("a"),
+        UsageError("b", where="here", next="there"),
+        HostUnreachable("c", where="n1"),
+    ):
         assert printed_faults(["status"], error.as_json()) == []
     assert main(["status", "--nothing", "--json"]) == 2
     assert printed_faults(["status"], json.loads(capsys.readouterr().out)) == []

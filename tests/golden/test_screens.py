@@ -1,7 +1,7 @@
 """Screens of the dashboard as a terminal shows them, through a terminal emulator.
 
-`PYTHONPATH=scripts:tests python tests/golden/test_screens.py --write` writes them anew, and the pictures of
-docs/dashboard.md: look at each before it is committed.
+`PYTHONPATH=scripts:tests python tests/golden/test_screens.py --write` writes them anew, and the
+pictures of docs/dashboard.md: look at each before it is committed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ PICTURES = ("straggler", "crash-loop-task", "cut-host", "waiting", "keras-curves
 def shown(scene: Scene) -> str:
     """The text of the screen; a character that takes two columns stands once."""
     screen = pyte.Screen(scene.width, scene.height)
-    pyte.Stream(screen).feed(terminal_bytes(scene).replace("\n", "\r\n"))  # as a terminal driver does
+    # as a terminal driver does
+    pyte.Stream(screen).feed(terminal_bytes(scene).replace("\n", "\r\n"))
     return "\n".join(row.rstrip() for row in screen.display) + "\n"
 
 
@@ -39,7 +40,9 @@ def test_every_golden_has_its_scene() -> None:
 
 
 def test_every_picture_of_the_docs_has_its_scene() -> None:
-    assert {path.stem for path in DOCS.glob("screen-*.svg")} == {f"screen-{name}" for name in PICTURES}
+    assert {path.stem for path in DOCS.glob("screen-*.svg")} == {
+        f"screen-{name}" for name in PICTURES
+    }
 
 
 if __name__ == "__main__" and "--write" in sys.argv:
@@ -49,6 +52,10 @@ if __name__ == "__main__" and "--write" in sys.argv:
     for name in PICTURES:
         board, now = dashboard_of(SCREENS[name])
         rows = compose(board.scene, SCREENS[name].width, SCREENS[name].height, now)
-        (DOCS / f"screen-{name}.svg").write_text(as_svg(rows, title="tfdeploy status --watch"), encoding="utf-8")
+        (DOCS / f"screen-{name}.svg").write_text(
+            as_svg(rows, title="tfdeploy status --watch"), encoding="utf-8"
+        )
     board, now = dashboard_of(SCREENS["healthy"])
-    (DOCS / "dashboard.svg").write_text(as_svg(compose(board.scene, 110, 30, now)), encoding="utf-8")
+    (DOCS / "dashboard.svg").write_text(
+        as_svg(compose(board.scene, 110, 30, now)), encoding="utf-8"
+    )

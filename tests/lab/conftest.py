@@ -1,4 +1,5 @@
-"""Every test below runs the real thing; the labs and the command line come from tests/conftest.py."""
+"""Every test below runs the real thing; the labs and the command line come from
+tests/conftest.py."""
 
 from __future__ import annotations
 
@@ -16,15 +17,36 @@ SSH_S = 20
 
 @pytest.fixture
 def ssh() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """ssh(lab, host, command): OpenSSH itself, from where the operator sits, with nothing but what the inventory says."""
+    """ssh(lab, host, command): OpenSSH itself, from where the operator sits, with nothing but what
+    the inventory says."""
 
-    def call(where: Lab, host: str, command: str, *, timeout_s: int = 3) -> subprocess.CompletedProcess[str]:
+    def call(
+        where: Lab, host: str, command: str, *, timeout_s: int = 3
+    ) -> subprocess.CompletedProcess[str]:
         row = next(each for each in where.status() if each["host"] == host)
-        settings = dict(line.strip().split(": ", 1) for line in where.inventory.read_text().splitlines() if line.startswith("  "))
+        settings = dict(
+            line.strip().split(": ", 1)
+            for line in where.inventory.read_text().splitlines()
+            if line.startswith("  ")
+        )
         words = ["ssh", "-F", "none", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={timeout_s}"]
-        words += ["-o", f"UserKnownHostsFile={where.known_hosts}", "-o", "StrictHostKeyChecking=yes"]
-        words += ["-i", settings["identity_file"], "-p", str(row["port"]), f"{settings['user']}@{row['address']}", command]
-        return subprocess.run(where.operator(words), capture_output=True, text=True, timeout=SSH_S, check=False)
+        words += [
+            "-o",
+            f"UserKnownHostsFile={where.known_hosts}",
+            "-o",
+            "StrictHostKeyChecking=yes",
+        ]
+        words += [
+            "-i",
+            settings["identity_file"],
+            "-p",
+            str(row["port"]),
+            f"{settings['user']}@{row['address']}",
+            command,
+        ]
+        return subprocess.run(
+            where.operator(words), capture_output=True, text=True, timeout=SSH_S, check=False
+        )
 
     return call
 

@@ -1,4 +1,5 @@
-"""A canary secret and the audit: nobody but the program sees it, nothing of it stays, and the hosts say who did what."""
+"""A canary secret and the audit: nobody but the program sees it, nothing of it stays, and the hosts
+say who did what."""
 
 from __future__ import annotations
 
@@ -26,7 +27,11 @@ pytestmark = pytest.mark.isolated
 KILLS, MANY_KILLS = 2, 100
 WAITS_S = 3.0
 MARK = f"c4nary{os.urandom(4).hex()}"
-CANARIES = {"TOKEN": f"{MARK}-token", "FILE": f'{MARK}/+ "<é>\\\n{MARK}-line-two\n', "TOLD": f"{MARK}=told"}
+CANARIES = {
+    "TOKEN": f"{MARK}-token",
+    "FILE": f'{MARK}/+ "<é>\\\n{MARK}-line-two\n',
+    "TOLD": f"{MARK}=told",
+}
 HASTY = f"""import sys
 from tfdeploy.agent.record import replace
 from tfdeploy.cli.main import main
@@ -58,7 +63,11 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
     made.env["TOKEN"] = CANARIES["TOKEN"]
     (made.home / "secret-file").write_text(CANARIES["FILE"] + "\n")
     (made.home / "told").write_text(CANARIES["TOLD"] + "\n")
-    sources = {"TOKEN": "env", "FILE": {"file": "~/secret-file"}, "TOLD": {"command": ["cat", "../told"]}}
+    sources = {
+        "TOKEN": "env",
+        "FILE": {"file": "~/secret-file"},
+        "TOLD": {"command": ["cat", "../told"]},
+    }
     write_job(made, "canary", "quick.py", flags="none", secrets=sources, stop={"grace": "1s"})
     (made.cwd / "quick.py").write_text(SHOWS)
     return made
@@ -66,7 +75,8 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 @pytest.fixture
 def watcher() -> Iterator[list[str]]:
-    """Command lines of any process of this machine, hosts included, that showed a canary while the test ran."""
+    """Command lines of any process of this machine, hosts included, that showed a canary while the
+    test ran."""
     seen: list[str] = []
     over = threading.Event()
 
@@ -91,12 +101,16 @@ def killed(operator: Tfdeploy, number: int, chance: random.Random) -> str:
     events = operator.home / f"events-{number}"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(operator, "program", ["-c", HASTY])
-        process = operator.start("launch", "--detach", "-v", "--name", f"canary-{number}", "--events", str(events))
+        process = operator.start(
+            "launch", "--detach", "-v", "--name", f"canary-{number}", "--events", str(events)
+        )
     step = chance.choice(("probe", "sync", "prepare", "start", "commit"))
     begun = f'"step": "{step}"'.replace(" ", "").encode()
 
     def reached() -> bool:
-        return process.poll() is not None or (events.exists() and begun in events.read_bytes().replace(b" ", b""))
+        return process.poll() is not None or (
+            events.exists() and begun in events.read_bytes().replace(b" ", b"")
+        )
 
     wait_for(reached, 60, step, poll_s=0.005)
     with suppress(subprocess.TimeoutExpired):
@@ -108,7 +122,8 @@ def killed(operator: Tfdeploy, number: int, chance: random.Random) -> str:
 
 
 def kills(operator: Tfdeploy, count: int, seed: int) -> None:
-    """Nothing of what was killed shows a canary, and it is gone from the hosts when their wait for the launch is over."""
+    """Nothing of what was killed shows a canary, and it is gone from the hosts when their wait for
+    the launch is over."""
     chance = random.Random(seed)
     for number in range(count):
         assert shown(killed(operator, number, chance), WANTED) == [], number
@@ -116,39 +131,75 @@ def kills(operator: Tfdeploy, count: int, seed: int) -> None:
     for run in committed:
         operator.run("stop", run, "--now")
     wait_for(
-        lambda: operator.run("status").returncode in (0, 2) and not leaks(operator, WANTED, "~/tfdeploy"),
+        lambda: (
+            operator.run("status").returncode in (0, 2)
+            and not leaks(operator, WANTED, "~/tfdeploy")
+        ),
         40,
         "all secrets are gone",
     )
 
 
-def test_a_canary_is_seen_by_its_program_alone_and_the_audit_says_where_it_was(operator: Tfdeploy, watcher: list[str]) -> None:
+def test_a_canary_is_seen_by_its_program_alone_and_the_audit_says_where_it_was(
+    operator: Tfdeploy, watcher: list[str]
+) -> None:
     lab, run = operator.lab, "canary-live"
     kills(operator, KILLS, seed=1)
     outputs = [operator.run("launch", "--detach", "--json", "-v", "--name", run, exit_code=0)]
     wait_for(
-        lambda: operator.run("logs", run, "--output", "raw").stdout.count("all shown") == len(lab.hosts), 60, "it has shown all"
+        lambda: (
+            operator.run("logs", run, "--output", "raw").stdout.count("all shown") == len(lab.hosts)
+        ),
+        60,
+        "it has shown all",
     )
-    at = {host: [path.rpartition("/")[2] for path in paths] for host, paths in leaks(operator, WANTED, "~/tfdeploy").items()}
+    at = {
+        host: [path.rpartition("/")[2] for path in paths]
+        for host, paths in leaks(operator, WANTED, "~/tfdeploy").items()
+    }
     assert at == {host: ["env.json"] for host in lab.hosts}
-    outputs += [operator.run(*words, run) for words in (("logs", "--json"), ("status", "--json"), ("audit", "--json"))]
+    outputs += [
+        operator.run(*words, run)
+        for words in (("logs", "--json"), ("status", "--json"), ("audit", "--json"))
+    ]
     assert outputs[1].stdout.count("***") > 20 * len(lab.hosts)
     live = json.loads(outputs[-1].stdout)
-    assert live["ok"] and outputs[-1].returncode == 0 and {row["forgotten"] for row in live["secrets"]} == {False}
+    assert (
+        live["ok"]
+        and outputs[-1].returncode == 0
+        and {row["forgotten"] for row in live["secrets"]} == {False}
+    )
 
     folder = f"~/tfdeploy/canary/runs/{run}/hosts/n2"
     minder = json.loads(on_host(lab, "n2", f"cat {folder}/state.json"))["minder_pid"]
-    supervisors = [json.loads(on_host(lab, "n2", f"cat {folder}/tasks/*/status.json"))["supervisor_pid"]]
+    supervisors = [
+        json.loads(on_host(lab, "n2", f"cat {folder}/tasks/*/status.json"))["supervisor_pid"]
+    ]
     on_host(lab, "n2", f"kill -9 {minder} {' '.join(map(str, supervisors))}")
     operator.run("stop", run, exit_code=0)
     check_log(operator, operator.json("audit", run))
 
     assert leaks(operator, WANTED, "~/tfdeploy") == {}
     (operator.cwd / "quick.py").write_text(SHOWS)
-    outputs.append(operator.run("launch", "--name", "canary-dies", "-v", "--", "python", "quick.py", "--die", exit_code=1))
+    outputs.append(
+        operator.run(
+            "launch",
+            "--name",
+            "canary-dies",
+            "-v",
+            "--",
+            "python",
+            "quick.py",
+            "--die",
+            exit_code=1,
+        )
+    )
     assert "no good: ***" in outputs[-1].stderr
     rolled_back = operator.json("audit", "canary-dies")
-    assert "rolled back" in {row["outcome"] for row in rolled_back["entries"]} and rolled_back["left"] == []
+    assert (
+        "rolled back" in {row["outcome"] for row in rolled_back["entries"]}
+        and rolled_back["left"] == []
+    )
     assert watcher == []  # the next one types it
     outputs.append(operator.run("launch", "--", "python", f"--x={CANARIES['TOLD']}", exit_code=2))
     assert [shown(done.stdout + done.stderr, WANTED) for done in outputs] == [[]] * len(outputs)
@@ -158,23 +209,52 @@ def test_a_canary_is_seen_by_its_program_alone_and_the_audit_says_where_it_was(o
 
 
 def check_log(operator: Tfdeploy, found: dict[str, Any]) -> None:
-    """The entries of the run on each host; a line that is no entry is named, and the others are shown."""
-    assert found["ok"] and found["left"] == [] and {row["forgotten"] for row in found["secrets"]} == {True}
-    by_host = {host: [row["outcome"] for row in found["entries"] if row["host"] == host] for host in operator.lab.hosts}
-    assert by_host["n1"][:2] == ["prepared", "committed"] and set(by_host["n3"]) == {"prepared", "committed", "stopped"}
+    """The entries of the run on each host; a line that is no entry is named, and the others are
+    shown."""
+    assert (
+        found["ok"]
+        and found["left"] == []
+        and {row["forgotten"] for row in found["secrets"]} == {True}
+    )
+    by_host = {
+        host: [row["outcome"] for row in found["entries"] if row["host"] == host]
+        for host in operator.lab.hosts
+    }
+    assert by_host["n1"][:2] == ["prepared", "committed"] and set(by_host["n3"]) == {
+        "prepared",
+        "committed",
+        "stopped",
+    }
     assert {row["verb"] for row in found["entries"]} == {"launch", "stop"}
     one = found["entries"][0]
-    assert one["operator"].endswith(f"@{os.uname().nodename}") and one["key"].startswith("SHA256:") and one["from"]
-    assert {row["protect"] for row in found["ports"]} and {row["host"] for row in found["versions"]["hosts"]} == set(by_host)
+    assert (
+        one["operator"].endswith(f"@{os.uname().nodename}")
+        and one["key"].startswith("SHA256:")
+        and one["from"]
+    )
+    assert {row["protect"] for row in found["ports"]} and {
+        row["host"] for row in found["versions"]["hosts"]
+    } == set(by_host)
     folder, log = "~/tfdeploy/canary/runs/canary-live/hosts", "~/tfdeploy/.audit/*/log.jsonl"
-    on_host(operator.lab, "n3", f"cp -p {folder}/n3/part.json {folder}/n3/env.json; touch {folder}/../strange")
+    on_host(
+        operator.lab,
+        "n3",
+        f"cp -p {folder}/n3/part.json {folder}/n3/env.json; touch {folder}/../strange",
+    )
     left = operator.json("audit", found["run"], exit_code=1)
-    assert {(row["host"], row["kind"]) for row in left["left"]} == {("n3", "secret"), ("n3", "foreign")}
+    assert {(row["host"], row["kind"]) for row in left["left"]} == {
+        ("n3", "secret"),
+        ("n3", "foreign"),
+    }
     assert {row["host"] for row in left["secrets"] if not row["forgotten"]} == {"n3"}
     on_host(operator.lab, "n3", f"rm {folder}/n3/env.json {folder}/../strange")
     on_host(operator.lab, "n2", f"for log in {log}; do printf 'torn by a power cut' >> $log; done")
     torn = operator.json("audit", found["run"])
-    assert torn["ok"] and [row["host"] for row in torn["faults"]] == ["n2"] and torn["entries"] == found["entries"]
+    assert (
+        torn["ok"]
+        and [row["host"] for row in torn["faults"]] == ["n2"]
+        and torn["entries"] == found["entries"]
+    )
 
 
 @pytest.mark.long

@@ -1,4 +1,5 @@
-"""A run needs nobody: tfdeploy may be killed or cut off, and whoever comes later finds all of it on the hosts."""
+"""A run needs nobody: tfdeploy may be killed or cut off, and whoever comes later finds all of it on
+the hosts."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def newcomer(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy], operator: Tfde
 
 
 def kill(operator: Tfdeploy, *words: str, pipe: EventPipe) -> None:
-    """Runs tfdeploy until a worker has printed its tenth line, then SIGKILLs it and all that it started."""
+    """Runs tfdeploy until a worker has printed its tenth line, then SIGKILLs it and all that it
+    started."""
     watching = operator.start(*words, *pipe.words)
     for _ in range(10):
         pipe.hold_at("line", task="worker:0")
@@ -60,9 +62,18 @@ def test_a_run_whose_tfdeploy_was_killed_ends_well_and_a_newcomer_sees_all_of_it
     write_job(operator, "orphan", "quick.py", "--steps=150", "--gate=30", finish={"grace": "5s"})
     kill(operator, "launch", "--wait", "--name", "orphan-1", pipe=pipe)
     found = newcomer.json("status", "orphan-1")
-    assert (found["run"], found["job"], found["mode"], found["state"]) == ("orphan-1", "orphan", "async", "running")
-    assert {row["task"]: row["state"] for row in found["tasks"]} == dict.fromkeys(("ps:0", "worker:0", "worker:1"), "running")
-    assert next(row for row in newcomer.json("runs", "--all")["runs"] if row["run"] == "orphan-1")["live"]
+    assert (found["run"], found["job"], found["mode"], found["state"]) == (
+        "orphan-1",
+        "orphan",
+        "async",
+        "running",
+    )
+    assert {row["task"]: row["state"] for row in found["tasks"]} == dict.fromkeys(
+        ("ps:0", "worker:0", "worker:1"), "running"
+    )
+    assert next(row for row in newcomer.json("runs", "--all")["runs"] if row["run"] == "orphan-1")[
+        "live"
+    ]
     open_gate(newcomer, "orphan-1", "orphan")
     newcomer.wait_until("succeeded", "orphan-1", timeout_s=60)
     assert_nothing_left(newcomer, "orphan-1", "orphan")
@@ -71,11 +82,16 @@ def test_a_run_whose_tfdeploy_was_killed_ends_well_and_a_newcomer_sees_all_of_it
     rows = {row["task"]: row for row in newcomer.json("status", "orphan-1")["tasks"]}
     outcomes = {task: row["outcome"] for task, row in rows.items()}
     assert outcomes == {"ps:0": "stopped", "worker:0": "succeeded", "worker:1": "succeeded"}
-    assert (rows["worker:0"]["exit_code"], rows["ps:0"]["reason"]) == (0, "the deciding task succeeded")
+    assert (rows["worker:0"]["exit_code"], rows["ps:0"]["reason"]) == (
+        0,
+        "the deciding task succeeded",
+    )
 
 
 @pytest.mark.fault("35 another machine takes over")
-def test_a_newcomer_stops_a_run_whose_tfdeploy_was_killed(operator: Tfdeploy, newcomer: Tfdeploy, pipe: EventPipe) -> None:
+def test_a_newcomer_stops_a_run_whose_tfdeploy_was_killed(
+    operator: Tfdeploy, newcomer: Tfdeploy, pipe: EventPipe
+) -> None:
     write_job(operator, "taken-over", "quick.py", "--steps=100000")
     kill(operator, "launch", "--wait", "--name", "taken-over-1", pipe=pipe)
     newcomer.run("stop", "taken-over-1", exit_code=0)
@@ -83,7 +99,9 @@ def test_a_newcomer_stops_a_run_whose_tfdeploy_was_killed(operator: Tfdeploy, ne
     assert newcomer.state("taken-over-1") == operator.state("taken-over-1") == "stopped"
 
 
-def test_a_worker_that_dies_unwatched_fails_the_run_and_is_named(operator: Tfdeploy, newcomer: Tfdeploy) -> None:
+def test_a_worker_that_dies_unwatched_fails_the_run_and_is_named(
+    operator: Tfdeploy, newcomer: Tfdeploy
+) -> None:
     write_job(operator, "dies", "crash.py", "--after=2", "--only=worker:1", "--listen", "--code=9")
     operator.run("launch", "--detach", "--name", "dies-1", exit_code=0)
     newcomer.wait_until("failed", "dies-1", timeout_s=30)
@@ -117,13 +135,21 @@ def test_a_host_that_is_cut_off_for_a_while_costs_no_line(operator: Tfdeploy) ->
         wait_for(lambda: followed.read_text().count("worker:1") > 5, 20, "lines are followed")
         operator.lab.cut("n3")
         others = followed.read_text().count("worker:0")
-        wait_for(lambda: followed.read_text().count("worker:0") > others + 30, 30, "the others are still followed")
+        wait_for(
+            lambda: followed.read_text().count("worker:0") > others + 30,
+            30,
+            "the others are still followed",
+        )
         operator.lab.heal("n3")
         open_gate(operator, "cut-1", "cut")
         assert following.wait(timeout=120) == 0
     lines = [json.loads(line) for line in followed.read_text().splitlines() if line.startswith("{")]
     for task in ("worker:0", "worker:1"):
-        steps = [int(row["line"].split()[1]) for row in lines if row["task"] == task and row["line"].startswith("step ")]
+        steps = [
+            int(row["line"].split()[1])
+            for row in lines
+            if row["task"] == task and row["line"].startswith("step ")
+        ]
         assert steps == list(range(1, 101)), (task, steps[:5], steps[-5:])
     operator.wait_until("succeeded", "cut-1", timeout_s=60)
     assert_nothing_left(operator, "cut-1", "cut", within_s=20)

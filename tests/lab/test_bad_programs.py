@@ -1,4 +1,5 @@
-"""Programs that cannot be what the job wants of them: refused with their place before anything starts, and nothing is left."""
+"""Programs that cannot be what the job wants of them: refused with their place before anything
+starts, and nothing is left."""
 
 from __future__ import annotations
 
@@ -28,11 +29,15 @@ def operator(loopback_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy
 
 def refused(operator: Tfdeploy, job: str, *words: str) -> str:
     """The error of a launch, the same as of its dry run, which has sent nothing."""
-    dry, real = (operator.run("launch", *more, *words, exit_code=3).stderr for more in (("--dry-run",), ()))
+    dry, real = (
+        operator.run("launch", *more, *words, exit_code=3).stderr for more in (("--dry-run",), ())
+    )
     errors = [text.partition("error:")[2] for text in (dry, real)]
     assert errors[0] == errors[1] != "" and "Traceback" not in dry + real
     for host in operator.lab.hosts:
-        assert on_host(operator.lab, host, f"ls ~/tfdeploy/{job}/releases 2>/dev/null || true") == ""
+        assert (
+            on_host(operator.lab, host, f"ls ~/tfdeploy/{job}/releases 2>/dev/null || true") == ""
+        )
     return errors[0]
 
 
@@ -41,11 +46,18 @@ def test_flags_that_mean_something_else_are_refused_with_their_line(operator: Tf
     write_job(operator, "flagged", "quick.py")
     (operator.cwd / "quick.py").write_text(OTHER_MEANING)
     error = refused(operator, "flagged")
-    assert "--job_name of the program takes a whole number" in error and "quick.py:3" in error and "`flags: none`" in error, error
+    assert (
+        "--job_name of the program takes a whole number" in error
+        and "quick.py:3" in error
+        and "`flags: none`" in error
+    ), error
 
     own = ("--", "python", "quick.py", "--job_name=7", "--task_index={task_index}")
     operator.run("launch", "--wait", "--mode", "local", "--name", "flagged-1", *own, exit_code=0)
-    assert "Namespace(job_name=7, task_index=0)" in operator.run("logs", "flagged-1", exit_code=0).stdout
+    assert (
+        "Namespace(job_name=7, task_index=0)"
+        in operator.run("logs", "flagged-1", exit_code=0).stdout
+    )
 
 
 @pytest.mark.fault("30 an index that the command gives to every task")
@@ -56,18 +68,26 @@ def test_an_index_for_every_task_is_refused(operator: Tfdeploy) -> None:
 
 
 @pytest.mark.fault("30 a program file that is not in the code")
-@pytest.mark.parametrize("command", variations(["python quik.py", "nice python3 quik.py", "./quik.py", "sh quik.py"]))
-def test_a_file_that_is_not_in_the_code_is_refused_with_the_nearest(operator: Tfdeploy, command: str) -> None:
+@pytest.mark.parametrize(
+    "command", variations(["python quik.py", "nice python3 quik.py", "./quik.py", "sh quik.py"])
+)
+def test_a_file_that_is_not_in_the_code_is_refused_with_the_nearest(
+    operator: Tfdeploy, command: str
+) -> None:
     write_job(operator, "no-file", "quick.py")
     error = refused(operator, "no-file", "--", *command.split())
-    assert "the program quik.py is not in the code" in error and "did you mean quick.py?" in error, error
+    assert (
+        "the program quik.py is not in the code" in error and "did you mean quick.py?" in error
+    ), error
 
 
 @pytest.mark.fault("30 a program that is not on PATH")
 def test_a_program_that_no_path_has_is_refused_before_anything_starts(operator: Tfdeploy) -> None:
     write_job(operator, "no-program", "quick.py")
     error = refused(operator, "no-program", "--name", "no-program-1", "--", "pyton", "quick.py")
-    assert "there is no program pyton on PATH of n" in error and "did you mean python?" in error, error
+    assert "there is no program pyton on PATH of n" in error and "did you mean python?" in error, (
+        error
+    )
     assert "where: the command line, behind --" in error, error
     assert_nothing_left(operator, "no-program-1", "no-program")
 
@@ -88,7 +108,11 @@ def test_a_dry_run_says_that_the_name_is_taken(operator: Tfdeploy) -> None:
     operator.run("launch", "--dry-run", "--name", "named-1", exit_code=0)
     operator.run("launch", "--wait", "--name", "named-1", exit_code=0)
     for dry in (("--dry-run",), ()):
-        error = operator.run("launch", *dry, "--name", "named-1", exit_code=3).stderr.partition("error:")[2]
+        error = operator.run("launch", *dry, "--name", "named-1", exit_code=3).stderr.partition(
+            "error:"
+        )[2]
         assert "run named-1 is here already" in error and "--name" in error, error
-        assert operator.run("logs", "named-1", "--task", "worker:0", exit_code=0).stdout, "what it had stored is gone"
+        assert operator.run("logs", "named-1", "--task", "worker:0", exit_code=0).stdout, (
+            "what it had stored is gone"
+        )
     operator.run("-q", "launch", "--dry-run", "--name", "named-2", exit_code=0)

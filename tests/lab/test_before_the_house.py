@@ -1,7 +1,9 @@
-"""tfdeploy is updated in the middle of a run: what the tag before-the-house has launched goes on under this version.
+"""tfdeploy is updated in the middle of a run: what the tag before-the-house has launched goes on
+under this version.
 
-The hosts keep both agents: a process of the run that starts another one starts it from its own agent's folder. So what died is
-minded by the old agent again, and only what `run.resume` brings back after a reboot runs on the new one.
+The hosts keep both agents: a process of the run that starts another one starts it from its own
+agent's folder. So what died is minded by the old agent again, and only what `run.resume` brings
+back after a reboot runs on the new one.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from support.lab.remains import assert_nothing_left
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
-pytestmark = [pytest.mark.isolated, pytest.mark.soak]  # beside it, tests/golden/test_names.py holds every name
+# beside it, tests/golden/test_names.py holds every name
+pytestmark = [pytest.mark.isolated, pytest.mark.soak]
 RESTART = {"max": 3, "backoff": ["100ms", "1s"]}
 TASKS = {"ps:0": "n1", "worker:0": "n2", "worker:1": "n3"}
 
@@ -44,7 +47,11 @@ def launch(old: Tfdeploy, new: Tfdeploy, job: str, *flags: str, **keys: object) 
     write_job(old, job, "quick.py", *flags, restart=RESTART, **keys)
     run = f"{job}-1"
     old.run("launch", "--detach", "--name", run, exit_code=0)
-    wait_for(lambda: {row["state"] for row in rows_of(new, run).values()} == {"running"}, 30, "all tasks run")
+    wait_for(
+        lambda: {row["state"] for row in rows_of(new, run).values()} == {"running"},
+        30,
+        "all tasks run",
+    )
     return run
 
 
@@ -60,7 +67,10 @@ def follow(operator: Tfdeploy, *words: str) -> tuple[subprocess.Popen[str], Call
 
 def processes_of(operator: Tfdeploy, host: str, run: str, word: str) -> dict[int, str]:
     """pid -> digest of the agent that it runs on. `word`: minder or supervise."""
-    script = "for each in /proc/[0-9]*; do echo ${each#/proc/} $(tr '\\0' ' ' 2>/dev/null <$each/cmdline); done"
+    script = (
+        "for each in /proc/[0-9]*; do echo ${each#/proc/} $(tr '\\0' ' ' 2>/dev/null "
+        "<$each/cmdline); done"
+    )
     found = {}
     for words in map(str.split, on_host(operator.lab, host, script, root=True).splitlines()):
         at = words.index(word) if word in words else 0
@@ -75,12 +85,16 @@ def minder_of(operator: Tfdeploy, host: str, run: str) -> tuple[int, str] | None
 
 def kill_minder(operator: Tfdeploy, host: str, run: str) -> str:
     """The digest of the agent that the killed one ran on."""
-    pid, agent = wait_for(lambda: minder_of(operator, host, run), 10, f"a minder of {run} on {host}")
+    pid, agent = wait_for(
+        lambda: minder_of(operator, host, run), 10, f"a minder of {run} on {host}"
+    )
     on_host(operator.lab, host, f"kill -9 {pid}", root=True)
     return agent
 
 
-def test_a_run_from_before_is_listed_followed_fetched_and_stopped_while_its_minders_die(old: Tfdeploy, new: Tfdeploy) -> None:
+def test_a_run_from_before_is_listed_followed_fetched_and_stopped_while_its_minders_die(
+    old: Tfdeploy, new: Tfdeploy
+) -> None:
     run = launch(old, new, "house", "--steps=100000", "--save", keep=["checkpoints"])
     (row,) = (row for row in new.json("runs", "--all")["runs"] if row["run"] == run)
     assert (row["live"], row["state"], row["tasks"]) == (True, "running", 3)
@@ -95,7 +109,9 @@ def test_a_run_from_before_is_listed_followed_fetched_and_stopped_while_its_mind
     seen = lines().count("worker:0@n2 | step ")
     wait_for(lambda: lines().count("worker:0@n2 | step ") > seen + 20, 30, "its lines go on")
     rows = rows_of(new, run)
-    assert {(row["state"], row["attempt"], row["restarts"]) for row in rows.values()} == {("running", 1, 0)}
+    assert {(row["state"], row["attempt"], row["restarts"]) for row in rows.values()} == {
+        ("running", 1, 0)
+    }
 
     on_host(new.lab, "n3", f"kill -9 {rows['worker:1']['pid']}", root=True)
     wait_for(lambda: rows_of(new, run)["worker:1"]["attempt"] == 2, 30, "worker:1 starts again")
@@ -116,7 +132,9 @@ def test_a_run_from_before_is_listed_followed_fetched_and_stopped_while_its_mind
     assert_nothing_left(new, run, "house")
 
 
-def test_a_host_of_a_run_from_before_reboots_and_its_part_goes_on_under_this_version(old: Tfdeploy, new: Tfdeploy) -> None:
+def test_a_host_of_a_run_from_before_reboots_and_its_part_goes_on_under_this_version(
+    old: Tfdeploy, new: Tfdeploy
+) -> None:
     run = launch(old, new, "reborn", "--steps=60", "--gate=30")
     agents = {host: minder_of(new, host, run) for host in TASKS.values()}
     assert all(agents.values()) and len({agent for _, agent in filter(None, agents.values())}) == 1
@@ -126,13 +144,22 @@ def test_a_host_of_a_run_from_before_reboots_and_its_part_goes_on_under_this_ver
     following, lines = follow(new, "logs", "-f", run)
     wait_for(lambda: rows_of(new, run)["worker:1"]["attempt"] == 2, 60, "worker:1 starts again")
     found = wait_for(lambda: minder_of(new, "n3", run), 10, "a minder on n3")
-    assert agents["n3"] is not None and found[1] != agents["n3"][1], "run.resume is this version's, and so is its minder"
+    assert agents["n3"] is not None and found[1] != agents["n3"][1], (
+        "run.resume is this version's, and so is its minder"
+    )
     for host in ("n1", "n2"):
         assert minder_of(new, host, run) == agents[host], "the others are as they were"
-    assert {task: row["attempt"] for task, row in rows_of(old, run).items()} == {"ps:0": 1, "worker:0": 1, "worker:1": 2}
+    assert {task: row["attempt"] for task, row in rows_of(old, run).items()} == {
+        "ps:0": 1,
+        "worker:0": 1,
+        "worker:1": 2,
+    }
     open_gate(new, run, "reborn")
     assert following.wait(timeout=120) == 0
-    assert lines().count("worker:1@n3 | starting at step 0") == 2 and "worker:1@n3 | done at step 60" in lines()
+    assert (
+        lines().count("worker:1@n3 | starting at step 0") == 2
+        and "worker:1@n3 | done at step 60" in lines()
+    )
     new.wait_until("succeeded", run)
     outcomes = {task: row["outcome"] for task, row in rows_of(new, run).items()}
     assert outcomes == {"ps:0": "stopped", "worker:0": "succeeded", "worker:1": "succeeded"}
@@ -144,9 +171,19 @@ def test_minders_of_both_versions_start_a_gang_again_together(old: Tfdeploy, new
     run = launch(old, new, "both", "--steps=100000", mode="mirrored")
     reboot(new.lab, "n3")
     following, _ = follow(new, "status", "--watch", run)
-    wait_for(lambda: {row["attempt"] for row in rows_of(new, run).values()} == {2}, 60, "the gang starts again")
-    wait_for(lambda: {row["state"] for row in rows_of(new, run).values()} == {"running"}, 30, "all tasks run")
-    agents = {agent for _, agent in filter(None, (minder_of(new, host, run) for host in ("n2", "n3")))}
+    wait_for(
+        lambda: {row["attempt"] for row in rows_of(new, run).values()} == {2},
+        60,
+        "the gang starts again",
+    )
+    wait_for(
+        lambda: {row["state"] for row in rows_of(new, run).values()} == {"running"},
+        30,
+        "all tasks run",
+    )
+    agents = {
+        agent for _, agent in filter(None, (minder_of(new, host, run) for host in ("n2", "n3")))
+    }
     assert len(agents) == 2, "one of each version"
     new.run("stop", run, exit_code=0)
     assert following.wait(timeout=120) == 0

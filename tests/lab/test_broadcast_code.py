@@ -1,4 +1,5 @@
-"""Large code, and `keep` on its way to a gang, go from host to host: what this machine sends is counted by the kernel."""
+"""Large code, and `keep` on its way to a gang, go from host to host: what this machine sends is
+counted by the kernel."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ def sent_from_here(operator: Tfdeploy) -> int:
     return operator.lab.carried()["operator"]["from_bytes"]
 
 
-def test_large_code_leaves_here_once_and_of_what_changes_in_part_the_rest_stays(operator: Tfdeploy) -> None:
+def test_large_code_leaves_here_once_and_of_what_changes_in_part_the_rest_stays(
+    operator: Tfdeploy,
+) -> None:
     code = job_file(operator, "large")
     (code / "deep").mkdir()
     (code / "deep/weights").write_bytes(os.urandom(CODE_BYTES))
@@ -43,19 +46,32 @@ def test_large_code_leaves_here_once_and_of_what_changes_in_part_the_rest_stays(
         rows = operator.json("sync")["hosts"]
         assert sent_from_here(operator) - before < most
         for row in rows:
-            assert listed(operator, row["host"], f"large/releases/{row['release']}") == listed_here(code)
+            assert listed(operator, row["host"], f"large/releases/{row['release']}") == listed_here(
+                code
+            )
             assert leftovers(operator, row["host"], "large") == ""
-        assert sorted(row["from"] for row in rows)[0] == "control" and len({row["from"] for row in rows}) == len(rows)
+        assert sorted(row["from"] for row in rows)[0] == "control" and len(
+            {row["from"] for row in rows}
+        ) == len(rows)
         with (code / "deep/weights").open("ab") as file:
             file.write(b"more")
 
 
-def test_a_file_of_code_that_changes_while_it_is_sent_is_sent_as_it_is_then(operator: Tfdeploy) -> None:
+def test_a_file_of_code_that_changes_while_it_is_sent_is_sent_as_it_is_then(
+    operator: Tfdeploy,
+) -> None:
     code = job_file(operator, "changing")
     (code / "weights").write_bytes(os.urandom(CODE_BYTES))
     syncing = operator.start("sync", "--json", "--bwlimit", "4M")
-    place = "cd tfdeploy/changing/releases 2>/dev/null && du -sb .staging*/ | cut -f1 | sort -n | tail -1"
-    on_host(operator.lab, "n1", f"for i in $(seq 600); do [ 0$({place}) -gt {MIB} ] && exit 0; sleep 0.02; done; exit 1")
+    place = (
+        "cd tfdeploy/changing/releases 2>/dev/null && du -sb .staging*/ | cut -f1 | sort -n | "
+        "tail -1"
+    )
+    on_host(
+        operator.lab,
+        "n1",
+        f"for i in $(seq 600); do [ 0$({place}) -gt {MIB} ] && exit 0; sleep 0.02; done; exit 1",
+    )
     (code / "weights").write_bytes(os.urandom(CODE_BYTES))
     exit_code, said = ended(syncing)
     assert exit_code == 0, said
@@ -66,16 +82,29 @@ def test_a_file_of_code_that_changes_while_it_is_sent_is_sent_as_it_is_then(oper
 
 
 def test_keep_goes_from_host_to_host_and_not_through_here(operator: Tfdeploy) -> None:
-    job_file(operator, "kept", mode="mirrored", keep=["ck"], command=["python", "train.py"], ready={"after": "100ms"})
+    job_file(
+        operator,
+        "kept",
+        mode="mirrored",
+        keep=["ck"],
+        command=["python", "train.py"],
+        ready={"after": "100ms"},
+    )
     folder = "~/tfdeploy/kept/keep/ck"
     record = shlex.quote('model_checkpoint_path: "m-7"\n')
-    files = f"head -c {KEEP_BYTES} /dev/urandom > m-7.data; : > m-7.empty; printf %s {record} > checkpoint"
+    files = (
+        f"head -c {KEEP_BYTES} /dev/urandom > m-7.data; : > m-7.empty; printf %s {record} > "
+        "checkpoint"
+    )
     on_host(operator.lab, "n2", f"mkdir -p {folder}; cd {folder}; {files}")
     operator.run("sync", exit_code=0)
     before = sent_from_here(operator)
     said = operator.run("launch", "--wait", exit_code=0).stderr
     assert "`keep` of n2 is on n3 too: 3 files" in said
     assert sent_from_here(operator) - before < SLACK_BYTES
-    sums = [on_host(operator.lab, host, f"cd {folder}; sha256sum *; stat -c '%n %s %y' *") for host in ("n2", "n3")]
+    sums = [
+        on_host(operator.lab, host, f"cd {folder}; sha256sum *; stat -c '%n %s %y' *")
+        for host in ("n2", "n3")
+    ]
     assert sums[0] == sums[1]
     assert on_host(operator.lab, "n3", "ls -A ~/tfdeploy/kept/keep").split() == ["ck"]

@@ -1,4 +1,5 @@
-"""A broadcast in which a relay dies, stands still, is cut off or not reached: the others complete, and it is named."""
+"""A broadcast in which a relay dies, stands still, is cut off or not reached: the others complete,
+and it is named."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def operator(five_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 @contextmanager
 def half_way(operator: Tfdeploy, name: str) -> Iterator[list[tuple[int, str]]]:
-    """A broadcast of `name` that is half way when the block begins; its end is in the list when the block has ended."""
+    """A broadcast of `name` that is half way when the block begins; its end is in the list when the
+    block has ended."""
     job_file(operator, name, data={"d": "./data"})
     (operator.cwd / "data").mkdir(exist_ok=True)
     (operator.cwd / "data/shard").write_bytes(os.urandom(SET_BYTES))
@@ -61,7 +63,10 @@ def assert_arrived(operator: Tfdeploy, name: str, *hosts: str) -> None:
 @contextmanager
 def no_agent_lives(operator: Tfdeploy, host: str) -> Iterator[None]:
     """Each is killed as soon as it is there."""
-    script = f"touch ~/killing; while test -e ~/killing; do kill -9 $({AGENT}) 2>/dev/null; sleep 0.05; done"
+    script = (
+        f"touch ~/killing; while test -e ~/killing; do kill -9 $({AGENT}) 2>/dev/null; sleep "
+        "0.05; done"
+    )
     killer = subprocess.Popen(operator.lab.on(host, ["sh", "-c", script]))
     try:
         yield
@@ -80,7 +85,8 @@ def test_a_relay_that_is_killed_is_named_and_the_others_complete(operator: Tfdep
     assert_arrived(operator, "killed", "n1", "n2", "n4", "n5")
     rows = operator.json("sync", exit_code=0)["hosts"]
     sent = {row["host"]: row["bytes_sent"] for row in rows}
-    assert 0 < sent.pop("n3") < SET_BYTES * 3 // 4 and not any(sent.values()), rows  # it goes on where it was
+    # it goes on where it was
+    assert 0 < sent.pop("n3") < SET_BYTES * 3 // 4 and not any(sent.values()), rows
     assert_arrived(operator, "killed")
 
 
@@ -101,14 +107,22 @@ def test_a_relay_that_is_cut_off(operator: Tfdeploy) -> None:
             operator.lab.cut("n2")
             staged = "ls -A ~/tfdeploy/cut/data | grep new || true"
             for host in ("n1", "n3", "n4", "n5"):
-                wait_for(lambda host=host: not on_host(operator.lab, host, staged), 30, "the others are complete")
+                wait_for(
+                    lambda host=host: not on_host(operator.lab, host, staged),
+                    30,
+                    "the others are complete",
+                )
             assert not done  # nobody waited for n2
             assert_arrived(operator, "cut", "n1", "n3", "n4", "n5")
     finally:
         operator.lab.heal("n2")
     code, said = done[0]
     assert code == 4 and "n2    failed" in said and said.count("  ok  ") == 4, said
-    wait_for(lambda: operator.run("exec", "--limit", "n2", "--", "true").returncode == 0, 60, "n2 is reached again")
+    wait_for(
+        lambda: operator.run("exec", "--limit", "n2", "--", "true").returncode == 0,
+        60,
+        "n2 is reached again",
+    )
     operator.run("sync", exit_code=0)
     assert_arrived(operator, "cut")
 
@@ -122,7 +136,8 @@ def test_a_relay_that_stands_still_holds_nobody_up(operator: Tfdeploy) -> None:
         try:
             at = int((operator.cwd / "data/shard").stat().st_mtime)
             whole = (
-                f"stat -c %Y ~/tfdeploy/still/data/.d.new/shard ~/tfdeploy/still/data/d/shard 2>/dev/null | grep -x {at} || true"
+                "stat -c %Y ~/tfdeploy/still/data/.d.new/shard ~/tfdeploy/still/data/d/shard "
+                f"2>/dev/null | grep -x {at} || true"
             )
             for host in ("n3", "n4", "n5"):
                 wait_for(partial(on_host, operator.lab, host, whole), 30, f"{host} has all")
@@ -162,7 +177,11 @@ def test_a_broadcast_whose_tfdeploy_is_killed_leaves_nothing_but_halves(operator
     os.kill(syncing.pid, signal.SIGKILL)
     syncing.wait(30)
     for host in operator.lab.hosts:
-        wait_for(lambda host=host: not on_host(operator.lab, host, f"{AGENT} || true"), 60, f"no agent is left on {host}")
+        wait_for(
+            lambda host=host: not on_host(operator.lab, host, f"{AGENT} || true"),
+            60,
+            f"no agent is left on {host}",
+        )
         assert on_host(operator.lab, host, "ss -Hltn | grep -c ':22[0-9][0-9]' || true") == "0"
         assert sorted(on_host(operator.lab, host, f"ls -A ~/tfdeploy/{name}/data").split()) == [
             ".d.listing",
@@ -194,7 +213,10 @@ def test_a_relay_that_lies_is_named_and_routed_around(operator: Tfdeploy) -> Non
 @pytest.mark.long
 def test_a_relay_that_sends_slowly_feeds_nobody(operator: Tfdeploy) -> None:
     """Its 20 MiB to the next host alone would take 160 s."""
-    slow, quick = "tc qdisc add dev eth0 root tbf rate 1mbit burst 32kb latency 400ms", "tc qdisc del dev eth0 root"
+    slow, quick = (
+        "tc qdisc add dev eth0 root tbf rate 1mbit burst 32kb latency 400ms",
+        "tc qdisc del dev eth0 root",
+    )
     job_file(operator, "slow", data={"d": "./data"})
     (operator.cwd / "data").mkdir()
     (operator.cwd / "data/shard").write_bytes(os.urandom(SET_BYTES))
@@ -205,7 +227,10 @@ def test_a_relay_that_sends_slowly_feeds_nobody(operator: Tfdeploy) -> None:
     assert "n3" not in {feed["from"] for feed in row["feeds"]} and row["seconds"] < 40, row
 
 
-FULL = "mount -t tmpfs -o size=30m tmpfs /home/lab/tfdeploy && chown lab: /home/lab/tfdeploy && chmod 700 /home/lab/tfdeploy"
+FULL = (
+    "mount -t tmpfs -o size=30m tmpfs /home/lab/tfdeploy && chown lab: /home/lab/tfdeploy && "
+    "chmod 700 /home/lab/tfdeploy"
+)
 
 
 @pytest.mark.long
@@ -219,7 +244,9 @@ def test_a_relay_whose_disk_fills_is_named_and_the_others_complete(operator: Tfd
         assert code == 1 and "No space left" in said and said.count("  ok  ") == 4, said
         assert_arrived(operator, "full", "n1", "n2", "n4", "n5")
         on_host(operator.lab, "n3", "rm ~/tfdeploy/filler")
-        sent = {row["host"]: row["bytes_sent"] for row in operator.json("sync", exit_code=0)["hosts"]}
+        sent = {
+            row["host"]: row["bytes_sent"] for row in operator.json("sync", exit_code=0)["hosts"]
+        }
         assert 0 < sent.pop("n3") < SET_BYTES * 3 // 4 and not any(sent.values()), sent
         assert_arrived(operator, "full")
 
@@ -230,8 +257,11 @@ LEFT = {".d.listing", ".d.new", "d", "d.json", "d.tfdeploy"}
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", [7])
-def test_kills_at_random_moments_leave_nothing_that_a_second_sync_does_not_mend(operator: Tfdeploy, seed: int) -> None:
-    """The client and each agent in turn, at a moment that a number of bytes on a random host says."""
+def test_kills_at_random_moments_leave_nothing_that_a_second_sync_does_not_mend(
+    operator: Tfdeploy, seed: int
+) -> None:
+    """The client and each agent in turn, at a moment that a number of bytes on a random host
+    says."""
     chance = random.Random(seed)
     job_file(operator, "kills", data={"d": "./data"})
     (operator.cwd / "data").mkdir()
@@ -250,20 +280,38 @@ def test_kills_at_random_moments_leave_nothing_that_a_second_sync_does_not_mend(
         ended(syncing, 90.0)
         what = f"round {number}, {victim or 'the client'} killed when {host} had {least} bytes"
         for each in operator.lab.hosts:
-            left = set(on_host(operator.lab, each, "ls -A ~/tfdeploy/kills/data 2>/dev/null || true").split())
+            left = set(
+                on_host(
+                    operator.lab, each, "ls -A ~/tfdeploy/kills/data 2>/dev/null || true"
+                ).split()
+            )
             assert left <= LEFT, f"{what}: {left} on {each}"
         second = operator.run("sync")
         assert second.returncode == 0, f"{what}: {second.stdout}{second.stderr}"
         for each in operator.lab.hosts:
-            assert listed(operator, each, "kills/data/d") == listed_here(operator.cwd / "data"), f"{what}: {each}"
-            assert set(on_host(operator.lab, each, "ls -A ~/tfdeploy/kills/data").split()) == {"d", "d.json", "d.tfdeploy"}, what
+            assert listed(operator, each, "kills/data/d") == listed_here(operator.cwd / "data"), (
+                f"{what}: {each}"
+            )
+            assert set(on_host(operator.lab, each, "ls -A ~/tfdeploy/kills/data").split()) == {
+                "d",
+                "d.json",
+                "d.tfdeploy",
+            }, what
 
 
-def wait_until_staged(operator: Tfdeploy, host: str, least: int, syncing: subprocess.Popen[bytes]) -> None:
+def wait_until_staged(
+    operator: Tfdeploy, host: str, least: int, syncing: subprocess.Popen[bytes]
+) -> None:
     """Until so many bytes lie in the staging folder there, or the sync has ended."""
-    script = "find ~/tfdeploy/kills/data/.d.new -type f -printf '%b\\n' 2>/dev/null | awk '{s += $1} END {print 512 * s}'"
+    script = (
+        "find ~/tfdeploy/kills/data/.d.new -type f -printf '%b\\n' 2>/dev/null | awk '{s += $1} "
+        "END {print 512 * s}'"
+    )
     wait_for(
-        lambda: syncing.poll() is not None or int(on_host(operator.lab, host, script, check=False) or 0) >= least,
+        lambda: (
+            syncing.poll() is not None
+            or int(on_host(operator.lab, host, script, check=False) or 0) >= least
+        ),
         60,
         f"{least} bytes on {host}",
     )

@@ -1,4 +1,5 @@
-"""A data set to all hosts, as the kernel's counters and rsync see it: neither believes what tfdeploy says of itself."""
+"""A data set to all hosts, as the kernel's counters and rsync see it: neither believes what
+tfdeploy says of itself."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ def into_the_second_site(lab: Lab) -> int:
     return lab.carried()["router2"]["from_bytes"]
 
 
-def test_a_thin_line_between_sites_carries_each_byte_once(two_sites: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
+def test_a_thin_line_between_sites_carries_each_byte_once(
+    two_sites: Lab, tfdeploy: Callable[[Lab], Tfdeploy]
+) -> None:
     operator = tfdeploy(two_sites)
     job_file(operator, "thin", data={"set": "./set"})
     source = operator.cwd / "set"
@@ -48,7 +51,9 @@ def test_a_thin_line_between_sites_carries_each_byte_once(two_sites: Lab, tfdepl
         assert differences(two_sites, host, source, "tfdeploy/thin/data/set") == ""
 
 
-def test_rsync_has_nothing_to_say_and_holes_stay_holes(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
+def test_rsync_has_nothing_to_say_and_holes_stay_holes(
+    few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]
+) -> None:
     operator = tfdeploy(few_hosts)
     job_file(operator, "last", data={"odd": "./odd"})
     source = operator.cwd / "odd"
@@ -58,12 +63,15 @@ def test_rsync_has_nothing_to_say_and_holes_stay_holes(few_hosts: Lab, tfdeploy:
         operator.run("sync", "-y", exit_code=0)
         for host in few_hosts.hosts:
             assert differences(few_hosts, host, source, "tfdeploy/last/data/odd") == ""
-            size, blocks = on_host(few_hosts, host, "stat -c '%s %b' tfdeploy/last/data/odd/sparse").split()
+            size, blocks = on_host(
+                few_hosts, host, "stat -c '%s %b' tfdeploy/last/data/odd/sparse"
+            ).split()
             assert (int(size), int(blocks) <= SPARSE_BLOCKS) == (SPARSE_BYTES, True), blocks
 
 
 def change_some(source: Path) -> None:
-    """Content, modes, times, links, in folders that may not be written in too; what was one file is two, and the reverse."""
+    """Content, modes, times, links, in folders that may not be written in too; what was one file is
+    two, and the reverse."""
     (source / "modes/folder 500/file 444").write_text("longer than it was before")
     (source / "modes/folder 755/file 644").chmod(0o640)
     (source / "modes/folder 755").chmod(0o711)

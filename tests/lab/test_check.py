@@ -1,6 +1,8 @@
-"""`tfdeploy check` against real hosts: nothing on healthy ones, and each of many planted faults with its host and its cure.
+"""`tfdeploy check` against real hosts: nothing on healthy ones, and each of many planted faults
+with its host and its cure.
 
-What this machine cannot show for real is a fixture, and stands in FIXTURES: GPUs and their driver, quotas, systemd-logind.
+What this machine cannot show for real is a fixture, and stands in FIXTURES: GPUs and their driver,
+quotas, systemd-logind.
 """
 
 from __future__ import annotations
@@ -27,21 +29,30 @@ pytestmark = pytest.mark.isolated
 
 def wrong(answer: Any) -> dict[str, list[dict[str, Any]]]:
     """host -> its checks that are not ok."""
-    return {host["host"]: [each for each in host["checks"] if not each["ok"]] for host in answer["hosts"]}
+    return {
+        host["host"]: [each for each in host["checks"] if not each["ok"]]
+        for host in answer["hosts"]
+    }
 
 
-def test_on_healthy_hosts_nothing_is_wrong(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
+def test_on_healthy_hosts_nothing_is_wrong(
+    isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]
+) -> None:
     operator = tfdeploy(isolated_lab)
     answer = operator.json("check")
     assert answer["ok"] and wrong(answer) == {host: [] for host in isolated_lab.hosts}
     pairs = {(link["from"], link["to"]) for link in answer["links"]}
     assert len(pairs) == 12 and all(link["ok"] and link["ms"] is None for link in answer["links"])
     answer = operator.json("check", "--deep", "--limit", "n[1-2]")
-    assert len(answer["links"]) == 4 and all(link["ms"] > 0 and link["mbit_s"] > 1 for link in answer["links"])
+    assert len(answer["links"]) == 4 and all(
+        link["ms"] > 0 and link["mbit_s"] > 1 for link in answer["links"]
+    )
     assert operator.run("check", exit_code=0).stdout == "4 hosts, 12 links: nothing wrong\n"
 
 
-def test_with_a_job_its_own_ports_are_tried(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
+def test_with_a_job_its_own_ports_are_tried(
+    few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]
+) -> None:
     operator = tfdeploy(few_hosts)
     write_job(operator, "ports", "quick.py")
     planned = operator.json("launch", "--dry-run")
@@ -49,13 +60,21 @@ def test_with_a_job_its_own_ports_are_tried(few_hosts: Lab, tfdeploy: Callable[[
     assert answer["ok"] and not any(wrong(answer).values()), wrong(answer)
     for host in few_hosts.hosts:
         tried = {str(link["port"]) for link in answer["links"] if link["to"] == host}
-        assert {task["address"].rpartition(":")[2] for task in planned["tasks"] if task["host"] == host} < tried
+        assert {
+            task["address"].rpartition(":")[2] for task in planned["tasks"] if task["host"] == host
+        } < tried
     write_job(operator, "ports", "quick.py", protect="firewall")
     unable = wrong(operator.json("check", exit_code=1))
-    assert [each["check"] for found in unable.values() for each in found] == ["protect"] * len(few_hosts.hosts), unable
+    assert [each["check"] for found in unable.values() for each in found] == ["protect"] * len(
+        few_hosts.hosts
+    ), unable
     write_job(operator, "ports", "quick.py", roles={"ps": {"count": 400}})
-    refused = [each for found in wrong(operator.json("check", exit_code=1)).values() for each in found]
-    assert [each["check"] for each in refused] == ["plan"] and "ports" in refused[0]["detail"], refused
+    refused = [
+        each for found in wrong(operator.json("check", exit_code=1)).values() for each in found
+    ]
+    assert [each["check"] for each in refused] == ["plan"] and "ports" in refused[0]["detail"], (
+        refused
+    )
 
 
 # --- planted faults
@@ -75,7 +94,9 @@ FIXTURES = {
         text=f"""case "$1" in *driver_version*) echo 450.51.06; echo 450.51.06;; *)
 echo '{CARD.format(index=0, used=3)}'; echo '{CARD.format(index=1, used=70000)}';; esac""",
     ),
-    "no driver": SCRIPT.format(name="nvidia-smi", text='echo "Driver/library version mismatch"; exit 18'),
+    "no driver": SCRIPT.format(
+        name="nvidia-smi", text='echo "Driver/library version mismatch"; exit 18'
+    ),
     "quota": SCRIPT.format(
         name="quota",
         text="""echo 'Disk quotas for user lab (uid 10001):'
@@ -93,11 +114,17 @@ ulimit -n 200; ulimit -t 90000
 export http_proxy=http://192.0.2.9:3128 TF_CONFIG='{}'
 echo welcome to n6
 EOF"""
-HOLD = "import socket, time; held = [socket.create_server((str(), port)) for port in (2310, 2311)]; time.sleep(600)"
+HOLD = (
+    "import socket, time; held = [socket.create_server((str(), port)) for port in (2310, 2311)]; "
+    "time.sleep(600)"
+)
 FILTER = """nft add table inet plant
 nft add chain inet plant in '{{ type filter hook input priority 0; }}'
 nft add rule inet plant in tcp dport 2222-2299 {verdict}"""
-SCARCE = "rm /usr/bin/rsync; chmod 755 /tmp; mount -t tmpfs -o size=64m tmpfs /dev/shm; chmod 1777 /dev/shm"
+SCARCE = (
+    "rm /usr/bin/rsync; chmod 755 /tmp; mount -t tmpfs -o size=64m tmpfs /dev/shm; chmod 1777 "
+    "/dev/shm"
+)
 BEHIND = """
 import time as _time
 _true = _time.time
@@ -106,7 +133,8 @@ _time.time = lambda: _true() - 400.0
 
 
 class Fault(NamedTuple):
-    """What must be said of a host: the check, words of the detail, words of the line that mends it."""
+    """What must be said of a host: the check, words of the detail, words of the line that mends
+    it."""
 
     host: str
     check: str
@@ -124,13 +152,16 @@ FAULTS = (
     Fault("keyless", "ssh", "/nowhere/key", "set `identity_file:`"),
     Fault("open", "agent", "/srv/open", "write `workdir: ~/tfdeploy`"),
     Fault("n8", "agent", "login shell ended", "login shell that runs commands"),
-    Fault("n2", "tensorflow", "TensorFlow 2.20.0, most have 2.21.0", "pip install tensorflow==2.21.0"),
+    Fault(
+        "n2", "tensorflow", "TensorFlow 2.20.0, most have 2.21.0", "pip install tensorflow==2.21.0"
+    ),
     Fault("n3", "tensorflow", "no TensorFlow, most have 2.21.0", "pip install tensorflow==2.21.0"),
     Fault(
         "n3",
         "tensorflow",
         "no tf_keras",
-        "--limit n3 -- /usr/local/bin/with-tensorflow -m pip install tensorflow==2.21.0 tf_keras==2.21.0",
+        "--limit n3 -- /usr/local/bin/with-tensorflow -m pip install tensorflow==2.21.0 "
+        "tf_keras==2.21.0",
     ),
     Fault("n4", "python", "there is no program python9", "write `python: PATH` of n4"),
     Fault("n4", "rsync", "rsync is missing", "apt-get install -y rsync"),
@@ -151,11 +182,18 @@ FAULTS = (
     Fault("n6", "shell", "welcome to n6", "[ -t 1 ] || return"),
     Fault("n7", "gpus", "GPU 1 (NVIDIA Fixture)", "--limit n7 -- nvidia-smi"),
     Fault("n7", "driver", "450.51.06 is older than 525.60.13", "install NVIDIA's driver 525.60.13"),
-    Fault("n7", "ports", "may be given to any outgoing connection", "ip_local_reserved_ports=40000-40009"),
+    Fault(
+        "n7",
+        "ports",
+        "may be given to any outgoing connection",
+        "ip_local_reserved_ports=40000-40009",
+    ),
     Fault("n7", "workdir", "other users of the host may look", "chmod o-rwx /home/lab/tfdeploy"),
     Fault("n7", "clock", "its clock is 6 min", "--limit n7 -- sudo timedatectl set-ntp true"),
     Fault("n2", "gpus", "version mismatch", "reboot"),
-    Fault("n3", "ports", "0 ports of 2310-2311 are free; taken: 2310 by pid", "widen `ports:` of n3"),
+    Fault(
+        "n3", "ports", "0 ports of 2310-2311 are free; taken: 2310 by pid", "widen `ports:` of n3"
+    ),
     Fault("n1", "address", "maps worker-two (n2) to loopback", "advertise: IP"),
     Fault("n1", "address", "n1 and twice are one machine", "--exclude twice"),
 )
@@ -190,12 +228,20 @@ def planted(new_lab: Callable[..., Lab]) -> Lab:
     for host, script in (
         (
             "n1",
-            "\n".join(["mkdir -m 777 /srv/open", *(f"ip addr add {each}/24 dev eth0" for each in further_names(lab).values())]),
+            "\n".join(
+                [
+                    "mkdir -m 777 /srv/open",
+                    *(f"ip addr add {each}/24 dev eth0" for each in further_names(lab).values()),
+                ]
+            ),
         ),
         ("n2", FIXTURES["no driver"]),
         ("n3", "rm -r /usr/local/lib/site/*"),
         ("n4", f"{SCARCE}\n{FILTER.format(verdict='drop')}"),
-        ("n5", f"{SMALL_DISK}\n{FIXTURES['logind']}\n{FILTER.format(verdict='reject with tcp reset')}"),
+        (
+            "n5",
+            f"{SMALL_DISK}\n{FIXTURES['logind']}\n{FILTER.format(verdict='reject with tcp reset')}",
+        ),
         ("n6", FIXTURES["quota"]),
         ("n7", FIXTURES["driver"]),
     ):
@@ -213,12 +259,15 @@ def further_names(lab: Lab) -> dict[str, str]:
 
 
 def set_faulty_inventory(operator: Tfdeploy) -> None:
-    """The lab's hosts with keys that do not fit them, and more names for n1, most of which cannot be entered."""
+    """The lab's hosts with keys that do not fit them, and more names for n1, most of which cannot
+    be entered."""
     lab, further = operator.lab, further_names(operator.lab)
     address = {str(row["host"]): str(row["address"]) for row in lab.status()}
     keys = [line.split()[1:] for line in lab.known_hosts.read_text().splitlines()]
     for name, key in (("known", keys[0]), ("other", keys[1])):
-        (operator.home / name).write_text("".join(f"{each} {' '.join(key)}\n" for each in further.values()))
+        (operator.home / name).write_text(
+            "".join(f"{each} {' '.join(key)}\n" for each in further.values())
+        )
     changes: dict[str, dict[str, Any]] = {
         "n2": {"advertise": "worker-two"},
         "n3": {"ports": "2310-2311"},
@@ -229,13 +278,21 @@ def set_faulty_inventory(operator: Tfdeploy) -> None:
         "nowhere": {"address": "no-such-host.invalid"},
     }
     for name, said in NAMES.items():
-        told = {key: value.format(home=operator.home, n1=address["n1"]) for key, value in said.items()}
-        changes[name] = {"address": further[name], "known_hosts": str(operator.home / "known"), **told}
+        told = {
+            key: value.format(home=operator.home, n1=address["n1"]) for key, value in said.items()
+        }
+        changes[name] = {
+            "address": further[name],
+            "known_hosts": str(operator.home / "known"),
+            **told,
+        }
     set_inventory(operator, defaults={"python": "/usr/local/bin/with-tensorflow"}, hosts=changes)
 
 
 @pytest.mark.fault("32 all that a preflight names before a launch")
-def test_each_planted_fault_is_named_with_its_host_and_its_cure(planted: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
+def test_each_planted_fault_is_named_with_its_host_and_its_cure(
+    planted: Lab, tfdeploy: Callable[[Lab], Tfdeploy]
+) -> None:
     operator = tfdeploy(planted)
     operator.run("exec", "--", "true", exit_code=0)
     set_faulty_inventory(operator)
@@ -244,22 +301,36 @@ def test_each_planted_fault_is_named_with_its_host_and_its_cure(planted: Lab, tf
         stack.enter_context(tampered_agent(planted, "n7", {agent: BEHIND}))
         answer = operator.json("check", exit_code=4)
     found = wrong(answer)
-    missing = [fault for fault in FAULTS if not any(_says(each, fault) for each in found[fault.host])]
+    missing = [
+        fault for fault in FAULTS if not any(_says(each, fault) for each in found[fault.host])
+    ]
     assert missing == [], found
     for source, to, why, fix in LINKS:
         links = [link for link in answer["links"] if (link["from"], link["to"]) == (source, to)]
-        assert links and all(not link["ok"] and why in link["why"] and fix in link["fix"] for link in links), links
+        assert links and all(
+            not link["ok"] and why in link["why"] and fix in link["fix"] for link in links
+        ), links
     shown = io.StringIO()
     show_checks(Terminal(shown, None, False), answer["hosts"], answer["links"])
-    assert [each.detail for each in FAULTS if each.detail not in shown.getvalue()] == [], shown.getvalue()
-    assert not answer["ok"] and len(shown.getvalue().splitlines()) < 2 * (len(FAULTS) + 10), shown.getvalue()
+    assert [each.detail for each in FAULTS if each.detail not in shown.getvalue()] == [], (
+        shown.getvalue()
+    )
+    assert not answer["ok"] and len(shown.getvalue().splitlines()) < 2 * (len(FAULTS) + 10), (
+        shown.getvalue()
+    )
 
 
 def _says(found: dict[str, Any], fault: Fault) -> bool:
-    return found["check"] == fault.check and fault.detail in found["detail"] and fault.fix in (found["fix"] or "")
+    return (
+        found["check"] == fault.check
+        and fault.detail in found["detail"]
+        and fault.fix in (found["fix"] or "")
+    )
 
 
-def test_a_launch_ends_with_what_is_an_error_and_force_goes_on(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
+def test_a_launch_ends_with_what_is_an_error_and_force_goes_on(
+    few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]
+) -> None:
     operator = tfdeploy(few_hosts)
     write_job(operator, "forced", "quick.py", "--steps=1")
     with changed_host(few_hosts, "n2", FIXTURES["quota"], "rm /usr/local/bin/quota"):

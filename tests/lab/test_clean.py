@@ -1,4 +1,5 @@
-"""`tfdeploy clean` on a lab of its own: what goes, what stays, and that nothing in use ever does."""
+"""`tfdeploy clean` on a lab of its own: what goes, what stays, and that nothing in use ever
+does."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ from tfdeploy.store.runs import RunStore
 
 
 @pytest.fixture(scope="module")
-def operator(new_lab: Callable[..., Lab], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tfdeploy]:
+def operator(
+    new_lab: Callable[..., Lab], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Tfdeploy]:
     made = Tfdeploy(new_lab("loopback", 2), tmp_path_factory.mktemp("clean") / "operator")
     yield made
     made.end_all()
@@ -27,7 +30,10 @@ def operator(new_lab: Callable[..., Lab], tmp_path_factory: pytest.TempPathFacto
 
 def things(said: dict[str, Any], key: str = "removed") -> dict[str, set[str]]:
     """host -> "kind name" of what it removed."""
-    return {row["host"]: {f"{each['kind']} {each['name']}" for each in row[key]} for row in said["hosts"]}
+    return {
+        row["host"]: {f"{each['kind']} {each['name']}" for each in row[key]}
+        for row in said["hosts"]
+    }
 
 
 @pytest.mark.fault("67 a clean while a run lives, or another operator launches")
@@ -43,7 +49,10 @@ def test_ended_runs_go_and_nothing_that_a_live_run_uses(operator: Tfdeploy) -> N
 
     shown = operator.json("clean", "--all", "--newest", "1", "--dry-run")
     runs = {"run one", "run two"}
-    assert [each & {"run one", "run two", "run three", "run lives"} for each in things(shown, "would_remove").values()][:2] == [
+    assert [
+        each & {"run one", "run two", "run three", "run lives"}
+        for each in things(shown, "would_remove").values()
+    ][:2] == [
         runs,
         runs,
     ]
@@ -83,7 +92,8 @@ def test_everything_asks_for_its_word_and_refuses_while_a_run_lives(operator: Tf
 
 
 def test_records_of_other_clusters_and_of_runs_that_may_live_stay(operator: Tfdeploy) -> None:
-    """The other cluster has hosts of the same names. A run of which no host has a trace was removed, or is being launched."""
+    """The other cluster has hosts of the same names. A run of which no host has a trace was
+    removed, or is being launched."""
     write_job(operator, "memory", "quick.py")
     operator.run("launch", "--wait", "-q", "--name", "mine", exit_code=0)
     store = RunStore(Path(operator.env["XDG_STATE_HOME"]) / "tfdeploy")
@@ -97,7 +107,9 @@ def test_records_of_other_clusters_and_of_runs_that_may_live_stay(operator: Tfde
     for words in (["--everything"], ["--all"], []):
         shown = operator.json("clean", *words, "--dry-run")
         assert {"record mine", "record gone"} <= things(shown, "would_remove")["this machine"]
-        assert not {"record unseen", "record foreign"} & things(shown, "would_remove")["this machine"]
+        assert (
+            not {"record unseen", "record foreign"} & things(shown, "would_remove")["this machine"]
+        )
     said = operator.run("clean", "-y", exit_code=0).stderr
     assert "1 record stays: no host has the run, and nobody here saw it end: unseen" in said
     assert "1 record stays: the run has a host that was not asked, or gave no answer" in said
@@ -109,6 +121,10 @@ def test_a_host_that_is_down_is_4_and_the_others_are_cleaned(operator: Tfdeploy)
     operator.run("launch", "--wait", "-q", "--name", "four", exit_code=0)
     operator.lab.kill("n2")
     done = operator.run("clean", "-y", "--json", exit_code=4)
-    assert '"run", "job": "brief", "name": "four"' in done.stdout and '"host": "n2", "ok": false' in done.stdout
-    assert "record" not in done.stdout.replace('"would', "")  # n2 may still have the run, so this machine remembers it
+    assert (
+        '"run", "job": "brief", "name": "four"' in done.stdout
+        and '"host": "n2", "ok": false' in done.stdout
+    )
+    # n2 may still have the run, so this machine remembers it
+    assert "record" not in done.stdout.replace('"would', "")
     operator.lab.boot("n2")

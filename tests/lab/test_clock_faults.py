@@ -1,4 +1,5 @@
-"""Clocks of hosts that jump, or that are ahead of the others': durations stay, and the first death is the first."""
+"""Clocks of hosts that jump, or that are ahead of the others': durations stay, and the first death
+is the first."""
 
 from __future__ import annotations
 
@@ -44,12 +45,17 @@ _time.time = _jumping_time
 
 @contextmanager
 def jumping_clocks(operator: Tfdeploy) -> Iterator[Callable[..., None]]:
-    """jump(seconds, *hosts): from then on the clock of all hosts, or of these, is so far off, for the agent's processes."""
+    """jump(seconds, *hosts): from then on the clock of all hosts, or of these, is so far off, for
+    the agent's processes."""
     hosts = operator.lab.hosts
 
     def jump(seconds: int, *there: str) -> None:
         for host in there or hosts:
-            on_host(operator.lab, host, f"echo {seconds} > /tmp/clock-jump.new && mv /tmp/clock-jump.new /tmp/clock-jump")
+            on_host(
+                operator.lab,
+                host,
+                f"echo {seconds} > /tmp/clock-jump.new && mv /tmp/clock-jump.new /tmp/clock-jump",
+            )
 
     with ExitStack() as tampered:
         for host in hosts:
@@ -73,12 +79,20 @@ def test_a_clock_that_jumps_ends_nothing_early_and_nothing_late(operator: Tfdepl
         open_gate(operator, "jumps-1", "jumps")
         operator.wait_until("succeeded", "jumps-1")
         jump(0)
-    tasks = [task_status(operator, "jumps-1", "jumps", host, task) for host, task in (("n2", "worker:0"), ("n3", "worker:1"))]
-    assert all(task["outcome"] == "succeeded" and 0 < task["lived_s"] < time.monotonic() - began for task in tasks), tasks
+    tasks = [
+        task_status(operator, "jumps-1", "jumps", host, task)
+        for host, task in (("n2", "worker:0"), ("n3", "worker:1"))
+    ]
+    assert all(
+        task["outcome"] == "succeeded" and 0 < task["lived_s"] < time.monotonic() - began
+        for task in tasks
+    ), tasks
     assert_nothing_left(operator, "jumps-1", "jumps")
 
 
-def test_lines_of_a_host_whose_clock_is_ahead_have_the_time_of_the_others(operator: Tfdeploy) -> None:
+def test_lines_of_a_host_whose_clock_is_ahead_have_the_time_of_the_others(
+    operator: Tfdeploy,
+) -> None:
     write_job(operator, "merged", "talk.py", "--lines=5")
     with jumping_clocks(operator) as jump:
         jump(30, "n2")
@@ -96,9 +110,13 @@ def test_what_died_first_is_the_cause_though_its_host_s_clock_is_ahead(operator:
     with jumping_clocks(operator) as jump:
         jump(3, "n2")
         operator.run("launch", "--detach", "--name", "skewed-1", exit_code=0)
-        minders = {host: host_state(operator, "skewed-1", "skewed", host)["minder_pid"] for host in ("n2", "n3")}
+        minders = {
+            host: host_state(operator, "skewed-1", "skewed", host)["minder_pid"]
+            for host in ("n2", "n3")
+        }
         for host, minder in minders.items():
-            kill(operator, host, minder, number=signal.SIGSTOP)  # else the second task is stopped for the first one's death
+            # else the second task is stopped for the first one's death
+            kill(operator, host, minder, number=signal.SIGSTOP)
         for host, task in (("n2", "worker:0"), ("n3", "worker:1")):
             kill(operator, host, task_status(operator, "skewed-1", "skewed", host, task)["pid"])
 

@@ -1,4 +1,5 @@
-"""A host is cut off again and again while its run is followed: that is shown, and no line is lost or told twice."""
+"""A host is cut off again and again while its run is followed: that is shown, and no line is lost
+or told twice."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Any:
 def test_cuts_are_shown_and_cost_no_byte(operator: Tfdeploy) -> None:
     write_job(operator, "cuts", "quick.py", "--steps=1000000")
     path = operator.home / "events"
-    watching = operator.start("launch", "--wait", "--name", "cuts-1", "--events", str(path), stdout=subprocess.DEVNULL)
+    watching = operator.start(
+        "launch", "--wait", "--name", "cuts-1", "--events", str(path), stdout=subprocess.DEVNULL
+    )
 
     def events(kind: str, host: str) -> list[dict[str, Any]]:
         text = path.read_text() if path.exists() else ""
@@ -43,17 +46,32 @@ def test_cuts_are_shown_and_cost_no_byte(operator: Tfdeploy) -> None:
     for host, shown in (("n3", False), ("n3", True), ("n2", True)):
         operator.lab.cut(host)
         if shown:
-            wait_for(lambda host=host: news(host) == ["unreachable"], 60, f"{host} is shown as unreachable")
+            wait_for(
+                lambda host=host: news(host) == ["unreachable"],
+                60,
+                f"{host} is shown as unreachable",
+            )
             rows = operator.json("status", "cuts-1")["tasks"]
-            assert [row["task"] for row in rows if row["health"] == "unreachable"] == [f"worker:{int(host[1]) - 2}"]
+            assert [row["task"] for row in rows if row["health"] == "unreachable"] == [
+                f"worker:{int(host[1]) - 2}"
+            ]
         operator.lab.heal(host)
         before = len(events("line", host))
-        wait_for(lambda host=host, before=before: len(events("line", host)) > before, 60, f"lines of {host} again")
+        wait_for(
+            lambda host=host, before=before: len(events("line", host)) > before,
+            60,
+            f"lines of {host} again",
+        )
         if shown:
-            wait_for(lambda host=host: news(host) == ["connected"], 10, f"{host} is shown as connected")
+            wait_for(
+                lambda host=host: news(host) == ["connected"], 10, f"{host} is shown as connected"
+            )
     operator.run("stop", "cuts-1", exit_code=0)
     watching.wait(timeout=120)
     for host, task in (("n2", "worker:0"), ("n3", "worker:1")):
         followed = "".join(event["data"]["line"] + "\n" for event in events("line", host))
-        assert followed == operator.run("logs", "cuts-1", "--task", task, "--output", "raw", exit_code=0).stdout
+        assert (
+            followed
+            == operator.run("logs", "cuts-1", "--task", task, "--output", "raw", exit_code=0).stdout
+        )
     assert_nothing_left(operator, "cuts-1", "cuts")

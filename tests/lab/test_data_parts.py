@@ -1,4 +1,5 @@
-"""Data sets that each worker gets a part of, and data that begins on a host: the kernel's counters say what passed where."""
+"""Data sets that each worker gets a part of, and data that begins on a host: the kernel's counters
+say what passed where."""
 
 from __future__ import annotations
 
@@ -48,7 +49,13 @@ def shards(operator: Tfdeploy) -> Path:
 
 
 def job(operator: Tfdeploy, name: str, source: dict[str, str]) -> None:
-    code = job_file(operator, name, mode="plain", data={"shards": source}, command=["python", "train.py", "{data.shards}"])
+    code = job_file(
+        operator,
+        name,
+        mode="plain",
+        data={"shards": source},
+        command=["python", "train.py", "{data.shards}"],
+    )
     (code / "train.py").write_text(PROGRAM)
 
 
@@ -57,7 +64,9 @@ def launch(operator: Tfdeploy, *words: str) -> tuple[dict[int, set[str]], dict[s
     said = operator.run("launch", "--wait", *words, exit_code=0).stderr
     found = re.findall(r"HAS (\d+) (\d+) ?(.*)", said)
     assert {int(parts) for _, parts, _ in found} == {len(found)}, said
-    return {int(part): set(names.split()) for part, _, names in found}, dict(re.findall(r"\[(n\d)\] data shards (.*) sent", said))
+    return {int(part): set(names.split()) for part, _, names in found}, dict(
+        re.findall(r"\[(n\d)\] data shards (.*) sent", said)
+    )
 
 
 def from_operator(lab: Lab) -> int:
@@ -65,12 +74,20 @@ def from_operator(lab: Lab) -> int:
     return lab.carried()["operator"]["from_bytes"]
 
 
-def test_each_worker_has_its_part_and_other_workers_move_little(lab: Lab, operator: Tfdeploy) -> None:
+def test_each_worker_has_its_part_and_other_workers_move_little(
+    lab: Lab, operator: Tfdeploy
+) -> None:
     source = shards(operator)
     names = {path.name for path in source.rglob("s*") if path.is_file()}
     job(operator, "split", {"path": "./shards", "split": "worker"})
-    plan: dict[str, Any] = json.loads(operator.run("launch", "--dry-run", "--json", exit_code=0).stdout)
-    assert [(part["host"], part["files"]) for part in plan["parts"]["shards"]] == [("n2", 4), ("n3", 4), ("n4", 4)]
+    plan: dict[str, Any] = json.loads(
+        operator.run("launch", "--dry-run", "--json", exit_code=0).stdout
+    )
+    assert [(part["host"], part["files"]) for part in plan["parts"]["shards"]] == [
+        ("n2", 4),
+        ("n3", 4),
+        ("n4", 4),
+    ]
     told = json.loads(operator.run("sync", "--dry-run", "--json", exit_code=0).stdout)
     assert [(row["host"], row["bytes_sent"] // FILE_BYTES) for row in told["hosts"]] == [
         ("n1", 0),
@@ -78,15 +95,17 @@ def test_each_worker_has_its_part_and_other_workers_move_little(lab: Lab, operat
         ("n3", 4),
         ("n4", 4),
     ]
-    assert {(feed["from"], feed["to"]) for each in told["broadcasts"] for feed in each["feeds"]} == {
-        ("control", host) for host in ("n2", "n3", "n4")
-    }
+    assert {
+        (feed["from"], feed["to"]) for each in told["broadcasts"] for feed in each["feeds"]
+    } == {("control", host) for host in ("n2", "n3", "n4")}
     before = from_operator(lab)
     parts, _ = launch(operator)
     sent = from_operator(lab) - before
     assert sum(map(len, parts.values())) == FILES and set.union(*parts.values()) == names
     assert {len(part) for part in parts.values()} == {4}
-    assert sent <= MOST_TIMES * FILES * FILE_BYTES + MIB, "the program, the agents and the rest of SSH are no MiB"
+    assert sent <= MOST_TIMES * FILES * FILE_BYTES + MIB, (
+        "the program, the agents and the rest of SSH are no MiB"
+    )
     assert "shards" not in on_host(lab, "n1", "ls tfdeploy tfdeploy/*/data 2>/dev/null || true")
 
     fewer, sent_to = launch(operator, "--workers", "2")
@@ -101,11 +120,14 @@ def test_each_worker_has_its_part_and_other_workers_move_little(lab: Lab, operat
     assert {path.rpartition("/")[2] for path in there} - {"sub"} == more[0] | more[1]
 
 
-def test_data_of_a_host_goes_to_the_others_and_not_through_the_operator(lab: Lab, operator: Tfdeploy) -> None:
+def test_data_of_a_host_goes_to_the_others_and_not_through_the_operator(
+    lab: Lab, operator: Tfdeploy
+) -> None:
     on_host(
         lab,
         "n3",
-        f"mkdir -p big/sub; head -c {24 * MIB} /dev/urandom > big/sub/shard; ln big/sub/shard big/same; ln -s sub big/l",
+        f"mkdir -p big/sub; head -c {24 * MIB} /dev/urandom > big/sub/shard; ln big/sub/shard "
+        "big/same; ln -s sub big/l",
     )
     job(operator, "lent", {"from": "n3:/home/lab/big"})
     told = operator.run("sync", "--dry-run", exit_code=0).stdout
@@ -119,7 +141,9 @@ def test_data_of_a_host_goes_to_the_others_and_not_through_the_operator(lab: Lab
         "n3": False,
         "n4": True,
     }
-    sums = {on_host(lab, host, "sha256sum < tfdeploy/lent/data/shards/sub/shard") for host in lab.hosts}
+    sums = {
+        on_host(lab, host, "sha256sum < tfdeploy/lent/data/shards/sub/shard") for host in lab.hosts
+    }
     assert sums == {on_host(lab, "n3", "sha256sum < big/sub/shard")}
     again = json.loads(operator.run("sync", "--json", exit_code=0).stdout)
     assert [row["bytes_sent"] for row in again["hosts"]] == [0] * len(lab.hosts)
@@ -156,7 +180,9 @@ def test_rsync_sends_a_set_that_asks_for_it(lab: Lab, operator: Tfdeploy) -> Non
 
 
 @pytest.mark.long  # a silent host is known after some ten seconds
-def test_when_the_host_that_has_the_data_dies_the_others_say_so(lab: Lab, operator: Tfdeploy) -> None:
+def test_when_the_host_that_has_the_data_dies_the_others_say_so(
+    lab: Lab, operator: Tfdeploy
+) -> None:
     on_host(lab, "n4", f"mkdir -p far; head -c {64 * MIB} /dev/urandom > far/shard")
     job(operator, "gone", {"from": "n4:/home/lab/far"})
     sync = operator.start("sync", "--exclude", "n4", "--bwlimit", "4M")
@@ -167,5 +193,8 @@ def test_when_the_host_that_has_the_data_dies_the_others_say_so(lab: Lab, operat
     assert (code, "n4, where the data comes from" in said) == (4, True), said
     lab.boot("n4")
     operator.run("sync", "--exclude", "n4", exit_code=0)
-    sums = {on_host(lab, host, "sha256sum < tfdeploy/gone/data/shards/shard") for host in ("n1", "n2", "n3")}
+    sums = {
+        on_host(lab, host, "sha256sum < tfdeploy/gone/data/shards/shard")
+        for host in ("n1", "n2", "n3")
+    }
     assert sums == {on_host(lab, "n4", "sha256sum < far/shard")}

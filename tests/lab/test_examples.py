@@ -58,15 +58,24 @@ class Run:
 
 @pytest.fixture
 def launch(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Callable[..., Run]:
-    """launch(example, *words): a copy of the example's folder, `tfdeploy launch --wait WORDS` in it. Nothing may be left."""
+    """launch(example, *words): a copy of the example's folder, `tfdeploy launch --wait WORDS` in
+    it. Nothing may be left."""
     operator = tfdeploy(isolated_lab)
 
     def call(example: str, *words: str) -> Run:
         folder = operator.home / example
         if not folder.exists():
-            shutil.copytree(EXAMPLES / example, folder, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(
+                EXAMPLES / example, folder, ignore=shutil.ignore_patterns("__pycache__")
+            )
             for maker in folder.glob("make_*.py"):
-                subprocess.run([sys.executable, maker.name], cwd=folder, check=True, capture_output=True, timeout=DEADLINE_S)
+                subprocess.run(
+                    [sys.executable, maker.name],
+                    cwd=folder,
+                    check=True,
+                    capture_output=True,
+                    timeout=DEADLINE_S,
+                )
         operator.cwd = folder
         run = operator.run("launch", "--wait", *words, exit_code=0).stdout.strip()
         told = operator.json("status", run)
@@ -86,8 +95,11 @@ def _lines(operator: Tfdeploy, run: str) -> dict[str, list[str]]:
 
 
 def assert_good(run: Run, task: str) -> None:
-    """That task printed an accuracy at least as good as the one that the example's README states."""
-    stated = re.findall(r"(\w+ accuracy): at least ([0-9.]+)", (EXAMPLES / run.example / "README.md").read_text())
+    """That task printed an accuracy at least as good as the one that the example's README
+    states."""
+    stated = re.findall(
+        r"(\w+ accuracy): at least ([0-9.]+)", (EXAMPLES / run.example / "README.md").read_text()
+    )
     assert stated
     what, least = stated[0]
     reached = run.says(rf"{what}: ([0-9.]+)", task)
@@ -113,7 +125,9 @@ def test_hello_in_one_process(launch: Callable[..., Run]) -> None:
 
 @every
 def test_hello_of_two_tasks(launch: Callable[..., Run]) -> None:
-    run = launch("hello", "--mode", "async", "--ps", "1", "--workers", "1", "--", "python", "two_tasks.py")
+    run = launch(
+        "hello", "--mode", "async", "--ps", "1", "--workers", "1", "--", "python", "two_tasks.py"
+    )
     assert run.says(r"(Hello from the ps and from worker 0!)", "worker:0")
     assert run.outcomes() == {"worker:0": "succeeded", "ps:0": "stopped"}
 
@@ -123,13 +137,25 @@ def test_digits_then_on_from_their_checkpoint_synchronously(launch: Callable[...
     run = launch("digits", *TWO)
     assert_fresh(run, "worker:0")
     assert_good(run, "worker:0")
-    again = launch("digits", *TWO, "--mode", "sync", "--", "python", "train.py", "--data={data.digits}", "--steps=2200")
+    again = launch(
+        "digits",
+        *TWO,
+        "--mode",
+        "sync",
+        "--",
+        "python",
+        "train.py",
+        "--data={data.digits}",
+        "--steps=2200",
+    )
     assert_resumed(again, "worker:0", 2000)
     assert_good(again, "worker:0")
 
 
 @every
-def test_crnn_synchronous_then_on_from_its_checkpoint_asynchronous(launch: Callable[..., Run]) -> None:
+def test_crnn_synchronous_then_on_from_its_checkpoint_asynchronous(
+    launch: Callable[..., Run],
+) -> None:
     first = launch("crnn", *TWO)
     assert_fresh(first, "worker:0")
     assert_good(first, "worker:0")
@@ -151,7 +177,8 @@ def test_model_parallel_then_on_from_its_checkpoint(launch: Callable[..., Run]) 
 
 
 def test_mirrored_keras_resumes_on_every_worker(launch: Callable[..., Run]) -> None:
-    """Only the chief writes a backup, every worker reads it: it must have come to the others' disks."""
+    """Only the chief writes a backup, every worker reads it: it must have come to the others'
+    disks."""
     workers = ("worker:0", "worker:1")
     first = launch("mirrored_keras", "--workers", "2")
     assert len(set(first.places().values())) == len(workers)
@@ -184,7 +211,16 @@ def test_ingraph_then_on_from_its_checkpoint(launch: Callable[..., Run]) -> None
     devices = run.says(r"devices: (.*)", "chief:0")[0]
     assert "/job:worker/replica:0/task:0/" in devices
     assert "/job:worker/replica:0/task:1/" in devices
-    again = launch("ingraph", "--workers", "1", "--", "python", "train.py", "--worker_hosts={worker_hosts}", "--steps=500")
+    again = launch(
+        "ingraph",
+        "--workers",
+        "1",
+        "--",
+        "python",
+        "train.py",
+        "--worker_hosts={worker_hosts}",
+        "--steps=500",
+    )
     assert_resumed(again, "chief:0", 400)
 
 
@@ -201,5 +237,7 @@ def test_mirrored_on_one_host_then_on_from_its_checkpoint(launch: Callable[..., 
     run = launch("towers", "--", "python", "mirrored.py", "--checkpoints=checkpoints/mirrored")
     assert_good(run, "worker:0")
     assert list(run.tasks) == ["worker:0"]
-    again = launch("towers", "--", "python", "mirrored.py", "--checkpoints=checkpoints/mirrored", "--steps=700")
+    again = launch(
+        "towers", "--", "python", "mirrored.py", "--checkpoints=checkpoints/mirrored", "--steps=700"
+    )
     assert_resumed(again, "worker:0", 600)

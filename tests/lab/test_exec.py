@@ -22,15 +22,21 @@ def operator(loopback_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy
 def test_one_word_is_a_script_and_several_are_argv(operator: Tfdeploy) -> None:
     script = operator.json("exec", "--", "echo one; echo $((1+1)) | tr 2 3")["hosts"]
     assert {row["stdout"] for row in script} == {"one\n3\n"}
-    argv = operator.json("exec", "--", "echo", "one; echo $((1+1))", "| tr 2 3", "--", "-n")["hosts"]
+    argv = operator.json("exec", "--", "echo", "one; echo $((1+1))", "| tr 2 3", "--", "-n")[
+        "hosts"
+    ]
     assert {row["stdout"] for row in argv} == {"one; echo $((1+1)) | tr 2 3 -- -n\n"}
 
 
 def test_equal_outputs_are_folded_and_foreign_bytes_are_tamed(operator: Tfdeploy) -> None:
-    done = operator.run("exec", "--", "echo same; printf 'a\\033[31mred\\033]0;t\\007 [/b]\\n' >&2", exit_code=0)
+    done = operator.run(
+        "exec", "--", "echo same; printf 'a\\033[31mred\\033]0;t\\007 [/b]\\n' >&2", exit_code=0
+    )
     assert done.stdout == "--- n[1-3] (3 hosts)\nsame\n"
     assert done.stderr == "ared [/b]\n"
-    done = operator.run("exec", "--", "case $HOME in *n2/*) echo two; exit 7;; *) echo same;; esac", exit_code=1)
+    done = operator.run(
+        "exec", "--", "case $HOME in *n2/*) echo two; exit 7;; *) echo same;; esac", exit_code=1
+    )
     assert done.stdout == "--- n[1,3] (2 hosts)\nsame\n--- n2 exit 7\ntwo\n"
 
 
@@ -39,7 +45,12 @@ def test_the_json_of_an_exec(operator: Tfdeploy) -> None:
     assert answer.keys() == {"ok", "hosts"} and answer["ok"] is False
     for row in answer["hosts"]:
         assert row.keys() == {"host", *PARTS}
-        assert [row[part] for part in PARTS if part != "seconds"] == [3, "out\n", "err\n", None] and row["seconds"] >= 0
+        assert [row[part] for part in PARTS if part != "seconds"] == [
+            3,
+            "out\n",
+            "err\n",
+            None,
+        ] and row["seconds"] >= 0
     killed = operator.json("exec", "--limit", "n1", "--", "kill -9 $$", exit_code=1)["hosts"][0]
     assert killed["exit_code"] is None and killed["error"] is None
 
@@ -49,7 +60,9 @@ def test_exit_codes_of_several_hosts(operator: Tfdeploy) -> None:
     operator.run("exec", "--", "false", exit_code=1)
     set_inventory(operator, hosts={"n3": {"port": 9}})
     rows = operator.json("exec", "--", "true", exit_code=4)["hosts"]
-    assert [row["exit_code"] for row in rows] == [0, 0, None] and "refuses connections" in rows[2]["error"]
+    assert [row["exit_code"] for row in rows] == [0, 0, None] and "refuses connections" in rows[2][
+        "error"
+    ]
     done = operator.run("exec", "--", "false", exit_code=4)
     assert "--- n[1-2] (2 hosts) exit 1" in done.stdout and "--- n3 no exit code" in done.stdout
     assert "[n3] 127.0.0.1:9 refuses connections" in done.stderr and "next: " in done.stderr
@@ -71,7 +84,9 @@ def test_which_hosts(operator: Tfdeploy) -> None:
 
 def test_a_command_that_takes_too_long_is_given_up(operator: Tfdeploy) -> None:
     watch = Stopwatch()
-    rows = operator.json("exec", "--timeout", "1s", "--", "case $HOME in *n1/*) exec sleep 30;; esac", exit_code=1)["hosts"]
+    rows = operator.json(
+        "exec", "--timeout", "1s", "--", "case $HOME in *n1/*) exec sleep 30;; esac", exit_code=1
+    )["hosts"]
     assert watch.seconds < 10
     assert "did not end within 1 s" in rows[0]["error"]
     assert [row["exit_code"] for row in rows[1:]] == [0, 0]
@@ -80,7 +95,10 @@ def test_a_command_that_takes_too_long_is_given_up(operator: Tfdeploy) -> None:
 def test_much_output_and_none_and_standard_input(operator: Tfdeploy) -> None:
     rows = operator.json("exec", "--", "head -c 3000000 /dev/zero | tr '\\0' x")["hosts"]
     assert {len(row["stdout"]) for row in rows} == {3_000_000}
-    assert operator.run("exec", "--", "cat", exit_code=0, stdin="not for them").stdout == "--- n[1-3] (3 hosts)\n"
+    assert (
+        operator.run("exec", "--", "cat", exit_code=0, stdin="not for them").stdout
+        == "--- n[1-3] (3 hosts)\n"
+    )
     assert operator.run("exec", "-q", "--", "echo", "here", exit_code=0).stdout == ""
 
 

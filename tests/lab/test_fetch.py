@@ -1,4 +1,5 @@
-"""`tfdeploy fetch` on real hosts: everything comes back, verified, during a run too, and no host writes where it should not."""
+"""`tfdeploy fetch` on real hosts: everything comes back, verified, during a run too, and no host
+writes where it should not."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def operator(loopback_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="module")
 def ended(operator: Tfdeploy) -> str:
-    """A run that ended well and left files everywhere. Each test fetches it to a folder of its own."""
+    """A run that ended well and left files everywhere. Each test fetches it to a folder of its
+    own."""
     write_job(operator, JOB, "vocal.py", *WRITES, keep=["ckpt"])
     return operator.run("launch", "--wait", "-q", exit_code=0).stdout.strip()
 
@@ -76,19 +78,35 @@ def test_all_of_a_run_comes_back_and_then_nothing_more(operator: Tfdeploy, ended
 
 def test_only_what_is_asked_for_comes_to_where_it_shall(operator: Tfdeploy, ended: str) -> None:
     operator.run("fetch", ended, "--logs", "--to", "logs here", "--limit", "n2", exit_code=0)
-    assert files(operator.cwd / "logs here") == {".gitignore", "logs/worker-0@n2.log", "logs/worker-0@n2.times"}
+    assert files(operator.cwd / "logs here") == {
+        ".gitignore",
+        "logs/worker-0@n2.log",
+        "logs/worker-0@n2.times",
+    }
     assert operator.run("fetch", ended, "--keep", "--to", "k", exit_code=0).stdout.strip() == "k"
-    assert files(operator.cwd / "k") == {".gitignore", "keep/ckpt/checkpoint", "keep/ckpt/model.ckpt-7.index"}
+    assert files(operator.cwd / "k") == {
+        ".gitignore",
+        "keep/ckpt/checkpoint",
+        "keep/ckpt/model.ckpt-7.index",
+    }
 
 
-def test_what_is_left_out_is_neither_asked_nor_shown_and_is_named(operator: Tfdeploy, ended: str) -> None:
+def test_what_is_left_out_is_neither_asked_nor_shown_and_is_named(
+    operator: Tfdeploy, ended: str
+) -> None:
     bounds = ("--limit", "n[2-3],ps", "--exclude", "n3")
     status = operator.run("status", ended, *bounds, exit_code=0)
-    assert "worker:0" in status.stdout and "ps:0" in status.stdout and "worker:1" not in status.stdout
+    assert (
+        "worker:0" in status.stdout and "ps:0" in status.stdout and "worker:1" not in status.stdout
+    )
     assert "n3 was not asked" in status.stderr
-    assert {row["task"] for row in operator.json("status", ended, "--limit", "n3")["tasks"]} == {"worker:1"}
+    assert {row["task"] for row in operator.json("status", ended, "--limit", "n3")["tasks"]} == {
+        "worker:1"
+    }
     logs = operator.run("logs", ended, *bounds, exit_code=0)
-    assert "@n3 |" not in logs.stdout and "@n2 |" in logs.stdout and "n3 was not asked" in logs.stderr
+    assert (
+        "@n3 |" not in logs.stdout and "@n2 |" in logs.stdout and "n3 was not asked" in logs.stderr
+    )
     runs = operator.run("runs", "--limit", "n3", exit_code=0)
     assert ended in runs.stdout and "n[1-2] were not asked" in runs.stderr
     assert operator.run("logs", ended, "--host", "n1", "--limit", "n2").returncode == 2
@@ -112,13 +130,19 @@ def test_a_file_that_was_changed_here_is_left_alone(operator: Tfdeploy, ended: s
 
 
 @pytest.mark.fault("57 a host that has more than may come")
-def test_a_host_that_has_more_than_may_come_is_named_and_the_others_come(operator: Tfdeploy, ended: str) -> None:
+def test_a_host_that_has_more_than_may_come_is_named_and_the_others_come(
+    operator: Tfdeploy, ended: str
+) -> None:
     big = cwd(operator, "n2", ended) / "large"
     big.write_bytes(os.urandom(6 << 20))
     try:
         answer = operator.json("fetch", ended, "--files", "--to", "m", "--max", "1MiB", exit_code=1)
         rows = {row["host"]: row for row in answer["hosts"]}
-        assert {name: row["ok"] for name, row in rows.items()} == {"n1": True, "n2": False, "n3": True}
+        assert {name: row["ok"] for name, row in rows.items()} == {
+            "n1": True,
+            "n2": False,
+            "n3": True,
+        }
         assert "more than --max" in rows["n2"]["error"]
         assert not any(path.startswith("files/n2/") for path in files(operator.cwd / "m"))
         operator.run("fetch", ended, "--files", "--to", "m", "--max", "7MB", exit_code=0)
@@ -134,13 +158,17 @@ def test_a_fetch_goes_on_from_the_half_that_came(operator: Tfdeploy, ended: str)
     half = operator.cwd / "half/files/.n1.fetching/.tfdeploy-partial/big"
     half.parent.mkdir(parents=True)
     half.write_bytes(content[: 6 << 20])
-    rows = {row["host"]: row for row in operator.json("fetch", ended, "--files", "--to", "half")["hosts"]}
+    rows = {
+        row["host"]: row
+        for row in operator.json("fetch", ended, "--files", "--to", "half")["hosts"]
+    }
     assert (operator.cwd / "half/files/n1/big").read_bytes() == content
     assert 2 << 20 <= rows["n1"]["bytes_received"] < 4 << 20
 
 
 def test_what_came_damaged_is_fetched_again(operator: Tfdeploy, ended: str) -> None:
-    """A file beside that rsync takes for the host's, by size and time, but whose content is another."""
+    """A file beside that rsync takes for the host's, by size and time, but whose content is
+    another."""
     there = cwd(operator, "n3", ended) / "out/result.txt"
     wrong = operator.cwd / "d/files/.n3.fetching/out/result.txt"
     wrong.parent.mkdir(parents=True)
@@ -150,7 +178,9 @@ def test_what_came_damaged_is_fetched_again(operator: Tfdeploy, ended: str) -> N
     assert (operator.cwd / "d/files/n3/out/result.txt").read_text() == "written by worker:1\n"
 
 
-def test_a_log_goes_on_where_it_ended_and_one_that_is_not_the_host_s_is_said(operator: Tfdeploy, ended: str) -> None:
+def test_a_log_goes_on_where_it_ended_and_one_that_is_not_the_host_s_is_said(
+    operator: Tfdeploy, ended: str
+) -> None:
     words = ("fetch", ended, "--logs", "--to", "l")
     operator.run(*words, exit_code=0)
     log = operator.cwd / "l" / "logs/worker-0@n2.log"
@@ -205,25 +235,42 @@ LIES = {  # what is said of it -> the lie
 
 @pytest.mark.fault("57 lists of files that lead out or make no sense")
 @pytest.mark.parametrize("words", variations(list(LIES)))
-def test_a_host_that_lies_about_its_files_is_refused_and_the_others_come(operator: Tfdeploy, ended: str, words: str) -> None:
+def test_a_host_that_lies_about_its_files_is_refused_and_the_others_come(
+    operator: Tfdeploy, ended: str, words: str
+) -> None:
     before = files(operator.home)
     with tampered_agent(operator.lab, "n3", {keep_folders: LIES[words]}):
-        answer = operator.json("fetch", ended, "--files", "--keep", "--to", f"lie {words}", exit_code=1)
+        answer = operator.json(
+            "fetch", ended, "--files", "--keep", "--to", f"lie {words}", exit_code=1
+        )
     rows = {row["host"]: row for row in answer["hosts"]}
     assert rows["n3"]["error"]
     assert words in rows["n3"]["error"]
     assert rows["n2"]["ok"]
     new = files(operator.home) - before
     allowed = ("keep/", "files/n1/", "files/n2/", ".gitignore")
-    assert {path for path in new if not path.startswith(tuple(f"work/lie {words}/{part}" for part in allowed))} == set()
+    assert {
+        path
+        for path in new
+        if not path.startswith(tuple(f"work/lie {words}/{part}" for part in allowed))
+    } == set()
 
 
-PLANTED = ("files", "files/n3", "files/.n3.fetching", "files/n3/out", "logs", "logs/worker-1@n3.log")
+PLANTED = (
+    "files",
+    "files/n3",
+    "files/.n3.fetching",
+    "files/n3/out",
+    "logs",
+    "logs/worker-1@n3.log",
+)
 
 
 @pytest.mark.fault("56 links where a fetch writes")
 @pytest.mark.parametrize("planted", variations(PLANTED))
-def test_a_link_where_a_fetch_writes_is_not_followed(operator: Tfdeploy, ended: str, tmp_path: Path, planted: str) -> None:
+def test_a_link_where_a_fetch_writes_is_not_followed(
+    operator: Tfdeploy, ended: str, tmp_path: Path, planted: str
+) -> None:
     outside, to = tmp_path / "outside", operator.cwd / ("to " + planted.replace("/", " "))
     outside.mkdir()
     (to / planted).parent.mkdir(parents=True)
@@ -236,7 +283,9 @@ def test_a_link_where_a_fetch_writes_is_not_followed(operator: Tfdeploy, ended: 
 
 
 @pytest.mark.fault("57 a plan that a host changed")
-def test_who_launched_elsewhere_is_led_astray_by_no_plan(operator: Tfdeploy, ended: str, tmp_path: Path) -> None:
+def test_who_launched_elsewhere_is_led_astray_by_no_plan(
+    operator: Tfdeploy, ended: str, tmp_path: Path
+) -> None:
     write_job(operator, JOB, "vocal.py", *WRITES, keep=["ckpt"])
     elsewhere = {"XDG_STATE_HOME": str(tmp_path)}  # a machine that does not know the run
     on_n1 = workdir(operator, "n1") / JOB / "runs" / ended / "plan.json"
@@ -248,7 +297,10 @@ def test_who_launched_elsewhere_is_led_astray_by_no_plan(operator: Tfdeploy, end
         assert f"[n1] the plan of {ended} that it holds is refused" in said
         new = files(operator.home) - before - {"work/astray/.gitignore"}
         assert new >= {"work/astray/files/n3/out/result.txt", "work/astray/logs/ps-0@n1.log"}
-        assert all(path.startswith(("work/astray/keep/", "work/astray/files/n", "work/astray/logs/")) for path in new)
+        assert all(
+            path.startswith(("work/astray/keep/", "work/astray/files/n", "work/astray/logs/"))
+            for path in new
+        )
         on_n1.write_text(honest.replace('"stop_grace_s":', '"stop_grace_s":1'))
         for verb in ("status", "logs", "fetch"):
             said = operator.run(verb, ended, exit_code=1, env=elsewhere).stderr
@@ -264,7 +316,9 @@ def test_who_launched_elsewhere_is_led_astray_by_no_plan(operator: Tfdeploy, end
     assert "[n3] the inventory" in found.stderr and "worker:0" in found.stdout
 
 
-def test_a_link_that_leads_out_stays_there_and_a_near_one_comes(operator: Tfdeploy, ended: str) -> None:
+def test_a_link_that_leads_out_stays_there_and_a_near_one_comes(
+    operator: Tfdeploy, ended: str
+) -> None:
     out = cwd(operator, "n3", ended) / "links"
     out.mkdir()
     (out / "result.txt").write_text("here")
@@ -298,11 +352,16 @@ def test_what_cannot_be_meant_is_refused(operator: Tfdeploy, ended: str) -> None
     (operator.cwd / "blocked").write_text("a file")
     said = json.loads(operator.run("fetch", ended, "--json", "--to", "blocked", exit_code=3).stdout)
     assert all("write here" in row["error"] for row in said["hosts"])
-    assert hashlib.sha256((operator.cwd / "blocked").read_bytes()).hexdigest() == hashlib.sha256(b"a file").hexdigest()
+    assert (
+        hashlib.sha256((operator.cwd / "blocked").read_bytes()).hexdigest()
+        == hashlib.sha256(b"a file").hexdigest()
+    )
 
 
 @pytest.mark.parametrize("ps", [["n1", "n2"], ["n1"]], ids=["another role", "no role"])
-def test_the_line_that_a_refused_launch_gives_brings_keep_to_where_training_goes_on(operator: Tfdeploy, ps: list[str]) -> None:
+def test_the_line_that_a_refused_launch_gives_brings_keep_to_where_training_goes_on(
+    operator: Tfdeploy, ps: list[str]
+) -> None:
     inventory = operator.env["TFDEPLOY_INVENTORY"]
     write_job(operator, f"fetch-onto-{len(ps)}", "events.py", keep=["ckpt"])
     try:
@@ -310,7 +369,9 @@ def test_the_line_that_a_refused_launch_gives_brings_keep_to_where_training_goes
         operator.run("launch", "--wait", "-q", exit_code=0)
         set_inventory(operator, roles={"ps": ps, "worker": ["n3"]})
         said = operator.json("launch", "--wait", exit_code=3)["error"]
-        line = next(words for words in said["next"].split("`") if words.startswith("tfdeploy fetch"))
+        line = next(
+            words for words in said["next"].split("`") if words.startswith("tfdeploy fetch")
+        )
         answer = operator.json(*line.split()[1:])
         assert (answer["keep_from"], answer["onto"]) == ("n2", "n3")
         assert "goes on from ckpt" in operator.run("launch", "--wait", exit_code=0).stderr

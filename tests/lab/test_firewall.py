@@ -1,4 +1,5 @@
-"""`protect: firewall`: real hosts, real nft, an ordinary user who may use it; other users and other machines stay outside."""
+"""`protect: firewall`: real hosts, real nft, an ordinary user who may use it; other users and other
+machines stay outside."""
 
 from __future__ import annotations
 
@@ -51,16 +52,23 @@ def let_in(operator: Tfdeploy, ends: list[tuple[str, int]], count: int) -> dict[
         f"{name} on a host": "; ".join(knock(*end, count, user) for end in ends)
         for name, user in (("another user", OTHER), ("root", 0))
     }
-    found = {name: sum(map(int, on_host(operator.lab, first, script, root=True).split())) for name, script in others.items()}
+    found = {
+        name: sum(map(int, on_host(operator.lab, first, script, root=True).split()))
+        for name, script in others.items()
+    }
     return {"another machine": from_elsewhere, **found}
 
 
 def _printed(words: list[str]) -> list[str]:
-    return subprocess.run(words, capture_output=True, text=True, check=True, timeout=DEADLINE_S).stdout.split()
+    return subprocess.run(
+        words, capture_output=True, text=True, check=True, timeout=DEADLINE_S
+    ).stdout.split()
 
 
 def tables(lab: Lab) -> list[int]:
-    return [on_host(lab, host, "nft list tables", root=True).count("tfdeploy_") for host in lab.hosts]
+    return [
+        on_host(lab, host, "nft list tables", root=True).count("tfdeploy_") for host in lab.hosts
+    ]
 
 
 def name_of_table(lab: Lab, host: str) -> str:
@@ -70,12 +78,18 @@ def name_of_table(lab: Lab, host: str) -> str:
 def ends_of(plan: Any) -> list[tuple[str, int]]:
     """The ports of tasks and mesh."""
     found = [(host["address"], host["mesh_port"]) for host in plan["hosts"]]
-    return found + [(address, int(port)) for address, _, port in (task["address"].rpartition(":") for task in plan["tasks"])]
+    return found + [
+        (address, int(port))
+        for address, _, port in (task["address"].rpartition(":") for task in plan["tasks"])
+    ]
 
 
 def pids(operator: Tfdeploy, host: str, run: str) -> list[str]:
     """The minder, the supervisor, the program."""
-    files = f"cd ~/tfdeploy/closed/runs/{run}/hosts/{host} && cat state.json && echo && cat tasks/*/status.json"
+    files = (
+        f"cd ~/tfdeploy/closed/runs/{run}/hosts/{host} && cat state.json && echo && cat "
+        "tasks/*/status.json"
+    )
     state, task = (json.loads(line) for line in on_host(operator.lab, host, files).splitlines())
     return [str(state["minder_pid"]), str(task["supervisor_pid"]), str(task["pid"])]
 
@@ -99,9 +113,15 @@ print(greeted)
 
 
 def _without_table(operator: Tfdeploy, host: str, task: tuple[str, int]) -> None:
-    """Root ends the host's nft, and no other can be started: strangers are still kept out, hosts of the run are not."""
+    """Root ends the host's nft, and no other can be started: strangers are still kept out, hosts of
+    the run are not."""
     words = ["python3", "-c", GREETED, task[0], str(task[1]), "50"]
-    on_host(operator.lab, host, "chmod 700 $(readlink -f /usr/sbin/nft); kill -9 $(pgrep -x nft)", root=True)
+    on_host(
+        operator.lab,
+        host,
+        "chmod 700 $(readlink -f /usr/sbin/nft); kill -9 $(pgrep -x nft)",
+        root=True,
+    )
     try:
         wait_for(lambda: tables(operator.lab) == [1, 0, 1], WITHIN_S, "the table is gone")
         assert _printed(operator.lab.operator(words)) == ["0"]
@@ -111,21 +131,31 @@ def _without_table(operator: Tfdeploy, host: str, task: tuple[str, int]) -> None
 
 
 def _lose_a_supervisor(operator: Tfdeploy, host: str, run: str) -> None:
-    """What the minder then ends is the program, and not the nft that it started: the table stays the same one."""
+    """What the minder then ends is the program, and not the nft that it started: the table stays
+    the same one."""
     before, (_, supervisor, program) = name_of_table(operator.lab, host), pids(operator, host, run)
     on_host(operator.lab, host, f"kill -9 {supervisor}")
-    wait_for(lambda: pids(operator, host, run)[2] not in (program, "None"), WITHIN_S, "the task runs again")
+    wait_for(
+        lambda: pids(operator, host, run)[2] not in (program, "None"),
+        WITHIN_S,
+        "the task runs again",
+    )
     assert name_of_table(operator.lab, host) == before
 
 
 def plan_of(operator: Tfdeploy, run: str) -> Any:
-    return json.loads(on_host(operator.lab, operator.lab.hosts[0], f"cat ~/tfdeploy/closed/runs/{run}/plan.json"))
+    return json.loads(
+        on_host(operator.lab, operator.lab.hosts[0], f"cat ~/tfdeploy/closed/runs/{run}/plan.json")
+    )
 
 
 @pytest.mark.fault("63 a stranger, another user and root on a host, under a firewall")
 @pytest.mark.parametrize("count", [20, pytest.param(600, marks=pytest.mark.long)])
-def test_only_the_runs_own_reach_its_ports_while_minders_die(operator: Tfdeploy, count: int) -> None:
-    """`count` at each of six ports, of each of three strangers, three times: 10,800 each with the longer one."""
+def test_only_the_runs_own_reach_its_ports_while_minders_die(
+    operator: Tfdeploy, count: int
+) -> None:
+    """`count` at each of six ports, of each of three strangers, three times: 10,800 each with the
+    longer one."""
     run = f"closed-of-{count}"
     write_job(operator, "closed", "listening.py", protect="auto", restart={"max": 3})
     operator.run("launch", "--detach", "--name", run, exit_code=0)
@@ -136,9 +166,16 @@ def test_only_the_runs_own_reach_its_ports_while_minders_die(operator: Tfdeploy,
     assert let_in(operator, ends, count) == none
     _lose_a_supervisor(operator, "n3", run)
     for host in operator.lab.hosts:
-        on_host(operator.lab, host, f"nft flush ruleset; kill -9 {pids(operator, host, run)[0]}", root=True)
+        on_host(
+            operator.lab,
+            host,
+            f"nft flush ruleset; kill -9 {pids(operator, host, run)[0]}",
+            root=True,
+        )
     assert let_in(operator, ends, count) == none
-    _without_table(operator, "n2", next(end for end in reversed(ends) if end[0] == address_of(operator, "n2")))
+    _without_table(
+        operator, "n2", next(end for end in reversed(ends) if end[0] == address_of(operator, "n2"))
+    )
     wait_for(lambda: tables(operator.lab) == [1, 1, 1], WITHIN_S, "the table of n2 stands again")
     assert let_in(operator, ends, count) == none
     assert operator.state(run) == "running"
@@ -159,7 +196,9 @@ def test_kill_9_of_everything_leaves_no_table(operator: Tfdeploy) -> None:
 
 
 @pytest.mark.long
-def test_a_host_that_cannot_is_named_before_the_launch_and_rolls_it_back_after(operator: Tfdeploy, pipe: EventPipe) -> None:
+def test_a_host_that_cannot_is_named_before_the_launch_and_rolls_it_back_after(
+    operator: Tfdeploy, pipe: EventPipe
+) -> None:
     write_job(operator, "closed", "listening.py", protect="firewall")
     launching = operator.start("launch", "--wait", "--name", "closed-3", *pipe.words)
     pipe.hold_at("step", step="prepare", state="begin")
@@ -167,8 +206,14 @@ def test_a_host_that_cannot_is_named_before_the_launch_and_rolls_it_back_after(o
         pipe.go_on()
         code, said = ended(launching)
         before = operator.run("launch", "--dry-run", exit_code=3).stderr
-    assert code == 3 and "the firewall of the run cannot be made on this host: nft: " in said and "n2" in said, said
+    assert (
+        code == 3
+        and "the firewall of the run cannot be made on this host: nft: " in said
+        and "n2" in said
+    ), said
     assert "not permitted" in said.lower() and "protect: peers" in said, said
-    assert "protect: firewall" in before and "n2" in before and "Operation not permitted" in before, before
+    assert (
+        "protect: firewall" in before and "n2" in before and "Operation not permitted" in before
+    ), before
     assert tables(operator.lab) == [0, 0, 0]
     assert_nothing_left(operator, "closed-3", "closed")

@@ -1,4 +1,5 @@
-"""`launch --fresh`: training starts from zero, and the checkpoints of before stay under another name, or come back."""
+"""`launch --fresh`: training starts from zero, and the checkpoints of before stay under another
+name, or come back."""
 
 from __future__ import annotations
 
@@ -26,13 +27,19 @@ def saved(operator: Tfdeploy, job: str) -> dict[str, dict[str, str]]:
     return {host: dict(line.split("/step:") for line in lines) for host, lines in found.items()}
 
 
-def launch(operator: Tfdeploy, job: str, run: str, steps: int, *flags: str, exit_code: int = 0) -> str:
+def launch(
+    operator: Tfdeploy, job: str, run: str, steps: int, *flags: str, exit_code: int = 0
+) -> str:
     """Where worker:0 began; after a failure, what the launch said."""
     more = ("--failat=1", "--unready=ps:0") if exit_code else ()
     command = ("quick.py", f"--steps={steps}", "--save", "--pause=0.01", *more)
     write_job(operator, job, *command, keep=["checkpoints"], ready={"after": "60s"})
     done = operator.run("launch", "--wait", "-q", "--name", run, *flags, exit_code=exit_code)
-    return done.stderr if exit_code else operator.run("logs", run, "--grep", "starting at", exit_code=0).stdout.split()[-1]
+    return (
+        done.stderr
+        if exit_code
+        else operator.run("logs", run, "--grep", "starting at", exit_code=0).stdout.split()[-1]
+    )
 
 
 def test_training_starts_from_zero_and_goes_on_from_there(operator: Tfdeploy) -> None:
@@ -43,11 +50,18 @@ def test_training_starts_from_zero_and_goes_on_from_there(operator: Tfdeploy) ->
     set_inventory(operator, roles={"ps": ["n1"], "worker": ["n3"]})
     assert "tfdeploy launch --fresh" in operator.run("launch", "--dry-run", exit_code=3).stderr
     shown = operator.run("launch", "--fresh", "--dry-run", "--name", "two", exit_code=0).stdout
-    assert "--fresh: checkpoints (1 file, 2 B) on n2 is kept there as keep/checkpoints.before-two" in shown
+    assert (
+        "--fresh: checkpoints (1 file, 2 B) on n2 is kept there as keep/checkpoints.before-two"
+        in shown
+    )
     assert saved(operator, "fresh")["n2"] == {"checkpoints": "7"}
 
     assert launch(operator, "fresh", "two", 3, "--fresh") == "0"
-    assert saved(operator, "fresh") == {"n1": {}, "n2": {"checkpoints.before-two": "7"}, "n3": {"checkpoints": "3"}}
+    assert saved(operator, "fresh") == {
+        "n1": {},
+        "n2": {"checkpoints.before-two": "7"},
+        "n3": {"checkpoints": "3"},
+    }
     set_inventory(operator, roles={"ps": ["n1"], "worker": ["n2", "n3"]})
     assert launch(operator, "fresh", "three", 4, "--workers", "1") == "3"  # on n3 again
 
@@ -55,15 +69,25 @@ def test_training_starts_from_zero_and_goes_on_from_there(operator: Tfdeploy) ->
     for _ in range(2):
         operator.run(*shlex.split(line[line.index("tfdeploy exec") :])[1:], exit_code=0)
         assert saved(operator, "fresh")["n2"] == {"checkpoints": "7"}
-    assert launch(operator, "fresh", "four", 8, "--workers", "1") == "7"  # on n2; n3 has a role, and no task
+    # on n2; n3 has a role, and no task
+    assert launch(operator, "fresh", "four", 8, "--workers", "1") == "7"
     assert launch(operator, "fresh", "five", 2, "--workers", "1", "--fresh") == "0"
     found = saved(operator, "fresh")
-    assert (found["n2"]["checkpoints"], found["n2"]["checkpoints.before-five"], found["n3"].get("checkpoints")) == (
+    assert (
+        found["n2"]["checkpoints"],
+        found["n2"]["checkpoints.before-five"],
+        found["n3"].get("checkpoints"),
+    ) == (
         "2",
         "8",
         None,
     )
-    on_host(operator.lab, "n3", "mkdir -p ~/tfdeploy/fresh/keep/checkpoints; echo 9 > ~/tfdeploy/fresh/keep/checkpoints/step")
+    on_host(
+        operator.lab,
+        "n3",
+        "mkdir -p ~/tfdeploy/fresh/keep/checkpoints; echo 9 > "
+        "~/tfdeploy/fresh/keep/checkpoints/step",
+    )
     assert launch(operator, "fresh", "six", 3, "--workers", "1", "--fresh") == "0"
     assert saved(operator, "fresh")["n3"]["checkpoints.before-six"] == "9"
 
@@ -83,7 +107,14 @@ def test_a_killed_launch_is_undone_when_the_run_is_stopped(operator: Tfdeploy) -
     command = ("quick.py", "--gate=2", "--save", "--unready=ps:0")
     write_job(operator, "fresh-kill", *command, keep=["checkpoints"], ready={"after": "60s"})
     begun = operator.start("launch", "--fresh", "--detach", "--name", "k2")
-    wait_for(lambda: saved(operator, "fresh-kill")["n2"] == {"checkpoints": "2", "checkpoints.before-k2": "5"}, 30.0, "step 2")
+    wait_for(
+        lambda: (
+            saved(operator, "fresh-kill")["n2"]
+            == {"checkpoints": "2", "checkpoints.before-k2": "5"}
+        ),
+        30.0,
+        "step 2",
+    )
     begun.kill()
     operator.run("stop", "k2", "--now", exit_code=0)
     assert saved(operator, "fresh-kill")["n2"] == {"checkpoints": "5", "checkpoints.undone-k2": "2"}

@@ -1,4 +1,5 @@
-"""What is alive is found and ended though its run's folder is removed, or its own helpers stand still."""
+"""What is alive is found and ended though its run's folder is removed, or its own helpers stand
+still."""
 
 from __future__ import annotations
 
@@ -32,7 +33,11 @@ def test_a_removed_folder_hides_no_task(operator: Tfdeploy) -> None:
     assert operator.marked("n2", "hidden-1")
     on_host(operator.lab, "n2", "rm -rf ~/tfdeploy/hidden/runs/hidden-1")
     refused = operator.run("launch", "--detach", "--name", "hidden-2")
-    assert refused.returncode != 0 and "hidden-1" in refused.stderr and "tfdeploy stop hidden-1" in refused.stderr
+    assert (
+        refused.returncode != 0
+        and "hidden-1" in refused.stderr
+        and "tfdeploy stop hidden-1" in refused.stderr
+    )
     assert "nothing of it is alive" in operator.run("stop", "hidden-1", "--now", exit_code=0).stderr
     assert not operator.marked("n2", "hidden-1")
     assert_nothing_left(operator, "hidden-1", "hidden")

@@ -1,4 +1,5 @@
-"""Host keys that are not known or have changed: refused with fingerprints, recorded and replaced only by an operator's word."""
+"""Host keys that are not known or have changed: refused with fingerprints, recorded and replaced
+only by an operator's word."""
 
 from __future__ import annotations
 
@@ -34,17 +35,23 @@ def known_hosts(operator: Tfdeploy) -> Path:
 
 def fingerprint(lab: Lab, host: str) -> str:
     words = ["ssh-keygen", "-lf", str(lab.root / "hosts" / host / "host_key")]
-    return subprocess.run(words, capture_output=True, text=True, timeout=30, check=True).stdout.split()[1]
+    return subprocess.run(
+        words, capture_output=True, text=True, timeout=30, check=True
+    ).stdout.split()[1]
 
 
 def forget(known_hosts: Path, *numbers: int) -> None:
     """Takes these hosts' lines (1 is n1) out of the file."""
     lines = known_hosts.read_text().splitlines(keepends=True)
-    known_hosts.write_text("".join(line for number, line in enumerate(lines, 1) if number not in numbers))
+    known_hosts.write_text(
+        "".join(line for number, line in enumerate(lines, 1) if number not in numbers)
+    )
 
 
 @pytest.mark.fault("9 an unknown host key")
-def test_an_unknown_key_is_refused_with_its_fingerprint_and_trust_records_it(operator: Tfdeploy, known_hosts: Path) -> None:
+def test_an_unknown_key_is_refused_with_its_fingerprint_and_trust_records_it(
+    operator: Tfdeploy, known_hosts: Path
+) -> None:
     forget(known_hosts, 2)
     rows = {row["host"]: row for row in operator.json("exec", "--", "true", exit_code=4)["hosts"]}
     assert [rows[host]["exit_code"] for host in ("n1", "n2", "n3", "n4")] == [0, None, 0, 0]
@@ -66,14 +73,21 @@ def test_an_unknown_key_is_refused_with_its_fingerprint_and_trust_records_it(ope
         "n4": "known",
     }
     assert operator.json("exec", "--", "true")["ok"]
-    operator.run("sync", "--json", exit_code=2)  # no job file: rsync's own check of the key is shown elsewhere
+    # no job file: rsync's own check of the key is shown elsewhere
+    operator.run("sync", "--json", exit_code=2)
 
 
 def answered(operator: Tfdeploy, answer: bytes, *words: str) -> tuple[int, str]:
     """tfdeploy WORDS on a terminal, where `answer` is typed: (exit code, all that it showed)."""
     master, slave = pty.openpty()
     asking = subprocess.Popen(
-        operator.argv(*words), env=operator.env, cwd=operator.cwd, stdin=slave, stdout=slave, stderr=slave, start_new_session=True
+        operator.argv(*words),
+        env=operator.env,
+        cwd=operator.cwd,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
     )
     os.close(slave)
     os.write(master, answer)
@@ -100,19 +114,31 @@ def test_trust_asks_on_a_terminal(operator: Tfdeploy, known_hosts: Path) -> None
     assert operator.json("exec", "--", "true")["ok"]
 
 
-def test_trust_records_exactly_the_listed_fingerprints(operator: Tfdeploy, known_hosts: Path) -> None:
+def test_trust_records_exactly_the_listed_fingerprints(
+    operator: Tfdeploy, known_hosts: Path
+) -> None:
     forget(known_hosts, 1, 2, 3)
     listed = operator.home / "prints"
-    listed.write_text(f"# from the console\nn1 {fingerprint(operator.lab, 'n1')}\nn2 {fingerprint(operator.lab, 'n3')}\n")
+    listed.write_text(
+        f"# from the console\nn1 {fingerprint(operator.lab, 'n1')}\nn2 "
+        f"{fingerprint(operator.lab, 'n3')}\n"
+    )
     done = operator.run("trust", "--fingerprints", str(listed), exit_code=4)
-    assert "[n2] its key is not the one in" in done.stderr and "1 recorded, 2 left out" in done.stderr
-    rows = {row["host"]: row["exit_code"] for row in operator.json("exec", "--", "true", exit_code=4)["hosts"]}
+    assert (
+        "[n2] its key is not the one in" in done.stderr and "1 recorded, 2 left out" in done.stderr
+    )
+    rows = {
+        row["host"]: row["exit_code"]
+        for row in operator.json("exec", "--", "true", exit_code=4)["hosts"]
+    }
     assert rows == {"n1": 0, "n2": None, "n3": None, "n4": 0}
     operator.run("trust", "--fingerprints", "/nowhere", exit_code=2)
 
 
 @pytest.mark.fault("9 a changed host key, whatever flag")
-def test_a_changed_key_is_refused_with_both_fingerprints_and_no_flag_silences_it(operator: Tfdeploy, known_hosts: Path) -> None:
+def test_a_changed_key_is_refused_with_both_fingerprints_and_no_flag_silences_it(
+    operator: Tfdeploy, known_hosts: Path
+) -> None:
     lines = known_hosts.read_text().splitlines()
     another = lines[2].split()[1:]
     lines[1] = " ".join([lines[1].split()[0], *another])
@@ -137,7 +163,9 @@ def exchange(known_hosts: Path) -> str:
     return text
 
 
-def test_a_renewal_shows_both_fingerprints_asks_and_replaces_that_host_s_key_alone(operator: Tfdeploy, known_hosts: Path) -> None:
+def test_a_renewal_shows_both_fingerprints_asks_and_replaces_that_host_s_key_alone(
+    operator: Tfdeploy, known_hosts: Path
+) -> None:
     right = known_hosts.read_text().splitlines()
     before = exchange(known_hosts)
     old, new = fingerprint(operator.lab, "n3"), fingerprint(operator.lab, "n2")
@@ -149,30 +177,48 @@ def test_a_renewal_shows_both_fingerprints_asks_and_replaces_that_host_s_key_alo
     code, shown = answered(operator, b"yes\n", "trust", "--renew", "n2")
     assert code == 0 and f"{known_hosts}:2" in shown and "the new key is recorded" in shown
     first, renewed, *others = known_hosts.read_text().splitlines()
-    assert renewed.split()[1:3] == right[1].split()[1:3]  # its name is hidden where this machine's ssh hides names
-    assert [first, *others] == [line for number, line in enumerate(before.splitlines()) if number != 1]
-    rows = {row["host"]: row["exit_code"] for row in operator.json("exec", "--", "true", exit_code=4)["hosts"]}
+    # its name is hidden where this machine's ssh hides names
+    assert renewed.split()[1:3] == right[1].split()[1:3]
+    assert [first, *others] == [
+        line for number, line in enumerate(before.splitlines()) if number != 1
+    ]
+    rows = {
+        row["host"]: row["exit_code"]
+        for row in operator.json("exec", "--", "true", exit_code=4)["hosts"]
+    }
     assert rows == {"n1": 0, "n2": 0, "n3": None, "n4": 0}
 
     answer = operator.json("trust", "--renew", "n3", "--yes")
     row = answer["hosts"][0]
     assert answer["ok"] and row["state"] == "renewed" and row["fingerprint"] == old
-    assert [(each["fingerprint"], each["place"]) for each in row["on_record"]] == [(new, f"{known_hosts}:3")]
+    assert [(each["fingerprint"], each["place"]) for each in row["on_record"]] == [
+        (new, f"{known_hosts}:3")
+    ]
     assert operator.json("exec", "--", "true")["ok"]
 
 
-def test_what_is_not_to_be_renewed_is_told_from_what_is(operator: Tfdeploy, known_hosts: Path) -> None:
+def test_what_is_not_to_be_renewed_is_told_from_what_is(
+    operator: Tfdeploy, known_hosts: Path
+) -> None:
     before = known_hosts.read_text()
     assert "nothing to replace" in operator.run("trust", "--renew", "n1").stderr
     operator.run("trust", "--renew", "n9", exit_code=2)
     forget(known_hosts, 1)
-    assert "tfdeploy trust --limit n1" in operator.run("trust", "--renew", "n1", "--yes", exit_code=4).stderr
-    known_hosts.write_text(before + f"@revoked * {before.split(maxsplit=3)[1]} {before.split(maxsplit=3)[2]}\n")
+    assert (
+        "tfdeploy trust --limit n1"
+        in operator.run("trust", "--renew", "n1", "--yes", exit_code=4).stderr
+    )
+    known_hosts.write_text(
+        before + f"@revoked * {before.split(maxsplit=3)[1]} {before.split(maxsplit=3)[2]}\n"
+    )
     for words in (("trust", "--renew", "n1", "--yes"), ("trust", "--yes"), ("exec", "--", "true")):
         assert "revoked" in operator.run(*words, exit_code=4).stderr
     exchange(known_hosts)
     listed = operator.home / "prints"
     listed.write_text(f"n2 {fingerprint(operator.lab, 'n3')}\n")
-    assert "not recorded" in operator.run("trust", "--renew", "n2", "--fingerprints", str(listed), exit_code=4).stderr
+    assert (
+        "not recorded"
+        in operator.run("trust", "--renew", "n2", "--fingerprints", str(listed), exit_code=4).stderr
+    )
     listed.write_text(f"n2 {fingerprint(operator.lab, 'n2')}\n")
     operator.run("trust", "--renew", "n2", "--fingerprints", str(listed))

@@ -1,4 +1,5 @@
-"""Texts made to break out go to a real host and back: as words, variables, lines of a log and names of files."""
+"""Texts made to break out go to a real host and back: as words, variables, lines of a log and names
+of files."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from tfdeploy.lab import Lab
 from tfdeploy.operations.copy.code_files import MOST_BYTES
 
 PROGRAM = Path(__file__).parent / "programs" / "echoing.py"
-SPECIAL = (b".gitignore", b".tfdeployignore", b"__pycache__", b".tfdeploy-partial", b".git_config")  # ours or git's
+# ours or git's
+SPECIAL = (b".gitignore", b".tfdeployignore", b"__pycache__", b".tfdeploy-partial", b".git_config")
 NAMES = sorted(name for name in FILE_NAMES if name not in SPECIAL)
 UNPRINTED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b]")
 
@@ -25,7 +27,9 @@ UNPRINTED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u
 def write_names(folder: Path) -> None:
     folder.mkdir(parents=True)
     for name in NAMES:
-        Path(os.fsdecode(os.path.join(os.fsencode(folder), name))).write_bytes(b"content of " + name)
+        Path(os.fsdecode(os.path.join(os.fsencode(folder), name))).write_bytes(
+            b"content of " + name
+        )
 
 
 def write_job(operator: Tfdeploy) -> None:
@@ -37,13 +41,19 @@ def write_job(operator: Tfdeploy) -> None:
     words = ", ".join(quoted(braced(word)) for word in WORDS)
     env = ", ".join(f"V{number}: {quoted(braced(word))}" for number, word in enumerate(WORDS))
     (operator.cwd / "tfdeploy.yaml").write_text(
-        f"name: injected\nmode: local\nkeep: [out]\ndata: {{odd: ../data}}\nready: {{after: 300ms}}\nrestart: {{max: 0}}\n"
-        f"command: [python, {PROGRAM.name}, '{{keep.out}}', {words}]\nenv: {{DATA: '{{data.odd}}', {env}}}\n"
+        f"name: injected\nmode: local\nkeep: [out]\ndata: {{odd: ../data}}\nready: {{after: "
+        f"300ms}}\nrestart: {{max: 0}}\n"
+        f"command: [python, {PROGRAM.name}, '{{keep.out}}', {words}]\nenv: {{DATA: "
+        f"'{{data.odd}}', {env}}}\n"
     )
 
 
-@pytest.mark.fault("18 271 texts made to break out: words, variables, lines and names of files, there and back")
-def test_all_of_it_arrives_byte_for_byte_and_runs_nothing(loopback_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
+@pytest.mark.fault(
+    "18 271 texts made to break out: words, variables, lines and names of files, there and back"
+)
+def test_all_of_it_arrives_byte_for_byte_and_runs_nothing(
+    loopback_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]
+) -> None:
     operator = tfdeploy(loopback_lab)
     write_job(operator)
     planned = operator.run("launch", "--dry-run", exit_code=0)
@@ -58,12 +68,21 @@ def test_all_of_it_arrives_byte_for_byte_and_runs_nothing(loopback_lab: Lab, tfd
     assert {key: bytes.fromhex(value) for key, value in got["variables"].items()} == {
         f"V{number}": word.encode() for number, word in enumerate(WORDS)
     }
-    assert [bytes.fromhex(name) for name in got["code"]] == NAMES == [bytes.fromhex(name) for name in got["data"]]
+    assert (
+        [bytes.fromhex(name) for name in got["code"]]
+        == NAMES
+        == [bytes.fromhex(name) for name in got["data"]]
+    )
     back = os.fsencode(operator.cwd / "back/keep/out/odd")
     assert sorted(os.listdir(back)) == NAMES
-    assert all(Path(os.fsdecode(os.path.join(back, name))).read_bytes() == b"content of " + name for name in NAMES)
+    assert all(
+        Path(os.fsdecode(os.path.join(back, name))).read_bytes() == b"content of " + name
+        for name in NAMES
+    )
     stored = next((operator.cwd / "back/logs").glob("*.log")).read_bytes()
     assert all(name.replace(b"\r", b"\n").split(b"\n")[0] in stored for name in NAMES)
     for folder in (loopback_lab.root, operator.home):
         assert not list(Path(folder).rglob(CANARY))
-    assert not any((place / CANARY).exists() for place in (Path.home(), Path.cwd(), Path("/tmp"), Path("/")))
+    assert not any(
+        (place / CANARY).exists() for place in (Path.home(), Path.cwd(), Path("/tmp"), Path("/"))
+    )

@@ -1,4 +1,5 @@
-"""Bad inventories, job files, words and flags: one clear error and exit 2 before any host is bothered."""
+"""Bad inventories, job files, words and flags: one clear error and exit 2 before any host is
+bothered."""
 
 from __future__ import annotations
 
@@ -23,7 +24,10 @@ def watch(event, args):
 sys.addaudithook(watch)
 """
 SIGNS = {"what": "error: ", "where": "  where: ", "next": "  next: "}
-GOOD = "hosts:\n  n1: {address: 127.0.0.1, port: 9, user: me, identity_file: /dev/null}\nroles: {ps: [n1], worker: [n1]}\n"
+GOOD = (
+    "hosts:\n  n1: {address: 127.0.0.1, port: 9, user: me, identity_file: /dev/null}\nroles: "
+    "{ps: [n1], worker: [n1]}\n"
+)
 
 
 class Shell:
@@ -47,7 +51,14 @@ class Shell:
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         argv = [sys.executable, "-m", "tfdeploy", *words]
         return subprocess.run(
-            argv, env=self.env, cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+            argv,
+            env=self.env,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
 
     def refused(self, *words: str, what: str, where: str = "") -> dict[str, str]:
@@ -85,7 +96,11 @@ INVENTORIES: dict[str, tuple[str | bytes, str, str]] = {
     "1 a tab": ("hosts:\n\tn1: {}\n", "tab", "bad.yaml:2"),
     "1 not UTF-8": (b"hosts:\n  n1: {user: \xff\xfe}\n", "UTF-8", "bad.yaml"),
     "1 anchors that explode": (f"{BOMB}hosts: {{n1: {{}}}}\n", "", "bad.yaml:"),
-    "2 unknown key": ("hosts:\n  n1:\n    adress: x\n", "unknown key 'adress'", "bad.yaml:3:hosts.n1.adress"),
+    "2 unknown key": (
+        "hosts:\n  n1:\n    adress: x\n",
+        "unknown key 'adress'",
+        "bad.yaml:3:hosts.n1.adress",
+    ),
     "2 port 0": ("hosts: {n1: {port: 0}}", "from 1 to 65535", "bad.yaml:1:hosts.n1.port"),
     "2 port 70000": ("hosts: {n1: {port: 70000}}", "from 1 to 65535", "bad.yaml:1:hosts.n1.port"),
     "2 port 22a": ("hosts: {n1: {port: 22a}}", "'22a'", "bad.yaml:1:hosts.n1.port"),
@@ -96,17 +111,49 @@ INVENTORIES: dict[str, tuple[str | bytes, str, str]] = {
         "a (bad.yaml:2) and b (bad.yaml:3) are one machine",
         "bad.yaml:3",
     ),
-    "4 an option as a name": ("hosts:\n  -oProxyCommand=x: {}\n", "a name of letters", "bad.yaml:2"),
-    "4 an option as an address": ("hosts: {n1: {address: -oProxyCommand=x}}", "address", "bad.yaml:1:hosts.n1.address"),
-    "4 two commands as an address": ("hosts: {n1: {address: 'a;b'}}", "address", "bad.yaml:1:hosts.n1.address"),
+    "4 an option as a name": (
+        "hosts:\n  -oProxyCommand=x: {}\n",
+        "a name of letters",
+        "bad.yaml:2",
+    ),
+    "4 an option as an address": (
+        "hosts: {n1: {address: -oProxyCommand=x}}",
+        "address",
+        "bad.yaml:1:hosts.n1.address",
+    ),
+    "4 two commands as an address": (
+        "hosts: {n1: {address: 'a;b'}}",
+        "address",
+        "bad.yaml:1:hosts.n1.address",
+    ),
     "4 a command as a user": ("hosts: {n1: {user: $(x)}}", "user", "bad.yaml:1:hosts.n1.user"),
-    "4 two lines as an address": ('hosts: {n1: {address: "a\\nb"}}', "address", "bad.yaml:1:hosts.n1.address"),
+    "4 two lines as an address": (
+        'hosts: {n1: {address: "a\\nb"}}',
+        "address",
+        "bad.yaml:1:hosts.n1.address",
+    ),
     "4 a path as a name": ("hosts: {../x: {}}", "a name of letters", "bad.yaml:1"),
     "4 300 characters": (f"hosts: {{{LONG}: {{}}}}", "a name of letters", "bad.yaml:1"),
-    "5 a role without hosts": ("hosts: {n1: {}}\nroles: {worker: []}", "names no host", "bad.yaml:2:roles.worker"),
-    "5 an unknown role": ("hosts: {n1: {}}\nroles: {wroker: [n1]}", "unknown role 'wroker'", "bad.yaml:2:roles.wroker"),
-    "6 a million hosts": ("hosts: {'n[1-1000000]': {}}", "1,000,000 names; at most 10,000", "bad.yaml:1"),
-    "7 an unknown placeholder": ("hosts: {n1: {workdir: '/x/{nmae}'}}", "unknown placeholder {nmae}", "bad.yaml:1"),
+    "5 a role without hosts": (
+        "hosts: {n1: {}}\nroles: {worker: []}",
+        "names no host",
+        "bad.yaml:2:roles.worker",
+    ),
+    "5 an unknown role": (
+        "hosts: {n1: {}}\nroles: {wroker: [n1]}",
+        "unknown role 'wroker'",
+        "bad.yaml:2:roles.wroker",
+    ),
+    "6 a million hosts": (
+        "hosts: {'n[1-1000000]': {}}",
+        "1,000,000 names; at most 10,000",
+        "bad.yaml:1",
+    ),
+    "7 an unknown placeholder": (
+        "hosts: {n1: {workdir: '/x/{nmae}'}}",
+        "unknown placeholder {nmae}",
+        "bad.yaml:1",
+    ),
     "7 an open brace": ("hosts: {n1: {workdir: '/x/{name'}}", "unclosed brace", "bad.yaml:1"),
 }
 
@@ -115,23 +162,34 @@ INVENTORIES: dict[str, tuple[str | bytes, str, str]] = {
 def test_a_bad_inventory_is_refused_before_any_host_is_bothered(
     shell: Shell, content: str | bytes, what: str, where: str
 ) -> None:
-    (shell.folder / "bad.yaml").write_bytes(content if isinstance(content, bytes) else content.encode())
+    (shell.folder / "bad.yaml").write_bytes(
+        content if isinstance(content, bytes) else content.encode()
+    )
     error = shell.refused("exec", "-i", "bad.yaml", "--", "true", what=what, where=where)
     assert error["next"]
 
 
 @pytest.mark.fault("6 a thousand hosts are read")
 def test_a_thousand_hosts_are_read(shell: Shell) -> None:
-    (shell.folder / "many.yaml").write_text("hosts:\n  'gpu[0001-1000]': {address: '{name}.example', gpus: auto}\n")
+    (shell.folder / "many.yaml").write_text(
+        "hosts:\n  'gpu[0001-1000]': {address: '{name}.example', gpus: auto}\n"
+    )
     hosts = json.loads(shell.run("inventory", "-i", "many.yaml", "--json").stdout)["hosts"]
     assert len(hosts) == 1000 and hosts[999]["address"] == "gpu1000.example"
 
 
-JSON_WORDS = [("exec", "--json", "--", "true"), ("logs", "--output=json"), ("logs", "--output", "json"), ("inventory", "--json")]
+JSON_WORDS = [
+    ("exec", "--json", "--", "true"),
+    ("logs", "--output=json"),
+    ("logs", "--output", "json"),
+    ("inventory", "--json"),
+]
 
 
 @pytest.mark.parametrize("words", JSON_WORDS)
-def test_with_json_an_error_is_one_object_on_standard_output(shell: Shell, words: tuple[str, ...]) -> None:
+def test_with_json_an_error_is_one_object_on_standard_output(
+    shell: Shell, words: tuple[str, ...]
+) -> None:
     (shell.folder / "bad.yaml").write_text("hosts:\n  n1: {prot: 22}\n")
     shell.env["TFDEPLOY_INVENTORY"] = "bad.yaml"
     done = shell.run(*words)
@@ -147,15 +205,24 @@ def test_with_json_an_error_is_one_object_on_standard_output(shell: Shell, words
 
 
 def test_the_watch_sees_what_a_good_inventory_begins(shell: Shell) -> None:
-    (shell.folder / "good.yaml").write_text(GOOD.replace("identity_file: /dev/null", "identity_file: k"))
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "k"], cwd=shell.folder, check=True, timeout=30)
+    (shell.folder / "good.yaml").write_text(
+        GOOD.replace("identity_file: /dev/null", "identity_file: k")
+    )
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "k"],
+        cwd=shell.folder,
+        check=True,
+        timeout=30,
+    )
     assert shell.run("exec", "-i", "good.yaml", "--", "true").returncode == 4
     assert "socket.connect" in shell.watched.read_text()
 
 
 @pytest.mark.fault("1 no such inventory, none at all")
 def test_an_inventory_that_is_not_there(shell: Shell) -> None:
-    error = shell.refused("exec", "-i", "nowhere.yaml", "--", "true", what="no such inventory", where="nowhere.yaml")
+    error = shell.refused(
+        "exec", "-i", "nowhere.yaml", "--", "true", what="no such inventory", where="nowhere.yaml"
+    )
     assert error["next"]
     error = shell.refused("exec", "--", "true", what="no inventory")
     assert "tfdeploy init" in error["next"]
@@ -164,34 +231,57 @@ def test_an_inventory_that_is_not_there(shell: Shell) -> None:
 @pytest.mark.fault("1 a BOM and CRLF are fine")
 @pytest.mark.fault("2 IPv6 with and without brackets")
 def test_a_mark_of_byte_order_and_windows_line_ends_are_accepted(shell: Shell) -> None:
-    (shell.folder / "windows.yaml").write_bytes(b"\xef\xbb\xbfhosts:\r\n  n1: {address: '[::1]'}\r\n  n2: {address: '::2'}\r\n")
+    (shell.folder / "windows.yaml").write_bytes(
+        b"\xef\xbb\xbfhosts:\r\n  n1: {address: '[::1]'}\r\n  n2: {address: '::2'}\r\n"
+    )
     done = shell.run("inventory", "-i", "windows.yaml", "--json")
     assert done.returncode == 0, done.stderr
-    assert [(host["name"], host["address"]) for host in json.loads(done.stdout)["hosts"]] == [("n1", "::1"), ("n2", "::2")]
+    assert [(host["name"], host["address"]) for host in json.loads(done.stdout)["hosts"]] == [
+        ("n1", "::1"),
+        ("n2", "::2"),
+    ]
 
 
 JOBS: dict[str, tuple[str, str, str]] = {
     "4 a job name that is a path": ("name: ../x", "name", "tfdeploy.yaml:1:name"),
     "4 an option as a job name": ("name: -x", "name", "tfdeploy.yaml:1:name"),
     "4 two commands as a data name": ("data: {'a;b': .}", "is not a name", "tfdeploy.yaml:1:data"),
-    "2 an unknown key of the job": ("comand: [a]", "unknown key 'comand'", "tfdeploy.yaml:1:comand"),
+    "2 an unknown key of the job": (
+        "comand: [a]",
+        "unknown key 'comand'",
+        "tfdeploy.yaml:1:comand",
+    ),
     "7 an unknown placeholder of the job": (
         "command: [python, '{jobname}']",
         "unknown placeholder {jobname}",
         "tfdeploy.yaml:1:command[1]",
     ),
-    "7 an open brace in the job": ("command: [python, '{x']", "unclosed brace", "tfdeploy.yaml:1:command[1]"),
+    "7 an open brace in the job": (
+        "command: [python, '{x']",
+        "unclosed brace",
+        "tfdeploy.yaml:1:command[1]",
+    ),
     "no such mode": ("mode: mirored", "mode must be", "tfdeploy.yaml:1:mode"),
-    "no such stall action": ("stall: {action: kill}", "action must be", "tfdeploy.yaml:1:stall.action"),
+    "no such stall action": (
+        "stall: {action: kill}",
+        "action must be",
+        "tfdeploy.yaml:1:stall.action",
+    ),
     "no such compat": ("compat: v2", "compat must be", "tfdeploy.yaml:1:compat"),
     "too many restarts": ("restart: {max: 1001}", "from 0 to 1000", "tfdeploy.yaml:1:restart.max"),
-    "5 two chiefs": ("mode: async\ncommand: [python, train.py]\nroles: {chief: {count: 2}}", "chief", ""),
+    "5 two chiefs": (
+        "mode: async\ncommand: [python, train.py]\nroles: {chief: {count: 2}}",
+        "chief",
+        "",
+    ),
     "1 an empty job file": ("", "", "tfdeploy.yaml"),
 }
 
 
 @pytest.mark.parametrize(("text", "what", "where"), params(JOBS))
-def test_a_bad_job_file_is_refused_before_any_host_is_bothered(shell: Shell, text: str, what: str, where: str) -> None:
+def test_a_bad_job_file_is_refused_before_any_host_is_bothered(
+    shell: Shell, text: str, what: str, where: str
+) -> None:
     (shell.folder / "good.yaml").write_text(GOOD)
     (shell.folder / "tfdeploy.yaml").write_text(text)
     (shell.folder / "train.py").write_text("")
@@ -207,11 +297,15 @@ ROLES = {
 
 
 @pytest.mark.parametrize(("roles", "what"), params(ROLES))
-def test_roles_that_make_no_cluster_are_refused_with_the_rule(shell: Shell, roles: str, what: str) -> None:
+def test_roles_that_make_no_cluster_are_refused_with_the_rule(
+    shell: Shell, roles: str, what: str
+) -> None:
     hosts = "hosts:\n  n1: {address: 127.0.0.1, port: 9}\n  n2: {address: 127.0.0.1, port: 10}\n"
     (shell.folder / "roles.yaml").write_text(f"{hosts}roles: {{{roles}}}\n")
     (shell.folder / "train.py").write_text("")
-    (shell.folder / "tfdeploy.yaml").write_text("name: x\nmode: async\ncommand: [python, train.py]\n")
+    (shell.folder / "tfdeploy.yaml").write_text(
+        "name: x\nmode: async\ncommand: [python, train.py]\n"
+    )
     shell.refused("launch", "-i", "roles.yaml", what=what)
 
 
@@ -219,8 +313,12 @@ def test_roles_that_make_no_cluster_are_refused_with_the_rule(shell: Shell, role
 @pytest.mark.parametrize("name", variations(["-x", "../x", "a;b", "a\nb", "$(x)", LONG]))
 def test_a_run_needs_a_name_that_is_one(shell: Shell, name: str) -> None:
     (shell.folder / "good.yaml").write_text(GOOD)
-    (shell.folder / "tfdeploy.yaml").write_text("name: x\nmode: async\ncommand: [python, train.py]\n")
-    error = shell.refused("launch", "-i", "good.yaml", f"--name={name}", what="cannot name a run", where="--name")
+    (shell.folder / "tfdeploy.yaml").write_text(
+        "name: x\nmode: async\ncommand: [python, train.py]\n"
+    )
+    error = shell.refused(
+        "launch", "-i", "good.yaml", f"--name={name}", what="cannot name a run", where="--name"
+    )
     assert len(error["what"]) < 400
 
 
@@ -239,7 +337,9 @@ WORDS = {
 
 
 @pytest.mark.parametrize(("words", "what", "next"), WORDS.values(), ids=WORDS)
-def test_words_that_are_none_are_refused_with_the_nearest(shell: Shell, words: tuple[str, ...], what: str, next: str) -> None:
+def test_words_that_are_none_are_refused_with_the_nearest(
+    shell: Shell, words: tuple[str, ...], what: str, next: str
+) -> None:
     (shell.folder / "good.yaml").write_text(GOOD)
     (shell.folder / "tfdeploy.yaml").write_text("mode: async\n")
     shell.env["TFDEPLOY_INVENTORY"] = "good.yaml"
@@ -264,19 +364,35 @@ def test_init_in_an_empty_folder_gives_files_that_load(shell: Shell) -> None:
 def test_init_asks_on_a_terminal(shell: Shell) -> None:
     master, slave = pty.openpty()
     argv = [sys.executable, "-m", "tfdeploy", "init"]
-    with subprocess.Popen(argv, env=shell.env, cwd=shell.folder, stdin=slave, stdout=subprocess.PIPE, stderr=slave) as asking:
+    with subprocess.Popen(
+        argv, env=shell.env, cwd=shell.folder, stdin=slave, stdout=subprocess.PIPE, stderr=slave
+    ) as asking:
         os.close(slave)
         os.write(master, b"me@192.0.2.7:2200, 192.0.2.8\nsync\n\n")
         assert asking.wait(120) == 0
     os.close(master)
     (first, second) = json.loads(shell.run("inventory", "--json").stdout)["hosts"]
-    assert (first["user"], first["address"], first["port"], second["address"]) == ("me", "192.0.2.7", 2200, "192.0.2.8")
+    assert (first["user"], first["address"], first["port"], second["address"]) == (
+        "me",
+        "192.0.2.7",
+        2200,
+        "192.0.2.8",
+    )
     assert "mode: sync" in (shell.folder / "tfdeploy.yaml").read_text()
 
 
 def test_docs_name_every_key_that_is_built(shell: Shell) -> None:
     text = shell.run("docs").stdout
-    for key in ("identity_file", "workdir", "advertise", "command", "keep", "secrets", "{worker_hosts}", "finish"):
+    for key in (
+        "identity_file",
+        "workdir",
+        "advertise",
+        "command",
+        "keep",
+        "secrets",
+        "{worker_hosts}",
+        "finish",
+    ):
         assert key in text
     rows = json.loads(shell.run("docs", "--json").stdout)
     assert rows

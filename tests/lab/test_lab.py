@@ -32,7 +32,9 @@ def a_lab(request: pytest.FixtureRequest) -> Lab:
 
 
 def outcome(where: Lab, host: str, *words: str, root: bool = False) -> str:
-    done = subprocess.run(where.on(host, words, root=root), capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(
+        where.on(host, words, root=root), capture_output=True, text=True, timeout=30, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -90,7 +92,10 @@ def test_kill_leaves_no_process_and_boot_keeps_the_disk(a_lab: Lab, ssh: Ssh) ->
 @pytest.mark.isolated
 def test_every_boot_of_a_host_has_an_id_of_its_own(isolated_lab: Lab, ssh: Ssh) -> None:
     def boot_of(host: str) -> str:
-        told = {ssh(isolated_lab, host, f"cat {BOOT_ID}").stdout.strip(), outcome(isolated_lab, host, "cat", BOOT_ID).strip()}
+        told = {
+            ssh(isolated_lab, host, f"cat {BOOT_ID}").stdout.strip(),
+            outcome(isolated_lab, host, "cat", BOOT_ID).strip(),
+        }
         (one,) = told
         return str(uuid.UUID(one))
 
@@ -110,11 +115,18 @@ def test_loopback_refuses_to_cut(loopback_lab: Lab) -> None:
 
 def test_loopback_hosts_have_ports_of_their_own(loopback_lab: Lab) -> None:
     text = loopback_lab.inventory.read_text()
-    ranges = [line.split("ports: ")[1].rstrip("}") for line in text.splitlines() if "ports: " in line]
-    taken = [port for each in ranges for port in range(int(each.split("-")[0]), int(each.split("-")[1]) + 1)]
+    ranges = [
+        line.split("ports: ")[1].rstrip("}") for line in text.splitlines() if "ports: " in line
+    ]
+    taken = [
+        port
+        for each in ranges
+        for port in range(int(each.split("-")[0]), int(each.split("-")[1]) + 1)
+    ]
     assert len(taken) == len(set(taken)) == 10 * len(loopback_lab.hosts)
     with socket.socket() as tensorflow:
-        tensorflow.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of earlier tests may be in TIME_WAIT
+        # connections of earlier tests may be in TIME_WAIT
+        tensorflow.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         tensorflow.bind(("", taken[0]))
 
 
@@ -133,31 +145,56 @@ def test_cut_and_heal_and_a_cut_outlives_a_reboot(isolated_lab: Lab, ssh: Ssh) -
 @pytest.mark.isolated
 def test_a_killed_host_says_nothing_to_its_peers(isolated_lab: Lab, ssh: Ssh) -> None:
     """A process that is killed closes its connections; a power cut does not."""
-    settings = ["-F", "none", "-i", str(isolated_lab.root / "id_ed25519"), "-o", f"UserKnownHostsFile={isolated_lab.known_hosts}"]
+    settings = [
+        "-F",
+        "none",
+        "-i",
+        str(isolated_lab.root / "id_ed25519"),
+        "-o",
+        f"UserKnownHostsFile={isolated_lab.known_hosts}",
+    ]
     address = str(isolated_lab.status()[1]["address"])
-    words = isolated_lab.operator(["ssh", *settings, f"lab@{address}", "echo here; exec sleep 1000"])
+    words = isolated_lab.operator(
+        ["ssh", *settings, f"lab@{address}", "echo here; exec sleep 1000"]
+    )
     with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as client:
         assert client.stdout and client.stdout.readline() == b"here\n"
         isolated_lab.kill("n2")
         assert outcome(isolated_lab, "n1", "hostname") == "n1"
         assert client.poll() is None
         client.kill()
-    isolated_lab.boot("n2")  # by now: its new kernel would hang up on whatever the client sends again
+    # by now: its new kernel would hang up on whatever the client sends again
+    isolated_lab.boot("n2")
 
 
 @pytest.mark.isolated
 def test_nothing_leaks_out(isolated_lab: Lab) -> None:
     for words in (isolated_lab.operator(["ip", "route"]), isolated_lab.on("n1", ["ip", "route"])):
-        routes = subprocess.run(words, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()
+        routes = subprocess.run(
+            words, capture_output=True, text=True, timeout=10, check=True
+        ).stdout.splitlines()
         assert len(routes) == 1 and "default" not in routes[0]
     assert outcome(isolated_lab, "n1", "hostname") == "n1"
     assert outcome(isolated_lab, "n1", "id", "-un") == "lab"
-    own = {Path(path).parts[2] for path in (sys.prefix, sys.base_prefix) if Path(path).parts[1] in ("tmp", "root", "home")}
+    own = {
+        Path(path).parts[2]
+        for path in (sys.prefix, sys.base_prefix)
+        if Path(path).parts[1] in ("tmp", "root", "home")
+    }
     seen = outcome(isolated_lab, "n1", "sh", "-c", "ls -A /tmp; ls -A ~root; ls /home").split()
     assert set(seen) <= own | {"lab"}, "of this machine only the way to the interpreter"
-    outcome(isolated_lab, "n1", "sh", "-c", "echo x > /etc/only-here; echo y > /tmp/only-here", root=True)
+    outcome(
+        isolated_lab,
+        "n1",
+        "sh",
+        "-c",
+        "echo x > /etc/only-here; echo y > /tmp/only-here",
+        root=True,
+    )
     assert not Path("/etc/only-here").exists() and not Path("/tmp/only-here").exists()
-    environment = outcome(isolated_lab, "n1", "sh", "-c", f"echo x > {sys.prefix}/x 2>&1; true", root=True)
+    environment = outcome(
+        isolated_lab, "n1", "sh", "-c", f"echo x > {sys.prefix}/x 2>&1; true", root=True
+    )
     assert not Path(sys.prefix, "x").exists(), environment
 
 
@@ -165,7 +202,9 @@ def test_nothing_leaks_out(isolated_lab: Lab) -> None:
 def test_a_host_has_no_zombies(isolated_lab: Lab, ssh: Ssh) -> None:
     ssh(isolated_lab, "n1", "for i in 1 2 3; do (sh -c 'sleep 0.01 &' ) ; done")
     zombies = "grep -h '^State:.Z' /proc/[0-9]*/status; true"
-    wait_for(lambda: outcome(isolated_lab, "n1", "sh", "-c", zombies) == "", 10, "orphans are reaped")
+    wait_for(
+        lambda: outcome(isolated_lab, "n1", "sh", "-c", zombies) == "", 10, "orphans are reaped"
+    )
 
 
 @pytest.mark.isolated
@@ -180,8 +219,11 @@ def test_a_link_has_its_rate(new_lab: Callable[..., Lab], ssh: Ssh) -> None:
 
 
 @pytest.mark.isolated
-def test_two_sites_reach_each_other_over_a_link_with_a_rate(new_lab: Callable[..., Lab], ssh: Ssh) -> None:
-    """4 MB at 32 Mbit/s take a second: the counters say which links they went over, and which not."""
+def test_two_sites_reach_each_other_over_a_link_with_a_rate(
+    new_lab: Callable[..., Lab], ssh: Ssh
+) -> None:
+    """4 MB at 32 Mbit/s take a second: the counters say which links they went over, and which
+    not."""
     sites = new_lab("isolated", 3, sites=2, between="32mbit")
     subnets = [str(row["address"]).rpartition(".")[0] for row in sites.status()]
     assert subnets[0] == subnets[1] != subnets[2]
@@ -194,7 +236,11 @@ def test_two_sites_reach_each_other_over_a_link_with_a_rate(new_lab: Callable[..
         link: tuple(now[way] - before[link][way] for way in ("to_bytes", "from_bytes"))  # type: ignore[literal-required]
         for link, now in after.items()
     }
-    assert grown["router1"][1] > 4_000_000 and grown["operator"][0] > 4_000_000 and grown["n3"][1] > 4_000_000
+    assert (
+        grown["router1"][1] > 4_000_000
+        and grown["operator"][0] > 4_000_000
+        and grown["n3"][1] > 4_000_000
+    )
     assert grown["router2"][1] < 100_000 and max(grown["n1"]) < 100_000
     outcome(sites, "n1", "sh", "-c", "ip route | grep -q default && exit 1; exit 0")
 

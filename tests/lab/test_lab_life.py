@@ -38,7 +38,11 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def left_of(root: Path) -> tuple[set[int], list[str], list[str]]:
     """Processes, mounts (seen from any process) and files of a lab."""
-    mounts = [path.parent.name for path in Path("/proc").glob("[0-9]*/mountinfo") if str(root) in _text(path)]
+    mounts = [
+        path.parent.name
+        for path in Path("/proc").glob("[0-9]*/mountinfo")
+        if str(root) in _text(path)
+    ]
     files = [str(path) for path in root.rglob("*")] if root.exists() else []
     return processes.marked(str(root)), mounts, files
 
@@ -57,7 +61,11 @@ def test_an_environment_anywhere_runs_on_a_host(place: str, alone: Path, ssh: Ss
     with tempfile.TemporaryDirectory(dir=place) as folder:
         Path(folder).chmod(0o700)
         environment = Path(folder, "clone/.venv")
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True, timeout=60)
+        subprocess.run(
+            [sys.executable, "-m", "venv", "--without-pip", str(environment)],
+            check=True,
+            timeout=60,
+        )
         python = str(environment / "bin/python")
         fresh = lab.up("anywhere", "isolated", 1, python=python)
         done = ssh(fresh, "n1", f"{python} -c 'import sys, ssl; print(sys.prefix)'")
@@ -81,14 +89,27 @@ def test_nothing_is_left_after_down(kind: str, alone: Path, ssh: Ssh) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_up_killed_half_way_is_mended_or_removed(kind: str, alone: Path, tmp_path: Path, ssh: Ssh) -> None:
+def test_up_killed_half_way_is_mended_or_removed(
+    kind: str, alone: Path, tmp_path: Path, ssh: Ssh
+) -> None:
     words = [sys.executable, "-m", "tfdeploy", "lab", "up", "12", "--kind", kind, "--name", "torn"]
-    environment = {"PATH": PATH, "PYTHONPATH": str(REPOSITORY), "XDG_STATE_HOME": str(tmp_path / "state"), "HOME": str(tmp_path)}
+    environment = {
+        "PATH": PATH,
+        "PYTHONPATH": str(REPOSITORY),
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+        "HOME": str(tmp_path),
+    }
     for attempt in range(2):
         upping = subprocess.Popen(
-            words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+            words,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
-        wait_for(lambda: len(processes.marked(str(alone / "torn"))) > 3, 20, "some hosts are coming up")
+        wait_for(
+            lambda: len(processes.marked(str(alone / "torn"))) > 3, 20, "some hosts are coming up"
+        )
         for pid in [upping.pid, *processes.with_descendants([upping.pid])]:
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -116,7 +137,12 @@ def test_removing_a_lab_keeps_no_other_waiting_and_what_a_killed_removal_left_go
     lab.down("slow")
     assert seen == [([], "up")]
     (aside,) = alone.glob(f"{folder.ASIDE}*")
-    died = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True, check=True)
+    died = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     aside.rename(aside.with_name(f"{folder.ASIDE}{died.stdout.strip()}-1"))
     lab.down("slow")
     assert left_of(alone) == (set(), [], [])
@@ -150,7 +176,9 @@ def test_up_starts_what_died(kind: str, victim: str, alone: Path, ssh: Ssh) -> N
 
 
 @pytest.mark.isolated
-def test_up_starts_a_router_that_died_and_another_number_of_sites_is_refused(alone: Path, ssh: Ssh) -> None:
+def test_up_starts_a_router_that_died_and_another_number_of_sites_is_refused(
+    alone: Path, ssh: Ssh
+) -> None:
     need("isolated lab")
     fresh = lab.up("parted", "isolated", 2, sites=2, between="100mbit")
     router = read(fresh.root).networks["router"]
@@ -166,11 +194,18 @@ def test_up_starts_a_router_that_died_and_another_number_of_sites_is_refused(alo
 
 
 def test_the_command_line(tmp_path: Path) -> None:
-    environment = {"PATH": PATH, "PYTHONPATH": str(REPOSITORY), "XDG_STATE_HOME": str(tmp_path), "HOME": str(tmp_path)}
+    environment = {
+        "PATH": PATH,
+        "PYTHONPATH": str(REPOSITORY),
+        "XDG_STATE_HOME": str(tmp_path),
+        "HOME": str(tmp_path),
+    }
 
     def call(*words: str) -> tuple[int, str, str]:
         argv = [sys.executable, "-m", "tfdeploy", "lab", *words]
-        done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            argv, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
         return done.returncode, done.stdout, done.stderr
 
     try:
@@ -179,7 +214,9 @@ def test_the_command_line(tmp_path: Path) -> None:
         assert Path(out.strip()).read_text().startswith("# The lab 'cli'")
         answer: dict[str, Any] = json.loads(call("status", "--name", "cli", "--json")[1])
         assert [row["state"] for row in answer["hosts"]] == ["up", "up"]
-        assert call("run", "--name", "cli", "--", "sh", "-c", 'echo "$TFDEPLOY_INVENTORY"; exit 7')[:2] == (7, out)
+        assert call("run", "--name", "cli", "--", "sh", "-c", 'echo "$TFDEPLOY_INVENTORY"; exit 7')[
+            :2
+        ] == (7, out)
         assert call("kill", "n2", "--name", "cli")[0] == 0
         assert "n2  127.0.0.1" in call("status", "--name", "cli")[1]
         assert call("cut", "n2", "--name", "cli")[0] == 2
@@ -206,7 +243,10 @@ def test_nonsense_is_refused(words: tuple[str, str, int], what: str, alone: Path
     assert left_of(alone / "ok")[2] == []
 
 
-@pytest.mark.parametrize("rate", ["fast", "0mbit", "-1mbit", "100", "100mbit\nqdisc del dev eth0 root", "100mbit latency 1s"])
+@pytest.mark.parametrize(
+    "rate",
+    ["fast", "0mbit", "-1mbit", "100", "100mbit\nqdisc del dev eth0 root", "100mbit latency 1s"],
+)
 def test_what_is_no_rate_is_refused(rate: str, alone: Path) -> None:
     for wish in ({"rate": rate}, {"sites": 2, "between": rate}):
         with pytest.raises(UsageError, match="is no rate"):
@@ -223,7 +263,9 @@ def test_what_is_no_rate_is_refused(rate: str, alone: Path) -> None:
         ("isolated", 1, "20mbit", "no link to another"),
     ],
 )
-def test_sites_that_cannot_be_are_refused(kind: str, sites: int, between: str | None, what: str, alone: Path) -> None:
+def test_sites_that_cannot_be_are_refused(
+    kind: str, sites: int, between: str | None, what: str, alone: Path
+) -> None:
     with pytest.raises(UsageError, match=what):
         lab.up("ok", kind, 3, sites=sites, between=between)
     assert left_of(alone / "ok")[2] == []
@@ -231,7 +273,8 @@ def test_sites_that_cannot_be_are_refused(kind: str, sites: int, between: str | 
 
 @pytest.mark.needs("isolated lab")
 def test_a_root_that_is_an_overlay_holds_an_isolated_lab(tmp_path: Path) -> None:
-    """As in a container, where /proc/sys is read-only too: what a host wrote is there after it was off and on again."""
+    """As in a container, where /proc/sys is read-only too: what a host wrote is there after it was
+    off and on again."""
     script = """
         set -e
         mount -t tmpfs tmpfs "$1"

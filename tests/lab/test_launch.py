@@ -1,4 +1,5 @@
-"""Launch at the command line: one set of processes, what it answers, who waits for whom, proxies and secrets."""
+"""Launch at the command line: one set of processes, what it answers, who waits for whom, proxies
+and secrets."""
 
 from __future__ import annotations
 
@@ -43,11 +44,18 @@ def on(operator: Tfdeploy, host: str, script: str, *, root: bool = False) -> str
 
 def test_a_launch_on_a_terminal_is_its_dashboard_until_q(operator: Tfdeploy) -> None:
     write_job(operator, "seen", "quick.py", "--gate=5", "--steps=9")
-    terminal = Terminal(operator.argv("launch", "--name", "seen-1"), operator.env, cwd=operator.cwd, columns=120, rows=30)
+    terminal = Terminal(
+        operator.argv("launch", "--name", "seen-1"),
+        operator.env,
+        cwd=operator.cwd,
+        columns=120,
+        rows=30,
+    )
     try:
         terminal.until("4/4 running", within_s=60)
         before = plain(terminal.output[: terminal.output.find(ALT_ON)]).decode()
-        assert "plan" in before and "seen-1" in before  # its first steps in words, then the run's name
+        # its first steps in words, then the run's name
+        assert "plan" in before and "seen-1" in before
         terminal.type(b"\r")
         terminal.until("1 attempt")
         terminal.type(b"\x1b")
@@ -64,12 +72,27 @@ def test_a_launch_on_a_terminal_is_its_dashboard_until_q(operator: Tfdeploy) -> 
 
 
 def test_a_program_that_stands_in_a_subfolder_starts_there(operator: Tfdeploy) -> None:
-    write_job(operator, "below", "quick.py", mode="local", cwd="src", command=["python", "train.py"], keep=["src/results"])
-    files = {"src/train.py": OF_A_SUBFOLDER, "src/helper.py": "", "settings/lr.txt": "0.1\n", "helper.py": "raise SystemExit(9)"}
+    write_job(
+        operator,
+        "below",
+        "quick.py",
+        mode="local",
+        cwd="src",
+        command=["python", "train.py"],
+        keep=["src/results"],
+    )
+    files = {
+        "src/train.py": OF_A_SUBFOLDER,
+        "src/helper.py": "",
+        "settings/lr.txt": "0.1\n",
+        "helper.py": "raise SystemExit(9)",
+    }
     for path, text in files.items():
         (operator.cwd / path).parent.mkdir(exist_ok=True)
         (operator.cwd / path).write_text(text)
-    assert re.search(r"^starts in +src$", operator.run("launch", "--dry-run", exit_code=0).stdout, re.MULTILINE)
+    assert re.search(
+        r"^starts in +src$", operator.run("launch", "--dry-run", exit_code=0).stdout, re.MULTILINE
+    )
     run = operator.run("launch", "--wait", exit_code=0).stdout.strip()
     again = operator.run("launch", "--wait", exit_code=0).stdout.strip()
     lines = operator.run("logs", run, "--output", "raw", exit_code=0).stdout
@@ -88,7 +111,12 @@ def test_a_launch_answers_as_the_contract_says(operator: Tfdeploy) -> None:
     operator.wait_until("succeeded", "answers-1")
     done = operator.json("status", "answers-1")
     worker = next(row for row in done["tasks"] if row["task"] == "worker:0")
-    assert (worker["outcome"], worker["exit_code"], worker["step"], worker["gpus"]) == ("succeeded", 0, 5, [])
+    assert (worker["outcome"], worker["exit_code"], worker["step"], worker["gpus"]) == (
+        "succeeded",
+        0,
+        5,
+        [],
+    )
     assert worker["address"].endswith(":2222") and done["ended"].endswith("Z")
 
     waited = operator.run("launch", "--wait", exit_code=0)
@@ -100,13 +128,23 @@ def test_a_launch_answers_as_the_contract_says(operator: Tfdeploy) -> None:
 def test_a_dry_run_sends_nothing(operator: Tfdeploy) -> None:
     write_job(operator, "dry", "quick.py", secrets=["NOT_SET_HERE"])
     plan = operator.json("launch", "--dry-run", "--name", "dry-1")
-    assert plan["run"] == "dry-1" and {task["task"] for task in plan["tasks"]} == {"ps:0", "worker:0", "worker:1", "worker:2"}
-    assert all(on(operator, host, "ls -d ~/tfdeploy/dry 2>/dev/null || true") == "" for host in operator.lab.hosts)
+    assert plan["run"] == "dry-1" and {task["task"] for task in plan["tasks"]} == {
+        "ps:0",
+        "worker:0",
+        "worker:1",
+        "worker:2",
+    }
+    assert all(
+        on(operator, host, "ls -d ~/tfdeploy/dry 2>/dev/null || true") == ""
+        for host in operator.lab.hosts
+    )
     assert operator.json("runs")["runs"] == []
 
 
 def test_a_worker_that_dies_later_fails_the_run_and_its_launch(operator: Tfdeploy) -> None:
-    write_job(operator, "later", "crash.py", "--after=2", "--only=worker:2", "--listen", "--signal=11")
+    write_job(
+        operator, "later", "crash.py", "--after=2", "--only=worker:2", "--listen", "--signal=11"
+    )
     said = operator.run("launch", "--wait", "--name", "later-1", exit_code=1).stderr
     assert "worker:2 on n4" in said and "signal 11" in said and "something is wrong" in said
     rows = {row["task"]: row for row in operator.json("status", "later-1")["tasks"]}
@@ -124,18 +162,29 @@ def test_a_worker_that_dies_later_fails_the_run_and_its_launch(operator: Tfdeplo
 
 
 @pytest.mark.fault("28 the same launch twice, and by another operator")
-def test_the_same_launch_twice_is_refused_with_who_when_and_which(pair: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
+def test_the_same_launch_twice_is_refused_with_who_when_and_which(
+    pair: Lab, tfdeploy: Callable[[Lab], Tfdeploy]
+) -> None:
     operator, other = tfdeploy(pair), tfdeploy(pair)
     write_job(operator, "double", "quick.py", "--steps=100000")
     write_job(other, "double", "quick.py", "--steps=100000")
     begun = operator.run("launch", "--detach", "--name", "double-1", exit_code=0)
-    for line in ("tfdeploy status --watch double-1", "tfdeploy logs -f double-1", "tfdeploy stop double-1"):
+    for line in (
+        "tfdeploy status --watch double-1",
+        "tfdeploy logs -f double-1",
+        "tfdeploy stop double-1",
+    ):
         assert f"next: {line}" in begun.stderr and begun.stdout == "double-1\n", begun.stderr
     who = f"@{os.uname().nodename}"
     for again in (operator, other):
         error = again.run("launch", "--detach", exit_code=3).stderr.partition("error:")[2]
         assert "to run both, give the second another `name:`" in error, error
-        assert "double-1" in error and who in error and "since 20" in error and "tfdeploy stop double-1" in error, error
+        assert (
+            "double-1" in error
+            and who in error
+            and "since 20" in error
+            and "tfdeploy stop double-1" in error
+        ), error
         assert again.json("launch", exit_code=3)["error"]["code"] == 3
     assert all(len(operator.marked(host, "double-1")) == 1 for host in pair.hosts)
     other.run("stop", exit_code=0)
@@ -143,11 +192,16 @@ def test_the_same_launch_twice_is_refused_with_who_when_and_which(pair: Lab, tfd
 
 
 @pytest.mark.fault("28 twenty launches of two operators at once")
-def test_of_twenty_launches_at_once_exactly_one_comes_up(pair: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
+def test_of_twenty_launches_at_once_exactly_one_comes_up(
+    pair: Lab, tfdeploy: Callable[[Lab], Tfdeploy]
+) -> None:
     operator, _ = both = (tfdeploy(pair), tfdeploy(pair))
     for each in both:
         write_job(each, "crowd", "quick.py", "--steps=100000")
-    launching = [both[number % 2].start("launch", "--detach", "--name", f"crowd-{number}") for number in range(20)]
+    launching = [
+        both[number % 2].start("launch", "--detach", "--name", f"crowd-{number}")
+        for number in range(20)
+    ]
     said = [process.communicate(timeout=180)[0] for process in launching]
     codes = [process.returncode for process in launching]
     assert sorted(codes) == [0] + [3] * 19, "\n\n".join(
@@ -156,7 +210,11 @@ def test_of_twenty_launches_at_once_exactly_one_comes_up(pair: Lab, tfdeploy: Ca
     winner = f"crowd-{codes.index(0)}"
     for text, code in zip(said, codes, strict=True):
         error = text.partition("error:")[2]
-        assert code == 0 or ("locked by the launch of" in error and "(pid " in error) or winner in error, text
+        assert (
+            code == 0
+            or ("locked by the launch of" in error and "(pid " in error)
+            or winner in error
+        ), text
     for host in pair.hosts:
         assert [len(operator.marked(host, f"crowd-{number}")) for number in range(20)] == [
             int(f"crowd-{number}" == winner) for number in range(20)
@@ -169,9 +227,17 @@ def test_of_twenty_launches_at_once_exactly_one_comes_up(pair: Lab, tfdeploy: Ca
 @pytest.fixture
 def held_rsync(operator: Tfdeploy) -> Iterator[Callable[[], None]]:
     """The rsync of n2 waits until this is called."""
-    script = '#!/bin/sh\ntouch /tmp/waits\nwhile [ -e /tmp/held ]; do sleep 0.05; done\nexec /usr/bin/rsync "$@"\n'
+    script = (
+        "#!/bin/sh\ntouch /tmp/waits\nwhile [ -e /tmp/held ]; do sleep 0.05; done\nexec "
+        '/usr/bin/rsync "$@"\n'
+    )
     place = "/usr/local/bin/rsync"
-    on(operator, "n2", f"touch /tmp/held; printf %s '{script}' > {place}; chmod 755 {place}", root=True)
+    on(
+        operator,
+        "n2",
+        f"touch /tmp/held; printf %s '{script}' > {place}; chmod 755 {place}",
+        root=True,
+    )
 
     def let_go() -> None:
         on(operator, "n2", "rm -f /tmp/held", root=True)
@@ -181,13 +247,17 @@ def held_rsync(operator: Tfdeploy) -> Iterator[Callable[[], None]]:
 
 
 @pytest.mark.fault("25 a launch beside a sync")
-def test_a_launch_waits_for_a_sync_and_says_for_whose(operator: Tfdeploy, held_rsync: Callable[[], None]) -> None:
+def test_a_launch_waits_for_a_sync_and_says_for_whose(
+    operator: Tfdeploy, held_rsync: Callable[[], None]
+) -> None:
     write_job(operator, "waits", "quick.py", "--steps=1")
     with (operator.cwd / "tfdeploy.yaml").open("a") as job:
         job.write("data: {d: {path: ../d, via: rsync}}\n")
     (operator.home / "d").write_text("data")
     syncing = operator.start("sync")
-    wait_for(lambda: on(operator, "n2", "ls /tmp/waits 2>/dev/null || true"), 20, "the sync is under way")
+    wait_for(
+        lambda: on(operator, "n2", "ls /tmp/waits 2>/dev/null || true"), 20, "the sync is under way"
+    )
     launching = operator.start("launch", "--wait", "--name", "waits-1")
     assert launching.stdout is not None
     for line in launching.stdout:
@@ -212,14 +282,20 @@ def tfdeploy_pid(operator: Tfdeploy) -> int:
 @pytest.mark.fault("33 a dead proxy in a host's environment")
 def test_a_proxy_on_a_host_is_gone_around_and_said(operator: Tfdeploy) -> None:
     write_job(operator, "proxied", "vocal.py")
-    on(operator, "n2", "echo 'export http_proxy=http://127.0.0.1:9 HTTPS_PROXY=http://127.0.0.1:9' > ~/.bashrc")
+    on(
+        operator,
+        "n2",
+        "echo 'export http_proxy=http://127.0.0.1:9 HTTPS_PROXY=http://127.0.0.1:9' > ~/.bashrc",
+    )
     try:
         said = operator.run("launch", "--wait", "--name", "proxied-1", exit_code=0).stderr
     finally:
         on(operator, "n2", "rm ~/.bashrc")
     assert "n2 sets" in said and "http_proxy" in said and "HTTPS_PROXY" in said, said
     environ = printed(operator, "proxied-1", "worker:0")["environ"]
-    addresses = {row["address"].rpartition(":")[0] for row in operator.json("status", "proxied-1")["tasks"]}
+    addresses = {
+        row["address"].rpartition(":")[0] for row in operator.json("status", "proxied-1")["tasks"]
+    }
     assert environ["http_proxy"]
     for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy"):
         assert addresses <= set(environ[name].split(",")), name
@@ -227,7 +303,9 @@ def test_a_proxy_on_a_host_is_gone_around_and_said(operator: Tfdeploy) -> None:
 
 def printed(operator: Tfdeploy, run: str, task: str) -> dict[str, dict[str, str]]:
     said = operator.run("logs", run, "--task", task, "--output", "raw", exit_code=0).stdout
-    found: dict[str, dict[str, str]] = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
+    found: dict[str, dict[str, str]] = json.loads(
+        next(line for line in said.splitlines() if line.startswith("{"))
+    )
     return found
 
 
@@ -247,16 +325,32 @@ def test_a_secret_is_seen_by_the_program_and_by_nobody_else(operator: Tfdeploy) 
     program.write_text(PRINTS + "time.sleep(1000)\n")
     events = operator.home / "events"
     operator.env["TOKEN"] = SECRET
-    outputs = [operator.run("launch", "--detach", "--json", "--name", "secret-1", "--events", str(events), exit_code=0)]
+    outputs = [
+        operator.run(
+            "launch",
+            "--detach",
+            "--json",
+            "--name",
+            "secret-1",
+            "--events",
+            str(events),
+            exit_code=0,
+        )
+    ]
     wait_for(lambda: "in three" in operator.run("logs", "secret-1").stdout, 10, "it has printed")
     on_host = "~/tfdeploy/secret/runs/secret-1/hosts/n2"
     assert on(operator, "n2", f"stat -c %a {on_host}/env.json").strip() == "600" and SECRET in on(
         operator, "n2", f"cat {on_host}/env.json"
     )
-    places = on(operator, "n2", f"grep -rlF {SECRET[:12]}'{SECRET[12:]}' ~/tfdeploy || true").split()
+    places = on(
+        operator, "n2", f"grep -rlF {SECRET[:12]}'{SECRET[12:]}' ~/tfdeploy || true"
+    ).split()
     assert [path.rpartition("/")[2] for path in places] == ["env.json"]
     assert SECRET not in on(operator, "n2", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '", root=True)
-    outputs += [operator.run(*words, "secret-1") for words in (("logs",), ("logs", "--json"), ("status", "--json"))]
+    outputs += [
+        operator.run(*words, "secret-1")
+        for words in (("logs",), ("logs", "--json"), ("status", "--json"))
+    ]
     assert "all of it: ***" in outputs[1].stdout and "*** in three" in outputs[1].stdout
     operator.run("stop", "secret-1", exit_code=0)
     assert_nothing_left(operator, "secret-1", "secret")
@@ -265,7 +359,9 @@ def test_a_secret_is_seen_by_the_program_and_by_nobody_else(operator: Tfdeploy) 
     program.write_text('import os\nraise SystemExit("no good: " + os.environ["TOKEN"])\n')
     outputs.append(operator.run("launch", "--name", "secret-2", "-v", exit_code=1))
     assert "no good: ***" in outputs[-1].stderr.partition("error:")[2]
-    outputs.append(operator.run("launch", "--", "python", "quick.py", f"--token={SECRET}", exit_code=2))
+    outputs.append(
+        operator.run("launch", "--", "python", "quick.py", f"--token={SECRET}", exit_code=2)
+    )
     assert "TOKEN" in outputs[-1].stderr
     assert not any(SECRET in done.stdout + done.stderr for done in outputs)
     for path in operator.home.rglob("*"):

@@ -1,4 +1,5 @@
-"""tfdeploy ends in the middle of a launch, by Ctrl-C or killed: before the commit nothing of the run stays anywhere."""
+"""tfdeploy ends in the middle of a launch, by Ctrl-C or killed: before the commit nothing of the
+run stays anywhere."""
 
 from __future__ import annotations
 
@@ -35,11 +36,17 @@ PHASES = ("lock", "probe", "plan", "sync", "prepare", "start", "commit")
     "times",
     [
         pytest.param(1, id="once", marks=pytest.mark.fault("51 Ctrl-C in each phase of a launch")),
-        pytest.param(2, id="twice", marks=[pytest.mark.fault("51 Ctrl-C twice in a launch"), pytest.mark.long]),
+        pytest.param(
+            2,
+            id="twice",
+            marks=[pytest.mark.fault("51 Ctrl-C twice in a launch"), pytest.mark.long],
+        ),
     ],
 )
 @pytest.mark.parametrize("phase", PHASES)
-def test_ctrl_c_in_any_phase_leaves_nothing(operator: Tfdeploy, pipe: EventPipe, phase: str, times: int) -> None:
+def test_ctrl_c_in_any_phase_leaves_nothing(
+    operator: Tfdeploy, pipe: EventPipe, phase: str, times: int
+) -> None:
     write_job(operator, "interrupted", "quick.py", "--steps=100000")
     run = f"interrupted-{phase}-{times}"
     launching = operator.start("launch", "--name", run, *pipe.words)
@@ -56,8 +63,12 @@ def test_ctrl_c_in_any_phase_leaves_nothing(operator: Tfdeploy, pipe: EventPipe,
 
 
 @pytest.mark.fault("61 a supervisor's time-out, a closed terminal in a launch")
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.long)])
-def test_a_signal_in_a_launch_leaves_nothing_and_is_what_it_ends_by(operator: Tfdeploy, pipe: EventPipe, number: int) -> None:
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.long)]
+)
+def test_a_signal_in_a_launch_leaves_nothing_and_is_what_it_ends_by(
+    operator: Tfdeploy, pipe: EventPipe, number: int
+) -> None:
     write_job(operator, "signalled", "quick.py", "--steps=100000")
     run = f"signalled-{number}"
     launching = operator.start("launch", "--name", run, *pipe.words)
@@ -72,13 +83,19 @@ def test_a_signal_in_a_launch_leaves_nothing_and_is_what_it_ends_by(operator: Tf
 @pytest.mark.long
 @pytest.mark.fault("51 Ctrl-C while the tasks come up")
 def test_ctrl_c_while_the_tasks_come_up_leaves_nothing(operator: Tfdeploy, pipe: EventPipe) -> None:
-    write_job(operator, "slow-start", "quick.py", "--steps=100000", ready={"after": "60s"}, flags="none")
-    (operator.cwd / "quick.py").write_text("import time\nprint('not yet', flush=True)\ntime.sleep(1000)\n")
+    write_job(
+        operator, "slow-start", "quick.py", "--steps=100000", ready={"after": "60s"}, flags="none"
+    )
+    (operator.cwd / "quick.py").write_text(
+        "import time\nprint('not yet', flush=True)\ntime.sleep(1000)\n"
+    )
     launching = operator.start("launch", "--name", "slow-start-1", *pipe.words)
     pipe.hold_at("task", state="starting")
     pipe.go_on()
     log = f"{task_folder('slow-start-1', 'slow-start', 'n2', 'worker:0')}/out.log"
-    wait_for(lambda: "not yet" in on_host(operator.lab, "n2", f"cat {log}", check=False), 20, "it prints")
+    wait_for(
+        lambda: "not yet" in on_host(operator.lab, "n2", f"cat {log}", check=False), 20, "it prints"
+    )
     interrupt(launching)
     code, said = ended(launching, 20)
     assert code == 130, said
@@ -120,8 +137,8 @@ sys.exit(main())
 def test_tfdeploy_killed_before_commit_leaves_nothing_a_minute_later(
     pair: Lab, tfdeploy: Callable[[Lab], Tfdeploy], new_pipe: Callable[[], EventPipe]
 ) -> None:
-    """Three launches at once, killed after prepare, while the tasks come up, and before commit: one wait for all, for the
-    test's sake of a quarter of a minute."""
+    """Three launches at once, killed after prepare, while the tasks come up, and before commit: one
+    wait for all, for the test's sake of a quarter of a minute."""
     assert wire.HostPart.start_within_s == wire.HostPart.commit_within_s == 60.0
     moments: dict[str, dict[str, str]] = {
         "prepared": {"kind": "step", "step": "prepare", "state": "done"},
@@ -140,8 +157,12 @@ def test_tfdeploy_killed_before_commit_leaves_nothing_a_minute_later(
         pipe.go_on()
         killed[name] = operator
     watch = Stopwatch()
-    assert any(operator.marked(host, "started-1") for host in pair.hosts for operator in killed.values())
+    assert any(
+        operator.marked(host, "started-1") for host in pair.hosts for operator in killed.values()
+    )
     for name, operator in killed.items():
-        assert_nothing_left(operator, f"{name}-1", name, within_s=HASTY_S + 15 - watch.seconds, ports=NO_PORTS)
+        assert_nothing_left(
+            operator, f"{name}-1", name, within_s=HASTY_S + 15 - watch.seconds, ports=NO_PORTS
+        )
     assert_nothing_left(operator, "started-1", "started")
     assert operator.json("status", "started-1")["state"] == "failed"

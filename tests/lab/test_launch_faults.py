@@ -1,4 +1,5 @@
-"""What is wrong with a host, a program or a folder when a launch begins: nothing runs, and the error says who and what next."""
+"""What is wrong with a host, a program or a folder when a launch begins: nothing runs, and the
+error says who and what next."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def test_a_host_that_dies_between_prepare_and_start_leaves_nothing_running(
     assert "n5" in said.partition("error:")[2], said
     assert_nothing_left(operator, "eight-1", "eight", within_s=SOON_S - watch.seconds)
     eight.boot("n5")
-    operator.run("launch", "--detach", "--name", "eight-2", exit_code=0)  # what the power cut left there is dead, and known to be
+    # what the power cut left there is dead, and known to be
+    operator.run("launch", "--detach", "--name", "eight-2", exit_code=0)
     for run in ("eight-2", "eight-1"):
         operator.run("stop", run, "--now", exit_code=0)
         assert_nothing_left(operator, run, "eight")
@@ -51,8 +53,16 @@ def test_a_host_that_dies_between_prepare_and_start_leaves_nothing_running(
 
 FAULTY = {
     "a syntax error": ("exec('def broken(:')\n", "SyntaxError", "failed with exit code 1"),
-    "exits at once": ("print('my last words'); raise SystemExit(3)\n", "my last words", "failed with exit code 3"),
-    "is killed": ("import os\nprint('here', flush=True)\nos.kill(os.getpid(), 9)\n", "here", "killed by signal 9"),
+    "exits at once": (
+        "print('my last words'); raise SystemExit(3)\n",
+        "my last words",
+        "failed with exit code 3",
+    ),
+    "is killed": (
+        "import os\nprint('here', flush=True)\nos.kill(os.getpid(), 9)\n",
+        "here",
+        "killed by signal 9",
+    ),
 }
 PROLOGUE = """import argparse, sys, time
 parser = argparse.ArgumentParser()
@@ -72,18 +82,25 @@ def write_program(operator: Tfdeploy, name: str, text: str, **keys: object) -> N
 
 @pytest.mark.fault("30 a syntax error, an early exit, a signal; no restart loop")
 @pytest.mark.parametrize("fault", variations(["a syntax error", "exits at once", "is killed"]))
-def test_a_program_that_fails_at_once_fails_the_launch_in_its_own_words(operator: Tfdeploy, fault: str) -> None:
+def test_a_program_that_fails_at_once_fails_the_launch_in_its_own_words(
+    operator: Tfdeploy, fault: str
+) -> None:
     text, own_words, ours = FAULTY[fault]
     write_program(operator, "faulty", text, flags="none")
     run = "faulty-" + fault.replace(" ", "-")
     said = operator.run("launch", "--name", run, exit_code=1).stderr
     error = said.partition("error:")[2]
     assert own_words in error and ours in error and f"tfdeploy logs {run}" in error, said
-    assert "it died before the run counted as up (ready.after: " in error and "so the launch was undone" in error, said
+    assert (
+        "it died before the run counted as up (ready.after: " in error
+        and "so the launch was undone" in error
+    ), said
     assert_nothing_left(operator, run, "faulty")
     assert own_words in operator.run("logs", run, exit_code=0).stdout
     found = operator.json("status", run)
-    assert found["state"] == "failed" and all(row["attempt"] == 1 and row["restarts"] == 0 for row in found["tasks"])
+    assert found["state"] == "failed" and all(
+        row["attempt"] == 1 and row["restarts"] == 0 for row in found["tasks"]
+    )
 
 
 LOADED = """import mmap
@@ -96,15 +113,23 @@ loaded = mmap.mmap(library.fileno(), 1, access=mmap.ACCESS_READ)
 @pytest.mark.fault("37 a worker or a ps that exits 0 before it was up")
 @pytest.mark.parametrize("role", variations(["worker", "ps"]))
 def test_a_good_exit_that_is_no_success_fails_the_launch(operator: Tfdeploy, role: str) -> None:
-    """A program that looks as if it had loaded TensorFlow, and ends before it serves; a ps never ends by itself."""
-    ends = f"if args.job_name != '{role}': time.sleep(1000)\nprint('done already', flush=True)\ntime.sleep(2)\n"
+    """A program that looks as if it had loaded TensorFlow, and ends before it serves; a ps never
+    ends by itself."""
+    ends = (
+        f"if args.job_name != '{role}': time.sleep(1000)\nprint('done already', "
+        "flush=True)\ntime.sleep(2)\n"
+    )
     # 60 s: on a busy machine the program may take longer than the default of 5 s to begin.
     roles, ready = {"worker": {"count": 1}}, {"after": "60s"}
     write_program(operator, "early", PROLOGUE + LOADED + ends, roles=roles, ready=ready)
     run = f"early-{role}"
     said = operator.run("launch", "--wait", "--name", run, exit_code=1).stderr
     error = said.partition("error:")[2]
-    assert f"{role}:0 on n" in error and "ended too early, with exit code 0" in error and "done already" in error, said
+    assert (
+        f"{role}:0 on n" in error
+        and "ended too early, with exit code 0" in error
+        and "done already" in error
+    ), said
     assert operator.json("status", run)["state"] == "failed"
     assert_nothing_left(operator, run, "early")
 
@@ -112,7 +137,9 @@ def test_a_good_exit_that_is_no_success_fails_the_launch(operator: Tfdeploy, rol
 @pytest.mark.fault("30 a program that is never up")
 def test_a_task_that_is_not_up_in_time_fails_the_launch(operator: Tfdeploy) -> None:
     text = PROLOGUE + LOADED + "print('still loading', flush=True)\ntime.sleep(1000)\n"
-    write_program(operator, "late-up", text, ready={"after": "5s", "timeout": "6s"}, stop={"grace": "1s"})
+    write_program(
+        operator, "late-up", text, ready={"after": "5s", "timeout": "6s"}, stop={"grace": "1s"}
+    )
     done = operator.run("launch", "--name", "late-up-1", exit_code=1)
     error = done.stderr.partition("error:")[2]
     assert "ready.timeout" in error and "still loading" in error and "@n" in error, done.stderr
@@ -126,7 +153,9 @@ def test_a_program_that_is_not_there_is_refused_before_anything_starts(operator:
     assert "quik.py" in said and "quick.py" in said, said
     assert operator.run("launch", "--name", "missing-1", "--", "python", "quik.py").returncode == 3
     done = operator.run("launch", "--name", "missing-2", "--", "no-such-program", "--fast")
-    assert done.returncode in (1, 3) and "no-such-program" in done.stderr.partition("error:")[2], done.stderr
+    assert done.returncode in (1, 3) and "no-such-program" in done.stderr.partition("error:")[2], (
+        done.stderr
+    )
     for run in ("missing-1", "missing-2"):
         assert_nothing_left(operator, run, "missing")
 
@@ -143,7 +172,11 @@ def test_a_run_folder_that_exists_already_is_refused(operator: Tfdeploy, there: 
         operator.run("launch", "--wait", "--name", run, exit_code=0)
     else:
         make = {"a link": "ln -s /tmp", "a file": "touch"}[there]
-        on_host(operator.lab, "n3", f"mkdir -p ~/tfdeploy/exists/runs && {make} ~/tfdeploy/exists/runs/{run}")
+        on_host(
+            operator.lab,
+            "n3",
+            f"mkdir -p ~/tfdeploy/exists/runs && {make} ~/tfdeploy/exists/runs/{run}",
+        )
     done = operator.run("launch", "--name", run, exit_code=3)
     error = done.stderr.partition("error:")[2]
     assert run in error and "--name" in error, done.stderr
@@ -155,9 +188,16 @@ def test_a_run_folder_of_another_user_is_named_and_let_be(operator: Tfdeploy) ->
     write_job(operator, "rooted", "quick.py", "--steps=1")
     runs = "/home/lab/tfdeploy/rooted/runs"
     on_host(operator.lab, "n3", f"mkdir -p {runs}")
-    with changed_host(operator.lab, "n3", f"mkdir -m 700 {runs}/rooted-1", f"rmdir {runs}/rooted-1"):
+    with changed_host(
+        operator.lab, "n3", f"mkdir -m 700 {runs}/rooted-1", f"rmdir {runs}/rooted-1"
+    ):
         said = operator.run("launch", "--name", "rooted-1").stderr
-        assert f"{runs}/rooted-1" in said and "n3" in said and "next: " in said and "Traceback" not in said, said
+        assert (
+            f"{runs}/rooted-1" in said
+            and "n3" in said
+            and "next: " in said
+            and "Traceback" not in said
+        ), said
         assert_nothing_left(operator, "rooted-1", "rooted")
     operator.run("launch", "--wait", "--name", "rooted-1", exit_code=0)
     assert_nothing_left(operator, "rooted-1", "rooted")

@@ -1,4 +1,5 @@
-"""Hosts that the control machine reaches and that do not reach each other: found before anything of the program starts."""
+"""Hosts that the control machine reaches and that do not reach each other: found before anything of
+the program starts."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def refused(operator: Tfdeploy, job: str) -> str:
 
 @pytest.mark.fault("32 hosts that do not reach each other")
 @pytest.mark.parametrize(
-    ("verdict", "why"), [("drop", "no answer"), pytest.param("reject", "nobody listens", marks=pytest.mark.long)]
+    ("verdict", "why"),
+    [("drop", "no answer"), pytest.param("reject", "nobody listens", marks=pytest.mark.long)],
 )
 def test_the_pair_and_the_port_are_named(operator: Tfdeploy, verdict: str, why: str) -> None:
     write_job(operator, "pair", "quick.py")
@@ -60,14 +62,20 @@ def test_a_host_that_no_other_reaches_is_one_line(operator: Tfdeploy) -> None:
 def test_a_task_whose_port_is_filtered_is_named(operator: Tfdeploy) -> None:
     write_job(operator, "one-port", "quick.py")
     planned = operator.json("launch", "--dry-run")
-    port = next(task["address"] for task in planned["tasks"] if task["task"] == "ps:0").rpartition(":")[2]
-    with changed_host(operator.lab, "n3", towards(operator.lab, "n1", verdict="drop", ports=port), UNDO):
+    port = next(task["address"] for task in planned["tasks"] if task["task"] == "ps:0").rpartition(
+        ":"
+    )[2]
+    with changed_host(
+        operator.lab, "n3", towards(operator.lab, "n1", verdict="drop", ports=port), UNDO
+    ):
         error = refused(operator, "one-port")
     assert "n3 does not reach n1: no answer at " in error and f":{port} (ps:0)" in error, error
 
 
 @pytest.mark.fault("58 a port of the run that others than its hosts reach")
-def test_ports_that_are_open_to_others_are_said_and_a_firewall_silences_it(operator: Tfdeploy) -> None:
+def test_ports_that_are_open_to_others_are_said_and_a_firewall_silences_it(
+    operator: Tfdeploy,
+) -> None:
     write_job(operator, "open", "quick.py", "--steps=1", protect="none")
     told = "no host of the run, reaches its ports on n[1-4]"
     assert told in operator.run("launch", "--detach", exit_code=0).stderr

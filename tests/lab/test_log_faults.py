@@ -1,4 +1,5 @@
-"""Logs that are endless, flooded, rotated or removed, and readers that stall: nothing is held up, what is gone is said."""
+"""Logs that are endless, flooded, rotated or removed, and readers that stall: nothing is held up,
+what is gone is said."""
 
 from __future__ import annotations
 
@@ -70,12 +71,20 @@ def test_a_line_without_end_costs_bounded_memory(operator: Tfdeploy) -> None:
     write_job(operator, "endless", "quick.py", flags="classic")
     (operator.cwd / "quick.py").write_text(ENDLESS)
     operator.run("launch", "--wait", "--name", "endless-1", exit_code=0)
-    size = on_host(operator.lab, "n2", f"stat -c %s {task_folder('endless-1', 'endless', 'n2', 'worker:0')}/out.log")
+    size = on_host(
+        operator.lab,
+        "n2",
+        f"stat -c %s {task_folder('endless-1', 'endless', 'n2', 'worker:0')}/out.log",
+    )
     assert int(size) == 256 << 20
     peak = operator.home / "peak"
     words = operator.argv("logs", "endless-1", "--task", "worker:0")
     done = subprocess.run(
-        ["/usr/bin/env", "python3", "-c", PEAK, str(peak), *words], env=operator.env, cwd=operator.cwd, timeout=120, check=False
+        ["/usr/bin/env", "python3", "-c", PEAK, str(peak), *words],
+        env=operator.env,
+        cwd=operator.cwd,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0 and int(peak.read_text()) < MOST_KIB
     on_host(operator.lab, "n2", "rm -rf ~/tfdeploy/endless")
@@ -87,7 +96,12 @@ def test_a_flood_of_all_tasks_is_stored_and_followed_whole(operator: Tfdeploy) -
     operator.run("launch", "--detach", "--name", "flooded-1", exit_code=0)
     followed = operator.home / "followed"
     with followed.open("w") as out:
-        assert operator.start("logs", "-f", "--output", "json", "flooded-1", stdout=out).wait(timeout=120) == 0
+        assert (
+            operator.start("logs", "-f", "--output", "json", "flooded-1", stdout=out).wait(
+                timeout=120
+            )
+            == 0
+        )
     for task in ("worker:0", "worker:1", "worker:2"):
         assert numbers(followed.read_text(), task) == list(range(1, LINES + 1)), task
     assert operator.state("flooded-1") == "succeeded"
@@ -96,7 +110,9 @@ def test_a_flood_of_all_tasks_is_stored_and_followed_whole(operator: Tfdeploy) -
 
 def follow(operator: Tfdeploy, run: str, out: Path) -> subprocess.Popen[str]:
     with out.open("w") as file:
-        return operator.start("logs", "-f", "--output", "json", run, "--task", "worker:0", stdout=file)
+        return operator.start(
+            "logs", "-f", "--output", "json", run, "--task", "worker:0", stdout=file
+        )
 
 
 def is_counting_on(found: list[int], last: int) -> bool:
@@ -104,8 +120,12 @@ def is_counting_on(found: list[int], last: int) -> bool:
 
 
 @pytest.mark.fault("48 a log rotated away under a follower that sleeps")
-def test_a_follower_that_slept_over_a_rotation_says_what_is_gone_and_repeats_nothing(operator: Tfdeploy) -> None:
-    write_job(operator, "rotated", "flood.py", "--lines=30000", "--rate=6000", logs={"max": "200KiB"})
+def test_a_follower_that_slept_over_a_rotation_says_what_is_gone_and_repeats_nothing(
+    operator: Tfdeploy,
+) -> None:
+    write_job(
+        operator, "rotated", "flood.py", "--lines=30000", "--rate=6000", logs={"max": "200KiB"}
+    )
     operator.run("launch", "--detach", "--name", "rotated-1", exit_code=0)
     out = operator.home / "followed"
     following = follow(operator, "rotated-1", out)
@@ -128,7 +148,11 @@ def test_a_log_that_is_removed_goes_on_and_nothing_comes_twice(operator: Tfdeplo
     out = operator.home / "followed"
     following = follow(operator, "removed-1", out)
     wait_for(lambda: len(numbers(out.read_text(), "worker:0")) > 1000, SOON_S, "lines are followed")
-    on_host(operator.lab, "n2", f"cd {task_folder('removed-1', 'removed', 'n2', 'worker:0')} && rm out.log out.index")
+    on_host(
+        operator.lab,
+        "n2",
+        f"cd {task_folder('removed-1', 'removed', 'n2', 'worker:0')} && rm out.log out.index",
+    )
     assert following.wait(timeout=120) == 0
     found = numbers(out.read_text(), "worker:0")
     assert is_counting_on(found, 20000), (len(found), found[:3], found[-3:])
@@ -140,11 +164,17 @@ def test_a_log_that_is_removed_goes_on_and_nothing_comes_twice(operator: Tfdeplo
 def test_a_reader_that_stalls_holds_up_neither_run_nor_other_readers(operator: Tfdeploy) -> None:
     write_job(operator, "stalled", "flood.py", "--lines=60000")
     launching = operator.start("launch", "--wait", "--json", "--name", "stalled-1")
-    wait_for(lambda: any(row["run"] == "stalled-1" for row in operator.json("runs")["runs"]), SOON_S, "it is launched")
+    wait_for(
+        lambda: any(row["run"] == "stalled-1" for row in operator.json("runs")["runs"]),
+        SOON_S,
+        "it is launched",
+    )
     operator.wait_until("succeeded", "stalled-1")  # though nobody reads what that one says
     assert_nothing_left(operator, "stalled-1", "stalled")
     following = operator.start("logs", "-f", "stalled-1", "--output", "json", "--task", "worker:0")
-    whole = operator.run("logs", "stalled-1", "--output", "json", "--task", "worker:0", exit_code=0).stdout
+    whole = operator.run(
+        "logs", "stalled-1", "--output", "json", "--task", "worker:0", exit_code=0
+    ).stdout
     rest, _ = following.communicate(timeout=120)
     assert numbers(whole, "worker:0") == numbers(rest, "worker:0") == list(range(1, 60001))
     launching.communicate(timeout=120)
@@ -166,7 +196,9 @@ def cpu_of_status(operator: Tfdeploy, run: str) -> float:
     return min(map(float, used.read_text().split()))
 
 
-def test_lines_that_are_costly_to_match_hold_up_neither_status_nor_the_dashboard_nor_the_sampler(two_hosts: Tfdeploy) -> None:
+def test_lines_that_are_costly_to_match_hold_up_neither_status_nor_the_dashboard_nor_the_sampler(
+    two_hosts: Tfdeploy,
+) -> None:
     operator = two_hosts
     metrics = {"endless": "(.+)+!"}
     write_job(operator, "quiet", "costly_lines.py", "--floods=0", metrics=metrics)
@@ -176,9 +208,19 @@ def test_lines_that_are_costly_to_match_hold_up_neither_status_nor_the_dashboard
     write_job(operator, "costly", "costly_lines.py", "--rate=250", metrics=metrics)
     operator.run("launch", "--detach", "--name", "costly-1", exit_code=0)
     assert cpu_of_status(operator, "costly-1") < 2 * usual_s
-    samples = operator.lab.root / f"hosts/n2/home{task_folder('costly-1', 'costly', 'n2', 'worker:0')[1:]}" / "samples"
+    samples = (
+        operator.lab.root
+        / f"hosts/n2/home{task_folder('costly-1', 'costly', 'n2', 'worker:0')[1:]}"
+        / "samples"
+    )
     taken = samples.read_text().count("\n") if samples.exists() else 0
-    terminal = Terminal(operator.argv("status", "costly-1", "--watch"), operator.env, cwd=operator.cwd, columns=120, rows=30)
+    terminal = Terminal(
+        operator.argv("status", "costly-1", "--watch"),
+        operator.env,
+        cwd=operator.cwd,
+        columns=120,
+        rows=30,
+    )
     try:
         terminal.until("endless: not read any more")
         terminal.until("us/step us/step")
@@ -192,9 +234,13 @@ def test_lines_that_are_costly_to_match_hold_up_neither_status_nor_the_dashboard
     finally:
         terminal.close()
     wait_for(lambda: samples.read_text().count("\n") > taken + 1, 60.0, "samples are taken")
-    row = next(each for each in operator.json("status", "costly-1")["tasks"] if each["task"] == "worker:0")
+    row = next(
+        each for each in operator.json("status", "costly-1")["tasks"] if each["task"] == "worker:0"
+    )
     assert row["state"] == "running" and row["metrics_unread"] == ["endless"]
-    assert "worker:0: endless: not read any more" in operator.run("status", "costly-1", exit_code=0).stdout.replace("\n", " ")
+    assert "worker:0: endless: not read any more" in operator.run(
+        "status", "costly-1", exit_code=0
+    ).stdout.replace("\n", " ")
     operator.run("stop", "costly-1", "--now", exit_code=0)
 
 

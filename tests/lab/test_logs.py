@@ -1,4 +1,5 @@
-"""`tfdeploy logs`: the lines of all tasks in one stream, whatever bytes they hold, cut down as asked."""
+"""`tfdeploy logs`: the lines of all tasks in one stream, whatever bytes they hold, cut down as
+asked."""
 
 from __future__ import annotations
 
@@ -46,8 +47,12 @@ def test_all_lines_merged_in_time_and_in_order_for_each_task(talked: Tfdeploy) -
     for task, host in (("ps:0", "n1"), ("worker:0", "n2"), ("worker:1", "n3")):
         mine = [row for row in found if row["task"] == task]
         assert {row["host"] for row in mine} == {host}
-        assert [row["line"] for row in mine if row["stream"] == "out"] == [f"{task} says {n}" for n in (1, 2, 4, 5)]
-        assert [row["line"] for row in mine if row["stream"] == "err"] == [f"{task} says {n}" for n in (3, 6)]
+        assert [row["line"] for row in mine if row["stream"] == "out"] == [
+            f"{task} says {n}" for n in (1, 2, 4, 5)
+        ]
+        assert [row["line"] for row in mine if row["stream"] == "err"] == [
+            f"{task} says {n}" for n in (3, 6)
+        ]
     for row in found:
         assert row.keys() == {"time", "run", "task", "host", "attempt", "stream", "line"}
         assert (row["run"], row["attempt"]) == (RUN, 1)
@@ -59,15 +64,26 @@ def test_all_lines_merged_in_time_and_in_order_for_each_task(talked: Tfdeploy) -
 
 
 def test_only_what_is_asked_for(talked: Tfdeploy) -> None:
-    assert [row["line"] for row in rows(talked, "--task", "worker:1", "-n", "2")] == ["worker:1 says 5", "worker:1 says 6"]
+    assert [row["line"] for row in rows(talked, "--task", "worker:1", "-n", "2")] == [
+        "worker:1 says 5",
+        "worker:1 says 6",
+    ]
     assert {row["task"] for row in rows(talked, "--task", "worker")} == {"worker:0", "worker:1"}
-    assert {row["task"] for row in rows(talked, "--host", "n1", "--host", "n3")} == {"ps:0", "worker:1"}
-    assert [row["line"] for row in rows(talked, "--grep", "says [12]$", "--task", "ps:0")] == ["ps:0 says 1", "ps:0 says 2"]
+    assert {row["task"] for row in rows(talked, "--host", "n1", "--host", "n3")} == {
+        "ps:0",
+        "worker:1",
+    }
+    assert [row["line"] for row in rows(talked, "--grep", "says [12]$", "--task", "ps:0")] == [
+        "ps:0 says 1",
+        "ps:0 says 2",
+    ]
     assert len(rows(talked, "-n", "1")) == 3
     assert rows(talked, "-n", "0") == []
     assert len(rows(talked, "--since", "1h")) == 3 * LINES
     assert rows(talked, "--since", "0s") == []
-    assert [row["line"] for row in rows(talked, RUN[:3], "--task", "ps", "-n", "1")] == [f"ps:0 says {LINES}"]
+    assert [row["line"] for row in rows(talked, RUN[:3], "--task", "ps", "-n", "1")] == [
+        f"ps:0 says {LINES}"
+    ]
 
 
 def lines(operator: Tfdeploy, *words: str) -> list[object]:
@@ -89,19 +105,47 @@ def test_expressions_streams_and_aliases(talked: Tfdeploy) -> None:
     one = ("--task", "worker:0")
     say = "worker:0 says {}".format
     assert lines(talked, *one, "--grep", "1$", "--grep", "5$") == [say(1), say(5)]
-    assert lines(talked, *one, "--grep", "SAYS", "--ignore-case", "--exclude-grep", "[2-6]") == [say(1)]
+    assert lines(talked, *one, "--grep", "SAYS", "--ignore-case", "--exclude-grep", "[2-6]") == [
+        say(1)
+    ]
     assert lines(talked, *one, "--stderr") == [say(3), say(6)]
     assert lines(talked, *one, "--stderr", "--tail", "1") == [say(6)]
     assert lines(talked, *one, "--grep", "[12]$", "-n", "1") == [say(2)]
     assert lines(talked, *one, "-f", "--grep", "[12]$", "-n", "1") == [say(2)]
-    assert sorted(map(str, lines(talked, *one, "--grep", "4$", "-C", "1"))) == [say(3), say(4), say(5)]
+    assert sorted(map(str, lines(talked, *one, "--grep", "4$", "-C", "1"))) == [
+        say(3),
+        say(4),
+        say(5),
+    ]
     assert lines(talked, "--tail", "all", "--attempt", "1", *one) == lines(talked, *one)
-    text = talked.run("logs", "-t", "-o", "text", "--no-color", "--highlight", "says", "--tail", "1", *one, exit_code=0).stdout
+    text = talked.run(
+        "logs",
+        "-t",
+        "-o",
+        "text",
+        "--no-color",
+        "--highlight",
+        "says",
+        "--tail",
+        "1",
+        *one,
+        exit_code=0,
+    ).stdout
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z worker:0@n2 \| worker:0 says 6\n", text), text
-    shown = talked.run("logs", "--highlight", "says", "--color", "always", "-n1", *one, exit_code=0).stdout
+    shown = talked.run(
+        "logs", "--highlight", "says", "--color", "always", "-n1", *one, exit_code=0
+    ).stdout
     assert "\x1b[1;31msays\x1b[0m 6" in shown
-    text = talked.run("logs", *one, "--grep", "1$|6$", "-C", "1", "--exclude-grep", "[3]", exit_code=0).stdout
-    assert [row.split(" | ")[1].removeprefix("worker:0 says ") for row in text.splitlines()] == ["1", "2", "--", "5", "6"]
+    text = talked.run(
+        "logs", *one, "--grep", "1$|6$", "-C", "1", "--exclude-grep", "[3]", exit_code=0
+    ).stdout
+    assert [row.split(" | ")[1].removeprefix("worker:0 says ") for row in text.splitlines()] == [
+        "1",
+        "2",
+        "--",
+        "5",
+        "6",
+    ]
 
 
 def test_until_is_a_time_too(talked: Tfdeploy) -> None:
@@ -126,25 +170,45 @@ def test_until_ends_what_is_followed(talked: Tfdeploy, tfdeploy: Callable[[Lab],
     took, slowdown = (datetime.now(timezone.utc) - until).total_seconds(), watch.slowdown
     operator.run("stop", "endless-1", "--now", exit_code=0)
     last = max(datetime.fromisoformat(str(row["time"]).replace("Z", "+00:00")) for row in found)
-    assert timedelta(0) <= until - last < timedelta(seconds=1.5 * slowdown) and took < 20 * slowdown, (until, last, took)
+    assert (
+        timedelta(0) <= until - last < timedelta(seconds=1.5 * slowdown) and took < 20 * slowdown
+    ), (until, last, took)
 
 
-def test_the_attempt_before_the_newest(talked: Tfdeploy, tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
+def test_the_attempt_before_the_newest(
+    talked: Tfdeploy, tfdeploy: Callable[[Lab], Tfdeploy]
+) -> None:
     operator = tfdeploy(talked.lab)
-    write_job(operator, "again", "crash.py", "--only=worker:1", "--after=1", restart={"max": 1, "backoff": ["10ms", "10ms"]})
+    write_job(
+        operator,
+        "again",
+        "crash.py",
+        "--only=worker:1",
+        "--after=1",
+        restart={"max": 1, "backoff": ["10ms", "10ms"]},
+    )
     operator.run("launch", "--detach", "--name", "again-1", exit_code=0)
     operator.wait_until("failed", "again-1")
     for words, attempt in ((("-p",), 1), (("--attempt", "2"), 2), (("--previous", "-f"), 1)):
         found = rows(operator, "again-1", "--task", "worker:1", *words)
-        assert {row["attempt"] for row in found} == {attempt} and found[0]["line"] == "worker:1 started", words
+        assert {row["attempt"] for row in found} == {attempt} and found[0][
+            "line"
+        ] == "worker:1 started", words
     done = operator.run("logs", "again-1", "--task", "worker:0", "--previous", exit_code=2)
     assert "worker:0 is in its 1st" in done.stderr
-    assert "has had 3 attempts" in operator.run("logs", "again-1", "--attempt", "3", exit_code=2).stderr
+    assert (
+        "has had 3 attempts"
+        in operator.run("logs", "again-1", "--attempt", "3", exit_code=2).stderr
+    )
 
 
 def test_an_expression_that_takes_for_ever_is_ended_by_ctrl_c(talked: Tfdeploy) -> None:
     endless = "((.|.|.)*)*!"
-    for words in (("--grep", endless), ("-f", "--grep", endless), ("-f", "--highlight", endless, "--color", "always")):
+    for words in (
+        ("--grep", endless),
+        ("-f", "--grep", endless),
+        ("-f", "--highlight", endless, "--color", "always"),
+    ):
         looking = talked.start("logs", *words)
         with pytest.raises(subprocess.TimeoutExpired):
             looking.wait(2)
@@ -158,7 +222,13 @@ def test_raw_bytes_go_to_a_terminal_only_when_that_is_agreed(talked: Tfdeploy) -
         ours, theirs = pty.openpty()
         argv = talked.argv("logs", "-oraw", "--task", "ps", *words)
         done = subprocess.run(
-            argv, env=talked.env, cwd=talked.cwd, stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.PIPE, check=False
+            argv,
+            env=talked.env,
+            cwd=talked.cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=subprocess.PIPE,
+            check=False,
         )
         os.close(theirs)
         assert done.returncode == code, done.stderr
@@ -181,10 +251,32 @@ sys.exit(main())"""
 def test_since_cuts_at_a_time(talked: Tfdeploy) -> None:
     """`--since 0s` of an operator whose clock stands between the third line and the fourth."""
     found = rows(talked, "--task", "worker:0")
-    before, after = (datetime.fromisoformat(str(row["time"]).replace("Z", "+00:00")).timestamp() for row in found[2:4])
-    words = [sys.executable, "-c", AT, str((before + after) / 2), "logs", "--task", "worker:0", "--since", "0s", "--json"]
+    before, after = (
+        datetime.fromisoformat(str(row["time"]).replace("Z", "+00:00")).timestamp()
+        for row in found[2:4]
+    )
+    words = [
+        sys.executable,
+        "-c",
+        AT,
+        str((before + after) / 2),
+        "logs",
+        "--task",
+        "worker:0",
+        "--since",
+        "0s",
+        "--json",
+    ]
     argv = talked.lab.operator(words)
-    done = subprocess.run(argv, env=talked.env, cwd=talked.cwd, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        argv,
+        env=talked.env,
+        cwd=talked.cwd,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert [json.loads(line) for line in done.stdout.splitlines()] == found[3:]
 
@@ -220,7 +312,9 @@ def test_unknown_runs_tasks_and_expressions_are_usage_errors(talked: Tfdeploy) -
 def test_a_reader_that_goes_away_ends_it_quietly(talked: Tfdeploy) -> None:
     for words in ((), ("-f",), ("--json",)):
         argv = talked.argv("logs", *words)
-        with subprocess.Popen(argv, env=talked.env, cwd=talked.cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as logs:
+        with subprocess.Popen(
+            argv, env=talked.env, cwd=talked.cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as logs:
             assert logs.stdout is not None and logs.stderr is not None
             assert logs.stdout.readline()
             logs.stdout.close()
@@ -228,7 +322,9 @@ def test_a_reader_that_goes_away_ends_it_quietly(talked: Tfdeploy) -> None:
             assert logs.wait(120) == 0
 
 
-def test_following_ends_with_the_run_and_misses_nothing(talked: Tfdeploy, tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
+def test_following_ends_with_the_run_and_misses_nothing(
+    talked: Tfdeploy, tfdeploy: Callable[[Lab], Tfdeploy]
+) -> None:
     operator = tfdeploy(talked.lab)
     write_job(operator, "follow", "talk.py", "--lines=40", "--pause=0.05")
     operator.run("launch", "--detach", "--name", "follow-1", exit_code=0)
@@ -253,8 +349,13 @@ def test_lines_that_a_host_no_longer_has_come_from_what_was_fetched(
     on_host(operator.lab, "n2", "rm -rf ~/tfdeploy/kept/runs/kept-1")
     done = operator.run("logs", "kept-1", "--json", exit_code=0)
     assert [json.loads(line) for line in done.stdout.splitlines()] == before and len(before) == 9
-    assert done.stderr.startswith("n2: the lines are those in fetched/kept-1/logs") and done.stderr.count("\n") == 1
-    assert lines(operator, "kept-1", "--stderr", "--attempt", "1", "--task", "worker:0") == ["worker:0 says 3"]
+    assert (
+        done.stderr.startswith("n2: the lines are those in fetched/kept-1/logs")
+        and done.stderr.count("\n") == 1
+    )
+    assert lines(operator, "kept-1", "--stderr", "--attempt", "1", "--task", "worker:0") == [
+        "worker:0 says 3"
+    ]
     (operator.cwd / "fetched").rename(operator.cwd / "elsewhere")
     assert "[n2] no lines from here: " in operator.run("logs", "kept-1", exit_code=1).stderr
 
@@ -287,7 +388,9 @@ FORBIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]
 
 
 @pytest.mark.fault("45 NUL, no UTF-8, bars, ANSI, OSC, bidi, markup, no newline")
-def test_foreign_bytes_are_safe_in_text_and_whole_in_raw(talked: Tfdeploy, tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
+def test_foreign_bytes_are_safe_in_text_and_whole_in_raw(
+    talked: Tfdeploy, tfdeploy: Callable[[Lab], Tfdeploy]
+) -> None:
     operator = tfdeploy(talked.lab)
     (operator.cwd / "odd.bin").write_bytes(ODD)
     write_job(operator, "odd-lines", "talk.py", "--odd=odd.bin", "--lines=0")
@@ -295,12 +398,20 @@ def test_foreign_bytes_are_safe_in_text_and_whole_in_raw(talked: Tfdeploy, tfdep
 
     def said(*words: str) -> bytes:
         argv = operator.argv("logs", "odd-lines-1", "--task", "worker:0", *words)
-        return subprocess.run(argv, env=operator.env, cwd=operator.cwd, capture_output=True, timeout=60, check=True).stdout
+        return subprocess.run(
+            argv, env=operator.env, cwd=operator.cwd, capture_output=True, timeout=60, check=True
+        ).stdout
 
     assert said("--output", "raw") == ODD
     text = said("--color", "never").decode("utf-8")
     assert not FORBIDDEN.search(text)
-    for words in ("red ", "nul ", "[/foo] [bold]not markup[/bold] [link=http://x]y[/link]", "100%|####|", "\U0001f600 smile"):
+    for words in (
+        "red ",
+        "nul ",
+        "[/foo] [bold]not markup[/bold] [link=http://x]y[/link]",
+        "100%|####|",
+        "\U0001f600 smile",
+    ):
         assert words in text, words
     assert "aGFjaw" not in text and "title" not in text and "10%" not in text
     assert all(line.startswith("worker:0@n2") for line in text.splitlines())

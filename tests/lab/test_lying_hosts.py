@@ -1,4 +1,5 @@
-"""A host of the lab whose agent answers as it likes, against the real command line: its failure, in words, and nobody else's."""
+"""A host of the lab whose agent answers as it likes, against the real command line: its failure, in
+words, and nobody else's."""
 
 from __future__ import annotations
 
@@ -44,13 +45,24 @@ FORMS: dict[str, list[dict[str, Any]]] = {  # frames, in place of the answer
     "an error that is none": [{"error": {"code": ["../x"], "what": 5, "details": "x"}}],
     "two answers": [{"value": None}, {"value": {}}, {"item": {}}, {"value": None}],
 }
-FORM = [next(iter(FORMS)), *(pytest.param(form, marks=pytest.mark.soak) for form in list(FORMS)[1:])]
+FORM = [
+    next(iter(FORMS)),
+    *(pytest.param(form, marks=pytest.mark.soak) for form in list(FORMS)[1:]),
+]
 
 
 def each(*verbs: str) -> list[Any]:
-    """Every form of every verb in `make soak`; one form of each verb, another one for each, elsewhere."""
-    rows = [(verb, form, at == number % len(FORMS)) for number, verb in enumerate(verbs) for at, form in enumerate(FORMS)]
-    return [pytest.param(verb, form, marks=[] if usual else pytest.mark.soak) for verb, form, usual in rows]
+    """Every form of every verb in `make soak`; one form of each verb, another one for each,
+    elsewhere."""
+    rows = [
+        (verb, form, at == number % len(FORMS))
+        for number, verb in enumerate(verbs)
+        for at, form in enumerate(FORMS)
+    ]
+    return [
+        pytest.param(verb, form, marks=[] if usual else pytest.mark.soak)
+        for verb, form, usual in rows
+    ]
 
 
 UP = ("probe", "lock", "run.prepare", "run.renew", "run.links", "run.start", "run.commit")
@@ -100,15 +112,23 @@ def test_who_looks_at_a_run_sees_the_others(operator: Tfdeploy, form: str) -> No
     write_job(operator, "looked", "quick.py", "--steps=3", keep=["ckpt"])
     run = operator.run("launch", "--wait", "-q", exit_code=0).stdout.strip()
     with lying(operator, "run.status", form):
-        rows = json.loads(said_so(operator, "status", run, "--json", codes=(0, 1, 4)).stdout)["tasks"]
-        assert {row["host"]: row["outcome"] for row in rows if row["host"] in OTHERS}["n2"] == "succeeded"
+        rows = json.loads(said_so(operator, "status", run, "--json", codes=(0, 1, 4)).stdout)[
+            "tasks"
+        ]
+        assert {row["host"]: row["outcome"] for row in rows if row["host"] in OTHERS}[
+            "n2"
+        ] == "succeeded"
     with lying(operator, "runs", form):
         assert run in said_so(operator, "runs").stdout
     with lying(operator, "logs", form):
         assert "worker:0" in said_so(operator, "logs", run, codes=(0, 1, 4)).stdout
     for verb in ("fetch.list", "fetch.sums", "fetch.log_sum"):
         with lying(operator, verb, form):
-            answer = json.loads(said_so(operator, "fetch", run, "--json", "--to", f"{verb} {form}", codes=(0, 1, 4)).stdout)
+            answer = json.loads(
+                said_so(
+                    operator, "fetch", run, "--json", "--to", f"{verb} {form}", codes=(0, 1, 4)
+                ).stdout
+            )
             assert all(row["ok"] for row in answer["hosts"] if row["host"] in OTHERS)
 
 
@@ -127,7 +147,9 @@ def test_the_others_are_synced(operator: Tfdeploy, form: str) -> None:
 @pytest.mark.long
 @pytest.mark.fault("59 nonsense during a launch: nothing is left")
 @pytest.mark.parametrize(("verb", "form"), each(*UP))
-def test_a_launch_on_a_host_that_lies_leaves_nothing(operator: Tfdeploy, verb: str, form: str) -> None:
+def test_a_launch_on_a_host_that_lies_leaves_nothing(
+    operator: Tfdeploy, verb: str, form: str
+) -> None:
     write_job(operator, "upset", "quick.py", "--steps=100000")
     name = f"upset-{verb}-{form}".replace(" ", "-")
     with lying(operator, verb, form):
@@ -159,16 +181,23 @@ def test_the_others_have_the_data(operator: Tfdeploy, verb: str, form: str) -> N
     (operator.cwd / "digits").mkdir()
     (operator.cwd / "digits/shard").write_text(verb + form)
     with lying(operator, verb, form):
-        unknown = (verb, form) == ("data.state", "two answers")  # the first says that it has none, as hosts do
-        answer = json.loads(said_so(operator, "sync", "--json", codes=(0,) if unknown else (1, 3, 4)).stdout)
+        # the first says that it has none, as hosts do
+        unknown = (verb, form) == ("data.state", "two answers")
+        answer = json.loads(
+            said_so(operator, "sync", "--json", codes=(0,) if unknown else (1, 3, 4)).stdout
+        )
     assert [row["ok"] for row in answer["hosts"]] == [True, True, unknown]
-    assert [on_host(operator.lab, host, "cat ~/tfdeploy/fed/data/digits/shard") for host in OTHERS] == [verb + form] * 2
+    assert [
+        on_host(operator.lab, host, "cat ~/tfdeploy/fed/data/digits/shard") for host in OTHERS
+    ] == [verb + form] * 2
 
 
 @pytest.mark.long
 @pytest.mark.fault("59 nonsense about what is kept: it is not said to be there")
 @pytest.mark.parametrize(("verb", "form"), each("keep.begin", "keep.place", "fetch.list"))
-def test_nothing_is_said_to_be_kept_where_the_host_lies(operator: Tfdeploy, verb: str, form: str) -> None:
+def test_nothing_is_said_to_be_kept_where_the_host_lies(
+    operator: Tfdeploy, verb: str, form: str
+) -> None:
     write_job(operator, "kept", "quick.py", "--steps=3", "--save", keep=["checkpoints"])
     operator.run("launch", "--wait", "-q", exit_code=0)
     with lying(operator, verb, form):
@@ -181,7 +210,12 @@ def test_nothing_is_said_to_be_kept_where_the_host_lies(operator: Tfdeploy, verb
 def test_the_others_have_the_environment(operator: Tfdeploy, verb: str, form: str) -> None:
     make_wheel(operator.cwd / "wheels", "alpha", "1.0")
     (operator.cwd / "requirements.txt").write_text(f"alpha # {verb} {form}\n")
-    write_job(operator, "settled", "quick.py", setup={"requirements": "requirements.txt", "wheels": "wheels"})
+    write_job(
+        operator,
+        "settled",
+        "quick.py",
+        setup={"requirements": "requirements.txt", "wheels": "wheels"},
+    )
     with lying(operator, verb, form):
         answer = json.loads(said_so(operator, "setup", "--json").stdout)
     assert [row["ok"] for row in answer["hosts"]] == [True, True, False]
@@ -228,10 +262,17 @@ def test_neither_the_newest_run_nor_what_to_type_next_is_a_hosts_word(operator: 
             assert json.loads(seen.stdout)["run"] == run
             assert "by the clock or word of n3 it begins at 2099-12-31" in seen.stderr
         rows = json.loads(operator.run("runs", "--json").stdout)["runs"]
-        assert [(row["run"], row["started"] is None) for row in rows] == [(run, False), ("p-20991231-000000-beef", True)]
+        assert [(row["run"], row["started"] is None) for row in rows] == [
+            (run, False),
+            ("p-20991231-000000-beef", True),
+        ]
         said = operator.run("sync", exit_code=1)
         answer = json.loads(operator.run("sync", "--json", exit_code=1).stdout)
     assert 'n3 says: "its disk needs a repair' in said.stdout + said.stderr
-    nexts = [line.strip() for line in (said.stdout + said.stderr).splitlines() if line.strip().startswith("next:")]
+    nexts = [
+        line.strip()
+        for line in (said.stdout + said.stderr).splitlines()
+        if line.strip().startswith("next:")
+    ]
     assert nexts == ["next: free some space or inodes there, or set another workdir"]
     assert [row["ok"] for row in answer["hosts"]] == [True, True, False]

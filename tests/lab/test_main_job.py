@@ -1,4 +1,5 @@
-"""The main job with real TensorFlow on isolated hosts that share nothing: ordinary programs that know nothing of tfdeploy."""
+"""The main job with real TensorFlow on isolated hosts that share nothing: ordinary programs that
+know nothing of tfdeploy."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy
 def prepare(operator: Tfdeploy, name: str, program: str, *flags: str) -> None:
     shutil.copy(PROGRAMS / program, operator.cwd / program)
     command = json.dumps(["python", program, *flags])
-    (operator.cwd / "tfdeploy.yaml").write_text(f"name: {name}\nmode: async\nkeep: [checkpoints]\ncommand: {command}\n")
+    (operator.cwd / "tfdeploy.yaml").write_text(
+        f"name: {name}\nmode: async\nkeep: [checkpoints]\ncommand: {command}\n"
+    )
 
 
 def assert_nothing_left(operator: Tfdeploy, run: str) -> None:
@@ -70,16 +73,38 @@ def test_async_on_four_hosts_ends_well_and_resumes(operator: Tfdeploy) -> None:
     rows = {row["task"]: row for row in operator.json("status", first)["tasks"]}
     assert rows["ps:0"]["outcome"] == rows["ps:1"]["outcome"] == "stopped"
     assert {rows[task]["host"] for task in ("ps:0", "ps:1")} == {"n1", "n2"}
-    assert rows["worker:0"]["metrics"]["checkpoints/global_step/sec"] > 0, rows  # from the event file beside its checkpoints
+    # from the event file beside its checkpoints
+    assert rows["worker:0"]["metrics"]["checkpoints/global_step/sec"] > 0, rows
     saved = kept_files(operator, rows["worker:0"]["host"])
-    newest = max(int(step) for name in saved if (step := re.sub(r"model\.ckpt-(\d+)\.index", r"\1", name)).isdigit())
-    assert newest >= 400 and {"checkpoint", f"model.ckpt-{newest}.data-00000-of-00001"} <= saved, saved
-    assert kept_files(operator, "n1") == kept_files(operator, "n2") == set()  # a ps saves nothing on its own disk
+    newest = max(
+        int(step)
+        for name in saved
+        if (step := re.sub(r"model\.ckpt-(\d+)\.index", r"\1", name)).isdigit()
+    )
+    assert newest >= 400 and {"checkpoint", f"model.ckpt-{newest}.data-00000-of-00001"} <= saved, (
+        saved
+    )
+    # a ps saves nothing on its own disk
+    assert kept_files(operator, "n1") == kept_files(operator, "n2") == set()
 
-    words = ("launch", "--mode", "async", "--wait", *ONE_OF_EACH, "--", "python", "monitored_async.py", "--steps=700")
+    words = (
+        "launch",
+        "--mode",
+        "async",
+        "--wait",
+        *ONE_OF_EACH,
+        "--",
+        "python",
+        "monitored_async.py",
+        "--steps=700",
+    )
     again = operator.run(*words, exit_code=0)
     second = again.stdout.strip()
-    started = [line for line in lines_of(operator, second)["worker:0"] if line.startswith("starting at step")]
+    started = [
+        line
+        for line in lines_of(operator, second)["worker:0"]
+        if line.startswith("starting at step")
+    ]
     assert int(started[0].split()[-1]) >= 400, started
     assert "goes on from" in again.stderr
     assert_nothing_left(operator, second)
@@ -89,7 +114,9 @@ def test_async_on_four_hosts_ends_well_and_resumes(operator: Tfdeploy) -> None:
 def test_sync_ends_soon_after_its_last_step(operator: Tfdeploy, program: str) -> None:
     prepare(operator, program[:-3].replace("_", "-"), program, "--steps=100")
     watch = Stopwatch()
-    run = operator.run("launch", "--mode", "sync", "--wait", "--ps", "1", exit_code=0).stdout.strip()
+    run = operator.run(
+        "launch", "--mode", "sync", "--wait", "--ps", "1", exit_code=0
+    ).stdout.strip()
     slowdown = watch.slowdown
     rows = {row["task"]: row for row in operator.json("status", run)["tasks"]}
     assert rows["worker:0"]["outcome"] == "succeeded"
@@ -101,7 +128,9 @@ def test_sync_ends_soon_after_its_last_step(operator: Tfdeploy, program: str) ->
 
 def test_a_worker_that_comes_after_the_others_are_done_ends_too(operator: Tfdeploy) -> None:
     prepare(operator, "late", "late_worker.py", "--steps=50", "--delay=15")
-    run = operator.run("launch", "--mode", "async", "--wait", "--ps", "1", exit_code=0).stdout.strip()
+    run = operator.run(
+        "launch", "--mode", "async", "--wait", "--ps", "1", exit_code=0
+    ).stdout.strip()
     assert operator.state(run) == "succeeded"
     assert_nothing_left(operator, run)
 

@@ -1,4 +1,5 @@
-"""Sixty-four hosts from a control machine that may open 256 files: every verb works, and every host counts."""
+"""Sixty-four hosts from a control machine that may open 256 files: every verb works, and every host
+counts."""
 
 from __future__ import annotations
 
@@ -19,18 +20,30 @@ HOSTS = 64
 def few_files(operator: Tfdeploy, *words: str, exit_code: int = 0) -> str:
     """What `tfdeploy WORDS` says with 256 file descriptors."""
     argv = ["sh", "-c", 'ulimit -n 256 && exec "$@"', "sh", *operator.argv(*words)]
-    done = subprocess.run(argv, env=operator.env, cwd=operator.cwd, capture_output=True, text=True, timeout=180, check=False)
+    done = subprocess.run(
+        argv,
+        env=operator.env,
+        cwd=operator.cwd,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
     assert done.returncode == exit_code, done.stdout[-2000:] + done.stderr[-2000:]
     return done.stdout + done.stderr
 
 
 @pytest.mark.fault("54 64 hosts and 256 descriptors: exec, launch, status, logs, stop")
 @pytest.mark.fault("47 64 hosts in every view")
-def test_every_verb_works_with_64_hosts(new_lab: Callable[..., Lab], tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
+def test_every_verb_works_with_64_hosts(
+    new_lab: Callable[..., Lab], tfdeploy: Callable[[Lab], Tfdeploy]
+) -> None:
     lab = new_lab("isolated", HOSTS)
     operator = tfdeploy(lab)
     assert f"n[1-{HOSTS}] ({HOSTS} hosts)" in few_files(operator, "exec", "--", "echo", "here")
-    write_job(operator, "wide", "quick.py", "--steps=100000", "--pause=2", ready={"timeout": "170s"})
+    write_job(
+        operator, "wide", "quick.py", "--steps=100000", "--pause=2", ready={"timeout": "170s"}
+    )
     few_files(operator, "launch", "--detach", "--name", "wide-1")
     rows = operator.json("status", "wide-1")["tasks"]
     assert len(rows) == HOSTS and {row["state"] for row in rows} == {"running"}

@@ -1,4 +1,5 @@
-"""A host is cut off when its run ends: it hears of it once it is back, though nobody asks again. Then nothing stays anywhere."""
+"""A host is cut off when its run ends: it hears of it once it is back, though nobody asks again.
+Then nothing stays anywhere."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ def launch(operator: Tfdeploy, run: str, *flags: str) -> None:
     write_job(operator, run, "quick.py", *flags, finish={"grace": "300ms"}, stop={"grace": "1s"})
     operator.run("launch", "--detach", "--name", run, exit_code=0)
     rows = operator.json("status", run)["tasks"]
-    assert {row["state"] for row in rows} == {"running"} and {row["host"] for row in rows} == set(operator.lab.hosts)
+    assert {row["state"] for row in rows} == {"running"} and {row["host"] for row in rows} == set(
+        operator.lab.hosts
+    )
 
 
 def messengers(operator: Tfdeploy, run: str) -> list[str]:
@@ -51,7 +54,9 @@ def test_a_stop_reaches_a_host_that_was_away(operator: Tfdeploy) -> None:
     assert operator.marked(AWAY, "away-stop")  # it goes on: nobody could tell it
     again = operator.run("stop", "away-stop", exit_code=4)  # the messengers are no survivors
     assert "survive" not in again.stderr and messengers(operator, "away-stop") == ["n1", "n2", "n4"]
-    (known,) = (row for row in operator.json("runs", exit_code=4)["runs"] if row["run"] == "away-stop")
+    (known,) = (
+        row for row in operator.json("runs", exit_code=4)["runs"] if row["run"] == "away-stop"
+    )
     assert (known["state"], known["live"]) == ("stopped", False)
     operator.lab.heal(AWAY)
     wait_for(lambda: not operator.marked(AWAY, "away-stop"), 60, "its task ends by itself")
@@ -61,8 +66,13 @@ def test_a_stop_reaches_a_host_that_was_away(operator: Tfdeploy) -> None:
 
 
 @pytest.mark.fault("35 a run ends while a host is cut off")
-@pytest.mark.parametrize(("flags", "state"), [(("--steps=100",), "succeeded"), (("--steps=100", "--failat=90"), "failed")])
-def test_the_end_of_a_run_reaches_a_host_that_was_away(operator: Tfdeploy, flags: tuple[str, ...], state: str) -> None:
+@pytest.mark.parametrize(
+    ("flags", "state"),
+    [(("--steps=100",), "succeeded"), (("--steps=100", "--failat=90"), "failed")],
+)
+def test_the_end_of_a_run_reaches_a_host_that_was_away(
+    operator: Tfdeploy, flags: tuple[str, ...], state: str
+) -> None:
     run = f"away-{state}"
     launch(operator, run, *flags, "--gate=20")
     operator.lab.cut(AWAY)

@@ -1,4 +1,5 @@
-"""The end of a run in each mode, and what every worker finds before its start: whole runs of a program without TensorFlow."""
+"""The end of a run in each mode, and what every worker finds before its start: whole runs of a
+program without TensorFlow."""
 
 from __future__ import annotations
 
@@ -32,12 +33,19 @@ def said(operator: Tfdeploy, run: str, task: str) -> list[str]:
 
 
 def test_mirrored_succeeds_when_every_worker_has(operator: Tfdeploy) -> None:
-    write_job(operator, "m-end", "any_mode.py", "--steps=2", "--steps_of=worker:1=15", mode="mirrored")
+    write_job(
+        operator, "m-end", "any_mode.py", "--steps=2", "--steps_of=worker:1=15", mode="mirrored"
+    )
     operator.run(*WAIT, "m-end-1", exit_code=0)
     told = operator.json("status", "m-end-1")
     first, second = told["tasks"]
-    assert (told["state"], first["outcome"], second["outcome"]) == ("succeeded", "succeeded", "succeeded")
-    # Without their zone: where a time has no milliseconds, "Z" follows at once, and is more than ".".
+    assert (told["state"], first["outcome"], second["outcome"]) == (
+        "succeeded",
+        "succeeded",
+        "succeeded",
+    )
+    # Without their zone: where a time has no milliseconds, "Z" follows at once, and is more than
+    # ".".
     ends_at = [str(row["ended"]).rstrip("Z") for row in (told, second, first)]
     assert ends_at[0] >= ends_at[1] > ends_at[2]
     assert said(operator, "m-end-1", "worker:1")[-1] == "step 15"
@@ -53,17 +61,33 @@ def test_mirrored_fails_when_one_worker_does_although_another_was_done(operator:
     assert_nothing_left(operator, "m-fail-1", "m-fail")
 
 
-def test_before_a_mirrored_run_every_worker_has_the_chiefs_keep_and_no_other(operator: Tfdeploy) -> None:
-    write_job(operator, "m-keep", "any_mode.py", "--steps=3", "--save", mode="mirrored", keep=["checkpoints"])
+def test_before_a_mirrored_run_every_worker_has_the_chiefs_keep_and_no_other(
+    operator: Tfdeploy,
+) -> None:
+    write_job(
+        operator,
+        "m-keep",
+        "any_mode.py",
+        "--steps=3",
+        "--save",
+        mode="mirrored",
+        keep=["checkpoints"],
+    )
     operator.run(*WAIT, "m-keep-1", exit_code=0)
     assert "found nothing" in said(operator, "m-keep-1", "worker:1")
     keep = "~/tfdeploy/m-keep/keep/checkpoints"
     on_host(
-        operator.lab, "n3", f"mkdir -p {keep}/old; echo stale > {keep}/old/checkpoint; touch -d 2001-01-01 {keep}/old/checkpoint"
+        operator.lab,
+        "n3",
+        f"mkdir -p {keep}/old; echo stale > {keep}/old/checkpoint; touch -d 2001-01-01 "
+        f"{keep}/old/checkpoint",
     )
 
     again = operator.run(*WAIT, "m-keep-2", exit_code=0)
-    assert "`keep` of n2 is on n3 too: 1 file; checkpoints/old/checkpoint is not there and was set aside" in again.stderr
+    assert (
+        "`keep` of n2 is on n3 too: 1 file; checkpoints/old/checkpoint is not there and was set "
+        "aside" in again.stderr
+    )
     assert "training goes on from checkpoints: ckpt-3 on n2" in again.stderr
     for task in ("worker:0", "worker:1"):
         assert 'found model_checkpoint_path: "ckpt-3"' in said(operator, "m-keep-2", task)
@@ -80,7 +104,9 @@ def test_before_a_mirrored_run_every_worker_has_the_chiefs_keep_and_no_other(ope
     assert_nothing_left(operator, "m-keep-3", "m-keep")
 
 
-def test_a_coordinators_servers_end_after_its_evaluator_has_had_its_grace(operator: Tfdeploy) -> None:
+def test_a_coordinators_servers_end_after_its_evaluator_has_had_its_grace(
+    operator: Tfdeploy,
+) -> None:
     flags = ("--steps=3", "--forever=evaluator:0", "--quiet_after=8")
     keys: dict[str, Any] = {"mode": "coordinator", "finish": {"grace": "1s"}}
     write_job(operator, "c-end", "any_mode.py", *flags, **keys)
@@ -102,7 +128,9 @@ def test_a_coordinators_servers_end_after_its_evaluator_has_had_its_grace(operat
 
 def test_an_evaluator_that_ends_by_itself_has_succeeded(operator: Tfdeploy) -> None:
     flags = ("--steps=3", "--steps_of=evaluator:0=12")
-    write_job(operator, "c-eval", "any_mode.py", *flags, mode="coordinator", finish={"grace": "30s"})
+    write_job(
+        operator, "c-eval", "any_mode.py", *flags, mode="coordinator", finish={"grace": "30s"}
+    )
     _with_evaluator(operator)
     operator.run(*WAIT, "c-eval-1", exit_code=0)
     assert ends(operator, "c-eval-1")["evaluator:0"] == "succeeded"

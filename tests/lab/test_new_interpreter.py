@@ -1,4 +1,5 @@
-"""Every verb in an interpreter of its own, as a user starts it: other tests fork theirs (support/lab/forked_client.py)."""
+"""Every verb in an interpreter of its own, as a user starts it: other tests fork theirs
+(support/lab/forked_client.py)."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ CALLS = {
 ALSO_FORKED = ("inventory", "trust", "logs", "status", "exec", "docs")
 
 
-def test_every_verb_starts_in_a_new_interpreter(loopback_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
+def test_every_verb_starts_in_a_new_interpreter(
+    loopback_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]
+) -> None:
     operator = tfdeploy(loopback_lab)
     write_job(operator, "interpreter", "quick.py", "--steps=2", "--pause=0")
     operator.run("launch", "--wait", "--name", RUN, exit_code=0)

@@ -1,4 +1,5 @@
-"""Hosts with odd login shells, banners, interpreters and homes: no obstacle, or named with what to do."""
+"""Hosts with odd login shells, banners, interpreters and homes: no obstacle, or named with what to
+do."""
 
 from __future__ import annotations
 
@@ -51,7 +52,11 @@ WORDS = (
 def test_login_shells_of_all_kinds_are_no_obstacle(operator: Tfdeploy) -> None:
     lab = operator.lab
     hosts = dict(zip(("n1", "n2"), SHELLS.values(), strict=True))
-    on_host(lab, "n3", "echo 'echo welcome; printf nonewline; echo oops >&2' > ~/.bashrc; cp ~/.bashrc ~/.profile")
+    on_host(
+        lab,
+        "n3",
+        "echo 'echo welcome; printf nonewline; echo oops >&2' > ~/.bashrc; cp ~/.bashrc ~/.profile",
+    )
     put = f"cat > /usr/local/bin/oddsh <<'EOF'\n{ODD_SHELL}EOF\nchmod 755 /usr/local/bin/oddsh"
     with ExitStack() as stack:
         stack.enter_context(changed_host(lab, "n4", put, "rm /usr/local/bin/oddsh"))
@@ -61,10 +66,16 @@ def test_login_shells_of_all_kinds_are_no_obstacle(operator: Tfdeploy) -> None:
                 stack.enter_context(login_shell(lab, host, shell))
         rows = operator.json("exec", "--", *WORDS)["hosts"]
         wanted = "|".join(WORDS[2:]) + "|"
-        assert {row["host"]: row["stdout"].endswith(wanted) for row in rows} == dict.fromkeys(lab.hosts, True), rows
+        assert {row["host"]: row["stdout"].endswith(wanted) for row in rows} == dict.fromkeys(
+            lab.hosts, True
+        ), rows
         assert [row["stdout"] for row in rows[:2]] == [wanted, wanted]
-        one = operator.json("exec", "--", "for i in 1 2; do echo \"$i!\" '$i'; done; exit 3", exit_code=1)["hosts"]
-        assert {row["host"]: row["stdout"].endswith("1! $i\n2! $i\n") for row in one} == dict.fromkeys(lab.hosts, True), one
+        one = operator.json(
+            "exec", "--", "for i in 1 2; do echo \"$i!\" '$i'; done; exit 3", exit_code=1
+        )["hosts"]
+        assert {
+            row["host"]: row["stdout"].endswith("1! $i\n2! $i\n") for row in one
+        } == dict.fromkeys(lab.hosts, True), one
         (operator.cwd / "some.txt").write_text("data\n")
         write_job(operator, "shells", "quick.py", "--steps=3", data={"d": "some.txt"})
         assert operator.json("sync")["ok"]
@@ -75,10 +86,15 @@ def test_login_shells_of_all_kinds_are_no_obstacle(operator: Tfdeploy) -> None:
 
 
 @pytest.mark.fault("13 /bin/false, nologin, one that exits at once")
-@pytest.mark.parametrize("shell", variations(["/bin/false", "/usr/sbin/nologin", "/usr/local/bin/leaves"]))
+@pytest.mark.parametrize(
+    "shell", variations(["/bin/false", "/usr/sbin/nologin", "/usr/local/bin/leaves"])
+)
 def test_a_login_shell_that_runs_nothing_is_named(operator: Tfdeploy, shell: str) -> None:
     lab = operator.lab
-    put = "printf '#!/bin/sh\\necho \"This account is closed.\"\\n' > /usr/local/bin/leaves; chmod 755 /usr/local/bin/leaves"
+    put = (
+        "printf '#!/bin/sh\\necho \"This account is closed.\"\\n' > /usr/local/bin/leaves; chmod "
+        "755 /usr/local/bin/leaves"
+    )
     write_job(operator, "closed", "quick.py")
     with changed_host(lab, "n2", put, "rm /usr/local/bin/leaves"), login_shell(lab, "n2", shell):
         answer = operator.json("sync", exit_code=1)
@@ -91,7 +107,12 @@ def test_a_login_shell_that_runs_nothing_is_named(operator: Tfdeploy, shell: str
 
 @pytest.mark.fault("13 a banner with escapes")
 def test_a_banner_with_escapes_is_noise(operator: Tfdeploy) -> None:
-    on_host(operator.lab, "n1", r"printf '\033]0;owned\007\033[2J=tfdeploy-agent=\nwelcome\n' > /etc/ssh/banner", root=True)
+    on_host(
+        operator.lab,
+        "n1",
+        r"printf '\033]0;owned\007\033[2J=tfdeploy-agent=\nwelcome\n' > /etc/ssh/banner",
+        root=True,
+    )
     reboot(operator.lab, "n1", sshd_lines="Banner /etc/ssh/banner")
     try:
         write_job(operator, "banner", "quick.py", "--steps=2")
@@ -105,7 +126,8 @@ def test_a_banner_with_escapes_is_noise(operator: Tfdeploy) -> None:
         reboot(operator.lab, "n1")
 
 
-# --- Python ------------------------------------------------------------------------------------------
+# --- Python
+# ------------------------------------------------------------------------------------------
 
 BARE = """mkdir /opt/bare && for each in /usr/bin/* /usr/local/bin/*; do
 case $each in *python*) ;; *) ln -s $each /opt/bare/ 2>/dev/null;; esac; done; true"""
@@ -130,7 +152,12 @@ def test_a_host_without_python_or_with_an_old_one_or_with_one_elsewhere(operator
     set_inventory(operator, defaults={"python": None}, hosts={"n4": {"python": elsewhere}})
     try:
         rows = {row["host"]: row for row in operator.json("sync", exit_code=3)["hosts"]}
-        assert [rows[host]["ok"] for host in ("n1", "n2", "n3", "n4")] == [True, False, False, True], rows
+        assert [rows[host]["ok"] for host in ("n1", "n2", "n3", "n4")] == [
+            True,
+            False,
+            False,
+            True,
+        ], rows
         assert "no Python" in rows["n2"]["error"]
         assert "older than 3.8" in rows["n3"]["error"] and "3.6" in rows["n3"]["error"]
         said = operator.run("sync", exit_code=3).stderr
@@ -143,7 +170,8 @@ def test_a_host_without_python_or_with_an_old_one_or_with_one_elsewhere(operator
             reboot(lab, host)
 
 
-# --- disks -------------------------------------------------------------------------------------------
+# --- disks
+# -------------------------------------------------------------------------------------------
 
 
 HOMES = {
@@ -151,19 +179,32 @@ HOMES = {
         "mount --bind /home/lab /home/lab && mount -o remount,bind,ro /home/lab",
         "Read-only file system",
     ),
-    "15 home full": (f"mount -t tmpfs -o size=64k,uid={UID},mode=700 none /home/lab", "No space left on device"),
-    "15 home out of inodes": (f"mount -t tmpfs -o nr_inodes=8,uid={UID},mode=700 none /home/lab", "No space left on device"),
+    "15 home full": (
+        f"mount -t tmpfs -o size=64k,uid={UID},mode=700 none /home/lab",
+        "No space left on device",
+    ),
+    "15 home out of inodes": (
+        f"mount -t tmpfs -o nr_inodes=8,uid={UID},mode=700 none /home/lab",
+        "No space left on device",
+    ),
 }
 
 
 @pytest.mark.parametrize(("mount", "words"), params(HOMES, core=["15 home full"]))
-def test_a_home_that_cannot_be_written_to_is_named(operator: Tfdeploy, mount: str, words: str) -> None:
+def test_a_home_that_cannot_be_written_to_is_named(
+    operator: Tfdeploy, mount: str, words: str
+) -> None:
     write_job(operator, "disks", "quick.py")
     on_host(operator.lab, "n2", "rm -rf ~/tfdeploy")
     with changed_host(operator.lab, "n2", mount, "umount /home/lab"):
         answer = operator.json("sync", exit_code=3)
         rows = {row["host"]: row for row in answer["hosts"]}
-        assert [rows[host]["ok"] for host in ("n1", "n2", "n3", "n4")] == [True, False, True, True], rows
+        assert [rows[host]["ok"] for host in ("n1", "n2", "n3", "n4")] == [
+            True,
+            False,
+            True,
+            True,
+        ], rows
         assert "/home/lab/tfdeploy" in rows["n2"]["error"] and words in rows["n2"]["error"]
         said = operator.run("sync", exit_code=3).stderr
         assert re.search(r"n2.*/home/lab/tfdeploy", said) and "`workdir:`" in said

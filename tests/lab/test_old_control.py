@@ -1,4 +1,5 @@
-"""A control machine that slept in the middle of its launch wakes up when another operator's run is there: it disturbs nothing."""
+"""A control machine that slept in the middle of its launch wakes up when another operator's run is
+there: it disturbs nothing."""
 
 from __future__ import annotations
 
@@ -42,25 +43,36 @@ class Nap:
     def begin(self) -> None:
         for operator in (self.old, self.new):
             write_job(operator, self.job, "quick.py", "--steps=100000")
-        self.sleeper = self.old.start("launch", "--detach", "--name", f"old-{self.step}", *self.pipe.words)
+        self.sleeper = self.old.start(
+            "launch", "--detach", "--name", f"old-{self.step}", *self.pipe.words
+        )
         self.pipe.hold_at("step", step=self.step, state="begin")
         os.killpg(self.sleeper.pid, signal.SIGSTOP)
         self.pipe.go_on()
         refused = self.new.run("launch", "--detach", "--name", f"new-{self.step}", exit_code=3)
-        who = rf"job {self.job} is locked by the launch of \S+@\S+ \(pid \d+\) since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\dZ"
+        who = (
+            rf"job {self.job} is locked by the launch of \S+@\S+ \(pid \d+\) since "
+            rf"\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\dZ"
+        )
         assert re.search(who, refused.stderr), refused.stderr
         self.new.run("stop", f"old-{self.step}", exit_code=0)
 
     def launch_again(self) -> None:
         def unlocked() -> bool:  # its sessions end when nothing has been heard of it for 30 s
-            held = f"for each in ~/tfdeploy/{self.job}/locks/*.lock; do [ ! -e $each ] || flock -n $each true || echo held; done"
+            held = (
+                f"for each in ~/tfdeploy/{self.job}/locks/*.lock; do [ ! -e $each ] || flock -n "
+                "$each true || echo held; done"
+            )
             return not any(on_host(self.new.lab, host, held) for host in self.new.lab.hosts)
 
         wait_for(unlocked, 90, "the sessions of the sleeper have ended")
         self.new.run("launch", "--detach", "--name", f"new-{self.step}", exit_code=0)
 
     def tasks(self) -> dict[str, tuple[int, str]]:
-        return {row["task"]: (row["pid"], row["state"]) for row in self.new.json("status", f"new-{self.step}")["tasks"]}
+        return {
+            row["task"]: (row["pid"], row["state"])
+            for row in self.new.json("status", f"new-{self.step}")["tasks"]
+        }
 
     def wake(self) -> None:
         assert self.sleeper is not None
@@ -81,7 +93,10 @@ def test_who_slept_in_a_launch_cannot_undo_a_newer_run(
     few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy], new_pipe: Callable[[], EventPipe]
 ) -> None:
     """Two at once, so that one wait for the end of their sessions does for both."""
-    naps = [Nap(step=step, old=tfdeploy(few_hosts), new=tfdeploy(few_hosts), pipe=new_pipe()) for step in STEPS]
+    naps = [
+        Nap(step=step, old=tfdeploy(few_hosts), new=tfdeploy(few_hosts), pipe=new_pipe())
+        for step in STEPS
+    ]
     for nap in naps:
         nap.begin()
     for nap in naps:

@@ -1,4 +1,5 @@
-"""A run that an older tfdeploy launched, with its own agent and minders: this one lists, follows, reads and stops it."""
+"""A run that an older tfdeploy launched, with its own agent and minders: this one lists, follows,
+reads and stops it."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ OLD = "5af816d"  # before tasks started again
 @pytest.fixture
 def old(loopback_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy], tmp_path: Path) -> Tfdeploy:
     """An operator with the older version, taken out of this repository's history."""
-    packed = subprocess.run(["git", "archive", OLD, "tfdeploy"], cwd=REPOSITORY, capture_output=True, check=False)
+    packed = subprocess.run(
+        ["git", "archive", OLD, "tfdeploy"], cwd=REPOSITORY, capture_output=True, check=False
+    )
     if packed.returncode:
         pytest.skip(f"needs the history of this repository, with {OLD}")
     (tmp_path / "older").mkdir()
@@ -37,16 +40,28 @@ def test_a_run_of_an_older_version_is_listed_read_and_stopped(
     new = tfdeploy(loopback_lab)
     write_job(old, "older", "quick.py", "--steps=100000")
     lines = (old.cwd / "tfdeploy.yaml").read_text().splitlines()
-    (old.cwd / "tfdeploy.yaml").write_text("\n".join(line for line in lines if not line.startswith("restart")) + "\n")
+    (old.cwd / "tfdeploy.yaml").write_text(
+        "\n".join(line for line in lines if not line.startswith("restart")) + "\n"
+    )
     old.run("launch", "--detach", "--name", "older-1", exit_code=0)
     (row,) = (row for row in new.json("runs", "--all")["runs"] if row["run"] == "older-1")
     assert (row["live"], row["state"], row["tasks"]) == (True, "running", 3)
     rows = {row["task"]: row for row in new.json("status", "older-1")["tasks"]}
-    assert {row["state"] for row in rows.values()} == {"running"} and rows["worker:1"]["restarts"] == 0
-    wait_for(lambda: "worker:0@n2 | step 3 " in new.run("logs", "older-1", exit_code=0).stdout, 30, "its lines are read")
+    assert {row["state"] for row in rows.values()} == {"running"} and rows["worker:1"][
+        "restarts"
+    ] == 0
+    wait_for(
+        lambda: "worker:0@n2 | step 3 " in new.run("logs", "older-1", exit_code=0).stdout,
+        30,
+        "its lines are read",
+    )
     with (new.home / "followed").open("w") as out:
         following = new.start("logs", "-f", "older-1", stdout=out)
-    wait_for(lambda: "worker:1@n3 | step 5 " in (new.home / "followed").read_text(), 30, "its lines are followed")
+    wait_for(
+        lambda: "worker:1@n3 | step 5 " in (new.home / "followed").read_text(),
+        30,
+        "its lines are followed",
+    )
     refused = new_launch(new)
     assert refused.returncode == 3 and "older-1" in refused.stderr
     new.run("stop", "older-1", exit_code=0)

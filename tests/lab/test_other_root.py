@@ -1,7 +1,8 @@
 """Hosts with another Python, OpenSSH and rsync than the control machine: one run of each mode.
 
 The hosts boot from the root that TFDEPLOY_TEST_OTHER_ROOT names: for example the one that
-`scripts/other-machine --packages "openssh-server rsync iproute2 nftables" --print-root trixie` prints.
+`scripts/other-machine --packages "openssh-server rsync iproute2 nftables" --print-root trixie`
+prints.
 """
 
 from __future__ import annotations
@@ -25,16 +26,28 @@ from tfdeploy.lab import Lab
 
 VARIABLE = "TFDEPLOY_TEST_OTHER_ROOT"
 PYTHON = "/usr/bin/python3"
-# A launch asks that hosts have TensorFlow where a program names it. Only the servers of ingraph import it here.
+# A launch asks that hosts have TensorFlow where a program names it. Only the servers of ingraph
+# import it here.
 STAND_IN = Path(tensorflow_stand_in.__file__).read_bytes()
-INSTALL = "cd /usr/lib/python3/dist-packages; [ -e tensorflow ] || { mkdir tensorflow; cat > tensorflow/__init__.py; }"
+INSTALL = (
+    "cd /usr/lib/python3/dist-packages; [ -e tensorflow ] || { mkdir tensorflow; cat > "
+    "tensorflow/__init__.py; }"
+)
 
 pytestmark = pytest.mark.isolated
 # mode -> program, its flags, and its tasks with how they end
 WORKERS_STOPPED = {"ps:0": "stopped", "worker:0": "stopped", "worker:1": "stopped"}
 MODES: dict[str, tuple[str, tuple[str, ...], dict[str, str]]] = {
-    "async": ("quick.py", ("--steps=5",), {"ps:0": "stopped", "worker:0": "succeeded", "worker:1": "succeeded"}),
-    "sync": ("quick.py", ("--steps=5",), {"ps:0": "stopped", "worker:0": "succeeded", "worker:1": "succeeded"}),
+    "async": (
+        "quick.py",
+        ("--steps=5",),
+        {"ps:0": "stopped", "worker:0": "succeeded", "worker:1": "succeeded"},
+    ),
+    "sync": (
+        "quick.py",
+        ("--steps=5",),
+        {"ps:0": "stopped", "worker:0": "succeeded", "worker:1": "succeeded"},
+    ),
     "mirrored": ("any_mode.py", ("--steps=5",), {"worker:0": "succeeded", "worker:1": "succeeded"}),
     "coordinator": ("any_mode.py", ("--steps=5",), {**WORKERS_STOPPED, "chief:0": "succeeded"}),
     "ingraph": ("any_mode.py", ("--steps=5",), {**WORKERS_STOPPED, "chief:0": "succeeded"}),
@@ -47,7 +60,10 @@ MODES: dict[str, tuple[str, tuple[str, ...], dict[str, str]]] = {
 def other_hosts(new_lab: Callable[..., Lab]) -> Lab:
     rootfs = os.environ.get(VARIABLE)
     if not rootfs:
-        pytest.skip(f"no other root for the hosts; to have it: {VARIABLE}=$(scripts/other-machine ... --print-root trixie)")
+        pytest.skip(
+            f"no other root for the hosts; to have it: {VARIABLE}=$(scripts/other-machine ... "
+            "--print-root trixie)"
+        )
     lab = new_lab("isolated", 3, rootfs=rootfs, python=PYTHON)
     for host in lab.hosts:
         subprocess.run(lab.on(host, ["sh", "-c", INSTALL], root=True), input=STAND_IN, check=True)

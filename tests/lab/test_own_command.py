@@ -13,23 +13,34 @@ from support.pseudo_terminal import Terminal
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated
-# As the installed command: the folder of the script, and not the current one, is a place of modules.
+# As the installed command: the folder of the script, and not the current one, is a place of
+# modules.
 INSTALLED = "from tfdeploy.cli.main import program\nprogram()\n"
 
 
-def test_the_stop_key_works_in_a_folder_with_files_named_like_modules(pair: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
+def test_the_stop_key_works_in_a_folder_with_files_named_like_modules(
+    pair: Lab, tfdeploy: Callable[[Lab], Tfdeploy]
+) -> None:
     operator = tfdeploy(pair)
     write_job(operator, "planted", "quick.py", "--steps=100000")
     operator.run("launch", "--detach", "--name", "planted-1", exit_code=0)
     folder = operator.home / "folder"
     folder.mkdir()
-    planted = f"import os\nos.close(os.open({str(operator.home / 'ran')!r}, os.O_CREAT))\nos._exit(99)\n"
+    planted = (
+        f"import os\nos.close(os.open({str(operator.home / 'ran')!r}, os.O_CREAT))\nos._exit(99)\n"
+    )
     for name in sys.stdlib_module_names:
         (folder / f"{name}.py").write_text(planted)
     script = operator.home / "tfdeploy"
     script.write_text(INSTALLED)
     operator.program = [str(script)]
-    terminal = Terminal(operator.argv("status", "planted-1", "--watch"), operator.env, cwd=folder, columns=120, rows=30)
+    terminal = Terminal(
+        operator.argv("status", "planted-1", "--watch"),
+        operator.env,
+        cwd=folder,
+        columns=120,
+        rows=30,
+    )
     try:
         terminal.until("2/2 running", within_s=60)
         terminal.type(b"x")

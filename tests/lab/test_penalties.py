@@ -1,4 +1,5 @@
-"""What an operator's commands cost at an sshd that penalises addresses (OpenSSH 9.8 and newer), by its own log."""
+"""What an operator's commands cost at an sshd that penalises addresses (OpenSSH 9.8 and newer), by
+its own log."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ from tfdeploy.lab import Lab
 FAILED = re.compile(r"exited after unsuccessful auth attempt")
 WITHOUT_LOGIN = re.compile(r"preauth child \d+ for .* exited with status 255")
 
-pytestmark = pytest.mark.skipif(not knows("PerSourcePenalties yes"), reason="this sshd has no penalties (OpenSSH 9.8)")
+pytestmark = pytest.mark.skipif(
+    not knows("PerSourcePenalties yes"), reason="this sshd has no penalties (OpenSSH 9.8)"
+)
 
 
 def console(lab: Lab, host: str) -> str:
@@ -45,13 +48,22 @@ def operator(lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
     return tfdeploy(lab)
 
 
-def test_verbs_in_a_row_cost_one_connection_without_a_login_and_that_is_trust(operator: Tfdeploy, lab: Lab) -> None:
+def test_verbs_in_a_row_cost_one_connection_without_a_login_and_that_is_trust(
+    operator: Tfdeploy, lab: Lab
+) -> None:
     """The readiness of the lab, its status and each verb included."""
     set_inventory(operator, defaults={"known_hosts": str(operator.home / "known_hosts")})
     write_job(operator, "row", "quick.py", "--steps=2")
     (operator.cwd / "large").write_bytes(bytes(6_000_000))  # by rsync, over a connection of its own
     operator.run("trust", "--yes", exit_code=0)
-    for words in (["check"], ["launch", "--wait"], ["logs"], ["status"], ["fetch"], ["exec", "--", "true"]):
+    for words in (
+        ["check"],
+        ["launch", "--wait"],
+        ["logs"],
+        ["status"],
+        ["fetch"],
+        ["exec", "--", "true"],
+    ):
         done = operator.run(*words, exit_code=0)
         assert "holds this address off" not in done.stderr
     assert all(row["state"] == "up" for row in lab.status())
@@ -59,15 +71,23 @@ def test_verbs_in_a_row_cost_one_connection_without_a_login_and_that_is_trust(op
     assert {host: costs(lab, host) for host in lab.hosts} == dict.fromkeys(lab.hosts, (0, 1))
 
 
-def test_an_operator_with_wrong_keys_gets_in_with_the_right_one(operator: Tfdeploy, lab: Lab) -> None:
+def test_an_operator_with_wrong_keys_gets_in_with_the_right_one(
+    operator: Tfdeploy, lab: Lab
+) -> None:
     wrong = operator.home / "wrong"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(wrong)], check=True)
     reboot(lab, "n1", sshd_lines="LogLevel DEBUG\nPerSourcePenalties authfail:8 min:9 max:12")
     set_inventory(operator, defaults={"identity_file": str(wrong)})
     for count in (1, 2):
-        error = operator.json("exec", "--limit", "n1", "--", "true", exit_code=4)["hosts"][0]["error"]
+        error = operator.json("exec", "--limit", "n1", "--", "true", exit_code=4)["hosts"][0][
+            "error"
+        ]
         assert "refused the key" in error
-        wait_for(lambda count=count: costs(lab, "n1")[0] == count, 10, "sshd has counted the failed login")
+        wait_for(
+            lambda count=count: costs(lab, "n1")[0] == count,
+            10,
+            "sshd has counted the failed login",
+        )
     set_inventory(operator)
     done = operator.run("exec", "--", "echo", "in", exit_code=0)
     assert done.stdout == "--- n[1-2] (2 hosts)\nin\n"

@@ -1,4 +1,5 @@
-"""Equal workers over several hosts, two on each: a sum over sockets whose rank 0 binds the planned port for itself alone."""
+"""Equal workers over several hosts, two on each: a sum over sockets whose rank 0 binds the planned
+port for itself alone."""
 
 from __future__ import annotations
 
@@ -55,27 +56,50 @@ def test_ranks_meet_at_the_port_of_the_first_and_end_together(operator: Tfdeploy
     assert [bool(row["address"]) for row in rows] == [True, False, False, False]
     for rank, task in enumerate(RANKS):
         lines = said(operator, "sum-1", task)
-        assert lines[:2] == [f"RANK={rank} WORLD_SIZE=4 LOCAL_RANK={rank % 2} LOCAL_WORLD_SIZE=2", "of TensorFlow: []"]
+        assert lines[:2] == [
+            f"RANK={rank} WORLD_SIZE=4 LOCAL_RANK={rank % 2} LOCAL_WORLD_SIZE=2",
+            "of TensorFlow: []",
+        ]
         assert lines[-1] == "step 5 sum 50"
     assert_nothing_left(operator, "sum-1", "sum")
 
 
-def test_all_start_again_after_the_death_of_one_and_the_port_is_free_once_more(operator: Tfdeploy) -> None:
+def test_all_start_again_after_the_death_of_one_and_the_port_is_free_once_more(
+    operator: Tfdeploy,
+) -> None:
     command = ["python", "all_reduce.py", "--steps=30", "--gate=10", "--dies=1"]
     again = {"max": 1, "backoff": ["100ms", "1s"]}
-    keys: dict[str, Any] = {"roles": TWO_EACH, "command": command, "restart": again, "keep": ["checkpoints"]}
+    keys: dict[str, Any] = {
+        "roles": TWO_EACH,
+        "command": command,
+        "restart": again,
+        "keep": ["checkpoints"],
+    }
     write_job(operator, "sum-again", "all_reduce.py", mode="plain", **keys)
     run = operator.run("launch", "--detach", exit_code=0).stdout.strip()
     open_gate(operator, run, "sum-again", "n2", "n3")
     operator.wait_until("succeeded", run)
-    assert [(row["outcome"], row["attempt"]) for row in rows_of(operator, run)] == [("succeeded", 2)] * 4
+    assert [(row["outcome"], row["attempt"]) for row in rows_of(operator, run)] == [
+        ("succeeded", 2)
+    ] * 4
     assert "rank 3 has come" in said(operator, run, "worker:0")
     for task in RANKS:
         starts = [line for line in said(operator, run, task) if line.startswith("starting at")]
         assert starts[0] == "starting at step 0" and len(starts) == 2
-        assert starts[1] in ("starting at step 10", "starting at step 11")  # rank 0 may have saved one step more by then
+        # rank 0 may have saved one step more by then
+        assert starts[1] in ("starting at step 10", "starting at step 11")
         assert said(operator, run, task)[-1] == "step 30 sum 300"
-    assert len({line for task in RANKS for line in said(operator, run, task) if line.startswith("starting at")}) == 2
+    assert (
+        len(
+            {
+                line
+                for task in RANKS
+                for line in said(operator, run, task)
+                if line.startswith("starting at")
+            }
+        )
+        == 2
+    )
     assert_nothing_left(operator, run, "sum-again")
 
 
@@ -94,22 +118,39 @@ def test_a_rank_without_a_restart_left_fails_the_run(operator: Tfdeploy) -> None
 def torch_python() -> str:
     """An interpreter that has PyTorch: the tests' own, or TFDEPLOY_TEST_TORCH."""
     python = os.environ.get("TFDEPLOY_TEST_TORCH", sys.executable)
-    if subprocess.run([python, "-c", "import torch.distributed"], capture_output=True, timeout=120).returncode:
+    if subprocess.run(
+        [python, "-c", "import torch.distributed"], capture_output=True, timeout=120
+    ).returncode:
         pytest.skip(f"{python} has no PyTorch; TFDEPLOY_TEST_TORCH names an interpreter that has")
     return python
 
 
 @pytest.mark.long
-def test_torch_trains_over_two_hosts_and_goes_on_from_rank_0_when_a_rank_is_killed(operator: Tfdeploy, torch_python: str) -> None:
+def test_torch_trains_over_two_hosts_and_goes_on_from_rank_0_when_a_rank_is_killed(
+    operator: Tfdeploy, torch_python: str
+) -> None:
     command = [torch_python, "ddp.py", "--epochs=6", "--dies=3"]
-    keys: dict[str, Any] = {"roles": TWO_EACH, "command": command, "restart": {"backoff": ["1s", "2s"]}, "keep": ["checkpoints"]}
-    write_job(operator, "ddp", "ddp.py", mode="plain", ready={"after": "2s", "timeout": "2m"}, **keys)
+    keys: dict[str, Any] = {
+        "roles": TWO_EACH,
+        "command": command,
+        "restart": {"backoff": ["1s", "2s"]},
+        "keep": ["checkpoints"],
+    }
+    write_job(
+        operator, "ddp", "ddp.py", mode="plain", ready={"after": "2s", "timeout": "2m"}, **keys
+    )
     run = operator.run("launch", "--detach", exit_code=0, timeout_s=TRAINED_S).stdout.strip()
     operator.wait_until("succeeded", run, timeout_s=TRAINED_S)
-    assert [(row["outcome"], row["attempt"]) for row in rows_of(operator, run)] == [("succeeded", 2)] * 4
+    assert [(row["outcome"], row["attempt"]) for row in rows_of(operator, run)] == [
+        ("succeeded", 2)
+    ] * 4
     lines = {task: said(operator, run, task) for task in RANKS}
     for rank, task in enumerate(RANKS):
-        begun = [int(line.rpartition(" ")[2]) for line in lines[task] if line.startswith(f"rank {rank} of 4 begins")]
+        begun = [
+            int(line.rpartition(" ")[2])
+            for line in lines[task]
+            if line.startswith(f"rank {rank} of 4 begins")
+        ]
         assert begun[0] == 0 and len(begun) == 2 and begun[1] in (2, 3), lines[task]
     assert len({lines[task][-1] for task in RANKS}) == 1  # one model in all of them
     assert_nothing_left(operator, run, "ddp")
@@ -119,10 +160,25 @@ def test_torch_trains_over_two_hosts_and_goes_on_from_rank_0_when_a_rank_is_kill
 def jax_wheels(tmp_path: Path) -> Path:
     """The wheels of the example's requirements, for hosts that reach no package index."""
     made = tmp_path / "wheels"
-    words = [sys.executable, "-m", "pip", "download", "-q", "-d", str(made), "--only-binary", ":all:"]
-    done = subprocess.run([*words, "-r", str(JAX / "requirements.txt")], capture_output=True, text=True, timeout=600)
+    words = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "-q",
+        "-d",
+        str(made),
+        "--only-binary",
+        ":all:",
+    ]
+    done = subprocess.run(
+        [*words, "-r", str(JAX / "requirements.txt")], capture_output=True, text=True, timeout=600
+    )
     if done.returncode:
-        pytest.skip(f"jax cannot be installed here: {(done.stderr.strip().splitlines() or ['pip said nothing'])[-1]}")
+        pytest.skip(
+            "jax cannot be installed here: "
+            f"{(done.stderr.strip().splitlines() or ['pip said nothing'])[-1]}"
+        )
     return made
 
 
@@ -135,7 +191,11 @@ def test_jax_trains_over_three_hosts_and_goes_on_from_its_checkpoint(
     shutil.copytree(JAX, operator.cwd, ignore=shutil.ignore_patterns("__pycache__"))
     jax_wheels.rename(operator.cwd / "wheels")
     job = operator.cwd / "tfdeploy.yaml"
-    job.write_text(job.read_text().replace("requirements: requirements.txt", "requirements: requirements.txt, wheels: ./wheels"))
+    job.write_text(
+        job.read_text().replace(
+            "requirements: requirements.txt", "requirements: requirements.txt, wheels: ./wheels"
+        )
+    )
     operator.env["TFDEPLOY_LIMIT"] = "n[2-4]"
     operator.run("setup", exit_code=0, timeout_s=900.0)
     first = operator.run("launch", "--wait", exit_code=0, timeout_s=TRAINED_S).stdout.strip()
@@ -149,8 +209,12 @@ def test_jax_trains_over_three_hosts_and_goes_on_from_its_checkpoint(
     for rank in range(3):
         lines = said(operator, first, f"worker:{rank}")
         assert f"process {rank} of 3, 3 devices in all" in lines and "starting at step 0" in lines
-        assert next(float(line.split(": ")[1]) for line in lines if line.startswith("test accuracy")) >= float(stated[1])
+        assert next(
+            float(line.split(": ")[1]) for line in lines if line.startswith("test accuracy")
+        ) >= float(stated[1])
     more = ("--", "python", "train.py", "--steps=700")
     again = operator.run("launch", "--wait", *more, exit_code=0, timeout_s=TRAINED_S).stdout.strip()
-    assert all("starting at step 600" in said(operator, again, f"worker:{rank}") for rank in range(3))
+    assert all(
+        "starting at step 600" in said(operator, again, f"worker:{rank}") for rank in range(3)
+    )
     assert_nothing_left(operator, again, "jax-distributed")

@@ -1,4 +1,5 @@
-"""What the hosts lack or are called makes a launch impossible: refused before anything is sent, the odd host named."""
+"""What the hosts lack or are called makes a launch impossible: refused before anything is sent, the
+odd host named."""
 
 from __future__ import annotations
 
@@ -32,11 +33,18 @@ def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy
 
 @contextmanager
 def interpreters(operator: Tfdeploy, **packages: tuple[str, ...]) -> Iterator[None]:
-    """On each named host an interpreter with these packages, as pip records them, and with no others."""
+    """On each named host an interpreter with these packages, as pip records them, and with no
+    others."""
     lab = operator.lab
     for host, names in packages.items():
-        folders = " ".join(f"{SITE.format(name=host)}/{name}.dist-info" for name in names) or SITE.format(name=host)
-        on_host(lab, host, f"mkdir -p {folders}; cat > ~/py-{host}/python <<'EOF'\n{PYTHON.format(name=host)}EOF")
+        folders = " ".join(
+            f"{SITE.format(name=host)}/{name}.dist-info" for name in names
+        ) or SITE.format(name=host)
+        on_host(
+            lab,
+            host,
+            f"mkdir -p {folders}; cat > ~/py-{host}/python <<'EOF'\n{PYTHON.format(name=host)}EOF",
+        )
         on_host(lab, host, f"chmod +x ~/py-{host}/python")
     set_inventory(operator, hosts={host: {"python": f"~/py-{host}/python"} for host in packages})
     try:
@@ -51,7 +59,9 @@ def refused(operator: Tfdeploy, job: str, *words: str) -> str:
     said = operator.run("launch", *words, exit_code=3).stderr
     assert "next: " in said and "Traceback" not in said
     for host in operator.lab.hosts:
-        assert on_host(operator.lab, host, f"ls ~/tfdeploy/{job}/releases 2>/dev/null || true") == ""
+        assert (
+            on_host(operator.lab, host, f"ls ~/tfdeploy/{job}/releases 2>/dev/null || true") == ""
+        )
     return said.partition("error:")[2]
 
 
@@ -62,7 +72,11 @@ def test_the_host_without_tensorflow_is_named(operator: Tfdeploy) -> None:
     with_tf = ("tensorflow-2.21.0",)
     with interpreters(operator, n1=with_tf, n2=with_tf, n3=(), n4=with_tf):
         error = refused(operator, "no-tf")
-        assert "on n3 has none" in error and "--limit n3 -- " in error and "-m pip install tensorflow" in error, error
+        assert (
+            "on n3 has none" in error
+            and "--limit n3 -- " in error
+            and "-m pip install tensorflow" in error
+        ), error
 
 
 @pytest.mark.fault("31 another TensorFlow on one host of four")
@@ -82,9 +96,11 @@ def test_the_host_without_tf_keras_is_named_with_the_pip_line(operator: Tfdeploy
     whole = ("tensorflow-2.21.0", "tf_keras-2.21.0")
     with interpreters(operator, n2=whole, n3=whole[:1], n4=whole):
         error = refused(operator, "no-keras")
-        assert "tf_keras is missing on n3" in error and "--limit n3 -- " in error and "pip install 'tf_keras~=2.21.0'" in error, (
-            error
-        )
+        assert (
+            "tf_keras is missing on n3" in error
+            and "--limit n3 -- " in error
+            and "pip install 'tf_keras~=2.21.0'" in error
+        ), error
 
 
 @pytest.mark.fault("32 a cluster name that is loopback on its own host")
@@ -102,7 +118,10 @@ def test_a_public_address_needs_consent(operator: Tfdeploy) -> None:
     write_job(operator, "public", "quick.py")
     set_inventory(operator, hosts={"n3": {"advertise": "8.8.8.8"}})
     error = refused(operator, "public")
-    assert "n3 would stand in the cluster at the public address 8.8.8.8" in error and "--allow-public" in error, error
+    assert (
+        "n3 would stand in the cluster at the public address 8.8.8.8" in error
+        and "--allow-public" in error
+    ), error
     said = operator.run("launch", "--dry-run", "--allow-public", exit_code=0)
     assert "n3 stands in the cluster at the public address 8.8.8.8" in said.stdout + said.stderr
     assert "on n3 8.8.8.8): protect: " in said.stdout + said.stderr
@@ -118,7 +137,12 @@ def test_more_gpus_than_there_are_is_refused_with_the_count(operator: Tfdeploy) 
     write_job(operator, "gpus", "quick.py", roles={"worker": {"gpus": 2}})
     with ExitStack() as stack:
         for host in operator.lab.hosts:
-            put = f"cat > /usr/local/bin/nvidia-smi <<'EOF'\n{SMI}EOF\nchmod 755 /usr/local/bin/nvidia-smi"
-            stack.enter_context(changed_host(operator.lab, host, put, "rm /usr/local/bin/nvidia-smi"))
+            put = (
+                f"cat > /usr/local/bin/nvidia-smi <<'EOF'\n{SMI}EOF\nchmod 755 "
+                "/usr/local/bin/nvidia-smi"
+            )
+            stack.enter_context(
+                changed_host(operator.lab, host, put, "rm /usr/local/bin/nvidia-smi")
+            )
         error = refused(operator, "gpus")
     assert "GPU" in error and "n2" in error and "2" in error, error

@@ -1,4 +1,5 @@
-"""Ports that are taken, before the launch, in the middle of it, or all of them: passed over or named, and free afterwards."""
+"""Ports that are taken, before the launch, in the middle of it, or all of them: passed over or
+named, and free afterwards."""
 
 from __future__ import annotations
 
@@ -47,7 +48,9 @@ def test_a_taken_port_is_passed_over_and_named(operator: Tfdeploy) -> None:
 
 @pytest.mark.fault("27 a port taken between choice and start")
 @pytest.mark.parametrize("which", variations(["task", "mesh"]))
-def test_a_port_taken_after_the_probe_is_planned_anew(operator: Tfdeploy, pipe: EventPipe, which: str) -> None:
+def test_a_port_taken_after_the_probe_is_planned_anew(
+    operator: Tfdeploy, pipe: EventPipe, which: str
+) -> None:
     write_job(operator, "raced", "quick.py", "--steps=1")
     run = f"raced-{which}"
     launching = operator.start("launch", "--wait", "--name", run, *pipe.words)

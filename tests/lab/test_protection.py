@@ -1,4 +1,5 @@
-"""Who is let in is decided host by host: one that cannot filter, a relay and NAT open nothing on the others, and are said."""
+"""Who is let in is decided host by host: one that cannot filter, a relay and NAT open nothing on
+the others, and are said."""
 
 from __future__ import annotations
 
@@ -63,7 +64,15 @@ def address_of(operator: Tfdeploy, host: str) -> str:
 
 def launch(operator: Tfdeploy, run: str, *words: str, exit_code: int = 0) -> str:
     """What it says. The run has n1 and n2."""
-    done = operator.run("launch", "--name", run, "--exclude", STRANGER, *(words or ("--detach",)), exit_code=exit_code)
+    done = operator.run(
+        "launch",
+        "--name",
+        run,
+        "--exclude",
+        STRANGER,
+        *(words or ("--detach",)),
+        exit_code=exit_code,
+    )
     assert "Traceback" not in done.stderr
     return done.stderr
 
@@ -78,15 +87,27 @@ def test_a_host_that_cannot_filter_opens_no_other_host(operator: Tfdeploy) -> No
     write_job(operator, "weak", "greeting.py", flags="none")
     with tampered_agent(operator.lab, "n2", {steering: CANNOT}):
         refused = launch(operator, "weak-1", exit_code=3)
-        assert "cannot keep strangers from the ports of n2 (on n2: its kernel takes no filter)" in refused, refused
-        assert "host n2" in refused and "--allow-open" in refused and "protect: none" in refused, refused
+        assert (
+            "cannot keep strangers from the ports of n2 (on n2: its kernel takes no filter)"
+            in refused
+        ), refused
+        assert "host n2" in refused and "--allow-open" in refused and "protect: none" in refused, (
+            refused
+        )
         checked = operator.json("check", "--exclude", STRANGER, exit_code=1)["hosts"]
-        assert [(each["host"], each["check"]) for each in bad_checks(checked)] == [("n2", "protect")], checked
+        assert [(each["host"], each["check"]) for each in bad_checks(checked)] == [
+            ("n2", "protect")
+        ], checked
         said = launch(operator, "weak-2", "--allow-open")
     assert "warning: protect: none on n2" in said and "protect: peers on n1" in said, said
     status = operator.json("status", "weak-2")
-    assert status["protect"]["hosts"] == {"n1": "peers", "n2": "none"} and status["protect"]["used"] == "none"
-    assert "protect: peers on n1, none on n2" in operator.run("status", "weak-2", exit_code=0).stdout
+    assert (
+        status["protect"]["hosts"] == {"n1": "peers", "n2": "none"}
+        and status["protect"]["used"] == "none"
+    )
+    assert (
+        "protect: peers on n1, none on n2" in operator.run("status", "weak-2", exit_code=0).stdout
+    )
     levels = {row["host"]: row["protect"] for row in operator.json("audit", "weak-2")["ports"]}
     assert levels == {"n1": "peers", "n2": "none"}
     healthy, open_to_all = ports_on(status, "n1"), ports_on(status, "n2")
@@ -99,7 +120,12 @@ def test_a_host_that_cannot_filter_opens_no_other_host(operator: Tfdeploy) -> No
 
 
 def bad_checks(hosts: Any) -> list[Any]:
-    return [{"host": host["host"], **each} for host in hosts for each in host["checks"] if not each["ok"]]
+    return [
+        {"host": host["host"], **each}
+        for host in hosts
+        for each in host["checks"]
+        if not each["ok"]
+    ]
 
 
 @contextmanager
@@ -123,15 +149,24 @@ def test_a_stranger_who_relays_a_member_is_not_let_in_and_is_said(operator: Tfde
     first = operator.json("launch", "--dry-run", "--exclude", STRANGER)["hosts"][0]
     stranger = address_of(operator, STRANGER)
     what = f"ip daddr {first['address']} tcp dport {first['mesh_port']} dnat to {stranger}:2999"
-    redirected = changed_host(operator.lab, "n2", NAT.format(hook="output priority -100", what=what), UNDO_NAT)
+    redirected = changed_host(
+        operator.lab, "n2", NAT.format(hook="output priority -100", what=what), UNDO_NAT
+    )
     with relay(operator, STRANGER, first["address"], first["mesh_port"]), redirected:
         launch(operator, "relayed-1")
         knocked = ports_on(operator.json("status", "relayed-1"), "n1")
         knocks = Knocking(operator.lab, STRANGER, knocked, 20).ended()
         assert knocks.let_in == 0 and knocks.total >= 20, knocks
-        status = wait_for(lambda: status_with_turned_away(operator, "relayed-1"), 20, "n1 says through what n2 came")
+        status = wait_for(
+            lambda: status_with_turned_away(operator, "relayed-1"),
+            20,
+            "n1 says through what n2 came",
+        )
     assert status["protect"]["not_admitted"] == [{"host": "n1", "address": stranger, "of": "n2"}]
-    assert status["protect"]["admitted"] == [] and "which is not its own address" in status["protect"]["why"]
+    assert (
+        status["protect"]["admitted"] == []
+        and "which is not its own address" in status["protect"]["why"]
+    )
     text = operator.run("status", "relayed-1", exit_code=0).stdout
     assert f"not admitted: n2 came to n1 through {stranger}" in " ".join(text.split()), text
     journal = on_host(operator.lab, "n1", "cat ~/tfdeploy/relayed/runs/relayed-1/hosts/n1/journal")
@@ -145,15 +180,22 @@ def status_with_turned_away(operator: Tfdeploy, run: str) -> Any:
 
 
 @pytest.mark.fault("32 a host behind NAT")
-def test_a_host_behind_nat_is_refused_with_the_reason_and_let_in_by_what_it_advertises(operator: Tfdeploy) -> None:
+def test_a_host_behind_nat_is_refused_with_the_reason_and_let_in_by_what_it_advertises(
+    operator: Tfdeploy,
+) -> None:
     write_job(operator, "behind", "greeting.py", flags="none")
     where, seen = {host: address_of(operator, host) for host in ("n1", "n2")}, "10.255.99.2"
     nat = NAT.format(hook="postrouting priority 100", what=f"ip daddr {where['n1']} snat to {seen}")
     back = INWARDS.format(address=seen, to=where["n2"])
-    way = changed_host(operator.lab, "n1", f"ip route add {seen} via {where['n2']}", f"ip route del {seen}")
+    way = changed_host(
+        operator.lab, "n1", f"ip route add {seen} via {where['n2']}", f"ip route del {seen}"
+    )
     with way, changed_host(operator.lab, "n2", f"{nat}\n{back}", UNDO_NAT):
         refused = launch(operator, "behind-1", exit_code=3)
-        assert f"n2 does not reach n1: turned away: it comes through {seen}, which is not its own address at" in refused, refused
+        assert (
+            f"n2 does not reach n1: turned away: it comes through {seen}, which is not its own "
+            "address at" in refused
+        ), refused
         assert "`advertise:`" in refused, refused
         assert_nothing_left(operator, "behind-1", "behind")
         set_inventory(operator, hosts={"n2": {"advertise": seen}})
@@ -169,12 +211,19 @@ def test_a_name_that_is_public_on_the_hosts_is_refused(operator: Tfdeploy) -> No
     write_job(operator, "named", "greeting.py", flags="none")
     set_inventory(operator, hosts={"n2": {"advertise": "pub.lan"}})
     names = "cp /etc/hosts /etc/hosts.before; echo '8.8.8.8 pub.lan' >> /etc/hosts"
-    with changed_host(operator.lab, "n1", names, "cat /etc/hosts.before > /etc/hosts; rm /etc/hosts.before"):
+    with changed_host(
+        operator.lab, "n1", names, "cat /etc/hosts.before > /etc/hosts; rm /etc/hosts.before"
+    ):
         refused = launch(operator, "named-1", "--dry-run", exit_code=3)
-    assert "n2 would stand in the cluster at pub.lan, which is the public address 8.8.8.8 on n1" in refused, refused
+    assert (
+        "n2 would stand in the cluster at pub.lan, which is the public address 8.8.8.8 on n1"
+        in refused
+    ), refused
 
 
-def test_a_loopback_lab_goes_on_where_nothing_can_filter(loopback_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
+def test_a_loopback_lab_goes_on_where_nothing_can_filter(
+    loopback_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]
+) -> None:
     operator = tfdeploy(loopback_lab)
     write_job(operator, "demo", "quick.py", "--steps=1")
     with ExitStack() as stack:

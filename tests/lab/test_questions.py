@@ -1,7 +1,9 @@
-"""Every question of every verb, on a real terminal that pyte reads: it is seen, so is the answer, and it has its effect.
+"""Every question of every verb, on a real terminal that pyte reads: it is seen, so is the answer,
+and it has its effect.
 
-What a question does under each display, and which answers agree, is in tests/unit/ui/test_question.py; those of the dashboard
-are in tests/unit/ui/dashboard/test_dashboard.py.
+What a question does under each display, and which answers agree, is in
+tests/unit/ui/test_question.py; those of the dashboard are in
+tests/unit/ui/dashboard/test_dashboard.py.
 """
 
 from __future__ import annotations
@@ -20,7 +22,15 @@ from support.pseudo_terminal import ALT_ON, Terminal, plain
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated
-ECHOES = {"y\n": "y", "yes\n": "yes", "n\n": "n", "\n": "", "everything\n": "everything", "\x03": "^C", "\x04": ""}
+ECHOES = {
+    "y\n": "y",
+    "yes\n": "yes",
+    "n\n": "n",
+    "\n": "",
+    "everything\n": "everything",
+    "\x03": "^C",
+    "\x04": "",
+}
 
 
 @pytest.fixture
@@ -36,7 +46,8 @@ def answered(operator: Tfdeploy, question: str, typed: str, *words: str) -> tupl
         assert asked[-1].endswith(f"{question} _"), asked
         terminal.type(typed.encode())
         code = terminal.finish(within_s=60)
-        before = plain(terminal.output.partition(ALT_ON)[0]).decode()  # pyte knows one screen: a dashboard is drawn over it
+        # pyte knows one screen: a dashboard is drawn over it
+        before = plain(terminal.output.partition(ALT_ON)[0]).decode()
         assert f"{question} {ECHOES[typed]}" in before, before
         return code, "\n".join(terminal.screen())
     finally:
@@ -64,7 +75,9 @@ def test_sync_asks_before_it_deletes_most_of_a_data_set(operator: Tfdeploy) -> N
     assert answered(operator, question, "\x03", "sync")[0] == 130
     assert listed(operator, "n2", "asks-sync/data") == before
     assert answered(operator, question, "y\n", "sync")[0] == 0
-    assert {Path(name).name for name in listed(operator, "n2", "asks-sync/data/d")} == {f"part-{n}" for n in range(15, 20)}
+    assert {Path(name).name for name in listed(operator, "n2", "asks-sync/data/d")} == {
+        f"part-{n}" for n in range(15, 20)
+    }
 
 
 def test_launch_asks_before_it_deletes_most_of_a_data_set(operator: Tfdeploy) -> None:
@@ -90,11 +103,19 @@ def test_trust_asks_before_it_records_or_replaces_a_key(operator: Tfdeploy) -> N
     changed = first.replace(first.split()[2], second.split()[2]) + second
     known.write_text(changed)
     replace = "Replace the key on record? Compare with the hosts' own first (yes/no)"
-    assert answered(operator, replace, "\n", "trust", "--renew", "n1")[0] == 4 and known.read_text() == changed
-    assert answered(operator, replace, "y\n", "trust", "--renew", "n1")[0] == 0 and known.read_text() != changed
+    assert (
+        answered(operator, replace, "\n", "trust", "--renew", "n1")[0] == 4
+        and known.read_text() == changed
+    )
+    assert (
+        answered(operator, replace, "y\n", "trust", "--renew", "n1")[0] == 0
+        and known.read_text() != changed
+    )
 
 
-def test_clean_asks_before_it_removes(new_lab: Callable[..., Lab], tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
+def test_clean_asks_before_it_removes(
+    new_lab: Callable[..., Lab], tfdeploy: Callable[[Lab], Tfdeploy]
+) -> None:
     operator = tfdeploy(new_lab("loopback", 1))
     write_job(operator, "asks-clean", "quick.py", mode="local")
     operator.run("launch", "--wait", "-q", "--name", "gone", exit_code=0)

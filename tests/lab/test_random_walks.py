@@ -1,4 +1,5 @@
-"""Random misfortunes, in random order, from a seed that is printed: two walks in `make test`, `make soak` for long.
+"""Random misfortunes, in random order, from a seed that is printed: two walks in `make test`, `make
+soak` for long.
 
 TFDEPLOY_WALK_SEED repeats one walk; TFDEPLOY_SOAK_MINUTES goes on for so long.
 """
@@ -27,7 +28,9 @@ def walked(new_lab: Callable[..., Lab]) -> Lab:
     return new_lab("isolated", 4)
 
 
-def test_whatever_happens_the_run_ends_right(walked: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
+def test_whatever_happens_the_run_ends_right(
+    walked: Lab, tfdeploy: Callable[[Lab], Tfdeploy]
+) -> None:
     until = time.monotonic() + 60 * MINUTES
     walks = 0
     while walks < (1 if SEED else WALKS) or time.monotonic() < until:

@@ -42,7 +42,9 @@ def test_the_first_five_commands(newcomer: Tfdeploy) -> None:
     init, *others = first_commands()
     assert init[:2] == ["init", "--hosts"] and len(others) == 4
     hosts = yaml.safe_load(newcomer.lab.inventory.read_text())
-    addresses = [f"{hosts['defaults']['user']}@{host['address']}" for host in hosts["hosts"].values()]
+    addresses = [
+        f"{hosts['defaults']['user']}@{host['address']}" for host in hosts["hosts"].values()
+    ]
     newcomer.run("init", "--hosts", ",".join(addresses), exit_code=0)
     inventory = newcomer.cwd / "inventories/hosts.yaml"
     python = hosts["defaults"]["python"]

@@ -1,4 +1,5 @@
-"""A host is rebooted in the middle of a run: who looks is told, who follows makes it go on there."""
+"""A host is rebooted in the middle of a run: who looks is told, who follows makes it go on
+there."""
 
 from __future__ import annotations
 
@@ -36,10 +37,16 @@ def reboot(operator: Tfdeploy, *hosts: str) -> None:
 
 
 def running(operator: Tfdeploy, run: str) -> None:
-    wait_for(lambda: all(row["state"] == "running" for row in rows_of(operator, run).values()), 30, "all tasks run")
+    wait_for(
+        lambda: all(row["state"] == "running" for row in rows_of(operator, run).values()),
+        30,
+        "all tasks run",
+    )
 
 
-def follow(operator: Tfdeploy, out: Path, *words: str) -> tuple[subprocess.Popen[str], Callable[[], str]]:
+def follow(
+    operator: Tfdeploy, out: Path, *words: str
+) -> tuple[subprocess.Popen[str], Callable[[], str]]:
     with out.open("w") as stream:
         return operator.start(*words, stdout=stream), out.read_text
 
@@ -51,15 +58,31 @@ def test_status_says_what_a_reboot_took_and_watching_brings_it_back(operator: Tf
     running(operator, "reboot-1")
     reboot(operator, "n3")
     row = rows_of(operator, "reboot-1")["worker:1"]
-    assert (row["state"], row["outcome"], row["reason"], row["attempt"]) == ("lost", "lost", "host rebooted", 1)
+    assert (row["state"], row["outcome"], row["reason"], row["attempt"]) == (
+        "lost",
+        "lost",
+        "host rebooted",
+        1,
+    )
     told = operator.run("status", "reboot-1", exit_code=0)
-    assert "host rebooted" in told.stdout and "next: tfdeploy status reboot-1 --watch" in told.stderr
+    assert (
+        "host rebooted" in told.stdout and "next: tfdeploy status reboot-1 --watch" in told.stderr
+    )
     assert operator.marked("n3", "reboot-1") == []  # looking alone starts nothing
     watching, seen = follow(operator, operator.home / "watched", "status", "--watch", "reboot-1")
-    wait_for(lambda: rows_of(operator, "reboot-1")["worker:1"]["attempt"] == 2, 30, "worker:1 starts again")
+    wait_for(
+        lambda: rows_of(operator, "reboot-1")["worker:1"]["attempt"] == 2,
+        30,
+        "worker:1 starts again",
+    )
     running(operator, "reboot-1")
     rows = rows_of(operator, "reboot-1")
-    assert {task: row["attempt"] for task, row in rows.items()} == {"ps:0": 1, "worker:0": 1, "worker:1": 2, "worker:2": 1}
+    assert {task: row["attempt"] for task, row in rows.items()} == {
+        "ps:0": 1,
+        "worker:0": 1,
+        "worker:1": 2,
+        "worker:2": 1,
+    }
     operator.run("stop", "reboot-1", exit_code=0)
     assert watching.wait(timeout=120) == 0, seen()
     assert_nothing_left(operator, "reboot-1", "reboot")
@@ -87,8 +110,15 @@ def test_a_host_that_boots_after_the_end_is_told_by_who_looks(operator: Tfdeploy
     write_job(operator, "missed", "quick.py", "--steps=100", restart=RESTART, **ends)
     operator.run("launch", "--detach", "--name", "missed-1", exit_code=0)
     operator.lab.kill("n3")
-    here = [operator.lab.root / f"hosts/{host}/home/tfdeploy/missed/runs/missed-1/hosts/{host}" for host in ("n1", "n2", "n4")]
-    wait_for(lambda: all('"phase":"ended"' in (each / "state.json").read_text() for each in here), 60, "the others have ended")
+    here = [
+        operator.lab.root / f"hosts/{host}/home/tfdeploy/missed/runs/missed-1/hosts/{host}"
+        for host in ("n1", "n2", "n4")
+    ]
+    wait_for(
+        lambda: all('"phase":"ended"' in (each / "state.json").read_text() for each in here),
+        60,
+        "the others have ended",
+    )
     operator.lab.boot("n3")
     operator.run("status", "missed-1", "--watch", exit_code=0, timeout_s=60)
     told = operator.json("status", "missed-1")
@@ -98,8 +128,12 @@ def test_a_host_that_boots_after_the_end_is_told_by_who_looks(operator: Tfdeploy
 
 @pytest.mark.long
 @pytest.mark.fault("40 a host is rebooted: its followed lines go on")
-@pytest.mark.parametrize("words", [("launch", "--wait", "--name"), ("logs", "-f", "--output", "text")])
-def test_who_follows_sees_the_run_go_on_to_its_end(operator: Tfdeploy, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "words", [("launch", "--wait", "--name"), ("logs", "-f", "--output", "text")]
+)
+def test_who_follows_sees_the_run_go_on_to_its_end(
+    operator: Tfdeploy, words: tuple[str, ...]
+) -> None:
     run = f"follow-{words[0]}"
     write_job(operator, run, "quick.py", "--steps=60", "--gate=40", restart=RESTART)
     if words[0] == "logs":
@@ -121,15 +155,31 @@ def test_who_follows_sees_the_run_go_on_to_its_end(operator: Tfdeploy, words: tu
 @pytest.mark.long
 @pytest.mark.fault("40 all hosts lose power at once")
 def test_a_power_cut_everywhere(operator: Tfdeploy) -> None:
-    write_job(operator, "dark", "quick.py", "--steps=60", "--gate=30", "--save", keep=["checkpoints"], restart=RESTART)
-    following, seen = follow(operator, operator.home / "followed", "launch", "--wait", "--name", "dark-1")
+    write_job(
+        operator,
+        "dark",
+        "quick.py",
+        "--steps=60",
+        "--gate=30",
+        "--save",
+        keep=["checkpoints"],
+        restart=RESTART,
+    )
+    following, seen = follow(
+        operator, operator.home / "followed", "launch", "--wait", "--name", "dark-1"
+    )
     wait_for(lambda: "worker:0@n2 | step 20 " in seen(), 30, "the first steps")
     reboot(operator, *operator.lab.hosts)
     open_gate(operator, "dark-1", "dark")
     assert following.wait(timeout=120) == 0, seen()
     assert "worker:0@n2 | starting at step 0" in seen() and "done at step 60" in seen()
-    chief = operator.run("logs", "dark-1", "--task", "worker:0", "--output", "raw", exit_code=0).stdout
-    assert chief.count("starting at step") == 2 and "starting at step 0" not in chief.split("starting at step", 2)[2]
+    chief = operator.run(
+        "logs", "dark-1", "--task", "worker:0", "--output", "raw", exit_code=0
+    ).stdout
+    assert (
+        chief.count("starting at step") == 2
+        and "starting at step 0" not in chief.split("starting at step", 2)[2]
+    )
     assert_nothing_left(operator, "dark-1", "dark")
 
 
@@ -138,9 +188,19 @@ def test_a_power_cut_everywhere(operator: Tfdeploy) -> None:
 def test_a_run_of_one_host_is_followed_across_its_reboot(operator: Tfdeploy) -> None:
     """For a moment all of it is lost: that is not its end."""
     write_job(
-        operator, "single", "quick.py", "--steps=60", "--gate=30", "--save", mode="local", keep=["checkpoints"], restart=RESTART
+        operator,
+        "single",
+        "quick.py",
+        "--steps=60",
+        "--gate=30",
+        "--save",
+        mode="local",
+        keep=["checkpoints"],
+        restart=RESTART,
     )
-    following, seen = follow(operator, operator.home / "followed", "launch", "--wait", "--name", "single-1")
+    following, seen = follow(
+        operator, operator.home / "followed", "launch", "--wait", "--name", "single-1"
+    )
     wait_for(lambda: " | step 20 " in seen(), 30, "the first steps")
     (host,) = {row["host"] for row in rows_of(operator, "single-1").values()}
     reboot(operator, host)
@@ -159,7 +219,11 @@ def test_a_gang_waits_for_its_host_and_starts_together(operator: Tfdeploy) -> No
     reboot(operator, "n3")
     following, seen = follow(operator, operator.home / "followed", "logs", "-f", "gang-1")
     tasks = rows_of(operator, "gang-1")
-    wait_for(lambda: {row["attempt"] for row in rows_of(operator, "gang-1").values()} == {2}, 60, f"{sorted(tasks)} start again")
+    wait_for(
+        lambda: {row["attempt"] for row in rows_of(operator, "gang-1").values()} == {2},
+        60,
+        f"{sorted(tasks)} start again",
+    )
     running(operator, "gang-1")
     operator.run("stop", "gang-1", exit_code=0)
     assert following.wait(timeout=120) == 0, seen()
@@ -170,7 +234,9 @@ def test_a_gang_waits_for_its_host_and_starts_together(operator: Tfdeploy) -> No
 @pytest.mark.fault("40 a host is rebooted, no restart allowed")
 def test_without_restarts_the_run_fails_by_it(operator: Tfdeploy) -> None:
     write_job(operator, "norestart", "quick.py", "--steps=100000")
-    following, seen = follow(operator, operator.home / "followed", "launch", "--wait", "--name", "norestart-1")
+    following, seen = follow(
+        operator, operator.home / "followed", "launch", "--wait", "--name", "norestart-1"
+    )
     wait_for(lambda: "worker:1@n3 | step 5 " in seen(), 30, "the first steps")
     reboot(operator, "n3")
     assert following.wait(timeout=120) == 1, seen()

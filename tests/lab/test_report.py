@@ -44,12 +44,16 @@ def operator(loopback_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 def ask(url: str, host: str | None = None) -> str:
     request = urllib.request.Request(url, headers={"Host": host} if host else {})
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30) as answer:
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+        request, timeout=30
+    ) as answer:
         return str(answer.read().decode())
 
 
 def test_a_run_that_failed_and_what_its_page_has(operator: Tfdeploy) -> None:
-    write_job(operator, "broken", "crash.py", "--code=7", "--after=0.5", "--only=worker:1", metrics=SAYS)
+    write_job(
+        operator, "broken", "crash.py", "--code=7", "--after=0.5", "--only=worker:1", metrics=SAYS
+    )
     operator.run("launch", "--wait", "-q", "--name", "broken-1", exit_code=1)
     done = operator.run("report", "broken-1", exit_code=0)
     assert done.stdout == "broken-1.html\n"
@@ -64,7 +68,9 @@ def test_a_run_that_failed_and_what_its_page_has(operator: Tfdeploy) -> None:
     assert not [path for path in operator.cwd.iterdir() if path.name.startswith(".")]
 
 
-def test_status_shows_the_step_of_event_files_and_behind_a_long_text_and_no_summaries(operator: Tfdeploy) -> None:
+def test_status_shows_the_step_of_event_files_and_behind_a_long_text_and_no_summaries(
+    operator: Tfdeploy,
+) -> None:
     write_job(operator, "summaries", "events.py", "--summaries", keep=["ckpt"])
     operator.run("launch", "--wait", "-q", "--name", "summaries-1", exit_code=0)
     rows: dict[str, Any] = {}
@@ -76,10 +82,18 @@ def test_status_shows_the_step_of_event_files_and_behind_a_long_text_and_no_summ
     wait_for(seen, 20, "the steps are known")
     first, second = rows["worker:0"], rows["worker:1"]
     assert second["loss"] == 0.125
-    assert sum("summaries" in name for name in first["metrics"]) == 20 and first["metrics"]["logs/Variable_4/sec"] == 0
+    assert (
+        sum("summaries" in name for name in first["metrics"]) == 20
+        and first["metrics"]["logs/Variable_4/sec"] == 0
+    )
     shown = operator.run("status", "summaries-1", exit_code=0).stdout.splitlines()
     row = next(line for line in shown if line.startswith("worker:0"))
-    assert " 120 " in row and "global_step/sec 12.5" in row and "mean_1" not in row and "Variable_4" not in row
+    assert (
+        " 120 " in row
+        and "global_step/sec 12.5" in row
+        and "mean_1" not in row
+        and "Variable_4" not in row
+    )
     assert len(row) < 140
 
 
@@ -94,7 +108,9 @@ def test_status_shows_the_step_of_event_files_and_behind_a_long_text_and_no_summ
         (["-o", "csv", "--open"], "a browser shows the page"),
     ],
 )
-def test_bad_input_is_refused_before_anything_is_written(operator: Tfdeploy, words: list[str], why: str) -> None:
+def test_bad_input_is_refused_before_anything_is_written(
+    operator: Tfdeploy, words: list[str], why: str
+) -> None:
     write_job(operator, "quick", "talk.py", "--lines=1")
     if not (operator.cwd / "talked").exists():
         operator.run("launch", "--wait", "-q", "--name", "quick-1", exit_code=0)
@@ -105,7 +121,9 @@ def test_bad_input_is_refused_before_anything_is_written(operator: Tfdeploy, wor
     assert set(operator.cwd.iterdir()) == before
 
 
-def test_a_printed_metric_is_on_the_dashboard_and_in_status_within_a_second(operator: Tfdeploy) -> None:
+def test_a_printed_metric_is_on_the_dashboard_and_in_status_within_a_second(
+    operator: Tfdeploy,
+) -> None:
     write_job(operator, "prompt", "stubborn.py", metrics={"seen": r"x=([\d.]+)"})
     (operator.cwd / "stubborn.py").write_text(GATED)
     operator.run("launch", "--detach", "-q", "--name", "prompt-1", exit_code=0)
@@ -126,17 +144,25 @@ def test_a_printed_metric_is_on_the_dashboard_and_in_status_within_a_second(oper
     operator.run("stop", "prompt-1", "--now", exit_code=0)
 
 
-def test_metrics_are_noted_with_nobody_attached_and_a_live_page_has_them(operator: Tfdeploy, tmp_path: Path) -> None:
+def test_metrics_are_noted_with_nobody_attached_and_a_live_page_has_them(
+    operator: Tfdeploy, tmp_path: Path
+) -> None:
     write_job(operator, "live", "stubborn.py", metrics={"told": r"(\d+)"})
     operator.run("launch", "--detach", "-q", "--name", "live-1", exit_code=0)
     browser = RecordingBrowser(tmp_path / "browser")
-    process = operator.start("report", "live-1", "--serve", "-q", "--open", env={"BROWSER": str(browser.program)})
+    process = operator.start(
+        "report", "live-1", "--serve", "-q", "--open", env={"BROWSER": str(browser.program)}
+    )
     assert process.stdout is not None
     url = process.stdout.readline().strip()
     found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/[0-9a-f]{32}/", url)
     assert found, url
     assert 'http-equiv="refresh"' in ask(url) and "live-1" in ask(url)
-    for wrong, host in ((url[:-5] + "0000/", None), (f"http://127.0.0.1:{found[1]}/", None), (url, "evil.example.org")):
+    for wrong, host in (
+        (url[:-5] + "0000/", None),
+        (f"http://127.0.0.1:{found[1]}/", None),
+        (url, "evil.example.org"),
+    ):
         with pytest.raises(urllib.error.HTTPError, match="404"):
             ask(wrong, host)
     wait_for(lambda: "hosts: CPU" in ask(url) or ">CPU<" in ask(url), 60, "samples reach the page")
@@ -156,13 +182,18 @@ def test_the_samples_of_a_run_as_csv(operator: Tfdeploy) -> None:
     operator.run("launch", "--detach", "-q", "--name", "table-1", exit_code=0)
 
     def rows() -> list[dict[str, str]]:
-        assert operator.run("report", "table-1", "-o", "csv", "--overwrite", exit_code=0).stdout == "table-1.csv\n"
+        assert (
+            operator.run("report", "table-1", "-o", "csv", "--overwrite", exit_code=0).stdout
+            == "table-1.csv\n"
+        )
         with (operator.cwd / "table-1.csv").open(newline="", encoding="utf-8") as file:
             return list(csv.DictReader(file, strict=True))
 
     wait_for(lambda: any(row.get("told") for row in rows()), 60, "samples reach the table")
     found = rows()
-    assert {row["task"] for row in found} == {"ps:0", "worker:0", "worker:1"} and all(row["attempt"] == "1" for row in found)
+    assert {row["task"] for row in found} == {"ps:0", "worker:0", "worker:1"} and all(
+        row["attempt"] == "1" for row in found
+    )
     assert [row["time"] for row in found] == sorted(row["time"] for row in found)
     assert any(float(row["memory_bytes"] or 0) > 1e6 for row in found)
     assert not (operator.cwd / "table-1.html").exists()
@@ -180,7 +211,11 @@ def test_a_death_that_nobody_saw_stands_in_the_timeline(operator: Tfdeploy, tmp_
         restart={"max": 1, "backoff": ["100ms", "200ms"]},
     )
     operator.run("launch", "--detach", "-q", "--name", "alone-1")
-    wait_for(lambda: operator.json("status", "alone-1", exit_code=None)["state"] == "failed", 60, "the run has failed")
+    wait_for(
+        lambda: operator.json("status", "alone-1", exit_code=None)["state"] == "failed",
+        60,
+        "the run has failed",
+    )
     operator.run("report", "alone-1", "--to", str(tmp_path / "alone.html"))
     page = (tmp_path / "alone.html").read_text()
     assert re.search(r"worker:\d, attempt 1: failed: 3 after ", page)
@@ -200,7 +235,12 @@ def test_a_run_reads_the_same_whether_or_not_somebody_watched(
     def worker(attempt: int) -> dict[str, Any] | None:
         rows = operator.json("status", "seen-1", exit_code=None).get("tasks", []) if news() else []
         return next(
-            (row for row in rows if (row["task"], row["attempt"], row["state"]) == ("worker:0", attempt, "running")), None
+            (
+                row
+                for row in rows
+                if (row["task"], row["attempt"], row["state"]) == ("worker:0", attempt, "running")
+            ),
+            None,
         )
 
     first = wait_for(lambda: worker(1), 60, "the worker runs")
@@ -210,35 +250,70 @@ def test_a_run_reads_the_same_whether_or_not_somebody_watched(
     other = tfdeploy(operator.lab)
     timelines, answers = [], []
     for each in (operator, other):
-        each.run("report", "seen-1", "--to", str(tmp_path / "seen.html"), "--overwrite", exit_code=0)
-        timelines += re.findall(r'aria-label="attempts over time">.*?</svg>', (tmp_path / "seen.html").read_text())
+        each.run(
+            "report", "seen-1", "--to", str(tmp_path / "seen.html"), "--overwrite", exit_code=0
+        )
+        timelines += re.findall(
+            r'aria-label="attempts over time">.*?</svg>', (tmp_path / "seen.html").read_text()
+        )
         answers.append(each.json("status", "seen-1"))
     assert timelines[0] == timelines[1] and answers[0] == answers[1]
     (row,) = (row for row in operator.json("runs")["runs"] if row["run"] == "seen-1")
-    assert [row[key] for key in ("started", "ended")] == [answers[0][key] for key in ("started", "ended")]
-    assert re.search(r'"bar bad"><title>worker:0, attempt 1: killed: 9 after \S+ s</title>', timelines[0]), timelines[0]
+    assert [row[key] for key in ("started", "ended")] == [
+        answers[0][key] for key in ("started", "ended")
+    ]
+    assert re.search(
+        r'"bar bad"><title>worker:0, attempt 1: killed: 9 after \S+ s</title>', timelines[0]
+    ), timelines[0]
 
 
 def test_two_runs_are_compared_by_flag_file_and_last_value(operator: Tfdeploy) -> None:
     write_job(operator, "pair", "talk.py", "--lines=2", metrics={"told": r"says (\d+)"})
     operator.run("launch", "--wait", "-q", "--name", "pair-1", exit_code=0)
     (operator.cwd / "talk.py").write_text((operator.cwd / "talk.py").read_text() + "# slower\n")
-    operator.run("launch", "--wait", "-q", "--name", "pair-2", "--", "python", "talk.py", "--lines=4", exit_code=0)
+    operator.run(
+        "launch",
+        "--wait",
+        "-q",
+        "--name",
+        "pair-2",
+        "--",
+        "python",
+        "talk.py",
+        "--lines=4",
+        exit_code=0,
+    )
     said = operator.json("compare", "pair-1", "pair-2", "--to", str(operator.cwd / "pair.html"))
     found = {(row["what"], row["key"]): row["values"] for row in said["differs"]}
-    assert said["runs"] == ["pair-1", "pair-2"] and found["command", "--lines"] == ["2", "4"] and ("code", "talk.py") in found
+    assert (
+        said["runs"] == ["pair-1", "pair-2"]
+        and found["command", "--lines"] == ["2", "4"]
+        and ("code", "talk.py") in found
+    )
     assert not {what for what, _ in found} & {"env", "versions"}
-    assert {row["run"]: row["value"] for row in said["final"] if row["metric"] == "told"} == {"pair-1": 2, "pair-2": 4}
+    assert {row["run"]: row["value"] for row in said["final"] if row["metric"] == "told"} == {
+        "pair-1": 2,
+        "pair-2": 4,
+    }
     assert "pair-1" in (operator.cwd / "pair.html").read_text()
     shown = operator.run("compare", "pair-1", "pair-2", exit_code=0).stdout
-    assert "--lines" in shown and "told" in shown and "talk.py: pair-1 -> pair-2" in shown and "  +# slower" in shown
+    assert (
+        "--lines" in shown
+        and "told" in shown
+        and "talk.py: pair-1 -> pair-2" in shown
+        and "  +# slower" in shown
+    )
     (lines,) = said["lines"]
     assert (lines["path"], lines["diff"][-1], lines["why"]) == ("talk.py", "+# slower", None)
     for host in operator.lab.hosts:
         on_host(operator.lab, host, "rm -r ~/tfdeploy/pair/releases/*")
     (lines,) = operator.json("compare", "pair-1", "pair-2")["lines"]
     assert (lines["diff"], lines["why"]) == (None, "no host has the release of pair-2 any more")
-    for words, why in ((["pair-1"], "1 run cannot"), (["pair-1", "pair-1"], "named twice"), (["pair-1", "no-such"], "no run")):
+    for words, why in (
+        (["pair-1"], "1 run cannot"),
+        (["pair-1", "pair-1"], "named twice"),
+        (["pair-1", "no-such"], "no run"),
+    ):
         assert why in operator.run("compare", *words, exit_code=2).stderr
 
 
@@ -252,7 +327,9 @@ def test_what_report_compare_and_fetch_write_is_in_no_release(operator: Tfdeploy
     operator.run("compare", "pages-1", "pages-2", "--to", "both.html", exit_code=0)
     operator.run("fetch", "pages-1", exit_code=0)
     operator.run("fetch", "pages-1", "--to", "taken", exit_code=0)
-    assert {"pages-1.html", "pages-1.csv", "both.html", "taken"} <= {path.name for path in operator.cwd.iterdir()}
+    assert {"pages-1.html", "pages-1.csv", "both.html", "taken"} <= {
+        path.name for path in operator.cwd.iterdir()
+    }
     assert operator.json("sync")["hosts"][0]["release"] == release
 
 

@@ -1,4 +1,5 @@
-"""Which tasks start again after whose death, in which order, in each mode; and that a stop wins against all of it."""
+"""Which tasks start again after whose death, in which order, in each mode; and that a stop wins
+against all of it."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ ANY = ("any_mode.py", "--steps=1000000")
 PROGRAMS = {"async": QUICK, "sync": QUICK, "mirrored": ANY, "coordinator": ANY}
 COORDINATOR = {"ps": ["n1"], "chief": ["n2"], "worker": ["n3"]}
 ALL = ("ps:0", "worker:0", "worker:1")
-RULES: dict[str, tuple[str, str, tuple[str, ...]]] = {  # mode, who is killed, who starts again, in this order
+# mode, who is killed, who starts again, in this order
+RULES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "36 async, a worker: it alone": ("async", "worker:1", ("worker:1",)),
     "36 async, the chief: it alone": ("async", "worker:0", ("worker:0",)),
     "36 async, a ps: it alone": ("async", "ps:0", ("ps:0",)),
@@ -35,9 +37,14 @@ RULES: dict[str, tuple[str, str, tuple[str, ...]]] = {  # mode, who is killed, w
     "36 mirrored, a worker: everybody at once": ("mirrored", "worker:1", ALL[1:]),
     "36 coordinator, a worker: it alone": ("coordinator", "worker:0", ("worker:0",)),
     "36 coordinator, the chief: it alone": ("coordinator", "chief:0", ("chief:0",)),
-    "36 coordinator, a ps: it and the chief, the ps first": ("coordinator", "ps:0", ("ps:0", "chief:0")),
+    "36 coordinator, a ps: it and the chief, the ps first": (
+        "coordinator",
+        "ps:0",
+        ("ps:0", "chief:0"),
+    ),
 }
-CORE = [name for name, (_, _, again) in RULES.items() if len(again) > 1]  # test_restarts.py shows one alone
+# test_restarts.py shows one alone
+CORE = [name for name, (_, _, again) in RULES.items() if len(again) > 1]
 
 
 @pytest.fixture
@@ -52,7 +59,13 @@ def launch(operator: Tfdeploy, run: str, mode: str, **keys: object) -> dict[str,
     program, *flags = PROGRAMS[mode]
     job = run.rpartition("-")[0]
     restart = {"max": 5, "backoff": ["100ms", "300ms"]}
-    write_job(operator, job, program, *flags, **{"mode": mode, "restart": restart, "stop": {"grace": "2s"}, **keys})
+    write_job(
+        operator,
+        job,
+        program,
+        *flags,
+        **{"mode": mode, "restart": restart, "stop": {"grace": "2s"}, **keys},
+    )
     operator.run("launch", "--detach", "--name", run, exit_code=0)
     return rows(operator, run)
 
@@ -61,11 +74,17 @@ def rows(operator: Tfdeploy, run: str) -> dict[str, dict[str, Any]]:
     return {row["task"]: row for row in operator.json("status", run)["tasks"]}
 
 
-def times(operator: Tfdeploy, run: str, job: str, row: dict[str, Any]) -> dict[tuple[str, int], float]:
+def times(
+    operator: Tfdeploy, run: str, job: str, row: dict[str, Any]
+) -> dict[tuple[str, int], float]:
     """(what, attempt) -> when, from the journal of that task."""
-    text = on_host(operator.lab, row["host"], f"cat {task_folder(run, job, row['host'], row['task'])}/journal")
+    text = on_host(
+        operator.lab, row["host"], f"cat {task_folder(run, job, row['host'], row['task'])}/journal"
+    )
     events = map(json.loads, text.splitlines())
-    return {(event["what"], event["attempt"]): event["time"] for event in events if "attempt" in event}
+    return {
+        (event["what"], event["attempt"]): event["time"] for event in events if "attempt" in event
+    }
 
 
 @pytest.mark.parametrize(("mode", "victim", "again"), params(RULES, core=CORE))
@@ -79,11 +98,17 @@ def test_a_death_starts_again_what_the_mode_says_and_in_its_order(
 
     def run_again() -> dict[str, dict[str, Any]] | None:
         now = rows(operator, run) if news() else before
-        return now if all((now[task]["attempt"], now[task]["state"]) == (2, "running") for task in again) else None
+        return (
+            now
+            if all((now[task]["attempt"], now[task]["state"]) == (2, "running") for task in again)
+            else None
+        )
 
     now = wait_for(run_again, SOON_S, f"{', '.join(again)} run again")
     assert now is not None
-    assert {task: row["attempt"] for task, row in now.items() if row["attempt"] > 1} == dict.fromkeys(again, 2)
+    assert {
+        task: row["attempt"] for task, row in now.items() if row["attempt"] > 1
+    } == dict.fromkeys(again, 2)
     assert {task: (row["host"], row["address"]) for task, row in now.items()} == {
         task: (row["host"], row["address"]) for task, row in before.items()
     }
@@ -91,7 +116,9 @@ def test_a_death_starts_again_what_the_mode_says_and_in_its_order(
     last_end = max(each["ended", 1] for each in story.values())
     assert all(each["started", 2] >= last_end for each in story.values()), story
     if len(again) > 1 and again[0] == "ps:0":
-        assert all(story[task]["started", 2] >= story["ps:0"]["started", 2] for task in again[1:]), story
+        assert all(
+            story[task]["started", 2] >= story["ps:0"]["started", 2] for task in again[1:]
+        ), story
     operator.run("stop", run, exit_code=0)
     assert_nothing_left(operator, run, job)
 
@@ -120,14 +147,26 @@ def test_a_stop_wins_against_a_restart(operator: Tfdeploy, mode: str, moment: st
 
 
 @pytest.mark.long
-@pytest.mark.fault("37 a mirrored gang that crashes in a loop gives up as one, the first death named")
+@pytest.mark.fault(
+    "37 a mirrored gang that crashes in a loop gives up as one, the first death named"
+)
 def test_a_gang_that_crashes_in_a_loop_gives_up_as_one(operator: Tfdeploy) -> None:
     restart = {"max": 2, "backoff": ["50ms", "100ms"]}
-    write_job(operator, "gang-loop", "any_mode.py", "--steps=15", "--fail=worker:1", mode="mirrored", restart=restart)
+    write_job(
+        operator,
+        "gang-loop",
+        "any_mode.py",
+        "--steps=15",
+        "--fail=worker:1",
+        mode="mirrored",
+        restart=restart,
+    )
     said = operator.run("launch", "--wait", "--name", "gang-loop-1", "--", "python", "any_mode.py", "--steps=1000000",
                         "--steps_of=worker:1=15", "--fail=worker:1", exit_code=1).stderr  # fmt: skip
     found = rows(operator, "gang-loop-1")
     assert found["worker:1"]["outcome"] == "gave_up" and found["worker:1"]["attempt"] == 3, found
-    assert {row["outcome"] for task, row in found.items() if task != "worker:1"} == {"stopped"}, found
+    assert {row["outcome"] for task, row in found.items() if task != "worker:1"} == {"stopped"}, (
+        found
+    )
     assert "worker:1 on n3" in said.partition("error:")[2] or "worker:1 on n3 gave up" in said, said
     assert_nothing_left(operator, "gang-loop-1", "gang-loop")

@@ -1,4 +1,5 @@
-"""What dies starts again, with nobody attached: a scripted cluster, a gang of real TensorFlow, a coordinator and its ps."""
+"""What dies starts again, with nobody attached: a scripted cluster, a gang of real TensorFlow, a
+coordinator and its ps."""
 
 from __future__ import annotations
 
@@ -33,14 +34,18 @@ def rows_of(operator: Tfdeploy, run: str) -> dict[str, dict[str, Any]]:
 def kill(operator: Tfdeploy, *rows: dict[str, Any]) -> None:
     """Without the control machine: as the host's own kernel would."""
     for row in rows:
-        subprocess.run(operator.lab.on(row["host"], ["kill", "-KILL", str(row["pid"])]), check=True, timeout=30)
+        subprocess.run(
+            operator.lab.on(row["host"], ["kill", "-KILL", str(row["pid"])]), check=True, timeout=30
+        )
 
 
 def said(operator: Tfdeploy, run: str, task: str) -> str:
     return operator.run("logs", run, "--task", task, "--output", "raw", exit_code=0).stdout
 
 
-def wait_again(operator: Tfdeploy, run: str, attempt: int, tasks: Collection[str]) -> dict[str, dict[str, Any]]:
+def wait_again(
+    operator: Tfdeploy, run: str, attempt: int, tasks: Collection[str]
+) -> dict[str, dict[str, Any]]:
     """The rows of all tasks, once these run in that attempt."""
     news = Glance(operator.lab, run)
 
@@ -73,7 +78,10 @@ def test_worker_and_ps_start_again_on_their_ports_and_training_goes_on(operator:
     kill(operator, *before.values())
     rows = wait_again(operator, run, 2, before)
     for task, row in before.items():
-        assert (rows[task]["address"], rows[task]["reason"]) == (row["address"], "started again: killed by signal 9")
+        assert (rows[task]["address"], rows[task]["reason"]) == (
+            row["address"],
+            "started again: killed by signal 9",
+        )
     open_gate(operator, run, "again")
     operator.wait_until("succeeded", run)
     chief = said(operator, run, "worker:0")
@@ -85,7 +93,14 @@ def test_worker_and_ps_start_again_on_their_ports_and_training_goes_on(operator:
 
 @pytest.mark.fault("37 a crash loop gives up after its budget")
 def test_a_crash_loop_gives_up_and_names_its_first_death(operator: Tfdeploy) -> None:
-    write_job(operator, "loop", "quick.py", "--steps=100", "--failat=30", restart={"max": 2, "backoff": ["50ms", "1s"]})
+    write_job(
+        operator,
+        "loop",
+        "quick.py",
+        "--steps=100",
+        "--failat=30",
+        restart={"max": 2, "backoff": ["50ms", "1s"]},
+    )
     done = operator.run("launch", "--wait", exit_code=1)
     run = done.stdout.strip()
     rows = operator.json("status", run)["tasks"]
@@ -96,8 +111,11 @@ def test_a_crash_loop_gives_up_and_names_its_first_death(operator: Tfdeploy) -> 
     assert_nothing_left(operator, run, "loop")
 
 
-def test_a_mistake_at_the_programs_start_is_named_at_once_and_not_met_a_third_time(operator: Tfdeploy) -> None:
-    """`restart.max` is not given: the same exception at the same line twice, before a step, ends the run."""
+def test_a_mistake_at_the_programs_start_is_named_at_once_and_not_met_a_third_time(
+    operator: Tfdeploy,
+) -> None:
+    """`restart.max` is not given: the same exception at the same line twice, before a step, ends
+    the run."""
     flags = ("--only=worker:1", "--after=1", "--listen", "--raises")
     write_job(operator, "mistake", "crash.py", *flags, restart={"backoff": ["6s", "6s"]})
     run = operator.run("launch", "--detach", exit_code=0).stdout.strip()
@@ -108,11 +126,21 @@ def test_a_mistake_at_the_programs_start_is_named_at_once_and_not_met_a_third_ti
         found: str = rows_of(operator, run)["worker:1"]["reason"] or ""
         return found if " again: " in found else None
 
-    assert wait_for(reason, 30, "the task starts again") in (f"starts again: {error}", f"started again: {error}")
+    assert wait_for(reason, 30, "the task starts again") in (
+        f"starts again: {error}",
+        f"started again: {error}",
+    )
     operator.wait_until("failed", run)
     rows = rows_of(operator, run)
-    assert {task: row["attempt"] for task, row in rows.items()} == {"ps:0": 1, "worker:0": 1, "worker:1": 2}
-    assert rows["worker:1"]["reason"] == f"failed twice with the same error before its first step: {error}"
+    assert {task: row["attempt"] for task, row in rows.items()} == {
+        "ps:0": 1,
+        "worker:0": 1,
+        "worker:1": 2,
+    }
+    assert (
+        rows["worker:1"]["reason"]
+        == f"failed twice with the same error before its first step: {error}"
+    )
     assert_nothing_left(operator, run, "mistake")
 
 
@@ -124,9 +152,15 @@ def test_a_mirrored_gang_goes_on_from_the_chiefs_backup_on_every_host(
 ) -> None:
     operator = tfdeploy(isolated_lab)
     folder = operator.home / "mirrored_keras"
-    shutil.copytree(REPOSITORY / "examples" / "mirrored_keras", folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        REPOSITORY / "examples" / "mirrored_keras",
+        folder,
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
     operator.cwd = folder
-    run = operator.run("launch", "--detach", "--", "python", "train.py", "--epochs=8", exit_code=0).stdout.strip()
+    run = operator.run(
+        "launch", "--detach", "--", "python", "train.py", "--epochs=8", exit_code=0
+    ).stdout.strip()
     wait_for(lambda: "Epoch 4/" in said(operator, run, "worker:0"), TRAINED_S, "the fourth epoch")
     kill(operator, rows_of(operator, run)["worker:1"])
     operator.wait_until("succeeded", run, timeout_s=TRAINED_S)
@@ -144,14 +178,28 @@ def test_a_mirrored_gang_goes_on_from_the_chiefs_backup_on_every_host(
 @pytest.mark.fault("36 a ps of a coordinator is killed, real TensorFlow")
 def test_a_ps_takes_the_coordinator_with_it_and_leaves_the_workers(operator: Tfdeploy) -> None:
     folder = operator.home / "coordinator"
-    shutil.copytree(REPOSITORY / "examples" / "coordinator", folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        REPOSITORY / "examples" / "coordinator",
+        folder,
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
     operator.cwd = folder
     words = ("--ps", "1", "--workers", "2", "--", "python", "train.py", "--steps=2000")
     run = operator.run("launch", "--detach", *words, exit_code=0).stdout.strip()
-    wait_for(lambda: re.search(r"^step \d+ loss", said(operator, run, "chief:0"), re.MULTILINE), TRAINED_S, "the first steps")
+    wait_for(
+        lambda: re.search(r"^step \d+ loss", said(operator, run, "chief:0"), re.MULTILINE),
+        TRAINED_S,
+        "the first steps",
+    )
     kill(operator, rows_of(operator, run)["ps:0"])
     operator.wait_until("succeeded", run, timeout_s=TRAINED_S)
-    assert re.search(r"going on from step [1-9]\d* of the last checkpoint", said(operator, run, "chief:0"))
+    assert re.search(
+        r"going on from step [1-9]\d* of the last checkpoint", said(operator, run, "chief:0")
+    )
     attempts = {task: row["attempt"] for task, row in rows_of(operator, run).items()}
-    assert attempts["ps:0"] == 2 and attempts["worker:0"] == attempts["worker:1"] == 1 and attempts["chief:0"] >= 2
+    assert (
+        attempts["ps:0"] == 2
+        and attempts["worker:0"] == attempts["worker:1"] == 1
+        and attempts["chief:0"] >= 2
+    )
     assert_nothing_left(operator, run, "coordinator")

@@ -26,7 +26,9 @@ print("trains:", p.parse_args().task_index, flush=True)
 """
 
 
-def test_each_role_runs_its_own_program(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
+def test_each_role_runs_its_own_program(
+    few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]
+) -> None:
     operator = tfdeploy(few_hosts)
     (operator.cwd / "server.py").write_text(SERVER)
     (operator.cwd / "worker.py").write_text(WORKER)
@@ -37,9 +39,14 @@ def test_each_role_runs_its_own_program(few_hosts: Lab, tfdeploy: Callable[[Lab]
         "roles": {"ps": {"command": ["python", "server.py", "--port_name=x"]}},
         "ready": {"after": "200ms", "timeout": "60s"},
     }
-    (operator.cwd / "tfdeploy.yaml").write_text("".join(f"{key}: {json.dumps(value)}\n" for key, value in job.items()))
+    (operator.cwd / "tfdeploy.yaml").write_text(
+        "".join(f"{key}: {json.dumps(value)}\n" for key, value in job.items())
+    )
     run = operator.run("launch", "--wait", exit_code=0).stdout.strip()
-    rows = [json.loads(line) for line in operator.run("logs", run, "-o", "json", exit_code=0).stdout.splitlines()]
+    rows = [
+        json.loads(line)
+        for line in operator.run("logs", run, "-o", "json", exit_code=0).stdout.splitlines()
+    ]
     said = {(row["task"], row["line"]) for row in rows}
     assert ("ps:0", "serves: {'port_name': 'x', 'job_name': 'ps'}") in said
     assert ("worker:0", "trains: 0") in said

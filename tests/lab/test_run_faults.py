@@ -1,4 +1,5 @@
-"""What happens to a run on its hosts: keepers killed, pids used again, disks and memory that give out."""
+"""What happens to a run on its hosts: keepers killed, pids used again, disks and memory that give
+out."""
 
 from __future__ import annotations
 
@@ -73,7 +74,11 @@ def test_strangers_that_have_the_pids_of_a_run_are_not_signalled(operator: Tfdep
     write_job(operator, "reused", "quick.py", "--steps=100000", **ONCE)
     launch(operator, "reused-1")
     task = task_status(operator, "reused-1", "reused", "n2", "worker:0")
-    pids = [task["pid"], task["supervisor_pid"], host_state(operator, "reused-1", "reused", "n2")["minder_pid"]]
+    pids = [
+        task["pid"],
+        task["supervisor_pid"],
+        host_state(operator, "reused-1", "reused", "n2")["minder_pid"],
+    ]
     kill(operator, "n2", *pids, check=False)
     wait_for(lambda: not alive(operator, "n2", *pids), SOON_S, "all of it is dead on n2")
     with strangers(operator.lab, "n2", pids) as there:
@@ -99,12 +104,17 @@ os.write(1, b"last step %d\\n" % step)
 
 
 @pytest.mark.fault("44 the disk fills up while training writes its log")
-def test_a_disk_that_is_full_stops_no_training_and_what_was_lost_is_said(operator: Tfdeploy) -> None:
+def test_a_disk_that_is_full_stops_no_training_and_what_was_lost_is_said(
+    operator: Tfdeploy,
+) -> None:
     write_program(operator, "disk", LOUD, finish={"grace": "1s"})
     folder = "/home/lab/tfdeploy"
     on_host(operator.lab, "n2", f"mkdir -p {folder}")
     with changed_host(
-        operator.lab, "n2", f"mount -t tmpfs -o size=96m,uid={UID},mode=700 none {folder}", f"umount --lazy {folder}"
+        operator.lab,
+        "n2",
+        f"mount -t tmpfs -o size=96m,uid={UID},mode=700 none {folder}",
+        f"umount --lazy {folder}",
     ):
         launch(operator, "disk-1")
         steal = f"head -c 200m /dev/zero > {folder}/theirs"
@@ -115,9 +125,20 @@ def test_a_disk_that_is_full_stops_no_training_and_what_was_lost_is_said(operato
             return "lost of the log of worker:0: " in said and "the disk of n2 was full" in said
 
         def size() -> str:
-            return on_host(operator.lab, "n2", f"stat -c %s {folder}/disk/runs/disk-1/hosts/n2/tasks/worker-0/out.log")
+            return on_host(
+                operator.lab,
+                "n2",
+                f"stat -c %s {folder}/disk/runs/disk-1/hosts/n2/tasks/worker-0/out.log",
+            )
 
-        wait_for(lambda: on_host(operator.lab, "n2", f"df --output=avail {folder} | tail -n 1").strip() == "0", SOON_S, "full")
+        wait_for(
+            lambda: (
+                on_host(operator.lab, "n2", f"df --output=avail {folder} | tail -n 1").strip()
+                == "0"
+            ),
+            SOON_S,
+            "full",
+        )
         full = size()
         assert operator.state("disk-1") == "running"
         on_host(operator.lab, "n2", f"sleep 0.5; rm {folder}/theirs")
@@ -128,7 +149,10 @@ def test_a_disk_that_is_full_stops_no_training_and_what_was_lost_is_said(operato
             on_host(operator.lab, host, f"touch {cwd}/end")
         operator.wait_until("succeeded", "disk-1")
         assert lost()
-        assert "last step" in operator.run("logs", "disk-1", "--task", "worker:0", "-n", "1", exit_code=0).stdout
+        assert (
+            "last step"
+            in operator.run("logs", "disk-1", "--task", "worker:0", "-n", "1", exit_code=0).stdout
+        )
         assert_nothing_left(operator, "disk-1", "disk")
 
 
@@ -141,7 +165,8 @@ while True:
 """
 GROUPS = Path("/sys/fs/cgroup/memory")
 MOUNT = (
-    "mount -t tmpfs none /sys/fs/cgroup && mkdir /sys/fs/cgroup/memory && mount -t cgroup -o memory none /sys/fs/cgroup/memory"
+    "mount -t tmpfs none /sys/fs/cgroup && mkdir /sys/fs/cgroup/memory && mount -t cgroup -o "
+    "memory none /sys/fs/cgroup/memory"
 )
 
 
@@ -156,26 +181,34 @@ def little_memory(hurt: Lab) -> Iterator[str]:
         (group / "memory.limit_in_bytes").write_text(str(256 << 20))
         on_host(hurt, "n3", MOUNT, root=True)
         first = next(int(str(row["pid"])) for row in hurt.status() if row["host"] == "n3")
-        sshd = [int(pid) for pid in Path(f"/proc/{first}/task/{first}/children").read_text().split()]
+        sshd = [
+            int(pid) for pid in Path(f"/proc/{first}/task/{first}/children").read_text().split()
+        ]
         for pid in (first, *sshd):
             (group / "cgroup.procs").write_text(str(pid))
         yield "n3"
     finally:
         hurt.kill("n3")
-        wait_for(lambda: not (group / "cgroup.procs").read_text(), SOON_S, "nothing is left in the group")
+        wait_for(
+            lambda: not (group / "cgroup.procs").read_text(), SOON_S, "nothing is left in the group"
+        )
         group.rmdir()
         hurt.boot("n3")
 
 
 @pytest.mark.fault("38 out of memory, in those words")
-def test_a_task_that_the_kernel_kills_for_want_of_memory_says_so(operator: Tfdeploy, little_memory: str) -> None:
+def test_a_task_that_the_kernel_kills_for_want_of_memory_says_so(
+    operator: Tfdeploy, little_memory: str
+) -> None:
     write_program(operator, "greedy", GREEDY, **ONCE)
     text = (operator.cwd / "quick.py").read_text()
     (operator.cwd / "quick.py").write_text(
         text.replace("held = []", "held = []\nif '--task_index=0' in sys.argv: time.sleep(1000)")
     )
     operator.run("launch", "--wait", "--name", "greedy-1", exit_code=1)
-    row = next(row for row in operator.json("status", "greedy-1")["tasks"] if row["task"] == "worker:1")
+    row = next(
+        row for row in operator.json("status", "greedy-1")["tasks"] if row["task"] == "worker:1"
+    )
     assert (row["host"], row["outcome"], row["signal"]) == (little_memory, "killed", 9)
     said = operator.run("status", "greedy-1", exit_code=0).stdout
     assert "out of memory" in row["reason"] and "out of memory" in said, said
@@ -185,7 +218,9 @@ def test_a_task_that_the_kernel_kills_for_want_of_memory_says_so(operator: Tfdep
 # --- a power cut
 
 
-@pytest.mark.fault("34 a power cut: the run is known to be dead, and strangers with its pids are let be")
+@pytest.mark.fault(
+    "34 a power cut: the run is known to be dead, and strangers with its pids are let be"
+)
 def test_after_a_power_cut_the_run_is_lost_and_its_pids_are_nobody_s(operator: Tfdeploy) -> None:
     lab = operator.lab
     write_job(operator, "dark", "quick.py", "--steps=100000", **ONCE)
@@ -197,10 +232,22 @@ def test_after_a_power_cut_the_run_is_lost_and_its_pids_are_nobody_s(operator: T
         lab.boot(host)
     with strangers(lab, "n2", [pids]) as there:
         told = operator.json("status", "dark-1")
-        assert told["state"] == "lost" and {row["outcome"] for row in told["tasks"]} == {"lost"}, told
+        assert told["state"] == "lost" and {row["outcome"] for row in told["tasks"]} == {"lost"}, (
+            told
+        )
         assert {row["reason"] for row in told["tasks"]} == {"host rebooted"}, told
         operator.run("stop", "dark-1", exit_code=0)
-        operator.run("launch", "--wait", "--name", "dark-2", "--", "python", "quick.py", "--steps=2", exit_code=0)
+        operator.run(
+            "launch",
+            "--wait",
+            "--name",
+            "dark-2",
+            "--",
+            "python",
+            "quick.py",
+            "--steps=2",
+            exit_code=0,
+        )
         assert there.untouched()
     assert_nothing_left(operator, "dark-2", "dark")
     assert_nothing_left(operator, "dark-1", "dark")
@@ -214,7 +261,9 @@ if os.fork() == 0:
     os.execv("/usr/local/bin/as-root", ["as-root", "-c", code])
 time.sleep(1000)
 """
-AS_ROOT = "cp $(readlink -f /usr/bin/python3) /usr/local/bin/as-root && chmod 4755 /usr/local/bin/as-root"
+AS_ROOT = (
+    "cp $(readlink -f /usr/bin/python3) /usr/local/bin/as-root && chmod 4755 /usr/local/bin/as-root"
+)
 
 
 @pytest.mark.needs("setuid programs")
@@ -223,11 +272,20 @@ def test_a_survivor_is_named_and_the_exit_code_is_5(operator: Tfdeploy) -> None:
     write_program(operator, "rooted", ROOTED, stop={"grace": "1s"})
     with (
         changed_host(operator.lab, "n2", AS_ROOT, "rm /usr/local/bin/as-root"),
-        changed_host(operator.lab, "n3", "ln -s $(command -v true) /usr/local/bin/as-root", "rm /usr/local/bin/as-root"),
+        changed_host(
+            operator.lab,
+            "n3",
+            "ln -s $(command -v true) /usr/local/bin/as-root",
+            "rm /usr/local/bin/as-root",
+        ),
     ):
         launch(operator, "rooted-1")
         said = wait_for(
-            lambda: operator.run("logs", "rooted-1", "--task", "worker:0", "--output", "raw").stdout, SOON_S, "it is root"
+            lambda: (
+                operator.run("logs", "rooted-1", "--task", "worker:0", "--output", "raw").stdout
+            ),
+            SOON_S,
+            "it is root",
         )
         pid = int(said.split()[1])
         try:
@@ -237,6 +295,8 @@ def test_a_survivor_is_named_and_the_exit_code_is_5(operator: Tfdeploy) -> None:
             said = operator.run("stop", "rooted-1", exit_code=5).stderr
             assert str(pid) in said and "n2" in said, said
         finally:
-            subprocess.run(operator.lab.on("n2", ["kill", "-9", str(pid)], root=True), check=True, timeout=20)
+            subprocess.run(
+                operator.lab.on("n2", ["kill", "-9", str(pid)], root=True), check=True, timeout=20
+            )
         operator.run("stop", "rooted-1", exit_code=0)
     assert_nothing_left(operator, "rooted-1", "rooted")

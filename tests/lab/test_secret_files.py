@@ -1,4 +1,5 @@
-"""A canary secret and a private key lie in the code folder: neither comes to any host, nor to any screen, log or plan here."""
+"""A canary secret and a private key lie in the code folder: neither comes to any host, nor to any
+screen, log or plan here."""
 
 from __future__ import annotations
 
@@ -26,20 +27,35 @@ for at in range(0, len(token), 3):
 sys.stderr.write("\\n")
 """
 FOREIGN_KEY = (
-    "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n-----END PRIVATE KEY-----\n"
+    "-----BEGIN PRIVATE "
+    "KEY-----\nMC4CAQAwBQYDK2VwBCIEIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n-----END PRIVATE "
+    "KEY-----\n"
 )
 
 
 @pytest.fixture
 def operator(pair: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
-    """The secret's file, the inventory and its key lie beside the program, each under a second name too."""
+    """The secret's file, the inventory and its key lie beside the program, each under a second name
+    too."""
     made = tfdeploy(pair)
     secrets = {"TOKEN": {"file": "./token.txt"}}
-    write_job(made, "secretfiles", "quick.py", flags="none", secrets=secrets, inventory="inventory.yaml", mode="local")
+    write_job(
+        made,
+        "secretfiles",
+        "quick.py",
+        flags="none",
+        secrets=secrets,
+        inventory="inventory.yaml",
+        mode="local",
+    )
     (made.cwd / "quick.py").write_text(COLOURFUL)
     (made.cwd / "token.txt").write_text(CANARY + "\n")
     lines = pair.inventory.read_text().splitlines()
-    key = next(line.partition(":")[2].strip() for line in lines if line.strip().startswith("identity_file:"))
+    key = next(
+        line.partition(":")[2].strip()
+        for line in lines
+        if line.strip().startswith("identity_file:")
+    )
     (made.cwd / "keys").mkdir()
     shutil.copy(key, made.cwd / "keys/id")
     text = "\n".join(lines).replace(key, str(made.cwd / "keys/id"))
@@ -64,12 +80,21 @@ def refused(operator: Tfdeploy, exit_code: int, *words: str) -> str:
 def test_a_canary_and_a_key_in_the_code_folder_are_sent_nowhere(operator: Tfdeploy) -> None:
     cwd, canary, run = operator.cwd, wanted(operator), "secretfiles-1"
     outputs = [operator.run("sync", exit_code=0)]
-    names = "backup (a private key of the inventory), keys/id (a private key of the inventory), notes.txt (the secret TOKEN)"
+    names = (
+        "backup (a private key of the inventory), keys/id (a private key of the inventory), "
+        "notes.txt (the secret TOKEN)"
+    )
     assert outputs[0].stderr.count(f"not sent: {names}, token.txt (the secret TOKEN)") == 1
     outputs.append(operator.run("launch", "--dry-run", "--json", exit_code=0))
     outputs.append(operator.run("launch", "--wait", "-v", "--name", run, exit_code=0))
     assert outputs[2].stderr.count("not sent: ") == 1
-    for words in (("logs",), ("logs", "--json"), ("logs", "--output", "raw"), ("status", "--json"), ("audit", "--json")):
+    for words in (
+        ("logs",),
+        ("logs", "--json"),
+        ("logs", "--output", "raw"),
+        ("status", "--json"),
+        ("audit", "--json"),
+    ):
         outputs.append(operator.run(*words, run, exit_code=0))
     assert outputs[3].stdout.count("***") == 3 and "all shown" in outputs[3].stdout
 
@@ -86,7 +111,9 @@ def test_a_canary_and_a_key_in_the_code_folder_are_sent_nowhere(operator: Tfdepl
     git(cwd, "add", "notes.txt", "keys/id")
     assert "is a private key of the inventory, and git tracks it" in refused(operator, 2, "sync")
     git(cwd, "rm", "-q", "--cached", "keys/id")
-    assert "notes.txt is the secret TOKEN, and git tracks it" in refused(operator, 2, "launch", "--wait")
+    assert "notes.txt is the secret TOKEN, and git tracks it" in refused(
+        operator, 2, "launch", "--wait"
+    )
     git(cwd, "rm", "-q", "--cached", "notes.txt")
     (cwd / "images").mkdir()
     os.link(cwd / "token.txt", cwd / "images/labels")
@@ -96,7 +123,9 @@ def test_a_canary_and_a_key_in_the_code_folder_are_sent_nowhere(operator: Tfdepl
         job.write_text(plain + f"data: {{images: {{path: images, via: {via}}}}}\n")
         assert "labels is the secret TOKEN, and lies in a data set" in refused(operator, 2, "sync")
     job.write_text(plain + f'metrics: {{step: "{CANARY} (.*)"}}\n')
-    assert "metrics.step holds the value of the secret TOKEN" in refused(operator, 2, "launch", "--wait")
+    assert "metrics.step holds the value of the secret TOKEN" in refused(
+        operator, 2, "launch", "--wait"
+    )
     job.write_text(plain)
     shutil.rmtree(cwd / "images")
 
@@ -108,12 +137,20 @@ def test_a_canary_and_a_key_in_the_code_folder_are_sent_nowhere(operator: Tfdepl
 
 
 def what_older_versions_sent_is_named_and_removed(operator: Tfdeploy, run: str) -> None:
-    plant = f"for at in releases/*/ runs/{run}/cwd/; do test ! -d $at || echo '{CANARY}' > $at/notes.txt; done"
+    plant = (
+        f"for at in releases/*/ runs/{run}/cwd/; do test ! -d $at || echo '{CANARY}' > "
+        "$at/notes.txt; done"
+    )
     for host in operator.lab.hosts:
         on_host(operator.lab, host, f"cd ~/tfdeploy/secretfiles && {plant}")
     left = operator.json("audit", exit_code=1)["left"]
-    assert {(row["kind"], row["path"].rpartition("/")[2]) for row in left} == {("secret file", "notes.txt")}
-    assert {(row["host"], row["path"].split("/")[-3]) for row in left} >= {("n1", "releases"), ("n2", "releases")}
+    assert {(row["kind"], row["path"].rpartition("/")[2]) for row in left} == {
+        ("secret file", "notes.txt")
+    }
+    assert {(row["host"], row["path"].split("/")[-3]) for row in left} >= {
+        ("n1", "releases"),
+        ("n2", "releases"),
+    }
     assert {row["path"].split("/")[-3] for row in left} == {"releases", run}
     operator.run("clean", "--newest", "5", "-y", exit_code=0)
     assert operator.json("audit")["left"] == [] and leaks(operator, wanted(operator)) == {}
@@ -124,6 +161,15 @@ def test_what_is_wanted_in_the_code_is_sent_when_it_is_said(operator: Tfdeploy) 
     (operator.cwd / "tests").mkdir()
     (operator.cwd / "tests/key.pem").write_text(FOREIGN_KEY)
     (operator.cwd / "example.env").write_text(f"TOKEN={CANARY}\n")
-    operator.run("launch", "--wait", "--allow-secrets-in-code", "--name", "secretfiles-2", exit_code=0)
-    found = leaks(operator, [CANARY.encode(), FOREIGN_KEY.splitlines()[1].encode()], "~/tfdeploy/secretfiles/releases")
-    assert {path.rpartition("/")[2] for paths in found.values() for path in paths} == {"key.pem", "example.env"}
+    operator.run(
+        "launch", "--wait", "--allow-secrets-in-code", "--name", "secretfiles-2", exit_code=0
+    )
+    found = leaks(
+        operator,
+        [CANARY.encode(), FOREIGN_KEY.splitlines()[1].encode()],
+        "~/tfdeploy/secretfiles/releases",
+    )
+    assert {path.rpartition("/")[2] for paths in found.values() for path in paths} == {
+        "key.pem",
+        "example.env",
+    }

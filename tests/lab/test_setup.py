@@ -1,4 +1,5 @@
-"""`tfdeploy setup` on three hosts without any network but to the operator: real venvs, from two wheels made here."""
+"""`tfdeploy setup` on three hosts without any network but to the operator: real venvs, from two
+wheels made here."""
 
 from __future__ import annotations
 
@@ -27,8 +28,11 @@ exec PYTHON "$@"
 
 
 @pytest.fixture
-def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy], request: pytest.FixtureRequest) -> Tfdeploy:
-    """An operator with a job of its own that wants alpha (which wants beta), both from wheels, on n1 to n3."""
+def operator(
+    isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy], request: pytest.FixtureRequest
+) -> Tfdeploy:
+    """An operator with a job of its own that wants alpha (which wants beta), both from wheels, on
+    n1 to n3."""
     made = tfdeploy(isolated_lab)
     made.env["TFDEPLOY_LIMIT"] = "n[1-3]"
     make_wheel(made.cwd / "wheels", "alpha", "1.0", requires=("beta",))
@@ -63,7 +67,11 @@ def put_python(operator: Tfdeploy, host: str, name: str, text: str) -> None:
     """~/NAME on that host: PYTHON in `text` is the lab's interpreter."""
     settings = re.search(r"^  python: (.*)$", operator.lab.inventory.read_text(), re.MULTILINE)
     assert settings is not None
-    on(operator, host, f"printf %s '{text.replace('PYTHON', settings[1])}' > ~/{name}; chmod +x ~/{name}")
+    on(
+        operator,
+        host,
+        f"printf %s '{text.replace('PYTHON', settings[1])}' > ~/{name}; chmod +x ~/{name}",
+    )
 
 
 def slow_python(operator: Tfdeploy, host: str) -> None:
@@ -83,13 +91,24 @@ def test_one_environment_on_all_hosts_and_a_run_in_it(operator: Tfdeploy) -> Non
 
     first = operator.run("setup", "-v", exit_code=0)
     for host in HOSTS:
-        assert f"[{host}] making the environment" in first.stderr and f"[{host}] Successfully installed" in first.stderr
+        assert (
+            f"[{host}] making the environment" in first.stderr
+            and f"[{host}] Successfully installed" in first.stderr
+        )
         assert re.search(rf"^{host} +2 packages", first.stderr, re.MULTILINE)
 
     again = operator.json("setup")
-    assert again["ok"] and again["differences"] == [] and [row["host"] for row in again["hosts"]] == list(HOSTS)
+    assert (
+        again["ok"]
+        and again["differences"] == []
+        and [row["host"] for row in again["hosts"]] == list(HOSTS)
+    )
     for row in again["hosts"]:
-        assert row["packages"] == {"alpha": "1.0", "beta": "2.1"} and row["made"] is False and row["bytes_sent"] == 0
+        assert (
+            row["packages"] == {"alpha": "1.0", "beta": "2.1"}
+            and row["made"] is False
+            and row["bytes_sent"] == 0
+        )
     assert "had it already" in operator.run("setup", exit_code=0).stderr
 
     told = operator.run("launch", "--dry-run", exit_code=0).stdout
@@ -97,7 +116,8 @@ def test_one_environment_on_all_hosts_and_a_run_in_it(operator: Tfdeploy) -> Non
     run = operator.run("launch", "--wait", exit_code=0).stdout.strip()
     lines = operator.run("logs", run, "--output", "raw", exit_code=0).stdout
     assert f"{again['hosts'][0]['environment']}/bin/python 1.0" in lines
-    assert not on(operator, "n1", "ls -d ~/tfdeploy/setup-*/releases/*/wheels 2>/dev/null || true")  # they are not code
+    # they are not code
+    assert not on(operator, "n1", "ls -d ~/tfdeploy/setup-*/releases/*/wheels 2>/dev/null || true")
 
     (operator.cwd / "base.txt").write_text("beta\n")
     assert "as it is now" in operator.run("launch", exit_code=3).stderr
@@ -105,16 +125,25 @@ def test_one_environment_on_all_hosts_and_a_run_in_it(operator: Tfdeploy) -> Non
     job.write_text(job.read_text().replace("setup: ", "# setup: "))
     assert "setup: {requirements: requirements.txt}" in operator.run("setup", exit_code=2).stderr
     lacking = operator.run("launch", "--mode", "plain", exit_code=3).stderr
-    assert "the program imports alpha (train.py:1)" in lacking and "failed on 2 of 2 hosts" in lacking
-    assert "`setup: {requirements: requirements.txt}` in the job file, alpha in that file" in lacking
-    assert "n2 packages: the program imports alpha (train.py:1)" in operator.run("check", exit_code=1).stdout
+    assert (
+        "the program imports alpha (train.py:1)" in lacking and "failed on 2 of 2 hosts" in lacking
+    )
+    assert (
+        "`setup: {requirements: requirements.txt}` in the job file, alpha in that file" in lacking
+    )
+    assert (
+        "n2 packages: the program imports alpha (train.py:1)"
+        in operator.run("check", exit_code=1).stdout
+    )
 
 
 @pytest.mark.long
 @pytest.mark.fault("31 a requirement that one host of three cannot meet")
 def test_each_host_says_its_own_lines_and_the_others_are_done(operator: Tfdeploy) -> None:
     """n2 has no such interpreter, and that of n3 will not take wheels."""
-    put_python(operator, "n3", "no-wheels", '#!/bin/sh\nexport PIP_NO_BINARY=:all:\nexec PYTHON "$@"\n')
+    put_python(
+        operator, "n3", "no-wheels", '#!/bin/sh\nexport PIP_NO_BINARY=:all:\nexec PYTHON "$@"\n'
+    )
     with_python(operator, n2="/nowhere/python", n3="~/no-wheels")
     (operator.cwd / "base.txt").write_text("beta<9\n")
     told = operator.json("setup", exit_code=1)
@@ -137,7 +166,11 @@ def test_what_was_interrupted_is_made_by_the_next(operator: Tfdeploy) -> None:
     first = operator.start("setup", "-v")
     wait_for(lambda: on(operator, "n2", "pgrep -f [s]low-python || true"), 30, "n2 installs")
     os.killpg(first.pid, signal.SIGKILL)
-    wait_for(lambda: not on(operator, "n2", "pgrep -f [s]low-python || true"), 30, "nothing installs on n2 any more")
+    wait_for(
+        lambda: not on(operator, "n2", "pgrep -f [s]low-python || true"),
+        30,
+        "nothing installs on n2 any more",
+    )
     before = environments(operator, "n2")
     on(operator, "n2", "rm ~/hold")
     rows = {row["host"]: row for row in operator.json("setup")["hosts"]}
@@ -162,14 +195,20 @@ def test_two_at_once_wait_for_each_other(operator: Tfdeploy) -> None:
 @pytest.mark.long
 @pytest.mark.fault("20 disk full during setup")
 def test_a_full_disk_is_named_and_left_empty(operator: Tfdeploy) -> None:
-    make_wheel(operator.cwd / "wheels", "alpha", "1.5", text=f"BALLAST = {os.urandom(1 << 21).hex()!r}\n")
+    make_wheel(
+        operator.cwd / "wheels", "alpha", "1.5", text=f"BALLAST = {os.urandom(1 << 21).hex()!r}\n"
+    )
     (operator.cwd / "base.txt").write_text("alpha==1.5\nbeta\n")
     folder = "/home/lab/tfdeploy/.envs"
     mount = f"mkdir -p {folder} && mount -t tmpfs -o size=2m,uid={UID},mode=700 none {folder}"
     subprocess.run(operator.lab.on("n3", ["sh", "-c", mount], root=True), check=True, timeout=30)
     try:
         rows = {row["host"]: row for row in operator.json("setup", exit_code=1)["hosts"]}
-        assert rows["n1"]["ok"] and rows["n2"]["ok"] and "No space left on device" in rows["n3"]["error"]
+        assert (
+            rows["n1"]["ok"]
+            and rows["n2"]["ok"]
+            and "No space left on device" in rows["n3"]["error"]
+        )
         assert on(operator, "n3", f"find {folder} -mindepth 1 -not -name '*.lock'") == ""
     finally:
         subprocess.run(operator.lab.on("n3", ["umount", folder], root=True), check=True, timeout=30)

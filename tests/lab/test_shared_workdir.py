@@ -1,4 +1,5 @@
-"""A workdir that all hosts share, as in university labs: one release for all, each host's run its own."""
+"""A workdir that all hosts share, as in university labs: one release for all, each host's run its
+own."""
 
 from __future__ import annotations
 
@@ -39,16 +40,31 @@ def test_sync_launch_logs_and_stop(operator: Tfdeploy) -> None:
     operator.run("launch", "--detach", "--name", "nfs-1", exit_code=0)
     status = operator.json("status", "nfs-1")
     assert status["state"] == "running"
-    assert {row["task"]: row["host"] for row in status["tasks"]} == {"ps:0": "n1", "worker:0": "n2", "worker:1": "n3"}
+    assert {row["task"]: row["host"] for row in status["tasks"]} == {
+        "ps:0": "n1",
+        "worker:0": "n2",
+        "worker:1": "n3",
+    }
     for host in operator.lab.hosts:
         assert operator.marked(host, "nfs-1")
-    rows = [json.loads(line) for line in operator.run("logs", "nfs-1", "--json", exit_code=0).stdout.splitlines()]
-    assert {(row["task"], row["host"]) for row in rows} == {("ps:0", "n1"), ("worker:0", "n2"), ("worker:1", "n3")}
+    rows = [
+        json.loads(line)
+        for line in operator.run("logs", "nfs-1", "--json", exit_code=0).stdout.splitlines()
+    ]
+    assert {(row["task"], row["host"]) for row in rows} == {
+        ("ps:0", "n1"),
+        ("worker:0", "n2"),
+        ("worker:1", "n3"),
+    }
     assert len({(row["task"], row["line"]) for row in rows}) == len(rows)
 
     refused = operator.run("launch", "--detach", exit_code=3)
     assert "nfs-1" in refused.stderr
-    (row,) = operator.json("runs")["runs"] if isinstance(operator.json("runs"), dict) else operator.json("runs")
+    (row,) = (
+        operator.json("runs")["runs"]
+        if isinstance(operator.json("runs"), dict)
+        else operator.json("runs")
+    )
     assert row["run"] == "nfs-1"
     stopped = operator.json("stop", "nfs-1", "--grace", "2s")
     assert stopped["ok"] and [row["survivors"] for row in stopped["hosts"]] == [[], [], []]
@@ -60,12 +76,23 @@ def test_a_run_that_ends_by_itself_and_goes_on_from_its_checkpoints(operator: Tf
     write_job(operator, "nfs-keep", "quick.py", "--steps=5", "--save", keep=["checkpoints"])
     operator.run("launch", "--wait", "--name", "nfs-keep-1", exit_code=0)
     again = operator.run(
-        "launch", "--wait", "--name", "nfs-keep-2", "--", "python", "quick.py", "--steps=9", "--save", exit_code=0
+        "launch",
+        "--wait",
+        "--name",
+        "nfs-keep-2",
+        "--",
+        "python",
+        "quick.py",
+        "--steps=9",
+        "--save",
+        exit_code=0,
     )
     assert "goes on from" in again.stderr
     first = [
         json.loads(line)["line"]
-        for line in operator.run("logs", "nfs-keep-2", "--task", "worker:0", "--json").stdout.splitlines()
+        for line in operator.run(
+            "logs", "nfs-keep-2", "--task", "worker:0", "--json"
+        ).stdout.splitlines()
     ]
     assert "starting at step 5" in first
     assert_nothing_left(operator, "nfs-keep-2", "nfs-keep")
@@ -78,7 +105,9 @@ def test_two_syncs_at_once_end_in_one_whole_release(operator: Tfdeploy) -> None:
     for each in both:
         said, _ = each.communicate(timeout=120)
         assert each.returncode == 0, said
-    listing = on_host(operator.lab, "n2", "ls -A ~/tfdeploy/nfs-two/releases | grep -v json").split()
+    listing = on_host(
+        operator.lab, "n2", "ls -A ~/tfdeploy/nfs-two/releases | grep -v json"
+    ).split()
     assert len(listing) == 1
 
 
@@ -90,8 +119,13 @@ def test_clones_with_one_hostname_have_a_place_each(operator: Tfdeploy) -> None:
         write_job(operator, "nfs-clones", "quick.py", "--steps=100000")
         operator.run("launch", "--detach", "--name", "nfs-clones-1", exit_code=0)
         status = operator.json("status", "nfs-clones-1")
-        assert {row["task"]: row["host"] for row in status["tasks"]} == {"ps:0": "n1", "worker:0": "n2", "worker:1": "n3"}
-        assert status["state"] == "running" and all(row["pid"] for row in status["tasks"])  # each counts its own processes
+        assert {row["task"]: row["host"] for row in status["tasks"]} == {
+            "ps:0": "n1",
+            "worker:0": "n2",
+            "worker:1": "n3",
+        }
+        # each counts its own processes
+        assert status["state"] == "running" and all(row["pid"] for row in status["tasks"])
         stopped = operator.json("stop", "nfs-clones-1", "--grace", "2s")
         assert stopped["ok"] and [row["survivors"] for row in stopped["hosts"]] == [[], [], []]
         assert_nothing_left(operator, "nfs-clones-1", "nfs-clones")
@@ -119,9 +153,15 @@ def test_fresh_sets_the_shared_keep_aside_once_and_puts_it_back_once(operator: T
         ready={"after": "60s"},
     )
     operator.run("launch", "--wait", "-q", "--fresh", "--name", "nf-3", exit_code=1)
-    assert "./checkpoints.undone-nf-3/step:1" in kept(operator) and "before-nf-3" not in kept(operator)
+    assert "./checkpoints.undone-nf-3/step:1" in kept(operator) and "before-nf-3" not in kept(
+        operator
+    )
     assert "./checkpoints/step:3" in kept(operator)
 
 
 def kept(operator: Tfdeploy) -> str:
-    return " ".join(on_host(operator.lab, "n1", "cd ~/tfdeploy/nfs-fresh/keep && grep -sH . ./*/step | sort").split())
+    return " ".join(
+        on_host(
+            operator.lab, "n1", "cd ~/tfdeploy/nfs-fresh/keep && grep -sH . ./*/step | sort"
+        ).split()
+    )

@@ -1,4 +1,5 @@
-"""Hosts that are silent, let few in, or lie: named within the time, and what the others have to say is shown."""
+"""Hosts that are silent, let few in, or lie: named within the time, and what the others have to say
+is shown."""
 
 from __future__ import annotations
 
@@ -17,8 +18,12 @@ from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated
 CONNECT_S = 10.0
-# Packets are swallowed behind a link that stands: of a host that is cut off altogether the kernel may say "no route" at once.
-DROP = "nft add table inet shut && nft add chain inet shut incoming '{ type filter hook input priority 0; policy drop; }'"
+# Packets are swallowed behind a link that stands: of a host that is cut off altogether the kernel
+# may say "no route" at once.
+DROP = (
+    "nft add table inet shut && nft add chain inet shut incoming '{ type filter hook input "
+    "priority 0; policy drop; }'"
+)
 NO_DROP = "nft delete table inet shut"
 
 
@@ -27,17 +32,28 @@ def operator(shaky: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
     return tfdeploy(shaky)
 
 
-# --- hosts that do not answer ------------------------------------------------------------------------
+# --- hosts that do not answer
+# ------------------------------------------------------------------------
 
 
 @pytest.fixture
 def silent_port(shaky: Lab) -> Iterator[int]:
     """A port of n2 that accepts connections and never speaks."""
-    code = "import socket, time; s = socket.create_server(('', 2299)); print('up', flush=True); time.sleep(600)"
-    with subprocess.Popen(shaky.on("n2", ["python3", "-c", code]), stdout=subprocess.PIPE) as listener:
+    code = (
+        "import socket, time; s = socket.create_server(('', 2299)); print('up', flush=True); "
+        "time.sleep(600)"
+    )
+    with subprocess.Popen(
+        shaky.on("n2", ["python3", "-c", code]), stdout=subprocess.PIPE
+    ) as listener:
         assert listener.stdout is not None and listener.stdout.readline() == b"up\n"
         yield 2299
-        on_host(shaky, "n2", "kill $(grep -l 2299 /proc/[0-9]*/cmdline | cut -d/ -f3 | grep -vx $$)", check=False)
+        on_host(
+            shaky,
+            "n2",
+            "kill $(grep -l 2299 /proc/[0-9]*/cmdline | cut -d/ -f3 | grep -vx $$)",
+            check=False,
+        )
         listener.kill()
 
 
@@ -69,11 +85,14 @@ def test_a_launch_with_a_host_that_does_not_answer_leaves_nothing(operator: Tfde
         assert operator.marked(host, "shaky-launch-1") == []
 
 
-# --- limits of sshd ----------------------------------------------------------------------------------
+# --- limits of sshd
+# ----------------------------------------------------------------------------------
 
 
 @pytest.mark.fault("12 MaxSessions 1 and MaxStartups 1:60:3, eight operators at once")
-def test_sshds_that_let_few_in_at_once_are_entered_by_all(shaky: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
+def test_sshds_that_let_few_in_at_once_are_entered_by_all(
+    shaky: Lab, tfdeploy: Callable[[Lab], Tfdeploy]
+) -> None:
     operators = [tfdeploy(shaky) for _ in range(8)]
     for host in ("n1", "n2"):
         reboot(shaky, host, sshd_lines="MaxSessions 1\nMaxStartups 1:60:3")
@@ -83,20 +102,23 @@ def test_sshds_that_let_few_in_at_once_are_entered_by_all(shaky: Lab, tfdeploy: 
             said, _ = process.communicate(timeout=120)
             assert process.returncode == 0, said
         write_job(operators[0], "few", "quick.py", "--steps=2")
-        (operators[0].cwd / "large").write_bytes(bytes(6_000_000))  # by rsync, over a connection of its own
+        # by rsync, over a connection of its own
+        (operators[0].cwd / "large").write_bytes(bytes(6_000_000))
         operators[0].run("launch", "--wait", exit_code=0)
     finally:
         for host in ("n1", "n2"):
             reboot(shaky, host)
 
 
-# --- hosts that lie ----------------------------------------------------------------------------------
+# --- hosts that lie
+# ----------------------------------------------------------------------------------
 
 BEGINS = "echo =tfdeploy-have=; echo =tfdeploy-agent=; "
 LIARS = {
     "57 a gigabyte of zeros instead of an agent": "head -c 1073741824 /dev/zero",
     "57 our greeting, then a gigabyte of noise": BEGINS + "head -c 1073741824 /dev/urandom",
-    "57 a frame that says it is 4 GB long": BEGINS + "head -c 8 /dev/zero | tr '\\000' '\\377'; cat",
+    "57 a frame that says it is 4 GB long": BEGINS
+    + "head -c 8 /dev/zero | tr '\\000' '\\377'; cat",
     "57 an endless line of escapes": r"while printf '\033]0;owned\007\033[31m'; do :; done",
 }
 LIES = """cat > /usr/local/bin/liar <<'EOF'
@@ -113,16 +135,38 @@ sys.exit(code)
 MOST_KIB = 200 * 1024
 
 
-@pytest.mark.parametrize("lie", [pytest.param(lie, id=name, marks=pytest.mark.fault(name)) for name, lie in LIARS.items()])
-def test_a_host_that_answers_with_garbage_is_named_and_costs_little(operator: Tfdeploy, lie: str) -> None:
+@pytest.mark.parametrize(
+    "lie",
+    [pytest.param(lie, id=name, marks=pytest.mark.fault(name)) for name, lie in LIARS.items()],
+)
+def test_a_host_that_answers_with_garbage_is_named_and_costs_little(
+    operator: Tfdeploy, lie: str
+) -> None:
     write_job(operator, "lied", "quick.py")
     peak = operator.home / "peak"
     put = LIES.format(lie=lie)
-    with changed_host(operator.lab, "n3", put, "rm /usr/local/bin/liar"), login_shell(operator.lab, "n3", "/usr/local/bin/liar"):
+    with (
+        changed_host(operator.lab, "n3", put, "rm /usr/local/bin/liar"),
+        login_shell(operator.lab, "n3", "/usr/local/bin/liar"),
+    ):
         words = ["/usr/bin/env", "python3", "-c", PEAK, str(peak), *operator.argv("sync", "--json")]
-        done = subprocess.run(words, env=operator.env, cwd=operator.cwd, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(
+            words,
+            env=operator.env,
+            cwd=operator.cwd,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
     assert done.returncode in (1, 4), done.stdout + done.stderr
     rows = {row["host"]: row for row in json.loads(done.stdout)["hosts"]}
-    assert [rows[host]["ok"] for host in ("n1", "n2", "n3", "n4")] == [True, True, False, True], rows
-    assert rows["n3"]["error"] and len(rows["n3"]["error"]) < 2000 and "\x1b" not in done.stdout + done.stderr
+    assert [rows[host]["ok"] for host in ("n1", "n2", "n3", "n4")] == [True, True, False, True], (
+        rows
+    )
+    assert (
+        rows["n3"]["error"]
+        and len(rows["n3"]["error"]) < 2000
+        and "\x1b" not in done.stdout + done.stderr
+    )
     assert int(peak.read_text()) < MOST_KIB

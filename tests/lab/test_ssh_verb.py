@@ -19,7 +19,9 @@ def operator(loopback_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy
 def test_commands_shells_and_exit_codes_are_those_of_ssh(operator: Tfdeploy) -> None:
     done = operator.run("ssh", "n2", "--", "echo $HOME; exit 3", exit_code=3)
     assert done.stdout.strip().endswith("/hosts/n2/home")
-    odd = operator.run("ssh", "n2", "--", "printf", "%s|", "a b", "it's", "$HOME", "--json", exit_code=0)
+    odd = operator.run(
+        "ssh", "n2", "--", "printf", "%s|", "a b", "it's", "$HOME", "--json", exit_code=0
+    )
     assert odd.stdout == "a b|it's|$HOME|--json|"
     shell = operator.run("ssh", "n3", stdin="cd; pwd; exit 5\n", exit_code=5)
     assert shell.stdout.strip().endswith("/hosts/n3/home")
@@ -27,7 +29,13 @@ def test_commands_shells_and_exit_codes_are_those_of_ssh(operator: Tfdeploy) -> 
 
 def test_a_terminal_here_is_a_terminal_there(operator: Tfdeploy) -> None:
     words = " ".join(operator.argv("ssh", "n2", "--", "tty"))
-    done = subprocess.run(["script", "-qec", words, "/dev/null"], env=operator.env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["script", "-qec", words, "/dev/null"],
+        env=operator.env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert "/dev/pts/" in done.stdout, done.stdout + done.stderr
 
 

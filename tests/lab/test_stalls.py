@@ -1,4 +1,5 @@
-"""Tasks that stand still on hosts of their own: named, with the reason, and cleared once they go on. No false alarm."""
+"""Tasks that stand still on hosts of their own: named, with the reason, and cleared once they go
+on. No false alarm."""
 
 from __future__ import annotations
 
@@ -31,7 +32,11 @@ def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy
 def ills(operator: Tfdeploy, run: str) -> dict[str, str]:
     """task -> "stalled: why" of all that are not well."""
     rows = operator.json("status", run)["tasks"]
-    return {row["task"]: f"{row['health']}: {(row['reason'] or '').partition(' (since')[0]}" for row in rows if row["health"]}
+    return {
+        row["task"]: f"{row['health']}: {(row['reason'] or '').partition(' (since')[0]}"
+        for row in rows
+        if row["health"]
+    }
 
 
 def wait_ills(operator: Tfdeploy, run: str, expected: dict[str, str]) -> None:
@@ -50,13 +55,24 @@ def wait_ills(operator: Tfdeploy, run: str, expected: dict[str, str]) -> None:
 
 def signal_to(operator: Tfdeploy, run: str, task: str, name: str) -> int:
     row = next(row for row in operator.json("status", run)["tasks"] if row["task"] == task)
-    subprocess.run(operator.lab.on(row["host"], ["kill", f"-{name}", str(row["pid"])]), check=True, timeout=30)
+    subprocess.run(
+        operator.lab.on(row["host"], ["kill", f"-{name}", str(row["pid"])]), check=True, timeout=30
+    )
     return int(row["pid"])
 
 
 @contextmanager
-def running(operator: Tfdeploy, name: str, *flags: str, after: str = "4s", **keys: Any) -> Iterator[str]:
-    write_job(operator, name, "standing.py", *flags, stall={"after": after, **keys.pop("stall", {})}, **keys)
+def running(
+    operator: Tfdeploy, name: str, *flags: str, after: str = "4s", **keys: Any
+) -> Iterator[str]:
+    write_job(
+        operator,
+        name,
+        "standing.py",
+        *flags,
+        stall={"after": after, **keys.pop("stall", {})},
+        **keys,
+    )
     run = operator.run("launch", "--detach", exit_code=0).stdout.strip()
     yield run
     operator.run("stop", "--now", run, exit_code=0)
@@ -69,7 +85,9 @@ def test_a_frozen_worker_is_named_by_all_that_wait_for_it(operator: Tfdeploy) ->
         pid = signal_to(operator, run, "worker:1", "STOP")
         words = f"frozen: its process {pid} is stopped; on n3 `kill -CONT {pid}` lets it go on"
         waits = f"stalled: waits for worker:1 on n3: {words}"
-        wait_ills(operator, run, {"worker:0": waits, "worker:1": f"stalled: {words}", "worker:2": waits})
+        wait_ills(
+            operator, run, {"worker:0": waits, "worker:1": f"stalled: {words}", "worker:2": waits}
+        )
         shown = operator.run("status", run, exit_code=0).stdout
         assert "stalled" in shown and "kill -CONT" in shown.replace("\n", " ")
         assert operator.state(run) == "running"
@@ -93,7 +111,8 @@ def test_a_ps_behind_a_cut_is_named_and_forgiven_after_the_heal(operator: Tfdepl
         try:
             wait_for(
                 lambda: all(
-                    f"waits for ps:0 on n1: n1 cannot be reached from {host}" in ills(operator, run).get(task, "")
+                    f"waits for ps:0 on n1: n1 cannot be reached from {host}"
+                    in ills(operator, run).get(task, "")
                     for task, host in (("worker:0", "n2"), ("worker:1", "n3"), ("worker:2", "n4"))
                 ),
                 SEEN_S,
@@ -109,31 +128,48 @@ def test_a_ps_behind_a_cut_is_named_and_forgiven_after_the_heal(operator: Tfdepl
 @pytest.mark.fault("39 a worker that never came")
 def test_who_prints_that_it_waits_says_why_there_is_no_answer(operator: Tfdeploy) -> None:
     with running(operator, "never", "--waits=worker:0", "--closed=worker:1") as run:
-        port = next(row for row in operator.json("status", run)["tasks"] if row["task"] == "worker:1")["address"].rsplit(":")[-1]
-        closed = f"stalled: waits for worker:1 on n3: its port {port} is closed: nobody listens there"
+        port = next(
+            row for row in operator.json("status", run)["tasks"] if row["task"] == "worker:1"
+        )["address"].rsplit(":")[-1]
+        closed = (
+            f"stalled: waits for worker:1 on n3: its port {port} is closed: nobody listens there"
+        )
         wait_ills(operator, run, {"worker:0": closed, "worker:1": f"stalled: {ALONE}"})
 
 
 @pytest.mark.fault("39 no alarm for a silent program that computes")
 def test_computing_and_talking_in_silence_are_no_stall(operator: Tfdeploy) -> None:
     with running(operator, "silent", "--computes=worker:0", "--sleeps=worker:2") as run:
-        wait_ills(operator, run, {"worker:2": f"stalled: {ALONE}"})  # so long have the others been silent too
+        # so long have the others been silent too
+        wait_ills(operator, run, {"worker:2": f"stalled: {ALONE}"})
         assert told(operator, run) == {"worker:2"}
 
 
 @pytest.mark.long
 @pytest.mark.fault("39 a frozen task starts again under restart")
 def test_under_restart_a_frozen_worker_fails_and_starts_again(operator: Tfdeploy) -> None:
-    keys = {"stall": {"action": "restart"}, "restart": {"max": 3, "backoff": ["100ms", "1s"]}, "stop": {"grace": "2s"}}
+    keys = {
+        "stall": {"action": "restart"},
+        "restart": {"max": 3, "backoff": ["100ms", "1s"]},
+        "stop": {"grace": "2s"},
+    }
     with running(operator, "thawed", **keys) as run:
         pid = signal_to(operator, run, "worker:1", "STOP")
 
         def again() -> bool:
-            row = next(row for row in operator.json("status", run)["tasks"] if row["task"] == "worker:1")
-            return (row["attempt"], row["state"], row["health"]) == (2, "running", None) and row["pid"] != pid
+            row = next(
+                row for row in operator.json("status", run)["tasks"] if row["task"] == "worker:1"
+            )
+            return (row["attempt"], row["state"], row["health"]) == (2, "running", None) and row[
+                "pid"
+            ] != pid
 
         wait_for(again, SEEN_S, "worker:1 runs again")
-        assert {row["attempt"] for row in operator.json("status", run)["tasks"] if row["task"] != "worker:1"} == {1}
+        assert {
+            row["attempt"]
+            for row in operator.json("status", run)["tasks"]
+            if row["task"] != "worker:1"
+        } == {1}
 
 
 def told(operator: Tfdeploy, run: str) -> set[str]:
@@ -142,16 +178,26 @@ def told(operator: Tfdeploy, run: str) -> set[str]:
     for host in operator.lab.hosts:
         script = f"cat ~/tfdeploy/*/runs/{run}/hosts/*/journal 2>/dev/null || true"
         lines = subprocess.run(
-            operator.lab.on(host, ["sh", "-c", script]), capture_output=True, text=True, timeout=30, check=True
+            operator.lab.on(host, ["sh", "-c", script]),
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
         )
-        found |= {row["task"] for row in map(json.loads, lines.stdout.splitlines()) if row["what"] == "stalled"}
+        found |= {
+            row["task"]
+            for row in map(json.loads, lines.stdout.splitlines())
+            if row["what"] == "stalled"
+        }
     return found
 
 
 @pytest.mark.soak
 @pytest.mark.tensorflow
 @pytest.mark.fault("39 no alarm for an import of TensorFlow and a long validation")
-def test_a_long_validation_with_real_tensorflow_is_no_stall_and_waiting_for_a_token_is(operator: Tfdeploy) -> None:
+def test_a_long_validation_with_real_tensorflow_is_no_stall_and_waiting_for_a_token_is(
+    operator: Tfdeploy,
+) -> None:
     write_job(
         operator,
         "validates",
@@ -168,7 +214,8 @@ def test_a_long_validation_with_real_tensorflow_is_no_stall_and_waiting_for_a_to
     def has_computed() -> bool:
         words = operator.lab.on(row["host"], ["cat", f"/proc/{row['pid']}/stat"])
         stat = subprocess.run(words, capture_output=True, text=True, timeout=30, check=True).stdout
-        return int(stat.rpartition(")")[2].split()[11]) > 22 * os.sysconf("SC_CLK_TCK")  # some of it for the import
+        # some of it for the import
+        return int(stat.rpartition(")")[2].split()[11]) > 22 * os.sysconf("SC_CLK_TCK")
 
     wait_for(has_computed, 300, "it has validated for longer than stall.after")
     assert told(operator, run) == set(ills(operator, run)) == {"worker:1"}

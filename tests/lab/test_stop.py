@@ -1,4 +1,5 @@
-"""Stop at the command line: all of the run ends, whatever its program does about it, and nothing else is touched."""
+"""Stop at the command line: all of the run ends, whatever its program does about it, and nothing
+else is touched."""
 
 from __future__ import annotations
 
@@ -42,7 +43,13 @@ def all_of_it_is_there(operator: Tfdeploy, run: str) -> dict[str, list[int]]:
             told = re.match(r"\S+?@(\w+) +\| pid (\d+) ", line)
             if told:
                 found.setdefault(told[1], []).append(int(told[2]))
-        return found if found and all(len(pids) == 5 for pids in found.values()) and len(found) == len(operator.lab.hosts) else {}
+        return (
+            found
+            if found
+            and all(len(pids) == 5 for pids in found.values())
+            and len(found) == len(operator.lab.hosts)
+            else {}
+        )
 
     return wait_for(said, 20, "every task has forked all it forks")
 
@@ -52,13 +59,17 @@ ALIVE = "for each; do grep -s '^State:' /proc/$each/status | grep -qv Z && echo 
 
 def alive(lab: Lab, host: str, pids: list[int]) -> list[int]:
     words = lab.on(host, ["sh", "-c", ALIVE, "sh", *map(str, pids)])
-    return [int(pid) for pid in subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()]
+    return [
+        int(pid)
+        for pid in subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+    ]
 
 
 @pytest.mark.fault("49 ignores TERM, forks, new session, reparents, no environment")
 @pytest.mark.fault("52 another run and a stranger on the same host")
 def test_a_stubborn_program_is_gone_and_its_neighbours_are_untouched(operator: Tfdeploy) -> None:
-    """Ignores TERM, forks, double-forks, changes session, hides its environment; beside it a stranger and another run."""
+    """Ignores TERM, forks, double-forks, changes session, hides its environment; beside it a
+    stranger and another run."""
     lab = operator.lab
     write_job(operator, "neighbour", "quick.py", "--steps=100000")
     launch(operator, "neighbour-1")
@@ -68,8 +79,13 @@ def test_a_stubborn_program_is_gone_and_its_neighbours_are_untouched(operator: T
         pids = all_of_it_is_there(operator, "stubborn-1")
         found = operator.json("stop", "stubborn-1", "--grace", "1s")
         assert found["ok"] and {row["host"] for row in found["hosts"]} == set(lab.hosts)
-        assert all(row == {"host": row["host"], "ok": True, "survivors": [], "error": None} for row in found["hosts"])
-        assert {host: alive(lab, host, made) for host, made in pids.items()} == {host: [] for host in pids}
+        assert all(
+            row == {"host": row["host"], "ok": True, "survivors": [], "error": None}
+            for row in found["hosts"]
+        )
+        assert {host: alive(lab, host, made) for host, made in pids.items()} == {
+            host: [] for host in pids
+        }
         assert stranger.poll() is None
     assert_nothing_left(operator, "stubborn-1", "stubborn", ports=ports_of(operator, "stubborn-1"))
     assert operator.state("stubborn-1") == "stopped"
@@ -81,7 +97,9 @@ def test_a_stubborn_program_is_gone_and_its_neighbours_are_untouched(operator: T
 
 
 def ports_of(operator: Tfdeploy, run: str) -> tuple[int, int]:
-    ports = [int(row["address"].rpartition(":")[2]) for row in operator.json("status", run)["tasks"]]
+    ports = [
+        int(row["address"].rpartition(":")[2]) for row in operator.json("status", run)["tasks"]
+    ]
     return min(ports), max(ports)
 
 
@@ -94,7 +112,9 @@ def test_the_grace_that_is_given_counts(operator: Tfdeploy, patience: str) -> No
     operator.run("stop", run, patience, exit_code=0)
     assert watch.seconds < 30
     rows = operator.json("status", run)["tasks"]
-    assert [row["outcome"] for row in rows] == ["stopped"] * 3 and {row["signal"] for row in rows} == {9}
+    assert [row["outcome"] for row in rows] == ["stopped"] * 3 and {
+        row["signal"] for row in rows
+    } == {9}
     assert_nothing_left(operator, run, "patience")
 
 
@@ -105,7 +125,9 @@ def test_a_program_that_obeys_is_asked_and_not_killed(operator: Tfdeploy) -> Non
     said = operator.run("stop", exit_code=0).stderr  # the live run of this job
     assert "obeys-1: nothing of it is alive" in said
     rows = operator.json("status", "obeys-1")["tasks"]
-    assert {(row["outcome"], row["signal"], row["reason"]) for row in rows} == {("stopped", 15, "stopped by an operator")}
+    assert {(row["outcome"], row["signal"], row["reason"]) for row in rows} == {
+        ("stopped", 15, "stopped by an operator")
+    }
     assert_nothing_left(operator, "obeys-1", "obeys")
     assert "step 1" in operator.run("logs", "obeys-1", exit_code=0).stdout
 
@@ -118,7 +140,17 @@ def test_stop_again_of_an_ended_and_of_an_unknown_run(operator: Tfdeploy) -> Non
     before = operator.json("status", "again-1")
     said = operator.run("stop", "again-1", exit_code=0).stderr
     assert "again-1: nothing of it is alive; it had ended before: stopped" in said
-    operator.run("launch", "--wait", "--name", "again-2", "--", "python", "quick.py", "--steps=1", exit_code=0)
+    operator.run(
+        "launch",
+        "--wait",
+        "--name",
+        "again-2",
+        "--",
+        "python",
+        "quick.py",
+        "--steps=1",
+        exit_code=0,
+    )
     said = operator.run("stop", "again-2", exit_code=0).stderr
     assert re.search(r"^n\S+: had ended before$", said, re.M), said
     assert "again-2: nothing of it is alive; it had ended before: succeeded" in said
@@ -148,7 +180,13 @@ def test_ctrl_c_leaves_a_stop_that_was_asked_for_to_the_hosts(operator: Tfdeploy
     launch(operator, "leave-1")
     stopping = operator.start("stop", "leave-1")
     hosts = operator.lab.hosts
-    wait_for(lambda: any(host_state(operator, "leave-1", "leave", host)["stop_requested"] for host in hosts), 20, "it is heard")
+    wait_for(
+        lambda: any(
+            host_state(operator, "leave-1", "leave", host)["stop_requested"] for host in hosts
+        ),
+        20,
+        "it is heard",
+    )
     os.killpg(stopping.pid, signal.SIGINT)
     code, said = ended(stopping, 20)
     assert code in (0, 130) and "Traceback" not in said, said
@@ -156,7 +194,9 @@ def test_ctrl_c_leaves_a_stop_that_was_asked_for_to_the_hosts(operator: Tfdeploy
 
 
 @pytest.mark.fault("50 a host cut off, a host without power")
-def test_hosts_that_are_off_are_named_and_stopped_later(new_lab: Callable[..., Lab], tfdeploy: Callable[[Lab], Tfdeploy]) -> None:
+def test_hosts_that_are_off_are_named_and_stopped_later(
+    new_lab: Callable[..., Lab], tfdeploy: Callable[[Lab], Tfdeploy]
+) -> None:
     lab = new_lab("isolated", 4)
     operator = tfdeploy(lab)
     write_job(operator, "off", "stubborn.py", stop={"grace": "1s"})
@@ -167,11 +207,20 @@ def test_hosts_that_are_off_are_named_and_stopped_later(new_lab: Callable[..., L
     found = operator.json("stop", "off-1", exit_code=4)
     assert not found["ok"]
     rows = {row["host"]: row for row in found["hosts"]}
-    assert [rows[host]["ok"] for host in ("n1", "n2", "n3", "n4")] == [True, True, False, False], rows
+    assert [rows[host]["ok"] for host in ("n1", "n2", "n3", "n4")] == [True, True, False, False], (
+        rows
+    )
     assert rows["n3"]["error"] and rows["n4"]["error"]
     code, said = ended(told)
-    assert code == 4 and "n3" in said and "n4" in said and "`tfdeploy stop off-1` again finishes it" in said, said
-    assert operator.marked("n1", "off-1") == operator.marked("n2", "off-1") == [] and operator.marked("n3", "off-1")
+    assert (
+        code == 4
+        and "n3" in said
+        and "n4" in said
+        and "`tfdeploy stop off-1` again finishes it" in said
+    ), said
+    assert operator.marked("n1", "off-1") == operator.marked(
+        "n2", "off-1"
+    ) == [] and operator.marked("n3", "off-1")
     lab.heal("n3")
     lab.boot("n4")
     operator.run("stop", "off-1", exit_code=0)
@@ -181,7 +230,9 @@ def test_hosts_that_are_off_are_named_and_stopped_later(new_lab: Callable[..., L
 
 
 @pytest.mark.fault("54 local state lost, corrupt, a file, read-only")
-@pytest.mark.parametrize("broken", variations(["lost", "corrupt", "a file in its place", "unwritable"]))
+@pytest.mark.parametrize(
+    "broken", variations(["lost", "corrupt", "a file in its place", "unwritable"])
+)
 def test_stop_needs_no_local_state(operator: Tfdeploy, broken: str) -> None:
     state = operator.home / "state"
     write_job(operator, "forgetful", "quick.py", "--steps=100000")
@@ -210,6 +261,8 @@ def test_a_changed_inventory_does_not_matter_to_a_run_that_is_known(operator: Tf
     launch(operator, "moved-1")
     text = operator.lab.inventory.read_text()
     fewer = operator.home / "fewer.yaml"
-    fewer.write_text("".join(line for line in text.splitlines(True) if "n3:" not in line).replace(", n3", ""))
+    fewer.write_text(
+        "".join(line for line in text.splitlines(True) if "n3:" not in line).replace(", n3", "")
+    )
     operator.run("stop", "moved-1", "-i", str(fewer), exit_code=0)
     assert_nothing_left(operator, "moved-1", "moved")

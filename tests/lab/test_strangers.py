@@ -1,9 +1,11 @@
-"""Strangers on the network are not let in at any port of a run, whatever dies; its hosts are, from each of their addresses."""
+"""Strangers on the network are not let in at any port of a run, whatever dies; its hosts are, from
+each of their addresses."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 
@@ -33,13 +35,29 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Iterator[Tf
                 changed_host(
                     few_hosts,
                     host,
-                    "; ".join(f"ip addr add {each} dev {card} {'nodad' if ':' in each else ''}" for each in given),
+                    "; ".join(
+                        f"ip addr add {each} dev {card} {'nodad' if ':' in each else ''}"
+                        for each in given
+                    ),
                     "; ".join(f"ip addr del {each} dev {card}" for each in given),
                 )
             )
-        undo.enter_context(changed_host(few_hosts, "n1", f"ip addr add 10.255.77.1/24 dev {CARD.format(to=where['n2'])}", "true"))
+        undo.enter_context(
+            changed_host(
+                few_hosts,
+                "n1",
+                f"ip addr add 10.255.77.1/24 dev {CARD.format(to=where['n2'])}",
+                "true",
+            )
+        )
         yield tfdeploy(few_hosts)
-        on_host(few_hosts, "n1", f"ip addr del 10.255.77.1/24 dev {CARD.format(to=where['n2'])}", root=True, check=False)
+        on_host(
+            few_hosts,
+            "n1",
+            f"ip addr del 10.255.77.1/24 dev {CARD.format(to=where['n2'])}",
+            root=True,
+            check=False,
+        )
 
 
 def addresses(lab: Lab) -> dict[str, str]:
@@ -52,7 +70,9 @@ Rows = dict[str, dict[str, object]]
 def launch(operator: Tfdeploy, run: str, *flags: str, **keys: object) -> Rows:
     """task -> its row of status, once all run on n1 and n2."""
     restart = {"max": 50, "backoff": ["100ms", "300ms"]}
-    write_job(operator, run[:-2], "greeting.py", *flags, **{"restart": restart, "flags": "none", **keys})
+    write_job(
+        operator, run[:-2], "greeting.py", *flags, **{"restart": restart, "flags": "none", **keys}
+    )
     operator.run("launch", "--detach", "--name", run, "--exclude", STRANGER, exit_code=0)
     return {row["task"]: row for row in operator.json("status", run)["tasks"]}
 
@@ -70,12 +90,25 @@ def ports(operator: Tfdeploy, rows: Rows) -> list[tuple[str, int]]:
 def strike(operator: Tfdeploy, run: str, rows: Rows, task: str, victim: str) -> None:
     """kill -9, and waits for what comes after it."""
     job, host = run[:-2], str(rows[task]["host"])
-    before, minder = task_status(operator, run, job, host, task), host_state(operator, run, job, host)["minder_pid"]
-    kill(operator, host, {"task": before["pid"], "supervisor": before["supervisor_pid"], "minder": minder}[victim])
+    before, minder = (
+        task_status(operator, run, job, host, task),
+        host_state(operator, run, job, host)["minder_pid"],
+    )
+    kill(
+        operator,
+        host,
+        {"task": before["pid"], "supervisor": before["supervisor_pid"], "minder": minder}[victim],
+    )
     if victim == "minder":
-        wait_for(lambda: host_state(operator, run, job, host)["minder_pid"] != minder, 20, "another minder")
+        wait_for(
+            lambda: host_state(operator, run, job, host)["minder_pid"] != minder,
+            20,
+            "another minder",
+        )
     else:
-        wait_for(lambda: runs_again(operator, run, host, task, before["attempt"]), 20, "another attempt")
+        wait_for(
+            lambda: runs_again(operator, run, host, task, before["attempt"]), 20, "another attempt"
+        )
 
 
 def runs_again(operator: Tfdeploy, run: str, host: str, task: str, attempt: int) -> bool:
@@ -94,7 +127,12 @@ def test_no_stranger_is_let_in_whatever_dies(operator: Tfdeploy) -> None:
     seen = strangers.ended()
     assert seen.total >= 3000 and seen.let_in == 0, seen
     peers = Knocking(operator.lab, "n1", knocked, 100).ended()
-    second = Knocking(operator.lab, "n1", [("10.255.77.2", port) for _, port in ports(operator, {"w": rows["worker:0"]})], 100)
+    second = Knocking(
+        operator.lab,
+        "n1",
+        [("10.255.77.2", port) for _, port in ports(operator, {"w": rows["worker:0"]})],
+        100,
+    )
     assert peers.count("let in") == peers.total >= 400, peers
     through = second.ended()
     assert through.count("let in") == through.total >= 100, through
@@ -105,26 +143,45 @@ def test_no_stranger_is_let_in_whatever_dies(operator: Tfdeploy) -> None:
 def test_a_program_that_listens_apart_from_the_held_port_is_named(operator: Tfdeploy) -> None:
     launch(operator, "apart-1", "--only_ipv4")
     words = "is open to everybody: its program listens on 0.0.0.0"
-    wait_for(lambda: operator.json("status", "apart-1")["protect"]["why"].count(words) == 2, 20, "both are named")
+    wait_for(
+        lambda: operator.json("status", "apart-1")["protect"]["why"].count(words) == 2,
+        20,
+        "both are named",
+    )
     assert operator.run("status", "apart-1", exit_code=0).stdout.count("to everybody") == 2
     operator.run("stop", "apart-1", exit_code=0)
 
 
-@pytest.mark.fault("63 a stranger, where kill -9 took the minder and all supervisors at once, and the run goes on")
-def test_no_stranger_is_let_in_where_all_of_the_agent_was_killed_at_once(operator: Tfdeploy) -> None:
+@pytest.mark.fault(
+    "63 a stranger, where kill -9 took the minder and all supervisors at once, and the run goes on"
+)
+def test_no_stranger_is_let_in_where_all_of_the_agent_was_killed_at_once(
+    operator: Tfdeploy,
+) -> None:
     rows = launch(operator, "bare-1", "--in_a_child")
     host = str(rows["worker:0"]["host"])
     knocked = ports(operator, {"w": rows["worker:0"]})
     strangers = Knocking(operator.lab, STRANGER, knocked, 40)
-    before, minder = task_status(operator, "bare-1", "bare", host, "worker:0"), host_state(operator, "bare-1", "bare", host)
-    server = int(on_host(operator.lab, host, f"cat /proc/{before['pid']}/task/{before['pid']}/children"))
+    before, minder = (
+        task_status(operator, "bare-1", "bare", host, "worker:0"),
+        host_state(operator, "bare-1", "bare", host),
+    )
+    server = int(
+        on_host(operator.lab, host, f"cat /proc/{before['pid']}/task/{before['pid']}/children")
+    )
     kill(operator, host, minder["minder_pid"], before["supervisor_pid"], check=False)
-    assert alive(operator, host, server, minder["minder_pid"], before["supervisor_pid"], before["pid"]) == [server]
+    assert alive(
+        operator, host, server, minder["minder_pid"], before["supervisor_pid"], before["pid"]
+    ) == [server]
     peers = Knocking(operator.lab, "n1", knocked, 50).ended()
     assert peers.count("let in") == peers.total >= 100, peers
     assert alive(operator, host, server) == [server]
     watching = operator.start("status", "--watch", "bare-1")
-    wait_for(lambda: runs_again(operator, "bare-1", host, "worker:0", before["attempt"]), 30, "another attempt")
+    wait_for(
+        lambda: runs_again(operator, "bare-1", host, "worker:0", before["attempt"]),
+        30,
+        "another attempt",
+    )
     peers = Knocking(operator.lab, "n1", knocked, 50).ended()
     assert peers.count("let in") == peers.total >= 100, peers
     seen = strangers.ended()
@@ -140,12 +197,18 @@ def test_no_stranger_is_let_in_while_a_gang_starts_again(operator: Tfdeploy) -> 
     rows = launch(operator, "gang-1", mode="mirrored")
     knocked = ports(operator, rows)
     strangers = Knocking(operator.lab, STRANGER, knocked, 750)
-    for task, victim in (("worker:1", "task"), ("worker:0", "minder"), ("worker:0", "supervisor"), ("worker:1", "minder")):
+    for task, victim in (
+        ("worker:1", "task"),
+        ("worker:0", "minder"),
+        ("worker:0", "supervisor"),
+        ("worker:1", "minder"),
+    ):
         other = "worker:1" if task == "worker:0" else "worker:0"
         before = task_status(operator, "gang-1", "gang", str(rows[other]["host"]), other)["attempt"]
         strike(operator, "gang-1", rows, task, victim)
         if victim != "minder":
-            wait_for(lambda: runs_again(operator, "gang-1", str(rows[other]["host"]), other, before), 30, "both again")  # noqa: B023
+            again = partial(runs_again, operator, "gang-1", str(rows[other]["host"]), other, before)
+            wait_for(again, 30, "both again")
     peers = Knocking(operator.lab, "n1", knocked, 400).ended()
     assert peers.count("let in") == peers.total >= 400, peers
     seen = strangers.ended()
@@ -154,7 +217,9 @@ def test_no_stranger_is_let_in_while_a_gang_starts_again(operator: Tfdeploy) -> 
 
 
 @pytest.mark.long
-def test_a_host_is_let_in_from_each_of_its_interfaces_whatever_minder_there_is(operator: Tfdeploy) -> None:
+def test_a_host_is_let_in_from_each_of_its_interfaces_whatever_minder_there_is(
+    operator: Tfdeploy,
+) -> None:
     rows = launch(operator, "ways-1")
     second = [("10.255.77.2", port) for _, port in ports(operator, {"w": rows["worker:0"]})]
     peers = Knocking(operator.lab, "n1", second, 500, source="10.255.77.1")
@@ -169,18 +234,34 @@ def test_a_host_is_let_in_from_each_of_its_interfaces_whatever_minder_there_is(o
 def test_a_host_is_let_in_from_an_address_that_only_the_mesh_saw(operator: Tfdeploy) -> None:
     rows, where = launch(operator, "moved-1"), addresses(operator.lab)
     card, back = CARD.format(to=where["n2"]), CARD.format(to=where["n1"])
-    do = f"ip addr add 10.255.88.1/32 dev {card}; ip route add {where['n2']} dev {card} src 10.255.88.1"
+    do = (
+        f"ip addr add 10.255.88.1/32 dev {card}; ip route add {where['n2']} dev {card} src "
+        "10.255.88.1"
+    )
     undo = f"ip route del {where['n2']}; ip addr del 10.255.88.1/32 dev {card}"
     with ExitStack() as stack:
-        stack.enter_context(changed_host(operator.lab, "n2", f"ip route add 10.255.88.1 dev {back}", "ip route del 10.255.88.1"))
+        stack.enter_context(
+            changed_host(
+                operator.lab,
+                "n2",
+                f"ip route add 10.255.88.1 dev {back}",
+                "ip route del 10.255.88.1",
+            )
+        )
         stack.enter_context(changed_host(operator.lab, "n1", do, undo))
         seen = {"10.255.88.1": "n1"}
-        wait_for(lambda: host_state(operator, "moved-1", "moved", "n2")["admitted"] == seen, 30, "n2 has seen it")
+        wait_for(
+            lambda: host_state(operator, "moved-1", "moved", "n2")["admitted"] == seen,
+            30,
+            "n2 has seen it",
+        )
         told = operator.json("status", "moved-1")["protect"]["admitted"]
         assert told == [{"host": "n2", "address": "10.255.88.1", "of": "n1"}]
         audited = operator.json("audit", "moved-1", exit_code=None)["admitted"]
         assert audited == told
-        knocked = [pair for pair in ports(operator, {"w": rows["worker:0"]}) if pair[0] == where["n2"]]
+        knocked = [
+            pair for pair in ports(operator, {"w": rows["worker:0"]}) if pair[0] == where["n2"]
+        ]
         peers = Knocking(operator.lab, "n1", knocked, 500)
         for _ in range(3):
             strike(operator, "moved-1", rows, "worker:0", "minder")

@@ -64,29 +64,53 @@ def test_the_json_of_a_sync(operator: Tfdeploy) -> None:
     assert [row["host"] for row in answer["hosts"]] == ["n1", "n2"]
     for row in answer["hosts"]:
         assert row.keys() == {"host", "ok", "release", "bytes_sent", "from", "seconds", "error"}
-        assert row["ok"] is True and row["bytes_sent"] > 0 and row["seconds"] > 0 and row["error"] is None
+        assert (
+            row["ok"] is True
+            and row["bytes_sent"] > 0
+            and row["seconds"] > 0
+            and row["error"] is None
+        )
     again = operator.json("sync", "--limit", "n1,n2")
     assert [row["bytes_sent"] for row in again["hosts"]] == [0, 0]
 
 
-IGNORE = {".gitignore": "/build/*\n!/build/keep.txt\n*.log\n*.tmp\n", "deep/.gitignore": "!*.log\nbuild/\n"}
+IGNORE = {
+    ".gitignore": "/build/*\n!/build/keep.txt\n*.log\n*.tmp\n",
+    "deep/.gitignore": "!*.log\nbuild/\n",
+}
 SENT = ("kept.py", "gone.py", "build/keep.txt", "deep/logs/a.log")
-NOT_SENT = ("build/out.o", "deep/build/out.o", "logs/a.log", "x.tmp", ".venv/pyvenv.cfg", "__pycache__/a.pyc", ".git/x")
+NOT_SENT = (
+    "build/out.o",
+    "deep/build/out.o",
+    "logs/a.log",
+    "x.tmp",
+    ".venv/pyvenv.cfg",
+    "__pycache__/a.pyc",
+    ".git/x",
+)
 
 
 @pytest.mark.fault("26 deleted here, negation and anchors of .gitignore")
-def test_deleted_here_is_gone_in_the_next_release_and_what_git_ignores_is_never_sent(operator: Tfdeploy) -> None:
+def test_deleted_here_is_gone_in_the_next_release_and_what_git_ignores_is_never_sent(
+    operator: Tfdeploy,
+) -> None:
     code = job_file(operator, "ignored")
     for name in (*SENT, *NOT_SENT, *IGNORE):
         (code / name).parent.mkdir(parents=True, exist_ok=True)
         (code / name).write_text(IGNORE.get(name, name))
     first = operator.json("sync", "--limit", "n1")["hosts"][0]["release"]
-    assert {path[2:] for path in listed(operator, "n1", f"ignored/releases/{first}")} == {*SENT, *IGNORE, "train.py"}
+    assert {path[2:] for path in listed(operator, "n1", f"ignored/releases/{first}")} == {
+        *SENT,
+        *IGNORE,
+        "train.py",
+    }
     (code / "gone.py").unlink()
     second = operator.json("sync", "--limit", "n1")["hosts"][0]["release"]
-    assert {path[2:] for path in listed(operator, "n1", f"ignored/releases/{second}")} == {*SENT, *IGNORE, "train.py"} - {
-        "gone.py"
-    }
+    assert {path[2:] for path in listed(operator, "n1", f"ignored/releases/{second}")} == {
+        *SENT,
+        *IGNORE,
+        "train.py",
+    } - {"gone.py"}
     assert "./gone.py" in listed(operator, "n1", f"ignored/releases/{first}")
 
 
@@ -116,7 +140,11 @@ def test_five_releases_stay(operator: Tfdeploy) -> None:
 
 
 def test_data_sets_of_every_kind(operator: Tfdeploy) -> None:
-    code = job_file(operator, "kinds", data={"folder": "./outside", "file": "./one.npz", "inside": "./code/shards"})
+    code = job_file(
+        operator,
+        "kinds",
+        data={"folder": "./outside", "file": "./one.npz", "inside": "./code/shards"},
+    )
     outside = operator.cwd / "outside"
     for path, text in (
         (outside / "sub/a", "a"),
@@ -152,13 +180,20 @@ def test_links_that_lead_out_are_reported_and_not_followed(operator: Tfdeploy) -
 
 
 @pytest.mark.fault("22 checkpoints and logs inside the code folder are kept")
-def test_what_a_run_keeps_inside_the_code_is_never_sent_and_never_deleted(operator: Tfdeploy) -> None:
+def test_what_a_run_keeps_inside_the_code_is_never_sent_and_never_deleted(
+    operator: Tfdeploy,
+) -> None:
     code = job_file(operator, "keeps", keep=["checkpoints", "logs/events"])
     for path in ("checkpoints/mine", "logs/events/mine", "logs/other"):
         (code / path).parent.mkdir(parents=True, exist_ok=True)
         (code / path).write_text("here")
     there = "~/tfdeploy/keeps/keep"
-    on_host(operator.lab, "n1", f"mkdir -p {there}/checkpoints {there}/logs/events; echo theirs > {there}/checkpoints/theirs")
+    on_host(
+        operator.lab,
+        "n1",
+        f"mkdir -p {there}/checkpoints {there}/logs/events; echo theirs > "
+        f"{there}/checkpoints/theirs",
+    )
     for _ in range(2):
         release = operator.json("sync", "--limit", "n1")["hosts"][0]["release"]
         sent = {path[2:] for path in listed(operator, "n1", f"keeps/releases/{release}")}
@@ -187,12 +222,29 @@ def test_thousands_of_small_files_and_a_sparse_one(operator: Tfdeploy) -> None:
         file.truncate(200 * MIB)
     job_file(operator, "many", data={"many": "./data"})
     peak = operator.home / "peak"
-    words = ["/usr/bin/env", "python3", "-c", PEAK, str(peak), *operator.argv("sync", "--json", "--limit", "n1")]
-    done = subprocess.run(words, env=operator.env, cwd=operator.cwd, capture_output=True, text=True, timeout=120, check=False)
+    words = [
+        "/usr/bin/env",
+        "python3",
+        "-c",
+        PEAK,
+        str(peak),
+        *operator.argv("sync", "--json", "--limit", "n1"),
+    ]
+    done = subprocess.run(
+        words,
+        env=operator.env,
+        cwd=operator.cwd,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert int(peak.read_text()) < MOST_KIB
     row = json.loads(done.stdout)["hosts"][0]
     assert row["ok"] and row["bytes_sent"] > 3000
     assert on_host(operator.lab, "n1", "find ~/tfdeploy/many/data/many -type f | wc -l") == "3001"
-    assert on_host(operator.lab, "n1", "stat -c %s ~/tfdeploy/many/data/many/sparse") == str(200 * MIB)
+    assert on_host(operator.lab, "n1", "stat -c %s ~/tfdeploy/many/data/many/sparse") == str(
+        200 * MIB
+    )
     on_host(operator.lab, "n1", "rm -rf ~/tfdeploy/many")

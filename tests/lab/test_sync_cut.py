@@ -1,4 +1,5 @@
-"""A sync that is cut, killed, doubled, or whose source changes under it: it goes on, and no half tree is ever a release."""
+"""A sync that is cut, killed, doubled, or whose source changes under it: it goes on, and no half
+tree is ever a release."""
 
 from __future__ import annotations
 
@@ -49,8 +50,11 @@ def throttled(operator: Tfdeploy) -> dict[str, str]:
     return instead_of_rsync(operator, f'exec {shutil.which("rsync")} --bwlimit=2m "$@"')
 
 
-def beside(operator: Tfdeploy, first: subprocess.Popen[str], says: str, *words: str) -> tuple[int, str]:
-    """Exit code and output of a second tfdeploy. The first one stands still until the second has said this of it."""
+def beside(
+    operator: Tfdeploy, first: subprocess.Popen[str], says: str, *words: str
+) -> tuple[int, str]:
+    """Exit code and output of a second tfdeploy. The first one stands still until the second has
+    said this of it."""
     os.kill(first.pid, signal.SIGSTOP)
     output = operator.home / "second"
     with output.open("w") as file:
@@ -137,7 +141,9 @@ def test_clean_waits_for_a_launch_and_takes_nothing_of_its_run(slow: Tfdeploy) -
 
 
 @pytest.mark.fault("21 a file that changes while it is sent")
-def test_a_file_that_changes_while_it_is_sent_is_sent_again_and_the_others_are_not(slow: Tfdeploy) -> None:
+def test_a_file_that_changes_while_it_is_sent_is_sent_again_and_the_others_are_not(
+    slow: Tfdeploy,
+) -> None:
     code = job_file(slow, "changing")
     (code / "a.bin").write_bytes(os.urandom(12 * MIB))
     (code / "b.bin").write_bytes(os.urandom(MIB))
@@ -171,9 +177,14 @@ def test_data_written_to_behind_the_sender_s_back_is_sent_again(slow: Tfdeploy) 
 
 
 def scribbled(operator: Tfdeploy, file: str) -> dict[str, str]:
-    """An rsync that finds the file changed when it starts, and leaves it changed, however busy the machine is."""
-    scribble = f"dd if=/dev/urandom of={operator.cwd / file} bs=64k count=1 conv=notrunc status=none"
-    return instead_of_rsync(operator, f'{scribble}\n{shutil.which("rsync")} "$@"\ncode=$?\n{scribble}\nexit $code')
+    """An rsync that finds the file changed when it starts, and leaves it changed, however busy the
+    machine is."""
+    scribble = (
+        f"dd if=/dev/urandom of={operator.cwd / file} bs=64k count=1 conv=notrunc status=none"
+    )
+    return instead_of_rsync(
+        operator, f'{scribble}\n{shutil.which("rsync")} "$@"\ncode=$?\n{scribble}\nexit $code'
+    )
 
 
 @pytest.mark.fault("21 a file that keeps changing")
@@ -185,7 +196,8 @@ def test_a_file_that_keeps_changing_is_refused(slow: Tfdeploy) -> None:
     assert releases(slow, "n1", "restless") == []
 
 
-# Changes the file and cuts it off somewhere each time somebody opens it: its reader finds less than there was.
+# Changes the file and cuts it off somewhere each time somebody opens it: its reader finds less than
+# there was.
 SHRINKING = """
 import ctypes, os, random, sys
 IN_OPEN = 0x20
@@ -206,11 +218,16 @@ def test_data_that_keep_changing_and_get_shorter_are_refused(slow: Tfdeploy) -> 
     (slow.cwd / "data").mkdir()
     (slow.cwd / "data/quiet").write_text("quiet")
     with subprocess.Popen(
-        [sys.executable, "-c", SHRINKING, "data/state"], cwd=slow.cwd, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", SHRINKING, "data/state"],
+        cwd=slow.cwd,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as writer:
         try:
             assert writer.stdout is not None and writer.stdout.readline() == "ready\n"
-            said = slow.run("sync", "--limit", "n1", exit_code=3, env=scribbled(slow, "data/state")).stderr
+            said = slow.run(
+                "sync", "--limit", "n1", exit_code=3, env=scribbled(slow, "data/state")
+            ).stderr
         finally:
             writer.kill()
     assert "chang" in said and "next: " in said, said

@@ -1,4 +1,5 @@
-"""What `tfdeploy sync` refuses: it says why and what next, changes nothing there, and the other hosts complete."""
+"""What `tfdeploy sync` refuses: it says why and what next, changes nothing there, and the other
+hosts complete."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 
 @pytest.mark.fault("17 code or data missing or empty")
-def test_a_source_that_is_missing_or_empty_is_refused_and_deletes_nothing(operator: Tfdeploy) -> None:
+def test_a_source_that_is_missing_or_empty_is_refused_and_deletes_nothing(
+    operator: Tfdeploy,
+) -> None:
     code = job_file(operator, "sources", data={"d": "./data"})
     data = operator.cwd / "data"
     data.mkdir()
@@ -65,11 +68,15 @@ def test_most_of_a_data_set_is_deleted_only_with_a_yes(operator: Tfdeploy) -> No
     for number in range(15):
         (data / f"part-{number}").unlink()
     done = operator.run("sync", "--limit", "n[1-2]", exit_code=3)
-    assert "lacks 15 of the 20 files that lie on n2" in done.stderr and "-y" in done.stderr, done.stderr
+    assert "lacks 15 of the 20 files that lie on n2" in done.stderr and "-y" in done.stderr, (
+        done.stderr
+    )
     assert listed(operator, "n2", "shrunk/data") == before
     operator.run("launch", "--mode", "local", "--limit", "n2", "--", "true", exit_code=3)
     operator.run("sync", "--limit", "n[1-2]", "-y", exit_code=0)
-    assert {Path(name).name for name in listed(operator, "n2", "shrunk/data/d")} == {f"part-{n}" for n in range(15, 20)}
+    assert {Path(name).name for name in listed(operator, "n2", "shrunk/data/d")} == {
+        f"part-{n}" for n in range(15, 20)
+    }
 
 
 @pytest.mark.fault("17 a folder without our marker")
@@ -77,10 +84,17 @@ def test_a_folder_that_is_not_ours_is_refused(operator: Tfdeploy) -> None:
     job_file(operator, "foreign", data={"d": "./data"})
     (operator.cwd / "data").mkdir()
     (operator.cwd / "data/new").write_text("new")
-    on_host(operator.lab, "n1", "mkdir -p ~/tfdeploy/foreign/data/d && echo thesis > ~/tfdeploy/foreign/data/d/thesis.tex")
+    on_host(
+        operator.lab,
+        "n1",
+        "mkdir -p ~/tfdeploy/foreign/data/d && echo thesis > ~/tfdeploy/foreign/data/d/thesis.tex",
+    )
     rows = rows_of(operator.json("sync", "--limit", "n1,n2", exit_code=1))
     assert rows["n2"]["ok"] and not rows["n1"]["ok"]
-    assert "/home/lab/tfdeploy/foreign/data/d" in rows["n1"]["error"] and "not made by tfdeploy" in rows["n1"]["error"]
+    assert (
+        "/home/lab/tfdeploy/foreign/data/d" in rows["n1"]["error"]
+        and "not made by tfdeploy" in rows["n1"]["error"]
+    )
     assert on_host(operator.lab, "n1", "cat ~/tfdeploy/foreign/data/d/*") == "thesis"
 
 
@@ -88,7 +102,12 @@ def test_a_folder_that_is_not_ours_is_refused(operator: Tfdeploy) -> None:
 def test_rsync_missing_on_a_host_is_named_with_the_package(operator: Tfdeploy) -> None:
     code = job_file(operator, "norsync")
     (code / "large.bin").write_bytes(os.urandom(9 * MIB))  # small code goes without it
-    with changed_host(operator.lab, "n3", 'mv "$(command -v rsync)" /root/away', f"mv /root/away {shutil.which('rsync')}"):
+    with changed_host(
+        operator.lab,
+        "n3",
+        'mv "$(command -v rsync)" /root/away',
+        f"mv /root/away {shutil.which('rsync')}",
+    ):
         rows = rows_of(operator.json("sync", exit_code=3))
         said = operator.run("sync", exit_code=3).stderr
     assert [rows[host]["ok"] for host in operator.lab.hosts] == [True, True, False]
@@ -101,8 +120,12 @@ FULL = f"mkdir -p {FOLDER} && mount -t tmpfs -o size=8m,uid={UID},mode=700 none 
 
 @pytest.mark.fault("20 no room on one host, for code and for data")
 @pytest.mark.parametrize("what", variations(["code", "data"]))
-def test_a_full_disk_on_one_host_is_named_and_the_others_complete(operator: Tfdeploy, what: str) -> None:
-    code = job_file(operator, f"full-{what}", **({"data": {"d": "./data"}} if what == "data" else {}))
+def test_a_full_disk_on_one_host_is_named_and_the_others_complete(
+    operator: Tfdeploy, what: str
+) -> None:
+    code = job_file(
+        operator, f"full-{what}", **({"data": {"d": "./data"}} if what == "data" else {})
+    )
     big = code if what == "code" else operator.cwd / "data"
     big.mkdir(exist_ok=True)
     (big / "big.bin").write_bytes(os.urandom(12 * MIB))
@@ -112,7 +135,11 @@ def test_a_full_disk_on_one_host_is_named_and_the_others_complete(operator: Tfde
         assert [rows[host]["ok"] for host in operator.lab.hosts] == [True, False, True], rows
         error = rows["n2"]["error"]
         assert re.search(r"needs 1[23]\d{6} bytes more, and \d+ are free", error), error
-        left = on_host(operator.lab, "n2", f"find {FOLDER} -name '*.staging*' -o -name '*partial*' -o -name 'big*'")
+        left = on_host(
+            operator.lab,
+            "n2",
+            f"find {FOLDER} -name '*.staging*' -o -name '*partial*' -o -name 'big*'",
+        )
         assert left == ""
         said = operator.run("sync", exit_code=1).stderr
         assert "n2" in said and "workdir" in said
@@ -128,10 +155,17 @@ def test_a_disk_that_fills_up_while_files_arrive(operator: Tfdeploy) -> None:
     for number in range(2):
         (code / f"part{number}.bin").write_bytes(os.urandom(6 * MIB))  # too large to go in one call
     set_inventory(operator, defaults={"workdir": f"{FOLDER}/tfdeploy"})
-    with changed_host(operator.lab, "n2", FULL.replace("size=8m", "size=16m"), f"umount {FOLDER}; rm -rf {FOLDER}"):
+    with changed_host(
+        operator.lab, "n2", FULL.replace("size=8m", "size=16m"), f"umount {FOLDER}; rm -rf {FOLDER}"
+    ):
         staging = f"{FOLDER}/tfdeploy/filling/releases/.staging*"
-        thief = f"echo up; while ! ls {staging} >/dev/null 2>&1; do :; done; head -c 12m /dev/zero > {FOLDER}/theirs"
-        with subprocess.Popen(operator.lab.on("n2", ["sh", "-c", thief]), stdout=subprocess.PIPE) as stealing:
+        thief = (
+            f"echo up; while ! ls {staging} >/dev/null 2>&1; do :; done; head -c 12m /dev/zero > "
+            f"{FOLDER}/theirs"
+        )
+        with subprocess.Popen(
+            operator.lab.on("n2", ["sh", "-c", thief]), stdout=subprocess.PIPE
+        ) as stealing:
             assert stealing.stdout is not None and stealing.stdout.readline() == b"up\n"
             rows = rows_of(operator.json("sync", "--limit", "n1,n2", exit_code=1))
         assert rows["n1"]["ok"] and not rows["n2"]["ok"]
@@ -154,7 +188,11 @@ def test_a_live_run_keeps_the_data_that_it_began_with(operator: Tfdeploy) -> Non
         (operator.cwd / "data/shard").write_text("new")
         rows = rows_of(operator.json("sync", exit_code=0))
         assert all(rows[host]["bytes_sent"] for host in operator.lab.hosts)
-        assert [on_host(operator.lab, host, shown) for host in operator.lab.hosts] == ["old", "old", "new"]
+        assert [on_host(operator.lab, host, shown) for host in operator.lab.hosts] == [
+            "old",
+            "old",
+            "new",
+        ]
         assert not any(row["bytes_sent"] for row in operator.json("sync", exit_code=0)["hosts"])
     finally:
         operator.run("stop", run, exit_code=0)
@@ -162,7 +200,10 @@ def test_a_live_run_keeps_the_data_that_it_began_with(operator: Tfdeploy) -> Non
     assert [on_host(operator.lab, host, shown) for host in operator.lab.hosts] == ["new"] * 3
 
 
-PREMADE = "mkdir -p -m 1777 /scratch && mkdir -p -m 777 /scratch/tfdeploy/.agent && chown -R 4711 /scratch/tfdeploy"
+PREMADE = (
+    "mkdir -p -m 1777 /scratch && mkdir -p -m 777 /scratch/tfdeploy/.agent && chown -R 4711 "
+    "/scratch/tfdeploy"
+)
 
 
 @pytest.mark.fault("60 a workdir that another user made first")
@@ -175,7 +216,11 @@ def test_a_workdir_that_another_user_made_first_is_refused_there_alone(operator:
         assert [rows[host]["ok"] for host in ("n1", "n2", "n3")] == [True, False, True], rows
         assert "/scratch/tfdeploy belongs to uid 4711" in rows["n2"]["error"]
         said = operator.run("launch", exit_code=3).stderr
-        assert "/scratch/tfdeploy" in said and "write `workdir: ~/tfdeploy` in the inventory" in said and "Traceback" not in said
+        assert (
+            "/scratch/tfdeploy" in said
+            and "write `workdir: ~/tfdeploy` in the inventory" in said
+            and "Traceback" not in said
+        )
         assert on_host(operator.lab, "n2", "ls -laR /scratch", root=True) == before
         set_inventory(operator, hosts={"n2": {"workdir": "/scratch/mine"}})
         assert rows_of(operator.json("sync"))["n2"]["ok"]

@@ -1,4 +1,5 @@
-"""`tfdeploy tensorboard`: the real one, seen through the session, and nothing of it left however tfdeploy ends."""
+"""`tfdeploy tensorboard`: the real one, seen through the session, and nothing of it left however
+tfdeploy ends."""
 
 from __future__ import annotations
 
@@ -35,9 +36,16 @@ def operator(loopback_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def boards(operator: Tfdeploy) -> list[str]:
-    """The command lines of what runs for TensorBoard on the lab's hosts (they are processes of this machine)."""
-    listed = subprocess.run(["ps", "-wweo", "args"], capture_output=True, text=True, check=True).stdout
-    return [line for line in listed.splitlines() if "--logdir" in line and str(operator.lab.root) in line]
+    """The command lines of what runs for TensorBoard on the lab's hosts (they are processes of this
+    machine)."""
+    listed = subprocess.run(
+        ["ps", "-wweo", "args"], capture_output=True, text=True, check=True
+    ).stdout
+    return [
+        line
+        for line in listed.splitlines()
+        if "--logdir" in line and str(operator.lab.root) in line
+    ]
 
 
 def folders(operator: Tfdeploy) -> list[Path]:
@@ -45,11 +53,15 @@ def folders(operator: Tfdeploy) -> list[Path]:
 
 
 def fetch(url: str) -> list[str]:
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=10) as answer:
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+        url, timeout=10
+    ) as answer:
         return list(json.load(answer))
 
 
-def start(operator: Tfdeploy, *words: str, env: dict[str, str] | None = None) -> tuple[subprocess.Popen[str], str]:
+def start(
+    operator: Tfdeploy, *words: str, env: dict[str, str] | None = None
+) -> tuple[subprocess.Popen[str], str]:
     """The process and its URL."""
     process = operator.start("tensorboard", "-q", *words, env=env)
     assert process.stdout is not None
@@ -59,23 +71,34 @@ def start(operator: Tfdeploy, *words: str, env: dict[str, str] | None = None) ->
 
 
 def assert_closed_to_others(operator: Tfdeploy, url: str) -> None:
-    """Other users of the host, or of this machine, may connect and read command lines: neither shows them anything."""
+    """Other users of the host, or of this machine, may connect and read command lines: neither
+    shows them anything."""
     path = urllib.parse.urlsplit(url).path
     assert re.fullmatch("/[0-9a-f]{32}/", path)
     for line in boards(operator):
         assert path.strip("/") not in line
-    ports = {found.group(1) for found in (re.search(r"--port (\d+)", line) for line in boards(operator)) if found}
+    ports = {
+        found.group(1)
+        for found in (re.search(r"--port (\d+)", line) for line in boards(operator))
+        if found
+    }
     for port in (*ports, str(urllib.parse.urlsplit(url).port)):
         for wrong in ("/", "/data/runs", "/" + "0" * 32 + "/data/runs", path[:-2] + "/data/runs"):
             with pytest.raises(urllib.error.HTTPError, match="404"):
                 fetch(f"http://127.0.0.1:{port}{wrong}")
 
 
-def test_it_shows_what_the_run_wrote_in_cwd_and_keep_and_ctrl_c_ends_it(operator: Tfdeploy, tmp_path: Path) -> None:
+def test_it_shows_what_the_run_wrote_in_cwd_and_keep_and_ctrl_c_ends_it(
+    operator: Tfdeploy, tmp_path: Path
+) -> None:
     browser = RecordingBrowser(tmp_path / "browser")
     process, url = start(operator, "--open", env={"BROWSER": str(browser.program)})
     assert boards(operator)
-    wait_for(lambda: sorted(fetch(url + "data/runs")) == ["ckpt/kept", "train"], UP_S, "both folders are shown")
+    wait_for(
+        lambda: sorted(fetch(url + "data/runs")) == ["ckpt/kept", "train"],
+        UP_S,
+        "both folders are shown",
+    )
     assert_closed_to_others(operator, url)
     leading_there = browser.assert_led_to(url)
     process.send_signal(signal.SIGINT)
@@ -83,7 +106,9 @@ def test_it_shows_what_the_run_wrote_in_cwd_and_keep_and_ctrl_c_ends_it(operator
     wait_for(lambda: not boards(operator) and not folders(operator), GONE_S, "nothing is left")
 
 
-def test_the_scalars_are_metrics_of_the_deciding_task_wherever_metrics_are(operator: Tfdeploy) -> None:
+def test_the_scalars_are_metrics_of_the_deciding_task_wherever_metrics_are(
+    operator: Tfdeploy,
+) -> None:
     written = {"train/loss": 0.5, "kept/accuracy": 0.5}
     rows = {task["task"]: task["metrics"] for task in operator.json("status")["tasks"]}
     assert rows == {"ps:0": {}, "worker:0": {**written, "accuracy": 0.5}, "worker:1": {}}
@@ -121,5 +146,7 @@ def test_a_host_without_tensorboard_says_what_to_type(operator: Tfdeploy) -> Non
 
 
 def test_a_host_that_is_not_of_the_run_is_refused(operator: Tfdeploy) -> None:
-    assert "'n9' matches no host of" in operator.run("tensorboard", "--host", "n9", exit_code=2).stderr
+    assert (
+        "'n9' matches no host of" in operator.run("tensorboard", "--host", "n9", exit_code=2).stderr
+    )
     assert "not a port" in operator.run("tensorboard", "--port", "x", exit_code=2).stderr

@@ -1,7 +1,9 @@
-"""Programs of TensorFlow 1 as their authors wrote them, launched on TensorFlow 2 without an edit: `import tensorflow as tf`,
-tf.app.flags or argparse, contrib, input_data, clusters of other people's machines written into them.
+"""Programs of TensorFlow 1 as their authors wrote them, launched on TensorFlow 2 without an edit:
+`import tensorflow as tf`, tf.app.flags or argparse, contrib, input_data, clusters of other people's
+machines written into them.
 
-By hand the suite runs those that together use most; in CI, or with `TFDEPLOY_TEST_ALL=1`, every one.
+By hand the suite runs those that together use most; in CI, or with `TFDEPLOY_TEST_ALL=1`, every
+one.
 """
 
 from __future__ import annotations
@@ -45,7 +47,11 @@ HARDWIRED = Program(
     notes=("hardwired.py:22 gives way to the plan's; it has 3 of worker, the plan 2",),
 )
 MONITORED = Program(
-    name="trainer_monitored", mode="async", said={"worker:0": r"step \d+ loss"}, keep=("checkpoints",), roles=ONE_WORKER
+    name="trainer_monitored",
+    mode="async",
+    said={"worker:0": r"step \d+ loss"},
+    keep=("checkpoints",),
+    roles=ONE_WORKER,
 )
 QUEUES = Program(
     name="sync_queue_runners",
@@ -54,9 +60,15 @@ QUEUES = Program(
     flags=("--steps=60",),
     keep=("train",),
 )
-ISSYNC = Program(name="mnist_issync", mode="sync", said={"worker:0": r"step: \d+, loss: \d", "worker:1": r"finished"})
+ISSYNC = Program(
+    name="mnist_issync",
+    mode="sync",
+    said={"worker:0": r"step: \d+, loss: \d", "worker:1": r"finished"},
+)
 HOGWILD = Program(
-    name="hogwild", mode="async", said={"worker:0": r"worker 0 of 2: .*loss", "worker:1": r"worker 1: accuracy 0\.\d"}
+    name="hogwild",
+    mode="async",
+    said={"worker:0": r"worker 0 of 2: .*loss", "worker:1": r"worker 1: accuracy 0\.\d"},
 )
 OWN_WORDS = Program(
     name="own_words",
@@ -87,9 +99,18 @@ OTHERS = (
             "worker:1": r"summaries_of_2016.py:\d+: .* is read as \(logits, labels\)",
         },
     ),
-    Program(name="mnist_issync", mode="async", said={"worker:0": r"worker 0 finished"}, roles=ONE_WORKER),
-    Program(name="downpour", mode="async", said={"worker:0": r"worker 0: final loss"}, roles=ONE_WORKER),
-    Program(name="accumulated", mode="async", said={"worker:0": r"worker 0 step \d+ loss"}, roles=ONE_WORKER),
+    Program(
+        name="mnist_issync", mode="async", said={"worker:0": r"worker 0 finished"}, roles=ONE_WORKER
+    ),
+    Program(
+        name="downpour", mode="async", said={"worker:0": r"worker 0: final loss"}, roles=ONE_WORKER
+    ),
+    Program(
+        name="accumulated",
+        mode="async",
+        said={"worker:0": r"worker 0 step \d+ loss"},
+        roles=ONE_WORKER,
+    ),
     Program(
         name="ingraph_sum",
         mode="ingraph",
@@ -108,7 +129,10 @@ OTHERS = (
         name="exports_later",
         mode="local",
         said={"worker:0": r"w 3\.00, of its own accord without cudnn_rnn: True"},
-        notes=("tf.contrib.session_bundle.exporter.Exporter (exports_later.py:18)", "crf_log_likelihood (exports_later.py:28)"),
+        notes=(
+            "tf.contrib.session_bundle.exporter.Exporter (exports_later.py:18)",
+            "crf_log_likelihood (exports_later.py:28)",
+        ),
         roles={"worker": ["n2"]},
     ),
     Program(
@@ -121,7 +145,10 @@ OTHERS = (
     Program(
         name="cloud_master",
         mode="async",
-        said={"worker:0": r"master:0 of 1 workers: step \d+ loss 0\.0", "worker:1": r"worker:0 of 1 workers"},
+        said={
+            "worker:0": r"master:0 of 1 workers: step \d+ loss 0\.0",
+            "worker:1": r"worker:0 of 1 workers",
+        },
         notes=("worker:0 is called master:0 in TF_CONFIG",),
     ),
     Program(
@@ -175,7 +202,9 @@ def write_job(operator: Tfdeploy, program: Program, **keys: object) -> None:
         "command": ["python", f"{program.name}.py", *program.flags],
         **keys,
     }
-    (operator.cwd / "tfdeploy.yaml").write_text("".join(f"{key}: {json.dumps(value)}\n" for key, value in job.items()))
+    (operator.cwd / "tfdeploy.yaml").write_text(
+        "".join(f"{key}: {json.dumps(value)}\n" for key, value in job.items())
+    )
 
 
 def lines_of(operator: Tfdeploy, run: str) -> dict[str, str]:
@@ -194,7 +223,12 @@ def assert_said(program: Program, said: dict[str, str]) -> None:
 @pytest.mark.tensorflow
 @pytest.mark.parametrize(
     "program",
-    [HARDWIRED, MONITORED, QUEUES, *(pytest.param(each, marks=every) for each in (ISSYNC, *OTHERS))],
+    [
+        HARDWIRED,
+        MONITORED,
+        QUEUES,
+        *(pytest.param(each, marks=every) for each in (ISSYNC, *OTHERS)),
+    ],
     ids=lambda each: f"{each.name}-{each.mode}",
 )
 def test_it_trains_without_an_edit(operator: Tfdeploy, program: Program) -> None:
@@ -218,7 +252,9 @@ def test_it_trains_without_an_edit(operator: Tfdeploy, program: Program) -> None
 def test_a_shell_script_may_start_it_once_the_job_says_what_it_is(operator: Tfdeploy) -> None:
     command = ["bash", "train.sh", "{job_name}", "{task_index}"]
     write_job(operator, HOGWILD, command=command, compat="v1", name="in-a-shell")
-    (operator.cwd / "train.sh").write_text("set -e\npython hogwild.py --job_name=$1 --task_index=$2\n")
+    (operator.cwd / "train.sh").write_text(
+        "set -e\npython hogwild.py --job_name=$1 --task_index=$2\n"
+    )
     run = operator.run("launch", "--wait", exit_code=0).stdout.strip()
     said = lines_of(operator, run)
     assert "gives way to the plan's" in said["worker:0"]
@@ -231,7 +267,9 @@ def test_a_cluster_that_the_job_lets_stand_is_used(operator: Tfdeploy) -> None:
     write_job(operator, HOGWILD, cluster="program", name="stands")
     text = (operator.cwd / "hogwild.py").read_text()
     addresses = [row["address"] for row in operator.lab.status()]
-    for old, new in zip(("localhost:2222", "localhost:2223", "localhost:2224"), addresses, strict=False):
+    for old, new in zip(
+        ("localhost:2222", "localhost:2223", "localhost:2224"), addresses, strict=False
+    ):
         text = text.replace(old, f"{new}:4321")
     (operator.cwd / "hogwild.py").write_text(text)
     plan = operator.json("launch", "--dry-run")
@@ -246,8 +284,12 @@ def test_a_cluster_that_the_job_lets_stand_is_used(operator: Tfdeploy) -> None:
 @every
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("compat", ["auto", "none"])
-def test_a_migrated_program_gets_the_keras_that_it_was_written_for(operator: Tfdeploy, compat: str) -> None:
-    program = Program(name="migrated/train", mode="async", said={"worker:0": r"step \d+ loss"}, roles=ONE_WORKER)
+def test_a_migrated_program_gets_the_keras_that_it_was_written_for(
+    operator: Tfdeploy, compat: str
+) -> None:
+    program = Program(
+        name="migrated/train", mode="async", said={"worker:0": r"step \d+ loss"}, roles=ONE_WORKER
+    )
     shutil.copy(PROGRAMS / "migrated" / "common.py", operator.cwd)
     write_job(operator, program, name="migrated", command=["python", "train.py"], compat=compat)
     notes = "\n".join(operator.json("launch", "--dry-run")["notes"])
@@ -257,7 +299,10 @@ def test_a_migrated_program_gets_the_keras_that_it_was_written_for(operator: Tfd
 
 
 def test_what_cannot_be_supplied_is_refused_before_anything_runs(operator: Tfdeploy) -> None:
-    slim = "import tensorflow as tf\nfrom tensorflow.contrib import slim\n\nnet = slim.conv2d\ns = tf.contrib.crf.crf_decode\n"
+    slim = (
+        "import tensorflow as tf\nfrom tensorflow.contrib import slim\n\nnet = slim.conv2d\ns = "
+        "tf.contrib.crf.crf_decode\n"
+    )
     write_job(operator, HARDWIRED)
     (operator.cwd / "hardwired.py").write_text(slim)
     refused = operator.run("launch", "--wait", exit_code=3)

@@ -24,7 +24,9 @@ def operator(shaky: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 
 def make_key(path: Path, *words: str) -> Path:
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-f", str(path), *words], check=True, timeout=30)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-f", str(path), *words], check=True, timeout=30
+    )
     return path
 
 
@@ -40,11 +42,18 @@ def test_a_key_that_the_host_does_not_take(operator: Tfdeploy) -> None:
     key = make_key(operator.home / "other", "-N", "")
     set_inventory(operator, defaults={"identity_file": str(key)})
     said = reason(operator)
-    assert "refused the key offered for user lab" in said and str(key) in said and "ssh-copy-id" in said
+    assert (
+        "refused the key offered for user lab" in said
+        and str(key) in said
+        and "ssh-copy-id" in said
+    )
     checked = operator.run("check", exit_code=4).stdout
     assert "n[1-4] ssh: refused the key offered for user lab" in checked
     address = operator.lab.status()[0]["address"]
-    assert f"mend: ssh-copy-id -i {key}.pub lab@{address}; or, if there is no user lab there, set `user:` (" in checked
+    assert (
+        f"mend: ssh-copy-id -i {key}.pub lab@{address}; or, if there is no user lab there, set "
+        "`user:` (" in checked
+    )
 
 
 @pytest.mark.fault("11 an encrypted key without an agent")
@@ -52,7 +61,11 @@ def test_an_encrypted_key_without_an_agent(operator: Tfdeploy) -> None:
     key = operator.home / "locked"
     shutil.copy(operator.lab.root / "id_ed25519", key)
     key.chmod(0o600)
-    subprocess.run(["ssh-keygen", "-q", "-p", "-P", "", "-N", "secret words", "-f", str(key)], check=True, timeout=30)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-p", "-P", "", "-N", "secret words", "-f", str(key)],
+        check=True,
+        timeout=30,
+    )
     set_inventory(operator, defaults={"identity_file": str(key)})
     said = reason(operator)
     assert "is encrypted" in said and f"ssh-add {key}" in said
@@ -76,14 +89,22 @@ def test_a_key_file_that_is_missing_or_public_or_nonsense(operator: Tfdeploy) ->
 def full_agent(operator: Tfdeploy) -> Iterator[Path]:
     """An ssh-agent that holds ten keys that no host takes, and the lab's key last."""
     socket = Path(operator.home, "agent")
-    with subprocess.Popen(["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.DEVNULL) as agent:
+    with subprocess.Popen(
+        ["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.DEVNULL
+    ) as agent:
         wait_for(socket.exists, 20, "the ssh-agent listens")
         keys = [make_key(operator.home / f"key-{number}", "-N", "") for number in range(10)]
         shutil.copy(operator.lab.root / "id_ed25519", operator.home / "right")
         (operator.home / "right").chmod(0o600)
         environment = {**operator.env, "SSH_AUTH_SOCK": str(socket)}
         for key in [*keys, operator.home / "right"]:
-            subprocess.run(["ssh-add", "-q", str(key)], env=environment, check=True, timeout=30, stderr=subprocess.DEVNULL)
+            subprocess.run(
+                ["ssh-add", "-q", str(key)],
+                env=environment,
+                check=True,
+                timeout=30,
+                stderr=subprocess.DEVNULL,
+            )
         yield socket
         agent.terminate()
 
@@ -97,6 +118,11 @@ def test_too_many_keys_in_the_agent(operator: Tfdeploy, full_agent: Path) -> Non
     key = operator.home / "locked"
     shutil.copy(operator.lab.root / "id_ed25519", key)
     key.chmod(0o600)
-    subprocess.run(["ssh-keygen", "-q", "-p", "-P", "", "-N", "secret words", "-f", str(key)], check=True, timeout=30)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-p", "-P", "", "-N", "secret words", "-f", str(key)],
+        check=True,
+        timeout=30,
+    )
     set_inventory(operator, defaults={"identity_file": str(key)})
-    assert operator.json("exec", "--", "true")["ok"]  # the agent holds that one: the eleventh is the first offered
+    # the agent holds that one: the eleventh is the first offered
+    assert operator.json("exec", "--", "true")["ok"]

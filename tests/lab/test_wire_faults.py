@@ -1,4 +1,5 @@
-"""A connection that dies at any byte, an answer that is lost: one set of processes, or none, and never a second start."""
+"""A connection that dies at any byte, an answer that is lost: one set of processes, or none, and
+never a second start."""
 
 from __future__ import annotations
 
@@ -26,9 +27,12 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 
 def one_or_none(operator: Tfdeploy, run: str, job: str, code: int) -> None:
-    """After a launch that ended with that code: exactly one process a host, or nothing at all. Then it is stopped."""
+    """After a launch that ended with that code: exactly one process a host, or nothing at all. Then
+    it is stopped."""
     if code == 0:
-        assert [len(operator.marked(host, run)) for host in operator.lab.hosts] == [1] * len(operator.lab.hosts)
+        assert [len(operator.marked(host, run)) for host in operator.lab.hosts] == [1] * len(
+            operator.lab.hosts
+        )
         operator.run("stop", run, "--now", exit_code=0)
         assert_nothing_left(operator, run, job)
     else:
@@ -37,7 +41,9 @@ def one_or_none(operator: Tfdeploy, run: str, job: str, code: int) -> None:
 
 
 @pytest.mark.fault("16 the connection dies at six random bytes of a launch")
-def test_a_connection_that_dies_at_any_byte_of_a_launch(operator: Tfdeploy, record_property: Callable[..., None]) -> None:
+def test_a_connection_that_dies_at_any_byte_of_a_launch(
+    operator: Tfdeploy, record_property: Callable[..., None]
+) -> None:
     write_job(operator, "brittle", "quick.py", "--steps=100000")
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
@@ -53,7 +59,10 @@ def test_a_connection_that_dies_at_any_byte_of_a_launch(operator: Tfdeploy, reco
             wire.cut_after(at)
             done = operator.run("launch", "--detach", "--name", f"brittle-{number}")
             wire.cut_after(1 << 60)
-            said = f"cut after {at} of {length} bytes (seed {seed}): exit {done.returncode}\n{done.stderr}"
+            said = (
+                f"cut after {at} of {length} bytes (seed {seed}): exit "
+                f"{done.returncode}\n{done.stderr}"
+            )
             assert done.returncode in (0, 4), said
             assert "Traceback" not in done.stderr, said
             assert done.returncode == 0 or ("n3" in done.stderr and "next: " in done.stderr), said
@@ -61,7 +70,9 @@ def test_a_connection_that_dies_at_any_byte_of_a_launch(operator: Tfdeploy, reco
 
 
 @pytest.mark.fault("28 a lost reply to each verb of launch and stop")
-@pytest.mark.parametrize("verb", variations(["run.start", "run.commit", "run.prepare", "lock", "release.begin"], core=2))
+@pytest.mark.parametrize(
+    "verb", variations(["run.start", "run.commit", "run.prepare", "lock", "release.begin"], core=2)
+)
 def test_an_answer_that_is_lost_starts_nothing_twice(operator: Tfdeploy, verb: str) -> None:
     job, run = "unheard", "unheard-" + verb.replace(".", "-")
     write_job(operator, job, "quick.py", "--steps=100000")

@@ -1,4 +1,5 @@
-"""A page in headless Chromium, any on PATH. Without one the test is skipped, and the end of the suite says so.
+"""A page in headless Chromium, any on PATH. Without one the test is skipped, and the end of the
+suite says so.
 
 And a stand-in for a browser that keeps what it was asked to open.
 """
@@ -26,28 +27,46 @@ def seen_in_browser(url: str, profile: Path, *words: str) -> tuple[str, str]:
     browser = find_browser()
     if browser is None:
         pytest.skip("no Chromium on PATH: NOT TESTED in a browser")
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={profile}"]
+    flags = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        f"--user-data-dir={profile}",
+    ]
     command = [browser, *flags, "--enable-logging=stderr", *words, "--dump-dom", url]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    return shown.stdout, "\n".join(line for line in shown.stderr.splitlines() if "CONSOLE" in line or "Security Policy" in line)
+    return shown.stdout, "\n".join(
+        line for line in shown.stderr.splitlines() if "CONSOLE" in line or "Security Policy" in line
+    )
 
 
 class RecordingBrowser:
-    """A program for $BROWSER: it keeps its words, the file that it is asked to show, and who may read that."""
+    """A program for $BROWSER: it keeps its words, the file that it is asked to show, and who may
+    read that."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
-        self.program, self._words, self._page = folder / "browser", folder / "words", folder / "page"
+        self.program, self._words, self._page = (
+            folder / "browser",
+            folder / "words",
+            folder / "page",
+        )
         self.program.write_text(
             "#!/bin/sh\n"
-            f'p=${{1#file://}}; echo "$@" > {self._words}.new; (stat -c %a "${{p%/*}}" "$p"; cat "$p") > {self._page}\n'
+            f'p=${{1#file://}}; echo "$@" > {self._words}.new; (stat -c %a "${{p%/*}}" "$p"; cat '
+            f'"$p") > {self._page}\n'
             f"mv {self._words}.new {self._words}\n"
         )
         self.program.chmod(0o755)
 
     def assert_led_to(self, url: str) -> Path:
         """It was led there, and no other user could see how. Returns the file that led there."""
-        words = wait_for(lambda: self._words.exists() and self._words.read_text().split(), 20, "the browser was started")
+        words = wait_for(
+            lambda: self._words.exists() and self._words.read_text().split(),
+            20,
+            "the browser was started",
+        )
         assert urlsplit(url).path.strip("/") not in " ".join(words)
         folder_mode, mode, page = self._page.read_text().split("\n", 2)
         assert (folder_mode, mode) == ("700", "600") and f"0;url={url}" in page

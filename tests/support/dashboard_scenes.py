@@ -43,7 +43,14 @@ def plan_of(workers: int) -> Plan:
         command=("python", "train.py"),
         cluster={},
         hosts=tuple(
-            HostPlan(host=t.host, address=t.host, mesh_port=2230, workdir="/w", python="python3", versions=dict(VERSIONS))
+            HostPlan(
+                host=t.host,
+                address=t.host,
+                mesh_port=2230,
+                workdir="/w",
+                python="python3",
+                versions=dict(VERSIONS),
+            )
             for t in tasks
         ),
         tasks=tuple(tasks),
@@ -55,8 +62,12 @@ def plan_of(workers: int) -> Plan:
 PLAN = plan_of(7)
 
 
-def event(kind: Any, time: float, host: str | None = None, task: str | None = None, **data: Any) -> Event:
-    return Event(kind=kind, time=time, run=RUN, host=host, task=task, attempt=1 if task else None, data=data)
+def event(
+    kind: Any, time: float, host: str | None = None, task: str | None = None, **data: Any
+) -> Event:
+    return Event(
+        kind=kind, time=time, run=RUN, host=host, task=task, attempt=1 if task else None, data=data
+    )
 
 
 def line(time: float, task: str, text: str, plan: Plan = PLAN) -> Event:
@@ -73,15 +84,49 @@ def syncing() -> Iterator[Event]:
     yield Event(kind="plan", time=1001.0, run=RUN, data=plan_to_json(PLAN))
     yield event("step", 1001.0, step="sync", state="begin")
     for host in PLAN.hosts[:5]:
-        yield event("transfer", 1001.0, host.host, what="code", state="begin", sent_bytes=0, total_bytes=60_000_000)
-        yield event("transfer", 1003.0, host.host, what="code", state="moving", sent_bytes=12_000_000, total_bytes=60_000_000)
+        yield event(
+            "transfer",
+            1001.0,
+            host.host,
+            what="code",
+            state="begin",
+            sent_bytes=0,
+            total_bytes=60_000_000,
+        )
+        yield event(
+            "transfer",
+            1003.0,
+            host.host,
+            what="code",
+            state="moving",
+            sent_bytes=12_000_000,
+            total_bytes=60_000_000,
+        )
 
 
 def training(plan: Plan = PLAN) -> Iterator[Event]:
     for host in plan.hosts[:5]:
-        yield event("transfer", 1006.0, host.host, what="code", state="done", sent_bytes=60_000_000, total_bytes=60_000_000)
+        yield event(
+            "transfer",
+            1006.0,
+            host.host,
+            what="code",
+            state="done",
+            sent_bytes=60_000_000,
+            total_bytes=60_000_000,
+        )
     for task in plan.tasks:
-        yield event("task", 1007.0, task.host, task.task, state="running", attempt=1, pid=4242, up=True, started=1006.5)
+        yield event(
+            "task",
+            1007.0,
+            task.host,
+            task.task,
+            state="running",
+            attempt=1,
+            pid=4242,
+            up=True,
+            started=1006.5,
+        )
     yield event("run", 1012.0, state="running")
     for i in range(200):
         for name in ("worker:0", "worker:1", "worker:2"):
@@ -92,7 +137,9 @@ def training(plan: Plan = PLAN) -> Iterator[Event]:
 def dying() -> Iterator[Event]:
     yield line(1033.0, "worker:1", "ValueError: bad shard digits-003")
     ended: dict[str, Any] = {"state": "ended", "attempt": 1}
-    yield event("task", 1033.1, "n3", "worker:1", **ended, outcome="failed", exit_code=1, ended=1033.0)
+    yield event(
+        "task", 1033.1, "n3", "worker:1", **ended, outcome="failed", exit_code=1, ended=1033.0
+    )
     yield event("task", 1033.6, "n1", "ps:0", **ended, outcome="stopped", ended=1033.4)
 
 

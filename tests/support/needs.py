@@ -1,4 +1,5 @@
-"""Skip a test if the machine lacks what it needs. It is tried: in tfdeploy/lab/trials.py and in trials.py here."""
+"""Skip a test if the machine lacks what it needs. It is tried: in tfdeploy/lab/trials.py and in
+trials.py here."""
 
 from __future__ import annotations
 

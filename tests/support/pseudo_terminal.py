@@ -1,4 +1,5 @@
-"""A program on a real terminal (a pty): what it writes, the keys it is given, and how it leaves the terminal."""
+"""A program on a real terminal (a pty): what it writes, the keys it is given, and how it leaves the
+terminal."""
 
 from __future__ import annotations
 
@@ -20,10 +21,17 @@ ALT_ON, ALT_OFF, CURSOR_ON = b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[?25h"
 
 
 class Terminal:
-    """A pty that controls a program, as a user's terminal does; what the program wrote, and the keys it is given."""
+    """A pty that controls a program, as a user's terminal does; what the program wrote, and the
+    keys it is given."""
 
     def __init__(
-        self, command: Sequence[str], env: Mapping[str, str], *, cwd: Path | None = None, columns: int = 100, rows: int = 24
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        cwd: Path | None = None,
+        columns: int = 100,
+        rows: int = 24,
     ) -> None:
         self.control, self.end = pty.openpty()
         self._screen: Any = None
@@ -59,7 +67,9 @@ class Terminal:
         watch = Stopwatch()
         begun = len(self.output)
         while text.encode() not in plain(self.output[begun:]):
-            assert watch.seconds < within_s, f"{text!r} is not in {plain(self.output[-3000:]).decode(errors='replace')}"
+            assert watch.seconds < within_s, (
+                f"{text!r} is not in {plain(self.output[-3000:]).decode(errors='replace')}"
+            )
             self._pump(0.2)
         return self.output[begun:]
 
@@ -80,10 +90,13 @@ class Terminal:
         return "\n".join(each.rstrip() for each in rows).rstrip().split("\n")
 
     def shows(self, text: str, *, within_s: float = 20) -> list[str]:
-        """The screen, once it has had `text` for half a second, in which a display would have drawn over it."""
+        """The screen, once it has had `text` for half a second, in which a display would have drawn
+        over it."""
         watch, since = Stopwatch(), None
         while since is None or since.seconds < 0.5:
-            assert watch.seconds < within_s, "\n".join([f"{text!r} is not on the screen:", *self.screen()])
+            assert watch.seconds < within_s, "\n".join(
+                [f"{text!r} is not on the screen:", *self.screen()]
+            )
             self._pump(0.1)
             if not any(text in row for row in self.screen()):
                 since = None

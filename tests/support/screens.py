@@ -1,4 +1,5 @@
-"""The screens that are kept as goldens and as pictures: a run told in events, a size, and the keys that are pressed."""
+"""The screens that are kept as goldens and as pictures: a run told in events, a size, and the keys
+that are pressed."""
 
 from __future__ import annotations
 
@@ -34,7 +35,11 @@ def job(workers: int, **what: object) -> Plan:
     """One ps and so many workers; each has a GPU."""
     plan = plan_of(workers)
     tasks = tuple(
-        replace(task, why=f"{task.role} {task.index + 1}, in inventory order", argv=("python", "train.py", "--steps=4000"))
+        replace(
+            task,
+            why=f"{task.role} {task.index + 1}, in inventory order",
+            argv=("python", "train.py", "--steps=4000"),
+        )
         for task in plan.tasks
     )
     return replace(plan, tasks=tasks, secrets=("WANDB_API_KEY",), **what)  # type: ignore[arg-type]
@@ -50,8 +55,17 @@ def begun(plan: Plan) -> Iterator[Event]:
 
 
 def running(plan: Plan, task: str, at: float, attempt: int = 1) -> Event:
-    fresh = {"attempt": attempt, "pid": 4000 + attempt, "started": at, "ended": None, "outcome": None, "exit_code": None}
-    told = event("task", at, host_of(plan, task), task, state="running", up=True, reason=None, **fresh)
+    fresh = {
+        "attempt": attempt,
+        "pid": 4000 + attempt,
+        "started": at,
+        "ended": None,
+        "outcome": None,
+        "exit_code": None,
+    }
+    told = event(
+        "task", at, host_of(plan, task), task, state="running", up=True, reason=None, **fresh
+    )
     return replace(told, attempt=attempt)
 
 
@@ -63,9 +77,25 @@ def used(plan: Plan, at: float, busy: float = 92.0) -> Iterator[Event]:
     """Each host says what its task uses."""
     for number, task in enumerate(plan.tasks):
         gpus = [[0, busy - number % 7, (9 + number % 3) << 30, 24 << 30]] if task.gpus else []
-        sample = {"time": at, "attempt": 1, "cpu": 1.2 + 0.1 * (number % 5), "memory": (3 << 30) + (number << 24)}
-        host = {"time": at, "cpu": 2.0, "gpus": gpus, "rates": {"received": 11 << 20, "sent": 3 << 20}}
-        yield Event(kind="sample", time=at, run=plan.run, host=task.host, data={"host": host, "tasks": {task.task: sample}})
+        sample = {
+            "time": at,
+            "attempt": 1,
+            "cpu": 1.2 + 0.1 * (number % 5),
+            "memory": (3 << 30) + (number << 24),
+        }
+        host = {
+            "time": at,
+            "cpu": 2.0,
+            "gpus": gpus,
+            "rates": {"received": 11 << 20, "sent": 3 << 20},
+        }
+        yield Event(
+            kind="sample",
+            time=at,
+            run=plan.run,
+            host=task.host,
+            data={"host": host, "tasks": {task.task: sample}},
+        )
 
 
 def loss(step: float) -> float:
@@ -82,7 +112,10 @@ def trained(plan: Plan, seconds: int, slow: dict[str, float] | None = None) -> I
         shared = 20 * second
         for task in workers:
             own = int(5 * second * (slow or {}).get(task, 1.0))
-            text = f"step {own} (global step: {shared}) loss: {loss(shared):.4f} accuracy: {1 - loss(shared) / 2.6:.3f}"
+            text = (
+                f"step {own} (global step: {shared}) loss: {loss(shared):.4f} accuracy: "
+                f"{1 - loss(shared) / 2.6:.3f}"
+            )
             yield line(at, task, text, plan)
 
 
@@ -109,8 +142,19 @@ def crash_loop() -> Iterator[Event]:
     for attempt in (1, 2, 3):
         at = BEGAN + 36 + 8 * attempt
         yield line(at, "worker:3", "Traceback (most recent call last):", plan)
-        yield line(at, "worker:3", "FileNotFoundError: [Errno 2] No such file or directory: 'data/shard-3.npz'", plan)
-        told = {"attempt": attempt, "outcome": "failed", "exit_code": 1, "started": at - 6.0, "ended": at}
+        yield line(
+            at,
+            "worker:3",
+            "FileNotFoundError: [Errno 2] No such file or directory: 'data/shard-3.npz'",
+            plan,
+        )
+        told = {
+            "attempt": attempt,
+            "outcome": "failed",
+            "exit_code": 1,
+            "started": at - 6.0,
+            "ended": at,
+        }
         yield replace(event("task", at, host, "worker:3", state="ended", **told), attempt=attempt)
         why = f"starts again: failed with exit code 1, restart {attempt} of 3"
         again = {"state": "pending", "attempt": attempt, "outcome": None, "reason": why}
@@ -138,7 +182,13 @@ def waiting() -> Iterator[Event]:
     why = "frozen: its process 4001 is stopped; on n4 `kill -CONT 4001` lets it go on"
     for task in plan.tasks[1:]:
         reason = why if task.task == "worker:2" else "waits for worker:2 on n4"
-        told = {"state": "running", "attempt": 1, "pid": 4001, "health": "stalled", "health_reason": reason}
+        told = {
+            "state": "running",
+            "attempt": 1,
+            "pid": 4001,
+            "health": "stalled",
+            "health_reason": reason,
+        }
         yield event("task", BEGAN + 350, task.host, task.task, **told, health_since=BEGAN + 46)
 
 
@@ -149,24 +199,52 @@ def many() -> Iterator[Event]:
     for second in range(40):
         for number, task in enumerate(workers):
             if number % 8 == second % 8:
-                yield line(BEGAN + 6 + second, task, f"step {20 * second} loss: {loss(20 * second):.4f}", plan)
+                yield line(
+                    BEGAN + 6 + second,
+                    task,
+                    f"step {20 * second} loss: {loss(20 * second):.4f}",
+                    plan,
+                )
     yield event("host", BEGAN + 47, "n78", state="unreachable", text="no answer in 10 s")
-    ended = {"state": "ended", "attempt": 1, "outcome": "killed", "signal": 9, "started": BEGAN + 4, "ended": BEGAN + 45}
-    yield event("task", BEGAN + 45, "n152", "worker:150", **ended, reason="likely out of memory: oom_kill")
+    ended = {
+        "state": "ended",
+        "attempt": 1,
+        "outcome": "killed",
+        "signal": 9,
+        "started": BEGAN + 4,
+        "ended": BEGAN + 45,
+    }
+    yield event(
+        "task", BEGAN + 45, "n152", "worker:150", **ended, reason="likely out of memory: oom_kill"
+    )
 
 
 def keras() -> Iterator[Event]:
     plan = job(4, mode="mirrored")
-    tasks = tuple(replace(task, deciding=True, argv=("python", "fit.py")) for task in plan.tasks if task.role == "worker")
-    plan = replace(plan, tasks=tasks, hosts=plan.hosts[1:], deciding=tuple(task.task for task in tasks))
+    tasks = tuple(
+        replace(task, deciding=True, argv=("python", "fit.py"))
+        for task in plan.tasks
+        if task.role == "worker"
+    )
+    plan = replace(
+        plan, tasks=tasks, hosts=plan.hosts[1:], deciding=tuple(task.task for task in tasks)
+    )
     yield from begun(plan)
     for epoch in range(1, 18):
         for task in plan.tasks:
             at = BEGAN + 6 + 12 * epoch
             value = loss(150 * epoch)
             yield line(at - 12, task.task, f"Epoch {epoch}/40", plan)
-            end = f" - loss: {value:.4f} - accuracy: {1 - value / 2.6:.4f} - val_loss: {value + 0.05:.4f}"
-            yield line(at - 1, task.task, f"938/938 [==============================] - 12s 12ms/step{end}", plan)
+            end = (
+                f" - loss: {value:.4f} - accuracy: {1 - value / 2.6:.4f} - val_loss: "
+                f"{value + 0.05:.4f}"
+            )
+            yield line(
+                at - 1,
+                task.task,
+                f"938/938 [==============================] - 12s 12ms/step{end}",
+                plan,
+            )
         yield from used(plan, BEGAN + 6 + 12 * epoch, 97.0)
 
 
@@ -233,7 +311,12 @@ def terminal_bytes(scene: Scene) -> str:
     board, now = dashboard_of(scene)
     out = io.StringIO()
     console = Console(
-        file=out, width=scene.width, height=scene.height, force_terminal=True, color_system="256", legacy_windows=False
+        file=out,
+        width=scene.width,
+        height=scene.height,
+        force_terminal=True,
+        color_system="256",
+        legacy_windows=False,
     )
     with Screen(console) as screen:
         console.size = (scene.width, scene.height)

@@ -36,28 +36,42 @@ PLAN = Plan(
     release="abc",
     command=("python", "train.py"),
     cluster={},
-    hosts=tuple(HostPlan(host=h, address=h, mesh_port=2230, workdir="/w", python="python3") for h in ("n1", "n2", "n3")),
-    tasks=(task("ps:0", "n1", 2222), task("worker:0", "n2", 2223, (0,)), task("worker:1", "n3", 2223)),
+    hosts=tuple(
+        HostPlan(host=h, address=h, mesh_port=2230, workdir="/w", python="python3")
+        for h in ("n1", "n2", "n3")
+    ),
+    tasks=(
+        task("ps:0", "n1", 2222),
+        task("worker:0", "n2", 2223, (0,)),
+        task("worker:1", "n3", 2223),
+    ),
     deciding=("worker:0",),
     flags_appended=(),
 )
 WHERE = {t.task: t.host for t in PLAN.tasks}
 
 
-def hosts(phase: str = "committed", **per_host: dict[str, Any] | None) -> dict[str, HostRunState | None]:
+def hosts(
+    phase: str = "committed", **per_host: dict[str, Any] | None
+) -> dict[str, HostRunState | None]:
     states: dict[str, HostRunState | None] = {}
     for name in ("n1", "n2", "n3"):
         given = per_host.get(name, {})
         states[name] = (
             None
             if given is None
-            else HostRunState(run=RUN, job="digits", host=name, **{"phase": phase, "started": 1001.0, **given})
+            else HostRunState(
+                run=RUN, job="digits", host=name, **{"phase": phase, "started": 1001.0, **given}
+            )
         )
     return states
 
 
 def statuses(*rows: tuple[str, str, str | None, dict[str, Any]]) -> dict[str, TaskStatus]:
-    return {n: TaskStatus(run=RUN, task=n, host=WHERE[n], attempt=1, state=s, outcome=o, **more) for n, s, o, more in rows}
+    return {
+        n: TaskStatus(run=RUN, task=n, host=WHERE[n], attempt=1, state=s, outcome=o, **more)
+        for n, s, o, more in rows
+    }
 
 
 def all_of(state: str, outcome: str | None = None, **more: Any) -> dict[str, TaskStatus]:

@@ -1,4 +1,5 @@
-"""The attempts of one task on its host, and what the host tells of them at any time: its status, and its written attempts."""
+"""The attempts of one task on its host, and what the host tells of them at any time: its status,
+and its written attempts."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from tfdeploy.agent import wire
 from tfdeploy.model.answers.runs import RunChange
 from tfdeploy.transport.agent.stream import checked
 
-RUN, TASK, HOST = "digits-20261121-101500-3fa1", "worker:1", "n3"  # of support.dashboard_scenes.PLAN
+# of support.dashboard_scenes.PLAN
+RUN, TASK, HOST = "digits-20261121-101500-3fa1", "worker:1", "n3"
 
 
 @dataclass(frozen=True)
@@ -35,19 +37,40 @@ class History:
     def status(self, now: float) -> wire.TaskStatus:
         number = bisect_right([each.since for each in self.attempts], now)
         one = self.attempts[number - 1]
-        status = wire.TaskStatus(run=RUN, task=TASK, host=HOST, attempt=number, state="running", up=True, started=one.since)
+        status = wire.TaskStatus(
+            run=RUN,
+            task=TASK,
+            host=HOST,
+            attempt=number,
+            state="running",
+            up=True,
+            started=one.since,
+        )
         if one.until is None or now < one.until:
             return status
-        how: dict[str, Any] = {"outcome": one.outcome, "exit_code": one.exit_code, "signal": one.signal, "reason": one.reason}
+        how: dict[str, Any] = {
+            "outcome": one.outcome,
+            "exit_code": one.exit_code,
+            "signal": one.signal,
+            "reason": one.reason,
+        }
         ended = wire.replace(status, state="ended", ended=one.until, **how)
         if now < one.until + self.noticed_s:
             return ended
-        why = f"starts again: {wire.ending_in_short(one.outcome, one.exit_code, one.signal, one.reason)}"
-        return wire.replace(ended, state="pending", outcome=None, up=False, reason=why)  # as agent/serve/run/status.py
+        why = (
+            "starts again: "
+            f"{wire.ending_in_short(one.outcome, one.exit_code, one.signal, one.reason)}"
+        )
+        # as agent/serve/run/status.py
+        return wire.replace(ended, state="pending", outcome=None, up=False, reason=why)
 
     def rows(self, now: float) -> list[dict[str, Any]]:
         """As agent/run/attempts.py reads them, those that have ended."""
-        over = [(at, each) for at, each in enumerate(self.attempts, 1) if each.until is not None and each.until <= now]
+        over = [
+            (at, each)
+            for at, each in enumerate(self.attempts, 1)
+            if each.until is not None and each.until <= now
+        ]
         return [
             {
                 "number": number,
@@ -71,5 +94,9 @@ class History:
             again = status.attempt > 1 or status.state == "pending"
             told = rows[sent:] if again else []
             seen, sent = status, len(rows) if again else sent
-            found.append(checked({"task": wire.to_wire(status), "attempts": told}, RunChange, "run.watch", HOST))
+            found.append(
+                checked(
+                    {"task": wire.to_wire(status), "attempts": told}, RunChange, "run.watch", HOST
+                )
+            )
         return found

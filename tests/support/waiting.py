@@ -15,12 +15,14 @@ T = TypeVar("T")
 POLL_S = 0.05
 
 
-def wait_for(condition: Callable[[], T], timeout_s: float, what: str, *, poll_s: float = POLL_S) -> T:
-    """The first true value of `condition`. Fails with `what` and the last value at the deadline, which
-    a Stopwatch measures.
+def wait_for(
+    condition: Callable[[], T], timeout_s: float, what: str, *, poll_s: float = POLL_S
+) -> T:
+    """The first true value of `condition`. Fails with `what` and the last value at the deadline,
+    which a Stopwatch measures.
 
-    Looks a tenth of the time (a quarter where one look takes long): one that starts a program would keep a core from what it
-    waits for.
+    Looks a tenth of the time (a quarter where one look takes long): one that starts a program would
+    keep a core from what it waits for.
     """
     watch = Stopwatch()
     while True:
@@ -39,4 +41,7 @@ def in_ci() -> bool:
 
 
 # what others of the suite show as well, and takes long: only CI runs it, or who asks for all
-every = pytest.mark.skipif(not (in_ci() or os.environ.get("TFDEPLOY_TEST_ALL")), reason="TFDEPLOY_TEST_ALL=1 runs all of them")
+every = pytest.mark.skipif(
+    not (in_ci() or os.environ.get("TFDEPLOY_TEST_ALL")),
+    reason="TFDEPLOY_TEST_ALL=1 runs all of them",
+)

@@ -2,4 +2,5 @@
 
 import os
 
-AGENT_DIR = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # `python AGENT_DIR` starts it
+# `python AGENT_DIR` starts it
+AGENT_DIR = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

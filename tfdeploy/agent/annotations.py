@@ -1,5 +1,6 @@
-"""The names of `typing` that annotations of the agent use. They are never evaluated on a host, where importing `typing` would
-add some 4 ms to the start of every process. For NamedTuple see record.py."""
+"""The names of `typing` that annotations of the agent use. They are never evaluated on a host,
+where importing `typing` would add some 4 ms to the start of every process. For NamedTuple see
+record.py."""
 
 TYPE_CHECKING = False  # type checkers take it for True
 
@@ -32,7 +33,9 @@ else:
         def __class_getitem__(cls, _):
             return cls
 
-    BinaryIO = Callable = Collection = Deque = Dict = FrozenSet = Iterable = Iterator = List = Mapping = Any
+    BinaryIO = Callable = Collection = Deque = Dict = FrozenSet = Iterable = Iterator = List = (
+        Mapping
+    ) = Any
     Optional = Sequence = Set = Tuple = Type = Union = V = Any
 
 __all__ = [

@@ -1,4 +1,5 @@
-"""Which rows of a listing, or which pieces of a segment: a bit for each, the first one the lowest bit of the first byte.
+"""Which rows of a listing, or which pieces of a segment: a bit for each, the first one the lowest
+bit of the first byte.
 
 Both sides speak it: packed into text in JSON, as it is between hosts.
 """

@@ -1,6 +1,8 @@
-"""Bytecode that a full disk truncated is compiled again: Python would fail on it in each start, also once there is space again.
+"""Bytecode that a full disk truncated is compiled again: Python would fail on it in each start,
+also once there is space again.
 
-Python before 3.13 does not notice that only a part of it was written. A file shorter than a disk block is never truncated.
+Python before 3.13 does not notice that only a part of it was written. A file shorter than a disk
+block is never truncated.
 """
 
 from __future__ import annotations
@@ -27,6 +29,12 @@ def mend_truncated() -> None:
 def _remove(source: str) -> None:
     folder, name = os.path.split(source)
     try:
-        os.unlink(os.path.join(folder, "__pycache__", "%s.%s.pyc" % (name[: -len(".py")], sys.implementation.cache_tag)))
+        os.unlink(
+            os.path.join(
+                folder,
+                "__pycache__",
+                "%s.%s.pyc" % (name[: -len(".py")], sys.implementation.cache_tag),
+            )
+        )
     except OSError:
         pass

@@ -6,7 +6,8 @@ from tfdeploy.agent.annotations import Mapping, Optional
 
 
 class _Name:
-    """[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}, the whole text; by hand, since `re` would take longer to load than a session's start."""
+    """[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}, the whole text; by hand, since `re` would take longer to
+    load than a session's start."""
 
     _first = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
     _more = _first | frozenset(".-")
@@ -26,8 +27,8 @@ def is_path_inside(path: object) -> bool:
 
 
 class VerbError(Exception):
-    """Becomes {"error": {"code", "what", "where", "advice", "details"}}. `advice`: the name of a line of model/advice.py, which
-    the control side fills with the details."""
+    """Becomes {"error": {"code", "what", "where", "advice", "details"}}. `advice`: the name of a
+    line of model/advice.py, which the control side fills with the details."""
 
     def __init__(
         self,
@@ -38,4 +39,10 @@ class VerbError(Exception):
         details: Optional[Mapping[str, object]] = None,
     ) -> None:
         super().__init__(what)
-        self.code, self.what, self.where, self.advice, self.details = code, what, where, advice, details or {}
+        self.code, self.what, self.where, self.advice, self.details = (
+            code,
+            what,
+            where,
+            advice,
+            details or {},
+        )

@@ -1,8 +1,8 @@
-"""Frames on the one channel between both sides. Every `serve` loads this module, and many hosts may share a core: it imports
-as little as it can.
+"""Frames on the one channel between both sides. Every `serve` loads this module, and many hosts may
+share a core: it imports as little as it can.
 
-One frame is  !II header_bytes blob_bytes | header (JSON, ASCII) | blob (raw bytes).
-A long `args`, `value` or `item` travels packed: the header names it in `packed`, and the blob is zlib of its JSON.
+One frame is  !II header_bytes blob_bytes | header (JSON, ASCII) | blob (raw bytes). A long `args`,
+`value` or `item` travels packed: the header names it in `packed`, and the blob is zlib of its JSON.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Any, BinaryIO, List, Mappi
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Unchecked
 
-GREETING = b"=tfdeploy-agent="  # this line, alone, ends whatever a login shell printed before the agent
+# this line, alone, ends whatever a login shell printed before the agent
+GREETING = b"=tfdeploy-agent="
 MAX_HEADER_BYTES = 1 << 20
 MAX_BLOB_BYTES = 64 << 20
 MAX_PACKED_BYTES = 64 << 20  # of what a blob unpacks to
@@ -35,7 +36,8 @@ def encode_frame(header: Mapping[str, object], blob: bytes = b"") -> bytes:
 
 
 def frame_parts(header: Mapping[str, object], blob: bytes = b"") -> Tuple[bytes, bytes]:
-    """One frame: what stands before the blob, and the blob. Many hosts may be sent the same blob, of which this is no copy."""
+    """One frame: what stands before the blob, and the blob. Many hosts may be sent the same blob,
+    of which this is no copy."""
     text = _text(header)
     if len(text) > MAX_HEADER_BYTES and not blob:
         header, blob = _packed(header)

@@ -1,7 +1,8 @@
-"""JSON by the interpreter's own C code, without the `json` package: that one loads `re` and `enum`, a third of what a session
-of the agent takes to start.
+"""JSON by the interpreter's own C code, without the `json` package: that one loads `re` and `enum`,
+a third of what a session of the agent takes to start.
 
-The result is the package's own, and so are the errors. Where there is no such C code the package does it.
+The result is the package's own, and so are the errors. Where there is no such C code the package
+does it.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import sys
 
 from tfdeploy.agent.annotations import Any, Union
 
-# Stack of each thread that reads JSON. Many of the usual 8 MiB do not fit where memory is limited. Python 3.12
-# and 3.13 stop nested JSON at a fixed depth, which a stack of 1 MiB does not hold: the process dies of SIGSEGV.
+# Stack of each thread that reads JSON. Many of the usual 8 MiB do not fit where memory is limited.
+# Python 3.12 and 3.13 stop nested JSON at a fixed depth, which a stack of 1 MiB does not hold: the
+# process dies of SIGSEGV.
 THREAD_STACK_BYTES = (4 if sys.version_info >= (3, 12) else 1) << 20
 _BLANKS = " \t\n\r"
 
@@ -24,7 +26,11 @@ class _Settings:
     object_pairs_hook = None
     parse_float = float
     parse_int = int
-    parse_constant = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}.__getitem__
+    parse_constant = {
+        "NaN": float("nan"),
+        "Infinity": float("inf"),
+        "-Infinity": float("-inf"),
+    }.__getitem__
 
 
 _scan: Any = None

@@ -1,15 +1,16 @@
 """Where everything lies on a host. Pure: it joins paths and touches nothing.
 
 <workdir>/<job>/releases/<hash>/            the code; its manifest beside it: releases/<hash>.json
-<workdir>/<job>/data/<name>/                data sets (a file source: data/<name>/<file name>); data/<name>.json once whole
-<workdir>/<job>/keep/<path>/                folders that outlive runs; <path>.before-<run>: set aside by launch --fresh
-<workdir>/<job>/runs/<run>/plan.json        the whole plan
-<workdir>/<job>/runs/<run>/cwd/             the working directory
-<workdir>/<job>/runs/<run>/hosts/<host>/    part.json env.json(0600) mesh.json(0600) state.json journal samples minder.*
-<workdir>/<job>/runs/<run>/hosts/<host>/tasks/<role>-<index>/   status.json journal samples out.log index ...
-<workdir>/.indoubt/<job>@<run>@<host>       a run that is prepared, and neither committed nor ended
-<workdir>/.audit/<hostname>/log.jsonl       who did what there, as a chain of hashes; log.1.jsonl: the part before it
-<workdir>/.envs/<hash>/                     an environment; <hash>.json once whole, .lock, .used/<job>@<hostname>
+<workdir>/<job>/data/<name>/                data sets (a file source: data/<name>/<file name>);
+data/<name>.json once whole <workdir>/<job>/keep/<path>/                folders that outlive runs;
+<path>.before-<run>: set aside by launch --fresh <workdir>/<job>/runs/<run>/plan.json        the
+whole plan <workdir>/<job>/runs/<run>/cwd/             the working directory
+<workdir>/<job>/runs/<run>/hosts/<host>/    part.json env.json(0600) mesh.json(0600) state.json
+journal samples minder.* <workdir>/<job>/runs/<run>/hosts/<host>/tasks/<role>-<index>/   status.json
+journal samples out.log index ... <workdir>/.indoubt/<job>@<run>@<host>       a run that is
+prepared, and neither committed nor ended <workdir>/.audit/<hostname>/log.jsonl       who did what
+there, as a chain of hashes; log.1.jsonl: the part before it <workdir>/.envs/<hash>/
+an environment; <hash>.json once whole, .lock, .used/<job>@<hostname>
 
 Names are per host, so that all hosts can share one workdir (NFS).
 """
@@ -25,16 +26,35 @@ IN_DOUBT = ".indoubt"
 PLAN = "plan.json"
 # of a run on one host: run/folder.py, for all but ASIDE, DECIDED and the processes' own
 ASIDE = "aside.json"  # run/keep_aside.py
-PART, SECRETS, CERTIFICATES, STATE, KNOWN = "part.json", "env.json", "mesh.json", "state.json", "knowledge.json"
-MINDER_LOCK, MINDER_LOG, MINDER_FIFO, JOURNAL, DECIDED = "minder.lock", "minder.log", "minder.fifo", "journal", "decided"
-AUDIT, AUDIT_LOG, AUDIT_OLD, AUDIT_LOCK = ".audit", "log.jsonl", "log.1.jsonl", "lock"  # serve/audit_log.py
+PART, SECRETS, CERTIFICATES, STATE, KNOWN = (
+    "part.json",
+    "env.json",
+    "mesh.json",
+    "state.json",
+    "knowledge.json",
+)
+MINDER_LOCK, MINDER_LOG, MINDER_FIFO, JOURNAL, DECIDED = (
+    "minder.lock",
+    "minder.log",
+    "minder.fifo",
+    "journal",
+    "decided",
+)
+# serve/audit_log.py
+AUDIT, AUDIT_LOG, AUDIT_OLD, AUDIT_LOCK = ".audit", "log.jsonl", "log.1.jsonl", "lock"
 FIREWALL_FIFO, FIREWALL_LOG = "firewall.fifo", "firewall.log"  # minder/firewall.py
 TOLD = "word.told"  # run.tell: mesh/told_end.py
 SAMPLES, NEWEST_SAMPLES = "samples", "samples.json"  # sampling/; SAMPLES of a task too
 # of one task of it; a JOURNAL too, and what agent/log/ writes
-STATUS, STOP, SUPERVISOR_LOCK, SUPERVISOR_LOG = "status.json", "stop.json", "supervisor.lock", "supervisor.log"
+STATUS, STOP, SUPERVISOR_LOCK, SUPERVISOR_LOG = (
+    "status.json",
+    "stop.json",
+    "supervisor.lock",
+    "supervisor.log",
+)
 NO_PART = "none"  # an empty folder
-PARTIAL = ".tfdeploy-partial"  # rsync's --partial-dir: halves of large files, from which a resumed sync goes on
+# rsync's --partial-dir: halves of large files, from which a resumed sync goes on
+PARTIAL = ".tfdeploy-partial"
 
 
 class NoPart(ValueError):
@@ -46,7 +66,8 @@ def job_dir(workdir: str, job: str) -> str:
 
 
 def of_job(job: str) -> List[str]:
-    """All folders of a job that are not of one release, data set or run, relative to the workdir."""
+    """All folders of a job that are not of one release, data set or run, relative to the
+    workdir."""
     return [job + "/" + name for name in ("releases", "data", "keep", "locks", "runs")]
 
 
@@ -92,7 +113,8 @@ def host_dir(workdir: str, job: str, run: str, host: str) -> str:
 
 
 def parts_dir(workdir: str, job: str, run: str, host: str, name: str) -> str:
-    """Of a data set with `split`: in it, each part that a task of this host gets, by its number, and NO_PART for the others."""
+    """Of a data set with `split`: in it, each part that a task of this host gets, by its number,
+    and NO_PART for the others."""
     return os.path.join(host_dir(workdir, job, run, host), "parts", name)
 
 

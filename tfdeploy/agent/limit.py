@@ -1,4 +1,5 @@
-"""Token buckets: how many bytes a second tfdeploy moves on a host, and how many handshakes a second it answers."""
+"""Token buckets: how many bytes a second tfdeploy moves on a host, and how many handshakes a second
+it answers."""
 
 from __future__ import annotations
 

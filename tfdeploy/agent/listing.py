@@ -1,7 +1,8 @@
-"""The rows of a data set: what lies in a folder, without its content. Both sides walk a folder in the same order.
+"""The rows of a data set: what lies in a folder, without its content. Both sides walk a folder in
+the same order.
 
-Rows are kept in arrays, some 30 bytes each besides the path, so that a million files fit in memory. Paths are bytes, relative,
-with "/" between. Within a folder, names are in the order of their bytes.
+Rows are kept in arrays, some 30 bytes each besides the path, so that a million files fit in memory.
+Paths are bytes, relative, with "/" between. Within a folder, names are in the order of their bytes.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class Row(NamedTuple):
     mode: int  # permission bits
     target: bytes  # of a link
     same_as: int  # the row of the earlier path that is the same file (a hard link), or NOT_LINKED
-    allocated: int  # bytes that it takes on the disk, where these are fewer than its size; else its size
+    # bytes that it takes on the disk, where these are fewer than its size; else its size
+    allocated: int
 
 
 class Listing:
@@ -48,7 +50,12 @@ class Listing:
 
     def __init__(self) -> None:
         self._paths, self._ends = bytearray(), array("Q")
-        self._kinds, self._sizes, self._mtimes, self._modes = bytearray(), array("Q"), array("q"), array("H")
+        self._kinds, self._sizes, self._mtimes, self._modes = (
+            bytearray(),
+            array("Q"),
+            array("q"),
+            array("H"),
+        )
         self._targets: Dict[int, bytes] = {}
         self._same: Dict[int, int] = {}
         self._allocated: Dict[int, int] = {}  # of sparse files
@@ -118,8 +125,9 @@ class Listing:
             self.total_bytes += row.size if row.same_as == NOT_LINKED else 0
 
     def only(self, files: "bytes | bytearray") -> "Tuple[Listing, array[int]]":
-        """All folders and links, and those files with content that the bitmap names, with their hard links; and for each of these
-        rows its row here. A part of a data set so has all folders: programs take classes from their names.
+        """All folders and links, and those files with content that the bitmap names, with their
+        hard links; and for each of these rows its row here. A part of a data set so has all
+        folders: programs take classes from their names.
         """
         found, rows, places = Listing(), array("Q"), {}
         linked = set(self._same.values())
@@ -142,7 +150,9 @@ class Listing:
 
     def attributes(self) -> str:
         """Names the state of what `digest` leaves out."""
-        return _sum(self, lambda row: b"%o %d %d" % (row.mode, row.mtime_ns // _SECOND, row.same_as))
+        return _sum(
+            self, lambda row: b"%o %d %d" % (row.mode, row.mtime_ns // _SECOND, row.same_as)
+        )
 
     def pack(self) -> bytes:
         """For `unpack`. Begins with its sizes, then zlib."""
@@ -152,15 +162,18 @@ class Listing:
         sparse = array("q", [number for pair in self._allocated.items() for number in pair])
         targets = b"\0".join(self._targets.values())
         packer = zlib.compressobj(1)
-        body = [packer.compress(_little(each)) for each in (self._ends, self._sizes, self._mtimes, self._modes, links, sparse)]
+        body = [
+            packer.compress(_little(each))
+            for each in (self._ends, self._sizes, self._mtimes, self._modes, links, sparse)
+        ]
         body += [packer.compress(part) for part in (self._kinds, self._paths, targets)]
         counts = (len(self), len(self._same), len(self._allocated), len(self._paths))
         return _HEAD.pack(_MAGIC, *counts) + b"".join(body) + packer.flush()
 
 
 def digest(rows: Iterable[Row]) -> str:
-    """Names the state of the content: paths, sizes, times in whole seconds, targets. Folders, modes and hard links do not count:
-    not every file system keeps them."""
+    """Names the state of the content: paths, sizes, times in whole seconds, targets. Folders, modes
+    and hard links do not count: not every file system keeps them."""
     return _sum((row for row in rows if row.kind != FOLDER), _content_words)
 
 
@@ -193,7 +206,10 @@ def unpack(packed: bytes) -> Listing:
 
     try:
         magic, count, linked, sparse, paths_bytes = _HEAD.unpack_from(packed)
-        if magic != _MAGIC or _ROW_BYTES * count + 16 * (linked + sparse) + paths_bytes > MOST_BYTES:
+        if (
+            magic != _MAGIC
+            or _ROW_BYTES * count + 16 * (linked + sparse) + paths_bytes > MOST_BYTES
+        ):
             raise BadListing("not a listing, or one of more than %d bytes" % MOST_BYTES)
         body = _Body(packed)
         listing = Listing()
@@ -210,7 +226,8 @@ def unpack(packed: bytes) -> Listing:
 
 
 class _Body:
-    """What is behind the head, unpacked part by part: all of it at once would be a second listing in memory."""
+    """What is behind the head, unpacked part by part: all of it at once would be a second listing
+    in memory."""
 
     def __init__(self, packed: bytes) -> None:
         import zlib
@@ -252,13 +269,18 @@ def _targets(kinds: bytearray, body: bytes) -> Dict[int, bytes]:
 
 
 def _check(listing: Listing) -> None:
-    """Raises BadListing: a path that leads out or is not behind the one before, so that each comes once."""
+    """Raises BadListing: a path that leads out or is not behind the one before, so that each comes
+    once."""
     before = b""
     folders: List[bytes] = []
     for index, row in enumerate(listing):
         if row.kind not in (FILE, LINK, FOLDER) or row.size > 1 << 62:
             raise BadListing("row %d has a kind or size that is none" % index)
-        if row.kind == FILE and row.same_as != NOT_LINKED and not (0 <= row.same_as < index and listing.is_content(row.same_as)):
+        if (
+            row.kind == FILE
+            and row.same_as != NOT_LINKED
+            and not (0 <= row.same_as < index and listing.is_content(row.same_as))
+        ):
             raise BadListing("row %d is linked to no earlier file" % index)
         if not row.path:
             if index or row.kind != FOLDER:
@@ -271,7 +293,11 @@ def _check(listing: Listing) -> None:
         if key(row.path) <= key(before) and before:
             raise BadListing("row %d is not behind the one before" % index)
         parent = b"/".join(parts[:-1])
-        while folders and folders[-1] and not (parent == folders[-1] or parent.startswith(folders[-1] + b"/")):
+        while (
+            folders
+            and folders[-1]
+            and not (parent == folders[-1] or parent.startswith(folders[-1] + b"/"))
+        ):
             folders.pop()
         if parent and (not folders or folders[-1] != parent):
             raise BadListing("row %d lies in no folder" % index)
@@ -292,10 +318,13 @@ Look = Callable[[bytes, os.stat_result], None]
 
 
 def walk(folder: str, look: Look = lambda path, found: None) -> Listing:
-    """The folder itself, which may be a link, and all in it. `look` is shown each path. Raises Strange, OSError."""
+    """The folder itself, which may be a link, and all in it. `look` is shown each path. Raises
+    Strange, OSError."""
     listing = Listing()
     found = os.stat(folder)
-    listing.add(Row(b"", FOLDER, 0, found.st_mtime_ns, stat.S_IMODE(found.st_mode), b"", NOT_LINKED, 0))
+    listing.add(
+        Row(b"", FOLDER, 0, found.st_mtime_ns, stat.S_IMODE(found.st_mode), b"", NOT_LINKED, 0)
+    )
     linked: Dict[Inode, int] = {}
     top = os.fsencode(folder)
     for path, about in entries(top):
@@ -307,7 +336,8 @@ def walk(folder: str, look: Look = lambda path, found: None) -> Listing:
 
 
 def rows_in(folder: str) -> Iterator[Row]:
-    """As `walk` has them, but none is in memory, and a hard link is a file like any other. Raises Strange, OSError."""
+    """As `walk` has them, but none is in memory, and a hard link is a file like any other. Raises
+    Strange, OSError."""
     top, none = os.fsencode(folder), Listing()
     return (_row(path, os.path.join(top, path), about, none, {}) for path, about in entries(top))
 
@@ -324,8 +354,8 @@ def single(path: str, look: Look = lambda path, found: None) -> Listing:
 
 
 def entries(top: bytes) -> Iterator[Tuple[bytes, os.stat_result]]:
-    """All in a folder, in order, by relative path. Of one folder only the names are in memory: a scandir's entries of a million
-    files take a gigabyte. Raises OSError."""
+    """All in a folder, in order, by relative path. Of one folder only the names are in memory: a
+    scandir's entries of a million files take a gigabyte. Raises OSError."""
     partial = os.fsencode(PARTIAL)
     levels = [(b"", iter(sorted(os.listdir(top))))]
     while levels:
@@ -344,7 +374,9 @@ def entries(top: bytes) -> Iterator[Tuple[bytes, os.stat_result]]:
             levels.pop()
 
 
-def _row(path: bytes, place: bytes, found: os.stat_result, listing: Listing, linked: Dict[Inode, int]) -> Row:
+def _row(
+    path: bytes, place: bytes, found: os.stat_result, listing: Listing, linked: Dict[Inode, int]
+) -> Row:
     mode = stat.S_IMODE(found.st_mode)
     if stat.S_ISDIR(found.st_mode):
         return Row(path, FOLDER, 0, found.st_mtime_ns, mode, b"", NOT_LINKED, 0)
@@ -361,7 +393,8 @@ def _row(path: bytes, place: bytes, found: os.stat_result, listing: Listing, lin
 
 
 def pairs(wanted: Listing, there: Listing) -> Iterator[Tuple[Optional[int], Optional[int]]]:
-    """The rows of both with the same path, in the order of `walk`; None where one of them lacks it."""
+    """The rows of both with the same path, in the order of `walk`; None where one of them lacks
+    it."""
     i = j = 0
     while i < len(wanted) or j < len(there):
         ours = key(wanted.path(i)) if i < len(wanted) else None
@@ -379,4 +412,8 @@ def pairs(wanted: Listing, there: Listing) -> Iterator[Tuple[Optional[int], Opti
 
 def is_same_file(one: Row, other: Row) -> bool:
     """As rsync compares: size, and time in whole seconds."""
-    return one.kind == other.kind == FILE and one.size == other.size and one.mtime_ns // _SECOND == other.mtime_ns // _SECOND
+    return (
+        one.kind == other.kind == FILE
+        and one.size == other.size
+        and one.mtime_ns // _SECOND == other.mtime_ns // _SECOND
+    )

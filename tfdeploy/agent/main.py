@@ -1,5 +1,5 @@
-"""The agent's command line: `serve` for one SSH session, `bound` to it, `minder` for one run and `sample` beside it, `supervise`
-for one task.
+"""The agent's command line: `serve` for one SSH session, `bound` to it, `minder` for one run and
+`sample` beside it, `supervise` for one task.
 
 The root `__main__.py` of the agent's folder calls `main`. Each word loads only what it needs.
 """
@@ -24,11 +24,13 @@ MODULES = {
 
 
 def main(argv: List[str]) -> int:
-    """Runs `argv[0]` with the rest as its arguments, and ends the process: our threads may be left as they are."""
+    """Runs `argv[0]` with the rest as its arguments, and ends the process: our threads may be left
+    as they are."""
     if not argv or argv[0] not in MODULES:
         sys.stderr.write("usage: (%s) ...\n" % "|".join(MODULES))
         return 2
-    if sys.getfilesystemencoding() != "utf-8":  # names of files are bytes to us: an old locale must not change them
+    # names of files are bytes to us: an old locale must not change them
+    if sys.getfilesystemencoding() != "utf-8":
         os.execv(sys.executable, [sys.executable, "-X", "utf8", "-S", "-E", AGENT_DIR, *argv])
     mend_truncated()  # the modules imported above are too short to be truncated
     from tfdeploy.agent.ownership import NotOurs, explain

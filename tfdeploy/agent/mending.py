@@ -17,17 +17,23 @@ _UNKNOWN = (65534, 4294967294)  # uids that a file server shows for unknown owne
 _OWN_WORKDIR: Tuple[str, Dict[str, object]] = ("own_workdir", {})
 
 
-def describe_problem(why: str, path: str, workdir: str, about: Optional[os.stat_result]) -> Tuple[str, str, Dict[str, object]]:
+def describe_problem(
+    why: str, path: str, workdir: str, about: Optional[os.stat_result]
+) -> Tuple[str, str, Dict[str, object]]:
     """Return what is wrong, the name of a line in model/advice.py, and the details of that line."""
     if about is None:
         return "%s is not the agent that was put there" % path, "install_agent_again", {}
     if why == "mapped" or (why == "owner" and _is_mapped(about.st_uid)):
-        said = "%s shows as owned by %s, as your own files do there: its file server changes owners" % (path, _user(about.st_uid))
+        said = (
+            "%s shows as owned by %s, as your own files do there: its file server changes owners"
+            % (path, _user(about.st_uid))
+        )
         return said, "mend_mapping", {}
     what = {
         "endless": "is a link that leads to itself",
         "owner above": "belongs to %s, so %s may be replaced" % (_user(about.st_uid), workdir),
-        "mode above": "may be written to by others (%s), so they may replace %s" % (_mode(about), workdir),
+        "mode above": "may be written to by others (%s), so they may replace %s"
+        % (_mode(about), workdir),
         "link": "is a link to %s" % os.path.realpath(path),
         "owner": "belongs to %s" % _user(about.st_uid),
         "no folder": "is not a folder",
@@ -35,7 +41,9 @@ def describe_problem(why: str, path: str, workdir: str, about: Optional[os.stat_
         "mode": "may be written to by others (%s)" % _mode(about),
         "names": "has a second name, a hard link",
     }[why]
-    advice, details = _above(about, path) if why.endswith((" above", "endless")) else _mend(about, path, workdir)
+    advice, details = (
+        _above(about, path) if why.endswith((" above", "endless")) else _mend(about, path, workdir)
+    )
     return "%s %s" % (path, what), advice, details
 
 
@@ -64,7 +72,8 @@ def _set_aside(path: str) -> Tuple[str, Dict[str, object]]:
 
 
 def _is_mapped(uid: int) -> bool:
-    """Whether the mount shows our own files with that uid: it does so for our home, or maps unknown owners."""
+    """Whether the mount shows our own files with that uid: it does so for our home, or maps unknown
+    owners."""
     try:
         return uid in _UNKNOWN or uid == os.stat(os.path.expanduser("~")).st_uid
     except OSError:

@@ -1,15 +1,25 @@
-"""Metrics in a program's output: by the job's regular expressions, and by what Keras prints. Pure; hosts and the control machine
-read alike.
+"""Metrics in a program's output: by the job's regular expressions, and by what Keras prints. Pure;
+hosts and the control machine read alike.
 
-What TensorFlow's C++ code writes among a program's lines is told apart by its prefix, and left out: "Step 65783289095256262
-cancelled" names a random id. Python's own logging (absl writes the same prefix, with a .py file in it) is the program's.
+What TensorFlow's C++ code writes among a program's lines is told apart by its prefix, and left out:
+"Step 65783289095256262 cancelled" names a random id. Python's own logging (absl writes the same
+prefix, with a .py file in it) is the program's.
 """
 
 from __future__ import annotations
 
 import re
 
-from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
+from tfdeploy.agent.annotations import (
+    TYPE_CHECKING,
+    Callable,
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    Optional,
+    Tuple,
+)
 from tfdeploy.agent.metric_patterns import search
 
 if TYPE_CHECKING:
@@ -23,11 +33,14 @@ MOST_STEPS = 10**13  # a million steps a second for four months
 MOST_STEPS_PER_S = 10**9  # a resumed program may jump this far at once
 MATCHED_CHARS = 512  # of each line; the rest of a longer line is not read
 MOST_NAMES = 32  # of metrics that Keras prints in one line
-EPOCH, EPOCHS, BATCH, BATCHES = "epoch", "epochs", "batch", "batches"  # where Keras's fit is: `Epoch 3/40`, `12/938`
+# where Keras's fit is: `Epoch 3/40`, `12/938`
+EPOCH, EPOCHS, BATCH, BATCHES = "epoch", "epochs", "batch", "batches"
 
 CPP_PREFIX = re.compile(
-    r"[IWEF]\d{4} \d\d:\d\d:\d+\.\d+ +\d+ [^\s:\]]+\.(?:cc|cpp|c|cu|h|hpp|inc):\d+\] "  # absl, glog: I0000 00:00:1795343518.7
-    r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] (?!\S+\.py:)[^\s:\]]+:\d+\] "  # TensorFlow up to 2.17
+    # absl, glog: I0000 00:00:1795343518.7
+    r"[IWEF]\d{4} \d\d:\d\d:\d+\.\d+ +\d+ [^\s:\]]+\.(?:cc|cpp|c|cu|h|hpp|inc):\d+\] "
+    # TensorFlow up to 2.17
+    r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] (?!\S+\.py:)[^\s:\]]+:\d+\] "
     r"|^[IWEF] (?:tensorflow|external)/[^\s:\]]+:\d+\] "  # before 1.0
 )
 ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -36,12 +49,16 @@ ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _NUMBER = re.compile(r"[-+]?(?:\d[\d,_]*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
 _EPOCH = re.compile(r"\s*Epoch (\d{1,9})/(\d{1,9})\s*$")
 _BAR = re.compile(r"\s*(\d{1,12})/(\d{1,12}|Unknown|\?)(?=[ \t])")
-_NAMED = re.compile(r" - ([A-Za-z_][\w/.]{0,63}(?: [\w/.]{1,64})?): ([-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)(?=\s|$)")
+_NAMED = re.compile(
+    r" - ([A-Za-z_][\w/.]{0,63}(?: [\w/.]{1,64})?): "
+    r"([-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)(?=\s|$)"
+)
 _PER_STEP = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)(us|µs|ms|s)/(?:step|batch)\b")
 _RATES = re.compile(
     r"(?i)\b(global_step|steps|images|examples|samples)/sec(?:ond)?\b[\s=:]+((?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?)"
 )
-_BENCHMARK_STEP = re.compile(r"\s*(\d{1,12})\s+images/sec:")  # of tf_cnn_benchmarks: `10  images/sec: 12.3 +/- 0.0`
+# of tf_cnn_benchmarks: `10  images/sec: 12.3 +/- 0.0`
+_BENCHMARK_STEP = re.compile(r"\s*(\d{1,12})\s+images/sec:")
 _NUMBER_CHARS = "0123456789.,_+-eE"
 _MS = {"us": 0.001, "µs": 0.001, "ms": 1.0, "s": 1000.0}
 
@@ -78,7 +95,9 @@ def _printed(text: Optional[str]) -> Optional[float]:
     return found
 
 
-def find(lines: Iterable[str], patterns: Patterns, possible: Callable[[str, float], bool]) -> Dict[str, float]:
+def find(
+    lines: Iterable[str], patterns: Patterns, possible: Callable[[str, float], bool]
+) -> Dict[str, float]:
     """Return the newest number of each metric in `lines`, which start with the newest line.
 
     `possible(metric, number)`: False if the number cannot be a value of the metric.
@@ -104,7 +123,13 @@ def _shortened(text: str) -> str:
     return first.rstrip(_NUMBER_CHARS) if text[MATCHED_CHARS] in _NUMBER_CHARS else first
 
 
-def find_one(texts: List[str], name: str, pattern: re.Pattern[str], possible: Callable[[str, float], bool], found: Found) -> None:
+def find_one(
+    texts: List[str],
+    name: str,
+    pattern: re.Pattern[str],
+    possible: Callable[[str, float], bool],
+    found: Found,
+) -> None:
     """Add the newest number that the pattern finds to `found`. It replaces a number of Keras from
     the same or an older line."""
     for line, text in enumerate(texts):
@@ -147,7 +172,8 @@ def _rates(text: str) -> Dict[str, float]:
 
 
 def of_keras(line: str) -> Dict[str, float]:
-    """What `fit` and `evaluate` print: `Epoch 3/40`; a bar or its last line, with its batch, ms/step, and its metrics."""
+    """What `fit` and `evaluate` print: `Epoch 3/40`; a bar or its last line, with its batch,
+    ms/step, and its metrics."""
     text = ESCAPE.sub("", line)
     epoch = _EPOCH.match(text)
     if epoch:
@@ -178,7 +204,8 @@ def is_possible_step(step: float, last: Optional[float], passed_s: float) -> boo
 
 
 def keras_step(known: Mapping[str, float]) -> Optional[float]:
-    """The step that `fit` has reached, over all its epochs; None: Keras does not print where it is."""
+    """The step that `fit` has reached, over all its epochs; None: Keras does not print where it
+    is."""
     batch, batches = known.get(BATCH), known.get(BATCHES)
     if batch is None or batches is None:
         return None

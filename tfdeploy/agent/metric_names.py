@@ -1,4 +1,5 @@
-"""What metrics mean, by their names: which come first, and which scalars of event files are the step, loss and accuracy. Pure.
+"""What metrics mean, by their names: which come first, and which scalars of event files are the
+step, loss and accuracy. Pure.
 
 Programs of TensorFlow 1 write twenty scalars for each layer (`layer1/weights/summaries/mean_1`).
 """
@@ -7,7 +8,15 @@ from __future__ import annotations
 
 import re
 
-from tfdeploy.agent.annotations import TYPE_CHECKING, Collection, Dict, Iterable, List, Mapping, Optional
+from tfdeploy.agent.annotations import (
+    TYPE_CHECKING,
+    Collection,
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    Optional,
+)
 from tfdeploy.agent.record import NamedTuple
 
 if TYPE_CHECKING:
@@ -27,12 +36,15 @@ _WANTED = re.compile(r"(?i)loss|cost|acc(?:uracy)?(?:_\d{1,2})?\Z")
 _PER_VARIABLE = re.compile(  # what people and TensorFlow's queues note of each variable
     r"(?i)(?:.*/)?(?:mean|stddev|std|max|min|sparsity|norm|zero_fraction|fraction_of_\w+|fraction_over_\w+)(?:_\d{1,2})?\Z"
 )
-_OF_OTHER_DATA = re.compile(r"(?i)(?:\A|[\W_])(?:eval|evaluation|valid|validation|val|test|testing|dev)(?:\Z|[\W_\d])")
+_OF_OTHER_DATA = re.compile(
+    r"(?i)(?:\A|[\W_])(?:eval|evaluation|valid|validation|val|test|testing|dev)(?:\Z|[\W_\d])"
+)
 _OF_AN_EPOCH = "epoch_"  # tags of Keras whose step is the epoch
 
 
 class Scalar(NamedTuple):
-    """The newest value of a tag in the event files of a folder. `time`: UTC seconds, when it was written."""
+    """The newest value of a tag in the event files of a folder. `time`: UTC seconds, when it was
+    written."""
 
     folder: str
     tag: str
@@ -42,39 +54,59 @@ class Scalar(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """What a task's event files say of its progress. `values`: of step, loss and accuracy, those that are sure.
-    `step_time`: UTC seconds, when the step was written; 0.0: there is none."""
+    """What a task's event files say of its progress. `values`: of step, loss and accuracy, those
+    that are sure. `step_time`: UTC seconds, when the step was written; 0.0: there is none."""
 
     values: Dict[str, float]
     step_time: float = 0.0
 
 
 def priority(name: str) -> int:
-    """0: a loss or an accuracy. 2: one of the many that are noted for each variable. 1: any other."""
+    """0: a loss or an accuracy. 2: one of the many that are noted for each variable. 1: any
+    other."""
     if "/summaries/" in name or _PER_VARIABLE.match(name):
         return 2
     return 0 if name.count("/") <= 2 and _WANTED.search(name.rpartition("/")[2]) else 1
 
 
 def sort_metrics(names: Iterable[str], job_metrics: Collection[str] = ()) -> List[str]:
-    """Return the names by how much a reader wants them. `job_metrics`: those of the job, which come first in their order."""
+    """Return the names by how much a reader wants them. `job_metrics`: those of the job, which come
+    first in their order."""
     given = list(job_metrics)
-    return sorted(names, key=lambda name: (given.index(name) if name in given else len(given), priority(name)))
+    return sorted(
+        names, key=lambda name: (given.index(name) if name in given else len(given), priority(name))
+    )
 
 
 def figures(scalars: Scalars) -> Figures:
-    """Return the figures of the folder that trains; of several, of the one whose step is highest."""
+    """Return the figures of the folder that trains; of several, of the one whose step is
+    highest."""
     folders = {each.folder for each in scalars.values()}
     trains = [folder for folder in folders if not _OF_OTHER_DATA.search(folder)]
     if not folders or (len(folders) > 1 and not trains):
         return Figures({})
-    counted = [each for each in scalars.values() if _counts_steps(each) and each.folder in (trains or folders)]
+    counted = [
+        each
+        for each in scalars.values()
+        if _counts_steps(each) and each.folder in (trains or folders)
+    ]
     until = max((each.time for each in counted), default=0.0) - SILENT_S
-    newest = max((each for each in counted if each.time >= until), key=lambda each: (each.step, each.time), default=None)
+    newest = max(
+        (each for each in counted if each.time >= until),
+        key=lambda each: (each.step, each.time),
+        default=None,
+    )
     main = newest.folder if newest else min(trains or folders)
     own = [each for each in scalars.values() if each.folder == main]
-    values = {"step": newest and float(newest.step), LOSS: _only(own, _LOSS), ACCURACY: _only(own, _ACCURACY)}
-    return Figures({name: value for name, value in values.items() if value is not None}, newest.time if newest else 0.0)
+    values = {
+        "step": newest and float(newest.step),
+        LOSS: _only(own, _LOSS),
+        ACCURACY: _only(own, _ACCURACY),
+    }
+    return Figures(
+        {name: value for name, value in values.items() if value is not None},
+        newest.time if newest else 0.0,
+    )
 
 
 def _counts_steps(scalar: Scalar) -> bool:
@@ -83,11 +115,13 @@ def _counts_steps(scalar: Scalar) -> bool:
 
 
 def _only(scalars: List[Scalar], pattern: re.Pattern[str]) -> Optional[float]:
-    """Return the value of the tag with the fewest folders and the shortest last name. None: there is none, or several."""
+    """Return the value of the tag with the fewest folders and the shortest last name. None: there
+    is none, or several."""
     found = []
     for each in scalars:
         parts = each.tag.split("/")
-        last = parts[-2] if len(parts) > 1 and parts[-1] == "train" else parts[-1]  # `Loss/train`, as with PyTorch
+        # `Loss/train`, as with PyTorch
+        last = parts[-2] if len(parts) > 1 and parts[-1] == "train" else parts[-1]
         if pattern.match(last) and not _OF_OTHER_DATA.search(each.tag):
             found.append(((len(parts), len(last)), each.value))
     found.sort()

@@ -1,12 +1,15 @@
-"""The regular expressions for step and loss, where a job has none of its own. Hosts and the control machine use the same.
+"""The regular expressions for step and loss, where a job has none of its own. Hosts and the control
+machine use the same.
 
-A wrong figure is worse than none, so a number counts only where the line can mean nothing else: no part of another number
-(`step 1.5`, `2026-11-23`), no time (`step 250 ms`), no setting (`max step 1000`, `--step=5`), no loss of other data
-(`validation loss 0.3`). `step 100.0` is a step: `get_variable("global_step", [])` makes a float. Where a line has a global step
-too, that one is the step.
+A wrong figure is worse than none, so a number counts only where the line can mean nothing else: no
+part of another number (`step 1.5`, `2026-11-23`), no time (`step 250 ms`), no setting (`max step
+1000`, `--step=5`), no loss of other data (`validation loss 0.3`). `step 100.0` is a step:
+`get_variable("global_step", [])` makes a float. Where a line has a global step too, that one is the
+step.
 
-Every text matches in one way only (see metric_lines.py), and each expression has one group. All begin with a word and then
-look back at what stands before it: Python finds the next such word in a line without trying other places.
+Every text matches in one way only (see metric_lines.py), and each expression has one group. All
+begin with a word and then look back at what stands before it: Python finds the next such word in a
+line without trying other places.
 """
 
 from __future__ import annotations
@@ -31,27 +34,56 @@ _COUNT_ENDS = rf"(?![\w%'\"]|[.,]\d|-\d|:\d\d\b|\s%|{_TIME})"
 # `Step [100/600]`, `step tf.Tensor(100`
 _BRACKET = r"(?:[\[(]\s*|tf\.tensor\()?"
 _NO_STEP = (
-    *("final ", "max ", "num ", "total ", "time ", "per ", "decay ", "warmup ", "display ", "save ", "eval ", "test "),
+    *(
+        "final ",
+        "max ",
+        "num ",
+        "total ",
+        "time ",
+        "per ",
+        "decay ",
+        "warmup ",
+        "display ",
+        "save ",
+        "eval ",
+        "test ",
+    ),
     *("-", "s/"),  # --step=5, 49ms/step
 )
 _NO_ITERATION = ("max ", "num ", "total ", "per ", "-")
 _NO_LOSS = (
-    *("validation ", "valid ", "val ", "test ", "testing ", "eval ", "dev ", "best ", "target ", "packet ", "-"),
-    *("test set ", "test set: average ", "test set: avg ", "test_set: avg_", "validation set "),  # of PyTorch's examples
+    *(
+        "validation ",
+        "valid ",
+        "val ",
+        "test ",
+        "testing ",
+        "eval ",
+        "dev ",
+        "best ",
+        "target ",
+        "packet ",
+        "-",
+    ),
+    # of PyTorch's examples
+    *("test set ", "test set: average ", "test set: avg ", "test_set: avg_", "validation set "),
 )
 
 
 def _word(word: str, parts: Tuple[str, ...] = (), unless: Tuple[str, ...] = ()) -> str:
-    """Return an expression for the word at the beginning of a word or after one of `parts`, and not after one of `unless`."""
+    """Return an expression for the word at the beginning of a word or after one of `parts`, and not
+    after one of `unless`."""
     begins = "|".join([rf"(?<!\w{word})", *(rf"(?<=\b{part}{word})" for part in parts)])
     return f"{word}(?:{begins})" + "".join(f"(?<!{each}{word})" for each in unless)
 
 
 _GLOBAL = rf"{_word('global')}[ _]?step{_IS}"
-_AFTER = _word("after") + r" (?=\d+ (?:train\w* )?steps? \(\d+ global step)"  # After 100 training steps (300 global steps)
+# After 100 training steps (300 global steps)
+_AFTER = _word("after") + r" (?=\d+ (?:train\w* )?steps? \(\d+ global step)"
 STEP = (
     rf"{_ANY_CASE}(?:{_AFTER}\d+ (?:train\w* )?steps? \("
-    rf"|{_word('after')} (?=\d[\d,]* (?:train\w*|global) step)|after(?<=^after) (?=\d[\d,]* steps?,)"
+    rf"|{_word('after')} (?=\d[\d,]* (?:train\w*|global) step)|after(?<=^after) (?=\d[\d,]* "
+    r"steps?,)"
     rf"|{_word('step', ('global_', 'global', 'train_', 'training_', 'current_'), _NO_STEP)}{_IS}{_BRACKET}"
     rf"(?!\d[\d,.]*\b.{{0,96}}{_GLOBAL}\d)"
     rf"|{_word('iter', unless=_NO_ITERATION)}(?:ation)?{_IS}{_BRACKET}(?!\d[\d,.]*\b.{{0,96}}step{_IS}\d))"
@@ -74,7 +106,8 @@ LOCAL_STEP = (
 OTHER_STEPS = {"local_step": LOCAL_STEP, "global_step": GLOBAL_STEP}
 STEP_COUNTERS = ("step", *OTHER_STEPS)
 
-# A line that has none of these words, in lower case, does not match. To look for them first costs far less.
+# A line that has none of these words, in lower case, does not match. To look for them first costs
+# far less.
 _WORDS: Dict[str, Tuple[str, ...]] = {
     STEP: ("step", "iter"),
     LOSS: ("loss", "cost"),
@@ -85,12 +118,14 @@ _WORDS_OF_COMPILED = {text[len(_ANY_CASE) :]: words for text, words in _WORDS.it
 
 
 def is_own(text: str) -> bool:
-    """Return True for an expression of this module: its time is in proportion to the length of a line."""
+    """Return True for an expression of this module: its time is in proportion to the length of a
+    line."""
     return text in _WORDS
 
 
 def compiled(text: str) -> Pattern:
-    """Compile an expression of a plan. `search` gives those of this module lower case, which takes half the time of (?i)."""
+    """Compile an expression of a plan. `search` gives those of this module lower case, which takes
+    half the time of (?i)."""
     return re.compile(text[len(_ANY_CASE) :] if is_own(text) else text)
 
 

@@ -12,7 +12,16 @@ import signal
 import threading
 import time
 
-from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional
+from tfdeploy.agent.annotations import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    Optional,
+)
 from tfdeploy.agent.metric_lines import find_one, find_printed, matched_texts, values_of
 from tfdeploy.agent.metric_patterns import compile_metrics, is_own
 
@@ -69,7 +78,9 @@ class MetricReader:
     not matched with it."""
 
     def __init__(self, patterns: Mapping[str, re.Pattern[str]]) -> None:
-        self._patterns = patterns if isinstance(patterns, MetricPatterns) else MetricPatterns(patterns)
+        self._patterns = (
+            patterns if isinstance(patterns, MetricPatterns) else MetricPatterns(patterns)
+        )
         self._stopped: Dict[str, None] = {}
         self._most_s = CALL_CPU_S  # for one pattern in the present call
         self._budget_s = BURST_CPU_S  # CPU seconds, at `_refilled_at` (monotonic seconds)
@@ -88,7 +99,9 @@ class MetricReader:
             return []
         return [name for name in self._patterns if self._is_stopped(name)]
 
-    def find(self, lines: Iterable[str], possible: Callable[[str, float], bool]) -> Dict[str, float]:
+    def find(
+        self, lines: Iterable[str], possible: Callable[[str, float], bool]
+    ) -> Dict[str, float]:
         """Return what metric_lines.find returns, or less if the CPU budget is used up."""
         self._refill()
         if self._budget_s < _LEAST_CPU_S:
@@ -117,7 +130,13 @@ class MetricReader:
         if budget_s >= BURST_CPU_S:
             self._spent, self._lines = {}, 0
 
-    def _find(self, texts: List[str], names: Iterable[str], possible: Callable[[str, float], bool], found: Found) -> None:
+    def _find(
+        self,
+        texts: List[str],
+        names: Iterable[str],
+        possible: Callable[[str, float], bool],
+        found: Found,
+    ) -> None:
         found.update(find_printed(texts))
         for name in names:
             if not self._is_stopped(name):
@@ -152,7 +171,8 @@ class MetricReader:
             self._patterns.stops[name] = self._patterns.stops.get(name, 0) + 1
 
 
-_deadline: Optional[float] = None  # time.thread_time() at which the call in progress is interrupted; None: no call
+# time.thread_time() at which the call in progress is interrupted; None: no call
+_deadline: Optional[float] = None
 _installed = False  # True once _interrupt handles the timer's signal
 
 

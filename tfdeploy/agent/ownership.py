@@ -1,7 +1,9 @@
-"""Who owns these folders: nothing is read, run or written below a workdir that another user made, owns or may write to.
+"""Who owns these folders: nothing is read, run or written below a workdir that another user made,
+owns or may write to.
 
-From the workdir down each folder is opened below the one before it, never through a link. Its text also runs on a host
-before any agent is there, behind that of seen.py: it imports nothing else of ours.
+From the workdir down each folder is opened below the one before it, never through a link. Its text
+also runs on a host before any agent is there, behind that of seen.py: it imports nothing else of
+ours.
 """
 
 from __future__ import annotations
@@ -12,7 +14,16 @@ import stat
 import time
 
 from tfdeploy.agent.annotations import Any, Dict, List, Optional, Tuple
-from tfdeploy.agent.seen import AGENTS, OTHERS_WRITE, SEEN, above, is_as_seen, is_record, may_be_replaced, stamps
+from tfdeploy.agent.seen import (
+    AGENTS,
+    OTHERS_WRITE,
+    SEEN,
+    above,
+    is_as_seen,
+    is_record,
+    may_be_replaced,
+    stamps,
+)
 
 try:
     from _blake2 import blake2b  # hashlib loads OpenSSL: 3 ms of each session
@@ -24,13 +35,16 @@ _FLAGS = {
     stat.S_IFREG: os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
 }
 _RACY_NS = 2_000_000_000  # a file that changed so lately may change again and show the same time
-_OVERFLOW_UIDS = (65534, 4294967294)  # uids that a file server, or a container, shows for unknown owners
+# uids that a file server, or a container, shows for unknown owners
+_OVERFLOW_UIDS = (65534, 4294967294)
 
 
 class NotOurs(PermissionError):
     """Another user owns `path` or may change it. `why`: a key of mending.describe_problem."""
 
-    def __init__(self, why: str, path: str, workdir: str, about: Optional[os.stat_result] = None) -> None:
+    def __init__(
+        self, why: str, path: str, workdir: str, about: Optional[os.stat_result] = None
+    ) -> None:
         super().__init__(1, why, path)
         self.why, self.path, self.workdir, self.about = why, path, workdir, about
 
@@ -46,7 +60,8 @@ def explain(error: NotOurs) -> Tuple[str, str, Dict[str, object]]:
 
 
 def check(workdir: str, *below: str) -> None:
-    """The workdir and, for each path of `below` it, as much of it as is there. Raises NotOurs, OSError."""
+    """The workdir and, for each path of `below` it, as much of it as is there. Raises NotOurs,
+    OSError."""
     try:
         top = open_workdir(workdir)
     except FileNotFoundError:
@@ -65,7 +80,8 @@ def open_workdir(workdir: str) -> int:
 
 
 def make_workdir(workdir: str) -> None:
-    """Makes it, and the folders that are missing above it, for this user alone. Exists: success. Raises NotOurs, OSError."""
+    """Makes it, and the folders that are missing above it, for this user alone. Exists: success.
+    Raises NotOurs, OSError."""
     _check_above(workdir)
     parent = os.path.dirname(workdir)
     if not os.path.isdir(parent):
@@ -75,13 +91,15 @@ def make_workdir(workdir: str) -> None:
     except FileExistsError:
         return
     about = os.lstat(workdir)
-    if about.st_uid != os.geteuid():  # another user's folder is never made by us: the file server changes owners
+    # another user's folder is never made by us: the file server changes owners
+    if about.st_uid != os.geteuid():
         os.rmdir(workdir)
         raise NotOurs("mapped", workdir, workdir, about)
 
 
 def has_agent(workdir: str, name: str) -> bool:
-    """Whether the agent of that name is there and whole. False: it is missing or damaged, and may be installed."""
+    """Whether the agent of that name is there and whole. False: it is missing or damaged, and may
+    be installed."""
     if is_as_seen(workdir, name):
         return True
     folder = os.path.join(workdir, AGENTS, name)
@@ -97,7 +115,8 @@ def has_agent(workdir: str, name: str) -> bool:
 
 
 def check_agent(folder: str) -> None:
-    """`folder` is <workdir>/.agent/<name>, or the source tree that tests run. Raises NotOurs, OSError."""
+    """`folder` is <workdir>/.agent/<name>, or the source tree that tests run. Raises NotOurs,
+    OSError."""
     parent, name = os.path.split(folder)
     workdir, agents = os.path.split(parent)
     if agents == AGENTS and not has_agent(workdir, name):
@@ -208,7 +227,8 @@ def _check_entry(about: os.stat_result, path: str, workdir: str, kind: int) -> N
 
 
 def _fault(about: os.stat_result, kind: int) -> str:
-    """Why this is not ours, of that kind, with at most one name, and writable by us alone; "": it is."""
+    """Why this is not ours, of that kind, with at most one name, and writable by us alone; "": it
+    is."""
     found, is_ours = stat.S_IFMT(about.st_mode), _is_trusted(about.st_uid)
     if found == stat.S_IFLNK:
         return "" if found == kind and is_ours else "link"
@@ -226,7 +246,8 @@ def _is_trusted(uid: int) -> bool:
 
 
 def is_of_the_container(uid: int) -> bool:
-    """Owned by a user of the machine around this container, shown here as the overflow uid. Only of folders above the workdir."""
+    """Owned by a user of the machine around this container, shown here as the overflow uid. Only of
+    folders above the workdir."""
     if uid not in _OVERFLOW_UIDS:
         return False
     with open("/proc/self/uid_map") as known:
@@ -234,7 +255,8 @@ def is_of_the_container(uid: int) -> bool:
 
 
 def _agent_content(workdir: str, name: str) -> Dict[str, bytes]:
-    """path -> content of all that Python may run there but the bytecode, whose owner and mode are checked as of the rest."""
+    """path -> content of all that Python may run there but the bytecode, whose owner and mode are
+    checked as of the rest."""
     found: Dict[str, bytes] = {}
     top = open_workdir(workdir)
     opened: List[Tuple[int, str]] = [(top, "")]
@@ -250,7 +272,9 @@ def _agent_content(workdir: str, name: str) -> Dict[str, bytes]:
     return found
 
 
-def _read_folder(folder: int, path: str, prefix: str, workdir: str, found: Dict[str, bytes]) -> None:
+def _read_folder(
+    folder: int, path: str, prefix: str, workdir: str, found: Dict[str, bytes]
+) -> None:
     with os.scandir(folder) as entries:
         for entry in entries:
             name = entry.name
@@ -262,7 +286,9 @@ def _read_folder(folder: int, path: str, prefix: str, workdir: str, found: Dict[
                     os.close(inner)
             elif prefix.endswith("__pycache__/") or (not prefix and is_record(name)):
                 try:
-                    _check_entry(entry.stat(follow_symlinks=False), path + "/" + name, workdir, stat.S_IFREG)
+                    _check_entry(
+                        entry.stat(follow_symlinks=False), path + "/" + name, workdir, stat.S_IFREG
+                    )
                 except FileNotFoundError:
                     pass  # a temporary name: another start is writing it
             else:

@@ -1,7 +1,8 @@
-"""The program of classic BPF that tells the run's hosts from everybody else by the source address of a connection. Pure.
+"""The program of classic BPF that tells the run's hosts from everybody else by the source address
+of a connection. Pure.
 
-The kernel runs it for each new connection to a port; what it returns is the place of the socket in the group that shares the
-port. `networks` admits no address that was not asked for.
+The kernel runs it for each new connection to a port; what it returns is the place of the socket in
+the group that shares the port. `networks` admits no address that was not asked for.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ Instruction = Tuple[int, int, int, int]  # code, jump if true, jump if false, va
 
 
 def address(text: str) -> Address:
-    """Parse an address. A zone is left out, and IPv4 mapped into IPv6 is IPv4. Raises ValueError."""
+    """Parse an address. A zone is left out, and IPv4 mapped into IPv6 is IPv4. Raises
+    ValueError."""
     parsed = ipaddress.ip_address(text.partition("%")[0])
     return getattr(parsed, "ipv4_mapped", None) or parsed
 
@@ -42,7 +44,8 @@ def is_loopback(one: Address) -> bool:
 
 
 def networks(addresses: Iterable[str]) -> List[Network]:
-    """Return the fewest networks that hold exactly these addresses and those of loopback. Raises ValueError."""
+    """Return the fewest networks that hold exactly these addresses and those of loopback. Raises
+    ValueError."""
     given: Dict[int, List[Any]] = {4: [], 6: []}
     for each in (*LOOPBACK, *map(address, addresses)):
         one = ipaddress.ip_network(each)
@@ -51,7 +54,8 @@ def networks(addresses: Iterable[str]) -> List[Network]:
 
 
 def program(addresses: Iterable[str], peers: int, others: int) -> List[Instruction]:
-    """Returns `peers` for connections from these addresses and this host itself, `others` for all else. May raise ValueError."""
+    """Returns `peers` for connections from these addresses and this host itself, `others` for all
+    else. May raise ValueError."""
     admitted = networks(addresses)
     found: List[Instruction] = [(_LOAD_BYTE, 0, 0, _NETWORK), (_SHIFT_RIGHT, 0, 0, 4)]
     for version in (4, 6):
@@ -66,7 +70,8 @@ def pack(instructions: Iterable[Instruction]) -> bytes:
 
 
 def _tests(admitted: List[Network], number: int, peers: int, others: int) -> List[Instruction]:
-    """Returns `peers` where the words of the source from `number` on are in one of them; else it goes on behind these."""
+    """Returns `peers` where the words of the source from `number` on are in one of them; else it
+    goes on behind these."""
     found: List[Instruction] = []
     longer: Dict[int, List[Network]] = {}
     end = 32 * (number + 1)
@@ -78,7 +83,9 @@ def _tests(admitted: List[Network], number: int, peers: int, others: int) -> Lis
             longer.setdefault(_word(one, number), []).append(one)
     found += _load(admitted[0].version, number, 32) if longer else []
     for value, inner in sorted(longer.items()):
-        found += _if_equal(value, _tests(inner, number + 1, peers, others) + [(_RETURN, 0, 0, others)])
+        found += _if_equal(
+            value, _tests(inner, number + 1, peers, others) + [(_RETURN, 0, 0, others)]
+        )
     return found
 
 
@@ -96,7 +103,9 @@ def _any_of(values: List[int], peers: int) -> List[Instruction]:
     found: List[Instruction] = []
     for first in range(0, len(values), _FARTHEST):
         some = values[first : first + _FARTHEST]
-        found += [(_JUMP_IF_EQUAL, len(some) - number, 0, value) for number, value in enumerate(some)]
+        found += [
+            (_JUMP_IF_EQUAL, len(some) - number, 0, value) for number, value in enumerate(some)
+        ]
         found += [(_JUMP, 0, 0, 1), (_RETURN, 0, 0, peers)]
     return found
 

@@ -1,8 +1,9 @@
-"""How a broadcast cuts files into pieces, and the sums by which a piece is known. Both sides compute
-the same. Pure, but for read_extent.
+"""How a broadcast cuts files into pieces, and the sums by which a piece is known. Both sides
+compute the same. Pure, but for read_extent.
 
-A file of at least PIECE_BYTES begins a piece of its own; smaller files are packed whole, several to a piece. SEGMENT pieces are
-a segment. A piece's leaf is its sha256; a segment's root is the sha256 of its leaves, one after the other.
+A file of at least PIECE_BYTES begins a piece of its own; smaller files are packed whole, several to
+a piece. SEGMENT pieces are a segment. A piece's leaf is its sha256; a segment's root is the sha256
+of its leaves, one after the other.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ Piece = Sequence[Extent]
 
 
 class Packed(Sequence[Extent]):
-    """A piece of several whole files, one behind the other. Their extents are made when they are asked for: a piece may have
-    tens of thousands."""
+    """A piece of several whole files, one behind the other. Their extents are made when they are
+    asked for: a piece may have tens of thousands."""
 
     __slots__ = ("_first", "_last", "_sizes")
 
@@ -33,7 +34,9 @@ class Packed(Sequence[Extent]):
 
     def __iter__(self) -> Iterator[Extent]:
         sizes = self._sizes
-        return ((file, 0, sizes[file]) for file in range(self._first, self._last + 1) if sizes[file])
+        return (
+            (file, 0, sizes[file]) for file in range(self._first, self._last + 1) if sizes[file]
+        )
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -96,7 +99,9 @@ class Pieces:
             yield self._packed(first, last)
 
     def _packed(self, first: int, last: int) -> Piece:
-        return [(first, 0, self._sizes[first])] if first == last else Packed(self._sizes, first, last)
+        return (
+            [(first, 0, self._sizes[first])] if first == last else Packed(self._sizes, first, last)
+        )
 
 
 def bytes_of(piece: Piece) -> int:

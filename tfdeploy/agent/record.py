@@ -1,7 +1,8 @@
-"""The part of `dataclasses` that the records of `wire` need: fields with defaults, `replace`, equality; and `NamedTuple`.
+"""The part of `dataclasses` that the records of `wire` need: fields with defaults, `replace`,
+equality; and `NamedTuple`.
 
-`dataclasses` and its imports (inspect, ast, dis) would take a third of the start, and a megabyte, of every process of the
-agent; `typing` some 3 ms. Type checkers see the real ones.
+`dataclasses` and its imports (inspect, ast, dis) would take a third of the start, and a megabyte,
+of every process of the agent; `typing` some 3 ms. Type checkers see the real ones.
 """
 
 from __future__ import annotations
@@ -33,20 +34,30 @@ else:
 
         def __init__(self, *values, **fields):
             if len(values) > len(names) or not set(fields) <= set(names[len(values) :]):
-                raise TypeError("%s(%s) has no such fields: %r %r" % (cls.__name__, ", ".join(names), values, fields))
+                raise TypeError(
+                    "%s(%s) has no such fields: %r %r"
+                    % (cls.__name__, ", ".join(names), values, fields)
+                )
             fields.update(zip(names, values))  # noqa: B905 - Python 3.8 knows no strict
             for name in names:
                 if name in fields:
                     value = fields[name]
                 elif name in given:
-                    value = given[name].default_factory() if isinstance(given[name], _Made) else given[name]
+                    value = (
+                        given[name].default_factory()
+                        if isinstance(given[name], _Made)
+                        else given[name]
+                    )
                 else:
                     raise TypeError("%s() needs %s" % (cls.__name__, name))
                 setattr(self, name, value)
 
         cls.__init__, cls.__eq__, cls.__repr__, cls.__hash__ = __init__, _equal, _words, None
         cls.REQUIRED = frozenset(names) - frozenset(given)
-        cls.FIELDS = {name: given[name].metadata if isinstance(given.get(name), _Made) else {} for name in names}
+        cls.FIELDS = {
+            name: given[name].metadata if isinstance(given.get(name), _Made) else {}
+            for name in names
+        }
         return cls
 
     def replace(value, **changes):
@@ -56,16 +67,22 @@ else:
         return vars(self) == vars(other) if type(self) is type(other) else NotImplemented
 
     def _words(self):
-        return "%s(%s)" % (type(self).__name__, ", ".join("%s=%r" % pair for pair in vars(self).items()))
+        return "%s(%s)" % (
+            type(self).__name__,
+            ", ".join("%s=%r" % pair for pair in vars(self).items()),
+        )
 
     class _FromAnnotations(type):
-        """Makes a class with `NamedTuple` as its base a namedtuple of the names that the class annotates."""
+        """Makes a class with `NamedTuple` as its base a namedtuple of the names that the class
+        annotates."""
 
         def __new__(meta, name, bases, members):  # noqa: N804 - a class of classes
             if not bases:
                 return type.__new__(meta, name, bases, members)
             names = list(getattr(type(name, (), dict(members)), "__annotations__", {}))
-            made = namedtuple(name, names, defaults=[members[each] for each in names if each in members])
+            made = namedtuple(
+                name, names, defaults=[members[each] for each in names if each in members]
+            )
             for each, value in members.items():
                 if each not in names and each not in ("__annotations__", "__dict__", "__weakref__"):
                     setattr(made, each, value)

@@ -1,7 +1,9 @@
-"""Whether the agent's files are unchanged since all of them were last read, so that a start need not read them again.
+"""Whether the agent's files are unchanged since all of them were last read, so that a start need
+not read them again.
 
-This source is compiled at each start, before anything else: it is short, and imports nothing of ours. ownership.py does the
-full check, and reports what is wrong. Any change of a file changes its ctime, which no program can set.
+This source is compiled at each start, before anything else: it is short, and imports nothing of
+ours. ownership.py does the full check, and reports what is wrong. Any change of a file changes its
+ctime, which no program can set.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ _CACHE = "__pycache__"
 
 
 def is_as_seen(workdir: str, name: str) -> bool:
-    """No other user can change a folder from / on, and the agent's files have the stamps of the last full check."""
+    """No other user can change a folder from / on, and the agent's files have the stamps of the
+    last full check."""
     try:
         ours = (0, os.geteuid())
         for _, about in above(workdir):
@@ -28,7 +31,11 @@ def is_as_seen(workdir: str, name: str) -> bool:
         agents = workdir + "/" + AGENTS
         for folder in (workdir, agents, agents + "/" + name):
             about = os.lstat(folder)
-            if about.st_uid not in ours or about.st_mode & OTHERS_WRITE or not stat.S_ISDIR(about.st_mode):
+            if (
+                about.st_uid not in ours
+                or about.st_mode & OTHERS_WRITE
+                or not stat.S_ISDIR(about.st_mode)
+            ):
                 return False
         with open(folder + "/" + SEEN, errors="surrogateescape") as file:
             return file.read() == stamps(folder, ours)
@@ -37,14 +44,16 @@ def is_as_seen(workdir: str, name: str) -> bool:
 
 
 def stamps(agent: str, ours: Tuple[int, int]) -> str:
-    """A line (path, inode, size, ctime_ns) for each file that Python may run there but bytecode. Raises OSError, also where
-    another user owns one or may write to it."""
+    """A line (path, inode, size, ctime_ns) for each file that Python may run there but bytecode.
+    Raises OSError, also where another user owns one or may write to it."""
     found: List[str] = []
     folders = [agent]
     for folder in folders:
         with os.scandir(folder) as entries:
             for entry in entries:
-                counts = not folder.endswith(_CACHE) and not (folder == agent and is_record(entry.name))
+                counts = not folder.endswith(_CACHE) and not (
+                    folder == agent and is_record(entry.name)
+                )
                 try:
                     about = entry.stat(follow_symlinks=False)
                 except FileNotFoundError:
@@ -58,7 +67,12 @@ def stamps(agent: str, ours: Tuple[int, int]) -> str:
                 elif not stat.S_ISREG(about.st_mode) or about.st_nlink > 1:
                     raise PermissionError(entry.path)
                 elif counts:
-                    said = (entry.path[len(agent) :], about.st_ino, about.st_size, about.st_ctime_ns)
+                    said = (
+                        entry.path[len(agent) :],
+                        about.st_ino,
+                        about.st_size,
+                        about.st_ctime_ns,
+                    )
                     found.append("%s %d %d %d" % said)
     return "\n".join(sorted(found))
 
@@ -70,7 +84,8 @@ def is_record(name: str) -> bool:
 
 
 def above(workdir: str) -> Iterator[Tuple[str, os.stat_result]]:
-    """The folders and links above it, from / on, as far as they exist. Raises OSError: ELOOP for a circle of links."""
+    """The folders and links above it, from / on, as far as they exist. Raises OSError: ELOOP for a
+    circle of links."""
     place, todo, links = "/", _words(workdir)[:-1], 0
     yield "/", os.lstat("/")
     while todo:
@@ -95,7 +110,11 @@ def above(workdir: str) -> Iterator[Tuple[str, os.stat_result]]:
 
 def may_be_replaced(about: os.stat_result) -> bool:
     """Whether a user who does not own this folder may replace what is in it."""
-    return bool(about.st_mode & OTHERS_WRITE and not about.st_mode & stat.S_ISVTX and not stat.S_ISLNK(about.st_mode))
+    return bool(
+        about.st_mode & OTHERS_WRITE
+        and not about.st_mode & stat.S_ISVTX
+        and not stat.S_ISLNK(about.st_mode)
+    )
 
 
 def _words(path: str) -> List[str]:

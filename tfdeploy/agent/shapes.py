@@ -1,8 +1,10 @@
-"""The types of JSON in small files and between minders that is no record of `wire`. For annotations alone.
+"""The types of JSON in small files and between minders that is no record of `wire`. For annotations
+alone.
 
-No process of the agent loads this module: `typing` would take some 4 ms of each start. A module that reads such an object checks
-it first (mesh/bounded_json.py, run/check_files.py). Keys in a class with total=False may be missing: each says why. "0.1.0,
-restarts" names the version and the feature that brought the key: runs begun before lack it. Times are UTC seconds.
+No process of the agent loads this module: `typing` would take some 4 ms of each start. A module
+that reads such an object checks it first (mesh/bounded_json.py, run/check_files.py). Keys in a
+class with total=False may be missing: each says why. "0.1.0, restarts" names the version and the
+feature that brought the key: runs begun before lack it. Times are UTC seconds.
 """
 
 from __future__ import annotations
@@ -10,8 +12,10 @@ from __future__ import annotations
 from typing import Any, Dict, List, Optional, Tuple, TypedDict
 
 Unchecked = Dict[str, Any]  # an object of JSON whose keys are not checked yet
-Answer = Dict[str, Any]  # a verb's answer, or an object in one: model/answers/ and model/facts.py have its type
-PlanWord = Any  # of a task's command or environment: text, or what wire.word_of checks and makes text of
+# a verb's answer, or an object in one: model/answers/ and model/facts.py have its type
+Answer = Dict[str, Any]
+# of a task's command or environment: text, or what wire.word_of checks and makes text of
+PlanWord = Any
 
 # --- sent between minders, and written to knowledge.json
 
@@ -45,7 +49,8 @@ class Ending(_Ending, total=False):
     attempt: int  # 0.1.0, restarts; missing: 1
     round: int  # of the gang, when the attempt began. 0.1.0, restarts; missing: 1
     final: bool  # the task does not start again. 0.1.0, restarts; missing: true
-    again: bool  # it would have started again, had the run not been over. 0.1.0, restarts; missing: false
+    # it would have started again, had the run not been over. 0.1.0, restarts; missing: false
+    again: bool
 
 
 class _Death(_Ending):
@@ -108,7 +113,8 @@ class SharedState(TypedDict):
     committed: bool
     abort: Optional[Abort]
     ended: Dict[str, Ending]  # by task
-    round: Optional[GangRound]  # 0.1.0, restarts: this one and those below are missing in older files
+    # 0.1.0, restarts: this one and those below are missing in older files
+    round: Optional[GangRound]
     stands: Dict[str, List[int]]  # host -> [round, stage]
     decided: Optional[float]
     unminded: Dict[str, List[float]]  # host -> [n, since]
@@ -175,7 +181,8 @@ class MinderAnswer(TypedDict, total=False):
 
 
 class ShownPlan(TypedDict):
-    """The part of plan.json that a host reads. The control side reads all of it: model/hostplan.py."""
+    """The part of plan.json that a host reads. The control side reads all of it:
+    model/hostplan.py."""
 
     operator: str  # "unknown" where it does not say
     created: object  # it goes back to the control side as it is
@@ -224,19 +231,23 @@ class TaskSample(_Sample, total=False):
     attempt: int
     cpu: float  # cores in use since the sample before
     memory: int  # bytes that its processes have in memory
-    printed: Dict[str, float]  # metrics that it has printed, or written to event files, since the sample before
-    step_time: float  # of the run's clock: when the step was written, if it is of event files; in NEWEST_SAMPLES
+    # metrics that it has printed, or written to event files, since the sample before
+    printed: Dict[str, float]
+    # of the run's clock: when the step was written, if it is of event files; in NEWEST_SAMPLES
+    step_time: float
     # In NEWEST_SAMPLES: when each counter of STEP_COUNTERS was printed last, by the run's clock.
     step_times: Dict[str, float]
     not_finite: Dict[str, str]  # in NEWEST_SAMPLES: metrics that are "nan", "inf" or "-inf"
-    stopped: List[str]  # metrics that are not read any more: to match their patterns takes too long; in NEWEST_SAMPLES
+    # metrics that are not read any more: to match their patterns takes too long; in NEWEST_SAMPLES
+    stopped: List[str]
 
 
 class HostSample(_Sample, total=False):
     cpu: float  # cores in use, by whomever
     memory: int  # bytes in use
     rates: Dict[str, int]  # bytes a second: received, sent, read, written
-    gpus: List[List[Any]]  # of each: index, percent busy, bytes in use, bytes in all; null: it does not say
+    # of each: index, percent busy, bytes in use, bytes in all; null: it does not say
+    gpus: List[List[Any]]
 
 
 class NewestSamples(TypedDict):
@@ -245,7 +256,8 @@ class NewestSamples(TypedDict):
 
 
 class LockHolder(TypedDict, total=False):
-    """The content of a lock file, as the operator's machine gave it: that machine checks it when it reads it back."""
+    """The content of a lock file, as the operator's machine gave it: that machine checks it when it
+    reads it back."""
 
     user: object
     machine: object
@@ -284,7 +296,9 @@ class DataParts(TypedDict):
     """Which files of a data set with `split` are in which part."""
 
     count: int  # of parts, on all hosts
-    of: str  # zlib in base64 of two bytes for each row there, in the order of listing.walk, low byte first: its part, or NO_PART
+    # zlib in base64 of two bytes for each row there, in the order of listing.walk, low byte first:
+    # its part, or NO_PART
+    of: str
 
 
 class ReleaseRecord(TypedDict, total=False):

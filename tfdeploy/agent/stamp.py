@@ -10,13 +10,17 @@ from tfdeploy.agent.listing import entries
 
 
 class Stamp:
-    """Changes with any write to a file. It is finer than a digest, and valid on one machine only."""
+    """Changes with any write to a file. It is finer than a digest, and valid on one machine
+    only."""
 
     def __init__(self) -> None:
         self._sum = hashlib.sha256()
 
     def look(self, path: bytes, found: os.stat_result) -> None:
-        self._sum.update(b"%s\0%d %d %d %d\0" % (path, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
+        self._sum.update(
+            b"%s\0%d %d %d %d\0"
+            % (path, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        )
 
     def __str__(self) -> str:
         return self._sum.hexdigest()
@@ -25,7 +29,9 @@ class Stamp:
 def stamp_of(path: str) -> str:
     """Of a folder, or of one file. Raises OSError."""
     stamp, place = Stamp(), os.fsencode(path)
-    for name, about in entries(place) if os.path.isdir(path) else [(os.path.basename(place), os.lstat(path))]:
+    for name, about in (
+        entries(place) if os.path.isdir(path) else [(os.path.basename(place), os.lstat(path))]
+    ):
         if not stat.S_ISDIR(about.st_mode):
             stamp.look(name, about)
     return str(stamp)

@@ -1,8 +1,8 @@
 """What both sides speak: values of verbs, status files, journal records. Versioned, once.
 
-The control side imports of the agent this module, `frames`, `layout` and `shapes`, and no other. A value travels as the
-JSON of its fields. A reader leaves out fields that it does not know, so that an old agent and a new tfdeploy (or the
-reverse) still understand each other.
+The control side imports of the agent this module, `frames`, `layout` and `shapes`, and no other. A
+value travels as the JSON of its fields. A reader leaves out fields that it does not know, so that
+an old agent and a new tfdeploy (or the reverse) still understand each other.
 """
 
 from __future__ import annotations
@@ -14,11 +14,20 @@ from tfdeploy.agent.record import field, record
 from tfdeploy.agent.record import replace as replace  # for the control side
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.shapes import Death, Ending, GangRound, Health, PlanWord, RestartCount, Unchecked
+    from tfdeploy.agent.shapes import (
+        Death,
+        Ending,
+        GangRound,
+        Health,
+        PlanWord,
+        RestartCount,
+        Unchecked,
+    )
 
 VERSION = 1
 
-# --- words ------------------------------------------------------------------------------------------
+# --- words
+# ------------------------------------------------------------------------------------------
 
 RUN_STATES = ("starting", "running", "succeeded", "failed", "stopped", "lost")
 TASK_STATES = ("pending", "starting", "running", "ended", "lost")
@@ -26,7 +35,8 @@ OUTCOMES = ("succeeded", "failed", "killed", "stopped", "gave_up", "lost")
 # of the run on one host, in order; `ended` means that nothing of it is alive there
 PHASES = ("prepared", "started", "committed", "ending", "ended")
 
-MAX_KNOWN_BYTES = 1 << 22  # of Knowledge as JSON: enough for a thousand tasks that ended with long reasons in any script
+# of Knowledge as JSON: enough for a thousand tasks that ended with long reasons in any script
+MAX_KNOWN_BYTES = 1 << 22
 
 MARKER = "TFDEPLOY_TASK_RUN_ID"  # in the environment of every process of a task: run id
 TASK_MARKERS = (  # what each task finds in its environment
@@ -39,8 +49,11 @@ TASK_MARKERS = (  # what each task finds in its environment
 )
 
 
-def ending_in_words(outcome: str, exit_code: object = None, signal: object = None, reason: Optional[str] = None) -> str:
-    """The words behind the name of a task that died: "failed with exit code 3", "killed by signal 9", "gave up: REASON"."""
+def ending_in_words(
+    outcome: str, exit_code: object = None, signal: object = None, reason: Optional[str] = None
+) -> str:
+    """The words behind the name of a task that died: "failed with exit code 3", "killed by signal
+    9", "gave up: REASON"."""
     if outcome == "succeeded":
         text = "ended too early, with exit code 0"
     elif outcome == "failed" and exit_code is not None:
@@ -52,8 +65,14 @@ def ending_in_words(outcome: str, exit_code: object = None, signal: object = Non
     return "%s: %s" % (text, reason) if reason else text
 
 
-def ending_in_short(outcome: Optional[str], exit_code: object = None, signal: object = None, reason: Optional[str] = None) -> str:
-    """How an attempt ended, without a verb: REASON, or "exit code 3", "killed by signal 9", "lost". `outcome` None: unknown."""
+def ending_in_short(
+    outcome: Optional[str],
+    exit_code: object = None,
+    signal: object = None,
+    reason: Optional[str] = None,
+) -> str:
+    """How an attempt ended, without a verb: REASON, or "exit code 3", "killed by signal 9", "lost".
+    `outcome` None: unknown."""
     if reason:
         return reason
     if outcome in (None, "succeeded", "failed") and exit_code is not None:
@@ -63,7 +82,8 @@ def ending_in_short(outcome: Optional[str], exit_code: object = None, signal: ob
     return (outcome or "lost").replace("_", " ")
 
 
-# --- values -----------------------------------------------------------------------------------------
+# --- values
+# -----------------------------------------------------------------------------------------
 
 
 def to_wire(value: Any) -> Any:
@@ -81,7 +101,9 @@ def from_wire(cls: Type[V], fields: Unchecked) -> V:
     kept: Unchecked = {}
     for name in known.keys() & fields.keys():
         of, given = known[name].get("of"), fields[name]
-        kept[name] = given if of is None or given is None else [from_wire(of, item) for item in given]
+        kept[name] = (
+            given if of is None or given is None else [from_wire(of, item) for item in given]
+        )
     return cls(**kept)
 
 
@@ -96,11 +118,14 @@ def name_key(path: str) -> bytes:
 
 
 def word_of(word: PlanWord, texts: List[str]) -> str:
-    """A word of a plan: text, or a list of texts and of numbers, which name one of `texts`. Raises ValueError."""
+    """A word of a plan: text, or a list of texts and of numbers, which name one of `texts`. Raises
+    ValueError."""
     if isinstance(word, str):
         return word
     try:
-        return "".join([part if isinstance(part, str) else texts[part] for part in list.__iter__(word)])
+        return "".join(
+            [part if isinstance(part, str) else texts[part] for part in list.__iter__(word)]
+        )
     except (TypeError, IndexError) as error:
         raise ValueError("no word of a plan: %.100r" % (word,)) from error
 
@@ -112,10 +137,13 @@ class TaskSpec:
     task: str  # "worker:0"
     role: str
     index: int
-    # Words as of word_of. argv[0] is the interpreter or program, with ~ already expanded or looked up on PATH
+    # Words as of word_of. argv[0] is the interpreter or program, with ~ already expanded or looked
+    # up on PATH
     argv: List[PlanWord]
-    env: Dict[str, PlanWord]  # set over the environment of the agent; PATH_PREPEND below goes first on PATH
-    port: Optional[int] = None  # the planned port; up = listened on by the task's own process tree. None: it does not listen
+    # set over the environment of the agent; PATH_PREPEND below goes first on PATH
+    env: Dict[str, PlanWord]
+    # the planned port; up = listened on by the task's own process tree. None: it does not listen
+    port: Optional[int] = None
     gpus: List[int] = field(default_factory=list)
     deciding: bool = False
     ready_after_s: float = 5.0
@@ -123,16 +151,20 @@ class TaskSpec:
     log_max_bytes: int = 1 << 30
     path_prepend: List[str] = field(default_factory=list)
     serves: bool = False  # a server, as in Peer
-    own_port: Optional[int] = None  # its program binds it exclusively: the minder holds it until just before each start
+    # its program binds it exclusively: the minder holds it until just before each start
+    own_port: Optional[int] = None
     runtime: bool = True  # tfdeploy's is on its PYTHONPATH
     cwd: str = ""  # the folder inside the code in which it starts; "": its top
-    traits: Optional[List[str]] = None  # of the mode, for the runtime; None: of a version before, see runtime/task.py
+    # of the mode, for the runtime; None: of a version before, see runtime/task.py
+    traits: Optional[List[str]] = None
 
 
 def whole_words(spec: TaskSpec, texts: List[str]) -> TaskSpec:
     """With argv and env as the task gets them. Raises ValueError."""
     argv = [word_of(word, texts) for word in spec.argv]
-    return replace(spec, argv=argv, env={name: word_of(word, texts) for name, word in spec.env.items()})
+    return replace(
+        spec, argv=argv, env={name: word_of(word, texts) for name, word in spec.env.items()}
+    )
 
 
 @record
@@ -143,8 +175,11 @@ class Peer:
     role: str
     host: str
     deciding: bool = False
-    serves: bool = False  # never ends by itself: it is ended when all other tasks are done, and its own exit 0 is a failure
-    on_death: str = ""  # "alone": it is started again by itself, "gang": the whole gang is, "": the run fails
+    # never ends by itself: it is ended when all other tasks are done, and its own exit 0 is a
+    # failure
+    serves: bool = False
+    # "alone": it is started again by itself, "gang": the whole gang is, "": the run fails
+    on_death: str = ""
     gang: bool = False  # belongs to the gang
     address: str = ""  # what the other hosts call it, with its port; "": it does not listen
     own_port: bool = False  # that port is its own_port: it is never probed once the task runs
@@ -155,7 +190,8 @@ class MeshHost:
     host: str
     address: str
     port: int
-    addresses: List[str] = field(default_factory=list)  # all of this host, without ports; [] in runs of a version before
+    # all of this host, without ports; [] in runs of a version before
+    addresses: List[str] = field(default_factory=list)
 
 
 @record
@@ -170,30 +206,44 @@ class HostPart:
     release: str
     tasks: List[TaskSpec] = field(default_factory=list, metadata={"of": TaskSpec})
     peers: List[Peer] = field(default_factory=list, metadata={"of": Peer})  # all tasks of the run
-    mesh: List[MeshHost] = field(default_factory=list, metadata={"of": MeshHost})  # all hosts of the run
+    # all hosts of the run
+    mesh: List[MeshHost] = field(default_factory=list, metadata={"of": MeshHost})
     keep: List[str] = field(default_factory=list)  # paths relative to the code
     fresh: bool = False  # what lies in `keep` is set aside first
     links: Dict[str, str] = field(default_factory=dict)  # path in the code -> data set's name
-    parts: Dict[str, List[int]] = field(default_factory=dict)  # data set with `split` -> how many parts, then those of its tasks
+    # data set with `split` -> how many parts, then those of its tasks
+    parts: Dict[str, List[int]] = field(default_factory=dict)
     finish_grace_s: float = 60.0
     stop_grace_s: float = 20.0
     start_within_s: float = 60.0  # prepared, no start
     commit_within_s: float = 60.0  # started, no commit
-    restart_max: int = 0  # starts again, of a task or of the gang, without ten good minutes in between
-    restart_backoff_s: List[float] = field(default_factory=lambda: [1.0, 60.0])  # the first pause, and the longest
-    stall_after_s: float = 0.0  # a task that does nothing for so long is stalled; 0: stalls are not looked for
+    # starts again, of a task or of the gang, without ten good minutes in between
+    restart_max: int = 0
+    # the first pause, and the longest
+    restart_backoff_s: List[float] = field(default_factory=lambda: [1.0, 60.0])
+    # a task that does nothing for so long is stalled; 0: stalls are not looked for
+    stall_after_s: float = 0.0
     stall_action: str = "report"  # or "restart": the culprit is also ended, as if it had failed
-    ahead_s: float = 0.0  # this host's clock before the others', as the launch found it; 0 where that may be an error
-    supply_from: Optional[str] = None  # the host whose keep lies on all the gang's disks before the gang starts again
-    unminded_after_s: float = 60.0  # a host that has refused the mesh's port for so long has no minder
-    restart_wait_s: float = 3600.0  # tasks of a host without a minder are lost for good after so long
-    same_error_ends: bool = False  # a task that fails twice with the same error before its first step does not start again
-    texts: List[str] = field(default_factory=list)  # strings that many words of the tasks share: see word_of
+    # this host's clock before the others', as the launch found it; 0 where that may be an error
+    ahead_s: float = 0.0
+    # the host whose keep lies on all the gang's disks before the gang starts again
+    supply_from: Optional[str] = None
+    # a host that has refused the mesh's port for so long has no minder
+    unminded_after_s: float = 60.0
+    # tasks of a host without a minder are lost for good after so long
+    restart_wait_s: float = 3600.0
+    # a task that fails twice with the same error before its first step does not start again
+    same_error_ends: bool = False
+    # strings that many words of the tasks share: see word_of
+    texts: List[str] = field(default_factory=list)
     lockstep: bool = False  # each step waits for the slowest task
     protect: str = "none"  # or "peers", "firewall": who is let in at the run's ports of this host
-    allowed: List[str] = field(default_factory=list)  # then: all IP addresses of all hosts of the run
-    guarded: Optional[List[str]] = None  # the hosts that turn strangers away; None in runs of a version before: all or none
-    metrics: Dict[str, str] = field(default_factory=dict)  # regular expressions with one group, for what tasks print
+    # then: all IP addresses of all hosts of the run
+    allowed: List[str] = field(default_factory=list)
+    # the hosts that turn strangers away; None in runs of a version before: all or none
+    guarded: Optional[List[str]] = None
+    # regular expressions with one group, for what tasks print
+    metrics: Dict[str, str] = field(default_factory=dict)
     sample_every_s: float = 10.0  # 0: no samples are taken
     version: int = VERSION
 
@@ -220,14 +270,19 @@ class TaskStatus:
     log_bytes: int = 0  # written so far (end offset)
     log_lost_bytes: int = 0  # dropped because the disk was full
     supervisor_pid: Optional[int] = None
-    health: Optional[str] = None  # "stalled": filled in from HostRunState.health where a status is read
+    # "stalled": filled in from HostRunState.health where a status is read
+    health: Optional[str] = None
     health_reason: Optional[str] = None
     health_since: Optional[float] = None
     round: int = 1  # how often the gang had started when this attempt did
-    began_again: Optional[str] = None  # why there is an attempt after the first, in words: filled in where a status is read
+    # why there is an attempt after the first, in words: filled in where a status is read
+    began_again: Optional[str] = None
     lived_s: Optional[float] = None  # of an attempt that ended, by the monotonic clock
-    error: str = ""  # the exception and its line, where the attempt ended by one before its first step: see log/failure_reason.py
-    guard_inode: Optional[int] = None  # of the socket that closes its port to strangers, which its processes have too
+    # the exception and its line, where the attempt ended by one before its first step: see
+    # log/failure_reason.py
+    error: str = ""
+    # of the socket that closes its port to strangers, which its processes have too
+    guard_inode: Optional[int] = None
     version: int = VERSION
 
 
@@ -250,16 +305,25 @@ class HostRunState:
     boot_id: Optional[str] = None
     left_files: List[str] = field(default_factory=list)  # written in cwd/, outside keep, at the end
     hostname: Optional[str] = None  # the machine's own name: tells hosts apart that share a workdir
-    place: Optional[str] = None  # this boot of this machine or container, which tells clones apart: run/find.py
-    marks: Dict[str, float] = field(default_factory=dict)  # monotonic seconds of that boot: prepared, started, decided, ...
+    # this boot of this machine or container, which tells clones apart: run/find.py
+    place: Optional[str] = None
+    # monotonic seconds of that boot: prepared, started, decided, ...
+    marks: Dict[str, float] = field(default_factory=dict)
     health: Dict[str, Health] = field(default_factory=dict)  # of tasks that stand still
-    restarts: Dict[str, RestartCount] = field(default_factory=dict)  # of tasks whose starts failed lately
+    # of tasks whose starts failed lately
+    restarts: Dict[str, RestartCount] = field(default_factory=dict)
     round: Optional[GangRound] = None  # the gang's latest new start
-    again: Dict[str, str] = field(default_factory=dict)  # task that is about to start again -> why, in words
+    # task that is about to start again -> why, in words
+    again: Dict[str, str] = field(default_factory=dict)
     supplied: int = 1  # the gang's round for which the chief's keep has come
-    open_ports: Dict[str, str] = field(default_factory=dict)  # task -> in words, why its port is open though it is protected
-    learned: List[str] = field(default_factory=list)  # what a version before wrote for `admitted`, without hosts
-    admitted: Dict[str, str] = field(default_factory=dict)  # address of a host that was let in later -> that host
-    not_admitted: Dict[str, str] = field(default_factory=dict)  # host -> the address it came through, which is not its own
-    unminded: Dict[str, float] = field(default_factory=dict)  # hosts without a minder of the run -> since (UTC seconds)
+    # task -> in words, why its port is open though it is protected
+    open_ports: Dict[str, str] = field(default_factory=dict)
+    # what a version before wrote for `admitted`, without hosts
+    learned: List[str] = field(default_factory=list)
+    # address of a host that was let in later -> that host
+    admitted: Dict[str, str] = field(default_factory=dict)
+    # host -> the address it came through, which is not its own
+    not_admitted: Dict[str, str] = field(default_factory=dict)
+    # hosts without a minder of the run -> since (UTC seconds)
+    unminded: Dict[str, float] = field(default_factory=dict)
     version: int = VERSION

@@ -39,7 +39,8 @@ def run(flags: Flags) -> int:
 
 
 def _subject(flags: Flags, fleet: Fleet) -> tuple[Subject, tuple[Host, ...], UsageError | None]:
-    """(its subject, the hosts, why no plan was found). A run that was rolled back has none: the logs know its whole id."""
+    """(its subject, the hosts, why no plan was found). A run that was rolled back has none: the
+    logs know its whole id."""
     if flags.wanted is None:
         return Subject(), inventory_here(flags).hosts, None
     try:
@@ -50,5 +51,9 @@ def _subject(flags: Flags, fleet: Fleet) -> tuple[Subject, tuple[Host, ...], Usa
         job = job_here(flags)
         if job is None:
             raise
-        return Subject(checked_run_name(flags.wanted), job.name), load_inventory(flags, job).hosts, error
+        return (
+            Subject(checked_run_name(flags.wanted), job.name),
+            load_inventory(flags, job).hosts,
+            error,
+        )
     return Subject(plan.run, plan.job, plan), hosts_of(plan, only), None

@@ -13,11 +13,15 @@ from pathlib import Path
 
 from tfdeploy.cli.output import say
 
-_REDIRECT = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url={url}"><a href="{url}">the page</a>\n'
+_REDIRECT = (
+    '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url={url}"><a '
+    'href="{url}">the page</a>\n'
+)
 
 
 def open_in_browser(url: str) -> None:
-    """Open a page whose address is not secret: every user of this machine can read the browser's command line."""
+    """Open a page whose address is not secret: every user of this machine can read the browser's
+    command line."""
     import webbrowser
 
     if not webbrowser.open(url):
@@ -26,9 +30,11 @@ def open_in_browser(url: str) -> None:
 
 @contextmanager
 def opened_in_browser(url: str) -> Iterator[None]:
-    """Open a page whose address is secret, by a private file that redirects to it and is removed at the end.
+    """Open a page whose address is secret, by a private file that redirects to it and is removed at
+    the end.
 
-    A browser from a snap or flatpak may not be allowed to read that file. So the verb prints the address as well.
+    A browser from a snap or flatpak may not be allowed to read that file. So the verb prints the
+    address as well.
     """
     folder = tempfile.mkdtemp(prefix="tfdeploy-", dir=_private_folder())  # mode 0700
     try:

@@ -44,7 +44,8 @@ def run(flags: Flags) -> int:
 
 
 def _launch_of(job: Job, inventory: Inventory, known: Inventory) -> Launch:
-    """The launch whose plan says which ports and how many tasks each host will have; it is never made."""
+    """The launch whose plan says which ports and how many tasks each host will have; it is never
+    made."""
     options = Options(allow_public=True, allow_open=True)  # a check reports what a launch refuses
     by = (time.time(), operator(), lock_holder())
     return Launch(inventory, job, "check", *by, options, cache=tree_cache(), known=known.hosts)

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LookupScope:
-    """Where runs are looked for. `inventory`: the whole one; it has no hosts where it cannot be read. `job`: of the job file."""
+    """Where runs are looked for. `inventory`: the whole one; it has no hosts where it cannot be
+    read. `job`: of the job file."""
 
     flags: CommonFlags
     inventory: Inventory
@@ -34,28 +35,39 @@ class LookupScope:
     @property
     def hosts(self) -> tuple[Host, ...]:
         """The hosts to ask for runs."""
-        return select(self.inventory, self.flags.limit, self.flags.exclude).hosts if self.inventory.hosts else ()
+        return (
+            select(self.inventory, self.flags.limit, self.flags.exclude).hosts
+            if self.inventory.hosts
+            else ()
+        )
 
     @property
     def unasked(self) -> tuple[str, ...]:
         return tuple(host.name for host in self.inventory.hosts if host not in self.hosts)
 
     def only(self, plan: Plan) -> frozenset[str] | None:
-        """The hosts of the run that --limit and --exclude select; None: all. They can also name the run's own hosts and roles.
-        Raises UsageError where they select none."""
+        """The hosts of the run that --limit and --exclude select; None: all. They can also name the
+        run's own hosts and roles. Raises UsageError where they select none."""
         if not self.flags.bounded:
             return None
         chosen = select(_with_hosts_of(plan, self.inventory), self.flags.limit, self.flags.exclude)
         only = frozenset(host.name for host in chosen.hosts) & {host.host for host in plan.hosts}
         if not only:
             where = fold_names(host.host for host in plan.hosts)
-            raise UsageError(f"no host of {plan.run} is meant", where="--limit/--exclude", next=f"it runs on {where}")
+            raise UsageError(
+                f"no host of {plan.run} is meant",
+                where="--limit/--exclude",
+                next=f"it runs on {where}",
+            )
         return only
 
 
 def _with_hosts_of(plan: Plan, inventory: Inventory) -> Inventory:
     known = {host.name for host in inventory.hosts}
-    hosts = (*inventory.hosts, *(Host(host.host, host.address) for host in plan.hosts if host.host not in known))
+    hosts = (
+        *inventory.hosts,
+        *(Host(host.host, host.address) for host in plan.hosts if host.host not in known),
+    )
     roles = {role: dict.fromkeys(names) for role, names in inventory.roles.items()}
     for task in plan.tasks:
         roles.setdefault(task.role, {})[task.host] = None
@@ -63,8 +75,8 @@ def _with_hosts_of(plan: Plan, inventory: Inventory) -> Inventory:
 
 
 class ChosenRun(NamedTuple):
-    """The run that the verb is about, its selected hosts (None: all), and the worst exit code of hosts whose plan of it cannot
-    be used. Those errors have been printed."""
+    """The run that the verb is about, its selected hosts (None: all), and the worst exit code of
+    hosts whose plan of it cannot be used. Those errors have been printed."""
 
     plan: Plan
     only: frozenset[str] | None
@@ -96,8 +108,9 @@ def chosen_run(flags: OfRun, fleet: Fleet, *, live_first: bool = False) -> Chose
 
 
 def lookup_scope(flags: CommonFlags, wanted: str | None = None) -> LookupScope:
-    """To read or stop a run, neither file needs to be valid: a broken job file is ignored with a message, and the store knows
-    the hosts of `wanted`. Raises UsageError where no hosts are known."""
+    """To read or stop a run, neither file needs to be valid: a broken job file is ignored with a
+    message, and the store knows the hosts of `wanted`. Raises UsageError where no hosts are
+    known."""
     job, broken = None, None
     try:
         job = job_here(flags)

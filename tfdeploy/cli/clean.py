@@ -1,4 +1,5 @@
-"""`tfdeploy clean`: removes what no run needs any more, after it has shown what that is and asked."""
+"""`tfdeploy clean`: removes what no run needs any more, after it has shown what that is and
+asked."""
 
 from __future__ import annotations
 
@@ -48,7 +49,11 @@ def run(flags: Flags) -> int:
     with open_fleet(flags) as fleet:
         hosts: tuple[Host, ...] = inventory_here(flags).hosts
         now = time.time()
-        found = find_everything(fleet, hosts) if flags.everything else find(fleet, hosts, jobs, rules, now)
+        found = (
+            find_everything(fleet, hosts)
+            if flags.everything
+            else find(fleet, hosts, jobs, rules, now)
+        )
         local = local_runs(store, found, hosts, jobs, rules, now)
         going = _rows(found.going, local.bytes)
         _show_found(flags, found, local, going)
@@ -62,7 +67,9 @@ def run(flags: Flags) -> int:
             removed = remove(fleet, found, hosts, jobs, rules, lock_holder(), plain_view(flags))
     absent = local.without(removed.runs_left)
     gone = _rows(removed.gone, {run: size for run, size in absent.items() if store.forget(run)})
-    show_errors(flags, {host: error for host, error in removed.errors.items() if host not in found.errors})
+    show_errors(
+        flags, {host: error for host, error in removed.errors.items() if host not in found.errors}
+    )
     errors = {**found.errors, **removed.errors}
     _print_json(flags, going, gone, errors)
     if not flags.json and not flags.quiet:
@@ -73,15 +80,25 @@ def run(flags: Flags) -> int:
 def _refuse_mixed(flags: Flags) -> None:
     asked = [name for name in ("newest", "older", "data") if getattr(flags, name)]
     if flags.everything and asked:
-        raise UsageError(f"--everything keeps nothing, so --{asked[0]} has no meaning", next="one of the two")
+        raise UsageError(
+            f"--everything keeps nothing, so --{asked[0]} has no meaning", next="one of the two"
+        )
     if not flags.yes and not flags.dry_run and (flags.json or not sys.stdin.isatty()):
         agreed = _piped_word(flags) if flags.everything else "-y"
-        raise UsageError("clean asks before it removes, and nobody is here to answer", next=f"{agreed}, or --dry-run first")
+        raise UsageError(
+            "clean asks before it removes, and nobody is here to answer",
+            next=f"{agreed}, or --dry-run first",
+        )
 
 
 def _piped_word(flags: Flags) -> str:
     """Return the command that answers the question of --everything, for the same hosts."""
-    bounds = [word for name in ("limit", "exclude") if (value := getattr(flags, name)) for word in (f"--{name}", value)]
+    bounds = [
+        word
+        for name in ("limit", "exclude")
+        if (value := getattr(flags, name))
+        for word in (f"--{name}", value)
+    ]
     return f"echo {WORD} | tfdeploy {shlex.join(['clean', '--everything', *bounds, '-y'])}"
 
 
@@ -97,8 +114,12 @@ def _ask(flags: Flags) -> None:
 
 def _rows(items: Mapping[str, Iterable[CleanItem]], records: Mapping[str, int]) -> _Rows:
     """Return the things of each host, and the `records` of this machine: run -> bytes."""
-    rows = {host: [copy_fields(CleanRow, item) for item in of_host] for host, of_host in items.items()}
-    rows[HERE] = [{"kind": "record", "job": "", "name": run, "bytes": size} for run, size in records.items()]
+    rows = {
+        host: [copy_fields(CleanRow, item) for item in of_host] for host, of_host in items.items()
+    }
+    rows[HERE] = [
+        {"kind": "record", "job": "", "name": run, "bytes": size} for run, size in records.items()
+    ]
     return rows
 
 
@@ -125,13 +146,20 @@ def _show_found(flags: Flags, found: Found, local: LocalRuns, going: _Rows) -> N
     terminal.write(f"{_size(going)} in all\n")
 
 
-def _print_json(flags: Flags, going: _Rows, gone: _Rows, errors: Mapping[str, TfdeployError]) -> None:
+def _print_json(
+    flags: Flags, going: _Rows, gone: _Rows, errors: Mapping[str, TfdeployError]
+) -> None:
     if not flags.json:
         return
     hosts: list[CleanedRow] = []
     for host in sorted(dict.fromkeys((*going, *errors)), key=HERE.__eq__):
         error = errors[host].what if host in errors else None
-        row: CleanedRow = {"host": host, "ok": error is None, "removed": gone.get(host, []), "error": error}
+        row: CleanedRow = {
+            "host": host,
+            "ok": error is None,
+            "removed": gone.get(host, []),
+            "error": error,
+        }
         if flags.dry_run:
             row["would_remove"] = going.get(host, [])
         hosts.append(row)

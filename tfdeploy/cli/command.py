@@ -11,13 +11,18 @@ from tfdeploy.cli.options import Parser, closest, env_true
 from tfdeploy.cli.verbs import OTHER_NAMES, VERBS
 from tfdeploy.errors import TfdeployError, UsageError
 
-_JSON = re.compile(r"(?:\A|\0)(?:--json|--output[=\0]json|-o\0?json)(?:\0|\Z)")  # in words with NULs between
+# in words with NULs between
+_JSON = re.compile(r"(?:\A|\0)(?:--json|--output[=\0]json|-o\0?json)(?:\0|\Z)")
 
 
 def run_command(words: list[str]) -> int:
     """Return the exit code of the verb. Raises what it raises, and UsageError."""
     words = verb_first(words)
-    parser = Parser(prog="tfdeploy", description="TensorFlow clusters over plain SSH.", epilog="tfdeploy VERB --help says more.")
+    parser = Parser(
+        prog="tfdeploy",
+        description="TensorFlow clusters over plain SSH.",
+        epilog="tfdeploy VERB --help says more.",
+    )
     parser.add_argument("--version", action="store_true", help="print the version")
     verbs = parser.add_subparsers(metavar="VERB", parser_class=Parser)
     verb = words[0] if words else ""
@@ -30,7 +35,9 @@ def run_command(words: list[str]) -> int:
     own, after = _split(words)
     args, unknown = parser.parse_known_args(own)
     if unknown:
-        verbs.choices[verb].unknown(unknown, after) if verb in verbs.choices else parser.unknown(unknown)
+        verbs.choices[verb].unknown(unknown, after) if verb in verbs.choices else parser.unknown(
+            unknown
+        )
     if not getattr(args, "read", None):
         parser.print_help(sys.stderr)
         if words:

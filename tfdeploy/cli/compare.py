@@ -36,7 +36,9 @@ def run(flags: Flags) -> int:
         names = [each.plan.run for each in chosen]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise UsageError(f"{twice} is named twice", where="RUN", next="tfdeploy runs lists the others")
+            raise UsageError(
+                f"{twice} is named twice", where="RUN", next="tfdeploy runs lists the others"
+            )
         runs, errors = compared(fleet, [each.plan for each in chosen], run_store())
     differs, final, lines = differences(runs), finals(runs), code_lines(runs)
     if target is not None:

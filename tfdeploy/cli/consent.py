@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 def consent_of(flags: CommonFlags) -> Callable[[str], bool]:
-    """Return a function that asks the operator a question once. -y answers yes; without a terminal the answer is no."""
+    """Return a function that asks the operator a question once. -y answers yes; without a terminal
+    the answer is no."""
 
     @lru_cache(maxsize=64)
     def agree(question: str) -> bool:

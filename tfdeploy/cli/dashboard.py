@@ -1,4 +1,5 @@
-"""The dashboard of a run, on the whole terminal: what it shows at first, what it follows, and the verbs that it can do."""
+"""The dashboard of a run, on the whole terminal: what it shows at first, what it follows, and the
+verbs that it can do."""
 
 from __future__ import annotations
 
@@ -26,11 +27,13 @@ if TYPE_CHECKING:
     from tfdeploy.model.plan import Plan
     from tfdeploy.transport.protocols import Fleet
 
-_TOLD = ("task", "host", "note")  # events of the past that are shown; what the run's state is, its hosts say
+# events of the past that are shown; what the run's state is, its hosts say
+_TOLD = ("task", "host", "note")
 
 
 class Beginning:
-    """The dashboard of a launch, from its step `start` on. Before, and after `q`, `show` gets the events."""
+    """The dashboard of a launch, from its step `start` on. Before, and after `q`, `show` gets the
+    events."""
 
     def __init__(self, flags: CommonFlags, run: str, show: Emit) -> None:
         self.flags, self.run, self.show = flags, run, show
@@ -41,7 +44,12 @@ class Beginning:
     def __enter__(self) -> Beginning:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._stack.close()
         if kind is not None and self.board is not None:
             for event in self._told:
@@ -56,7 +64,10 @@ class Beginning:
         if self.board is None:
             self.show(event)
             self._told.append(event)
-            if event.kind == "step" and (event.data["step"], event.data["state"]) == ("start", "begin"):
+            if event.kind == "step" and (event.data["step"], event.data["state"]) == (
+                "start",
+                "begin",
+            ):
                 self._open()
             return
         self.board(event)
@@ -82,7 +93,8 @@ def dashboard(
     only: frozenset[str] | None = None,
     before: Dashboard | None = None,
 ) -> int:
-    """The run on the whole terminal, or what `only` these hosts have of it. `before`: that of its launch.
+    """The run on the whole terminal, or what `only` these hosts have of it. `before`: that of its
+    launch.
 
     `record` gets all events, `record_lines` the tasks' lines. Returns the exit code: 0 when `q`
     leaves, at the run's end the run's own.
@@ -109,7 +121,9 @@ def dashboard(
 
     def watch() -> None:
         try:
-            seen["view"] = follow(fleet, plan, both, stop=stop, take_lines=take_lines, last=last, only=only)
+            seen["view"] = follow(
+                fleet, plan, both, stop=stop, take_lines=take_lines, last=last, only=only
+            )
         except Exception as error:  # noqa: BLE001 - shown by the thread that owns the terminal
             seen["error"] = error
             board.close()
@@ -117,7 +131,9 @@ def dashboard(
     thread = threading.Thread(target=watch, name="follow", daemon=True)
     thread.start()
     if before is None:
-        threading.Thread(target=_ask_samples, args=(board, fleet, plan, only), name="samples", daemon=True).start()
+        threading.Thread(
+            target=_ask_samples, args=(board, fleet, plan, only), name="samples", daemon=True
+        ).start()
     try:
         quit_early = board.run() == "left"
     finally:
@@ -137,7 +153,8 @@ def _do(flags: CommonFlags, words: Sequence[str]) -> None:
 
 
 def _tell_past(board: Dashboard, plan: Plan) -> None:
-    """What this machine has recorded of the run, so that its attempts and its first death are known."""
+    """What this machine has recorded of the run, so that its attempts and its first death are
+    known."""
     hosts = {host.host for host in plan.hosts}
     for event in run_store().events(plan.run):
         if event.kind in _TOLD and (event.host is None or event.host in hosts):

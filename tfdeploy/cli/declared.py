@@ -6,14 +6,23 @@ import argparse
 from dataclasses import field, fields
 from typing import Any
 
-ALTERNATIVES = "alternatives"  # the group of a record's flags of which one command line has at most one
+# the group of a record's flags of which one command line has at most one
+ALTERNATIVES = "alternatives"
 
 
-def option(*names: str, default: Any = None, env: Any = None, group: str | None = None, also: Any = (), **how: Any) -> Any:
+def option(
+    *names: str,
+    default: Any = None,
+    env: Any = None,
+    group: str | None = None,
+    also: Any = (),
+    **how: Any,
+) -> Any:
     """Return a field that the flags `names` fill; `how` goes to add_argument.
 
-    `env`: a function of the field's name that returns the default in the environment, or None. `group`: the title above
-    the flag in the help. `also`: {flag: how} of further flags that fill the same field.
+    `env`: a function of the field's name that returns the default in the environment, or None.
+    `group`: the title above the flag in the help. `also`: {flag: how} of further flags that fill
+    the same field.
     """
     declared = {"names": names, "env": env, "group": group, "also": dict(also), "how": how}
     return field(default=default, metadata=declared)
@@ -37,7 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser, record: type[Any], last: str 
         group, env = each.metadata["group"], each.metadata["env"]
         if group not in groups:
             alternatives = group == ALTERNATIVES
-            groups[group] = parser.add_mutually_exclusive_group() if alternatives else parser.add_argument_group(group)
+            groups[group] = (
+                parser.add_mutually_exclusive_group()
+                if alternatives
+                else parser.add_argument_group(group)
+            )
         how = {"default": (env and env(each.name)) or each.default, **each.metadata["how"]}
         groups[group].add_argument(*each.metadata["names"], dest=each.name, **how)
         for name, other in each.metadata["also"].items():

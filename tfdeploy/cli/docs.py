@@ -1,4 +1,5 @@
-"""`tfdeploy docs`: the reference of the two files, printed from the tables that validation reads; or a JSON Schema."""
+"""`tfdeploy docs`: the reference of the two files, printed from the tables that validation reads;
+or a JSON Schema."""
 
 from __future__ import annotations
 
@@ -22,6 +23,8 @@ def _schema(name: str) -> int:
     from tfdeploy.model.printed import PRINTED, schema_text
 
     if name not in PRINTED:
-        raise UsageError(f"nothing is printed as {name!r}", where="--schema", next=f"one of {', '.join(PRINTED)}")
+        raise UsageError(
+            f"nothing is printed as {name!r}", where="--schema", next=f"one of {', '.join(PRINTED)}"
+        )
     print(schema_text(name), end="")
     return 0

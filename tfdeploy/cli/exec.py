@@ -25,7 +25,9 @@ def run(flags: Flags) -> int:
     begin_dialling(inventory.hosts)
     argv = tuple(flags.after)  # one element is a script for `sh -c`
     with open_fleet(flags) as fleet:
-        results = fleet.each(inventory.hosts, lambda session: session.run(argv, timeout_s=flags.timeout))
+        results = fleet.each(
+            inventory.hosts, lambda session: session.run(argv, timeout_s=flags.timeout)
+        )
     rows = [_row(host, result) for host, result in results.items()]
     ok = all(row["exit_code"] == 0 for row in rows)
     if flags.json:
@@ -34,7 +36,9 @@ def run(flags: Flags) -> int:
     elif not flags.quiet or not ok:
         show_exec(flags.out, flags.err, rows)
         show_next(flags.err, flags.nexts(results))
-    return worst([*results.values(), *(1 for row in rows if row["exit_code"] != 0 and row["error"] is None)])
+    return worst(
+        [*results.values(), *(1 for row in rows if row["exit_code"] != 0 and row["error"] is None)]
+    )
 
 
 def _row(host: str, result: Completed | TfdeployError) -> ExecRow:

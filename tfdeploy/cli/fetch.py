@@ -1,4 +1,5 @@
-"""`tfdeploy fetch`: checkpoints, files that programs left, and logs, back to this machine; or `keep` to another host."""
+"""`tfdeploy fetch`: checkpoints, files that programs left, and logs, back to this machine; or
+`keep` to another host."""
 
 from __future__ import annotations
 
@@ -34,8 +35,12 @@ def run(flags: Flags) -> int:
     with transferring(flags, flags.bwlimit) as (fleet, emit):
         plan, only, plan_code = chosen_run(flags, fleet)
         to = Path(flags.to) if flags.to else _own_folder() / plan.run
-        gets_gitignore = flags.to is not None and _is_new_or_empty(to) and to.resolve() != Path.cwd()
-        fetched = fetch(fleet, plan, FetchOptions(to, _parts(flags), flags.overwrite, only, flags.max), emit)
+        gets_gitignore = (
+            flags.to is not None and _is_new_or_empty(to) and to.resolve() != Path.cwd()
+        )
+        fetched = fetch(
+            fleet, plan, FetchOptions(to, _parts(flags), flags.overwrite, only, flags.max), emit
+        )
     if gets_gitignore:
         _add_gitignore(to)
     rows = [_row(host, result) for host, result in fetched.hosts.items()]
@@ -60,7 +65,14 @@ def _parts(flags: Flags) -> tuple[str, ...]:
 
 
 def _refuse_more(flags: Flags) -> None:
-    if flags.files or flags.logs or flags.to or flags.wanted or flags.overwrite or flags.max is not None:
+    if (
+        flags.files
+        or flags.logs
+        or flags.to
+        or flags.wanted
+        or flags.overwrite
+        or flags.max is not None
+    ):
         raise UsageError(
             "--onto copies the newest keep of the job, and nothing else",
             where="tfdeploy fetch",
@@ -75,12 +87,15 @@ def _own_folder() -> Path:
         folder.mkdir(exist_ok=True)
         (folder / ".gitignore").write_text("*\n")
     except OSError as error:
-        raise Refused(f"cannot write here: {error.strerror}", where=str(folder.resolve()), next="--to DIR") from error
+        raise Refused(
+            f"cannot write here: {error.strerror}", where=str(folder.resolve()), next="--to DIR"
+        ) from error
     return folder
 
 
 def _is_new_or_empty(folder: Path) -> bool:
-    """Return whether the folder has no files. If it has any, they may be code, so it gets no .gitignore."""
+    """Return whether the folder has no files. If it has any, they may be code, so it gets no
+    .gitignore."""
     try:
         return not any(folder.iterdir())
     except OSError:
@@ -114,7 +129,11 @@ def _show(flags: Flags, plan: Plan, fetched: Fetched, rows: list[FetchRow], to: 
         show_fetch(terminal, rows)
     asked = "keep" in _parts(flags)
     if asked and fetched.keep_from is not None and not flags.quiet:
-        more = f"; other kept files are on {', '.join(fetched.others)} (--keep --limit HOST --to DIR)" if fetched.others else ""
+        more = (
+            f"; other kept files are on {', '.join(fetched.others)} (--keep --limit HOST --to DIR)"
+            if fetched.others
+            else ""
+        )
         of = " of the hosts that were asked" if flags.bounded else ""
         terminal.write(f"keep is from {clean(fetched.keep_from)}, the newest{of}{clean(more)}\n")
     elif asked and plan.keep and not flags.quiet:

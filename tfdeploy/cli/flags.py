@@ -1,4 +1,5 @@
-"""The command line as one frozen record per verb, read once from argparse's namespace. No verb sees the namespace.
+"""The command line as one frozen record per verb, read once from argparse's namespace. No verb sees
+the namespace.
 
 `CommonFlags` has the common flags of the contract. A verb's record, in `arguments/`, adds its own.
 """
@@ -44,27 +45,41 @@ class VerbFlags:
     description: ClassVar[str]
     usage: ClassVar[str | None] = None
     epilog: ClassVar[str | None] = None
-    verbs: ClassVar[Mapping[str, tuple[type[Any], str]]] = {}  # second verb -> its record and description
-    unbounded: ClassVar[str | None] = None  # why the verb refuses --limit and --exclude; None: it takes them
+    # second verb -> its record and description
+    verbs: ClassVar[Mapping[str, tuple[type[Any], str]]] = {}
+    # why the verb refuses --limit and --exclude; None: it takes them
+    unbounded: ClassVar[str | None] = None
     takes_words: ClassVar[bool] = False  # whether words may stand behind `--`
 
 
 _common = partial(option, group=_COMMON, env=env_default)
 _common_switch = partial(switch, group=_COMMON, env=env_true)
-_NO_COLOR = {"action": "store_const", "const": "never", "default": argparse.SUPPRESS, "help": "as --color never"}
+_NO_COLOR = {
+    "action": "store_const",
+    "const": "never",
+    "default": argparse.SUPPRESS,
+    "help": "as --color never",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class CommonFlags(VerbFlags):
-    """The common flags, as typed or as TFDEPLOY_<FLAG> has them. `after`: the words behind `--` (None: no `--`)."""
+    """The common flags, as typed or as TFDEPLOY_<FLAG> has them. `after`: the words behind `--`
+    (None: no `--`)."""
 
     inventory: str | None = _common("-i", "--inventory", metavar="FILE", help="which inventory")
-    job: str | None = _common("-j", "--job", metavar="FILE", help="which job file (default tfdeploy.yaml)")
+    job: str | None = _common(
+        "-j", "--job", metavar="FILE", help="which job file (default tfdeploy.yaml)"
+    )
     limit: str | None = _common(
-        "--limit", metavar="PATTERN", help="only these hosts: n1,gpu[03-10],worker,n*; brackets are ranges"
+        "--limit",
+        metavar="PATTERN",
+        help="only these hosts: n1,gpu[03-10],worker,n*; brackets are ranges",
     )
     exclude: str | None = _common("--exclude", metavar="PATTERN", help="not these hosts")
-    parallel: int = _common("--parallel", default=32, metavar="N", type=positive, help="connections at once")
+    parallel: int = _common(
+        "--parallel", default=32, metavar="N", type=positive, help="connections at once"
+    )
     json: bool = _common_switch("--json", help="results as JSON on stdout")
     verbose: bool = _common_switch("-v", "--verbose", help="say more")
     quiet: bool = _common_switch("-q", "--quiet", help="say only what went wrong")
@@ -101,21 +116,33 @@ class CommonFlags(VerbFlags):
         return terminal_of(stream, self.color)
 
     def typed(self, text: str) -> str:
-        """`text` with the -i and -j of this command line added to every tfdeploy command in it, so that it can be typed as it
-        stands. Values that the environment gives are not added."""
+        """`text` with the -i and -j of this command line added to every tfdeploy command in it, so
+        that it can be typed as it stands. Values that the environment gives are not added."""
         given = (("-i", self.inventory, "inventory"), ("-j", self.job, "job"))
-        words = [word for flag, value, name in given if value and value != env_default(name) for word in (flag, value)]
+        words = [
+            word
+            for flag, value, name in given
+            if value and value != env_default(name)
+            for word in (flag, value)
+        ]
         if not words:
             return text
         reading = {*VERBS} - {*NO_FILES}
-        return _COMMAND.sub(lambda found: f"{found[0]} {shlex.join(words)}" if found[1] in reading else found[0], text)
+        return _COMMAND.sub(
+            lambda found: f"{found[0]} {shlex.join(words)}" if found[1] in reading else found[0],
+            text,
+        )
 
     def nexts(self, results: Mapping[str, object]) -> list[str]:
         """What to type next, from the errors among `results` (by host)."""
         from tfdeploy.errors import TfdeployError
         from tfdeploy.model.nexts import fold_nexts
 
-        next_by_host = {host: result.next for host, result in results.items() if isinstance(result, TfdeployError)}
+        next_by_host = {
+            host: result.next
+            for host, result in results.items()
+            if isinstance(result, TfdeployError)
+        }
         return [self.typed(text) for text in fold_nexts(next_by_host)]
 
 
@@ -131,17 +158,26 @@ bwlimit_option = partial(
     "--bwlimit",
     metavar="RATE",
     type=rate,
-    help="at most so many bytes a second to and from each host, such as 500K or 50M (inventory: bwlimit)",
+    help="at most so many bytes a second to and from each host, such as 500K or 50M (inventory: "
+    "bwlimit)",
 )
 F = TypeVar("F", bound=VerbFlags)
 
 
-def add_verb(subparsers: Any, name: str, record: type[VerbFlags], description: str | None = None) -> None:
-    """Add the parser of a verb, whose namespace then has `read`: the function that makes the record of it."""
+def add_verb(
+    subparsers: Any, name: str, record: type[VerbFlags], description: str | None = None
+) -> None:
+    """Add the parser of a verb, whose namespace then has `read`: the function that makes the record
+    of it."""
     text = description or record.description
     formatter = argparse.RawDescriptionHelpFormatter if "\n" in text else argparse.HelpFormatter
     parser = subparsers.add_parser(
-        name, help=text, description=text, usage=record.usage, epilog=record.epilog, formatter_class=formatter
+        name,
+        help=text,
+        description=text,
+        usage=record.usage,
+        epilog=record.epilog,
+        formatter_class=formatter,
     )
     if record.verbs:
         verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
@@ -152,14 +188,18 @@ def add_verb(subparsers: Any, name: str, record: type[VerbFlags], description: s
     parser.set_defaults(read=partial(read, record, parser.prog))
 
 
-def read(record: type[F], prog: str, namespace: argparse.Namespace, after: Sequence[str] | None) -> F:
+def read(
+    record: type[F], prog: str, namespace: argparse.Namespace, after: Sequence[str] | None
+) -> F:
     """The verb's record.
 
     Raises UsageError on a flag or words that the verb does not take.
     """
     given: dict[str, Any] = vars(namespace)
     if after is not None and not record.takes_words:
-        raise UsageError(f"nothing may stand behind --: {shlex.join(after)}", where=prog, next=f"{prog} --help")
+        raise UsageError(
+            f"nothing may stand behind --: {shlex.join(after)}", where=prog, next=f"{prog} --help"
+        )
     if record.unbounded is not None:
         _refuse_bounds(record.unbounded, prog, given)
     known = {each.name: given[each.name] for each in fields(record) if each.name in given}
@@ -181,12 +221,20 @@ def _common_parser() -> Parser:
 
 
 def verb_first(words: list[str]) -> list[str]:
-    """The words with the common flags before the verb moved behind it. Words that begin with anything else are unchanged."""
-    takes_value = {flag: action.nargs != 0 for action in _common_parser()._actions for flag in action.option_strings}
+    """The words with the common flags before the verb moved behind it. Words that begin with
+    anything else are unchanged."""
+    takes_value = {
+        flag: action.nargs != 0
+        for action in _common_parser()._actions
+        for flag in action.option_strings
+    }
     at = 0
     while at < len(words) and words[at].startswith("-"):
         flag, equals, _ = words[at].partition("=")
-        joined = not flag.startswith("--") and takes_value.get(flag[:2], False) and len(words[at]) > 2  # -iFILE
+        # -iFILE
+        joined = (
+            not flag.startswith("--") and takes_value.get(flag[:2], False) and len(words[at]) > 2
+        )
         if flag not in takes_value and not joined:
             return words
         at += 1 if equals or joined or not takes_value[flag] else 2
@@ -200,4 +248,8 @@ def _refuse_bounds(why: str, prog: str, given: dict[str, object]) -> None:
         if value is None or (value == exported and prog.split()[1] in NO_FILES):
             continue
         name = f"TFDEPLOY_{flag.upper()}" if value == exported else f"--{flag}"
-        raise UsageError(f"{name} is not taken: {why}", where=prog, next=f"env -u {name} {prog}" if value == exported else prog)
+        raise UsageError(
+            f"{name} is not taken: {why}",
+            where=prog,
+            next=f"env -u {name} {prog}" if value == exported else prog,
+        )

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def begin_dialling(hosts: Iterable[Host]) -> None:
-    """Before the modules that connect are imported, which takes as long as some hosts take to answer."""
+    """Before the modules that connect are imported, which takes as long as some hosts take to
+    answer."""
     from tfdeploy.transport.ssh import early
 
     early.begin(hosts)
@@ -53,7 +54,12 @@ def operator() -> str:
 
 def lock_holder() -> LockHolder:
     """Who holds the hosts' locks from now on."""
-    return {"user": _user(), "machine": socket.gethostname(), "pid": os.getpid(), "time": time.time()}
+    return {
+        "user": _user(),
+        "machine": socket.gethostname(),
+        "pid": os.getpid(),
+        "time": time.time(),
+    }
 
 
 def _user() -> str:

@@ -1,4 +1,5 @@
-"""`tfdeploy init`: a commented tfdeploy.yaml and inventory in a folder. Asks on a terminal only; overwrites nothing."""
+"""`tfdeploy init`: a commented tfdeploy.yaml and inventory in a folder. Asks on a terminal only;
+overwrites nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ _HOST = re.compile(r"(?:(?P<user>[^@]+)@)?(?P<address>\[[^\]]+\]|[^:@]+)(?::(?P<
 def run(flags: Flags) -> int:
     folder = Path(flags.folder)
     if not folder.is_dir():
-        raise UsageError("no such folder", where=flags.folder, next=f"mkdir {shlex.quote(flags.folder)}")
+        raise UsageError(
+            "no such folder", where=flags.folder, next=f"mkdir {shlex.quote(flags.folder)}"
+        )
     name = folder.resolve().name if NAME.match(folder.resolve().name) else "job"
 
     def read_command(line: str) -> str:
@@ -46,9 +49,17 @@ def run(flags: Flags) -> int:
         _describe_inventory(flags, Path(named))
         hosts = None
     else:
-        hosts = _answer(flags, flags.hosts, "Hosts ([user@]host[:port], with commas)", EXAMPLE_HOSTS, _read_hosts)
+        hosts = _answer(
+            flags,
+            flags.hosts,
+            "Hosts ([user@]host[:port], with commas)",
+            EXAMPLE_HOSTS,
+            _read_hosts,
+        )
     mode = _answer(flags, flags.mode, f"Mode ({', '.join(MODES)})", "async", _read_mode)
-    job = _answer(flags, flags.command, "Command", f"python {shlex.quote(_program(folder))}", read_command)
+    job = _answer(
+        flags, flags.command, "Command", f"python {shlex.quote(_program(folder))}", read_command
+    )
     texts = {folder / JOB: job, **({} if hosts is None else {folder / INVENTORY: hosts})}
     written = [path for path, text in texts.items() if _write(path, text)]
     kept = [path for path in texts if path not in written]
@@ -61,20 +72,35 @@ def run(flags: Flags) -> int:
 def _describe_inventory(flags: Flags, path: Path) -> None:
     """Say which inventory is used instead of a new one. Raises ConfigError."""
     path = Path.cwd() / path.expanduser()
-    source = "TFDEPLOY_INVENTORY" if flags.inventory == os.environ.get("TFDEPLOY_INVENTORY") else "-i"
+    source = (
+        "TFDEPLOY_INVENTORY" if flags.inventory == os.environ.get("TFDEPLOY_INVENTORY") else "-i"
+    )
     if not path.exists():
-        raise UsageError(f"no such inventory (named by {source})", where=str(path), next="tfdeploy init --hosts LIST")
+        raise UsageError(
+            f"no such inventory (named by {source})",
+            where=str(path),
+            next="tfdeploy init --hosts LIST",
+        )
     hosts = count(len(config.load_inventory(path).hosts), "host")
     if not (flags.quiet or flags.json):
         say(f"inventory: {os.path.relpath(path)} ({source}): {hosts}; no other is written")
 
 
-def _answer(flags: Flags, given: str | None, question: str, default: str, read: Callable[[str], str]) -> str:
-    """Return `read` of the value from the command line, else of the answer on the terminal, else of the default.
+def _answer(
+    flags: Flags, given: str | None, question: str, default: str, read: Callable[[str], str]
+) -> str:
+    """Return `read` of the value from the command line, else of the answer on the terminal, else of
+    the default.
 
-    After a wrong answer the question is asked again, until the terminal's input ends. Raises UsageError.
+    After a wrong answer the question is asked again, until the terminal's input ends. Raises
+    UsageError.
     """
-    if given is not None or flags.yes or flags.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if (
+        given is not None
+        or flags.yes
+        or flags.json
+        or not (sys.stdin.isatty() and sys.stderr.isatty())
+    ):
         return read(given if given is not None else default)
 
     while True:
@@ -103,10 +129,16 @@ def _hosts(text: str) -> dict[str, dict[str, str]]:
     for number, word in enumerate(filter(None, map(str.strip, text.split(","))), 1):
         match = _HOST.match(word)
         if match is None:
-            raise UsageError(f"{word!r} is not [user@]host[:port]", where="--hosts", next="--hosts ml@192.0.2.10,192.0.2.11:2200")
+            raise UsageError(
+                f"{word!r} is not [user@]host[:port]",
+                where="--hosts",
+                next="--hosts ml@192.0.2.10,192.0.2.11:2200",
+            )
         hosts[f"n{number}"] = {key: match[key] for key in ("address", "user", "port") if match[key]}
     if not hosts:
-        raise UsageError("no host named", where="--hosts", next="--hosts ml@192.0.2.10,192.0.2.11:2200")
+        raise UsageError(
+            "no host named", where="--hosts", next="--hosts ml@192.0.2.10,192.0.2.11:2200"
+        )
     return hosts
 
 
@@ -114,7 +146,11 @@ def _split(line: str) -> list[str]:
     try:
         return shlex.split(line)
     except ValueError as error:
-        raise UsageError(f"{line!r} cannot be split into words: {error}", where="--command", next="close the quotes") from error
+        raise UsageError(
+            f"{line!r} cannot be split into words: {error}",
+            where="--command",
+            next="close the quotes",
+        ) from error
 
 
 def _program(folder: Path) -> str:
@@ -131,7 +167,9 @@ def _checked(name: str, text: str, flag: str) -> str:
         try:
             config.load_job(draft, environ={}) if name == JOB else config.load_inventory(draft)
         except ConfigError as error:
-            raise UsageError(error.what, where=flag, next=error.next or "tfdeploy init --help") from error
+            raise UsageError(
+                error.what, where=flag, next=error.next or "tfdeploy init --help"
+            ) from error
     return text
 
 
@@ -145,14 +183,19 @@ def _write(path: Path, text: str) -> bool:
         return False
     except OSError as error:
         raise UsageError(
-            f"cannot be written: {error.strerror}", where=str(path), next="name a folder that you may write to"
+            f"cannot be written: {error.strerror}",
+            where=str(path),
+            next="name a folder that you may write to",
         ) from error
     return True
 
 
 def _report(flags: Flags, written: list[Path], kept: list[Path], next_step: str) -> None:
     if flags.json:
-        answer: InitAnswer = {"written": [str(path) for path in written], "kept": [str(path) for path in kept]}
+        answer: InitAnswer = {
+            "written": [str(path) for path in written],
+            "kept": [str(path) for path in kept],
+        }
         print_json(answer)
         return
     for path in written:

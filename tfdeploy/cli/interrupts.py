@@ -1,7 +1,7 @@
 """Ctrl-C, SIGTERM and SIGHUP while something can be rolled back: the first one starts the rollback.
 
-The second Ctrl-C or SIGTERM only prints what the third one does: it ends tfdeploy and leaves the rollback to the hosts.
-A closed terminal sends SIGHUP several times, so only the first one counts.
+The second Ctrl-C or SIGTERM only prints what the third one does: it ends tfdeploy and leaves the
+rollback to the hosts. A closed terminal sends SIGHUP several times, so only the first one counts.
 """
 
 from __future__ import annotations
@@ -15,8 +15,13 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
-ROLLING_BACK = "rolling back; once more leaves that to the hosts, which end what has no commit within 60 s"
-RELEASING_LOCKS = "letting go of the hosts' locks; once more leaves that to the hosts, which do it when this session ends"
+ROLLING_BACK = (
+    "rolling back; once more leaves that to the hosts, which end what has no commit within 60 s"
+)
+RELEASING_LOCKS = (
+    "letting go of the hosts' locks; once more leaves that to the hosts, which do it when this "
+    "session ends"
+)
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -30,8 +35,8 @@ class Signalled(KeyboardInterrupt):
 
 @contextmanager
 def interruptible_once(words: str = ROLLING_BACK) -> Iterator[None]:
-    """For the main thread. A signal that is ignored (by `nohup`, for example) stays ignored. An interrupt that the block
-    swallows is raised at its end."""
+    """For the main thread. A signal that is ignored (by `nohup`, for example) stays ignored. An
+    interrupt that the block swallows is raised at its end."""
     seen = 0
     first: KeyboardInterrupt | None = None
 
@@ -42,27 +47,33 @@ def interruptible_once(words: str = ROLLING_BACK) -> Iterator[None]:
         seen += 1
         if seen == 2:
             with suppress(OSError):  # the terminal has gone
-                os.write(sys.stderr.fileno(), f"{words}\n".encode())  # not print: the handler may interrupt a print
+                # not print: the handler may interrupt a print
+                os.write(sys.stderr.fileno(), f"{words}\n".encode())
             return
         interrupt = KeyboardInterrupt() if number == signal.SIGINT else Signalled(number)
         first = first or interrupt
         raise interrupt
 
-    handled = [number for number in _SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+    handled = [
+        number for number in _SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)
+    ]
     before = {number: signal.signal(number, interrupted) for number in handled}
     try:
         yield
         if first is not None:
             raise first
     finally:
-        for number, handler in before.items():  # once interrupted, the process only reports it and ends
+        # once interrupted, the process only reports it and ends
+        for number, handler in before.items():
             signal.signal(number, signal.SIG_IGN if seen else handler)
 
 
 def end_interrupted(interrupt: KeyboardInterrupt) -> int:
-    """Say that the process was interrupted; end it by the signal if there was one, else return the exit code."""
+    """Say that the process was interrupted; end it by the signal if there was one, else return the
+    exit code."""
     if threading.current_thread() is threading.main_thread():
-        # A second Ctrl-C while the process ends must not replace the exit code 130 by a death by signal.
+        # A second Ctrl-C while the process ends must not replace the exit code 130 by a death by
+        # signal.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     with suppress(OSError):  # the terminal has gone
         print("interrupted", file=sys.stderr, flush=True)

@@ -1,4 +1,5 @@
-"""`tfdeploy inventory`: hosts, roles and settings as understood, and where each came from. Contacts no host."""
+"""`tfdeploy inventory`: hosts, roles and settings as understood, and where each came from. Contacts
+no host."""
 
 from __future__ import annotations
 
@@ -36,8 +37,8 @@ def run(flags: Flags) -> int:
 def _job(flags: Flags) -> Job | None:
     """Return the job here, whose file may name the inventory; None if there is none.
 
-    With -i the job file is not read. With TFDEPLOY_INVENTORY it is read only to name the inventory that is not used, so
-    errors in it do not matter.
+    With -i the job file is not read. With TFDEPLOY_INVENTORY it is read only to name the inventory
+    that is not used, so errors in it do not matter.
     """
     exported = env_default("inventory")
     if flags.inventory != exported:
@@ -51,7 +52,8 @@ def _job(flags: Flags) -> Job | None:
 
 
 def as_json(inventory: Inventory, understood: InventoryFile) -> InventoryAnswer:
-    """{"inventory", "hosts": [its settings, "roles", "source", "from": {key: place}], "roles": {role: [names]}}.
+    """{"inventory", "hosts": [its settings, "roles", "source", "from": {key: place}], "roles":
+    {role: [names]}}.
 
     A setting that is missing in "from" is not in the file.
     """
@@ -64,7 +66,8 @@ def as_json(inventory: Inventory, understood: InventoryFile) -> InventoryAnswer:
 
 
 def origin(understood: InventoryFile, host: Host, key: str) -> str | None:
-    """file:line of the setting, with " (defaults)" where it is set under `defaults:`; None: not in the file."""
+    """file:line of the setting, with " (defaults)" where it is set under `defaults:`; None: not in
+    the file."""
     given = understood.given[host.name].get(key)
     if given is None:
         return None
@@ -77,7 +80,10 @@ def _roles_of(name: str, inventory: Inventory) -> list[str]:
 
 def _show(flags: Flags, inventory: Inventory, understood: InventoryFile) -> None:
     terminal = flags.out
-    hosts = [(host.name, host.address, ",".join(_roles_of(host.name, inventory)), host.source) for host in inventory.hosts]
+    hosts = [
+        (host.name, host.address, ",".join(_roles_of(host.name, inventory)), host.source)
+        for host in inventory.hosts
+    ]
     show_rows(terminal, ("host", "address", "roles", "from"), hosts)
     terminal.write("\n")
     if inventory.roles:
@@ -90,14 +96,21 @@ def _show(flags: Flags, inventory: Inventory, understood: InventoryFile) -> None
     terminal.write("\nWhat is left out, ~/.ssh/config and ssh's own defaults decide.\n")
 
 
-def setting_rows(inventory: Inventory, understood: InventoryFile) -> list[tuple[str, str, str, str]]:
-    """(setting, value, folded hosts, where from): a row for each value from each place, in the reference's order."""
+def setting_rows(
+    inventory: Inventory, understood: InventoryFile
+) -> list[tuple[str, str, str, str]]:
+    """(setting, value, folded hosts, where from): a row for each value from each place, in the
+    reference's order."""
     rows = []
     for key in HOST:
         if key.name == "address":
             continue
         seen = {
-            host.name: (_words(key.name, getattr(host, key.name)), origin(understood, host, key.name)) for host in inventory.hosts
+            host.name: (
+                _words(key.name, getattr(host, key.name)),
+                origin(understood, host, key.name),
+            )
+            for host in inventory.hosts
         }
         for names, (value, place) in fold_equal(seen):
             which = "all" if len(names) == len(inventory.hosts) else fold_names(names)

@@ -1,4 +1,5 @@
-"""`tfdeploy lab`: a throw-away cluster on this machine. Options to values, one call of the lab, one answer."""
+"""`tfdeploy lab`: a throw-away cluster on this machine. Options to values, one call of the lab, one
+answer."""
 
 from __future__ import annotations
 
@@ -33,7 +34,10 @@ def run(flags: LabFlags) -> int:
         )
         say(f"lab {found.name}: {len(found.hosts)} {found.kind} hosts are up")
         if found.kind == "isolated":
-            say(f"next: `tfdeploy lab run --name {found.name} -- bash`: only from there its hosts are reached")
+            say(
+                f"next: `tfdeploy lab run --name {found.name} -- bash`: only from there its "
+                "hosts are reached"
+            )
         return _answer(flags, found, str(found.inventory))
     if flags.verb == "down":
         lab.down(flags.name)
@@ -49,7 +53,10 @@ def _on_existing(flags: LabFlags, found: Lab) -> int:
     if flags.verb == "run":
         return _run(found, flags.after or ())
     if flags.verb == "status":
-        rows = [f"{row['host']}  {row['address']}:{row['port']}  {row['state']}" for row in found.status()]
+        rows = [
+            f"{row['host']}  {row['address']}:{row['port']}  {row['state']}"
+            for row in found.status()
+        ]
         return _answer(flags, found, "\n".join(rows))
     assert isinstance(flags, HostFlags)
     getattr(found, flags.verb)(flags.host)
@@ -59,7 +66,11 @@ def _on_existing(flags: LabFlags, found: Lab) -> int:
 
 def _run(found: Lab, words: Sequence[str]) -> int:
     if not words:
-        raise UsageError("no command", where="lab run", next=f"tfdeploy lab run --name {found.name} -- tfdeploy inventory")
+        raise UsageError(
+            "no command",
+            where="lab run",
+            next=f"tfdeploy lab run --name {found.name} -- tfdeploy inventory",
+        )
     argv = found.operator(list(words))
     sys.stdout.flush()
     environment = {"TFDEPLOY_INVENTORY": str(found.inventory), **os.environ}

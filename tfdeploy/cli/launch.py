@@ -56,7 +56,8 @@ def run(flags: Flags) -> int:
                     sink(event)
 
         def emit(event: Event) -> None:
-            if not (flags.dry_run and event.kind == "note" and event.data["level"] == "info"):  # the printed plan has these notes
+            # the printed plan has these notes
+            if not (flags.dry_run and event.kind == "note" and event.data["level"] == "info"):
                 show(event)
             record(event)
 
@@ -83,7 +84,9 @@ def run(flags: Flags) -> int:
             plan = launch(asked, fleet, store, emit)
         if beginning.left:
             return 0
-        return dashboard(flags, fleet, plan, record=record, record_lines=record_lines, before=beginning.board)
+        return dashboard(
+            flags, fleet, plan, record=record, record_lines=record_lines, before=beginning.board
+        )
 
 
 def asked_for(flags: Flags) -> Launch:
@@ -128,15 +131,25 @@ def _job(flags: Flags) -> Job:
     job = config.with_via(load_job(flags), flags.via)
     if flags.after is not None:
         config.check_command(tuple(flags.after), job)
-        job = replace(job, command=tuple(flags.after), places={**job.places, "command": "the command line, behind --"})
+        job = replace(
+            job,
+            command=tuple(flags.after),
+            places={**job.places, "command": "the command line, behind --"},
+        )
     if flags.mode:
         job = replace(job, mode=flags.mode)
     if job.mode is None:
         raise UsageError(
-            "which mode?", where=job.source or "tfdeploy launch", next="--mode async, or `mode: async` in the job file"
+            "which mode?",
+            where=job.source or "tfdeploy launch",
+            next="--mode async, or `mode: async` in the job file",
         )
     if not job.command:
-        raise UsageError("no command to run", where=job.source, next="`command: [python, train.py]` in the job file, or after --")
+        raise UsageError(
+            "no command to run",
+            where=job.source,
+            next="`command: [python, train.py]` in the job file, or after --",
+        )
     return job
 
 
@@ -152,5 +165,9 @@ def _show_plan(flags: Flags, plan: Plan) -> int:
 def _show_next(flags: Flags, run: str) -> None:
     """Print how to follow and to stop the run, if this command does neither."""
     if not flags.wait and not flags.quiet:
-        for line in (f"tfdeploy status --watch {run}", f"tfdeploy logs -f {run}", f"tfdeploy stop {run}"):
+        for line in (
+            f"tfdeploy status --watch {run}",
+            f"tfdeploy logs -f {run}",
+            f"tfdeploy stop {run}",
+        ):
             say(f"next: {flags.typed(line)}")

@@ -40,7 +40,11 @@ def run(flags: Flags) -> int:
     patterns = _patterns(flags)
     _refuse_senseless(flags)
     if flags.format == "raw" and sys.stdout.isatty() and not consent_of(flags)(RAW):
-        raise Refused("raw bytes of programs do not go to a terminal unasked", where="--output raw", next="-y, or a file or pipe")
+        raise Refused(
+            "raw bytes of programs do not go to a terminal unasked",
+            where="--output raw",
+            next="-y, or a file or pipe",
+        )
     with open_fleet(flags) as fleet:
         plan, only, plan_code = chosen_run(flags, fleet)
         lost: dict[str, TfdeployError] = {}
@@ -61,7 +65,10 @@ def run(flags: Flags) -> int:
         return worst([plan_code, *lost.values()]) if complete else 0
 
 
-RAW = "What programs print may hold codes that a terminal obeys: they can change its title, its keys, what you see. Go on?"
+RAW = (
+    "What programs print may hold codes that a terminal obeys: they can change its title, its "
+    "keys, what you see. Go on?"
+)
 
 
 def _printer(flags: Flags, plan: Plan, query: LogQuery) -> LinePrinter:
@@ -80,24 +87,47 @@ def _printer(flags: Flags, plan: Plan, query: LogQuery) -> LinePrinter:
 def _show_fetched(flags: Flags, fetched: FetchedLogs) -> None:
     if fetched.used and not flags.quiet:
         why = clean(next(iter(fetched.used.values())).what)
-        say(f"{fold_names(fetched.used)}: the lines are those in {fetched.folder}, as of the last fetch: {why}")
+        say(
+            f"{fold_names(fetched.used)}: the lines are those in {fetched.folder}, as of the "
+            f"last fetch: {why}"
+        )
 
 
 def _show_gone(gone: Mapping[str, int]) -> None:
     for label, count in gone.items():
-        say(f"[{label}] {in_bytes(count)} of this log are no longer there: rotated away (`logs: {{max: ...}}`)")
+        say(
+            f"[{label}] {in_bytes(count)} of this log are no longer there: rotated away (`logs: "
+            f"{{max: ...}}`)"
+        )
 
 
 def _refuse_senseless(flags: Flags) -> None:
-    """Raises UsageError on flags that exclude each other. A moment that is still to come is only said."""
+    """Raises UsageError on flags that exclude each other. A moment that is still to come is only
+    said."""
     if flags.context and not flags.grep:
-        raise UsageError("-C shows lines around those that --grep finds", where=f"-C {flags.context}", next="--grep RE")
+        raise UsageError(
+            "-C shows lines around those that --grep finds",
+            where=f"-C {flags.context}",
+            next="--grep RE",
+        )
     if flags.previous and flags.attempt is not None:
-        raise UsageError("--previous and --attempt each name an attempt", where="tfdeploy logs", next="give one of them")
+        raise UsageError(
+            "--previous and --attempt each name an attempt",
+            where="tfdeploy logs",
+            next="give one of them",
+        )
     if flags.fold and flags.format != "text":
-        raise UsageError(f"--fold is for text, not for {flags.format}", where="tfdeploy logs", next="leave --fold out")
+        raise UsageError(
+            f"--fold is for text, not for {flags.format}",
+            where="tfdeploy logs",
+            next="leave --fold out",
+        )
     if flags.since is not None and flags.until is not None and flags.since > flags.until:
-        raise UsageError("--since is later than --until", where="tfdeploy logs", next="--since WHEN --until A-LATER-ONE")
+        raise UsageError(
+            "--since is later than --until",
+            where="tfdeploy logs",
+            next="--since WHEN --until A-LATER-ONE",
+        )
     if flags.since is not None and flags.since > time.time() and not flags.quiet:
         say("--since is still to come: no line is so new")
 
@@ -110,18 +140,24 @@ def _patterns(flags: Flags) -> LogQuery:
         until=flags.until,
         last=flags.lines,
         grep=_compiled(map(os.fsencode, flags.grep or ()), "--grep", flags.ignore_case),
-        exclude=_compiled(map(os.fsencode, flags.exclude_grep or ()), "--exclude-grep", flags.ignore_case),
+        exclude=_compiled(
+            map(os.fsencode, flags.exclude_grep or ()), "--exclude-grep", flags.ignore_case
+        ),
         context=flags.context,
         gaps=flags.format == "text",
         stream="err" if flags.stderr else None,
     )
 
 
-def _compiled(texts: Iterable[AnyStr], flag: str, ignore_case: bool) -> tuple[re.Pattern[AnyStr], ...]:
+def _compiled(
+    texts: Iterable[AnyStr], flag: str, ignore_case: bool
+) -> tuple[re.Pattern[AnyStr], ...]:
     try:
         return tuple(compiled(text, re.IGNORECASE if ignore_case else 0) for text in texts)
     except ValueError as error:
-        raise UsageError(f"not a regular expression: {error}", where=flag, next="see Python's re") from error
+        raise UsageError(
+            f"not a regular expression: {error}", where=flag, next="see Python's re"
+        ) from error
 
 
 def _wanted_tasks(flags: Flags, plan: Plan, only: frozenset[str] | None) -> tuple[str, ...]:
@@ -140,13 +176,17 @@ def _wanted_tasks(flags: Flags, plan: Plan, only: frozenset[str] | None) -> tupl
     wanted = tuple(task.task for task in plan.tasks if task.task in tasks and task.host in asked)
     if not wanted:
         known = ", ".join(f"{task.task}@{task.host}" for task in plan.tasks[:12])
-        raise UsageError(f"no task of {plan.run} fits", where="--task/--host", next=f"there are {known}")
+        raise UsageError(
+            f"no task of {plan.run} fits", where="--task/--host", next=f"there are {known}"
+        )
     return wanted
 
 
-def _of_attempt(flags: Flags, fleet: Fleet, plan: Plan, query: LogQuery, lost: dict[str, TfdeployError]) -> tuple[LogQuery, bool]:
-    """The query bound to the attempt that is wanted, and whether there is something to follow. Raises UsageError where no task
-    has had that attempt."""
+def _of_attempt(
+    flags: Flags, fleet: Fleet, plan: Plan, query: LogQuery, lost: dict[str, TfdeployError]
+) -> tuple[LogQuery, bool]:
+    """The query bound to the attempt that is wanted, and whether there is something to follow.
+    Raises UsageError where no task has had that attempt."""
     follow = flags.follow and (flags.until is None or flags.until > time.time())
     if flags.attempt is None and not flags.previous:
         return query, follow
@@ -156,10 +196,19 @@ def _of_attempt(flags: Flags, fleet: Fleet, plan: Plan, query: LogQuery, lost: d
     if newest and not had:
         task = max(newest, key=newest.__getitem__)
         where = "--previous" if flags.previous else f"--attempt {flags.attempt}"
-        what = "has had an attempt before its newest" if flags.previous else f"has had {flags.attempt} attempts"
-        raise UsageError(f"no task {what}: {task} is in its {_nth(newest[task])}", where=where, next="--attempt 1")
+        what = (
+            "has had an attempt before its newest"
+            if flags.previous
+            else f"has had {flags.attempt} attempts"
+        )
+        raise UsageError(
+            f"no task {what}: {task} is in its {_nth(newest[task])}",
+            where=where,
+            next="--attempt 1",
+        )
     follow = follow and any(attempt == newest[task] for task, attempt in had.items())
-    had |= {task: flags.attempt for task in query.tasks if flags.attempt and task not in newest}  # their hosts gave no answer
+    # their hosts gave no answer
+    had |= {task: flags.attempt for task in query.tasks if flags.attempt and task not in newest}
     return replace(query, tasks=tuple(had), attempts=had), follow
 
 

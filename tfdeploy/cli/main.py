@@ -14,8 +14,9 @@ from tfdeploy.errors import TfdeployError
 
 
 def program() -> NoReturn:
-    """The installed command `tfdeploy`: exits at once when main has returned, without waiting for threads. Tearing down an
-    interpreter with six hundred modules would take a fifth of a quick verb's time."""
+    """The installed command `tfdeploy`: exits at once when main has returned, without waiting for
+    threads. Tearing down an interpreter with six hundred modules would take a fifth of a quick
+    verb's time."""
     _drop_relative_path_entries()
     code = main()
     try:
@@ -31,11 +32,13 @@ def program() -> NoReturn:
 
 
 def _drop_relative_path_entries() -> None:
-    """Remove relative entries of PATH, so that ssh, git and rsync never come from the current folder."""
+    """Remove relative entries of PATH, so that ssh, git and rsync never come from the current
+    folder."""
     places = os.environ.get("PATH", "").split(os.pathsep)
     if not all(map(os.path.isabs, places)):
         kept = os.pathsep.join(filter(os.path.isabs, places))
-        # Without PATH the system's default folders count. An empty PATH would mean the current folder.
+        # Without PATH the system's default folders count. An empty PATH would mean the current
+        # folder.
         os.environ.pop("PATH", None)
         if kept:
             os.environ["PATH"] = kept
@@ -63,7 +66,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             return _bug()
         _drop_unwritten_output()
-        print(f"this machine: {error.filename or 'where the output goes'}: {error.strerror}; free some space", file=sys.stderr)
+        print(
+            f"this machine: {error.filename or 'where the output goes'}: {error.strerror}; free "
+            "some space",
+            file=sys.stderr,
+        )
         return 1
     except Exception:  # noqa: BLE001 - the one place where a bug becomes an exit code
         return _bug()
@@ -93,7 +100,8 @@ def _drop_unwritten_output() -> None:
 
 
 def _silence_stdout() -> None:
-    """Keeps the interpreter from printing an error at exit: what is still in the buffer goes nowhere."""
+    """Keeps the interpreter from printing an error at exit: what is still in the buffer goes
+    nowhere."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 

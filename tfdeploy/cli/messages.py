@@ -29,7 +29,11 @@ def unasked(plan: Plan, only: Collection[str] | None) -> list[str]:
 
 
 def show_unasked(flags: CommonFlags, hosts: Iterable[str], about: str = "") -> None:
-    """Names the hosts that --limit and --exclude left out: they are not verified. `about`: " for ..."."""
+    """Names the hosts that --limit and --exclude left out: they are not verified. `about`: " for
+    ..."."""
     names = tuple(hosts)
     if names and not flags.quiet:
-        say(f"{fold_names(names)} {'was' if len(names) == 1 else 'were'} not asked{about} (--limit/--exclude)")
+        say(
+            f"{fold_names(names)} {'was' if len(names) == 1 else 'were'} not asked{about} "
+            "(--limit/--exclude)"
+        )

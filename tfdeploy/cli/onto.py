@@ -27,10 +27,20 @@ def onto(flags: Flags, host: str) -> int:
         kept = copy_onto(fleet, inventory, job, host, lock_holder(), emit)
     show_unasked(flags, unasked)
     if flags.json:
-        answer: OntoAnswer = {"job": job.name, "ok": True, "keep_from": kept.host, "onto": host, "keep": kept.description}
+        answer: OntoAnswer = {
+            "job": job.name,
+            "ok": True,
+            "keep_from": kept.host,
+            "onto": host,
+            "keep": kept.description,
+        }
         print_json(answer)
     elif not flags.quiet:
         of = " of the hosts that were asked" if unasked else ""
-        there = f"{host} holds the newest keep{of} already" if kept.host == host else f"keep of {kept.host} is on {host}"
+        there = (
+            f"{host} holds the newest keep{of} already"
+            if kept.host == host
+            else f"keep of {kept.host} is on {host}"
+        )
         say(f"{there} ({kept.description}): a launch with its deciding task there goes on from it")
     return 0

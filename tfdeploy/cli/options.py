@@ -1,4 +1,5 @@
-"""How words of the command line and TFDEPLOY_<FLAG> are read, and what is said of a word that cannot be."""
+"""How words of the command line and TFDEPLOY_<FLAG> are read, and what is said of a word that
+cannot be."""
 
 from __future__ import annotations
 
@@ -17,12 +18,23 @@ from tfdeploy.model.units import bytes_of, rate_of, seconds_of
 V = TypeVar("V")
 
 _CLOSE = 0.75  # difflib ratio: that of --mdoe and --mode; --deep and --mode have half of it
-_CONSENTS = ("--everything", "--force", "--fresh", "--ignore-keep", "--now", "--overwrite", "--renew", "--yes", "-y")
+_CONSENTS = (
+    "--everything",
+    "--force",
+    "--fresh",
+    "--ignore-keep",
+    "--now",
+    "--overwrite",
+    "--renew",
+    "--yes",
+    "-y",
+)
 _TAKE_COMMANDS = ("exec", "launch")
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse that raises UsageError: what, where, what to type next, the nearest match for an unknown flag."""
+    """argparse that raises UsageError: what, where, what to type next, the nearest match for an
+    unknown flag."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("allow_abbrev", False)
@@ -38,16 +50,32 @@ class Parser(argparse.ArgumentParser):
         raise no_choice(str(value), list(map(str, action.choices)), self.prog, f"{name}: ")
 
     def unknown(self, words: list[str], after: list[str] | None = None) -> NoReturn:
-        """Refuses what argparse did not recognise, naming the nearest flag. `after`: the words behind `--`."""
+        """Refuses what argparse did not recognise, naming the nearest flag. `after`: the words
+        behind `--`."""
         if self.prog.split()[-1] in _TAKE_COMMANDS and not words[0].startswith("-"):
             line = f"{self.prog} -- {shlex.join(words)}"
-            raise UsageError(f"a command stands after --: {' '.join(words)}", where=self.prog, next=line)
+            raise UsageError(
+                f"a command stands after --: {' '.join(words)}", where=self.prog, next=line
+            )
         flag = words[0].split("=")[0]
-        near = closest(flag, [flag for action in self._actions for flag in action.option_strings if not is_consent(flag)])
-        hint = f"did you mean {near}? {self.prog} --help lists them" if near else f"{self.prog} --help"
+        near = closest(
+            flag,
+            [
+                flag
+                for action in self._actions
+                for flag in action.option_strings
+                if not is_consent(flag)
+            ],
+        )
+        hint = (
+            f"did you mean {near}? {self.prog} --help lists them" if near else f"{self.prog} --help"
+        )
         if self.prog.split()[-1] == "launch":
             line = shlex.join([*(after or ("python", "train.py")), *words])
-            own = f"a flag of the program stands in `command:`, or with its command behind --: {self.prog} -- {line}"
+            own = (
+                "a flag of the program stands in `command:`, or with its command behind --: "
+                f"{self.prog} -- {line}"
+            )
             hint = f"{hint}; {own}" if near else own
         raise UsageError(f"unknown argument {' '.join(words)}", where=self.prog, next=hint)
 
@@ -56,11 +84,14 @@ def no_choice(word: str, known: Sequence[str], where: str, what: str = "") -> Us
     """Return the error for a word that is not one of the known ones."""
     near = closest(word, known)
     hint = f"did you mean {near}? " if near else ""
-    return UsageError(f"{what}there is no {word!r}", where=where, next=f"{hint}one of: {', '.join(known)}")
+    return UsageError(
+        f"{what}there is no {word!r}", where=where, next=f"{hint}one of: {', '.join(known)}"
+    )
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
-    """Return the one of `known` that is nearly the same as `word`, or the only one that begins with it; else None."""
+    """Return the one of `known` that is nearly the same as `word`, or the only one that begins with
+    it; else None."""
     names = {each.lstrip("-"): each for each in known}
     bare = word.lstrip("-")
     near = difflib.get_close_matches(bare, names, n=1, cutoff=_CLOSE)
@@ -70,7 +101,8 @@ def closest(word: str, known: Iterable[str]) -> str | None:
 
 
 def is_consent(flag: str) -> bool:
-    """True for a flag that answers a question or overrides a refusal. Such a flag is never suggested for a typing error."""
+    """True for a flag that answers a question or overrides a refusal. Such a flag is never
+    suggested for a typing error."""
     return flag in _CONSENTS or flag.startswith("--allow-")
 
 

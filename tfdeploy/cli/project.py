@@ -22,13 +22,18 @@ if TYPE_CHECKING:
 
 
 def load_job(flags: CommonFlags) -> Job:
-    """The job file's job. Raises ConfigError, also if there is no job file, and Refused: see refuse_files_of_others."""
+    """The job file's job. Raises ConfigError, also if there is no job file, and Refused: see
+    refuse_files_of_others."""
     return _load_job(flags, config.find_job(flags.job, Path.cwd()))
 
 
 def job_here(flags: CommonFlags) -> Job | None:
     """The job of the job file, where there is one."""
-    found = config.find_job(flags.job, Path.cwd()) if flags.job is not None else config.find_own_job(Path.cwd())
+    found = (
+        config.find_job(flags.job, Path.cwd())
+        if flags.job is not None
+        else config.find_own_job(Path.cwd())
+    )
     return _load_job(flags, found) if found else None
 
 
@@ -55,12 +60,15 @@ def inventory_here(flags: CommonFlags) -> Inventory:
 
 
 def inventory_file(flags: CommonFlags, job: Job | None) -> Path:
-    """The inventory that config.find_inventory finds. Prints which one it is if the command line and folder do not show that.
+    """The inventory that config.find_inventory finds. Prints which one it is if the command line
+    and folder do not show that.
 
     Raises ConfigError and Refused.
     """
     job_file = config.find_job(flags.job, Path.cwd()) if job else None
-    found = config.find_inventory(flags.inventory, os.environ, job.inventory if job else None, Path.cwd(), job_file)
+    found = config.find_inventory(
+        flags.inventory, os.environ, job.inventory if job else None, Path.cwd(), job_file
+    )
     if found.unused is not None or not (found.named or found.path.parent.parent == Path.cwd()):
         _say_which(flags, f"inventory: {os.path.relpath(found.path)}{_unused(found)}")
     refuse_files_of_others(found, f"-i {_quoted(found.path)}")
@@ -71,11 +79,16 @@ def _unused(found: FoundFile) -> str:
     if found.unused is None:
         return ""
     unused = f"{os.path.relpath(found.unused)} is not used"
-    return f" (TFDEPLOY_INVENTORY; the project's {unused})" if found.named else f" (beside the job file; {unused})"
+    return (
+        f" (TFDEPLOY_INVENTORY; the project's {unused})"
+        if found.named
+        else f" (beside the job file; {unused})"
+    )
 
 
 def refuse_files_of_others(found: FoundFile, words: str) -> None:
-    """Raises Refused if another user can change a file that was searched for; prints a warning if the file was named.
+    """Raises Refused if another user can change a file that was searched for; prints a warning if
+    the file was named.
 
     `words`: the flags that name the file.
     """
@@ -83,7 +96,11 @@ def refuse_files_of_others(found: FoundFile, words: str) -> None:
     if exposure is None:
         return
     itself = Path(exposure.place) == found.path
-    harm = "and decides what runs as you" if itself else f"so {found.path} may be replaced, and it decides what runs as you"
+    harm = (
+        "and decides what runs as you"
+        if itself
+        else f"so {found.path} may be replaced, and it decides what runs as you"
+    )
     if found.named:
         _say_once(f"warning: {exposure.what}, {harm}: {exposure.fix}")
         return
@@ -92,7 +109,8 @@ def refuse_files_of_others(found: FoundFile, words: str) -> None:
 
 
 def _inventory_words(flags: CommonFlags, job_file: FoundFile) -> str:
-    """Return the -i that the next command needs too, if the inventory of this job file is exposed as well; else ""."""
+    """Return the -i that the next command needs too, if the inventory of this job file is exposed
+    as well; else ""."""
     if job_file.named or flags.inventory:
         return ""
     try:
@@ -115,7 +133,8 @@ def _say_which(flags: CommonFlags, text: str) -> None:
 
 
 def secret_paths_here(flags: CommonFlags) -> dict[str, dict[str, list[str]]]:
-    """Return the `secret_paths` of the job here; {} if there is no job, or its files cannot be read."""
+    """Return the `secret_paths` of the job here; {} if there is no job, or its files cannot be
+    read."""
     from tfdeploy.operations.withheld_files import secret_paths
 
     try:

@@ -1,5 +1,5 @@
-"""`tfdeploy report [RUN]`: one HTML page about a run: written to a file, or served on loopback while the run goes on. Or its
-samples as CSV."""
+"""`tfdeploy report [RUN]`: one HTML page about a run: written to a file, or served on loopback
+while the run goes on. Or its samples as CSV."""
 
 from __future__ import annotations
 
@@ -30,9 +30,15 @@ if TYPE_CHECKING:
 
 def run(flags: Flags) -> int:
     if flags.serve and (flags.to or flags.overwrite):
-        raise UsageError("--serve writes no file", where="--to/--overwrite", next="leave out --serve, or both")
+        raise UsageError(
+            "--serve writes no file", where="--to/--overwrite", next="leave out --serve, or both"
+        )
     if flags.output == "csv" and (flags.serve or flags.open):
-        raise UsageError("a browser shows the page, not the samples", where="--output csv", next="leave out --serve and --open")
+        raise UsageError(
+            "a browser shows the page, not the samples",
+            where="--output csv",
+            next="leave out --serve and --open",
+        )
     if flags.port is not None and not flags.serve:
         raise UsageError("--port is for a page that is served", where="--port", next="add --serve")
     with open_fleet(flags) as fleet:
@@ -43,7 +49,9 @@ def run(flags: Flags) -> int:
 
         def make(live: bool) -> tuple[str, Status]:
             found, stands = report(fleet, plan, run_store(), only)
-            text = csv_text(*sample_table(found)) if flags.output == "csv" else page(found, live=live)
+            text = (
+                csv_text(*sample_table(found)) if flags.output == "csv" else page(found, live=live)
+            )
             return text, stands
 
         if flags.serve:
@@ -65,7 +73,11 @@ def _serve(flags: Flags, run: str, make: Callable[[], str]) -> int:
     try:
         server = ServedPage(make, flags.port or 0)
     except OSError as error:
-        raise UsageError(f"port {flags.port}: {error.strerror}", where="--port", next="leave it out: any free one") from error
+        raise UsageError(
+            f"port {flags.port}: {error.strerror}",
+            where="--port",
+            next="leave it out: any free one",
+        ) from error
     answer: ServedAnswer = {"run": run, "url": server.url}
     print(json.dumps(answer) if flags.json else server.url, flush=True)
     if not flags.quiet:

@@ -17,6 +17,8 @@ def new_run_id(job: str, now: float) -> str:
 def checked_run_name(name: str) -> str:
     if not NAME.match(name):
         raise UsageError(
-            f"{name!r} cannot name a run", where="--name", next="letters, digits, '.', '_' and '-', at most 63, no '-' first"
+            f"{name!r} cannot name a run",
+            where="--name",
+            next="letters, digits, '.', '_' and '-', at most 63, no '-' first",
         )
     return name

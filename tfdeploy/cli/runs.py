@@ -1,4 +1,5 @@
-"""`tfdeploy runs`: runs so far, as the hosts report them, also those that another control machine started."""
+"""`tfdeploy runs`: runs so far, as the hosts report them, also those that another control machine
+started."""
 
 from __future__ import annotations
 
@@ -24,7 +25,12 @@ if TYPE_CHECKING:
 def run(flags: Flags) -> int:
     with open_fleet(flags) as fleet:
         scope = lookup_scope(flags)
-        rows, silent = list_runs(fleet, scope.hosts, run_store(), None if flags.all or scope.job is None else scope.job.name)
+        rows, silent = list_runs(
+            fleet,
+            scope.hosts,
+            run_store(),
+            None if flags.all or scope.job is None else scope.job.name,
+        )
     known, rows = len(rows), chosen(rows, flags.state or (), flags.since)
     if flags.json:
         keys = KnownRunRow.__annotations__

@@ -1,6 +1,8 @@
-"""A page on loopback, below a path that only the operator knows; made again when it is asked for, at most once in FRESH_S.
+"""A page on loopback, below a path that only the operator knows; made again when it is asked for,
+at most once in FRESH_S.
 
-A page of another site cannot read it: it does not know the path, and requests under another host name are refused.
+A page of another site cannot read it: it does not know the path, and requests under another host
+name are refused.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ MOST_AT_ONCE = 128  # connections: each takes a thread, and any user of this mac
 
 
 class ServedPage(ThreadingHTTPServer):
-    """`make`: the page's text; it may raise TfdeployError. Raises OSError where the port is taken."""
+    """`make`: the page's text; it may raise TfdeployError. Raises OSError where the port is
+    taken."""
 
     def __init__(self, make: Callable[[], str], port: int) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
@@ -57,7 +60,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         own = f"127.0.0.1:{self.server.server_port}"
-        if self.headers.get("Host") != own or not secrets.compare_digest(self.path.encode(), self.server.path.encode()):
+        if self.headers.get("Host") != own or not secrets.compare_digest(
+            self.path.encode(), self.server.path.encode()
+        ):
             self.send_error(404)
             return
         try:

@@ -35,7 +35,9 @@ def run(flags: Flags) -> int:
     different = differences(split(results)[0])
     ok = all(row["ok"] for row in rows)
     if flags.json:
-        differing: list[PackageRow] = [{"package": name, "versions": versions} for name, versions in different.items()]
+        differing: list[PackageRow] = [
+            {"package": name, "versions": versions} for name, versions in different.items()
+        ]
         answer: SetupAnswer = {"ok": ok, "hosts": rows, "differences": differing}
         print_json(answer)
     elif not flags.quiet or not ok:

@@ -1,4 +1,5 @@
-"""`tfdeploy ssh HOST [-- CMD]`: OpenSSH to one host, with exactly the settings that every other verb uses."""
+"""`tfdeploy ssh HOST [-- CMD]`: OpenSSH to one host, with exactly the settings that every other
+verb uses."""
 
 from __future__ import annotations
 
@@ -22,14 +23,24 @@ if TYPE_CHECKING:
 def run(flags: Flags) -> int:
     """Replaces this process by ssh: does not return."""
     if flags.json:
-        raise UsageError("a shell has no JSON", where="tfdeploy ssh --json", next="tfdeploy exec --json -- CMD")
+        raise UsageError(
+            "a shell has no JSON", where="tfdeploy ssh --json", next="tfdeploy exec --json -- CMD"
+        )
     whole = whole_inventory(flags, job_here(flags))
     inventory = select(whole, flags.limit, flags.exclude)
     found = next((host for host in whole.hosts if host.name == flags.host), None)
     if found is None:
-        raise UsageError(f"no host {flags.host!r} in the inventory", where=whole.source, next=_hint(whole, flags.host))
+        raise UsageError(
+            f"no host {flags.host!r} in the inventory",
+            where=whole.source,
+            next=_hint(whole, flags.host),
+        )
     if found not in inventory.hosts:
-        raise UsageError(f"host {flags.host} is left out", where="--limit/--exclude", next=f"tfdeploy ssh {flags.host}")
+        raise UsageError(
+            f"host {flags.host} is left out",
+            where="--limit/--exclude",
+            next=f"tfdeploy ssh {flags.host}",
+        )
     if shutil.which("ssh") is None:
         raise Refused("ssh is missing on this machine", next="install the package openssh-client")
     terminal = sys.stdin.isatty() and sys.stdout.isatty()

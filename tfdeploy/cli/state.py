@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 def state_folder() -> Path:
-    """The state folder. Raises Refused where another user of this machine can change what is in it."""
+    """The state folder. Raises Refused where another user of this machine can change what is in
+    it."""
     root = state_root(os.environ)
     _check_state_root(root)
     return root

@@ -65,15 +65,19 @@ def _watch_mends(found: Status) -> Iterator[str]:
         yield in_words(*found.unheard) + "; this tells them from here"
 
 
-def _unreachable_code(plan: Plan, only: Collection[str] | None, errors: dict[str, TfdeployError]) -> int:
-    """4 where no host answers, or the inventory lacks one of those that do not; else 0: `status` may miss some hosts."""
+def _unreachable_code(
+    plan: Plan, only: Collection[str] | None, errors: dict[str, TfdeployError]
+) -> int:
+    """4 where no host answers, or the inventory lacks one of those that do not; else 0: `status`
+    may miss some hosts."""
     asked = [host for host in plan.hosts if only is None or host.host in only]
     lacking = [host.host for host in asked if host.ssh and not host.ssh.get("address")]
     return 4 if errors and (lacking or len(errors) == len(asked)) else 0
 
 
 def _resume_on(fleet: Fleet, plan: Plan, left: tuple[str, ...]) -> bool:
-    """Makes the run go on, on hosts where all of it is gone. Whether it may go on at one of them."""
+    """Makes the run go on, on hosts where all of it is gone. Whether it may go on at one of
+    them."""
     found = False
     for host in left:
         try:

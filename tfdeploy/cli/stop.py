@@ -50,12 +50,22 @@ def run(flags: Flags) -> int:
             print_json(_as_json(plan.run, rows))
         elif not flags.quiet:
             _show(flags, plan.run, rows, results, earlier_end(fleet, plan, results))
-        return worst([*results.values(), *(5 for done in split(results)[0].values() if done and done.survivors)])
+        return worst(
+            [
+                *results.values(),
+                *(5 for done in split(results)[0].values() if done and done.survivors),
+            ]
+        )
 
 
 def _as_json(run: str, rows: list[StopRow]) -> StopAnswer:
     hosts: list[StoppedRow] = [
-        {"host": row["host"], "ok": row["ok"], "survivors": [each["pid"] for each in row["survivors"]], "error": row["error"]}
+        {
+            "host": row["host"],
+            "ok": row["ok"],
+            "survivors": [each["pid"] for each in row["survivors"]],
+            "error": row["error"],
+        }
         for row in rows
     ]
     return {"run": run, "ok": all(row["ok"] for row in rows), "hosts": hosts}
@@ -68,11 +78,15 @@ def _rows(results: Results) -> list[StopRow]:
         ended = result if isinstance(result, Ended) else None
         survivors = [copy_fields(Survivor, each) for each in ended.survivors] if ended else []
         ok, had_ended = error is None and not survivors, ended is not None and ended.had_ended
-        rows.append({"host": host, "ok": ok, "survivors": survivors, "error": error, "had_ended": had_ended})
+        rows.append(
+            {"host": host, "ok": ok, "survivors": survivors, "error": error, "had_ended": had_ended}
+        )
     return rows
 
 
-def _show(flags: Flags, run: str, rows: list[StopRow], results: Results, earlier_end: str | None) -> None:
+def _show(
+    flags: Flags, run: str, rows: list[StopRow], results: Results, earlier_end: str | None
+) -> None:
     """`earlier_end`: how the run had ended before this stop."""
     show_stop(flags.err, rows)
     if all(row["ok"] for row in rows):
@@ -80,8 +94,13 @@ def _show(flags: Flags, run: str, rows: list[StopRow], results: Results, earlier
         say(f"{run}: nothing of it is alive{had_ended}")
         return
     away = [host for host, result in results.items() if isinstance(result, HostUnreachable)]
-    messengers = [host for host, result in results.items() if isinstance(result, Ended) and result.messenger]
+    messengers = [
+        host for host, result in results.items() if isinstance(result, Ended) and result.messenger
+    ]
     if away and messengers:
-        told = f"{fold_names(messengers)} tell{'s' if len(messengers) == 1 else ''} {fold_names(away)} to stop"
+        told = (
+            f"{fold_names(messengers)} tell{'s' if len(messengers) == 1 else ''} "
+            f"{fold_names(away)} to stop"
+        )
         say(f"{told} as soon as they meet, for a day")
     say(f"`{flags.typed(f'tfdeploy stop {run}')}` again finishes it")

@@ -38,7 +38,9 @@ def run(flags: Flags) -> int:
     config.check_sources(job, whole)
     inventory = select(whole, flags.limit, flags.exclude)
     if splits(job) and inventory.hosts != whole.hosts:
-        what = f"data set {splits(job)[0]} goes to all workers in parts, and some hosts are left out"
+        what = (
+            f"data set {splits(job)[0]} goes to all workers in parts, and some hosts are left out"
+        )
         raise UsageError(what, where="--limit, --exclude", next="tfdeploy sync, without them")
     begin_dialling(inventory.hosts)
     if flags.dry_run:
@@ -56,7 +58,9 @@ def run(flags: Flags) -> int:
         cache, consent = tree_cache(), consent_of(flags)
         allow = flags.allow_secrets_in_code
         holder, hosts = lock_holder(), inventory.hosts
-        results = sync_job(fleet, hosts, job, holder, cache, emit, consent, whole, connected, allow_secrets=allow)
+        results = sync_job(
+            fleet, hosts, job, holder, cache, emit, consent, whole, connected, allow_secrets=allow
+        )
     rows = [_row(host, result) for host, result in results.items()]
     ok = all(row["ok"] for row in rows)
     if flags.json:
@@ -77,10 +81,17 @@ def _forecast(flags: Flags, hosts: tuple[Host, ...], job: Job, whole: Inventory)
     rows = [_row(host, each) for host, each in found.items()]
     expected, errors = split(found)
     if flags.json:
-        answer: ForecastAnswer = {"ok": not errors, "dry_run": True, "hosts": rows, "broadcasts": broadcasts}
+        answer: ForecastAnswer = {
+            "ok": not errors,
+            "dry_run": True,
+            "hosts": rows,
+            "broadcasts": broadcasts,
+        }
         print_json(answer)
     else:
-        show_forecast(flags.out, rows, broadcasts, {host: each.sent for host, each in expected.items()})
+        show_forecast(
+            flags.out, rows, broadcasts, {host: each.sent for host, each in expected.items()}
+        )
         show_next(flags.err, flags.nexts(errors))
     return worst(errors.values())
 
@@ -94,7 +105,11 @@ def _row(host: str, result: Expected | Synced | TfdeployError) -> SyncRow:
 
 
 def _broadcast_row(fields: BroadcastFields) -> BroadcastRow:
-    total, seconds, slowest = fields.get("total_bytes", 0), fields.get("seconds", 0.0), fields.get("slowest")
+    total, seconds, slowest = (
+        fields.get("total_bytes", 0),
+        fields.get("seconds", 0.0),
+        fields.get("slowest"),
+    )
     return {
         "what": fields["what"],
         "hosts": fields.get("hosts", 0),
@@ -103,7 +118,10 @@ def _broadcast_row(fields: BroadcastFields) -> BroadcastRow:
         "seconds": round(seconds, 3),
         "rate": round(total / seconds) if seconds else 0.0,
         "stripes": fields["stripes"],
-        "feeds": [{"from": parent or "control", "to": to, "stripe": stripe} for parent, to, stripe in fields["feeds"]],
+        "feeds": [
+            {"from": parent or "control", "to": to, "stripe": stripe}
+            for parent, to, stripe in fields["feeds"]
+        ],
         "slowest": slowest
         and {
             "host": slowest["host"],

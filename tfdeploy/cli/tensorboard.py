@@ -1,4 +1,5 @@
-"""`tfdeploy tensorboard`: TensorBoard on a run's files, through the SSH session; Ctrl-C ends it here and on the host."""
+"""`tfdeploy tensorboard`: TensorBoard on a run's files, through the SSH session; Ctrl-C ends it
+here and on the host."""
 
 from __future__ import annotations
 
@@ -48,11 +49,17 @@ def _one_host(plan: Plan, pattern: str) -> str:
     found = matched(pattern, names, {}, flag="--host", kind="host", of=f" of {plan.run}")
     if len(found) > 1:
         named = fold_names(name for name in names if name in found)
-        raise UsageError(f"TensorBoard runs on one host, not on {named}", where=f"--host {pattern}", next="name one of them")
+        raise UsageError(
+            f"TensorBoard runs on one host, not on {named}",
+            where=f"--host {pattern}",
+            next="name one of them",
+        )
     return found.pop()
 
 
 def _refuse_outside(only: Collection[str] | None, host: str | None) -> None:
     if only is not None and host is not None and host not in only:
         what = f"TensorBoard would run on {host}, which is left out"
-        raise UsageError(what, where="--limit/--exclude", next="--host names another host of the run")
+        raise UsageError(
+            what, where="--limit/--exclude", next="--host names another host of the run"
+        )

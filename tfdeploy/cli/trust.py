@@ -1,4 +1,5 @@
-"""`tfdeploy trust`: shows the host keys of hosts not yet known, asks, records; with --renew it replaces a changed one."""
+"""`tfdeploy trust`: shows the host keys of hosts not yet known, asks, records; with --renew it
+replaces a changed one."""
 
 from __future__ import annotations
 
@@ -35,9 +36,15 @@ def run(flags: Flags) -> int:
     if not flags.json:
         _show(flags, found)
     verb = "is" if len(wanted) == 1 else "are"
-    wanted = _agreed(flags, wanted, f"{count(len(wanted), 'host key')} {verb} not known", "Record these keys?")
+    wanted = _agreed(
+        flags, wanted, f"{count(len(wanted), 'host key')} {verb} not known", "Record these keys?"
+    )
     recorded = record(wanted)
-    unrecorded = [key for key in found if key.state == "new" and key.host not in {done.host for done in recorded}]
+    unrecorded = [
+        key
+        for key in found
+        if key.state == "new" and key.host not in {done.host for done in recorded}
+    ]
     unsafe = [key for key in found if key.state in ("changed", "revoked")]
     code = worst([*(key.found for key in found), *(4 for _ in (*unsafe, *unrecorded))])
     if flags.json:
@@ -52,7 +59,11 @@ def run(flags: Flags) -> int:
 def _renew(flags: Flags, name: str, inventory: Inventory) -> int:
     one = find_machine(inventory.hosts, name, on_notice=show_notice)
     if one is None:
-        raise UsageError(f"no host {name!r} in the inventory", where=inventory.source, next="tfdeploy inventory lists the hosts")
+        raise UsageError(
+            f"no host {name!r} in the inventory",
+            where=inventory.source,
+            next="tfdeploy inventory lists the hosts",
+        )
     wanted, refused = _wanted(flags, [one] if one.state == "changed" else [])
     if not flags.json:
         flags.err.write(flags.typed("\n".join(renewal_lines(_row(one, [])))) + "\n")
@@ -63,7 +74,10 @@ def _renew(flags: Flags, name: str, inventory: Inventory) -> int:
         renew(each)
     row = _row(one, wanted, done="renewed")
     if flags.json:
-        answer: TrustAnswer = {"ok": row["state"] in ("known", "renewed") and not staying(row), "hosts": [row]}
+        answer: TrustAnswer = {
+            "ok": row["state"] in ("known", "renewed") and not staying(row),
+            "hosts": [row],
+        }
         print_json(answer)
     elif wanted:
         say(f"[{one.host}] the new key is recorded")
@@ -80,14 +94,19 @@ def _wanted(flags: Flags, asked: list[ScanResult]) -> tuple[list[ScanResult], li
     try:
         known = read_fingerprints(Path(flags.fingerprints).read_text())
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot be read: {error}", where=flags.fingerprints, next="lines of `host SHA256:...`") from error
+        raise UsageError(
+            f"cannot be read: {error}", where=flags.fingerprints, next="lines of `host SHA256:...`"
+        ) from error
     good = [key for key in asked if _named_in(known, key)]
     return good, [key for key in asked if key not in good]
 
 
 def _named_in(known: dict[str, str], key: ScanResult) -> bool:
     found = key.found
-    return not isinstance(found, TfdeployError) and found.fingerprint in (known.get(key.host), known.get(found.name))
+    return not isinstance(found, TfdeployError) and found.fingerprint in (
+        known.get(key.host),
+        known.get(found.name),
+    )
 
 
 def _say_refused(flags: Flags, refused: list[ScanResult]) -> None:
@@ -96,14 +115,16 @@ def _say_refused(flags: Flags, refused: list[ScanResult]) -> None:
 
 
 def _agreed(flags: Flags, keys: list[ScanResult], what: str, question: str) -> list[ScanResult]:
-    """Return the keys if the flags or the operator agree, else none. Raises UsageError where there is no terminal to ask on."""
+    """Return the keys if the flags or the operator agree, else none. Raises UsageError where there
+    is no terminal to ask on."""
     if not keys or flags.yes or flags.fingerprints:
         return keys
     if not sys.stdin.isatty():
         raise UsageError(
             f"{what}, and there is no terminal to ask on",
             where="tfdeploy trust",
-            next="compare the fingerprints with the hosts' own, then the same with --yes or --fingerprints FILE",
+            next="compare the fingerprints with the hosts' own, then the same with --yes or "
+            "--fingerprints FILE",
         )
     return keys if agrees(f"{question} Compare with the hosts' own first") else []
 
@@ -128,6 +149,15 @@ def _row(key: ScanResult, recorded: list[ScanResult], done: str = "recorded") ->
 
 def _show(flags: Flags, found: list[ScanResult]) -> None:
     rows = [_row(key, []) for key in found]
-    cells = [(row["host"], row["state"], row["keytype"] or "", row["fingerprint"] or "", flags.typed(note(row))) for row in rows]
+    cells = [
+        (
+            row["host"],
+            row["state"],
+            row["keytype"] or "",
+            row["fingerprint"] or "",
+            flags.typed(note(row)),
+        )
+        for row in rows
+    ]
     uncut = replace(flags.err, width=None)
     show_rows(uncut, ["host", "state", "type", "fingerprint", ""], cells)

@@ -24,15 +24,20 @@ if TYPE_CHECKING:
     TakeLines = Callable[[list[LogLine]], None]
 
 
-def wait_or_leave(flags: Flags, fleet: Fleet, plan: Plan, emit: Emit, record_lines: TakeLines | None) -> int:
-    """Stay until the run ends if --wait asks for it, print it as JSON if --json does, and return the exit code."""
+def wait_or_leave(
+    flags: Flags, fleet: Fleet, plan: Plan, emit: Emit, record_lines: TakeLines | None
+) -> int:
+    """Stay until the run ends if --wait asks for it, print it as JSON if --json does, and return
+    the exit code."""
     code = exit_code(_wait(flags, fleet, plan, emit, record_lines)) if flags.wait else 0
     if flags.json:
         print_json(run_view_json(status(fleet, plan).view))
     return code
 
 
-def _wait(flags: Flags, fleet: Fleet, plan: Plan, emit: Emit, record_lines: TakeLines | None) -> RunView:
+def _wait(
+    flags: Flags, fleet: Fleet, plan: Plan, emit: Emit, record_lines: TakeLines | None
+) -> RunView:
     """Follows the run to its end; its tasks' lines go to stderr unless --quiet, and to
     `record_lines`. Ctrl-C leaves it running."""
     terminal = flags.err
@@ -46,9 +51,14 @@ def _wait(flags: Flags, fleet: Fleet, plan: Plan, emit: Emit, record_lines: Take
 
     stop = threading.Event()
     try:
-        return follow(fleet, plan, emit, stop=stop, take_lines=take_lines if shown or record_lines else None)
+        return follow(
+            fleet, plan, emit, stop=stop, take_lines=take_lines if shown or record_lines else None
+        )
     except KeyboardInterrupt:
-        look, end = flags.typed(f"tfdeploy logs -f {plan.run}"), flags.typed(f"tfdeploy stop {plan.run}")
+        look, end = (
+            flags.typed(f"tfdeploy logs -f {plan.run}"),
+            flags.typed(f"tfdeploy stop {plan.run}"),
+        )
         say(f"left; the run goes on: `{look}`, `{end}`")
         raise
     finally:

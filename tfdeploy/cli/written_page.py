@@ -1,4 +1,5 @@
-"""A page that is written to a file: whole or not at all, and over an existing file only where that was asked for."""
+"""A page that is written to a file: whole or not at all, and over an existing file only where that
+was asked for."""
 
 from __future__ import annotations
 
@@ -11,11 +12,19 @@ from tfdeploy.machine.private_files import write_private_file
 def check_target(target: Path, overwrite: bool) -> None:
     """Raises UsageError where it cannot be written."""
     if target.is_dir():
-        raise UsageError(f"{target} is a folder", where="--to", next=f"--to {target / 'report.html'}")
+        raise UsageError(
+            f"{target} is a folder", where="--to", next=f"--to {target / 'report.html'}"
+        )
     if not target.parent.is_dir():
-        raise UsageError(f"there is no folder {target.parent}", where="--to", next=f"mkdir -p {target.parent}")
+        raise UsageError(
+            f"there is no folder {target.parent}", where="--to", next=f"mkdir -p {target.parent}"
+        )
     if target.exists() and not overwrite:
-        raise UsageError(f"{target} is there already", where="--to", next="--overwrite replaces it, --to FILE writes another")
+        raise UsageError(
+            f"{target} is there already",
+            where="--to",
+            next="--overwrite replaces it, --to FILE writes another",
+        )
 
 
 def write_page(target: Path, text: str, overwrite: bool) -> None:
@@ -25,4 +34,6 @@ def write_page(target: Path, text: str, overwrite: bool) -> None:
         check_target(target, overwrite)
         write_private_file(target, text)
     except OSError as error:
-        raise UsageError(f"cannot write {target}: {error.strerror}", where="--to", next="--to names another file") from error
+        raise UsageError(
+            f"cannot write {target}: {error.strerror}", where="--to", next="--to names another file"
+        ) from error

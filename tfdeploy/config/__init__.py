@@ -1,7 +1,21 @@
-"""Files -> values: inventories and job files, with file:line:key in every error. Opens no socket, prints nothing."""
+"""Files -> values: inventories and job files, with file:line:key in every error. Opens no socket,
+prints nothing."""
 
-from tfdeploy.config.inventory import InventoryFile, find_inventory, load_inventory, load_inventory_file
-from tfdeploy.config.job import check_command, check_sources, find_job, find_job_above, find_own_job, load_job, with_via
+from tfdeploy.config.inventory import (
+    InventoryFile,
+    find_inventory,
+    load_inventory,
+    load_inventory_file,
+)
+from tfdeploy.config.job import (
+    check_command,
+    check_sources,
+    find_job,
+    find_job_above,
+    find_own_job,
+    load_job,
+    with_via,
+)
 from tfdeploy.config.search import FoundFile
 from tfdeploy.config.secret_values import read_secrets, refuse_shown_secrets
 

@@ -27,7 +27,8 @@ _NAMED_IN_MESSAGES = ("user", "identity_file", "python")
 
 @dataclass(frozen=True)
 class InventoryFile:
-    """An inventory, and the settings that its file gives each host: host -> field -> value and place."""
+    """An inventory, and the settings that its file gives each host: host -> field -> value and
+    place."""
 
     inventory: Inventory
     given: dict[str, dict[str, Given]]
@@ -51,7 +52,10 @@ def load_inventory_file(path: Path) -> InventoryFile:
     for pattern, node in top["hosts"].value.items():
         for name in values.unfolded(pattern, node):
             if name in hosts:
-                raise node.error(f"host {name} is there twice: {hosts[name].source} and {node.place}", "remove one of them")
+                raise node.error(
+                    f"host {name} is there twice: {hosts[name].source} and {node.place}",
+                    "remove one of them",
+                )
             given[name] = _settings(name, defaults, node)
             hosts[name] = _host(name, given[name], folder, node.place)
         if len(hosts) > MAX_NAMES:
@@ -69,22 +73,34 @@ class _Defaults:
         self.varying = {key: child for key, child in keys.items() if _has_braces(child)}
         self.fixed: dict[str, Given] = {}
         if node is not None:
-            read_keys(_filled(keys, "name", node), reference.HOST)  # also finds a wrong default that every host overrides
-            self.fixed = read_keys(_filled({key: keys[key] for key in keys.keys() - self.varying}, "", node), reference.HOST)
+            # also finds a wrong default that every host overrides
+            read_keys(_filled(keys, "name", node), reference.HOST)
+            self.fixed = read_keys(
+                _filled({key: keys[key] for key in keys.keys() - self.varying}, "", node),
+                reference.HOST,
+            )
 
 
 def _settings(name: str, defaults: _Defaults, own: Node) -> dict[str, Given]:
     """The host's own keys over the defaults, {name} filled in."""
     if own.kind not in ("mapping", "nothing"):
-        raise own.wrong("a mapping of settings", f"write it as {name}: {{address: {own.text or '192.0.2.10'}}}")
-    stated = {key: node for key, node in own.keys.items() if node.kind != "nothing" or key not in defaults.varying}
+        raise own.wrong(
+            "a mapping of settings", f"write it as {name}: {{address: {own.text or '192.0.2.10'}}}"
+        )
+    stated = {
+        key: node
+        for key, node in own.keys.items()
+        if node.kind != "nothing" or key not in defaults.varying
+    }
     return defaults.fixed | read_keys(_filled(defaults.varying | stated, name, own), reference.HOST)
 
 
 def _filled(keys: dict[str, Node], name: str, place: Node) -> Node:
     """A mapping of these keys in which {name} stands for the name."""
     filled = {
-        key: replace(node, text=node.located(fill, node.text, {"name": name})) if _has_braces(node) else node
+        key: replace(node, text=node.located(fill, node.text, {"name": name}))
+        if _has_braces(node)
+        else node
         for key, node in keys.items()
     }
     return Node("mapping", place.file, place.line, keys=filled)
@@ -106,15 +122,21 @@ def _host(name: str, given: dict[str, Given], folder: Path, place: str) -> Host:
 
 
 def _refuse_same_machine(hosts: dict[str, Host], nodes: dict[str, Node]) -> None:
-    """Two names for one address and port (behind the same jump host) would start every task twice on one machine."""
+    """Two names for one address and port (behind the same jump host) would start every task twice
+    on one machine."""
     seen: dict[tuple[str, int, str | None], Host] = {}
     for host in hosts.values():
-        address = str(ipaddress.ip_address(host.address)) if ":" in host.address else host.address.lower().rstrip(".")
+        address = (
+            str(ipaddress.ip_address(host.address))
+            if ":" in host.address
+            else host.address.lower().rstrip(".")
+        )
         key = (address, host.port or 22, host.jump)
         other = seen.setdefault(key, host)
         if other is not host:
             raise ConfigError(
-                f"{other.name} ({other.source}) and {host.name} ({host.source}) are one machine: {host.address} port {key[1]}",
+                f"{other.name} ({other.source}) and {host.name} ({host.source}) are one machine: "
+                f"{host.address} port {key[1]}",
                 where=host.source,
                 next="remove one of them, or correct address or port",
             )
@@ -127,23 +149,37 @@ def _roles(given: dict[str, Node], hosts: dict[str, Host]) -> dict[str, tuple[st
         seen: dict[str, Node] = {}
         for name, item in [] if node.kind == "nothing" else values.names_in_ranges(node):
             if name not in hosts:
-                raise item.error(f"role {role} names {name}, which is no host here", nearest(name, hosts, "the hosts are"))
+                raise item.error(
+                    f"role {role} names {name}, which is no host here",
+                    nearest(name, hosts, "the hosts are"),
+                )
             if name in seen:
-                raise item.error(f"{name} stands twice in role {role}: lines {seen[name].line} and {item.line}", "name it once")
+                raise item.error(
+                    f"{name} stands twice in role {role}: lines {seen[name].line} and {item.line}",
+                    "name it once",
+                )
             seen[name] = item
         if not seen:
-            raise node.error(f"role {role} names no host", f"write {role}: [{next(iter(hosts))}], or remove {role}")
+            raise node.error(
+                f"role {role} names no host",
+                f"write {role}: [{next(iter(hosts))}], or remove {role}",
+            )
         roles[role] = tuple(seen)
     return roles
 
 
 def find_inventory(
-    flag: str | None, environ: Mapping[str, str], job_inventory: str | None, cwd: Path, job_file: FoundFile | None = None
+    flag: str | None,
+    environ: Mapping[str, str],
+    job_inventory: str | None,
+    cwd: Path,
+    job_file: FoundFile | None = None,
 ) -> FoundFile:
-    """-i, then TFDEPLOY_INVENTORY, then the job file's `inventory:`, then the only file in inventories/.
+    """-i, then TFDEPLOY_INVENTORY, then the job file's `inventory:`, then the only file in
+    inventories/.
 
-    If `job_file` was named, inventories/ is searched for beside it, then in `cwd`; else from `cwd` upwards to the folder
-    of the job file. Raises ConfigError that lists the choices.
+    If `job_file` was named, inventories/ is searched for beside it, then in `cwd`; else from `cwd`
+    upwards to the folder of the job file. Raises ConfigError that lists the choices.
     """
     folders = _folders(cwd, job_file)
     choices = _choices(folders)
@@ -154,12 +190,19 @@ def find_inventory(
     for source, named in sources:
         if named:
             path = cwd / os.path.expanduser(named)
-            if not os.path.exists(path):  # unlike Path's own, it takes a name that no file system does
-                raise ConfigError(f"no such inventory (named by {source})", where=shown(path), next=_offer(choices))
+            # unlike Path's own, it takes a name that no file system does
+            if not os.path.exists(path):
+                raise ConfigError(
+                    f"no such inventory (named by {source})",
+                    where=shown(path),
+                    next=_offer(choices),
+                )
             unused = own if source == "$TFDEPLOY_INVENTORY" else ()
             return FoundFile(path, named=True, unused=_other_file(path, unused))
     if len(choices) == 1:
-        return FoundFile(choices[0], named=False, unused=_other_file(choices[0], _listed(cwd / FOLDER)))
+        return FoundFile(
+            choices[0], named=False, unused=_other_file(choices[0], _listed(cwd / FOLDER))
+        )
     if choices:
         what = f"which inventory? there are {len(choices)} in {FOLDER}/"
         raise ConfigError(what, where=shown(choices[0].parent), next=_offer(choices))
@@ -184,11 +227,14 @@ def _choices(folders: Iterable[Path]) -> list[Path]:
 def _listed(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
-    return sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml") and path.is_file())
+    return sorted(
+        path for path in folder.iterdir() if path.suffix in (".yaml", ".yml") and path.is_file()
+    )
 
 
 def _other_file(path: Path, others: Sequence[Path]) -> Path | None:
-    """Return the file of `others` that `path` takes precedence over, or the folder of several; None if `path` is one of them."""
+    """Return the file of `others` that `path` takes precedence over, or the folder of several; None
+    if `path` is one of them."""
     present = [other for other in others if other.exists()]
     if not present or any(other.samefile(path) for other in present):
         return None
@@ -197,5 +243,8 @@ def _other_file(path: Path, others: Sequence[Path]) -> Path | None:
 
 def _offer(choices: list[Path]) -> str:
     if not choices:
-        return "tfdeploy init writes one, tfdeploy lab up 3 makes hosts to try, or name a file: -i FILE"
+        return (
+            "tfdeploy init writes one, tfdeploy lab up 3 makes hosts to try, or name a file: -i "
+            "FILE"
+        )
     return "one of: " + ", ".join(f"-i {shown(path)}" for path in choices[:20])

@@ -1,4 +1,5 @@
-"""tfdeploy.yaml -> Job. Reads one file; the code and data folders are checked when they are read."""
+"""tfdeploy.yaml -> Job. Reads one file; the code and data folders are checked when they are
+read."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ FILE = "tfdeploy.yaml"
 
 
 def find_job(flag: str | None, cwd: Path) -> FoundFile:
-    """-j FILE (or a folder that holds tfdeploy.yaml), else what `find_own_job` finds. Raises ConfigError."""
+    """-j FILE (or a folder that holds tfdeploy.yaml), else what `find_own_job` finds. Raises
+    ConfigError."""
     path, named = cwd / os.path.expanduser(flag or FILE), flag is not None
     if os.path.isdir(path):  # unlike Path's own, it takes a name that no file system does
         path = path / FILE
@@ -32,12 +34,19 @@ def find_job(flag: str | None, cwd: Path) -> FoundFile:
     if not named and (found := find_own_job(cwd)):
         return found
     near = path.with_suffix(".yml")
-    hint = f"-j {shown(near)}" if os.path.exists(near) else "tfdeploy init writes one, or name it: -j FILE"
-    raise ConfigError("no job file", where=shown(path) if named else f"{FILE} in {Search.upwards(cwd)}", next=hint)
+    hint = (
+        f"-j {shown(near)}"
+        if os.path.exists(near)
+        else "tfdeploy init writes one, or name it: -j FILE"
+    )
+    raise ConfigError(
+        "no job file", where=shown(path) if named else f"{FILE} in {Search.upwards(cwd)}", next=hint
+    )
 
 
 def find_own_job(cwd: Path) -> FoundFile | None:
-    """Return the tfdeploy.yaml of `cwd` or of the nearest folder of `Search.upwards`; None if there is none."""
+    """Return the tfdeploy.yaml of `cwd` or of the nearest folder of `Search.upwards`; None if there
+    is none."""
     found = _first(Search.upwards(cwd).folders)
     return FoundFile(found, named=False) if found else None
 
@@ -65,13 +74,17 @@ def load_job(path: Path, *, environ: Mapping[str, str]) -> Job:
         if field in fields:
             fields[field] = _absolute(fields[field], folder, home)
     fields["data"] = {
-        name: source if source.from_host else replace(source, path=_absolute(source.path, folder, home))
+        name: source
+        if source.from_host
+        else replace(source, path=_absolute(source.path, folder, home))
         for name, source in fields.get("data", {}).items()
     }
     fields["metrics"] = DEFAULT_METRICS | fields.get("metrics", {})
     sources = fields.pop("secrets", {})
     fields["secrets"] = tuple(sources)
-    fields["secret_sources"] = {name: _absolute_source(one, folder, home) for name, one in sources.items() if one.where}
+    fields["secret_sources"] = {
+        name: _absolute_source(one, folder, home) for name, one in sources.items() if one.where
+    }
     fields["same_error_ends"] = "restart_max" not in given
     job = Job(**fields, source=shown(path), folder=str(folder), places=_places(given))
     _check_folders(job, given)
@@ -99,9 +112,15 @@ def with_via(job: Job, via: Via | None) -> Job:
         return job
     for name, source in job.data.items():
         if via == "rsync" and (source.from_host is not None or source.split != "none"):
-            how = f"comes from {source.from_host}" if source.from_host is not None else "goes to the workers in parts"
+            how = (
+                f"comes from {source.from_host}"
+                if source.from_host is not None
+                else "goes to the workers in parts"
+            )
             raise UsageError(
-                f"rsync sends whole sets from this machine, and data set {name} {how}", where="--via", next="--via auto"
+                f"rsync sends whole sets from this machine, and data set {name} {how}",
+                where="--via",
+                next="--via auto",
             )
     return replace(job, data={name: replace(source, via=via) for name, source in job.data.items()})
 
@@ -109,7 +128,11 @@ def with_via(job: Job, via: Via | None) -> Job:
 def check_command(words: tuple[str, ...], job: Job) -> None:
     """Checks the words behind `--` as the job file's `command` is checked. Raises UsageError."""
     if not words or not words[0] or words[0].startswith("-"):
-        raise UsageError("no program after --", where="the command line", next="tfdeploy launch -- python train.py")
+        raise UsageError(
+            "no program after --",
+            where="the command line",
+            next="tfdeploy launch -- python train.py",
+        )
     for word in words:
         check(word, known_names(job.data, job.keep))
 
@@ -117,25 +140,36 @@ def check_command(words: tuple[str, ...], job: Job) -> None:
 def _folder_name(folder: Path, root: Node) -> str:
     name = folder.name
     if "name" not in root.keys and not NAME.match(name):
-        raise root.error(f"the folder's name {name!r} cannot be the job's name", "give the job a name: `name: digits`")
+        raise root.error(
+            f"the folder's name {name!r} cannot be the job's name",
+            "give the job a name: `name: digits`",
+        )
     return name
 
 
 def _absolute(given: str, folder: Path, home: str) -> str:
-    """The path without `..`: the check whether data lies inside the code compares the two paths as text."""
+    """The path without `..`: the check whether data lies inside the code compares the two paths as
+    text."""
     path = Path(home + given[1:]) if given == "~" or given.startswith("~/") else folder / given
     return os.path.realpath(path) if ".." in path.parts else str(path)
 
 
 def _absolute_source(source: SecretSource, folder: Path, home: str) -> SecretSource:
-    return source if source.file is None else replace(source, file=_absolute(source.file, folder, home))
+    return (
+        source
+        if source.file is None
+        else replace(source, file=_absolute(source.file, folder, home))
+    )
 
 
 def _places(given: dict[str, Given]) -> dict[str, str]:
-    """Where the command, `cwd`, `keep`, each variable of `env`, each data set and each metric stand."""
+    """Where the command, `cwd`, `keep`, each variable of `env`, each data set and each metric
+    stand."""
     lists = {key: given[key].node.where for key in ("command", "cwd", "keep") if key in given}
     keys = ((key, given[key].node.keys) for key in ("env", "data", "metrics") if key in given)
-    return lists | {f"{key}.{name}": node.where for key, nodes in keys for name, node in nodes.items()}
+    return lists | {
+        f"{key}.{name}": node.where for key, nodes in keys for name, node in nodes.items()
+    }
 
 
 def _check_folders(job: Job, given: dict[str, Given]) -> None:
@@ -147,12 +181,15 @@ def _check_folders(job: Job, given: dict[str, Given]) -> None:
         node = given["data"].node.keys[name]
         path = os.path.realpath(source.path)
         if path == code:
-            raise node.error(f"data set {name} is the code folder itself", "name a folder or file in it")
+            raise node.error(
+                f"data set {name} is the code folder itself", "name a folder or file in it"
+            )
         inside = os.path.relpath(path, code)
         for kept in job.keep:
             if overlap(inside, kept):
                 raise node.error(
-                    f"data set {name} and keep folder {kept} overlap", "keep what the program writes apart from its data"
+                    f"data set {name} and keep folder {kept} overlap",
+                    "keep what the program writes apart from its data",
                 )
 
 
@@ -160,24 +197,34 @@ def _check_setup(job: Job, root: Node, given: dict[str, Given]) -> None:
     """`setup` needs requirements, and the wheels take a data set's name."""
     setup = root.keys.get("setup")
     if setup is not None and setup.kind != "nothing" and job.setup_requirements is None:
-        raise setup.error("setup names no requirements", "write it as setup: {requirements: requirements.txt}")
+        raise setup.error(
+            "setup names no requirements", "write it as setup: {requirements: requirements.txt}"
+        )
     if job.setup_wheels is None:
         return
     wheels = given["setup_wheels"].node
     if os.path.realpath(job.setup_wheels) == os.path.realpath(job.code):
-        raise wheels.error("the folder of wheels is the code folder itself", "put the wheels into a folder of their own")
+        raise wheels.error(
+            "the folder of wheels is the code folder itself",
+            "put the wheels into a folder of their own",
+        )
     if WHEELS in job.data:
         raise (
             given["data"]
             .node.keys[WHEELS]
-            .error(f"the name {WHEELS} is taken by the folder of wheels", "give the data set another name")
+            .error(
+                f"the name {WHEELS} is taken by the folder of wheels",
+                "give the data set another name",
+            )
         )
 
 
 def _check_words(job: Job, given: dict[str, Given]) -> None:
     """Every placeholder exists, and no variable is in both `env` and `secrets`."""
     known = known_names(job.data, job.keep)
-    for word, item in zip(job.command, given["command"].node.items if job.command else [], strict=True):
+    for word, item in zip(
+        job.command, given["command"].node.items if job.command else [], strict=True
+    ):
         item.located(check, word, known)
     for role in given["roles"].node.keys.values() if job.roles else ():
         for item in role.keys["command"].items if "command" in role.keys else ():
@@ -186,7 +233,9 @@ def _check_words(job: Job, given: dict[str, Given]) -> None:
         node = given["env"].node.keys[name]
         node.located(check, text, known)
         if name in job.secrets:
-            raise node.error(f"{name} stands in env and in secrets, and env is shown", f"remove {name} from env")
+            raise node.error(
+                f"{name} stands in env and in secrets, and env is shown", f"remove {name} from env"
+            )
 
 
 def _check_ready(job: Job, given: dict[str, Given]) -> None:
@@ -194,7 +243,8 @@ def _check_ready(job: Job, given: dict[str, Given]) -> None:
     for name in ("ready_after_s", "ready_timeout_s"):
         if name in given and job.ready_after_s >= job.ready_timeout_s:
             raise given[name].node.error(
-                f"ready.after ({job.ready_after_s:g} s) is not shorter than ready.timeout ({job.ready_timeout_s:g} s): "
+                f"ready.after ({job.ready_after_s:g} s) is not shorter than ready.timeout "
+                f"({job.ready_timeout_s:g} s): "
                 "a program that never loads TensorFlow would never be up",
                 "write it as ready: {after: 5s, timeout: 2m}",
             )

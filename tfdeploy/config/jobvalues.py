@@ -48,7 +48,9 @@ def command(node: Node) -> tuple[str, ...]:
 
 def _word(item: Node) -> str:
     if item.kind not in SCALARS:
-        raise item.wrong("a word", "put quotes round a word that holds braces or brackets, or is empty")
+        raise item.wrong(
+            "a word", "put quotes round a word that holds braces or brackets, or is empty"
+        )
     if "\0" in item.text:
         raise item.error("a word with a NUL character", "remove it")
     return item.text
@@ -63,7 +65,10 @@ def data(node: Node) -> dict[str, DataSource]:
         if source.split != "none":
             other = told.setdefault(part_variable(name), name)
             if other != name:
-                raise child.error(f"{name} and {other} would both set {part_variable(name)}", "give one of them another name")
+                raise child.error(
+                    f"{name} and {other} would both set {part_variable(name)}",
+                    "give one of them another name",
+                )
     return found
 
 
@@ -71,7 +76,9 @@ def _from(node: Node) -> tuple[str, str]:
     given = node.scalar("HOST:/absolute/path")
     host, _, path = given.partition(":")
     if not NAME.match(host) or not path.startswith("/") or not is_host_path(path):
-        raise node.wrong("HOST:/absolute/path, with a host of the inventory", "write it as from: n1:/srv/images")
+        raise node.wrong(
+            "HOST:/absolute/path, with a host of the inventory", "write it as from: n1:/srv/images"
+        )
     return host, posixpath.normpath(path)
 
 
@@ -79,7 +86,12 @@ _SOURCE = (
     Key("path", "folder or file on this machine", "path: ./images", values.text),
     Key("from", "a host that has it", "from: n1:/srv/images", _from, field="origin"),
     Key("split", "worker: each worker gets its part", "split: worker", values.choice(*SPLITS)),
-    Key("others", "what the other roles get of a set in parts", "others: all", values.choice(*OTHERS)),
+    Key(
+        "others",
+        "what the other roles get of a set in parts",
+        "others: all",
+        values.choice(*OTHERS),
+    ),
     Key("via", "how it is sent", "via: rsync", values.choice(*VIAS)),
 )
 
@@ -90,20 +102,30 @@ def _source(node: Node) -> DataSource:
     given = read_values(node, _SOURCE)
     if ("path" in given) == ("origin" in given):
         what = "both `path` and `from`" if "path" in given else "neither `path` nor `from`"
-        raise node.error(f"data set {node.key} has {what}", "write one of them, as in {path: ./images} or {from: n1:/srv/images}")
+        raise node.error(
+            f"data set {node.key} has {what}",
+            "write one of them, as in {path: ./images} or {from: n1:/srv/images}",
+        )
     host, path = given.pop("origin", (None, given.pop("path", None)))
     source = DataSource(path, host, **given)
     if "others" in given and source.split == "none":
-        raise node.keys["others"].error("`others` is about a set in parts", "add `split: worker`, or remove `others`")
+        raise node.keys["others"].error(
+            "`others` is about a set in parts", "add `split: worker`, or remove `others`"
+        )
     if source.via == "rsync" and (host is not None or source.split != "none"):
         key = "from" if host is not None else "split"
-        raise node.keys["via"].error(f"rsync sends a whole set from this machine: not with `{key}`", f"remove `via` or `{key}`")
+        raise node.keys["via"].error(
+            f"rsync sends a whole set from this machine: not with `{key}`",
+            f"remove `via` or `{key}`",
+        )
     return source
 
 
 def _named(child: Node, name: str) -> str:
     if not NAME.match(name):
-        raise child.error(f"{name[:80]!r} is not {values.NAME_FORM}", "write it as data: {digits: ./data/digits}")
+        raise child.error(
+            f"{name[:80]!r} is not {values.NAME_FORM}", "write it as data: {digits: ./data/digits}"
+        )
     return name
 
 
@@ -119,7 +141,10 @@ def _inside(node: Node, example: str, *, below: bool = False) -> str:
     path = posixpath.normpath(given)
     leads_out = given.startswith(("/", "~")) or ".." in given.split("/") or set(given) & set("{}\\")
     if leads_out or (below and path == "."):
-        raise node.error(f"{given!r} is not a folder inside the code", f"write it relative to the code, as in {example}")
+        raise node.error(
+            f"{given!r} is not a folder inside the code",
+            f"write it relative to the code, as in {example}",
+        )
     return path
 
 
@@ -133,19 +158,32 @@ def keep(node: Node) -> tuple[str, ...]:
     found: dict[str, Node] = {}
     items = node.list_items("a list of folders")
     if len(items) > MOST_KEPT:
-        raise node.error(f"{len(items):,} folders: at most {MOST_KEPT:,} are kept", "name the folder that holds them")
+        raise node.error(
+            f"{len(items):,} folders: at most {MOST_KEPT:,} are kept",
+            "name the folder that holds them",
+        )
     for item in items:
         path = _inside(item, "[checkpoints]", below=True)
         for other, named in found.items():
             if overlap(path, other):
-                raise item.error(f"{item.text!r} and {named.text!r} (line {named.line}) overlap", "keep one of them")
+                raise item.error(
+                    f"{item.text!r} and {named.text!r} (line {named.line}) overlap",
+                    "keep one of them",
+                )
         found[path] = item
     return tuple(found)
 
 
 _RULE = (
-    Key("count", "tasks of this role in all", "count: 2", lambda node: values.whole(node, 0, 10_000)),
-    Key("per_host", "tasks of this role on each of its hosts", "per_host: 1", lambda node: values.whole(node, 1, 1024)),
+    Key(
+        "count", "tasks of this role in all", "count: 2", lambda node: values.whole(node, 0, 10_000)
+    ),
+    Key(
+        "per_host",
+        "tasks of this role on each of its hosts",
+        "per_host: 1",
+        lambda node: values.whole(node, 1, 1024),
+    ),
     Key("gpus", "GPUs of each task", "gpus: 1", lambda node: values.whole(node, 0, 1024)),
     Key("command", "the words of its own program", "command: [python, ps.py]", command),
     Key("as", "what the program calls the role", "as: master", values.variable, field="called"),
@@ -165,7 +203,9 @@ def roles(node: Node) -> dict[str, RoleRule]:
         fields = {"called": _CHIEF if name == _CHIEF else ""} | read
         called = fields["called"]
         if called in {*ROLES, *(other.called for other in found.values())} - {role, ""}:
-            raise rule.error(f"{name} is called {called}, as another role is", "give each role its own name")
+            raise rule.error(
+                f"{name} is called {called}, as another role is", "give each role its own name"
+            )
         found[role] = RoleRule(**fields)
     return found
 
@@ -176,29 +216,38 @@ def check_role(role: str, node: Node) -> None:
 
 
 def env(node: Node) -> dict[str, str]:
-    """Numbers become strings as they are written; booleans, and the names that tfdeploy sets itself, are refused."""
+    """Numbers become strings as they are written; booleans, and the names that tfdeploy sets
+    itself, are refused."""
     found = {}
     for name, child in node.mapping("a mapping of NAME: value").items():
         check_variable(name, child)
         if child.kind == "true or false":
             raise child.error(
-                f"{name} is a boolean: programs read it in many ways", f'write "1", "0", or "{child.text}" with quotes'
+                f"{name} is a boolean: programs read it in many ways",
+                f'write "1", "0", or "{child.text}" with quotes',
             )
         if child.kind not in ("text", "number"):
             raise child.wrong("text or a number", 'write "" for an empty value')
         if "\0" in child.text:
             raise child.error(f"{name} holds a NUL character", "remove it")
         if name == "GRPC_FAIL_FAST" and not child.text:
-            raise child.error("an empty GRPC_FAIL_FAST aborts TensorFlow", "remove it, or write use_caller")
+            raise child.error(
+                "an empty GRPC_FAIL_FAST aborts TensorFlow", "remove it, or write use_caller"
+            )
         found[name] = child.text
     return found
 
 
 def check_variable(name: str, node: Node) -> None:
     if not VARIABLE.match(name):
-        raise node.error(f"{name[:80]!r} is not the name of a variable", "write letters, digits and _")
+        raise node.error(
+            f"{name[:80]!r} is not the name of a variable", "write letters, digits and _"
+        )
     if name in RESERVED or name.startswith(("TFDEPLOY_TASK_", BEFORE)):
-        raise node.error(f"{name} is set by tfdeploy for each task", f"remove {name}; tfdeploy launch --dry-run shows its value")
+        raise node.error(
+            f"{name} is set by tfdeploy for each task",
+            f"remove {name}; tfdeploy launch --dry-run shows its value",
+        )
 
 
 def metrics(node: Node) -> dict[str, str]:
@@ -210,10 +259,14 @@ def metrics(node: Node) -> dict[str, str]:
         try:
             groups = compiled(pattern).groups
         except ValueError as error:
-            raise child.error(f"{name}: bad regular expression: {error}", "use Python's syntax, in single quotes") from error
+            raise child.error(
+                f"{name}: bad regular expression: {error}", "use Python's syntax, in single quotes"
+            ) from error
         if groups != 1:
             hint = r"write it as 'step[ =:]+(\d+)', with (?:...) for other groups"
-            raise child.error(f"{name} has {groups} groups: the one with the number is needed", hint)
+            raise child.error(
+                f"{name} has {groups} groups: the one with the number is needed", hint
+            )
         found[name] = pattern
     return found
 
@@ -222,8 +275,13 @@ def backoff(node: Node) -> tuple[float, float]:
     """[first pause, longest pause] in seconds."""
     parts = node.list_items("a list of two durations, as in [1s, 60s]")
     if len(parts) != 2:
-        raise node.error("backoff is the first pause and the longest one", "write backoff: [1s, 60s]")
+        raise node.error(
+            "backoff is the first pause and the longest one", "write backoff: [1s, 60s]"
+        )
     first, longest = (values.seconds(part) for part in parts)
     if first > longest:
-        raise node.error("the first pause is longer than the longest one", "write the shorter one first, as in [1s, 60s]")
+        raise node.error(
+            "the first pause is longer than the longest one",
+            "write the shorter one first, as in [1s, 60s]",
+        )
     return first, longest

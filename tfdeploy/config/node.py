@@ -1,6 +1,7 @@
 """One value of a file together with its place, so that every error can say file:line:key.
 
-Nothing here knows YAML or what the keys mean. Scalars keep the text as it was written: `0.10` stays 0.10.
+Nothing here knows YAML or what the keys mean. Scalars keep the text as it was written: `0.10` stays
+0.10.
 """
 
 from __future__ import annotations
@@ -56,7 +57,13 @@ class Node:
 
     def wrong(self, wanted: str, next: str | None = None) -> ConfigError:
         """The error for a value of another kind or form than wanted."""
-        found = repr(self.text) if self.kind in SCALARS else "nothing" if self.kind == "nothing" else f"a {self.kind}"
+        found = (
+            repr(self.text)
+            if self.kind in SCALARS
+            else "nothing"
+            if self.kind == "nothing"
+            else f"a {self.kind}"
+        )
         if len(found) > 80:
             found = found[:60] + f"... ({len(self.text)} characters)"
         return self.error(f"{self.key or 'this file'} must be {wanted}, not {found}", next)
@@ -67,7 +74,11 @@ class Node:
             return self.text
         if self.kind == "true or false":
             raise self.wrong(wanted, f'put quotes round it: "{self.text}"')
-        hint = "put quotes round a text that holds braces or brackets" if self.kind in ("mapping", "list") else None
+        hint = (
+            "put quotes round a text that holds braces or brackets"
+            if self.kind in ("mapping", "list")
+            else None
+        )
         raise self.wrong(wanted, hint)
 
     def mapping(self, wanted: str = "a mapping") -> dict[str, Node]:
@@ -77,11 +88,14 @@ class Node:
 
     def list_items(self, wanted: str = "a list") -> list[Node]:
         if self.kind != "list":
-            raise self.wrong(wanted, f"write it as [{self.text}]" if self.kind in SCALARS and self.text else None)
+            raise self.wrong(
+                wanted, f"write it as [{self.text}]" if self.kind in SCALARS and self.text else None
+            )
         return self.items
 
     def located(self, action: Callable[..., V], *args: Any) -> V:
-        """Returns action(*args). A UsageError that it raises becomes a ConfigError at this place."""
+        """Returns action(*args). A UsageError that it raises becomes a ConfigError at this
+        place."""
         try:
             return action(*args)
         except ConfigError:
@@ -91,7 +105,11 @@ class Node:
 
 
 def bounded(text: str) -> str:
-    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}... ({len(text):,} characters)"
+    return (
+        text
+        if len(text) <= _SHOWN_CHARS
+        else f"{text[:_SHOWN_CHARS]}... ({len(text):,} characters)"
+    )
 
 
 def nearest(word: str, known: Iterable[str], heading: str) -> str:

@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from tfdeploy.model.printed import ReferenceAnswer, ReferenceRow
 
 HOST = (
-    Key("address", "host name or IP address", "address: 192.0.2.10", values.address, "the host's name"),
+    Key(
+        "address",
+        "host name or IP address",
+        "address: 192.0.2.10",
+        values.address,
+        "the host's name",
+    ),
     Key("port", "sshd's port", "port: 22", values.port, "~/.ssh/config, else 22"),
     Key("user", "who logs in", "user: ml", values.user, "~/.ssh/config, else you"),
     Key(
@@ -27,11 +33,41 @@ HOST = (
         values.local_path,
         "~/.ssh/config, the agent, ssh's own",
     ),
-    Key("known_hosts", "file of known host keys", "known_hosts: ~/.ssh/known_hosts", values.local_path, "~/.ssh/known_hosts"),
-    Key("jump", "ProxyJump; several with commas", "jump: bastion.example.org", values.jump, "~/.ssh/config, else none"),
-    Key("python", "interpreter of the training program; may be a path with ~", "python: python3", values.python, "python3"),
-    Key("workdir", "folder on the host that tfdeploy owns", "workdir: ~/tfdeploy", values.host_path, "~/tfdeploy"),
-    Key("ports", "where TensorFlow servers and the run's mesh may listen", "ports: 2222-2299", values.ports, "2222-2299"),
+    Key(
+        "known_hosts",
+        "file of known host keys",
+        "known_hosts: ~/.ssh/known_hosts",
+        values.local_path,
+        "~/.ssh/known_hosts",
+    ),
+    Key(
+        "jump",
+        "ProxyJump; several with commas",
+        "jump: bastion.example.org",
+        values.jump,
+        "~/.ssh/config, else none",
+    ),
+    Key(
+        "python",
+        "interpreter of the training program; may be a path with ~",
+        "python: python3",
+        values.python,
+        "python3",
+    ),
+    Key(
+        "workdir",
+        "folder on the host that tfdeploy owns",
+        "workdir: ~/tfdeploy",
+        values.host_path,
+        "~/tfdeploy",
+    ),
+    Key(
+        "ports",
+        "where TensorFlow servers and the run's mesh may listen",
+        "ports: 2222-2299",
+        values.ports,
+        "2222-2299",
+    ),
     Key("gpus", "auto (ask the host), none, a count, or a list", "gpus: auto", values.gpus, "auto"),
     Key(
         "advertise",
@@ -40,8 +76,20 @@ HOST = (
         values.address,
         "a literal address, else what the probe saw",
     ),
-    Key("bwlimit", "bytes a second in each direction, of all that tfdeploy moves there", "bwlimit: 50M", values.rate, "no limit"),
-    Key("reserve", "what a sync leaves free on the workdir's disk", "reserve: 5GiB", values.reserve, "nothing"),
+    Key(
+        "bwlimit",
+        "bytes a second in each direction, of all that tfdeploy moves there",
+        "bwlimit: 50M",
+        values.rate,
+        "no limit",
+    ),
+    Key(
+        "reserve",
+        "what a sync leaves free on the workdir's disk",
+        "reserve: 5GiB",
+        values.reserve,
+        "nothing",
+    ),
 )
 
 INVENTORY = (
@@ -68,7 +116,13 @@ INVENTORY = (
 
 JOB = (
     Key("name", "the job's name", "name: digits", values.name, "the folder's name"),
-    Key("inventory", "which inventory", "inventory: inventories/lab.yaml", values.text, "the only file in inventories/"),
+    Key(
+        "inventory",
+        "which inventory",
+        "inventory: inventories/lab.yaml",
+        values.text,
+        "the only file in inventories/",
+    ),
     Key(
         "mode",
         f"how the tasks train together: {', '.join(MODES)}",
@@ -79,13 +133,21 @@ JOB = (
     Key("code", "folder that goes to every host", "code: .", values.text, "the job file's folder"),
     Key(
         "data",
-        "name: folder or file, goes to every host once; or name: {path: PATH, or from: HOST:/PATH (of a host that has it), "
-        "split: none | worker (each worker gets its part), others: none | all (what other roles get then), via: auto | rsync}",
+        "name: folder or file, goes to every host once; or name: {path: PATH, or from: "
+        "HOST:/PATH (of a host that has it), "
+        "split: none | worker (each worker gets its part), others: none | all (what other roles "
+        "get then), via: auto | rsync}",
         "data:\n  digits: ./data/digits\n  images: {path: ./images, split: worker, others: all}",
         jobvalues.data,
         "none; split: none, others: none, via: auto",
     ),
-    Key("keep", "folders of the program that outlive runs and releases", "keep: [checkpoints]", jobvalues.keep, "none"),
+    Key(
+        "keep",
+        "folders of the program that outlive runs and releases",
+        "keep: [checkpoints]",
+        jobvalues.keep,
+        "none",
+    ),
     Key(
         "command",
         "the program's words",
@@ -102,7 +164,8 @@ JOB = (
     ),
     Key(
         "flags",
-        "auto: append those by which the program learns its cluster, whatever their names; classic: the tutorials' four; none",
+        "auto: append those by which the program learns its cluster, whatever their names; "
+        "classic: the tutorials' four; none",
         "flags: auto",
         values.choice("auto", "classic", "none"),
         f"auto in {' and '.join(mode for mode in MODES if rules(mode).takes_flags)}, else none",
@@ -122,12 +185,16 @@ JOB = (
         jobvalues.roles,
         "the mode's",
     ),
-    Key("env", "variables of every task", 'env: {TF_CPP_MIN_LOG_LEVEL: "1"}', jobvalues.env, "none"),
+    Key(
+        "env", "variables of every task", 'env: {TF_CPP_MIN_LOG_LEVEL: "1"}', jobvalues.env, "none"
+    ),
     Key(
         "secrets",
-        "variables that are never shown: from your environment, or as a source says: {file: PATH}, {command: [WORD, ...]} (no "
+        "variables that are never shown: from your environment, or as a source says: {file: "
+        "PATH}, {command: [WORD, ...]} (no "
         "shell, 30 s), {environment: NAME} or env; also as a mapping NAME: SOURCE",
-        "secrets: [WANDB_API_KEY, {HF_TOKEN: {file: ~/.hf/token}}, {DB: {command: [pass, show, db]}}]",
+        "secrets: [WANDB_API_KEY, {HF_TOKEN: {file: ~/.hf/token}}, {DB: {command: [pass, show, "
+        "db]}}]",
         secret_sources.secrets,
         "none",
     ),
@@ -159,15 +226,38 @@ JOB = (
         "when a task counts as up",
         "ready: {after: 5s, timeout: 120s}",
         keys=(
-            Key("after", "for a program that never loads TensorFlow", "after: 5s", values.seconds, "5s", "ready_after_s"),
-            Key("timeout", "a task not up by then fails the launch", "timeout: 120s", values.seconds, "120s", "ready_timeout_s"),
+            Key(
+                "after",
+                "for a program that never loads TensorFlow",
+                "after: 5s",
+                values.seconds,
+                "5s",
+                "ready_after_s",
+            ),
+            Key(
+                "timeout",
+                "a task not up by then fails the launch",
+                "timeout: 120s",
+                values.seconds,
+                "120s",
+                "ready_timeout_s",
+            ),
         ),
     ),
     Key(
         "finish",
         "what the others get once the deciding task has succeeded",
         "finish: {grace: 60s}",
-        keys=(Key("grace", "since their last step or output", "grace: 60s", values.seconds, "60s", "finish_grace_s"),),
+        keys=(
+            Key(
+                "grace",
+                "since their last step or output",
+                "grace: 60s",
+                values.seconds,
+                "60s",
+                "finish_grace_s",
+            ),
+        ),
     ),
     Key(
         "restart",
@@ -176,7 +266,8 @@ JOB = (
         keys=(
             Key(
                 "max",
-                "how often, without ten good minutes in between; 0: never; if given, the same error twice does not end the run",
+                "how often, without ten good minutes in between; 0: never; if given, the same "
+                "error twice does not end the run",
                 "max: 3",
                 lambda node: values.whole(node, 0, 1000),
                 "3",
@@ -206,7 +297,12 @@ JOB = (
         "stall: {after: 5m, action: report}",
         keys=(
             Key(
-                "after", "without output, CPU or traffic; 0s: never looked at", "after: 5m", values.seconds, "5m", "stall_after_s"
+                "after",
+                "without output, CPU or traffic; 0s: never looked at",
+                "after: 5m",
+                values.seconds,
+                "5m",
+                "stall_after_s",
             ),
             Key(
                 "action",
@@ -222,13 +318,31 @@ JOB = (
         "stop",
         "how a run is stopped",
         "stop: {grace: 20s}",
-        keys=(Key("grace", "between TERM and KILL", "grace: 20s", values.seconds, "20s", "stop_grace_s"),),
+        keys=(
+            Key(
+                "grace",
+                "between TERM and KILL",
+                "grace: 20s",
+                values.seconds,
+                "20s",
+                "stop_grace_s",
+            ),
+        ),
     ),
     Key(
         "logs",
         "logs on the hosts",
         "logs: {max: 1GiB}",
-        keys=(Key("max", "per task on its host, rotated", "max: 1GiB", values.size_bytes, "1GiB", "logs_max_bytes"),),
+        keys=(
+            Key(
+                "max",
+                "per task on its host, rotated",
+                "max: 1GiB",
+                values.size_bytes,
+                "1GiB",
+                "logs_max_bytes",
+            ),
+        ),
     ),
     Key(
         "compat",
@@ -239,7 +353,8 @@ JOB = (
     ),
     Key(
         "protect",
-        "who may reach the run's ports; firewall: its user on its hosts; peers: its hosts; none: everybody; "
+        "who may reach the run's ports; firewall: its user on its hosts; peers: its hosts; none: "
+        "everybody; "
         "auto: on each host the strongest",
         "protect: auto",
         values.choice(*ASKED_LEVELS),
@@ -272,12 +387,16 @@ def rows(keys: tuple[Key, ...], before: str = "") -> Iterator[tuple[str, Key]]:
 
 
 def reference_rows() -> ReferenceAnswer:
-    """The reference for programs: {"inventory" | "host" | "job": [{"key", "text", "default", "example"}]}."""
+    """The reference for programs: {"inventory" | "host" | "job": [{"key", "text", "default",
+    "example"}]}."""
     return {"inventory": _told(INVENTORY), "host": _told(HOST), "job": _told(JOB)}
 
 
 def _told(table: tuple[Key, ...]) -> list[ReferenceRow]:
-    return [{"key": dotted, "text": key.text, "default": key.default, "example": key.example} for dotted, key in rows(table)]
+    return [
+        {"key": dotted, "text": key.text, "default": key.default, "example": key.example}
+        for dotted, key in rows(table)
+    ]
 
 
 def reference_text() -> str:

@@ -11,9 +11,11 @@ from tfdeploy.machine.ownership import is_writable_by_others
 
 
 class FoundFile(NamedTuple):
-    """A job file or inventory. `named`: a flag, its variable, or a key of the job file names it; else it was searched for.
+    """A job file or inventory. `named`: a flag, its variable, or a key of the job file names it;
+    else it was searched for.
 
-    `unused`: the file (or the folder of several) of the project that this one takes precedence over.
+    `unused`: the file (or the folder of several) of the project that this one takes precedence
+    over.
     """
 
     path: Path
@@ -22,14 +24,16 @@ class FoundFile(NamedTuple):
 
 
 class Search(NamedTuple):
-    """The folders to search, the current one first. `border`: why the search ends at the last one."""
+    """The folders to search, the current one first. `border`: why the search ends at the last
+    one."""
 
     folders: tuple[Path, ...]
     border: str
 
     @staticmethod
     def upwards(cwd: Path) -> Search:
-        """Return the folders from `cwd` up to the top of a git checkout, the home folder, or the top of a file system.
+        """Return the folders from `cwd` up to the top of a git checkout, the home folder, or the
+        top of a file system.
 
         The search ends below a folder in which other users may make files, such as /tmp.
         """

@@ -1,7 +1,8 @@
-"""`secrets:` of the job file: which variables are secret, and where each value is read. Values are read in secret_values.py.
+"""`secrets:` of the job file: which variables are secret, and where each value is read. Values are
+read in secret_values.py.
 
-Two forms: a list of names, or of {name: source}; and a mapping of name: source. A source is `env`, or one of
-{file: PATH}, {command: [WORD, ...]}, {environment: NAME}.
+Two forms: a list of names, or of {name: source}; and a mapping of name: source. A source is `env`,
+or one of {file: PATH}, {command: [WORD, ...]}, {environment: NAME}.
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ _HINT = "write it as {file: ~/.hf/token}, {command: [pass, show, db]}, {environm
 _SOURCE = (
     Key("file", "a file of this machine", "file: ~/.hf/token", values.text),
     Key("command", "the words of a command of this machine", "command: [pass, show, db]", command),
-    Key("environment", "a variable of your environment", "environment: MY_TOKEN", values.variable, field="variable"),
+    Key(
+        "environment",
+        "a variable of your environment",
+        "environment: MY_TOKEN",
+        values.variable,
+        field="variable",
+    ),
 )
 
 
@@ -49,7 +56,10 @@ def _entries(node: Node) -> Iterator[tuple[str, Node, Node | None]]:
 def _name(item: Node) -> str:
     """What stands here may be a secret by mistake (NAME=value): it is not shown."""
     if item.kind != "text" or not VARIABLE.match(item.text):
-        raise item.error("no name of a variable; a value itself never stands in a job file", "write letters, digits and _")
+        raise item.error(
+            "no name of a variable; a value itself never stands in a job file",
+            "write letters, digits and _",
+        )
     return item.text
 
 
@@ -59,7 +69,9 @@ def _source(name: str, node: Node | None) -> SecretSource:
     if node.kind == "text" and node.text == "env":
         return SecretSource(variable=name, where=node.where)
     if node.kind != "mapping":  # what stands here may be the secret itself: it is not shown
-        raise node.error(f"{name} names no source; a value itself never stands in a job file", _HINT)
+        raise node.error(
+            f"{name} names no source; a value itself never stands in a job file", _HINT
+        )
     given = read_values(node, _SOURCE)
     if len(given) != 1:
         raise node.error(f"{name} needs one source, and has {len(given)}", _HINT)

@@ -1,4 +1,5 @@
-"""The values of a job's secrets, read on this machine from its environment, files and commands. No error shows a value."""
+"""The values of a job's secrets, read on this machine from its environment, files and commands. No
+error shows a value."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from pathlib import Path
 from tfdeploy.errors import ConfigError, UsageError
 from tfdeploy.model.job import Job, Secret, SecretSource
 
-MOST_BYTES = 128 << 10  # NAME=value and its NUL: the kernel takes no longer variable (MAX_ARG_STRLEN)
+# NAME=value and its NUL: the kernel takes no longer variable (MAX_ARG_STRLEN)
+MOST_BYTES = 128 << 10
 COMMAND_S = 30.0
 SHORTEST_SHOWN = 6  # characters; a shorter value stands in other texts by chance
 _SAID_BYTES = 2000  # of a command's standard error
@@ -21,28 +23,47 @@ _READ_BYTES = 1 << 16
 
 
 def read_secrets(job: Job, environ: Mapping[str, str]) -> dict[str, Secret]:
-    """name -> value. Raises UsageError that names every variable that is not set, ConfigError at the source that has no value."""
-    sources = {name: job.secret_sources.get(name) or SecretSource(variable=name) for name in job.secrets}
-    missing = [source.variable for source in sources.values() if source.variable and source.variable not in environ]
+    """name -> value. Raises UsageError that names every variable that is not set, ConfigError at
+    the source that has no value."""
+    sources = {
+        name: job.secret_sources.get(name) or SecretSource(variable=name) for name in job.secrets
+    }
+    missing = [
+        source.variable
+        for source in sources.values()
+        if source.variable and source.variable not in environ
+    ]
     if missing:
         raise UsageError(
             f"not set in your environment: {', '.join(missing)} (named by the job's `secrets:`)",
             where="the environment",
             next=f"export {missing[0]}=..., or remove it from `secrets:`",
         )
-    return {name: Secret(_checked(name, source, _value(name, source, job, environ))) for name, source in sources.items()}
+    return {
+        name: Secret(_checked(name, source, _value(name, source, job, environ)))
+        for name, source in sources.items()
+    }
 
 
 def refuse_shown_secrets(job: Job, secrets: Mapping[str, Secret], flags: Mapping[str, str]) -> None:
-    """Raises UsageError if a command, `env`, `data`, `keep`, `metrics` or a flag contains the value of a secret.
+    """Raises UsageError if a command, `env`, `data`, `keep`, `metrics` or a flag contains the value
+    of a secret.
 
     All users of a host can read a command, and the plan shows the rest. `flags`: flag -> its value.
     """
     shown = [
         *((f"command[{n}]", "command", word) for n, word in enumerate(job.command)),
-        *((f"roles.{role}.command", "roles", word) for role, rule in job.roles.items() for word in rule.command),
+        *(
+            (f"roles.{role}.command", "roles", word)
+            for role, rule in job.roles.items()
+            for word in rule.command
+        ),
         *((f"env.{name}", f"env.{name}", text) for name, text in job.env.items()),
-        *((f"data.{name}", f"data.{name}", text) for name, one in job.data.items() for text in (name, one.path)),
+        *(
+            (f"data.{name}", f"data.{name}", text)
+            for name, one in job.data.items()
+            for text in (name, one.path)
+        ),
         *((f"keep[{n}]", "keep", path) for n, path in enumerate(job.keep)),
         *((f"metrics.{name}", f"metrics.{name}", text) for name, text in job.metrics.items()),
         *((flag, flag, text) for flag, text in flags.items()),
@@ -60,20 +81,37 @@ def refuse_shown_secrets(job: Job, secrets: Mapping[str, Secret], flags: Mapping
 def _value(name: str, source: SecretSource, job: Job, environ: Mapping[str, str]) -> bytes:
     if source.variable is not None:
         return os.fsencode(environ[source.variable])
-    found = _of_file(name, source) if source.file is not None else _of_command(name, source, job.folder or None)
+    found = (
+        _of_file(name, source)
+        if source.file is not None
+        else _of_command(name, source, job.folder or None)
+    )
     return found.removesuffix(b"\n").removesuffix(b"\r") if found.endswith(b"\n") else found
 
 
 def _checked(name: str, source: SecretSource, value: bytes) -> str:
     where = source.where or f"the environment: {source.variable}"
     if not value:
-        raise ConfigError(f"the secret {name} is empty", where=where, next=f"give {name} a value, or remove it from `secrets:`")
+        raise ConfigError(
+            f"the secret {name} is empty",
+            where=where,
+            next=f"give {name} a value, or remove it from `secrets:`",
+        )
     if b"\0" in value:
         what = f"the secret {name} holds a NUL character, and no variable can"
-        raise ConfigError(what, where=where, next="encode it, for example as base64, and decode it in the program")
+        raise ConfigError(
+            what, where=where, next="encode it, for example as base64, and decode it in the program"
+        )
     if len(value) + len(name) + 2 > MOST_BYTES:
-        what = f"the secret {name} is longer than a variable can be ({MOST_BYTES >> 10} KiB with its name)"
-        raise ConfigError(what, where=where, next="keep it in a file of the host, and name that file to the program")
+        what = (
+            f"the secret {name} is longer than a variable can be ({MOST_BYTES >> 10} KiB with "
+            "its name)"
+        )
+        raise ConfigError(
+            what,
+            where=where,
+            next="keep it in a file of the host, and name that file to the program",
+        )
     return os.fsdecode(value)
 
 
@@ -84,19 +122,31 @@ def _of_file(name: str, source: SecretSource) -> bytes:
             return file.read(MOST_BYTES + 1)
     except OSError as error:
         what = f"the file of the secret {name} cannot be read: {source.file}: {error.strerror}"
-        raise ConfigError(what, where=source.where, next=f"write that file, or name another under {name}") from error
+        raise ConfigError(
+            what, where=source.where, next=f"write that file, or name another under {name}"
+        ) from error
 
 
 def _of_command(name: str, source: SecretSource, folder: str | None) -> bytes:
-    """Its standard output. Its standard error is shown where it fails, its standard output never."""
+    """Its standard output. Its standard error is shown where it fails, its standard output
+    never."""
     program = source.command[0]
     try:
         process = subprocess.Popen(
-            source.command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            source.command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
     except (OSError, ValueError) as error:
-        what = f"the command of the secret {name} does not start: {program}: {getattr(error, 'strerror', None) or error}"
-        raise ConfigError(what, where=source.where, next=f"install {program}, or name another source for {name}") from error
+        what = (
+            f"the command of the secret {name} does not start: {program}: "
+            f"{getattr(error, 'strerror', None) or error}"
+        )
+        raise ConfigError(
+            what, where=source.where, next=f"install {program}, or name another source for {name}"
+        ) from error
     with process:
         try:
             out, said, ended = _output(process)
@@ -110,10 +160,16 @@ def _of_command(name: str, source: SecretSource, folder: str | None) -> bytes:
         return out  # _checked says so
     if not ended:
         what = f"the command of the secret {name} did not end within {COMMAND_S:g} s"
-        raise ConfigError(what, where=source.where, next=f"try it by hand: it may ask for something; {program} gets no input")
+        raise ConfigError(
+            what,
+            where=source.where,
+            next=f"try it by hand: it may ask for something; {program} gets no input",
+        )
     if code != 0:
         text = said[-_SAID_BYTES:].decode("utf-8", "replace").strip()
-        what = f"the command of the secret {name} ended with {_ending(code)}" + (f"; it said: {text}" if text else "")
+        what = f"the command of the secret {name} ended with {_ending(code)}" + (
+            f"; it said: {text}" if text else ""
+        )
         raise ConfigError(what, where=source.where, next="try it by hand, in the job file's folder")
     return out
 

@@ -1,4 +1,5 @@
-"""The commented files that `tfdeploy init` writes, made from the reference. Text only: nothing is written here."""
+"""The commented files that `tfdeploy init` writes, made from the reference. Text only: nothing is
+written here."""
 
 from __future__ import annotations
 
@@ -20,32 +21,45 @@ def job_text(*, name: str, mode: str, command: Iterable[str]) -> str:
         "mode": f"mode: {mode}",
         "command": f"command: [{', '.join(map(quoted, command))}]",
     }
-    head = "# What to train. Paths are relative to this file; `tfdeploy docs` prints the reference.\n"
+    head = (
+        "# What to train. Paths are relative to this file; `tfdeploy docs` prints the reference.\n"
+    )
     return head + "".join(_block(key, stated) for key in reference.JOB)
 
 
 def inventory_text(hosts: Mapping[str, Mapping[str, str]]) -> str:
-    """An inventory of these hosts (name -> key -> value); the first is ps, the others are workers."""
+    """An inventory of these hosts (name -> key -> value); the first is ps, the others are
+    workers."""
     lines = "\n".join(
-        f"  {name}: {{{', '.join(f'{key}: {quoted(text)}' for key, text in keys.items())}}}" for name, keys in hosts.items()
+        f"  {name}: {{{', '.join(f'{key}: {quoted(text)}' for key, text in keys.items())}}}"
+        for name, keys in hosts.items()
     )
     names = list(hosts)
     roles = f"roles:\n  ps: [{names[0]}]\n  worker: [{', '.join(names[1:] or names)}]"
     defaults = "\n".join(
-        f"#  {key.example:<40}  # {key.text}" for key in reference.HOST if key.name not in ("address", "advertise")
+        f"#  {key.example:<40}  # {key.text}"
+        for key in reference.HOST
+        if key.name not in ("address", "advertise")
     )
     return (
-        "# Which hosts there are. `tfdeploy docs` prints the reference, `tfdeploy inventory` what was understood.\n\n"
-        f"# what all hosts have in common; left out: ~/.ssh/config and ssh's own defaults count\n#defaults:\n{defaults}\n\n"
+        "# Which hosts there are. `tfdeploy docs` prints the reference, `tfdeploy inventory` "
+        "what was understood.\n\n"
+        "# what all hosts have in common; left out: ~/.ssh/config and ssh's own defaults "
+        f"count\n#defaults:\n{defaults}\n\n"
         "# name: settings. A range gpu[01-16] names many, {name} stands for the name: "
         '{address: "{name}.example.org"}\n'
-        f"hosts:\n{lines}\n\n# which hosts hold the variables (ps) and which train (worker); a host may do both\n{roles}\n"
+        f"hosts:\n{lines}\n\n# which hosts hold the variables (ps) and which train (worker); a "
+        f"host may do both\n{roles}\n"
     )
 
 
 def quoted(word: str) -> str:
     """The word, quoted where YAML would read it as anything but this text."""
-    return word if _PLAIN.match(word) and word.lower() not in _NOT_PLAIN else json.dumps(word, ensure_ascii=False)
+    return (
+        word
+        if _PLAIN.match(word) and word.lower() not in _NOT_PLAIN
+        else json.dumps(word, ensure_ascii=False)
+    )
 
 
 def _block(key: Key, stated: Mapping[str, str]) -> str:

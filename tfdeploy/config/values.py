@@ -1,6 +1,8 @@
-"""Readers of single values: a node in, a checked value out, or a ConfigError that shows how to write it.
+"""Readers of single values: a node in, a checked value out, or a ConfigError that shows how to
+write it.
 
-What reaches ssh, rsync or a host is checked here by allow-list; nothing that begins with `-` passes.
+What reaches ssh, rsync or a host is checked here by allow-list; nothing that begins with `-`
+passes.
 """
 
 from __future__ import annotations
@@ -10,7 +12,15 @@ from collections.abc import Callable
 from typing import Literal
 
 from tfdeploy.config.node import Node, nearest
-from tfdeploy.model.allowed import PROGRAM, USER, VARIABLE, is_host_path, is_hostname, is_ip, is_text
+from tfdeploy.model.allowed import (
+    PROGRAM,
+    USER,
+    VARIABLE,
+    is_host_path,
+    is_hostname,
+    is_ip,
+    is_text,
+)
 from tfdeploy.model.inventory import NAME
 from tfdeploy.model.ranges import MAX_NAMES, unfold
 from tfdeploy.model.units import BYTES, SECONDS, rate_of
@@ -31,7 +41,8 @@ def text(node: Node) -> str:
 
 
 def local_path(node: Node) -> str:
-    """A file of this machine that ssh reads too. ssh fills in ${NAME}, for which it has no escape."""
+    """A file of this machine that ssh reads too. ssh fills in ${NAME}, for which it has no
+    escape."""
     given = text(node)
     if "${" in given:
         raise node.wrong("a path without ${", "write the path itself, as in ~/.ssh/id_ed25519")
@@ -82,7 +93,9 @@ def ports(node: Node) -> tuple[int, int]:
     match = re.match(r"(\d{1,5})(?:-(\d{1,5}))?\Z", given, re.ASCII)
     low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
     if not 1 <= low <= high <= 65535:
-        raise node.wrong("a range of ports, lower end first, from 1 to 65535", "write it as 2222-2299")
+        raise node.wrong(
+            "a range of ports, lower end first, from 1 to 65535", "write it as 2222-2299"
+        )
     return low, high
 
 
@@ -94,7 +107,11 @@ def address(node: Node) -> str:
         return bare
     if bare != given or not is_hostname(given):
         head, _, tail = given.rpartition(":")
-        hint = f"write address: {head} and port: {tail}" if tail.isdigit() and is_hostname(head.strip("[]")) else None
+        hint = (
+            f"write address: {head} and port: {tail}"
+            if tail.isdigit() and is_hostname(head.strip("[]"))
+            else None
+        )
         raise node.wrong("a host name or an IP address", hint)
     return given
 
@@ -118,7 +135,9 @@ def jump(node: Node) -> str:
         bracketed, plain, port = match.groups() if match else ("", "", None)
         fits = is_ip(bracketed) if bracketed else is_hostname(plain or "")
         if not fits or (port and not 1 <= int(port) <= 65535) or (at and not USER.match(login)):
-            raise node.wrong("[user@]host[:port], several with commas", "write it as ml@bastion.example.org:22")
+            raise node.wrong(
+                "[user@]host[:port], several with commas", "write it as ml@bastion.example.org:22"
+            )
     return given
 
 
@@ -126,7 +145,10 @@ def host_path(node: Node) -> str:
     """A folder or file on a host: absolute or below ~."""
     given = node.scalar("a path on the host")
     if not is_host_path(given):
-        raise node.wrong("a path on the host that begins with / or ~/, without ..", "write it as ~/tfdeploy or /scratch/tfdeploy")
+        raise node.wrong(
+            "a path on the host that begins with / or ~/, without ..",
+            "write it as ~/tfdeploy or /scratch/tfdeploy",
+        )
     return given.rstrip("/")
 
 
@@ -135,7 +157,9 @@ def python(node: Node) -> str:
     if "/" in given:
         return host_path(node)
     if not PROGRAM.match(given):
-        raise node.wrong("the name or the path of an interpreter", "write it as python3.11 or ~/venv/bin/python")
+        raise node.wrong(
+            "the name or the path of an interpreter", "write it as python3.11 or ~/venv/bin/python"
+        )
     return given
 
 
@@ -171,14 +195,20 @@ def size_bytes(node: Node) -> int:
 
 def reserve(node: Node) -> int:
     """Bytes: a size with its unit, or a plain number of them, as `tfdeploy inventory` prints it."""
-    return whole(node, 0, 1 << 50) if node.scalar("a size with its unit").isdecimal() else size_bytes(node)
+    return (
+        whole(node, 0, 1 << 50)
+        if node.scalar("a size with its unit").isdecimal()
+        else size_bytes(node)
+    )
 
 
 def rate(node: Node) -> int:
     try:
         return rate_of(node.scalar("bytes a second"))
     except ValueError:
-        raise node.wrong("bytes a second, from 1K to 1024G", "write it as 500K, 50M or 1G: powers of 1024") from None
+        raise node.wrong(
+            "bytes a second, from 1K to 1024G", "write it as 500K, 50M or 1G: powers of 1024"
+        ) from None
 
 
 def _amount(node: Node, wanted: str, units: dict[str, int] | dict[str, float], hint: str) -> float:
@@ -206,5 +236,8 @@ def unfolded(text: str, node: Node) -> tuple[str, ...]:
     found: tuple[str, ...] = node.located(unfold, text) if "[" in text or "]" in text else (text,)
     if not NAME.match(max(found, key=len)):
         shown = repr(text) if len(text) <= 80 else f"{text[:60]!r}... ({len(text)} characters)"
-        raise node.error(f"{shown} is not {NAME_FORM}", "give the host a plain name, and write how to reach it under address")
+        raise node.error(
+            f"{shown} is not {NAME_FORM}",
+            "give the host a plain name, and write how to reach it under address",
+        )
     return found

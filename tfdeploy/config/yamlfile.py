@@ -1,7 +1,9 @@
-"""The only caller of the YAML parser: a file becomes a tree of nodes with their lines, or one clear ConfigError.
+"""The only caller of the YAML parser: a file becomes a tree of nodes with their lines, or one clear
+ConfigError.
 
-It reads events, not Python objects: no tag can create one, and nesting is bounded before the C stack overflows.
-An alias to a list or mapping is the anchored node itself, so nested aliases cost no memory.
+It reads events, not Python objects: no tag can create one, and nesting is bounded before the C
+stack overflows. An alias to a list or mapping is the anchored node itself, so nested aliases cost
+no memory.
 """
 
 from __future__ import annotations
@@ -20,9 +22,14 @@ MAX_BYTES = 4 << 20
 MAX_DEPTH = 32
 _TOO_DEEP = f"more than {MAX_DEPTH} levels deep"
 _FORM = "tfdeploy docs shows the form of the file"
-MAX_NODES = 300_000  # 10,000 hosts with ten keys each; 4 MiB can hold seven times as many, of 300 bytes each in memory
+# 10,000 hosts with ten keys each; 4 MiB can hold seven times as many, of 300 bytes each in memory
+MAX_NODES = 300_000
 MAX_MERGED = 100_000  # entries that `<<:` may bring in, all together
-_BOOLEANS = {word for base in ("yes", "no", "true", "false", "on", "off") for word in (base, base.title(), base.upper())}
+_BOOLEANS = {
+    word
+    for base in ("yes", "no", "true", "false", "on", "off")
+    for word in (base, base.title(), base.upper())
+}
 _TAGS = ("str", "int", "float", "bool", "null", "map", "seq", "merge", "timestamp")
 _NOTHING = {"", "~", "null", "Null", "NULL"}
 _BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # YAML's line breaks
@@ -31,13 +38,16 @@ _NO_FILE: dict[type[Exception], tuple[str, str]] = {
     IsADirectoryError: ("a folder, not a file", "name a file that can be read"),
 }
 _HINTS = {
-    "cannot start any token": "indent with spaces (YAML takes no tabs), and put quotes round words that begin with @ ` or %",
+    "cannot start any token": "indent with spaces (YAML takes no tabs), and put "
+    "quotes round words that begin with @ ` "
+    "or %",
     "mapping values are not allowed": "put quotes round a text that holds ': '",
 }
 
 
 def read_yaml(path: Path) -> Node:
-    """The file's top mapping. Raises ConfigError: missing, unreadable, not UTF-8, bad YAML, empty, no mapping."""
+    """The file's top mapping. Raises ConfigError: missing, unreadable, not UTF-8, bad YAML, empty,
+    no mapping."""
     text = _read_text(path)
     try:
         events = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
@@ -46,7 +56,11 @@ def read_yaml(path: Path) -> Node:
         raise _translated(error, path, text) from error
     if root is None or root.kind == "nothing":
         state = "holds only comments" if text.strip() and root is None else "is empty"
-        raise ConfigError(f"the file {state}", where=shown(path), next="tfdeploy init writes one with explanations")
+        raise ConfigError(
+            f"the file {state}",
+            where=shown(path),
+            next="tfdeploy init writes one with explanations",
+        )
     if root.kind != "mapping":
         raise root.wrong("a mapping (key: value)", _FORM)
     return root
@@ -70,26 +84,45 @@ def _read_text(path: Path) -> str:
         what, next = _NO_FILE.get(type(error), (what, "name a file that can be read"))
         raise ConfigError(what, where=shown(path), next=next) from error
     if len(raw) > MAX_BYTES:
-        raise ConfigError(f"more than {MAX_BYTES >> 20} MiB: not a file of ours", where=shown(path), next="name another file")
+        raise ConfigError(
+            f"more than {MAX_BYTES >> 20} MiB: not a file of ours",
+            where=shown(path),
+            next="name another file",
+        )
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise ConfigError("not UTF-8", where=f"{shown(path)}:{line}", next="save the file as UTF-8") from error
+        raise ConfigError(
+            "not UTF-8", where=f"{shown(path)}:{line}", next="save the file as UTF-8"
+        ) from error
 
 
 def _translated(error: yaml.YAMLError, path: Path, text: str) -> ConfigError:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error).splitlines()[0]
-    line = min(mark.line, _last_line(text)) if mark else text.encode().count(b"\n", 0, getattr(error, "position", 0))
-    if "maximum nesting depth" in problem:  # newer releases of libyaml have a limit of their own, and reach it first
+    problem = (
+        getattr(error, "problem", None)
+        or getattr(error, "reason", None)
+        or str(error).splitlines()[0]
+    )
+    line = (
+        min(mark.line, _last_line(text))
+        if mark
+        else text.encode().count(b"\n", 0, getattr(error, "position", 0))
+    )
+    # newer releases of libyaml have a limit of their own, and reach it first
+    if "maximum nesting depth" in problem:
         return ConfigError(_TOO_DEEP, where=f"{shown(path)}:{line + 1}", next=_FORM)
-    hint = next((hint for words, hint in _HINTS.items() if words in problem), "check quotes, brackets and indentation there")
+    hint = next(
+        (hint for words, hint in _HINTS.items() if words in problem),
+        "check quotes, brackets and indentation there",
+    )
     return ConfigError(f"bad YAML: {problem}", where=f"{shown(path)}:{line + 1}", next=hint)
 
 
 def _last_line(text: str) -> int:
-    """The last line with text, from 0: what is found wrong at the end of the file is shown there."""
+    """The last line with text, from 0: what is found wrong at the end of the file is shown
+    there."""
     return len(_BREAK.findall(text.rstrip()))
 
 
@@ -107,18 +140,29 @@ class _Builder:
         root = None
         for event in events:
             if isinstance(event, yaml.DocumentStartEvent) and root is not None:
-                raise self._fault(event, "another document begins", "keep one document in a file: no second ---")
+                raise self._fault(
+                    event, "another document begins", "keep one document in a file: no second ---"
+                )
             if isinstance(event, yaml.NodeEvent):
                 root = self._node(event, events, None, "", 0)
         return root
 
-    def _node(self, event: yaml.Event, events: Iterator[yaml.Event], parent: Node | None, key: str, depth: int) -> Node:
+    def _node(
+        self,
+        event: yaml.Event,
+        events: Iterator[yaml.Event],
+        parent: Node | None,
+        key: str,
+        depth: int,
+    ) -> Node:
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event, parent, key)
         self.nodes += 1
         if self.nodes > MAX_NODES:
             raise self._fault(
-                event, f"more than {MAX_NODES:,} words and values in one file", "write ranges, as in n[01-16], or several files"
+                event,
+                f"more than {MAX_NODES:,} words and values in one file",
+                "write ranges, as in n[01-16], or several files",
             )
         node, anchor = self._empty(event, parent, key), getattr(event, "anchor", None)
         if depth > MAX_DEPTH:
@@ -140,14 +184,23 @@ class _Builder:
             kind = _kind(text) if event.implicit[0] else "text"
         tag = getattr(event, "tag", None)
         if tag is not None and tag.removeprefix("tag:yaml.org,2002:") not in _TAGS:
-            raise self._fault(event, f"the tag {tag} means nothing here", "put quotes round a text that begins with !")
+            raise self._fault(
+                event,
+                f"the tag {tag} means nothing here",
+                "put quotes round a text that begins with !",
+            )
         return Node(kind, self.file, self._line(event), text, parent, key)
 
     def _alias(self, event: yaml.AliasEvent, parent: Node | None, key: str) -> Node:
-        """What an alias stands for: a scalar at the alias's own place, a list or mapping at its anchor's."""
+        """What an alias stands for: a scalar at the alias's own place, a list or mapping at its
+        anchor's."""
         anchored = self.anchors.get(event.anchor or "")
         if anchored is None:
-            raise self._fault(event, f"undefined alias *{event.anchor}", "an alias *name must come after its anchor &name")
+            raise self._fault(
+                event,
+                f"undefined alias *{event.anchor}",
+                "an alias *name must come after its anchor &name",
+            )
         if anchored.kind in ("list", "mapping"):
             return anchored
         return replace(anchored, line=self._line(event), parent=parent, key=key)
@@ -158,16 +211,22 @@ class _Builder:
         while not isinstance(event := next(events), yaml.MappingEndEvent):
             key = self._node(event, events, node, getattr(event, "value", ""), depth + 1)
             if key.kind in ("list", "mapping"):
-                raise key.error("a key must be a word", "put quotes round a name that begins with [ or {")
+                raise key.error(
+                    "a key must be a word", "put quotes round a name that begins with [ or {"
+                )
             value = self._node(next(events), events, node, key.text, depth + 1)
-            # Errors name the line of the key: the value may begin further down. An alias keeps the line of its anchor.
+            # Errors name the line of the key: the value may begin further down. An alias keeps the
+            # line of its anchor.
             if value.parent is node:
                 value.line = key.line
             if key.text == "<<":
                 merges += value.items if value.kind == "list" else [value]
                 continue
             if key.text in lines:
-                raise key.error(f"{key.text} stands twice: lines {lines[key.text]} and {key.line}", "remove one of them")
+                raise key.error(
+                    f"{key.text} stands twice: lines {lines[key.text]} and {key.line}",
+                    "remove one of them",
+                )
             lines[key.text] = key.line
             node.keys[key.text] = value
         for merge in merges:
@@ -176,12 +235,18 @@ class _Builder:
     def _merge(self, node: Node, source: Node) -> None:
         self.merged += len(source.keys)
         if source.kind != "mapping" or self.merged > MAX_MERGED:
-            raise source.error("<<: takes mappings" if source.kind != "mapping" else f"<<: brings in more than {MAX_MERGED} keys")
+            raise source.error(
+                "<<: takes mappings"
+                if source.kind != "mapping"
+                else f"<<: brings in more than {MAX_MERGED} keys"
+            )
         for key, value in source.keys.items():
             node.keys.setdefault(key, value)
 
     def _fault(self, event: yaml.Event, what: str, next: str) -> ConfigError:
-        return ConfigError(bounded(f"bad YAML: {what}"), where=f"{self.file}:{self._line(event)}", next=next)
+        return ConfigError(
+            bounded(f"bad YAML: {what}"), where=f"{self.file}:{self._line(event)}", next=next
+        )
 
     def _line(self, event: yaml.Event) -> int:
         return min(event.start_mark.line, self.last_line) + 1 if event.start_mark is not None else 1

@@ -1,7 +1,9 @@
-"""Brings hosts up, run as `python -m tfdeploy.lab.boot` with a JSON order on stdin; one JSON answer line on stdout.
+"""Brings hosts up, run as `python -m tfdeploy.lab.boot` with a JSON order on stdin; one JSON answer
+line on stdout.
 
-It is a process of its own because it forks: `lab up` may run inside a threaded program. Each host and each network is a
-forked, orphaned process, so that a lab ends with its processes, and no two labs share a name.
+It is a process of its own because it forks: `lab up` may run inside a threaded program. Each host
+and each network is a forked, orphaned process, so that a lab ends with its processes, and no two
+labs share a name.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ HOST_NAMESPACES = NEWNS | NEWUTS | NEWIPC | NEWPID | NEWNET
 
 @dataclass
 class ForkedProcess:
-    """A forked process that reports one line per step and waits in between until `release` is called."""
+    """A forked process that reports one line per step and waits in between until `release` is
+    called."""
 
     name: str
     pid: int
@@ -129,7 +132,8 @@ def _start_host(host: HostOrder, inherited: list[int]) -> ForkedProcess:
 
 
 def carry_out(order: Order) -> Outcome:
-    """Starts every network and host. `errors` of the outcome say why a host did not start. Raises OSError."""
+    """Starts every network and host. `errors` of the outcome say why a host did not start. Raises
+    OSError."""
     pids: dict[str, int] = {}
     errors: dict[str, str] = {}
     networks = [_start_network(name, spec) for name, spec in order["networks"].items()]

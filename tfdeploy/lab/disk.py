@@ -1,6 +1,8 @@
-"""An isolated host's view of the file system: this machine's, or another root's, written to in a layer of its own.
+"""An isolated host's view of the file system: this machine's, or another root's, written to in a
+layer of its own.
 
-Runs inside the host's fresh namespaces. Own /tmp, /run, /root, /home, /dev, /proc, /sys; /home/<user> lies on the host's disk.
+Runs inside the host's fresh namespaces. Own /tmp, /run, /root, /home, /dev, /proc, /sys;
+/home/<user> lies on the host's disk.
 """
 
 from __future__ import annotations
@@ -13,7 +15,16 @@ import uuid
 from pathlib import Path
 
 from tfdeploy.lab.orders import DiskOrder
-from tfdeploy.lab.syscalls import BIND, NO_SUID, PRIVATE, READ_ONLY, RECURSIVE, REMOUNT, mount, switch_root
+from tfdeploy.lab.syscalls import (
+    BIND,
+    NO_SUID,
+    PRIVATE,
+    READ_ONLY,
+    RECURSIVE,
+    REMOUNT,
+    mount,
+    switch_root,
+)
 
 HIDDEN = (("tmp", "1777"), ("run", "755"), ("root", "755"), ("home", "755"), ("var/tmp", "1777"))
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
@@ -27,7 +38,8 @@ def _bind(source: Path, target: Path, *, read_only: bool) -> None:
 
 
 def must_be_bound(path: str) -> bool:
-    """Whether a host would not see path by itself: hidden there, or on another mount, which an overlay does not cross."""
+    """Whether a host would not see path by itself: hidden there, or on another mount, which an
+    overlay does not cross."""
     hidden = any(path.startswith(f"/{folder}/") for folder, _ in HIDDEN)
     return hidden or os.stat(path).st_dev != os.stat("/").st_dev
 
@@ -64,11 +76,18 @@ def _devices(dev: Path) -> None:
 def _accounts(etc: Path, spec: DiskOrder) -> None:
     """Adds the host's own user, in place of any with that name or number on this machine."""
     user, uid = spec["user"], str(spec["uid"])
-    for file, line in (("passwd", f"{user}:*:{uid}:{uid}::/home/{user}:{spec['shell']}"), ("group", f"{user}:x:{uid}:")):
+    for file, line in (
+        ("passwd", f"{user}:*:{uid}:{uid}::/home/{user}:{spec['shell']}"),
+        ("group", f"{user}:x:{uid}:"),
+    ):
         lines = (etc / file).read_text(errors="surrogateescape").splitlines()
-        others = [old for old in lines if old.split(":")[0] != user and old.split(":")[2:3] != [uid]]
+        others = [
+            old for old in lines if old.split(":")[0] != user and old.split(":")[2:3] != [uid]
+        ]
         (etc / file).write_text("\n".join([*others, line, ""]), errors="surrogateescape")
-    (etc / "shadow").write_text("".join(f"{name}:*:19000:0:99999:7:::\n" for name in ("root", user)))
+    (etc / "shadow").write_text(
+        "".join(f"{name}:*:19000:0:99999:7:::\n" for name in ("root", user))
+    )
 
 
 def _write_names(etc: Path, name: str, spec: DiskOrder) -> None:
@@ -81,9 +100,18 @@ def _write_names(etc: Path, name: str, spec: DiskOrder) -> None:
 
 def lay_over_machine(folder: Path, root: Path, rootfs: str = "/") -> None:
     try:
-        mount("overlay", str(root), "overlay", 0, f"lowerdir={rootfs},upperdir={folder}/layer,workdir={folder}/work")
+        mount(
+            "overlay",
+            str(root),
+            "overlay",
+            0,
+            f"lowerdir={rootfs},upperdir={folder}/layer,workdir={folder}/work",
+        )
     except OSError as error:
-        reason = "the file system there cannot hold a layer; set XDG_STATE_HOME to a folder on ext4, xfs or tmpfs"
+        reason = (
+            "the file system there cannot hold a layer; set XDG_STATE_HOME to a folder on ext4, "
+            "xfs or tmpfs"
+        )
         raise OSError(error.errno, f"{error.strerror}: {reason}") from error
 
 

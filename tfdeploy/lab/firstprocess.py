@@ -1,6 +1,8 @@
-"""The first process of a host: starts its sshd, adopts and reaps orphans, and ends when it has no children left.
+"""The first process of a host: starts its sshd, adopts and reaps orphans, and ends when it has no
+children left.
 
-Isolated, it is PID 1 of the host's PID namespace; on loopback a subreaper, so that every process of the host stays below it.
+Isolated, it is PID 1 of the host's PID namespace; on loopback a subreaper, so that every process of
+the host stays below it.
 """
 
 from __future__ import annotations
@@ -39,7 +41,10 @@ def _wait_until_listening(pid_file: Path, sshd: int) -> None:
 
 def take_over_streams(console: str) -> None:
     """Standard input from /dev/null, output to the file `console`."""
-    for path, flags, targets in (("/dev/null", os.O_RDONLY, (0,)), (console, os.O_WRONLY | os.O_CREAT | os.O_APPEND, (1, 2))):
+    for path, flags, targets in (
+        ("/dev/null", os.O_RDONLY, (0,)),
+        (console, os.O_WRONLY | os.O_CREAT | os.O_APPEND, (1, 2)),
+    ):
         handle = os.open(path, flags, 0o600)
         for target in targets:
             os.dup2(handle, target)
@@ -47,7 +52,8 @@ def take_over_streams(console: str) -> None:
 
 
 def start_sshd(host: HostOrder) -> int:
-    """Starts the host's sshd and returns its pid once it listens. Raises OSError after LISTEN_S seconds or when it ends."""
+    """Starts the host's sshd and returns its pid once it listens. Raises OSError after LISTEN_S
+    seconds or when it ends."""
     if os.getpid() != 1:
         become_subreaper()
     pid_file = Path(host["pid_file"])

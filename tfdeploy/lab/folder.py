@@ -1,6 +1,7 @@
 """A lab's folder: $XDG_STATE_HOME/tfdeploy/lab/<name>/ holds all files of a lab, its disks too.
 
-lab.json inventory.yaml known_hosts id_ed25519 hosts/<host>/{console.log,host_key,sshd_config,...}. Starts and ends nothing.
+lab.json inventory.yaml known_hosts id_ed25519 hosts/<host>/{console.log,host_key,sshd_config,...}.
+Starts and ends nothing.
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ KNOWN_HOSTS = "known_hosts"
 INVENTORY = "inventory.yaml"
 IDENTITY = "id_ed25519"
 ASIDE = ".gone-"  # and the pid of who removes it: no name of a lab
-SPARE = "/dev/shm"  # a tmpfs: hosts' layers lie there where the lab's own file system, itself an overlay, can hold none
+# a tmpfs: hosts' layers lie there where the lab's own file system, itself an overlay, can hold none
+SPARE = "/dev/shm"
 LAYERS = "layers"
 
 
 def labs_folder() -> Path:
-    """Where the labs of this user lie, made if need be. Absolute, without symbolic links. Raises Refused."""
+    """Where the labs of this user lie, made if need be. Absolute, without symbolic links. Raises
+    Refused."""
     root = state_root(os.environ)
     check_state_root(root)
     folder = root / "lab"
@@ -46,13 +49,17 @@ def lab_folder(name: str) -> Path:
         raise UsageError(what, where="--name", next="tfdeploy lab up 3 --name mine")
     folder = labs_folder() / name
     if any(not letter.isprintable() or letter in "\"'\\:, " for letter in str(folder)):
-        raise UsageError(f"a lab cannot live in {folder}: spaces and the like", next="set XDG_STATE_HOME to a plainer folder")
+        raise UsageError(
+            f"a lab cannot live in {folder}: spaces and the like",
+            next="set XDG_STATE_HOME to a plainer folder",
+        )
     return folder
 
 
 @contextmanager
 def locked(root: Path) -> Iterator[None]:
-    """One lab command at a time for all labs of this user. The lock is on the folder above `root`, so it leaves no file."""
+    """One lab command at a time for all labs of this user. The lock is on the folder above `root`,
+    so it leaves no file."""
     handle = os.open(root.parent, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -78,7 +85,9 @@ def make_keys(root: Path, state: LabState) -> None:
         folder = host_folder(root, host.name)
         folder.mkdir(parents=True, exist_ok=True)
         key = make_key(folder / "host_key", host.name)
-        lines.append(f"{host.address if host.port == 22 else f'[{host.address}]:{host.port}'} {key}\n")
+        lines.append(
+            f"{host.address if host.port == 22 else f'[{host.address}]:{host.port}'} {key}\n"
+        )
     (root / KNOWN_HOSTS).write_text("".join(lines))
 
 
@@ -118,7 +127,8 @@ def write_inventory(root: Path, state: LabState, user: str, workdir: str | None)
 
 
 def make_layers(root: Path, hosts: Iterable[str], *, spare: bool) -> None:
-    """The folders `layer` and `work` of each host. spare: they are links to folders below SPARE, which a reboot empties."""
+    """The folders `layer` and `work` of each host. spare: they are links to folders below SPARE,
+    which a reboot empties."""
     layers = root / LAYERS
     if spare and not layers.exists():
         layers.unlink(missing_ok=True)
@@ -134,8 +144,8 @@ def make_layers(root: Path, hosts: Iterable[str], *, spare: bool) -> None:
 
 
 def put_aside(root: Path) -> Path:
-    """Takes the lab's folder away from its name, under the lock, for `remove`. Raises Refused when something is still mounted
-    below it."""
+    """Takes the lab's folder away from its name, under the lock, for `remove`. Raises Refused when
+    something is still mounted below it."""
     mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     if below := [path for path in mounts if path.startswith(f"{root}/")]:
         raise Refused(f"{below[0]} is still mounted", where=str(root), next=f"umount {below[0]}")
@@ -146,8 +156,8 @@ def put_aside(root: Path) -> Path:
 
 
 def remove(aside: Path) -> None:
-    """Deletes what was put aside, here or by a process that was killed meanwhile. Without the lock: the disks of many hosts take
-    minutes, and other labs do not wait for that."""
+    """Deletes what was put aside, here or by a process that was killed meanwhile. Without the lock:
+    the disks of many hosts take minutes, and other labs do not wait for that."""
     for each in aside.parent.glob(f"{ASIDE}*"):
         pid = each.name[len(ASIDE) :].partition("-")[0]
         if each == aside or not Path("/proc", pid).exists():

@@ -1,4 +1,5 @@
-"""The folders that an isolated host needs to run a Python interpreter: its environment, its base, and the links between."""
+"""The folders that an isolated host needs to run a Python interpreter: its environment, its base,
+and the links between."""
 
 from __future__ import annotations
 
@@ -8,7 +9,10 @@ import subprocess
 
 from tfdeploy.errors import Refused
 
-_ASK = "import json, sys; print(json.dumps([sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix]))"
+_ASK = (
+    "import json, sys; print(json.dumps([sys.prefix, sys.base_prefix, sys.exec_prefix, "
+    "sys.base_exec_prefix]))"
+)
 
 
 def _links(path: str) -> list[str]:
@@ -22,12 +26,17 @@ def _links(path: str) -> list[str]:
 
 
 def folders(python: str) -> list[str]:
-    """Folders to bind read-only at their own paths, outermost first. Raises Refused when python does not run."""
+    """Folders to bind read-only at their own paths, outermost first. Raises Refused when python
+    does not run."""
     try:
-        done = subprocess.run([python, "-I", "-c", _ASK], capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(
+            [python, "-I", "-c", _ASK], capture_output=True, text=True, timeout=60, check=True
+        )
         prefixes = [os.path.abspath(path) for path in json.loads(done.stdout)]
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        raise Refused(f"this interpreter does not run: {error}", where=python, next="--python PATH") from error
+        raise Refused(
+            f"this interpreter does not run: {error}", where=python, next="--python PATH"
+        ) from error
     found = {*prefixes, *_links(os.path.abspath(python))}
     found |= {os.path.realpath(path) for path in found}
     kept: list[str] = []

@@ -1,7 +1,7 @@
-"""A lab of namespaces (`capabilities` says what that needs): each host has its own network interface, disk,
-processes, names and users. The operator has a network of its own, which reaches the hosts and nothing else.
-`cut` sets a link down, `kill` is a power cut. Hosts may be at several sites, with a router between them; the
-operator is at the first.
+"""A lab of namespaces (`capabilities` says what that needs): each host has its own network
+interface, disk, processes, names and users. The operator has a network of its own, which reaches
+the hosts and nothing else. `cut` sets a link down, `kill` is a power cut. Hosts may be at several
+sites, with a router between them; the operator is at the first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from tfdeploy.lab.orders import HostOrder, NetworkOrder, Plug
 from tfdeploy.lab.state import HostState
 
 USER = "lab"
-UID = 60600  # between the ranges of users and of services, so that no user here is the hosts' user too
+# between the ranges of users and of services, so that no user here is the hosts' user too
+UID = 60600
 HOME = f"/home/{USER}"
 ENTERED = ("--mount", "--net", "--pid", "--uts", "--ipc", "--root")
 
@@ -29,12 +30,17 @@ class IsolatedLab(Lab):
     def plan_hosts(root: Path, count: int, sites: int) -> list[HostState]:
         """As many at each site, those with low numbers at the first."""
         at = [index * sites // count for index in range(count)]
-        return [HostState(f"n{n}", f"{network.subnet(root, site)}.{n}", 22, site=site) for n, site in enumerate(at, 1)]
+        return [
+            HostState(f"n{n}", f"{network.subnet(root, site)}.{n}", 22, site=site)
+            for n, site in enumerate(at, 1)
+        ]
 
     def prepare(self) -> None:
         folder.make_keys(self.root, self.state)
         shared = self.root / "shared"
-        folder.make_layers(self.root, self.hosts, spare=not capabilities.can_stack_in(str(folder.labs_folder())))
+        folder.make_layers(
+            self.root, self.hosts, spare=not capabilities.can_stack_in(str(folder.labs_folder()))
+        )
         for host in self.state.hosts:
             place = folder.host_folder(self.root, host.name)
             for name in ("root", "home"):
@@ -66,11 +72,24 @@ class IsolatedLab(Lab):
     def on(self, host: str, argv: Sequence[str], *, root: bool = False) -> list[str]:
         first = self.host(host).process
         if first is None or not processes.is_alive(first):
-            raise UsageError(f"{host} is off", where=host, next=f"tfdeploy lab boot {host} --name {self.name}")
+            raise UsageError(
+                f"{host} is off", where=host, next=f"tfdeploy lab boot {host} --name {self.name}"
+            )
         enter = ["nsenter", f"--target={first.pid}", *ENTERED, "--"]
         become = [] if root else ["setpriv", f"--reuid={UID}", f"--regid={UID}", "--clear-groups"]
         user, home = ("root", "/root") if root else (USER, HOME)
-        return [*enter, *become, "env", "-i", "-C", home, f"HOME={home}", f"USER={user}", f"PATH={sshd.login_path()}", *argv]
+        return [
+            *enter,
+            *become,
+            "env",
+            "-i",
+            "-C",
+            home,
+            f"HOME={home}",
+            f"USER={user}",
+            f"PATH={sshd.login_path()}",
+            *argv,
+        ]
 
     def cut(self, host: str) -> None:
         self._set_cut(host, True)
@@ -161,7 +180,11 @@ class IsolatedLab(Lab):
         if self.state.sites > 1:
             near[f"router{site + 1}"] = self._address(site, network.ROUTER)
         routes = network.route_lines(self.root, site, self.state.sites)
-        return network.interface_lines(address) + routes + network.neighbour_lines(str(self.root), near)
+        return (
+            network.interface_lines(address)
+            + routes
+            + network.neighbour_lines(str(self.root), near)
+        )
 
     def _write_sshd(self, host: HostState, place: Path) -> None:
         config = sshd.config(

@@ -1,4 +1,5 @@
-"""Fresh ed25519 keys in OpenSSH's own format, made in memory: 64 of them cost less than one ssh-keygen."""
+"""Fresh ed25519 keys in OpenSSH's own format, made in memory: 64 of them cost less than one
+ssh-keygen."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from pathlib import Path
 
 
 def make_key(path: Path, comment: str) -> str:
-    """Writes path (0600) and path.pub. Returns the public line without its comment. An existing key is kept."""
+    """Writes path (0600) and path.pub. Returns the public line without its comment. An existing key
+    is kept."""
     public_path = path.with_name(path.name + ".pub")
     if public_path.exists():
         return " ".join(public_path.read_text().split()[:2])
@@ -15,8 +17,16 @@ def make_key(path: Path, comment: str) -> str:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     key = Ed25519PrivateKey.generate()
-    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption())
-    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH).decode()
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.OpenSSH,
+        serialization.NoEncryption(),
+    )
+    public = (
+        key.public_key()
+        .public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+        .decode()
+    )
     path.unlink(missing_ok=True)
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "wb") as file:

@@ -36,13 +36,22 @@ def _lab(root: Path, found: LabState) -> LoopbackLab | IsolatedLab:
 
 
 def _check(kind: str, count: int, shape: Shape) -> None:
-    """Raises UsageError for words that no lab is made of, Refused for a kind that this machine cannot hold."""
+    """Raises UsageError for words that no lab is made of, Refused for a kind that this machine
+    cannot hold."""
     if kind not in KINDS:
-        raise UsageError(f"no kind of lab {kind!r}", where="--kind", next=f"one of: {', '.join(KINDS)}")
+        raise UsageError(
+            f"no kind of lab {kind!r}", where="--kind", next=f"one of: {', '.join(KINDS)}"
+        )
     if kind == "loopback" and shape["rate"]:
-        raise UsageError("a loopback lab has no link to shape", where="--rate", next="--kind isolated")
+        raise UsageError(
+            "a loopback lab has no link to shape", where="--rate", next="--kind isolated"
+        )
     if kind == "loopback" and shape["rootfs"] != "/":
-        raise UsageError("hosts of a loopback lab share this machine's root", where="rootfs", next="kind='isolated'")
+        raise UsageError(
+            "hosts of a loopback lab share this machine's root",
+            where="rootfs",
+            next="kind='isolated'",
+        )
     if kind == "loopback" and shape["sites"] != 1:
         raise UsageError("a loopback lab has one site", where="--sites", next="--kind isolated")
     for flag, rate in (("--rate", shape["rate"]), ("--between", shape["between"])):
@@ -50,9 +59,17 @@ def _check(kind: str, count: int, shape: Shape) -> None:
             raise UsageError(f"{rate!r:.80} is no rate", where=flag, next=f"{flag} 100mbit")
     most = network.MOST_HOSTS
     if not 1 <= count <= most:
-        raise UsageError(f"a lab has 1 to {most} hosts, not {count}", where="tfdeploy lab up N", next="tfdeploy lab up 3")
+        raise UsageError(
+            f"a lab has 1 to {most} hosts, not {count}",
+            where="tfdeploy lab up N",
+            next="tfdeploy lab up 3",
+        )
     if not 1 <= shape["sites"] <= count:
-        raise UsageError(f"{count} hosts are at 1 to {count} sites, not {shape['sites']}", where="--sites", next="--sites 2")
+        raise UsageError(
+            f"{count} hosts are at 1 to {count} sites, not {shape['sites']}",
+            where="--sites",
+            next="--sites 2",
+        )
     if shape["between"] and shape["sites"] == 1:
         raise UsageError("one site has no link to another", where="--between", next="--sites 2")
     if kind == "isolated":
@@ -61,13 +78,21 @@ def _check(kind: str, count: int, shape: Shape) -> None:
 
 def _create(name: str, kind: str, count: int, shape: Shape) -> LabState:
     root = folder.lab_folder(name)
-    hosts = loopback.hosts(root, count) if kind == "loopback" else IsolatedLab.plan_hosts(root, count, shape["sites"])
+    hosts = (
+        loopback.hosts(root, count)
+        if kind == "loopback"
+        else IsolatedLab.plan_hosts(root, count, shape["sites"])
+    )
     root.mkdir(mode=0o755, exist_ok=True)
     return LabState(name, kind, hosts, **shape)
 
 
 def _refuse_another_shape(found: LabState, kind: str, count: int, shape: Shape) -> None:
-    existing = {"hosts": len(found.hosts), "kind": found.kind, **{key: getattr(found, key) for key in shape}}
+    existing = {
+        "hosts": len(found.hosts),
+        "kind": found.kind,
+        **{key: getattr(found, key) for key in shape},
+    }
     for key, wanted in {"hosts": count, "kind": kind, **shape}.items():
         if existing[key] != wanted:
             raise UsageError(
@@ -90,10 +115,11 @@ def up(
     between: str | None = None,
     rootfs: str = "/",
 ) -> Lab:
-    """Brings a lab up, or starts again the hosts that died. rate: as tc writes it (100mbit), each way of each link, the
-    operator's too; between: the same of the link from each of the `sites` to the others. python: the interpreter of the
-    training programs. rootfs: the folder of the file system that isolated hosts boot from, with a `python`, an sshd and an
-    rsync of its own. Raises UsageError for a lab of that name but another shape, Refused (privileges, programs, ports),
+    """Brings a lab up, or starts again the hosts that died. rate: as tc writes it (100mbit), each
+    way of each link, the operator's too; between: the same of the link from each of the `sites` to
+    the others. python: the interpreter of the training programs. rootfs: the folder of the file
+    system that isolated hosts boot from, with a `python`, an sshd and an rsync of its own. Raises
+    UsageError for a lab of that name but another shape, Refused (privileges, programs, ports),
     HostFailed (a host did not start)."""
     shape: Shape = {
         "rate": rate,
@@ -125,18 +151,27 @@ def load(name: str = DEFAULT_NAME) -> Lab:
     found = state.read(root)
     if found is None:
         others = ", ".join(names()) or "none"
-        raise UsageError(f"no lab {name!r} (there: {others})", where=str(root), next=f"tfdeploy lab up 3 --name {name}")
+        raise UsageError(
+            f"no lab {name!r} (there: {others})",
+            where=str(root),
+            next=f"tfdeploy lab up 3 --name {name}",
+        )
     return _lab(root, found)
 
 
 def down(name: str = DEFAULT_NAME) -> None:
-    """Removes a lab, also one of which only processes or half a folder are left. Raises UsageError when there is nothing."""
+    """Removes a lab, also one of which only processes or half a folder are left. Raises UsageError
+    when there is nothing."""
     root = folder.lab_folder(name)
     if state.read(root) or not (root.exists() or processes.marked(str(root))):
         load(name).down()
         return
     with folder.locked(root):
-        processes.end_all(lambda: processes.with_descendants(processes.marked(str(root))) - processes.own_ancestry())
+        processes.end_all(
+            lambda: (
+                processes.with_descendants(processes.marked(str(root))) - processes.own_ancestry()
+            )
+        )
         aside = folder.put_aside(root)
     folder.remove(aside)
 

@@ -1,8 +1,10 @@
-"""A lab without root: each host is an unprivileged sshd on 127.0.0.1 with a home folder and ports of its own.
+"""A lab without root: each host is an unprivileged sshd on 127.0.0.1 with a home folder and ports
+of its own.
 
-All hosts share this machine's network, processes and disk. A block of 16 ports belongs to a host: the first is its sshd's,
-the next ten are its `ports:`. The host's first process holds the block's first port for *UDP*: other labs on this machine,
-of any checkout, see that the block is taken, while TensorFlow can use its TCP ports.
+All hosts share this machine's network, processes and disk. A block of 16 ports belongs to a host:
+the first is its sshd's, the next ten are its `ports:`. The host's first process holds the block's
+first port for *UDP*: other labs on this machine, of any checkout, see that the block is taken,
+while TensorFlow can use its TCP ports.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ FIRST_PORT, LAST_PORT, BLOCK, PORTS = 20000, 32000, 16, 10  # below the kernel's
 def _bound(kind: socket.SocketKind, address: str, port: int) -> socket.socket:
     held = socket.socket(socket.AF_INET, kind)
     if kind is socket.SOCK_STREAM:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that are closing do not count
+        # connections that are closing do not count
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         held.bind((address, port))
     except OSError:
@@ -40,7 +43,8 @@ def _bound(kind: socket.SocketKind, address: str, port: int) -> socket.socket:
 
 
 def reserve(port: int) -> socket.socket:
-    """Takes the block that begins at port. Raises OSError when it is taken, or one of its ports is in use."""
+    """Takes the block that begins at port. Raises OSError when it is taken, or one of its ports is
+    in use."""
     held = _bound(socket.SOCK_DGRAM, ADDRESS, port)
     try:
         for each in range(port, port + PORTS + 1):
@@ -91,7 +95,9 @@ class LoopbackLab(Lab):
         if self.state.shared_workdir:
             shared.mkdir(mode=0o700, exist_ok=True)
         user = pwd.getpwuid(os.getuid()).pw_name
-        folder.write_inventory(self.root, self.state, user, str(shared) if self.state.shared_workdir else None)
+        folder.write_inventory(
+            self.root, self.state, user, str(shared) if self.state.shared_workdir else None
+        )
 
     def ensure(self) -> None:
         self._end_strays()
@@ -109,13 +115,21 @@ class LoopbackLab(Lab):
 
     def cut(self, host: str) -> None:
         self.host(host)
-        raise UsageError("a loopback lab has no cable to cut", where=host, next="tfdeploy lab up N --kind isolated (root)")
+        raise UsageError(
+            "a loopback lab has no cable to cut",
+            where=host,
+            next="tfdeploy lab up N --kind isolated (root)",
+        )
 
     def heal(self, host: str) -> None:
         self.cut(host)
 
     def carried(self) -> dict[str, Carried]:
-        raise UsageError("a loopback lab has no links", where=self.name, next="tfdeploy lab up N --kind isolated (root)")
+        raise UsageError(
+            "a loopback lab has no links",
+            where=self.name,
+            next="tfdeploy lab up N --kind isolated (root)",
+        )
 
     def _power_off(self, host: HostState) -> None:
         self._end([host])
@@ -130,7 +144,11 @@ class LoopbackLab(Lab):
         return self.folder_of(host) / "home"
 
     def _environment(self, host: HostState) -> dict[str, str]:
-        return {"HOME": str(self._home(host)), "PATH": sshd.login_path(), processes.MARK: f"{self.root}/{host.name}"}
+        return {
+            "HOME": str(self._home(host)),
+            "PATH": sshd.login_path(),
+            processes.MARK: f"{self.root}/{host.name}",
+        }
 
     def _config(self, host: HostState) -> str:
         place = self.folder_of(host)
@@ -154,11 +172,14 @@ class LoopbackLab(Lab):
         return sshd.read_pid(self.folder_of(host) / "sshd.pid") in running
 
     def _end(self, hosts: list[HostState]) -> None:
-        """End all processes of these hosts: those with their mark, and those below their first ones.
+        """End all processes of these hosts: those with their mark, and those below their first
+        ones.
 
         The first processes end last, because they reap the others.
         """
-        first = {host.process.pid for host in hosts if host.process and processes.is_alive(host.process)}
+        first = {
+            host.process.pid for host in hosts if host.process and processes.is_alive(host.process)
+        }
         whole = len(hosts) == len(self.state.hosts)
         marks = [str(self.root)] if whole else [f"{self.root}/{host.name}" for host in hosts]
 

@@ -1,7 +1,8 @@
-"""The isolated lab's network: a bridge for each site in a namespace of its own, a veth to each host and to the operator,
-shaped links, and a router between sites.
+"""The isolated lab's network: a bridge for each site in a namespace of its own, a veth to each host
+and to the operator, shaped links, and a router between sites.
 
-Lines for `ip` and `tc`, and the two functions that run them. All names exist inside the lab's own namespaces only.
+Lines for `ip` and `tc`, and the two functions that run them. All names exist inside the lab's own
+namespaces only.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class Carried(TypedDict):
 
 
 def subnet(root: Path, site: int = 0) -> str:
-    """The first three numbers of a site's 10.x.y.0/24. Two labs may have the same, because they share no namespace."""
+    """The first three numbers of a site's 10.x.y.0/24. Two labs may have the same, because they
+    share no namespace."""
     digest = hashlib.sha256(str(root).encode()).digest()
     return f"10.{64 + digest[0] % 128}.{(digest[1] + site) % 256}"
 
@@ -49,7 +51,9 @@ def _batch(argv: Sequence[str], lines: Iterable[str]) -> None:
     text = "".join(f"{line}\n" for line in lines)
     if not text:
         return
-    done = subprocess.run(argv, input=text, text=True, capture_output=True, timeout=COMMAND_S, check=False)
+    done = subprocess.run(
+        argv, input=text, text=True, capture_output=True, timeout=COMMAND_S, check=False
+    )
     if done.returncode:
         raise OSError(f"{' '.join(argv)}: {(done.stderr or done.stdout).strip()}")
 
@@ -73,11 +77,15 @@ def interface_lines(address: str, interface: str = INTERFACE) -> list[str]:
 def route_lines(root: Path, site: int, sites: int) -> list[str]:
     """From a site to all others. There is no way out of the lab."""
     others = [other for other in range(sites) if other != site]
-    return [f"route add {subnet(root, other)}.0/24 via {subnet(root, site)}.{ROUTER}" for other in others]
+    return [
+        f"route add {subnet(root, other)}.0/24 via {subnet(root, site)}.{ROUTER}"
+        for other in others
+    ]
 
 
 def forward() -> None:
-    """Makes a router of the namespace of this process. By a /proc of its own: in a container, /proc/sys is read-only."""
+    """Makes a router of the namespace of this process. By a /proc of its own: in a container,
+    /proc/sys is read-only."""
     unshare(NEWNS)
     mount("none", "/", flags=RECURSIVE | PRIVATE)
     mount("proc", "/proc", "proc")
@@ -85,8 +93,9 @@ def forward() -> None:
 
 
 def neighbour_lines(root: str, addresses: dict[str, str]) -> list[str]:
-    """With more than MANY_HOSTS, permanent neighbour entries for all `addresses` (by name). Learned ones fill one table of
-    the kernel for all labs together, and the 4,032 pairs of 64 hosts are four times what it holds."""
+    """With more than MANY_HOSTS, permanent neighbour entries for all `addresses` (by name). Learned
+    ones fill one table of the kernel for all labs together, and the 4,032 pairs of 64 hosts are
+    four times what it holds."""
     if len(addresses) <= MANY_HOSTS:
         return []
     return [
@@ -97,36 +106,50 @@ def neighbour_lines(root: str, addresses: dict[str, str]) -> list[str]:
 
 def bridge_lines(sites: int) -> list[str]:
     names = [bridge(site) for site in range(sites)]
-    return [line for name in names for line in (f"link add {name} type bridge forward_delay 0", f"link set {name} up")]
+    return [
+        line
+        for name in names
+        for line in (f"link add {name} type bridge forward_delay 0", f"link set {name} up")
+    ]
 
 
 def mac_address(root: str, name: str) -> str:
-    """The MAC address of that host: the same after each boot, so that neighbours' ARP entries stay valid."""
+    """The MAC address of that host: the same after each boot, so that neighbours' ARP entries stay
+    valid."""
     digest = hashlib.sha256(f"{root}/{name}".encode()).digest()
     return ":".join(f"{byte:02x}" for byte in (0x02, *digest[:5]))
 
 
 def attach(switch: int, root: str, plugs: Sequence[tuple[int, Plug]]) -> None:
-    """Gives each process (by its pid) the veth of its plug, whose other end is on a bridge of the switch."""
+    """Gives each process (by its pid) the veth of its plug, whose other end is on a bridge of the
+    switch."""
     lines = []
     for pid, plug in plugs:
         name, address = plug["name"], mac_address(root, plug["name"])
         lines += [
-            f"link add {name} type veth peer name {plug['interface']} address {address} netns {pid}",
+            f"link add {name} type veth peer name {plug['interface']} address {address} netns "
+            f"{pid}",
             f"link set {name} master {plug['bridge']} {'up' if plug['up'] else 'down'}",
         ]
     _batch(inside(switch, ["ip", "-batch", "-"]), lines)
-    _batch(inside(switch, ["tc", "-batch", "-"]), [line for _, plug in plugs for line in shape(plug["name"], plug["rate"])])
+    _batch(
+        inside(switch, ["tc", "-batch", "-"]),
+        [line for _, plug in plugs for line in shape(plug["name"], plug["rate"])],
+    )
 
 
 def carried(switch: int) -> dict[str, Carried]:
-    """What each link has carried, by name, as the kernel counts it at the switch. Raises OSError."""
+    """What each link has carried, by name, as the kernel counts it at the switch. Raises
+    OSError."""
     words = inside(switch, ["ip", "-json", "-statistics", "link"])
     done = subprocess.run(words, text=True, capture_output=True, timeout=COMMAND_S, check=False)
     if done.returncode:
         raise OSError(f"{' '.join(words)}: {done.stderr.strip()}")
     counted = {row["ifname"]: row["stats64"] for row in json.loads(done.stdout) if "master" in row}
-    return {name: {"to_bytes": row["tx"]["bytes"], "from_bytes": row["rx"]["bytes"]} for name, row in counted.items()}
+    return {
+        name: {"to_bytes": row["tx"]["bytes"], "from_bytes": row["rx"]["bytes"]}
+        for name, row in counted.items()
+    }
 
 
 def set_link(switch: int, name: str, *, up: bool) -> None:
@@ -134,5 +157,11 @@ def set_link(switch: int, name: str, *, up: bool) -> None:
 
 
 def detach(switch: int, name: str) -> None:
-    """Deletes the host's link, so that a host that is killed sends nothing to its peers. Does nothing where there is none."""
-    subprocess.run(inside(switch, ["ip", "link", "del", name]), capture_output=True, timeout=COMMAND_S, check=False)
+    """Deletes the host's link, so that a host that is killed sends nothing to its peers. Does
+    nothing where there is none."""
+    subprocess.run(
+        inside(switch, ["ip", "link", "del", name]),
+        capture_output=True,
+        timeout=COMMAND_S,
+        check=False,
+    )

@@ -6,7 +6,8 @@ from typing import TypedDict
 
 
 class Plug(TypedDict):
-    """A link: `interface` in the namespace of its host (or operator, router), the other end `name` on a bridge of the switch."""
+    """A link: `interface` in the namespace of its host (or operator, router), the other end `name`
+    on a bridge of the switch."""
 
     name: str
     interface: str

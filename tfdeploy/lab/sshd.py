@@ -15,7 +15,11 @@ def program(name: str, package: str) -> str:
     """Where a program is, also outside PATH (sbin). Raises Refused that names the package."""
     found = shutil.which(name) or shutil.which(name, path=STANDARD_PATH)
     if found is None:
-        raise Refused(f"{name} is not installed", where="this machine", next=f"apt-get install {package}, or: make setup")
+        raise Refused(
+            f"{name} is not installed",
+            where="this machine",
+            next=f"apt-get install {package}, or: make setup",
+        )
     return found
 
 
@@ -34,7 +38,15 @@ def _quoted(word: str) -> str:
     return '"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def config(*, address: str, port: int, host_key: Path, authorized_keys: Path, pid_file: Path, env: dict[str, str]) -> str:
+def config(
+    *,
+    address: str,
+    port: int,
+    host_key: Path,
+    authorized_keys: Path,
+    pid_file: Path,
+    env: dict[str, str],
+) -> str:
     """The whole sshd_config.
 
     Limits (MaxStartups, MaxSessions, PerSourcePenalties) stay at sshd's defaults: what shuts an
@@ -59,7 +71,8 @@ def config(*, address: str, port: int, host_key: Path, authorized_keys: Path, pi
 
 
 def make_privilege_folder() -> None:
-    """sshd started by root wants this folder, and only the distribution's service makes it. Others cannot and need not."""
+    """sshd started by root wants this folder, and only the distribution's service makes it. Others
+    cannot and need not."""
     with suppress(PermissionError):
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
 

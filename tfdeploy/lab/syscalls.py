@@ -1,4 +1,5 @@
-"""The system calls that Python's library lacks (os.unshare is 3.12's): namespaces, mounts. Linux, libc only."""
+"""The system calls that Python's library lacks (os.unshare is 3.12's): namespaces, mounts. Linux,
+libc only."""
 
 from __future__ import annotations
 
@@ -23,9 +24,15 @@ def unshare(flags: int) -> None:
 
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
-    words = [ctypes.c_char_p(os.fsencode(word)) if word else None for word in (source, target, kind)]
+    words = [
+        ctypes.c_char_p(os.fsencode(word)) if word else None for word in (source, target, kind)
+    ]
     _checked(
-        _libc.mount(*words, ctypes.c_ulong(flags), ctypes.c_char_p(os.fsencode(options)) if options else None),
+        _libc.mount(
+            *words,
+            ctypes.c_ulong(flags),
+            ctypes.c_char_p(os.fsencode(options)) if options else None,
+        ),
         f"mount {kind or source} on {target}",
     )
 

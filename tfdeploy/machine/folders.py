@@ -8,9 +8,11 @@ from collections.abc import Mapping
 
 
 def home_folder(environ: Mapping[str, str]) -> str | None:
-    """Return $HOME, else the home folder of this user in the password database; None if neither has one.
+    """Return $HOME, else the home folder of this user in the password database; None if neither has
+    one.
 
-    Services and `env -i` have no HOME. A relative HOME is ignored: it would depend on the current folder.
+    Services and `env -i` have no HOME. A relative HOME is ignored: it would depend on the current
+    folder.
     """
     home = environ.get("HOME", "")
     if not os.path.isabs(home):

@@ -13,18 +13,22 @@ import tfdeploy
 def own_command(words: Sequence[str], module: str = "tfdeploy") -> list[str]:
     """Return the command that runs `module` of this very tfdeploy with `words`.
 
-    The process has the sys.path of this one without the current folder: `python -m` would import any
-    `queue.py` that lies there. With -I Python ignores the current folder and PYTHONPATH, where an empty
-    entry also means the current folder.
+    The process has the sys.path of this one without the current folder: `python -m` would import
+    any `queue.py` that lies there. With -I Python ignores the current folder and PYTHONPATH, where
+    an empty entry also means the current folder.
     """
     package_parent = str(Path(tfdeploy.__file__).resolve().parents[1])
-    # The package is imported first, because another tfdeploy may lie in an earlier folder of sys.path.
+    # The package is imported first, because another tfdeploy may lie in an earlier folder of
+    # sys.path.
     program = (
         f"import runpy, sys; sys.path.insert(0, {package_parent!r}); import tfdeploy; "
         f"sys.path[:] = {_absolute_sys_path()!r}; "
         f"runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
     )
-    options = [*(["-X", "utf8"] if sys.flags.utf8_mode else []), *(["-B"] if sys.dont_write_bytecode else [])]
+    options = [
+        *(["-X", "utf8"] if sys.flags.utf8_mode else []),
+        *(["-B"] if sys.dont_write_bytecode else []),
+    ]
     return [sys.executable, "-I", *options, "-c", program, *words]
 
 

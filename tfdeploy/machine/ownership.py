@@ -1,4 +1,5 @@
-"""Whether another user of this machine can change a file or folder that decides what runs as us, and where."""
+"""Whether another user of this machine can change a file or folder that decides what runs as us,
+and where."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ _ACL = "system.posix_acl_access"
 class Exposure(NamedTuple):
     """A file, folder or link (`place`) that another user can change.
 
-    `what`: a sentence about `place`: its owner, or who may write to it. `fix`: the command that ends the exposure.
-    `is_foreign`: `place` belongs to another user.
+    `what`: a sentence about `place`: its owner, or who may write to it. `fix`: the command that
+    ends the exposure. `is_foreign`: `place` belongs to another user.
     """
 
     place: str
@@ -30,7 +31,8 @@ class Exposure(NamedTuple):
 
 
 def find_exposure(path: Path) -> Exposure | None:
-    """Return the first folder, link or file from / to `path` (included) that another user can change.
+    """Return the first folder, link or file from / to `path` (included) that another user can
+    change.
 
     Links are followed and checked themselves. A path that does not exist is not exposed.
     Trusted are root and, under sudo, the user who called it, as in git.
@@ -97,7 +99,12 @@ def _foreign(place: str, about: os.stat_result, trusted: tuple[int, ...]) -> Exp
         return None
     flag = "-h " if stat.S_ISLNK(about.st_mode) else ""
     what = f"{place} belongs to user {_name(pwd.getpwuid, about.st_uid)}"
-    return Exposure(place, what, f"sudo chown {flag}{_name(pwd.getpwuid, trusted[0])} {shlex.quote(place)}", is_foreign=True)
+    return Exposure(
+        place,
+        what,
+        f"sudo chown {flag}{_name(pwd.getpwuid, trusted[0])} {shlex.quote(place)}",
+        is_foreign=True,
+    )
 
 
 def _writable(place: str, about: os.stat_result, trusted: tuple[int, ...]) -> Exposure | None:
@@ -112,15 +119,21 @@ def _writable(place: str, about: os.stat_result, trusted: tuple[int, ...]) -> Ex
         return None
     import grp  # rarely needed, and slow to import
 
-    who = "everybody on this machine" if "o" in bits else f"the group {_name(grp.getgrgid, about.st_gid)}"
+    who = (
+        "everybody on this machine"
+        if "o" in bits
+        else f"the group {_name(grp.getgrgid, about.st_gid)}"
+    )
     what = f"{place} may be written to by {who}"
     return Exposure(place, what, f"chmod {bits}-w {shlex.quote(place)}", is_foreign=False)
 
 
 def _is_private(gid: int, trusted: tuple[int, ...]) -> bool:
-    """Return whether only one of `trusted` is in the group: it has the user's name and no other member.
+    """Return whether only one of `trusted` is in the group: it has the user's name and no other
+    member.
 
-    In a container a group may have no name. It then counts as the group of the user with the same number.
+    In a container a group may have no name. It then counts as the group of the user with the same
+    number.
     """
     import grp  # rarely needed, and slow to import
 
@@ -131,13 +144,18 @@ def _is_private(gid: int, trusted: tuple[int, ...]) -> bool:
     for uid in trusted:
         with contextlib.suppress(KeyError):
             user = pwd.getpwuid(uid)
-            if user.pw_gid == gid and user.pw_name == group.gr_name and set(group.gr_mem) <= {user.pw_name}:
+            if (
+                user.pw_gid == gid
+                and user.pw_name == group.gr_name
+                and set(group.gr_mem) <= {user.pw_name}
+            ):
                 return True
     return False
 
 
 def _has_acl(place: str) -> bool:
-    """Return whether an access control list names further users. Their rights appear in the group bits of the mode."""
+    """Return whether an access control list names further users. Their rights appear in the group
+    bits of the mode."""
     try:
         return bool(os.getxattr(place, _ACL))
     except (AttributeError, OSError):
@@ -145,7 +163,8 @@ def _has_acl(place: str) -> bool:
 
 
 def _name(entry_of: Callable[[int], Sequence[Any]], number: int) -> str:
-    """Return the name of a user or group, the first field of its entry; the number if it has no entry."""
+    """Return the name of a user or group, the first field of its entry; the number if it has no
+    entry."""
     try:
         return str(entry_of(number)[0])
     except KeyError:

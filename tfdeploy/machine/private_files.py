@@ -23,7 +23,9 @@ def write_private_file(path: Path, text: str) -> None:
     """Replace the file atomically by one with this text and mode 0600. Raises OSError."""
     temporary = path.with_name(f".{path.name[:100]}.{os.getpid()}.{time.monotonic_ns()}")
     try:
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        with os.fdopen(
+            os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
+        ) as file:
             file.write(text)
         temporary.replace(path)
     finally:

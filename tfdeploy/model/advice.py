@@ -13,7 +13,9 @@ from collections.abc import Callable, Mapping
 
 from tfdeploy.model.allowed import PROGRAM, is_host_path, is_run
 
-_WORKDIR = "write `workdir: ~/tfdeploy` in the inventory, or another folder that only you may replace"
+_WORKDIR = (
+    "write `workdir: ~/tfdeploy` in the inventory, or another folder that only you may replace"
+)
 LINES = {
     "again": "wait until that has ended, then type the same command again",
     "wait": "wait until that operation has ended, or end it",
@@ -35,22 +37,31 @@ LINES = {
     "free_quota": "you are over your quota there: free some space, or set another workdir",
     "writable_workdir": "set a workdir on a disk that can be written to",
     "give_access": "give the user access to that path, or set another workdir",
-    "local_workdir": "its filesystem has no locks (flock) or named pipes: set `workdir:` to a local disk",
+    "local_workdir": "its filesystem has no locks (flock) or named "
+    "pipes: set `workdir:` to a local disk",
     "name_python": "write `python: PATH` for this host in the inventory, or install python3 there",
     "newer_python": "write `python: PATH` of a newer one for this host in the inventory",
     "install_venv": "install python3-venv there (`apt-get install python3-venv`), or uv",
-    "download_wheels": "on this machine, beside the job file: `pip download -d wheels -r requirements.txt` (by a pip of the "
+    "download_wheels": "on this machine, beside the job file: `pip "
+    "download -d wheels -r requirements.txt` (by "
+    "a pip of the "
     "hosts' Python version), and write `setup: {requirements: requirements.txt, wheels: ./wheels}`",
-    "install_tensorboard": "add tensorboard to the requirements of `setup:`, or there: {path} -m pip install tensorboard",
-    "protect_peers": "write `protect: peers` in the job file, or give this user nft: docs/protect.md",
+    "install_tensorboard": "add tensorboard to the requirements of "
+    "`setup:`, or there: {path} -m pip install "
+    "tensorboard",
+    "protect_peers": "write `protect: peers` in the job file, or "
+    "give this user nft: docs/protect.md",
     "name_file": "name the file itself: {path}",
     "see_command": "see `command` and `code` of the job file",
     "make_executable": "chmod +x {file}",
     "similar_program": "did you mean {program}?",
-    "install_program": "install it there, or write its whole path, or ./{program} if it is in the code",
+    "install_program": "install it there, or write its whole path, or "
+    "./{program} if it is in the code",
     # Named by agent/mending.py:
     "install_agent_again": "any tfdeploy command for this host puts it there again",
-    "mend_mapping": "write `workdir:` of a local disk in the inventory, or have the mapping of that mount mended",
+    "mend_mapping": "write `workdir:` of a local disk in the "
+    "inventory, or have the mapping of that mount "
+    "mended",
     "own_workdir": _WORKDIR,
     "real_workdir": "write `workdir: {workdir}` in the inventory",
     "close_folder": "chmod go-w {path}",
@@ -69,7 +80,9 @@ _KINDS: dict[str, Callable[[str], bool]] = {
     "pid": lambda text: bool(re.match(r"[1-9][0-9]{0,9}\Z", text, re.ASCII)) and int(text) > 1,
     "path": _is_path,
     "path_aside": _is_path,
-    "file": lambda text: bool(text) and len(text) <= 4096 and text.isprintable() and not text.startswith("-"),
+    "file": lambda text: (
+        bool(text) and len(text) <= 4096 and text.isprintable() and not text.startswith("-")
+    ),
     "program": lambda text: bool(PROGRAM.match(text)),
     "workdir": is_host_path,
     "agent": lambda text: _is_path(text) and bool(_AGENT_FOLDER.match(text)),
@@ -84,11 +97,19 @@ def next_of(advice: str | None, details: Mapping[str, object]) -> str | None:
     if line is None:
         return None
     fields = {name: details.get(name) for name in _FIELD.findall(line)}
-    texts = {name: str(value) for name, value in fields.items() if isinstance(value, str) or type(value) is int}
+    texts = {
+        name: str(value)
+        for name, value in fields.items()
+        if isinstance(value, str) or type(value) is int
+    }
     if any(name not in texts or not _KINDS[name](texts[name]) for name in fields):
         return None
     line = _FIELD.sub(lambda field: shlex.quote(texts[field[1]]), line)
-    return f"{line}, or launch with another --name" if details.get("or_another_run_name") is True else line
+    return (
+        f"{line}, or launch with another --name"
+        if details.get("or_another_run_name") is True
+        else line
+    )
 
 
 def quoted(host: str, text: str) -> str:

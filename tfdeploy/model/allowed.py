@@ -1,6 +1,7 @@
 """Allow-lists for texts of the two files and of what a host reports. Pure.
 
-Every text that is given to ssh, rsync, a host or a path of this machine passes one of these; none allows a leading `-`.
+Every text that is given to ssh, rsync, a host or a path of this machine passes one of these; none
+allows a leading `-`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
 USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}\Z", re.ASCII)
 PROGRAM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,254}\Z", re.ASCII)
 _RUN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
-_HOSTNAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*\.?\Z", re.ASCII)
+_HOSTNAME = re.compile(
+    r"(?=.{1,253}\Z)[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*\.?\Z", re.ASCII
+)
 _HOST_PATH = re.compile(r"(~/|/)[\w.+@,=: /-]{0,1023}\Z")
 
 
@@ -24,7 +27,8 @@ def is_name(text: str) -> bool:
 
 
 def is_run(text: str) -> bool:
-    """Whether it can be a run's id: a job's name, a time and four letters, so longer than other names."""
+    """Whether it can be a run's id: a job's name, a time and four letters, so longer than other
+    names."""
     return bool(_RUN.match(text))
 
 

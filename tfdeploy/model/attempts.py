@@ -47,7 +47,9 @@ def closed(attempt: Attempt, following: Attempt | None) -> Attempt:
         return attempt
     if attempt.outcome is not None:
         return replace(attempt, ended=following.started)
-    return replace(attempt, ended=following.started, outcome="lost", reason="how it ended is not known")
+    return replace(
+        attempt, ended=following.started, outcome="lost", reason="how it ended is not known"
+    )
 
 
 def attempt_of(event: Event, before: Mapping[tuple[str, int], Attempt]) -> Attempt | None:
@@ -59,7 +61,9 @@ def attempt_of(event: Event, before: Mapping[tuple[str, int], Attempt]) -> Attem
     start = said.get("started") or (known.started if known else None)
     if not task or not number or start is None:
         return None
-    how: dict[str, Any] = {name: said.get(name) for name in ("ended", "outcome", "reason", "exit_code", "signal")}
+    how: dict[str, Any] = {
+        name: said.get(name) for name in ("ended", "outcome", "reason", "exit_code", "signal")
+    }
     return merge_status(known, Attempt(task, number, start, **how))
 
 
@@ -74,10 +78,14 @@ def merge_status(known: Attempt | None, of_status: Attempt) -> Attempt:
         return known
     if of_status.ended is None:
         return of_status
-    return replace(of_status, outcome="failed" if of_status.signal is None else "killed", reason=None)
+    return replace(
+        of_status, outcome="failed" if of_status.signal is None else "killed", reason=None
+    )
 
 
-def merge_recorded(found: dict[tuple[str, int], Attempt], recorded: Mapping[str, Sequence[Attempt]]) -> list[Attempt]:
+def merge_recorded(
+    found: dict[tuple[str, int], Attempt], recorded: Mapping[str, Sequence[Attempt]]
+) -> list[Attempt]:
     """Add to `found` what hosts have recorded, by task. A recorded end replaces that of a status.
 
     Returns the attempts whose end was not known before.
@@ -86,8 +94,12 @@ def merge_recorded(found: dict[tuple[str, int], Attempt], recorded: Mapping[str,
     for task, each in ((task, each) for task, attempts in recorded.items() for each in attempts):
         known = found.get((task, each.number))
         if known is None or each.ended is not None:
-            found[task, each.number] = each if known is None else replace(each, last_line=known.last_line)
-            ended += [each] if each.ended is not None and (known is None or known.ended is None) else []
+            found[task, each.number] = (
+                each if known is None else replace(each, last_line=known.last_line)
+            )
+            ended += (
+                [each] if each.ended is not None and (known is None or known.ended is None) else []
+            )
     return ended
 
 
@@ -95,6 +107,11 @@ def event_of(attempt: Attempt, host: str) -> Event:
     """Its end, as whoever watched would have been told."""
     said = asdict(attempt)
     told = {"state": "ended", "attempt": attempt.number}
-    told |= {name: said[name] for name in ("outcome", "exit_code", "signal", "reason", "started", "ended")}
+    told |= {
+        name: said[name]
+        for name in ("outcome", "exit_code", "signal", "reason", "started", "ended")
+    }
     time = attempt.ended if attempt.ended is not None else attempt.started
-    return Event(kind="task", time=time, host=host, task=attempt.task, attempt=attempt.number, data=told)
+    return Event(
+        kind="task", time=time, host=host, task=attempt.task, attempt=attempt.number, data=told
+    )

@@ -52,4 +52,7 @@ def _fault(text: bytes, entry: Entry | None) -> str:
         return "no entry: cut off, as by a power cut, or edited" if text else ""
     if not entry.missed:
         return ""
-    return f"{entry.missed} entries before it could not be written: {entry.host}'s disk was full or refused them"
+    return (
+        f"{entry.missed} entries before it could not be written: {entry.host}'s disk was full or "
+        "refused them"
+    )

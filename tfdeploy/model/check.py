@@ -1,4 +1,5 @@
-"""What a preflight found: a check for each subject of each host, and the links between hosts. Values only."""
+"""What a preflight found: a check for each subject of each host, and the links between hosts.
+Values only."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ Level = Literal["error", "warning"]
 
 @dataclass(frozen=True)
 class Check:
-    """One subject on one host. `level` and `fix` count where it is not ok. `fix`: a line to type, or what to write."""
+    """One subject on one host. `level` and `fix` count where it is not ok. `fix`: a line to type,
+    or what to write."""
 
     check: str
     ok: bool = True
@@ -51,7 +53,9 @@ class Checked:
 
     @property
     def ok(self) -> bool:
-        return all(each.ok for each in self.links) and not any(each.is_error for found in self.hosts.values() for each in found)
+        return all(each.ok for each in self.links) and not any(
+            each.is_error for found in self.hosts.values() for each in found
+        )
 
     @property
     def exit_code(self) -> int:
@@ -72,4 +76,7 @@ def host_rows(checked: Checked) -> list[CheckedHostRow]:
 
 
 def link_rows(checked: Checked) -> list[LinkRow]:
-    return [copy_fields(LinkRow, link, **{"from": link.from_host, "to": link.to_host}) for link in checked.links]
+    return [
+        copy_fields(LinkRow, link, **{"from": link.from_host, "to": link.to_host})
+        for link in checked.links
+    ]

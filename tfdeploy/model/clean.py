@@ -12,8 +12,9 @@ RUN, HALF, SECRET_FILE = "run", "half", "secret file"
 
 @dataclass(frozen=True)
 class Rules:
-    """Of each job the `newest` ended runs stay, and those that ended less than `older_s` seconds ago. `named`: data sets that
-    stay; None: all do. `secret_paths`: by job, what `secret_paths` says: secret files that must not stay."""
+    """Of each job the `newest` ended runs stay, and those that ended less than `older_s` seconds
+    ago. `named`: data sets that stay; None: all do. `secret_paths`: by job, what `secret_paths`
+    says: secret files that must not stay."""
 
     newest: int = 0
     older_s: float = 0.0
@@ -21,8 +22,11 @@ class Rules:
     secret_paths: Mapping[str, Mapping[str, list[str]]] = field(default_factory=dict)
 
 
-def runs_that_stay(found: Mapping[str, Iterable[CleanItem]], rules: Rules, now: float) -> set[tuple[str, str]]:
-    """(job, run) of runs that no host may remove: alive on one of them, or kept by the rules. `found`: by host."""
+def runs_that_stay(
+    found: Mapping[str, Iterable[CleanItem]], rules: Rules, now: float
+) -> set[tuple[str, str]]:
+    """(job, run) of runs that no host may remove: alive on one of them, or kept by the rules.
+    `found`: by host."""
     stay: set[tuple[str, str]] = set()
     ended: dict[tuple[str, str], float] = {}
     for items in found.values():
@@ -37,16 +41,20 @@ def runs_that_stay(found: Mapping[str, Iterable[CleanItem]], rules: Rules, now: 
 
 
 def kept(ended: Mapping[tuple[str, str], float], rules: Rules, now: float) -> set[tuple[str, str]]:
-    """(job, run) of ended runs that the rules keep. `ended`: when the last host ended each, in UTC seconds."""
+    """(job, run) of ended runs that the rules keep. `ended`: when the last host ended each, in UTC
+    seconds."""
     found = {key for key, when in ended.items() if now - when < rules.older_s}
     for of_job in {job for job, _ in ended}:
-        runs = sorted((key for key in ended if key[0] == of_job), key=ended.__getitem__, reverse=True)
+        runs = sorted(
+            (key for key in ended if key[0] == of_job), key=ended.__getitem__, reverse=True
+        )
         found.update(runs[: rules.newest])
     return found
 
 
 def goes(item: CleanItem, stay: set[tuple[str, str]]) -> bool:
-    """Whether it is removed. `stay`: the runs that stay. A secret file goes out of a run that stays, else with its run."""
+    """Whether it is removed. `stay`: the runs that stay. A secret file goes out of a run that
+    stays, else with its run."""
     if item.stays:
         return False
     if item.kind == SECRET_FILE:

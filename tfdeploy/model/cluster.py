@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 Cluster = Mapping[str, tuple[str, ...]]  # role -> endpoints, by index
 
-ROLES = ("ps", "chief", "worker", "evaluator")  # TensorFlow's own, in the order that tables show them
+# TensorFlow's own, in the order that tables show them
+ROLES = ("ps", "chief", "worker", "evaluator")
 
 
 def endpoint(address: str, port: int) -> str:
@@ -23,8 +24,12 @@ def cluster_json(cluster: Cluster) -> str:
 
 
 def tf_config(cluster: Cluster, role: str, index: int) -> str:
-    """TF_CONFIG of one task. An evaluator must not be in `cluster`: no task connects to it, and the chief would hang."""
+    """TF_CONFIG of one task. An evaluator must not be in `cluster`: no task connects to it, and the
+    chief would hang."""
     return json.dumps(
-        {"cluster": {name: list(tasks) for name, tasks in cluster.items()}, "task": {"type": role, "index": index}},
+        {
+            "cluster": {name: list(tasks) for name, tasks in cluster.items()},
+            "task": {"type": role, "index": index},
+        },
         separators=(",", ":"),
     )

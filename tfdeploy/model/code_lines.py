@@ -20,7 +20,8 @@ Contents = Mapping[str, bytes]
 
 
 class LinesOfFile(TypedDict):
-    """`runs`: the first of all, and the one whose file differs from its. `diff`: as `diff -u` shows it, without its head."""
+    """`runs`: the first of all, and the one whose file differs from its. `diff`: as `diff -u` shows
+    it, without its head."""
 
     path: str
     runs: tuple[str, str]
@@ -31,7 +32,9 @@ class LinesOfFile(TypedDict):
 def changed_files(one: CodeFiles, other: CodeFiles) -> list[str]:
     """The first MOST_FILES of those whose content differs, or that one of the two lacks."""
     names = sorted(path for path in {*one, *other} if one.get(path) != other.get(path))
-    return [path for path in names if "link" not in (_kind(one, path), _kind(other, path))][:MOST_FILES]
+    return [path for path in names if "link" not in (_kind(one, path), _kind(other, path))][
+        :MOST_FILES
+    ]
 
 
 def wanted(files: CodeFiles, paths: Iterable[str]) -> dict[str, CodeFile]:
@@ -40,7 +43,9 @@ def wanted(files: CodeFiles, paths: Iterable[str]) -> dict[str, CodeFile]:
 
 
 def lines_of_files(
-    runs: tuple[str, str], files: tuple[CodeFiles, CodeFiles], contents: tuple[Contents | None, Contents | None]
+    runs: tuple[str, str],
+    files: tuple[CodeFiles, CodeFiles],
+    contents: tuple[Contents | None, Contents | None],
 ) -> Iterator[LinesOfFile]:
     """`contents`: what came of `wanted`; None: no host has that release any more."""
     for path in changed_files(*files):
@@ -57,11 +62,22 @@ def lines_of_files(
             else:
                 texts.append(text)
         diff = None if why else _diff(*texts)
-        yield {"path": path, "runs": runs, "diff": diff or None, "why": why if diff is None else None if diff else _SAME}
+        yield {
+            "path": path,
+            "runs": runs,
+            "diff": diff or None,
+            "why": why if diff is None else None if diff else _SAME,
+        }
 
 
 def _diff(one: str, other: str) -> list[str]:
-    return list(islice(unified_diff(one.splitlines(), other.splitlines(), n=CONTEXT, lineterm=""), 2, MOST_LINES))
+    return list(
+        islice(
+            unified_diff(one.splitlines(), other.splitlines(), n=CONTEXT, lineterm=""),
+            2,
+            MOST_LINES,
+        )
+    )
 
 
 def _kind(files: CodeFiles, path: str) -> str:

@@ -15,7 +15,8 @@ from tfdeploy.model.units import in_bytes
 MOST_BYTES = 50_000_000  # of code without a warning
 _MOST_PATHS = 3  # in the warning
 _LEAST_SHARE = 0.05  # of all bytes: smaller paths are not in the warning
-_MAIN_SHARE = 0.8  # if one subfolder has this share of its folder's bytes, the warning names the subfolder
+# if one subfolder has this share of its folder's bytes, the warning names the subfolder
+_MAIN_SHARE = 0.8
 _NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -28,7 +29,10 @@ def large_code(manifest: Manifest) -> str | None:
     largest = _largest(manifest)
     named = [(path, size) for path, size in largest[:_MOST_PATHS] if size >= total * _LEAST_SHARE]
     listed = f": {', '.join(f'{path} ({in_bytes(size)})' for path, size in named)}" if named else ""
-    return f"code: {in_bytes(total)} that .gitignore does not name{listed}. Every run has its own copy of it" + _remedy(largest)
+    return (
+        f"code: {in_bytes(total)} that .gitignore does not name{listed}. Every run has its own "
+        "copy of it" + _remedy(largest)
+    )
 
 
 def _remedy(largest: list[tuple[str, int]]) -> str:
@@ -36,9 +40,14 @@ def _remedy(largest: list[tuple[str, int]]) -> str:
     path = largest[0][0]
     name = _NAME.sub("_", path.rstrip("/").rpartition("/")[2]).strip("_-") or "data"
     pattern = re.sub(r"([\\*?\[\]! ])", r"\\\1", "/" + path)
-    source = json.dumps("./" + path, ensure_ascii=False) if _NAME.search(path.replace("/", "").replace(".", "")) else "./" + path
+    source = (
+        json.dumps("./" + path, ensure_ascii=False)
+        if _NAME.search(path.replace("/", "").replace(".", ""))
+        else "./" + path
+    )
     return (
-        f" (file systems with reflinks share the blocks). As data it is sent once: `data: {{{name}: {source}}}` in the job file; "
+        " (file systems with reflinks share the blocks). As data it is sent once: `data: "
+        f"{{{name}: {source}}}` in the job file; "
         f"to leave it out: echo {shlex.quote(pattern)} >> .tfdeployignore"
     )
 

@@ -20,7 +20,13 @@ What = Literal["command", "env", "code", "plan", "versions"]
 MOST_FILES = 1000
 _OF_THE_PLAN = frozenset(  # variables that tfdeploy sets: they differ with hosts and ports
     (
-        *("TF_CONFIG", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PYTHONUNBUFFERED", "TF_GRPC_REUSE_PORT"),
+        *(
+            "TF_CONFIG",
+            "CUDA_VISIBLE_DEVICES",
+            "CUDA_DEVICE_ORDER",
+            "PYTHONUNBUFFERED",
+            "TF_GRPC_REUSE_PORT",
+        ),
         *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
         *("no_grpc_proxy", "no_proxy", "NO_PROXY"),
     )
@@ -44,8 +50,8 @@ class Final(TypedDict):
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """`files`: those of its code; None: not known here. `contents`: of those that differ from the first run's; None: no host has
-    its release any more."""
+    """`files`: those of its code; None: not known here. `contents`: of those that differ from the
+    first run's; None: no host has its release any more."""
 
     plan: Plan
     started: float
@@ -110,18 +116,26 @@ def finals(runs: Sequence[ComparedRun]) -> list[Final]:
 
 def _compared_metrics(names: Iterable[str], run: ComparedRun) -> list[str]:
     """Return the metrics that are compared, the most wanted first."""
-    return sort_metrics((name for name in names if name in SHOWN_APART or name not in NOT_OWN), (*SHOWN_APART, *run.plan.metrics))
+    return sort_metrics(
+        (name for name in names if name in SHOWN_APART or name not in NOT_OWN),
+        (*SHOWN_APART, *run.plan.metrics),
+    )
 
 
 def curves(runs: Sequence[ComparedRun]) -> list[Curves]:
     """Each metric of all runs in one chart, over the time since each began."""
     names = dict.fromkeys(name for run in runs for row in run.samples for name in row.printed)
     shown = _compared_metrics(names, runs[0])
-    return [Curves(name, "", tuple(line for run in runs if (line := _line(run, name)) is not None)) for name in shown]
+    return [
+        Curves(name, "", tuple(line for run in runs if (line := _line(run, name)) is not None))
+        for name in shown
+    ]
 
 
 def _line(run: ComparedRun, name: str) -> Line | None:
-    pieces = pieces_of((row.attempt, row.time - run.started, row.printed.get(name)) for row in run.samples)
+    pieces = pieces_of(
+        (row.attempt, row.time - run.started, row.printed.get(name)) for row in run.samples
+    )
     return Line(run.plan.run, pieces) if pieces else None
 
 
@@ -145,15 +159,25 @@ def _command(plan: Plan) -> dict[str, str]:
 def _env(plan: Plan) -> dict[str, str]:
     """Of the job: the variables that all tasks have with one value, or how many have which."""
     values = _counted_by_name(task.env for task in plan.tasks)
-    return {name: value for name, value in values.items() if name not in _OF_THE_PLAN and not name.startswith("TFDEPLOY_")}
+    return {
+        name: value
+        for name, value in values.items()
+        if name not in _OF_THE_PLAN and not name.startswith("TFDEPLOY_")
+    }
 
 
 def _code(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
     known = [run.files for run in runs if run.files is not None]
     if len(known) < len(runs):
         return [{"release": run.plan.release} for run in runs]
-    found = [{path: f"{each.kind} {each.sum[:12]}" for path, each in files.items()} for files in known]
-    changed = sorted(path for path in {path for each in found for path in each} if len({each.get(path) for each in found}) > 1)
+    found = [
+        {path: f"{each.kind} {each.sum[:12]}" for path, each in files.items()} for files in known
+    ]
+    changed = sorted(
+        path
+        for path in {path for each in found for path in each}
+        if len({each.get(path) for each in found}) > 1
+    )
     kept = set(changed[:MOST_FILES])
     return [{path: said for path, said in each.items() if path in kept} for each in found]
 
@@ -187,4 +211,6 @@ def _counted(counts: Counter[str]) -> str:
     """The one value, or `3 x this, 1 x that`."""
     if len(counts) == 1:
         return next(iter(counts))
-    return ", ".join(f"{count} x {value}" for value, count in Counter(dict(sorted(counts.items()))).most_common())
+    return ", ".join(
+        f"{count} x {value}" for value, count in Counter(dict(sorted(counts.items()))).most_common()
+    )

@@ -33,12 +33,18 @@ class Death:
 
 def first(deaths: Iterable[Death]) -> Death | None:
     """The earliest in time. `lost` comes after every other outcome, because it is not certain."""
-    return min(deaths, key=lambda death: (death.outcome == "lost", death.time or float("inf")), default=None)
+    return min(
+        deaths,
+        key=lambda death: (death.outcome == "lost", death.time or float("inf")),
+        default=None,
+    )
 
 
 def reported(states: Iterable[wire.HostRunState]) -> list[Death]:
     """The deaths that the minders of these hosts report as the cause."""
-    return [_death(fields) for state in states if (fields := state.first_death) and fields.get("task")]
+    return [
+        _death(fields) for state in states if (fields := state.first_death) and fields.get("task")
+    ]
 
 
 def death_of(task: Any) -> Death:

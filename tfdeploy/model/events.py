@@ -18,7 +18,8 @@ Kind = Literal[
     "broadcast",  # BroadcastFields
     "task",  # a TaskStatus changed: TaskFields
     "run",  # RunFields
-    "sample",  # what the run uses on one host, and what its tasks print: answers.samples.NewestSamples
+    # what the run uses on one host, and what its tasks print: answers.samples.NewestSamples
+    "sample",
     "line",  # one line of a task's output, in --events FILE alone: LineFields
     "note",  # NoteFields
     "plan",  # the plan's JSON: model.plan.plan_to_json
@@ -129,7 +130,8 @@ Emit = Callable[[Event], None]
 
 
 def event_to_json(event: Event) -> bytes:
-    """One line, without its newline. Bytes that were not UTF-8 (surrogate escapes) become U+FFFD."""
+    """One line, without its newline. Bytes that were not UTF-8 (surrogate escapes) become
+    U+FFFD."""
     try:
         return msgspec.json.encode(event)
     except UnicodeEncodeError:

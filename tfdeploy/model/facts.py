@@ -58,7 +58,8 @@ class KeepFact:
 
     @property
     def time(self) -> float:
-        """The time by which `keep` folders are compared: the checkpoint's where there is one, so newer log files do not count."""
+        """The time by which `keep` folders are compared: the checkpoint's where there is one, so
+        newer log files do not count."""
         return self.newest if self.recorded is None else self.recorded
 
     def same_as(self, other: KeepFact) -> bool:
@@ -80,7 +81,8 @@ _UNSAID = "its agent does not say"
 
 @dataclass(frozen=True)
 class Hindrances:
-    """What keeps a host from each level of `protect`, in words; "": nothing. `most_instructions`: of a filter of its kernel."""
+    """What keeps a host from each level of `protect`, in words; "": nothing. `most_instructions`:
+    of a filter of its kernel."""
 
     peers: Text = _UNSAID
     firewall: Text = _UNSAID
@@ -130,7 +132,8 @@ class Logout:
 class Preflight:
     """The facts that only a preflight asks for."""
 
-    limits: Annotated[dict[Line, BigCount], Meta(max_length=100)]  # name -> soft limit, of those that are set
+    # name -> soft limit, of those that are set
+    limits: Annotated[dict[Line, BigCount], Meta(max_length=100)]
     available_bytes: BigCount | None  # of memory
     shared_memory: FolderSpace | None  # /dev/shm
     temporary: FolderSpace | None
@@ -151,7 +154,8 @@ class HostFacts:
     user: Account
     home: Line
     workdir: AbsolutePath
-    python: AbsolutePath | None  # the interpreter of the training program, absolute; None: not found
+    # the interpreter of the training program, absolute; None: not found
+    python: AbsolutePath | None
     python_version: Version | None
     cores: Small
     free_disk_bytes: BigCount
@@ -159,12 +163,15 @@ class HostFacts:
     boot_id: Line
     clock: Seconds  # host's UTC seconds when asked
     host: Line = ""  # its name in the inventory; not sent by the host
-    clock_skew_s: Seconds = 0.0  # host minus control machine, measured by the session; not sent by the host
+    # host minus control machine, measured by the session; not sent by the host
+    clock_skew_s: Seconds = 0.0
     ssh_server_address: Line | None = None  # the server's side of SSH_CONNECTION: an IP address
     hosts_file_loopback: Texts = ()  # cluster names that resolve to loopback here
-    resolved: Annotated[dict[Line, Resolved], Meta(max_length=10_000)] = field(default_factory=dict)  # name -> IP addresses here
+    # name -> IP addresses here
+    resolved: Annotated[dict[Line, Resolved], Meta(max_length=10_000)] = field(default_factory=dict)
     free_ports: Annotated[tuple[Port, ...], Meta(max_length=65535)] = ()  # of the range, in order
-    taken_ports: Annotated[dict[Line, Text], Meta(max_length=65535)] = field(default_factory=dict)  # port -> owner, where known
+    # port -> owner, where known
+    taken_ports: Annotated[dict[Line, Text], Meta(max_length=65535)] = field(default_factory=dict)
     gpus: Annotated[tuple[Gpu, ...], Meta(max_length=1024)] = ()
     gpu_error: Text | None = None
     tensorflow: Version | None = None  # installed version, read without importing it
@@ -174,23 +181,28 @@ class HostFacts:
     modules: Modules = field(default_factory=dict)  # those asked for -> whether `import` finds them
     cpu_only: bool = False  # that TensorFlow was built without GPUs
     rsync: Line | None = None  # version; None: missing
-    environment: AbsolutePath | None = None  # the folder that `setup` made for this job; `python` and versions are those in it
+    # the folder that `setup` made for this job; `python` and versions are those in it
+    environment: AbsolutePath | None = None
     proxies: Variables = ()  # names of proxy variables set there
     preset: Variables = ()  # names of variables set there that the plan sets for each task
     keep: Annotated[tuple[KeepFact, ...], Meta(max_length=1000)] = ()
     live_runs: Annotated[tuple[LiveRun, ...], Meta(max_length=10_000)] = ()
     linger: bool | None = None  # None: no logind
     kill_user_processes: bool = False
-    addresses: Texts = ()  # IP addresses of all its interfaces, without loopback and link-local ones
+    # IP addresses of all its interfaces, without loopback and link-local ones
+    addresses: Texts = ()
     protect: Hindrances = field(default_factory=Hindrances)
-    lacks_program: bool = False  # the first word of the command; False also where it was not asked for
+    # the first word of the command; False also where it was not asked for
+    lacks_program: bool = False
     problems: Texts = ()  # what will not work on this host, in words
     preflight: Preflight | None = None  # None: not asked for
     version: Line = ""  # the agent's version
 
-    def refuse_nonsense(self, ports: tuple[int, int], names: Collection[str], modules: Collection[str] = ()) -> None:
-        """Raises ValueError where the facts contradict what was asked. `ports`: the range asked for; `names`: the cluster's names
-        asked for; `modules`: of Python, asked for."""
+    def refuse_nonsense(
+        self, ports: tuple[int, int], names: Collection[str], modules: Collection[str] = ()
+    ) -> None:
+        """Raises ValueError where the facts contradict what was asked. `ports`: the range asked
+        for; `names`: the cluster's names asked for; `modules`: of Python, asked for."""
         low, high = ports
         if self.ssh_server_address is not None and not is_ip(self.ssh_server_address):
             raise ValueError(f"{self.ssh_server_address!r:.200} is no address")

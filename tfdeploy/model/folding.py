@@ -12,7 +12,8 @@ V = TypeVar("V", bound=Hashable)
 
 
 def fold_names(names: Iterable[str]) -> str:
-    """'n[01-16],big': ranges where three or more follow each other or share their stem; order of first appearance."""
+    """'n[01-16],big': ranges where three or more follow each other or share their stem; order of
+    first appearance."""
     stems: dict[tuple[str, str, int], list[str]] = {}
     plain: dict[str, None] = {}
     for name in dict.fromkeys(names):
@@ -22,7 +23,8 @@ def fold_names(names: Iterable[str]) -> str:
         else:
             digits = len(match[2])
             zeros = digits > 1 and match[2].startswith("0")
-            # Digits without a leading zero belong to padded ones of the same width: 10 to 08 and 09.
+            # Digits without a leading zero belong to padded ones of the same width: 10 to 08 and
+            # 09.
             width = digits if zeros or (match[1], match[3], digits) in stems else 0
             stems.setdefault((match[1], match[3], width), []).append(match[2])
     folded = [_fold_stem(*stem, numbers) for stem, numbers in stems.items()]
@@ -41,6 +43,12 @@ def _fold_stem(prefix: str, suffix: str, width: int, digits: list[str]) -> str:
     if len(digits) == 1:
         return f"{prefix}{digits[0]}{suffix}"
     numbers = sorted(int(d) for d in digits)
-    runs = [[n for _, n in run] for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])]
-    parts = [f"{run[0]:0{width}}-{run[-1]:0{width}}" if len(run) > 1 else f"{run[0]:0{width}}" for run in runs]
+    runs = [
+        [n for _, n in run]
+        for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
+    ]
+    parts = [
+        f"{run[0]:0{width}}-{run[-1]:0{width}}" if len(run) > 1 else f"{run[0]:0{width}}"
+        for run in runs
+    ]
     return f"{prefix}[{','.join(parts)}]{suffix}"

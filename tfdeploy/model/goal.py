@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from itertools import zip_longest
 
 _COUNTED = "(?:steps?|iterations?|iters?)"
-_GOAL = re.compile(rf"(?:(?:train|training|max|num|total|global|final|last|n)_{_COUNTED}|steps|iterations|iters)\Z")
+_GOAL = re.compile(
+    rf"(?:(?:train|training|max|num|total|global|final|last|n)_{_COUNTED}|steps|iterations|iters)\Z"
+)
 
 
 def goal_of(argv: Sequence[str]) -> int | None:
-    """The number of steps that a command asks for; None: it does not, or twice in different words."""
+    """The number of steps that a command asks for; None: it does not, or twice in different
+    words."""
     found = set()
     for word, following in zip_longest(argv, argv[1:], fillvalue=""):
         name, given, text = word.partition("=")

@@ -1,4 +1,5 @@
-"""How much of a run is done, where its goal is known: `--steps=2000` in its command, or Keras's `Epoch 3/40`. Pure."""
+"""How much of a run is done, where its goal is known: `--steps=2000` in its command, or Keras's
+`Epoch 3/40`. Pure."""
 
 from __future__ import annotations
 

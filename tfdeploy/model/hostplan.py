@@ -1,7 +1,9 @@
-"""A plan on a host: the parts of a plan that are sent there, and the parts that are trusted in a plan read back. Pure.
+"""A plan on a host: the parts of a plan that are sent there, and the parts that are trusted in a
+plan read back. Pure.
 
-A host may be broken into. So only names, advertised addresses, ports and figures are taken from its plan, each checked
-here. How a host is reached, its interpreter and the metrics' regular expressions come from this machine alone.
+A host may be broken into. So only names, advertised addresses, ports and figures are taken from its
+plan, each checked here. How a host is reached, its interpreter and the metrics' regular expressions
+come from this machine alone.
 """
 
 from __future__ import annotations
@@ -65,26 +67,38 @@ _PLAN_FIELDS: dict[str, Any] = {
 
 
 def with_connections(plan: Plan, hosts: Iterable[Host]) -> Plan:
-    """The plan with the SSH settings of `hosts` (the inventory's). A host that it lacks gets no address."""
+    """The plan with the SSH settings of `hosts` (the inventory's). A host that it lacks gets no
+    address."""
     known = {host.name: host for host in hosts}
-    settings = {each.host: connection_settings(known.get(each.host) or Host(each.host, "")) for each in plan.hosts}
+    settings = {
+        each.host: connection_settings(known.get(each.host) or Host(each.host, ""))
+        for each in plan.hosts
+    }
     return replace(plan, hosts=tuple(replace(each, ssh=settings[each.host]) for each in plan.hosts))
 
 
 def connection_settings(host: Host) -> dict[str, Any]:
-    """The inventory's host as JSON values (lists, no tuples), so that a plan equals itself after a round trip. Paths of this
-    machine in it need not be UTF-8."""
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in settings_of(host).items()}
+    """The inventory's host as JSON values (lists, no tuples), so that a plan equals itself after a
+    round trip. Paths of this machine in it need not be UTF-8."""
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in settings_of(host).items()
+    }
 
 
 def read_shown(content: bytes, run: str, job: str, metrics: Mapping[str, str]) -> Plan:
-    """The trusted parts of a host's plan.json for `run`, of any version. Raises ValueError that says what is wrong with it.
+    """The trusted parts of a host's plan.json for `run`, of any version. Raises ValueError that
+    says what is wrong with it.
 
-    The tasks' commands and environments are left out. `metrics` (this machine's) replace the plan's: a hostile regular
-    expression could match for ever.
+    The tasks' commands and environments are left out. `metrics` (this machine's) replace the
+    plan's: a hostile regular expression could match for ever.
     """
     plan = _read(content)
-    _need(plan.run == run and plan.job == job, "it is the plan of another run", f"{plan.run} of {plan.job}")
+    _need(
+        plan.run == run and plan.job == job,
+        "it is the plan of another run",
+        f"{plan.run} of {plan.job}",
+    )
     _check_hosts(plan.hosts)
     _check_tasks(plan.tasks, {host.host for host in plan.hosts})
     _check_names(plan)
@@ -92,7 +106,10 @@ def read_shown(content: bytes, run: str, job: str, metrics: Mapping[str, str]) -
         plan,
         tasks=tuple(replace(task, why=printable(task.why)) for task in plan.tasks),
         hosts=tuple(
-            replace(host, versions={printable(key): printable(text) for key, text in host.versions.items()})
+            replace(
+                host,
+                versions={printable(key): printable(text) for key, text in host.versions.items()},
+            )
             for host in plan.hosts
         ),
         operator=printable(plan.operator),
@@ -113,7 +130,8 @@ def _read(content: bytes) -> Plan:
 
 @cache
 def _shown() -> type[Any]:
-    """The type of a plan without the fields that are not taken from hosts, so that these are not even decoded."""
+    """The type of a plan without the fields that are not taken from hosts, so that these are not
+    even decoded."""
     task: Any = _shape(TaskPlan, ("argv", "env"), _TASK_FIELDS)
     host: Any = _shape(HostPlan, ("ssh", "workdir", "python"), _HOST_FIELDS)
     tasks = Annotated[tuple[task, ...], Meta(max_length=MOST_TASKS)]
@@ -127,7 +145,9 @@ def _shape(cls: type[Any], without: tuple[str, ...], narrower: Mapping[str, Any]
     for field in fields(cls):
         if field.name not in without:
             given = {"default": field.default, "default_factory": field.default_factory}
-            default: dict[str, Any] = {name: value for name, value in given.items() if value is not MISSING}
+            default: dict[str, Any] = {
+                name: value for name, value in given.items() if value is not MISSING
+            }
             made.append((field.name, hints[field.name], msgspec.field(**default)))
     return msgspec.defstruct(cls.__name__, made)
 
@@ -151,7 +171,11 @@ def _check_tasks(tasks: tuple[TaskPlan, ...], hosts: set[str]) -> None:
     for task in tasks:
         _need(task.task == f"{task.role}:{task.index}", "no task", task.task)
         _need(task.host in hosts, f"no host of {task.task}", task.host)
-        _need(not task.address or is_endpoint(task.address), f"no address of {task.task}", task.address)
+        _need(
+            not task.address or is_endpoint(task.address),
+            f"no address of {task.task}",
+            task.address,
+        )
     _need(len({task.task for task in tasks}) == len(tasks), "a task twice", "")
 
 
@@ -160,9 +184,21 @@ def _check_names(plan: Plan) -> None:
     hosts = {host.host for host in plan.hosts}
     parts = [part for parts in plan.parts.values() for part in parts]
     _all("no task of the run", tasks.__contains__, (*plan.deciding, *(part.task for part in parts)))
-    _all("no host of the run", hosts.__contains__, (*plan.protect.hosts, *(part.host for part in parts)))
-    _need(plan.supply_from is None or plan.supply_from in hosts, "no host of the run", str(plan.supply_from))
-    _all("no address", is_endpoint, (each for endpoints in plan.cluster.values() for each in endpoints))
+    _all(
+        "no host of the run",
+        hosts.__contains__,
+        (*plan.protect.hosts, *(part.host for part in parts)),
+    )
+    _need(
+        plan.supply_from is None or plan.supply_from in hosts,
+        "no host of the run",
+        str(plan.supply_from),
+    )
+    _all(
+        "no address",
+        is_endpoint,
+        (each for endpoints in plan.cluster.values() for each in endpoints),
+    )
     _all("no path inside a folder", is_inside, (*plan.keep, *plan.links, *plan.data.values()))
 
 

@@ -34,9 +34,11 @@ class Host:
     places: Mapping[str, str] = field(default_factory=dict, compare=False)  # setting -> file:line
 
     def setting(self, key: str) -> str:
-        """Return `key:` with its file and line, or with the file alone where it is left out. For messages.
+        """Return `key:` with its file and line, or with the file alone where it is left out. For
+        messages.
 
-        Equal texts of many hosts are shown once, so a setting of `defaults:` has one place for all of them.
+        Equal texts of many hosts are shown once, so a setting of `defaults:` has one place for all
+        of them.
         """
         place = self.places.get(key) or self.source.rpartition(":")[0]
         return f"`{key}:` ({place})" if place else f"`{key}:`"

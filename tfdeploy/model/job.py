@@ -27,7 +27,8 @@ VIAS: tuple[Via, ...] = get_args(Via)
 
 @dataclass(frozen=True)
 class RoleRule:
-    """What the job says of a role: its tasks, its name, its program. Counts that are None are the mode's."""
+    """What the job says of a role: its tasks, its name, its program. Counts that are None are the
+    mode's."""
 
     count: int | None = None
     per_host: int | None = None
@@ -52,8 +53,8 @@ class Secret:
         return len(self._text) >= shortest and self._text in text
 
     def needles(self, shortest: int) -> tuple[bytes, ...]:
-        """What a file that shows the value holds: the value without white space around it, and as a JSON string has it. Nothing
-        for a value of less than `shortest` characters."""
+        """What a file that shows the value holds: the value without white space around it, and as a
+        JSON string has it. Nothing for a value of less than `shortest` characters."""
         text = self._text.strip()
         if len(text) < shortest:
             return ()
@@ -78,7 +79,8 @@ class SecretSource:
 
 @dataclass(frozen=True)
 class DataSource:
-    """Where a data set is read, and how it goes to the hosts. `path`: absolute, on `from_host`; None: on this machine.
+    """Where a data set is read, and how it goes to the hosts. `path`: absolute, on `from_host`;
+    None: on this machine.
 
     `split: worker`: each worker gets a part; `others`: what tasks of the other roles get then."""
 
@@ -105,24 +107,28 @@ class Job:
     roles: dict[str, RoleRule] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     compat: Compat = "auto"  # run TensorFlow 1 programs on TensorFlow 2
-    cluster: Written = "planned"  # which ClusterSpec is used where the program has one written into it
+    # which ClusterSpec is used where the program has one written into it
+    cluster: Written = "planned"
     setup_requirements: str | None = None
     setup_wheels: str | None = None
     secrets: tuple[str, ...] = ()  # names of variables
-    secret_sources: dict[str, SecretSource] = field(default_factory=dict)  # missing: the caller's environment
+    # missing: the caller's environment
+    secret_sources: dict[str, SecretSource] = field(default_factory=dict)
     ready_after_s: float = 5.0
     ready_timeout_s: float = 120.0
     finish_grace_s: float = 60.0
     restart_max: int = 3
     restart_backoff_s: tuple[float, float] = (1.0, 60.0)
     restart_wait_s: float = 3600.0  # for a host where the run has no minder any more
-    same_error_ends: bool = True  # False where the job file gives restart.max: then so many starts are meant
+    # False where the job file gives restart.max: then so many starts are meant
+    same_error_ends: bool = True
     stall_after_s: float = 300.0  # 0: stalls are not looked for
     stall_action: StallAction = "report"
     stop_grace_s: float = 20.0
     logs_max_bytes: int = 1 << 30
     protect: AskedLevel = "auto"  # who may reach the ports of the run
-    metrics: dict[str, str] = field(default_factory=dict)  # step, loss, ...: regular expressions with one group
+    # step, loss, ...: regular expressions with one group
+    metrics: dict[str, str] = field(default_factory=dict)
     source: str = ""
     folder: str = field(default="", compare=False)  # of the job file
     places: dict[str, str] = field(

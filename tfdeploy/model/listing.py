@@ -1,4 +1,5 @@
-"""The files that a host lists in one of its folders: paths, sizes, times. Checked before anything is done with them.
+"""The files that a host lists in one of its folders: paths, sizes, times. Checked before anything
+is done with them.
 
 Pure. A path that could lead out of the folder it is copied to is refused.
 """
@@ -17,7 +18,8 @@ CHECKPOINT_RECORD = "checkpoint"  # TensorFlow's own file that names the newest 
 
 
 class FoundFile(NamedTuple):
-    """One file, or one link (`target`), as the host sends it: [path, size, mtime_ns, target or null].
+    """One file, or one link (`target`), as the host sends it: [path, size, mtime_ns, target or
+    null].
 
     Paths as in Entry; mtime in nanoseconds of the host's clock.
     """
@@ -51,8 +53,13 @@ def checked(files: Iterable[FoundFile]) -> tuple[FoundFile, ...]:
 
 
 def is_inside(path: str) -> bool:
-    """Whether the path is relative, without empty, `.` and `..` parts, and one that a file system can hold."""
-    if len(path) > LONGEST_PATH or "\0" in path or any(word in ("", ".", "..") for word in path.split("/")):
+    """Whether the path is relative, without empty, `.` and `..` parts, and one that a file system
+    can hold."""
+    if (
+        len(path) > LONGEST_PATH
+        or "\0" in path
+        or any(word in ("", ".", "..") for word in path.split("/"))
+    ):
         return False
     try:
         return bool(path.encode("utf-8", "surrogateescape"))
@@ -61,7 +68,8 @@ def is_inside(path: str) -> bool:
 
 
 def stays_inside(link: FoundFile) -> bool:
-    """Whether a link's target is in the same tree, by its text alone: `..` only at the front, and not too many."""
+    """Whether a link's target is in the same tree, by its text alone: `..` only at the front, and
+    not too many."""
     words = (link.target or "").split("/")
     ups = next((number for number, word in enumerate(words) if word != ".."), len(words))
     rest = "/".join(words[ups:])
@@ -69,7 +77,8 @@ def stays_inside(link: FoundFile) -> bool:
 
 
 def newest(found: Iterable[FoundFile]) -> tuple[int, int]:
-    """(mtime_ns of the newest `checkpoint` record, of the newest file), 0 where there is none. The greater pair is newer."""
+    """(mtime_ns of the newest `checkpoint` record, of the newest file), 0 where there is none. The
+    greater pair is newer."""
     files = [file for file in found if file.target is None]
     records = [file.mtime_ns for file in files if file.is_record]
     return max(records, default=0), max((file.mtime_ns for file in files), default=0)

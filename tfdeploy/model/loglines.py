@@ -1,4 +1,5 @@
-"""Lines of a task's output, as the hosts stored them: one, or a block of those that came at once."""
+"""Lines of a task's output, as the hosts stored them: one, or a block of those that came at
+once."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ class LogLine(NamedTuple):
 
 
 class LineBlock(NamedTuple):
-    """Whole lines of one time, attempt and stream. A line of its own is made only where somebody asks: there are millions."""
+    """Whole lines of one time, attempt and stream. A line of its own is made only where somebody
+    asks: there are millions."""
 
     time: float
     task: str
@@ -59,4 +61,8 @@ def time_of(batch: Batch) -> float:
 
 
 def with_time(batch: Batch, time: float) -> Batch:
-    return batch._replace(time=time) if isinstance(batch, LineBlock) else [line._replace(time=time) for line in batch]
+    return (
+        batch._replace(time=time)
+        if isinstance(batch, LineBlock)
+        else [line._replace(time=time) for line in batch]
+    )

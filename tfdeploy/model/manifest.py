@@ -8,14 +8,16 @@ from typing import Literal, NamedTuple
 
 @dataclass(frozen=True)
 class Entry:
-    """One file or link. `path` is relative, with "/" between; bytes that are not UTF-8 are surrogate escapes."""
+    """One file or link. `path` is relative, with "/" between; bytes that are not UTF-8 are
+    surrogate escapes."""
 
     path: str
     kind: Literal["file", "exec", "link"]
     size: int = 0
     sha256: str = ""  # of the content; of a link: ""
     target: str = ""  # of a link
-    stamp: tuple[int, ...] = field(default=(), compare=False)  # of a file: see tree/hash_cache.stamp
+    # of a file: see tree/hash_cache.stamp
+    stamp: tuple[int, ...] = field(default=(), compare=False)
 
 
 class CodeFile(NamedTuple):
@@ -33,12 +35,17 @@ class Manifest:
     root: str  # absolute, on the control machine
     release: str
     entries: tuple[Entry, ...]
-    warnings: tuple[str, ...] = ()  # links that lead out of the tree, withheld files that are left out, and so on
-    private_keys: tuple[tuple[str, int], ...] = ()  # (path, line) where a private key begins in a file
+    # links that lead out of the tree, withheld files that are left out, and so on
+    warnings: tuple[str, ...] = ()
+    # (path, line) where a private key begins in a file
+    private_keys: tuple[tuple[str, int], ...] = ()
 
     @property
     def files(self) -> dict[str, CodeFile]:
-        return {entry.path: CodeFile(entry.kind, entry.sha256 or entry.target, entry.size) for entry in self.entries}
+        return {
+            entry.path: CodeFile(entry.kind, entry.sha256 or entry.target, entry.size)
+            for entry in self.entries
+        }
 
     @property
     def total_bytes(self) -> int:

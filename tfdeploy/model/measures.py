@@ -58,16 +58,18 @@ class Measures:
         self._pending: deque[str] = deque(maxlen=LINES_PER_BUCKET)
         self._bucket = -1
         self._settled: dict[str, float] = {}
-        self._counted: dict[str, float] = {}  # step counters that lines have -> when they were printed last
+        # step counters that lines have -> when they were printed last
+        self._counted: dict[str, float] = {}
         self._written: Mapping[str, float] = {}
-        self._found: dict[str, float] | None = None  # in the lines of this bucket; None: to be looked for
+        # in the lines of this bucket; None: to be looked for
+        self._found: dict[str, float] | None = None
         self._samples: dict[str, deque[tuple[float, float]]] = {
             name: deque(maxlen=int(WINDOW_S * _BUCKETS_PER_S) + 1) for name in STEP_COUNTERS
         }
 
     def line(self, time: float, line: str) -> None:
-        """Called for every line, so it only appends: lines are matched once their quarter of a second is over.
-        `time`: UTC seconds."""
+        """Called for every line, so it only appends: lines are matched once their quarter of a
+        second is over. `time`: UTC seconds."""
         if self._reader is None:
             return
         bucket = int(time * _BUCKETS_PER_S)
@@ -124,8 +126,9 @@ class Measures:
         return self.values().get("loss")
 
     def rate(self, until: float | None = None, name: str = "step") -> float | None:
-        """Steps per second over the last 30 s of output; 0.0 when no step was printed for 30 s before `until`. None: not known,
-        also where only event files have steps: programs write them late. `name`: "step", or one of OTHER_STEPS."""
+        """Steps per second over the last 30 s of output; 0.0 when no step was printed for 30 s
+        before `until`. None: not known, also where only event files have steps: programs write them
+        late. `name`: "step", or one of OTHER_STEPS."""
         samples = self._samples[name]
         if len(samples) < 2:
             return {**self._written, **self._settled}.get(PRINTED_RATE) if name == "step" else None

@@ -10,7 +10,8 @@ from typing import Literal
 
 from tfdeploy.model.job import Mode
 
-# one: a GPU for each task. all: the host's GPUs, divided among its tasks of the role. none. spare: one that no other task takes.
+# one: a GPU for each task. all: the host's GPUs, divided among its tasks of the role. none. spare:
+# one that no other task takes.
 Share = Literal["one", "all", "none", "spare"]
 # What tfdeploy's runtime does inside the program. `runtime/task.py` has the same names.
 Trait = Literal[
@@ -24,26 +25,34 @@ Trait = Literal[
 
 @dataclass(frozen=True)
 class Rules:
-    """`takes`: the roles that the mode can use; other roles of the inventory stay idle. `needs`: the roles it requires.
-    `on_death`: what happens, in words. `serves`: the roles whose tasks never end by themselves."""
+    """`takes`: the roles that the mode can use; other roles of the inventory stay idle. `needs`:
+    the roles it requires. `on_death`: what happens, in words. `serves`: the roles whose tasks never
+    end by themselves."""
 
     takes: tuple[str, ...]
     needs: tuple[str, ...]
     on_death: str
     serves: tuple[str, ...] = ()
-    silent: tuple[str, ...] = ("evaluator",)  # roles that listen on no port and are not in the cluster
-    lead: str | None = None  # a single task that goes to the first worker host where the inventory has no host for it
+    # roles that listen on no port and are not in the cluster
+    silent: tuple[str, ...] = ("evaluator",)
+    # a single task that goes to the first worker host where the inventory has no host for it
+    lead: str | None = None
     shares: tuple[tuple[str, Share], ...] = ()  # by role, where it differs from `share`'s defaults
     all_decide: bool = False  # every worker and the chief is a deciding task
     same_gpus: bool = False  # all tasks that train must have equally many
     single: bool = False  # one process, no cluster, no TF_CONFIG
     takes_flags: bool = False  # `flags` left out means auto
     gang: tuple[str, ...] = ()  # the roles that start again together
-    breaks: tuple[str, ...] = ()  # a death in one of these roles restarts the gang; any other task starts again alone
-    supplied: bool = False  # before the gang starts again, the chief's `keep` is copied to every member's disk
-    tensorflow: bool = True  # the tasks get TF_CONFIG and tfdeploy's runtime, which mends TensorFlow where it must
-    ranks: bool = False  # equal workers with ranks, neighbours on one host; they meet at a port that rank 0 binds itself
-    lockstep: bool = False  # each step waits for the slowest worker, so a waiting worker is not stalled
+    # a death in one of these roles restarts the gang; any other task starts again alone
+    breaks: tuple[str, ...] = ()
+    # before the gang starts again, the chief's `keep` is copied to every member's disk
+    supplied: bool = False
+    # the tasks get TF_CONFIG and tfdeploy's runtime, which mends TensorFlow where it must
+    tensorflow: bool = True
+    # equal workers with ranks, neighbours on one host; they meet at a port that rank 0 binds itself
+    ranks: bool = False
+    # each step waits for the slowest worker, so a waiting worker is not stalled
+    lockstep: bool = False
     shares_step: bool = False  # the workers share one step counter, each at its own pace
     traits: tuple[Trait, ...] = ()
     env: tuple[tuple[str, str], ...] = ()  # variables of every task
@@ -63,7 +72,8 @@ RULES: dict[Mode, Rules] = {
         takes_flags=True,
         shares_step=True,
         traits=("lasting_ps", "own_session"),
-        on_death="a worker: the others could go on; a ps: all wait; the chief: the others go on, nothing is saved",
+        on_death="a worker: the others could go on; a ps: all wait; the chief: the others go on, "
+        "nothing is saved",
     ),
     "sync": Rules(
         takes=_BETWEEN,
@@ -74,7 +84,8 @@ RULES: dict[Mode, Rules] = {
         breaks=("ps",),
         lockstep=True,
         traits=("synchronous", "lasting_ps"),
-        on_death="a worker: the others may freeze; the chief: they wait; a ps: all end with an error",
+        on_death="a worker: the others may freeze; the chief: "
+        "they wait; a ps: all end with an error",
     ),
     "mirrored": Rules(
         takes=("chief", "worker", "evaluator"),
@@ -103,7 +114,9 @@ RULES: dict[Mode, Rules] = {
         env=(("GRPC_FAIL_FAST", "use_caller"),),
         # "you need to pass this dataset to ClusterCoordinator.create_per_worker_dataset"
         needs_keras_2=("ParameterServerStrategy", "ParameterServerStrategyV2"),
-        on_death="a worker: the chief could go on; a ps: the chief ends with an error; the chief: the servers wait",
+        on_death="a worker: the chief could go on; a ps: the chief "
+        "ends with an error; the chief: the "
+        "servers wait",
     ),
     "ingraph": Rules(
         takes=("ps", "chief", "worker"),

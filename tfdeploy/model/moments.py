@@ -8,7 +8,9 @@ from datetime import datetime
 
 from tfdeploy.model.units import seconds_of
 
-_TIME = re.compile(r"(\d{4}-\d\d-\d\d)(?:[Tt ](\d\d:\d\d)(:\d\d)?(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)?)?", re.ASCII)
+_TIME = re.compile(
+    r"(\d{4}-\d\d-\d\d)(?:[Tt ](\d\d:\d\d)(:\d\d)?(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)?)?", re.ASCII
+)
 EXAMPLES = "1h30m, 2026-11-22T10:00:00Z or 2026-11-22"
 
 

@@ -1,6 +1,8 @@
-"""Names that a pattern means: `worker`, `worker:[0-2,5]`, `n*`, `gpu[03-10]`, several with commas. Pure.
+"""Names that a pattern means: `worker`, `worker:[0-2,5]`, `n*`, `gpu[03-10]`, several with commas.
+Pure.
 
-The one syntax of --task, --host, --limit and --exclude. Brackets are always ranges of numbers, never sets of characters.
+The one syntax of --task, --host, --limit and --exclude. Brackets are always ranges of numbers,
+never sets of characters.
 """
 
 from __future__ import annotations
@@ -17,15 +19,25 @@ EXAMPLES = {"host": "n1,gpu[03-10],worker,n*", "task": "worker,ps:0,worker:[0-2,
 
 
 def matched(
-    patterns: str, names: Sequence[str], groups: Mapping[str, Collection[str]], *, flag: str, kind: str, of: str = ""
+    patterns: str,
+    names: Sequence[str],
+    groups: Mapping[str, Collection[str]],
+    *,
+    flag: str,
+    kind: str,
+    of: str = "",
 ) -> set[str]:
-    """The `names` that the patterns mean. `groups`: a word -> the names it stands for; a name goes before a group of that name.
+    """The `names` that the patterns mean. `groups`: a word -> the names it stands for; a name goes
+    before a group of that name.
 
-    `flag`, `kind` ("host", "task") and `of` (" of RUN") are for errors. Raises UsageError: malformed, or no match.
+    `flag`, `kind` ("host", "task") and `of` (" of RUN") are for errors. Raises UsageError:
+    malformed, or no match.
     """
     parts = split_list(patterns)
     if not parts:
-        raise UsageError("an empty pattern", where=f"{flag} {patterns!r}", next=f"{flag} {EXAMPLES[kind]}")
+        raise UsageError(
+            "an empty pattern", where=f"{flag} {patterns!r}", next=f"{flag} {EXAMPLES[kind]}"
+        )
     found: set[str] = set()
     for part in parts:
         try:
@@ -33,7 +45,11 @@ def matched(
         except UsageError as error:  # malformed
             raise UsageError(error.what, where=f"{flag} {patterns}", next=error.next) from None
         if not fitting:
-            raise UsageError(f"{part!r} matches no {kind}{of}", where=f"{flag} {patterns}", next=_hint(part, names, groups, kind))
+            raise UsageError(
+                f"{part!r} matches no {kind}{of}",
+                where=f"{flag} {patterns}",
+                next=_hint(part, names, groups, kind),
+            )
         found |= fitting
     return found
 
@@ -45,10 +61,14 @@ def _match(pattern: str, names: Sequence[str], groups: Mapping[str, Collection[s
         return set(groups[pattern])
     wanted = set(unfold(pattern))
     globs = [text for text in wanted if "*" in text or "?" in text]
-    return {name for name in names if name in wanted or any(fnmatchcase(name, text) for text in globs)}
+    return {
+        name for name in names if name in wanted or any(fnmatchcase(name, text) for text in globs)
+    }
 
 
-def _hint(pattern: str, names: Sequence[str], groups: Mapping[str, Collection[str]], kind: str) -> str:
+def _hint(
+    pattern: str, names: Sequence[str], groups: Mapping[str, Collection[str]], kind: str
+) -> str:
     near = difflib.get_close_matches(pattern, [*names, *groups], n=1)
     known = f"the {kind}s are {fold_names(names)}"
     return f"did you mean {near[0]}? {known}" if near else known

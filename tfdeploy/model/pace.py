@@ -1,8 +1,9 @@
 """Tasks that train more slowly than the others, each with a figure. Pure.
 
-Where each task has steps of its own, their rates are compared. Workers that share a step counter and print no step of their own
-are compared by how fast they write lines: they run the same program. Where all make each step together their rates are equal,
-and the one that keeps the others waiting is the one that computes most.
+Where each task has steps of its own, their rates are compared. Workers that share a step counter
+and print no step of their own are compared by how fast they write lines: they run the same program.
+Where all make each step together their rates are equal, and the one that keeps the others waiting
+is the one that computes most.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ def slow_tasks(progress: RunProgress, trends: Trends) -> dict[str, Slow]:
     trainers = [
         task
         for task in progress.tasks.values()
-        if task.state == "running" and not progress.health(task) and task.task.partition(":")[0] in TRAINERS
+        if task.state == "running"
+        and not progress.health(task)
+        and task.task.partition(":")[0] in TRAINERS
     ]
     if len(trainers) < FEWEST:
         return {}
@@ -54,7 +57,11 @@ def slow_tasks(progress: RunProgress, trends: Trends) -> dict[str, Slow]:
 
 def _pace(task: TaskProgress, trends: Trends) -> float | None:
     lines = trends.of(task.task, LINES)
-    return lines.slope(OVER_S) if lines is not None and lines.times[-1] - lines.times[0] >= SEEN_S else None
+    return (
+        lines.slope(OVER_S)
+        if lines is not None and lines.times[-1] - lines.times[0] >= SEEN_S
+        else None
+    )
 
 
 def _slower(rates: Mapping[str, float], by: str) -> dict[str, Slow]:
@@ -64,19 +71,27 @@ def _slower(rates: Mapping[str, float], by: str) -> dict[str, Slow]:
     for task, rate in rates.items():
         if rate > 0 and usual / rate >= SLOW:
             times = f"{usual / rate:.1f}x slower"
-            found[task] = Slow(usual / rate, times, f"{times} than the median of {len(rates)} tasks{by}")
+            found[task] = Slow(
+                usual / rate, times, f"{times} than the median of {len(rates)} tasks{by}"
+            )
     return found
 
 
 def _busy(trainers: list[TaskProgress], trends: Trends) -> dict[str, Slow]:
     """Of those that make each step together: by GPU where they have some, else by processor."""
     for use, words in (("gpu", "GPU"), ("cpu", "CPU")):
-        means = {task.task: mean for task in trainers if (trend := trends.of(task.task, use)) and (mean := trend.mean(OVER_S))}
+        means = {
+            task.task: mean
+            for task in trainers
+            if (trend := trends.of(task.task, use)) and (mean := trend.mean(OVER_S))
+        }
         if len(means) >= FEWEST:
             usual = median(means.values())
             return {
                 task: Slow(
-                    mean / usual, f"{mean / usual:.1f}x {words}", f"likely slowest: uses {mean / usual:.1f}x the median's {words}"
+                    mean / usual,
+                    f"{mean / usual:.1f}x {words}",
+                    f"likely slowest: uses {mean / usual:.1f}x the median's {words}",
                 )
                 for task, mean in means.items()
                 if mean / usual >= SLOW

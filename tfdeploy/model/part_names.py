@@ -6,7 +6,8 @@ BEFORE = "TFDEPLOY_DATA_"
 
 
 def part_variable(name: str) -> str:
-    """TFDEPLOY_DATA_<NAME>_PART, the part's number from 0: NAME in capitals, `_` for what is no letter or digit."""
+    """TFDEPLOY_DATA_<NAME>_PART, the part's number from 0: NAME in capitals, `_` for what is no
+    letter or digit."""
     return f"{BEFORE}{_capitals(name)}_PART"
 
 

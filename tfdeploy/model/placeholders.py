@@ -1,7 +1,8 @@
-"""The placeholders of `command` and `env`: {job_name}, {data.digits}; `{{` and `}}` stand for braces.
+"""The placeholders of `command` and `env`: {job_name}, {data.digits}; `{{` and `}}` stand for
+braces.
 
-Pure, shared by config (which checks the names) and planning (which fills the values in). It knows which
-names exist, not their values. Every fault is a UsageError that lists the existing names.
+Pure, shared by config (which checks the names) and planning (which fills the values in). It knows
+which names exist, not their values. Every fault is a UsageError that lists the existing names.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def known_names(data: Iterable[str] = (), keep: Iterable[str] = ()) -> tuple[str
 
 
 def names(text: str) -> tuple[str, ...]:
-    """The names in the text, in order and with repetitions. Raises UsageError on an unpaired brace."""
+    """The names in the text, in order and with repetitions. Raises UsageError on an unpaired
+    brace."""
     found = []
     for token in _TOKEN.finditer(text):
         if token[1] is not None:
@@ -48,7 +50,8 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def check(text: str, known: Iterable[str]) -> None:
-    """Raises UsageError when the text is malformed or names a placeholder that is not in `known`."""
+    """Raises UsageError when the text is malformed or names a placeholder that is not in
+    `known`."""
     used = names(text)
     existing = tuple(known) if used else ()
     for name in used:
@@ -57,14 +60,18 @@ def check(text: str, known: Iterable[str]) -> None:
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
-    """The text with every placeholder replaced. Raises UsageError like `check`, with `values`' names as known."""
+    """The text with every placeholder replaced. Raises UsageError like `check`, with `values`'
+    names as known."""
     check(text, values)
     return _TOKEN.sub(lambda token: token[0][0] if token[1] is None else values[token[1]], text)
 
 
 def _alone(brace: str, text: str) -> UsageError:
     kind = "unclosed brace" if brace == "{" else "closing brace without an opening one"
-    return UsageError(f"{kind} in {text!r}", next=f"close the placeholder, or write {brace * 2} for a plain {brace}")
+    return UsageError(
+        f"{kind} in {text!r}",
+        next=f"close the placeholder, or write {brace * 2} for a plain {brace}",
+    )
 
 
 def _unknown(name: str, text: str, known: tuple[str, ...]) -> UsageError:

@@ -1,4 +1,5 @@
-"""The plan: the pure value that a launch carries out. Frozen, equal by value, round-trips through JSON."""
+"""The plan: the pure value that a launch carries out. Frozen, equal by value, round-trips through
+JSON."""
 
 from __future__ import annotations
 
@@ -25,14 +26,16 @@ class TaskPlan:
     role: str
     index: int
     host: str
-    address: str  # at which the other tasks reach it: "192.0.2.11:2223"; "" for a task that does not listen
+    # at which the other tasks reach it: "192.0.2.11:2223"; "" for a task that does not listen
+    address: str
     port: int | None
     gpus: tuple[int, ...]
     argv: tuple[str, ...]
     env: dict[str, str]  # without secrets
     deciding: bool
     why: str  # why this host, these GPUs
-    serves: bool = False  # a server that never ends by itself: ended once the deciding tasks have succeeded
+    # a server that never ends by itself: ended once the deciding tasks have succeeded
+    serves: bool = False
     on_death: str = ""  # it starts again "alone", or with the "gang"; "": the run fails
     gang: bool = False  # a member of the gang: its tasks start again together
 
@@ -46,9 +49,12 @@ class HostPlan:
     mesh_port: int
     workdir: str  # absolute on the host
     python: str
-    addresses: tuple[str, ...] = ()  # all its IP addresses: connections of the run may come from each of them
-    versions: dict[str, str] = field(default_factory=dict)  # program -> version, as the host had it at the launch
-    ssh: dict[str, Any] = field(default_factory=dict)  # the inventory's Host, by which later verbs reach it; never sent to a host
+    # all its IP addresses: connections of the run may come from each of them
+    addresses: tuple[str, ...] = ()
+    # program -> version, as the host had it at the launch
+    versions: dict[str, str] = field(default_factory=dict)
+    # the inventory's Host, by which later verbs reach it; never sent to a host
+    ssh: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -78,9 +84,11 @@ class Plan:
     deciding: tuple[str, ...]
     flags_appended: tuple[str, ...]  # names, in order
     keep: tuple[str, ...] = ()
-    data: dict[str, str] = field(default_factory=dict)  # name -> absolute path on every host's workdir, relative to job dir
+    # name -> absolute path on every host's workdir, relative to job dir
+    data: dict[str, str] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)  # path in the code -> data set's name
-    parts: dict[str, tuple[PartPlan, ...]] = field(default_factory=dict)  # data set with `split` -> its parts, by number
+    # data set with `split` -> its parts, by number
+    parts: dict[str, tuple[PartPlan, ...]] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()  # names only
     cwd: str = ""  # the folder inside the code in which the tasks start; "": its top
     ready_after_s: float = 5.0
@@ -89,26 +97,32 @@ class Plan:
     stop_grace_s: float = 20.0
     logs_max_bytes: int = 1 << 30
     metrics: dict[str, str] = field(default_factory=dict)
-    # Within a second of the line. False: a run of 0.1.0, whose lines the operator's machine matches.
+    # Within a second of the line. False: a run of 0.1.0, whose lines the operator's machine
+    # matches.
     hosts_tell_metrics: bool = False
     resume: str | None = None  # "checkpoints: model.ckpt-1200 on n2", or None: starts from zero
     fresh: bool = False  # each host sets aside what lies in `keep` before the start
-    keep_from: str | None = None  # the host whose `keep` goes to all hosts of the run before the start (mirrored)
+    # the host whose `keep` goes to all hosts of the run before the start (mirrored)
+    keep_from: str | None = None
     notes: tuple[str, ...] = ()  # what was chosen and why, what was neutralised, what to watch for
     restart: str = "never (restart.max is 0)"  # the rule, in words
     restart_max: int = 0
     restart_backoff_s: tuple[float, float] = (1.0, 60.0)
-    restart_wait_s: float = 3600.0  # after so long without a minder, the tasks of a host are lost for good
-    same_error_ends: bool = False  # a task that fails twice with the same error before its first step does not start again
+    # after so long without a minder, the tasks of a host are lost for good
+    restart_wait_s: float = 3600.0
+    # a task that fails twice with the same error before its first step does not start again
+    same_error_ends: bool = False
     stall_after_s: float = 0.0  # 0: stalls are not looked for
     stall_action: str = "report"  # model.job.StallAction
-    supply_from: str | None = None  # the host whose `keep` lies on all disks of the gang before it starts again (mirrored)
+    # the host whose `keep` lies on all disks of the gang before it starts again (mirrored)
+    supply_from: str | None = None
     protect: Protection = field(default_factory=Protection)
     version: int = PLAN_VERSION
 
     @property
     def digest(self) -> str:
-        """16 hex digits over what hosts get of this plan: launch is idempotent by run and digest."""
+        """16 hex digits over what hosts get of this plan: launch is idempotent by run and
+        digest."""
         return hashlib.sha256(_encoded(for_hosts(self))).hexdigest()[:16]
 
     @property

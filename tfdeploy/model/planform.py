@@ -1,7 +1,8 @@
 """The plan as a file and on the wire: the cluster is written once, and the tasks refer to it. Pure.
 
-Each task's command and environment repeat the cluster, so a plan would grow with the square of its hosts. Here such an
-argument or value is a list of texts and numbers; a number is an index into the plan's `texts`: see agent/wire.word_of.
+Each task's command and environment repeat the cluster, so a plan would grow with the square of its
+hosts. Here such an argument or value is a list of texts and numbers; a number is an index into the
+plan's `texts`: see agent/wire.word_of.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ def texts_of(plan: Plan) -> tuple[str, ...]:
 
 
 def pack_value(word: str, texts: Iterable[str]) -> str | list[str | int]:
-    """An argument or value with its repeated texts replaced by their numbers, as wire.word_of reads it."""
+    """An argument or value with its repeated texts replaced by their numbers, as wire.word_of reads
+    it."""
     if len(word) < _LEAST_CHARS:
         return word
     parts = _split(word, list(enumerate(texts)))
@@ -50,7 +52,8 @@ def plan_to_file(plan: Plan) -> dict[str, Any]:
 
 
 def plan_from_file(content: bytes) -> Plan:
-    """A plan of this version or an older one. Raises ValueError or msgspec.ValidationError where `content` is no plan."""
+    """A plan of this version or an older one. Raises ValueError or msgspec.ValidationError where
+    `content` is no plan."""
     fields = json.loads(content)
     if not isinstance(fields, dict):
         raise ValueError("no object")
@@ -66,5 +69,9 @@ def _split(word: str, texts: list[tuple[int, str]]) -> list[str | int]:
         before, found, after = word.partition(text)
         if found:
             rest = texts[at:]
-            return [*(_split(before, rest) if before else ()), number, *(_split(after, rest) if after else ())]
+            return [
+                *(_split(before, rest) if before else ()),
+                number,
+                *(_split(after, rest) if after else ()),
+            ]
     return [word]

@@ -1,6 +1,8 @@
-"""What each verb prints with --json, as a whole, and the JSON Schema of it. Keys and words are only ever added.
+"""What each verb prints with --json, as a whole, and the JSON Schema of it. Keys and words are only
+ever added.
 
-The rows of hosts are in rows.py, a task's in taskview.py. docs/json has the schemas, docs/json.md their examples.
+The rows of hosts are in rows.py, a task's in taskview.py. docs/json has the schemas, docs/json.md
+their examples.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ class InitAnswer(TypedDict):
     kept: Annotated[Sequence[str], Meta(description="files that were there already")]
 
 
-InventoryHostRow = TypedDict(  # the fields of model.inventory.Host; "from" is no name for a class's field
+# the fields of model.inventory.Host; "from" is no name for a class's field
+InventoryHostRow = TypedDict(
     "InventoryHostRow",
     {
         "name": str,
@@ -52,7 +55,10 @@ InventoryHostRow = TypedDict(  # the fields of model.inventory.Host; "from" is n
         "python": str,
         "workdir": str,
         "ports": tuple[int, int],
-        "gpus": Annotated[str | int | list[int], Meta(description="auto, none, a count or the numbers of the GPUs")],
+        "gpus": Annotated[
+            str | int | list[int],
+            Meta(description="auto, none, a count or the numbers of the GPUs"),
+        ],
         "advertise": str | None,
         "bwlimit": int | None,
         "reserve": int,
@@ -95,7 +101,9 @@ class ForecastAnswer(TypedDict):
 
 class PackageRow(TypedDict):
     package: str
-    versions: Annotated[Mapping[str, Sequence[str]], Meta(description="version -> hosts; '': those without it")]
+    versions: Annotated[
+        Mapping[str, Sequence[str]], Meta(description="version -> hosts; '': those without it")
+    ]
 
 
 class SetupAnswer(TypedDict):
@@ -143,7 +151,9 @@ class CompareAnswer(TypedDict):
     runs: Sequence[str]
     differs: Sequence[Difference]
     final: Sequence[Final]
-    lines: Annotated[Sequence[LinesOfFile], Meta(description="of files of the code, against the first run's")]
+    lines: Annotated[
+        Sequence[LinesOfFile], Meta(description="of files of the code, against the first run's")
+    ]
 
 
 class AuditVersions(TypedDict):

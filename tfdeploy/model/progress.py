@@ -1,7 +1,8 @@
-"""The progress of a run: a pure fold over its events. The same events give the same state, live or replayed.
+"""The progress of a run: a pure fold over its events. The same events give the same state, live or
+replayed.
 
-It reads no clock: time is the events' time. A line costs about a microsecond; step and loss are computed when
-they are read. Nothing here is sanitised: text is as the hosts sent it.
+It reads no clock: time is the events' time. A line costs about a microsecond; step and loss are
+computed when they are read. Nothing here is sanitised: text is as the hosts sent it.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class HostProgress:
         self.text: str | None = None
         self.transfers: dict[str, Transfer] = {}
         self.synced = False  # code and data are complete there
-        self.gpus: dict[int, tuple[float | None, int | None]] = {}  # number -> percent busy, bytes in use
+        # number -> percent busy, bytes in use
+        self.gpus: dict[int, tuple[float | None, int | None]] = {}
         self.traffic: int | None = None  # bytes a second that it receives and sends
 
     def transfer(self, what: str) -> Transfer:
@@ -55,7 +57,8 @@ class HostProgress:
 
 
 class RunProgress:
-    """The fold. `apply` each event in order; then read. Not thread-safe: one thread applies and reads."""
+    """The fold. `apply` each event in order; then read. Not thread-safe: one thread applies and
+    reads."""
 
     def __init__(self, plan: Plan | None = None) -> None:
         self.plan: Plan | None = None
@@ -73,7 +76,9 @@ class RunProgress:
         self.left_files: dict[str, list[str]] = {}
         self.attempts: dict[tuple[str, int], Attempt] = {}  # by task and number
         self.goal: int | None = None  # steps, where the command names them
-        self.shares_step = False  # several tasks share one step counter, each at its own pace: the step in a line is the run's
+        # several tasks share one step counter, each at its own pace: the step in a line is the
+        # run's
+        self.shares_step = False
         self._cause: str | None = None
         self._patterns: Patterns = {}
         if plan is not None:
@@ -91,13 +96,21 @@ class RunProgress:
     def take_plan(self, plan: Plan) -> None:
         self.plan, self.run = plan, plan.run
         self._patterns = patterns_of(plan)
-        shown = sum(task.role in TRAINERS for task in plan.tasks)  # fewer than the run has, where only some hosts are shown
+        # fewer than the run has, where only some hosts are shown
+        shown = sum(task.role in TRAINERS for task in plan.tasks)
         trainers = max(shown, sum(len(plan.cluster.get(role, ())) for role in TRAINERS))
         self.shares_step = rules(plan.mode).shares_step and trainers > 1
         known, self.tasks = self.tasks, {}
         for planned in plan.tasks:
-            task = known.get(planned.task) or TaskProgress(planned.task, planned.host, self._patterns)
-            task.host, task.gpus, task.deciding, task.address = planned.host, planned.gpus, planned.deciding, planned.address
+            task = known.get(planned.task) or TaskProgress(
+                planned.task, planned.host, self._patterns
+            )
+            task.host, task.gpus, task.deciding, task.address = (
+                planned.host,
+                planned.gpus,
+                planned.deciding,
+                planned.address,
+            )
             self.tasks[planned.task] = task
         for host in plan.hosts:
             self.host(host.host)
@@ -125,12 +138,15 @@ class RunProgress:
         return task.rate_of("local_step") if self.shares_step else task.rate
 
     def shared_rate(self, silent: Collection[str] = ()) -> float | None:
-        """Steps per second of the shared step counter; None where there is none, or no rate is known. `silent`: tasks without
-        output for long."""
+        """Steps per second of the shared step counter; None where there is none, or no rate is
+        known. `silent`: tasks without output for long."""
         if not self.shares_step:
             return None
         reporting = [task for task in self.tasks.values() if not self.health(task)]
-        rates = [0.0 if task.task in silent else task.rate_of("global_step") or task.rate for task in reporting]
+        rates = [
+            0.0 if task.task in silent else task.rate_of("global_step") or task.rate
+            for task in reporting
+        ]
         return max((rate for rate in rates if rate is not None), default=None)
 
     @property
@@ -154,13 +170,22 @@ class RunProgress:
         if self.shares_step:
             return self.shared_rate(silent)
         lead = self.lead
-        return None if lead is None or self.health(lead) or lead.state != "running" else 0.0 if lead.task in silent else lead.rate
+        return (
+            None
+            if lead is None or self.health(lead) or lead.state != "running"
+            else 0.0
+            if lead.task in silent
+            else lead.rate
+        )
 
     @property
     def own_metrics(self) -> list[str]:
-        """The job's own metrics, then those that its tasks print or write, the most wanted first."""
+        """The job's own metrics, then those that its tasks print or write, the most wanted
+        first."""
         found = (name for task in self.tasks.values() for name in task.measures.names())
-        return sort_metrics(own_metrics(dict.fromkeys((*self.job_metrics, *found))), self.job_metrics)
+        return sort_metrics(
+            own_metrics(dict.fromkeys((*self.job_metrics, *found))), self.job_metrics
+        )
 
     @property
     def job_metrics(self) -> Collection[str]:
@@ -168,7 +193,8 @@ class RunProgress:
         return self.plan.metrics if self.plan else ()
 
     def gpu_use(self, task: TaskProgress) -> tuple[float | None, int | None]:
-        """(percent busy, the mean of its GPUs; bytes in use in all of them). None: not measured, or it has none."""
+        """(percent busy, the mean of its GPUs; bytes in use in all of them). None: not measured, or
+        it has none."""
         host = self.hosts.get(task.host)
         if host is None or task.state != "running":
             return None, None
@@ -188,20 +214,23 @@ class RunProgress:
 
     @property
     def cause(self) -> str | None:
-        """Why the run fails or failed, in words: as the operation reports it, else by the first death."""
+        """Why the run fails or failed, in words: as the operation reports it, else by the first
+        death."""
         if self._cause or self.state in ("succeeded", "stopped"):
             return self._cause
         return deaths.death_of(task).words if (task := self.first_death) else None
 
     def health(self, task: TaskProgress) -> str | None:
-        """ "unreachable", "stalled" or None. While the host cannot be reached, that hides a stall."""
+        """ "unreachable", "stalled" or None. While the host cannot be reached, that hides a
+        stall."""
         if task.state == "ended":
             return None
         host = self.hosts.get(task.host)
         return "unreachable" if host and host.state == "unreachable" else task.health
 
     def stalled_because(self, task: TaskProgress, now: float | None = None) -> str | None:
-        """Why it is stalled, or was when its host last answered. `now`: UTC seconds, to tell for how long."""
+        """Why it is stalled, or was when its host last answered. `now`: UTC seconds, to tell for
+        how long."""
         if task.state == "ended":
             return None
         gone = self.health(task) == "unreachable"
@@ -214,7 +243,9 @@ class RunProgress:
             task = self.tasks[name] = TaskProgress(name, host or "?", self._patterns)
         return task
 
-    def take_lines(self, task: str, host: str, time: float, newest: Sequence[str], count: int) -> None:
+    def take_lines(
+        self, task: str, host: str, time: float, newest: Sequence[str], count: int
+    ) -> None:
         """`count` lines that a task wrote at one time, of which `newest` are the last ones."""
         told = self._task(task, host)
         told.lines += count
@@ -258,8 +289,11 @@ class RunProgress:
         task.apply(cast("TaskFields", event.data))
 
     def take_attempts(self, told: Mapping[str, Sequence[Attempt]]) -> list[Attempt]:
-        """What the hosts had noted of attempts before anybody looked. Returns those whose end was not known."""
-        return merge_recorded(self.attempts, {task: told[task] for task in told.keys() & self.tasks.keys()})
+        """What the hosts had noted of attempts before anybody looked. Returns those whose end was
+        not known."""
+        return merge_recorded(
+            self.attempts, {task: told[task] for task in told.keys() & self.tasks.keys()}
+        )
 
     def attempts_of(self, task: str) -> list[Attempt]:
         found = (each for (name, _), each in sorted(self.attempts.items()) if name == task)
@@ -278,7 +312,8 @@ class RunProgress:
 
     def _fold_run(self, event: Event) -> None:
         self.state = event.data.get("state", self.state)
-        keeps = self.final and self.state not in ("succeeded", "stopped")  # a run that goes on again has no cause any more
+        # a run that goes on again has no cause any more
+        keeps = self.final and self.state not in ("succeeded", "stopped")
         self._cause = event.data.get("cause") or (self._cause if keeps else None)
         self.left_files = event.data.get("left_files") or self.left_files
         self.ended = event.data.get("ended") or event.time if self.final else None
@@ -290,4 +325,6 @@ class RunProgress:
         try:
             self.take_plan(plan_from_json(event.data))
         except msgspec.ValidationError:
-            self.notes.append((event.time, "warning", "a plan that this tfdeploy cannot read was left out"))
+            self.notes.append(
+                (event.time, "warning", "a plan that this tfdeploy cannot read was left out")
+            )

@@ -1,6 +1,7 @@
 """Who may reach the ports of a run: what a job asks for, and what a plan uses. Values only.
 
-`peers`: the kernel lets in connections from the addresses of the run's hosts alone. `firewall`: also a table of nftables.
+`peers`: the kernel lets in connections from the addresses of the run's hosts alone. `firewall`:
+also a table of nftables.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ ASKED_LEVELS: tuple[AskedLevel, ...] = get_args(AskedLevel)
 
 @dataclass(frozen=True)
 class Protection:
-    """Of one run. `used`: the weakest level of its hosts; `why`: why not more, in words; `hosts`: host -> its level, empty in
-    runs of a version before, where all hosts had `used`."""
+    """Of one run. `used`: the weakest level of its hosts; `why`: why not more, in words; `hosts`:
+    host -> its level, empty in runs of a version before, where all hosts had `used`."""
 
     asked: AskedLevel = "none"
     used: Level = "none"
@@ -31,10 +32,15 @@ class Protection:
 
     def by_level(self) -> dict[Level, tuple[str, ...]]:
         """The levels that hosts have, the strongest first, and which hosts."""
-        found = {level: tuple(host for host, its in self.hosts.items() if its == level) for level in LEVELS}
+        found = {
+            level: tuple(host for host, its in self.hosts.items() if its == level)
+            for level in LEVELS
+        }
         return {level: hosts for level, hosts in found.items() if hosts}
 
     @property
     def levels(self) -> str:
         """'firewall on n[1-3], peers on n4'."""
-        return ", ".join(f"{level} on {fold_names(hosts)}" for level, hosts in self.by_level().items())
+        return ", ".join(
+            f"{level} on {fold_names(hosts)}" for level, hosts in self.by_level().items()
+        )

@@ -16,21 +16,30 @@ _SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?\Z", re.ASCII)
 
 
 def unfold(text: str) -> tuple[str, ...]:
-    """All names of the text, in order. Raises UsageError: malformed, backwards, more than MAX_NAMES."""
+    """All names of the text, in order. Raises UsageError: malformed, backwards, more than
+    MAX_NAMES."""
     pieces = _BRACKETS.split(text)
     if any(mark in piece for piece in pieces[::2] for mark in "[]"):
-        raise UsageError(f"a bracket without its partner in {text!r}", next="write ranges like n[01-16] or n[1-3,7]")
+        raise UsageError(
+            f"a bracket without its partner in {text!r}",
+            next="write ranges like n[01-16] or n[1-3,7]",
+        )
     spans = [_spans(inner, text) for inner in pieces[1::2]]
     count = 1
     for choices in spans:
-        count = min(10**15, count * sum(high - low + 1 for low, high, _ in choices))  # Python writes no number of 5,000 digits
+        # Python writes no number of 5,000 digits
+        count = min(10**15, count * sum(high - low + 1 for low, high, _ in choices))
     if count > MAX_NAMES:
         what = f"{text!r:.200} stands for {count:,} names; at most {MAX_NAMES:,} are read"
         raise UsageError(what, next="write a smaller range")
-    numbers = [[f"{n:0{width}}" for low, high, width in choices for n in range(low, high + 1)] for choices in spans]
+    numbers = [
+        [f"{n:0{width}}" for low, high, width in choices for n in range(low, high + 1)]
+        for choices in spans
+    ]
     literals = pieces[::2]
     return tuple(
-        literals[0] + "".join(number + literal for number, literal in zip(chosen, literals[1:], strict=True))
+        literals[0]
+        + "".join(number + literal for number, literal in zip(chosen, literals[1:], strict=True))
         for chosen in itertools.product(*numbers)
     )
 
@@ -41,20 +50,25 @@ def _spans(inner: str, text: str) -> list[tuple[int, int, int]]:
     for part in inner.split(","):
         match = _SPAN.match(part)
         if match is None:
-            raise UsageError(f"[{inner}] in {text!r} is not a range", next="write ranges like n[01-16] or n[1-3,7]")
+            raise UsageError(
+                f"[{inner}] in {text!r} is not a range",
+                next="write ranges like n[01-16] or n[1-3,7]",
+            )
         low, high = match[1], match[2] or match[1]
         if int(high) < int(low):
             raise UsageError(f"[{inner}] in {text!r} runs backwards", next=f"write [{high}-{low}]")
         width = len(low) if low.startswith("0") else 0
         if len(high) > 1 and high.startswith("0") and len(high) != width:
             raise UsageError(
-                f"[{inner}] in {text!r} mixes widths", next=f"give both ends the same width: [{low.zfill(len(high))}-{high}]"
+                f"[{inner}] in {text!r} mixes widths",
+                next=f"give both ends the same width: [{low.zfill(len(high))}-{high}]",
             )
         found.append((int(low), int(high), width))
     return found
 
 
 def split_list(text: str) -> tuple[str, ...]:
-    """The parts between commas, but not between the commas inside brackets; blanks around them go."""
+    """The parts between commas, but not between the commas inside brackets; blanks around them
+    go."""
     parts = re.findall(r"(?:\[[^\[\]]*\]|[^,])+", text)
     return tuple(part.strip() for part in parts if part.strip())

@@ -1,4 +1,5 @@
-"""All that a report shows of one run. Pure: gathered by operations/report.py, drawn by ui/report/."""
+"""All that a report shows of one run. Pure: gathered by operations/report.py, drawn by
+ui/report/."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ class LastLine:
 
 @dataclass(frozen=True, kw_only=True)
 class RunReport(Samples):
-    """`made`: UTC seconds. `events`: as this machine recorded them; none of a run that another one launched. `errors`: hosts
-    that gave no samples."""
+    """`made`: UTC seconds. `events`: as this machine recorded them; none of a run that another one
+    launched. `errors`: hosts that gave no samples."""
 
     plan: Plan
     view: RunView
@@ -43,7 +44,8 @@ class RunReport(Samples):
 
 @dataclass(frozen=True)
 class Line:
-    """One curve: (seconds since the run began, value), in pieces with gaps between: an attempt is a piece."""
+    """One curve: (seconds since the run began, value), in pieces with gaps between: an attempt is a
+    piece."""
 
     name: str
     pieces: Pieces
@@ -66,23 +68,44 @@ _MOVED = ("received", "sent", "read", "written")
 
 
 def curves(report: RunReport) -> list[Curves]:
-    """The charts: step rate, loss, the other metrics, what tasks and GPUs used. Those of zeros alone are left out."""
+    """The charts: step rate, loss, the other metrics, what tasks and GPUs used. Those of zeros
+    alone are left out."""
     began = report.view.started
 
     def used(of: Callable[[TaskSample], float | None]) -> tuple[Line, ...]:
-        return _per_task(report, lambda rows: pieces_of((row.attempt, row.time - began, of(row)) for row in rows))
+        return _per_task(
+            report, lambda rows: pieces_of((row.attempt, row.time - began, of(row)) for row in rows)
+        )
 
     def printed(name: str) -> tuple[Line, ...]:
         return used(lambda row: row.printed.get(name))
 
     names = {name for rows in report.tasks.values() for row in rows for name in row.printed}
-    found = [Curves("steps/s", "/s", _per_task(report, lambda rows: _rates(rows, began))), Curves("loss", "", printed("loss"))]
-    found += [Curves(name, "", printed(name)) for name in sort_metrics(sorted(names - NOT_OWN), report.view.job_metrics)]
-    found += [Curves("CPU", "cores", used(lambda row: row.cpu)), Curves("memory", "bytes", used(lambda row: row.memory))]
-    found += [Curves("GPU", "%", _gpus(report, began, 1)), Curves("GPU memory", "bytes", _gpus(report, began, 2))]
+    found = [
+        Curves("steps/s", "/s", _per_task(report, lambda rows: _rates(rows, began))),
+        Curves("loss", "", printed("loss")),
+    ]
+    found += [
+        Curves(name, "", printed(name))
+        for name in sort_metrics(sorted(names - NOT_OWN), report.view.job_metrics)
+    ]
+    found += [
+        Curves("CPU", "cores", used(lambda row: row.cpu)),
+        Curves("memory", "bytes", used(lambda row: row.memory)),
+    ]
+    found += [
+        Curves("GPU", "%", _gpus(report, began, 1)),
+        Curves("GPU memory", "bytes", _gpus(report, began, 2)),
+    ]
     found.append(Curves("hosts: CPU", "cores", _of_hosts(report, began, "cpu")))
-    found += [Curves(f"hosts: {name}", "bytes/s", _of_hosts(report, began, name)) for name in _MOVED]
-    return [chart for chart in found if any(value for line in chart.lines for piece in line.pieces for _, value in piece)]
+    found += [
+        Curves(f"hosts: {name}", "bytes/s", _of_hosts(report, began, name)) for name in _MOVED
+    ]
+    return [
+        chart
+        for chart in found
+        if any(value for line in chart.lines for piece in line.pieces for _, value in piece)
+    ]
 
 
 def _per_task(report: RunReport, pieces: Callable[[list[TaskSample]], Pieces]) -> tuple[Line, ...]:
@@ -109,8 +132,12 @@ def _rates(rows: list[TaskSample], began: float) -> Pieces:
         before = last.get(row.attempt)
         if before is None or step < before[1]:
             last[row.attempt] = row.time, step
-        elif row.time > before[0] and (row.time - before[0] >= RATE_S or len(found.get(row.attempt, ())) < 2):
-            found.setdefault(row.attempt, []).append((row.time - began, (step - before[1]) / (row.time - before[0])))
+        elif row.time > before[0] and (
+            row.time - before[0] >= RATE_S or len(found.get(row.attempt, ())) < 2
+        ):
+            found.setdefault(row.attempt, []).append(
+                (row.time - began, (step - before[1]) / (row.time - before[0]))
+            )
             last[row.attempt] = row.time, step
     return tuple(tuple(piece) for piece in found.values())
 
@@ -134,14 +161,20 @@ def _gpus(report: RunReport, began: float, field_number: int) -> tuple[Line, ...
 
 def _of_hosts(report: RunReport, began: float, name: str) -> tuple[Line, ...]:
     return _lines(
-        (host, [(row.time - began, row.cpu if name == "cpu" else row.rates.get(name)) for row in rows])
+        (
+            host,
+            [(row.time - began, row.cpu if name == "cpu" else row.rates.get(name)) for row in rows],
+        )
         for host, rows in report.hosts.items()
     )
 
 
 def _lines(named: Iterable[tuple[str, list[tuple[float, float | None]]]]) -> tuple[Line, ...]:
     """Return a line of one piece for each name that has points."""
-    known = [(name, tuple((time, float(value)) for time, value in points if value is not None)) for name, points in named]
+    known = [
+        (name, tuple((time, float(value)) for time, value in points if value is not None))
+        for name, points in named
+    ]
     return tuple(Line(name, (points,)) for name, points in known if points)
 
 
@@ -158,7 +191,9 @@ def attempts(report: RunReport) -> list[Attempt]:
         if one is not None:
             found[one.task, one.number] = merge_status(found.get((one.task, one.number)), one)
     merge_recorded(found, report.attempts)
-    found = {key: closed(each, found.get((each.task, each.number + 1))) for key, each in found.items()}
+    found = {
+        key: closed(each, found.get((each.task, each.number + 1))) for key, each in found.items()
+    }
     order = {view.task: number for number, view in enumerate(report.view.tasks)}
     return sorted(found.values(), key=lambda each: (order.get(each.task, len(order)), each.number))
 

@@ -1,4 +1,5 @@
-"""What the verbs print with --json, a row for each host or run. The tables for people are made from the same rows."""
+"""What the verbs print with --json, a row for each host or run. The tables for people are made from
+the same rows."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ SyncRow = TypedDict(  # `from` is no name for a class's field
 )
 
 
-FeedRow = TypedDict("FeedRow", {"from": str, "to": str, "stripe": int})  # from "control": this machine
+# from "control": this machine
+FeedRow = TypedDict("FeedRow", {"from": str, "to": str, "stripe": int})
 SlowestRow = TypedDict("SlowestRow", {"host": str, "from": list[str], "rate": float})
 
 
@@ -50,7 +52,8 @@ class BroadcastRow(TypedDict):
     rate: float  # bytes a second
     stripes: int
     feeds: list[FeedRow]
-    slowest: SlowestRow | None  # the slowest link, and what it allows; None: it was too short to tell
+    # the slowest link, and what it allows; None: it was too short to tell
+    slowest: SlowestRow | None
 
 
 class ExpectedRow(TypedDict):
@@ -217,7 +220,8 @@ class AuditPortRow(TypedDict):
 
 
 class AuditAdmittedRow(TypedDict):
-    """An address that `host` lets in at the ports of its tasks since `of`, a host of the run, stated it after the launch."""
+    """An address that `host` lets in at the ports of its tasks since `of`, a host of the run,
+    stated it after the launch."""
 
     host: str
     address: str
@@ -241,8 +245,8 @@ class AuditLeftRow(TypedDict):
 
 
 class AuditFaultRow(TypedDict):
-    """A line of a host's audit log that is no entry, or entries that could not be written. `harmless`: always true; older
-    versions also told an edit."""
+    """A line of a host's audit log that is no entry, or entries that could not be written.
+    `harmless`: always true; older versions also told an edit."""
 
     host: str
     line: str

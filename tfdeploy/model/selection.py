@@ -12,7 +12,8 @@ from tfdeploy.model.name_patterns import matched
 def select(inventory: Inventory, limit: str | None, exclude: str | None) -> Inventory:
     """The inventory with only the selected hosts, also in its roles, in the file's order.
 
-    Patterns are those of name_patterns, with roles as groups. Raises UsageError: a pattern that matches nothing, or no host left.
+    Patterns are those of name_patterns, with roles as groups. Raises UsageError: a pattern that
+    matches nothing, or no host left.
     """
     names = {host.name for host in inventory.hosts}
     if limit is not None:
@@ -20,12 +21,25 @@ def select(inventory: Inventory, limit: str | None, exclude: str | None) -> Inve
     if exclude is not None:
         names -= _matched(inventory, exclude, "--exclude")
     if not names:
-        given = [f"{flag} {text}" for flag, text in (("--limit", limit), ("--exclude", exclude)) if text is not None]
-        raise UsageError("no host is left to act on", where=" ".join(given), next="tfdeploy inventory lists the hosts")
+        given = [
+            f"{flag} {text}"
+            for flag, text in (("--limit", limit), ("--exclude", exclude))
+            if text is not None
+        ]
+        raise UsageError(
+            "no host is left to act on",
+            where=" ".join(given),
+            next="tfdeploy inventory lists the hosts",
+        )
     hosts = tuple(host for host in inventory.hosts if host.name in names)
-    roles = {role: tuple(name for name in members if name in names) for role, members in inventory.roles.items()}
+    roles = {
+        role: tuple(name for name in members if name in names)
+        for role, members in inventory.roles.items()
+    }
     return replace(inventory, hosts=hosts, roles=roles)
 
 
 def _matched(inventory: Inventory, patterns: str, flag: str) -> set[str]:
-    return matched(patterns, [host.name for host in inventory.hosts], inventory.roles, flag=flag, kind="host")
+    return matched(
+        patterns, [host.name for host in inventory.hosts], inventory.roles, flag=flag, kind="host"
+    )

@@ -38,7 +38,8 @@ class Caller:
     def turned_away(self) -> str:
         """Say that the address is not admitted, and why."""
         return (
-            f"{self.member} came to {self.host} through {self.address}, which is not its own address: "
+            f"{self.member} came to {self.host} through {self.address}, which is not its own "
+            "address: "
             f"the tasks' ports on {self.host} turn that away"
         )
 
@@ -60,7 +61,8 @@ class RunView:
     first_death: str | None = None  # the task's name
     unreachable: tuple[str, ...] = ()
     unasked: tuple[str, ...] = ()  # left out on purpose: their tasks are not in `tasks`
-    left_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # host -> paths in its cwd/
+    # host -> paths in its cwd/
+    left_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     cwd: str = ""  # the folder of the code in which the tasks start
     open_ports: tuple[str, ...] = ()  # those open to everybody in a protected run, in words
     protect: Protection = field(default_factory=Protection)
@@ -83,10 +85,10 @@ def run_view(
     metrics: Metrics = _NO_METRICS,
     unread: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> RunView:
-    """Decides state and cause. `host_states`: None or absent: the host does not know this run; of an unreachable host
-    its last known state may be given. `unasked`: hosts left out on purpose; only the other hosts report about them.
-    `metrics`: task -> its newest figures. `unread`: task -> metrics that its host no longer
-    reads."""
+    """Decides state and cause. `host_states`: None or absent: the host does not know this run; of
+    an unreachable host its last known state may be given. `unasked`: hosts left out on purpose;
+    only the other hosts report about them. `metrics`: task -> its newest figures. `unread`: task ->
+    metrics that its host no longer reads."""
     states = [s for h in plan.hosts if (s := host_states.get(h.host)) is not None]
     silent = {*unreachable, *unasked}
     views = tuple(
@@ -101,10 +103,18 @@ def run_view(
         )
         for task in plan.tasks
     )
-    admitted = _callers((s.host, *each) for s in states for each in islice(s.admitted.items(), _MOST_CALLERS))
+    admitted = _callers(
+        (s.host, *each) for s in states for each in islice(s.admitted.items(), _MOST_CALLERS)
+    )
     stated = ((s.host, islice(s.not_admitted.items(), _MOST_CALLERS)) for s in states)
-    turned_away = _callers((host, address, name) for host, pairs in stated for name, address in pairs)
-    open_ports = tuple(f"{task}: {printable(how)[:300]}" for s in states for task, how in sorted(s.open_ports.items()))
+    turned_away = _callers(
+        (host, address, name) for host, pairs in stated for name, address in pairs
+    )
+    open_ports = tuple(
+        f"{task}: {printable(how)[:300]}"
+        for s in states
+        for task, how in sorted(s.open_ports.items())
+    )
     exceptions = [*open_ports[:_MOST_OPEN], *(each.turned_away for each in turned_away)]
     state, cause, first = verdict(plan, states, views, unreachable, unasked)
     views = _with_collateral(views, first)
@@ -113,7 +123,8 @@ def run_view(
         RunView,
         plan,
         state=state,
-        started=plan.created or min((s.started for s in states if s.started is not None), default=0.0),
+        started=plan.created
+        or min((s.started for s in states if s.started is not None), default=0.0),
         ended=max(ends, default=None) if state in FINAL_STATES else None,
         tasks=tuple(view for view in views if view.host not in unasked),
         cause=cause,
@@ -130,7 +141,8 @@ def run_view(
 
 
 def _callers(reported: Iterable[tuple[str, str, str]]) -> tuple[Caller, ...]:
-    """Return the callers that hosts report, as host, address and member, with a real address and a possible name."""
+    """Return the callers that hosts report, as host, address and member, with a real address and a
+    possible name."""
     known = (Caller(*each) for each in reported)
     return tuple(each for each in known if is_ip(each.address) and is_name(each.member))
 
@@ -142,7 +154,10 @@ def _with_collateral(views: tuple[TaskView, ...], first: str | None) -> tuple[Ta
         return views
     return tuple(
         replace(view, reason=f"after {first} died")
-        if view.outcome in DEATHS and view.reason is None and view.task != first and (view.ended or 0.0) > began
+        if view.outcome in DEATHS
+        and view.reason is None
+        and view.task != first
+        and (view.ended or 0.0) > began
         else view
         for view in views
     )

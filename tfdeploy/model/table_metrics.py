@@ -1,7 +1,9 @@
-"""Which metrics of a task stand in tables: the job's own, those of the program's lines, and rates above 0. Pure.
+"""Which metrics of a task stand in tables: the job's own, those of the program's lines, and rates
+above 0. Pure.
 
-Event files may have twenty scalars for each layer: those stand in curves, on the task's page and in `--json`. Their step, loss
-and accuracy stand in tables too, since agent/sampling gives them these names.
+Event files may have twenty scalars for each layer: those stand in curves, on the task's page and in
+`--json`. Their step, loss and accuracy stand in tables too, since agent/sampling gives them these
+names.
 """
 
 from __future__ import annotations
@@ -16,8 +18,13 @@ _PER_STEP = "ms/step"  # of Keras
 
 
 def table_names(names: Iterable[str], job_metrics: Collection[str] = ()) -> list[str]:
-    """Return those of a task's metrics that tables may show, the most wanted first. `job_metrics`: the job's own."""
-    found = (name for name in names if name in job_metrics or "/" not in name or is_rate(name) or name == _PER_STEP)
+    """Return those of a task's metrics that tables may show, the most wanted first. `job_metrics`:
+    the job's own."""
+    found = (
+        name
+        for name in names
+        if name in job_metrics or "/" not in name or is_rate(name) or name == _PER_STEP
+    )
     return sort_metrics(own_metrics(found), job_metrics)
 
 
@@ -26,7 +33,8 @@ def is_rate(name: str) -> bool:
 
 
 def is_shown(name: str, value: float | None, job_metrics: Collection[str] = ()) -> bool:
-    """Return False for a rate of 0 that is not the job's own: TensorFlow writes one for a step that nobody counts."""
+    """Return False for a rate of 0 that is not the job's own: TensorFlow writes one for a step that
+    nobody counts."""
     return value is not None and (value > 0 or not is_rate(name) or name in job_metrics)
 
 
@@ -35,10 +43,15 @@ def label(name: str) -> str:
     return "/".join(name.split("/")[-2:]) if is_rate(name) else name
 
 
-def table_values(values: Mapping[str, float], job_metrics: Collection[str] = ()) -> dict[str, float]:
-    """Return label -> value of what tables show. Of rates with one label the first counts, that of the lines before files."""
+def table_values(
+    values: Mapping[str, float], job_metrics: Collection[str] = ()
+) -> dict[str, float]:
+    """Return label -> value of what tables show. Of rates with one label the first counts, that of
+    the lines before files."""
     found: dict[str, float] = {}
-    for name in sorted(table_names(values, job_metrics), key=lambda name: is_rate(name) and name.count("/")):
+    for name in sorted(
+        table_names(values, job_metrics), key=lambda name: is_rate(name) and name.count("/")
+    ):
         if is_shown(name, values[name], job_metrics):
             found.setdefault(label(name), values[name])
     return found

@@ -1,4 +1,5 @@
-"""The progress of one task: what its host reports of it, and what its lines tell. Not sanitised: text is as the hosts sent it."""
+"""The progress of one task: what its host reports of it, and what its lines tell. Not sanitised:
+text is as the hosts sent it."""
 
 from __future__ import annotations
 
@@ -77,7 +78,8 @@ class TaskProgress:
         return self.outcome in DEATHS
 
     def take_sample(self, sample: TaskSample) -> None:
-        """Take the metrics that its host knows: see Measures. A new step in an event file is a sign of life, as a line is."""
+        """Take the metrics that its host knows: see Measures. A new step in an event file is a sign
+        of life, as a line is."""
         before = self.step
         self.measures.take_sample(sample)
         if sample.step_time is not None and self.step != before:
@@ -98,5 +100,6 @@ class TaskProgress:
 
 
 def _order(attempt: int, state: str) -> tuple[int, int]:
-    """A key that grows over time. `pending` after an attempt is later than that attempt's end: the task waits to start again."""
+    """A key that grows over time. `pending` after an attempt is later than that attempt's end: the
+    task waits to start again."""
     return attempt, len(_RANK) if state == "pending" and attempt else _RANK.get(state, 0)

@@ -1,7 +1,7 @@
 """How one task stands, as its own host reports it, or else the run's other hosts. Pure.
 
-Nothing is guessed: a task that no host reports is `lost`. Where the task's host does not answer, `health` is
-"unreachable" and the other fields hold what was last known.
+Nothing is guessed: a task that no host reports is `lost`. Where the task's host does not answer,
+`health` is "unreachable" and the other fields hold what was last known.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class TaskView:
     began_again: str | None = None  # why there is an attempt after the first
     up: bool = False
     log_lost_bytes: int = 0  # lines that were not stored because its host's disk was full
-    unread: tuple[str, ...] = ()  # metrics that are not read any more: to match their patterns takes too long
+    # metrics that are not read any more: to match their patterns takes too long
+    unread: tuple[str, ...] = ()
 
 
 def task_view(
@@ -59,7 +60,8 @@ def task_view(
     measured: Mapping[str, float],
     unread: tuple[str, ...],
 ) -> TaskView:
-    """Return the task as `status` tells it, its own host's, or else as the `states` of all hosts do."""
+    """Return the task as `status` tells it, its own host's, or else as the `states` of all hosts
+    do."""
     if status is None or (unreachable and status.state != "ended"):
         reported = _reported_by_others(planned, states) or _without_minder(planned, status, states)
         status = reported or status or _without_status(planned, host_state, states, unreachable)
@@ -87,7 +89,9 @@ def _reported_by_others(planned: TaskPlan, states: Iterable[HostRunState]) -> Ta
     for state in states:
         reported = state.ended_tasks.get(planned.task)
         if reported:
-            how: dict[str, Any] = {name: reported.get(name) for name in ("outcome", "exit_code", "signal", "reason")}
+            how: dict[str, Any] = {
+                name: reported.get(name) for name in ("outcome", "exit_code", "signal", "reason")
+            }
             return TaskStatus(
                 run=state.run,
                 task=planned.task,
@@ -100,22 +104,37 @@ def _reported_by_others(planned: TaskPlan, states: Iterable[HostRunState]) -> Ta
     return None
 
 
-def _without_minder(planned: TaskPlan, status: TaskStatus | None, states: Iterable[HostRunState]) -> TaskStatus | None:
+def _without_minder(
+    planned: TaskPlan, status: TaskStatus | None, states: Iterable[HostRunState]
+) -> TaskStatus | None:
     """`lost` where other hosts have found that the run has no minder on this host."""
     if not any(planned.host in state.unminded for state in states if state.host != planned.host):
         return None
     last = status or TaskStatus(run="", task=planned.task, host=planned.host)
-    return wire.replace(last, state="lost", outcome="lost", up=False, reason="nobody minds it, the other hosts say")
+    return wire.replace(
+        last, state="lost", outcome="lost", up=False, reason="nobody minds it, the other hosts say"
+    )
 
 
 def _without_status(
-    planned: TaskPlan, host_state: HostRunState | None, states: list[HostRunState], unreachable: bool
+    planned: TaskPlan,
+    host_state: HostRunState | None,
+    states: list[HostRunState],
+    unreachable: bool,
 ) -> TaskStatus:
     beginning = all(state.phase == "prepared" for state in states)
-    known = host_state.phase in ("prepared", "started") if host_state else beginning and bool(states)
+    known = (
+        host_state.phase in ("prepared", "started") if host_state else beginning and bool(states)
+    )
     if known and not unreachable:
         return TaskStatus(run="", task=planned.task, host=planned.host)
-    return TaskStatus(run="", task=planned.task, host=planned.host, state="lost", outcome=None if unreachable else "lost")
+    return TaskStatus(
+        run="",
+        task=planned.task,
+        host=planned.host,
+        state="lost",
+        outcome=None if unreachable else "lost",
+    )
 
 
 class TaskRow(TypedDict):
@@ -136,7 +155,8 @@ class TaskRow(TypedDict):
     step: int | None
     loss: float | None
     metrics: dict[str, float]  # every other one that the task has printed, or has in event files
-    metrics_unread: list[str]  # those whose patterns take so long for its lines that they are not tried any more
+    # those whose patterns take so long for its lines that they are not tried any more
+    metrics_unread: list[str]
     started: IsoTime | None
     ended: IsoTime | None
     reason: str | None
@@ -147,7 +167,8 @@ def task_json(view: TaskView) -> TaskRow:
         TaskRow,
         view,
         gpus=list(view.gpus),
-        loss=view.loss if view.loss is not None and isfinite(view.loss) else None,  # JSON has no NaN
+        # JSON has no NaN
+        loss=view.loss if view.loss is not None and isfinite(view.loss) else None,
         metrics={name: value for name, value in view.metrics.items() if isfinite(value)},
         metrics_unread=list(view.unread),
         started=iso_z(view.started),

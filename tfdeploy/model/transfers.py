@@ -1,4 +1,5 @@
-"""Progress of one transfer to one host: bytes, rate, time left. Pure; its clock is the events' time."""
+"""Progress of one transfer to one host: bytes, rate, time left. Pure; its clock is the events'
+time."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ WINDOW_S = 5.0
 
 @dataclass(eq=False)
 class Transfer:
-    """The fold over the transfer events of one host and one thing (`what`: "code", "data digits")."""
+    """The fold over the transfer events of one host and one thing (`what`: "code", "data
+    digits")."""
 
     what: str
     state: str = "begin"  # begin, moving, done, failed

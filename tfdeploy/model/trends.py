@@ -1,6 +1,8 @@
-"""How figures of a run went so far: per task and of the run, bounded whatever the run's length. Pure: it reads no clock.
+"""How figures of a run went so far: per task and of the run, bounded whatever the run's length.
+Pure: it reads no clock.
 
-A series is full at MOST points; then every second one goes, and those that follow stand twice as far apart.
+A series is full at MOST points; then every second one goes, and those that follow stand twice as
+far apart.
 """
 
 from __future__ import annotations
@@ -21,12 +23,14 @@ APART_S = 1.0  # between two looks
 LINES = "lines"  # that a task has written so far
 PACE = "pace"  # steps per second of a task's own
 USES = ("cpu", "memory", "gpu", "gpu memory")
-STEP, LOSS, RATE, DONE = "step", "loss", "steps/s", "done"  # DONE: the part of the run that is done, 0 to 1
+# DONE: the part of the run that is done, 0 to 1
+STEP, LOSS, RATE, DONE = "step", "loss", "steps/s", "done"
 RUN = ""  # the run itself, among the tasks
 
 
 class Trend:
-    """(time, value) by time. A point that comes too soon after the last one takes its value's place."""
+    """(time, value) by time. A point that comes too soon after the last one takes its value's
+    place."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
@@ -58,7 +62,8 @@ class Trend:
         return list(zip(self.times, self.values, strict=True))
 
     def slope(self, over_s: float) -> float | None:
-        """Change per second over the last `over_s` seconds; None: less than two points. Nothing before a fall counts."""
+        """Change per second over the last `over_s` seconds; None: less than two points. Nothing
+        before a fall counts."""
         at = max(0, bisect_left(self.times, self.times[-1] - over_s)) if self.times else 0
         for index in range(len(self.values) - 1, at, -1):
             if self.values[index] < self.values[index - 1]:
@@ -75,7 +80,8 @@ class Trend:
 
 
 class Trends:
-    """`printed`: metrics by task and name; `used`: LINES, PACE and USES by task. RUN has STEP, LOSS, RATE and DONE of the run."""
+    """`printed`: metrics by task and name; `used`: LINES, PACE and USES by task. RUN has STEP,
+    LOSS, RATE and DONE of the run."""
 
     def __init__(self) -> None:
         self.printed: dict[str, dict[str, Trend]] = {}
@@ -100,15 +106,22 @@ class Trends:
         """What hosts had noted before anybody looked."""
         for name, samples in noted.tasks.items():
             if name in run.tasks:
-                self._begin(name, samples, noted.hosts.get(run.tasks[name].host, []), run.tasks[name].gpus)
+                self._begin(
+                    name, samples, noted.hosts.get(run.tasks[name].host, []), run.tasks[name].gpus
+                )
         of_lead = noted.tasks.get(run.lead.task, []) if run.lead else []
         for metric in (STEP, LOSS):
             _of(self.printed, RUN, metric).begin_with(_printed(of_lead, metric))
 
-    def _begin(self, name: str, samples: list[TaskSample], host: list[HostSample], gpus: tuple[int, ...]) -> None:
+    def _begin(
+        self, name: str, samples: list[TaskSample], host: list[HostSample], gpus: tuple[int, ...]
+    ) -> None:
         for metric in dict.fromkeys(metric for sample in samples for metric in sample.printed):
             _of(self.printed, name, metric).begin_with(_printed(samples, metric))
-        seen = [(each.time, *gpu_use((gpu[1], gpu[2]) for gpu in each.gpus if gpu[0] in gpus)) for each in host]
+        seen = [
+            (each.time, *gpu_use((gpu[1], gpu[2]) for gpu in each.gpus if gpu[0] in gpus))
+            for each in host
+        ]
         for use, points in (
             ("cpu", ((each.time, each.cpu) for each in samples)),
             ("memory", ((each.time, each.memory) for each in samples)),

@@ -1,7 +1,8 @@
 """JSON to typed values, from any thread.
 
-msgspec 0.22 inspects a class at its first use, and crashes the process when two threads do so at once: hence the lock.
-In older releases, which pyproject.toml allows, its errors are not ValueErrors.
+msgspec 0.22 inspects a class at its first use, and crashes the process when two threads do so at
+once: hence the lock. In older releases, which pyproject.toml allows, its errors are not
+ValueErrors.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Hosts of a run that do not know that it is over while another host knows: the network between them is cut. Pure."""
+"""Hosts of a run that do not know that it is over while another host knows: the network between
+them is cut. Pure."""
 
 from __future__ import annotations
 
@@ -8,13 +9,16 @@ from tfdeploy.agent.wire import HostRunState
 
 
 def uninformed(states: Mapping[str, HostRunState | None]) -> tuple[str, tuple[str, ...]] | None:
-    """Return a host that knows that the run is over, and the hosts where it still runs and that do not know.
+    """Return a host that knows that the run is over, and the hosts where it still runs and that do
+    not know.
 
     None: no host knows, or all do.
     """
     known = {host: state for host, state in states.items() if state is not None}
     knowing = sorted(host for host, state in known.items() if _says_over(state))
-    lacking = sorted(h for h, s in known.items() if s.phase in ("started", "committed") and not _says_over(s))
+    lacking = sorted(
+        h for h, s in known.items() if s.phase in ("started", "committed") and not _says_over(s)
+    )
     return (knowing[0], tuple(lacking)) if knowing and lacking else None
 
 

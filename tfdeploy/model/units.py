@@ -14,7 +14,9 @@ BYTES = (
 )
 
 _DURATION_PART = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)(ms|[smhd]|\Z)", re.ASCII)
-_DURATION = re.compile(r"\d{1,12}(?:\.\d{1,9})?|(?:\d{1,12}(?:\.\d{1,9})?(?:ms|[smhd])){1,9}", re.ASCII)
+_DURATION = re.compile(
+    r"\d{1,12}(?:\.\d{1,9})?|(?:\d{1,12}(?:\.\d{1,9})?(?:ms|[smhd])){1,9}", re.ASCII
+)
 _RATE = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)([KMG]?)\Z", re.ASCII)
 _RATES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _PARTS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
@@ -32,7 +34,8 @@ def seconds_of(text: str) -> float:
 
 
 def rate_of(text: str) -> int:
-    """Bytes a second from 500K, 50M, 1.5G: powers of 1024, as rsync's --bwlimit has them. Raises ValueError."""
+    """Bytes a second from 500K, 50M, 1.5G: powers of 1024, as rsync's --bwlimit has them. Raises
+    ValueError."""
     match = _RATE.match(text)
     value = int(float(match[1]) * _RATES[match[2]]) if match else 0
     if not LEAST_RATE <= value <= MOST_RATE:
@@ -78,11 +81,19 @@ def version_numbers(version: str | None) -> tuple[int, ...]:
 
 
 def roughly(seconds: float, *, parts: int = 1) -> str:
-    """'42 s', '12 min', '3 h', '2 d'; with `parts=2` also what is left of it in the next unit: '3 h 12 min'."""
+    """'42 s', '12 min', '3 h', '2 d'; with `parts=2` also what is left of it in the next unit: '3 h
+    12 min'."""
     whole = max(0, int(seconds))
-    size, unit = next((each for each in _PARTS if whole >= each[0] * (_FROM_TWO if each[1] == "d" else 1)), _PARTS[-1])
+    size, unit = next(
+        (each for each in _PARTS if whole >= each[0] * (_FROM_TWO if each[1] == "d" else 1)),
+        _PARTS[-1],
+    )
     rest = whole % size
-    more = f" {roughly(rest)}" if parts > 1 and size > 60 and rest >= size // (24 if unit == "d" else 60) else ""
+    more = (
+        f" {roughly(rest)}"
+        if parts > 1 and size > 60 and rest >= size // (24 if unit == "d" else 60)
+        else ""
+    )
     return f"{whole // size} {unit}{more}"
 
 

@@ -1,4 +1,5 @@
-"""State, cause and first death of a run, by the rules of the contract ("How a run starts and ends"). Pure."""
+"""State, cause and first death of a run, by the rules of the contract ("How a run starts and
+ends"). Pure."""
 
 from __future__ import annotations
 
@@ -20,9 +21,11 @@ def verdict(
     unreachable: Collection[str],
     unasked: Collection[str] = (),
 ) -> Verdict:
-    """Decided by the hosts that answer. Where these do not suffice, the cause names the hosts that do not answer."""
+    """Decided by the hosts that answer. Where these do not suffice, the cause names the hosts that
+    do not answer."""
     silent = {*unreachable, *unasked}
-    # The earliest death that the minders report as the cause, else the earliest by the tasks' own outcomes.
+    # The earliest death that the minders report as the cause, else the earliest by the tasks' own
+    # outcomes.
     death = first(reported(states) or [death_of(view) for view in views if view.outcome in DEATHS])
     cause = death.words if death else _abort_reason(states)
     task = death.task if death else None
@@ -32,7 +35,8 @@ def verdict(
     too_early = death is not None and death.outcome == "succeeded" and death.task in plan.deciding
     if deciding and all(outcome == "succeeded" for outcome in deciding) and not too_early:
         return "succeeded", None, None
-    fatal = any(s.first_death for s in states)  # minders report no death after which the task starts again
+    # minders report no death after which the task starts again
+    fatal = any(s.first_death for s in states)
     if any(s.stop_requested for s in states) and not (fatal and _died_before_stop(death, views)):
         return "stopped", "stopped by an operator", None
     failed = any(s.first_death or s.abort_reason for s in states)
@@ -61,7 +65,9 @@ def _unfinished_state(states: list[HostRunState], views: tuple[TaskView, ...]) -
         "pending": 0,
         "starting": 1,
     }  # state -> attempt; a later attempt leaves the run `running`
-    coming_up = any(v.state in first and v.attempt <= first[v.state] and v.health is None for v in views)
+    coming_up = any(
+        v.state in first and v.attempt <= first[v.state] and v.health is None for v in views
+    )
     return "running" if committed and not coming_up else "starting"
 
 
@@ -78,7 +84,9 @@ def _abort_reason(states: list[HostRunState]) -> str | None:
     return min(reasons)[1] if reasons else None
 
 
-def _unknown_end(states: list[HostRunState], unreachable: Collection[str], unasked: Collection[str]) -> str:
+def _unknown_end(
+    states: list[HostRunState], unreachable: Collection[str], unasked: Collection[str]
+) -> str:
     silent = [f"cannot be reached: {', '.join(sorted(unreachable))}"] if unreachable else []
     silent += [f"not asked: {', '.join(sorted(unasked))}"] if unasked else []
     if silent:

@@ -14,7 +14,9 @@ def iso_z(seconds: float | None) -> str | None:
     if seconds is None:
         return None
     whole = datetime.fromtimestamp(round(seconds, 3), tz=timezone.utc)
-    return whole.isoformat(timespec="milliseconds" if whole.microsecond else "seconds").replace("+00:00", "Z")
+    return whole.isoformat(timespec="milliseconds" if whole.microsecond else "seconds").replace(
+        "+00:00", "Z"
+    )
 
 
 def run_seconds(started: float | None, ended: float | None, now: float) -> float:
@@ -39,17 +41,26 @@ def short_error(text: str) -> str:
 
 def unread_words(metrics: Iterable[str]) -> str:
     """Say why some metrics of a task have no new values."""
-    return f"{', '.join(metrics)}: not read any more: the regular expression takes too long for its lines"
+    return (
+        f"{', '.join(metrics)}: not read any more: the regular expression takes too long for its "
+        "lines"
+    )
 
 
-def stall_words(reason: str | None, since: float | None, *, last_known: bool = False, now: float | None = None) -> str | None:
-    """Why a task is stalled and since when (UTC seconds), or with `now` for how long. `last_known`: its host cannot be reached
-    now. None: not stalled."""
+def stall_words(
+    reason: str | None, since: float | None, *, last_known: bool = False, now: float | None = None
+) -> str | None:
+    """Why a task is stalled and since when (UTC seconds), or with `now` for how long. `last_known`:
+    its host cannot be reached now. None: not stalled."""
     if reason is None:
         return None
     when = ""
     if since is not None:
-        when = f" (since {iso_z(round(since))})" if now is None else f" (for {_lasted(max(0.0, now - since))})"
+        when = (
+            f" (since {iso_z(round(since))})"
+            if now is None
+            else f" (for {_lasted(max(0.0, now - since))})"
+        )
     return f"{'when last heard of, stalled: ' if last_known else ''}{reason}{when}"
 
 

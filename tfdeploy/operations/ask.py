@@ -29,14 +29,18 @@ def ask_all(
     patience_s: float | None = None,
     only: Collection[str] | None = None,
 ) -> dict[str, V | TfdeployError]:
-    """Return host -> value or error. `args`: beside the run; `blob`: host name -> bytes; `only`: call these hosts alone.
+    """Return host -> value or error. `args`: beside the run; `blob`: host name -> bytes; `only`:
+    call these hosts alone.
 
-    The verb must be idempotent: an unreachable host is called once more (with `patience_s`: as `each_with_retries` does).
+    The verb must be idempotent: an unreachable host is called once more (with `patience_s`: as
+    `each_with_retries` does).
     """
 
     def ask(session: Session) -> V:
         call_args = {"run": plan.run, "job": plan.job, **args}
-        return session.agent().call(verb, call_args, blob=blob(session.host.name) if blob else b"", timeout_s=timeout_s)
+        return session.agent().call(
+            verb, call_args, blob=blob(session.host.name) if blob else b"", timeout_s=timeout_s
+        )
 
     hosts = hosts_of(plan, only)
     if patience_s is not None:

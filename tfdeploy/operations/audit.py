@@ -1,4 +1,5 @@
-"""`tfdeploy audit`: who did what on the hosts, how ports and secrets were kept, and what is left. Reads only.
+"""`tfdeploy audit`: who did what on the hosts, how ports and secrets were kept, and what is left.
+Reads only.
 
 A host may lie about itself: it can hide what it has, and change its log.
 """
@@ -65,7 +66,9 @@ class HostAudit:
 Answers = Mapping[str, HostAudit]  # of the hosts that answered, by name
 
 
-def audit(fleet: Fleet, hosts: tuple[Host, ...], subject: Subject) -> tuple[AuditAnswer, dict[str, TfdeployError]]:
+def audit(
+    fleet: Fleet, hosts: tuple[Host, ...], subject: Subject
+) -> tuple[AuditAnswer, dict[str, TfdeployError]]:
     """Return what the hosts say, and the errors of those that gave no answer."""
     good, bad = split(fleet.each(hosts, lambda session: _ask(session, subject)))
     left = [(host, each) for host, one in good.items() for each in one.here.left]
@@ -78,7 +81,10 @@ def audit(fleet: Fleet, hosts: tuple[Host, ...], subject: Subject) -> tuple[Audi
         "admitted": _admitted(good),
         "secrets": _secrets(good, bad, subject),
         "left": [{"host": host, "kind": each.kind, "path": each.path} for host, each in left],
-        "faults": [{"host": host, "line": line, "what": what, "harmless": True} for host, line, what in faults],
+        "faults": [
+            {"host": host, "line": line, "what": what, "harmless": True}
+            for host, line, what in faults
+        ],
         "versions": {"operator": __version__, "hosts": [one.versions for one in good.values()]},
         "errors": [{"host": host, "error": error.what} for host, error in bad.items()],
     }
@@ -131,10 +137,13 @@ def _entries(good: Answers, subject: Subject) -> list[AuditEntryRow]:
 
 
 def _ports(plan: Plan) -> list[AuditPortRow]:
-    used: list[tuple[str, int, str | None]] = [(host.host, host.mesh_port, None) for host in plan.hosts]
+    used: list[tuple[str, int, str | None]] = [
+        (host.host, host.mesh_port, None) for host in plan.hosts
+    ]
     used += [(task.host, task.port, task.task) for task in plan.tasks if task.port is not None]
     found: list[AuditPortRow] = [
-        {"host": host, "port": port, "task": task, "protect": plan.protect.level_of(host)} for host, port, task in used
+        {"host": host, "port": port, "task": task, "protect": plan.protect.level_of(host)}
+        for host, port, task in used
     ]
     return sorted(found, key=lambda row: (row["host"], row["port"]))
 
@@ -149,8 +158,11 @@ def _admitted(good: Answers) -> list[AuditAdmittedRow]:
     ]
 
 
-def _secrets(good: Answers, bad: Mapping[str, TfdeployError], subject: Subject) -> list[AuditSecretRow]:
-    """Return a row for each secret that a host got. `delivered` and `forgotten` are null where the host did not answer.
+def _secrets(
+    good: Answers, bad: Mapping[str, TfdeployError], subject: Subject
+) -> list[AuditSecretRow]:
+    """Return a row for each secret that a host got. `delivered` and `forgotten` are null where the
+    host did not answer.
 
     What a log has lost or never had is known from the plan and from what lies on the host.
     """
@@ -170,10 +182,13 @@ def _secrets(good: Answers, bad: Mapping[str, TfdeployError], subject: Subject) 
         for host in (each.host for each in plan.hosts if each.host in good or each.host in bad):
             is_held = (plan.job, plan.run) in held.get(host, ())
             for name in plan.secrets:
-                add(host, plan.run, name, *((None, None) if host in bad else (is_held, not is_held)))
+                add(
+                    host, plan.run, name, *((None, None) if host in bad else (is_held, not is_held))
+                )
     for host, one in good.items():
         for entry in one.log.entries:
-            is_shared = entry.host != host and entry.host in good  # another host's, in a log that they share
+            # another host's, in a log that they share
+            is_shared = entry.host != host and entry.host in good
             if entry.run is not None and not is_shared and subject.run in (None, entry.run):
                 for name in entry.secrets:
                     add(host, entry.run, name, True, (entry.job, entry.run) not in held[host])
@@ -181,5 +196,8 @@ def _secrets(good: Answers, bad: Mapping[str, TfdeployError], subject: Subject) 
 
 
 def _held(host: str, one: HostAudit, good: Answers) -> set[tuple[str, str]]:
-    """Return (job, run) whose secrets lie there, without those of other hosts that share its workdir."""
-    return {(each.job, each.run) for each in one.here.held if each.host == host or each.host not in good}
+    """Return (job, run) whose secrets lie there, without those of other hosts that share its
+    workdir."""
+    return {
+        (each.job, each.run) for each in one.here.held if each.host == host or each.host not in good
+    }

@@ -1,4 +1,5 @@
-"""`tfdeploy check`: what would go wrong in a launch, on every host and between every pair of hosts. Changes nothing there."""
+"""`tfdeploy check`: what would go wrong in a launch, on every host and between every pair of hosts.
+Changes nothing there."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ from tfdeploy.transport.protocols import Fleet
 V = TypeVar("V")
 
 
-def check(hosts: tuple[Host, ...], launch: Launch | None, fleet: Fleet, emit: Emit, *, deep: bool = False) -> Checked:
+def check(
+    hosts: tuple[Host, ...], launch: Launch | None, fleet: Fleet, emit: Emit, *, deep: bool = False
+) -> Checked:
     """Return what was found. `launch`: what is to be launched, where there is a job file.
 
     Raises ConfigError for a job file that cannot be used.
@@ -44,8 +47,15 @@ def check(hosts: tuple[Host, ...], launch: Launch | None, fleet: Fleet, emit: Em
     with step(emit, "links"):
         found = try_links(fleet, tuple(there.values()), ends(there, facts, needs.plan), deep=deep)
     errors = {**lost, **found.errors}
-    unreached = frozenset(host for host, error in errors.items() if isinstance(error, HostUnreachable))
-    whole = {host.name: _whole(checks.get(host.name, ()), errors.get(host.name), found.taken.get(host.name)) for host in hosts}
+    unreached = frozenset(
+        host for host, error in errors.items() if isinstance(error, HostUnreachable)
+    )
+    whole = {
+        host.name: _whole(
+            checks.get(host.name, ()), errors.get(host.name), found.taken.get(host.name)
+        )
+        for host in hosts
+    }
     return Checked(whole, found.links, unreached)
 
 
@@ -58,7 +68,9 @@ def _tried(make: Callable[[], V], refused: list[Refused]) -> V | None:
         return None
 
 
-def _prepared(hosts: tuple[Host, ...], launch: Launch | None, refused: list[Refused]) -> tuple[Shipment | None, Asked]:
+def _prepared(
+    hosts: tuple[Host, ...], launch: Launch | None, refused: list[Refused]
+) -> tuple[Shipment | None, Asked]:
     """Return what would be sent, and what every host is asked."""
     if launch is None:
         return None, Asked.of(hosts, preflight=True)
@@ -67,7 +79,12 @@ def _prepared(hosts: tuple[Host, ...], launch: Launch | None, refused: list[Refu
     return shipment, questions_of(launch.job, hosts, shipment, recipe)
 
 
-def _needs(launch: Launch | None, shipment: Shipment | None, seen: Mapping[str, Seen], refused: list[Refused]) -> Needs:
+def _needs(
+    launch: Launch | None,
+    shipment: Shipment | None,
+    seen: Mapping[str, Seen],
+    refused: list[Refused],
+) -> Needs:
     """Return what the job needs of each host, with its plan where one can be made."""
     if launch is None or shipment is None:
         return Needs()
@@ -77,17 +94,23 @@ def _needs(launch: Launch | None, shipment: Shipment | None, seen: Mapping[str, 
     return replace(needs, plan=plan)
 
 
-def _whole(checks: tuple[Check, ...], error: TfdeployError | None, taken: Mapping[int, str] | None) -> tuple[Check, ...]:
-    """A host's checks with those of its session and of its ports. `taken`: port -> why it could not listen there."""
+def _whole(
+    checks: tuple[Check, ...], error: TfdeployError | None, taken: Mapping[int, str] | None
+) -> tuple[Check, ...]:
+    """A host's checks with those of its session and of its ports. `taken`: port -> why it could not
+    listen there."""
     if taken:
-        what = "; ".join(f"port {port} was taken while it was checked: {why}" for port, why in taken.items())
+        what = "; ".join(
+            f"port {port} was taken while it was checked: {why}" for port, why in taken.items()
+        )
         checks = (*checks, Check("ports", False, "warning", what, "tfdeploy check"))
     return (*(not_probed(error) if error else (Check("ssh"), Check("agent"))), *checks)
 
 
 def _plannable(launch: Launch, seen: Mapping[str, Seen]) -> dict[str, HostFacts] | None:
-    """The facts that a plan is made from; None where it cannot be made: no mode, no command, or a host that did not answer. A
-    live run of the job is a check of its own, and hinders no plan here."""
+    """The facts that a plan is made from; None where it cannot be made: no mode, no command, or a
+    host that did not answer. A live run of the job is a check of its own, and hinders no plan
+    here."""
     job = launch.job
     if job.mode is None or not job.command:
         return None

@@ -1,6 +1,8 @@
-"""`tfdeploy clean`: lists what no run needs, with its size, and removes it from hosts and from here.
+"""`tfdeploy clean`: lists what no run needs, with its size, and removes it from hosts and from
+here.
 
-Each host decides again for each thing as it removes it: a list grows old. Hosts that share a workdir are cleaned once.
+Each host decides again for each thing as it removes it: a list grows old. Hosts that share a
+workdir are cleaned once.
 """
 
 from __future__ import annotations
@@ -67,7 +69,9 @@ class Removed:
     runs_left: frozenset[tuple[str, str]] = frozenset()
 
 
-def find(fleet: Fleet, hosts: tuple[Host, ...], jobs: tuple[str, ...] | None, rules: Rules, now: float) -> Found:
+def find(
+    fleet: Fleet, hosts: tuple[Host, ...], jobs: tuple[str, ...] | None, rules: Rules, now: float
+) -> Found:
     """Return what no run needs. `jobs`: of these alone; None: of all. `now`: UTC seconds."""
     args = {"jobs": jobs, "named": rules.named, "secret_files": rules.secret_paths}
     listed, errors, shared = _list(fleet, hosts, args)
@@ -82,7 +86,9 @@ def find_everything(fleet: Fleet, hosts: tuple[Host, ...]) -> Found:
     return Found(_only(listed, lambda item: not item.stays), _only(listed, _stays), errors, shared)
 
 
-def _list(fleet: Fleet, hosts: tuple[Host, ...], args: Args) -> tuple[Items, dict[str, TfdeployError], dict[str, str]]:
+def _list(
+    fleet: Fleet, hosts: tuple[Host, ...], args: Args
+) -> tuple[Items, dict[str, TfdeployError], dict[str, str]]:
     """Return (items by host, errors, hosts that share a workdir -> the first one that does).
 
     Of hosts that share a workdir the first has what lies there, and the others have nothing.
@@ -139,7 +145,9 @@ def remove(
     return removal.result()
 
 
-def remove_everything(fleet: Fleet, found: Found, hosts: tuple[Host, ...], holder: LockHolder) -> Removed:
+def remove_everything(
+    fleet: Fleet, found: Found, hosts: tuple[Host, ...], holder: LockHolder
+) -> Removed:
     """A host on which a run is alive, or a job is locked, removes nothing and says so."""
     removal = _Removal(fleet, found, hosts)
     removal.ask(removal.hosts, CLEAN_EVERYTHING, {"holder": holder})
@@ -159,7 +167,13 @@ class _Removal:
         """Return the hosts where things of the job go (`job` "": things of no job)."""
         return tuple(host for host in self.hosts if self._things(host.name, job))
 
-    def ask(self, hosts: tuple[Host, ...], verb: Flow[CleanItem, Nothing], args: Args, job: str | None = None) -> None:
+    def ask(
+        self,
+        hosts: tuple[Host, ...],
+        verb: Flow[CleanItem, Nothing],
+        args: Args,
+        job: str | None = None,
+    ) -> None:
         """Ask hosts to remove things of the job; without one, all that they have."""
 
         def take(session: Session) -> None:
@@ -192,8 +206,9 @@ class _Removal:
 class LocalRuns:
     """This machine's records of runs that no host keeps.
 
-    `going`: run -> job and bytes. The other records stay: `unended` runs are on no host, and this machine
-    did not see their end; `elsewhere` runs have a host that was not asked or did not answer.
+    `going`: run -> job and bytes. The other records stay: `unended` runs are on no host, and this
+    machine did not see their end; `elsewhere` runs have a host that was not asked or did not
+    answer.
     """
 
     going: Mapping[str, tuple[str, int]] = field(default_factory=dict)
@@ -217,9 +232,11 @@ def local_runs(
     rules: Rules,
     now: float,
 ) -> LocalRuns:
-    """Return this machine's records of runs of `jobs` (None: of all), and which of them may be removed.
+    """Return this machine's records of runs of `jobs` (None: of all), and which of them may be
+    removed.
 
-    A host counts as asked if a host with the same connection was, whatever its name: many inventories have an n1.
+    A host counts as asked if a host with the same connection was, whatever its name: many
+    inventories have an n1.
     """
     answered = {_connection(host) for host in hosts if host.name not in found.errors}
     going, staying = _runs_in(found.going.values()), _runs_in(found.staying.values())

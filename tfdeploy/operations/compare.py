@@ -1,4 +1,5 @@
-"""`tfdeploy compare`: what is known of several runs, from their hosts and from this machine. Reads only."""
+"""`tfdeploy compare`: what is known of several runs, from their hosts and from this machine. Reads
+only."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ PULL_S = 60.0
 SLACK_BYTES = 1 << 20  # of names, beside the files
 
 
-def compared(fleet: Fleet, plans: Sequence[Plan], store: RunStore) -> tuple[list[ComparedRun], Errors]:
+def compared(
+    fleet: Fleet, plans: Sequence[Plan], store: RunStore
+) -> tuple[list[ComparedRun], Errors]:
     """The runs in this order, and the hosts that gave no answer."""
     runs, errors = [], Errors()
     for plan in plans:
@@ -50,8 +53,12 @@ def compared(fleet: Fleet, plans: Sequence[Plan], store: RunStore) -> tuple[list
 def _with_contents(fleet: Fleet, runs: list[ComparedRun]) -> list[ComparedRun]:
     """Each run with the files of code that differ, as its hosts still have them."""
     paths = [changed_files(runs[0].files or {}, run.files or {}) for run in runs]
-    asked = [dict.fromkeys(path for names in paths for path in names), *paths[1:]]  # of the first: all that differ from it
-    return [replace(run, contents=_contents(fleet, run, names)) for run, names in zip(runs, asked, strict=True)]
+    # of the first: all that differ from it
+    asked = [dict.fromkeys(path for names in paths for path in names), *paths[1:]]
+    return [
+        replace(run, contents=_contents(fleet, run, names))
+        for run, names in zip(runs, asked, strict=True)
+    ]
 
 
 def _contents(fleet: Fleet, run: ComparedRun, paths: Iterable[str]) -> dict[str, bytes] | None:
@@ -81,7 +88,9 @@ def _read(session: Session, plan: Plan, files: Mapping[str, CodeFile]) -> dict[s
             total_bytes=total,
         )
         came = {path: _content(here, path, each.size) for path, each in files.items()}
-    return {path: blob for path, blob in came.items() if sha256(blob).hexdigest() == files[path].sum}
+    return {
+        path: blob for path, blob in came.items() if sha256(blob).hexdigest() == files[path].sum
+    }
 
 
 def _content(folder: SafeFolder, path: str, size: int) -> bytes:

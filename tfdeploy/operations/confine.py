@@ -1,4 +1,5 @@
-"""Limits what a host may ask for: only files that are being sent, and only folders below its own workdir."""
+"""Limits what a host may ask for: only files that are being sent, and only folders below its own
+workdir."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from tfdeploy.transport.protocols import Session
 
 
 def only_of(ours: Collection[str], named: list[str], host: str) -> list[str]:
-    """The paths that a host asks for. Raises BadAnswer unless all of them are in `ours`, each once."""
+    """The paths that a host asks for. Raises BadAnswer unless all of them are in `ours`, each
+    once."""
     seen: set[str] = set()
     for path in named:
         if path not in ours or path in seen:
@@ -21,8 +23,12 @@ def only_of(ours: Collection[str], named: list[str], host: str) -> list[str]:
 
 
 def below_workdir(session: Session, folder: str) -> str:
-    """The folder that a host names for our files. Raises BadAnswer where it is outside the host's workdir."""
+    """The folder that a host names for our files. Raises BadAnswer where it is outside the host's
+    workdir."""
     workdir = session.agent().hello.workdir
     if os.path.normpath(folder) != folder or not folder.startswith(workdir.rstrip("/") + "/"):
-        raise BadAnswer(f"it names {folder!r:.200} for our files, outside its workdir {workdir!r:.200}", where=session.host.name)
+        raise BadAnswer(
+            f"it names {folder!r:.200} for our files, outside its workdir {workdir!r:.200}",
+            where=session.host.name,
+        )
     return folder

@@ -1,4 +1,5 @@
-"""Agents are started on hosts while something else is done here: modules are imported, a tree is read."""
+"""Agents are started on hosts while something else is done here: modules are imported, a tree is
+read."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
     from tfdeploy.transport.protocols import AgentChannel, Fleet
 
 
-def begin_connecting(fleet: Fleet, hosts: tuple[Host, ...]) -> Callable[[], dict[str, TfdeployError]]:
+def begin_connecting(
+    fleet: Fleet, hosts: tuple[Host, ...]
+) -> Callable[[], dict[str, TfdeployError]]:
     """The function waits for that, and returns the hosts that cannot be used."""
     found: dict[str, AgentChannel | TfdeployError] = {}
 

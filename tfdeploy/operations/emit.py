@@ -6,28 +6,44 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from tfdeploy.model.events import BroadcastFields, Emit, Event, HostFields, NoteFields, StepFields, TransferFields
+from tfdeploy.model.events import (
+    BroadcastFields,
+    Emit,
+    Event,
+    HostFields,
+    NoteFields,
+    StepFields,
+    TransferFields,
+)
 
 
-def note(emit: Emit, text: str, *, level: str = "info", host: str | None = None, run: str | None = None) -> None:
+def note(
+    emit: Emit, text: str, *, level: str = "info", host: str | None = None, run: str | None = None
+) -> None:
     data: NoteFields = {"level": level, "text": text}
     emit(Event("note", time.time(), run=run, host=host, data=data))
 
 
 def notices_to(emit: Emit) -> Callable[[str, str], None]:
-    """The function that emits a fleet's notices about hosts (what a host is waited for) as notes."""
+    """The function that emits a fleet's notices about hosts (what a host is waited for) as
+    notes."""
     return lambda host, text: note(emit, text, level="warning", host=host)
 
 
-def emit_host(emit: Emit, host: str, state: str, text: str | None = None, *, run: str | None = None) -> None:
+def emit_host(
+    emit: Emit, host: str, state: str, text: str | None = None, *, run: str | None = None
+) -> None:
     data: HostFields = {"state": state}
     if text:
         data["text"] = text
     emit(Event("host", time.time(), run=run, host=host, data=data))
 
 
-def emit_transfer(emit: Emit, host: str, what: str, state: str, sent: int, total: int, *, done: str | None = None) -> None:
-    """Progress of the transfer of `what` to or from one host, in bytes. `done`: the word shown at its end instead of "sent"."""
+def emit_transfer(
+    emit: Emit, host: str, what: str, state: str, sent: int, total: int, *, done: str | None = None
+) -> None:
+    """Progress of the transfer of `what` to or from one host, in bytes. `done`: the word shown at
+    its end instead of "sent"."""
     data: TransferFields = {"what": what, "state": state, "sent_bytes": sent, "total_bytes": total}
     if done is not None:
         data["done"] = done
@@ -36,7 +52,9 @@ def emit_transfer(emit: Emit, host: str, what: str, state: str, sent: int, total
 
 def shown_transfer(emit: Emit, host: str, what: str, total: int) -> AbstractContextManager[None]:
     """Bracket a transfer to one host: begin, then done or failed."""
-    return _bracketed(lambda state: emit_transfer(emit, host, what, state, total if state == "done" else 0, total))
+    return _bracketed(
+        lambda state: emit_transfer(emit, host, what, state, total if state == "done" else 0, total)
+    )
 
 
 def emit_broadcast(emit: Emit, fields: BroadcastFields) -> None:

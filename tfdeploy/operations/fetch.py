@@ -1,4 +1,5 @@
-"""`tfdeploy fetch`: checkpoints, other files that a program wrote, and logs of a run, from all its hosts at once.
+"""`tfdeploy fetch`: checkpoints, other files that a program wrote, and logs of a run, from all its
+hosts at once.
 
     DIR/keep/<path>          from the host that holds the newest of it
     DIR/files/<host>/<path>  what each program wrote to its working directory, outside keep
@@ -34,7 +35,8 @@ CLOCK_S = 2.0  # how much two hosts' clocks may differ after they were compared
 
 @dataclass(frozen=True)
 class FetchOptions:
-    """`only`: fetch from these hosts alone; None: from all hosts of the run. `most_bytes`: that one host may send."""
+    """`only`: fetch from these hosts alone; None: from all hosts of the run. `most_bytes`: that one
+    host may send."""
 
     to: Path
     parts: tuple[str, ...] = PARTS
@@ -54,7 +56,8 @@ class Fetched:
 
 @dataclass(frozen=True)
 class HostListings:
-    """What one host holds, listed before anything is fetched. `clock_skew_s`: seconds ahead of this machine's clock."""
+    """What one host holds, listed before anything is fetched. `clock_skew_s`: seconds ahead of this
+    machine's clock."""
 
     keep: Listing | None
     files: Listing | None
@@ -82,20 +85,38 @@ def fetch(fleet: Fleet, plan: Plan, options: FetchOptions, emit: Emit) -> Fetche
         if "logs" in options.parts:
             fetched.add(fetch_logs(session, plan, to / "logs", emit, budget))
         if name in with_files:
-            fetched.add(fetch_folder(session, files, to / "files" / name, emit, within=to, **bounds))
+            fetched.add(
+                fetch_folder(session, files, to / "files" / name, emit, within=to, **bounds)
+            )
         if name == chosen:
             fetched.add(fetch_folder(session, keep, to / "keep", emit, **bounds))
         fetched.seconds = time.monotonic() - began
-        emit_transfer(emit, name, "all", "done", fetched.bytes_received, fetched.bytes_received, done="fetched")
+        emit_transfer(
+            emit,
+            name,
+            "all",
+            "done",
+            fetched.bytes_received,
+            fetched.bytes_received,
+            done="fetched",
+        )
         return fetched
 
     if chosen is not None and failed and "keep" in options.parts:
-        note(emit, f"kept files are taken from {chosen}; a newer one may be on {', '.join(failed)}", level="warning")
+        note(
+            emit,
+            f"kept files are taken from {chosen}; a newer one may be on {', '.join(failed)}",
+            level="warning",
+        )
     if with_files or chosen is not None:
         note_rsync(emit)
     reached = tuple(host for host in hosts if host.name in seen)
     results = {**failed, **fleet.each(reached, fetch_host)}
-    others = [name for name, what in seen.items() if name != chosen and what.keep is not None and what.keep.found]
+    others = [
+        name
+        for name, what in seen.items()
+        if name != chosen and what.keep is not None and what.keep.found
+    ]
     return Fetched({host.name: results[host.name] for host in hosts}, chosen, others)
 
 
@@ -104,19 +125,34 @@ def deciding_host(plan: Plan) -> str | None:
 
 
 def newest_host(seen: Mapping[str, HostListings], prefer: str | None) -> str | None:
-    """The host of the newest checkpoint, by this machine's clock; without one: `prefer`, else the host of the newest file.
+    """The host of the newest checkpoint, by this machine's clock; without one: `prefer`, else the
+    host of the newest file.
 
-    Hosts whose checkpoint is at most CLOCK_S older count as equal: `prefer` wins among them, else the latest time.
+    Hosts whose checkpoint is at most CLOCK_S older count as equal: `prefer` wins among them, else
+    the latest time.
     """
-    having = {name: newest(what.keep.found) for name, what in seen.items() if what.keep is not None and what.keep.found}
-    records = {name: record / 1e9 - seen[name].clock_skew_s for name, (record, _) in having.items() if record}
+    having = {
+        name: newest(what.keep.found)
+        for name, what in seen.items()
+        if what.keep is not None and what.keep.found
+    }
+    records = {
+        name: record / 1e9 - seen[name].clock_skew_s
+        for name, (record, _) in having.items()
+        if record
+    }
     latest = max(records.values(), default=0.0)
-    good = [name for name in sorted(records or having) if not records or records[name] >= latest - CLOCK_S]
+    good = [
+        name
+        for name in sorted(records or having)
+        if not records or records[name] >= latest - CLOCK_S
+    ]
     return prefer if prefer in good else max(good, key=having.__getitem__, default=None)
 
 
 def _one_per_workdir(seen: Mapping[str, HostListings]) -> set[str]:
-    """One host for each workdir that holds files: hosts that share a workdir have the same files."""
+    """One host for each workdir that holds files: hosts that share a workdir have the same
+    files."""
     firsts: set[str] = set()
     for name, what in seen.items():
         if what.files is not None and what.files.found and not firsts & set(what.files.sharing):

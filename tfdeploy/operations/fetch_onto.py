@@ -1,6 +1,8 @@
-"""`tfdeploy fetch --keep --onto HOST`: the newest keep of a job is copied to the host where a launch is to continue from it.
+"""`tfdeploy fetch --keep --onto HOST`: the newest keep of a job is copied to the host where a
+launch is to continue from it.
 
-launch and this verb choose the newest keep by the same rule. A live run writes to its keep: then nothing is copied.
+launch and this verb choose the newest keep by the same rule. A live run writes to its keep: then
+nothing is copied.
 """
 
 from __future__ import annotations
@@ -20,17 +22,29 @@ from tfdeploy.planning.keep import HostKeep, newest
 from tfdeploy.transport.protocols import Fleet
 
 
-def copy_onto(fleet: Fleet, inventory: Inventory, job: Job, host: str, holder: LockHolder, emit: Emit) -> HostKeep:
-    """The newest keep, and the host that it was copied from (`host` itself where it holds the newest already).
+def copy_onto(
+    fleet: Fleet, inventory: Inventory, job: Job, host: str, holder: LockHolder, emit: Emit
+) -> HostKeep:
+    """The newest keep, and the host that it was copied from (`host` itself where it holds the
+    newest already).
 
-    Raises UsageError (no such host, no keep), Refused (a live run, nothing kept anywhere), and the errors of hosts.
+    Raises UsageError (no such host, no keep), Refused (a live run, nothing kept anywhere), and the
+    errors of hosts.
     """
     if host not in {each.name for each in inventory.hosts}:
         names = ", ".join(each.name for each in inventory.hosts[:12])
-        raise UsageError(f"no host {host!r} in the inventory", where="--onto", next=f"the hosts are {names}")
+        raise UsageError(
+            f"no host {host!r} in the inventory", where="--onto", next=f"the hosts are {names}"
+        )
     if not job.keep:
-        raise UsageError(f"job {job.name} keeps nothing", where=job.source or None, next="keep: [checkpoints] in the job file")
-    facts = probe(fleet, inventory.hosts, Asked.of(inventory.hosts, job=job.name, keep=job.keep), emit=emit)
+        raise UsageError(
+            f"job {job.name} keeps nothing",
+            where=job.source or None,
+            next="keep: [checkpoints] in the job file",
+        )
+    facts = probe(
+        fleet, inventory.hosts, Asked.of(inventory.hosts, job=job.name, keep=job.keep), emit=emit
+    )
     kept = newest(job, facts, (), host)
     if kept is None:
         raise Refused(f"no host holds anything in keep of job {job.name}", next="tfdeploy runs")

@@ -86,7 +86,8 @@ class _Lack:
 
 
 class _Forecast:
-    """What is expected of the hosts so far. One that cannot say what it has is an error from then on."""
+    """What is expected of the hosts so far. One that cannot say what it has is an error from then
+    on."""
 
     def __init__(self, fleet: Fleet, job: str) -> None:
         self._fleet, self._job = fleet, job
@@ -112,8 +113,12 @@ class _Forecast:
     def add_data(self, name: str, data: DataSet, *, by_rsync: bool = False) -> None:
         """Of hosts that share a folder, one receives the data."""
         what, sizes = f"data {name}", data.listing.rows.sizes
-        hosts = tuple(self._sessions[host].host for host in self.expected if data.wanted(host) is not None)
-        found, failed = split(self._fleet.each(hosts, lambda session: _lack(session, self._job, name, data)))
+        hosts = tuple(
+            self._sessions[host].host for host in self.expected if data.wanted(host) is not None
+        )
+        found, failed = split(
+            self._fleet.each(hosts, lambda session: _lack(session, self._job, name, data))
+        )
         self.errors.update(failed)
         for host in failed:
             del self.expected[host]
@@ -129,15 +134,27 @@ class _Forecast:
         if by_rsync:
             return
         complete = [host for host in hosts if host.name in found and found[host.name] is None]
-        for stream in data.streams(rows, {host: lack.wanting for host, lack in lacks.items()}, complete):
+        for stream in data.streams(
+            rows, {host: lack.wanting for host, lack in lacks.items()}, complete
+        ):
             moved = set(stream.rows)
-            lacking = {host: sum(sizes[row] for row in rows[host].rows if row in moved) for host in stream.takers}
-            self._add_broadcast(what, lacking, sum(sizes[row] for row in moved), stream.lender or "")
+            lacking = {
+                host: sum(sizes[row] for row in rows[host].rows if row in moved)
+                for host in stream.takers
+            }
+            self._add_broadcast(
+                what, lacking, sum(sizes[row] for row in moved), stream.lender or ""
+            )
 
-    def _add_broadcast(self, what: str, lacking: Mapping[str, int], total: int, lender: str) -> None:
-        """`lacking`: bytes by host; `total`: bytes to a host that has nothing of it; `lender` "": this machine."""
+    def _add_broadcast(
+        self, what: str, lacking: Mapping[str, int], total: int, lender: str
+    ) -> None:
+        """`lacking`: bytes by host; `total`: bytes to a host that has nothing of it; `lender` "":
+        this machine."""
         counts = {**({lender: 0} if lender in self._sessions else {}), **lacking}
-        takers = [Taker(self._sessions[name], count, total, port=A_PORT) for name, count in counts.items()]
+        takers = [
+            Taker(self._sessions[name], count, total, port=A_PORT) for name, count in counts.items()
+        ]
         plan = first_plan([taker.member() for taker in takers], total)
         feeds = [(feed.parent or lender, feed.child, feed.stripe) for feed in plan.feeds]
         for parent, child, _ in feeds:
@@ -148,7 +165,10 @@ class _Forecast:
                 "hosts": len({child for _, child, _ in feeds}),
                 "bytes": total,
                 "stripes": plan.stripes,
-                "feeds": [{"from": parent or "control", "to": child, "stripe": stripe} for parent, child, stripe in feeds],
+                "feeds": [
+                    {"from": parent or "control", "to": child, "stripe": stripe}
+                    for parent, child, stripe in feeds
+                ],
             }
         )
 
@@ -158,7 +178,9 @@ def _expected_code(session: Session, shipment: Shipment) -> Expected:
     if not is_present(session, shipment):
         args = {"job": shipment.job, "release": expected.release}
         found = session.agent().call(RELEASE_MISSING, args, blob=code.manifest, timeout_s=CALL_S)
-        expected.sent["code"] = code.size_bytes(only_of(code.paths, found.missing, session.host.name))
+        expected.sent["code"] = code.size_bytes(
+            only_of(code.paths, found.missing, session.host.name)
+        )
     return expected
 
 
@@ -171,6 +193,8 @@ def _lack(session: Session, job: str, name: str, data: DataSet) -> _Lack | None:
         return None
     said = session.agent().call(DATA_HELD, where, blob=wanted.packed, timeout_s=LOOK_S)
     held = {row for _, packed in said.held for row in bitmaps.rows_of(packed, wanted.rows, host)}
-    lacking = [row for row in range(len(wanted.rows)) if wanted.rows.is_content(row) and row not in held]
+    lacking = [
+        row for row in range(len(wanted.rows)) if wanted.rows.is_content(row) and row not in held
+    ]
     rows = NamedRows(host, [wanted.places[row] for row in lacking])
     return _Lack(rows, wanted.places, said.folder_id or f"only {host}")

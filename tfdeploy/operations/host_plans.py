@@ -1,6 +1,8 @@
-"""The plan of a run that is not in this machine's store, read from the hosts that hold it. Hosts are not trusted.
+"""The plan of a run that is not in this machine's store, read from the hosts that hold it. Hosts
+are not trusted.
 
-Each plan is checked (model/hostplan.py), hosts are reached as the inventory says, and different plans are an error.
+Each plan is checked (model/hostplan.py), hosts are reached as the inventory says, and different
+plans are an error.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ _one_at_a_time = threading.Lock()  # a plan may be large: one is unpacked at a t
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """A run whose plan is wanted: its holders, the inventory's `hosts`, and this machine's own `metrics`."""
+    """A run whose plan is wanted: its holders, the inventory's `hosts`, and this machine's own
+    `metrics`."""
 
     run: str
     job: str
@@ -53,7 +56,8 @@ class HeldPlan:
 def fetch_plan(fleet: Fleet, request: PlanRequest) -> tuple[Plan, dict[str, TfdeployError]]:
     """Return the plan that the holders share, and host -> why its plan could not be read.
 
-    Raises DifferentPlans where two holders differ, and the holders' errors where no plan can be read.
+    Raises DifferentPlans where two holders differ, and the holders' errors where no plan can be
+    read.
     """
     held, errors = _read_plans(fleet, request)
     if not held:
@@ -64,7 +68,8 @@ def fetch_plan(fleet: Fleet, request: PlanRequest) -> tuple[Plan, dict[str, Tfde
 
 
 def plan_to_stop(fleet: Fleet, request: PlanRequest, silent: tuple[Host, ...] = ()) -> Plan:
-    """Return the plan for stopping a run: it names every host that holds the run or that a holder's plan names.
+    """Return the plan for stopping a run: it names every host that holds the run or that a holder's
+    plan names.
 
     It names the `silent` hosts too, which may hold the run, unless two holders have the same plan.
     """
@@ -78,11 +83,17 @@ def plan_to_stop(fleet: Fleet, request: PlanRequest, silent: tuple[Host, ...] = 
 def with_hosts(plan: Plan, hosts: Iterable[Host]) -> Plan:
     """The plan with those of `hosts` (of the inventory) added that it does not name."""
     named = {each.host for each in plan.hosts}
-    more = (HostPlan(host.name, "", 0, "", "", ssh=connection_settings(host)) for host in hosts if host.name not in named)
+    more = (
+        HostPlan(host.name, "", 0, "", "", ssh=connection_settings(host))
+        for host in hosts
+        if host.name not in named
+    )
     return replace(plan, hosts=(*plan.hosts, *more))
 
 
-def _read_plans(fleet: Fleet, request: PlanRequest) -> tuple[dict[str, HeldPlan], dict[str, TfdeployError]]:
+def _read_plans(
+    fleet: Fleet, request: PlanRequest
+) -> tuple[dict[str, HeldPlan], dict[str, TfdeployError]]:
     """One host sends its plan; the others send theirs only if its sha256, computed here, differs.
 
     Where the first FIRST holders have no readable plan, all others send theirs.
@@ -98,7 +109,8 @@ def _read_plans(fleet: Fleet, request: PlanRequest) -> tuple[dict[str, HeldPlan]
 
 
 def _ask(session: Session, request: PlanRequest, known: HeldPlan | None) -> HeldPlan:
-    """The host's plan, or `known` where it is the same. Raises HostFailed for an answer that is no plan of that run."""
+    """The host's plan, or `known` where it is the same. Raises HostFailed for an answer that is no
+    plan of that run."""
     args = {"run": request.run, "job": request.job, **({"unless": known.sha256} if known else {})}
     host = session.host.name
     with closing(session.agent().stream(RUN_PLAN, args, silence_s=SILENCE_S)) as stream:
@@ -124,11 +136,14 @@ def _groups(held: Mapping[str, HeldPlan]) -> list[tuple[Plan, list[str]]]:
 
 
 def _different_plans(run: str, groups: list[list[str]]) -> DifferentPlans:
-    held = "; ".join(f"plan {number} is on {fold_names(names)}" for number, names in enumerate(groups[:9], 1))
+    held = "; ".join(
+        f"plan {number} is on {fold_names(names)}" for number, names in enumerate(groups[:9], 1)
+    )
     return DifferentPlans(
         f"hosts hold {len(groups)} different plans of {run}: {held}",
         where=", ".join(names[0] for names in groups[:9]),
-        next=f"--limit HOST shows what one of them holds; tfdeploy stop {run} ends it on all of them",
+        next=f"--limit HOST shows what one of them holds; tfdeploy stop {run} ends it on all of "
+        "them",
     )
 
 

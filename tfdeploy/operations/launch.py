@@ -43,7 +43,13 @@ from tfdeploy.operations.lock import locked
 from tfdeploy.operations.outcomes import all_or_error, split, together
 from tfdeploy.operations.probe import Asked, probe
 from tfdeploy.operations.setup import recipe_of
-from tfdeploy.operations.shipment import Shipment, read_shipment, refuse_secret_values, with_origins, with_parts
+from tfdeploy.operations.shipment import (
+    Shipment,
+    read_shipment,
+    refuse_secret_values,
+    with_origins,
+    with_parts,
+)
 from tfdeploy.operations.sync import data_refusals, sync
 from tfdeploy.planning.checks import program_on_path
 from tfdeploy.planning.datasets import links, with_sizes
@@ -63,7 +69,8 @@ TRIES = 3  # after a port was taken or a file changed since the probe
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch as asked for. `now`: UTC seconds; `run`: the run id; `holder`: who holds the lock, for other operators."""
+    """One launch as asked for. `now`: UTC seconds; `run`: the run id; `holder`: who holds the lock,
+    for other operators."""
 
     inventory: Inventory
     job: Job
@@ -74,7 +81,8 @@ class Launch:
     options: Options = field(default_factory=Options)
     secrets: Mapping[str, Secret] = field(default_factory=dict)
     sync: bool = True
-    allow_secrets: bool = False  # send code although it holds a private key or the value of a secret
+    # send code although it holds a private key or the value of a secret
+    allow_secrets: bool = False
     force: bool = False  # goes on in spite of what the preflight finds
     confirm: Confirm = never_confirm  # asks the operator before most of a data set is deleted
     cache: Path | None = None
@@ -90,7 +98,8 @@ def plan_only(asked: Launch, fleet: Fleet, emit: Emit) -> Plan:
 
 
 def launch(asked: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
-    """The plan of a run that is up on all its hosts and committed. Raises TfdeployError: then nothing runs."""
+    """The plan of a run that is up on all its hosts and committed. Raises TfdeployError: then
+    nothing runs."""
     steps = _steps(asked, fleet, emit)
     with ExitStack() as undo:
         steps.lock(undo)
@@ -104,12 +113,18 @@ def launch(asked: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
         held.close()
     except KeyboardInterrupt:  # after commit an interrupt does not undo the launch
         run = prepared.plan.run
-        note(emit, f"interrupted when all was up: {run} goes on, and `tfdeploy stop {run}` ends it", level="warning", run=run)
+        note(
+            emit,
+            f"interrupted when all was up: {run} goes on, and `tfdeploy stop {run}` ends it",
+            level="warning",
+            run=run,
+        )
     return prepared.plan
 
 
 def _steps(asked: Launch, fleet: Fleet, emit: Emit) -> Steps:
-    """Return the steps on the hosts that the mode uses. Raises UsageError for invalid roles before any host is contacted."""
+    """Return the steps on the hosts that the mode uses. Raises UsageError for invalid roles before
+    any host is contacted."""
     requested_roles(asked.inventory, asked.job, asked.options)
     wanted = hosts_to_probe(asked.inventory, asked.job.mode)
     hosts = tuple(host for host in asked.inventory.hosts if host.name in wanted)
@@ -119,7 +134,8 @@ def _steps(asked: Launch, fleet: Fleet, emit: Emit) -> Steps:
 
 
 def _prepared(steps: Steps, store: RunStore, undo: ExitStack) -> Prepared:
-    """Probe, plan, sync, prepare; again when a port was taken or a file changed meanwhile. Then the run is in the store."""
+    """Probe, plan, sync, prepare; again when a port was taken or a file changed meanwhile. Then the
+    run is in the store."""
     asked = steps.asked
     for tries_left in reversed(range(TRIES)):
         shipment = steps.read()
@@ -133,15 +149,22 @@ def _prepared(steps: Steps, store: RunStore, undo: ExitStack) -> Prepared:
         except (PortTaken, TreeChanged) as error:
             if not tries_left:
                 raise
-            note(steps.emit, f"{error.what}: probing and planning again", level="warning", run=asked.run)
+            note(
+                steps.emit,
+                f"{error.what}: probing and planning again",
+                level="warning",
+                run=asked.run,
+            )
     raise AssertionError("unreachable")
 
 
 @dataclass(frozen=True)
 class Steps:
-    """The seven steps of one launch. A step whose effect a failure must undo pushes the undoing on `undo`.
+    """The seven steps of one launch. A step whose effect a failure must undo pushes the undoing on
+    `undo`.
 
-    `unused`: the hosts of the inventory that the mode does not use; `recipe`: of the job's environment.
+    `unused`: the hosts of the inventory that the mode does not use; `recipe`: of the job's
+    environment.
     """
 
     asked: Launch
@@ -159,7 +182,16 @@ class Steps:
         """Takes the job's lock on every host; `undo` releases it."""
         asked = self.asked
         with step(self.emit, "lock", asked.run):
-            undo.enter_context(locked(self.fleet, asked.inventory.hosts, asked.job.name, "launch", asked.holder, self.emit))
+            undo.enter_context(
+                locked(
+                    self.fleet,
+                    asked.inventory.hosts,
+                    asked.job.name,
+                    "launch",
+                    asked.holder,
+                    self.emit,
+                )
+            )
 
     def probe(self, shipment: Shipment) -> dict[str, HostFacts]:
         """host name -> its facts."""
@@ -172,19 +204,32 @@ class Steps:
     def read(self) -> Shipment:
         """Code and data, of this machine and of hosts."""
         asked = self.asked
-        shipment = read_shipment(asked.job, asked.cache, asked.known, allow_secrets=asked.allow_secrets)
+        shipment = read_shipment(
+            asked.job, asked.cache, asked.known, allow_secrets=asked.allow_secrets
+        )
         if not asked.allow_secrets:
             refuse_secret_values(shipment, asked.secrets)
         return with_origins(shipment, self.fleet, asked.job, asked.known)
 
     def plan(self, shipment: Shipment, facts: dict[str, HostFacts]) -> tuple[Plan, Shipment]:
-        """The plan that the later steps carry out, emitted with its notes; and the shipment with the parts that it says."""
+        """The plan that the later steps carry out, emitted with its notes; and the shipment with
+        the parts that it says."""
         with step(self.emit, "plan", self.asked.run):
             plan = planned(self.asked, shipment, facts)
             plan, shipment = self._divided(plan, shipment)
-            preflight(needs_of(self.asked, shipment, plan), self.asked.inventory, facts, force=self.asked.force, emit=self.emit)
+            preflight(
+                needs_of(self.asked, shipment, plan),
+                self.asked.inventory,
+                facts,
+                force=self.asked.force,
+                emit=self.emit,
+            )
             self.emit(Event("plan", time.time(), run=plan.run, data=plan_to_json(plan)))
-            goes_on = f"training goes on from {plan.resume}" if plan.resume else "training starts from zero"
+            goes_on = (
+                f"training goes on from {plan.resume}"
+                if plan.resume
+                else "training starts from zero"
+            )
             for text in (*plan.notes, goes_on):
                 note(self.emit, text, run=plan.run)
             for warning in shipment.warnings:
@@ -198,23 +243,32 @@ class Steps:
             return plan, shipment
         tasks = {task.task: task.host for task in plan.tasks}
         shipment = with_parts(shipment, self.fleet, asked.job, self.hosts, tasks, asked.job.places)
-        return with_sizes(plan, {name: split.parts for name, split in shipment.splits.items()}), shipment
+        return with_sizes(
+            plan, {name: split.parts for name, split in shipment.splits.items()}
+        ), shipment
 
     def sync(self, plan: Plan, shipment: Shipment) -> None:
-        """Sends code and data to every host of the plan. Raises TreeChanged where a file changed while it was sent."""
+        """Sends code and data to every host of the plan. Raises TreeChanged where a file changed
+        while it was sent."""
         with step(self.emit, "sync", plan.run):
-            all_or_error("sync", data_refusals(self.fleet, hosts_of(plan), shipment, self.asked.confirm, self.emit))
+            all_or_error(
+                "sync",
+                data_refusals(self.fleet, hosts_of(plan), shipment, self.asked.confirm, self.emit),
+            )
             all_or_error("sync", sync(self.fleet, hosts_of(plan), shipment, self.emit))
 
     def prepare(self, plan: Plan, undo: ExitStack) -> Prepared:
-        """Prepares the run on all hosts or on none, and renews it until commit. Raises PortTaken where a new plan may help."""
+        """Prepares the run on all hosts or on none, and renews it until commit. Raises PortTaken
+        where a new plan may help."""
         with step(self.emit, "prepare", plan.run), ExitStack() as undo_here:
             self._copy_keep(plan)
             undo_here.enter_context(renewed(self.fleet, plan))
             blob = prepare_blobs(plan, self.asked.secrets, compare_clocks(self.fleet, plan))
             prepared = Prepared(self.fleet, plan, self.emit)
             undo_here.push(prepared.on_exit)
-            good, bad = split(ask_all(self.fleet, plan, RUN_PREPARE, blob=blob, timeout_s=PREPARE_S))
+            good, bad = split(
+                ask_all(self.fleet, plan, RUN_PREPARE, blob=blob, timeout_s=PREPARE_S)
+            )
             self._emit_hosts(good, "prepared", plan)
             if bad:
                 raise prepare_error(bad, len(plan.hosts))
@@ -245,11 +299,14 @@ class Steps:
 
     def _copy_keep(self, plan: Plan) -> None:
         if plan.keep_from is not None:
-            copy = KeepCopy(plan.job, plan.keep, self.asked.inventory.host(plan.keep_from), plan.run)
+            copy = KeepCopy(
+                plan.job, plan.keep, self.asked.inventory.host(plan.keep_from), plan.run
+            )
             copy_keep(self.fleet, copy, hosts_of(plan), self.emit)
 
     def _call_all(self, plan: Plan, verb: Verb[Any], state: str) -> dict[str, TfdeployError]:
-        """Calls the verb on all hosts. Returns the errors of hosts where the run has ended or is unknown; raises all others."""
+        """Calls the verb on all hosts. Returns the errors of hosts where the run has ended or is
+        unknown; raises all others."""
         good, bad = split(ask_all(self.fleet, plan, verb))
         self._emit_hosts(good, state, plan)
         ended = {host: error for host, error in bad.items() if has_lapsed(error)}
@@ -262,8 +319,11 @@ class Steps:
             emit_host(self.emit, host, state, run=plan.run)
 
 
-def questions_of(job: Job, hosts: tuple[Host, ...], shipment: Shipment | None, recipe: Recipe | None) -> Asked:
-    """Return what the probe of a launch asks each host. `recipe`: of the job's environment, if it has one."""
+def questions_of(
+    job: Job, hosts: tuple[Host, ...], shipment: Shipment | None, recipe: Recipe | None
+) -> Asked:
+    """Return what the probe of a launch asks each host. `recipe`: of the job's environment, if it
+    has one."""
     return Asked.of(
         hosts,
         job=job.name,
@@ -292,7 +352,11 @@ def needs_of(asked: Launch, shipment: Shipment, plan: Plan | None = None) -> Nee
         sync=asked.sync,
         tensorflow=program.imports_tensorflow,
         imports=imports,
-        left_out={each.module for each in imports if _lies_in(os.path.join(job.code, program.base), each.module)},
+        left_out={
+            each.module
+            for each in imports
+            if _lies_in(os.path.join(job.code, program.base), each.module)
+        },
         requirements=os.path.basename(job.setup_requirements) if job.setup_requirements else None,
         requirements_found=_requirements(job),
         plan=plan,
@@ -302,7 +366,9 @@ def needs_of(asked: Launch, shipment: Shipment, plan: Plan | None = None) -> Nee
 
 
 def _lies_in(folder: str, module: str) -> bool:
-    return os.path.exists(os.path.join(folder, f"{module}.py")) or os.path.isdir(os.path.join(folder, module))
+    return os.path.exists(os.path.join(folder, f"{module}.py")) or os.path.isdir(
+        os.path.join(folder, module)
+    )
 
 
 def _requirements(job: Job) -> str | None:

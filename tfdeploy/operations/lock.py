@@ -1,4 +1,5 @@
-"""The job's lock on every host, taken in the order of host names, so that exactly one of many launches gets them all."""
+"""The job's lock on every host, taken in the order of host names, so that exactly one of many
+launches gets them all."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ _SAFE_WORD = re.compile(r"[\w.@+-]{1,128}\Z")
 
 
 @contextmanager
-def locked(fleet: Fleet, hosts: tuple[Host, ...], job: str, operation: str, holder: LockHolder, emit: Emit) -> Iterator[None]:
+def locked(
+    fleet: Fleet, hosts: tuple[Host, ...], job: str, operation: str, holder: LockHolder, emit: Emit
+) -> Iterator[None]:
     """Hold the job's lock on all hosts, or raise one error for all that cannot be locked.
 
     Waits for a sync. A launch does not wait for a launch: it raises Refused. A lock ends with its
@@ -63,19 +66,23 @@ def locked_where_possible(
 
 
 class JobLock:
-    """The job's lock on all hosts of a verb, held until the verb ends (a launch: until its commit)."""
+    """The job's lock on all hosts of a verb, held until the verb ends (a launch: until its
+    commit)."""
 
     def release_host(self, session: Session) -> None:
-        """Called once a host has received everything. Releases its lock, if that is done host by host."""
+        """Called once a host has received everything. Releases its lock, if that is done host by
+        host."""
 
     def reacquire(self) -> dict[str, TfdeployError]:
-        """Acquire the locks that were released early. Return the errors of the hosts where that fails."""
+        """Acquire the locks that were released early. Return the errors of the hosts where that
+        fails."""
         return {}
 
 
 @dataclass
 class HostLocks(JobLock):
-    """The lock on each of `hosts`, released host by host, so that no host waits for the slowest one.
+    """The lock on each of `hosts`, released host by host, so that no host waits for the slowest
+    one.
 
     Locks are waited for in the order of host names, so two operators cannot deadlock.
     """
@@ -94,14 +101,17 @@ class HostLocks(JobLock):
         return self.fleet.each(self.hosts, lambda session: session.agent())
 
     def acquire(self) -> dict[str, TfdeployError]:
-        """Acquire all locks that can be had. Keep their hosts, and return the errors of the others."""
+        """Acquire all locks that can be had. Keep their hosts, and return the errors of the
+        others."""
         _, failed = split(self.connect())
         ready = tuple(host for host in self.hosts if host.name not in failed)
         failed.update(split(self.acquire_all(ready, all_or_none=False))[1])
         self.hosts = tuple(host for host in self.hosts if host.name not in failed)
         return failed
 
-    def acquire_all(self, hosts: tuple[Host, ...], *, all_or_none: bool) -> dict[str, TfdeployError | None]:
+    def acquire_all(
+        self, hosts: tuple[Host, ...], *, all_or_none: bool
+    ) -> dict[str, TfdeployError | None]:
         """Acquire the first lock, then all others at once. Return each host's error, or None.
 
         From the first lock on that somebody else holds, the locks are waited for one by one.
@@ -119,9 +129,15 @@ class HostLocks(JobLock):
         for host in hosts[at:]:
             if found[host.name] is not None and not has_code(found[host.name], "locked"):
                 continue
-            found.update(self.fleet.each((host,), lambda session: self._acquire(session, LAUNCH_WAIT_S)))
+            found.update(
+                self.fleet.each((host,), lambda session: self._acquire(session, LAUNCH_WAIT_S))
+            )
             if all_or_none and found[host.name] is not None:
-                return {name: one for name, one in found.items() if name == host.name or not has_code(one, "locked")}
+                return {
+                    name: one
+                    for name, one in found.items()
+                    if name == host.name or not has_code(one, "locked")
+                }
         return found
 
     def release_host(self, session: Session) -> None:
@@ -141,7 +157,8 @@ class HostLocks(JobLock):
         self._release(tuple(host for host in self.hosts if host.name not in self._released))
 
     def _release(self, hosts: tuple[Host, ...]) -> None:
-        """Release locks in open sessions. Errors are ignored: the end of a session releases it too."""
+        """Release locks in open sessions. Errors are ignored: the end of a session releases it
+        too."""
         self.fleet.each(self.fleet.connected(hosts), self._unlock)
 
     def _unlock(self, session: Session) -> None:
@@ -185,10 +202,14 @@ class HostLocks(JobLock):
 def _in_words(found: Mapping[str, object]) -> str:
     """The lock's holder in words. Any field may be missing or invalid."""
     try:
-        since = time.strftime(" since %Y-%m-%d %H:%M:%SZ", time.gmtime(read(found.get("time"), Seconds)))
+        since = time.strftime(
+            " since %Y-%m-%d %H:%M:%SZ", time.gmtime(read(found.get("time"), Seconds))
+        )
     except BadShape:
         since = ""
-    user, machine, pid, operation = (_safe_word(found.get(key)) for key in ("user", "machine", "pid", "operation"))
+    user, machine, pid, operation = (
+        _safe_word(found.get(key)) for key in ("user", "machine", "pid", "operation")
+    )
     return f"the {operation} of {user}@{machine} (pid {pid}){since}"
 
 

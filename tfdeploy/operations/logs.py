@@ -23,10 +23,14 @@ QUIET_S = 1.0  # after --until: so long without a line, and all that were writte
 
 
 def followed_lines(
-    fleet: Fleet, plan: Plan, query: LogQuery, lost: dict[str, TfdeployError], gone: Gone | None = None
+    fleet: Fleet,
+    plan: Plan,
+    query: LogQuery,
+    lost: dict[str, TfdeployError],
+    gone: Gone | None = None,
 ) -> Iterator[LogLine]:
-    """Lines as they are written, until all tasks have ended, or `query.until`. `lost`, `gone`: as in stored_lines, filled at
-    the end."""
+    """Lines as they are written, until all tasks have ended, or `query.until`. `lost`, `gone`: as
+    in stored_lines, filled at the end."""
     filters = {task: LineFilter(query, task) for task in query.tasks}
     begun: dict[str, TaskLog] = {}
     if query.drops and query.last is not None:
@@ -36,7 +40,8 @@ def followed_lines(
     until = query.until
 
     def put(batch: list[LogLine]) -> None:
-        if until is None or batch[0].time <= until:  # lines after it are no sign that others before it may still come
+        # lines after it are no sign that others before it may still come
+        if until is None or batch[0].time <= until:
             lines.put(batch)
 
     follower = Follower(fleet, plan, query, put, stop=stop, begun=begun)
@@ -63,15 +68,22 @@ def _join(follower: Follower, lines: Queue[list[LogLine] | None], until: float |
         follower.join()
         return
     ended, before = follower.join(max(0.0, until - time.time()) + QUIET_S), (-1, -1)
-    while not ended and (before != (now := (lines.unfinished_tasks, lines.qsize())) or lines.full()):
+    while not ended and (
+        before != (now := (lines.unfinished_tasks, lines.qsize())) or lines.full()
+    ):
         before = now  # batches that came, batches that wait
         ended = follower.join(QUIET_S)
 
 
 def _last_stored(
-    fleet: Fleet, plan: Plan, query: LogQuery, filters: Mapping[str, LineFilter], begun: dict[str, TaskLog]
+    fleet: Fleet,
+    plan: Plan,
+    query: LogQuery,
+    filters: Mapping[str, LineFilter],
+    begun: dict[str, TaskLog],
 ) -> Iterator[LogLine]:
-    """The last wanted lines of those that are stored, merged by time; `begun` gets the logs, to be followed from there on.
+    """The last wanted lines of those that are stored, merged by time; `begun` gets the logs, to be
+    followed from there on.
 
     Hosts without an answer are passed over: the follower asks them again.
     """
@@ -83,9 +95,17 @@ def _last_stored(
         if isinstance(session, TfdeployError):
             continue
         try:
-            found.append(last_lines(map(filters[task.task], map(lines_of, stored_pieces(log, session))), query.last or 0))
+            found.append(
+                last_lines(
+                    map(filters[task.task], map(lines_of, stored_pieces(log, session))),
+                    query.last or 0,
+                )
+            )
             begun[task.task] = log
         except TfdeployError:
             filters[task.task].forget()
-    for batch in heapq.merge(*([batch for batch in batches if batch] for batches in found), key=lambda batch: batch[0].time):
+    for batch in heapq.merge(
+        *([batch for batch in batches if batch] for batches in found),
+        key=lambda batch: batch[0].time,
+    ):
         yield from batch

@@ -14,7 +14,9 @@ from tfdeploy.transport.protocols import Fleet, Session
 V = TypeVar("V")
 
 
-def split(results: Mapping[str, V | TfdeployError]) -> tuple[dict[str, V], dict[str, TfdeployError]]:
+def split(
+    results: Mapping[str, V | TfdeployError],
+) -> tuple[dict[str, V], dict[str, TfdeployError]]:
     """(what succeeded, what failed), both by host name."""
     good: dict[str, V] = {}
     bad: dict[str, TfdeployError] = {}
@@ -27,7 +29,8 @@ def split(results: Mapping[str, V | TfdeployError]) -> tuple[dict[str, V], dict[
 
 
 def together(doing: str, errors: Mapping[str, TfdeployError], of: int) -> TfdeployError:
-    """One error for several hosts: its exit code is the worst one, its text has each host's own error.
+    """One error for several hosts: its exit code is the worst one, its text has each host's own
+    error.
 
     `errors` is not empty; `of` is the number of hosts that were asked.
     """

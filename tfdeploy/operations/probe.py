@@ -21,9 +21,9 @@ class Asked:
     """The arguments of the probe, but for what each host's own entry says.
 
     `names`: what the hosts call each other; `setup`: digest of the job's recipe, if it has one;
-    `preflight`: also the facts that only a preflight needs; `firewall`: nft is asked what it can do,
-    which a sudo logs; `resolve`: the `names` that the hosts look up; `program`: the command's first
-    word, if it must be on PATH; `modules`: of Python, which the program imports.
+    `preflight`: also the facts that only a preflight needs; `firewall`: nft is asked what it can
+    do, which a sudo logs; `resolve`: the `names` that the hosts look up; `program`: the command's
+    first word, if it must be on PATH; `modules`: of Python, which the program imports.
     """
 
     names: tuple[str, ...]
@@ -38,7 +38,11 @@ class Asked:
 
     @classmethod
     def of(cls, hosts: tuple[Host, ...], **more: Any) -> Asked:
-        names = tuple(host.advertise for host in hosts if host.advertise and not is_ip(host.advertise.strip("[]")))
+        names = tuple(
+            host.advertise
+            for host in hosts
+            if host.advertise and not is_ip(host.advertise.strip("[]"))
+        )
         return cls(tuple(host.advertise or host.address for host in hosts), resolve=names, **more)
 
     def args(self, host: Host) -> Args:
@@ -47,7 +51,8 @@ class Asked:
 
 
 def ask(session: Session, asked: Asked, emit: Emit) -> HostFacts:
-    """The facts of one host. Raises BadAnswer where they make no sense, and what a call of the agent raises."""
+    """The facts of one host. Raises BadAnswer where they make no sense, and what a call of the
+    agent raises."""
     host, agent = session.host, session.agent()
     facts = agent.call(PROBE, asked.args(host))
     emit_host(emit, host.name, "connected")
@@ -61,16 +66,25 @@ def ask(session: Session, asked: Asked, emit: Emit) -> HostFacts:
 
 
 def probe(
-    fleet: Fleet, hosts: tuple[Host, ...], asked: Asked, *, unused: tuple[Host, ...] = (), emit: Emit
+    fleet: Fleet,
+    hosts: tuple[Host, ...],
+    asked: Asked,
+    *,
+    unused: tuple[Host, ...] = (),
+    emit: Emit,
 ) -> dict[str, HostFacts]:
     """host name -> facts, or one error for all hosts that failed.
 
-    `unused`: hosts without tasks that may hold a `keep`; one that gives no answer is only a warning.
+    `unused`: hosts without tasks that may hold a `keep`; one that gives no answer is only a
+    warning.
     """
     results = fleet.each((*hosts, *unused), lambda session: ask(session, asked, emit))
     spare, silent = split({host.name: results.pop(host.name) for host in unused})
     facts = all_or_error("probe", results)
     for name, error in silent.items():
-        words = f"{name} has no role in this mode, and whether it holds a newer `keep` is unknown: {error.what}"
+        words = (
+            f"{name} has no role in this mode, and whether it holds a newer `keep` is unknown: "
+            f"{error.what}"
+        )
         note(emit, words, level="warning", host=name)
     return {**facts, **spare}

@@ -1,4 +1,5 @@
-"""`tfdeploy report`: all about one run, from its hosts and from what this machine remembers. Reads only."""
+"""`tfdeploy report`: all about one run, from its hosts and from what this machine remembers. Reads
+only."""
 
 from __future__ import annotations
 
@@ -16,8 +17,11 @@ from tfdeploy.transport.protocols import Fleet
 LAST_LINES = 60  # of the task that died first
 
 
-def report(fleet: Fleet, plan: Plan, store: RunStore, only: frozenset[str] | None = None) -> tuple[RunReport, Status]:
-    """The report, and the status that it is made from: its errors name the hosts that gave no answer."""
+def report(
+    fleet: Fleet, plan: Plan, store: RunStore, only: frozenset[str] | None = None
+) -> tuple[RunReport, Status]:
+    """The report, and the status that it is made from: its errors name the hosts that gave no
+    answer."""
     found = status(fleet, plan, only)
     taken = samples(fleet, plan, only)
     said = RunReport(
@@ -35,5 +39,7 @@ def _last_lines(fleet: Fleet, plan: Plan, found: Status) -> tuple[LastLine, ...]
     death = found.view.first_death
     if death not in {task.task for task in found.view.tasks}:
         return ()
-    lines = stored_lines(fleet, plan, LogQuery((death,), last=LAST_LINES, within_s=PIECE_S), dict(found.errors))
+    lines = stored_lines(
+        fleet, plan, LogQuery((death,), last=LAST_LINES, within_s=PIECE_S), dict(found.errors)
+    )
     return tuple(LastLine(line.time, line.line.decode("utf-8", "replace")) for line in lines)

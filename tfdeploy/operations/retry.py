@@ -24,9 +24,11 @@ def each_with_retries(
     on_done: Callable[[str, V | TfdeployError], None] | None = None,
     on_retry: OnRetry | None = None,
 ) -> dict[str, V | TfdeployError]:
-    """`fleet.each` of an idempotent action. Hosts whose answer was lost, or whose login was too slow, are called again.
+    """`fleet.each` of an idempotent action. Hosts whose answer was lost, or whose login was too
+    slow, are called again.
 
-    No host is called again once none has answered for `patience_s`. `on_retry`: called before each retry with the errors.
+    No host is called again once none has answered for `patience_s`. `on_retry`: called before each
+    retry with the errors.
     """
     answered = time.monotonic()
 
@@ -42,10 +44,21 @@ def each_with_retries(
     while time.monotonic() < answered + patience_s and (retried := _retryable(found, tries)):
         if on_retry is not None:
             on_retry(retried)
-        found.update(fleet.each(tuple(host for host in hosts if host.name in retried), action, on_done=done, waits=True))
+        found.update(
+            fleet.each(
+                tuple(host for host in hosts if host.name in retried),
+                action,
+                on_done=done,
+                waits=True,
+            )
+        )
         tries += 1
     return {host.name: found[host.name] for host in hosts}
 
 
 def _retryable(found: dict[str, V | TfdeployError], tries: int) -> dict[str, HostUnreachable]:
-    return {name: error for name, error in found.items() if isinstance(error, HostUnreachable) and error.retries >= tries}
+    return {
+        name: error
+        for name, error in found.items()
+        if isinstance(error, HostUnreachable) and error.retries >= tries
+    }

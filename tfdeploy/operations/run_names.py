@@ -9,10 +9,12 @@ from tfdeploy.transport.protocols import Fleet
 
 
 def refuse_taken(fleet: Fleet, hosts: tuple[Host, ...], job: str, run: str) -> None:
-    """Raises Refused where a host has a run of this job and name, unless that was rolled back. Hosts without an
-    answer are left to the probe, which fails."""
+    """Raises Refused where a host has a run of this job and name, unless that was rolled back.
+    Hosts without an answer are left to the probe, which fails."""
     runs, _ = find_runs(fleet, hosts, job)
     for known in runs:
         if known.run == run and (known.live or known.committed or known.damaged):
             where = f"host {', '.join(known.states)}"
-            raise Refused(f"run {run} is here already", where=where, next="tfdeploy launch --name ANOTHER")
+            raise Refused(
+                f"run {run} is here already", where=where, next="tfdeploy launch --name ANOTHER"
+            )

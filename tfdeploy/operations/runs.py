@@ -1,4 +1,5 @@
-"""`tfdeploy runs`: one row for each run that hosts hold, or that the store has for a host without an answer."""
+"""`tfdeploy runs`: one row for each run that hosts hold, or that the store has for a host without
+an answer."""
 
 from __future__ import annotations
 
@@ -38,26 +39,39 @@ def list_runs(
             row = _row(one, read_plan(fleet, hosts, store, one), answered)
         except DifferentPlans as error:
             row = {**_row(one, None, answered), "differ": error}
-        rows.append({**row, "started": None, "doubt": future_start_warning(one)} if starts_in_future(one, store) else row)
+        rows.append(
+            {**row, "started": None, "doubt": future_start_warning(one)}
+            if starts_in_future(one, store)
+            else row
+        )
     found = {one.run for one in known}
     rows += [_remembered(plan) for plan in plans_on(silent, store, job) if plan.run not in found]
     return newest_first(rows), silent
 
 
 def newest_first(rows: list[RunRow]) -> list[RunRow]:
-    """By `started`; rows without it last. "Z" is cut off: it would sort a time without a fraction behind one with it."""
+    """By `started`; rows without it last. "Z" is cut off: it would sort a time without a fraction
+    behind one with it."""
     return sorted(rows, key=lambda row: (row["started"] or "").rstrip("Z"), reverse=True)
 
 
-def chosen(rows: list[RunRow], states: Collection[str] = (), since: float | None = None) -> list[RunRow]:
+def chosen(
+    rows: list[RunRow], states: Collection[str] = (), since: float | None = None
+) -> list[RunRow]:
     """Those in one of `states` (none given: in any), begun at `since` or later."""
     begin = (iso_z(since) or "").rstrip("Z")
-    return [row for row in rows if (not states or row["state"] in states) and (row["started"] or "").rstrip("Z") >= begin]
+    return [
+        row
+        for row in rows
+        if (not states or row["state"] in states) and (row["started"] or "").rstrip("Z") >= begin
+    ]
 
 
 def _row(known: FoundRun, plan: Plan | None, answered: set[str]) -> RunRow:
     hosts = [host.host for host in plan.hosts] if plan else sorted({*known.states, *known.damaged})
-    view = run_view(plan, known.states, known.tasks, unreachable={*hosts} - answered) if plan else None
+    view = (
+        run_view(plan, known.states, known.tasks, unreachable={*hosts} - answered) if plan else None
+    )
     now = time.time()
     began = plan.created if plan and plan.created <= now + CLOCK_TOLERANCE_S else known.started
     return {
@@ -76,4 +90,9 @@ def _row(known: FoundRun, plan: Plan | None, answered: set[str]) -> RunRow:
 
 def _remembered(plan: Plan) -> RunRow:
     """Return the row of a run that only this machine knows."""
-    return {**_row(FoundRun(plan.run, plan.job), plan, set()), "state": None, "live": None, "ended": None}
+    return {
+        **_row(FoundRun(plan.run, plan.job), plan, set()),
+        "state": None,
+        "live": None,
+        "ended": None,
+    }

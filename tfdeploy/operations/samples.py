@@ -1,4 +1,5 @@
-"""What the tasks of a run have used and printed so far, and how busy its hosts were, as the hosts noted it."""
+"""What the tasks of a run have used and printed so far, and how busy its hosts were, as the hosts
+noted it."""
 
 from __future__ import annotations
 
@@ -30,14 +31,23 @@ def samples(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Sam
     for host, (tasks, own, machine) in good.items():
         found.tasks.update(tasks)
         found.hosts[host], found.machines[host] = own, machine
-        found.attempts.update({task: [attempt_of_host(task, row) for row in rows] for task, rows in machine.attempts.items()})
+        found.attempts.update(
+            {
+                task: [attempt_of_host(task, row) for row in rows]
+                for task, rows in machine.attempts.items()
+            }
+        )
     return found
 
 
-def _ask(session: Session, plan: Plan) -> tuple[dict[str, list[TaskSample]], list[HostSample], SampledHost]:
+def _ask(
+    session: Session, plan: Plan
+) -> tuple[dict[str, list[TaskSample]], list[HostSample], SampledHost]:
     name = session.host.name
     own = {task.task for task in plan.tasks if task.host == name}
-    stream = session.agent().stream(SAMPLES, {"run": plan.run, "job": plan.job}, silence_s=SILENCE_S)
+    stream = session.agent().stream(
+        SAMPLES, {"run": plan.run, "job": plan.job}, silence_s=SILENCE_S
+    )
     tasks: dict[str, list[TaskSample]] = {}
     of_host: list[HostSample] = []
     for item, blob in stream:

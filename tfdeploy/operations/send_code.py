@@ -1,4 +1,5 @@
-"""Code becomes a release on every host: each says what it lacks of the manifest, and that is brought and committed.
+"""Code becomes a release on every host: each says what it lacks of the manifest, and that is
+brought and committed.
 
 A little goes in the call that commits; more by rsync; much that several hosts lack by a broadcast.
 """
@@ -92,7 +93,9 @@ def send_code(
 
     results = fleet.each(hosts, begin)
     if waiting:
-        sent = send_release_files(shipment.job, shipment.manifest.release, shipment.code, waiting, emit, place)
+        sent = send_release_files(
+            shipment.job, shipment.manifest.release, shipment.code, waiting, emit, place
+        )
         results.update(fleet.each(tuple(host for host in hosts if host.name in waiting), finish))
     for name, result in results.items():
         if isinstance(result, TreeChanged):
@@ -129,7 +132,9 @@ def _send(begun: Begun, shipment: Shipment, done: Synced, emit: Emit) -> None:
         done.bytes_sent += len(contents)
     else:
         names = [os.fsencode(path) for path in wanted]
-        done.bytes_sent += push_shown(session, code.root, names, begun.staging, total, "code", emit, delete=False)
+        done.bytes_sent += push_shown(
+            session, code.root, names, begun.staging, total, "code", emit, delete=False
+        )
         code.check_unchanged(wanted)
         _commit(begun, shipment)
 

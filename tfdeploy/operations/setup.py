@@ -1,7 +1,8 @@
 """`tfdeploy setup`: the job's Python environment on every host, and how they differ.
 
-A host that has the environment (by its digest) gets one call only. The others make it at the same time; versions on hosts
-with the same Python are pinned, so that a host added later does not get newer packages.
+A host that has the environment (by its digest) gets one call only. The others make it at the same
+time; versions on hosts with the same Python are pinned, so that a host added later does not get
+newer packages.
 """
 
 from __future__ import annotations
@@ -52,14 +53,17 @@ class Environment:
 
 
 def recipe_of(job: Job, cache: Path | None, withhold: WithheldFiles = NONE) -> Recipe | None:
-    """The recipe of the job's environment; None for a job without one. `withhold`: files that must not be sent.
+    """The recipe of the job's environment; None for a job without one. `withhold`: files that must
+    not be sent.
 
     Raises ConfigError, Refused.
     """
     if job.setup_requirements is None:
         return None
     wheels = Path(job.setup_wheels) if job.setup_wheels else None
-    return read_recipe(Path(job.setup_requirements), wheels, cache, where=f"{job.source}: setup", withhold=withhold)
+    return read_recipe(
+        Path(job.setup_requirements), wheels, cache, where=f"{job.source}: setup", withhold=withhold
+    )
 
 
 def setup_job(
@@ -71,7 +75,8 @@ def setup_job(
     emit: Emit,
     known: tuple[Host, ...] = (),
 ) -> dict[str, Environment | TfdeployError]:
-    """Return every host's outcome. `known`: the hosts of the whole inventory, whose keys must not be sent.
+    """Return every host's outcome. `known`: the hosts of the whole inventory, whose keys must not
+    be sent.
 
     Raises UsageError for a job without `setup`.
     """
@@ -88,7 +93,10 @@ def setup_job(
     wanted = tuple(host for host in hosts if host.name not in outcomes)
     if wanted:
         pins = agreed(split(outcomes)[0].values())
-        with locked_where_possible(fleet, wanted, job.name, "setup", holder, emit) as (lock, failed):
+        with locked_where_possible(fleet, wanted, job.name, "setup", holder, emit) as (
+            lock,
+            failed,
+        ):
             outcomes.update({**failed, **setup.make(lock, pins)})
     return {host.name: outcomes[host.name] for host in hosts}
 
@@ -108,8 +116,11 @@ class _Setup:
         found = self._state(session)
         return _environment(found, seconds=time.monotonic() - began) if found.ready else None
 
-    def make(self, lock: HostLocks, pins: Mapping[str, Mapping[str, str]]) -> dict[str, Environment | TfdeployError]:
-        """Make the environment on the hosts of the lock. `pins`: by Python version, what it must have."""
+    def make(
+        self, lock: HostLocks, pins: Mapping[str, Mapping[str, str]]
+    ) -> dict[str, Environment | TfdeployError]:
+        """Make the environment on the hosts of the lock. `pins`: by Python version, what it must
+        have."""
         began = time.monotonic()
         sent, lost = split(self._send_wheels(lock.hosts))
 
@@ -122,9 +133,14 @@ class _Setup:
             seconds, name = time.monotonic() - began, session.host.name
             packages = count(len(found.packages), "package")
             emit_host(self.emit, name, "ready", f"{packages} by {found.by} in {seconds:.1f} s")
-            return _environment(found, made=made, seconds=seconds, bytes_sent=sent[name].received_bytes)
+            return _environment(
+                found, made=made, seconds=seconds, bytes_sent=sent[name].received_bytes
+            )
 
-        return {**lost, **self.fleet.each(tuple(host for host in lock.hosts if host.name in sent), one)}
+        return {
+            **lost,
+            **self.fleet.each(tuple(host for host in lock.hosts if host.name in sent), one),
+        }
 
     def _args(self, host: Host) -> Args:
         return {"job": self.job.name, "python": host.python, "digest": self.recipe.digest}
@@ -135,26 +151,42 @@ class _Setup:
     def _send_wheels(self, hosts: tuple[Host, ...]) -> dict[str, Outcome]:
         if self.recipe.wheels is None:
             return {host.name: DataSent() for host in hosts}
-        return send_data_sets(self.fleet, hosts, self.job.name, {WHEELS: DataSet(self.recipe.wheels)}, self.emit)
+        return send_data_sets(
+            self.fleet, hosts, self.job.name, {WHEELS: DataSet(self.recipe.wheels)}, self.emit
+        )
 
     def _install(self, session: Session, pins: Mapping[str, str]) -> EnvState:
         """Call env.make, and emit the output of uv or pip as notes of level detail."""
         host, recipe = session.host.name, self.recipe
         note(self.emit, "making the environment", host=host)
         wheels = WHEELS if recipe.wheels else None
-        args = {**self._args(session.host), "files": recipe.files, "main": recipe.main, "wheels": wheels, "pins": pins}
+        args = {
+            **self._args(session.host),
+            "files": recipe.files,
+            "main": recipe.main,
+            "wheels": wheels,
+            "pins": pins,
+        }
         weight, give_up = 0, time.monotonic() + MAKE_S
         with closing(session.agent().stream(ENV_MAKE, args, silence_s=MAKE_S)) as stream:
             for item, _ in stream:
                 weight += ITEM_BYTES + len(item.line or "")
                 if weight > MAX_OUTPUT_BYTES or time.monotonic() > give_up:
-                    raise BadAnswer("its output of making the environment is without end", where=host)
+                    raise BadAnswer(
+                        "its output of making the environment is without end", where=host
+                    )
                 if item.line is not None:
                     note(self.emit, item.line, level="detail", host=host)
                 elif item.waiting is not None:
-                    note(self.emit, "waiting for another setup that makes this environment", host=host)
+                    note(
+                        self.emit,
+                        "waiting for another setup that makes this environment",
+                        host=host,
+                    )
         if stream.value is None or not stream.value.ready:
-            raise BadAnswer("it reports that it made the environment and that there is none", where=host)
+            raise BadAnswer(
+                "it reports that it made the environment and that there is none", where=host
+            )
         return stream.value
 
 
@@ -163,7 +195,8 @@ def _environment(found: EnvState, **more: Any) -> Environment:
 
 
 def agreed(environments: Iterable[Environment]) -> dict[str, dict[str, str]]:
-    """Return Python version -> the packages that all environments of that Python have in the same version.
+    """Return Python version -> the packages that all environments of that Python have in the same
+    version.
 
     A package whose version differs between hosts is not pinned.
     """
@@ -174,12 +207,16 @@ def agreed(environments: Iterable[Environment]) -> dict[str, dict[str, str]]:
     return found
 
 
-Differences = dict[str, dict[str, list[str]]]  # package, or Python -> version -> hosts; "": those without it
+# package, or Python -> version -> hosts; "": those without it
+Differences = dict[str, dict[str, list[str]]]
 
 
 def differences(environments: Mapping[str, Environment]) -> Differences:
     """Return what differs between hosts: Python first, then packages by name."""
-    versions_of = {host: {"Python": each.python_version, **each.packages} for host, each in environments.items()}
+    versions_of = {
+        host: {"Python": each.python_version, **each.packages}
+        for host, each in environments.items()
+    }
     names = {name for versions in versions_of.values() for name in versions}
     found: Differences = {}
     for name in sorted(names, key=lambda name: (name != "Python", name)):
@@ -192,4 +229,6 @@ def differences(environments: Mapping[str, Environment]) -> Differences:
 
 
 def difference_words(package: str, versions: Mapping[str, list[str]]) -> str:
-    return f"{package}: " + ", ".join(f"{version or 'none'} on {fold_names(on)}" for version, on in versions.items())
+    return f"{package}: " + ", ".join(
+        f"{version or 'none'} on {fold_names(on)}" for version, on in versions.items()
+    )

@@ -1,4 +1,5 @@
-"""What a launch or sync sends: one release, and data sets from here or from hosts, whole or in parts."""
+"""What a launch or sync sends: one release, and data sets from here or from hosts, whole or in
+parts."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ from tfdeploy.tree.secret_search import find_values
 
 @dataclass(frozen=True)
 class Shipment:
-    """What goes to every host. `data`: by name; `origins`: the hosts that data comes from; `splits`: who gets what of those in
-    parts; `by_rsync`: those that rsync sends."""
+    """What goes to every host. `data`: by name; `origins`: the hosts that data comes from;
+    `splits`: who gets what of those in parts; `by_rsync`: those that rsync sends."""
 
     job: str
     manifest: Manifest
@@ -49,7 +50,8 @@ class Shipment:
         return read_sources(self.manifest)
 
     def program(self, job: Job) -> Program:
-        """The job's program; several as one, where roles have commands of their own. It is read once."""
+        """The job's program; several as one, where roles have commands of their own. It is read
+        once."""
         if not self._read:
             self._read.append(source.merged(role_programs.read(job, self.sources)))
         return self._read[0]
@@ -74,15 +76,21 @@ def inside(job: Job, source: str) -> str | None:
     return path.relative_to(code).as_posix() if path != code and path.is_relative_to(code) else None
 
 
-def read_shipment(job: Job, cache: Path | None, hosts: Iterable[Host] = (), *, allow_secrets: bool = False) -> Shipment:
-    """Reads code and data of this machine. `hosts`: of the whole inventory; their keys are never sent. `allow_secrets`: accept
-    other private keys in the code.
+def read_shipment(
+    job: Job, cache: Path | None, hosts: Iterable[Host] = (), *, allow_secrets: bool = False
+) -> Shipment:
+    """Reads code and data of this machine. `hosts`: of the whole inventory; their keys are never
+    sent. `allow_secrets`: accept other private keys in the code.
 
-    Raises ConfigError (missing, a withheld file in a data set or tracked by git) or Refused (empty, git missing, a private key).
+    Raises ConfigError (missing, a withheld file in a data set or tracked by git) or Refused (empty,
+    git missing, a private key).
     """
     withhold = withheld_files(job, hosts)
     here = {name: source for name, source in job.data.items() if source.from_host is None}
-    sources = [*(source.path for source in here.values()), *([job.setup_wheels] if job.setup_wheels else [])]
+    sources = [
+        *(source.path for source in here.values()),
+        *([job.setup_wheels] if job.setup_wheels else []),
+    ]
     left_out = [*job.keep, *(path for source in sources if (path := inside(job, source)))]
     manifest = read_tree(Path(job.code), exclude=left_out, cache=cache, withhold=withhold)
     if manifest.private_keys and not allow_secrets:
@@ -97,7 +105,9 @@ def refuse_secret_values(shipment: Shipment, secrets: Mapping[str, Secret]) -> N
     """Raises Refused where a file of the code holds the value of a secret."""
     found = find_values(shipment.manifest, secrets)
     if found is not None:
-        raise _refused_secret(shipment.manifest, found.path, found.line, f"the value of the secret {found.secret}")
+        raise _refused_secret(
+            shipment.manifest, found.path, found.line, f"the value of the secret {found.secret}"
+        )
 
 
 def _refused_secret(manifest: Manifest, path: str, line: int, what: str) -> Refused:
@@ -109,9 +119,14 @@ def _refused_secret(manifest: Manifest, path: str, line: int, what: str) -> Refu
 
 
 def with_origins(shipment: Shipment, fleet: Fleet, job: Job, hosts: Iterable[Host]) -> Shipment:
-    """With the data that comes from hosts. `hosts`: of the whole inventory. Raises Refused: missing or unreadable there."""
+    """With the data that comes from hosts. `hosts`: of the whole inventory. Raises Refused: missing
+    or unreadable there."""
     known = {host.name: host for host in hosts}
-    origins = {name: known[source.from_host] for name, source in job.data.items() if source.from_host is not None}
+    origins = {
+        name: known[source.from_host]
+        for name, source in job.data.items()
+        if source.from_host is not None
+    }
     if not origins:
         return shipment
     found = {name: look_at(fleet, host, job.data[name].path) for name, host in origins.items()}
@@ -120,9 +135,15 @@ def with_origins(shipment: Shipment, fleet: Fleet, job: Job, hosts: Iterable[Hos
 
 
 def with_parts(
-    shipment: Shipment, fleet: Fleet, job: Job, hosts: tuple[Host, ...], tasks: Mapping[str, str], where: Mapping[str, str]
+    shipment: Shipment,
+    fleet: Fleet,
+    job: Job,
+    hosts: tuple[Host, ...],
+    tasks: Mapping[str, str],
+    where: Mapping[str, str],
 ) -> Shipment:
-    """With who gets what of the data sets in parts. `hosts`: all that may have some of it; `tasks`: the host of each task.
+    """With who gets what of the data sets in parts. `hosts`: all that may have some of it; `tasks`:
+    the host of each task.
 
     Raises UsageError: fewer files than workers.
     """
@@ -131,17 +152,29 @@ def with_parts(
         workers = [(task, host) for task, host in tasks.items() if task.startswith("worker:")]
         workers.sort(key=lambda pair: int(pair[0].partition(":")[2]))
         others = job.data[name].others == "all"
-        whole = frozenset(host for task, host in tasks.items() if others and not task.startswith("worker:"))
-        ask = Ask(job.name, name, tuple(host for _, host in workers), whole, where.get(f"data.{name}"))
+        whole = frozenset(
+            host for task, host in tasks.items() if others and not task.startswith("worker:")
+        )
+        ask = Ask(
+            job.name, name, tuple(host for _, host in workers), whole, where.get(f"data.{name}")
+        )
         found[name] = decide(fleet, hosts, ask, shipment.data[name])
     return replace(shipment, splits=found) if found else shipment
 
 
 def whole_shipment(
-    fleet: Fleet, job: Job, cache: Path | None, inventory: Inventory | None, *, allow_secrets: bool = False
+    fleet: Fleet,
+    job: Job,
+    cache: Path | None,
+    inventory: Inventory | None,
+    *,
+    allow_secrets: bool = False,
 ) -> Shipment:
-    """For a sync, with what only hosts can say: `inventory` is the whole one. Raises what reading and planning raise."""
-    shipment = read_shipment(job, cache, inventory.hosts if inventory else (), allow_secrets=allow_secrets)
+    """For a sync, with what only hosts can say: `inventory` is the whole one. Raises what reading
+    and planning raise."""
+    shipment = read_shipment(
+        job, cache, inventory.hosts if inventory else (), allow_secrets=allow_secrets
+    )
     if inventory is None:
         return shipment
     shipment = with_origins(shipment, fleet, job, inventory.hosts)

@@ -29,29 +29,42 @@ DEATH_LINES = 8  # of the task that died first
 class Status:
     view: RunView
     errors: dict[str, TfdeployError] = field(default_factory=dict)
-    abandoned: tuple[str, ...] = ()  # hosts without a minder of a run that goes on, as after a reboot: see watch/resume.py
-    unheard: tuple[str, tuple[str, ...]] | None = None  # (host that knows the run's end, those that do not): watch/relay.py
+    # hosts without a minder of a run that goes on, as after a reboot: see watch/resume.py
+    abandoned: tuple[str, ...] = ()
+    # (host that knows the run's end, those that do not): watch/relay.py
+    unheard: tuple[str, tuple[str, ...]] | None = None
 
 
 def status(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Status:
-    """The state of the run, asked once of all its hosts or of `only` these. Hosts without an answer are in `errors`."""
+    """The state of the run, asked once of all its hosts or of `only` these. Hosts without an answer
+    are in `errors`."""
     watch = Watch(fleet, plan, lambda event: None, only)
     watch.ask()
     found = measure(fleet, plan, watch)
     order = [*DEFAULT_METRICS, *plan.metrics]
     metrics = {task: _in_order(measures, order) for task, measures in found.items()}
-    unread = {task: tuple(dict.fromkeys((*watch.stopped.get(task, ()), *measures.stopped))) for task, measures in found.items()}
-    view = watch.view(metrics=metrics, unread={task: names for task, names in unread.items() if names})
+    unread = {
+        task: tuple(dict.fromkeys((*watch.stopped.get(task, ()), *measures.stopped)))
+        for task, measures in found.items()
+    }
+    view = watch.view(
+        metrics=metrics, unread={task: names for task, names in unread.items() if names}
+    )
     return Status(view, watch.errors, tuple(sorted(watch.abandoned)), _unheard(watch))
 
 
-def lines_of_first_death(fleet: Fleet, plan: Plan, found: Status, fetched: FetchedLogs) -> list[str]:
+def lines_of_first_death(
+    fleet: Fleet, plan: Plan, found: Status, fetched: FetchedLogs
+) -> list[str]:
     """Return the last lines of the task that died first, where the run has failed by it.
 
     They come from its host; from what was fetched where the host gives none.
     """
     view = found.view
-    if view.first_death not in {task.task for task in view.tasks} or view.state not in ("failed", "lost"):
+    if view.first_death not in {task.task for task in view.tasks} or view.state not in (
+        "failed",
+        "lost",
+    ):
         return []
     return last_lines(fleet, plan, view.first_death, DEATH_LINES, fetched, found.errors)
 
@@ -69,7 +82,11 @@ def _unheard(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
 def _uninformed(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
     """`uninformed` of the hosts that answer and have a minder of the run."""
     return uninformed(
-        {host: state for host, state in watch.states.items() if host not in watch.errors and host not in watch.abandoned}
+        {
+            host: state
+            for host, state in watch.states.items()
+            if host not in watch.errors and host not in watch.abandoned
+        }
     )
 
 
@@ -81,8 +98,12 @@ def measure(fleet: Fleet, plan: Plan, watch: Watch) -> dict[str, Measures]:
         found[task].take_sample(sample)
     if patterns:
         begun = {name for name, status in watch.tasks.items() if status.log_bytes or status.started}
-        wanted = tuple(task.task for task in plan.tasks if task.task in begun and task.host not in watch.errors)
-        for line in stored_lines(fleet, plan, LogQuery(wanted, last=TAIL_LINES, within_s=PIECE_S), {}):
+        wanted = tuple(
+            task.task for task in plan.tasks if task.task in begun and task.host not in watch.errors
+        )
+        for line in stored_lines(
+            fleet, plan, LogQuery(wanted, last=TAIL_LINES, within_s=PIECE_S), {}
+        ):
             found[line.task].line(line.time, line.line.decode("utf-8", "replace"))
     return found
 

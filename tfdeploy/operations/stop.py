@@ -1,4 +1,5 @@
-"""`tfdeploy stop`: TERM to the process tree of every task, grace, KILL, verify, report; all hosts at once."""
+"""`tfdeploy stop`: TERM to the process tree of every task, grace, KILL, verify, report; all hosts
+at once."""
 
 from __future__ import annotations
 
@@ -40,11 +41,14 @@ def stop(
             return None
 
     patience_s = PATIENCE_S + grace_s
-    return each_with_retries(fleet, hosts_of(plan), one, patience_s=patience_s, on_done=on_done, on_retry=on_retry)
+    return each_with_retries(
+        fleet, hosts_of(plan), one, patience_s=patience_s, on_done=on_done, on_retry=on_retry
+    )
 
 
 def earlier_end(fleet: Fleet, plan: Plan, results: Mapping[str, Outcome]) -> str | None:
-    """Return how the run had ended before the stop. None: it was alive, or a host gave no answer."""
+    """Return how the run had ended before the stop. None: it was alive, or a host gave no
+    answer."""
     known = [each for each in results.values() if each is not None]
     if not known or not all(isinstance(each, Ended) and each.had_ended for each in known):
         return None

@@ -1,4 +1,5 @@
-"""`tfdeploy sync`: code becomes a release on every host, data sets are made complete; all hosts at once.
+"""`tfdeploy sync`: code becomes a release on every host, data sets are made complete; all hosts at
+once.
 
 Digests are compared first: nothing is sent to a host that has the release and the data.
 """
@@ -22,7 +23,14 @@ from tfdeploy.operations.broadcast.data_sets import send_data_sets
 from tfdeploy.operations.connecting import begin_connecting
 from tfdeploy.operations.copy.code_files import TreeChanged
 from tfdeploy.operations.copy.push_data import InUse, begin_data, push_data
-from tfdeploy.operations.deletions import MOST_NAMES_BYTES, Confirm, Losses, loss_notes, never_confirm, refuse_losses
+from tfdeploy.operations.deletions import (
+    MOST_NAMES_BYTES,
+    Confirm,
+    Losses,
+    loss_notes,
+    never_confirm,
+    refuse_losses,
+)
 from tfdeploy.operations.emit import emit_transfer, note
 from tfdeploy.operations.lock import JobLock, locked_where_possible
 from tfdeploy.operations.outcomes import split
@@ -41,16 +49,20 @@ def sync(
     emit: Emit,
     lock: JobLock = HELD_TO_THE_END,
 ) -> dict[str, Synced | TfdeployError]:
-    """Every host's outcome. A host that fails does not stop the others. `lock`: released on each host
-    that has everything."""
+    """Every host's outcome. A host that fails does not stop the others. `lock`: released on each
+    host that has everything."""
     data = shipment.broadcasts()
     results = send_code(fleet, hosts, shipment, emit, HELD_TO_THE_END if shipment.data else lock)
     if shipment.by_rsync:
         done, _ = split(results)
-        results.update(_send_by_rsync(fleet, hosts, shipment, done, emit, HELD_TO_THE_END if data else lock))
+        results.update(
+            _send_by_rsync(fleet, hosts, shipment, done, emit, HELD_TO_THE_END if data else lock)
+        )
     done, _ = split(results)
     began, live = time.monotonic(), tuple(host for host in hosts if host.name in done)
-    for name, outcome in send_data_sets(fleet, live, shipment.job, data, emit, lock).items() if data else ():
+    for name, outcome in (
+        send_data_sets(fleet, live, shipment.job, data, emit, lock).items() if data else ()
+    ):
         if isinstance(outcome, TfdeployError):
             results[name] = outcome
         else:
@@ -100,9 +112,10 @@ def sync_job(
     *,
     allow_secrets: bool = False,
 ) -> dict[str, Synced | TfdeployError]:
-    """`tfdeploy sync`: locks, reads the tree, sends; reads it again for the hosts where it changed meanwhile. `inventory`: the
-    whole one, for data that comes from hosts or goes to the workers in parts. `connected`: see begin_connecting, where that was
-    done already. `allow_secrets`: see read_shipment."""
+    """`tfdeploy sync`: locks, reads the tree, sends; reads it again for the hosts where it changed
+    meanwhile. `inventory`: the whole one, for data that comes from hosts or goes to the workers in
+    parts. `connected`: see begin_connecting, where that was done already. `allow_secrets`: see
+    read_shipment."""
     failed_to_connect = connected or begin_connecting(fleet, hosts)
     read = partial(whole_shipment, fleet, job, cache, inventory, allow_secrets=allow_secrets)
     shipment = read()
@@ -116,10 +129,17 @@ def sync_job(
         results.update(settled)
         wanted = tuple(host for host in wanted if host.name not in settled)
         soon = (DATA_LACK.name, BROADCAST_JOIN.name) if shipment.data else ()
-        with locked_where_possible(fleet, wanted, job.name, "sync", holder, emit, soon) as (lock, failed):
+        with locked_where_possible(fleet, wanted, job.name, "sync", holder, emit, soon) as (
+            lock,
+            failed,
+        ):
             refused = _refusals_by_host(fleet, lock.hosts, shipment, confirm, emit)
             results.update({**failed, **(refused or sync(fleet, lock.hosts, shipment, emit, lock))})
-        changed = {name: result.bytes_sent for name, result in results.items() if isinstance(result, TreeChanged)}
+        changed = {
+            name: result.bytes_sent
+            for name, result in results.items()
+            if isinstance(result, TreeChanged)
+        }
         before.update(changed)
         wanted = tuple(host for host in hosts if host.name in changed)
         if not wanted:
@@ -130,8 +150,11 @@ def sync_job(
     return {host.name: results[host.name] for host in hosts}
 
 
-def _settled(fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, emit: Emit) -> dict[str, Synced | TfdeployError]:
-    """The hosts that have all of it already, and those that cannot be asked: where nothing changes nothing is locked."""
+def _settled(
+    fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, emit: Emit
+) -> dict[str, Synced | TfdeployError]:
+    """The hosts that have all of it already, and those that cannot be asked: where nothing changes
+    nothing is locked."""
     if shipment.data:
         return {}
 
@@ -159,7 +182,8 @@ def _refusals_by_host(
 def data_refusals(
     fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, confirm: Confirm, emit: Emit
 ) -> dict[str, Synced | TfdeployError]:
-    """Before anything is sent: host -> its refusal where data would change under a live run on any host, else nothing.
+    """Before anything is sent: host -> its refusal where data would change under a live run on any
+    host, else nothing.
 
     Emits a note for each data set of which files are deleted.
     Raises Refused where most of a data set would be deleted and the operator does not confirm.
@@ -170,7 +194,11 @@ def data_refusals(
     def ask(session: Session) -> None:
         for name, listing in shipment.data.items():
             about = (session.agent(), shipment.job, name, listing, session.host.name)
-            question: dict[str, Any] = {"digest": listing.digest, "ask": True, "staged": name not in shipment.by_rsync}
+            question: dict[str, Any] = {
+                "digest": listing.digest,
+                "ask": True,
+                "staged": name not in shipment.by_rsync,
+            }
             place = begin_data(*about, **question)
             if listing.is_folder and place.files and listing.names_bytes < MOST_NAMES_BYTES:
                 place = begin_data(*about, blob=listing.names, **question)
@@ -180,8 +208,13 @@ def data_refusals(
     found = fleet.each(hosts, ask) if shipment.data else {}
     live = [name for name, error in found.items() if isinstance(error, InUse)]
     if live:
-        other = Refused(f"nothing was sent: data would change under a live run on {', '.join(live)}")
-        return {name: error if isinstance(error, TfdeployError) else other for name, error in found.items()}
+        other = Refused(
+            f"nothing was sent: data would change under a live run on {', '.join(live)}"
+        )
+        return {
+            name: error if isinstance(error, TfdeployError) else other
+            for name, error in found.items()
+        }
     refuse_losses(losing, confirm)
     for text in loss_notes(losing):
         note(emit, text)

@@ -1,7 +1,8 @@
-"""`tfdeploy tensorboard`: TensorBoard on the host of the run's deciding task, reached through a tunnel of the session.
+"""`tfdeploy tensorboard`: TensorBoard on the host of the run's deciding task, reached through a
+tunnel of the session.
 
-It reads the run's working directory with its keep folders. Other users of that host and of this machine get 404: they do not
-know its path. It ends when this process ends, in any way.
+It reads the run's working directory with its keep folders. Other users of that host and of this
+machine get 404: they do not know its path. It ends when this process ends, in any way.
 """
 
 from __future__ import annotations
@@ -31,27 +32,37 @@ class TensorBoard:
     stream: Stream[BoardUp, BoardEnd]
 
     def wait(self) -> None:
-        """Waits until TensorBoard ends by itself. Raises HostFailed with the last line of its output, or HostUnreachable."""
+        """Waits until TensorBoard ends by itself. Raises HostFailed with the last line of its
+        output, or HostUnreachable."""
         for _ in self.stream:
             continue
         output = (self.stream.value.said if self.stream.value else "").strip().splitlines()
-        raise HostFailed("TensorBoard ended" + (f": {output[-1][:400]}" if output else ""), where=self.host)
+        raise HostFailed(
+            "TensorBoard ended" + (f": {output[-1][:400]}" if output else ""), where=self.host
+        )
 
 
 @contextmanager
-def tensorboard(fleet: Fleet, plan: Plan, *, host: str | None = None, port: int | None = None) -> Iterator[TensorBoard]:
-    """`host`: another host of the run; `port`: the port on this machine (None: 6006, or any free one).
+def tensorboard(
+    fleet: Fleet, plan: Plan, *, host: str | None = None, port: int | None = None
+) -> Iterator[TensorBoard]:
+    """`host`: another host of the run; `port`: the port on this machine (None: 6006, or any free
+    one).
 
     Raises UsageError, Refused (not installed, no port here), HostFailed, HostUnreachable.
     """
     session = session_of(fleet, _chosen(plan, host))
     python = plan.host(session.host.name).python  # "": the host finds it in its own plan
-    stream = session.agent().stream(TENSORBOARD, {"run": plan.run, "job": plan.job, "python": python})
+    stream = session.agent().stream(
+        TENSORBOARD, {"run": plan.run, "job": plan.job, "python": python}
+    )
     try:
         there = _up(stream, session.host.name)
         tunnel = session.tunnel(there.port, (port,) if port else (USUAL_PORT, 0))
         try:
-            yield TensorBoard(session.host.name, f"http://127.0.0.1:{tunnel.port}{there.path}/", stream)
+            yield TensorBoard(
+                session.host.name, f"http://127.0.0.1:{tunnel.port}{there.path}/", stream
+            )
         finally:
             tunnel.close()
     finally:
@@ -63,7 +74,9 @@ def _chosen(plan: Plan, wanted: str | None) -> Host:
     found = next(iter(hosts_of(plan, {name})), None)
     if found is None:
         names = ", ".join(host.host for host in plan.hosts[:12])
-        raise UsageError(f"{name} is no host of {plan.run}", where="--host", next=f"it ran on {names}")
+        raise UsageError(
+            f"{name} is no host of {plan.run}", where="--host", next=f"it ran on {names}"
+        )
     return found
 
 

@@ -36,7 +36,9 @@ class ScanResult:
         return self.found.state if isinstance(self.found, HostKey) else "unreachable"
 
 
-def scan(hosts: tuple[Host, ...], parallel: int = PARALLEL, on_notice: OnNotice = no_notice) -> list[ScanResult]:
+def scan(
+    hosts: tuple[Host, ...], parallel: int = PARALLEL, on_notice: OnNotice = no_notice
+) -> list[ScanResult]:
     """Return the host keys of the jump hosts, then of all hosts in order.
 
     sshd penalises connections without a login. So each machine is scanned once, and machines behind
@@ -62,7 +64,9 @@ def scan(hosts: tuple[Host, ...], parallel: int = PARALLEL, on_notice: OnNotice 
     return [ScanResult(name, _for_host(scans, name, entry)) for name, entry in entries]
 
 
-def _scan_by_distance(machines: dict[Target, tuple[str, Target]], parallel: int, connector: Connector) -> dict[Target, Outcome]:
+def _scan_by_distance(
+    machines: dict[Target, tuple[str, Target]], parallel: int, connector: Connector
+) -> dict[Target, Outcome]:
     """Scan the machines that are reached directly, then those one jump behind them, and so on."""
     scans: dict[Target, Outcome] = {}
 
@@ -73,7 +77,9 @@ def _scan_by_distance(machines: dict[Target, tuple[str, Target]], parallel: int,
             if not isinstance(found, HostKey):
                 return unusable_jump(found, jump, name)
             if found.state != "known":
-                return unusable_jump(refused_key(name, jump, found.keytype, found.key, found.judged), jump, name)
+                return unusable_jump(
+                    refused_key(name, jump, found.keytype, found.key, found.judged), jump, name
+                )
         return _scan_target(name, target, connector)
 
     with ThreadPoolExecutor(parallel) as pool:
@@ -113,7 +119,9 @@ def _distance(target: Target) -> int:
     return 0 if target.jump is None else 1 + _distance(target.jump)
 
 
-def find_machine(hosts: tuple[Host, ...], name: str, on_notice: OnNotice = no_notice) -> ScanResult | None:
+def find_machine(
+    hosts: tuple[Host, ...], name: str, on_notice: OnNotice = no_notice
+) -> ScanResult | None:
     """Scan the host, or else the jump host, of that name. Return None if there is neither."""
     target = _find_target(hosts, name)
     if target is None:

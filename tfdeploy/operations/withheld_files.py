@@ -1,6 +1,7 @@
 """The one list of this machine's files that a job, its inventory or ssh keeps from hosts.
 
-All that sends files, or looks for them on hosts, uses it. Only names and a few small files are read; no ssh is started.
+All that sends files, or looks for them on hosts, uses it. Only names and a few small files are
+read; no ssh is started.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _KNOWN_HOSTS = WithheldFile("a known_hosts file", secret=False)
 
 
 def withheld_files(job: Job, hosts: Iterable[Host]) -> WithheldFiles:
-    """Return the files that must not be sent. `hosts`: of the whole inventory, because no host may get the key of another."""
+    """Return the files that must not be sent. `hosts`: of the whole inventory, because no host may
+    get the key of another."""
     hosts, found = tuple(hosts), dict[str, WithheldFile]()
     for name, source in job.secret_sources.items():
         if source.file is not None:
@@ -42,19 +44,24 @@ def withheld_files(job: Job, hosts: Iterable[Host]) -> WithheldFiles:
 
 
 def secret_paths(job: Job, hosts: Iterable[Host]) -> dict[str, dict[str, list[str]]]:
-    """Return {job: {"code": [path below the code], "data": [data set/path]}} of the secret files there.
+    """Return {job: {"code": [path below the code], "data": [data set/path]}} of the secret files
+    there.
 
     They are never sent now, but hosts may have them from an older version.
     """
     withhold = withheld_files(job, hosts)
     code = os.path.realpath(job.code)
-    in_code = {path for path, file in withhold.below(code).items() if file.secret} | set(_linked(code, withhold))
+    in_code = {path for path, file in withhold.below(code).items() if file.secret} | set(
+        _linked(code, withhold)
+    )
     in_data = set()
     for name, source in job.data.items():
         if source.from_host is None:
             top = os.path.realpath(source.path)
             top = top if os.path.isdir(top) else os.path.dirname(top)
-            in_data |= {f"{name}/{path}" for path, file in withhold.below(top).items() if file.secret}
+            in_data |= {
+                f"{name}/{path}" for path, file in withhold.below(top).items() if file.secret
+            }
     found = {"code": sorted(filter(_is_plain, in_code)), "data": sorted(filter(_is_plain, in_data))}
     return {job.name: found} if any(found.values()) else {}
 

@@ -1,4 +1,5 @@
-"""Linux's limit on the length of one argument or environment variable: a program with a longer one does not start."""
+"""Linux's limit on the length of one argument or environment variable: a program with a longer one
+does not start."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ _SHOWN_CHARS = 40
 
 
 def checked(job: Job, tasks: Iterable[TaskPlan]) -> Iterator[TaskPlan]:
-    """The tasks. Raises Refused at the first that is too long, naming it and the argument: each of thousands of tasks
-    carries the whole cluster, so they are not all made first."""
+    """The tasks. Raises Refused at the first that is too long, naming it and the argument: each of
+    thousands of tasks carries the whole cluster, so they are not all made first."""
     for task in tasks:
         for number, word in enumerate(task.argv, 1):
             _check(job, f"word {number} of the command of {task.task}", word, 0)
@@ -30,7 +31,8 @@ def _check(job: Job, what: str, word: str, more: int) -> None:
     length = len(word.encode("utf-8", "surrogateescape"))
     if length + more > MOST_BYTES:
         raise Refused(
-            f"{what} ({word[:_SHOWN_CHARS]}...) has {length:,} bytes: Linux takes at most {MOST_BYTES - more:,} in one",
+            f"{what} ({word[:_SHOWN_CHARS]}...) has {length:,} bytes: Linux takes at most "
+            f"{MOST_BYTES - more:,} in one",
             where=job.source or None,
             next="write it to a file of the code that the program reads",
         )

@@ -1,6 +1,8 @@
-"""What must hold before anything is sent: the rules of the mode and of the command (of a host: `host_checks`).
+"""What must hold before anything is sent: the rules of the mode and of the command (of a host:
+`host_checks`).
 
-Each check returns nothing or notes, or raises with the rule, the host, and what to type. Reads values only.
+Each check returns nothing or notes, or raises with the rule, the host, and what to type. Reads
+values only.
 """
 
 from __future__ import annotations
@@ -32,25 +34,42 @@ _COMMON_PROGRAMS = ("python", "python3", "bash", "env", "torchrun", "mpirun")
 def mode(job: Job) -> Mode:
     """The mode of the run. Raises UsageError when there is none."""
     if job.mode is None:
-        raise UsageError("no mode", where=job.source or None, next="add `--mode async` or `mode: async` to the job file")
+        raise UsageError(
+            "no mode",
+            where=job.source or None,
+            next="add `--mode async` or `mode: async` to the job file",
+        )
     return job.mode
 
 
 def command(job: Job) -> None:
     """Whether there is a program to run. Raises UsageError."""
     if not job.command:
-        raise UsageError("no command to run", where=job.source, next="`command: [python, train.py]` in the job file, or after --")
+        raise UsageError(
+            "no command to run",
+            where=job.source,
+            next="`command: [python, train.py]` in the job file, or after --",
+        )
 
 
-def roles(inventory: Inventory, job: Job, options: Options, requested: Mapping[str, RoleRequest]) -> None:
-    """Whether inventory, job and options name roles that the mode can use. Raises ConfigError with the rule."""
+def roles(
+    inventory: Inventory, job: Job, options: Options, requested: Mapping[str, RoleRequest]
+) -> None:
+    """Whether inventory, job and options name roles that the mode can use. Raises ConfigError with
+    the rule."""
     takes = rules(job.mode).takes
     for role in job.roles:
         if role not in ROLES:
             known = did_you_mean(role, ROLES, f"the roles are {', '.join(ROLES)}")
-            raise ConfigError(f"mode {job.mode} has no role {role}", where=f"{job.source or 'job'}: roles.{role}", next=known)
+            raise ConfigError(
+                f"mode {job.mode} has no role {role}",
+                where=f"{job.source or 'job'}: roles.{role}",
+                next=known,
+            )
         if role not in takes:
-            raise _not_taken(job, role, f"{job.source or 'job'}: roles.{role}", f"remove `roles: {role}`")
+            raise _not_taken(
+                job, role, f"{job.source or 'job'}: roles.{role}", f"remove `roles: {role}`"
+            )
         _check_name(job, role)
     if options.ps is not None and "ps" not in takes:
         raise _not_taken(job, "ps", "--ps", "leave --ps out")
@@ -60,7 +79,11 @@ def roles(inventory: Inventory, job: Job, options: Options, requested: Mapping[s
         _check_single(job, requested.get("worker"))
     ps = requested.get("ps")
     if ps is not None and ps.gpus:
-        raise ConfigError("a ps uses no GPU", where=f"{job.source or 'job'}: roles.ps.gpus", next="leave `gpus` out there")
+        raise ConfigError(
+            "a ps uses no GPU",
+            where=f"{job.source or 'job'}: roles.ps.gpus",
+            next="leave `gpus` out there",
+        )
     _check_chief(inventory, requested.get("chief"))
     for name in rules(job.mode).needs:
         if not role_hosts(inventory, name):
@@ -72,7 +95,8 @@ def seats(job: Job, placed: Collection[Seat]) -> None:
     have = Counter(seat.role for seat in placed)
     mode = rules(job.mode)
     for name in mode.needs:
-        if not have[name] and not (mode.all_decide and have["chief"]):  # there a chief trains like a worker
+        # there a chief trains like a worker
+        if not have[name] and not (mode.all_decide and have["chief"]):
             raise ConfigError(
                 f"mode {job.mode} needs at least one {name}, and the counts leave none",
                 where=f"role {name}",
@@ -83,15 +107,23 @@ def seats(job: Job, placed: Collection[Seat]) -> None:
 
 
 def same_gpus(job: Job, placed: Collection[Seat]) -> None:
-    """Whether all training tasks have equally many GPUs, in the modes that need it. Raises Refused."""
+    """Whether all training tasks have equally many GPUs, in the modes that need it. Raises
+    Refused."""
     mode = rules(job.mode)
-    counts = {seat: len(seat.gpus) for seat in placed if seat.role == "worker" or (seat.role == "chief" and mode.all_decide)}
+    counts = {
+        seat: len(seat.gpus)
+        for seat in placed
+        if seat.role == "worker" or (seat.role == "chief" and mode.all_decide)
+    }
     if not mode.same_gpus or len(set(counts.values())) < 2:
         return
     fewest, most = min(counts.values()), max(counts.values())
-    few, many = (next(seat for seat in counts if counts[seat] == wanted) for wanted in (fewest, most))
+    few, many = (
+        next(seat for seat in counts if counts[seat] == wanted) for wanted in (fewest, most)
+    )
     raise Refused(
-        f"mode {job.mode} needs equally many GPUs in each worker: {many.task} on {many.host} has {most}, "
+        f"mode {job.mode} needs equally many GPUs in each worker: {many.task} on {many.host} has "
+        f"{most}, "
         f"{few.task} on {few.host} has {fewest}",
         where=f"host {few.host}",
         next=f"write `roles: {{worker: {{gpus: {fewest}}}}}`, or leave hosts out with --exclude",
@@ -99,25 +131,43 @@ def same_gpus(job: Job, placed: Collection[Seat]) -> None:
 
 
 def cwd(job: Job, files: Collection[str]) -> None:
-    """Raises Refused where the folder in which the command starts is not in the code. `files`: the code's; empty: not known."""
+    """Raises Refused where the folder in which the command starts is not in the code. `files`: the
+    code's; empty: not known."""
     folders = {posixpath.dirname(path) for path in files}
-    if not files or not job.cwd or any(f"{folder}/".startswith(f"{job.cwd}/") for folder in folders):
+    if (
+        not files
+        or not job.cwd
+        or any(f"{folder}/".startswith(f"{job.cwd}/") for folder in folders)
+    ):
         return
     look = f"check that {job.code}/{job.cwd} exists, and that git does not ignore its files"
     advice = did_you_mean(job.cwd, sorted(folders), look)
-    raise Refused(f"the folder {job.cwd} is not in the code", where=job.places.get("cwd") or "cwd", next=advice)
+    raise Refused(
+        f"the folder {job.cwd} is not in the code",
+        where=job.places.get("cwd") or "cwd",
+        next=advice,
+    )
 
 
 def program(job: Job, found: Program, files: Collection[str], links: Collection[str]) -> None:
-    """Whether the file that the command starts is in the code. `files`: its paths; empty: not known, nothing is refused.
+    """Whether the file that the command starts is in the code. `files`: its paths; empty: not
+    known, nothing is refused.
 
     Raises Refused."""
     path = _started(job, found)
-    if not files or path is None or path in files or path.startswith(("/", "..", "~")) or "{" in path:
+    if (
+        not files
+        or path is None
+        or path in files
+        or path.startswith(("/", "..", "~"))
+        or "{" in path
+    ):
         return
     if any(path == at or path.startswith(at + "/") for at in (*links, *job.keep)):
         return
-    listed = did_you_mean(path, sorted(files), f"the code is {job.code}: is the file there, or ignored by git?")
+    listed = did_you_mean(
+        path, sorted(files), f"the code is {job.code}: is the file there, or ignored by git?"
+    )
     raise Refused(f"the program {path} is not in the code", where=_command_source(job), next=listed)
 
 
@@ -125,18 +175,30 @@ def program_on_path(job: Job) -> str | None:
     """Return the program that each host must have on PATH; None: the command names a path, or
     Python, which `python:` sets."""
     first = job.command[0] if job.command else ""
-    return first if first and not {"/", "{"} & set(first) and first not in PYTHON and "PATH" not in job.env else None
+    return (
+        first
+        if first and not {"/", "{"} & set(first) and first not in PYTHON and "PATH" not in job.env
+        else None
+    )
 
 
-def refuse_missing_program(job: Job, tasks: Collection[TaskPlan], used: Mapping[str, HostFacts]) -> None:
+def refuse_missing_program(
+    job: Job, tasks: Collection[TaskPlan], used: Mapping[str, HostFacts]
+) -> None:
     """Raise Refused if a host of a task lacks the program that the command starts."""
     name = program_on_path(job)
-    lacking = dict.fromkeys(task.host for task in tasks if task.argv[:1] == (name,) and used[task.host].lacks_program)
+    lacking = dict.fromkeys(
+        task.host for task in tasks if task.argv[:1] == (name,) and used[task.host].lacks_program
+    )
     if not lacking or name is None:
         return
     install = f"install it there, or write its whole path, or ./{name} if it is in the code"
     hint = did_you_mean(name, _COMMON_PROGRAMS, install)
-    raise Refused(f"there is no program {name} on PATH of {fold_names(lacking)}", where=_command_source(job), next=hint)
+    raise Refused(
+        f"there is no program {name} on PATH of {fold_names(lacking)}",
+        where=_command_source(job),
+        next=hint,
+    )
 
 
 def _command_source(job: Job) -> str:
@@ -149,7 +211,10 @@ def _started(job: Job, found: Program) -> str | None:
     command = job.command
     if "/" in command[0] and not command[0].startswith(("/", "~")):
         return posixpath.normpath(posixpath.join(job.cwd, command[0]))
-    by_python = any(posixpath.basename(word).startswith("python") for word in command) and "-m" not in command
+    by_python = (
+        any(posixpath.basename(word).startswith("python") for word in command)
+        and "-m" not in command
+    )
     return found.path if by_python else found.script
 
 
@@ -164,18 +229,26 @@ def _check_single(job: Job, worker: RoleRequest | None) -> None:
     if worker is not None and asked > 1:
         raise ConfigError(
             f"mode {job.mode} is one process, and {worker.because} asks for {asked}",
-            where=worker.because.split(" ")[0] if worker.because.startswith("--") else f"{job.source or 'job'}: roles.worker",
+            where=worker.because.split(" ")[0]
+            if worker.because.startswith("--")
+            else f"{job.source or 'job'}: roles.worker",
             next="ask for one, or choose `--mode mirrored` for several",
         )
 
 
 def _check_ranks(job: Job) -> None:
-    """Refuses keys about a cluster of TensorFlow, and variables that tfdeploy sets in this mode. Raises ConfigError."""
-    foreign = {"flags": job.flags in ("auto", "classic"), "compat": job.compat == "v1", "cluster": job.cluster == "program"}
+    """Refuses keys about a cluster of TensorFlow, and variables that tfdeploy sets in this mode.
+    Raises ConfigError."""
+    foreign = {
+        "flags": job.flags in ("auto", "classic"),
+        "compat": job.compat == "v1",
+        "cluster": job.cluster == "program",
+    }
     for key, given in foreign.items():
         if given:
             raise ConfigError(
-                f"mode {job.mode} has no cluster of TensorFlow, and `{key}: {getattr(job, key)}` is about one",
+                f"mode {job.mode} has no cluster of TensorFlow, and `{key}: {getattr(job, key)}` "
+                "is about one",
                 where=f"{job.source or 'job'}: {key}",
                 next=f"remove `{key}`; the program is told by {', '.join(ranks.VARIABLES)}",
             )
@@ -190,8 +263,8 @@ def _check_ranks(job: Job) -> None:
 
 
 def _check_name(job: Job, role: str) -> None:
-    """Raises ConfigError for `as` where the mode fixes the name: strategies of TensorFlow 2 know TensorFlow's own names of roles,
-    and an in-graph client names only the workers' job."""
+    """Raises ConfigError for `as` where the mode fixes the name: strategies of TensorFlow 2 know
+    TensorFlow's own names of roles, and an in-graph client names only the workers' job."""
     mode, called = rules(job.mode), job.roles[role].called
     if called and not mode.takes_flags and not (role == "worker" and "one_client" in mode.traits):
         raise ConfigError(
@@ -206,7 +279,9 @@ def _check_chief(inventory: Inventory, chief: RoleRequest | None) -> None:
         return
     several = len(chief.hosts) > 1 and chief.because == ""
     if several or (chief.total or 0) > 1 or (chief.per_host or 0) > 1:
-        count = chief.total if (chief.total or 0) > 1 else max(len(chief.hosts), chief.per_host or 0)
+        count = (
+            chief.total if (chief.total or 0) > 1 else max(len(chief.hosts), chief.per_host or 0)
+        )
         raise ConfigError(
             f"a cluster has one chief, and {count} are asked for",
             where=f"{inventory.source or 'inventory'}: roles.chief",
@@ -218,5 +293,6 @@ def _role_without_hosts(inventory: Inventory, job: Job, role: str) -> ConfigErro
     return ConfigError(
         f"mode {job.mode} needs at least one {role}, and no host has that role",
         where=f"{inventory.source or 'inventory'}: roles.{role}",
-        next=f"write `roles: {{{role}: [HOST, ...]}}` in the inventory (--limit and --exclude may have left them out)",
+        next=f"write `roles: {{{role}: [HOST, ...]}}` in the inventory (--limit and --exclude may "
+        "have left them out)",
     )

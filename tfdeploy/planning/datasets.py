@@ -1,4 +1,5 @@
-"""Where data sets and kept folders lie on a host, and which data is linked back into the code. Joins paths only."""
+"""Where data sets and kept folders lie on a host, and which data is linked back into the code.
+Joins paths only."""
 
 from __future__ import annotations
 
@@ -16,20 +17,26 @@ from tfdeploy.planning.cluster.placement import Seat
 
 
 def paths(job: Job, file_data: frozenset[str]) -> dict[str, str]:
-    """name -> path below the job's folder: data/digits, or data/iris/iris.csv when the source is one file."""
+    """name -> path below the job's folder: data/digits, or data/iris/iris.csv when the source is
+    one file."""
     return {
-        name: posixpath.join("data", name, posixpath.basename(source.path)) if name in file_data else posixpath.join("data", name)
+        name: posixpath.join("data", name, posixpath.basename(source.path))
+        if name in file_data
+        else posixpath.join("data", name)
         for name, source in job.data.items()
     }
 
 
 def links(job: Job) -> dict[str, str]:
-    """path in the code -> name, for the data whose source lies inside the code: left out there and linked back."""
+    """path in the code -> name, for the data whose source lies inside the code: left out there and
+    linked back."""
     root = job.code.rstrip("/") + "/"
     return {
         source.path[len(root) :].rstrip("/"): name
         for name, source in job.data.items()
-        if source.from_host is None and source.path.startswith(root) and source.path.rstrip("/") != root.rstrip("/")
+        if source.from_host is None
+        and source.path.startswith(root)
+        and source.path.rstrip("/") != root.rstrip("/")
     }
 
 
@@ -42,7 +49,10 @@ def check_splits(job: Job) -> None:
     """Whether the mode has workers that could get parts. Raises UsageError."""
     for name in splits(job):
         if job.mode is None:
-            what, hint = "which mode? It says which workers there are", "`mode: async` in the job file"
+            what, hint = (
+                "which mode? It says which workers there are",
+                "`mode: async` in the job file",
+            )
         elif rules(job.mode).single or "worker" not in rules(job.mode).takes:
             what, hint = (
                 f"mode {job.mode} has no workers that could get parts of it",
@@ -50,10 +60,16 @@ def check_splits(job: Job) -> None:
             )
         else:
             continue
-        raise UsageError(f"data set {name} goes to the workers in parts: {what}", where=job.places.get(f"data.{name}"), next=hint)
+        raise UsageError(
+            f"data set {name} goes to the workers in parts: {what}",
+            where=job.places.get(f"data.{name}"),
+            next=hint,
+        )
 
 
-def of_task(job: Job, data: Mapping[str, str], seat: Seat, run: str, workdir: str) -> dict[str, str]:
+def of_task(
+    job: Job, data: Mapping[str, str], seat: Seat, run: str, workdir: str
+) -> dict[str, str]:
     """The values of {data.NAME} that are a task's own: its part, or an empty folder."""
     found = {}
     for name in splits(job):
@@ -61,7 +77,9 @@ def of_task(job: Job, data: Mapping[str, str], seat: Seat, run: str, workdir: st
             continue
         part = str(seat.index) if seat.role == "worker" else layout.NO_PART
         _, _, file = data[name].removeprefix("data/").partition("/")
-        found[f"data.{name}"] = posixpath.join(layout.parts_dir(workdir, job.name, run, seat.host, name), part, file).rstrip("/")
+        found[f"data.{name}"] = posixpath.join(
+            layout.parts_dir(workdir, job.name, run, seat.host, name), part, file
+        ).rstrip("/")
     return found
 
 
@@ -82,7 +100,10 @@ def part_plans(job: Job, seats: Iterable[Seat]) -> dict[str, tuple[PartPlan, ...
 def with_sizes(plan: Plan, sizes: Mapping[str, Sequence[tuple[int, int]]]) -> Plan:
     """With the files and bytes of each part, by data set."""
     parts = {
-        name: tuple(replace(part, files=files, bytes=size) for part, (files, size) in zip(parts, sizes[name], strict=True))
+        name: tuple(
+            replace(part, files=files, bytes=size)
+            for part, (files, size) in zip(parts, sizes[name], strict=True)
+        )
         for name, parts in plan.parts.items()
     }
     return replace(plan, parts=parts)
@@ -92,4 +113,7 @@ def placeholders(job: Job, data: dict[str, str], workdir: str) -> dict[str, str]
     """The values of {data.NAME} and {keep.NAME} on a host with this workdir: absolute paths."""
     folder = layout.job_dir(workdir, job.name)
     values = {f"data.{name}": posixpath.join(folder, place) for name, place in data.items()}
-    return {**values, **{f"keep.{path}": layout.keep_dir(workdir, job.name, path) for path in job.keep}}
+    return {
+        **values,
+        **{f"keep.{path}": layout.keep_dir(workdir, job.name, path) for path in job.keep},
+    }

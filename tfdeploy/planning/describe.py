@@ -41,7 +41,10 @@ def describe(plan: Plan) -> Description:
             ("on a stall", _on_stall(plan)),
             ("mesh", ", ".join(f"{host.host}:{host.mesh_port}" for host in plan.hosts)),
         ),
-        rows=tuple((task.task, task.host, task.address or "-", gpus_words(task.gpus), task.why) for task in plan.tasks),
+        rows=tuple(
+            (task.task, task.host, task.address or "-", gpus_words(task.gpus), task.why)
+            for task in plan.tasks
+        ),
         commands=tuple((task.task, shlex.join(task.argv)) for task in plan.tasks),
         notes=(*plan.notes, *_parts(plan)),
     )
@@ -51,10 +54,17 @@ def _parts(plan: Plan) -> Iterator[str]:
     """What each worker gets of the data sets in parts."""
     for name, parts in plan.parts.items():
         if any(part.files is None for part in parts):
-            yield f"data {name}: each of {len(parts)} workers takes the part that its host has (--no-sync)"
+            yield (
+                f"data {name}: each of {len(parts)} workers takes the part that its host has "
+                "(--no-sync)"
+            )
             continue
         shown = [f"{part.task} on {part.host} {_files(part)}" for part in parts[:_SHOWN]]
-        more = f"; and {len(parts) - _SHOWN} more, the largest {_files(max(parts, key=_size))}" if len(parts) > _SHOWN else ""
+        more = (
+            f"; and {len(parts) - _SHOWN} more, the largest {_files(max(parts, key=_size))}"
+            if len(parts) > _SHOWN
+            else ""
+        )
         yield f"data {name} goes in {len(parts)} parts: {'; '.join(shown)}{more}"
 
 
@@ -76,14 +86,20 @@ def _on_death(plan: Plan) -> str:
     if not plan.restart_max:
         return f"{RULES[plan.mode].on_death}; tfdeploy ends the run, and {next_launch}"
     # The folder of a run outlives the attempts of its tasks (agent/serve/run/prepare.py).
-    within_run = kept or f"has the files of its attempts before, in the run's own folder; {next_launch}"
+    within_run = (
+        kept or f"has the files of its attempts before, in the run's own folder; {next_launch}"
+    )
     return f"{RULES[plan.mode].on_death}; what starts again {within_run}"
 
 
 def _on_stall(plan: Plan) -> str:
     if not plan.stall_after_s:
         return "not looked for (stall.after is 0)"
-    done = "the culprit is ended as if it had failed" if plan.stall_action == "restart" else "it is reported and no task ended"
+    done = (
+        "the culprit is ended as if it had failed"
+        if plan.stall_action == "restart"
+        else "it is reported and no task ended"
+    )
     return f"after {plan.stall_after_s:g} s without output, CPU or traffic {done}"
 
 

@@ -1,4 +1,5 @@
-"""The environment variables of a task, without secrets. The agent adds the other TFDEPLOY_TASK_ names."""
+"""The environment variables of a task, without secrets. The agent adds the other TFDEPLOY_TASK_
+names."""
 
 from __future__ import annotations
 
@@ -15,18 +16,29 @@ from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.program.job_names import JobNames
 
 NO_PROXY = ("no_grpc_proxy", "no_proxy", "NO_PROXY")
-HELD_PORT = {"TF_GRPC_REUSE_PORT": "true"}  # the minder holds the port while TensorFlow binds it as well
+# the minder holds the port while TensorFlow binds it as well
+HELD_PORT = {"TF_GRPC_REUSE_PORT": "true"}
 
 
 def environment(
-    job: Job, seat: Seat, layout: Layout, given: Mapping[str, str], chosen: Mapping[str, str], called: JobNames
+    job: Job,
+    seat: Seat,
+    layout: Layout,
+    given: Mapping[str, str],
+    chosen: Mapping[str, str],
+    called: JobNames,
 ) -> dict[str, str]:
-    """The variables of one task: the contract's, those that were `chosen` for this program, then the job's `env` with its
-    placeholders filled from `given`. A mode of one process gets no cluster. `called`: the program's names of roles."""
+    """The variables of one task: the contract's, those that were `chosen` for this program, then
+    the job's `env` with its placeholders filled from `given`. A mode of one process gets no
+    cluster. `called`: the program's names of roles."""
     mode_rules = rules(job.mode)
     alone, direct = mode_rules.single, tuple(dict.fromkeys(layout.addresses.values()))
     return {
-        **({"TF_CONFIG": _tf_config(layout, seat, called)} if mode_rules.tensorflow and not alone else {}),
+        **(
+            {"TF_CONFIG": _tf_config(layout, seat, called)}
+            if mode_rules.tensorflow and not alone
+            else {}
+        ),
         **(ranks.variables(layout, seat, given["run_id"]) if mode_rules.ranks else {}),
         "CUDA_VISIBLE_DEVICES": ",".join(map(str, _visible(seat, layout, mode_rules))),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
@@ -53,18 +65,24 @@ def _visible(seat: Seat, layout: Layout, mode_rules: Rules) -> tuple[int, ...]:
 
 
 def proxy_notes(facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
-    """Which hosts set a proxy, and that the cluster bypasses it: a dead proxy would hang the whole cluster."""
+    """Which hosts set a proxy, and that the cluster bypasses it: a dead proxy would hang the whole
+    cluster."""
     return tuple(
-        f"{name} sets {', '.join(facts[name].proxies)}: the cluster's addresses go around the proxy (no_grpc_proxy, no_proxy)"
+        f"{name} sets {', '.join(facts[name].proxies)}: the cluster's addresses go around the "
+        "proxy (no_grpc_proxy, no_proxy)"
         for name in facts
         if facts[name].proxies
     )
 
 
 def preset_notes(preset: tuple[str, ...], facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
-    """Where a variable such as TF_CONFIG is set outside of the plan, and that tasks do not get it. `preset`: set in the
-    environment of the launch."""
-    by_host = [(f"the login environment of {name}", found.preset) for name, found in facts.items() if found.preset]
+    """Where a variable such as TF_CONFIG is set outside of the plan, and that tasks do not get it.
+    `preset`: set in the environment of the launch."""
+    by_host = [
+        (f"the login environment of {name}", found.preset)
+        for name, found in facts.items()
+        if found.preset
+    ]
     return tuple(
         f"{', '.join(names)} set in {where}: not what the tasks get, which is the plan's"
         for where, names in [*([("your environment", preset)] if preset else []), *by_host]

@@ -1,4 +1,5 @@
-"""What each host must have before anything is sent: Python, rsync, disk, TensorFlow, no live run of the job.
+"""What each host must have before anything is sent: Python, rsync, disk, TensorFlow, no live run of
+the job.
 
 Each check returns nothing or notes, or raises with the host, and what to type. Reads values only.
 """
@@ -22,15 +23,18 @@ CLOCK_SKEW_S = 5.0
 
 
 def one_machine(used: Mapping[str, HostFacts]) -> None:
-    """Refuses two names for one machine, user and workdir: they would be two hosts with one folder. Raises Refused."""
+    """Refuses two names for one machine, user and workdir: they would be two hosts with one folder.
+    Raises Refused."""
     seen: dict[tuple[str, ...], str] = {}
     for name, facts in used.items():
         same = seen.setdefault((facts.boot_id, facts.hostname, facts.user, facts.workdir), name)
         if same != name and facts.boot_id:
             raise Refused(
-                f"{same} and {name} are one machine: {facts.hostname or 'it'}, user {facts.user}, {facts.workdir}",
+                f"{same} and {name} are one machine: {facts.hostname or 'it'}, user "
+                f"{facts.user}, {facts.workdir}",
                 where=f"hosts {same} and {name}",
-                next=f"leave one out (`--exclude {name}`); several tasks on a machine are `roles: {{worker: {{per_host: 2}}}}`",
+                next=f"leave one out (`--exclude {name}`); several tasks on a machine are `roles: "
+                f"{{worker: {{per_host: 2}}}}`",
             )
 
 
@@ -42,13 +46,15 @@ def live(used: Mapping[str, HostFacts]) -> None:
             raise Refused(
                 f"run {run.run} of this job, started by {run.who}, is alive on {facts.host}{since}",
                 where=f"host {facts.host}",
-                next=f"`tfdeploy status {run.run}` shows it, `tfdeploy stop {run.run}` ends it; to run both, give the second "
+                next=f"`tfdeploy status {run.run}` shows it, `tfdeploy stop {run.run}` ends it; "
+                "to run both, give the second "
                 "another `name:` in a job file of its own (-j FILE)",
             )
 
 
 def host(entry: Host, facts: HostFacts, program: Program, options: Options) -> None:
-    """Whether one host has what a task there needs: python, rsync, disk, TensorFlow. Raises Refused."""
+    """Whether one host has what a task there needs: python, rsync, disk, TensorFlow. Raises
+    Refused."""
     where = f"host {entry.name}"
     if facts.python is None:
         raise Refused(
@@ -69,7 +75,8 @@ def host(entry: Host, facts: HostFacts, program: Program, options: Options) -> N
             f"the disk of {entry.name} is too small: {in_binary_bytes(needed)} needed in "
             f"{facts.workdir}, {in_binary_bytes(free)} free",
             where=where,
-            next=f"free {in_binary_bytes(needed - free)} there, or point `workdir:` of {entry.name} at a larger disk",
+            next=f"free {in_binary_bytes(needed - free)} there, or point `workdir:` of "
+            f"{entry.name} at a larger disk",
         )
     if program.imports_tensorflow and facts.tensorflow is None:
         raise Refused(
@@ -102,7 +109,8 @@ def tensorflow_notes(used: Mapping[str, HostFacts]) -> tuple[str, ...]:
 
 
 def host_notes(entry: Host, facts: HostFacts, logs_bytes: int) -> tuple[str, ...]:
-    """What does not stop the launch but may matter later. `logs_bytes`: the most that its tasks' logs may grow to."""
+    """What does not stop the launch but may matter later. `logs_bytes`: the most that its tasks'
+    logs may grow to."""
     texts = [f"{entry.name}: {problem}" for problem in facts.problems]
     if facts.kill_user_processes and not facts.linger:
         linger = on_host(entry.name, "loginctl", "enable-linger")
@@ -114,7 +122,9 @@ def host_notes(entry: Host, facts: HostFacts, logs_bytes: int) -> tuple[str, ...
     free = facts.free_disk_bytes
     if free < logs_bytes:
         most = in_binary_bytes(logs_bytes)
-        texts.append(f"{entry.name} has {in_binary_bytes(free)} free, and its logs may grow to {most}")
+        texts.append(
+            f"{entry.name} has {in_binary_bytes(free)} free, and its logs may grow to {most}"
+        )
     return tuple(texts)
 
 

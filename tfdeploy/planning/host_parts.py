@@ -1,4 +1,5 @@
-"""Divides a plan into one part for each host: its own tasks, and the peers and mesh that all hosts share."""
+"""Divides a plan into one part for each host: its own tasks, and the peers and mesh that all hosts
+share."""
 
 from __future__ import annotations
 
@@ -21,23 +22,38 @@ _SAME_IN_PLAN = """
 
 
 def host_parts(plan: Plan, ahead_s: Mapping[str, float]) -> dict[str, wire.HostPart]:
-    """host -> its part for run.prepare, without the fields of `shared_part`, secrets and certificates. `ahead_s`: seconds
-    by which a host's clock is ahead of the run's."""
+    """host -> its part for run.prepare, without the fields of `shared_part`, secrets and
+    certificates. `ahead_s`: seconds by which a host's clock is ahead of the run's."""
     digest, texts = plan.digest, texts_of(plan)
     tasks: dict[str, list[TaskPlan]] = {host.host: [] for host in plan.hosts}
     for task in plan.tasks:
         tasks[task.host].append(task)
-    return {host.host: _part(plan, host, tasks[host.host], texts, digest, ahead_s.get(host.host, 0.0)) for host in plan.hosts}
+    return {
+        host.host: _part(plan, host, tasks[host.host], texts, digest, ahead_s.get(host.host, 0.0))
+        for host in plan.hosts
+    }
 
 
 def shared_part(plan: Plan) -> dict[str, Any]:
     """The fields of every host's part that are the same for all, as JSON."""
     has_own = rules(plan.mode).ranks
-    peers = [copy_fields(wire.Peer, task, own_port=has_own and task.port is not None) for task in plan.tasks]
+    peers = [
+        copy_fields(wire.Peer, task, own_port=has_own and task.port is not None)
+        for task in plan.tasks
+    ]
     guarded = [host.host for host in plan.hosts if plan.protect.level_of(host.host) != "none"]
     known = any(plan.protect.level_of(host.host) == "firewall" for host in plan.hosts)
-    mesh = [wire.MeshHost(each.host, each.address, each.mesh_port, list(each.addresses) if known else []) for each in plan.hosts]
-    allowed = dict.fromkeys(address for host in plan.hosts for address in host.addresses) if guarded else {}
+    mesh = [
+        wire.MeshHost(
+            each.host, each.address, each.mesh_port, list(each.addresses) if known else []
+        )
+        for each in plan.hosts
+    ]
+    allowed = (
+        dict.fromkeys(address for host in plan.hosts for address in host.addresses)
+        if guarded
+        else {}
+    )
     return {
         "peers": wire.to_wire(peers),
         "mesh": wire.to_wire(mesh),
@@ -48,7 +64,12 @@ def shared_part(plan: Plan) -> dict[str, Any]:
 
 
 def _part(
-    plan: Plan, host: HostPlan, tasks: list[TaskPlan], texts: tuple[str, ...], digest: str, ahead_s: float
+    plan: Plan,
+    host: HostPlan,
+    tasks: list[TaskPlan],
+    texts: tuple[str, ...],
+    digest: str,
+    ahead_s: float,
 ) -> wire.HostPart:
     return wire.HostPart(
         **{name: getattr(plan, name) for name in _SAME_IN_PLAN.split()},
@@ -57,7 +78,9 @@ def _part(
         tasks=[_spec(plan, host, task, texts) for task in tasks],
         keep=list(plan.keep),
         links=dict(plan.links),
-        parts={name: [len(parts), *_of_host(parts, host.host)] for name, parts in plan.parts.items()},
+        parts={
+            name: [len(parts), *_of_host(parts, host.host)] for name, parts in plan.parts.items()
+        },
         restart_backoff_s=list(plan.restart_backoff_s),
         ahead_s=ahead_s,
         lockstep=rules(plan.mode).lockstep,

@@ -1,4 +1,5 @@
-"""Which Python runs the tasks of each host, and why: the environment of `setup`, else what the inventory names."""
+"""Which Python runs the tasks of each host, and why: the environment of `setup`, else what the
+inventory names."""
 
 from __future__ import annotations
 
@@ -14,21 +15,29 @@ from tfdeploy.planning.source.source import Program
 
 
 def check(job: Job, facts: Mapping[str, HostFacts], program: Program) -> None:
-    """Whether the job's environment is on every host, and has what the program needs. Raises Refused."""
+    """Whether the job's environment is on every host, and has what the program needs. Raises
+    Refused."""
     if job.setup_requirements is None:
         return
     file = posixpath.basename(job.setup_requirements)
-    missing = [name for name, found in facts.items() if found.python is not None and found.environment is None]
+    missing = [
+        name
+        for name, found in facts.items()
+        if found.python is not None and found.environment is None
+    ]
     if missing:
         raise Refused(
             f"the environment of {file} (as it is now) is not there on {fold_names(missing)}",
             where=f"host {', '.join(missing)}",
             next="tfdeploy setup",
         )
-    without = [name for name, found in facts.items() if found.environment and found.tensorflow is None]
+    without = [
+        name for name, found in facts.items() if found.environment and found.tensorflow is None
+    ]
     if program.imports_tensorflow and without:
         raise Refused(
-            f"{program.path} imports TensorFlow, and the environment of {file} has none on {fold_names(without)}",
+            f"{program.path} imports TensorFlow, and the environment of {file} has none on "
+            f"{fold_names(without)}",
             where=f"host {', '.join(without)}",
             next=f"write `tensorflow` into {file}, then tfdeploy setup",
         )
@@ -54,4 +63,8 @@ def summary(plan: Plan) -> str:
 
 def _why(host: HostPlan) -> str:
     made = host.python.startswith(posixpath.join(host.workdir, ".envs", ""))
-    return "made by tfdeploy setup" if made else f"`python: {host.ssh.get('python', 'python3')}` of the inventory"
+    return (
+        "made by tfdeploy setup"
+        if made
+        else f"`python: {host.ssh.get('python', 'python3')}` of the inventory"
+    )

@@ -1,5 +1,5 @@
-"""Where training goes on: the deciding task returns to the host with the newest `keep`, or launch refuses; in mirrored
-that `keep` goes to every host instead.
+"""Where training goes on: the deciding task returns to the host with the newest `keep`, or launch
+refuses; in mirrored that `keep` goes to every host instead.
 
 Training never restarts from zero unnoticed. It reads facts only, no checkpoint.
 """
@@ -25,7 +25,8 @@ CLOCK_SLACK_S = 1.0
 
 @dataclass(frozen=True)
 class HostKeep:
-    """One `keep` folder that earlier runs wrote on one host; `when` is in UTC seconds of the control machine."""
+    """One `keep` folder that earlier runs wrote on one host; `when` is in UTC seconds of the
+    control machine."""
 
     host: str
     fact: KeepFact
@@ -42,8 +43,8 @@ class HostKeep:
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """Where training goes on. `host`: the host of the task that writes checkpoints; `copied_from`: the host whose `keep`
-    all hosts get before the start."""
+    """Where training goes on. `host`: the host of the task that writes checkpoints; `copied_from`:
+    the host whose `keep` all hosts get before the start."""
 
     host: str
     copied_from: str | None = None
@@ -55,31 +56,44 @@ def kept_by(job: Job, facts: HostFacts) -> list[KeepFact]:
     return [fact for fact in facts.keep if fact.path in job.keep and fact.newest > 0]
 
 
-def newest(job: Job, facts: Mapping[str, HostFacts], role_hosts: tuple[str, ...], prefer: str) -> HostKeep | None:
-    """The newest kept folder, or None. A checkpoint on any host comes before other files. Any task may write other files, so
-    those on `role_hosts` come before the rest.
+def newest(
+    job: Job, facts: Mapping[str, HostFacts], role_hosts: tuple[str, ...], prefer: str
+) -> HostKeep | None:
+    """The newest kept folder, or None. A checkpoint on any host comes before other files. Any task
+    may write other files, so those on `role_hosts` come before the rest.
 
     Where `prefer` has the same content (a shared disk, or a copy), it is chosen.
     """
     found = [
-        HostKeep(name, fact, fact.time - facts[name].clock_skew_s) for name in sorted(facts) for fact in kept_by(job, facts[name])
+        HostKeep(name, fact, fact.time - facts[name].clock_skew_s)
+        for name in sorted(facts)
+        for fact in kept_by(job, facts[name])
     ]
     checkpoints = [kept for kept in found if kept.fact.checkpoint]
     at_home = [kept for kept in found if kept.host in role_hosts]
     candidates = checkpoints or at_home or found
     latest = max((kept.when for kept in candidates), default=0.0)
-    # Host clocks are compared only to within CLOCK_SLACK_S; within it the first by name is taken, so that the choice is stable.
+    # Host clocks are compared only to within CLOCK_SLACK_S; within it the first by name is taken,
+    # so that the choice is stable.
     best = next((kept for kept in candidates if kept.when >= latest - CLOCK_SLACK_S), None)
-    return next((kept for kept in found if best and kept.host == prefer and kept.fact.same_as(best.fact)), best)
+    return next(
+        (kept for kept in found if best and kept.host == prefer and kept.fact.same_as(best.fact)),
+        best,
+    )
 
 
 def seat_tasks(
-    requested: Mapping[str, RoleRequest], hosts: Mapping[str, Host], facts: Mapping[str, HostFacts], job: Job, options: Options
+    requested: Mapping[str, RoleRequest],
+    hosts: Mapping[str, Host],
+    facts: Mapping[str, HostFacts],
+    job: Job,
+    options: Options,
 ) -> tuple[tuple[Seat, ...], ResumePoint]:
-    """The placement, and where training goes on: the deciding task goes to the host that holds the newest `keep`; where
-    every worker reads the checkpoints, they go to all of them instead.
+    """The placement, and where training goes on: the deciding task goes to the host that holds the
+    newest `keep`; where every worker reads the checkpoints, they go to all of them instead.
 
-    Raises what `place` and `checks.seats` raise, and Refused when that host cannot have the deciding task.
+    Raises what `place` and `checks.seats` raise, and Refused when that host cannot have the
+    deciding task.
     """
     seats = place(requested, hosts, facts, {})
     checks.seats(job, seats)
@@ -92,19 +106,26 @@ def seat_tasks(
     if options.ignore_keep:
         return seats, ResumePoint(default.host, notes=(kept.unused_note,))
     if kept.host in requested[default.role].hosts:
-        with_it = ("worker",) if default.role == rules(job.mode).lead else ()  # its first server may have written the `keep`
+        # its first server may have written the `keep`
+        with_it = ("worker",) if default.role == rules(job.mode).lead else ()
         seats = place(requested, hosts, facts, dict.fromkeys((default.role, *with_it), kept.host))
     returned = decider(seats)
     if returned.host != kept.host:
         raise _not_placeable(kept, default, requested[default.role].hosts)
     why = f"back on {kept.host}, which holds the newest `keep` ({kept.description})"
-    seats = tuple(replace(seat, why=f"{why}; {seat.why}") if seat is returned else seat for seat in seats)
-    return seats, ResumePoint(returned.host, notes=(f"{default.task} is {why}; without it: {default.host}",))
+    seats = tuple(
+        replace(seat, why=f"{why}; {seat.why}") if seat is returned else seat for seat in seats
+    )
+    return seats, ResumePoint(
+        returned.host, notes=(f"{default.task} is {why}; without it: {default.host}",)
+    )
 
 
-def _copied(job: Job, facts: Mapping[str, HostFacts], seats: tuple[Seat, ...], chief: Seat, options: Options) -> ResumePoint:
-    """Every worker reads what the chief saved, so all hosts get the same `keep`: that with the newest checkpoint, else
-    the one of the chief's own host."""
+def _copied(
+    job: Job, facts: Mapping[str, HostFacts], seats: tuple[Seat, ...], chief: Seat, options: Options
+) -> ResumePoint:
+    """Every worker reads what the chief saved, so all hosts get the same `keep`: that with the
+    newest checkpoint, else the one of the chief's own host."""
     kept = newest(job, facts, (chief.host,), chief.host)
     if kept is None:
         return ResumePoint(chief.host)
@@ -117,22 +138,32 @@ def _copied(job: Job, facts: Mapping[str, HostFacts], seats: tuple[Seat, ...], c
     return ResumePoint(
         kept.host,
         kept.host,
-        (f"`keep` of {kept.host} ({kept.description}) goes to {fold_names(others)} first: every worker reads it",),
+        (
+            f"`keep` of {kept.host} ({kept.description}) goes to {fold_names(others)} first: "
+            "every worker reads it",
+        ),
     )
 
 
 def resume(job: Job, facts: HostFacts) -> str | None:
-    """What the deciding task will find on its host: "checkpoints: model.ckpt-1200 on n2". None: it starts from zero."""
+    """What the deciding task will find on its host: "checkpoints: model.ckpt-1200 on n2". None: it
+    starts from zero."""
     kept = [HostKeep(facts.host, fact, fact.newest) for fact in kept_by(job, facts)]
     return f"{', '.join(each.description for each in kept)} on {facts.host}" if kept else None
 
 
 def _not_placeable(kept: HostKeep, default: Seat, role_hosts: tuple[str, ...]) -> Refused:
     task, role = default.task, default.role
-    where = f"not a host of the role {role}" if kept.host not in role_hosts else f"without a free place for {task}"
+    where = (
+        f"not a host of the role {role}"
+        if kept.host not in role_hosts
+        else f"without a free place for {task}"
+    )
     return Refused(
-        f"the newest `keep` ({kept.description}) is on {kept.host}, which is {where}: {task} would start from zero",
+        f"the newest `keep` ({kept.description}) is on {kept.host}, which is {where}: {task} "
+        "would start from zero",
         where=f"host {kept.host}",
-        next=f"add {kept.host} to the role {role}, copy it: `tfdeploy fetch --keep --onto {default.host}`, "
+        next=f"add {kept.host} to the role {role}, copy it: `tfdeploy fetch --keep --onto "
+        f"{default.host}`, "
         "or start from zero: `tfdeploy launch --fresh`",
     )

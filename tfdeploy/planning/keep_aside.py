@@ -32,7 +32,8 @@ def notes(job: Job, facts: Mapping[str, HostFacts], run: str) -> tuple[str, ...]
     if not found:
         return ("--fresh: no host holds anything in `keep`",)
     lines = [
-        f"--fresh: {path} ({content}) on {fold_names(hosts)} is kept there as keep/{path}.before-{run}"
+        f"--fresh: {path} ({content}) on {fold_names(hosts)} is kept there as "
+        f"keep/{path}.before-{run}"
         for (path, content), hosts in found.items()
     ]
     by_workdir: dict[str, list[str]] = {}
@@ -40,7 +41,11 @@ def notes(job: Job, facts: Mapping[str, HostFacts], run: str) -> tuple[str, ...]
         by_workdir.setdefault(host.workdir, []).append(name)
     scripts = {_undo_script(job, workdir, run): names for workdir, names in by_workdir.items()}
     every = shlex.join(("tfdeploy", "exec", "--", next(iter(scripts))))
-    commands = [every] if len(scripts) == 1 else [on_host(fold_names(n), script) for script, n in scripts.items()]
+    commands = (
+        [every]
+        if len(scripts) == 1
+        else [on_host(fold_names(n), script) for script, n in scripts.items()]
+    )
     return (*lines, f"to go on from it again, once {run} has ended: {', and '.join(commands)}")
 
 
@@ -60,4 +65,7 @@ def _undo_script(job: Job, workdir: str, run: str) -> str:
     paths = " ".join(map(shlex.quote, job.keep))
     swap = 'mkdir "$p.after-$r" && { mv -T "$p" "$p.after-$r"; mv -T "$p.before-$r" "$p"; }'
     folder = shlex.quote(f"{workdir}/{job.name}/keep")
-    return f"cd {folder} 2>/dev/null || exit 0; r={run}; for p in {paths}; do {swap}; done 2>/dev/null; true"
+    return (
+        f"cd {folder} 2>/dev/null || exit 0; r={run}; for p in {paths}; do {swap}; done "
+        "2>/dev/null; true"
+    )

@@ -1,4 +1,5 @@
-"""The plan's notes: why these counts and ports, and what may matter later. One line each, in the user's terms."""
+"""The plan's notes: why these counts and ports, and what may matter later. One line each, in the
+user's terms."""
 
 from __future__ import annotations
 
@@ -15,23 +16,38 @@ from tfdeploy.planning.cluster.layout import Layout
 from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.cluster.role_requests import RoleRequest
 
-_BY_DEFAULT = {"one": ", one per GPU, one on a host without", "all": ", one per host, with all its GPUs"}
+_BY_DEFAULT = {
+    "one": ", one per GPU, one on a host without",
+    "all": ", one per host, with all its GPUs",
+}
 
 
-def counts(inventory: Inventory, mode: Mode, requested: Mapping[str, RoleRequest], seats: tuple[Seat, ...]) -> tuple[str, ...]:
-    """How many tasks of each role, and which setting asked for them; roles that this mode leaves unused."""
+def counts(
+    inventory: Inventory, mode: Mode, requested: Mapping[str, RoleRequest], seats: tuple[Seat, ...]
+) -> tuple[str, ...]:
+    """How many tasks of each role, and which setting asked for them; roles that this mode leaves
+    unused."""
     count, used = Counter(seat.role for seat in seats), rules(mode)
     texts = [f"{role}: {count[role]}{_asked(request, used)}" for role, request in requested.items()]
-    idle = [name for name in requested["worker"].hosts if not any(seat.host == name for seat in seats)]
+    idle = [
+        name for name in requested["worker"].hosts if not any(seat.host == name for seat in seats)
+    ]
     if idle and requested["worker"].total is None:
         texts.append(f"no worker on {', '.join(idle)}: its GPUs are given to other roles")
     unused = [role for role in inventory.roles if role not in used.takes]
-    return (*texts, *(f"the role {role} of the inventory is not used in mode {mode}" for role in unused))
+    return (
+        *texts,
+        *(f"the role {role} of the inventory is not used in mode {mode}" for role in unused),
+    )
 
 
 def _asked(request: RoleRequest, mode: Rules) -> str:
     if request.because:
-        return f", on a worker host, since {request.because}" if request.of != request.role else f" by {request.because}"
+        return (
+            f", on a worker host, since {request.because}"
+            if request.of != request.role
+            else f" by {request.because}"
+        )
     if mode.single:
         return ", the first host of the role, with all its GPUs"
     if request.role == "worker":
@@ -39,12 +55,16 @@ def _asked(request: RoleRequest, mode: Rules) -> str:
     return ", one per host of the role" if request.role == "ps" else ""
 
 
-def of_hosts(layout: Layout, hosts: Mapping[str, Host], facts: Mapping[str, HostFacts], logs_bytes: int) -> tuple[str, ...]:
+def of_hosts(
+    layout: Layout, hosts: Mapping[str, Host], facts: Mapping[str, HostFacts], logs_bytes: int
+) -> tuple[str, ...]:
     """Notes on each host of the plan. `logs_bytes`: how large one task's log may grow."""
     texts: list[str | None] = []
     for name, found in facts.items():
         seats = layout.on(name)
         texts.append(ports.why(hosts[name], found, layout.mesh[name]))
-        texts += gpus.notes(hosts[name], found, tuple(index for seat in seats for index in seat.gpus))
+        texts += gpus.notes(
+            hosts[name], found, tuple(index for seat in seats for index in seat.gpus)
+        )
         texts += host_checks.host_notes(hosts[name], found, len(seats) * logs_bytes)
     return tuple(note for note in texts if note)

@@ -37,7 +37,9 @@ def parts_of(sizes: Sequence[int], folders: Sequence[str], held: Mapping[str, He
     loads, empty = [0] * len(folders), len(folders)
     smallest = [(0, worker) for worker in range(len(folders))]
     limit = TOLERANCE * sum(_weight(size) for size in sizes) / len(folders)
-    for placed, file in enumerate(sorted(range(len(sizes)), key=lambda file: -_weight(sizes[file]))):
+    for placed, file in enumerate(
+        sorted(range(len(sizes)), key=lambda file: -_weight(sizes[file]))
+    ):
         while smallest[0][0] != loads[smallest[0][1]]:
             heapq.heapreplace(smallest, (loads[smallest[0][1]], smallest[0][1]))
         least, worker = smallest[0]

@@ -1,4 +1,5 @@
-"""make_plan: from inventory, job and facts to the plan that a launch carries out. Pure: same values, same plan.
+"""make_plan: from inventory, job and facts to the plan that a launch carries out. Pure: same
+values, same plan.
 
 Opens no file and no socket, reads no clock and no environment: run id and time are arguments.
 """
@@ -76,7 +77,8 @@ class _Inputs:
 
 @dataclass(frozen=True)
 class _Placed:
-    """Which task runs on which host. `used`: the facts of the hosts that get a task; `hosts`: all that were probed."""
+    """Which task runs on which host. `used`: the facts of the hosts that get a task; `hosts`: all
+    that were probed."""
 
     requested: dict[str, RoleRequest]
     hosts: dict[str, Host]
@@ -130,12 +132,24 @@ def make_plan(
 ) -> Plan:
     """The plan of one run.
 
-    `facts`: host name -> facts, of at least the hosts of `hosts_to_probe`; further hosts count for their `keep`.
-    `sources`: path in the code -> text, of the release's *.py files. `now`: UTC seconds. Raises UsageError (mode,
-    command, roles, placeholders) and Refused.
+    `facts`: host name -> facts, of at least the hosts of `hosts_to_probe`; further hosts count for
+    their `keep`. `sources`: path in the code -> text, of the release's *.py files. `now`: UTC
+    seconds. Raises UsageError (mode, command, roles, placeholders) and Refused.
     """
     counted = keep_aside.without_keep(facts) if options.fresh else facts
-    inputs = _Inputs(inventory, job, checks.mode(job), counted, facts, sources, options, run, release, now, operator)
+    inputs = _Inputs(
+        inventory,
+        job,
+        checks.mode(job),
+        counted,
+        facts,
+        sources,
+        options,
+        run,
+        release,
+        now,
+        operator,
+    )
     checks.command(job)
     datasets.check_splits(job)
     placed = _place(inputs)
@@ -152,7 +166,9 @@ def _place(inputs: _Inputs) -> _Placed:
     """Places tasks on hosts with their GPUs, and decides where training goes on."""
     requested = requested_roles(inputs.inventory, inputs.job, inputs.options)
     hosts = probed_hosts(inputs.inventory, inputs.mode, inputs.facts)
-    seats, resume_point = keep.seat_tasks(requested, hosts, inputs.facts, inputs.job, inputs.options)
+    seats, resume_point = keep.seat_tasks(
+        requested, hosts, inputs.facts, inputs.job, inputs.options
+    )
     checks.same_gpus(inputs.job, seats)
     seated = {seat.host for seat in seats}
     used = {name: inputs.facts[name] for name in hosts if name in seated}
@@ -183,7 +199,11 @@ def _lay_out(inputs: _Inputs, placed: _Placed, program: Program) -> _LaidOut:
     """Addresses and ports: the cluster as TensorFlow will see it."""
     mode, used, seats = servers.rules_of(inputs.job, program), placed.used, placed.seats
     advertised = {name: addresses.advertised(placed.hosts[name], used[name]) for name in used}
-    exposed = () if mode.single else addresses.check(advertised, used, allow_public=inputs.options.allow_public)
+    exposed = (
+        ()
+        if mode.single
+        else addresses.check(advertised, used, allow_public=inputs.options.allow_public)
+    )
     where = {name: each.address for name, each in advertised.items()}
     given = ports.assign(ports_needed(mode, seats, used), placed.hosts, inputs.facts, where)
     return _LaidOut(lay_out(mode, seats, where, given), advertised, exposed)
@@ -197,10 +217,14 @@ def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) ->
     own = command_line.own_values(laid.layout, job_names.role_names(job, program))
     running = [role for role in roles if role not in served.roles]
     found = role_programs.of(job, program, running, inputs.sources)
-    flagged = (flagged_program.add_flags(each, roles, laid.layout, own, inputs.run) for each in found)
+    flagged = (
+        flagged_program.add_flags(each, roles, laid.layout, own, inputs.run) for each in found
+    )
     programs = {role: each for each in flagged for role in each.of.roles}
     keras = legacy_keras.decide(job, program, placed.used, version1=read.compat.choice == "v1")
-    by_flag = any(flag.name == "task_index" for each in programs.values() for flag in each.of_cluster)
+    by_flag = any(
+        flag.name == "task_index" for each in programs.values() for flag in each.of_cluster
+    )
     shared = Shared(
         job,
         inputs.run,
@@ -218,10 +242,18 @@ def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) ->
     return _Commands(made, shared, keras)
 
 
-def _guard(inputs: _Inputs, placed: _Placed, laid: _LaidOut) -> tuple[tuple[HostPlan, ...], Protection]:
+def _guard(
+    inputs: _Inputs, placed: _Placed, laid: _LaidOut
+) -> tuple[tuple[HostPlan, ...], Protection]:
     """The hosts of the plan, and who may reach their ports."""
-    called = {name: addresses.resolved(each.address, placed.used) for name, each in laid.advertised.items()}
-    hosts = tuple(host_plan(laid.layout, placed.hosts[name], facts, called[name]) for name, facts in placed.used.items())
+    called = {
+        name: addresses.resolved(each.address, placed.used)
+        for name, each in laid.advertised.items()
+    }
+    hosts = tuple(
+        host_plan(laid.layout, placed.hosts[name], facts, called[name])
+        for name, facts in placed.used.items()
+    )
     found = protection.decide(inputs.job, placed.used, hosts)
     public = inputs.options.allow_public
     protection.refuse_public(placed.used, found, single=inputs.rules.single, allow_public=public)
@@ -235,7 +267,9 @@ _SETTINGS = """
 """
 
 
-def _assemble(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, commands: _Commands) -> Plan:
+def _assemble(
+    inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, commands: _Commands
+) -> Plan:
     """The plan, with its notes."""
     hosts, protected = _guard(inputs, placed, laid)
     job, layout, resume_point = inputs.job, laid.layout, placed.resume_point
@@ -252,7 +286,12 @@ def _assemble(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, c
         tasks=commands.tasks,
         deciding=layout.deciding,
         flags_appended=tuple(
-            dict.fromkeys(name for each in commands.programs for flag in each.added.flags for name in flag.names)
+            dict.fromkeys(
+                name
+                for each in commands.programs
+                for flag in each.added.flags
+                for name in flag.names
+            )
         ),
         data=commands.shared.data,
         links=read.links,
@@ -271,7 +310,9 @@ def _assemble(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, c
     )
 
 
-def _notes(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, commands: _Commands) -> tuple[str, ...]:
+def _notes(
+    inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, commands: _Commands
+) -> tuple[str, ...]:
     job, used, alone = inputs.job, placed.used, inputs.rules.single
     return (
         *notes.counts(inputs.inventory, inputs.mode, placed.requested, placed.seats),

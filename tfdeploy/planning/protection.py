@@ -18,7 +18,11 @@ from tfdeploy.model.protect import LEVELS, Level, Protection
 from tfdeploy.planning.cluster.addresses import is_loopback, is_public
 
 LONGEST_FILTER = 4096  # instructions; every kernel accepts this length
-_NEEDS: dict[Level, tuple[Level, ...]] = {"firewall": ("firewall", "peers"), "peers": ("peers",), "none": ()}
+_NEEDS: dict[Level, tuple[Level, ...]] = {
+    "firewall": ("firewall", "peers"),
+    "peers": ("peers",),
+    "none": (),
+}
 
 
 def decide(job: Job, facts: Mapping[str, HostFacts], hosts: Iterable[HostPlan]) -> Protection:
@@ -38,17 +42,28 @@ def decide(job: Job, facts: Mapping[str, HostFacts], hosts: Iterable[HostPlan]) 
         if kept[job.protect]:
             raise _refused(job, kept[job.protect])
         return all_at(job.protect, "the job says so")
-    levels = {host.host: next(level for level in LEVELS if host.host not in kept[level]) for host in hosts}
+    levels = {
+        host.host: next(level for level in LEVELS if host.host not in kept[level]) for host in hosts
+    }
     used = max(levels.values(), key=LEVELS.index)
     stronger = [f"{level}: {_first(kept[level])}" for level in LEVELS[: LEVELS.index(used)]]
-    return Protection("auto", used, "; ".join(stronger) if stronger else "the strongest there is", levels)
+    return Protection(
+        "auto", used, "; ".join(stronger) if stronger else "the strongest there is", levels
+    )
 
 
-def hindered(facts: Mapping[str, HostFacts], addresses: Iterable[str]) -> dict[Level, dict[str, str]]:
+def hindered(
+    facts: Mapping[str, HostFacts], addresses: Iterable[str]
+) -> dict[Level, dict[str, str]]:
     """Return level -> host -> why the host cannot do this level. `addresses`: of all hosts of the
     run."""
     length = len(peer_filter.program(addresses, 1, 0))
-    return {level: {name: why for name, found in facts.items() if (why := _hindrance(level, found, length))} for level in LEVELS}
+    return {
+        level: {
+            name: why for name, found in facts.items() if (why := _hindrance(level, found, length))
+        }
+        for level in LEVELS
+    }
 
 
 def open_hosts(plan: Plan) -> tuple[str, ...]:
@@ -60,7 +75,9 @@ def open_hosts(plan: Plan) -> tuple[str, ...]:
     return tuple(
         host.host
         for host in plan.hosts
-        if host.host in listening and plan.protect.level_of(host.host) == "none" and not is_loopback(host.address)
+        if host.host in listening
+        and plan.protect.level_of(host.host) == "none"
+        and not is_loopback(host.address)
     )
 
 
@@ -73,10 +90,12 @@ def refuse_open(plan: Plan, facts: Mapping[str, HostFacts]) -> None:
     addresses = (address for host in plan.hosts for address in host.addresses)
     why = hindered(facts, addresses)["peers"][first]
     raise Refused(
-        f"`protect: auto` cannot keep strangers from the ports of {fold_names(names)} (on {first}: {why}): TensorFlow's "
+        f"`protect: auto` cannot keep strangers from the ports of {fold_names(names)} (on "
+        f"{first}: {why}): TensorFlow's "
         "servers there would run what anybody sends who reaches them",
         where=f"host {first}",
-        next=f"{cure(first, facts[first], 'peers')}; or leave these hosts out: --exclude {shlex.quote(fold_names(names))}; "
+        next=f"{cure(first, facts[first], 'peers')}; or leave these hosts out: --exclude "
+        f"{shlex.quote(fold_names(names))}; "
         "or accept it: `tfdeploy launch --allow-open`, or `protect: none` in the job",
     )
 
@@ -86,16 +105,24 @@ def cure(host: str, facts: HostFacts, level: Level) -> str:
     do."""
     own, sudo = facts.protect, () if facts.user == "root" else ("sudo",)
     if level == "firewall" and own.firewall:
-        line = f"`{facts.user} ALL=(root) NOPASSWD: /usr/sbin/nft` in /etc/sudoers.d there (docs/protect.md)"
+        line = (
+            f"`{facts.user} ALL=(root) NOPASSWD: /usr/sbin/nft` in /etc/sudoers.d there "
+            "(docs/protect.md)"
+        )
         return install_on(host, "nftables", facts.user) + (f"; and write {line}" if sudo else "")
     if own.peers:
-        return f"{on_host(host, 'uname', '-r')}: this needs Linux 4.5 or newer, and a real kernel instead of a sandbox"
+        return (
+            f"{on_host(host, 'uname', '-r')}: this needs Linux 4.5 or newer, and a real kernel "
+            "instead of a sandbox"
+        )
     if own.most_instructions < LONGEST_FILTER:
         return on_host(host, *sudo, "sysctl", "-w", "net.core.optmem_max=131072")
     return "launch on fewer hosts, or give the hosts consecutive addresses"
 
 
-def refuse_public(facts: Mapping[str, HostFacts], protection: Protection, *, single: bool, allow_public: bool) -> None:
+def refuse_public(
+    facts: Mapping[str, HostFacts], protection: Protection, *, single: bool, allow_public: bool
+) -> None:
     """Raise Refused if a port that is open to everybody would be reachable at a public address of
     some interface."""
     if single or allow_public:
@@ -104,46 +131,65 @@ def refuse_public(facts: Mapping[str, HostFacts], protection: Protection, *, sin
         for address in found.addresses if protection.level_of(name) == "none" else ():
             if is_public(address):
                 raise Refused(
-                    f"{name} has the public address {address}, and the run's ports are open to everybody ({protection.why}): "
-                    "TensorFlow's servers have no authentication and run graphs from whoever reaches them",
+                    f"{name} has the public address {address}, and the run's ports are open to "
+                    f"everybody ({protection.why}): "
+                    "TensorFlow's servers have no authentication and run graphs from whoever "
+                    "reaches them",
                     where=f"host {name}",
-                    next="`protect: auto` in the job, or accept it: `tfdeploy launch --allow-public`",
+                    next="`protect: auto` in the job, or accept it: `tfdeploy launch "
+                    "--allow-public`",
                 )
 
 
-def notes(job: Job, protection: Protection, hosts: Iterable[HostPlan], tasks: Iterable[TaskPlan]) -> tuple[str, ...]:
+def notes(
+    job: Job, protection: Protection, hosts: Iterable[HostPlan], tasks: Iterable[TaskPlan]
+) -> tuple[str, ...]:
     """Which ports are open to whom."""
     mode, tasks = rules(job.mode), tuple(tasks)
     if mode.single:
         return ()
     hosts = tuple(hosts)
     lines = [
-        _level_note(protection, level, names, hosts, () if mode.ranks and level == "peers" else tasks)
+        _level_note(
+            protection, level, names, hosts, () if mode.ranks and level == "peers" else tasks
+        )
         for level, names in protection.by_level().items()
     ]
     if mode.ranks:
         lines += [
-            f"every machine that reaches {task.host} can connect to {task.host}:{task.port} (MASTER_PORT of {task.task}) also "
-            "under `protect: peers`, because the program opens this port itself; if that matters, write `protect: firewall`"
+            f"every machine that reaches {task.host} can connect to {task.host}:{task.port} "
+            f"(MASTER_PORT of {task.task}) also "
+            "under `protect: peers`, because the program opens this port itself; if that "
+            "matters, write `protect: firewall`"
             for task in tasks
             if task.port is not None and protection.level_of(task.host) == "peers"
         ]
     lines += _public_notes(protection, hosts)
     if protection.used != "none" and not mode.ranks:
         free = [task.task for task in tasks if task.port is None and task.role not in mode.silent]
-        lines += [f"protect does not cover {fold_names(free)}: where they listen is up to the program"] if free else []
+        lines += (
+            [f"protect does not cover {fold_names(free)}: where they listen is up to the program"]
+            if free
+            else []
+        )
     return tuple(lines)
 
 
 def _level_note(
-    protection: Protection, level: Level, names: tuple[str, ...], hosts: tuple[HostPlan, ...], tasks: tuple[TaskPlan, ...]
+    protection: Protection,
+    level: Level,
+    names: tuple[str, ...],
+    hosts: tuple[HostPlan, ...],
+    tasks: tuple[TaskPlan, ...],
 ) -> str:
     """Return one line for the hosts of one level: who can connect to which ports, and what to do
     if that is too much. Without the hosts' names if all hosts have this level. `tasks`: those that
     the level covers; the mesh, which asks for the run's certificates, is covered by a firewall."""
     warning = "warning: " if level == "none" and protection.asked == "auto" else ""
     covered = {
-        host.host: _ports(host.host, tasks) + [host.mesh_port] * (level == "firewall") for host in hosts if host.host in names
+        host.host: _ports(host.host, tasks) + [host.mesh_port] * (level == "firewall")
+        for host in hosts
+        if host.host in names
     }
     where = "" if len(names) == len(hosts) else f" on {fold_names(names)}"
     why = f" ({protection.why})" if level == protection.used else ""
@@ -152,13 +198,17 @@ def _level_note(
     if not at:
         return f"{begin}: it covers no port of the tasks"
     whose = "the tasks and the mesh" if level == "firewall" else "the tasks"
-    return f"{begin}: {_who_connects(protection, level)} can connect to {whose} at {at}{_remedy(level)}"
+    return (
+        f"{begin}: {_who_connects(protection, level)} can connect to {whose} at "
+        f"{at}{_remedy(level)}"
+    )
 
 
 def _remedy(level: Level) -> str:
     if level == "none":
         return (
-            ", and TensorFlow's servers run what anybody sends; to prevent that, see what `tfdeploy check` and "
+            ", and TensorFlow's servers run what anybody sends; to prevent that, see what "
+            "`tfdeploy check` and "
             "docs/protect.md say"
         )
     cure = "write `protect: firewall`, and `tfdeploy check` says what the hosts lack for it"
@@ -180,7 +230,11 @@ def _who_connects(protection: Protection, level: Level) -> str:
 
 def _public_notes(protection: Protection, hosts: Iterable[HostPlan]) -> list[str]:
     """Return one line for each level of the hosts that have public addresses."""
-    found = {host.host: public for host in hosts if (public := [each for each in host.addresses if is_public(each)])}
+    found = {
+        host.host: public
+        for host in hosts
+        if (public := [each for each in host.addresses if is_public(each)])
+    }
     lines = []
     for level in LEVELS:
         names = [name for name in found if protection.level_of(name) == level]
@@ -188,18 +242,24 @@ def _public_notes(protection: Protection, hosts: Iterable[HostPlan]) -> list[str
             open_to = (
                 "TensorFlow's servers run graphs from whoever reaches their ports"
                 if level == "none"
-                else f"protect: {level} turns strangers away there, but not at ports that the program opens by itself"
+                else f"protect: {level} turns strangers away there, but not at ports that the "
+                "program opens by itself"
             )
-            lines.append(f"public addresses on {fold_names(names)} (on {names[0]} {found[names[0]][0]}): {open_to}")
+            lines.append(
+                f"public addresses on {fold_names(names)} (on {names[0]} {found[names[0]][0]}): "
+                f"{open_to}"
+            )
     return lines
 
 
 def _hindrance(level: Level, found: HostFacts, length: int) -> str:
-    """Return why a host cannot do this level; "" if it can. `length`: instructions of the filter."""
+    """Return why a host cannot do this level; "" if it can. `length`: instructions of the
+    filter."""
     whys = [found.protect.of(needed) for needed in _NEEDS[level]]
     if "peers" in _NEEDS[level] and length > found.protect.most_instructions:
         whys.append(
-            f"the addresses of all hosts take a filter of {length} instructions, and its kernel takes "
+            f"the addresses of all hosts take a filter of {length} instructions, and its kernel "
+            "takes "
             f"{found.protect.most_instructions} (sysctl net.core.optmem_max)"
         )
     return next(filter(None, whys), "")

@@ -1,4 +1,5 @@
-"""Which roles a launch asks for, the hosts that it probes for them, and where the tasks would go."""
+"""Which roles a launch asks for, the hosts that it probes for them, and where the tasks would
+go."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from tfdeploy.planning.options import Options
 
 
 def requested_roles(inventory: Inventory, job: Job, options: Options) -> dict[str, RoleRequest]:
-    """role -> its request. Raises UsageError and ConfigError for a mode or roles that make no cluster, before any probe."""
+    """role -> its request. Raises UsageError and ConfigError for a mode or roles that make no
+    cluster, before any probe."""
     checks.mode(job)
     requested = role_requests(inventory, job, options)
     checks.roles(inventory, job, options, requested)
@@ -25,23 +27,40 @@ def requested_roles(inventory: Inventory, job: Job, options: Options) -> dict[st
 
 
 def seats_of(inventory: Inventory, job: Job, facts: Mapping[str, HostFacts]) -> tuple[Seat, ...]:
-    """Where a launch without options would place the tasks if all GPUs were free. Raises what `make_plan` raises of it."""
+    """Where a launch without options would place the tasks if all GPUs were free. Raises what
+    `make_plan` raises of it."""
     datasets.check_splits(job)
     requested = requested_roles(inventory, job, Options())
-    idle = {name: replace(each, gpus=tuple(replace(gpu, used_mib=0) for gpu in each.gpus)) for name, each in facts.items()}
-    return keep.seat_tasks(requested, probed_hosts(inventory, checks.mode(job), idle), idle, job, Options(ignore_keep=True))[0]
+    idle = {
+        name: replace(each, gpus=tuple(replace(gpu, used_mib=0) for gpu in each.gpus))
+        for name, each in facts.items()
+    }
+    return keep.seat_tasks(
+        requested,
+        probed_hosts(inventory, checks.mode(job), idle),
+        idle,
+        job,
+        Options(ignore_keep=True),
+    )[0]
 
 
 def hosts_to_probe(inventory: Inventory, mode: Mode | None) -> tuple[str, ...]:
-    """The hosts whose facts a plan is made from: those with a role that the mode uses, in the inventory's order."""
+    """The hosts whose facts a plan is made from: those with a role that the mode uses, in the
+    inventory's order."""
     names = {name for role in rules(mode).takes for name in role_hosts(inventory, role)}
     return tuple(host.name for host in inventory.hosts if host.name in names)
 
 
-def probed_hosts(inventory: Inventory, mode: Mode, facts: Mapping[str, HostFacts]) -> dict[str, Host]:
+def probed_hosts(
+    inventory: Inventory, mode: Mode, facts: Mapping[str, HostFacts]
+) -> dict[str, Host]:
     asked = set(hosts_to_probe(inventory, mode))
     hosts = {host.name: host for host in inventory.hosts if host.name in asked}
     for name in hosts:
         if name not in facts:
-            raise Refused(f"nothing is known of {name}: it was not probed", where=f"host {name}", next="launch again")
+            raise Refused(
+                f"nothing is known of {name}: it was not probed",
+                where=f"host {name}",
+                next="launch again",
+            )
     return hosts

@@ -64,8 +64,12 @@ def task_plan(shared: Shared, layout: Layout, seat: Seat, facts: HostFacts) -> T
         address="" if shared.own_addresses else layout.endpoints.get(seat.task, ""),
         port=None if shared.own_addresses else layout.ports.get(seat.task),
         gpus=seat.gpus,
-        argv=servers.argv(argv[0], facts, shared.served) if seat.role in shared.served.roles else argv,
-        env=environment.environment(job, seat, layout, values, {**chosen, **of_data}, shared.identity.job_names),
+        argv=servers.argv(argv[0], facts, shared.served)
+        if seat.role in shared.served.roles
+        else argv,
+        env=environment.environment(
+            job, seat, layout, values, {**chosen, **of_data}, shared.identity.job_names
+        ),
         deciding=seat.task in layout.deciding,
         why=seat.why,
         serves=seat.role in rules(job.mode).serves,
@@ -74,7 +78,9 @@ def task_plan(shared: Shared, layout: Layout, seat: Seat, facts: HostFacts) -> T
     )
 
 
-def host_plan(layout: Layout, host: Host, facts: HostFacts, resolved: Sequence[str] = ()) -> HostPlan:
+def host_plan(
+    layout: Layout, host: Host, facts: HostFacts, resolved: Sequence[str] = ()
+) -> HostPlan:
     """`resolved`: the IP addresses of its name in the cluster."""
     return HostPlan(
         host=host.name,
@@ -95,6 +101,8 @@ def _versions(facts: HostFacts) -> dict[str, str]:
         "TensorFlow": facts.tensorflow,
         "Keras": facts.keras,
         "tf-keras": facts.tf_keras,
-        "GPUs": ", ".join(f"{count} x {name}" for name, count in Counter(gpu.name for gpu in facts.gpus).items()),
+        "GPUs": ", ".join(
+            f"{count} x {name}" for name, count in Counter(gpu.name for gpu in facts.gpus).items()
+        ),
     }
     return {program: version for program, version in known.items() if version}

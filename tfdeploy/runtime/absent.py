@@ -1,8 +1,9 @@
-"""Answers lookups of names that TensorFlow 2 no longer has: with what is supplied, or an error that says what to write.
+"""Answers lookups of names that TensorFlow 2 no longer has: with what is supplied, or an error that
+says what to write.
 
-It is asked only when a name or module was not found, so nothing that exists changes. The errors are AttributeError
-and ImportError, so a `try` of the program still catches them. An import that no `try` covers gives a stand-in, which
-fails when it is used: programs import more than they use.
+It is asked only when a name or module was not found, so nothing that exists changes. The errors are
+AttributeError and ImportError, so a `try` of the program still catches them. An import that no
+`try` covers gives a stand-in, which fails when it is used: programs import more than they use.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ class LastFinder:
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
         full = name[len(_PREFIX) :]
-        if not name.startswith(_PREFIX) or not (supply.is_module(full) or removed_names.replacement(full)):
+        if not name.startswith(_PREFIX) or not (
+            supply.is_module(full) or removed_names.replacement(full)
+        ):
             return None
         if not _importable(full):
             raise ModuleNotFoundError(error_text(full), name=_PREFIX + full.partition(".")[0])
@@ -58,7 +61,11 @@ class LastFinder:
 
 
 def _importable(full: str) -> bool:
-    return supply.is_module(full) or removed_names.is_supplied(full) or (removed_names.has_stand_in(full) and not may_be_caught())
+    return (
+        supply.is_module(full)
+        or removed_names.is_supplied(full)
+        or (removed_names.has_stand_in(full) and not may_be_caught())
+    )
 
 
 def install() -> None:

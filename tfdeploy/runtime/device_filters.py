@@ -1,15 +1,19 @@
-"""Device filters: an asynchronous worker's session sees only the ps and itself; a ps's session sees only the ps.
+"""Device filters: an asynchronous worker's session sees only the ps and itself; a ps's session sees
+only the ps.
 
-A session without device filters asks every task of the cluster for its devices and waits for all of them. A worker that
-starts after another has ended prints "CreateSession still waiting for response from worker" forever
-(tensorflow/core/distributed_runtime/master.cc, DeviceFinder). Estimator's RunConfig set the same filters for that reason.
-Synchronous programs get none; neither does a program that sets its own, or places operations on other tasks.
+A session without device filters asks every task of the cluster for its devices and waits for all of
+them. A worker that starts after another has ended prints "CreateSession still waiting for response
+from worker" forever (tensorflow/core/distributed_runtime/master.cc, DeviceFinder). Estimator's
+RunConfig set the same filters for that reason. Synchronous programs get none; neither does a
+program that sets its own, or places operations on other tasks.
 
-A ps with a session of its own ("done_queue") connects to workers that do not listen yet. After each refusal its channel
-pauses for up to a second. If a worker asks for its first step in that second, the ps cannot reach it, and the worker ends
-with UnavailableError ("failed to connect to all addresses"). So the session of a ps connects to no worker.
+A ps with a session of its own ("done_queue") connects to workers that do not listen yet. After each
+refusal its channel pauses for up to a second. If a worker asks for its first step in that second,
+the ps cannot reach it, and the worker ends with UnavailableError ("failed to connect to all
+addresses"). So the session of a ps connects to no worker.
 
-Many programs create the session before the operations, so the graph is checked again at the first run.
+Many programs create the session before the operations, so the graph is checked again at the first
+run.
 """
 
 from __future__ import annotations
@@ -31,7 +35,9 @@ def apply(session: Any) -> None:
     """`session`: the module tensorflow.python.client.session."""
 
     @around(session.BaseSession, "__init__")
-    def init_filtered(init: Any, self: Any, target: Any = "", graph: Any = None, config: Any = None) -> None:
+    def init_filtered(
+        init: Any, self: Any, target: Any = "", graph: Any = None, config: Any = None
+    ) -> None:
         asked = config
         try:
             config = with_filters(session, target, graph, asked)
@@ -40,11 +46,14 @@ def apply(session: Any) -> None:
         init(self, target, graph, config)
         if config is not asked:
             # Removed at the first run, so that later runs cost nothing more.
-            self._extend_graph = functools.partial(_extend_first, session, self, lambda: init(self, target, self.graph, asked))
+            self._extend_graph = functools.partial(
+                _extend_first, session, self, lambda: init(self, target, self.graph, asked)
+            )
 
 
 def _extend_first(session: Any, one: Any, make_again: Callable[[], None]) -> None:
-    """Replaces `_extend_graph` until the first run. Nothing has connected yet, so the session can still be replaced."""
+    """Replaces `_extend_graph` until the first run. Nothing has connected yet, so the session can
+    still be replaced."""
     with _first_run:
         if "_extend_graph" in vars(one):
             try:
@@ -76,7 +85,8 @@ def with_filters(session: Any, target: Any, graph: Any, config: Any) -> Any:
 
 
 def own_filters() -> Optional[List[str]]:
-    """The ps and this task; None for a task that must see all tasks, or whose place is not known."""
+    """The ps and this task; None for a task that must see all tasks, or whose place is not
+    known."""
     servers = "/job:%s" % planned_cluster.job_of("ps")
     if task.role() == "ps" and task.has("lasting_ps"):
         return [servers]
@@ -94,7 +104,11 @@ def _devices(graph: Any) -> Iterable[str]:
 
 def all_within(filters: Iterable[str], devices: Iterable[str]) -> bool:
     """Whether each device string names no task, or one that the filters let through."""
-    return all(any(_lets_through(f, device) for f in filters) for device in set(devices) if _JOB.search(device))
+    return all(
+        any(_lets_through(f, device) for f in filters)
+        for device in set(devices)
+        if _JOB.search(device)
+    )
 
 
 def _lets_through(one: str, device: str) -> bool:

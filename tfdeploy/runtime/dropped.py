@@ -1,8 +1,9 @@
 """Accepts arguments and methods that later TensorFlow versions dropped: ignored, or done as today.
 
-Programs from before TensorFlow 1.2 pass `SyncReplicasOptimizer(replica_id=...)` and `BasicLSTMCell(input_size=...)`, and call
-`get_clean_up_op()` (the operation with which the chief closed the queue of tokens) and `FLAGS._parse_flags()` (dropped in
-1.5). Those from before 1.0 import `rnn` from `tensorflow.python.ops`. Only with TFDEPLOY_TASK_COMPAT=v1.
+Programs from before TensorFlow 1.2 pass `SyncReplicasOptimizer(replica_id=...)` and
+`BasicLSTMCell(input_size=...)`, and call `get_clean_up_op()` (the operation with which the chief
+closed the queue of tokens) and `FLAGS._parse_flags()` (dropped in 1.5). Those from before 1.0
+import `rnn` from `tensorflow.python.ops`. Only with TFDEPLOY_TASK_COMPAT=v1.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ _ARGUMENTS = {
     "BasicLSTMCell": ("input_size",),
     "LSTMCell": ("input_size",),
 }
-_STATIC = ("rnn", "bidirectional_rnn", "state_saving_rnn")  # in tensorflow.python.ops.rnn, today with "static_"
+# in tensorflow.python.ops.rnn, today with "static_"
+_STATIC = ("rnn", "bidirectional_rnn", "state_saving_rnn")
 
 
 def apply(module: Any) -> None:
@@ -46,7 +48,9 @@ def _accept(cls: Any, name: str, arguments: Tuple[str, ...]) -> None:
         for argument in arguments:
             if argument in kwargs and argument not in taken:
                 del kwargs[argument]
-                task.say("%s(%s=...) means nothing in this TensorFlow and is ignored" % (name, argument))
+                task.say(
+                    "%s(%s=...) means nothing in this TensorFlow and is ignored" % (name, argument)
+                )
         init(*args, **kwargs)
 
 

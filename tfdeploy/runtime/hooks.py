@@ -1,7 +1,7 @@
 """Applies patches right after a module is imported, by a finder at the head of sys.meta_path.
 
-The finder knows the names of a few modules. It asks the finders behind it and wraps the loader that they
-return. If a patch fails, that is one line on standard error; the import succeeds.
+The finder knows the names of a few modules. It asks the finders behind it and wraps the loader that
+they return. If a patch fails, that is one line on standard error; the import succeeds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 class Loader:
-    """A module's own loader, with patches before and after it. The module sees only its own loader."""
+    """A module's own loader, with patches before and after it. The module sees only its own
+    loader."""
 
     def __init__(self, loader: Any, patches: Tuple[str, ...]) -> None:
         self._loader = loader

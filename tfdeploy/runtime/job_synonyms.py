@@ -1,4 +1,5 @@
-"""Which job of a program's cluster stands for which role of the plan. Used by the plan and by the task."""
+"""Which job of a program's cluster stands for which role of the plan. Used by the plan and by the
+task."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ _SYNONYMS = {
 
 
 def counterparts(written: Iterable[str], plan: Iterable[str]) -> Dict[str, str]:
-    """Job of the program -> role of the plan: by the same name, else by a synonym (`master`, `work`). A single job that remains
-    stands for the workers if no other does."""
+    """Job of the program -> role of the plan: by the same name, else by a synonym (`master`,
+    `work`). A single job that remains stands for the workers if no other does."""
     jobs = list(written)
     found: Dict[str, str] = {}
     for named in (str, synonym):
@@ -27,7 +28,12 @@ def counterparts(written: Iterable[str], plan: Iterable[str]) -> Dict[str, str]:
             if job not in found and role in plan and role not in found.values():
                 found[job] = role
     left = [job for job in jobs if job not in found]
-    if len(left) == 1 and "worker" in plan and "worker" not in found.values() and (len(jobs) == 1 or "ps" in found.values()):
+    if (
+        len(left) == 1
+        and "worker" in plan
+        and "worker" not in found.values()
+        and (len(jobs) == 1 or "ps" in found.values())
+    ):
         found[left[0]] = "worker"
     return {job: found[job] for job in jobs if job in found}
 

@@ -1,8 +1,10 @@
-"""A program that deletes its `keep` folder gets a fresh one, and what earlier runs saved is not deleted.
+"""A program that deletes its `keep` folder gets a fresh one, and what earlier runs saved is not
+deleted.
 
-In a task's working directory a `keep` folder is a link. `shutil.rmtree` refuses a link; TensorFlow's DeleteRecursively
-deletes everything behind it and then fails with FailedPreconditionError, because it ends with DeleteDir of the link
-(file_system.cc). The patch removes only the link. The agent (keep_links.py) keeps what the program puts in its place.
+In a task's working directory a `keep` folder is a link. `shutil.rmtree` refuses a link;
+TensorFlow's DeleteRecursively deletes everything behind it and then fails with
+FailedPreconditionError, because it ends with DeleteDir of the link (file_system.cc). The patch
+removes only the link. The agent (keep_links.py) keeps what the program puts in its place.
 """
 
 from __future__ import annotations
@@ -28,7 +30,10 @@ def _delete_but_keep(delete: Any, *args: Any, **kwargs: Any) -> Any:
     links = _links(path)
     for link in links:
         os.unlink(link)
-        task.say("%s is a `keep` folder: what earlier runs saved there is set aside, not deleted" % os.path.relpath(link))
+        task.say(
+            "%s is a `keep` folder: what earlier runs saved there is set aside, not deleted"
+            % os.path.relpath(link)
+        )
     return None if _plain(path) in links else delete(*args, **kwargs)
 
 
@@ -44,7 +49,11 @@ def _links(path: Any) -> List[str]:
     top = _plain(path)
     if _is_kept(top):
         return [top]
-    below = (os.path.join(folder, name) for folder, folders, _ in os.walk(top) for name in folders) if top else ()
+    below = (
+        (os.path.join(folder, name) for folder, folders, _ in os.walk(top) for name in folders)
+        if top
+        else ()
+    )
     return [each for each in below if _is_kept(each)]
 
 

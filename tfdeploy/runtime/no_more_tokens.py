@@ -1,9 +1,11 @@
-"""Closes the queue of tokens once a synchronous chief has finished, so that no worker waits for tokens.
+"""Closes the queue of tokens once a synchronous chief has finished, so that no worker waits for
+tokens.
 
-Only a queue runner of the chief puts tokens into the queue. A chief that stops it (`sv.stop()`, MonitoredTrainingSession)
-closes the queue. If its program just ends, as in many tutorials, the other workers wait in `dequeue` forever
-(tensorflow/python/training/sync_replicas_optimizer.py). The agent's minder writes a file once the deciding tasks have
-succeeded. Remaining tokens can still be taken; then comes OutOfRangeError, the end of training (left_behind.py).
+Only a queue runner of the chief puts tokens into the queue. A chief that stops it (`sv.stop()`,
+MonitoredTrainingSession) closes the queue. If its program just ends, as in many tutorials, the
+other workers wait in `dequeue` forever (tensorflow/python/training/sync_replicas_optimizer.py). The
+agent's minder writes a file once the deciding tasks have succeeded. Remaining tokens can still be
+taken; then comes OutOfRangeError, the end of training (left_behind.py).
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ def chief_has_finished() -> bool:
 
 
 def apply(module: Any) -> None:
-    """`module`: tensorflow.python.training.sync_replicas_optimizer, or tensorflow.python.client.session."""
+    """`module`: tensorflow.python.training.sync_replicas_optimizer, or
+    tensorflow.python.client.session."""
     if hasattr(module, "BaseSession"):
         after_init(module.BaseSession, _sessions.add)
     if hasattr(module, "SyncReplicasOptimizer"):

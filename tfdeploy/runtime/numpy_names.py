@@ -1,8 +1,8 @@
 """Restores names that NumPy dropped, with their old meaning.
 
-NumPy 1.24 and 2.0 removed names such as `np.float` and `np.product`, which programs of 2016 to 2022 use, and TensorFlow 2.21
-needs NumPy 1.26 or later. Each is another name for something that NumPy or Python still has. Source: NumPy's release
-notes 1.18, 1.23, 1.24, 2.0 and 2.4.
+NumPy 1.24 and 2.0 removed names such as `np.float` and `np.product`, which programs of 2016 to 2022
+use, and TensorFlow 2.21 needs NumPy 1.26 or later. Each is another name for something that NumPy or
+Python still has. Source: NumPy's release notes 1.18, 1.23, 1.24, 2.0 and 2.4.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any, Dict
 
 from . import task
 
-# Names that NumPy 1.18 to 2.4 dropped -> the same thing in NumPy, or in Python; "" if _functions defines it.
+# Names that NumPy 1.18 to 2.4 dropped -> the same thing in NumPy, or in Python; "" if _functions
+# defines it.
 RENAMED: Dict[str, str] = {
     "Inf": "inf",
     "Infinity": "inf",
@@ -49,8 +50,12 @@ RENAMED: Dict[str, str] = {
     "unicode": "builtins.str",
     "unicode_": "str_",
 }
-# Errors of NumPy 2.4, which no longer converts an array of one element for "%f", "%d", float() and int().
-_NO_NUMBER = ("only 0-dimensional arrays can be converted to Python scalars", "real number is required, not numpy.ndarray")
+# Errors of NumPy 2.4, which no longer converts an array of one element for "%f", "%d", float() and
+# int().
+_NO_NUMBER = (
+    "only 0-dimensional arrays can be converted to Python scalars",
+    "real number is required, not numpy.ndarray",
+)
 
 
 def apply(numpy: Any) -> None:
@@ -59,7 +64,11 @@ def apply(numpy: Any) -> None:
     for name, same in RENAMED.items():
         if name not in vars(numpy):  # hasattr() makes NumPy warn
             kind, _, plain = same.rpartition(".")
-            value = functions.get(name) if not same else getattr(builtins if kind else numpy, plain, None)
+            value = (
+                functions.get(name)
+                if not same
+                else getattr(builtins if kind else numpy, plain, None)
+            )
             if value is not None:
                 setattr(numpy, name, value)
     _advise(numpy.__version__)
@@ -70,7 +79,9 @@ def _functions(numpy: Any) -> Dict[str, Any]:
         "NINF": -numpy.inf,
         "asfarray": lambda a, dtype=float: numpy.asarray(a, dtype=dtype),
         "asscalar": lambda a: a.item(),
-        "in1d": lambda ar1, ar2, *args, **kwargs: numpy.isin(numpy.ravel(ar1), ar2, *args, **kwargs),
+        "in1d": lambda ar1, ar2, *args, **kwargs: numpy.isin(
+            numpy.ravel(ar1), ar2, *args, **kwargs
+        ),
         "msort": lambda a: numpy.sort(a, axis=0),
     }
 

@@ -1,9 +1,10 @@
-"""Checkpoints of ParameterServerStrategy without a shared disk: the chief writes and reads all of them itself.
+"""Checkpoints of ParameterServerStrategy without a shared disk: the chief writes and reads all of
+them itself.
 
-Cause: tf.train.Checkpoint saves each variable from the host that it lives on, so a ps writes its part to
-its own disk, in a folder that exists only on the chief: "checkpoints/ckpt-250_temp; No such file or
-directory" (tensorflow/python/checkpoint/functional_saver.py). The option experimental_io_device is meant
-for that; where the program gives none, it is the chief.
+Cause: tf.train.Checkpoint saves each variable from the host that it lives on, so a ps writes its
+part to its own disk, in a folder that exists only on the chief: "checkpoints/ckpt-250_temp; No such
+file or directory" (tensorflow/python/checkpoint/functional_saver.py). The option
+experimental_io_device is meant for that; where the program gives none, it is the chief.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A program that looks up its own host in its lists of hosts finds this task's entry.
 
-The lists of `worker_hosts.index(socket.gethostname())` hold the machines of the program's author. The plan has assigned one of
-them to this task (planning/program/own_hosts.py). Its name or address is what `socket` answers to the program's own files;
-other modules see the real host.
+The lists of `worker_hosts.index(socket.gethostname())` hold the machines of the program's author.
+The plan has assigned one of them to this task (planning/program/own_hosts.py). Its name or address
+is what `socket` answers to the program's own files; other modules see the real host.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Which modules of this package patch which imported module.
 
-Each patch has a function `apply(module)`, called right after the import, and may have `before()`, called ahead of it.
-Classes are changed in place, so that every name under which TensorFlow exports them sees the change.
+Each patch has a function `apply(module)`, called right after the import, and may have `before()`,
+called ahead of it. Classes are changed in place, so that every name under which TensorFlow exports
+them sees the change.
 """
 
 from __future__ import annotations
@@ -21,15 +22,24 @@ _ALWAYS: Dict[str, Tuple[str, ...]] = {
     "tensorflow.python.training.coordinator": ("prompt_end",),
     "tensorflow.python.training.server_lib": ("patient_ps", "blocked_step"),
     "tensorflow.python.training.session_manager": ("prompt_start",),
-    "tensorflow.python.client.session": ("retried_step", "device_filters", "planned_target", "patient_ps", "no_more_tokens"),
+    "tensorflow.python.client.session": (
+        "retried_step",
+        "device_filters",
+        "planned_target",
+        "patient_ps",
+        "no_more_tokens",
+    ),
     "tensorflow.python.checkpoint.checkpoint_options": ("own_disk",),
 }
 _PLANNED_CLUSTER: Dict[str, Tuple[str, ...]] = {
     "socket": ("own_host",),
     "tensorflow.python.training.server_lib": ("planned_cluster",),
-    "tensorflow.python.distribute.cluster_resolver.tfconfig_cluster_resolver": ("planned_tf_config",),
+    "tensorflow.python.distribute.cluster_resolver.tfconfig_cluster_resolver": (
+        "planned_tf_config",
+    ),
 }
-_CONTRIB = ("framework", "layers", "learn", "lookup", "losses", "metrics", "training")  # the parts in supplied/contrib
+# the parts in supplied/contrib
+_CONTRIB = ("framework", "layers", "learn", "lookup", "losses", "metrics", "training")
 _VERSION1: Dict[str, Tuple[str, ...]] = {
     "tensorflow": ("version1",),
     "tensorflow.python.ops.rnn": ("dropped",),
@@ -46,7 +56,11 @@ _VERSION1: Dict[str, Tuple[str, ...]] = {
 
 def by_module() -> Dict[str, Tuple[str, ...]]:
     """Module name -> names of patches, for this task."""
-    tables = [_ALWAYS, *([_PLANNED_CLUSTER] if task.planned_cluster() else []), *([_VERSION1] if task.version1() else [])]
+    tables = [
+        _ALWAYS,
+        *([_PLANNED_CLUSTER] if task.planned_cluster() else []),
+        *([_VERSION1] if task.version1() else []),
+    ]
     wanted: Dict[str, Tuple[str, ...]] = {}
     for table in tables:
         for name, patches in table.items():

@@ -1,12 +1,13 @@
 """Replaces a cluster that is written into the program by the planned one.
 
-Tutorials contain `{"ps": ["localhost:2222"], "worker": [...]}`. Servers, resolvers and strategies all create a ClusterSpec,
-so every ClusterSpec is checked: an address that is not in the plan means that the cluster was written for other machines. A
-server on port 0 and jobs that the plan has no tasks for are left alone. Each change is one line on standard error.
+Tutorials contain `{"ps": ["localhost:2222"], "worker": [...]}`. Servers, resolvers and strategies
+all create a ClusterSpec, so every ClusterSpec is checked: an address that is not in the plan means
+that the cluster was written for other machines. A server on port 0 and jobs that the plan has no
+tasks for are left alone. Each change is one line on standard error.
 
-A program that reads its index from a file, or contains it, starts the server of another host: `Server(cluster, "worker", 0)`
-in every task. Servers listen on all addresses, so that succeeds, and the others wait for a task that nobody runs. `own_place`
-gives each server the index of this task.
+A program that reads its index from a file, or contains it, starts the server of another host:
+`Server(cluster, "worker", 0)` in every task. Servers listen on all addresses, so that succeeds, and
+the others wait for a task that nobody runs. `own_place` gives each server the index of this task.
 """
 
 from __future__ import annotations
@@ -77,13 +78,19 @@ def in_place_of(written: Cluster, plan: Cluster) -> Optional[Cluster]:
         return None
     jobs = job_synonyms.counterparts(written, plan)
     if not jobs:
-        task.say("the cluster written into the program (%s) stands: the plan's jobs are %s" % (shown(written), ", ".join(plan)))
+        task.say(
+            "the cluster written into the program (%s) stands: the plan's jobs are %s"
+            % (shown(written), ", ".join(plan))
+        )
         return None
     instead = {role: tasks for role, tasks in plan.items() if role not in jobs.values()}
     instead.update({job: plan[role] for job, role in jobs.items()})
     for job, role in jobs.items():
         _moved.update(zip(written[job], plan[role]))
-    task.say("the cluster written into the program (%s) gives way to the plan's (%s)" % (shown(written), shown(instead)))
+    task.say(
+        "the cluster written into the program (%s) gives way to the plan's (%s)"
+        % (shown(written), shown(instead))
+    )
     _say_differences(written, jobs, plan)
     return instead
 
@@ -91,8 +98,9 @@ def in_place_of(written: Cluster, plan: Cluster) -> Optional[Cluster]:
 def own_place(cluster: Cluster, plan: Cluster, job: str, index: int) -> int:
     """The index to serve instead of `index`: this task's own index, if it is in the same job.
 
-    Decided by addresses, whatever the jobs are called. `index` is returned for a second server of this process (a program that
-    starts its whole cluster), for a task without an address, and if the plan has this task in another job.
+    Decided by addresses, whatever the jobs are called. `index` is returned for a second server of
+    this process (a program that starts its whole cluster), for a task without an address, and if
+    the plan has this task in another job.
     """
     role, at = task.planned_task()
     own = plan.get(role, [])[at : at + 1]
@@ -102,10 +110,16 @@ def own_place(cluster: Cluster, plan: Cluster, job: str, index: int) -> int:
     planned = "%s:%d" % (role, at)
     if own[0] not in tasks:
         if any(own[0] in others for others in cluster.values()):
-            task.say("the program starts the server of %s:%d; in the plan this task is %s" % (job, index, planned))
+            task.say(
+                "the program starts the server of %s:%d; in the plan this task is %s"
+                % (job, index, planned)
+            )
         return index
     instead = tasks.index(own[0])
-    task.say("the program starts the server of %s:%d; this task is %s, so that is started" % (job, index, planned))
+    task.say(
+        "the program starts the server of %s:%d; this task is %s, so that is started"
+        % (job, index, planned)
+    )
     return instead
 
 
@@ -127,12 +141,15 @@ def _own_index(spec: Any, given: Any, plan: Cluster, job: Any, index: Any) -> An
     own = own_place(cluster, plan, job, int(index))
     _serving.append((job, own))
     for role, tasks in plan.items():
-        _jobs[role] = next((name for name, others in cluster.items() if tasks and tasks[-1] in others), role)
+        _jobs[role] = next(
+            (name for name, others in cluster.items() if tasks and tasks[-1] in others), role
+        )
     return own
 
 
 def target(text: str) -> str:
-    """The session target to use for one that the program wrote: "grpc://localhost:2223" is worker 0's address there."""
+    """The session target to use for one that the program wrote: "grpc://localhost:2223" is worker
+    0's address there."""
     address = text[len("grpc://") :]
     if text in _own or not text.startswith("grpc://"):
         return text
@@ -140,7 +157,8 @@ def target(text: str) -> str:
     workers = plan.get("worker")
     instead = _moved.get(address)
     if instead is None and workers and task.has("one_client") and address not in addresses_of(plan):
-        instead = workers[0]  # the program is the client, and tfdeploy started all servers there are
+        # the program is the client, and tfdeploy started all servers there are
+        instead = workers[0]
     if instead is None:
         return text
     task.say("the session's target %s is %s in the plan" % (address, instead))
@@ -161,8 +179,14 @@ def _say_differences(written: Cluster, jobs: Dict[str, str], plan: Cluster) -> N
         if job not in jobs:
             task.say("the plan has nothing for the job %s of the program's cluster" % job)
         elif len(tasks) != len(plan[jobs[job]]):
-            task.say("the program is written for %d of the job %s, the plan has %d" % (len(tasks), job, len(plan[jobs[job]])))
+            task.say(
+                "the program is written for %d of the job %s, the plan has %d"
+                % (len(tasks), job, len(plan[jobs[job]]))
+            )
 
 
 def _listed(cluster: Dict[str, Any]) -> Cluster:
-    return {job: list(tasks.values()) if isinstance(tasks, dict) else list(tasks) for job, tasks in cluster.items()}
+    return {
+        job: list(tasks.values()) if isinstance(tasks, dict) else list(tasks)
+        for job, tasks in cluster.items()
+    }

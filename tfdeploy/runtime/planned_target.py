@@ -1,4 +1,5 @@
-"""A session whose target is written into the program (`tf.Session("grpc://localhost:2222")`) opens on the planned cluster."""
+"""A session whose target is written into the program (`tf.Session("grpc://localhost:2222")`) opens
+on the planned cluster."""
 
 from __future__ import annotations
 
@@ -16,4 +17,9 @@ def apply(session: Any) -> None:
     @around(session.BaseSession, "__init__")
     def init_planned(init: Any, self: Any, target: Any = "", *args: Any, **kwargs: Any) -> None:
         text = target.decode() if isinstance(target, bytes) else target
-        init(self, planned_cluster.target(text) if isinstance(text, str) and text else target, *args, **kwargs)
+        init(
+            self,
+            planned_cluster.target(text) if isinstance(text, str) and text else target,
+            *args,
+            **kwargs,
+        )

@@ -1,4 +1,5 @@
-"""A TF_CONFIG that the program writes itself (`os.environ["TF_CONFIG"] = json.dumps(...)`) gives way to the plan's."""
+"""A TF_CONFIG that the program writes itself (`os.environ["TF_CONFIG"] = json.dumps(...)`) gives
+way to the plan's."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from .wrapping import around
 
 
 def apply(resolver: Any) -> None:
-    """`resolver`: the module tensorflow.python.distribute.cluster_resolver.tfconfig_cluster_resolver."""
+    """`resolver`: the module
+    tensorflow.python.distribute.cluster_resolver.tfconfig_cluster_resolver."""
     plan = planned_cluster.planned()
 
     @around(resolver, "_load_tf_config")
@@ -17,7 +19,10 @@ def apply(resolver: Any) -> None:
         config: Dict[str, Any] = load(*args, **kwargs)
         if not plan or not _is_foreign(config, plan):
             return config
-        task.say("the TF_CONFIG written by the program gives way to the plan's (%s)" % planned_cluster.shown(plan))
+        task.say(
+            "the TF_CONFIG written by the program gives way to the plan's (%s)"
+            % planned_cluster.shown(plan)
+        )
         return task.tf_config()
 
 

@@ -1,14 +1,15 @@
 """A synchronous program ends soon after its last step, with exit code 0.
 
 Cause: the chief's queue runner for the tokens of SyncReplicasOptimizer blocks inside a step that no
-worker will ever complete, and Coordinator.join waits for it: 120 s, then MonitoredTrainingSession ends
-with 0 and `sv.stop()` raises "Coordinator stopped with threads still running"
-(tensorflow/python/training/coordinator.py, supervisor.py). So once a stop is asked for, threads of queue
-runners are waited for 5 s and then left behind; they are daemons. All other threads (a checkpoint that
-is being written) keep the grace that the program gives.
+worker will ever complete, and Coordinator.join waits for it: 120 s, then MonitoredTrainingSession
+ends with 0 and `sv.stop()` raises "Coordinator stopped with threads still running"
+(tensorflow/python/training/coordinator.py, supervisor.py). So once a stop is asked for, threads of
+queue runners are waited for 5 s and then left behind; they are daemons. All other threads (a
+checkpoint that is being written) keep the grace that the program gives.
 
-Closing the session cancels the step that a runner is in. If the runner's thread reports that before the program's
-next line, `sv.stop()` raises it; after the join, the thread prints it. It is not an error: the runner just stops.
+Closing the session cancels the step that a runner is in. If the runner's thread reports that before
+the program's next line, `sv.stop()` raises it; after the join, the thread prints it. It is not an
+error: the runner just stops.
 """
 
 from __future__ import annotations
@@ -23,7 +24,12 @@ from .wrapping import around
 CAP_S = 5.0
 _POLL_S = 0.05
 # TensorFlow's messages about a closed session.
-_CLOSED = ("Session::Close()", "Session has been closed", "Session is closed", "Attempted to use a closed Session")
+_CLOSED = (
+    "Session::Close()",
+    "Session has been closed",
+    "Session is closed",
+    "Attempted to use a closed Session",
+)
 
 
 def apply(coordinator: Any) -> None:
@@ -56,11 +62,14 @@ def apply(coordinator: Any) -> None:
 def _says_closed(error: Any) -> bool:
     """`error`: an exception, what sys.exc_info() gives, or None."""
     one = error[1] if isinstance(error, tuple) and len(error) == 3 else error
-    return type(one).__name__ in ("CancelledError", "RuntimeError") and any(words in str(one) for words in _CLOSED)
+    return type(one).__name__ in ("CancelledError", "RuntimeError") and any(
+        words in str(one) for words in _CLOSED
+    )
 
 
 def _only_runners_left(threads: List[Any], grace_s: float) -> bool:
-    """Waits until all have ended or the grace is over, for queue runners at most CAP_S. True if just those live on."""
+    """Waits until all have ended or the grace is over, for queue runners at most CAP_S. True if
+    just those live on."""
     began = time.monotonic()
     alive = _alive(threads)
     while alive and time.monotonic() < began + grace_s:

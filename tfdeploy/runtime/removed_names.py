@@ -1,8 +1,10 @@
-"""Names that TensorFlow 2 no longer has, and what replaces each: supplied by tfdeploy, by a package, or advice.
+"""Names that TensorFlow 2 no longer has, and what replaces each: supplied by tfdeploy, by a
+package, or advice.
 
-The plan and the task share these tables. Names are written without the leading `tf.`: "contrib.slim",
-"train.SummaryWriter". Sources: the table of TensorFlow's own upgrade script from 0.x to 1.0
-(tensorflow/tools/compatibility/tf_upgrade.py), and the `__init__.py` of each part of tf.contrib in 1.15.
+The plan and the task share these tables. Names are written without the leading `tf.`:
+"contrib.slim", "train.SummaryWriter". Sources: the table of TensorFlow's own upgrade script from
+0.x to 1.0 (tensorflow/tools/compatibility/tf_upgrade.py), and the `__init__.py` of each part of
+tf.contrib in 1.15.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ _BATCH = """
     matrix_diag_part matrix_inverse matrix_set_diag matrix_solve matrix_solve_ls matrix_transpose
     matrix_triangular_solve self_adjoint_eig self_adjoint_eigvals svd
 """
-# What TensorFlow 1.0 renamed. Those without a function of the same arguments are made in version0.py.
+# What TensorFlow 1.0 renamed. Those without a function of the same arguments are made in
+# version0.py.
 _VERSION0: Dict[str, str] = {
     **{"batch_" + name: name for name in _BATCH.split()},
     **_pairs("""
@@ -47,7 +50,8 @@ _CELLS = """
     BasicLSTMCell BasicRNNCell DeviceWrapper DropoutWrapper GRUCell LSTMCell LSTMStateTuple MultiRNNCell RNNCell
     ResidualWrapper
 """
-# Names of tf.contrib that are names of other places, with the same meaning: part -> its name -> the name today.
+# Names of tf.contrib that are names of other places, with the same meaning: part -> its name -> the
+# name today.
 _MOVED: Dict[str, Dict[str, str]] = {
     "cluster_resolver": _of(
         "distribute.cluster_resolver",
@@ -69,7 +73,10 @@ _MOVED: Dict[str, Dict[str, str]] = {
         ),
         **_of("data", "Dataset FixedLengthRecordDataset Iterator TFRecordDataset TextLineDataset"),
     },
-    "deprecated": _pairs("audio_summary histogram_summary image_summary merge_all_summaries merge_summary scalar_summary"),
+    "deprecated": _pairs(
+        "audio_summary histogram_summary image_summary merge_all_summaries merge_summary "
+        "scalar_summary"
+    ),
     "distributions": _of(
         "distributions",
         """
@@ -112,10 +119,15 @@ _MOVED: Dict[str, Dict[str, str]] = {
     "util": _pairs("constant_value=get_static_value make_ndarray make_tensor_proto"),
 }
 
-# Name -> a name of tf.compat.v1 with the same meaning, or below "python." a name in a module of TensorFlow's own.
+# Name -> a name of tf.compat.v1 with the same meaning, or below "python." a name in a module of
+# TensorFlow's own.
 RENAMED: Dict[str, str] = {
     **_VERSION0,
-    **{"contrib.%s.%s" % (part, old): new for part, names in _MOVED.items() for old, new in names.items()},
+    **{
+        "contrib.%s.%s" % (part, old): new
+        for part, names in _MOVED.items()
+        for old, new in names.items()
+    },
 }
 # Modules of tf.contrib that are modules of other packages.
 MODULES: Dict[str, str] = {
@@ -165,14 +177,18 @@ CONTRIB: Dict[str, Tuple[str, ...]] = {
 }
 
 _CONTRIB = "a TensorFlow 1 program may use tf.layers, tf.nn, tf.train and tf.data in its place"
-_SLIM = "the package tf_slim, with the same names, where a host has it: a line `tf_slim` in the requirements of `setup:`"
+_SLIM = (
+    "the package tf_slim, with the same names, where a host has it: a line `tf_slim` in the "
+    "requirements of `setup:`"
+)
 _ADDONS = "`pip install tensorflow_addons` ({0}), or tf.keras.layers"
 # Name -> what to write in its place; of several names that match, the longest counts.
 REPLACEMENTS: Dict[str, str] = {
     "contrib": _CONTRIB,
     "contrib.cluster_resolver": "tf.distribute.cluster_resolver",
     "contrib.crf": _ADDONS.format("tfa.text"),
-    "contrib.cudnn_rnn": "tf.nn.rnn_cell, or tf.keras.layers.LSTM and GRU, which use cuDNN by themselves",
+    "contrib.cudnn_rnn": "tf.nn.rnn_cell, or tf.keras.layers.LSTM and "
+    "GRU, which use cuDNN by themselves",
     "contrib.data": "tf.data, most of it as tf.data.experimental",
     "contrib.distribute": "tf.distribute",
     "contrib.distributions": "tf.distributions, or `pip install tensorflow_probability`",
@@ -191,7 +207,8 @@ REPLACEMENTS: Dict[str, str] = {
     "contrib.opt": "the optimizers of tf.train",
     "contrib.predictor": "tf.saved_model.load",
     "contrib.quantize": "`pip install tensorflow_model_optimization`",
-    "contrib.rnn": "a cell of tf.nn.rnn_cell (LSTMCell, GRUCell) with tf.nn.dynamic_rnn or tf.nn.static_rnn",
+    "contrib.rnn": "a cell of tf.nn.rnn_cell (LSTMCell, GRUCell) with "
+    "tf.nn.dynamic_rnn or tf.nn.static_rnn",
     "contrib.saved_model": "tf.saved_model",
     "contrib.seq2seq": _ADDONS.format("tfa.seq2seq"),
     "contrib.signal": "tf.signal",
@@ -201,8 +218,12 @@ REPLACEMENTS: Dict[str, str] = {
     "contrib.tensor_forest": "`pip install tensorflow_decision_forests`",
     "contrib.tpu": "tf.tpu and tf.distribute.TPUStrategy",
     "contrib.training": "tf.train and tf.data",
-    "estimator": "tf.keras, or a training loop with tf.train.MonitoredTrainingSession; or TensorFlow 2.15 or older",
-    "examples": "only input_data and mnist of examples.tutorials.mnist are supplied: copy the example's file into your code",
+    "estimator": "tf.keras, or a training loop with "
+    "tf.train.MonitoredTrainingSession; or TensorFlow 2.15 "
+    "or older",
+    "examples": "only input_data and mnist of "
+    "examples.tutorials.mnist are supplied: copy the example's "
+    "file into your code",
     "models": "copy the model's files into your code, from github.com/tensorflow/models",
     # names of TensorFlow 0.x that have no successor
     "nn.seq2seq": _ADDONS.format("tfa.seq2seq"),
@@ -215,7 +236,11 @@ def is_supplied(name: str) -> bool:
     """Whether a removed name works all the same, or a name below it does."""
     if not name.startswith("contrib."):
         packages = ("contrib", "examples", "examples.tutorials")
-        return name in packages or any(_overlap(name, module) for module in _MNIST) or is_of_version0(name)
+        return (
+            name in packages
+            or any(_overlap(name, module) for module in _MNIST)
+            or is_of_version0(name)
+        )
     if any(_overlap(name, module) for module in MODULES):
         return True
     part, rest = split_contrib(name)
@@ -229,7 +254,8 @@ def is_of_version0(name: str) -> bool:
 
 
 def name_today(name: str) -> str:
-    """The present name of a renamed one: "contrib.rnn.GRUCell" -> "nn.rnn_cell.GRUCell". Others are returned unchanged."""
+    """The present name of a renamed one: "contrib.rnn.GRUCell" -> "nn.rnn_cell.GRUCell". Others are
+    returned unchanged."""
     part, rest = split_contrib(name)
     full = "contrib.%s.%s" % (part, rest) if part else name
     old = _longest(RENAMED, full)
@@ -239,7 +265,9 @@ def name_today(name: str) -> str:
 def supplying_package(name: str) -> Optional[str]:
     """The package that has `name`, on hosts where it is installed; None if no package has it."""
     part, rest = split_contrib(name)
-    if part == "slim" or (rest and any(_overlap(rest, each) for each in slim_names.NAMES.get(part, ()))):
+    if part == "slim" or (
+        rest and any(_overlap(rest, each) for each in slim_names.NAMES.get(part, ()))
+    ):
         return "tf_slim"
     return None
 
@@ -250,7 +278,8 @@ def has_stand_in(name: str) -> bool:
 
 
 def replacement(name: str) -> Optional[str]:
-    """What to write in place of `name`; None for a name that is supplied, or that TensorFlow 2 may have."""
+    """What to write in place of `name`; None for a name that is supplied, or that TensorFlow 2 may
+    have."""
     if is_supplied(name):
         return None
     if supplying_package(name):
@@ -265,10 +294,11 @@ def removed_since(name: str) -> Optional[Tuple[int, int]]:
 
 
 def split_contrib(name: str) -> Tuple[str, str]:
-    """Split a name of tf.contrib into its part and the rest: ("layers", "conv2d"). Other names: ("", name).
+    """Split a name of tf.contrib into its part and the rest: ("layers", "conv2d"). Other names:
+    ("", name).
 
-    contrib.layers.python.layers.layers.conv2d gives the same: contrib kept its files in folders named `python`, and
-    programs import from these.
+    contrib.layers.python.layers.layers.conv2d gives the same: contrib kept its files in folders
+    named `python`, and programs import from these.
     """
     if not name.startswith("contrib."):
         return "", name

@@ -33,13 +33,20 @@ def apply(session: Any) -> None:
         return
     base, errors = session.BaseSession, (session.errors.AbortedError, session.errors.CancelledError)
 
-    def can_retry(one: Any, _options: Any, _feeds: Any, fetches: Any, targets: Any, _metadata: Any) -> bool:
+    def can_retry(
+        one: Any, _options: Any, _feeds: Any, fetches: Any, targets: Any, _metadata: Any
+    ) -> bool:
         name = session.tf_session.TF_OperationName
-        takes = _find_takes(one.graph, [name(op) for op in (*(each.oper for each in fetches), *targets)])
+        takes = _find_takes(
+            one.graph, [name(op) for op in (*(each.oper for each in fetches), *targets)]
+        )
         return not takes or _have_gradients(one, _add_counts(one.graph, takes))
 
-    base._call_tf_sessionrun = _retrying(base._call_tf_sessionrun, errors, can_retry, _without_metadata)
-    base._Callable.__call__ = _retrying(base._Callable.__call__, errors)  # Keras runs its steps by it
+    base._call_tf_sessionrun = _retrying(
+        base._call_tf_sessionrun, errors, can_retry, _without_metadata
+    )
+    # Keras runs its steps by it
+    base._Callable.__call__ = _retrying(base._Callable.__call__, errors)
 
 
 def _retrying(
@@ -60,7 +67,9 @@ def _retrying(
         for _ in range(MAX_RETRIES):
             if MESSAGE not in str(last) or not _decide(can_retry, args, kwargs):
                 break
-            task.say("a task rejected a step as a repetition of an earlier one; such steps are run again")
+            task.say(
+                "a task rejected a step as a repetition of an earlier one; such steps are run again"
+            )
             try:
                 return run(*retry_args(args), **kwargs)
             except errors as error:
@@ -71,7 +80,8 @@ def _retrying(
 
 
 def _without_metadata(args: Any) -> Any:
-    """Return the arguments without the buffer of `run_metadata`, which MonitoredSession always gives.
+    """Return the arguments without the buffer of `run_metadata`, which MonitoredSession always
+    gives.
 
     The rejected step has filled it, and TensorFlow refuses a buffer that is not empty. The caller
     reads what the rejected step left in it."""
@@ -87,7 +97,8 @@ def _decide(can_retry: Callable[..., bool], args: Any, kwargs: Any) -> bool:
 
 
 def _find_takes(graph: Any, names: List[str]) -> List[Any]:
-    """Return the operations that take gradients out of an accumulator when the named ones are run."""
+    """Return the operations that take gradients out of an accumulator when the named ones are
+    run."""
     pending, seen = [graph.get_operation_by_name(name) for name in names], {}
     while pending:
         operation = pending.pop()
@@ -98,11 +109,17 @@ def _find_takes(graph: Any, names: List[str]) -> List[Any]:
 
 
 def _add_counts(graph: Any, takes: List[Any]) -> List[Any]:
-    """Return, for each of these operations, a tensor with the number of gradients in its accumulator."""
+    """Return, for each of these operations, a tensor with the number of gradients in its
+    accumulator."""
     finalized = graph.finalized
     graph._unsafe_unfinalize()  # Supervisor and MonitoredSession have finalized it
     try:
-        with graph.as_default(), graph.device(None), graph.control_dependencies(None), graph.name_scope(None):
+        with (
+            graph.as_default(),
+            graph.device(None),
+            graph.control_dependencies(None),
+            graph.name_scope(None),
+        ):
             return [_add_count(graph, each) for each in takes]
     finally:
         if finalized:
@@ -117,7 +134,9 @@ def _add_count(graph: Any, take: Any) -> Any:
         return graph.get_tensor_by_name(name + ":0")  # an earlier retry has added it
     except KeyError:
         of_resource = take.inputs[0].dtype.name == "resource"
-        kind = "resource_accumulator_num_accumulated" if of_resource else "accumulator_num_accumulated"
+        kind = (
+            "resource_accumulator_num_accumulated" if of_resource else "accumulator_num_accumulated"
+        )
         return getattr(gen_data_flow_ops, kind)(take.inputs[0], name=name)
 
 

@@ -1,7 +1,8 @@
-"""Resolves removed names: today's names, names of the package tf_slim, stand-ins for the rest of contrib.
+"""Resolves removed names: today's names, names of the package tf_slim, stand-ins for the rest of
+contrib.
 
-TensorFlow 2 has no tf.contrib. Programs import much of it at their top and use little, often in functions that nobody
-calls. So an import succeeds, and only the use of a missing name is an error.
+TensorFlow 2 has no tf.contrib. Programs import much of it at their top and use little, often in
+functions that nobody calls. So an import succeeds, and only the use of a missing name is an error.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from . import removed_names, task, version0
 from .call_site import error_text
 
 _TF = "tensorflow."
-# Part of contrib -> (the modules of tf_slim that have its names, the folders in which contrib kept them).
+# Part of contrib -> (the modules of tf_slim that have its names, the folders in which contrib kept
+# them).
 _SLIM: Dict[str, Tuple[Tuple[str, ...], Tuple[str, ...]]] = {
     "slim": (("tf_slim",), ("python.slim",)),
     "framework": (("tf_slim", "tf_slim.ops"), ("python.ops", "python.framework")),
@@ -27,7 +29,8 @@ _SLIM: Dict[str, Tuple[Tuple[str, ...], Tuple[str, ...]]] = {
 
 
 class Section(ModuleType):
-    """A module of contrib without a file. Names are looked up on access; calling it or deriving from it raises."""
+    """A module of contrib without a file. Names are looked up on access; calling it or deriving
+    from it raises."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -35,7 +38,11 @@ class Section(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         if name == "__all__":
-            return list(removed_names.supplied_names(removed_names.split_contrib(self.__name__[len(_TF) :])[0]))
+            return list(
+                removed_names.supplied_names(
+                    removed_names.split_contrib(self.__name__[len(_TF) :])[0]
+                )
+            )
         if name.startswith("__"):
             raise AttributeError(name)
         return find("%s.%s" % (self.__name__[len(_TF) :], name))
@@ -93,7 +100,8 @@ def find(name: str) -> Any:
 
 
 def apply(module: Any) -> None:
-    """Replace the names of a supplied part by those of tf_slim, if it is installed: its arg_scope knows only its own layers."""
+    """Replace the names of a supplied part by those of tf_slim, if it is installed: its arg_scope
+    knows only its own layers."""
     for name in module.__all__:
         found = _of_slim("%s.%s" % (module.__name__[len(_TF) :], name))
         if found is not None:
@@ -114,14 +122,24 @@ def _resolve(old: str) -> Any:
 
 
 def _of_slim(name: str) -> Any:
-    """What tf_slim has under this name, or None. A module counts only if nothing else has the name."""
+    """What tf_slim has under this name, or None. A module counts only if nothing else has the
+    name."""
     part, _, rest = name[len("contrib.") :].partition(".")
     if not name.startswith("contrib.") or part not in _SLIM:
         return None
     bases, folders = _SLIM[part]
-    rest = next((rest[len(folder) + 1 :] for folder in folders if removed_names.is_within(rest, folder)), rest)
-    found = [each for each in (_attribute("%s.%s" % (base, rest)) for base in bases if rest) if each is not None]
-    return next((each for each in found if not isinstance(each, ModuleType)), found[-1] if found else None)
+    rest = next(
+        (rest[len(folder) + 1 :] for folder in folders if removed_names.is_within(rest, folder)),
+        rest,
+    )
+    found = [
+        each
+        for each in (_attribute("%s.%s" % (base, rest)) for base in bases if rest)
+        if each is not None
+    ]
+    return next(
+        (each for each in found if not isinstance(each, ModuleType)), found[-1] if found else None
+    )
 
 
 def _attribute(path: str) -> Any:

@@ -1,4 +1,5 @@
-"""Whether this process trains synchronously: the job says so, or the program made a SyncReplicasOptimizer."""
+"""Whether this process trains synchronously: the job says so, or the program made a
+SyncReplicasOptimizer."""
 
 from __future__ import annotations
 

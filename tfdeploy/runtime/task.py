@@ -72,7 +72,8 @@ def tf_config() -> Dict[str, Any]:
 
 
 def planned_task() -> Tuple[str, int]:
-    """Type and index of this task in the plan's TF_CONFIG; its role and index where there is none."""
+    """Type and index of this task in the plan's TF_CONFIG; its role and index where there is
+    none."""
     said = tf_config().get("task") or {}
     return str(said.get("type", role())), int(said.get("index", index() or 0))
 
@@ -90,4 +91,7 @@ def say(text: str) -> None:
 
 
 def say_failed(what: str, error: BaseException) -> None:
-    say("%s is not in effect here: %s: %s" % (what, type(error).__name__, " ".join(str(error).split())[:300]))
+    say(
+        "%s is not in effect here: %s: %s"
+        % (what, type(error).__name__, " ".join(str(error).split())[:300])
+    )

@@ -1,7 +1,8 @@
-"""`import tensorflow as tf` gives TensorFlow 1: its names, its behaviour, and parts of contrib and examples.
+"""`import tensorflow as tf` gives TensorFlow 1: its names, its behaviour, and parts of contrib and
+examples.
 
-The module stays the same object and gets the names of its own `compat.v1`. Names that only version 2 has stay, because
-libraries use them. Only with TFDEPLOY_TASK_COMPAT=v1.
+The module stays the same object and gets the names of its own `compat.v1`. Names that only version
+2 has stay, because libraries use them. Only with TFDEPLOY_TASK_COMPAT=v1.
 """
 
 from __future__ import annotations
@@ -16,14 +17,24 @@ from . import absent, version0
 
 SUPPLIED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "supplied")
 # Flags of absl that programs of 2016 to 2018 define too; the program's definition counts.
-_ABSL_FLAGS = ("log_dir", "verbosity", "alsologtostderr", "logtostderr", "stderrthreshold", "pdb", "profile_file")
-_PARTS_OF_VERSION0 = ("image", "nn", "train")  # parts with other names or orders of arguments in TensorFlow 0.x
+_ABSL_FLAGS = (
+    "log_dir",
+    "verbosity",
+    "alsologtostderr",
+    "logtostderr",
+    "stderrthreshold",
+    "pdb",
+    "profile_file",
+)
+# parts with other names or orders of arguments in TensorFlow 0.x
+_PARTS_OF_VERSION0 = ("image", "nn", "train")
 _LEGACY = "TF_USE_LEGACY_KERAS"
 
 
 def before() -> None:
-    """Select tf_keras, which alone has tf.layers and tf.nn.rnn_cell since TensorFlow 2.16. The plan does so for programs that it
-    can read (planning/versions/legacy_keras.py), not behind a shell script."""
+    """Select tf_keras, which alone has tf.layers and tf.nn.rnn_cell since TensorFlow 2.16. The plan
+    does so for programs that it can read (planning/versions/legacy_keras.py), not behind a shell
+    script."""
     from importlib.util import find_spec
 
     if _LEGACY not in os.environ and find_spec("tf_keras") is not None:
@@ -50,9 +61,11 @@ def apply(tensorflow: Any) -> None:
 
 
 def _with_version0(part: str, module: Any) -> Any:
-    """A copy of a part of compat.v1 with the names and calls of TensorFlow 0.x; the original stays as it is."""
+    """A copy of a part of compat.v1 with the names and calls of TensorFlow 0.x; the original stays
+    as it is."""
     made = sys.modules["tensorflow." + part] = ModuleType("tensorflow." + part, module.__doc__)
-    made.__path__ = list(getattr(module, "__path__", ()))  # `from tensorflow.nn.rnn_cell import GRUCell`
+    # `from tensorflow.nn.rnn_cell import GRUCell`
+    made.__path__ = list(getattr(module, "__path__", ()))
     made.__spec__ = getattr(module, "__spec__", None)  # importlib.util.find_spec asks for it
     absent.watch(made, part + ".")
     otherwise = vars(made)["__getattr__"]

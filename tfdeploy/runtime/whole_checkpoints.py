@@ -1,10 +1,11 @@
 """Checkpoints without a shared disk: the task that saves writes the whole checkpoint itself.
 
-Cause: a sharded Saver places its save operations on the parameter servers, so each writes its shard to
-its own disk, in a folder that exists only on the chief: `NotFoundError: From /job:ps/...: model.ckpt-0_temp`.
-MonitoredTrainingSession's default saver is sharded (`_get_saver_or_default` in
-tensorflow/python/training/saver.py, `Scaffold.finalize` in monitored_session.py). Without sharding the
-values come over gRPC and one process writes them. Old sharded checkpoints can still be restored.
+Cause: a sharded Saver places its save operations on the parameter servers, so each writes its shard
+to its own disk, in a folder that exists only on the chief: `NotFoundError: From /job:ps/...:
+model.ckpt-0_temp`. MonitoredTrainingSession's default saver is sharded (`_get_saver_or_default` in
+tensorflow/python/training/saver.py, `Scaffold.finalize` in monitored_session.py). Without sharding
+the values come over gRPC and one process writes them. Old sharded checkpoints can still be
+restored.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from . import task
 from .wrapping import around
 
 SAID = (
-    "Saver(sharded=True) would leave each shard on the disk of its own parameter server, where nobody can put them "
+    "Saver(sharded=True) would leave each shard on the disk of its own parameter server, where "
+    "nobody can put them "
     "together: the chief saves the whole checkpoint instead"
 )
 
@@ -27,12 +29,14 @@ def apply(saver: Any) -> None:
 
     @around(saver.Saver, "_build")
     def build_whole(build: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not self._sharded or self.saver_def is not None:  # a saver_def's operations are in the graph already
+        # a saver_def's operations are in the graph already
+        if not self._sharded or self.saver_def is not None:
             return build(self, *args, **kwargs)
         self._sharded = False
         if task.index() == 0 and not getattr(ours, "default", False):
             task.say(SAID)
-        with saver.ops.device(None):  # sharding ignored the program's device scope, which may be a GPU
+        # sharding ignored the program's device scope, which may be a GPU
+        with saver.ops.device(None):
             return build(self, *args, **kwargs)
 
     @around(saver, "_get_saver_or_default")

@@ -1,6 +1,7 @@
 """Replaces functions of TensorFlow and Python by ours, which call the original.
 
-Classes are changed in place, so that every name under which TensorFlow exports them sees the change.
+Classes are changed in place, so that every name under which TensorFlow exports them sees the
+change.
 """
 
 from __future__ import annotations

@@ -21,7 +21,9 @@ def state_root(environ: Mapping[str, str]) -> Path:
         home = home_folder(environ)
         if home is None:
             what = "there is no HOME, and the password database knows no home folder of this user"
-            raise Refused(what, where="this machine", next="export HOME=FOLDER, one that only you can change")
+            raise Refused(
+                what, where="this machine", next="export HOME=FOLDER, one that only you can change"
+            )
         base = str(Path(home) / ".local" / "state")
     return Path(base) / "tfdeploy"
 

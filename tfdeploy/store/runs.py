@@ -1,7 +1,7 @@
 """The run store: one folder a run, with plan.json, events.jsonl and files.json: what its code was.
 
-A failed write returns False and raises nothing: launch and stop must also work with a full or read-only home.
-A corrupt file counts as missing.
+A failed write returns False and raises nothing: launch and stop must also work with a full or
+read-only home. A corrupt file counts as missing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class RunStore:
         self.root = root / "runs"
 
     def save(self, plan: Plan, manifest: Manifest | None = None) -> bool:
-        """Stores the plan, and the names and sums of its code where that is `manifest`; True if they are on disk."""
+        """Stores the plan, and the names and sums of its code where that is `manifest`; True if
+        they are on disk."""
         # Imported late: most verbs write nothing.
         from tfdeploy.machine.private_files import make_private_folder, write_private_file
 
@@ -46,11 +47,19 @@ class RunStore:
         return True
 
     def plan(self, run: str, job: str | None = None) -> Plan | None:
-        """The stored plan of exactly this run id, or None. `job`: only a plan of that job; two jobs may use one run id, and the
-        later plan replaces the earlier one."""
+        """The stored plan of exactly this run id, or None. `job`: only a plan of that job; two jobs
+        may use one run id, and the later plan replaces the earlier one."""
         try:
             plan = plan_from_file(_own_content(self._folder(run) / "plan.json"))
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, msgspec.MsgspecError):
+        except (
+            OSError,
+            ValueError,
+            TypeError,
+            KeyError,
+            AttributeError,
+            RecursionError,
+            msgspec.MsgspecError,
+        ):
             return None
         return plan if job in (None, plan.job) else None
 
@@ -62,7 +71,8 @@ class RunStore:
             return None
 
     def launched_at(self, run: str) -> float | None:
-        """Return when this machine launched the run (UTC seconds, by its stored plan); None if it launched no such run."""
+        """Return when this machine launched the run (UTC seconds, by its stored plan); None if it
+        launched no such run."""
         try:
             return (self._folder(run) / "plan.json").stat().st_mtime
         except OSError:
@@ -84,7 +94,8 @@ class RunStore:
                 yield plan
 
     def events(self, run: str) -> Iterator[Event]:
-        """What this machine has recorded of a run, in order; lines that are no events are left out."""
+        """What this machine has recorded of a run, in order; lines that are no events are left
+        out."""
         try:
             content = (self._folder(run) / "events.jsonl").read_bytes()
         except OSError:
@@ -94,7 +105,8 @@ class RunStore:
                 yield event_from_json(line)
 
     def has_ended(self, run: str) -> bool:
-        """Return whether the recorded events have the end of the run, or the rollback of its launch."""
+        """Return whether the recorded events have the end of the run, or the rollback of its
+        launch."""
         ended = False
         for event in self.events(run):
             if event.kind == "run":
@@ -111,7 +123,8 @@ class RunStore:
             return 0
 
     def forget(self, run: str) -> bool:
-        """Removes what is stored of a run; whether nothing is left. The plan goes first: without it there is no run."""
+        """Removes what is stored of a run; whether nothing is left. The plan goes first: without it
+        there is no run."""
         folder = self.root / run
         if not is_run(run) or folder.is_symlink():
             return False
@@ -134,7 +147,8 @@ class RunStore:
 
 
 def _own_content(path: Path) -> bytes:
-    """Return the file's content. Raises OSError, also if another user owns the file: a plan says what is started, and where."""
+    """Return the file's content. Raises OSError, also if another user owns the file: a plan says
+    what is started, and where."""
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_uid not in (0, os.geteuid(), path.parents[2].stat().st_uid):
             raise PermissionError(errno.EPERM, "another user owns it", str(path))
@@ -142,7 +156,8 @@ def _own_content(path: Path) -> bytes:
 
 
 class Recorder:
-    """Appends a run's events. Not recorded: log lines and samples, which the hosts hold, and the plan, which has its own file."""
+    """Appends a run's events. Not recorded: log lines and samples, which the hosts hold, and the
+    plan, which has its own file."""
 
     def __init__(self, path: Path) -> None:
         from tfdeploy.machine.private_files import make_private_folder

@@ -26,7 +26,8 @@ from tfdeploy.transport.ssh.connect import Connector, OnNotice, no_notice
 PARALLEL = 32
 ENOUGH_WORKERS = 8  # hosts at once are quick enough
 SLOW_FACTOR = 8  # with `waits`: this many times `parallel` hosts may have begun
-SLOW_AFTER_S = 2.0  # with `waits`: a host that has been at work for longer gives its slot to the next one
+# with `waits`: a host that has been at work for longer gives its slot to the next one
+SLOW_AFTER_S = 2.0
 TIMEOUT_S = 3.0  # a connection attempt that failed after this time has timed out
 REPEATED_S = 1.0  # within this time after `each`, a host that timed out in it is not dialled again
 DIAL_FACTOR = 4  # this many times `parallel` hosts may be dialled at once
@@ -44,9 +45,11 @@ class SshFleet:
         bwlimit: int | None = None,
         on_notice: OnNotice = no_notice,
     ) -> None:
-        """`operator`: user@machine, for the audit logs of the hosts. `bwlimit`: bytes a second, in place of every host's own.
+        """`operator`: user@machine, for the audit logs of the hosts. `bwlimit`: bytes a second, in
+        place of every host's own.
 
-        `on_notice`: gets (host, text), in any thread, while a host is waited for that holds this address off.
+        `on_notice`: gets (host, text), in any thread, while a host is waited for that holds this
+        address off.
         """
         self.on_notice = on_notice
         self._bwlimit = bwlimit
@@ -70,7 +73,8 @@ class SshFleet:
         on_done: Callable[[str, V | TfdeployError], None] | None = None,
         waits: bool = False,
     ) -> dict[str, V | TfdeployError]:
-        """`on_done` is called in the caller's thread, as hosts are done. Results in the order of `hosts`."""
+        """`on_done` is called in the caller's thread, as hosts are done. Results in the order of
+        `hosts`."""
         return self._each(hosts, action, on_done, keep=False, waits=waits)
 
     def _each(
@@ -103,7 +107,8 @@ class SshFleet:
             for _ in hosts:
                 name, result = done.get()
                 if isinstance(result, Exception) and not isinstance(result, TfdeployError):
-                    bugs.append(result)  # one host may have caused it: the other hosts are served first
+                    # one host may have caused it: the other hosts are served first
+                    bugs.append(result)
                     continue
                 if isinstance(result, BaseException) and not isinstance(result, TfdeployError):
                     raise result
@@ -128,7 +133,11 @@ class SshFleet:
     def connected(self, hosts: tuple[Host, ...]) -> tuple[Host, ...]:
         with self._lock:
             entries = dict(self._entries)
-        return tuple(host for host in hosts if (entry := entries.get(host.name)) and entry.session and entry.session.alive)
+        return tuple(
+            host
+            for host in hosts
+            if (entry := entries.get(host.name)) and entry.session and entry.session.alive
+        )
 
     def session(self, host: Host) -> SshSession:
         """The session of one host, opened where needed. Raises HostUnreachable, ConfigError."""
@@ -137,10 +146,14 @@ class SshFleet:
             if entry.session is None or not entry.session.alive:
                 began = time.monotonic()
                 try:
-                    limited = host if self._bwlimit is None else replace(host, bwlimit=self._bwlimit)
+                    limited = (
+                        host if self._bwlimit is None else replace(host, bwlimit=self._bwlimit)
+                    )
                     entry.session = open_session(limited, self._connector)
                 except HostUnreachable as error:
-                    entry.timeout = (error, time.monotonic()) if time.monotonic() - began >= TIMEOUT_S else None
+                    entry.timeout = (
+                        (error, time.monotonic()) if time.monotonic() - began >= TIMEOUT_S else None
+                    )
                     raise
                 entry.session.fences = entry.fences
                 entry.session.by = self._by
@@ -150,17 +163,22 @@ class SshFleet:
 
     def _entry(self, host: Host) -> _HostEntry:
         if not host.address:
-            raise HostUnreachable(_NOT_THERE, where=host.name, next="-i with an inventory that has it", retries=0)
+            raise HostUnreachable(
+                _NOT_THERE, where=host.name, next="-i with an inventory that has it", retries=0
+            )
         with self._lock:
             if self._closed:
                 raise HostUnreachable("the sessions are closed", where=host.name)
             return self._entries.setdefault(host.name, _HostEntry())
 
     def close(self) -> None:
-        """Ends every session at once; a call that waits on one raises HostUnreachable. May be called again."""
+        """Ends every session at once; a call that waits on one raises HostUnreachable. May be
+        called again."""
         with self._lock:
             self._closed = True
-            sessions = [entry.session for entry in self._entries.values() if entry.session is not None]
+            sessions = [
+                entry.session for entry in self._entries.values() if entry.session is not None
+            ]
             self._entries.clear()
         running.end({session.target for session in sessions})
         for session in sessions:
@@ -175,9 +193,11 @@ class SshFleet:
         self.close()
 
     def _workers(self, hosts: tuple[Host, ...], at_once: int) -> tuple[int, bool]:
-        """(how many threads; whether each session is closed after use, because the descriptors do not suffice for all).
+        """(how many threads; whether each session is closed after use, because the descriptors do
+        not suffice for all).
 
-        More hosts are dialled than may be at work, so that dead hosts do not hold up the live ones."""
+        More hosts are dialled than may be at work, so that dead hosts do not hold up the live
+        ones."""
         new = len(hosts) - len(self.connected(hosts))
         wanted = max(at_once, self._parallel * DIAL_FACTOR) if new > self._parallel else at_once
         free = descriptors.free()
@@ -187,7 +207,8 @@ class SshFleet:
         return max(1, min(wanted, free // (1 + descriptors.PER_DIAL))), True
 
     def _close_unused(self, host: Host) -> None:
-        """Frees descriptors for another host's session. A session that is in use, or holds a lock there, stays open."""
+        """Frees descriptors for another host's session. A session that is in use, or holds a lock
+        there, stays open."""
         with self._lock:
             entry = self._entries.get(host.name)
         if entry is None:
@@ -197,7 +218,9 @@ class SshFleet:
                 entry.session.close()
                 entry.session = None
 
-    def _act(self, host: Host, action: Callable[[Session], V], slots: _WorkSlots, *, retries: bool) -> V | BaseException:
+    def _act(
+        self, host: Host, action: Callable[[Session], V], slots: _WorkSlots, *, retries: bool
+    ) -> V | BaseException:
         try:
             entry = self._entry(host)
             if not retries and (error := self._known_timeout(entry)):
@@ -206,14 +229,17 @@ class SshFleet:
                 session = self.session(host)
                 with slots.take():
                     if slots.closed:
-                        raise HostUnreachable("not begun, because the operation was ended", where=host.name)
+                        raise HostUnreachable(
+                            "not begun, because the operation was ended", where=host.name
+                        )
                     return action(session)
         except BaseException as error:  # noqa: BLE001  # the caller's thread raises what is a bug
             return error
 
 
 class _WorkSlots:
-    """Bounds how many hosts are at work at once. A host that is being dialled takes no slot; a slow one gives it back."""
+    """Bounds how many hosts are at work at once. A host that is being dialled takes no slot; a slow
+    one gives it back."""
 
     def __init__(self, count: int, slow_after_s: float | None) -> None:
         self.closed = False
@@ -228,7 +254,9 @@ class _WorkSlots:
             if returned.acquire(blocking=False):
                 self._free.release()
 
-        timer = None if self._slow_after_s is None else threading.Timer(self._slow_after_s, give_back)
+        timer = (
+            None if self._slow_after_s is None else threading.Timer(self._slow_after_s, give_back)
+        )
         if timer is not None:
             timer.daemon = True
             timer.start()
@@ -244,7 +272,8 @@ class _HostEntry:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.session: SshSession | None = None
-        self.timeout: tuple[HostUnreachable, float] | None = None  # of the last attempt to connect, and when (monotonic)
+        # of the last attempt to connect, and when (monotonic)
+        self.timeout: tuple[HostUnreachable, float] | None = None
         self.fences: dict[str, int] = {}  # kept over sessions
         self.users = 0
         self._counting = threading.Lock()

@@ -1,4 +1,5 @@
-"""The seam between operations and SSH: what a session offers. The contract suite holds for every implementation.
+"""The seam between operations and SSH: what a session offers. The contract suite holds for every
+implementation.
 
 Everything above this floor sees these protocols and `tfdeploy.errors`, never paramiko or fabric.
 """
@@ -23,7 +24,8 @@ Item_co = TypeVar("Item_co", covariant=True)
 
 @dataclass(frozen=True)
 class Completed:
-    """One finished command. exit_code None: a signal or the end of the connection ended it (which, is not known)."""
+    """One finished command. exit_code None: a signal or the end of the connection ended it (which,
+    is not known)."""
 
     exit_code: int | None
     stdout: bytes
@@ -32,11 +34,13 @@ class Completed:
 
 
 class Stream(Protocol[Item_co, V]):
-    """The running answer to one verb: (item, blob) pairs. Ends with the verb; `close` cancels it on the host."""
+    """The running answer to one verb: (item, blob) pairs. Ends with the verb; `close` cancels it on
+    the host."""
 
     def __iter__(self) -> Iterator[tuple[Item_co, bytes]]: ...
 
-    value: V | None  # what the verb returned, once the iteration has ended; None before and after a cancel
+    # what the verb returned, once the iteration has ended; None before and after a cancel
+    value: V | None
 
     def close(self) -> None: ...
 
@@ -48,18 +52,28 @@ class AgentChannel(Protocol):
     clock_skew_s: float
     noise: str  # what the login shell printed before the agent spoke: one line, bounded
 
-    def call(self, verb: Verb[Asked], args: Args | None = None, *, blob: bytes = b"", timeout_s: float = 60.0) -> Asked:
-        """The verb's value. Raises AgentError (the agent said no), BadAnswer (what it said is no value of that verb) or
-        HostUnreachable (no answer)."""
+    def call(
+        self,
+        verb: Verb[Asked],
+        args: Args | None = None,
+        *,
+        blob: bytes = b"",
+        timeout_s: float = 60.0,
+    ) -> Asked:
+        """The verb's value. Raises AgentError (the agent said no), BadAnswer (what it said is no
+        value of that verb) or HostUnreachable (no answer)."""
         ...
 
-    def stream(self, flow: Flow[Item, Asked], args: Args | None = None, *, silence_s: float | None = None) -> Stream[Item, Asked]:
-        """Its iteration raises what `call` raises; HostUnreachable also where nothing came for `silence_s`."""
+    def stream(
+        self, flow: Flow[Item, Asked], args: Args | None = None, *, silence_s: float | None = None
+    ) -> Stream[Item, Asked]:
+        """Its iteration raises what `call` raises; HostUnreachable also where nothing came for
+        `silence_s`."""
         ...
 
     def hurry(self) -> None:
-        """For callers that connect again by themselves: from now on the session ends after 4 s of a silent network (not
-        15 s), or 10 s without an answer of the agent (not 18 s)."""
+        """For callers that connect again by themselves: from now on the session ends after 4 s of a
+        silent network (not 15 s), or 10 s without an answer of the agent (not 18 s)."""
         ...
 
 
@@ -80,7 +94,8 @@ class RemoteCommand(Protocol):
 
 
 class Tunnel(Protocol):
-    """A port here whose connections come out at a port on the host's own loopback. Ends with `close` or its session."""
+    """A port here whose connections come out at a port on the host's own loopback. Ends with
+    `close` or its session."""
 
     port: int
 
@@ -92,20 +107,23 @@ class Session(Protocol):
 
     host: Host
     target: Any  # transport.ssh.target.Target: rsync gets the same one
-    fences: dict[str, int]  # job -> number of the lock that was taken on this host, also by an earlier session
+    # job -> number of the lock that was taken on this host, also by an earlier session
+    fences: dict[str, int]
 
     @property
     def host_key(self) -> str:
-        """The fingerprint of the key by which the host has shown that it is itself: "SHA256:..."."""
+        """The fingerprint of the key by which the host has shown that it is itself:
+        "SHA256:..."."""
         ...
 
     def agent(self) -> AgentChannel:
-        """Installs the agent where it is missing, starts `agent serve`, and keeps the channel. Raises Refused
-        (no Python 3.8+), HostFailed (disk, permissions), HostUnreachable."""
+        """Installs the agent where it is missing, starts `agent serve`, and keeps the channel.
+        Raises Refused (no Python 3.8+), HostFailed (disk, permissions), HostUnreachable."""
         ...
 
     def run(self, argv: tuple[str, ...], *, timeout_s: float | None = None) -> Completed:
-        """Run a command without input. One word goes to `sh -c`, several are argv (quoted here, once).
+        """Run a command without input. One word goes to `sh -c`, several are argv (quoted here,
+        once).
 
         Raises HostFailed (longer than `timeout_s`, too much output), HostUnreachable."""
         ...
@@ -116,8 +134,9 @@ class Session(Protocol):
         ...
 
     def tunnel(self, port: int, local_ports: tuple[int, ...] = (0,)) -> Tunnel:
-        """From the first of `local_ports` of 127.0.0.1 here that is free (0: any) to 127.0.0.1:`port` there. Raises HostFailed
-        (sshd forwards nothing, nothing listens there), Refused (no local port), HostUnreachable."""
+        """From the first of `local_ports` of 127.0.0.1 here that is free (0: any) to
+        127.0.0.1:`port` there. Raises HostFailed (sshd forwards nothing, nothing listens there),
+        Refused (no local port), HostUnreachable."""
         ...
 
     def close(self) -> None: ...
@@ -140,9 +159,10 @@ class Fleet(Protocol):
         on_done: Callable[[str, V | TfdeployError], None] | None = None,
         waits: bool = False,
     ) -> dict[str, V | TfdeployError]:
-        """Runs `action` on a session of every host, connecting where needed; one thread per host, at most
-        `parallel` at once. With `waits` (the action mostly waits for its host) a slow host
-        does not count against `parallel`. Any other error than TfdeployError is raised when all hosts were served."""
+        """Runs `action` on a session of every host, connecting where needed; one thread per host,
+        at most `parallel` at once. With `waits` (the action mostly waits for its host) a slow host
+        does not count against `parallel`. Any other error than TfdeployError is raised when all
+        hosts were served."""
         ...
 
     def connected(self, hosts: tuple[Host, ...]) -> tuple[Host, ...]:

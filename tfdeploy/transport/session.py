@@ -56,14 +56,17 @@ class SshSession:
         return not self._tunnels and (self._agent is None or self._agent.lost or self._agent.idle)
 
     def agent(self) -> AgentChannel:
-        from tfdeploy.transport.agent.channel import FramedChannel  # a plain command needs none of it
+        # a plain command needs none of it
+        from tfdeploy.transport.agent.channel import FramedChannel
 
         with self._lock:
             if self._agent is None or self._agent.lost:
                 channel = self._open_session()
                 key = getattr(self.connection.transport, "login_key", "")
                 by = {**self.by, "key": key} if self.by else {}
-                agent = FramedChannel(channel, self.host.name, self.fences, by, self.host.bwlimit or 0)
+                agent = FramedChannel(
+                    channel, self.host.name, self.fences, by, self.host.bwlimit or 0
+                )
                 try:
                     with self._translated():
                         agent.open(self.host.workdir, self.host.python)
@@ -86,7 +89,9 @@ class SshSession:
                 what = f"the command did not end within {timeout_s:g} s; it may still run there"
                 raise HostFailed(what, where=self.host.name)
         if channel.exit_status < 0 and not self.alive:
-            raise HostUnreachable("the connection ended while the command ran", where=self.host.name)
+            raise HostUnreachable(
+                "the connection ended while the command ran", where=self.host.name
+            )
         code = channel.exit_status if channel.exit_status >= 0 else None
         return Completed(code, *output, time.monotonic() - began)
 
@@ -162,6 +167,7 @@ class SshSession:
 
 
 def open_session(host: Host, connector: Connector) -> SshSession:
-    """Connects. Raises HostUnreachable with the cause, ConfigError for words that cannot be an address."""
+    """Connects. Raises HostUnreachable with the cause, ConfigError for words that cannot be an
+    address."""
     target = resolve(host)
     return SshSession(host, target, connector.connect(host.name, target))

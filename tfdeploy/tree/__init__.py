@@ -1,4 +1,5 @@
-"""A folder -> what is in it: code as a Manifest with its release hash, data sets as listings. Reads only."""
+"""A folder -> what is in it: code as a Manifest with its release hash, data sets as listings. Reads
+only."""
 
 from tfdeploy.tree.datasets import DataListing, read_data
 from tfdeploy.tree.read import read_tree

@@ -1,6 +1,8 @@
-"""A data set on the control machine -> its listing. Its content is not read: size and time show whether it changed.
+"""A data set on the control machine -> its listing. Its content is not read: size and time show
+whether it changed.
 
-The listing is the agent's (agent/listing.py), so that both sides have the same digest for the same state.
+The listing is the agent's (agent/listing.py), so that both sides have the same digest for the same
+state.
 """
 
 from __future__ import annotations
@@ -57,8 +59,8 @@ class DataListing:
 
 
 def read_data(path: Path, withhold: WithheldFiles = NONE) -> DataListing:
-    """The listing of a folder or file. Raises ConfigError (missing, holds a withheld file) and Refused (empty, unreadable,
-    strange)."""
+    """The listing of a folder or file. Raises ConfigError (missing, holds a withheld file) and
+    Refused (empty, unreadable, strange)."""
     source = os.path.abspath(path)
     stamp = Stamp()
     try:
@@ -69,11 +71,19 @@ def read_data(path: Path, withhold: WithheldFiles = NONE) -> DataListing:
         look = _look(source if is_folder else os.path.dirname(source), stamp, withhold)
         rows = listing.walk(source, look) if is_folder else listing.single(source, look)
     except FileNotFoundError as error:
-        raise ConfigError("the data set does not exist", where=source, next="correct `data:` in the job file") from error
+        raise ConfigError(
+            "the data set does not exist", where=source, next="correct `data:` in the job file"
+        ) from error
     except Strange as error:
-        raise Refused(str(error.strerror), where=str(error.filename), next="move it out of the data set") from error
+        raise Refused(
+            str(error.strerror), where=str(error.filename), next="move it out of the data set"
+        ) from error
     except OSError as error:
-        raise Refused(f"the data set cannot be read: {error.strerror}", where=source, next="make it readable for you") from error
+        raise Refused(
+            f"the data set cannot be read: {error.strerror}",
+            where=source,
+            next="make it readable for you",
+        ) from error
     return replace(listed(source, is_folder, rows, str(stamp)), withhold=withhold)
 
 
@@ -83,7 +93,8 @@ def read_again(data: DataListing) -> DataListing:
 
 
 def _look(root: str, stamp: Stamp, withhold: WithheldFiles) -> listing.Look:
-    """Return the function that listing calls for each path. It raises ConfigError at a withheld file."""
+    """Return the function that listing calls for each path. It raises ConfigError at a withheld
+    file."""
     if not withhold.by_path:
         return stamp.look
     find = withhold.finder(os.path.realpath(root))
@@ -109,15 +120,27 @@ def has_changed(data: DataListing) -> bool:
         return True
 
 
-def listed(source: str, is_folder: bool, rows: Listing, stamp: str, host: str | None = None) -> DataListing:
+def listed(
+    source: str, is_folder: bool, rows: Listing, stamp: str, host: str | None = None
+) -> DataListing:
     """`host`: where it lies; None: on this machine. Raises Refused: empty."""
     if not rows.files:
         where = source if host is None else f"{host}:{source}"
-        raise Refused("the data set holds no file to send", where=where, next="correct `data:` in the job file")
+        raise Refused(
+            "the data set holds no file to send",
+            where=where,
+            next="correct `data:` in the job file",
+        )
     top = os.path.realpath(source) if host is None else source
-    return DataListing(source, is_folder, rows, rows.digest(), rows.attributes(), _warnings(top, rows), stamp)
+    return DataListing(
+        source, is_folder, rows, rows.digest(), rows.attributes(), _warnings(top, rows), stamp
+    )
 
 
 def _warnings(top: str, rows: Listing) -> tuple[str, ...]:
     links = ((os.fsdecode(row.path), os.fsdecode(row.target)) for row in rows if row.target)
-    return tuple(f"{path} is a link out of the data set (to {target})" for path, target in links if leads_out(top, path, target))
+    return tuple(
+        f"{path} is a link out of the data set (to {target})"
+        for path, target in links
+        if leads_out(top, path, target)
+    )

@@ -1,6 +1,7 @@
 """Hashes of files, cached between two calls, so that an unchanged file costs one stat.
 
-The cache lies in the state folder. A cache that cannot be read is empty; one that cannot be written is not saved.
+The cache lies in the state folder. A cache that cannot be read is empty; one that cannot be written
+is not saved.
 """
 
 from __future__ import annotations
@@ -26,7 +27,11 @@ class HashCache:
     """The hashes of one tree, by path and stamp. `folder` None: nothing is stored."""
 
     def __init__(self, folder: Path | None, root: str) -> None:
-        self._file = folder / (hashlib.sha256(os.fsencode(root)).hexdigest()[:32] + ".json") if folder else None
+        self._file = (
+            folder / (hashlib.sha256(os.fsencode(root)).hexdigest()[:32] + ".json")
+            if folder
+            else None
+        )
         self._loaded = self._load()
         self._current: dict[str, Known] = {}
 

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import re
 
-SEARCHED_BYTES = 1 << 20  # larger files are not searched: neither keys nor hand-written files are so large
+# larger files are not searched: neither keys nor hand-written files are so large
+SEARCHED_BYTES = 1 << 20
 _MARKS = (b"PRIVATE KEY", b"PuTTY-User-Key-File-")
 # A pattern is compiled only once a file contains a mark: most trees have none.
 _HEADER = (
     rb"-{4,5} ?BEGIN (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)? ?-{4,5}"
     rb"|PuTTY-User-Key-File-\d: [^\n]{1,80}\nEncryption: "
 )
-# What may stand between the lines of a key: white space, quotes and other signs of a source file, line ends as JSON writes them.
+# What may stand between the lines of a key: white space, quotes and other signs of a source file,
+# line ends as JSON writes them.
 _BETWEEN = rb"(?:[\s\"'`+,;#>|*()]|\\[nr\\]|//){0,200}"
-_FIELD = rb"[A-Za-z][A-Za-z0-9-]{0,40}: [^\r\n\\]{0,400}(?=[\r\n\\])"  # Proc-Type, DEK-Info, Comment
+# Proc-Type, DEK-Info, Comment
+_FIELD = rb"[A-Za-z][A-Za-z0-9-]{0,40}: [^\r\n\\]{0,400}(?=[\r\n\\])"
 _PEM_BODY = rb"(?:%s%s){0,8}%s[A-Za-z0-9+/]{40}" % (_BETWEEN, _FIELD, _BETWEEN)
 _PUTTY_BODY = rb"(?:[^\n]{0,400}\n){1,60}?Private-Lines: \d{1,4}\s{1,4}[A-Za-z0-9+/]{40}"
 

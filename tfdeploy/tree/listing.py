@@ -1,6 +1,7 @@
 """Which files of a folder are code: git lists them, so that .gitignore means what it means to git.
 
-Works inside a checkout, and outside with an empty temporary repository. Changes nothing in the folder.
+Works inside a checkout, and outside with an empty temporary repository. Changes nothing in the
+folder.
 """
 
 from __future__ import annotations
@@ -44,9 +45,11 @@ _LOCAL_VARIABLES = (
 
 
 def list_code(root: str, exclude: Iterable[str] = ()) -> tuple[list[str], list[str]]:
-    """(paths relative to `root`, warnings): git's listing minus .tfdeployignore, `exclude`, environments and caches.
+    """(paths relative to `root`, warnings): git's listing minus .tfdeployignore, `exclude`,
+    environments and caches.
 
-    Paths may be gone from the disk (tracked, deleted) or be folders without a repository. Raises Refused.
+    Paths may be gone from the disk (tracked, deleted) or be folders without a repository. Raises
+    Refused.
     """
     warnings: list[str] = []
     found = _list_repository(root, "", warnings)
@@ -55,7 +58,8 @@ def list_code(root: str, exclude: Iterable[str] = ()) -> tuple[list[str], list[s
 
 
 def tracked(root: str, paths: list[str]) -> list[str]:
-    """Return those of `paths` that git tracks, in the repository around `root` or in one inside it. Raises Refused."""
+    """Return those of `paths` that git tracks, in the repository around `root` or in one inside it.
+    Raises Refused."""
     return [path for path in paths if _is_tracked(root, path)]
 
 
@@ -69,21 +73,31 @@ def _is_tracked(root: str, path: str) -> bool:
 
 
 def _list_repository(folder: str, prefix: str, warnings: list[str]) -> set[str]:
-    """The files of one repository (or folder outside any) and of those inside it, relative to the top."""
+    """The files of one repository (or folder outside any) and of those inside it, relative to the
+    top."""
     git = _Git(folder, _is_in_checkout(folder, inner=bool(prefix)), warnings)
     found = git.listed("-c", "-o", "--exclude-standard") if git.in_checkout else set()
     if not found:
         # not in a checkout, or in one that ignores this whole folder (a home kept in git)
         git.in_checkout = False
         found = git.listed("-o", "--exclude-standard")
-    if any(os.path.basename(path) == IGNORE_FILE for path in found) or os.path.exists(os.path.join(folder, IGNORE_FILE)):
-        found -= git.listed(*(("-c",) if git.in_checkout else ()), "-o", "-i", f"--exclude-per-directory={IGNORE_FILE}")
+    if any(os.path.basename(path) == IGNORE_FILE for path in found) or os.path.exists(
+        os.path.join(folder, IGNORE_FILE)
+    ):
+        found -= git.listed(
+            *(("-c",) if git.in_checkout else ()),
+            "-o",
+            "-i",
+            f"--exclude-per-directory={IGNORE_FILE}",
+        )
     inner = {path for path in found if _is_folder(os.path.join(folder, path))}
     result = {prefix + path for path in found - inner}
     for name in sorted(path.rstrip("/") for path in inner):
         below = _list_repository(os.path.join(folder, name), f"{prefix}{name}/", warnings)
         if not below:
-            warnings.append(f"{prefix}{name} is a submodule without files: git submodule update --init {name}")
+            warnings.append(
+                f"{prefix}{name} is a submodule without files: git submodule update --init {name}"
+            )
         result |= below
     return result
 
@@ -95,7 +109,8 @@ def _is_in_checkout(folder: str, inner: bool) -> bool:
 
 
 def _is_folder(place: str) -> bool:
-    """git lists a folder only where an inner repository begins, or where a tracked file became a folder."""
+    """git lists a folder only where an inner repository begins, or where a tracked file became a
+    folder."""
     return os.path.isdir(place) and not os.path.islink(place.rstrip("/"))
 
 
@@ -119,10 +134,25 @@ class _Git:
             return self._run([f"--git-dir={empty}", f"--work-tree={self.folder}"], options)
 
     def _run(self, where: list[str], options: tuple[str, ...]) -> set[str]:
-        words = ["git", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false", *where, "ls-files", "-z", *options]
+        words = [
+            "git",
+            "-c",
+            "core.fsmonitor=false",
+            "-c",
+            "core.quotePath=false",
+            *where,
+            "ls-files",
+            "-z",
+            *options,
+        ]
         try:
             done = subprocess.run(
-                words, cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL, capture_output=True, check=False
+                words,
+                cwd=self.folder,
+                env=self.env,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
             )
         except FileNotFoundError as error:
             raise Refused(
@@ -134,14 +164,21 @@ class _Git:
             if not where and b"not a git repository" in done.stderr:
                 return set()  # a broken .git, or one on another file system
             raise self._refusal(os.fsdecode(done.stderr))
-        self.warnings += [line for line in os.fsdecode(done.stderr).splitlines() if "could not open directory" in line]
+        self.warnings += [
+            line
+            for line in os.fsdecode(done.stderr).splitlines()
+            if "could not open directory" in line
+        ]
         return {path for path in os.fsdecode(done.stdout).split("\0") if path}
 
     def _refusal(self, stderr: str) -> Refused:
         first = stderr.strip().splitlines()[0] if stderr.strip() else "git failed without a message"
         hint = f"git -C {self.folder} status"
         if "dubious ownership" in stderr:
-            hint = f"git config --global --add safe.directory {self.folder}, if you trust what is in it"
+            hint = (
+                f"git config --global --add safe.directory {self.folder}, if you trust what is "
+                "in it"
+            )
         return Refused(f"git cannot list the code: {first}", where=self.folder, next=hint)
 
 
@@ -155,4 +192,8 @@ def _is_left_out(path: str, left_out: set[str]) -> bool:
     steps = path.split("/")
     if steps[-1] == IGNORE_FILE or ".git" in steps or not CACHES.isdisjoint(steps):
         return True
-    return any("/".join(steps[:length]) in left_out for length in range(1, len(steps) + 1)) if left_out else False
+    return (
+        any("/".join(steps[:length]) in left_out for length in range(1, len(steps) + 1))
+        if left_out
+        else False
+    )

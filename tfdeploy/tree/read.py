@@ -1,4 +1,5 @@
-"""A folder of code -> Manifest: every file hashed, every link checked, one release hash over all of it.
+"""A folder of code -> Manifest: every file hashed, every link checked, one release hash over all of
+it.
 
 Reads only. A file that changes while it is read is read again; one that keeps changing is refused.
 """
@@ -38,16 +39,18 @@ def read_tree(
     cache: Path | None = None,
     withhold: WithheldFiles = NONE,
 ) -> Manifest:
-    """What `root` holds, sorted by path. `exclude`: paths relative to it; `cache`: a folder for remembered hashes; `withhold`:
-    files that are left out and named in a warning.
+    """What `root` holds, sorted by path. `exclude`: paths relative to it; `cache`: a folder for
+    remembered hashes; `withhold`: files that are left out and named in a warning.
 
-    Raises ConfigError (missing, not a folder, a secret file is tracked by git) and Refused (no git, empty, unreadable, keeps
-    changing).
+    Raises ConfigError (missing, not a folder, a secret file is tracked by git) and Refused (no git,
+    empty, unreadable, keeps changing).
     """
     top = os.path.realpath(root)
     if not os.path.isdir(top):
         what = "is not a folder" if os.path.exists(top) else "does not exist"
-        raise ConfigError(f"the code folder {what}", where=str(root), next="correct `code:` in the job file")
+        raise ConfigError(
+            f"the code folder {what}", where=str(root), next="correct `code:` in the job file"
+        )
     paths, warnings = list_code(top, exclude)
     links, files, withheld = _links_and_files(top, paths, warnings, withhold)
     if withheld:
@@ -69,7 +72,8 @@ def read_tree(
 
 
 def release_hash(entries: Iterable[Entry]) -> str:
-    """32 hex digits of a SHA-256 over paths, contents, executable bits and link targets. `entries`: sorted by path."""
+    """32 hex digits of a SHA-256 over paths, contents, executable bits and link targets. `entries`:
+    sorted by path."""
     total = hashlib.sha256()
     for entry in entries:
         total.update(os.fsencode(f"{entry.kind}\0{entry.path}\0{entry.sha256 or entry.target}\0"))
@@ -79,8 +83,8 @@ def release_hash(entries: Iterable[Entry]) -> str:
 def _links_and_files(
     top: str, paths: list[str], warnings: list[str], withhold: WithheldFiles
 ) -> tuple[list[Entry], list[tuple[str, os.stat_result]], dict[str, WithheldFile]]:
-    """(links that stay inside, files, withheld files by path). Left out: paths that are gone, below a link, or neither file nor
-    link."""
+    """(links that stay inside, files, withheld files by path). Left out: paths that are gone, below
+    a link, or neither file nor link."""
     links: list[Entry] = []
     files: list[tuple[str, os.stat_result]] = []
     withheld: dict[str, WithheldFile] = {}
@@ -110,27 +114,36 @@ def _links_and_files(
 
 
 def _refuse_tracked(top: str, withheld: dict[str, WithheldFile]) -> None:
-    """Raises ConfigError if git tracks one of the secret files: whoever clones the repository has the secret."""
+    """Raises ConfigError if git tracks one of the secret files: whoever clones the repository has
+    the secret."""
     found = tracked(top, [path for path, file in withheld.items() if file.secret])
     if found:
         place = os.path.join(top, found[0])
-        command = shlex.join(["git", "-C", os.path.dirname(place), "rm", "--cached", os.path.basename(place)])
+        command = shlex.join(
+            ["git", "-C", os.path.dirname(place), "rm", "--cached", os.path.basename(place)]
+        )
         raise ConfigError(
             f"{found[0]} is {withheld[found[0]].what}, and git tracks it",
             where=place,
-            next=f"{command}, and renew it if others have the repository; or list it in {IGNORE_FILE}",
+            next=f"{command}, and renew it if others have the repository; or list it in "
+            f"{IGNORE_FILE}",
         )
 
 
 def _is_real_folder(top: str, folder: str, checked: dict[str, bool]) -> bool:
-    """Whether no part of the path is a link: git still lists tracked files below a folder that became a link."""
+    """Whether no part of the path is a link: git still lists tracked files below a folder that
+    became a link."""
     if folder not in checked:
         parent = folder.rpartition("/")[0]
-        checked[folder] = _is_real_folder(top, parent, checked) and not os.path.islink(f"{top}/{folder}")
+        checked[folder] = _is_real_folder(top, parent, checked) and not os.path.islink(
+            f"{top}/{folder}"
+        )
     return checked[folder]
 
 
-def _hash_all(top: str, files: list[tuple[str, os.stat_result]], hashes: HashCache) -> list[tuple[Entry, int]]:
+def _hash_all(
+    top: str, files: list[tuple[str, os.stat_result]], hashes: HashCache
+) -> list[tuple[Entry, int]]:
     """Return each file with its key_line."""
     entries: list[tuple[Entry, int]] = []
     unknown: list[tuple[str, os.stat_result]] = []
@@ -159,7 +172,9 @@ def _without_reports(top: str, files: list[tuple[Entry, int]]) -> list[tuple[Ent
     return [(replace(entry, sha256=entry.sha256.removeprefix(_OWN)), line) for entry, line in found]
 
 
-def _hash_batch(top: str, batch: list[tuple[str, os.stat_result]], hashes: HashCache) -> list[tuple[Entry, int]]:
+def _hash_batch(
+    top: str, batch: list[tuple[str, os.stat_result]], hashes: HashCache
+) -> list[tuple[Entry, int]]:
     entries = []
     for path, _ in batch:
         read_ns = time.time_ns()
@@ -169,19 +184,24 @@ def _hash_batch(top: str, batch: list[tuple[str, os.stat_result]], hashes: HashC
             continue
         except OSError as error:
             hint = f"make it readable, or list it in {IGNORE_FILE}"
-            raise Refused(f"{path!r} cannot be read: {error.strerror}", where=top, next=hint) from error
+            raise Refused(
+                f"{path!r} cannot be read: {error.strerror}", where=top, next=hint
+            ) from error
         hashes.put(path, stamp(found), sha256, read_ns, line)
         entries.append((_entry(path, found, sha256), line))
     return entries
 
 
 def _entry(path: str, found: os.stat_result, sha256: str) -> Entry:
-    return Entry(path, "exec" if found.st_mode & 0o100 else "file", found.st_size, sha256, stamp=stamp(found))
+    return Entry(
+        path, "exec" if found.st_mode & 0o100 else "file", found.st_size, sha256, stamp=stamp(found)
+    )
 
 
 def hash_file(path: str) -> tuple[os.stat_result, str, int]:
-    """(stat, sha256 of the content, key_line of the content), all of the same state. A report that tfdeploy wrote has _OWN
-    before its sha256. Raises Refused when the file keeps changing, and OSError."""
+    """(stat, sha256 of the content, key_line of the content), all of the same state. A report that
+    tfdeploy wrote has _OWN before its sha256. Raises Refused when the file keeps changing, and
+    OSError."""
     for _ in range(TRIES):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
         try:

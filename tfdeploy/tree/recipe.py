@@ -1,6 +1,8 @@
-"""What an environment is made from: a requirements file with what it includes, and a folder of wheels -> a Recipe.
+"""What an environment is made from: a requirements file with what it includes, and a folder of
+wheels -> a Recipe.
 
-Reads only. A requirement that is a path of this machine is refused with file:line: hosts do not have it.
+Reads only. A requirement that is a path of this machine is refused with file:line: hosts do not
+have it.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ _COMMENT = re.compile(r"(?:^|\s)#.*")
 
 @dataclass(frozen=True)
 class Recipe:
-    """`files`: path relative to their common folder -> text, `main` among them. `digest`: a hash of them and of the wheels."""
+    """`files`: path relative to their common folder -> text, `main` among them. `digest`: a hash of
+    them and of the wheels."""
 
     main: str
     files: dict[str, str] = field(default_factory=dict)
@@ -46,19 +49,26 @@ def read_recipe(
     where: str = "setup",
     withhold: WithheldFiles = NONE,
 ) -> Recipe:
-    """`cache`: a folder for remembered hashes of wheels; `where`: the file and key that both are named in, for errors.
-    `withhold`: files that must not be sent.
+    """`cache`: a folder for remembered hashes of wheels; `where`: the file and key that both are
+    named in, for errors. `withhold`: files that must not be sent.
 
-    Raises ConfigError (missing, not readable, withheld, a path that hosts cannot have) and Refused (no wheel in the folder).
+    Raises ConfigError (missing, not readable, withheld, a path that hosts cannot have) and Refused
+    (no wheel in the folder).
     """
     texts = _with_includes(requirements, f"{where}.requirements")
     for named in texts:
         file = withhold.find(str(named)) if withhold.by_path else None
         if file is not None:
-            raise ConfigError(f"{named} is {file.what}", where=f"{where}.requirements", next="name a file of requirements")
+            raise ConfigError(
+                f"{named} is {file.what}",
+                where=f"{where}.requirements",
+                next="name a file of requirements",
+            )
     root = os.path.commonpath([path.parent for path in texts])
     files = {os.path.relpath(path, root): text for path, text in sorted(texts.items())}
-    listing, contents = _wheels(wheels, cache, f"{where}.wheels", withhold) if wheels else (None, {})
+    listing, contents = (
+        _wheels(wheels, cache, f"{where}.wheels", withhold) if wheels else (None, {})
+    )
     total = hashlib.sha256()
     for path, text in files.items():
         total.update(f"{path}\0{hashlib.sha256(text.encode()).hexdigest()}\0".encode())
@@ -68,7 +78,8 @@ def read_recipe(
 
 
 def _with_includes(requirements: Path, named: str) -> dict[Path, str]:
-    """The file and all that it includes by -r and -c: absolute path -> text, the file itself first."""
+    """The file and all that it includes by -r and -c: absolute path -> text, the file itself
+    first."""
     texts: dict[Path, str] = {}
     wanted = [(Path(os.path.abspath(requirements)), named)]
     while wanted:
@@ -76,7 +87,9 @@ def _with_includes(requirements: Path, named: str) -> dict[Path, str]:
         if path in texts:
             continue
         if len(texts) == MOST_FILES:
-            raise ConfigError(f"more than {MOST_FILES} files of requirements", where=where, next="include fewer")
+            raise ConfigError(
+                f"more than {MOST_FILES} files of requirements", where=where, next="include fewer"
+            )
         texts[path] = _read(path, where)
         for line, words in _lines(texts[path]):
             place = f"{path}:{line}"
@@ -84,7 +97,11 @@ def _with_includes(requirements: Path, named: str) -> dict[Path, str]:
             name = included[1].strip().strip("\"'") if included else ""
             if name and "://" not in name:
                 if os.path.isabs(name):
-                    raise ConfigError(f"{name} is a path of this machine", where=place, next="name it relative to this file")
+                    raise ConfigError(
+                        f"{name} is a path of this machine",
+                        where=place,
+                        next="name it relative to this file",
+                    )
                 wanted.append((Path(os.path.normpath(path.parent / name)), place))
             elif not included:
                 _check_line(words, place)
@@ -94,14 +111,22 @@ def _with_includes(requirements: Path, named: str) -> dict[Path, str]:
 def _read(path: Path, where: str) -> str:
     try:
         if path.stat().st_size > MOST_BYTES:
-            raise ConfigError(f"{path} is larger than {MOST_BYTES} bytes", where=where, next="name a file of requirements")
+            raise ConfigError(
+                f"{path} is larger than {MOST_BYTES} bytes",
+                where=where,
+                next="name a file of requirements",
+            )
         return path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError as error:
-        raise ConfigError(f"there is no file {path}", where=where, next="correct the name, or write the file") from error
+        raise ConfigError(
+            f"there is no file {path}", where=where, next="correct the name, or write the file"
+        ) from error
     except UnicodeDecodeError as error:
         raise ConfigError("not in UTF-8", where=str(path), next="save it in UTF-8") from error
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}", where=where, next="name a file that you can read") from error
+        raise ConfigError(
+            f"{path}: {error.strerror}", where=where, next="name a file that you can read"
+        ) from error
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
@@ -120,7 +145,8 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _check_line(words: str, place: str) -> None:
-    """Refuses a relative path: hosts do not have it. An absolute path may be on a file system that all hosts share."""
+    """Refuses a relative path: hosts do not have it. An absolute path may be on a file system that
+    all hosts share."""
     option = _OPTION.match(words)
     named = option[2] if option else words.split(";")[0].split(" --")[0].split("@")[-1].strip()
     if "://" in words or named.startswith(("/", "~", "-", "file:/")):
@@ -129,14 +155,19 @@ def _check_line(words: str, place: str) -> None:
         raise ConfigError(
             f"{words[:100]!r} lies on this machine, and the hosts do not have it",
             where=place,
-            next="put its wheel into a folder, write `setup: {wheels: FOLDER}`, and name the package here",
+            next="put its wheel into a folder, write `setup: {wheels: FOLDER}`, and name the "
+            "package here",
         )
 
 
-def _wheels(folder: Path, cache: Path | None, where: str, withhold: WithheldFiles) -> tuple[DataListing, dict[str, str]]:
+def _wheels(
+    folder: Path, cache: Path | None, where: str, withhold: WithheldFiles
+) -> tuple[DataListing, dict[str, str]]:
     """The folder as a data set, and the hash of each file in it."""
     if not folder.is_dir():
-        raise ConfigError(f"there is no folder {folder}", where=where, next="correct the name, or make it")
+        raise ConfigError(
+            f"there is no folder {folder}", where=where, next="correct the name, or make it"
+        )
     listing = read_data(folder, withhold)
     hashes, found = HashCache(cache, os.path.realpath(folder)), {}
     for path in sorted(folder.rglob("*")):
@@ -145,7 +176,11 @@ def _wheels(folder: Path, cache: Path | None, where: str, withhold: WithheldFile
             found[name] = _hash(path, name, hashes)
     hashes.save()
     if not any(name.endswith(WHEELS) for name in found):
-        raise Refused("the folder of wheels holds no wheel", where=str(folder), next="pip download -r requirements.txt -d wheels")
+        raise Refused(
+            "the folder of wheels holds no wheel",
+            where=str(folder),
+            next="pip download -r requirements.txt -d wheels",
+        )
     return listing, found
 
 

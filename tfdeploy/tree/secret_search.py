@@ -20,11 +20,14 @@ class FoundSecret(NamedTuple):
 
 
 def find_values(manifest: Manifest, secrets: Mapping[str, Secret]) -> FoundSecret | None:
-    """Return the first file of the manifest that holds the value of a secret, as it is or as JSON writes it; None if none does.
+    """Return the first file of the manifest that holds the value of a secret, as it is or as JSON
+    writes it; None if none does.
 
     Files of more than SEARCHED_BYTES are not searched.
     """
-    needles = [(needle, name) for name, secret in secrets.items() for needle in secret.needles(SHORTEST)]
+    needles = [
+        (needle, name) for name, secret in secrets.items() for needle in secret.needles(SHORTEST)
+    ]
     for path, content in _contents(manifest) if needles else ():
         for needle, name in needles:
             if needle in content:
@@ -39,7 +42,9 @@ def _contents(manifest: Manifest) -> Iterator[tuple[str, bytes]]:
         if entry.kind == "link" or not SHORTEST <= entry.size <= SEARCHED_BYTES:
             continue
         try:
-            descriptor = os.open(top + entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+            descriptor = os.open(
+                top + entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+            )
         except OSError:
             continue
         try:

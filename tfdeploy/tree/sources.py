@@ -14,7 +14,11 @@ def read_sources(manifest: Manifest) -> dict[str, str]:
     """path -> text of the *.py and *.sh files. A file that cannot be read is left out."""
     texts = {}
     for entry in manifest.entries:
-        if entry.path.endswith((".py", ".sh")) and entry.kind != "link" and entry.size <= MOST_BYTES:
+        if (
+            entry.path.endswith((".py", ".sh"))
+            and entry.kind != "link"
+            and entry.size <= MOST_BYTES
+        ):
             try:
                 content = Path(os.fsdecode(os.path.join(manifest.root, entry.path))).read_bytes()
             except OSError:

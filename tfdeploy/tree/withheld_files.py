@@ -1,4 +1,5 @@
-"""Files of this machine that are never sent: of secrets, private keys, known_hosts. A hard link counts as the file itself."""
+"""Files of this machine that are never sent: of secrets, private keys, known_hosts. A hard link
+counts as the file itself."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ Inode = tuple[int, int]  # device, inode
 
 
 class WithheldFile(NamedTuple):
-    """`what`: for messages, as "the secret TOKEN". `secret`: False for a known_hosts file, which anybody may read."""
+    """`what`: for messages, as "the secret TOKEN". `secret`: False for a known_hosts file, which
+    anybody may read."""
 
     what: str
     secret: bool = True
@@ -21,7 +23,10 @@ class WithheldFiles:
     """`by_path`: absolute paths without links. `has_links`: some secret file has hard links."""
 
     def __init__(
-        self, by_path: Mapping[str, WithheldFile], by_inode: Mapping[Inode, WithheldFile], has_links: bool = False
+        self,
+        by_path: Mapping[str, WithheldFile],
+        by_inode: Mapping[Inode, WithheldFile],
+        has_links: bool = False,
     ) -> None:
         self.by_path, self.by_inode, self.has_links = by_path, by_inode, has_links
 
@@ -50,15 +55,22 @@ class WithheldFiles:
             found = os.stat(path)
         except (OSError, ValueError):
             return None
-        return self.by_inode.get((found.st_dev, found.st_ino)) or self.by_path.get(os.path.realpath(path))
+        return self.by_inode.get((found.st_dev, found.st_ino)) or self.by_path.get(
+            os.path.realpath(path)
+        )
 
     def below(self, top: str) -> dict[str, WithheldFile]:
         """Return those below `top` (absolute, without links), by their path relative to it."""
         above = top.rstrip("/") + "/"
-        return {path[len(above) :]: file for path, file in self.by_path.items() if path.startswith(above)}
+        return {
+            path[len(above) :]: file
+            for path, file in self.by_path.items()
+            if path.startswith(above)
+        }
 
     def finder(self, top: str) -> Callable[[str, os.stat_result], WithheldFile | None]:
-        """Return a function: path relative to `top`, and its lstat -> the withheld file, or None."""
+        """Return a function: path relative to `top`, and its lstat -> the withheld file, or
+        None."""
         below, by_inode = self.below(top), self.by_inode
 
         def find(path: str, found: os.stat_result) -> WithheldFile | None:

@@ -1,4 +1,5 @@
-"""`tfdeploy audit` for people: a table of entries, then of ports, secrets, versions, and what is left. Input: its JSON."""
+"""`tfdeploy audit` for people: a table of entries, then of ports, secrets, versions, and what is
+left. Input: its JSON."""
 
 from __future__ import annotations
 
@@ -20,13 +21,32 @@ def show_audit(terminal: Terminal, found: Mapping[str, Any]) -> None:
     _show_ports(terminal, found["ports"])
     admitted = [(row["host"], row["address"], row["of"]) for row in found["admitted"]]
     _section(terminal, ["host", "has admitted", "of"], admitted)
-    _section(terminal, ["secret", "host", "run", "delivered", "forgotten"], _secrets(found["secrets"]))
-    _section(terminal, ["host", "tfdeploy", "agent", "python", "tensorflow"], _versions(found["versions"]))
-    _section(terminal, ["host", "log", "what is wrong with it"], [(f["host"], f["line"], f["what"]) for f in found["faults"]])
-    _section(terminal, ["host", "left", "where"], [(r["host"], r["kind"], r["path"]) for r in found["left"]])
+    _section(
+        terminal, ["secret", "host", "run", "delivered", "forgotten"], _secrets(found["secrets"])
+    )
+    _section(
+        terminal,
+        ["host", "tfdeploy", "agent", "python", "tensorflow"],
+        _versions(found["versions"]),
+    )
+    _section(
+        terminal,
+        ["host", "log", "what is wrong with it"],
+        [(f["host"], f["line"], f["what"]) for f in found["faults"]],
+    )
+    _section(
+        terminal,
+        ["host", "left", "where"],
+        [(r["host"], r["kind"], r["path"]) for r in found["left"]],
+    )
     unasked = [row["host"] for row in found["errors"]]
     if unasked:
-        terminal.write(terminal.paint(f"not known of {fold_names(map(clean, unasked))}: no answer", "bold yellow") + "\n")
+        terminal.write(
+            terminal.paint(
+                f"not known of {fold_names(map(clean, unasked))}: no answer", "bold yellow"
+            )
+            + "\n"
+        )
     if found["left"]:
         terminal.write(terminal.paint("something is left", "bold red") + "\n")
     elif found["ok"]:
@@ -37,9 +57,21 @@ def _show_entries(terminal: Terminal, entries: Rows) -> None:
     """A hosts' column: an operator's command has an entry on each of its hosts."""
     folded: dict[tuple[object, ...], list[str]] = {}
     for row in entries:
-        by = f"{str(row['key'])[:_KEY]}{'' if row['key_by'] == 'sshd' else ' (it says)'}" if row["key"] else ""
+        by = (
+            f"{str(row['key'])[:_KEY]}{'' if row['key_by'] == 'sshd' else ' (it says)'}"
+            if row["key"]
+            else ""
+        )
         second = str(row["time"])[:19].replace("T", " ") + "Z"
-        key = (second, row["operator"] or "?", row["from"], by, row["verb"], row["run"] or row["job"], row["outcome"])
+        key = (
+            second,
+            row["operator"] or "?",
+            row["from"],
+            by,
+            row["verb"],
+            row["run"] or row["job"],
+            row["outcome"],
+        )
         folded.setdefault(key, []).append(row["host"])
     shown = [
         (time, operator, client, key, verb, of, outcome, fold_names(dict.fromkeys(hosts)))
@@ -50,12 +82,17 @@ def _show_entries(terminal: Terminal, entries: Rows) -> None:
 
 def _show_ports(terminal: Terminal, ports: Rows) -> None:
     _section(
-        terminal, ["host", "port", "of", "protect"], [(p["host"], p["port"], p["task"] or "mesh", p["protect"]) for p in ports]
+        terminal,
+        ["host", "port", "of", "protect"],
+        [(p["host"], p["port"], p["task"] or "mesh", p["protect"]) for p in ports],
     )
 
 
 def _secrets(rows: Rows) -> list[tuple[object, ...]]:
-    return [(row["name"], row["host"], row["run"], _word(row["delivered"]), _word(row["forgotten"])) for row in rows]
+    return [
+        (row["name"], row["host"], row["run"], _word(row["delivered"]), _word(row["forgotten"]))
+        for row in rows
+    ]
 
 
 def _word(value: bool | None) -> str:
@@ -65,7 +102,14 @@ def _word(value: bool | None) -> str:
 def _versions(said: Mapping[str, Any]) -> list[tuple[object, ...]]:
     own: list[tuple[object, ...]] = [("this machine", said["operator"], "", "", "")]
     rows: list[tuple[object, ...]] = [
-        (row["host"], row["tfdeploy"], str(row["agent"])[:12], row["python"], row["tensorflow"] or "") for row in said["hosts"]
+        (
+            row["host"],
+            row["tfdeploy"],
+            str(row["agent"])[:12],
+            row["python"],
+            row["tensorflow"] or "",
+        )
+        for row in said["hosts"]
     ]
     return own + rows if rows else []
 

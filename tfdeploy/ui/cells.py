@@ -66,7 +66,8 @@ def _crop(text: str, width: int) -> str:
 
 
 def wrap(text: str, width: int, *, indent: int = 0) -> list[str]:
-    """`text` in pieces of at most `width` columns, cut anywhere; all but the first begin with `indent` blanks."""
+    """`text` in pieces of at most `width` columns, cut anywhere; all but the first begin with
+    `indent` blanks."""
     pieces: list[str] = []
     room = width
     while cells(text) > room:

@@ -1,4 +1,5 @@
-"""What `tfdeploy check` found, for people: what is wrong and what mends it, hosts with the same problem together."""
+"""What `tfdeploy check` found, for people: what is wrong and what mends it, hosts with the same
+problem together."""
 
 from __future__ import annotations
 
@@ -21,24 +22,43 @@ _BOUND = re.compile(f"(--(?:limit|exclude) ){_HOST}")
 
 
 class _Problem(NamedTuple):
-    """A failed check. Hosts with the same problem are shown together. `detail`: without the host's name and address."""
+    """A failed check. Hosts with the same problem are shown together. `detail`: without the host's
+    name and address."""
 
     check: str
     level: str
     detail: str
 
 
-def show_checks(terminal: Terminal, hosts: Sequence[CheckedHostRow], links: Sequence[LinkRow], *, quiet: bool = False) -> None:
+def show_checks(
+    terminal: Terminal,
+    hosts: Sequence[CheckedHostRow],
+    links: Sequence[LinkRow],
+    *,
+    quiet: bool = False,
+) -> None:
     """Errors first, then warnings, then links, then one line about all."""
     problems = _by_problem(hosts)
     for problem, found in sorted(problems.items(), key=lambda each: each[0].level):
-        detail = next(iter(found.values()))["detail"] if len(found) == 1 else problem.detail.replace(_HOST, fold_names(found))
-        _show(terminal, f"{fold_names(found)} {problem.check}", problem.level == "error", detail, _fixes(found))
+        detail = (
+            next(iter(found.values()))["detail"]
+            if len(found) == 1
+            else problem.detail.replace(_HOST, fold_names(found))
+        )
+        _show(
+            terminal,
+            f"{fold_names(found)} {problem.check}",
+            problem.level == "error",
+            detail,
+            _fixes(found),
+        )
     groups = group(links)
     for each in groups[:MOST_GROUPS]:
         _show(terminal, each.subject, not each.ok, f"{each.why} ({_ports(each)})", [each.fix])
     if len(groups) > MOST_GROUPS:
-        terminal.write(f"and {len(groups) - MOST_GROUPS} more: `tfdeploy check --json` has all links\n")
+        terminal.write(
+            f"and {len(groups) - MOST_GROUPS} more: `tfdeploy check --json` has all links\n"
+        )
     if not quiet or problems or groups:
         terminal.write(_summary(terminal, hosts, links, problems))
 
@@ -50,7 +70,9 @@ def _by_problem(hosts: Sequence[CheckedHostRow]) -> dict[_Problem, dict[str, Che
         for each in host["checks"]:
             if not each["ok"]:
                 detail = _own_name(host["host"]).sub(_HOST, without_place(each["detail"]))
-                found.setdefault(_Problem(each["check"], each["level"], detail), {})[host["host"]] = each
+                found.setdefault(_Problem(each["check"], each["level"], detail), {})[
+                    host["host"]
+                ] = each
     return found
 
 
@@ -59,7 +81,8 @@ def _own_name(host: str) -> re.Pattern[str]:
 
 
 def _fixes(found: Mapping[str, CheckRow]) -> list[str]:
-    """Return one line if the hosts' fixes differ by their names alone, else the lines of fold_nexts, each ready to be typed."""
+    """Return one line if the hosts' fixes differ by their names alone, else the lines of
+    fold_nexts, each ready to be typed."""
     fixes = {host: each["fix"] or "" for host, each in found.items()}
     texts = {_own_name(host).sub(_HOST, fix) for host, fix in fixes.items()}
     if len(texts) > 1:
@@ -69,7 +92,9 @@ def _fixes(found: Mapping[str, CheckRow]) -> list[str]:
     return [quoted.replace(_HOST, names)]
 
 
-def _show(terminal: Terminal, subject: str, is_error: bool, what: str, fixes: Iterable[str]) -> None:
+def _show(
+    terminal: Terminal, subject: str, is_error: bool, what: str, fixes: Iterable[str]
+) -> None:
     write_wrapped(terminal, f"{subject}: ", what, "red" if is_error else "yellow")
     for fix in filter(None, fixes):
         write_wrapped(terminal, "    mend: ", fix)
@@ -92,9 +117,15 @@ def _summary(
     errors = sum(len(found) for problem, found in problems.items() if problem.level == "error")
     warnings = sum(len(found) for problem, found in problems.items() if problem.level != "error")
     counts = [
-        count(number, word) for number, word in ((errors, "error"), (warnings, "warning"), (len(bad), "broken link")) if number
+        count(number, word)
+        for number, word in ((errors, "error"), (warnings, "warning"), (len(bad), "broken link"))
+        if number
     ]
     slow = any(each["ok"] and each["why"] for each in links)
     said = ", ".join(counts) or ("slow links" if slow else "nothing wrong")
     style = "red" if errors or bad else "yellow" if warnings or slow else "green"
-    return f"{count(len(hosts), 'host')}, {count(len(pairs), 'link')}: " + terminal.paint(said, style) + "\n"
+    return (
+        f"{count(len(hosts), 'host')}, {count(len(pairs), 'link')}: "
+        + terminal.paint(said, style)
+        + "\n"
+    )

@@ -1,4 +1,5 @@
-"""`tfdeploy clean` for people: what goes, with its size, a row for each thing and all hosts that have it."""
+"""`tfdeploy clean` for people: what goes, with its size, a row for each thing and all hosts that
+have it."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ from tfdeploy.ui.terminal import Terminal
 MOST_NAMES = 10
 
 
-def show_things(terminal: Terminal, things: Mapping[str, Iterable[CleanItem]], local: Mapping[str, int]) -> None:
+def show_things(
+    terminal: Terminal, things: Mapping[str, Iterable[CleanItem]], local: Mapping[str, int]
+) -> None:
     """`things`: by host; `local`: runs that this machine remembers, with their bytes."""
     folded: dict[tuple[str, str, str], dict[str, int]] = {}
     for host, items in things.items():
@@ -25,7 +28,9 @@ def show_things(terminal: Terminal, things: Mapping[str, Iterable[CleanItem]], l
         for (kind, job, name), hosts in folded.items()
     ]
     if local:
-        rows.append(("record", "", count(len(local), "run"), in_bytes(sum(local.values())), "this machine"))
+        rows.append(
+            ("record", "", count(len(local), "run"), in_bytes(sum(local.values())), "this machine")
+        )
     show_rows(terminal, ("what", "job", "name", "size", "hosts"), rows)
 
 
@@ -35,19 +40,26 @@ def staying_words(things: Mapping[str, Iterable[CleanItem]]) -> list[str]:
     for host, items in things.items():
         for item in items:
             folded.setdefault((item.kind, item.name, item.stays), []).append(host)
-    return [f"[{fold_names(hosts)}] {kind} {clean(name)} stays: {clean(why)}" for (kind, name, why), hosts in folded.items()]
+    return [
+        f"[{fold_names(hosts)}] {kind} {clean(name)} stays: {clean(why)}"
+        for (kind, name, why), hosts in folded.items()
+    ]
 
 
 def record_words(unended: Sequence[str], elsewhere: Sequence[str], store: str) -> list[str]:
-    """Return the lines that say why records of this machine stay. `store`: the folder of the records."""
+    """Return the lines that say why records of this machine stay. `store`: the folder of the
+    records."""
     lines = []
     if unended:
         names = listed([*map(clean, unended)], MOST_NAMES)
         lines.append(
-            f"{_records(unended)}: no host has the run, and nobody here saw it end: {names}. To forget one: rm -r {store}/RUN"
+            f"{_records(unended)}: no host has the run, and nobody here saw it end: {names}. To "
+            f"forget one: rm -r {store}/RUN"
         )
     if elsewhere:
-        lines.append(f"{_records(elsewhere)}: the run has a host that was not asked, or gave no answer")
+        lines.append(
+            f"{_records(elsewhere)}: the run has a host that was not asked, or gave no answer"
+        )
     return lines
 
 

@@ -1,4 +1,5 @@
-"""What `tfdeploy compare` shows: what differs, a column for each run; then what each has reached."""
+"""What `tfdeploy compare` shows: what differs, a column for each run; then what each has
+reached."""
 
 from __future__ import annotations
 
@@ -24,7 +25,10 @@ def show_comparison(
     lines: Sequence[LinesOfFile] = (),
 ) -> None:
     files = [row for row in differs if row["what"] == "code"]
-    rows = [(row["what"], row["key"], *(value if value is not None else "-" for value in row["values"])) for row in differs]
+    rows = [
+        (row["what"], row["key"], *(value if value is not None else "-" for value in row["values"]))
+        for row in differs
+    ]
     left_out = len(files) - MOST_FILES
     if left_out > 0:
         unshown = {row["key"] for row in files[MOST_FILES:]}
@@ -40,7 +44,11 @@ def show_comparison(
     if metrics:
         terminal.write("\n")
         values = {(row["run"], row["metric"]): row for row in final}
-        show_rows(terminal, ["final", *runs], [(name, *(_value(values.get((run, name))) for run in runs)) for name in metrics])
+        show_rows(
+            terminal,
+            ["final", *runs],
+            [(name, *(_value(values.get((run, name))) for run in runs)) for name in metrics],
+        )
 
 
 def _show_lines(terminal: Terminal, files: Sequence[LinesOfFile]) -> None:
@@ -49,7 +57,9 @@ def _show_lines(terminal: Terminal, files: Sequence[LinesOfFile]) -> None:
         if not left:
             break
         one, other = map(clean, file["runs"])
-        terminal.write("\n" + terminal.paint(f"{clean(file['path'])}: {one} -> {other}", "bold") + "\n")
+        terminal.write(
+            "\n" + terminal.paint(f"{clean(file['path'])}: {one} -> {other}", "bold") + "\n"
+        )
         if file["why"]:
             terminal.write(f"  {clean(file['why'])}\n")
         shown = (file["diff"] or [])[:left]

@@ -1,4 +1,5 @@
-"""What `tfdeploy setup` shows when it is done: each host's environment or error, and the differences.
+"""What `tfdeploy setup` shows when it is done: each host's environment or error, and the
+differences.
 
 Input is the rows of its JSON, so that both always agree.
 """
@@ -16,7 +17,8 @@ from tfdeploy.ui.terminal import Terminal
 
 
 def show_setup(terminal: Terminal, hosts: Sequence[SetupRow], differences: Iterable[str]) -> None:
-    """A row per host where it was made; then folded: hosts that had it, failed hosts with their errors; then differences."""
+    """A row per host where it was made; then folded: hosts that had it, failed hosts with their
+    errors; then differences."""
     made = [host for host in hosts if host["ok"] and host["made"]]
     rows = [
         (
@@ -33,7 +35,9 @@ def show_setup(terminal: Terminal, hosts: Sequence[SetupRow], differences: Itera
     there = {host["host"]: _words(host) for host in hosts if host["ok"] and not host["made"]}
     for names, words in fold_equal(there):
         terminal.write(f"{clean(fold_names(names))}: had it already ({clean(words)})\n")
-    for names, error in fold_equal({host["host"]: str(host["error"]) for host in hosts if not host["ok"]}):
+    for names, error in fold_equal(
+        {host["host"]: str(host["error"]) for host in hosts if not host["ok"]}
+    ):
         first, *more = error.splitlines() or ["failed"]
         terminal.write(terminal.paint(f"{clean(fold_names(names))}: {clean(first)}", "red") + "\n")
         terminal.write("".join(f"{clean(line)}\n" for line in more))

@@ -11,8 +11,15 @@ from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.terminal import Color, terminal_of
 
 
-def show_error(error: TfdeployError, *, as_json: bool = False, stream: TextIO | None = None, color: Color = "auto") -> None:
-    """Default stream: stderr; for JSON stdout, where programs read results. Line breaks within a part are kept."""
+def show_error(
+    error: TfdeployError,
+    *,
+    as_json: bool = False,
+    stream: TextIO | None = None,
+    color: Color = "auto",
+) -> None:
+    """Default stream: stderr; for JSON stdout, where programs read results. Line breaks within a
+    part are kept."""
     if as_json:
         terminal_of(stream or sys.stdout, "never").write(json.dumps(error.as_json()) + "\n")
         return

@@ -1,4 +1,5 @@
-"""Who feeds whom in a broadcast, as a few lines of text: "here > n1 > n2", a branch for each further child. Pure.
+"""Who feeds whom in a broadcast, as a few lines of text: "here > n1 > n2", a branch for each
+further child. Pure.
 
 What does not fit is counted: "(14 hosts)". Hosts in `named` are never among those.
 """
@@ -16,23 +17,32 @@ ARROW = " > "
 NAME_CELLS = 24
 
 
-def feed_tree(feeds: Iterable[tuple[str, str]], *, width: int, most: int, named: Collection[str] = ()) -> list[str]:
-    """`feeds`: (parent, child) of one stripe, "" for this machine. At most so many lines, each at most `width` columns."""
+def feed_tree(
+    feeds: Iterable[tuple[str, str]], *, width: int, most: int, named: Collection[str] = ()
+) -> list[str]:
+    """`feeds`: (parent, child) of one stripe, "" for this machine. At most so many lines, each at
+    most `width` columns."""
     tree = _Tree(feeds)
     levels = max(tree.depth.values(), default=0) + 1
     lines: list[str] = []
-    for shown, least in ((named, 1), ((), 0)):  # where even the named ones are too many, all are counted
+    # where even the named ones are too many, all are counted
+    for shown, least in ((named, 1), ((), 0)):
         above = tree.with_all_above(shown)
         for depth in range(levels, least - 1, -1):
             drawn = above | {host for host, of_host in tree.depth.items() if of_host < depth}
-            lines = [line for top in tree.tops for line in tree.lines(top, drawn, frozenset(shown), width)]
+            lines = [
+                line
+                for top in tree.tops
+                for line in tree.lines(top, drawn, frozenset(shown), width)
+            ]
             if len(lines) <= most:
                 return lines
     return lines[:most]
 
 
 class _Tree:
-    """`depth`: by host, 0 for a host that nobody feeds. `size`: hosts below a host, itself included."""
+    """`depth`: by host, 0 for a host that nobody feeds. `size`: hosts below a host, itself
+    included."""
 
     def __init__(self, feeds: Iterable[tuple[str, str]]) -> None:
         self.children: dict[str, list[str]] = {}
@@ -59,8 +69,11 @@ class _Tree:
                 host = self.parents.get(host, host)
         return found
 
-    def lines(self, top: str, drawn: Collection[str], named: Collection[str], width: int) -> list[str]:
-        """A host and all below it: a row of only children, then a line for each branch. Counts what is not `drawn`."""
+    def lines(
+        self, top: str, drawn: Collection[str], named: Collection[str], width: int
+    ) -> list[str]:
+        """A host and all below it: a row of only children, then a line for each branch. Counts what
+        is not `drawn`."""
         row, hidden = [top], 0
         while True:
             below = self.children.get(row[-1], ())

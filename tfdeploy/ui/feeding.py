@@ -1,4 +1,5 @@
-"""The broadcasts that are under way, as a screen shows them: who feeds whom as small trees, who feeds one host, what is wrong."""
+"""The broadcasts that are under way, as a screen shows them: who feeds whom as small trees, who
+feeds one host, what is wrong."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ class Feeding:
 
     def __init__(self, progress: RunProgress) -> None:
         moving = {each.what for host in progress.hosts.values() for each in host.moving}
-        self._broadcasts = [fields for what, fields in progress.broadcasts.items() if what in moving]
+        self._broadcasts = [
+            fields for what, fields in progress.broadcasts.items() if what in moving
+        ]
         self._parents: dict[str, dict[str, None]] = {}
         for fields in self._broadcasts:
             for parent, child, _ in fields["feeds"]:
@@ -37,7 +40,11 @@ class Feeding:
 
     def marks(self, host: str) -> list[str]:
         """'slow', 'stuck'"""
-        return [word for word in ("stuck", "slow") if any(host in fields[word] for fields in self._broadcasts)]
+        return [
+            word
+            for word in ("stuck", "slow")
+            if any(host in fields[word] for fields in self._broadcasts)
+        ]
 
 
 def _trees(fields: BroadcastFields, width: int, most: int) -> Iterator[str]:

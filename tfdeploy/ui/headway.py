@@ -1,4 +1,5 @@
-"""How many hosts a verb is done with: on a terminal one line that is overwritten, elsewhere a line every 10 s."""
+"""How many hosts a verb is done with: on a terminal one line that is overwritten, elsewhere a line
+every 10 s."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ EVERY_ON_TERMINAL_S = 0.2
 class Headway:
     """`verb`: "stopped" for "stopped 160 of 200 hosts ..."."""
 
-    def __init__(self, terminal: Terminal, verb: str, total: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, terminal: Terminal, verb: str, total: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._terminal, self._verb, self._total, self._clock = terminal, verb, total, clock
         self._done: set[str] = set()
         self._next = clock() + FIRST_S
@@ -32,7 +35,8 @@ class Headway:
         self._write(f"{self.words} ...", stays=self._terminal.width is None)
 
     def again(self, hosts: dict[str, str]) -> None:
-        """Prints that these hosts (host -> why) are asked once more, with the reason of the first."""
+        """Prints that these hosts (host -> why) are asked once more, with the reason of the
+        first."""
         first, why = next(iter(hosts.items()))
         others = f" and {count(len(hosts) - 1, 'more host')}" if len(hosts) > 1 else ""
         self._write(f"{self.words}; {first}{others} once more: {clean(why)}", stays=True)
@@ -50,5 +54,7 @@ class Headway:
     def _write(self, text: str, *, stays: bool) -> None:
         self.end()
         width = self._terminal.width
-        self._terminal.write((text if width is None or stays else text[: width - 1]) + ("\n" if stays else ""))
+        self._terminal.write(
+            (text if width is None or stays else text[: width - 1]) + ("\n" if stays else "")
+        )
         self._shown = not stays

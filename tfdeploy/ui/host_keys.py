@@ -1,4 +1,5 @@
-"""Host keys as text: what was shown beside what is on record. No fingerprint is ever cut: half of one proves nothing."""
+"""Host keys as text: what was shown beside what is on record. No fingerprint is ever cut: half of
+one proves nothing."""
 
 from __future__ import annotations
 
@@ -12,11 +13,17 @@ def note(row: TrustRow) -> str:
         return row["error"]
     places = ", ".join(each["place"] for each in own_keys(row))
     if row["state"] == "changed":
-        return f"another key is on record at {places}: if the change is real, tfdeploy trust --renew {row['host']}"
+        return (
+            f"another key is on record at {places}: if the change is real, tfdeploy trust "
+            f"--renew {row['host']}"
+        )
     if row["state"] == "revoked":
         return "marked as revoked at " + ", ".join(_marked(row, "@revoked"))
     if row["state"] == "new" and (authorities := _marked(row, "@cert-authority")):
-        return f"{authorities[0]} has a @cert-authority for it, but tfdeploy checks no host certificates"
+        return (
+            f"{authorities[0]} has a @cert-authority for it, but tfdeploy checks no host "
+            "certificates"
+        )
     return ""
 
 
@@ -32,13 +39,21 @@ def own_keys(row: TrustRow) -> list[KnownKeyRow]:
 
 
 def staying(row: TrustRow) -> list[str]:
-    """Where an old key stands that a renewal leaves there, because tfdeploy does not write that file."""
-    return [each["place"] for each in own_keys(row) if not each["writable"] and each["fingerprint"] != row["fingerprint"]]
+    """Where an old key stands that a renewal leaves there, because tfdeploy does not write that
+    file."""
+    return [
+        each["place"]
+        for each in own_keys(row)
+        if not each["writable"] and each["fingerprint"] != row["fingerprint"]
+    ]
 
 
 def renewal_lines(row: TrustRow) -> list[str]:
     """Both fingerprints, one below the other, and what becomes of them."""
-    pairs = [("on record", each["keytype"], each["fingerprint"], f"  {each['place']}") for each in own_keys(row)]
+    pairs = [
+        ("on record", each["keytype"], each["fingerprint"], f"  {each['place']}")
+        for each in own_keys(row)
+    ]
     if row["fingerprint"]:
         pairs.append(("shown now", row["keytype"] or "", row["fingerprint"], ""))
     widest = max((len(kind) for _, kind, _, _ in pairs), default=0)

@@ -1,7 +1,8 @@
 """Events as JSON lines: for programs, for replays, and for tests that act between two steps.
 
-If the file is a FIFO, the writer waits until the reader has read the whole line with its newline: a reader
-that leaves the newline stops tfdeploy exactly there. When the reader closes the FIFO, writing ends and the run goes on.
+If the file is a FIFO, the writer waits until the reader has read the whole line with its newline: a
+reader that leaves the newline stops tfdeploy exactly there. When the reader closes the FIFO,
+writing ends and the run goes on.
 """
 
 from __future__ import annotations
@@ -33,7 +34,11 @@ class EventsFile:
         try:
             fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise UsageError(f"cannot write events: {error.strerror}", where=str(path), next="--events FILE or a FIFO") from error
+            raise UsageError(
+                f"cannot write events: {error.strerror}",
+                where=str(path),
+                next="--events FILE or a FIFO",
+            ) from error
         self._file = io.FileIO(fd, "w")
         self._fifo = stat.S_ISFIFO(os.fstat(fd).st_mode)
         self._lock = threading.Lock()
@@ -65,7 +70,12 @@ class EventsFile:
     def __enter__(self) -> EventsFile:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def _write(self, line: bytes) -> None:

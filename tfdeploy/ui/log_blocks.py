@@ -1,6 +1,8 @@
-"""A Python traceback of one task as one block: its lines are held back until it ends, and other tasks' lines go before it.
+"""A Python traceback of one task as one block: its lines are held back until it ends, and other
+tasks' lines go before it.
 
-For a short time and up to a size only, so nothing is late by more than HOLD_S, and memory stays bounded.
+For a short time and up to a size only, so nothing is late by more than HOLD_S, and memory stays
+bounded.
 """
 
 from __future__ import annotations
@@ -16,14 +18,16 @@ _BLANKS = (b" ", b"\t")
 
 
 class _Block:
-    """`others`: lines of the same task that do not belong to the traceback; they are shown after it."""
+    """`others`: lines of the same task that do not belong to the traceback; they are shown after
+    it."""
 
     def __init__(self, head: LogLine, at: float) -> None:
         self.lines = [head]
         self.others: list[LogLine] = []
         self.since = at
         self._bytes = len(head.line)
-        self._before = head.line[: head.line.index(HEAD)]  # of a logger, say: the lines that follow may have it too
+        # of a logger, say: the lines that follow may have it too
+        self._before = head.line[: head.line.index(HEAD)]
         self._raised = False  # whether the line that names the exception has come
 
     def takes(self, line: LogLine) -> bool:
@@ -54,7 +58,8 @@ class _Block:
 
 
 class TracebackBlocks:
-    """Lines in, lines out, in another order. `now`: seconds of any clock; None: lines carry the time that counts."""
+    """Lines in, lines out, in another order. `now`: seconds of any clock; None: lines carry the
+    time that counts."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, str], _Block] = {}

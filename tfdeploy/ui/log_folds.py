@@ -1,6 +1,7 @@
 """Equal lines of several tasks as one: `worker:[0-7]@n[1-8] | line`. For `logs --fold`.
 
-A line waits for its equals of other tasks for WINDOW_S, and up to a size. Each task's lines stay in their order.
+A line waits for its equals of other tasks for WINDOW_S, and up to a size. Each task's lines stay in
+their order.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class _Group:
 
 
 class Folds:
-    """Lines in, folded lines out. `tasks`: how many may say the same. `now`: as in TracebackBlocks."""
+    """Lines in, folded lines out. `tasks`: how many may say the same. `now`: as in
+    TracebackBlocks."""
 
     def __init__(self, tasks: int) -> None:
         self._tasks = tasks
@@ -48,7 +50,11 @@ class Folds:
             at = line.time if now is None else now
             self._release(at, out)
             group = self._open.get(line.line)
-            if group is None or line.task in group.hosts or self._latest.get(line.task, -1) >= group.number:
+            if (
+                group is None
+                or line.task in group.hosts
+                or self._latest.get(line.task, -1) >= group.number
+            ):
                 self._count += 1
                 group = self._open[line.line] = _Group(self._count, line, at)
                 self._groups.append(group)

@@ -1,7 +1,7 @@
 """Stored lines of tasks to text, JSON or raw bytes, in big batches: `tfdeploy logs`.
 
-In text every line is sanitised; one check passes a whole batch that is printable ASCII and needs nothing else, as nearly all do.
-When the reader closes the pipe, printing ends without an error.
+In text every line is sanitised; one check passes a whole batch that is printable ASCII and needs
+nothing else, as nearly all do. When the reader closes the pipe, printing ends without an error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from tfdeploy.ui.sanitise import are_plain, clean, clean_line, is_plain
 from tfdeploy.ui.terminal import task_color
 
 Output = Literal["text", "json", "raw"]
-LINE_CHARS = 1 << 20  # longer lines come in pieces of this size: see operations/tasklogs/split_lines.py
+# longer lines come in pieces of this size: see operations/tasklogs/split_lines.py
+LINE_CHARS = 1 << 20
 _MOST_PREFIXES = 4096
 _BATCH_LINES = 1000
 _READY_BYTES = 1 << 18  # for one write
@@ -44,9 +45,11 @@ class _Painted(LogLine):
 
 
 class LinePrinter:
-    """Writes LogLines to a file descriptor. `labels`: the expected "task@host", for aligned prefixes.
+    """Writes LogLines to a file descriptor. `labels`: the expected "task@host", for aligned
+    prefixes.
 
-    Of text: `highlight` colours what these find, where there is colour; `fold`: equal lines of several tasks become one.
+    Of text: `highlight` colours what these find, where there is colour; `fold`: equal lines of
+    several tasks become one.
     """
 
     def __init__(
@@ -64,7 +67,11 @@ class LinePrinter:
     ) -> None:
         labels = tuple(labels)
         self._fd = fd
-        formats: dict[Output, Callable[[list[LogLine]], bytes]] = {"text": self._text, "json": self._json, "raw": _raw}
+        formats: dict[Output, Callable[[list[LogLine]], bytes]] = {
+            "text": self._text,
+            "json": self._json,
+            "raw": _raw,
+        }
         self._format = formats[output]
         self._run = run
         self._timestamps, self._color, self._encoding = timestamps, color, encoding
@@ -86,11 +93,13 @@ class LinePrinter:
         self._failed: OSError | None = None
 
     def write(self, batches: Iterable[Batch], *, follow: bool = False) -> bool:
-        """False when the reader closed the pipe before the end. `follow`: each line is written within 30 ms, however
-        slowly lines come. Raises OSError."""
+        """False when the reader closed the pipe before the end. `follow`: each line is written
+        within 30 ms, however slowly lines come. Raises OSError."""
         self._follow = follow
         stop = threading.Event()
-        flusher = threading.Thread(target=self._flush_every, args=(stop,), daemon=True, name="log flush")
+        flusher = threading.Thread(
+            target=self._flush_every, args=(stop,), daemon=True, name="log flush"
+        )
         if follow:
             flusher.start()
         try:
@@ -111,7 +120,9 @@ class LinePrinter:
         formatted = None
         if isinstance(batch, LineBlock):
             if self._pending:
-                self._flush()  # first: what is pending decides how wide labels are, and whether a traceback is open
+                # first: what is pending decides how wide labels are, and whether a traceback is
+                # open
+                self._flush()
             formatted = self._block(batch)
         if formatted is None:
             lines = lines_of(batch)
@@ -137,7 +148,11 @@ class LinePrinter:
         content = block.content
         if not self._is_text or self._highlight or self._folds is not None or self._holding:
             return content if self._is_raw else None
-        if len(content) > LINE_CHARS or not are_plain(content) or (b"(" in content and HEAD in content):
+        if (
+            len(content) > LINE_CHARS
+            or not are_plain(content)
+            or (b"(" in content and HEAD in content)
+        ):
             return None
         label = self._prefixes.get((block.task, block.host)) or self._prefix(block.task, block.host)
         head = f"{self._iso(block.time)} ".encode() + label if self._timestamps else label
@@ -183,7 +198,11 @@ class LinePrinter:
 
     @property
     def _holding(self) -> bool:
-        return self._blocks.holding or bool(self._cuts) or (self._folds is not None and self._folds.holding)
+        return (
+            self._blocks.holding
+            or bool(self._cuts)
+            or (self._folds is not None and self._folds.holding)
+        )
 
     def _rest(self) -> list[LogLine]:
         """What is held back, once nothing more can come."""
@@ -198,7 +217,10 @@ class LinePrinter:
         for line in batch:
             key = (line.task, line.host, line.stream)
             cut = self._cuts.pop(key, None)
-            if cut is not None and (line.attempt, line.offset) == (cut.last.attempt, cut.last.offset + LINE_CHARS):
+            if cut is not None and (line.attempt, line.offset) == (
+                cut.last.attempt,
+                cut.last.offset + LINE_CHARS,
+            ):
                 cut = _Cut(line, cut.more + len(line.line))
             else:
                 if cut is not None and cut.more:
@@ -212,7 +234,8 @@ class LinePrinter:
         return shown
 
     def _painted(self, line: LogLine) -> LogLine:
-        """In the main thread: an expression that takes for ever holds up all threads, and Ctrl-C ends it only here."""
+        """In the main thread: an expression that takes for ever holds up all threads, and Ctrl-C
+        ends it only here."""
         text = clean_line(line.line, LINE_CHARS)
         spans = interruptible(len(text), lambda: self._spans(text))
         if not spans or not line.stream:
@@ -223,10 +246,17 @@ class LinePrinter:
             if end > begin:
                 parts += [text[at:begin], _PAINT, text[begin:end], _UNPAINT]
                 at = end
-        return _Painted(*line._replace(line="".join([*parts, text[at:]]).encode(self._encoding, "replace")))
+        return _Painted(
+            *line._replace(line="".join([*parts, text[at:]]).encode(self._encoding, "replace"))
+        )
 
     def _spans(self, text: str) -> list[tuple[int, int]]:
-        return sorted(match.span() for pattern in self._highlight for match in pattern.finditer(text) if match[0])
+        return sorted(
+            match.span()
+            for pattern in self._highlight
+            for match in pattern.finditer(text)
+            if match[0]
+        )
 
     def _plain_text(self, batch: list[LogLine]) -> bytes:
         return self._rows(batch, [line.line for line in batch], plain=False) if batch else b""
@@ -245,13 +275,18 @@ class LinePrinter:
             if line.task is not task or line.host is not host:  # most come in long runs of one task
                 task, host = line.task, line.host
                 prefix = self._prefixes.get((task, host)) or self._prefix(task, host)
-            parts.append(f"{self._iso(line.time)} ".encode() + prefix + body if self._timestamps else prefix + body)
+            parts.append(
+                f"{self._iso(line.time)} ".encode() + prefix + body
+                if self._timestamps
+                else prefix + body
+            )
         parts.append(b"")
         return b"\n".join(parts)
 
     def _prefix(self, task: str, host: str) -> bytes:
         label = f"{clean(task, 80)}@{clean(host, 80)}"
-        if len(label) > self._width and "[" not in label and "," not in label:  # folded ones may be of any length
+        # folded ones may be of any length
+        if len(label) > self._width and "[" not in label and "," not in label:
             self._width = len(label)
             self._prefixes.clear()
         if len(self._prefixes) > _MOST_PREFIXES:
@@ -263,7 +298,8 @@ class LinePrinter:
         return prefix
 
     def _iso(self, time: float) -> str:
-        """UTC seconds as text, always with milliseconds. The last one is kept: many lines share their chunk's time."""
+        """UTC seconds as text, always with milliseconds. The last one is kept: many lines share
+        their chunk's time."""
         if time != self._stamp[0]:
             text = iso_z(time) or ""
             self._stamp = time, text if "." in text else text[:-1] + ".000Z"
@@ -274,14 +310,17 @@ class LinePrinter:
         run = json.dumps(self._run)
         for time, task, host, attempt, stream, line, *_ in batch:
             parts.append(
-                f'{{"time": "{self._iso(time)}", "run": {run}, "task": {quoted(task)}, "host": {quoted(host)}, '
-                f'"attempt": {attempt}, "stream": "{stream}", "line": {quoted(line.decode("utf-8", "replace"))}}}\n'
+                f'{{"time": "{self._iso(time)}", "run": {run}, "task": {quoted(task)}, "host": '
+                f"{quoted(host)}, "
+                f'"attempt": {attempt}, "stream": "{stream}", "line": '
+                f"{quoted(line.decode('utf-8', 'replace'))}}}\n"
             )
         return "".join(parts).encode("ascii")
 
 
 class _Cut(NamedTuple):
-    """A line of which only the first piece is shown: its last piece so far, and how many bytes came after the first."""
+    """A line of which only the first piece is shown: its last piece so far, and how many bytes came
+    after the first."""
 
     last: LogLine
     more: int

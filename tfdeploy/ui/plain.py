@@ -1,8 +1,8 @@
 """Events as plain lines, one each: for pipes, logs of CI jobs, and terminals without the dashboard.
 
-Messages go to one stream ("[n2] code 1.2 MB sent"), task output to another ("worker:0@n2 | text"). Foreign text
-is sanitised. Any thread may pass events; each is written whole. A stream that fails (its reader is gone, its disk
-full) is not written to again, and the operation goes on.
+Messages go to one stream ("[n2] code 1.2 MB sent"), task output to another ("worker:0@n2 | text").
+Foreign text is sanitised. Any thread may pass events; each is written whole. A stream that fails
+(its reader is gone, its disk full) is not written to again, and the operation goes on.
 """
 
 from __future__ import annotations
@@ -29,11 +29,17 @@ from tfdeploy.ui.sanitise import clean, clean_line
 from tfdeploy.ui.terminal import Terminal, task_color, terminal_of
 
 _LEVEL_STYLE = {"error": "bold red", "warning": "yellow"}
-_STATE_STYLE = {"succeeded": "bold green", "failed": "bold red", "lost": "bold red", "stopped": "bold yellow"}
+_STATE_STYLE = {
+    "succeeded": "bold green",
+    "failed": "bold red",
+    "lost": "bold red",
+    "stopped": "bold yellow",
+}
 
 
 class PlainView:
-    """Callable with an Event, and `take_lines` with lines. `lines`: where the tasks' output goes (None: nowhere)."""
+    """Callable with an Event, and `take_lines` with lines. `lines`: where the tasks' output goes
+    (None: nowhere)."""
 
     def __init__(
         self,
@@ -80,7 +86,8 @@ class PlainView:
             self._write(self.lines, "".join(f"{label} | {text}\n" for text in texts))
 
     def _words(self, event: Event) -> tuple[str, str]:
-        """The text to print and its style; "" where it repeats the last text or is not to be shown."""
+        """The text to print and its style; "" where it repeats the last text or is not to be
+        shown."""
         text, style = event_words(event, verbose=self.verbose)
         key = f"{event.kind} {event.host} {event.task} {event.data.get('what', '')}"
         if not text or (event.kind != "note" and self._last_text.get(key) == text):
@@ -94,7 +101,11 @@ class PlainView:
 def event_words(event: Event, *, verbose: bool = False) -> tuple[str, str]:
     """One line for an event, sanitised, and its style; ("", "") where it is not worth one."""
     where = f"[{clean(event.host, 80)}] " if event.host and event.kind != "task" else ""
-    text, style = _FORMATTERS[event.kind](event, event.data, verbose) if event.kind in _FORMATTERS else ("", "")
+    text, style = (
+        _FORMATTERS[event.kind](event, event.data, verbose)
+        if event.kind in _FORMATTERS
+        else ("", "")
+    )
     return (where + clean(text) if text else ""), style
 
 
@@ -128,20 +139,35 @@ def _transfer(event: Event, data: TransferFields, verbose: bool) -> tuple[str, s
 
 
 def _broadcast(event: Event, data: BroadcastFields, verbose: bool) -> tuple[str, str]:
-    """'data digits: 256 MB to 16 hosts in 45 s (5.7 MB/s); the slowest link (n3 from n2) allows 5.9 MB/s'"""
+    """'data digits: 256 MB to 16 hosts in 45 s (5.7 MB/s); the slowest link (n3 from n2) allows 5.9
+    MB/s'"""
     if data["state"] != "done":
         return "", ""
-    total, seconds, slowest = data.get("total_bytes", 0), data.get("seconds", 0.0), data.get("slowest")
+    total, seconds, slowest = (
+        data.get("total_bytes", 0),
+        data.get("seconds", 0.0),
+        data.get("slowest"),
+    )
     rate = f" ({in_bytes(total / seconds)}/s)" if seconds else ""
-    text = f"{data['what']}: {in_bytes(total)} to {count(data.get('hosts', 0), 'host')} in {in_seconds(seconds)}{rate}"
+    text = (
+        f"{data['what']}: {in_bytes(total)} to {count(data.get('hosts', 0), 'host')} in "
+        f"{in_seconds(seconds)}{rate}"
+    )
     if slowest is not None:
         parents = " and ".join(parent or "here" for parent in slowest["parents"])
-        text += f"; the slowest link ({slowest['host']} from {parents}) allows {in_bytes(slowest['rate'])}/s"
+        text += (
+            f"; the slowest link ({slowest['host']} from {parents}) allows "
+            f"{in_bytes(slowest['rate'])}/s"
+        )
     return text, ""
 
 
 def _task(event: Event, data: TaskFields, verbose: bool) -> tuple[str, str]:
-    state, task, host = data.get("state"), event.task or data.get("task") or "?", event.host or data.get("host") or "?"
+    state, task, host = (
+        data.get("state"),
+        event.task or data.get("task") or "?",
+        event.host or data.get("host") or "?",
+    )
     again = f", attempt {event.attempt}" if (event.attempt or 1) > 1 else ""
     if state == "running" and data.get("health"):
         return f"{task}@{host} {data['health']}: {data.get('health_reason')}{again}", "yellow"
@@ -152,9 +178,19 @@ def _task(event: Event, data: TaskFields, verbose: bool) -> tuple[str, str]:
         outcome = data.get("outcome") or state
         reason = f": {data['reason']}" if data.get("reason") else ""
         if outcome in ("succeeded", "stopped"):
-            return f"{task}@{host} {outcome}{reason}{again}", "green" if outcome == "succeeded" else ""
+            return (
+                f"{task}@{host} {outcome}{reason}{again}",
+                "green" if outcome == "succeeded" else "",
+            )
         exit_code, signal = data.get("exit_code"), data.get("signal")
-        death = Death(f"{task}@{host}", None, data.get("outcome") or "ended", exit_code, signal, data.get("reason"))
+        death = Death(
+            f"{task}@{host}",
+            None,
+            data.get("outcome") or "ended",
+            exit_code,
+            signal,
+            data.get("reason"),
+        )
         return death.words + again, "red"
     if state == "pending" and data.get("reason"):
         return f"{task}@{host} {data['reason']}{again}", "yellow"

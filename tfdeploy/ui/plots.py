@@ -22,7 +22,14 @@ TITLES = {
     "steps/s": "steps/s of the run",
     "pace": "steps/s, its own",
 }
-UNITS = {"cpu": "cores", "memory": "bytes", "gpu": "%", "gpu memory": "bytes", "steps/s": "/s", "pace": "/s"}
+UNITS = {
+    "cpu": "cores",
+    "memory": "bytes",
+    "gpu": "%",
+    "gpu memory": "bytes",
+    "steps/s": "/s",
+    "pace": "/s",
+}
 
 
 class Curve(NamedTuple):
@@ -46,21 +53,34 @@ def spark(values: Sequence[float], width: int, *, unicode: bool = True) -> str:
     low, high = min(means), max(means)
     if not high > low:
         return bars[0 if high == 0 else 3] * count
-    return "".join(bars[min(len(bars) - 1, int((value - low) / (high - low) * len(bars)))] for value in means)
+    return "".join(
+        bars[min(len(bars) - 1, int((value - low) / (high - low) * len(bars)))] for value in means
+    )
 
 
 def plot(
-    curves: Sequence[Curve], width: int, height: int, *, unit: str = "", unicode: bool = True, until: float | None = None
+    curves: Sequence[Curve],
+    width: int,
+    height: int,
+    *,
+    unit: str = "",
+    unicode: bool = True,
+    until: float | None = None,
 ) -> list[Row]:
-    """`height` rows of at most `width` columns: the highest and the lowest value at the left, the time below.
+    """`height` rows of at most `width` columns: the highest and the lowest value at the left, the
+    time below.
 
-    `unit`: "", "bytes", "%", "cores", "/s". `until`: where the time axis ends; its begin is the earliest point.
+    `unit`: "", "bytes", "%", "cores", "/s". `until`: where the time axis ends; its begin is the
+    earliest point.
     """
     points = [point for curve in curves for point in curve.points]
     rows, columns = height - 1, width - _LABEL - 1
     if len(points) < 2 or rows < 1 or columns < 2:
         return [[Span("no points yet" if at == 0 else "", "dim")] for at in range(max(0, height))]
-    begin, end = min(time for time, _ in points), max(*(time for time, _ in points), until or -math.inf)
+    begin, end = (
+        min(time for time, _ in points),
+        max(*(time for time, _ in points), until or -math.inf),
+    )
     low, high = min(value for _, value in points), max(value for _, value in points)
     if unit in ("%", "bytes", "cores"):
         low = min(0.0, low)
@@ -71,19 +91,27 @@ def plot(
     grid = _Grid(columns, rows, unicode)
     for curve in curves:
         grid.draw(
-            [((time - begin) / max(end - begin, 1e-9), (value - low) / (high - low)) for time, value in curve.points], curve.style
+            [
+                ((time - begin) / max(end - begin, 1e-9), (value - low) / (high - low))
+                for time, value in curve.points
+            ],
+            curve.style,
         )
     labels = {0: value_words(high, unit), rows - 1: value_words(low, unit)}
     if rows >= 5:
         labels[(rows - 1) // 2] = value_words((high + low) / 2, unit)
     bar = "│" if unicode else "|"
-    drawn = [[Span(f"{labels.get(at, '')[:_LABEL]:>{_LABEL}}{bar}", "dim"), *grid.row(at)] for at in range(rows)]
+    drawn = [
+        [Span(f"{labels.get(at, '')[:_LABEL]:>{_LABEL}}{bar}", "dim"), *grid.row(at)]
+        for at in range(rows)
+    ]
     axis = f"0 s{in_seconds(end - begin).rjust(columns - 3)}"
     return [*drawn, [Span(" " * (_LABEL + 1) + axis[:columns], "dim")]]
 
 
 class _Grid:
-    """Dots of 2 x 4 to a cell (1 x 1 without unicode); a cell has the style of what was drawn there last."""
+    """Dots of 2 x 4 to a cell (1 x 1 without unicode); a cell has the style of what was drawn there
+    last."""
 
     def __init__(self, columns: int, rows: int, unicode: bool) -> None:
         self.wide, self.high = (2, 4) if unicode else (1, 1)
@@ -119,7 +147,10 @@ def _between(one: tuple[int, int], two: tuple[int, int]) -> list[tuple[int, int]
     if steps == 0:
         return [two]
     return [
-        (round(one[0] + (two[0] - one[0]) * at / steps), round(one[1] + (two[1] - one[1]) * at / steps))
+        (
+            round(one[0] + (two[0] - one[0]) * at / steps),
+            round(one[1] + (two[1] - one[1]) * at / steps),
+        )
         for at in range(steps + 1)
     ]
 

@@ -1,7 +1,9 @@
-"""The progress of a sync: on a terminal who feeds whom, a bar per host and one for all; elsewhere a line now and then.
+"""The progress of a sync: on a terminal who feeds whom, a bar per host and one for all; elsewhere a
+line now and then.
 
-Events come from any thread; only rich's refresh thread draws, at most 4 times a second. Where there are more hosts than rows,
-those that failed, stand still or are slow are shown, and the others counted.
+Events come from any thread; only rich's refresh thread draws, at most 4 times a second. Where there
+are more hosts than rows, those that failed, stand still or are slow are shown, and the others
+counted.
 """
 
 from __future__ import annotations
@@ -35,9 +37,12 @@ _GONE = (OSError, SystemExit)  # the terminal was closed; rich makes SystemExit 
 
 
 class SyncView:
-    """`with SyncView() as emit: sync(..., emit)`. `terminal`: where it is drawn (default: stderr)."""
+    """`with SyncView() as emit: sync(..., emit)`. `terminal`: where it is drawn (default:
+    stderr)."""
 
-    def __init__(self, terminal: Terminal | None = None, *, quiet: bool = False, verbose: bool = False) -> None:
+    def __init__(
+        self, terminal: Terminal | None = None, *, quiet: bool = False, verbose: bool = False
+    ) -> None:
         self.terminal = terminal or terminal_of(sys.stderr)
         self.progress = RunProgress()
         self._lock = threading.Lock()
@@ -59,7 +64,8 @@ class SyncView:
                 self._bars.print_line(text, style)
 
     def rows(self, width: int, height: int) -> list[Row]:
-        """Who feeds whom, a row per host, as many as fit, then what is counted; the last row is the sum."""
+        """Who feeds whom, a row per host, as many as fit, then what is counted; the last row is the
+        sum."""
         with self._lock:
             hosts = [host for host in self.progress.hosts.values() if host.transfers]
             done = sum(host.synced for host in self.progress.hosts.values())
@@ -80,7 +86,11 @@ class SyncView:
                 rows.append(_counted_row(hosts[len(shown) :], width))
             moving = [transfer for host in hosts for transfer in host.transfers.values()]
             if moving:
-                words = f"{done} of {len(self.progress.hosts)} hosts done" if self.progress.hosts else ""
+                words = (
+                    f"{done} of {len(self.progress.hosts)} hosts done"
+                    if self.progress.hosts
+                    else ""
+                )
                 rows.append(_bar_row("all", all_of(moving), width, words))
             return rows
 
@@ -92,7 +102,11 @@ class SyncView:
         if event.time - self._told_at < _PLAIN_S:
             return None
         self._told_at = event.time
-        return Event("note", event.time, data={"level": "info", "text": ", ".join(self._summary(event.data["what"]))})
+        return Event(
+            "note",
+            event.time,
+            data={"level": "info", "text": ", ".join(self._summary(event.data["what"]))},
+        )
 
     def _summary(self, what: str) -> Iterator[str]:
         """'data digits: 1.2 GB of 4.1 GB on 16 hosts, 91 MB/s, 32 s left', 'slow: n3'"""
@@ -111,21 +125,29 @@ class SyncView:
             begin_drawing(self._bars)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self._bars:
             end_drawing(self._bars)
             self._bars.pause()
 
 
 class _Bars:
-    """The rows of a SyncView under rich's Live. Lines that arrive during a pause are printed at its end."""
+    """The rows of a SyncView under rich's Live. Lines that arrive during a pause are printed at its
+    end."""
 
     def __init__(self, view: SyncView) -> None:
         from rich.console import Console
 
         self.view = view
         color = None if view.terminal.color else "never"
-        self.console = Console(file=view.terminal.stream, no_color=color is not None, highlight=False)
+        self.console = Console(
+            file=view.terminal.stream, no_color=color is not None, highlight=False
+        )
         self.live: Live | None = None
         self._lock = threading.Lock()
         self._waiting_lines: list[tuple[str, str]] = []
@@ -135,7 +157,12 @@ class _Bars:
 
         # A used Live would begin by erasing as many rows as it drew last.
         live = Live(
-            self, console=self.console, refresh_per_second=4, transient=True, redirect_stdout=False, redirect_stderr=False
+            self,
+            console=self.console,
+            refresh_per_second=4,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
         )
         with self._lock, suppress(*_GONE):
             self.live = live
@@ -167,11 +194,15 @@ class _Bars:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from tfdeploy.ui.screen import Picture
 
-        yield from Picture(self.view.rows(options.max_width, console.height)).__rich_console__(console, options)
+        yield from Picture(self.view.rows(options.max_width, console.height)).__rich_console__(
+            console, options
+        )
 
 
 def _has_failed(host: HostProgress) -> bool:
-    return host.state in ("unreachable", "failed") or any(transfer.state == "failed" for transfer in host.transfers.values())
+    return host.state in ("unreachable", "failed") or any(
+        transfer.state == "failed" for transfer in host.transfers.values()
+    )
 
 
 def _host_row(host: HostProgress, width: int, feeding: Feeding) -> Row:
@@ -179,10 +210,21 @@ def _host_row(host: HostProgress, width: int, feeding: Feeding) -> Row:
         word = host.state if host.state == "unreachable" else "failed"
         return fit([Span(column(clean(host.host), 12)), Span(f" {word}", "bold red")], width)
     if not host.moving:
-        return _bar_row(clean(host.host), all_of(host.transfers.values()), width, "done" if host.synced else "checking")
+        return _bar_row(
+            clean(host.host),
+            all_of(host.transfers.values()),
+            width,
+            "done" if host.synced else "checking",
+        )
     words = [clean(transfer.what, 40) for transfer in host.moving]
     words += [f"from {parent}" for parent in feeding.parents(host.host)]
-    return _bar_row(clean(host.host), all_of(host.moving), width, ", ".join(words), ", ".join(feeding.marks(host.host)))
+    return _bar_row(
+        clean(host.host),
+        all_of(host.moving),
+        width,
+        ", ".join(words),
+        ", ".join(feeding.marks(host.host)),
+    )
 
 
 def _counted_row(hosts: list[HostProgress], width: int) -> Row:
@@ -191,8 +233,13 @@ def _counted_row(hosts: list[HostProgress], width: int) -> Row:
     done = len(hosts) - len(active)
     words = [f"{done} done"] if done else []
     words += [_span([totals.sent for totals in active], "")] if active else []
-    words += [_span(rates, "/s")] if (rates := [totals.rate for totals in active if totals.rate]) else []
-    return fit([Span(column(f"{len(hosts):,} more", 12), "bold"), Span(f" {', '.join(words)}", "dim")], width)
+    words += (
+        [_span(rates, "/s")] if (rates := [totals.rate for totals in active if totals.rate]) else []
+    )
+    return fit(
+        [Span(column(f"{len(hosts):,} more", 12), "bold"), Span(f" {', '.join(words)}", "dim")],
+        width,
+    )
 
 
 def _span(figures: Sequence[float], unit: str) -> str:
@@ -210,4 +257,6 @@ def _bar_row(name: str, totals: Totals, width: int, words: str, mark: str = "") 
     else:
         row.append(Span(f"{100 * sent // total if total else 100:3} % "))
     row.append(Span(transferred(totals)))
-    return fit([*row, Span(f"  {mark}" if mark else "", "bold yellow"), Span(f"  {words}", "dim")], width)
+    return fit(
+        [*row, Span(f"  {mark}" if mark else "", "bold yellow"), Span(f"  {words}", "dim")], width
+    )

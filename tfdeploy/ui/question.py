@@ -34,7 +34,8 @@ def agrees(question: str) -> bool:
 
 
 def ask(question: str) -> str | None:
-    """Return the answer; None at the end of input. The question is written to stderr, if stdin is a terminal."""
+    """Return the answer; None at the end of input. The question is written to stderr, if stdin is a
+    terminal."""
     displays = tuple(_active)
     for display in displays:
         display.pause()

@@ -41,14 +41,22 @@ def show_status(
     last_lines: Sequence[str] = (),
     as_of: str = "",
 ) -> None:
-    """Heading, a row per task, the cause and the `last_lines` of what died first (`as_of`: how old they are), what cannot be
-    reached, what to type next. `typed`: makes a command complete, so that it can be typed."""
+    """Heading, a row per task, the cause and the `last_lines` of what died first (`as_of`: how old
+    they are), what cannot be reached, what to type next. `typed`: makes a command complete, so that
+    it can be typed."""
     lasted = in_seconds(run_seconds(view.started, view.ended, now))
     when = f"for {lasted}" if not view.final else f"after {lasted}"
-    _write_line(terminal, f"{view.run}  {view.mode}  ", view.state, run_style(view.state), f" {when}")
+    _write_line(
+        terminal, f"{view.run}  {view.mode}  ", view.state, run_style(view.state), f" {when}"
+    )
     _show_tasks(terminal, view)
     if view.cause:
-        write_wrapped(terminal, "cause: ", view.cause, "red" if view.state in ("failed", "lost", "running") else "")
+        write_wrapped(
+            terminal,
+            "cause: ",
+            view.cause,
+            "red" if view.state in ("failed", "lost", "running") else "",
+        )
     if last_lines and as_of:
         _write_line(terminal, "its last lines, ", f"{as_of}:", "")
     for line in last_lines:
@@ -60,7 +68,9 @@ def show_status(
             what = f"{in_bytes(task.log_lost_bytes)}: the disk of {clean(task.host)} was full"
             _write_line(terminal, f"lost of the log of {clean(task.task)}: ", what, "yellow")
     _show_protection(terminal, view)
-    for tasks, words in fold_equal({task.task: unread_words(task.unread) for task in view.tasks if task.unread}):
+    for tasks, words in fold_equal(
+        {task.task: unread_words(task.unread) for task in view.tasks if task.unread}
+    ):
         write_wrapped(terminal, f"{clean(fold_names(tasks))}: ", words, "yellow")
     show_left_files(terminal, view.left_files, view.cwd)
     for command in _next_of(view):
@@ -68,15 +78,22 @@ def show_status(
 
 
 def _show_protection(terminal: Terminal, view: RunView) -> None:
-    """Write the levels of `protect` if they differ or a host is open, and the callers that hosts admitted or turned away."""
+    """Write the levels of `protect` if they differ or a host is open, and the callers that hosts
+    admitted or turned away."""
     levels = view.protect.by_level()
-    is_open = view.protect.asked == "auto" and "none" in levels and any(task.address for task in view.tasks)
+    is_open = (
+        view.protect.asked == "auto"
+        and "none" in levels
+        and any(task.address for task in view.tasks)
+    )
     if len(levels) > 1 or is_open:
         write_wrapped(terminal, "protect: ", view.protect.levels, "red" if is_open else "")
     for words in view.open_ports:
         write_wrapped(terminal, "open: ", words, "red")
     for caller in view.admitted:
-        write_wrapped(terminal, "admitted: ", f"{caller.address} of {caller.member}, on {caller.host}", "")
+        write_wrapped(
+            terminal, "admitted: ", f"{caller.address} of {caller.member}, on {caller.host}", ""
+        )
     for caller in view.not_admitted:
         write_wrapped(terminal, "not admitted: ", caller.turned_away, "yellow")
 
@@ -84,23 +101,44 @@ def _show_protection(terminal: Terminal, view: RunView) -> None:
 def _next_of(view: RunView) -> list[str]:
     """What to type of a run that ended badly."""
     if view.state == "failed":
-        return [f"tfdeploy logs {view.run}{f' --task {view.first_death}' if view.first_death else ''} -n 100"]
+        return [
+            "tfdeploy logs "
+            f"{view.run}{f' --task {view.first_death}' if view.first_death else ''} -n 100"
+        ]
     if view.state == "lost" and view.unreachable:
         return [f"tfdeploy check --limit {shlex.quote(fold_names(view.unreachable))}"]
     return []
 
 
 def _show_tasks(terminal: Terminal, view: RunView) -> None:
-    """The table. A reason that the cause has, or that tasks share, is said once: there, or under the table. All stand whole under
-    the table where it would be too wide."""
-    headers = ["task", "host", "state", "pid", "gpus", "attempt", "step", "loss", "metrics", "address", "reason"]
+    """The table. A reason that the cause has, or that tasks share, is said once: there, or under
+    the table. All stand whole under the table where it would be too wide."""
+    headers = [
+        "task",
+        "host",
+        "state",
+        "pid",
+        "gpus",
+        "attempt",
+        "step",
+        "loss",
+        "metrics",
+        "address",
+        "reason",
+    ]
     reasons = {task.task: reason for task in view.tasks if (reason := _own_reason(view, task))}
     rows = [[*_task_row(task, view.job_metrics), reasons.get(task.task, "")] for task in view.tasks]
-    kept = [i for i, name in enumerate(headers) if name in ("task", "host", "state") or any(row[i] for row in rows)]
+    kept = [
+        i
+        for i, name in enumerate(headers)
+        if name in ("task", "host", "state") or any(row[i] for row in rows)
+    ]
     headers, rows = [headers[i] for i in kept], [[row[i] for i in kept] for row in rows]
     if headers[-1] == "reason":
         widest = max(map(cells, table_lines(headers, rows, None)), default=0)
-        if len(set(reasons.values())) < len(reasons) or (terminal.width is not None and widest > terminal.width):
+        if len(set(reasons.values())) < len(reasons) or (
+            terminal.width is not None and widest > terminal.width
+        ):
             headers, rows = headers[:-1], [row[:-1] for row in rows]
         else:
             reasons = {}
@@ -120,39 +158,48 @@ def _own_reason(view: RunView, task: TaskView) -> str | None:
 
 
 def _cause_has(view: RunView, task: TaskView) -> bool:
-    """Whether the cause has the reason of the task: it is its own death, or what it was ended for."""
+    """Whether the cause has the reason of the task: it is its own death, or what it was ended
+    for."""
     cause = view.cause or ""
     return task.reason == cause or (task.task == view.first_death and (task.reason or "") in cause)
 
 
 def task_state(task: TaskView) -> str:
-    """'running', 'unreachable', 'failed: 1', 'killed: 9': the health, else the outcome, else the state."""
+    """'running', 'unreachable', 'failed: 1', 'killed: 9': the health, else the outcome, else the
+    state."""
     if task.health:
         return task.health
     return outcome_words(task.outcome, task.exit_code, task.signal) if task.outcome else task.state
 
 
 def show_left_files(terminal: Terminal, left: Mapping[str, Sequence[str]], cwd: str = "") -> None:
-    """The files that the program wrote outside `keep`, and the line of the job file that would keep them. `cwd`: the folder
-    of the code in which it started."""
+    """The files that the program wrote outside `keep`, and the line of the job file that would keep
+    them. `cwd`: the folder of the code in which it started."""
     for host, paths in left.items():
         shown = listed([clean(path, 60) for path in paths], _MOST_PATHS)
         _write_line(terminal, f"left on {clean(host)}: ", shown, "")
     tops = sorted({clean(_top(path, cwd), 60) for paths in left.values() for path in paths} - {""})
     if tops:
-        _write_line(terminal, "to carry it over to later runs: ", f"keep: [{', '.join(tops)}]", "bold")
+        _write_line(
+            terminal, "to carry it over to later runs: ", f"keep: [{', '.join(tops)}]", "bold"
+        )
 
 
 def _top(path: str, cwd: str) -> str:
-    """The outermost folder of a path, below `cwd` where it lies there; "": it is not in a folder."""
+    """The outermost folder of a path, below `cwd` where it lies there; "": it is not in a
+    folder."""
     inside = f"{cwd}/" if cwd and path.startswith(f"{cwd}/") else ""
     folder, below, _ = path.removeprefix(inside).partition("/")
     return inside + folder if below else ""
 
 
 def show_runs(terminal: Terminal, rows: Iterable[RunRow], now: float) -> None:
-    """A line for each run: how long ago it began, and how long it took or has gone on. `now`: UTC seconds."""
-    shown = [(r["run"], r["state"] or "?", *_times(r, now), r["tasks"], fold_names(r["hosts"]), r["who"]) for r in rows]
+    """A line for each run: how long ago it began, and how long it took or has gone on. `now`: UTC
+    seconds."""
+    shown = [
+        (r["run"], r["state"] or "?", *_times(r, now), r["tasks"], fold_names(r["hosts"]), r["who"])
+        for r in rows
+    ]
     show_rows(terminal, ["run", "state", "began", "took", "tasks", "hosts", "by"], shown)
 
 
@@ -169,7 +216,13 @@ def show_sync(terminal: Terminal, hosts: Sequence[SyncRow]) -> None:
     """One line per host that failed or was sent something; the rest in one line."""
     same = [h["host"] for h in hosts if h["ok"] and not h["bytes_sent"]]
     rows = [
-        (h["host"], "ok" if h["ok"] else "failed", in_bytes(h["bytes_sent"] or 0), in_seconds(h["seconds"] or 0), h["error"])
+        (
+            h["host"],
+            "ok" if h["ok"] else "failed",
+            in_bytes(h["bytes_sent"] or 0),
+            in_seconds(h["seconds"] or 0),
+            h["error"],
+        )
         for h in hosts
         if h["host"] not in same
     ]
@@ -184,7 +237,8 @@ def show_forecast(
     broadcasts: Sequence[ExpectedRow],
     sent: Mapping[str, Mapping[str, int]],
 ) -> None:
-    """What a sync would send: a row per host, then who would feed whom. `sent`: host -> code or data set -> bytes."""
+    """What a sync would send: a row per host, then who would feed whom. `sent`: host -> code or
+    data set -> bytes."""
     same = [h["host"] for h in hosts if h["ok"] and not h["bytes_sent"]]
     rows = [
         (
@@ -201,7 +255,12 @@ def show_forecast(
     if same:
         _write_line(terminal, f"{fold_names(same)}: ", "would get nothing", "")
     for each in broadcasts:
-        _write_line(terminal, f"{clean(each['what'])}: ", f"{in_bytes(each['bytes'])} to {count(each['hosts'], 'host')}", "")
+        _write_line(
+            terminal,
+            f"{clean(each['what'])}: ",
+            f"{in_bytes(each['bytes'])} to {count(each['hosts'], 'host')}",
+            "",
+        )
         for stripe in range(each["stripes"]):
             feeds = [(_source(f["from"]), f["to"]) for f in each["feeds"] if f["stripe"] == stripe]
             for line in feed_tree(feeds, width=(terminal.width or 100) - 2, most=MOST_FEED_LINES):
@@ -211,7 +270,11 @@ def show_forecast(
 def _parts(sent: Mapping[str, int]) -> str:
     """'code', or 'code 8.0 kB, data digits 3.1 MB'."""
     parts = {what: bytes for what, bytes in sent.items() if bytes}
-    return ", ".join(parts) if len(parts) < 2 else ", ".join(f"{what} {in_bytes(bytes)}" for what, bytes in parts.items())
+    return (
+        ", ".join(parts)
+        if len(parts) < 2
+        else ", ".join(f"{what} {in_bytes(bytes)}" for what, bytes in parts.items())
+    )
 
 
 def _source(name: str | None) -> str:
@@ -234,7 +297,10 @@ def show_fetch(terminal: Terminal, hosts: Sequence[FetchRow]) -> None:
     ]
     show_rows(terminal, ["host", "fetch", "files", "came", "took", ""], rows)
     for h in hosts:
-        told = ((h["newer_here"], "changed here, left as they are"), (h["left_there"], "links that lead out, not made"))
+        told = (
+            (h["newer_here"], "changed here, left as they are"),
+            (h["left_there"], "links that lead out, not made"),
+        )
         for paths, words in told:
             if paths:
                 shown = listed(paths, _MOST_PATHS)
@@ -244,15 +310,32 @@ def show_fetch(terminal: Terminal, hosts: Sequence[FetchRow]) -> None:
 def show_stop(terminal: Terminal, hosts: Sequence[StopRow]) -> None:
     """Hosts with the same result in one line, survivors each on their own."""
     for names, words in fold_equal({h["host"]: _stopped(h) for h in hosts}):
-        _write_line(terminal, f"{fold_names(names)}: ", words, "" if words in (STOPPED, HAD_ENDED) else "bold red")
-    rows = [(h["host"], each["pid"], each["state"], each["command"]) for h in hosts for each in h["survivors"]]
+        _write_line(
+            terminal,
+            f"{fold_names(names)}: ",
+            words,
+            "" if words in (STOPPED, HAD_ENDED) else "bold red",
+        )
+    rows = [
+        (h["host"], each["pid"], each["state"], each["command"])
+        for h in hosts
+        for each in h["survivors"]
+    ]
     show_rows(terminal, ["host", "alive", "state", "command"], rows)
 
 
 def show_exec(out: Terminal, err: Terminal, hosts: Sequence[ExecRow]) -> None:
     """Equal results folded: a heading, then the output as it was (sanitised line by line)."""
     errors = {h["host"]: h["error"] or "" for h in hosts}
-    results = {h["host"]: (h["exit_code"], h["stdout"] or "", h["stderr"] or "", without_place(errors[h["host"]])) for h in hosts}
+    results = {
+        h["host"]: (
+            h["exit_code"],
+            h["stdout"] or "",
+            h["stderr"] or "",
+            without_place(errors[h["host"]]),
+        )
+        for h in hosts
+    }
     for names, (code, stdout, stderr, folded) in fold_equal(results):
         error = folded if len(names) > 1 else errors[names[0]]
         many = f" ({count(len(names), 'host')})" if len(names) > 1 else ""
@@ -260,7 +343,10 @@ def show_exec(out: Terminal, err: Terminal, hosts: Sequence[ExecRow]) -> None:
         heading = cut(f"--- {fold_names(names)}{many}", (out.width or 10_000) - len(bad)) + bad
         out.write(out.paint(heading, "bold red" if bad or error else "bold") + "\n")
         out.write("".join(clean(line) + "\n" for line in stdout.splitlines()))
-        text = [*stderr.splitlines(), *(f"[{fold_names(names)}] {line}" for line in error.splitlines())]
+        text = [
+            *stderr.splitlines(),
+            *(f"[{fold_names(names)}] {line}" for line in error.splitlines()),
+        ]
         err.write("".join(err.paint(clean(line), "red") + "\n" for line in text))
 
 
@@ -299,19 +385,34 @@ def _task_row(task: TaskView, job_metrics: Sequence[str]) -> list[str]:
     values = table_metrics.table_values(task.metrics, job_metrics)
     metrics = ", ".join(f"{name} {figure(value)}" for name, value in values.items())
     state = task_state(task)
-    return [task.task, task.host, state, pid, gpus, again, step, figure(task.loss), metrics, task.address]
+    return [
+        task.task,
+        task.host,
+        state,
+        pid,
+        gpus,
+        again,
+        step,
+        figure(task.loss),
+        metrics,
+        task.address,
+    ]
 
 
 def _stopped(host: StopRow) -> str:
     if host["survivors"]:
-        return f"{count(len(host['survivors']), 'process').replace('processs', 'processes')} still alive"
+        return (
+            f"{count(len(host['survivors']), 'process').replace('processs', 'processes')} still "
+            "alive"
+        )
     if not host["ok"]:
         return host["error"] or "failed"
     return HAD_ENDED if host["had_ended"] else STOPPED
 
 
 def without_place(error: str) -> str:
-    """Return a host's error without the address, so that equal errors of several hosts can be folded."""
+    """Return a host's error without the address, so that equal errors of several hosts can be
+    folded."""
     return _PLACE.sub("", error)
 
 
@@ -320,9 +421,13 @@ def write_wrapped(terminal: Terminal, label: str, text: str, style: str = "") ->
     width = terminal.width or 1 << 30
     label = cut(label, width - 1)
     indent = " " * (len(label) if width - len(label) >= _NARROWEST else 2)
-    lines = textwrap.wrap(clean(text), width, initial_indent=label, subsequent_indent=indent, break_on_hyphens=False)
+    lines = textwrap.wrap(
+        clean(text), width, initial_indent=label, subsequent_indent=indent, break_on_hyphens=False
+    )
     for line in lines or [label]:
-        terminal.write(label + terminal.paint(cut(line[len(label) :], width - len(label)), style) + "\n")
+        terminal.write(
+            label + terminal.paint(cut(line[len(label) :], width - len(label)), style) + "\n"
+        )
         label = indent
 
 

@@ -1,5 +1,5 @@
-"""The one sanitiser of foreign text: it makes one printable line of bounded length. Every text of a program,
-a host or a file name passes it before it is written to a terminal.
+"""The one sanitiser of foreign text: it makes one printable line of bounded length. Every text of a
+program, a host or a file name passes it before it is written to a terminal.
 
 It never raises, and nothing in its output is a control character, a bidi control or invisible.
 """
@@ -17,10 +17,15 @@ _PRINTABLE = bytes(range(0x20, 0x7F))
 _PRINTABLE_LINES = _PRINTABLE + b"\n"
 _SEQUENCE = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI
-    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9c-\x9f]*(?:\x07|\x1b\\|\x9c)"  # OSC, DCS, SOS, PM, APC, ended
+    # OSC, DCS, SOS, PM, APC, ended
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9c-\x9f]*(?:\x07|\x1b\\|\x9c)"
     r"|\x1b[ -/]*[0-~]"
 )
-_BREAKS_WIDTHS = frozenset(range(0xFE00, 0xFE10)) | frozenset(range(0xE0100, 0xE01F0)) | {0x034F, 0x115F, 0x1160, 0x3164, 0xFFA0}
+_BREAKS_WIDTHS = (
+    frozenset(range(0xFE00, 0xFE10))
+    | frozenset(range(0xE0100, 0xE01F0))
+    | {0x034F, 0x115F, 0x1160, 0x3164, 0xFFA0}
+)
 
 
 class _Table(dict[int, str]):
@@ -44,7 +49,8 @@ _TABLE = _Table()
 
 
 def clean(text: str | bytes, limit: int = LIMIT) -> str:
-    """One printable line of at most `limit` characters; of a bar drawn with carriage returns, its last state."""
+    """One printable line of at most `limit` characters; of a bar drawn with carriage returns, its
+    last state."""
     if isinstance(text, bytes):
         seen = text if b"\r" in text else text[: 8 * limit + 8]
         text = seen.decode("utf-8", "replace")
@@ -56,9 +62,14 @@ def clean(text: str | bytes, limit: int = LIMIT) -> str:
 
 
 def clean_line(line: str | bytes, limit: int = LIMIT) -> str:
-    """`clean`, for a line of a log: one that is cut ends with how many bytes of it are not shown."""
+    """`clean`, for a line of a log: one that is cut ends with how many bytes of it are not
+    shown."""
     text = clean(line, max(8 * len(line), limit))
-    return text if len(text) <= limit else text[:limit] + more_bytes(len(text[limit:].encode("utf-8", "replace")))
+    return (
+        text
+        if len(text) <= limit
+        else text[:limit] + more_bytes(len(text[limit:].encode("utf-8", "replace")))
+    )
 
 
 def is_plain(line: bytes) -> bool:

@@ -1,4 +1,5 @@
-"""The full screen: rows in rich's styles, of which those that changed are written. The terminal is restored on every way out."""
+"""The full screen: rows in rich's styles, of which those that changed are written. The terminal is
+restored on every way out."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from rich.style import Style
 
 from tfdeploy.ui.cells import Row
 
-WHOLE_S = 5.0  # after so long all rows are written, in case something else has written on the terminal
+# after so long all rows are written, in case something else has written on the terminal
+WHOLE_S = 5.0
 
 
 class Picture:
@@ -34,7 +36,8 @@ class Screen:
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self._codes: dict[str, tuple[str, str]] = {}  # style -> what stands before and behind its text
+        # style -> what stands before and behind its text
+        self._codes: dict[str, tuple[str, str]] = {}
         self._shown: list[str] = []  # the rows on the terminal
         self._size = (0, 0)
         self._whole = 0.0  # when all rows were written
@@ -45,7 +48,12 @@ class Screen:
         self.console.show_cursor(False)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         try:
             self.console.set_alt_screen(False)
             self.console.show_cursor(True)
@@ -70,11 +78,14 @@ class Screen:
         if whole:
             self._size, self._whole, self._shown = self.console.size, now, []
         before = self._shown
-        changed = [(at, line) for at, line in enumerate(lines) if at >= len(before) or before[at] != line]
+        changed = [
+            (at, line) for at, line in enumerate(lines) if at >= len(before) or before[at] != line
+        ]
         self._shown = lines
         if not changed:
             return
-        # \x1b[K behind a row clears the rest of it, so that blanks need not be written, nor be copied with the text
+        # \x1b[K behind a row clears the rest of it, so that blanks need not be written, nor be
+        # copied with the text
         text = "".join(f"\x1b[{at + 1};1H{line}\x1b[K" for at, line in changed)
         stream = self.console.file
         stream.write(text.encode(self.console.encoding, "replace").decode(self.console.encoding))

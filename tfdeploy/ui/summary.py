@@ -1,4 +1,5 @@
-"""The summary of a run in plain lines: how it ended, why, which files it left, and what to type next."""
+"""The summary of a run in plain lines: how it ended, why, which files it left, and what to type
+next."""
 
 from __future__ import annotations
 
@@ -23,15 +24,18 @@ def show_summary(
     now: float | None = None,
     typed: Callable[[str], str] = str,
 ) -> None:
-    """`last_lines`: of the task that died first. `now`: UTC seconds, for the duration of a run that goes on. `typed`: makes
-    a command complete, so that it can be typed. Prints nothing for a run without an id."""
+    """`last_lines`: of the task that died first. `now`: UTC seconds, for the duration of a run that
+    goes on. `typed`: makes a command complete, so that it can be typed. Prints nothing for a run
+    without an id."""
     if progress.run is None:
         return
     run = clean(progress.run)
     until = now if now is not None else progress.now or 0.0
     lasted = run_seconds(progress.started, progress.ended, until)
     after = f" {'after' if progress.final else 'for'} {in_seconds(lasted)}" if lasted > 0 else ""
-    terminal.write(f"run {run} {terminal.paint(progress.state, run_style(progress.state))}{after}\n")
+    terminal.write(
+        f"run {run} {terminal.paint(progress.state, run_style(progress.state))}{after}\n"
+    )
     if progress.cause:
         terminal.write(f"{terminal.paint('cause:', 'bold red')} {clean(progress.cause)}\n")
         for line in last_lines[-LAST_LINES:]:
@@ -50,7 +54,9 @@ def _write_figures(terminal: Terminal, progress: RunProgress) -> None:
             loss = f", loss {figure(task.loss)}" if task.loss is not None else ""
             shown = table_metrics.table_values(values, progress.job_metrics)
             more = "".join(f", {clean(name)} {figure(value)}" for name, value in shown.items())
-            terminal.write(f"  {clean(task.task)}@{clean(task.host)}: step {task.step}{loss}{more}\n")
+            terminal.write(
+                f"  {clean(task.task)}@{clean(task.host)}: step {task.step}{loss}{more}\n"
+            )
 
 
 def _next(progress: RunProgress, run: str) -> list[str]:

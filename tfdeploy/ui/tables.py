@@ -1,7 +1,8 @@
-"""Rows under headings, for any width: whole columns, else cut columns, else one block of lines per row.
+"""Rows under headings, for any width: whole columns, else cut columns, else one block of lines per
+row.
 
-Cells are foreign text: they are sanitised here. Not a terminal: nothing is cut. Drawn without rich, whose import costs
-more than the whole verb.
+Cells are foreign text: they are sanitised here. Not a terminal: nothing is cut. Drawn without rich,
+whose import costs more than the whole verb.
 """
 
 from __future__ import annotations
@@ -33,13 +34,23 @@ Style = Callable[[str], str]
 
 def show_rows(terminal: Terminal, headers: Sequence[str], rows: Iterable[Row]) -> None:
     """Prints the table; states are coloured where colour is wanted. No rows: prints nothing."""
-    lines = table_lines(headers, rows, terminal.width, lambda word: _paint(terminal, word), lambda h: terminal.paint(h, "dim"))
+    lines = table_lines(
+        headers,
+        rows,
+        terminal.width,
+        lambda word: _paint(terminal, word),
+        lambda h: terminal.paint(h, "dim"),
+    )
     if lines:
         terminal.write("\n".join(lines) + "\n")
 
 
 def table_lines(
-    headers: Sequence[str], rows: Iterable[Row], width: int | None, paint: Style = str, paint_header: Style = str
+    headers: Sequence[str],
+    rows: Iterable[Row],
+    width: int | None,
+    paint: Style = str,
+    paint_header: Style = str,
 ) -> list[str]:
     """The same as lines, none wider than `width` (None: as wide as they are)."""
     body = [["" if cell is None else clean(str(cell)) for cell in row] for row in rows]
@@ -98,7 +109,9 @@ def _line(row: Sequence[str], widths: list[int], paint: Style) -> str:
     return _GAP.join([*(padded for _, padded in parts), paint(last)])
 
 
-def _blocks(headers: Sequence[str], body: list[list[str]], width: int, paint: Style, paint_header: Style) -> list[str]:
+def _blocks(
+    headers: Sequence[str], body: list[list[str]], width: int, paint: Style, paint_header: Style
+) -> list[str]:
     lines = []
     for first, *rest in body:
         lines.append(paint(cut(first, width)))

@@ -1,4 +1,5 @@
-"""What a stream can show: whether it is a terminal, its width, colour. And writing text that its encoding may lack."""
+"""What a stream can show: whether it is a terminal, its width, colour. And writing text that its
+encoding may lack."""
 
 from __future__ import annotations
 
@@ -30,7 +31,15 @@ _RUN_STYLES = {
     "failed": "bold red",
     "lost": "bold red",
 }
-NAMED = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
+NAMED = {
+    "bold": "1",
+    "dim": "2",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "blue": "34",
+    "cyan": "36",
+}
 
 
 @dataclass(frozen=True)
@@ -53,10 +62,14 @@ class Terminal:
         return f"\x1b[{codes}m{text}\x1b[0m" if self.color and codes and text else text
 
 
-def terminal_of(stream: TextIO, color: Color = "auto", env: Mapping[str, str] = os.environ) -> Terminal:
+def terminal_of(
+    stream: TextIO, color: Color = "auto", env: Mapping[str, str] = os.environ
+) -> Terminal:
     """`auto`: colour on a terminal that is not TERM=dumb, unless NO_COLOR is set."""
     tty = is_tty(stream)
-    wanted = color == "always" or (color == "auto" and tty and not env.get("NO_COLOR") and env.get("TERM") != "dumb")
+    wanted = color == "always" or (
+        color == "auto" and tty and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
+    )
     return Terminal(stream, width_of(stream) if tty else None, wanted)
 
 
@@ -69,7 +82,9 @@ def is_tty(stream: TextIO) -> bool:
 
 def on_terminal() -> bool:
     """True where a dashboard can be drawn and keys can be read."""
-    return os.environ.get("TERM") != "dumb" and all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+    return os.environ.get("TERM") != "dumb" and all(
+        stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)
+    )
 
 
 def width_of(stream: TextIO) -> int:
@@ -80,10 +95,15 @@ def width_of(stream: TextIO) -> int:
 
 
 def task_color(task: str) -> int:
-    """The colour code (SGR) of a task: the same in every view; tasks of neighbouring index differ."""
+    """The colour code (SGR) of a task: the same in every view; tasks of neighbouring index
+    differ."""
     role, _, index = task.partition(":")
     named = zlib.crc32(role.encode("utf-8", "replace"))
-    offset = int(index) + 3 * (role == "ps") + 5 * (role == "chief") if index.isascii() and index.isdigit() else named
+    offset = (
+        int(index) + 3 * (role == "ps") + 5 * (role == "chief")
+        if index.isascii() and index.isdigit()
+        else named
+    )
     return list(TASK_COLORS)[offset % len(TASK_COLORS)]
 
 

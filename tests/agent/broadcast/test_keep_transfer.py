@@ -21,13 +21,26 @@ from tfdeploy.agent.mesh.shared_state import Knowledge
 def test_what_comes_after_the_end_of_the_run_is_not_put_in_place(hosts: NewCluster) -> None:
     """A minder stays as a messenger; by then the next run of the job may write there."""
     cluster = hosts("n1", "n2")
-    cluster.launch("r1", {"worker:0": ("n1", ["true"]), "worker:1": ("n2", ["true"])}, keep=["ckpt"], supply_from="n1")
+    cluster.launch(
+        "r1",
+        {"worker:0": ("n1", ["true"]), "worker:1": ("n2", ["true"])},
+        keep=["ckpt"],
+        supply_from="n1",
+    )
     cluster.wait_ended("r1")
-    keep = {name: Path(layout.keep_dir(host.context.workdir, cluster.job, "ckpt")) for name, host in cluster.hosts.items()}
+    keep = {
+        name: Path(layout.keep_dir(host.context.workdir, cluster.job, "ckpt"))
+        for name, host in cluster.hosts.items()
+    }
     (keep["n1"] / "checkpoint").write_text("of the run that is over")
     (keep["n2"] / "checkpoint").write_text("of the next run")
     asked, answer = threading.Event(), threading.Event()
-    meshes, offers = {}, keep_transfer.KeepOffer(cluster.hosts["n1"].paths("r1"), cluster.hosts["n1"].paths("r1").part())
+    meshes, offers = (
+        {},
+        keep_transfer.KeepOffer(
+            cluster.hosts["n1"].paths("r1"), cluster.hosts["n1"].paths("r1").part()
+        ),
+    )
 
     def answer_late(host: str, *question: Any) -> None:
         asked.set()
@@ -37,7 +50,12 @@ def test_what_comes_after_the_end_of_the_run_is_not_put_in_place(hosts: NewClust
     for name, host in cluster.hosts.items():
         part = wire.from_wire(wire.HostPart, wire.to_wire(host.paths("r1").part()))
         meshes[name] = Mesh(
-            part, cluster.certs[name], sockets.claim(host.mesh_port, 20.0), Knowledge(), lambda: None, answer_late
+            part,
+            cluster.certs[name],
+            sockets.claim(host.mesh_port, 20.0),
+            Knowledge(),
+            lambda: None,
+            answer_late,
         )
     paths = cluster.hosts["n2"].paths("r1")
     supplier = keep_transfer.KeepFetch(paths, paths.part(), meshes["n2"])
@@ -53,7 +71,9 @@ def test_what_comes_after_the_end_of_the_run_is_not_put_in_place(hosts: NewClust
             one.close()
 
 
-def carried(path: Path, file: keep_transfer.File, folder: Path, change: Callable[[bytes], bytes] = bytes) -> bytes:
+def carried(
+    path: Path, file: keep_transfer.File, folder: Path, change: Callable[[bytes], bytes] = bytes
+) -> bytes:
     """What arrives of `path` as `file`, where the wire makes `change` of its bytes."""
     ours, theirs = socket.socketpair()
     (path.parent / file[0]).parent.mkdir(exist_ok=True)
@@ -81,15 +101,24 @@ def carried(path: Path, file: keep_transfer.File, folder: Path, change: Callable
 @pytest.mark.parametrize("content", [b"x", bytes(range(256)) * 300])
 def test_a_file_comes_as_it_was_with_its_time(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model").write_bytes(content)
-    assert carried(tmp_path / "model", ("ckpt/model", len(content), 10**18), tmp_path / "new") == content
+    assert (
+        carried(tmp_path / "model", ("ckpt/model", len(content), 10**18), tmp_path / "new")
+        == content
+    )
     assert (tmp_path / "new" / "ckpt" / "model").stat().st_mtime_ns == 10**18
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [(lambda data: data[:-1] + b"y", "another content"), (lambda data: data[:-1], "ended"), (lambda data: b"", "ended")],
+    [
+        (lambda data: data[:-1] + b"y", "another content"),
+        (lambda data: data[:-1], "ended"),
+        (lambda data: b"", "ended"),
+    ],
 )
-def test_what_comes_otherwise_is_refused(tmp_path: Path, change: Callable[[bytes], bytes], said: str) -> None:
+def test_what_comes_otherwise_is_refused(
+    tmp_path: Path, change: Callable[[bytes], bytes], said: str
+) -> None:
     (tmp_path / "model").write_bytes(b"x" * 1000)
     with pytest.raises((ValueError, EOFError), match=said):
         carried(tmp_path / "model", ("ckpt/model", 1000, 10**18), tmp_path / "new", change)

@@ -1,4 +1,5 @@
-"""Members of a broadcast on loopback: chains, stripes, deaths, liars, strangers; what lies there already; holes."""
+"""Members of a broadcast on loopback: chains, stripes, deaths, liars, strangers; what lies there
+already; holes."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ def test_a_chain_brings_everything_to_all(tmp_path: Path) -> None:
         for name in world.names:
             assert world.received(name) == CONTENT
             assert {os.stat(tmp_path / name / "new" / path).st_mtime for path in CONTENT} == {7.0}
-        assert world.members["n3"].holdings.received_bytes == world.cut.total_bytes  # each byte once
+        # each byte once
+        assert world.members["n3"].holdings.received_bytes == world.cut.total_bytes
 
 
 def test_stripes_come_from_several_parents(tmp_path: Path) -> None:
@@ -73,7 +75,11 @@ def test_another_parent_goes_on_where_a_dead_one_ended(tmp_path: Path) -> None:
         world.feed("n1", "here"), world.feed("n2", "n1"), world.feed("n3", "n2")
         world.roots()
         world.send("n1", 100)
-        eventually(lambda: world.members["n3"].holdings.have_bytes == world.members["n1"].holdings.have_bytes)
+        eventually(
+            lambda: (
+                world.members["n3"].holdings.have_bytes == world.members["n1"].holdings.have_bytes
+            )
+        )
         world.members["n2"].close()
         eventually(lambda: not world.members["n3"].reports.empty())
         assert world.members["n3"].reports.get()[:2] == ("n2", "lost")
@@ -106,11 +112,14 @@ def test_a_file_that_only_seems_right_is_received_after_all(tmp_path: Path) -> N
         world.feed("n2", "n1")
         eventually(lambda: whole(world, "n2"))
         assert (tmp_path / "n2" / "new" / "big").read_bytes() == CONTENT["big"]
-        assert (tmp_path / "n2" / "old" / "big").read_bytes() == other  # untouched until it is put in place
+        # untouched until it is put in place
+        assert (tmp_path / "n2" / "old" / "big").read_bytes() == other
         assert world.members["n2"].holdings.received_bytes <= PIECE_BYTES
 
 
-def test_a_file_that_is_all_new_is_not_read_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_all_new_is_not_read_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old = {"large": NOISE.randbytes(300 * PIECE_BYTES)}
     with members(tmp_path, CONTENT, "n1") as world:
         world.begin("n1", old=old)
@@ -129,14 +138,18 @@ def test_a_file_that_is_all_new_is_not_read_through(tmp_path: Path, monkeypatch:
 
 
 def test_what_an_older_file_has_at_the_same_place_is_not_sent(tmp_path: Path) -> None:
-    old = {"large": CONTENT["large"][: 250 * PIECE_BYTES], "big": CONTENT["big"][:7] + b"X" + CONTENT["big"][8:]}
+    old = {
+        "large": CONTENT["large"][: 250 * PIECE_BYTES],
+        "big": CONTENT["big"][:7] + b"X" + CONTENT["big"][8:],
+    }
     with members(tmp_path, CONTENT, "n1") as world:
         world.begin("n1", old=old)
         world.feed("n1", "here")
         world.roots()
         sent = world.send("n1")
         assert world.received("n1") == CONTENT
-        assert sent == 1 + 1 + 50 + 1  # of big the first piece, small with medium, the end of large, last
+        # of big the first piece, small with medium, the end of large, last
+        assert sent == 1 + 1 + 50 + 1
 
 
 def test_halves_are_gone_on_with_at_the_piece(tmp_path: Path) -> None:
@@ -198,7 +211,12 @@ def test_wrong_sums_are_refused(tmp_path: Path) -> None:
         with pytest.raises(WrongSum):
             world.members["n1"].put_from_here(0, 0, world.piece(0, 0))  # its sums were not accepted
         world.members["n1"].accept_from_here(0, leaves)
-        for segment, index, content in ((0, 0, world.piece(0, 1)), (0, 999, b""), (9, 0, b""), (0, 0, b"")):
+        for segment, index, content in (
+            (0, 0, world.piece(0, 1)),
+            (0, 999, b""),
+            (9, 0, b""),
+            (0, 0, b""),
+        ):
             with pytest.raises(WrongSum):
                 world.members["n1"].put_from_here(segment, index, content)
         assert world.members["n1"].holdings.have_bytes == 0

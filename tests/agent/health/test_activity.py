@@ -1,4 +1,5 @@
-"""Signs of life of real processes: what counts as doing something, and what does not. Time is what the test says."""
+"""Signs of life of real processes: what counts as doing something, and what does not. Time is what
+the test says."""
 
 from __future__ import annotations
 
@@ -22,14 +23,25 @@ from tfdeploy.agent.log.format import LogWriter
 from tfdeploy.agent.log.tf_messages import Messages, parse
 from tfdeploy.agent.run.folder import RunPaths
 
-WAITING = b"2026-11-21 07:00:00.1: I x.cc:1] CreateSession still waiting for response from worker: /job:%s/replica:0/task:%d\n"
+WAITING = (
+    b"2026-11-21 07:00:00.1: I x.cc:1] CreateSession still waiting for response from worker: "
+    b"/job:%s/replica:0/task:%d\n"
+)
 SAID = {
     "nothing": (b"", Messages(False), b""),
     "a line": (b"step 1\n", Messages(True), b""),
     "an empty line": (b"\n \n", Messages(False), b""),
     "waits for one": (WAITING % (b"worker", 1), Messages(False, ("worker:1",)), b""),
-    "waits for two": (WAITING % (b"ps", 0) + WAITING % (b"worker", 12), Messages(False, ("ps:0", "worker:12")), b""),
-    "waits, and says something": (WAITING % (b"ps", 0) + b"step 2\n", Messages(True, ("ps:0",)), b""),
+    "waits for two": (
+        WAITING % (b"ps", 0) + WAITING % (b"worker", 12),
+        Messages(False, ("ps:0", "worker:12")),
+        b"",
+    ),
+    "waits, and says something": (
+        WAITING % (b"ps", 0) + b"step 2\n",
+        Messages(True, ("ps:0",)),
+        b"",
+    ),
     "waits for its model": (
         b"INFO:tensorflow:Waiting for model to be ready.  Ready_for_local_init_op:  None\n",
         Messages(False),
@@ -66,7 +78,11 @@ class Patient:
         self.port = int(self.line()) or None
         self.now = 1000.0
         self.vitals = TaskActivity(
-            self.paths, wire.TaskSpec(task="worker:0", role="worker", index=0, argv=["x"], env={}, port=self.port), self.now
+            self.paths,
+            wire.TaskSpec(
+                task="worker:0", role="worker", index=0, argv=["x"], env={}, port=self.port
+            ),
+            self.now,
         )
         self.look(1.0)
         self.look(1.0)
@@ -86,7 +102,10 @@ class Patient:
         self.now += passed_s
         return self.vitals.look(
             self.now,
-            lambda: {self.process.pid} | processes.descendants([self.process.pid], processes.all_processes()),
+            lambda: (
+                {self.process.pid}
+                | processes.descendants([self.process.pid], processes.all_processes())
+            ),
             tcp_diag.look,
         )
 
@@ -229,7 +248,10 @@ def test_a_stopped_process_is_seen_and_wakes_up_again(patient: Any) -> None:
 
 
 def test_traffic_tells_of_each_connection_and_listener() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as one:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as one,
+    ):
         other, _ = server.accept()
         with other:
             inode = os.fstat(one.fileno()).st_ino
@@ -248,9 +270,14 @@ def test_the_tree_of_a_task_is_all_below_its_supervisor() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         status = wire.TaskStatus(run="r1", task="worker:0", host="n1", supervisor_pid=os.getpid())
-        assert child.pid in activity.tree(status, processes.all_processes()) and os.getpid() not in activity.tree(
+        assert child.pid in activity.tree(
             status, processes.all_processes()
+        ) and os.getpid() not in activity.tree(status, processes.all_processes())
+        assert (
+            activity.tree(
+                wire.TaskStatus(run="r1", task="worker:0", host="n1"), processes.all_processes()
+            )
+            == set()
         )
-        assert activity.tree(wire.TaskStatus(run="r1", task="worker:0", host="n1"), processes.all_processes()) == set()
     finally:
         child.communicate(b"\n")

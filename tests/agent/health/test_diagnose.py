@@ -1,4 +1,5 @@
-"""What is wrong with a task that stands still, as rows: what is known of all tasks -> findings in words."""
+"""What is wrong with a task that stands still, as rows: what is known of all tasks -> findings in
+words."""
 
 from __future__ import annotations
 
@@ -30,7 +31,13 @@ ALONE = Finding("no output, no CPU, no traffic, and nothing is seen wrong with t
 
 def facts(mode: str = "async", host: str = "n2", **given: Any) -> Facts:
     """worker:0 on n2 is ours; `signs` are laid over four tasks that are busy."""
-    signs = {"ps:0": BUSY, "worker:0": BUSY, "worker:1": BUSY, "worker:2": BUSY, **given.pop("signs", {})}
+    signs = {
+        "ps:0": BUSY,
+        "worker:0": BUSY,
+        "worker:1": BUSY,
+        "worker:2": BUSY,
+        **given.pop("signs", {}),
+    }
     signs = {task: sign for task, sign in signs.items() if sign is not None}
     given = {"host": host, "lockstep": rules(mode).lockstep, **given}  # type: ignore[arg-type]
     return Facts(after_s=300.0, peers=PEERS, signs=signs, **given)
@@ -134,7 +141,9 @@ CASES: dict[str, tuple[Facts, Finding | None]] = {
     ),
     "a proxy": (
         facts(signs={"worker:0": STILL}, proxies={"worker:0": "http_proxy"}),
-        Finding("http_proxy is set in its environment, and no_proxy leaves out the other tasks", True),
+        Finding(
+            "http_proxy is set in its environment, and "
+            "no_proxy leaves out the other tasks", True),
     ),
     "a disk that does not answer": (
         facts(signs={"worker:0": Sign(still_s=400.0, disk=9)}),

@@ -29,7 +29,9 @@ from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.mesh.shared_state import Knowledge
 
 NAMES = ["n1", "n2", "n3"]
-PEERS = [wire.Peer(task=f"worker:{index}", role="worker", host=name) for index, name in enumerate(NAMES)]
+PEERS = [
+    wire.Peer(task=f"worker:{index}", role="worker", host=name) for index, name in enumerate(NAMES)
+]
 
 
 @contextmanager
@@ -39,7 +41,10 @@ def dribbling(listener: socket.socket, certs: Any, every_s: float) -> Iterator[N
 
     def answer() -> None:
         plain, _ = listener.accept()
-        with contextlib.suppress(OSError), tls.contexts(certs)[0].wrap_socket(plain, server_side=True) as channel:
+        with (
+            contextlib.suppress(OSError),
+            tls.contexts(certs)[0].wrap_socket(plain, server_side=True) as channel,
+        ):
             mesh_listener.receive(channel)
             while not over.wait(every_s):
                 channel.sendall(b" ")
@@ -61,7 +66,9 @@ def test_a_host_that_answers_byte_by_byte_keeps_nobody_from_the_others_signs(
 ) -> None:
     monkeypatch.setattr(mesh_listener, "TIMEOUT_S", 3.0)
     cluster = hosts(*NAMES)
-    part = wire.HostPart(run="r1", job="digits", mode="async", host="n1", plan_digest="d", release="c", peers=PEERS)
+    part = wire.HostPart(
+        run="r1", job="digits", mode="async", host="n1", plan_digest="d", release="c", peers=PEERS
+    )
     part.mesh = [wire.MeshHost(name, "127.0.0.1", cluster.hosts[name].mesh_port) for name in NAMES]
     listeners = {name: sockets.claim(cluster.hosts[name].mesh_port, 5.0) for name in NAMES}
     signs_answer = peers.SignsAnswer()
@@ -76,12 +83,16 @@ def test_a_host_that_answers_byte_by_byte_keeps_nobody_from_the_others_signs(
 
     told: list[peers.PeerSigns] = []
     with contextlib.closing(member("n1")) as mesh, contextlib.closing(member("n3")):
-        asking = threading.Thread(daemon=True, target=lambda: told.append(peers.ask(mesh, part, ["n2", "n3"])))
+        asking = threading.Thread(
+            daemon=True, target=lambda: told.append(peers.ask(mesh, part, ["n2", "n3"]))
+        )
         with dribbling(listeners["n2"], cluster.certs["n2"], every_s):
             asking.start()
             cluster.wait_until(lambda: told, 15.0, "all have answered, or had the time for it")
         asking.join(120)
-    assert told == [peers.PeerSigns({"worker:2": Sign(still_s=7.0)}, {"n2": reach.NO_ANSWER, "n3": OPEN})]
+    assert told == [
+        peers.PeerSigns({"worker:2": Sign(still_s=7.0)}, {"n2": reach.NO_ANSWER, "n3": OPEN})
+    ]
 
 
 def test_who_does_not_end_is_waited_for_once_and_not_one_after_the_other() -> None:
@@ -91,9 +102,14 @@ def test_who_does_not_end_is_waited_for_once_and_not_one_after_the_other() -> No
     over.set()
 
 
-def test_a_line_of_any_length_comes_whole_and_leaves_the_patience_as_it_was(hosts: NewCluster) -> None:
+def test_a_line_of_any_length_comes_whole_and_leaves_the_patience_as_it_was(
+    hosts: NewCluster,
+) -> None:
     cluster = hosts("n1", "n2")
-    listing = json.dumps({"files": [["ckpt/model", number, 0] for number in range(20000)]}).encode() + b"\n"
+    listing = (
+        json.dumps({"files": [["ckpt/model", number, 0] for number in range(20000)]}).encode()
+        + b"\n"
+    )
     ours, theirs = socket.socketpair()
 
     def give() -> None:
@@ -120,6 +136,8 @@ def test_a_listing_is_read_in_large_blocks() -> None:
         reads.append(count)
         return arriving.read(count)
 
-    channel: Any = SimpleNamespace(gettimeout=lambda: 5.0, settimeout=lambda seconds: None, pending=lambda: 1, recv=recv)
+    channel: Any = SimpleNamespace(
+        gettimeout=lambda: 5.0, settimeout=lambda seconds: None, pending=lambda: 1, recv=recv
+    )
     assert tls.read_line(channel, keep_transfer.MOST_LINE_BYTES, 20.0) == listing
     assert len(reads) < 100

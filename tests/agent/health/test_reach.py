@@ -1,4 +1,5 @@
-"""What a try at a port finds, what would lead a task astray, and what another host may say of its tasks."""
+"""What a try at a port finds, what would lead a task astray, and what another host may say of its
+tasks."""
 
 from __future__ import annotations
 
@@ -30,13 +31,29 @@ def test_a_full_queue_and_a_bad_name_are_no_answer() -> None:
         address = f"127.0.0.1:{deaf.getsockname()[1]}"
         with socket.create_connection(deaf.getsockname()):  # it never takes this one
             assert reach.try_ports([address], within_s=0.2) == {address: "no answer"}
-    assert reach.try_ports(["no-such-host.invalid:2222"])["no-such-host.invalid:2222"] not in ("open", "closed", "no answer")
+    assert reach.try_ports(["no-such-host.invalid:2222"])["no-such-host.invalid:2222"] not in (
+        "open",
+        "closed",
+        "no answer",
+    )
 
 
 def test_words_for_what_a_connection_of_our_own_ran_into() -> None:
     late = socket.timeout("x")  # noqa: UP041 - another class before Python 3.10
-    errors = [late, ConnectionRefusedError(111, "x"), OSError(113, "x"), ssl.SSLError(1, "x"), ValueError("x")]
-    assert [reach.reason_of(error) for error in errors] == ["no answer", "closed", "no route to host", "open", "open"]
+    errors = [
+        late,
+        ConnectionRefusedError(111, "x"),
+        OSError(113, "x"),
+        ssl.SSLError(1, "x"),
+        ValueError("x"),
+    ]
+    assert [reach.reason_of(error) for error in errors] == [
+        "no answer",
+        "closed",
+        "no route to host",
+        "open",
+        "open",
+    ]
 
 
 def test_a_name_that_means_this_host() -> None:
@@ -55,7 +72,10 @@ PROXIES: dict[str, tuple[dict[str, str], str | None]] = {
     "two": ({"http_proxy": "a", "grpc_proxy": "b"}, "grpc_proxy"),
     "none of the others": ({"https_proxy": "a", "no_proxy": "10.0.0.1, .example.org"}, None),
     "some of the others": ({"https_proxy": "a", "no_proxy": "10.0.0.1"}, "https_proxy"),
-    "gRPC's own list counts": ({"https_proxy": "a", "no_proxy": "10.0.0.1,.example.org", "no_grpc_proxy": "x"}, "https_proxy"),
+    "gRPC's own list counts": (
+        {"https_proxy": "a", "no_proxy": "10.0.0.1,.example.org", "no_grpc_proxy": "x"},
+        "https_proxy",
+    ),
 }
 
 
@@ -72,18 +92,33 @@ PART = wire.HostPart(
     host="n1",
     plan_digest="d",
     release="c",
-    peers=[wire.Peer(task="ps:0", role="ps", host="n1"), wire.Peer(task="worker:0", role="worker", host="n2")],
+    peers=[
+        wire.Peer(task="ps:0", role="ps", host="n1"),
+        wire.Peer(task="worker:0", role="worker", host="n2"),
+    ],
 )
-GOOD = Sign(still_s=3.0, waits=("ps:0",), waiting_s=1.0, stopped=7, disk=0, listens=False, starting=False)
+GOOD = Sign(
+    still_s=3.0, waits=("ps:0",), waiting_s=1.0, stopped=7, disk=0, listens=False, starting=False
+)
 
 
 def test_a_host_speaks_for_its_own_tasks_only() -> None:
-    said = {"signs": {"worker:0": GOOD._asdict(), "ps:0": GOOD._asdict(), "worker:9": GOOD._asdict()}}
+    said = {
+        "signs": {"worker:0": GOOD._asdict(), "ps:0": GOOD._asdict(), "worker:9": GOOD._asdict()}
+    }
     assert peers._checked(said, PART, "n2") == {"worker:0": GOOD}
 
 
 @pytest.mark.parametrize(
-    "said", [None, [], {}, {"signs": []}, {"signs": {"worker:0": {}}}, {"signs": {"worker:0": {**GOOD._asdict(), "still_s": []}}}]
+    "said",
+    [
+        None,
+        [],
+        {},
+        {"signs": []},
+        {"signs": {"worker:0": {}}},
+        {"signs": {"worker:0": {**GOOD._asdict(), "still_s": []}}},
+    ],
 )
 def test_what_are_no_signs_is_refused(said: Any) -> None:
     with pytest.raises((ValueError, TypeError, KeyError)):

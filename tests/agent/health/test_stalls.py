@@ -1,4 +1,5 @@
-"""Tasks that stand still, seen and named by real minders: frozen ones, those that wait for them, those that only seem to."""
+"""Tasks that stand still, seen and named by real minders: frozen ones, those that wait for them,
+those that only seem to."""
 
 from __future__ import annotations
 
@@ -16,12 +17,17 @@ COMPUTE = [sys.executable, "-c", "while True: pass"]
 WAITS = [
     "sh",
     "-c",
-    "while :; do echo 'CreateSession still waiting for response from worker: /job:worker/replica:0/task:1'; sleep 0.3; done",
+    "while :; do echo 'CreateSession still waiting for response from worker: "
+    "/job:worker/replica:0/task:1'; sleep 0.3; done",
 ]
 
 
 def health(cluster: Cluster, run: str, task: str) -> str | None:
-    host = next(host for host in cluster.hosts.values() if task in [spec.task for spec in host.paths(run).part().tasks])
+    host = next(
+        host
+        for host in cluster.hosts.values()
+        if task in [spec.task for spec in host.paths(run).part().tasks]
+    )
     status: wire.TaskStatus = run_status.task_status(host.paths(run), task)
     return f"{status.health}: {status.health_reason}" if status.health else None
 
@@ -32,13 +38,17 @@ def freeze(cluster: Cluster, run: str, task: str) -> int:
     return int(pid)
 
 
-def test_a_frozen_task_is_named_and_who_waits_for_it_says_so_until_it_goes_on(hosts: NewCluster) -> None:
+def test_a_frozen_task_is_named_and_who_waits_for_it_says_so_until_it_goes_on(
+    hosts: NewCluster,
+) -> None:
     cluster = hosts("n1", "n2")
     cluster.launch("r1", {"worker:0": ("n1", SLEEP), "worker:1": ("n2", WORK)}, stall_after_s=3.0)
     pid = freeze(cluster, "r1", "worker:1")
     words = f"frozen: its process {pid} is stopped; on n2 `kill -CONT {pid}` lets it go on"
     cluster.wait_until(lambda: health(cluster, "r1", "worker:1") == f"stalled: {words}")
-    cluster.wait_until(lambda: health(cluster, "r1", "worker:0") == f"stalled: waits for worker:1 on n2: {words}")
+    cluster.wait_until(
+        lambda: health(cluster, "r1", "worker:0") == f"stalled: waits for worker:1 on n2: {words}"
+    )
     assert cluster.status("r1", "worker:1").state == "running"  # nobody is ended
     os.kill(pid, signal.SIGCONT)
     cluster.wait_until(lambda: health(cluster, "r1", "worker:1") is None)
@@ -50,7 +60,8 @@ def test_who_computes_in_silence_and_a_server_that_waits_are_well(hosts: NewClus
     cluster = hosts("n1", "n2")
     tasks = {"worker:0": ("n1", COMPUTE), "ps:0": ("n1", SLEEP), "worker:1": ("n2", SLEEP)}
     cluster.launch("r1", tasks, stall_after_s=3.0)
-    cluster.wait_until(lambda: health(cluster, "r1", "worker:1"))  # that one stands still, for as long as the others
+    # that one stands still, for as long as the others
+    cluster.wait_until(lambda: health(cluster, "r1", "worker:1"))
     assert (health(cluster, "r1", "worker:0"), health(cluster, "r1", "ps:0")) == (None, None)
 
 
@@ -65,11 +76,20 @@ def test_a_worker_that_never_came_is_named_by_who_waits_for_it(hosts: NewCluster
 def test_under_restart_the_culprit_has_failed_and_starts_again(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     tasks = {"worker:0": ("n1", WORK), "worker:1": ("n2", WORK)}
-    cluster.launch("r1", tasks, stall_after_s=2.0, stall_action="restart", restart_max=3, recovery={"worker:1": ("alone", False)})
+    cluster.launch(
+        "r1",
+        tasks,
+        stall_after_s=2.0,
+        stall_action="restart",
+        restart_max=3,
+        recovery={"worker:1": ("alone", False)},
+    )
     pid = freeze(cluster, "r1", "worker:1")
     cluster.wait_until(lambda: cluster.status("r1", "worker:1").attempt == 2)
     again = cluster.wait_state("r1", "worker:1", "running")
     assert again.pid != pid and cluster.status("r1", "worker:0").attempt == 1
     ended = cluster.state("r1", "n1").ended_tasks["worker:1"]
-    assert ended["outcome"] == "failed" and ended["reason"].startswith(f"stalled: frozen: its process {pid} is stopped")
+    assert ended["outcome"] == "failed" and ended["reason"].startswith(
+        f"stalled: frozen: its process {pid} is stopped"
+    )
     assert health(cluster, "r1", "worker:1") is None

@@ -1,4 +1,5 @@
-"""A port that a run has just left can be had by the next one, also while its connections wait out their minute."""
+"""A port that a run has just left can be had by the next one, also while its connections wait out
+their minute."""
 
 from __future__ import annotations
 

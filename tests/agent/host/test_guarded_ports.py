@@ -1,4 +1,5 @@
-"""Ports that the kernel closes to strangers: here 127.0.0.2 and ::1 are peers, and 127.0.0.1 is everybody else."""
+"""Ports that the kernel closes to strangers: here 127.0.0.2 and ::1 are peers, and 127.0.0.1 is
+everybody else."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ def port() -> int:
 def guard(port: int) -> Iterator[Guard]:
     made: list[GuardedPorts] = []
 
-    def begin(beside: bool = False, inherited: int | None = None, first: int | None = None) -> GuardedPorts:
+    def begin(
+        beside: bool = False, inherited: int | None = None, first: int | None = None
+    ) -> GuardedPorts:
         made.append(GuardedPorts([PEER, "::1"]))
         made[-1].guard(port, inherited, partial(sockets.hold, port, beside), first)
         made[-1].begin()
@@ -71,7 +74,11 @@ def is_let_in(server: socket.socket, port: int, source: str) -> bool:
 
 
 def closed_to_strangers(server: socket.socket, port: int) -> bool:
-    return (is_let_in(server, port, PEER), is_let_in(server, port, "::1"), is_let_in(server, port, STRANGER)) == (
+    return (
+        is_let_in(server, port, PEER),
+        is_let_in(server, port, "::1"),
+        is_let_in(server, port, STRANGER),
+    ) == (
         True,
         True,
         False,
@@ -97,7 +104,9 @@ def test_one_that_is_left_to_another_process_keeps_the_port_shut(guard: Guard, p
         assert closed_to_strangers(server, port)
 
 
-def test_one_that_comes_behind_the_task_closes_the_port_that_was_open(guard: Guard, port: int) -> None:
+def test_one_that_comes_behind_the_task_closes_the_port_that_was_open(
+    guard: Guard, port: int
+) -> None:
     with serve(port) as server:
         assert is_let_in(server, port, STRANGER)
         guarded = guard(beside=True)
@@ -111,7 +120,9 @@ def inode(descriptor: int) -> int:
     return os.fstat(descriptor).st_ino
 
 
-def test_one_that_only_the_task_has_keeps_the_port_shut_and_the_next_minder_comes_behind_it(guard: Guard, port: int) -> None:
+def test_one_that_only_the_task_has_keeps_the_port_shut_and_the_next_minder_comes_behind_it(
+    guard: Guard, port: int
+) -> None:
     first = guard()
     kept = os.dup(first.descriptors()[port])
     with serve(port) as server:
@@ -126,7 +137,9 @@ def test_one_that_only_the_task_has_keeps_the_port_shut_and_the_next_minder_come
         assert closed_to_strangers(server, port)
 
 
-def test_one_that_a_process_took_away_does_not_open_the_port_to_the_next_attempt(guard: Guard, port: int) -> None:
+def test_one_that_a_process_took_away_does_not_open_the_port_to_the_next_attempt(
+    guard: Guard, port: int
+) -> None:
     first = guard()
     kept = os.dup(first.descriptors()[port])
     first.close()
@@ -153,7 +166,9 @@ def test_one_that_came_behind_the_task_is_left_to_another_minder(guard: Guard, p
         assert closed_to_strangers(server, port)
 
 
-def test_an_address_for_which_there_is_no_room_does_no_harm(guard: Guard, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_for_which_there_is_no_room_does_no_harm(
+    guard: Guard, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     guarded = guard()
     monkeypatch.setattr(guarded_ports, "MOST_LEARNED", 1)
     assert guarded.admit("127.0.0.3")
@@ -162,7 +177,9 @@ def test_an_address_for_which_there_is_no_room_does_no_harm(guard: Guard, port: 
     assert guarded.learned == {"127.0.0.3": ""} and not guarded.is_admitted("127.0.0.4")
 
 
-def test_one_host_of_the_run_gets_few_of_the_filters_places(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_host_of_the_run_gets_few_of_the_filters_places(
+    guard: Guard, monkeypatch: pytest.MonkeyPatch
+) -> None:
     guarded = guard()
     monkeypatch.setattr(guarded_ports, "MOST_PER_HOST", 1)
     assert guarded.admit("127.0.0.3", "n2") and guarded.admit("127.0.0.4", "n3")
@@ -187,11 +204,17 @@ def leave_time_wait(port: int, server: socket.socket, reuse: bool = False) -> No
 
 
 def time_waits(port: int) -> int:
-    rows = [line.split() for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()]
+    rows = [
+        line.split()
+        for name in ("tcp", "tcp6")
+        for line in Path("/proc/net", name).read_text().splitlines()
+    ]
     return sum(row[3] == "06" and row[1].endswith(f":{port:04X}") for row in rows)
 
 
-def test_connections_that_have_ended_hinder_neither_a_minder_nor_the_task(guard: Guard, port: int) -> None:
+def test_connections_that_have_ended_hinder_neither_a_minder_nor_the_task(
+    guard: Guard, port: int
+) -> None:
     with serve(port) as server:
         leave_time_wait(port, server, reuse=True)
     first = guard()  # the next run
@@ -234,7 +257,9 @@ def test_before_a_task_listens_a_peer_learns_that_it_is_let_in(guard: Guard, por
 def test_descriptors_are_left_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     reading, writing = os.pipe()
     left = descriptors.leave({2221: reading, 2222: writing})
-    monkeypatch.setenv(descriptors.VARIABLE, left["env"][descriptors.VARIABLE] + ",2223=987654,,x=y")
+    monkeypatch.setenv(
+        descriptors.VARIABLE, left["env"][descriptors.VARIABLE] + ",2223=987654,,x=y"
+    )
     assert descriptors.take() == {2221: reading, 2222: writing}
     assert descriptors.VARIABLE not in os.environ and descriptors.take() == {}
     assert left["pass_fds"] == [reading, writing] and not os.get_inheritable(reading)
@@ -246,10 +271,14 @@ def test_this_kernel_steers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert steering.hindrance() == "" and steering.most_instructions() >= 1000
 
 
-def test_the_port_is_free_for_the_next_run_although_callers_were_hung_up_on(guard: Guard, port: int) -> None:
+def test_the_port_is_free_for_the_next_run_although_callers_were_hung_up_on(
+    guard: Guard, port: int
+) -> None:
     first = guard()
     for source in (PEER, "::1"):
-        with socket.create_connection((source, port), timeout=5.0, source_address=(source, 0)) as one:
+        with socket.create_connection(
+            (source, port), timeout=5.0, source_address=(source, 0)
+        ) as one:
             assert one.recv(1) == b""
     first.close()
     assert free_ports.is_free(port)
@@ -260,7 +289,15 @@ def test_the_port_is_free_for_the_next_run_although_callers_were_hung_up_on(guar
 
 @pytest.mark.needs("network namespaces", "port filters")
 def test_a_kernel_with_little_room_says_how_long_a_filter_may_be() -> None:
-    look = "from tfdeploy.agent.host import steering; print(repr(steering.hindrance()), steering.most_instructions())"
-    script = f'ip link set lo up; echo 20480 > /proc/sys/net/core/optmem_max; {sys.executable} -c "{look}"'
-    done = subprocess.run(["unshare", "-n", "sh", "-c", script], capture_output=True, text=True, check=True)
+    look = (
+        "from tfdeploy.agent.host import steering; print(repr(steering.hindrance()), "
+        "steering.most_instructions())"
+    )
+    script = (
+        f"ip link set lo up; echo 20480 > /proc/sys/net/core/optmem_max; {sys.executable} -c "
+        f'"{look}"'
+    )
+    done = subprocess.run(
+        ["unshare", "-n", "sh", "-c", script], capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == ["''", "1250"], done

@@ -1,4 +1,5 @@
-"""Who waits for changes in folders wakes up when there is one, and by itself where no kernel tells."""
+"""Who waits for changes in folders wakes up when there is one, and by itself where no kernel
+tells."""
 
 from __future__ import annotations
 
@@ -45,7 +46,9 @@ def test_it_wakes_up_when_something_changes(tmp_path: Path, patient: None, how: 
     watcher.close()
 
 
-def test_who_waits_for_what_is_placed_sleeps_through_what_is_written(tmp_path: Path, patient: None) -> None:
+def test_who_waits_for_what_is_placed_sleeps_through_what_is_written(
+    tmp_path: Path, patient: None
+) -> None:
     log = tmp_path / "log"
     log.touch()
     watcher = inotify.Watcher([str(tmp_path)], inotify.PLACED)
@@ -59,7 +62,9 @@ def test_who_waits_for_what_is_placed_sleeps_through_what_is_written(tmp_path: P
     watcher.close()
 
 
-def test_a_folder_that_is_not_there_is_looked_for_now_and_then(tmp_path: Path, patient: None) -> None:
+def test_a_folder_that_is_not_there_is_looked_for_now_and_then(
+    tmp_path: Path, patient: None
+) -> None:
     watcher = inotify.Watcher([str(tmp_path / "none")], inotify.PLACED)
     assert ends(wait(watcher)) and ends(wait(watcher))
     watcher.close()

@@ -1,4 +1,5 @@
-"""The text of a run's table: one line, in which nothing but numbers and parsed addresses appears."""
+"""The text of a run's table: one line, in which nothing but numbers and parsed addresses
+appears."""
 
 from __future__ import annotations
 
@@ -28,7 +29,18 @@ def test_it_is_one_line_with_each_address_in_the_set_of_its_family() -> None:
 
 @pytest.mark.parametrize(
     "address",
-    ["", "n1", "10.0.0.1 }", "10.0.0.0/8", "10.0.0.1\nflush ruleset", "fe80::1%eth0", "10.1", "\ud800", "١٠.0.0.1", None],
+    [
+        "",
+        "n1",
+        "10.0.0.1 }",
+        "10.0.0.0/8",
+        "10.0.0.1\nflush ruleset",
+        "fe80::1%eth0",
+        "10.1",
+        "\ud800",
+        "١٠.0.0.1",
+        None,
+    ],
 )
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises((ValueError, TypeError)):
@@ -46,7 +58,12 @@ def test_what_is_no_port_is_refused(port: int) -> None:
 @pytest.mark.parametrize("run", ["digits-20261121-101500-3fa1", "a b;}", "é\n", "", "x" * 300, "١"])
 def test_a_table_has_a_name_that_nft_takes_whatever_the_run_is_called(run: str) -> None:
     name = nft.table_name("/w/j/runs/r/hosts/h", run)
-    assert name.isascii() and name.replace("_", "").isalnum() and name.startswith("tfdeploy_") and len(name) < 100
+    assert (
+        name.isascii()
+        and name.replace("_", "").isalnum()
+        and name.startswith("tfdeploy_")
+        and len(name) < 100
+    )
 
 
 def test_runs_of_one_name_in_two_folders_have_tables_of_their_own() -> None:

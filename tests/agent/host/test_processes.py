@@ -81,7 +81,14 @@ def test_a_pid_that_was_used_again_is_a_stranger(child: Any) -> None:
 def test_descendants_and_marked(child: Any) -> None:
     mark = {"TFDEPLOY_TEST_MARK": uuid.uuid4().hex}
     script = "setsid sleep 100 & sleep 100 & echo ready; wait"
-    shell = child("sh", "-c", script, stdout=subprocess.PIPE, env=dict(os.environ, **mark), start_new_session=True)
+    shell = child(
+        "sh",
+        "-c",
+        script,
+        stdout=subprocess.PIPE,
+        env=dict(os.environ, **mark),
+        start_new_session=True,
+    )
     shell.stdout.readline()
     table = processes.all_processes()
     below = processes.descendants([shell.pid], table)
@@ -101,22 +108,37 @@ def test_marks_of_another_users_process_are_not_believed(child: Any) -> None:
     mark = {"TFDEPLOY_TEST_MARK": uuid.uuid4().hex}
     stranger = child("sleep", "100", env=mark, user=4711)
     own = child(
-        "sh", "-c", "setpriv --reuid 4711 sleep 100 & echo ready; wait", stdout=subprocess.PIPE, env=dict(os.environ, **mark)
+        "sh",
+        "-c",
+        "setpriv --reuid 4711 sleep 100 & echo ready; wait",
+        stdout=subprocess.PIPE,
+        env=dict(os.environ, **mark),
     )
     own.stdout.readline()
     wait_for(lambda: processes.environment(stranger.pid) == mark, 20, "the stranger has begun")
     table = processes.all_processes()
-    assert stranger.pid not in processes.marked(mark, table) and own.pid in processes.marked(mark, table)
-    assert processes.descendants([own.pid], table)  # what changed its user is still below what started it
+    assert stranger.pid not in processes.marked(mark, table) and own.pid in processes.marked(
+        mark, table
+    )
+    # what changed its user is still below what started it
+    assert processes.descendants([own.pid], table)
     processes.send_all(processes.descendants([own.pid], table), table, signal.SIGKILL)
 
 
-def test_a_process_that_keeps_turning_into_another_program_is_found_at_every_look(child: Any, tmp_path: Path) -> None:
+def test_a_process_that_keeps_turning_into_another_program_is_found_at_every_look(
+    child: Any, tmp_path: Path
+) -> None:
     """Within exec it has no environment: one look in a hundred fell into that."""
     mark = {"TFDEPLOY_TEST_MARK": uuid.uuid4().hex}
     again = tmp_path / "again.py"
-    again.write_text(f"import os\nos.execv({sys.executable!r}, [{sys.executable!r}, '-S', '-E', {str(again)!r}])\n")
-    restless = {child(AGENT_PYTHON, "-S", "-E", str(again), env=dict(os.environ, **mark)).pid for _ in range(3)}
+    again.write_text(
+        f"import os\nos.execv({sys.executable!r}, [{sys.executable!r}, '-S', '-E', "
+        f"{str(again)!r}])\n"
+    )
+    restless = {
+        child(AGENT_PYTHON, "-S", "-E", str(again), env=dict(os.environ, **mark)).pid
+        for _ in range(3)
+    }
     table = {pid: one for pid in restless if (one := processes.entry(pid)) is not None}
     wait_for(lambda: processes.marked(mark, table) == restless, 20, "all of them have begun")
     for _ in range(500):
@@ -165,20 +187,27 @@ def test_a_port_that_somebody_has_is_not_held(address: str, options: Any) -> Non
 
 @pytest.mark.parametrize("family", ["AF_INET", "AF_INET6"])
 @pytest.mark.parametrize("kernel", ["sock_diag", "none"])
-def test_who_listens_is_read_and_not_tried(child: Any, monkeypatch: pytest.MonkeyPatch, kernel: str, family: str) -> None:
+def test_who_listens_is_read_and_not_tried(
+    child: Any, monkeypatch: pytest.MonkeyPatch, kernel: str, family: str
+) -> None:
     if kernel == "none":
         monkeypatch.setattr(tcp_diag, "listening", lambda: None)
     port = free_port()
     held = sockets.hold(port)
     script = (
-        f"import socket,sys; s=socket.socket(socket.{family}); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1);"
+        f"import socket,sys; s=socket.socket(socket.{family}); s.setsockopt(socket.SOL_SOCKET, "
+        "socket.SO_REUSEPORT, 1);"
         f"s.bind(('', {port})); s.listen(1); print(1, flush=True); sys.stdin.read()"
     )
     try:
         assert not listening.owners([port]) and not listening.listens([os.getpid()], port)
-        listener = child(sys.executable, "-c", script, stdout=subprocess.PIPE, stdin=subprocess.PIPE)
+        listener = child(
+            sys.executable, "-c", script, stdout=subprocess.PIPE, stdin=subprocess.PIPE
+        )
         listener.stdout.readline()
-        assert listening.listens([listener.pid], port) and not listening.listens([os.getpid()], port)
+        assert listening.listens([listener.pid], port) and not listening.listens(
+            [os.getpid()], port
+        )
         assert listening.owners([port])[port].startswith(f"pid {listener.pid}: {sys.executable}")
     finally:
         held.close()

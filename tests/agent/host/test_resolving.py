@@ -18,10 +18,17 @@ def test_addresses_of_names(monkeypatch: pytest.MonkeyPatch) -> None:
             raise socket.gaierror(socket.EAI_NONAME, "not known")
         if name == "busy.lan":
             raise socket.gaierror(socket.EAI_AGAIN, "try again")
-        return [(0, 0, 0, "", ("fe80::2%eth0", 0, 0, 2)), (0, 0, 0, "", ("10.0.0.2", 0)), (0, 0, 0, "", ("10.0.0.2", 0))]
+        return [
+            (0, 0, 0, "", ("fe80::2%eth0", 0, 0, 2)),
+            (0, 0, 0, "", ("10.0.0.2", 0)),
+            (0, 0, 0, "", ("10.0.0.2", 0)),
+        ]
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    assert resolving.start_lookups(["two.lan", "none.lan", "busy.lan"])() == {"two.lan": ["10.0.0.2", "fe80::2"], "none.lan": []}
+    assert resolving.start_lookups(["two.lan", "none.lan", "busy.lan"])() == {
+        "two.lan": ["10.0.0.2", "fe80::2"],
+        "none.lan": [],
+    }
 
 
 def test_a_dead_name_server_holds_nothing_up_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,4 +48,7 @@ def test_a_dead_name_server_holds_nothing_up_for_long(monkeypatch: pytest.Monkey
 
 
 def test_localhost_is_this_host() -> None:
-    assert "127.0.0.1" in resolving.start_lookups(["localhost"])()["localhost"] and resolving.start_lookups([])() == {}
+    assert (
+        "127.0.0.1" in resolving.start_lookups(["localhost"])()["localhost"]
+        and resolving.start_lookups([])() == {}
+    )

@@ -1,4 +1,5 @@
-"""The line that a person would quote from a log, and whether the next start would meet the same: as programs print them."""
+"""The line that a person would quote from a log, and whether the next start would meet the same: as
+programs print them."""
 
 from __future__ import annotations
 
@@ -11,18 +12,34 @@ from tfdeploy.agent.log.format import LogWriter
 
 HEAD = "Traceback (most recent call last):\n"
 MAIN = '  File "/job/cwd/train.py", line 88, in <module>\n    main()\n'
-LIBRARY = '  File "/venv/lib/python3.11/site-packages/tensorflow/python/client/session.py", line 977, in run\n    self.x\n'
+LIBRARY = (
+    '  File "/venv/lib/python3.11/site-packages/tensorflow/python/client/session.py", line 977, '
+    "in run\n    self.x\n"
+)
 HANDLING = "\nDuring handling of the above exception, another exception occurred:\n\n"
-C_PLUS_PLUS = "I0000 00:00:1795631634.780111   29599 mlir_graph_optimization_pass.cc:437] MLIR V1 is not enabled\n"
-CANCELLED = "tensorflow.python.framework.errors_impl.CancelledError: Function was cancelled before it was started\n"
+C_PLUS_PLUS = (
+    "I0000 00:00:1795631634.780111   29599 mlir_graph_optimization_pass.cc:437] MLIR V1 is not "
+    "enabled\n"
+)
+CANCELLED = (
+    "tensorflow.python.framework.errors_impl.CancelledError: Function was cancelled before it "
+    "was started\n"
+)
 UNDEFINED = "NameError: name 'tf' is not defined\n"
-QUEUE = "FIFOQueue '_1_batch/fifo_queue' is closed and has insufficient elements (requested 4, current size 0)"
+QUEUE = (
+    "FIFOQueue '_1_batch/fifo_queue' is closed and has insufficient elements (requested 4, "
+    "current size 0)"
+)
 ROOT = "/job/cwd"
 
 TYPE_ERROR = "TypeError: only 0-dimensional arrays can be converted to Python scalars"
 OUTPUTS: dict[str, tuple[str, str, str]] = {
-    "one exception": (HEAD + MAIN + TYPE_ERROR, TYPE_ERROR + " (train.py:88)", "TypeError (train.py:88)"),
-    "inside a library": (HEAD + MAIN + LIBRARY + TYPE_ERROR, TYPE_ERROR + " (train.py:88)", "TypeError (train.py:88)"),
+    "one exception": (HEAD + MAIN + TYPE_ERROR, TYPE_ERROR + " (train.py:88)",
+        "TypeError "
+        "(train.py:88)"),
+    "inside a library": (HEAD + MAIN + LIBRARY + TYPE_ERROR, TYPE_ERROR + " (train.py:88)",
+        "TypeError "
+        "(train.py:88)"),
     "in a module of the program": (
         HEAD + MAIN + '  File "/job/cwd/models/net.py", line 3, in build\n    x\n' + UNDEFINED,
         "NameError: name 'tf' is not defined (models/net.py:3)",
@@ -39,7 +56,9 @@ OUTPUTS: dict[str, tuple[str, str, str]] = {
         "ValueError (train.py:88)",
     ),
     "a finaliser's is none": (
-        HEAD + MAIN + UNDEFINED + "Exception ignored in: <function A.__del__>\n" + HEAD + MAIN + "TypeError: late\n",
+        HEAD + MAIN + UNDEFINED +
+            "Exception ignored in: "
+            "<function A.__del__>\n" + HEAD + MAIN + "TypeError: late\n",
         "NameError: name 'tf' is not defined (train.py:88)",
         "NameError (train.py:88)",
     ),
@@ -50,44 +69,58 @@ OUTPUTS: dict[str, tuple[str, str, str]] = {
         "RuntimeError (train.py:88)",
     ),
     "what a coordinator was told": (
-        "INFO:tensorflow:Error reported to Coordinator: <class 'ValueError'>, cannot decode record 7\n"
+        "INFO:tensorflow:Error reported to Coordinator: <class 'ValueError'>, cannot decode "
+        "record 7\n"
         + HEAD + MAIN + CANCELLED,
         "ValueError: cannot decode record 7",
         "",
     ),
     "what a queue runner met": (
-        "W0000 00:00:1795631634.957562    2627 local_rendezvous.cc:412] Local rendezvous is aborting with status:"
+        "W0000 00:00:1795631634.957562    2627 local_rendezvous.cc:412] Local rendezvous is "
+        "aborting with status:"
         " NOT_FOUND: /data/a.csv; No such file or directory\n" + HEAD + MAIN
         + f"tensorflow.python.framework.errors_impl.OutOfRangeError: {QUEUE}\n",
         "NOT_FOUND: /data/a.csv; No such file or directory (train.py:88)",
         "NOT_FOUND (train.py:88)",
     ),
     "input that ran out": (
-        "/venv/lib/python3.11/site-packages/keras/src/trainers/epoch_iterator.py:116: UserWarning: Your input ran out of data;"
+        "/venv/lib/python3.11/site-packages/keras/src/trainers/epoch_iterator.py:116: "
+        "UserWarning: Your input ran out of data;"
         " interrupting training. Make sure that your dataset can generate enough batches.\n" + HEAD + MAIN + CANCELLED,
         "Your input ran out of data; interrupting training (train.py:88)",
         "Your input ran out of data; interrupting training (train.py:88)",
     ),
     "an operation's error": (
-        HEAD + MAIN + LIBRARY + "tensorflow.python.framework.errors_impl.InvalidArgumentError: Graph execution error:\n\n"
-        'Detected at node add defined at (most recent call last):\n  File "/job/cwd/net.py", line 3, in <module>\n\n'
-        "Incompatible shapes: [3] vs. [2]\n\t [[{{node add}}]]\n\nOriginal stack trace for 'add':\n" + MAIN,
+        HEAD + MAIN + LIBRARY +
+            "tensorflow.python.framework.errors_impl.InvalidArgumentError: Graph execution "
+            "error:\n\n"
+        'Detected at node add defined at (most recent call last):\n  File "/job/cwd/net.py", '
+        'line 3, in <module>\n\n'
+        "Incompatible shapes: [3] vs. [2]\n\t [[{{node add}}]]\n\nOriginal stack trace for "
+        "'add':\n" + MAIN,
         "InvalidArgumentError: Incompatible shapes: [3] vs. [2] (train.py:88)",
         "InvalidArgumentError (train.py:88)",
     ),
     "several root errors": (
-        HEAD + MAIN + "InvalidArgumentError: 2 root error(s) found.\n  (0) INVALID_ARGUMENT: no such label\n\t [[x]]\n",
+        HEAD + MAIN +
+            "InvalidArgumentError: 2 root error(s) found.\n  (0) INVALID_ARGUMENT: no such "
+            "label\n\t [[x]]\n",
         "InvalidArgumentError: no such label (train.py:88)",
         "InvalidArgumentError (train.py:88)",
     ),
     "another task's": (
-        HEAD + MAIN + "tensorflow.python.framework.errors_impl.UnavailableError: From /job:ps/replica:0/task:0:\n"
-        'Connection reset by peer\nAdditional GRPC error information from remote target /job:ps:\n:{"created":"@1"}\n',
+        HEAD + MAIN +
+            "tensorflow.python.framework.errors_impl.UnavailableError: From "
+            "/job:ps/replica:0/task:0:\n"
+        'Connection reset by peer\nAdditional GRPC error information from remote target '
+        '/job:ps:\n:{"created":"@1"}\n',
         "UnavailableError: Connection reset by peer (train.py:88)",
         "",
     ),
     "traced by AutoGraph": (
-        HEAD + MAIN + 'ValueError: in user code:\n\n    File "/job/cwd/train.py", line 7, in step  *\n        y = f(x)\n\n'
+        HEAD + MAIN +
+            'ValueError: in user code:\n\n    File "/job/cwd/train.py", line 7, in step  *\n     '
+            '   y = f(x)\n\n'
         "    ValueError: Dimensions must be equal\n",
         "ValueError: Dimensions must be equal (train.py:7)",
         "ValueError (train.py:7)",
@@ -104,22 +137,30 @@ OUTPUTS: dict[str, tuple[str, str, str]] = {
         "NameError (train.py:88)",
     ),
     "a peer that is gone": (
-        HEAD + MAIN + "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer\n",
-        "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer (train.py:88)",
+        HEAD + MAIN +
+            "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection "
+            "closed by peer\n",
+        "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by "
+        "peer (train.py:88)",
         "",
     ),
     "a worker of a DataLoader": (
-        HEAD + MAIN + "KeyError: Caught KeyError in DataLoader worker.\nOriginal " + HEAD + MAIN + "KeyError: 'label'\n",
+        HEAD + MAIN +
+            "KeyError: Caught KeyError in "
+            "DataLoader worker.\nOriginal " + HEAD + MAIN + "KeyError: 'label'\n",
         "KeyError: 'label' (train.py:88)",
         "KeyError (train.py:88)",
     ),
     "a message of two lines": (
-        HEAD + MAIN + "RuntimeError: Error(s) in loading state_dict for Net:\n\tMissing key(s): bias.\n",
+        HEAD + MAIN +
+            "RuntimeError: Error(s) in loading state_dict "
+            "for Net:\n\tMissing key(s): bias.\n",
         "RuntimeError: Error(s) in loading state_dict for Net: Missing key(s): bias. (train.py:88)",
         "RuntimeError (train.py:88)",
     ),
     "not Python 3": (
-        '  File "/job/cwd/train.py", line 1\n    print "x"\n    ^^^^^^^^^\nSyntaxError: Missing parentheses\n',
+        '  File "/job/cwd/train.py", line 1\n    print "x"\n    ^^^^^^^^^\nSyntaxError: Missing '
+        'parentheses\n',
         "SyntaxError: Missing parentheses (train.py:1)",
         "SyntaxError (train.py:1)",
     ),
@@ -129,18 +170,23 @@ OUTPUTS: dict[str, tuple[str, str, str]] = {
         "train.py: error: the following arguments are required: --n",
     ),
     "a wrong flag of absl": (
-        "FATAL Flags parsing error:\n  Unknown command line flag 'n'\nPass --helpshort or --helpfull to see help on flags.\n",
+        "FATAL Flags parsing error:\n  Unknown command line flag 'n'\nPass --helpshort or "
+        "--helpfull to see help on flags.\n",
         "FATAL Flags parsing error: Unknown command line flag 'n'",
         "FATAL Flags parsing error: Unknown command line flag 'n'",
     ),
-    "sys.exit": (C_PLUS_PLUS + "Must specify an explicit `ps_hosts`\n", "Must specify an explicit `ps_hosts`", ""),
+    "sys.exit": (C_PLUS_PLUS +
+        "Must specify an explicit "
+        "`ps_hosts`\n", "Must specify an explicit `ps_hosts`", ""),
     "a mistake that names a device": (
         HEAD + MAIN + "AttributeError: module 'torch._C' has no attribute '_cuda_setDevice'\n",
         "AttributeError: module 'torch._C' has no attribute '_cuda_setDevice' (train.py:88)",
         "AttributeError (train.py:88)",
     ),
     "a device that is busy": (
-        HEAD + MAIN + "RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable\n",
+        HEAD + MAIN +
+            "RuntimeError: CUDA error: all CUDA-capable "
+            "devices are busy or unavailable\n",
         "RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable (train.py:88)",
         "",
     ),
@@ -154,29 +200,48 @@ OUTPUTS: dict[str, tuple[str, str, str]] = {
 
 @pytest.mark.parametrize(("printed", "words", "error"), OUTPUTS.values(), ids=OUTPUTS)
 def test_the_line_that_a_person_would_quote(printed: str, words: str, error: str) -> None:
-    assert failure_reason.explain_exit("", printed, (ROOT,)) == failure_reason.FailureReason(words, error)
+    assert failure_reason.explain_exit("", printed, (ROOT,)) == failure_reason.FailureReason(
+        words, error
+    )
 
 
-@pytest.mark.parametrize("printed", ["", C_PLUS_PLUS, "WARNING:tensorflow:old\n", "Instructions for updating:\nUse tf.data.\n"])
+@pytest.mark.parametrize(
+    "printed",
+    ["", C_PLUS_PLUS, "WARNING:tensorflow:old\n", "Instructions for updating:\nUse tf.data.\n"],
+)
 def test_what_a_library_says_is_no_cause(printed: str) -> None:
     assert failure_reason.explain_exit("", printed) is None
 
 
 def test_a_traceback_on_standard_output_is_found_and_a_long_message_is_cut() -> None:
-    found = failure_reason.explain_exit(HEAD + MAIN + "ValueError: " + "x" * 1000, C_PLUS_PLUS, (ROOT,))
-    assert found is not None and found.text.endswith("xxx... (train.py:88)") and len(found.text) < 300
+    found = failure_reason.explain_exit(
+        HEAD + MAIN + "ValueError: " + "x" * 1000, C_PLUS_PLUS, (ROOT,)
+    )
+    assert (
+        found is not None and found.text.endswith("xxx... (train.py:88)") and len(found.text) < 300
+    )
 
 
 CRASHES = {
-    "a failed check": ("2026-11-25 18:00:00.1: F tensorflow/core/env.cc:74] Check failed: ret == 0 (11 vs. 0)\n",
+    "a failed check": (
+        "2026-11-25 18:00:00.1: F "
+        "tensorflow/core/env.cc:74] Check failed: ret == 0 (11 vs. 0)\n",
                        "Check failed: ret == 0 (11 vs. 0)"),
-    "of absl": ("F0000 00:00:1795631634.780111   29599 device.cc:43] Check failed: ok\n", "Check failed: ok"),
-    "faulthandler": ('Fatal Python error: Segmentation fault\n\nCurrent thread 0x1 (most recent call first):\n'
+    "of absl": (
+        "F0000 00:00:1795631634.780111   29599 "
+        "device.cc:43] Check failed: ok\n", "Check failed: ok"),
+    "faulthandler": (
+        'Fatal Python error: Segmentation fault\n\nCurrent '
+        'thread 0x1 (most recent call first):\n'
                      '  File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at\n'
-                     '  File "/job/cwd/train.py", line 4 in go\n  File "/job/cwd/train.py", line 5 in <module>\n',
+                     '  File "/job/cwd/train.py", line 4 in go\n  File "/job/cwd/train.py", line '
+                     '5 in <module>\n',
                      "Segmentation fault (train.py:4)"),
-    "an exception of C++": ("terminate called after throwing an instance of 'c10::Error'\n  what():  no kernel\n",
-                            "terminate called after throwing an instance of 'c10::Error', what():  no kernel"),
+    "an exception of C++": (
+        "terminate called after throwing an instance of "
+        "'c10::Error'\n  what():  no kernel\n",
+                            "terminate called after throwing an instance of 'c10::Error', "
+                            "what():  no kernel"),
     "an exception that was handled": (HEAD + MAIN + UNDEFINED, None),
 }  # fmt: skip
 
@@ -194,4 +259,7 @@ def test_only_what_the_attempt_wrote_is_read_each_stream_by_itself(tmp_path: Pat
     for number in range(3):
         log.append(b"out %d " % number, 0, 2, 101.0)
         log.append(b"err %d " % number, 1, 2, 101.0)
-    assert failure_reason.read_streams(str(tmp_path), log.end - began) == ("out 0 out 1 out 2 ", "err 0 err 1 err 2 ")
+    assert failure_reason.read_streams(str(tmp_path), log.end - began) == (
+        "out 0 out 1 out 2 ",
+        "err 0 err 1 err 2 ",
+    )

@@ -1,4 +1,5 @@
-"""A task's log on the disk: written, rotated, cut, refused by the disk; read from anywhere, while it is written."""
+"""A task's log on the disk: written, rotated, cut, refused by the disk; read from anywhere, while
+it is written."""
 
 from __future__ import annotations
 
@@ -51,7 +52,10 @@ def test_every_byte_comes_back_with_its_stream_and_attempt(tmp_path: Path, limit
     writer = LogWriter(str(tmp_path), 1 << 20)
     for attempt in (1, 2):
         for _ in range(200):
-            chunk, stream = bytes(dice.choices(range(256), k=dice.randint(1, 30))), dice.randint(0, 1)
+            chunk, stream = (
+                bytes(dice.choices(range(256), k=dice.randint(1, 30))),
+                dice.randint(0, 1),
+            )
             writer.append(chunk, stream, attempt, now)
             expected.append(Piece(0, [[0, now, stream, attempt]], chunk, 0))
             now += dice.choice([0.0, 0.001, 0.1])
@@ -64,7 +68,13 @@ def test_chunks_of_one_stream_within_ten_milliseconds_share_a_record(tmp_path: P
     for stream, now in [(0, 1.0), (0, 1.009), (0, 1.011), (1, 1.011), (0, 1.012), (0, 0.5)]:
         writer.append(b"x", stream, 1, now)
     (piece,) = read_all(tmp_path)
-    assert piece.records == [[0, 1.0, 0, 1], [2, 1.011, 0, 1], [3, 1.011, 1, 1], [4, 1.012, 0, 1], [5, 0.5, 0, 1]]
+    assert piece.records == [
+        [0, 1.0, 0, 1],
+        [2, 1.011, 0, 1],
+        [3, 1.011, 1, 1],
+        [4, 1.012, 0, 1],
+        [5, 0.5, 0, 1],
+    ]
 
 
 def test_rotation_keeps_the_newer_half_and_says_what_is_gone(tmp_path: Path) -> None:
@@ -83,7 +93,12 @@ def test_rotation_keeps_the_newer_half_and_says_what_is_gone(tmp_path: Path) -> 
 
 
 def test_a_follower_loses_nothing_over_rotations(tmp_path: Path) -> None:
-    writer, reader, written, got = LogWriter(str(tmp_path), 10_000), LogReader(str(tmp_path)), b"", b""
+    writer, reader, written, got = (
+        LogWriter(str(tmp_path), 10_000),
+        LogReader(str(tmp_path)),
+        b"",
+        b"",
+    )
     for number in range(3000):
         chunk = os.urandom(1 + number % 40)
         writer.append(chunk, number % 2, 1, float(number))
@@ -159,7 +174,9 @@ def test_a_log_removed_under_writer_and_follower(tmp_path: Path) -> None:
     reader.close()
 
 
-def test_a_full_disk_is_survived_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_survived_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     writer, real_write = LogWriter(str(tmp_path), 1 << 20), os.write
     writer.append(b"first ", 0, 1, 1.0)
 
@@ -176,10 +193,16 @@ def test_a_full_disk_is_survived_and_counted(tmp_path: Path, monkeypatch: pytest
     writer.append(b"later", 0, 2, 300.0)
     assert writer.lost_bytes == 200 and writer.end == len(b"first ") + 300 + 5
     assert index_bytes <= 102 * format.RECORD.size
-    assert attributed(read_all(tmp_path)) == [(0, 1, b"first "), (1, 1, b"123" * 100), (0, 2, b"later")]
+    assert attributed(read_all(tmp_path)) == [
+        (0, 1, b"first "),
+        (1, 1, b"123" * 100),
+        (0, 2, b"later"),
+    ]
 
 
-def test_a_record_whose_bytes_were_lost_gives_way_to_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_whose_bytes_were_lost_gives_way_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     writer, reader = LogWriter(str(tmp_path), 1 << 20), LogReader(str(tmp_path))
 
     def full(fd: int, content: Any) -> int:
@@ -218,7 +241,9 @@ def test_last_lines(tmp_path: Path, end: bytes, max_bytes: int) -> None:
     for count in (0, 1, 2, 100, 3000):
         got = joined(read_all(tmp_path, start_of_last(str(tmp_path), count)))
         assert got.splitlines() == lines[len(lines) - count :]
-    assert joined(read_all(tmp_path, start_of_last(str(tmp_path), 10**6))) == joined(read_all(tmp_path))
+    assert joined(read_all(tmp_path, start_of_last(str(tmp_path), 10**6))) == joined(
+        read_all(tmp_path)
+    )
 
 
 def test_last_lines_of_an_endless_line_are_bounded(tmp_path: Path) -> None:
@@ -233,7 +258,10 @@ def test_since_begins_with_the_line_of_that_time(tmp_path: Path) -> None:
     for number in range(1000):
         writer.append(b"be", 0, 1, 100.0 + number)
         writer.append(b"gin %d\n" % number, 0, 1, 100.5 + number)
-    assert joined(read_all(tmp_path, start_of_since(str(tmp_path), 600.2))).splitlines()[0] == b"begin 500"
+    assert (
+        joined(read_all(tmp_path, start_of_since(str(tmp_path), 600.2))).splitlines()[0]
+        == b"begin 500"
+    )
     assert start_of_since(str(tmp_path), 0.0) == 0
     assert start_of_since(str(tmp_path), 1e9) == writer.end
 

@@ -1,4 +1,5 @@
-"""No secret leaves a task in its output, whatever pieces it comes in, and however the program writes it."""
+"""No secret leaves a task in its output, whatever pieces it comes in, and however the program
+writes it."""
 
 from __future__ import annotations
 
@@ -19,7 +20,10 @@ from tfdeploy.agent.log.secret_forms import forms
 
 KEYS = ["hunter2!", "hunter2!-and-more", "abab", "a line\nof a longer one", "xyz"]
 AWKWARD = "p&s/w+rd? <\"it's\\é>\t~ end"
-PEM = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQ\nq83vEjRWeJCrze8SNFZ4kKvN7w\nshort\n-----END KEY-----\n"
+PEM = (
+    "-----BEGIN "
+    "KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQ\nq83vEjRWeJCrze8SNFZ4kKvN7w\nshort\n-----END KEY-----\n"
+)
 
 
 def masked(pieces: list[bytes], secrets: list[str] = KEYS) -> bytes:
@@ -50,16 +54,27 @@ def test_a_secret_is_masked_however_it_is_cut(text: bytes, shown: bytes) -> None
         assert masked([text[:one], text[one:two], text[two:]]) == shown
 
 
-@given(st.lists(st.text("ab", min_size=4, max_size=7), min_size=1, max_size=4), st.lists(st.binary(max_size=9)), st.data())
-def test_cuts_change_nothing_and_no_form_remains(secrets: list[str], noise: list[bytes], data: st.DataObject) -> None:
-    pieces = [*(piece.translate(bytes(b"ab."[value % 3] for value in range(256))) for piece in noise)]
+@given(
+    st.lists(st.text("ab", min_size=4, max_size=7), min_size=1, max_size=4),
+    st.lists(st.binary(max_size=9)),
+    st.data(),
+)
+def test_cuts_change_nothing_and_no_form_remains(
+    secrets: list[str], noise: list[bytes], data: st.DataObject
+) -> None:
+    pieces = [
+        *(piece.translate(bytes(b"ab."[value % 3] for value in range(256))) for piece in noise)
+    ]
     pieces += [form for form in forms(secrets) if data.draw(st.booleans())]
     pieces = data.draw(st.permutations(pieces))
     whole = b"".join(pieces)
     shown = masked([whole], secrets)
     assert masked(pieces, secrets) == shown and not any(form in shown for form in forms(secrets))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=6)))
-    assert masked([whole[a:b] for a, b in itertools.pairwise([0, *cuts, len(whole)])], secrets) == shown
+    assert (
+        masked([whole[a:b] for a, b in itertools.pairwise([0, *cuts, len(whole)])], secrets)
+        == shown
+    )
 
 
 def test_what_is_held_is_never_longer_than_the_longest_form() -> None:
@@ -75,9 +90,12 @@ def in_base64(text: str, before: int, altchars: bytes | None = None) -> bytes:
     return base64.b64encode(b"user:"[:before] + text.encode() + b"\nrest", altchars)
 
 
-@pytest.mark.parametrize("secret", [AWKWARD, "hf_0123456789abcdefXYZ", "\x00\xff>?~ÿ>?~".replace("\x00", "é")])
+@pytest.mark.parametrize(
+    "secret", [AWKWARD, "hf_0123456789abcdefXYZ", "\x00\xff>?~ÿ>?~".replace("\x00", "é")]
+)
 def test_encoded_forms_are_masked(secret: str) -> None:
-    """Of base64 at most the characters that its neighbours share with it are seen: fewer than 6 bits at each end."""
+    """Of base64 at most the characters that its neighbours share with it are seen: fewer than 6
+    bits at each end."""
     quoted = urllib.parse.quote(secret, safe="")
     whole = [
         urllib.parse.quote(secret),
@@ -142,23 +160,38 @@ INVISIBLE = [
 
 @pytest.mark.parametrize("between", INVISIBLE)
 def test_a_secret_is_masked_over_what_a_terminal_does_not_show(between: str) -> None:
-    text = f"a {between}".encode() + between.join("S3CRETVALUE9").encode() + f"{between} z\n".encode()
+    text = (
+        f"a {between}".encode() + between.join("S3CRETVALUE9").encode() + f"{between} z\n".encode()
+    )
     shown = masked([text], ["S3CRETVALUE9"])
     assert shown == f"a {between}***{between} z\n".encode()
     assert masked([text[at : at + 1] for at in range(len(text))], ["S3CRETVALUE9"]) == shown
     for size in (2, 3, 5, 7):
-        assert masked([text[at : at + size] for at in range(0, len(text), size)], ["S3CRETVALUE9"]) == shown
+        assert (
+            masked([text[at : at + size] for at in range(0, len(text), size)], ["S3CRETVALUE9"])
+            == shown
+        )
 
 
 def test_a_coloured_secret_and_one_that_holds_colours_itself(secret: str = "S3CRETVALUE9") -> None:
-    assert masked([COLOURED.encode()], [secret]) == b"***" == masked([COLOURED.encode()], [COLOURED])
+    assert (
+        masked([COLOURED.encode()], [secret]) == b"***" == masked([COLOURED.encode()], [COLOURED])
+    )
     assert masked([b"S3CRET", b"VALUE9"], [COLOURED]) == b"***"
     encoded = base64.b64encode(secret.encode()).decode()
     assert masked([f"{encoded[:4]}\x1b[32m{encoded[4:]}".encode()], [secret]) == b"***"
 
 
-@given(st.lists(st.sampled_from(["\x1b[3", "\x1b[31m", "\u200b", "\xc2", "abab", "ab", "x", "\n"]), max_size=12), st.data())
-def test_what_is_seen_never_holds_a_secret_however_it_is_cut(pieces: list[str], data: st.DataObject) -> None:
+@given(
+    st.lists(
+        st.sampled_from(["\x1b[3", "\x1b[31m", "\u200b", "\xc2", "abab", "ab", "x", "\n"]),
+        max_size=12,
+    ),
+    st.data(),
+)
+def test_what_is_seen_never_holds_a_secret_however_it_is_cut(
+    pieces: list[str], data: st.DataObject
+) -> None:
     whole = b"".join(piece.encode("latin-1" if piece == "\xc2" else "utf-8") for piece in pieces)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=4)))
     for parts in ([whole], [whole[a:b] for a, b in itertools.pairwise([0, *cuts, len(whole)])]):

@@ -1,4 +1,5 @@
-"""Whom TensorFlow blames: what TensorFlow 2.21 printed when a worker of a mirrored gang of three had been frozen for 10 s."""
+"""Whom TensorFlow blames: what TensorFlow 2.21 printed when a worker of a mirrored gang of three
+had been frozen for 10 s."""
 
 from __future__ import annotations
 
@@ -28,13 +29,19 @@ TWO = ERROR.replace(b"task:1\nThe", b"task:1\n/job:chief/replica:0/task:0\nThe")
         (ERROR, "worker:0", "TensorFlow heard nothing more of worker:1"),
         (ERROR, "worker:1", None),  # it was cut off, and says what it was told
         (TWO, "worker:0", "TensorFlow heard nothing more of chief:0, worker:1"),
-        (ERROR + ERROR.replace(b"/task:1", b"/task:2"), "worker:0", "TensorFlow heard nothing more of worker:2"),
+        (
+            ERROR + ERROR.replace(b"/task:1", b"/task:2"),
+            "worker:0",
+            "TensorFlow heard nothing more of worker:2",
+        ),
         (ERROR + b"." * (1 << 20), "worker:0", None),  # long ago: it went on after that
         (b"ValueError: unhealthy (stopped sending heartbeats): me\n", "worker:0", None),
         (b"", "worker:0", None),
     ],
 )
-def test_the_silent_ones_are_named(tmp_path: Path, said: bytes, own: str, blamed: str | None) -> None:
+def test_the_silent_ones_are_named(
+    tmp_path: Path, said: bytes, own: str, blamed: str | None
+) -> None:
     (tmp_path / LOG).write_bytes(b"step 1 loss 0.5\n" + said)
     assert silent_tasks.blame(str(tmp_path), own, len(said)) == blamed
 

@@ -1,4 +1,5 @@
-"""What another host sends as JSON is a bounded value or a ValueError, on a thread with a small stack too."""
+"""What another host sends as JSON is a bounded value or a ValueError, on a thread with a small
+stack too."""
 
 from __future__ import annotations
 
@@ -81,8 +82,12 @@ def _some(chance: random.Random, depth: int) -> Any:
         few = range(chance.randrange(4))
         if chance.random() < 0.5:
             return [_some(chance, depth - 1) for _ in few]
-        return {"".join(chance.choices('ab"\\[{\u8bad', k=3)): _some(chance, depth - 1) for _ in few}
-    return chance.choice([None, True, False, 0, -1, 2**60, 1.5, -2.5e-7, "", '"', "\\", '\\"[', "\u8bad\n"])
+        return {
+            "".join(chance.choices('ab"\\[{\u8bad', k=3)): _some(chance, depth - 1) for _ in few
+        }
+    return chance.choice(
+        [None, True, False, 0, -1, 2**60, 1.5, -2.5e-7, "", '"', "\\", '\\"[', "\u8bad\n"]
+    )
 
 
 PART = wire.HostPart(
@@ -92,15 +97,28 @@ PART = wire.HostPart(
     host="n1",
     plan_digest="d",
     release="c",
-    peers=[wire.Peer(task="worker:0", role="worker", host="n1"), wire.Peer(task="worker:1", role="worker", host="n2")],
+    peers=[
+        wire.Peer(task="worker:0", role="worker", host="n1"),
+        wire.Peer(task="worker:1", role="worker", host="n2"),
+    ],
 )
-SIGN = {"still_s": 1, "waits": ["worker:0"], "waiting_s": 0, "stopped": 0, "disk": 0, "listens": None, "starting": False}
+SIGN = {
+    "still_s": 1,
+    "waits": ["worker:0"],
+    "waiting_s": 0,
+    "stopped": 0,
+    "disk": 0,
+    "listens": None,
+    "starting": False,
+}
 
 
 def test_the_signs_of_another_host_are_values_of_one_type() -> None:
     (sign,) = peers._checked({"signs": {"worker:1": SIGN}, "more": 1}, PART, "n2").values()
     assert sign == peers.Sign(still_s=1.0, waits=("worker:0",)) and isinstance(sign.still_s, float)
-    told = peers._checked({"signs": {"worker:1": dict(SIGN, waits=["worker:9", 3, "worker:0"])}}, PART, "n2")
+    told = peers._checked(
+        {"signs": {"worker:1": dict(SIGN, waits=["worker:9", 3, "worker:0"])}}, PART, "n2"
+    )
     assert told["worker:1"].waits == ("worker:0",)
     assert peers._checked({"signs": {"worker:0": SIGN}}, PART, "n2") == {}  # not its own task
 

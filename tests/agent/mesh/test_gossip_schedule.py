@@ -20,7 +20,10 @@ def _first_exchange_after_nine_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def peers(count: int) -> dict[str, MeshPeer]:
-    return {f"n{n}": MeshPeer(wire.MeshHost(f"n{n}", f"10.0.0.{n}", 9), OLD) for n in range(1, count + 1)}
+    return {
+        f"n{n}": MeshPeer(wire.MeshHost(f"n{n}", f"10.0.0.{n}", 9), OLD)
+        for n in range(1, count + 1)
+    }
 
 
 def due(made: GossipSchedule, those: dict[str, MeshPeer], now: float) -> list[MeshPeer]:
@@ -35,7 +38,10 @@ def lacking(those: dict[str, MeshPeer]) -> int:
     return sum(peer.digest != NEW for peer in those.values())
 
 
-@pytest.mark.parametrize(("count", "at_once"), [(3, 3), (gossip_schedule.FEW, gossip_schedule.FEW), (63, gossip_schedule.FANOUT)])
+@pytest.mark.parametrize(
+    ("count", "at_once"),
+    [(3, 3), (gossip_schedule.FEW, gossip_schedule.FEW), (63, gossip_schedule.FANOUT)],
+)
 def test_news_goes_to_a_few_at_once_and_of_many_to_some(count: int, at_once: int) -> None:
     those = peers(count)
     made = GossipSchedule(those, 0.0)
@@ -43,7 +49,9 @@ def test_news_goes_to_a_few_at_once_and_of_many_to_some(count: int, at_once: int
     assert len(due(made, those, 0.0)) == at_once
 
 
-def test_of_many_the_others_hear_slowly_and_ever_more_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_the_others_hear_slowly_and_ever_more_slowly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(gossip_schedule.random, "uniform", lambda low, high: (low + high) / 2)
     monkeypatch.setattr(gossip_schedule, "EXCHANGE_S", 1e6)
     those = peers(40)
@@ -113,12 +121,16 @@ def test_nobody_goes_unasked_for_longer_than_attended() -> None:
 
 
 def test_sixty_four_that_end_one_after_the_other_all_hear_of_all() -> None:
-    """Each ending is told on by all that hear it: with each told to four at once there were some 6,000 conversations."""
+    """Each ending is told on by all that hear it: with each told to four at once there were some
+    6,000 conversations."""
     count = 64
     random.seed(4)
     ends = [random.uniform(0.0, 6.0) for _ in range(count)]
     knows: list[set[int]] = [set() for _ in range(count)]
-    tables = [{f"n{o}": MeshPeer(wire.MeshHost(f"n{o}", "", o), "") for o in range(count) if o != me} for me in range(count)]
+    tables = [
+        {f"n{o}": MeshPeer(wire.MeshHost(f"n{o}", "", o), "") for o in range(count) if o != me}
+        for me in range(count)
+    ]
     schedules = [GossipSchedule(table, 0.0) for table in tables]
     talks, now = 0, 0.0
     while now < 6.0 or any(len(known) < count for known in knows):

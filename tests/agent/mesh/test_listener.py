@@ -1,4 +1,5 @@
-"""Who is let in to a minder's mesh: members of its run that make sense, however many others knock."""
+"""Who is let in to a minder's mesh: members of its run that make sense, however many others
+knock."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ from tfdeploy.agent.mesh.shared_state import Knowledge
 
 
 @contextmanager
-def channel_to(meshes: Meshes, certs: dict[str, str], token: str | None = None) -> Iterator[ssl.SSLSocket]:
+def channel_to(
+    meshes: Meshes, certs: dict[str, str], token: str | None = None
+) -> Iterator[ssl.SSLSocket]:
     """A connection to the mesh of host n1."""
     plain = socket.create_connection(("127.0.0.1", meshes.hosts["n1"].mesh_port), timeout=10)
     with plain, tls.contexts(certs)[1].wrap_socket(plain, server_hostname=token) as channel:
@@ -52,7 +55,14 @@ def test_only_members_with_sense_are_answered(three: Meshes, hosts: NewCluster) 
     one = three.join("n1")
     good = Knowledge(committed=True).as_json()
     certs = three.certs
-    for line in (b"hello\n", b"[]\n", message(good, run="r2"), message(good, host="n3"), message({"ended": []}), message(None)):
+    for line in (
+        b"hello\n",
+        b"[]\n",
+        message(good, run="r2"),
+        message(good, host="n3"),
+        message({"ended": []}),
+        message(None),
+    ):
         assert speak(three, certs["n2"], line) == b""
     assert not one.known().committed
     assert json.loads(speak(three, certs["n2"], message(good)))["from"] == "n1"
@@ -60,11 +70,16 @@ def test_only_members_with_sense_are_answered(three: Meshes, hosts: NewCluster) 
 
 
 @pytest.mark.fault("59 a host of the run that says nonsense over the mesh")
-def test_a_member_that_lies_stops_no_thread_and_no_word(three: Meshes, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_member_that_lies_stops_no_thread_and_no_word(
+    three: Meshes, capfd: pytest.CaptureFixture[str]
+) -> None:
     one = three.join("n1")
     certs = three.certs
     deep = b'{"v":1,"run":"r1","from":"n2","known":' + b"[" * 100000 + b"]" * 100000 + b"}\n"
-    infinite = message({"decided": float("nan")}), message({"abort": {"kind": "abort", "time": 1.0}})
+    infinite = (
+        message({"decided": float("nan")}),
+        message({"abort": {"kind": "abort", "time": 1.0}}),
+    )
     for line in (deep, *infinite, b"[" * 1000000 + b"\n"):
         assert speak(three, certs["n2"], line) == b""
     three.wait_until(lambda: not one._listener._open, 5.0)
@@ -87,7 +102,10 @@ def test_garbage_and_silence_do_not_stop_it(three: Meshes, monkeypatch: pytest.M
     monkeypatch.setattr(mesh_listener, "TIMEOUT_S", 1.5)
     one, two = three.join("n1"), three.join("n2")
     port = three.hosts["n1"].mesh_port
-    silent = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(mesh_listener.MAX_STRANGERS + 10)]
+    silent = [
+        socket.create_connection(("127.0.0.1", port), timeout=10)
+        for _ in range(mesh_listener.MAX_STRANGERS + 10)
+    ]
     for index, plain in enumerate(silent):
         if index % 2:
             try:
@@ -103,10 +121,12 @@ def test_garbage_and_silence_do_not_stop_it(three: Meshes, monkeypatch: pytest.M
 def test_strangers_hang_up_no_member(three: Meshes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handshake_gate, "MOST_WAITING", 32)
     one = three.join("n1")
-    with channel_to(three, three.certs["n2"]) as guest:  # a checkpoint may be on its way there for minutes
+    # a checkpoint may be on its way there for minutes
+    with channel_to(three, three.certs["n2"]) as guest:
         three.wait_until(lambda: one._listener._of_members, 5.0)
         strangers = [
-            socket.create_connection(("127.0.0.1", three.hosts["n1"].mesh_port)) for _ in range(handshake_gate.MOST_WAITING + 1)
+            socket.create_connection(("127.0.0.1", three.hosts["n1"].mesh_port))
+            for _ in range(handshake_gate.MOST_WAITING + 1)
         ]
         assert strangers[0].recv(1) == b""
         guest.sendall(message(Knowledge(committed=True).as_json()))
@@ -128,13 +148,20 @@ def test_one_member_has_a_bounded_number_of_connections(three: Meshes) -> None:
 
 
 class Flood:
-    """A stranger's TLS handshakes at host n1, as fast as `a_second` allows, each with a certificate of another run."""
+    """A stranger's TLS handshakes at host n1, as fast as `a_second` allows, each with a certificate
+    of another run."""
 
     def __init__(self, meshes: Meshes, certs: dict[str, str], a_second: int) -> None:
         self.begun = 0
         self._over = threading.Event()
-        self._context, self._where = tls.contexts(certs)[1], ("127.0.0.1", meshes.hosts["n1"].mesh_port)
-        self._threads = [threading.Thread(daemon=True, target=self._knock, args=(4 / a_second,)) for _ in range(4)]
+        self._context, self._where = (
+            tls.contexts(certs)[1],
+            ("127.0.0.1", meshes.hosts["n1"].mesh_port),
+        )
+        self._threads = [
+            threading.Thread(daemon=True, target=self._knock, args=(4 / a_second,))
+            for _ in range(4)
+        ]
 
     def __enter__(self) -> Flood:
         for thread in self._threads:
@@ -150,7 +177,10 @@ class Flood:
         while not self._over.wait(pause_s):
             self.begun += 1
             try:
-                with socket.create_connection(self._where, timeout=2) as plain, self._context.wrap_socket(plain) as channel:
+                with (
+                    socket.create_connection(self._where, timeout=2) as plain,
+                    self._context.wrap_socket(plain) as channel,
+                ):
                     channel.recv(1)
             except OSError:
                 pass
@@ -161,17 +191,25 @@ def test_a_crowd_of_strangers_costs_few_handshakes_and_holds_up_no_word(three: M
     one, two = three.join("n1"), three.join("n2")
     stranger = make_certs(["n2"])["n2"]
     begun, handshakes, wrap = time.monotonic(), [], one._listener._context.wrap_socket
-    one._listener._context.wrap_socket = lambda *args, **more: handshakes.append(1) or wrap(*args, **more)
+    one._listener._context.wrap_socket = lambda *args, **more: (
+        handshakes.append(1) or wrap(*args, **more)
+    )
     with Flood(three, stranger, 500) as flood:
         three.wait_until(lambda: flood.begun > 200, 20.0)
         two.share(Knowledge(committed=True))
         three.wait_until(lambda: one.known().committed, 15.0)
     a_second, most = handshake_gate.STRANGERS
-    assert handshakes and len(handshakes) <= most + a_second * (time.monotonic() - begun) + 10, (len(handshakes), flood.begun)
+    assert handshakes and len(handshakes) <= most + a_second * (time.monotonic() - begun) + 10, (
+        len(handshakes),
+        flood.begun,
+    )
 
 
-def test_strangers_that_speak_byte_by_byte_do_not_keep_it_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handshake_gate, "WAIT_S", DEADLINE_S)  # on a busy machine they speak for longer than 5 s
+def test_strangers_that_speak_byte_by_byte_do_not_keep_it_busy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # on a busy machine they speak for longer than 5 s
+    monkeypatch.setattr(handshake_gate, "WAIT_S", DEADLINE_S)
     looks: list[float] = []
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
@@ -179,7 +217,9 @@ def test_strangers_that_speak_byte_by_byte_do_not_keep_it_busy(monkeypatch: pyte
         stack.callback(one.close)
         look = one._look
         one._look = lambda: (look(), looks.append(time.monotonic()))  # type: ignore[assignment, func-returns-value]
-        strangers = [stack.enter_context(socket.create_connection(listener.getsockname())) for _ in range(50)]
+        strangers = [
+            stack.enter_context(socket.create_connection(listener.getsockname())) for _ in range(50)
+        ]
         for each in strangers:
             each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             each.sendall(b"\x16\x03\x01\x40\x00")
@@ -192,10 +232,16 @@ def test_strangers_that_speak_byte_by_byte_do_not_keep_it_busy(monkeypatch: pyte
         assert looks and len(looks) <= (time.monotonic() - begun) / handshake_gate._PAUSE_S + 2
 
 
-def test_a_word_to_this_host_alone_lets_a_member_through(three: Meshes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_word_to_this_host_alone_lets_a_member_through(
+    three: Meshes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(handshake_gate, "STRANGERS", (0.0, 0.0))
     one, two = three.join("n1"), three.join("n2")
-    assert handshake_gate.token("ca", "n1") != handshake_gate.token("ca", "n2") != handshake_gate.token("other", "n2")
+    assert (
+        handshake_gate.token("ca", "n1")
+        != handshake_gate.token("ca", "n2")
+        != handshake_gate.token("other", "n2")
+    )
     assert speak(three, three.certs["n2"], message(Knowledge().as_json())) == b""  # no token
     two.share(Knowledge(committed=True))
     three.wait_until(lambda: one.known().committed, 10.0)
@@ -210,15 +256,27 @@ def guarded(monkeypatch: pytest.MonkeyPatch) -> GuardedPorts:
 
 def tell(meshes: Meshes, line: bytes, host: str = "n2") -> bytes:
     """As `speak`, with the run's token, so that it begins a handshake from any address."""
-    return speak(meshes, meshes.certs[host], line, handshake_gate.token(meshes.certs["n1"]["ca"], "n1"))
+    return speak(
+        meshes, meshes.certs[host], line, handshake_gate.token(meshes.certs["n1"]["ca"], "n1")
+    )
 
 
 @pytest.mark.fault("63 a member's connection that comes through a relay or NAT")
 @pytest.mark.parametrize(
     "stated",
-    [[], ["10.0.0.2", "fd00::2"], None, "127.0.0.1", {"127.0.0.1": 1}, [["127.0.0.1"], 7, "x"], ["x"] * 64 + ["127.0.0.1"]],
+    [
+        [],
+        ["10.0.0.2", "fd00::2"],
+        None,
+        "127.0.0.1",
+        {"127.0.0.1": 1},
+        [["127.0.0.1"], 7, "x"],
+        ["x"] * 64 + ["127.0.0.1"],
+    ],
 )
-def test_an_address_that_a_member_does_not_state_is_not_let_in(three: Meshes, guarded: GuardedPorts, stated: Any) -> None:
+def test_an_address_that_a_member_does_not_state_is_not_let_in(
+    three: Meshes, guarded: GuardedPorts, stated: Any
+) -> None:
     three.join("n1", guarded=guarded)
     for _ in range(2):
         assert tell(three, message(Knowledge().as_json(), addresses=stated))
@@ -233,9 +291,18 @@ def test_an_address_that_a_member_does_not_state_is_not_let_in(three: Meshes, gu
     }
 
 
-def test_an_address_that_a_member_states_is_let_in_and_says_whose_it_is(three: Meshes, guarded: GuardedPorts) -> None:
+def test_an_address_that_a_member_states_is_let_in_and_says_whose_it_is(
+    three: Meshes, guarded: GuardedPorts
+) -> None:
     three.join("n1", guarded=guarded)
-    assert tell(three, message(Knowledge().as_json(), host="stranger", addresses=["127.0.0.1"]), "stranger") == b""
+    assert (
+        tell(
+            three,
+            message(Knowledge().as_json(), host="stranger", addresses=["127.0.0.1"]),
+            "stranger",
+        )
+        == b""
+    )
     assert tell(three, message(Knowledge().as_json(), run="r2", addresses=["127.0.0.1"])) == b""
     assert guarded.learned == {}
     assert tell(three, message(Knowledge().as_json(), addresses=["10.0.0.2", "::ffff:127.0.0.1"]))
@@ -262,7 +329,10 @@ def test_from_an_address_that_is_no_hosts_only_members_begin_a_handshake() -> No
     with socket.create_server(("127.0.0.1", 0)) as listener:
         where = listener.getsockname()
         gate = handshake_gate.Gate(listener.dup(), "mtoken", admitted.append, lambda address: False)
-        with socket.create_connection(where, timeout=10) as stranger, socket.create_connection(where, timeout=10) as member:
+        with (
+            socket.create_connection(where, timeout=10) as stranger,
+            socket.create_connection(where, timeout=10) as member,
+        ):
             stranger.sendall(b"\x16\x03\x01\x00\x02\x01\x00")
             try:
                 assert stranger.recv(1) == b""

@@ -1,6 +1,8 @@
-"""Joining what minders know is commutative, associative, idempotent and monotone, whatever their messages say.
+"""Joining what minders know is commutative, associative, idempotent and monotone, whatever their
+messages say.
 
-2,000 generated pairs and triples here, TFDEPLOY_SOAK_MERGES of them in `make soak`. TFDEPLOY_MERGE_SEED repeats one series.
+2,000 generated pairs and triples here, TFDEPLOY_SOAK_MERGES of them in `make soak`.
+TFDEPLOY_MERGE_SEED repeats one series.
 """
 
 from __future__ import annotations
@@ -18,15 +20,27 @@ MERGES = int(os.environ.get("TFDEPLOY_SOAK_MERGES", "2000"))
 SEED = int(os.environ.get("TFDEPLOY_MERGE_SEED", "0")) or random.randrange(1, 1 << 30)
 HOSTS = ["n1", "n2", "n3"]
 TASKS = ["worker:0", "worker:1", "ps:0"]
-PEERS = {task: wire.Peer(task=task, role=task.split(":")[0], host=host) for task, host in zip(TASKS, HOSTS, strict=True)}
-PART = wire.HostPart(run="r1", job="j", mode="async", host="n1", plan_digest="d", release="c", peers=list(PEERS.values()))
+PEERS = {
+    task: wire.Peer(task=task, role=task.split(":")[0], host=host)
+    for task, host in zip(TASKS, HOSTS, strict=True)
+}
+PART = wire.HostPart(
+    run="r1",
+    job="j",
+    mode="async",
+    host="n1",
+    plan_digest="d",
+    release="c",
+    peers=list(PEERS.values()),
+)
 TIMES = [0, 0.0, -0.0, 1, 1.0, 2.5, 1e9, 1763719000.123]  # few, so that they meet
 COUNTS = [0, 1, 2, 10**6]
 TEXTS = ["", "a", "b", "\u8bad", "x" * 400, "\ud800", "[{"]
 
 
 def generated(chance: random.Random) -> dict[str, Any]:
-    """A message's `known`: valid, but for what a host may leave out, write in another type of number, or add."""
+    """A message's `known`: valid, but for what a host may leave out, write in another type of
+    number, or add."""
     some = chance.choice
     said: dict[str, Any] = {"committed": some([True, False, None]), "later": [1]}
     if some([True, False]):
@@ -46,7 +60,9 @@ def generated(chance: random.Random) -> dict[str, Any]:
             "n": some(COUNTS), "time": some(TIMES), "task": some(TASKS), "count": some(COUNTS), "quick": some(COUNTS),
             "delay_s": some(TIMES[:-1]),
         }, {"reason": some(TEXTS)})  # fmt: skip
-    said["stands"] = {host: [some(COUNTS), chance.randrange(4)] for host in HOSTS[: chance.randrange(4)]}
+    said["stands"] = {
+        host: [some(COUNTS), chance.randrange(4)] for host in HOSTS[: chance.randrange(4)]
+    }
     said["unminded"] = {host: [some(COUNTS), some(TIMES)] for host in HOSTS[: chance.randrange(4)]}
     said["decided"] = some([None, *TIMES])
     return said
@@ -75,6 +91,8 @@ def test_joining_does_not_depend_on_order_grouping_or_repetition() -> None:
         both = one.join(two)
         assert same(both, two.join(one)), (SEED, number, one, two)
         assert same(both.join(three), one.join(two.join(three))), (SEED, number, one, two, three)
-        assert same(one.join(one), one) and same(both.join(one), both) and same(both.join(two), both), (SEED, number, one, two)
+        assert (
+            same(one.join(one), one) and same(both.join(one), both) and same(both.join(two), both)
+        ), (SEED, number, one, two)
         if number % 20 == 0:
             assert same(heard(both.as_json()), both), (SEED, number, one, two)

@@ -1,4 +1,5 @@
-"""What minders tell each other: what one knows all others hear, whoever comes late, leaves, or runs out of threads."""
+"""What minders tell each other: what one knows all others hear, whoever comes late, leaves, or runs
+out of threads."""
 
 from __future__ import annotations
 
@@ -59,12 +60,15 @@ def test_who_left_before_it_was_told_is_not_waited_for(three: Meshes) -> None:
     one.share(Knowledge(committed=True))
     three.wait_until(lambda: two.known().committed, 5.0)
     two.close()
-    one.share(ended("worker:0"))  # n2 and n3 have tasks as far as n1 knows, and nobody listens there
+    # n2 and n3 have tasks as far as n1 knows, and nobody listens there
+    one.share(ended("worker:0"))
     assert not one.all_know()
     three.wait_until(one.all_know, 20.0)
 
 
-def test_no_thread_for_a_moment_makes_it_neither_deaf_nor_mute(three: Meshes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_thread_for_a_moment_makes_it_neither_deaf_nor_mute(
+    three: Meshes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one, two = three.join("n1"), three.join("n2")
     begin, refused = threading.Thread.start, []
 
@@ -85,11 +89,18 @@ def test_who_does_not_take_all_that_it_hears_is_not_told_again_at_once(three: Me
     join = two.share
     two.share = lambda other: join(other._replace(decided=None))  # as an older version does
     one.share(Knowledge(committed=True, decided=1.0))
-    three.wait_until(lambda: one._peers["n2"].last_message and one._peers["n2"].not_before > time.monotonic() + 1.0, 10.0)
+    three.wait_until(
+        lambda: (
+            one._peers["n2"].last_message and one._peers["n2"].not_before > time.monotonic() + 1.0
+        ),
+        10.0,
+    )
     assert two.known() == Knowledge(committed=True)
 
 
-def test_a_host_that_refuses_is_told_from_one_that_is_silent(three: Meshes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_refuses_is_told_from_one_that_is_silent(
+    three: Meshes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = three.join("n1")
     with sockets.claim(three.hosts["n2"].mesh_port) as silent, monkeypatch.context() as patch:
         patch.setattr(mesh_listener, "TIMEOUT_S", 0.1)
@@ -133,12 +144,16 @@ print(two.known().committed)
 """
 
 
-def test_once_it_listens_it_speaks_without_importing_anything(three: Meshes, agent_dir: str) -> None:
+def test_once_it_listens_it_speaks_without_importing_anything(
+    three: Meshes, agent_dir: str
+) -> None:
     """What cannot be imported for want of memory is never tried again: "unknown encoding: idna"."""
     ports = {name: three.hosts[name].mesh_port for name in ("n1", "n2")}
     given = json.dumps([three.certs, ports])
     command = [AGENT_PYTHON, "-S", "-E", "-c", WITHOUT_IMPORTS, agent_dir]
-    said = subprocess.run(command, input=given, capture_output=True, text=True, timeout=300, check=True)
+    said = subprocess.run(
+        command, input=given, capture_output=True, text=True, timeout=300, check=True
+    )
     assert said.stdout.split() == ["True"], said.stderr
 
 

@@ -21,7 +21,9 @@ PEERS = [
     Peer(task="worker:1", role="worker", host="n2"),
     Peer(task="ps:0", role="ps", host="n3"),
 ]
-PART = HostPart(run="r1", job="j", mode="async", host="n1", plan_digest="d", release="c", peers=PEERS)
+PART = HostPart(
+    run="r1", job="j", mode="async", host="n1", plan_digest="d", release="c", peers=PEERS
+)
 ABORT = {"kind": "abort", "reason": "a", "host": "n1", "time": 2.0}
 ROUND = {"n": 2, "time": 1.0, "task": "worker:1", "count": 1, "quick": 1, "delay_s": 1.0}
 PIECES = [
@@ -30,7 +32,12 @@ PIECES = [
     Knowledge(abort=dict(ABORT, reason="b")),
     Knowledge(abort=dict(ABORT, reason="c", time=1.0)),
     Knowledge(ended={"worker:1": {"outcome": "failed", "time": 3.0}}),
-    Knowledge(ended={"worker:1": {"outcome": "lost", "time": 2.5}, "ps:0": {"outcome": "stopped", "time": 4.0}}),
+    Knowledge(
+        ended={
+            "worker:1": {"outcome": "lost", "time": 2.5},
+            "ps:0": {"outcome": "stopped", "time": 4.0},
+        }
+    ),
     Knowledge(decided=6.0),
     Knowledge(decided=5.0),
 ]
@@ -46,7 +53,10 @@ def test_join_does_not_care_for_order_or_repetition() -> None:
             assert joined.join(before) == joined, "monotone"
         results.add(joined.digest())
     assert len(results) == 1
-    assert joined.abort == dict(ABORT, reason="c", time=1.0) and joined.ended["worker:1"]["outcome"] == "lost"
+    assert (
+        joined.abort == dict(ABORT, reason="c", time=1.0)
+        and joined.ended["worker:1"]["outcome"] == "lost"
+    )
 
 
 def test_it_survives_the_wire() -> None:
@@ -116,8 +126,17 @@ def test_a_clock_that_is_wrong_makes_no_host_mute() -> None:
 
 @pytest.mark.parametrize("letter", ["r", "\u8bad"])
 def test_a_thousand_failed_tasks_fit_into_a_message(letter: str) -> None:
-    fields = {"outcome": "failed", "time": 1763719000.123, "host": "h" * 20, "up": True, "exit_code": 1, "reason": letter * 300}
-    known = Knowledge(committed=True, abort=ABORT, ended={f"worker:{index}": fields for index in range(1000)})
+    fields = {
+        "outcome": "failed",
+        "time": 1763719000.123,
+        "host": "h" * 20,
+        "up": True,
+        "exit_code": 1,
+        "reason": letter * 300,
+    }
+    known = Knowledge(
+        committed=True, abort=ABORT, ended={f"worker:{index}": fields for index in range(1000)}
+    )
     assert len(json.dumps(known.as_json())) < MAX_MESSAGE_BYTES
 
 
@@ -130,12 +149,16 @@ BAD = {"outcome": "failed", "time": 5.0, "exit_code": 1}
 
 
 def test_the_earliest_death_is_the_cause() -> None:
-    found = shared_state.first_death(PEERS, ended(worker_0=dict(BAD, time=7.0), worker_1=BAD, ps_0=dict(BAD, time=6.0)))
+    found = shared_state.first_death(
+        PEERS, ended(worker_0=dict(BAD, time=7.0), worker_1=BAD, ps_0=dict(BAD, time=6.0))
+    )
     assert found is not None and (found["task"], found["host"]) == ("worker:1", "n2")
 
 
 def test_a_death_after_the_decision_is_none_and_before_it_is_one() -> None:
-    assert shared_state.first_death(PEERS, ended(worker_0=GOOD, worker_1=dict(BAD, time=11.0))) is None
+    assert (
+        shared_state.first_death(PEERS, ended(worker_0=GOOD, worker_1=dict(BAD, time=11.0))) is None
+    )
     assert shared_state.first_death(PEERS, ended(worker_0=GOOD, worker_1=BAD)) is not None
     assert shared_state.first_death(PEERS, ended(worker_1=dict(BAD, outcome="stopped"))) is None
 
@@ -145,7 +168,10 @@ def test_a_broken_file_of_what_was_known_stops_no_minder(tmp_path: Path) -> None
     host_dir.mkdir(parents=True)
     (host_dir / "knowledge.json").write_text('{"committed": true, "decided": NaN}')
     book = StateStore(
-        RunPaths(str(host_dir)), HostPart(run="r1", job="j", mode="async", host="n1", plan_digest="d", release="c", peers=PEERS)
+        RunPaths(str(host_dir)),
+        HostPart(
+            run="r1", job="j", mode="async", host="n1", plan_digest="d", release="c", peers=PEERS
+        ),
     )
     book.load()
     assert book.known == Knowledge() and "forgot" in (host_dir / "journal").read_text()

@@ -1,4 +1,5 @@
-"""The rules of a run's life on one host, as rows: what is known and how late it is -> what to do."""
+"""The rules of a run's life on one host, as rows: what is known and how late it is -> what to
+do."""
 
 from __future__ import annotations
 
@@ -37,18 +38,37 @@ STOP = {"kind": "stop", "reason": STOPPED_BY_OPERATOR, "host": "n1", "time": 1.0
 
 def view(phase: str, known: Knowledge | None = None, words: Any = None, **given: Any) -> View:
     """now is 100 s; `ps`, `w1`: (state, supervised, quiet_s) of the two tasks of this host."""
-    rows = {"ps:0": given.pop("ps", ("running", True, 0.0)), "worker:1": given.pop("w1", ("running", True, 0.0))}
+    rows = {
+        "ps:0": given.pop("ps", ("running", True, 0.0)),
+        "worker:1": given.pop("w1", ("running", True, 0.0)),
+    }
     own = {
-        task: OwnTask(status=TaskStatus(run="r1", task=task, host="n1", state=s), supervised=alive, quiet_s=quiet)
+        task: OwnTask(
+            status=TaskStatus(run="r1", task=task, host="n1", state=s),
+            supervised=alive,
+            quiet_s=quiet,
+        )
         for task, (s, alive, quiet) in rows.items()
     }
     marks = given.pop("marks", {"prepared": 90.0, "started": 90.0})
-    return View(part=PART, phase=phase, known=known or Knowledge(), own=own, now=100.0, marks=marks, words=words or {}, **given)
+    return View(
+        part=PART,
+        phase=phase,
+        known=known or Knowledge(),
+        own=own,
+        now=100.0,
+        marks=marks,
+        words=words or {},
+        **given,
+    )
 
 
 def test_what_a_power_cut_took_has_no_attempt_that_others_would_not_believe() -> None:
     known = Knowledge(
-        committed=True, ended={"worker:1": {"outcome": "killed", "time": 1.0, "attempt": MAX_ROUND, "final": False}}
+        committed=True,
+        ended={
+            "worker:1": {"outcome": "killed", "time": 1.0, "attempt": MAX_ROUND, "final": False}
+        },
     )
     assert next_attempt(known, "worker:1") == MAX_ROUND
 
@@ -69,8 +89,14 @@ CASES = {
     ),
     "started, waiting": (view("started"), []),
     "started, commit": (view("started", words={"commit": {}}), [Commit(), Phase("committed")]),
-    "started, another host was told": (view("started", Knowledge(committed=True)), [Commit(), Phase("committed")]),
-    "prepared, another host was told": (view("prepared", Knowledge(committed=True), ps=NEW, w1=NEW), []),
+    "started, another host was told": (
+        view("started", Knowledge(committed=True)),
+        [Commit(), Phase("committed")],
+    ),
+    "prepared, another host was told": (
+        view("prepared", Knowledge(committed=True), ps=NEW, w1=NEW),
+        [],
+    ),
     "started for too long": (
         view("started", marks={"started": 40.0}),
         [AbortRun("abort", "started, but not committed within 60 s")],
@@ -99,38 +125,74 @@ CASES = {
         view("committed", Knowledge(ended={"worker:0": dict(GOOD, up=False)})),
         [AbortRun("failed", "worker:0 on n2 ended too early, with exit code 0")],
     ),
-    "another worker that exits 0 is done": (view("committed", Knowledge(ended={"worker:1": GOOD}), w1=DONE), []),
+    "another worker that exits 0 is done": (
+        view("committed", Knowledge(ended={"worker:1": GOOD}), w1=DONE),
+        [],
+    ),
     "decided: the grace of the others runs": (
         view(
-            "committed", Knowledge(ended={"worker:0": GOOD}), marks=dict(DECIDED_LONG, decided=90.0), w1=("running", True, 99.0)
+            "committed",
+            Knowledge(ended={"worker:0": GOOD}),
+            marks=dict(DECIDED_LONG, decided=90.0),
+            w1=("running", True, 99.0),
         ),
         [],
     ),
     "decided long ago, but it still writes": (
-        view("committed", Knowledge(ended={"worker:0": GOOD}), marks=DECIDED_LONG, w1=("running", True, 1.0)),
+        view(
+            "committed",
+            Knowledge(ended={"worker:0": GOOD}),
+            marks=DECIDED_LONG,
+            w1=("running", True, 1.0),
+        ),
         [],
     ),
     "decided, its grace is over; the ps waits for it": (
-        view("committed", Knowledge(ended={"worker:0": GOOD}), marks=DECIDED_LONG, w1=("running", True, 61.0)),
+        view(
+            "committed",
+            Knowledge(ended={"worker:0": GOOD}),
+            marks=DECIDED_LONG,
+            w1=("running", True, 61.0),
+        ),
         [End("worker:1", DECIDED, 20.0)],
     ),
     "decided, all workers done: the ps ends": (
-        view("committed", Knowledge(ended={"worker:0": GOOD, "worker:1": GOOD}), marks=DECIDED_LONG, w1=DONE),
+        view(
+            "committed",
+            Knowledge(ended={"worker:0": GOOD, "worker:1": GOOD}),
+            marks=DECIDED_LONG,
+            w1=DONE,
+        ),
         [End("ps:0", DECIDED, 20.0)],
     ),
     "a failure after the decision undoes nothing": (
-        view("committed", Knowledge(ended={"worker:0": GOOD, "worker:1": LATE_BAD}), marks=DECIDED_LONG, w1=DONE),
+        view(
+            "committed",
+            Knowledge(ended={"worker:0": GOOD, "worker:1": LATE_BAD}),
+            marks=DECIDED_LONG,
+            w1=DONE,
+        ),
         [End("ps:0", DECIDED, 20.0)],
     ),
-    "stop": (view("committed", words={"stop": {"grace_s": 3.0}}), [AbortRun("stop", STOPPED_BY_OPERATOR, 3.0)]),
-    "abort": (view("committed", words={"abort": {"reason": "Ctrl-C"}}), [AbortRun("abort", "Ctrl-C")]),
+    "stop": (
+        view("committed", words={"stop": {"grace_s": 3.0}}),
+        [AbortRun("stop", STOPPED_BY_OPERATOR, 3.0)],
+    ),
+    "abort": (
+        view("committed", words={"abort": {"reason": "Ctrl-C"}}),
+        [AbortRun("abort", "Ctrl-C")],
+    ),
     "stop wins over a failure that came with it": (
         view("committed", Knowledge(ended={"worker:0": BAD}), words={"stop": {}}),
         [AbortRun("stop", STOPPED_BY_OPERATOR, None)],
     ),
     "stopping": (
         view("committed", Knowledge(abort=STOP)),
-        [Phase("ending"), End("ps:0", STOPPED_BY_OPERATOR, 3.0), End("worker:1", STOPPED_BY_OPERATOR, 3.0)],
+        [
+            Phase("ending"),
+            End("ps:0", STOPPED_BY_OPERATOR, 3.0),
+            End("worker:1", STOPPED_BY_OPERATOR, 3.0),
+        ],
     ),
     "stopping, now with less patience": (
         view("ending", Knowledge(abort=STOP), words={"stop": {"grace_s": 0.5}}, ps=DONE),
@@ -155,13 +217,17 @@ CASES = {
     ),
     "a supervisor died while all is being stopped": (
         view("ending", Knowledge(abort=STOP), ps=("running", False, 0.0)),
-        [Reap(task="ps:0", outcome="stopped", reason=STOPPED_BY_OPERATOR), End("worker:1", STOPPED_BY_OPERATOR, 3.0)],
+        [
+            Reap(task="ps:0", outcome="stopped", reason=STOPPED_BY_OPERATOR),
+            End("worker:1", STOPPED_BY_OPERATOR, 3.0),
+        ],
     ),
     "ended is ended": (view("ended", Knowledge(ended={"worker:0": BAD}), words={"stop": {}}), []),
 }
 
 
-# Other modes: peers by name, with "!" for deciding and "+" for serving; this host has the tasks given in `own`.
+# Other modes: peers by name, with "!" for deciding and "+" for serving; this host has the tasks
+# given in `own`.
 MODES = {
     "mirrored": "worker:0! worker:1! evaluator:0",
     "coordinator": "ps:0+ chief:0! worker:0+ worker:1+ evaluator:0",
@@ -175,19 +241,44 @@ def mode_view(mode: str, own: dict[str, tuple[str, bool, float]], ended: dict[st
     """Committed, decided 70 s ago where it is."""
     words = [(word.rstrip("!+"), "!" in word, "+" in word) for word in MODES[mode].split()]
     peers = [
-        Peer(task=task, role=task.split(":")[0], host="n1" if task in own else "n2", deciding=first, serves=serves)
+        Peer(
+            task=task,
+            role=task.split(":")[0],
+            host="n1" if task in own else "n2",
+            deciding=first,
+            serves=serves,
+        )
         for task, first, serves in words
     ]
     specs = [
         TaskSpec(
-            task=task, role=task.split(":")[0], index=int(task.split(":")[1]), argv=["x"], env={}, deciding=first, serves=serves
+            task=task,
+            role=task.split(":")[0],
+            index=int(task.split(":")[1]),
+            argv=["x"],
+            env={},
+            deciding=first,
+            serves=serves,
         )
         for task, first, serves in words
         if task in own
     ]
-    part = HostPart(run="r1", job="j", mode=mode, host="n1", plan_digest="d", release="c", tasks=specs, peers=peers)
+    part = HostPart(
+        run="r1",
+        job="j",
+        mode=mode,
+        host="n1",
+        plan_digest="d",
+        release="c",
+        tasks=specs,
+        peers=peers,
+    )
     rows = {
-        task: OwnTask(status=TaskStatus(run="r1", task=task, host="n1", state=state), supervised=alive, quiet_s=quiet)
+        task: OwnTask(
+            status=TaskStatus(run="r1", task=task, host="n1", state=state),
+            supervised=alive,
+            quiet_s=quiet,
+        )
         for task, (state, alive, quiet) in own.items()
     }
     return View(
@@ -203,7 +294,12 @@ def mode_view(mode: str, own: dict[str, tuple[str, bool, float]], ended: dict[st
 
 BUSY, QUIET = ("running", True, 0.0), ("running", True, 99.0)
 IN_MODES = {
-    "mirrored: one of two has succeeded, which decides nothing": ("mirrored", {"evaluator:0": QUIET}, {"worker:0": GOOD}, []),
+    "mirrored: one of two has succeeded, which decides nothing": (
+        "mirrored",
+        {"evaluator:0": QUIET},
+        {"worker:0": GOOD},
+        [],
+    ),
     "mirrored: a worker dies after another was done": (
         "mirrored",
         {"worker:0": DONE},
@@ -270,15 +366,26 @@ IN_MODES = {
 
 def test_a_worker_that_waits_for_one_that_has_ended_gets_no_grace() -> None:
     """TensorFlow makes no session before all have answered; one that starts again may yet do so."""
-    waiting = view("committed", Knowledge(committed=True, abort=None, ended={"worker:0": GOOD}), marks=DECIDED_LONG)
+    waiting = view(
+        "committed",
+        Knowledge(committed=True, abort=None, ended={"worker:0": GOOD}),
+        marks=DECIDED_LONG,
+    )
     own = waiting.own["worker:1"]
 
     def waits(*tasks: str, **known: Any) -> list[Any]:
         ended = {**waiting.known.ended, **known}
         rows = {**waiting.own, "worker:1": own._replace(waits=tasks)}
-        return decide(waiting._replace(own=rows, known=Knowledge(committed=True, abort=None, ended=ended)))
+        return decide(
+            waiting._replace(own=rows, known=Knowledge(committed=True, abort=None, ended=ended))
+        )
 
-    assert waits() == waits("worker:2") == waits("worker:2", **{"worker:2": dict(BAD, final=False)}) == []
+    assert (
+        waits()
+        == waits("worker:2")
+        == waits("worker:2", **{"worker:2": dict(BAD, final=False)})
+        == []
+    )
     assert waits("worker:0") == waits("worker:2", "worker:0") == [End("worker:1", DECIDED, 20.0)]
 
 
@@ -310,7 +417,11 @@ def test_a_silent_host_bounds_the_wait_of_the_ps() -> None:
         tasks=[TaskSpec(task="ps:0", role="ps", index=0, argv=["x"], env={})],
         peers=peers,
     )
-    own = {"ps:0": OwnTask(status=TaskStatus(run="r1", task="ps:0", host="n1", state="running"), supervised=True)}
+    own = {
+        "ps:0": OwnTask(
+            status=TaskStatus(run="r1", task="ps:0", host="n1", state="running"), supervised=True
+        )
+    }
     known = Knowledge(committed=True, abort=None, ended={"worker:0": GOOD})
     for silent_s, expected in ((79.0, []), (81.0, [End("ps:0", DECIDED, 20.0)])):
         given = View(

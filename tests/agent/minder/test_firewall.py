@@ -24,15 +24,26 @@ TESTS = Path(__file__).parents[2]
 def scene(folder: Path, name: str) -> Any:
     """What a function of support/agent/firewalled.py found, in a network namespace of its own."""
     need("nftables", "links", "other accounts")
-    words = ["unshare", "--net", sys.executable, "-m", "support.agent.firewalled", str(folder), name]
+    words = [
+        "unshare",
+        "--net",
+        sys.executable,
+        "-m",
+        "support.agent.firewalled",
+        str(folder),
+        name,
+    ]
     env = {**os.environ, "PYTHONPATH": f"{TESTS}:{TESTS.parent}"}
-    done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_S, env=env, check=False)
+    done = subprocess.run(
+        words, capture_output=True, text=True, timeout=DEADLINE_S, env=env, check=False
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 def test_what_is_closed_where() -> None:
-    """All ports here, and those of other hosts at each of their addresses, but for addresses that this host has too."""
+    """All ports here, and those of other hosts at each of their addresses, but for addresses that
+    this host has too."""
     mesh = [
         wire.MeshHost("n1", "10.0.0.1", 2299, ["10.0.0.1", "172.17.0.1"]),
         wire.MeshHost("n2", "10.0.0.2", 2298, ["10.0.0.2", "172.17.0.1", "fd00::2"]),
@@ -48,13 +59,23 @@ def test_what_is_closed_where() -> None:
         wire.Peer(task="evaluator:0", role="evaluator", host="n2"),
     ]
     part = wire.HostPart(
-        run="r", job="j", mode="async", host="n1", plan_digest="", release="", tasks=tasks, peers=peers, mesh=mesh
+        run="r",
+        job="j",
+        mode="async",
+        host="n1",
+        plan_digest="",
+        release="",
+        tasks=tasks,
+        peers=peers,
+        mesh=mesh,
     )
     part.allowed = ["10.0.0.1", "10.0.0.2"]
     closed = firewall.closed(RunPaths("/w/j/runs/r/hosts/n1"), part)
     assert closed.ports == (2222, 2230, 2299) and closed.user == os.geteuid()
     assert closed.allowed == ("10.0.0.1", "10.0.0.2")
-    assert set(closed.elsewhere) == {(address, port) for address in ("10.0.0.2", "fd00::2") for port in (2223, 2298)}
+    assert set(closed.elsewhere) == {
+        (address, port) for address in ("10.0.0.2", "fd00::2") for port in (2223, 2298)
+    }
 
 
 def test_only_the_run_reaches_its_ports_and_it_reaches_all_of_them(tmp_path: Path) -> None:
@@ -80,7 +101,9 @@ def test_only_the_run_reaches_its_ports_and_it_reaches_all_of_them(tmp_path: Pat
     }
 
 
-def test_the_table_stands_until_the_last_of_the_run_is_gone_and_comes_back_when_removed(tmp_path: Path) -> None:
+def test_the_table_stands_until_the_last_of_the_run_is_gone_and_comes_back_when_removed(
+    tmp_path: Path,
+) -> None:
     assert scene(tmp_path, "life") == {
         "before the run": None,
         "stands while a supervisor lives": 1,
@@ -95,14 +118,23 @@ def test_the_table_stands_until_the_last_of_the_run_is_gone_and_comes_back_when_
 
 
 def test_kill_9_of_all_of_the_run_leaves_no_table(tmp_path: Path) -> None:
-    assert scene(tmp_path, "killed") == {"stands": 1, "stands after 1 of 2": 1, "gone after 2 of 2": True}
+    assert scene(tmp_path, "killed") == {
+        "stands": 1,
+        "stands after 1 of 2": 1,
+        "gone after 2 of 2": True,
+    }
 
 
 def test_what_nft_refuses_is_said_and_leaves_nothing(tmp_path: Path) -> None:
-    assert scene(tmp_path, "refused") == {"said": "nft: Could not process rule: No such file or directory", "tables": 0}
+    assert scene(tmp_path, "refused") == {
+        "said": "nft: Could not process rule: No such file or directory",
+        "tables": 0,
+    }
 
 
-def test_why_a_host_can_make_no_table_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_why_a_host_can_make_no_table_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(nft_program, "_FOLDERS", ())
     monkeypatch.setattr(os, "geteuid", lambda: 0)  # where nobody says that there is no sudo
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -114,8 +146,16 @@ def test_why_a_host_can_make_no_table_is_said(monkeypatch: pytest.MonkeyPatch, t
             1,
             "nft: cache initialization failed: Operation not permitted",
         ),
-        ("Error: Could not process rule: Operation not supported\n", 0, "nft: Could not process rule: Operation not supported"),
-        ("interactive CLI not supported in this build", 1, "nft: interactive CLI not supported in this build"),
+        (
+            "Error: Could not process rule: Operation not supported\n",
+            0,
+            "nft: Could not process rule: Operation not supported",
+        ),
+        (
+            "interactive CLI not supported in this build",
+            1,
+            "nft: interactive CLI not supported in this build",
+        ),
     ):
         program = tmp_path / "nft"
         program.write_text(f"#!/bin/sh\ncat >/dev/null\necho '{output}'\nexit {code}\n")
@@ -124,12 +164,17 @@ def test_why_a_host_can_make_no_table_is_said(monkeypatch: pytest.MonkeyPatch, t
         assert nft_program.read(nft_program.start()) == (None, why)
 
 
-def test_an_nft_that_crashes_is_asked_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """It does where tables come and go meanwhile: a launch with `protect: firewall` failed by it."""
+def test_an_nft_that_crashes_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It does where tables come and go meanwhile: a launch with `protect: firewall` failed by
+    it."""
     monkeypatch.setattr(nft_program, "_FOLDERS", ())
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     program, crashes = tmp_path / "nft", tmp_path / "crashes"
-    program.write_text(f"#!/bin/sh\ncat >/dev/null\n[ -e {crashes} ] || exit 0\nrm {crashes}\nkill -SEGV $$\n")
+    program.write_text(
+        f"#!/bin/sh\ncat >/dev/null\n[ -e {crashes} ] || exit 0\nrm {crashes}\nkill -SEGV $$\n"
+    )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     crashes.touch()
@@ -147,5 +192,7 @@ def test_nft_itself_says_that_it_may_not(tmp_path: Path) -> None:
     if subprocess.run([*as_user, imports], capture_output=True, env=env).returncode:
         pytest.skip("another account cannot run this Python, or cannot read this checkout")
     program = imports + "; import sys; sys.stdout.write(str(p.read(p.start())))"
-    said = subprocess.run([*as_user, program], capture_output=True, text=True, check=True, env=env).stdout
+    said = subprocess.run(
+        [*as_user, program], capture_output=True, text=True, check=True, env=env
+    ).stdout
     assert said.startswith("(None, 'nft: ") and "Operation not permitted" in said

@@ -1,4 +1,5 @@
-"""A run from prepare to its end, on one host and on several, with real processes and nobody attached."""
+"""A run from prepare to its end, on one host and on several, with real processes and nobody
+attached."""
 
 from __future__ import annotations
 
@@ -33,7 +34,12 @@ def test_one_task_from_prepare_to_success(hosts: NewCluster) -> None:
     cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", "echo hello; echo oops >&2"])})
     state = cluster.wait_ended("r1")["n1"]
     status = cluster.status("r1", "worker:0")
-    assert (status.state, status.outcome, status.exit_code, status.up) == ("ended", "succeeded", 0, True)
+    assert (status.state, status.outcome, status.exit_code, status.up) == (
+        "ended",
+        "succeeded",
+        0,
+        True,
+    )
     assert (state.first_death, state.abort_reason, state.stop_requested) == (None, None, False)
     assert sorted(cluster.log("r1", "worker:0").split()) == ["hello", "oops"]
     assert cluster.alive("r1") == []
@@ -47,7 +53,9 @@ def test_ps_ends_after_the_deciding_task_with_nobody_attached(hosts: NewCluster)
     states = cluster.wait_ended("r1")
     ps = cluster.status("r1", "ps:0")
     assert (ps.outcome, ps.reason) == ("stopped", "the deciding task succeeded")
-    assert {state.first_death is None and state.abort_reason is None for state in states.values()} == {True}
+    assert {
+        state.first_death is None and state.abort_reason is None for state in states.values()
+    } == {True}
     assert states["n1"].ended_tasks["worker:0"]["outcome"] == "succeeded"
     assert cluster.alive("r1") == []
 
@@ -55,7 +63,11 @@ def test_ps_ends_after_the_deciding_task_with_nobody_attached(hosts: NewCluster)
 def test_other_workers_have_their_grace_since_their_last_output(hosts: NewCluster) -> None:
     cluster, grace_s = hosts("n1", "n2"), 2.0
     talks = "while [ ! -e hush ]; do echo on; sleep 0.05; done; exec sleep 1000"
-    tasks = {"worker:0": ("n1", ["sh", "-c", "exit 0"]), "worker:1": ("n2", ["sh", "-c", talks]), "ps:0": ("n1", FOREVER)}
+    tasks = {
+        "worker:0": ("n1", ["sh", "-c", "exit 0"]),
+        "worker:1": ("n2", ["sh", "-c", talks]),
+        "ps:0": ("n1", FOREVER),
+    }
     cluster.launch("r1", tasks, finish_grace_s=grace_s)
     decided = cluster.wait_until(lambda: cluster.state("r1", "n2").marks.get("decided"))
     cluster.wait_until(lambda: time.monotonic() > decided + 2 * grace_s)
@@ -79,7 +91,8 @@ def test_started_and_not_committed_ends(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     tasks = {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)}
     cluster.prepare("r1", tasks, commit_within_s=2.0)
-    for host in cluster.hosts.values():  # the word alone: the limit may pass between two calls of the verb
+    # the word alone: the limit may pass between two calls of the verb
+    for host in cluster.hosts.values():
         host.paths("r1").leave_word("start")
     states = cluster.wait_ended("r1")
     assert states["n1"].abort_reason == "started, but not committed within 2 s"
@@ -92,17 +105,27 @@ def test_started_and_not_committed_ends(hosts: NewCluster) -> None:
 
 def test_prepared_and_not_started_ends(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
-    cluster.prepare("r1", {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)}, start_within_s=5.0)
+    cluster.prepare(
+        "r1", {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)}, start_within_s=5.0
+    )
     cluster.hosts["n1"].paths("r1").leave_word("start")
-    assert cluster.wait_ended("r1", "n1")["n1"].abort_reason == "prepared, but not started within 5 s"
+    assert (
+        cluster.wait_ended("r1", "n1")["n1"].abort_reason == "prepared, but not started within 5 s"
+    )
     never_began = cluster.hosts["n2"].paths("r1").run_dir
-    cluster.wait_until(lambda: not os.path.exists(never_began), what="the minder of what never began removes it")
+    cluster.wait_until(
+        lambda: not os.path.exists(never_began), what="the minder of what never began removes it"
+    )
     assert cluster.alive("r1") == []
 
 
 def test_a_failed_task_fails_the_run_everywhere_and_is_named(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2", "n3")
-    tasks = {"ps:0": ("n1", FOREVER), "worker:0": ("n2", FOREVER), "worker:1": ("n3", ["sh", "-c", "sleep 0.3; exit 3"])}
+    tasks = {
+        "ps:0": ("n1", FOREVER),
+        "worker:0": ("n2", FOREVER),
+        "worker:1": ("n3", ["sh", "-c", "sleep 0.3; exit 3"]),
+    }
     cluster.launch("r1", tasks)
     states = cluster.wait_ended("r1")
     for state in states.values():
@@ -142,9 +165,13 @@ def test_a_long_reason_is_the_same_everywhere(hosts: NewCluster) -> None:
     """Two that never come to know the same would tell each other for ever."""
     cluster = hosts("n1", "n2")
     cluster.launch("r1", {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)})
-    cluster.hosts["n1"].call("run.abort", run="r1", job=cluster.job, reason="x" * 300 + " and so on")
+    cluster.hosts["n1"].call(
+        "run.abort", run="r1", job=cluster.job, reason="x" * 300 + " and so on"
+    )
     cluster.wait_ended("r1")
-    said = [read_json(host.paths("r1").file("knowledge.json")) or {} for host in cluster.hosts.values()]
+    said = [
+        read_json(host.paths("r1").file("knowledge.json")) or {} for host in cluster.hosts.values()
+    ]
     assert said[0]["abort"] == said[1]["abort"]
 
 
@@ -152,13 +179,18 @@ def test_purge_leaves_nothing(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     cluster.prepare("r1", {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)})
     for answer in cluster.each("run.abort", "r1", reason="rolled back", purge=True).values():
-        assert answer in ({"survivors": []}, {})  # {}: it heard so from the other host, and has removed what never began
+        # {}: it heard so from the other host, and has removed what never began
+        assert answer in ({"survivors": []}, {})
     for host in cluster.hosts.values():  # its minder may still be removing it, when it has heard so
-        cluster.wait_until(lambda host=host: not os.path.exists(host.paths("r1").run_dir), what="it is removed")
+        cluster.wait_until(
+            lambda host=host: not os.path.exists(host.paths("r1").run_dir), what="it is removed"
+        )
     assert set(cluster.each("run.abort", "r1", reason="again", purge=True)["n1"]) <= {"survivors"}
 
 
-def test_an_abort_of_what_its_minder_is_just_removing_is_no_error(hosts: NewCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_abort_of_what_its_minder_is_just_removing_is_no_error(
+    hosts: NewCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cluster = hosts("n1")
     cluster.prepare("r1", {"worker:0": ("n1", FOREVER)})
     paths = cluster.hosts["n1"].paths("r1")
@@ -175,7 +207,9 @@ def test_an_abort_of_what_its_minder_is_just_removing_is_no_error(hosts: NewClus
     assert not os.path.exists(paths.run_dir)
 
 
-def test_a_launch_that_is_refused_does_not_take_back_the_run_that_has_its_name(hosts: NewCluster) -> None:
+def test_a_launch_that_is_refused_does_not_take_back_the_run_that_has_its_name(
+    hosts: NewCluster,
+) -> None:
     cluster = hosts("n1")
     cluster.prepare("r1", {"worker:0": ("n1", FOREVER)})
     (host,) = cluster.hosts.values()
@@ -206,17 +240,25 @@ def test_a_killed_supervisor_takes_its_task_along(hosts: NewCluster) -> None:
     orphan = "(setsid sh -c 'sleep 999' </dev/null >/dev/null 2>&1 &) ; exec sleep 1000"
     cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", orphan]), "ps:0": ("n1", FOREVER)})
     cluster.wait_state("r1", "worker:0", "running")
-    assert processes.send(task_processes.supervisor(cluster.hosts["n1"].paths("r1"), "worker:0"), signal.SIGKILL)
+    assert processes.send(
+        task_processes.supervisor(cluster.hosts["n1"].paths("r1"), "worker:0"), signal.SIGKILL
+    )
     state = cluster.wait_ended("r1")["n1"]
     status = cluster.status("r1", "worker:0")
-    assert (status.state, status.outcome, status.reason) == ("lost", "lost", "its supervisor was killed")
+    assert (status.state, status.outcome, status.reason) == (
+        "lost",
+        "lost",
+        "its supervisor was killed",
+    )
     assert state.first_death["task"] == "worker:0"
     assert cluster.alive("r1") == []
 
 
 def test_what_a_task_left_behind_is_ended_with_it(hosts: NewCluster) -> None:
     cluster = hosts("n1")
-    cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", "setsid sleep 999 & sleep 998 & echo done"])})
+    cluster.launch(
+        "r1", {"worker:0": ("n1", ["sh", "-c", "setsid sleep 999 & sleep 998 & echo done"])}
+    )
     cluster.wait_ended("r1")
     assert cluster.status("r1", "worker:0").outcome == "succeeded"
     assert cluster.alive("r1") == []
@@ -224,39 +266,62 @@ def test_what_a_task_left_behind_is_ended_with_it(hosts: NewCluster) -> None:
 
 def test_files_left_outside_keep_are_named_and_secrets_are_gone(hosts: NewCluster) -> None:
     cluster = hosts("n1")
-    cluster.write("train.sh", "echo $TOKEN | wc -c; echo x > keep/a; echo x > out.txt; echo y >> notes; cat keep/seed")
+    cluster.write(
+        "train.sh",
+        "echo $TOKEN | wc -c; echo x > keep/a; echo x > out.txt; echo y >> notes; cat keep/seed",
+    )
     cluster.write("keep/seed", "seeded")
     cluster.write("notes", "n")
-    cluster.launch("r1", {"worker:0": ("n1", ["sh", "train.sh"])}, keep=["keep"], secrets={"TOKEN": "s3cret"})
+    cluster.launch(
+        "r1", {"worker:0": ("n1", ["sh", "train.sh"])}, keep=["keep"], secrets={"TOKEN": "s3cret"}
+    )
     state = cluster.wait_ended("r1")["n1"]
     assert state.left_files == ["notes", "out.txt"]
     assert cluster.log("r1", "worker:0") == "7\nseeded"
     folder = Path(cluster.hosts["n1"].paths("r1").host_dir)
-    assert not [path for path in folder.rglob("*") if path.is_file() and b"s3cret" in path.read_bytes()]
-    assert (Path(cluster.hosts["n1"].context.workdir) / cluster.job / "keep" / "keep" / "a").exists()
+    assert not [
+        path for path in folder.rglob("*") if path.is_file() and b"s3cret" in path.read_bytes()
+    ]
+    assert (
+        Path(cluster.hosts["n1"].context.workdir) / cluster.job / "keep" / "keep" / "a"
+    ).exists()
     assert (cluster.hosts["n1"].release / "notes").read_text() == "n"
 
 
 def test_a_host_that_falls_silent_keeps_no_ps_alive(hosts: NewCluster) -> None:
     """worker:1's host dies without a word after the deciding task is done."""
     cluster = hosts("n1", "n2", "n3")
-    cluster.launch("r1", dict(PS_AND_TWO, **{"worker:1": ("n3", FOREVER)}), finish_grace_s=1.0, stop_grace_s=0.5)
+    cluster.launch(
+        "r1",
+        dict(PS_AND_TWO, **{"worker:1": ("n3", FOREVER)}),
+        finish_grace_s=1.0,
+        stop_grace_s=0.5,
+    )
     cluster.wait_state("r1", "ps:0", "running")
     away = cluster.hosts["n3"].paths("r1")
     state = away.state()
     assert processes.send(task_processes.supervisor(away, "worker:1"), signal.SIGSTOP)
-    assert processes.send(processes.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks), signal.SIGSTOP)
+    assert processes.send(
+        processes.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks),
+        signal.SIGSTOP,
+    )
     Path(cluster.hosts["n2"].paths("r1").cwd, "go").touch()
     cluster.wait_ended("r1", "n1", "n2")
     assert cluster.status("r1", "ps:0").outcome == "stopped"
     processes.send(task_processes.supervisor(away, "worker:1"), signal.SIGCONT)
-    processes.send(processes.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks), signal.SIGCONT)
+    processes.send(
+        processes.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks),
+        signal.SIGCONT,
+    )
     cluster.wait_ended("r1", "n3")
 
 
 @pytest.mark.parametrize("left", ["the folder", "nothing"])
-def test_a_minder_whose_files_are_removed_ends_and_makes_no_new_ones(hosts: NewCluster, left: str) -> None:
-    """`rm -rf` takes the files before their folder: a minder that looks between the two finds its task without a supervisor."""
+def test_a_minder_whose_files_are_removed_ends_and_makes_no_new_ones(
+    hosts: NewCluster, left: str
+) -> None:
+    """`rm -rf` takes the files before their folder: a minder that looks between the two finds its
+    task without a supervisor."""
     cluster = hosts("n1")
     cluster.launch("r1", {"worker:0": ("n1", FOREVER)})
     paths = cluster.hosts["n1"].paths("r1")

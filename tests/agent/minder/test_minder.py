@@ -23,9 +23,13 @@ def test_only_the_attempt_that_was_called_stalled_is_ended(
     monkeypatch.setattr(effects, "tell_supervisor", lambda *words: told.append(words))
     store = SimpleNamespace(known=SimpleNamespace(abort=None), note_health=lambda health: None)
     part = SimpleNamespace(stall_action="restart", stop_grace_s=1.0)
-    paths = SimpleNamespace(status=lambda task: TaskStatus(run="r1", task=task, host="n1", attempt=attempt, state=state))
+    paths = SimpleNamespace(
+        status=lambda task: TaskStatus(run="r1", task=task, host="n1", attempt=attempt, state=state)
+    )
     one: Any = minder.Minder.__new__(minder.Minder)
-    one.monitor = SimpleNamespace(update=lambda *facts: None, health=lambda: {"worker:0": Stall(1, "frozen", 0.0, True)})
+    one.monitor = SimpleNamespace(
+        update=lambda *facts: None, health=lambda: {"worker:0": Stall(1, "frozen", 0.0, True)}
+    )
     one.state, one.store, one.part = SimpleNamespace(phase="committed", marks={}), store, part
     one.effects = effects.Effects.__new__(effects.Effects)
     one.effects._paths, one.effects._part = paths, part

@@ -1,4 +1,5 @@
-"""What dies starts again, alone or as a gang, with real processes on several hosts and nobody attached."""
+"""What dies starts again, alone or as a gang, with real processes on several hosts and nobody
+attached."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from tfdeploy.model.job import DEFAULT_METRICS
 
 FOREVER = ["sh", "-c", "exec sleep 1000"]
 QUICKLY: dict[str, Any] = {"restart_max": 3, "restart_backoff_s": [0.1, 0.4]}
-# Writes its pid into who.TASK while it lives, says who else it sees, and ends well once there is a file `go`.
+# Writes its pid into who.TASK while it lives, says who else it sees, and ends well once there is a
+# file `go`.
 MEMBER = """
 echo attempt $TFDEPLOY_TASK_ATTEMPT; cat "$SHARED"/* 2>/dev/null
 echo $$ > "$SHARED/$TFDEPLOY_TASK_INDEX"
@@ -42,7 +44,11 @@ def attempt(cluster: Cluster, run: str, task: str) -> tuple[int, str]:
 
 def test_a_task_starts_again_alone_and_the_run_ends_well(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
-    ends = ["sh", "-c", "echo attempt $TFDEPLOY_TASK_ATTEMPT; while [ ! -e go ]; do sleep 0.02; done"]
+    ends = [
+        "sh",
+        "-c",
+        "echo attempt $TFDEPLOY_TASK_ATTEMPT; while [ ! -e go ]; do sleep 0.02; done",
+    ]
     tasks = {"ps:0": ("n1", FOREVER), "worker:0": ("n2", ends), "worker:1": ("n1", ends)}
     cluster.launch("r1", tasks, recovery=dict.fromkeys(tasks, ("alone", False)), **QUICKLY)
     for task in tasks:
@@ -52,7 +58,9 @@ def test_a_task_starts_again_alone_and_the_run_ends_well(hosts: NewCluster) -> N
     for host in cluster.hosts.values():
         Path(host.paths("r1").cwd, "go").touch()
     states = cluster.wait_ended("r1")
-    assert {state.first_death is None and state.abort_reason is None for state in states.values()} == {True}
+    assert {
+        state.first_death is None and state.abort_reason is None for state in states.values()
+    } == {True}
     assert cluster.log("r1", "worker:0").split("\n") == ["attempt 1", "attempt 2", ""]
     assert cluster.alive("r1") == []
 
@@ -65,16 +73,26 @@ def test_the_same_error_twice_before_a_step_ends_the_run(hosts: NewCluster, alon
     tasks = {"ps:0": ("n1", FOREVER), "worker:0": ("n2", [sys.executable, "train.py"])}
     recovery = dict.fromkeys(tasks, ("alone", False) if alone else ("gang", True))
     cluster.launch("r1", tasks, recovery=recovery, same_error_ends=True, **QUICKLY)
-    words = "worker:0 on n2 gave up: failed twice with the same error before its first step: KeyError: 'shard' (train.py:3)"
+    words = (
+        "worker:0 on n2 gave up: failed twice with the same error before its first step: "
+        "KeyError: 'shard' (train.py:3)"
+    )
     assert {state.abort_reason for state in cluster.wait_ended("r1").values()} == {words}
     assert attempt(cluster, "r1", "worker:0") == (2, "ended")
 
 
 @pytest.mark.parametrize(
     "line",
-    ["print('step 3 loss 0.5')", "open('checkpoints/net.pt', 'w')", "raise ConnectionResetError", "raise OSError(28, 'full')"],
+    [
+        "print('step 3 loss 0.5')",
+        "open('checkpoints/net.pt', 'w')",
+        "raise ConnectionResetError",
+        "raise OSError(28, 'full')",
+    ],
 )
-def test_an_error_after_a_step_or_of_the_network_may_not_come_again(hosts: NewCluster, line: str) -> None:
+def test_an_error_after_a_step_or_of_the_network_may_not_come_again(
+    hosts: NewCluster, line: str
+) -> None:
     cluster = hosts("n1")
     cluster.write("train.py", f"import time\ntime.sleep(0.5)\n{line}\n{{}}['shard']\n")
     cluster.launch(
@@ -92,12 +110,18 @@ def test_an_error_after_a_step_or_of_the_network_may_not_come_again(hosts: NewCl
 def test_who_watches_is_told_of_a_death_once(hosts: NewCluster) -> None:
     """Not again when the next supervisor has begun and has not written its status yet."""
     cluster = hosts("n1")
-    cluster.launch("r1", {"worker:0": ("n1", FOREVER)}, recovery={"worker:0": ("alone", False)}, **QUICKLY)
+    cluster.launch(
+        "r1", {"worker:0": ("n1", FOREVER)}, recovery={"worker:0": ("alone", False)}, **QUICKLY
+    )
     told: list[tuple[int, str]] = []
     call = Call(
         cluster.hosts["n1"].context,
         {"run": "r1", "job": cluster.job},
-        item=lambda header, blob: told.append((header["task"]["attempt"], header["task"]["state"])) if "task" in header else None,
+        item=lambda header, blob: (
+            told.append((header["task"]["attempt"], header["task"]["state"]))
+            if "task" in header
+            else None
+        ),
     )
     watcher = threading.Thread(daemon=True, target=run_control.VERBS["run.watch"], args=(call,))
     watcher.start()
@@ -114,13 +138,22 @@ def test_who_watches_is_told_of_a_death_once(hosts: NewCluster) -> None:
 
 def test_a_crash_loop_gives_up_after_its_budget(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
-    fails = ["sh", "-c", "echo again; [ $TFDEPLOY_TASK_ATTEMPT -gt 1 ] || while [ ! -e go ]; do sleep 0.02; done; exit 3"]
+    fails = [
+        "sh",
+        "-c",
+        "echo again; [ $TFDEPLOY_TASK_ATTEMPT -gt 1 ] || while [ ! -e go ]; do sleep 0.02; done; "
+        "exit 3",
+    ]
     tasks = {"worker:0": ("n1", FOREVER), "worker:1": ("n2", fails)}
     cluster.launch("r1", tasks, recovery=dict.fromkeys(tasks, ("alone", False)), **QUICKLY)
     Path(cluster.hosts["n2"].paths("r1").cwd, "go").touch()
     states = cluster.wait_ended("r1")
     status = cluster.status("r1", "worker:1")
-    assert (status.attempt, status.outcome, status.reason) == (4, "gave_up", "exit code 3, after 3 restarts (restart.max)")
+    assert (status.attempt, status.outcome, status.reason) == (
+        4,
+        "gave_up",
+        "exit code 3, after 3 restarts (restart.max)",
+    )
     assert {(state.first_death or {}).get("task") for state in states.values()} == {"worker:1"}
     assert "worker:1 on n2 gave up: exit code 3" in str(states["n1"].abort_reason)
     assert cluster.status("r1", "worker:0").outcome == "stopped"
@@ -128,7 +161,9 @@ def test_a_crash_loop_gives_up_after_its_budget(hosts: NewCluster) -> None:
 
 
 @pytest.mark.parametrize("victim", ["worker:0", "worker:2"])
-def test_a_gang_starts_again_together_when_all_old_processes_are_gone(hosts: NewCluster, tmp_path: Path, victim: str) -> None:
+def test_a_gang_starts_again_together_when_all_old_processes_are_gone(
+    hosts: NewCluster, tmp_path: Path, victim: str
+) -> None:
     cluster = hosts("n1", "n2", "n3")
     shared = tmp_path / "shared"
     shared.mkdir()
@@ -154,7 +189,9 @@ def test_a_gang_starts_again_together_when_all_old_processes_are_gone(hosts: New
         assert {int(pid) for pid in seen} <= now  # whoever it met was of the new round
 
 
-def test_the_keep_of_the_chief_is_on_every_disk_before_the_gang_starts_again(hosts: NewCluster) -> None:
+def test_the_keep_of_the_chief_is_on_every_disk_before_the_gang_starts_again(
+    hosts: NewCluster,
+) -> None:
     cluster = hosts("n1", "n2")
     keeps = """
         if [ -e ckpt/step ]; then echo from $(cat ckpt/step) $(cat ckpt/checkpoint); fi
@@ -172,7 +209,9 @@ def test_the_keep_of_the_chief_is_on_every_disk_before_the_gang_starts_again(hos
     mine = Path(layout.keep_dir(cluster.hosts["n2"].context.workdir, cluster.job, "ckpt"))
     theirs = Path(layout.keep_dir(cluster.hosts["n1"].context.workdir, cluster.job, "ckpt"))
     written = [(mine / "deep" / "checkpoint", 5), (theirs / "deep" / "big", 3000000)]
-    cluster.wait_until(lambda: all(path.exists() and path.stat().st_size == size for path, size in written))
+    cluster.wait_until(
+        lambda: all(path.exists() and path.stat().st_size == size for path, size in written)
+    )
     killed(cluster, "r1", "worker:1")
     for task in tasks:
         cluster.wait_until(lambda task=task: attempt(cluster, "r1", task) == (2, "running"), 20.0)
@@ -187,7 +226,13 @@ def test_the_keep_of_the_chief_is_on_every_disk_before_the_gang_starts_again(hos
 def test_a_stop_wins_against_a_restart_in_flight(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     tasks = {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)}
-    cluster.launch("r1", tasks, recovery=dict.fromkeys(tasks, ("gang", True)), restart_max=3, restart_backoff_s=[0.0, 0.0])
+    cluster.launch(
+        "r1",
+        tasks,
+        recovery=dict.fromkeys(tasks, ("gang", True)),
+        restart_max=3,
+        restart_backoff_s=[0.0, 0.0],
+    )
     cluster.wait_state("r1", "worker:1", "running")
     killed(cluster, "r1", "worker:1")
     cluster.each("run.stop", "r1", grace_s=0.5)
@@ -196,10 +241,18 @@ def test_a_stop_wins_against_a_restart_in_flight(hosts: NewCluster) -> None:
     assert cluster.alive("r1") == []
 
 
-def test_a_task_that_waits_to_start_again_is_no_failure_when_the_run_is_stopped(hosts: NewCluster) -> None:
+def test_a_task_that_waits_to_start_again_is_no_failure_when_the_run_is_stopped(
+    hosts: NewCluster,
+) -> None:
     cluster = hosts("n1", "n2")
     tasks = {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)}
-    cluster.launch("r1", tasks, recovery=dict.fromkeys(tasks, ("alone", False)), restart_max=3, restart_backoff_s=[60.0, 60.0])
+    cluster.launch(
+        "r1",
+        tasks,
+        recovery=dict.fromkeys(tasks, ("alone", False)),
+        restart_max=3,
+        restart_backoff_s=[60.0, 60.0],
+    )
     cluster.wait_state("r1", "worker:1", "running")
     killed(cluster, "r1", "worker:1")
     cluster.wait_until(lambda: "worker:1" in cluster.state("r1", "n2").again)
@@ -219,14 +272,17 @@ def test_a_minder_that_dies_loses_neither_the_count_nor_the_round(hosts: NewClus
         killed(cluster, "r1", "worker:1")
         for task in tasks:
             wanted = (round_number, "running")
-            cluster.wait_until(lambda task=task, wanted=wanted: attempt(cluster, "r1", task) == wanted, 20.0)
+            cluster.wait_until(
+                lambda task=task, wanted=wanted: attempt(cluster, "r1", task) == wanted, 20.0
+            )
         assert cluster.state("r1", "n2").minder_pid != before
     assert cluster.status("r1", "worker:0").round == 3
     assert not task_processes.members(cluster.hosts["n1"].paths("r1"), ["worker:1"])[0]
 
 
 def test_a_gang_does_not_wait_for_a_host_that_has_ended_well_meanwhile(hosts: NewCluster) -> None:
-    """The run is decided on one host when a member dies on another that has not heard it: there the gang begins once more."""
+    """The run is decided on one host when a member dies on another that has not heard it: there the
+    gang begins once more."""
     cluster = hosts("n1", "n2")
     ends = ["sh", "-c", "while [ ! -e go ]; do sleep 0.02; done"]
     tasks = {"worker:0": ("n2", ends), "worker:1": ("n1", FOREVER)}
@@ -240,20 +296,36 @@ def test_a_gang_does_not_wait_for_a_host_that_has_ended_well_meanwhile(hosts: Ne
     killed(cluster, "r1", "worker:1")
     cluster.wait_state("r1", "worker:1", "ended")
     os.kill(cut_off, signal.SIGCONT)
-    cluster.wait_until(lambda: (read_json(cluster.hosts["n1"].paths("r1").file("knowledge.json")) or {})["round"])
+    cluster.wait_until(
+        lambda: (read_json(cluster.hosts["n1"].paths("r1").file("knowledge.json")) or {})["round"]
+    )
     os.kill(done, signal.SIGCONT)
     states = cluster.wait_ended("r1")
-    assert {state.first_death is None and state.abort_reason is None for state in states.values()} == {True}
+    assert {
+        state.first_death is None and state.abort_reason is None for state in states.values()
+    } == {True}
     assert cluster.status("r1", "worker:1").attempt == 1 and cluster.alive("r1") == []
 
 
 def test_a_minder_that_dies_while_no_task_runs_on_its_host_is_replaced(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     tasks = {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)}
-    cluster.launch("r1", tasks, recovery=dict.fromkeys(tasks, ("alone", False)), restart_max=3, restart_backoff_s=[4.0, 4.0])
+    cluster.launch(
+        "r1",
+        tasks,
+        recovery=dict.fromkeys(tasks, ("alone", False)),
+        restart_max=3,
+        restart_backoff_s=[4.0, 4.0],
+    )
     cluster.wait_state("r1", "worker:1", "running")
     killed(cluster, "r1", "worker:1")
     cluster.wait_until(lambda: "worker:1" in cluster.state("r1", "n2").again)
-    cluster.wait_until(lambda: not is_locked(task_processes.supervisor_lock(cluster.hosts["n2"].paths("r1"), "worker:1")))
+    cluster.wait_until(
+        lambda: (
+            not is_locked(
+                task_processes.supervisor_lock(cluster.hosts["n2"].paths("r1"), "worker:1")
+            )
+        )
+    )
     os.kill(cluster.state("r1", "n2").minder_pid, signal.SIGKILL)
     cluster.wait_until(lambda: attempt(cluster, "r1", "worker:1") == (2, "running"), 30.0)

@@ -1,4 +1,5 @@
-"""Who starts again, when and in which order, as rows: own tasks, what is known, how late it is -> what to do."""
+"""Who starts again, when and in which order, as rows: own tasks, what is known, how late it is ->
+what to do."""
 
 from __future__ import annotations
 
@@ -8,7 +9,17 @@ from typing import Any
 import pytest
 
 from tfdeploy.agent.mesh.shared_state import MAX_ROUND, Knowledge, ending_of, from_json
-from tfdeploy.agent.minder.actions import Action, End, GiveUp, NewRound, OwnTask, ReportStage, Start, Supply, View
+from tfdeploy.agent.minder.actions import (
+    Action,
+    End,
+    GiveUp,
+    NewRound,
+    OwnTask,
+    ReportStage,
+    Start,
+    Supply,
+    View,
+)
 from tfdeploy.agent.minder.restart import (
     CLEARED,
     SERVED,
@@ -21,18 +32,45 @@ from tfdeploy.agent.minder.restart import (
 )
 from tfdeploy.agent.wire import HostPart, Peer, TaskSpec, TaskStatus
 
-ROUND = {"n": 2, "time": 90.0, "task": "ps:0", "reason": "ps:0 on n1 killed", "count": 1, "quick": 0, "delay_s": 1.0}
+ROUND = {
+    "n": 2,
+    "time": 90.0,
+    "task": "ps:0",
+    "reason": "ps:0 on n1 killed",
+    "count": 1,
+    "quick": 0,
+    "delay_s": 1.0,
+}
 COUNT = {"attempt": 1, "count": 1, "quick": 1, "delay_s": 1.0}
 DEAD: dict[str, Any] = {"state": "ended", "outcome": "killed", "signal": 9}
 ERROR = "TypeError: only integers (train.py:88)"
 FAILED: dict[str, Any] = {"state": "ended", "outcome": "failed", "exit_code": 1, "reason": ERROR}
 TWICE = dict(COUNT, error="TypeError (train.py:88)", same=2)
 DONE: dict[str, Any] = {"state": "ended", "outcome": "succeeded", "exit_code": 0, "up": True}
-# sync: a ps breaks the gang of all, workers recover alone. n1 has the ps and a worker, n2 the chief and a worker.
+# sync: a ps breaks the gang of all, workers recover alone. n1 has the ps and a worker, n2 the chief
+# and a worker.
 PEERS = [
-    Peer(task="ps:0", role="ps", host="n1", deciding=False, serves=True, on_death="gang", gang=True),
-    Peer(task="worker:0", role="worker", host="n2", deciding=True, serves=False, on_death="alone", gang=True),
-    Peer(task="worker:1", role="worker", host="n1", deciding=False, serves=False, on_death="alone", gang=True),
+    Peer(
+        task="ps:0", role="ps", host="n1", deciding=False, serves=True, on_death="gang", gang=True
+    ),
+    Peer(
+        task="worker:0",
+        role="worker",
+        host="n2",
+        deciding=True,
+        serves=False,
+        on_death="alone",
+        gang=True,
+    ),
+    Peer(
+        task="worker:1",
+        role="worker",
+        host="n1",
+        deciding=False,
+        serves=False,
+        on_death="alone",
+        gang=True,
+    ),
 ]
 ALL_CLEARED = {"n1": (2, CLEARED), "n2": (2, CLEARED)}
 ALL_SUPPLIED = {"n1": (2, SUPPLIED), "n2": (2, SERVED)}
@@ -197,8 +235,17 @@ def test_rule(name: str) -> None:
     ],
 )
 def test_count(lived_s: float | None, before: Any, count: int, quick: int, delay_s: float) -> None:
-    status = TaskStatus(run="r1", task="worker:1", host="n1", attempt=5, exit_code=3, lived_s=lived_s)
-    told = {"attempt": 5, "round": 1, "count": count, "quick": quick, "delay_s": delay_s, "how": "exit code 3"}
+    status = TaskStatus(
+        run="r1", task="worker:1", host="n1", attempt=5, exit_code=3, lived_s=lived_s
+    )
+    told = {
+        "attempt": 5,
+        "round": 1,
+        "count": count,
+        "quick": quick,
+        "delay_s": delay_s,
+        "how": "exit code 3",
+    }
     assert count_failure(before, status, [1.0, 60.0], 1.0) == told
     assert count_failure(before, status, [1.0, 60.0], 0.0)["delay_s"] == 0.75 * delay_s
 
@@ -241,12 +288,23 @@ def test_no_round_follows_the_last_number_and_no_count_grows_beyond_what_others_
         round=last,
         stands={"n1": (MAX_ROUND, SERVED), "n2": (MAX_ROUND, SERVED)},
     )
-    assert recover(seen) == [GiveUp("ps:0", "killed by signal 9, and no round follows number 1000000")]
+    assert recover(seen) == [
+        GiveUp("ps:0", "killed by signal 9, and no round follows number 1000000")
+    ]
     status = TaskStatus(
-        run="r1", task="ps:0", host="n1", state="ended", outcome="killed", attempt=MAX_ROUND + 1, started=1.0, ended=2.0
+        run="r1",
+        task="ps:0",
+        host="n1",
+        state="ended",
+        outcome="killed",
+        attempt=MAX_ROUND + 1,
+        started=1.0,
+        ended=2.0,
     )
     count = count_failure(last, status, [1.0, 60.0], 1.0)
-    told = Knowledge(ended={"ps:0": ending_of(status)}, round=new_round(NewRound(2, "ps:0"), status, count))
+    told = Knowledge(
+        ended={"ps:0": ending_of(status)}, round=new_round(NewRound(2, "ps:0"), status, count)
+    )
     assert from_json(json.loads(json.dumps(told.as_json())), view().part) == told
 
 
@@ -256,10 +314,18 @@ def test_words_for_what_starts_again() -> None:
         ("ps:0", "worker:1"), "the gang starts again: ps:0 on n1 killed"
     )
     waits = reasons(view(ps=DEAD, w1=OLD, round=ROUND, stands={"n1": (2, CLEARED)}))["ps:0"]
-    assert waits == "the gang starts again: ps:0 on n1 killed; waits until n2 has ended what it runs of it"
-    gone = view(ps=DEAD, w1=OLD, round=ROUND, stands={"n1": (2, CLEARED)}, unminded={"n2": (1, 9.0)})
-    assert reasons(gone)["ps:0"].endswith("; waits for n2, where nobody minds it, as long as restart.wait allows")
+    assert (
+        waits
+        == "the gang starts again: ps:0 on n1 killed; waits until n2 has ended what it runs of it"
+    )
+    gone = view(
+        ps=DEAD, w1=OLD, round=ROUND, stands={"n1": (2, CLEARED)}, unminded={"n2": (1, 9.0)}
+    )
+    assert reasons(gone)["ps:0"].endswith(
+        "; waits for n2, where nobody minds it, as long as restart.wait allows"
+    )
     assert reasons(view(w1=DONE)) == {}
-    used_up = dict(COUNT, attempt=0, count=3)  # by the attempts before: this death is not counted yet
+    # by the attempts before: this death is not counted yet
+    used_up = dict(COUNT, attempt=0, count=3)
     assert reasons(view(w1=DEAD, counts={"worker:1": used_up})) == {}
     assert reasons(view(w1=DEAD, counts={"worker:1": dict(COUNT, count=4)})) == {}

@@ -1,4 +1,5 @@
-"""The minder and its supervisors: between the start of one and its first word, and where the system refuses a start."""
+"""The minder and its supervisors: between the start of one and its first word, and where the system
+refuses a start."""
 
 from __future__ import annotations
 
@@ -16,26 +17,56 @@ from tfdeploy.agent.minder.restart import recover
 from tfdeploy.agent.minder.supervisors import Supervisors
 
 FOREVER = ["sh", "-c", "exec sleep 1000"]
-ROUND = {"n": 2, "time": 1.0, "task": "worker:0", "reason": "died", "count": 1, "quick": 0, "delay_s": 0.0}
+ROUND = {
+    "n": 2,
+    "time": 1.0,
+    "task": "worker:0",
+    "reason": "died",
+    "count": 1,
+    "quick": 0,
+    "delay_s": 0.0,
+}
 
 
-def test_what_was_just_started_is_of_the_gangs_new_round_and_not_ended_as_old(hosts: NewCluster) -> None:
+def test_what_was_just_started_is_of_the_gangs_new_round_and_not_ended_as_old(
+    hosts: NewCluster,
+) -> None:
     cluster = hosts("n1")
-    cluster.prepare("r1", {"worker:0": ("n1", FOREVER)}, recovery={"worker:0": ("gang", True)}, restart_max=3)
+    cluster.prepare(
+        "r1", {"worker:0": ("n1", FOREVER)}, recovery={"worker:0": ("gang", True)}, restart_max=3
+    )
     paths = cluster.hosts["n1"].paths("r1")
     supervisors = Supervisors(paths, paths.part())
     assert supervisors.start("worker:0", 2, 2)
     own = supervisors.look()  # its supervisor has hardly begun
-    assert (own["worker:0"].status.attempt, own["worker:0"].status.round) == (2, 2) and own["worker:0"].supervised
+    assert (own["worker:0"].status.attempt, own["worker:0"].status.round) == (2, 2) and own[
+        "worker:0"
+    ].supervised
     known = Knowledge(committed=True, round=ROUND, stands={"n1": (2, 3)})
-    assert recover(View(part=paths.part(), phase="committed", known=known, own=own, now=0.0, marks={}, words={})) == []
+    assert (
+        recover(
+            View(
+                part=paths.part(),
+                phase="committed",
+                known=known,
+                own=own,
+                now=0.0,
+                marks={},
+                words={},
+            )
+        )
+        == []
+    )
     cluster.wait_until(lambda: paths.status("worker:0").round == 2)
     cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.0)
-    cluster.wait_until(lambda: (supervisors.reap(), not supervisors.look()["worker:0"].supervised)[1])
+    cluster.wait_until(
+        lambda: (supervisors.reap(), not supervisors.look()["worker:0"].supervised)[1]
+    )
 
 
 def test_words_about_waiting_are_no_sign_of_life_once_the_run_is_decided(hosts: NewCluster) -> None:
-    """TensorFlow says them every 10 s, for ever: the grace of 60 s without a word would never be over."""
+    """TensorFlow says them every 10 s, for ever: the grace of 60 s without a word would never be
+    over."""
     cluster = hosts("n1")
     cluster.prepare("r1", {"worker:0": ("n1", FOREVER)})
     paths = cluster.hosts["n1"].paths("r1")
@@ -46,7 +77,10 @@ def test_words_about_waiting_are_no_sign_of_life_once_the_run_is_decided(hosts: 
             file.write(says)
         return supervisors.look(decided)["worker:0"]
 
-    waits = "I0000 00:00:1 7 master.cc:278] CreateSession still waiting for response from worker: /job:worker/replica:0/task:%d\n"
+    waits = (
+        "I0000 00:00:1 7 master.cc:278] CreateSession still waiting for response from worker: "
+        "/job:worker/replica:0/task:%d\n"
+    )
     assert look(False, "step 1\n").quiet_s == 0.0
     quiet = look().quiet_s
     assert look(says=waits % 1).waits == ("worker:1",)

@@ -1,4 +1,5 @@
-"""Hosts where minder and supervisors were killed together: the others say so, take it back, and give up in the end."""
+"""Hosts where minder and supervisors were killed together: the others say so, take it back, and
+give up in the end."""
 
 from __future__ import annotations
 
@@ -49,8 +50,21 @@ DIED = {"outcome": "killed", "time": 40.0, "attempt": 2, "final": False}
 
 def view(known: Knowledge, phase: str = "committed", marks: Any = None, **given: Any) -> View:
     """now is 5,000 s."""
-    own = {"ps:0": OwnTask(status=TaskStatus(run="r1", task="ps:0", host="n1", state="running"), supervised=True)}
-    return View(part=PART, phase=phase, known=known, own=own, now=5000.0, marks=marks or {}, words={}, **given)
+    own = {
+        "ps:0": OwnTask(
+            status=TaskStatus(run="r1", task="ps:0", host="n1", state="running"), supervised=True
+        )
+    }
+    return View(
+        part=PART,
+        phase=phase,
+        known=known,
+        own=own,
+        now=5000.0,
+        marks=marks or {},
+        words={},
+        **given,
+    )
 
 
 KNOWN = Knowledge(committed=True)
@@ -62,7 +76,10 @@ CASES = {
         view(KNOWN, refused_s={"n2": 61.0, "n3": 61.0}),
         [ReportUnminded("n2", 1, 61.0), ReportUnminded("n3", 1, 61.0)],
     ),
-    "all of it has ended there": (view(KNOWN.join(Knowledge(ended={"worker:1": DONE})), refused_s={"n3": 61.0}), []),
+    "all of it has ended there": (
+        view(KNOWN.join(Knowledge(ended={"worker:1": DONE})), refused_s={"n3": 61.0}),
+        [],
+    ),
     "it would start again there": (
         view(KNOWN.join(Knowledge(ended={"worker:1": DIED})), refused_s={"n3": 61.0}),
         [ReportUnminded("n3", 1, 61.0)],
@@ -71,29 +88,44 @@ CASES = {
     "not committed": (view(Knowledge(), "started", refused_s={"n3": 61.0}), []),
     "said already": (view(AWAY, refused_s={"n3": 99.0}, marks={"unminded n3": 4900.0}), []),
     "for as long as is waited": (view(AWAY, marks={"unminded n3": 1400.0}), [ReportLost("n3")]),
-    "silent since": (view(AWAY, silent_s={"n3": 3700.0}, marks={"unminded n3": 1400.0}), [ReportLost("n3")]),
-    "it is this host, which is minded": (view(Knowledge(committed=True, unminded={"n1": (3, 50.0)})), [ReportUnminded("n1", 4)]),
+    "silent since": (
+        view(AWAY, silent_s={"n3": 3700.0}, marks={"unminded n3": 1400.0}),
+        [ReportLost("n3")],
+    ),
+    "it is this host, which is minded": (
+        view(Knowledge(committed=True, unminded={"n1": (3, 50.0)})),
+        [ReportUnminded("n1", 4)],
+    ),
     "it came back": (view(AWAY.join(Knowledge(unminded={"n3": (2, 90.0)}))), []),
     "it came back and went away": (
         view(AWAY.join(Knowledge(unminded={"n3": (2, 90.0)})), refused_s={"n3": 70.0}),
         [ReportUnminded("n3", 3, 70.0)],
     ),
-    "nobody else was heard of yet": (view(AWAY, rejoining=True, marks={"unminded n3": 1400.0, "back": 4999.0}), []),
+    "nobody else was heard of yet": (
+        view(AWAY, rejoining=True, marks={"unminded n3": 1400.0, "back": 4999.0}),
+        [],
+    ),
 }
 
 
 @pytest.mark.fault("42 minder and supervisors at once")
 @pytest.mark.parametrize(("seen", "actions"), CASES.values(), ids=CASES)
 def test_what_is_said_of_hosts_where_nobody_minds_the_run(seen: View, actions: list[Any]) -> None:
-    assert [each for each in decide(seen) if isinstance(each, (ReportUnminded, ReportLost, AbortRun))] == actions
+    assert [
+        each for each in decide(seen) if isinstance(each, (ReportUnminded, ReportLost, AbortRun))
+    ] == actions
 
 
 def test_what_is_given_up_fails_the_run_in_words() -> None:
     known = AWAY.join(Knowledge(ended=unminded.lost(PART, AWAY, "n3")))
     (abort,) = decide(view(known))
-    words = "worker:1 on n3 lost: nobody minds it, and its host has refused the run's port for 1 h (restart.wait)"
+    words = (
+        "worker:1 on n3 lost: nobody minds it, and its host has refused the run's port for 1 h "
+        "(restart.wait)"
+    )
     assert abort == AbortRun("failed", words)
-    assert known.ended["worker:1"]["time"] == 50.0  # when it went: the first death, if others died of it
+    # when it went: the first death, if others died of it
+    assert known.ended["worker:1"]["time"] == 50.0
     assert shared_state.from_json(json.loads(json.dumps(known.as_json())), PART) == known
 
 
@@ -102,7 +134,8 @@ def test_after_what_a_host_that_lies_has_counted_the_others_still_believe_us() -
     lie = {"n1": (most - 1, 50.0), "n2": (most, 50.0), "n3": (most - 1, 50.0)}
     known = Knowledge(committed=True, unminded=lie, ended={"worker:1": {**DIED, "attempt": most}})
     actions = decide(view(known, refused_s={"n2": 99.0}, marks={"unminded n3": 1000.0}))
-    assert actions == [ReportUnminded("n1", most), ReportLost("n3")]  # of n2 nothing can be said any more
+    # of n2 nothing can be said any more
+    assert actions == [ReportUnminded("n1", most), ReportLost("n3")]
     for action in actions:
         assert isinstance(action, (ReportUnminded, ReportLost))
         known = unminded.learn(PART, known, action, 100.0)
@@ -112,8 +145,24 @@ def test_after_what_a_host_that_lies_has_counted_the_others_still_believe_us() -
 
 def test_a_member_of_the_gang_is_given_up_though_it_had_done_its_part() -> None:
     peers = [
-        Peer(task="worker:0", role="worker", host="n1", deciding=True, serves=False, on_death="gang", gang=True),
-        Peer(task="worker:1", role="worker", host="n3", deciding=True, serves=False, on_death="gang", gang=True),
+        Peer(
+            task="worker:0",
+            role="worker",
+            host="n1",
+            deciding=True,
+            serves=False,
+            on_death="gang",
+            gang=True,
+        ),
+        Peer(
+            task="worker:1",
+            role="worker",
+            host="n3",
+            deciding=True,
+            serves=False,
+            on_death="gang",
+            gang=True,
+        ),
     ]
     part = wire.replace(PART, peers=peers)
     round_two = {"n": 2, "time": 70.0, "task": "worker:0", "count": 1, "quick": 1, "delay_s": 1.0}
@@ -133,8 +182,16 @@ def kill_all(cluster: Cluster, run: str, host: str) -> None:
     """kill -9 of the minder, of the supervisors and so of the tasks of one host, in one moment."""
     paths = cluster.hosts[host].paths(run)
     tasks = [spec.task for spec in paths.part().tasks]
-    ours = {pid for pid in processes.all_processes() if os.fsencode(paths.host_dir) in processes.command_line(pid)}
-    everyone = [who for pid in ours | task_processes.members(paths, tasks)[0] if (who := processes.identity(pid))]
+    ours = {
+        pid
+        for pid in processes.all_processes()
+        if os.fsencode(paths.host_dir) in processes.command_line(pid)
+    }
+    everyone = [
+        who
+        for pid in ours | task_processes.members(paths, tasks)[0]
+        if (who := processes.identity(pid))
+    ]
     for number in (signal.SIGSTOP, signal.SIGKILL):  # none of them must see another end
         for who in everyone:
             processes.send(who, number)
@@ -151,7 +208,9 @@ def start(cluster: Cluster, kind: str, **fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.fault("42 minder and supervisors at once, nobody attached")
-def test_the_others_know_that_nobody_minds_it_and_that_somebody_does_again(hosts: NewCluster) -> None:
+def test_the_others_know_that_nobody_minds_it_and_that_somebody_does_again(
+    hosts: NewCluster,
+) -> None:
     cluster = hosts("n1", "n2")
     start(cluster, "alone")
     kill_all(cluster, "r1", "n2")
@@ -163,12 +222,19 @@ def test_the_others_know_that_nobody_minds_it_and_that_somebody_does_again(hosts
         "lost",
         "nobody minds it: its minder and its supervisor died",
     )
-    assert cluster.state("r1", "n1").abort_reason is None and cluster.status("r1", "worker:0").state == "running"
+    assert (
+        cluster.state("r1", "n1").abort_reason is None
+        and cluster.status("r1", "worker:0").state == "running"
+    )
     run_resume.resume(Call(cluster.hosts["n2"].context, {"run": "r1", "job": cluster.job}))
     cluster.wait_until(lambda: not cluster.state("r1", "n1").unminded, 30.0)
     status = cluster.wait_state("r1", "worker:1", "running")
     cluster.wait_until(lambda: cluster.status("r1", "worker:1").attempt == 2, 30.0)
-    assert status and "minded again" in (Path(cluster.hosts["n1"].paths("r1").host_dir) / "journal").read_text()
+    assert (
+        status
+        and "minded again"
+        in (Path(cluster.hosts["n1"].paths("r1").host_dir) / "journal").read_text()
+    )
 
 
 @pytest.mark.parametrize("kind", ["alone", "gang"])
@@ -179,6 +245,9 @@ def test_after_the_wait_the_run_has_failed_and_says_why(hosts: NewCluster, kind:
     if kind == "gang":
         os.kill(cluster.status("r1", "worker:1").pid, signal.SIGKILL)  # as its peers die of it
     states = cluster.wait_ended("r1", "n1", "n2")
-    words = "worker:2 on n3 lost: nobody minds it, and its host has refused the run's port for 2 s (restart.wait)"
+    words = (
+        "worker:2 on n3 lost: nobody minds it, and its host has refused the run's port for 2 s "
+        "(restart.wait)"
+    )
     assert {state.abort_reason for state in states.values()} == {words}
     assert cluster.status("r1", "worker:0").outcome == "stopped"

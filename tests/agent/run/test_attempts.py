@@ -31,7 +31,13 @@ def told(folder: Path, *lines: str) -> list[Any]:
 
 def test_starts_and_ends_by_the_clock_of_the_run(tmp_path: Path) -> None:
     died = line("ended", 1, 20.0, outcome="killed", signal=9, exit_code=None, reason=None)
-    first, second = told(tmp_path, line("started", 1, 10.0, pid=1), line("up", 1, 11.0), died, line("started", 2, 22.0))
+    first, second = told(
+        tmp_path,
+        line("started", 1, 10.0, pid=1),
+        line("up", 1, 11.0),
+        died,
+        line("started", 2, 22.0),
+    )
     assert first == {
         "number": 1,
         "started": 8.0,
@@ -41,7 +47,12 @@ def test_starts_and_ends_by_the_clock_of_the_run(tmp_path: Path) -> None:
         "signal": 9,
         "reason": None,
     }
-    assert (second["number"], second["started"], second["ended"], second["outcome"]) == (2, 20.0, None, None)
+    assert (second["number"], second["started"], second["ended"], second["outcome"]) == (
+        2,
+        20.0,
+        None,
+        None,
+    )
 
 
 def test_what_is_torn_or_strange_is_left_out(tmp_path: Path) -> None:
@@ -56,7 +67,11 @@ def test_what_is_torn_or_strange_is_left_out(tmp_path: Path) -> None:
     strange = line("ended", 1, 2.0, outcome="exploded")
     (row,) = told(tmp_path, *odd, line("started", 1, 10.0), strange)
     assert row["ended"] is None
-    (row,) = told(tmp_path, line("started", 1, 10.0), line("ended", 1, 12.0, outcome="failed", exit_code=True, reason=[1]))
+    (row,) = told(
+        tmp_path,
+        line("started", 1, 10.0),
+        line("ended", 1, 12.0, outcome="failed", exit_code=True, reason=[1]),
+    )
     assert (row["exit_code"], row["reason"]) == (None, None)
     (tmp_path / "journal").unlink()
     assert attempts_of(Paths(folder=tmp_path), "worker:0") == []  # type: ignore[arg-type]

@@ -1,4 +1,5 @@
-"""A task that fills the disk and dies of it: its end is written, told and acted upon while the disk stays full."""
+"""A task that fills the disk and dies of it: its end is written, told and acted upon while the disk
+stays full."""
 
 from __future__ import annotations
 
@@ -17,8 +18,14 @@ from tfdeploy.agent.host import atomic, reserved_space
 from tfdeploy.agent.run import unwritten_ends
 from tfdeploy.agent.serve.run import status as run_status
 
-FILLS = "while [ ! -e go ]; do sleep 0.05; done; head -c 8000000 /dev/zero >checkpoint || exit 5; exit 0"
-MANY = "while [ ! -e go ]; do sleep 0.05; done; i=0; while (: >file$i) 2>/dev/null; do i=$((i + 1)); done; exit 5"
+FILLS = (
+    "while [ ! -e go ]; do sleep 0.05; done; head -c 8000000 /dev/zero >checkpoint || exit 5; "
+    "exit 0"
+)
+MANY = (
+    "while [ ! -e go ]; do sleep 0.05; done; i=0; while (: >file$i) 2>/dev/null; do i=$((i + "
+    "1)); done; exit 5"
+)
 FOREVER = ["sleep", "1000"]
 
 
@@ -28,29 +35,41 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     place = tmp_path / "n1"
     place.mkdir()
     need("mounts")
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m,nr_inodes=200,mode=700", "tmpfs", str(place)], check=True)
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m,nr_inodes=200,mode=700", "tmpfs", str(place)],
+        check=True,
+    )
     yield place
     subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 def is_full(disk: Path) -> bool:
-    """But for the secrets, which are deleted at the end, and what the minder gives back of the room it had set aside."""
+    """But for the secrets, which are deleted at the end, and what the minder gives back of the room
+    it had set aside."""
     about = os.statvfs(disk)
     return about.f_bavail <= 8 or about.f_ffree <= 4
 
 
 @pytest.mark.fault("44 a checkpoint that fills the disk, or takes its last inode")
 @pytest.mark.parametrize("script", [FILLS, MANY], ids=["blocks", "inodes"])
-def test_a_task_that_dies_of_a_full_disk_has_died(small_disk: Path, hosts: NewCluster, script: str) -> None:
+def test_a_task_that_dies_of_a_full_disk_has_died(
+    small_disk: Path, hosts: NewCluster, script: str
+) -> None:
     cluster = hosts("n1", "n2")
-    tasks = {"worker:0": ("n2", FOREVER), "worker:1": ("n1", ["sh", "-c", script]), "ps:0": ("n1", FOREVER)}
+    tasks = {
+        "worker:0": ("n2", FOREVER),
+        "worker:1": ("n1", ["sh", "-c", script]),
+        "ps:0": ("n1", FOREVER),
+    }
     cluster.launch("r1", tasks)
     cluster.wait_state("r1", "worker:1", "running")
     paths = cluster.hosts["n1"].paths("r1")
     Path(paths.cwd, "go").touch()
     states = cluster.wait_ended("r1")
     assert is_full(small_disk)
-    assert {state.abort_reason for state in states.values()} == {"worker:1 on n1 failed with exit code 5"}
+    assert {state.abort_reason for state in states.values()} == {
+        "worker:1 on n1 failed with exit code 5"
+    }
     assert {row["task"]: row["outcome"] for row in run_status.describe(paths)["tasks"]} == {
         "worker:1": "failed",
         "ps:0": "stopped",
@@ -62,7 +81,11 @@ def test_a_task_that_dies_of_a_full_disk_has_died(small_disk: Path, hosts: NewCl
 def test_it_starts_again_by_the_rule_and_gives_up(small_disk: Path, hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     tasks = {"worker:0": ("n2", FOREVER), "worker:1": ("n1", ["sh", "-c", FILLS])}
-    again = {"recovery": {"worker:1": ("alone", False)}, "restart_max": 2, "restart_backoff_s": [0.1, 0.1]}
+    again = {
+        "recovery": {"worker:1": ("alone", False)},
+        "restart_max": 2,
+        "restart_backoff_s": [0.1, 0.1],
+    }
     cluster.launch("r1", tasks, **again)
     cluster.wait_state("r1", "worker:1", "running")
     Path(cluster.hosts["n1"].paths("r1").cwd, "go").touch()
@@ -80,12 +103,21 @@ def test_a_stop_is_written_though_the_disk_is_full(small_disk: Path, hosts: NewC
     paths = cluster.hosts["n1"].paths("r1")
     Path(paths.cwd, "go").touch()
     cluster.wait_until(lambda: is_full(small_disk))
-    assert cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=1.0)["survivors"] == []
+    assert (
+        cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=1.0)["survivors"]
+        == []
+    )
     state = cluster.wait_ended("r1")["n1"]
-    assert is_full(small_disk) and state.stop_requested and paths.status("worker:0").outcome == "stopped"
+    assert (
+        is_full(small_disk)
+        and state.stop_requested
+        and paths.status("worker:0").outcome == "stopped"
+    )
 
 
-def test_a_pid_is_looked_at_before_it_is_believed(small_disk: Path, hosts: NewCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pid_is_looked_at_before_it_is_believed(
+    small_disk: Path, hosts: NewCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A disk that cannot be written to at all, and no room is left."""
     monkeypatch.setattr(unwritten_ends, "PATIENCE_S", 0.5)
     cluster = hosts("n1")
@@ -99,7 +131,10 @@ def test_a_pid_is_looked_at_before_it_is_believed(small_disk: Path, hosts: NewCl
     os.kill(status.pid, signal.SIGKILL)
     cluster.wait_until(lambda: not os.path.exists(f"/proc/{status.pid}"))
     seen = run_status.task_status(paths, "worker:0")
-    assert paths.status("worker:0").state == "running" and (seen.state, seen.reason) == ("lost", unwritten_ends.WORDS)
+    assert paths.status("worker:0").state == "running" and (seen.state, seen.reason) == (
+        "lost",
+        unwritten_ends.WORDS,
+    )
     os.unlink(small_disk / "filler")
     assert cluster.wait_state("r1", "worker:0", "ended").outcome == "killed"
     assert run_status.task_status(paths, "worker:0").outcome == "killed"
@@ -114,7 +149,9 @@ def filled(disk: Path) -> None:
             file.write(b"x" * 4096)
 
 
-def test_room_is_used_again_and_again_and_readers_always_find_a_whole_file(small_disk: Path) -> None:
+def test_room_is_used_again_and_again_and_readers_always_find_a_whole_file(
+    small_disk: Path,
+) -> None:
     path = str(small_disk / "status.json")
     reserved_space.set_aside(path, reserved_space.STATUS_BYTES)
     reserved_space.write_json(path, {"n": 0})
@@ -137,7 +174,11 @@ def test_one_that_was_killed_in_between_leaves_its_room(small_disk: Path) -> Non
     os.rename(path + reserved_space.ROOM, path + ".old")
     reserved_space.write_json(path, {"n": 2})  # and after that
     reserved_space.write_json(path, {"n": 3})
-    assert atomic.read_json(path) == {"n": 3} and sorted(os.listdir(small_disk)) == ["filler", "status.json", "status.json.room"]
+    assert atomic.read_json(path) == {"n": 3} and sorted(os.listdir(small_disk)) == [
+        "filler",
+        "status.json",
+        "status.json.room",
+    ]
 
 
 def test_without_room_it_is_refused_and_the_file_stays(small_disk: Path) -> None:
@@ -146,7 +187,10 @@ def test_without_room_it_is_refused_and_the_file_stays(small_disk: Path) -> None
     filled(small_disk)
     with pytest.raises(OSError):
         reserved_space.write_json(path, {"n": 1})
-    assert atomic.read_json(path) == {"n": 0} and sorted(os.listdir(small_disk)) == ["filler", "status.json"]
+    assert atomic.read_json(path) == {"n": 0} and sorted(os.listdir(small_disk)) == [
+        "filler",
+        "status.json",
+    ]
 
 
 def test_a_journal_gets_its_room_once(small_disk: Path) -> None:

@@ -22,17 +22,26 @@ from tfdeploy.agent.serve.run import sweep
 
 TASKS = {"worker:0": ("n1", ["sleep", "1000"])}
 SECRET = {"TOKEN": "a-word-that-nobody-may-find"}
-BEFORE = "import sys; sys.path.insert(0, %r); from tfdeploy.agent import frames, main; %s; main.main(sys.argv[1:])"
+BEFORE = (
+    "import sys; sys.path.insert(0, %r); from tfdeploy.agent import frames, main; %s; "
+    "main.main(sys.argv[1:])"
+)
 # Each stops a prepare at one point, until the file `go` is there (beside the workdir).
-STOP = "import os, time; go = %r; wait = lambda: [time.sleep(0.01) for _ in iter(lambda: os.path.exists(go), True)]; "
+STOP = (
+    "import os, time; go = %r; wait = lambda: [time.sleep(0.01) for _ in iter(lambda: "
+    "os.path.exists(go), True)]; "
+)
 STOPS = {
     "while it copies": "from tfdeploy.agent.run import workdir as w; whole = w._copy_file; "
     "w._copy_file = lambda *a: (open(go + '.reached', 'w').close(), wait(), whole(*a))[2]",
-    "before its secrets": "from tfdeploy.agent.serve.run import prepare as p; whole = p._write_secrets; "
+    "before its secrets": "from tfdeploy.agent.serve.run import prepare "
+    "as p; whole = p._write_secrets; "
     "p._write_secrets = lambda *a: (open(go + '.reached', 'w').close(), wait(), whole(*a))[2]",
-    "before its minder": "from tfdeploy.agent.serve.run import prepare as p; whole = p.start_minder; "
+    "before its minder": "from tfdeploy.agent.serve.run import "
+    "prepare as p; whole = p.start_minder; "
     "p.start_minder = lambda *a: (open(go + '.reached', 'w').close(), wait(), whole(*a))[2]",
-    "before its minder answers": "from tfdeploy.agent.serve.run import minder_start as p; whole = p._answer; "
+    "before its minder answers": "from tfdeploy.agent.serve.run import "
+    "minder_start as p; whole = p._answer; "
     "p._answer = lambda r, check: (open(go + '.reached', 'w').close(), wait(), whole(r, check))[2]",
 }
 
@@ -49,7 +58,15 @@ class Host:
         cluster.runs.append("r1")
 
     def session(self, stop: str = "") -> Client:
-        command = [AGENT_PYTHON, "-S", "-E", self.agent_dir, "serve", "--workdir", str(self.workdir)]
+        command = [
+            AGENT_PYTHON,
+            "-S",
+            "-E",
+            self.agent_dir,
+            "serve",
+            "--workdir",
+            str(self.workdir),
+        ]
         if stop:
             command[3:4] = ["-c", BEFORE % (self.agent_dir, STOP % str(self.go) + STOPS[stop])]
         self.clients.append(Client(command))
@@ -59,7 +76,9 @@ class Host:
         """A prepare that has come to that point."""
         session = self.session(stop)
         part = self.cluster.parts("r1", TASKS, **fields)["n1"]
-        session.ask("run.prepare", part=part, plan={}, secrets=SECRET, certs=self.cluster.certs["n1"])
+        session.ask(
+            "run.prepare", part=part, plan={}, secrets=SECRET, certs=self.cluster.certs["n1"]
+        )
         self.cluster.wait_until(Path(f"{self.go}.reached").exists, what=stop)
         return session
 
@@ -67,14 +86,19 @@ class Host:
         """Files of the run, and its minder."""
         found = [
             str(path)
-            for base, _, names in os.walk(self.workdir)  # which goes on where a folder is gone meanwhile
+            # which goes on where a folder is gone meanwhile
+            for base, _, names in os.walk(self.workdir)
             for path in (Path(base, name) for name in names)
             if path.is_file() and ("r1" in path.parts or SECRET["TOKEN"] in text(path))
         ]
         notes = layout.in_doubt_dir(str(self.workdir))
         found += os.listdir(notes) if os.path.isdir(notes) else []
         ours = self.cluster.hosts["n1"].paths("r1").host_dir
-        minders = [one for one in processes.all_processes().values() if os.fsencode(ours) in processes.command_line(one.pid)]
+        minders = [
+            one
+            for one in processes.all_processes().values()
+            if os.fsencode(ours) in processes.command_line(one.pid)
+        ]
         return found + [one.command for one in minders]
 
     def nothing_left(self) -> None:
@@ -131,10 +155,19 @@ def test_the_next_session_sweeps_what_a_serve_that_was_killed_left(host: Host, s
 @pytest.mark.parametrize("stop", STOPS)
 def test_an_abort_that_comes_during_a_prepare_wins(host: Host, stop: str) -> None:
     session = host.begin(stop, start_within_s=300.0)
-    about = {"run": "r1", "job": host.cluster.job, "reason": "rolled back", "purge": True, "host": "n1", "plan_digest": "d1"}
+    about = {
+        "run": "r1",
+        "job": host.cluster.job,
+        "reason": "rolled back",
+        "purge": True,
+        "host": "n1",
+        "plan_digest": "d1",
+    }
     done: list[Any] = []
     other = host.session()
-    aborting = threading.Thread(daemon=True, target=lambda: done.append(other.call("run.abort", **about)))
+    aborting = threading.Thread(
+        daemon=True, target=lambda: done.append(other.call("run.abort", **about))
+    )
     aborting.start()
     mark = layout.in_doubt(str(host.workdir), host.cluster.job, "r1", "n1") + "@abort"
     host.cluster.wait_until(lambda: os.path.exists(mark), what="the abort is there")
@@ -149,13 +182,16 @@ def test_an_abort_that_comes_during_a_prepare_wins(host: Host, stop: str) -> Non
 def test_what_is_prepared_ends_by_itself_and_nothing_of_it_stays(host: Host) -> None:
     session = host.session()
     part = host.cluster.parts("r1", TASKS, start_within_s=1.0)["n1"]
-    assert session.call("run.prepare", part=part, plan={}, secrets=SECRET, certs=host.cluster.certs["n1"])["value"]
+    assert session.call(
+        "run.prepare", part=part, plan={}, secrets=SECRET, certs=host.cluster.certs["n1"]
+    )["value"]
     session.process.kill()
     host.nothing_left()
 
 
 def test_what_a_dead_machine_left_started_is_ended_and_forgets_its_secrets(host: Host) -> None:
-    """Minder and supervisor killed together, as a power cut does: nobody minds it, and it was never committed."""
+    """Minder and supervisor killed together, as a power cut does: nobody minds it, and it was never
+    committed."""
     session = host.session()
     part = host.cluster.parts("r1", TASKS)["n1"]
     session.call("run.prepare", part=part, plan={}, secrets=SECRET, certs=host.cluster.certs["n1"])
@@ -177,12 +213,15 @@ def test_what_a_dead_machine_left_started_is_ended_and_forgets_its_secrets(host:
 
 
 @pytest.mark.parametrize(
-    "spoiled", [{"part.json": '{"tasks": 7}'}, {"part.json": "{}", "state.json": '{"phase": {}, "marks": 7}'}]
+    "spoiled",
+    [{"part.json": '{"tasks": 7}'}, {"part.json": "{}", "state.json": '{"phase": {}, "marks": 7}'}],
 )
 def test_one_run_that_is_damaged_keeps_no_other_from_being_swept(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], spoiled: dict[str, str]
 ) -> None:
-    bad, good = (paths.RunPaths(layout.host_dir(str(tmp_path), job, "r1", "n1")) for job in ("bad", "good"))
+    bad, good = (
+        paths.RunPaths(layout.host_dir(str(tmp_path), job, "r1", "n1")) for job in ("bad", "good")
+    )
     for each in (bad, good):
         os.makedirs(os.path.join(each.host_dir, "tasks"))
         os.makedirs(layout.locks_dir(each.workdir, each.job))
@@ -193,7 +232,11 @@ def test_one_run_that_is_damaged_keeps_no_other_from_being_swept(
     sweep.sweep(str(tmp_path))
     assert not os.path.exists(good.file("env.json")) and not in_doubt.is_in_doubt(good)
     said = capfd.readouterr().err
-    assert said.count("\n") == 1 and "run r1 of job bad is half done here and stays: " in said and in_doubt.is_in_doubt(bad)
+    assert (
+        said.count("\n") == 1
+        and "run r1 of job bad is half done here and stays: " in said
+        and in_doubt.is_in_doubt(bad)
+    )
 
 
 def test_a_session_sweeps_nothing_that_is_minded_or_committed(host: Host) -> None:
@@ -205,7 +248,9 @@ def test_a_session_sweeps_nothing_that_is_minded_or_committed(host: Host) -> Non
     assert host.session().call("ping")["value"] and task_processes.minder(paths) == minder
     for verb in ("run.start", "run.commit"):
         assert "value" in session.call(verb, run="r1", job=host.cluster.job)
-    host.cluster.wait_until(lambda: os.listdir(layout.in_doubt_dir(str(host.workdir))) == [], what="no longer in doubt")
+    host.cluster.wait_until(
+        lambda: os.listdir(layout.in_doubt_dir(str(host.workdir))) == [], what="no longer in doubt"
+    )
     host.session().call("ping")
     assert paths.state().phase == "committed" and host.cluster.alive("r1")
 

@@ -1,4 +1,5 @@
-"""`launch --fresh`: what lies in keep is set aside with the run, and put back where the launch is rolled back, whoever dies."""
+"""`launch --fresh`: what lies in keep is set aside with the run, and put back where the launch is
+rolled back, whoever dies."""
 
 from __future__ import annotations
 
@@ -72,7 +73,9 @@ def test_a_committed_run_begins_with_empty_folders_and_the_old_ones_stay(hosts: 
 
 
 @pytest.mark.parametrize("purge", [True, False])
-def test_a_rollback_puts_them_back_and_keeps_what_was_saved_meanwhile(hosts: NewCluster, purge: bool) -> None:
+def test_a_rollback_puts_them_back_and_keeps_what_was_saved_meanwhile(
+    hosts: NewCluster, purge: bool
+) -> None:
     cluster = prepared(hosts, SAVES)
     workdir = cluster.hosts["n1"].context.workdir
     if not purge:
@@ -91,7 +94,9 @@ def test_so_does_a_rollback_after_this_hosts_commit(hosts: NewCluster) -> None:
 
 
 @pytest.mark.parametrize("started", [False, True])
-def test_a_launch_that_is_killed_is_undone_by_the_host_itself(hosts: NewCluster, started: bool) -> None:
+def test_a_launch_that_is_killed_is_undone_by_the_host_itself(
+    hosts: NewCluster, started: bool
+) -> None:
     cluster = filled(hosts)
     workdir = cluster.hosts["n1"].context.workdir
     limits = {"start_within_s": 60.0 if started else 0.5, "commit_within_s": 0.5}
@@ -167,7 +172,9 @@ def test_hosts_that_share_a_workdir_do_it_once_and_the_last_one_undoes_it(tmp_pa
     assert kept(tmp_path) == back
 
 
-def test_the_last_host_undoes_it_also_if_only_another_one_was_told_of_the_rollback(tmp_path: Path) -> None:
+def test_the_last_host_undoes_it_also_if_only_another_one_was_told_of_the_rollback(
+    tmp_path: Path,
+) -> None:
     fill(tmp_path, OLD)
     first, last = begun(tmp_path, "n1"), begun(tmp_path, "n2")
     for paths in (first, last):
@@ -202,13 +209,25 @@ def begun(workdir: Path, host: str, run: str = "r1") -> RunPaths:
 
 
 def write_part(paths: RunPaths) -> None:
-    paths.write_part(wire.HostPart(run=paths.run, job="digits", mode="async", host=paths.host, plan_digest="d", release="r"))
+    paths.write_part(
+        wire.HostPart(
+            run=paths.run, job="digits", mode="async", host=paths.host, plan_digest="d", release="r"
+        )
+    )
 
 
 def set_aside_without_task(workdir: Path, run: str) -> None:
     context = Context(str(workdir), "")
     find_verb("lock")(
-        Call(context, {"job": "digits", "operation": "launch", "holder": {"user": "me", "machine": "m"}, "wait_s": 0})
+        Call(
+            context,
+            {
+                "job": "digits",
+                "operation": "launch",
+                "holder": {"user": "me", "machine": "m"},
+                "wait_s": 0,
+            },
+        )
     )
     find_verb("keep.aside")(Call(context, {"job": "digits", "run": run, "keep": KEEP}))
     find_verb("unlock")(Call(context, {"job": "digits"}))

@@ -1,4 +1,5 @@
-"""Programs that put something else in place of a link to `keep`: what they saved is there for the next attempt and run."""
+"""Programs that put something else in place of a link to `keep`: what they saved is there for the
+next attempt and run."""
 
 from __future__ import annotations
 
@@ -51,28 +52,46 @@ def go(cluster: Cluster) -> None:
 
 
 def found(folder: Path) -> dict[str, str]:
-    return {str(each.relative_to(folder)): each.read_text() for each in sorted(folder.rglob("*")) if each.is_file()}
+    return {
+        str(each.relative_to(folder)): each.read_text()
+        for each in sorted(folder.rglob("*"))
+        if each.is_file()
+    }
 
 
 @pytest.mark.parametrize("wipe", WIPES.values(), ids=WIPES)
-def test_what_was_saved_there_is_kept_and_the_next_attempt_finds_the_link(hosts: NewCluster, wipe: str) -> None:
+def test_what_was_saved_there_is_kept_and_the_next_attempt_finds_the_link(
+    hosts: NewCluster, wipe: str
+) -> None:
     cluster = hosts("n1")
     logs = seeded(cluster)
-    first = f"[ $TFDEPLOY_TASK_ATTEMPT = 1 ] && {{ cat out/logs/model; {wipe} && {SAVES}; {COMMITTED}; kill -9 $$; }}"
+    first = (
+        f"[ $TFDEPLOY_TASK_ATTEMPT = 1 ] && {{ cat out/logs/model; {wipe} && {SAVES}; "
+        f"{COMMITTED}; kill -9 $$; }}"
+    )
     words = f"{first}; [ -L out/logs ] && cat out/logs/model"
-    cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", words])}, recovery={"worker:0": ("alone", False)}, **AGAIN)
+    cluster.launch(
+        "r1",
+        {"worker:0": ("n1", ["sh", "-c", words])},
+        recovery={"worker:0": ("alone", False)},
+        **AGAIN,
+    )
     go(cluster)
     cluster.wait_ended("r1")
     log = cluster.log("r1", "worker:0").splitlines()
     assert (log[0], log[-1]) == ("old", "new")
-    assert log[1].startswith("tfdeploy: out/logs was replaced by a folder of the program, which was taken into `keep`, and the ")
+    assert log[1].startswith(
+        "tfdeploy: out/logs was replaced by a folder of the program, which was taken into "
+        "`keep`, and the "
+    )
     assert (logs / "model").read_text() == "new\n"
     aside = Path(log[1].split("the old one is ")[1].split(";")[0])
     assert (aside.parent, found(aside)) == (logs.parent, {"model": "old\n"})
 
 
 def kill_all(cluster: Any, run: str) -> list[int]:
-    """Kill the run's processes and return their pids: one that begins meanwhile is seen by the next call."""
+    """Kill the run's processes and return their pids: one that begins meanwhile is seen by the next
+    call."""
     pids = list(cluster.alive(run))
     for pid in pids:
         with suppress(ProcessLookupError):
@@ -90,7 +109,10 @@ def test_it_is_kept_also_when_the_supervisor_is_killed(hosts: NewCluster, who: s
     cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", words])}, recovery=recovery, **AGAIN)
     at = cluster.hosts["n1"].paths("r1")
     cluster.wait_until(lambda: Path(at.cwd, "wiped").exists())
-    killed = [task_processes.supervisor(at, "worker:0"), *([task_processes.minder(at)] if who == "all" else [])]
+    killed = [
+        task_processes.supervisor(at, "worker:0"),
+        *([task_processes.minder(at)] if who == "all" else []),
+    ]
     for one in killed:
         processes.send(one, signal.SIGKILL)
     if who == "supervisor":
@@ -100,7 +122,8 @@ def test_it_is_kept_also_when_the_supervisor_is_killed(hosts: NewCluster, who: s
         cluster.wait_until(lambda: not kill_all(cluster, "r1"))
         host = cluster.hosts["n1"]
         asked = {"job": cluster.job, "keep": ["out/logs"], "gpus": "none"}
-        assert probe.probe(Call(host.context, asked))["keep"][0]["newest"] == 10**9  # who does not hold the lock changes nothing
+        # who does not hold the lock changes nothing
+        assert probe.probe(Call(host.context, asked))["keep"][0]["newest"] == 10**9
         lock.lock(Call(host.context, {"job": cluster.job}))
         facts = probe.probe(Call(host.context, asked))
         lock.unlock(Call(host.context, {"job": cluster.job}))
@@ -123,7 +146,11 @@ def test_a_launch_that_failed_does_not_replace_what_an_earlier_run_saved(hosts: 
 def test_what_a_task_saved_before_the_commit_is_kept_at_the_end(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     logs = seeded(cluster)
-    cluster.prepare("r1", {"worker:0": ("n1", ["sh", "-c", f"{WIPES['removes it']}; {SAVES}"])}, keep=["out/logs"])
+    cluster.prepare(
+        "r1",
+        {"worker:0": ("n1", ["sh", "-c", f"{WIPES['removes it']}; {SAVES}"])},
+        keep=["out/logs"],
+    )
     cluster.each("run.start", "r1")
     cluster.wait_state("r1", "worker:0", "ended")
     assert (logs / "model").read_text() == "old\n"
@@ -133,7 +160,9 @@ def test_what_a_task_saved_before_the_commit_is_kept_at_the_end(hosts: NewCluste
     assert "taken into `keep`" in cluster.log("r1", "worker:0")
 
 
-def test_a_gang_starts_again_from_what_the_chief_saved_in_its_place(hosts: NewCluster, tmp_path: Path) -> None:
+def test_a_gang_starts_again_from_what_the_chief_saved_in_its_place(
+    hosts: NewCluster, tmp_path: Path
+) -> None:
     cluster = hosts("n1", "n2")
     logs = {name: seeded(cluster, name) for name in cluster.hosts}
     first = f"{WIPES['removes it']} && {SAVES} && {COMMITTED}; exit 1"
@@ -141,7 +170,9 @@ def test_a_gang_starts_again_from_what_the_chief_saved_in_its_place(hosts: NewCl
     has_read = tmp_path / "has-read"
     wait = f"until [ -e {has_read} ]; do sleep 0.05; done"
     chief = f"[ $TFDEPLOY_TASK_ATTEMPT = 1 ] && {{ {first}; }}; cat out/logs/model; {wait}"
-    other = f"[ $TFDEPLOY_TASK_ATTEMPT = 1 ] && exec sleep 1000; cat out/logs/model; touch {has_read}"
+    other = (
+        f"[ $TFDEPLOY_TASK_ATTEMPT = 1 ] && exec sleep 1000; cat out/logs/model; touch {has_read}"
+    )
     tasks = {"worker:0": ("n1", ["sh", "-c", chief]), "worker:1": ("n2", ["sh", "-c", other])}
     gang = dict.fromkeys(tasks, ("gang", True))
     cluster.launch("r1", tasks, recovery=gang, supply_from="n1", finish_grace_s=60.0, **AGAIN)
@@ -249,7 +280,9 @@ def test_a_link_elsewhere_is_not_followed(left: Left, tmp_path: Path) -> None:
     left.place.unlink()
     left.place.symlink_to(tmp_path / "scratch")
     assert f"replaced by a link to {tmp_path}/scratch" in left.restore()
-    assert found(left.place) == {"model": "old"} and found(tmp_path / "scratch") == {"model": "elsewhere"}
+    assert found(left.place) == {"model": "old"} and found(tmp_path / "scratch") == {
+        "model": "elsewhere"
+    }
     assert [os.readlink(each) for each in left.aside()] == [f"{tmp_path}/scratch"]
 
 
@@ -280,7 +313,9 @@ def dies_at(step: int, far: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("other_disk", [False, True], ids=["one file system", "two file systems"])
-def test_after_a_death_at_any_step_it_goes_on(left: Left, monkeypatch: pytest.MonkeyPatch, other_disk: bool) -> None:
+def test_after_a_death_at_any_step_it_goes_on(
+    left: Left, monkeypatch: pytest.MonkeyPatch, other_disk: bool
+) -> None:
     for step in range(10):
         left.replaced({"model": f"new {step}"}, at=2 * 10**9 + step)
         died = False
@@ -292,7 +327,10 @@ def test_after_a_death_at_any_step_it_goes_on(left: Left, monkeypatch: pytest.Mo
                 died = True
         left.restore()
         assert found(left.place) == {"model": f"new {step}"}
-        assert {text for each in left.aside() for text in each.values()} >= {"old", *(f"new {n}" for n in range(step))}
+        assert {text for each in left.aside() for text in each.values()} >= {
+            "old",
+            *(f"new {n}" for n in range(step)),
+        }
         if not died:
             break
     assert not died and step >= 3
@@ -301,7 +339,9 @@ def test_after_a_death_at_any_step_it_goes_on(left: Left, monkeypatch: pytest.Mo
 def test_two_at_once_take_it_in_once(left: Left) -> None:
     left.replaced({"model": "new"})
     said: list[str] = []
-    both = [threading.Thread(daemon=True, target=lambda: said.append(left.restore())) for _ in range(2)]
+    both = [
+        threading.Thread(daemon=True, target=lambda: said.append(left.restore())) for _ in range(2)
+    ]
     for each in both:
         each.start()
     for each in both:

@@ -1,8 +1,9 @@
-"""Each small file on a host, as the commit before-the-house wrote it, is read by today's one reader with the values in it.
+"""Each small file on a host, as the commit before-the-house wrote it, is read by today's one reader
+with the values in it.
 
-`files_of_0_1_0/running`: a mirrored run on n3 whose gang had started again and in which a task then stood still, recorded on
-hosts, and what lies beside runs; `stopped`: the same run after `stop`. A reader has a default for what a file lacks, and takes
-a file of another shape for damaged.
+`files_of_0_1_0/running`: a mirrored run on n3 whose gang had started again and in which a task then
+stood still, recorded on hosts, and what lies beside runs; `stopped`: the same run after `stop`. A
+reader has a default for what a file lacks, and takes a file of another shape for damaged.
 """
 
 from __future__ import annotations
@@ -70,18 +71,45 @@ def test_part_and_status(paths: RunPaths) -> None:
         ("worker:0", "gang", True),
         ("worker:1", "gang", True),
     ]
-    assert (part.restart_max, part.restart_backoff_s, part.stall_after_s, part.supply_from) == (3, [0.1, 1.0], 3.0, "n2")
+    assert (part.restart_max, part.restart_backoff_s, part.stall_after_s, part.supply_from) == (
+        3,
+        [0.1, 1.0],
+        3.0,
+        "n2",
+    )
     assert paths.is_whole() and paths.plan_digest() == part.plan_digest
-    assert (status.state, status.attempt, status.round, status.pid, status.supervisor_pid) == ("running", 2, 2, 96, 94)
+    assert (status.state, status.attempt, status.round, status.pid, status.supervisor_pid) == (
+        "running",
+        2,
+        2,
+        96,
+        94,
+    )
 
 
 def test_state(paths: RunPaths, stopped: RunPaths) -> None:
     state = paths.state()
-    assert (state.phase, state.hostname, state.place, state.supplied) == ("committed", "n3", "9534e39d0cace374", 2)
+    assert (state.phase, state.hostname, state.place, state.supplied) == (
+        "committed",
+        "n3",
+        "9534e39d0cace374",
+        2,
+    )
     assert (state.health["worker:1"]["word"], state.health["worker:1"]["attempt"]) == ("stalled", 2)
-    assert state.restarts == {"worker:1": {"attempt": 1, "round": 1, "how": "killed by signal 9", **SINCE}}
-    assert state.round == {"n": 2, "time": 1795381431.8132055, "task": "worker:1", "reason": KILLED, **SINCE}
-    assert (state.ended_tasks["worker:1"]["signal"], shared_state.is_final(state.ended_tasks["worker:1"])) == (9, False)
+    assert state.restarts == {
+        "worker:1": {"attempt": 1, "round": 1, "how": "killed by signal 9", **SINCE}
+    }
+    assert state.round == {
+        "n": 2,
+        "time": 1795381431.8132055,
+        "task": "worker:1",
+        "reason": KILLED,
+        **SINCE,
+    }
+    assert (
+        state.ended_tasks["worker:1"]["signal"],
+        shared_state.is_final(state.ended_tasks["worker:1"]),
+    ) == (9, False)
     assert (stopped.state().phase, stopped.state().stop_requested) == ("ended", True)
 
 
@@ -94,17 +122,27 @@ def test_what_minders_know(paths: RunPaths, stopped: RunPaths) -> None:
     store = StateStore(stopped, stopped.part())
     store.load()
     assert store.known.abort is not None
-    assert (store.known.abort["kind"], store.known.abort["host"], store.known.abort.get("grace_s")) == ("stop", "n2", 20.0)
+    assert (
+        store.known.abort["kind"],
+        store.known.abort["host"],
+        store.known.abort.get("grace_s"),
+    ) == ("stop", "n2", 20.0)
 
 
 def test_words_and_orders(paths: RunPaths, stopped: RunPaths) -> None:
-    assert {name: paths.word(name) is not None for name in ("start", "commit", "stop", "abort", "renew")} == {
+    assert {
+        name: paths.word(name) is not None for name in ("start", "commit", "stop", "abort", "renew")
+    } == {
         **dict.fromkeys(("start", "commit"), True),
         **dict.fromkeys(("stop", "abort", "renew"), False),  # room for words is none
     }
     assert stopped.word("stop") == {"time": 1795381440.583979, "grace_s": 20.0}
     assert paths.stop_order("worker:1") is None
-    assert stopped.stop_order("worker:1") == {"reason": "stopped by an operator", "grace_s": 20.0, "outcome": "stopped"}
+    assert stopped.stop_order("worker:1") == {
+        "reason": "stopped by an operator",
+        "grace_s": 20.0,
+        "outcome": "stopped",
+    }
 
 
 def test_the_plan(paths: RunPaths) -> None:
@@ -117,11 +155,20 @@ def test_the_plan(paths: RunPaths) -> None:
 def test_what_lies_beside_runs(workdir: str) -> None:
     lock = workdir + "/house/locks/n3-9534e39d0cace374.lock"
     holder = lock_fences.holder_of(json.loads(Path(lock).read_text()))
-    assert (holder["user"], holder["machine"], holder["pid"], holder["operation"], holder["of_host"]) == (
+    assert (
+        holder["user"],
+        holder["machine"],
+        holder["pid"],
+        holder["operation"],
+        holder["of_host"],
+    ) == (
         *("ann", "desk", 18377, "launch"),
         "n3",
     )
-    assert lock_fences.current(lock) == 1795381420768 and lock_fences.last_taker(lock)["operation"] == "launch"
+    assert (
+        lock_fences.current(lock) == 1795381420768
+        and lock_fences.last_taker(lock)["operation"] == "launch"
+    )
     data = data_record.read(workdir + "/house/data/numbers")
     assert (
         data is not None
@@ -130,9 +177,19 @@ def test_what_lies_beside_runs(workdir: str) -> None:
     )
     environment = env_record.read(workdir + "/.envs/fb0a3ff4fef3b5e3")
     assert environment is not None
-    assert (environment["by"], environment["python"], environment["packages"]) == ("pip", "3.11.7", {"packaging": "26.3"})
-    release = release_manifest.load(workdir + "/house/releases/5d01472b2a5a43e9a04311a9a29bd61c.json")
-    assert release is not None and release.release == "5d01472b2a5a43e9a04311a9a29bd61c" and release.entries
+    assert (environment["by"], environment["python"], environment["packages"]) == (
+        "pip",
+        "3.11.7",
+        {"packaging": "26.3"},
+    )
+    release = release_manifest.load(
+        workdir + "/house/releases/5d01472b2a5a43e9a04311a9a29bd61c.json"
+    )
+    assert (
+        release is not None
+        and release.release == "5d01472b2a5a43e9a04311a9a29bd61c"
+        and release.entries
+    )
     assert find.read_origin(workdir + "/.indoubt/house@house-2@n3")["place"] == "9534e39d0cace374"
 
 
@@ -142,19 +199,43 @@ def test_what_lies_beside_runs(workdir: str) -> None:
 @pytest.mark.parametrize(
     ("file", "fields", "said"),
     [
-        ("state.json", {"health": {"worker:1": {"word": "stalled"}}}, "state.json: health is wrong"),
+        (
+            "state.json",
+            {"health": {"worker:1": {"word": "stalled"}}},
+            "state.json: health is wrong",
+        ),
         ("state.json", {"restarts": {"worker:1": {"attempt": 1}}}, "state.json: restarts is wrong"),
-        ("state.json", {"restarts": {"worker:1": {**SINCE, "attempt": 1}}}, None),  # of before `how` and `round`
-        ("state.json", {"round": {**SINCE, "n": "2", "time": 1.0, "task": "worker:1"}}, "state.json: round is wrong"),
-        ("state.json", {"ended_tasks": {"worker:1": {"outcome": "killed", "time": 1.0}}}, None),  # of before restarts
-        ("state.json", {"ended_tasks": {"worker:1": {"outcome": "killed"}}}, "state.json: ended_tasks is wrong"),
-        ("state.json", {"first_death": {"outcome": "killed", "time": 1.0}}, "state.json: first_death is wrong"),
+        # of before `how` and `round`
+        ("state.json", {"restarts": {"worker:1": {**SINCE, "attempt": 1}}}, None),
+        (
+            "state.json",
+            {"round": {**SINCE, "n": "2", "time": 1.0, "task": "worker:1"}},
+            "state.json: round is wrong",
+        ),
+        # of before restarts
+        ("state.json", {"ended_tasks": {"worker:1": {"outcome": "killed", "time": 1.0}}}, None),
+        (
+            "state.json",
+            {"ended_tasks": {"worker:1": {"outcome": "killed"}}},
+            "state.json: ended_tasks is wrong",
+        ),
+        (
+            "state.json",
+            {"first_death": {"outcome": "killed", "time": 1.0}},
+            "state.json: first_death is wrong",
+        ),
         ("state.json", {"place": None, "supplied": None, "health": None, "unminded": None}, None),
-        ("part.json", {"stall_after_s": None, "supply_from": None, "texts": None, "ahead_s": None}, None),
+        (
+            "part.json",
+            {"stall_after_s": None, "supply_from": None, "texts": None, "ahead_s": None},
+            None,
+        ),
         ("part.json", {"plan_digest": 7}, "part.json: plan_digest is wrong"),
     ],
 )
-def test_a_run_is_damaged_or_has_defaults(paths: RunPaths, file: str, fields: dict[str, Any], said: str | None) -> None:
+def test_a_run_is_damaged_or_has_defaults(
+    paths: RunPaths, file: str, fields: dict[str, Any], said: str | None
+) -> None:
     damage(paths, file, **fields)
     assert check_files.wrong(paths.workdir, "house", "house-1", "n3") == said
 
@@ -164,7 +245,10 @@ def test_a_minder_forgets_what_has_another_shape(paths: RunPaths) -> None:
     store = StateStore(paths, paths.part())
     store.load()
     assert (store.state.restarts, store.state.round, store.state.phase) == ({}, None, "committed")
-    assert store.known.round_number == 2 and "state.json: restarts is wrong" in Path(paths.file("journal")).read_text()
+    assert (
+        store.known.round_number == 2
+        and "state.json: restarts is wrong" in Path(paths.file("journal")).read_text()
+    )
 
 
 @pytest.mark.parametrize(
@@ -214,8 +298,26 @@ def test_the_check_of_a_shape_is_that_shape(name: str) -> None:
 
 
 def test_every_shape_in_a_record_is_checked() -> None:
-    for record in (wire.HostPart, wire.HostRunState, wire.TaskStatus, wire.TaskSpec, wire.Peer, wire.MeshHost):
+    for record in (
+        wire.HostPart,
+        wire.HostRunState,
+        wire.TaskStatus,
+        wire.TaskSpec,
+        wire.Peer,
+        wire.MeshHost,
+    ):
         for kind in record.__annotations__.values():
-            inner = kind.replace("Optional[", "").replace("List[", "").replace("Dict[str, ", "").rstrip("]")
-            known = inner in check_files.NEEDED or inner in ("str", "int", "float", "bool", "PlanWord")
+            inner = (
+                kind.replace("Optional[", "")
+                .replace("List[", "")
+                .replace("Dict[str, ", "")
+                .rstrip("]")
+            )
+            known = inner in check_files.NEEDED or inner in (
+                "str",
+                "int",
+                "float",
+                "bool",
+                "PlanWord",
+            )
             assert known or inner in ("TaskSpec", "Peer", "MeshHost"), kind

@@ -12,7 +12,13 @@ from support.files.events import block, event, head, record, scalar, simple
 from tfdeploy.agent import wire
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.sampling import event_files
-from tfdeploy.agent.sampling.event_files import FILE_RECORDS, RECORD_BYTES, SEARCH_BYTES, EventFile, EventMetrics
+from tfdeploy.agent.sampling.event_files import (
+    FILE_RECORDS,
+    RECORD_BYTES,
+    SEARCH_BYTES,
+    EventFile,
+    EventMetrics,
+)
 from tfdeploy.agent.sampling.printed import MOST_METRICS, MOST_NAME_CHARS
 
 IMAGE = record(event(block(1, b"image") + block(4, b"\x89PNG" * RECORD_BYTES)))
@@ -54,7 +60,9 @@ def test_a_record_is_read_once_it_is_whole(reader: Reader) -> None:
     assert not reader.one.damaged
 
 
-def test_a_file_that_was_written_anew_or_replaced_is_read_from_its_beginning(reader: Reader, tmp_path: Path) -> None:
+def test_a_file_that_was_written_anew_or_replaced_is_read_from_its_beginning(
+    reader: Reader, tmp_path: Path
+) -> None:
     assert reader.look(scalar("a", 1), scalar("b", 1)) == {"a": 1, "b": 1}
     reader.path.write_bytes(b"")
     assert reader.look(scalar("a", 2)) == {"a": 2}
@@ -70,7 +78,9 @@ def test_a_record_of_a_wrong_crc_is_left_out(reader: Reader) -> None:
     assert reader.one.damaged
 
 
-@pytest.mark.parametrize("garbage", [b"\xff" * 30, bytes(4096), os.urandom(300), head(1 << 60), scalar("x", 1)[5:]])
+@pytest.mark.parametrize(
+    "garbage", [b"\xff" * 30, bytes(4096), os.urandom(300), head(1 << 60), scalar("x", 1)[5:]]
+)
 def test_after_garbage_the_next_record_is_found(reader: Reader, garbage: bytes) -> None:
     found = {**reader.look(scalar("a", 1), garbage), **reader.look(scalar("b", 1))}
     assert {**found, **reader.look(scalar("c", 1)), **reader.look()} == {"a": 1, "b": 1, "c": 1}
@@ -116,14 +126,16 @@ def test_what_is_written_once_among_many_histograms_is_read(reader: Reader) -> N
 
 def test_of_many_scalars_the_newest_are_read(reader: Reader) -> None:
     old = b"".join(scalar("old", number) for number in range(3000))
-    assert reader.look(old, *(scalar(f"a{number % 5}", number) for number in range(FILE_RECORDS))) == {
-        f"a{number % 5}": number for number in range(FILE_RECORDS)
-    }
+    assert reader.look(
+        old, *(scalar(f"a{number % 5}", number) for number in range(FILE_RECORDS))
+    ) == {f"a{number % 5}": number for number in range(FILE_RECORDS)}
     assert reader.look(scalar("old", 1)) == {"old": 1}
     assert not reader.one.damaged
 
 
-def test_an_image_is_no_end_of_what_is_read_where_the_newest_part_was_gone_to(reader: Reader) -> None:
+def test_an_image_is_no_end_of_what_is_read_where_the_newest_part_was_gone_to(
+    reader: Reader,
+) -> None:
     assert reader.look(scalar("a", 1) * 3000, IMAGE) == {"a": 1}
     assert {**reader.look(scalar("a", 2)), **reader.look()} == {"a": 2} and not reader.one.damaged
 
@@ -199,7 +211,12 @@ def test_a_hundred_thousand_tags_and_long_ones(paths: RunPaths) -> None:
     write(paths, "l", 100, scalar("x" * MOST_NAME_CHARS, 1), scalar("first", 1))
     assert metrics.look() == {"l/first": 1}
     for begin in range(0, 100_000, 10_000):
-        write(paths, "l", 100, record(event(*(simple(f"t{begin + each}", 1) for each in range(1000)))) * 10)
+        write(
+            paths,
+            "l",
+            100,
+            record(event(*(simple(f"t{begin + each}", 1) for each in range(1000)))) * 10,
+        )
         metrics.look()
     assert len(metrics.known) == MOST_METRICS and "l/first" in metrics.known
     write(paths, "l", 100, scalar("first", 2))
@@ -208,7 +225,11 @@ def test_a_hundred_thousand_tags_and_long_ones(paths: RunPaths) -> None:
 
 def test_a_loss_takes_the_place_of_one_of_twenty_a_layer(paths: RunPaths) -> None:
     metrics = EventMetrics(paths, PART)
-    many = [f"layer{layer}/weights/summaries/{what}_1" for layer in range(8) for what in ("mean", "stddev", "max", "min", "x")]
+    many = [
+        f"layer{layer}/weights/summaries/{what}_1"
+        for layer in range(8)
+        for what in ("mean", "stddev", "max", "min", "x")
+    ]
     write(paths, "l", 100, *(scalar(tag, 1) for tag in many))
     metrics.look()
     assert len(metrics.known) == MOST_METRICS
@@ -217,7 +238,9 @@ def test_a_loss_takes_the_place_of_one_of_twenty_a_layer(paths: RunPaths) -> Non
     assert len(metrics.known) == MOST_METRICS and metrics.scalars["l/loss"].step == 1
 
 
-def test_a_look_that_has_cost_much_leaves_files_to_the_next_ones(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_that_has_cost_much_leaves_files_to_the_next_ones(
+    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(event_files, "LOOK_CPU_S", 0)
     metrics = EventMetrics(paths, PART)
     for number in range(3):
@@ -226,7 +249,9 @@ def test_a_look_that_has_cost_much_leaves_files_to_the_next_ones(paths: RunPaths
     assert [len(found) for found in looks] == [1, 1, 1, 0] and len(metrics.known) == 3
 
 
-def test_damage_is_told_once_for_each_file(paths: RunPaths, capfd: pytest.CaptureFixture[str]) -> None:
+def test_damage_is_told_once_for_each_file(
+    paths: RunPaths, capfd: pytest.CaptureFixture[str]
+) -> None:
     metrics = EventMetrics(paths, PART)
     for number in range(20):
         write(paths, f"\x1b[2J{number}", 100, b"\xff" * 20)
@@ -236,11 +261,19 @@ def test_damage_is_told_once_for_each_file(paths: RunPaths, capfd: pytest.Captur
             write(paths, f"\x1b[2J{number}", 100, b"\xff" * 20)
     told = capfd.readouterr().err.splitlines()
     assert len(told) == len(set(told)) == event_files.MOST_TOLD and "\x1b" not in "".join(told)
-    assert told[0].startswith("event file '/") and told[0].endswith(": damaged records are left out")
+    assert told[0].startswith("event file '/") and told[0].endswith(
+        ": damaged records are left out"
+    )
 
 
 def test_whole_records_of_anything_are_no_harm(paths: RunPaths) -> None:
     metrics = EventMetrics(paths, PART)
-    odd = [b"", b"\xff" * 100, b"\x2a\xff\xff\xff\xff\x0f", struct.pack("<Q", 1 << 63), block(5, block(1, b"\x15abc"))]
+    odd = [
+        b"",
+        b"\xff" * 100,
+        b"\x2a\xff\xff\xff\xff\x0f",
+        struct.pack("<Q", 1 << 63),
+        block(5, block(1, b"\x15abc")),
+    ]
     write(paths, "l", 100, *map(record, odd), scalar("a", 1))
     assert metrics.look() == {"l/a": 1}

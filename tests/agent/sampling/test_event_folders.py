@@ -29,10 +29,21 @@ def paths(tmp_path: Path) -> RunPaths:
 
 def part(decides: str = "n1", keep: tuple[str, ...] = ()) -> wire.HostPart:
     peers = [wire.Peer(task="worker:0", role="worker", host=decides, deciding=True)]
-    return wire.HostPart(run="r1", job="j", mode="async", host="n1", plan_digest="", release="", peers=peers, keep=list(keep))
+    return wire.HostPart(
+        run="r1",
+        job="j",
+        mode="async",
+        host="n1",
+        plan_digest="",
+        release="",
+        peers=peers,
+        keep=list(keep),
+    )
 
 
-def write(folder: Path | str, host: str = HERE, born: int = 100, changed: float = BEGAN + 1) -> Path:
+def write(
+    folder: Path | str, host: str = HERE, born: int = 100, changed: float = BEGAN + 1
+) -> Path:
     path = Path(folder, f"events.out.tfevents.{born}.{host}")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"x")
@@ -42,13 +53,25 @@ def write(folder: Path | str, host: str = HERE, born: int = 100, changed: float 
 
 def names(folders: EventFolders) -> dict[str, str]:
     """Path below the working directory -> name."""
-    return {os.path.relpath(path, folders._paths.cwd): found.name for path, found in folders.look().items()}
+    return {
+        os.path.relpath(path, folders._paths.cwd): found.name
+        for path, found in folders.look().items()
+    }
 
 
 def test_what_is_an_event_file(paths: RunPaths) -> None:
-    for name in ("events.out.tfevents.7.h", "events.out.tfevents.8.h.123.0.v2", "events.out.tfevents.9.h.profile-empty"):
+    for name in (
+        "events.out.tfevents.7.h",
+        "events.out.tfevents.8.h.123.0.v2",
+        "events.out.tfevents.9.h.profile-empty",
+    ):
         Path(paths.cwd, name).touch()
-    for name in ("events.out.tfevents.x.h", "model.ckpt-1", "events.out.tfevents", "my.events.out.tfevents.7.h"):
+    for name in (
+        "events.out.tfevents.x.h",
+        "model.ckpt-1",
+        "events.out.tfevents",
+        "my.events.out.tfevents.7.h",
+    ):
         Path(paths.cwd, name).touch()
     Path(paths.cwd, "events.out.tfevents.1.folder").mkdir()
     assert sorted(found.born for found in EventFolders(paths, part()).look().values()) == [7, 8, 9]
@@ -69,7 +92,9 @@ def test_names(paths: RunPaths, folders: list[str], called: list[str]) -> None:
     for folder in folders:
         write(Path(paths.cwd, folder))
         found = names(one)
-    assert [found[os.path.normpath(f"{folder}/events.out.tfevents.100.{HERE}")] for folder in folders] == called
+    assert [
+        found[os.path.normpath(f"{folder}/events.out.tfevents.100.{HERE}")] for folder in folders
+    ] == called
 
 
 def test_files_of_an_earlier_run_are_none(paths: RunPaths) -> None:
@@ -123,18 +148,28 @@ def test_a_folder_that_becomes_a_link_amid_a_walk_is_not_followed(
 
 
 def test_on_hosts_that_share_a_disk_each_file_counts_once(paths: RunPaths) -> None:
-    """What another machine wrote is the deciding task's, but where this one writes to the same folder."""
+    """What another machine wrote is the deciding task's, but where this one writes to the same
+    folder."""
     write(paths.cwd, host="elsewhere")
     assert len(EventFolders(paths, part()).look()) == 1
     assert EventFolders(paths, part(decides="n2")).look() == {}
     write(paths.cwd)
     assert [found.own for found in EventFolders(paths, part()).look().values()] == [True]
-    assert [found.own for found in EventFolders(paths, part(decides="n2")).look().values()] == [True]
+    assert [found.own for found in EventFolders(paths, part(decides="n2")).look().values()] == [
+        True
+    ]
 
 
 @pytest.mark.parametrize(
     ("rest", "own"),
-    [("", True), (".1234.0.v2", True), (".1234.0", True), (".eval", True), ("0", False), ("0.1234.0.v2", False)],
+    [
+        ("", True),
+        (".1234.0.v2", True),
+        (".1234.0", True),
+        (".eval", True),
+        ("0", False),
+        ("0.1234.0.v2", False),
+    ],
 )
 def test_which_machine_wrote_a_file(paths: RunPaths, rest: str, own: bool) -> None:
     """As TensorFlow 1 and 2, PyTorch and those name it that give a suffix."""
@@ -142,7 +177,9 @@ def test_which_machine_wrote_a_file(paths: RunPaths, rest: str, own: bool) -> No
     assert [found.own for found in EventFolders(paths, part()).look().values()] == [own]
 
 
-def test_a_large_tree_is_walked_over_several_looks(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_tree_is_walked_over_several_looks(
+    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(event_folders, "LOOK_ENTRIES", 50)
     for number in range(60):
         Path(paths.cwd, f"empty{number}").mkdir()
@@ -153,7 +190,9 @@ def test_a_large_tree_is_walked_over_several_looks(paths: RunPaths, monkeypatch:
     assert looks[3:] == [1] * 17
 
 
-def test_of_more_files_than_are_noted_those_that_changed_last_stay(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_more_files_than_are_noted_those_that_changed_last_stay(
+    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(event_folders, "MOST_FILES", 3)
     for number in range(6):
         write(Path(paths.cwd, f"l{number}"), changed=BEGAN + 1 + number)

@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 
 from support.files.events import block, event, head, record, simple, varint
 from tfdeploy.agent.sampling.event_files import EventFile
-from tfdeploy.agent.sampling.event_record import HEAD_BYTES, MOST_BYTES, data_length, is_whole, masked_crc, scalars
+from tfdeploy.agent.sampling.event_record import (
+    HEAD_BYTES,
+    MOST_BYTES,
+    data_length,
+    is_whole,
+    masked_crc,
+    scalars,
+)
 
 WRITTEN = Path(__file__).with_name("event_files")
 TYPES = {
@@ -47,10 +54,16 @@ def test_what_tensorflow_2_21_wrote(name: str) -> None:
 
 
 @pytest.mark.tensorflow
-@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
+)
 def test_what_the_tensorflow_here_writes_and_its_crcs(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, str(WRITTEN / "write.py"), str(tmp_path)], capture_output=True, text=True, timeout=120, env=os.environ
+        [sys.executable, str(WRITTEN / "write.py"), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ,
     )
     assert {name: read(tmp_path / f"{name}.tfevents") for name in SAYS} == SAYS, done.stderr
     crcs = [line.rpartition(" ") for line in done.stdout.splitlines()]
@@ -68,7 +81,9 @@ def test_the_length_of_a_record(length: int) -> None:
     assert data_length(bytes([head(length)[0] ^ 1]) + head(length)[1:]) is None
 
 
-@pytest.mark.parametrize("text", [b"", b"x" * (HEAD_BYTES - 1), head(MOST_BYTES + 1), head(1 << 60), bytes(HEAD_BYTES)])
+@pytest.mark.parametrize(
+    "text", [b"", b"x" * (HEAD_BYTES - 1), head(MOST_BYTES + 1), head(1 << 60), bytes(HEAD_BYTES)]
+)
 def test_what_is_no_head(text: bytes) -> None:
     assert data_length(text) is None
 
@@ -84,7 +99,8 @@ TENSOR = {  # the tensor -> its value
     b"\x08\x01" + block(4, struct.pack("<f", 2.5)): 2.5,
     b"\x08\x01" + block(4, struct.pack("<ff", 1, 2)): None,  # two
     b"\x08\x01" + block(5, struct.pack("<ff", 1, 2)): None,
-    b"\x08\x01" + block(2, block(2, b"\x08\x01")) + block(4, struct.pack("<f", 1)): None,  # it has a dimension
+    # it has a dimension
+    b"\x08\x01" + block(2, block(2, b"\x08\x01")) + block(4, struct.pack("<f", 1)): None,
     b"\x08\x01\x28\x05": 0.0,  # a float as a varint is none: an empty list is one zero
     b"\x08\x0e" + block(4, bytes(1 << 12)): None,  # bfloat16
     b"\x08\x63" + block(4, bytes(4)): None,  # no such type
@@ -101,7 +117,13 @@ def test_tensors(tensor: bytes) -> None:
 
 
 def test_the_last_value_of_a_tag_counts_and_what_is_not_finite_is_left_out() -> None:
-    values = [simple("a", 1), simple("a", 2), simple("b", float("nan")), simple("c", float("-inf")), simple("", 1)]
+    values = [
+        simple("a", 1),
+        simple("a", 2),
+        simple("b", float("nan")),
+        simple("c", float("-inf")),
+        simple("", 1),
+    ]
     assert scalars(event(*values)) == {"a": 2}
 
 
@@ -109,14 +131,19 @@ def test_only_scalars_of_the_plugin_of_scalars_or_of_none() -> None:
     def of_plugin(name: bytes) -> bytes:
         return simple(name.decode() or "none", 1) + block(9, block(1, block(1, name)))
 
-    assert set(scalars(event(of_plugin(b"scalars"), of_plugin(b"hparams"), of_plugin(b"")))) == {"scalars", "none"}
+    assert set(scalars(event(of_plugin(b"scalars"), of_plugin(b"hparams"), of_plugin(b"")))) == {
+        "scalars",
+        "none",
+    }
 
 
 def test_a_tag_that_is_no_text_is_a_name_nevertheless() -> None:
     assert list(scalars(event(block(1, b"\xff\x1b[2J") + simple("", 1)[2:]))) == ["\ufffd\x1b[2J"]
 
 
-@pytest.mark.parametrize("data", [b"\x0a", b"\x2a\x05abc", b"\xff" * 20, b"\x0b", b"\x08\x01" * 5000])
+@pytest.mark.parametrize(
+    "data", [b"\x0a", b"\x2a\x05abc", b"\xff" * 20, b"\x0b", b"\x08\x01" * 5000]
+)
 def test_what_is_no_event(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"field|number"):
         scalars(data)
@@ -127,16 +154,31 @@ def messages(inner: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
     number = st.integers(0, 20)
     fields = st.one_of(
         st.builds(lambda n, data: block(n, data), number, inner),
-        st.builds(lambda n, value: varint(n << 3) + varint(value), number, st.integers(0, (1 << 64) - 1)),
-        st.builds(lambda n, data: varint(n << 3 | 5) + data, number, st.binary(min_size=4, max_size=4)),
-        st.builds(lambda n, data: varint(n << 3 | 1) + data, number, st.binary(min_size=8, max_size=8)),
+        st.builds(
+            lambda n, value: varint(n << 3) + varint(value), number, st.integers(0, (1 << 64) - 1)
+        ),
+        st.builds(
+            lambda n, data: varint(n << 3 | 5) + data, number, st.binary(min_size=4, max_size=4)
+        ),
+        st.builds(
+            lambda n, data: varint(n << 3 | 1) + data, number, st.binary(min_size=8, max_size=8)
+        ),
     )
     return st.lists(fields, max_size=6).map(b"".join)
 
 
-@given(st.one_of(st.binary(max_size=200), messages(messages(messages(messages(st.binary(max_size=20)))))))
+@given(
+    st.one_of(
+        st.binary(max_size=200), messages(messages(messages(messages(st.binary(max_size=20)))))
+    )
+)
 def test_any_bytes_are_scalars_or_a_value_error(data: bytes) -> None:
-    for wrapped in (data, block(5, data), block(5, block(1, TAG + data)), block(5, block(1, TAG + block(8, data)))):
+    for wrapped in (
+        data,
+        block(5, data),
+        block(5, block(1, TAG + data)),
+        block(5, block(1, TAG + block(8, data))),
+    ):
         try:
             found = scalars(wrapped)
         except ValueError:

@@ -11,7 +11,9 @@ import pytest
 from tfdeploy.agent.metric_patterns import LOSS, MOST_CHARS, STEP
 from tfdeploy.agent.sampling.printed import READ_BYTES, PrintedMetrics, compile_all
 
-PATTERNS = compile_all({"step": r"step (\d+)", "loss": r"loss ([\d.]+)", "bad": "(", "none": "x", "n" * 65: "(x)"})
+PATTERNS = compile_all(
+    {"step": r"step (\d+)", "loss": r"loss ([\d.]+)", "bad": "(", "none": "x", "n" * 65: "(x)"}
+)
 
 
 def looked(one: PrintedMetrics, ended: bool = False) -> dict[str, float]:
@@ -31,7 +33,9 @@ def test_patterns_that_cannot_be_used_are_left_out() -> None:
 
 def test_an_expression_that_takes_long_to_compile_is_left_out() -> None:
     at_most = "(" + "x" * (MOST_CHARS - 2) + ")"
-    found = compile_all({"a": at_most, "b": at_most.replace("x", "xx", 1), "step": STEP, "loss": LOSS})
+    found = compile_all(
+        {"a": at_most, "b": at_most.replace("x", "xx", 1), "step": STEP, "loss": LOSS}
+    )
     assert list(found) == ["a", "step", "loss"]
 
 
@@ -70,7 +74,9 @@ def test_keras_over_several_looks(log: Path) -> None:
     assert looked(one) == {"batch": 20, "batches": 100, "loss": 0.25, "step": 220}
 
 
-def test_a_step_before_a_long_traceback_is_found_at_the_attempts_end_however_the_looks_fell(log: Path) -> None:
+def test_a_step_before_a_long_traceback_is_found_at_the_attempts_end_however_the_looks_fell(
+    log: Path,
+) -> None:
     one = PrintedMetrics(str(log.parent), PATTERNS)
     log.write_text("step 3\n" + "File x.py, line 3\n" * 300)
     assert looked(one) == {}
@@ -81,7 +87,9 @@ def test_a_step_before_a_long_traceback_is_found_at_the_attempts_end_however_the
     assert looked(one, ended=True) == {}
 
 
-def test_steps_have_the_time_at_which_they_were_written_and_no_step_jumps_further_than_is_possible(log: Path) -> None:
+def test_steps_have_the_time_at_which_they_were_written_and_no_step_jumps_further_than_is_possible(
+    log: Path,
+) -> None:
     one = PrintedMetrics(str(log.parent), PATTERNS)
     now = time.time()
     for second, line in enumerate(("step 1200", "step 9000000000000", "loss 0.5")):
@@ -89,7 +97,9 @@ def test_steps_have_the_time_at_which_they_were_written_and_no_step_jumps_furthe
             file.write(line + "\n")
         os.utime(log, (now + second, now + second))
         one.look()
-    assert one.known == {"step": 1200, "loss": 0.5} and one.step_times == {"step": pytest.approx(now)}
+    assert one.known == {"step": 1200, "loss": 0.5} and one.step_times == {
+        "step": pytest.approx(now)
+    }
 
 
 def test_a_loss_that_is_no_number_any_more_is_known_as_text(log: Path) -> None:

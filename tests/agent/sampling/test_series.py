@@ -23,7 +23,10 @@ def test_the_last_hour_stays_and_older_ones_are_halved_again_and_again() -> None
         if second % 3600 == 0:
             rows = thin(rows, now + second, 10.0)
     ages = times(thin(rows, now + 8 * 3600, 10.0), now + 8 * 3600)
-    within = [sum(low < age <= high for age in ages) for low, high in ((0, 3600), (3600, 7200), (7200, 14400), (14400, 28800))]
+    within = [
+        sum(low < age <= high for age in ages)
+        for low, high in ((0, 3600), (3600, 7200), (7200, 14400), (14400, 28800))
+    ]
     assert within == pytest.approx([360, 180, 180, 180], abs=8)
     assert max(a - b for a, b in itertools.pairwise(ages)) <= 2.5 * 80
 
@@ -32,7 +35,14 @@ def test_a_week_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(series, "THIN_AFTER", 2000)
     one = Series(str(tmp_path / "samples"), 10.0)
     for number in range(0, 7 * 8640):
-        one.add({"time": 1e9 + 10 * number, "cpu": 1.234, "memory": 1 << 32, "printed": {"loss": 0.123456, "step": number}})
+        one.add(
+            {
+                "time": 1e9 + 10 * number,
+                "cpu": 1.234,
+                "memory": 1 << 32,
+                "printed": {"loss": 0.123456, "step": number},
+            }
+        )
     assert (tmp_path / "samples").stat().st_size <= series.MOST_BYTES
     rows = read(str(tmp_path / "samples"))
     assert rows[0]["time"] <= 1e9 + 2 * 86400 and rows[-1]["time"] == 1e9 + 10 * (7 * 8640 - 1)
@@ -41,13 +51,17 @@ def test_a_week_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_large_samples_are_thinned_to_the_bound(tmp_path: Path) -> None:
     one = Series(str(tmp_path / "samples"), 10.0, most_bytes=20_000)
     for number in range(300):
-        one.add({"time": 1e9 + 10 * number, "printed": {f"metric{each}": 1.5 for each in range(32)}})
+        one.add(
+            {"time": 1e9 + 10 * number, "printed": {f"metric{each}": 1.5 for each in range(32)}}
+        )
     assert (tmp_path / "samples").stat().st_size <= 20_000
     assert read(str(tmp_path / "samples"))[-1]["time"] == 1e9 + 2990
 
 
 def test_lines_that_are_no_samples_are_left_out(tmp_path: Path) -> None:
-    (tmp_path / "samples").write_bytes(b'{"time": 1}\nnonsense\n[1]\n{"time": "x"}\n{"cpu": 1}\n\xff\n{"time": 2}\n{"time": 3')
+    (tmp_path / "samples").write_bytes(
+        b'{"time": 1}\nnonsense\n[1]\n{"time": "x"}\n{"cpu": 1}\n\xff\n{"time": 2}\n{"time": 3'
+    )
     assert [row["time"] for row in read(str(tmp_path / "samples"))] == [1, 2]
     assert read(str(tmp_path / "none")) == []
 

@@ -1,4 +1,5 @@
-"""Every verb's real answer is what the control side takes it for, to the last field: the two cannot drift."""
+"""Every verb's real answer is what the control side takes it for, to the last field: the two cannot
+drift."""
 
 from __future__ import annotations
 
@@ -33,7 +34,11 @@ from tfdeploy.model.answers.verb import Flow
 
 VERBS = verbs()
 FILES = {"train.py": b"print(1)\n"}
-TRAIN = ["sh", "-c", "echo hello; mkdir -p left; echo x > left/file; until test -e go; do sleep 0.05; done; exit 3"]
+TRAIN = [
+    "sh",
+    "-c",
+    "echo hello; mkdir -p left; echo x > left/file; until test -e go; do sleep 0.05; done; exit 3",
+]
 BOARD = f"""#!/bin/sh
 case "$*" in *find_spec*) exit 0;; esac
 while [ "$1" != --port ]; do shift; done
@@ -50,14 +55,28 @@ class Listener:
 
     def cancel_once(self, *wanted: dict[str, Any]) -> None:
         """Cancel when an item with each of these fields has come."""
-        wait_for(lambda: all(any(each.items() <= item.items() for item in self.items) for each in wanted), 10.0, str(wanted))
+        wait_for(
+            lambda: all(
+                any(each.items() <= item.items() for item in self.items) for each in wanted
+            ),
+            10.0,
+            str(wanted),
+        )
         self.cancelled.set()
 
 
 def asked(
-    context: Context, verb: str, blob: bytes = b"", /, *, enough: int = 0, listener: Listener | None = None, **args: Any
+    context: Context,
+    verb: str,
+    blob: bytes = b"",
+    /,
+    *,
+    enough: int = 0,
+    listener: Listener | None = None,
+    **args: Any,
 ) -> Any:
-    """Asks a host's real verb, and holds what it answers against its type. `enough`: it is cancelled after so many items."""
+    """Asks a host's real verb, and holds what it answers against its type. `enough`: it is
+    cancelled after so many items."""
     kind, listener = VERBS[verb], listener or Listener()
 
     def item(fields: dict[str, Any], content: bytes) -> None:
@@ -81,7 +100,9 @@ def host(tmp_path: Path, agent_dir: str) -> Context:
 def test_a_run_that_fails(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     tasks = {"worker:0": ("n1", TRAIN), "worker:1": ("n2", ["sleep", "1000"])}
-    cluster.prepare("r1", {**tasks, "ps:0": ("n1", ["sleep", "1000"], {"serves": True})}, sample_every_s=0.1)
+    cluster.prepare(
+        "r1", {**tasks, "ps:0": ("n1", ["sleep", "1000"], {"serves": True})}, sample_every_s=0.1
+    )
     one, two = (cluster.hosts[name].context for name in ("n1", "n2"))
     which = {"run": "r1", "job": cluster.job}
     for context in (one, two):
@@ -92,14 +113,24 @@ def test_a_run_that_fails(hosts: NewCluster) -> None:
         asked(context, "run.commit", **which)
         asked(context, "run.status", **which)
     asked(
-        one, "probe", python=sys.executable, ports=[2222, 2230], gpus="auto", job=cluster.job, keep=["ckpt"], names=["localhost"]
+        one,
+        "probe",
+        python=sys.executable,
+        ports=[2222, 2230],
+        gpus="auto",
+        job=cluster.job,
+        keep=["ckpt"],
+        names=["localhost"],
     )
     cluster.wait_until(lambda: Path(cluster.hosts["n1"].paths("r1").file("samples.json")).exists())
     asked(one, "run.watch", enough=2, **which)
     Path(cluster.hosts["n1"].paths("r1").cwd, "go").touch()
     cluster.wait_ended("r1")
     for context in (one, two):
-        assert asked(context, "run.status", **which)["host_state"]["first_death"]["outcome"] == "failed"
+        assert (
+            asked(context, "run.status", **which)["host_state"]["first_death"]["outcome"]
+            == "failed"
+        )
         asked(context, "runs")
         asked(context, "run.watch", **which)
         asked(context, "logs", follow=True, **which)
@@ -121,7 +152,13 @@ def test_a_run_that_fails(hosts: NewCluster) -> None:
     asked(one, "audit", **which)
     asked(one, "clean.list", named=[])
     fence = asked(one, "lock", job=cluster.job, operation="clean", holder={"user": "me"})["fence"]
-    asked(one, "clean.remove", job=cluster.job, things=[["run", "r1"], ["release", "none"]], fence=fence)
+    asked(
+        one,
+        "clean.remove",
+        job=cluster.job,
+        things=[["run", "r1"], ["release", "none"]],
+        fence=fence,
+    )
     asked(one, "clean.workdir", things=[["half", "none"]])
     asked(one, "unlock", job=cluster.job)
     with contextlib.suppress(VerbError):  # a minder may still be there
@@ -131,7 +168,9 @@ def test_a_run_that_fails(hosts: NewCluster) -> None:
 def test_a_run_whose_hosts_do_not_reach_each_other(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     cluster.runs.append("r4")
-    part = cluster.parts("r4", {"worker:0": ("n1", ["sleep", "1000"]), "worker:1": ("n2", ["sleep", "1000"])})["n1"]
+    part = cluster.parts(
+        "r4", {"worker:0": ("n1", ["sleep", "1000"]), "worker:1": ("n2", ["sleep", "1000"])}
+    )["n1"]
     plan = {"run": "r4", "operator": "me@here", "created": 1.0}
     context = cluster.hosts["n1"].context
     asked(context, "run.prepare", part=part, plan=plan, secrets={}, certs=cluster.certs["n1"])
@@ -140,7 +179,11 @@ def test_a_run_whose_hosts_do_not_reach_each_other(hosts: NewCluster) -> None:
 
 def test_a_run_that_starts_again(hosts: NewCluster) -> None:
     cluster = hosts("n1")
-    again = {"restart_max": 3, "restart_backoff_s": [0.05, 0.1], "recovery": {"worker:0": ("alone", False)}}
+    again = {
+        "restart_max": 3,
+        "restart_backoff_s": [0.05, 0.1],
+        "recovery": {"worker:0": ("alone", False)},
+    }
     cluster.prepare("r2", {"worker:0": ("n1", TRAIN)}, **again)
     context, which = cluster.hosts["n1"].context, {"run": "r2", "job": cluster.job}
     part = json.loads(Path(cluster.hosts["n1"].paths("r2").file("part.json")).read_text())
@@ -157,15 +200,22 @@ def test_a_run_that_starts_again(hosts: NewCluster) -> None:
 def test_releases_and_data(host: Context, tmp_path: Path) -> None:
     import hashlib
 
-    rows = [[path, "file", len(text), hashlib.sha256(text).hexdigest(), ""] for path, text in FILES.items()]
+    rows = [
+        [path, "file", len(text), hashlib.sha256(text).hexdigest(), ""]
+        for path, text in FILES.items()
+    ]
     which = {"job": "j", "release": "c0ffee"}
     asked(host, "release.state", **which)
     begun = asked(host, "release.begin", zlib.compress(json.dumps(rows).encode()), **which)
-    assert asked(host, "release.commit", staging=begun["staging"], **which) == {"changed": ["train.py"]}
+    assert asked(host, "release.commit", staging=begun["staging"], **which) == {
+        "changed": ["train.py"]
+    }
     contents = json.dumps([1] * len(FILES)).encode() + b"\n" + b"".join(FILES.values())
     asked(host, "release.commit", zlib.compress(contents), staging=begun["staging"], **which)
     assert asked(host, "release.state", **which) == {"present": True}
-    missing = asked(host, "release.missing", zlib.compress(json.dumps(rows).encode()), job="j", release="decade")
+    missing = asked(
+        host, "release.missing", zlib.compress(json.dumps(rows).encode()), job="j", release="decade"
+    )
     assert missing == {"missing": []}
     assert asked(host, "data.state", job="j", name="digits") is None
     asked(host, "data.begin", job="j", name="digits", bytes=0)
@@ -187,9 +237,13 @@ def test_a_broadcast(host: Context, tmp_path: Path) -> None:
     join = threading.Thread(daemon=True, target=asked, args=(host, "broadcast.join"), kwargs=args)
     join.start()
     wait_for(lambda: "broadcast b" in host.closing, 10.0, "it takes part")
-    asked(host, "broadcast.feeds", id="b", stripes=1, parents=[["n2", "127.0.0.1", 1, [0]]], here=[0])
+    asked(
+        host, "broadcast.feeds", id="b", stripes=1, parents=[["n2", "127.0.0.1", 1, [0]]], here=[0]
+    )
     asked(host, "broadcast.roots", id="b", first=0, roots=[pieces.root_of(leaf).hex()])
-    assert asked(host, "broadcast.leaves", leaf, id="b", segment=0) == {"wanted": bitmap.pack(bitmap_bytes(1))}
+    assert asked(host, "broadcast.leaves", leaf, id="b", segment=0) == {
+        "wanted": bitmap.pack(bitmap_bytes(1))
+    }
     asked(host, "broadcast.put", b"1234", id="b", segment=0, index=0)
     assert asked(host, "broadcast.sums", id="b", segment=0) == {"leaves": leaf.hex()}
     asked(host, "broadcast.read", id="b", segment=0, index=0)
@@ -221,7 +275,14 @@ def test_data_that_begins_on_a_host(host: Context, tmp_path: Path) -> None:
 
 def test_keep_locks_and_clocks(host: Context) -> None:
     asked(host, "ping")
-    asked(host, "lock", job="j", operation="sync", holder={"user": "me", "machine": "m", "pid": 1, "time": 1.0}, wait_s=0)
+    asked(
+        host,
+        "lock",
+        job="j",
+        operation="sync",
+        holder={"user": "me", "machine": "m", "pid": 1, "time": 1.0},
+        wait_s=0,
+    )
     asked(host, "unlock", job="j")
     folder = Path(asked(host, "keep.begin", job="j", bytes=1)["folder"])
     (folder / "ckpt").mkdir()
@@ -233,7 +294,16 @@ def test_keep_locks_and_clocks(host: Context) -> None:
     asked(host, "keep.place", files=[file], **lacking)
     asked(host, "fetch.list", what="keep", job="j", keep=["ckpt"])
     asked(host, "keep.aside", job="j", run="r1", keep=["other"])
-    asked(host, "probe", python="python3", ports=[2222, 2222], gpus="none", job="j", keep=["ckpt"], names=[])
+    asked(
+        host,
+        "probe",
+        python="python3",
+        ports=[2222, 2222],
+        gpus="none",
+        job="j",
+        keep=["ckpt"],
+        names=[],
+    )
     asked(host, "probe", python="python3", ports=[2222, 2222], gpus="auto", preflight=True)
 
 
@@ -260,7 +330,14 @@ def test_tensorboard(hosts: NewCluster, tmp_path: Path) -> None:
     python = tmp_path / "python"
     python.write_text(BOARD)
     python.chmod(0o755)
-    asked(cluster.hosts["n1"].context, "tensorboard", enough=1, run="r3", job=cluster.job, python=str(python))
+    asked(
+        cluster.hosts["n1"].context,
+        "tensorboard",
+        enough=1,
+        run="r3",
+        job=cluster.job,
+        python=str(python),
+    )
 
 
 def test_every_verb_is_asked_here_and_the_agent_knows_no_other() -> None:
@@ -274,9 +351,16 @@ def test_every_verb_is_asked_here_and_the_agent_knows_no_other() -> None:
 def test_hello_and_what_the_agent_refuses(host: Context) -> None:
     os.makedirs(host.workdir)
     assert unknown(json.loads(json.dumps(server.hello(host))), Hello) == []
-    errors: list[Exception] = [ValueError("x"), VerbError("disk", "full", details={"free_bytes": 1}), OSError(28, "full", "/x")]
+    errors: list[Exception] = [
+        ValueError("x"),
+        VerbError("disk", "full", details={"free_bytes": 1}),
+        OSError(28, "full", "/x"),
+    ]
     holder = {"holder": {"user": "me", "pid": 1}, "operation": "sync"}
-    errors += [VerbError("locked", "by me", details=holder), VerbError("setup_failed", "no", details={"lines": ["a"]})]
+    errors += [
+        VerbError("locked", "by me", details=holder),
+        VerbError("setup_failed", "no", details={"lines": ["a"]}),
+    ]
     for error in errors:
         assert unknown(json.loads(json.dumps(failure_of(error))), Failure) == []
 

@@ -1,4 +1,5 @@
-"""What `audit` finds left on a host: nothing of a run that lives or has ended well, and each thing that should not be there."""
+"""What `audit` finds left on a host: nothing of a run that lives or has ended well, and each thing
+that should not be there."""
 
 from __future__ import annotations
 
@@ -58,7 +59,10 @@ def test_nothing_is_left_of_a_run_that_is_prepared_lives_or_has_ended(cluster: C
             cluster.each(verb, "r1")
     Path(cluster.hosts["n1"].paths("r1").cwd, "go").touch()
     cluster.wait_ended("r1")
-    assert left(cluster) == set() == left(cluster, job=cluster.job, run="r1") and asked(cluster)["held"] == []
+    assert (
+        left(cluster) == set() == left(cluster, job=cluster.job, run="r1")
+        and asked(cluster)["held"] == []
+    )
     assert left(cluster, job=cluster.job, run="never-was") == set()
 
 
@@ -67,15 +71,32 @@ def test_each_thing_that_should_not_be_there_is_named(ended: Cluster) -> None:
     here = workdir / job / "runs/r1/hosts/n1"
     for path in (".env.json.0123456789ab.tmp", "env.json"):
         (here / path).write_text("{}")
-    planted = ["strange", "folder/x", f"{job}/strange", f"{job}/runs/r1/strange", f"{job}/runs/r2/hosts/n1/state.json"]
-    planted += [f"{job}/releases/.staging-x/y", f"{job}/runs/r1/.cwd.x/y", f"{job}/runs/r1/gone-0/x"]
+    planted = [
+        "strange",
+        "folder/x",
+        f"{job}/strange",
+        f"{job}/runs/r1/strange",
+        f"{job}/runs/r2/hosts/n1/state.json",
+    ]
+    planted += [
+        f"{job}/releases/.staging-x/y",
+        f"{job}/runs/r1/.cwd.x/y",
+        f"{job}/runs/r1/gone-0/x",
+    ]
     for path in planted:
         (workdir / path).parent.mkdir(parents=True, exist_ok=True)
         (workdir / path).write_text("")
     (workdir / "link").symlink_to("/")
     runs = f"{job}/runs"
-    of_run = {("secret", f"{runs}/r1/hosts/n1/{name}") for name in ("env.json", ".env.json.0123456789ab.tmp")}
-    of_run |= {("foreign", f"{runs}/r1/strange"), ("half", f"{runs}/r1/.cwd.x"), ("half", f"{runs}/r1/gone-0")}
+    of_run = {
+        ("secret", f"{runs}/r1/hosts/n1/{name}")
+        for name in ("env.json", ".env.json.0123456789ab.tmp")
+    }
+    of_run |= {
+        ("foreign", f"{runs}/r1/strange"),
+        ("half", f"{runs}/r1/.cwd.x"),
+        ("half", f"{runs}/r1/gone-0"),
+    }
     rest = {("foreign", name) for name in ("strange", "folder", "link", f"{job}/strange")}
     rest |= {("half", f"{job}/releases/.staging-x"), ("half a run", f"{runs}/r2/hosts/n1")}
     assert left(ended, job=job, run="r1") == of_run
@@ -86,26 +107,41 @@ def test_each_thing_that_should_not_be_there_is_named(ended: Cluster) -> None:
 def marked(ended: Cluster) -> Iterator[subprocess.Popen[bytes]]:
     """A process that has the marker of the run."""
     marks = task_processes.markers(ended.hosts["n1"].paths("r1"), "worker:0")
-    process = subprocess.Popen(["sleep", "1000"], env={**os.environ, **marks, "TFDEPLOY_TASK_JOB": ended.job})
+    process = subprocess.Popen(
+        ["sleep", "1000"], env={**os.environ, **marks, "TFDEPLOY_TASK_JOB": ended.job}
+    )
     yield process
     process.kill()
     process.wait()
 
 
-def test_a_process_of_a_run_that_has_ended_is_named(ended: Cluster, marked: subprocess.Popen[bytes]) -> None:
+def test_a_process_of_a_run_that_has_ended_is_named(
+    ended: Cluster, marked: subprocess.Popen[bytes]
+) -> None:
     found = {("process", f"/proc/{marked.pid}")}
     ended.wait_until(lambda: left(ended) == found)
-    assert left(ended, job=ended.job, run="r1") == found and left(ended, job=ended.job, run="r2") == set()
+    assert (
+        left(ended, job=ended.job, run="r1") == found
+        and left(ended, job=ended.job, run="r2") == set()
+    )
 
 
-def test_secrets_of_a_run_that_nobody_minds_are_named_and_go_with_the_next_commit(cluster: Cluster) -> None:
+def test_secrets_of_a_run_that_nobody_minds_are_named_and_go_with_the_next_commit(
+    cluster: Cluster,
+) -> None:
     cluster.launch("r1", TASKS, secrets=SECRETS)
     paths = cluster.hosts["n1"].paths("r1")
     supervisor, minder = task_processes.supervisor(paths, "worker:0"), task_processes.minder(paths)
     assert supervisor is not None and minder is not None
     for who in (minder, supervisor):
         processes.send(who, signal.SIGKILL)
-    cluster.wait_until(lambda: not processes.is_alive(supervisor) and not processes.is_alive(minder) and not cluster.alive("r1"))
+    cluster.wait_until(
+        lambda: (
+            not processes.is_alive(supervisor)
+            and not processes.is_alive(minder)
+            and not cluster.alive("r1")
+        )
+    )
     names = {os.path.basename(path) for kind, path in left(cluster) if kind == "secret"}
     assert names == {"env.json", "mesh.json"}
     cluster.prepare("r2", TASKS, secrets=SECRETS)
@@ -131,7 +167,10 @@ def test_a_launch_that_did_not_end_is_named(cluster: Cluster) -> None:
     cluster.wait_until(lambda: not processes.is_alive(minder))
     assert {kind for kind, _ in left(cluster)} == {"secret", "a launch that did not end"}
     assert run_control.VERBS["run.abort"](
-        Call(cluster.hosts["n1"].context, {"run": "r1", "job": cluster.job, "reason": "test", "purge": True})
+        Call(
+            cluster.hosts["n1"].context,
+            {"run": "r1", "job": cluster.job, "reason": "test", "purge": True},
+        )
     )
     assert left(cluster) == set()
 

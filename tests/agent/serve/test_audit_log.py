@@ -1,4 +1,5 @@
-"""A host's audit log, and what the control side reads of it after a power cut and on a full disk."""
+"""A host's audit log, and what the control side reads of it after a power cut and on a full
+disk."""
 
 from __future__ import annotations
 
@@ -32,7 +33,13 @@ def context(tmp_path: Path) -> Context:
     return Context(str(tmp_path / "w"), "/agents/a1", "n1")
 
 
-def note(context: Context, verb: str = "stop", outcome: str = "stopped", secrets: list[str] | None = None, **args: Any) -> None:
+def note(
+    context: Context,
+    verb: str = "stop",
+    outcome: str = "stopped",
+    secrets: list[str] | None = None,
+    **args: Any,
+) -> None:
     call = Call(context, {"job": "j", "run": "r1", "by": BY, **args})
     call.secrets = secrets or []
     audit_log.note(call, verb, outcome)
@@ -55,15 +62,35 @@ def runs(context: Context) -> list[str | None]:
     return [entry.run for entry in shown(context).entries]
 
 
-def test_an_entry_says_who_did_what_from_where(context: Context, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_entry_says_who_did_what_from_where(
+    context: Context, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("SSH_CONNECTION", "192.0.2.7 50000 192.0.2.1 22")
     note(context, "launch", "prepared", ["TOKEN"])
     assert shown(context).faults == ()
     (entry,) = shown(context).entries
-    assert (entry.host, entry.verb, entry.job, entry.run, entry.outcome) == ("n1", "launch", "j", "r1", "prepared")
-    assert (entry.operator, entry.client, entry.key, entry.key_by) == ("me@desk", "192.0.2.7", "SHA256:said", "operator")
-    assert entry.secrets == ["TOKEN"] and entry.agent == "a1" and abs(entry.time - log(context).stat().st_mtime) < 5
-    assert log(context).stat().st_mode & 0o777 == 0o600 and log(context).parent.stat().st_mode & 0o777 == 0o700
+    assert (entry.host, entry.verb, entry.job, entry.run, entry.outcome) == (
+        "n1",
+        "launch",
+        "j",
+        "r1",
+        "prepared",
+    )
+    assert (entry.operator, entry.client, entry.key, entry.key_by) == (
+        "me@desk",
+        "192.0.2.7",
+        "SHA256:said",
+        "operator",
+    )
+    assert (
+        entry.secrets == ["TOKEN"]
+        and entry.agent == "a1"
+        and abs(entry.time - log(context).stat().st_mtime) < 5
+    )
+    assert (
+        log(context).stat().st_mode & 0o777 == 0o600
+        and log(context).parent.stat().st_mode & 0o777 == 0o700
+    )
     key = b"\0\0\0\x0bssh-ed25519and more"
     (tmp_path / "auth").write_text(f"publickey ssh-ed25519 {base64.b64encode(key).decode()}\n")
     monkeypatch.setenv("SSH_USER_AUTH", str(tmp_path / "auth"))
@@ -76,17 +103,30 @@ def test_an_entry_says_who_did_what_from_where(context: Context, monkeypatch: py
 def test_a_repeated_command_has_one_entry(context: Context) -> None:
     note(context)
     note(context)
-    again = Context(context.workdir, context.agent_dir, "n1")  # its answer was lost, and a new session asks once more
+    # its answer was lost, and a new session asks once more
+    again = Context(context.workdir, context.agent_dir, "n1")
     note(again)
     assert len(shown(context).entries) == 1
     note(Context(context.workdir, context.agent_dir, "n1"), by={**BY, "command": "another0"})
     note(Context(context.workdir, context.agent_dir, "n1"), by={})
-    note(Context(context.workdir, context.agent_dir, "n1"), by="nonsense", run={"no": "name"}, job="../x")
-    assert [entry.operator for entry in shown(context).entries] == ["me@desk", "me@desk", None, None]
+    note(
+        Context(context.workdir, context.agent_dir, "n1"),
+        by="nonsense",
+        run={"no": "name"},
+        job="../x",
+    )
+    assert [entry.operator for entry in shown(context).entries] == [
+        "me@desk",
+        "me@desk",
+        None,
+        None,
+    ]
     assert shown(context).entries[-1].job is None and shown(context).faults == ()
 
 
-def test_a_torn_last_line_is_named_and_the_next_entry_is_a_line_of_its_own(context: Context) -> None:
+def test_a_torn_last_line_is_named_and_the_next_entry_is_a_line_of_its_own(
+    context: Context,
+) -> None:
     filled(context, 2)
     whole = log(context).read_bytes()
     for torn in (b'{"time":17', b"\0\0\0\0", b"\xff\0\x1b]0;x\x07"):
@@ -104,7 +144,9 @@ def test_a_log_that_an_older_version_chained_is_read_and_gone_on_with(context: C
     lines = [json.dumps({**old, "run": f"old{each['n']}", **each}) for each in chained]
     log(context).write_text(lines[0] + "\ntorn\n" + lines[1] + "\n")
     note(Context(context.workdir, "", "n1"), run="new")
-    assert runs(context) == ["old7", "old8", "new"] and [line for line, _ in shown(context).faults] == ["log.jsonl:2"]
+    assert runs(context) == ["old7", "old8", "new"] and [
+        line for line, _ in shown(context).faults
+    ] == ["log.jsonl:2"]
 
 
 def test_the_log_is_bounded(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +154,11 @@ def test_the_log_is_bounded(context: Context, monkeypatch: pytest.MonkeyPatch) -
     older = log(context).with_name("log.1.jsonl")
     filled(context, 20)
     first = int(str(runs(context)[0])[1:])
-    assert shown(context).faults == () and first > 0 and runs(context) == [f"r{number}" for number in range(first, 20)]
+    assert (
+        shown(context).faults == ()
+        and first > 0
+        and runs(context) == [f"r{number}" for number in range(first, 20)]
+    )
     assert older.stat().st_size < 3000 and log(context).stat().st_size < 3000
     log(context).rename(older)  # a power cut between the rename and the first entry of the new file
     note(Context(context.workdir, "", "n1"), run="after")
@@ -121,12 +167,20 @@ def test_the_log_is_bounded(context: Context, monkeypatch: pytest.MonkeyPatch) -
 
 def test_many_sessions_at_once_make_one_log(context: Context) -> None:
     code = (
-        "import sys; from tfdeploy.agent.serve import audit_log; from tfdeploy.agent.serve.call import Call, Context\n"
+        "import sys; from tfdeploy.agent.serve import audit_log; from tfdeploy.agent.serve.call "
+        "import Call, Context\n"
         "context = Context(sys.argv[1], '', 'n1')\n"
-        "for n in range(25): audit_log.note(Call(context, {'run': 'r%s-%d' % (sys.argv[2], n)}), 'stop', 'stopped')"
+        "for n in range(25): audit_log.note(Call(context, {'run': 'r%s-%d' % (sys.argv[2], n)}), "
+        "'stop', 'stopped')"
     )
-    running = [subprocess.Popen([sys.executable, "-c", code, context.workdir, str(number)]) for number in range(4)]
-    threads = [threading.Thread(daemon=True, target=filled, args=(Context(context.workdir, "", "n1"), 25)) for _ in range(2)]
+    running = [
+        subprocess.Popen([sys.executable, "-c", code, context.workdir, str(number)])
+        for number in range(4)
+    ]
+    threads = [
+        threading.Thread(daemon=True, target=filled, args=(Context(context.workdir, "", "n1"), 25))
+        for _ in range(2)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -141,23 +195,33 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
     place = tmp_path / "full"
     place.mkdir()
     need("mounts")
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs", str(place)], check=True)
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs", str(place)], check=True
+    )
     yield place
     subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 @pytest.mark.fault("44 a full disk under the audit log")
-def test_a_full_disk_is_said_and_counted_and_fails_nothing(full_disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk_is_said_and_counted_and_fails_nothing(
+    full_disk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     context = Context(str(full_disk), "", "n1")
     filled(context, 2)
-    with (full_disk / "filler").open("wb", buffering=0) as filler, pytest.raises(OSError, match="No space"):
+    with (
+        (full_disk / "filler").open("wb", buffering=0) as filler,
+        pytest.raises(OSError, match="No space"),
+    ):
         while filler.write(b"x" * 4096):
             pass
     before = len(shown(context).entries)
     for number in range(40):
         note(context, run=f"full-{number}")
     written = len(shown(context).entries)
-    assert before < written < 42 and "the audit log has no entry of this stop: " in capsys.readouterr().err
+    assert (
+        before < written < 42
+        and "the audit log has no entry of this stop: " in capsys.readouterr().err
+    )
     assert shown(context).faults == () and context.missed == 42 - written
     (full_disk / "filler").unlink()
     note(context, run="after")
@@ -165,7 +229,9 @@ def test_a_full_disk_is_said_and_counted_and_fails_nothing(full_disk: Path, caps
     assert f"{42 - written} entries before it could not be written" in what
 
 
-def test_a_log_in_anothers_folder_or_behind_a_link_is_not_written(context: Context, tmp_path: Path) -> None:
+def test_a_log_in_anothers_folder_or_behind_a_link_is_not_written(
+    context: Context, tmp_path: Path
+) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     Path(context.workdir, ".audit").symlink_to(elsewhere)
@@ -181,7 +247,9 @@ def test_a_log_in_anothers_folder_or_behind_a_link_is_not_written(context: Conte
     assert context.missed == 2 and (tmp_path / "file").read_text() == ""
 
 
-def test_a_held_lock_is_not_waited_for_without_end(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_held_lock_is_not_waited_for_without_end(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
     filled(context, 1)
     monkeypatch.setattr(audit_log, "LOCK_S", 0.05)
     held = FileLock(str(log(context).with_name("lock")))

@@ -15,8 +15,12 @@ from support.agent.interpreter import AGENT_PYTHON
 from support.waiting import wait_for
 
 AGENT = Path(__file__).resolve().parents[3]
-RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from tfdeploy.agent.serve.bound import main; sys.exit(main(sys.argv[1:]))"
-# starts one that left its session and ignores TERM, says both pids (each line at one stroke: both have one pipe), and waits
+RUN = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); from tfdeploy.agent.serve.bound import "
+    "main; sys.exit(main(sys.argv[1:]))"
+)
+# starts one that left its session and ignores TERM, says both pids (each line at one stroke: both
+# have one pipe), and waits
 PROGRAM = """
 import os, signal, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", '''
@@ -44,7 +48,9 @@ def alive(pid: int) -> bool:
 
 def bound(folder: Path, *argv: str) -> subprocess.Popen[bytes]:
     words = [AGENT_PYTHON, "-c", RUN, str(AGENT), str(folder), *argv]
-    return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    return subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    )
 
 
 @pytest.mark.parametrize("how", ["closed", "terminated first"])
@@ -81,7 +87,12 @@ def test_a_program_that_ends_by_itself_gives_its_code_and_leaves_nothing(tmp_pat
 
 
 def test_a_keeper_that_is_killed_takes_its_program_along(tmp_path: Path) -> None:
-    keeper = bound(tmp_path / "work", sys.executable, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(600)")
+    keeper = bound(
+        tmp_path / "work",
+        sys.executable,
+        "-c",
+        "import os, time; print(os.getpid(), flush=True); time.sleep(600)",
+    )
     assert keeper.stdout is not None
     assert keeper.stdin is not None
     pid = int(keeper.stdout.readline())

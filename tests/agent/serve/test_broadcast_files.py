@@ -1,4 +1,5 @@
-"""Which files a broadcast may write on a host, of a release and of `keep`, and what of them lies there already."""
+"""Which files a broadcast may write on a host, of a release and of `keep`, and what of them lies
+there already."""
 
 from __future__ import annotations
 
@@ -25,10 +26,16 @@ def host(tmp_path: Path) -> Host:
 
 
 def of_release(host: Host, staging: str, *files: list[Any]) -> Place:
-    return place(Call(host.context, {"job": "job", "release": "r2", "staging": staging, "files": list(files)}))
+    return place(
+        Call(
+            host.context, {"job": "job", "release": "r2", "staging": staging, "files": list(files)}
+        )
+    )
 
 
-def test_empty_files_are_made_and_what_changed_in_part_lies_in_the_newest_release(host: Host) -> None:
+def test_empty_files_are_made_and_what_changed_in_part_lies_in_the_newest_release(
+    host: Host,
+) -> None:
     begun = host.begin("r2", CHANGED)
     assert sorted(begun["missing"]) == ["new/full", "train.py"]  # an empty one is lent
     found = of_release(host, begun["staging"], ["new/full", 4, NS], ["train.py", 9, NS])
@@ -48,7 +55,9 @@ def test_an_empty_file_that_nobody_lends_is_made_there(tmp_path: Path) -> None:
     assert host.commit("r1", begun) == []
 
 
-def test_a_half_is_gone_on_with_and_a_file_of_an_older_release_is_not_written_into(host: Host) -> None:
+def test_a_half_is_gone_on_with_and_a_file_of_an_older_release_is_not_written_into(
+    host: Host,
+) -> None:
     begun = host.begin("r2", CHANGED)
     staging = Path(begun["staging"])
     (staging / "new/full").write_bytes(b"fu\0\0")
@@ -60,7 +69,15 @@ def test_a_half_is_gone_on_with_and_a_file_of_an_older_release_is_not_written_in
 
 @pytest.mark.parametrize(
     "row",
-    [["run.sh", 10, NS], ["train.py", 8, NS], ["../x", 9, NS], ["train.py", 9], ["train.py", -1, NS], ["train.py", "9", NS], 7],
+    [
+        ["run.sh", 10, NS],
+        ["train.py", 8, NS],
+        ["../x", 9, NS],
+        ["train.py", 9],
+        ["train.py", -1, NS],
+        ["train.py", "9", NS],
+        7,
+    ],
 )
 def test_only_files_that_were_asked_for_are_taken(host: Host, row: Any) -> None:
     begun = host.begin("r2", CHANGED)
@@ -81,7 +98,9 @@ def test_no_other_folder_is_a_staging_folder(host: Host, staging: str) -> None:
 
 
 def of_keep(workdir: Path, *files: list[Any]) -> Place:
-    return place(Call(Context(str(workdir), ""), {"job": "job", "keep": ["ck"], "files": list(files)}))
+    return place(
+        Call(Context(str(workdir), ""), {"job": "job", "keep": ["ck"], "files": list(files)})
+    )
 
 
 def test_of_keep_what_has_the_same_size_and_time_is_there(tmp_path: Path) -> None:

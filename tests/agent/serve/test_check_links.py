@@ -1,4 +1,5 @@
-"""Hosts that try whether they reach each other: real sockets, all causes that one machine can show."""
+"""Hosts that try whether they reach each other: real sockets, all causes that one machine can
+show."""
 
 from __future__ import annotations
 
@@ -35,7 +36,13 @@ def listening(*ports: int, token: str = TOKEN, key: str = KEY) -> Iterator[dict[
         said.append(fields)
         begun.set()
 
-    call = Call(Context("/nowhere", ""), {"ports": list(ports), "token": token, "key": key, "seconds": 30}, b"", item, cancelled)
+    call = Call(
+        Context("/nowhere", ""),
+        {"ports": list(ports), "token": token, "key": key, "seconds": 30},
+        b"",
+        item,
+        cancelled,
+    )
     thread = threading.Thread(daemon=True, target=check_links.listen, args=(call,))
     thread.start()
     assert begun.wait(120)
@@ -48,7 +55,9 @@ def listening(*ports: int, token: str = TOKEN, key: str = KEY) -> Iterator[dict[
 
 
 def knock(*links: tuple[str, int, str]) -> dict[int, str]:
-    answer = check_links.knock(Call(Context("/nowhere", ""), {"links": [list(link) for link in links]}))
+    answer = check_links.knock(
+        Call(Context("/nowhere", ""), {"links": [list(link) for link in links]})
+    )
     assert answer["asked"] == len(links)
     return {place: why for place, why, _ in answer["failed"]}
 
@@ -102,7 +111,12 @@ def test_each_failure_has_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
         with one:
             one.sendall(b"HTTP/1.0 400 no\r\n\r\n")
 
-    with listening(port), server(mute) as silent, server(web) as other, server(socket.socket.close) as closing:
+    with (
+        listening(port),
+        server(mute) as silent,
+        server(web) as other,
+        server(socket.socket.close) as closing,
+    ):
         links = [
             ("127.0.0.1", shut, "refused"),
             ("localhost", port, "loopback"),
@@ -111,14 +125,17 @@ def test_each_failure_has_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
             ("127.0.0.1", closing, "other"),
             ("127.0.0.1", silent, "mute"),
         ]
-        found = knock(*((address, there, TOKEN) for address, there, _ in links), ("127.0.0.1", port, "c" * 32))
+        found = knock(
+            *((address, there, TOKEN) for address, there, _ in links), ("127.0.0.1", port, "c" * 32)
+        )
     assert found == {**{place: why for place, (_, _, why) in enumerate(links)}, len(links): "other"}
     for one in kept:
         one.close()
 
 
 def test_no_answer_to_a_connection_is_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A queue of connections that is full, which nobody accepts: the kernel drops what comes, as a firewall does."""
+    """A queue of connections that is full, which nobody accepts: the kernel drops what comes, as a
+    firewall does."""
     monkeypatch.setattr(link_knock, "CONNECT_S", 0.4)
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
         waiting = []
@@ -153,7 +170,9 @@ def test_a_measured_link_has_figures_both_ways(monkeypatch: pytest.MonkeyPatch) 
         assert found["why"] == "" and found["ms"] and found["to_mbit_s"] and found["from_mbit_s"]
         stranger = check_links.measure(Call(Context("/nowhere", ""), {**call, "key": "c" * 32}))
         assert stranger["ms"] is None and stranger["why"]
-        other = check_links.measure(Call(Context("/nowhere", ""), {**call, "link": ["127.0.0.1", port, "c" * 32]}))
+        other = check_links.measure(
+            Call(Context("/nowhere", ""), {**call, "link": ["127.0.0.1", port, "c" * 32]})
+        )
         assert other["why"] == "another machine answers there"
 
 
@@ -193,7 +212,9 @@ def test_what_is_no_link_is_refused(links: Any) -> None:
         check_links.knock(Call(Context("/nowhere", ""), {"links": links}))
 
 
-def test_the_limit_of_connections_at_once_is_no_limit_of_links(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limit_of_connections_at_once_is_no_limit_of_links(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(port_probe, "AT_ONCE", 7)
     port = free_ports(1)[0]
     with listening(port):

@@ -36,12 +36,17 @@ def asked(context: Context, verb: str, **args: Any) -> list[dict[str, Any]]:
 
 def listed(context: Context, **args: Any) -> dict[tuple[str, str], str]:
     """(kind, name) -> why it stays."""
-    return {(row["kind"], row["name"]): row["stays"] for row in asked(context, "clean.list", **args)}
+    return {
+        (row["kind"], row["name"]): row["stays"] for row in asked(context, "clean.list", **args)
+    }
 
 
 def removed(context: Context, *things: tuple[str, str], **args: Any) -> dict[str, str]:
     """name -> why it was not removed."""
-    return {row["name"]: row["stays"] for row in asked(context, "clean.remove", job=JOB, things=things, **args)}
+    return {
+        row["name"]: row["stays"]
+        for row in asked(context, "clean.remove", job=JOB, things=things, **args)
+    }
 
 
 def write(path: Path, text: str = "x") -> Path:
@@ -60,11 +65,28 @@ def host(tmp_path: Path) -> Context:
     return Context(str(workdir), str(tmp_path), "n1")
 
 
-def a_run(context: Context, run: str, phase: str = "ended", on: str = "n1", ended: float = 1.0, **fields: Any) -> Path:
+def a_run(
+    context: Context,
+    run: str,
+    phase: str = "ended",
+    on: str = "n1",
+    ended: float = 1.0,
+    **fields: Any,
+) -> Path:
     """A run that another boot of that host left; its folder."""
     folder = Path(layout.host_dir(context.workdir, JOB, run, on))
-    part = wire.HostPart(run=run, job=JOB, mode="async", host=on, plan_digest="d", release=fields.pop("release", "r0"), **fields)
-    state = wire.HostRunState(run=run, job=JOB, host=on, phase=phase, ended=ended if phase == "ended" else None)
+    part = wire.HostPart(
+        run=run,
+        job=JOB,
+        mode="async",
+        host=on,
+        plan_digest="d",
+        release=fields.pop("release", "r0"),
+        **fields,
+    )
+    state = wire.HostRunState(
+        run=run, job=JOB, host=on, phase=phase, ended=ended if phase == "ended" else None
+    )
     write(folder / "part.json", json.dumps(wire.to_wire(part)))
     write(folder / "state.json", json.dumps(wire.to_wire(state)))
     write(folder.parents[1] / "cwd/result", "y" * 10_000)
@@ -114,7 +136,9 @@ def test_a_run_of_which_only_a_process_is_alive_stays(cluster: Cluster) -> None:
     cluster.each("run.stop", "r1", grace_s=0.0)
     left = subprocess.Popen(["sleep", "100"], env={**os.environ, **marks})
     try:
-        found = wait_until(lambda: [why for why in removed(context, ("run", "r1")).values() if why != LINGERS])
+        found = wait_until(
+            lambda: [why for why in removed(context, ("run", "r1")).values() if why != LINGERS]
+        )
         assert found == ["processes of it are alive"]
     finally:
         left.kill()
@@ -136,7 +160,9 @@ def test_a_part_of_another_host_that_has_not_ended_protects_the_run(host: Contex
     assert removed(host, ("run", "r1")) == {"r1": clean.GONE}
 
 
-def test_a_run_with_a_damaged_part_stays_and_so_does_one_that_is_prepared_now(host: Context) -> None:
+def test_a_run_with_a_damaged_part_stays_and_so_does_one_that_is_prepared_now(
+    host: Context,
+) -> None:
     write(a_run(host, "r1") / "hosts/n1/state.json", '{"phase": 7}')
     half = write(Path(host.workdir, JOB, "runs/r2/hosts/n3/word.abort"))
     lock = FileLock(str(Path(host.workdir, JOB, "locks/prepare.n3")))
@@ -157,7 +183,13 @@ def test_links_are_not_followed(host: Context, tmp_path: Path) -> None:
     (Path(host.workdir, JOB, "data/d")).symlink_to(precious.parent)
     write(Path(host.workdir, JOB, "data/d.tfdeploy"))
     assert set(listed(host, named=[])) == {("run", "r1")}
-    things = [("run", "r1"), ("run", "r2"), ("half", "releases/.gone-x"), ("data", "d"), ("run", "../../../precious")]
+    things = [
+        ("run", "r1"),
+        ("run", "r2"),
+        ("half", "releases/.gone-x"),
+        ("data", "d"),
+        ("run", "../../../precious"),
+    ]
     assert removed(host, *things, named=[])["r1"] == ""
     assert precious.exists() and (Path(host.workdir, JOB, "runs/r2")).is_symlink()
 
@@ -165,7 +197,17 @@ def test_links_are_not_followed(host: Context, tmp_path: Path) -> None:
 def test_names_lead_nowhere_else(host: Context, tmp_path: Path) -> None:
     precious = write(tmp_path / "precious/file")
     for kind in ("run", "release", "data", "half", "environment", "x"):
-        for name in ("../../../precious", "..", ".", "", "/", str(precious.parent), "runs/..", "runs/../../../precious", "keep"):
+        for name in (
+            "../../../precious",
+            "..",
+            ".",
+            "",
+            "/",
+            str(precious.parent),
+            "runs/..",
+            "runs/../../../precious",
+            "keep",
+        ):
             asked(host, "clean.remove", job=JOB, things=[[kind, name]])
             asked(host, "clean.workdir", things=[[kind, name]])
     assert precious.exists() and Path(host.workdir, JOB, "keep/ckpt/model").exists()
@@ -180,14 +222,19 @@ def test_what_is_foreign_stays_with_the_run_that_has_it(host: Context) -> None:
     beside = write(Path(host.workdir, "mine/runs/exp1/events.out"))
     found = listed(host)
     assert "notes.txt" in found["run", "r1"] and not any("exp1" in name for _, name in found)
-    assert "notes.txt" in removed(host, ("run", "r1"))["r1"] and foreign.exists() and beside.exists()
+    assert (
+        "notes.txt" in removed(host, ("run", "r1"))["r1"] and foreign.exists() and beside.exists()
+    )
 
 
 @pytest.mark.needs("other accounts")
 def test_another_users_file_stays_with_all_around_it(host: Context) -> None:
     folder = a_run(host, "r1")
     os.chown(folder / "cwd/result", 12345, -1)
-    assert "another user's file" in removed(host, ("run", "r1"))["r1"] and (folder / "cwd/result").exists()
+    assert (
+        "another user's file" in removed(host, ("run", "r1"))["r1"]
+        and (folder / "cwd/result").exists()
+    )
 
 
 def test_a_folder_that_the_program_closed_goes_too(host: Context) -> None:
@@ -208,13 +255,23 @@ def test_releases_go_by_the_rule_of_the_sync(host: Context) -> None:
     a_run(host, "over", release="r1")
     assert {name for kind, name in listed(host) if kind == "release"} == {"r1", "r2"}
     a_run(host, "later", "committed", release="r2")
-    assert removed(host, ("release", "r0"), ("release", "r1"), ("release", "r2"), ("release", "r7")) == {
+    assert removed(
+        host, ("release", "r0"), ("release", "r1"), ("release", "r2"), ("release", "r7")
+    ) == {
         "r0": clean.GONE,
         "r1": "",
         "r2": clean.GONE,
         "r7": clean.GONE,
     }
-    assert {path.name for path in releases.iterdir() if path.is_dir()} == {"r0", "r2", "r3", "r4", "r5", "r6", "r7"}
+    assert {path.name for path in releases.iterdir() if path.is_dir()} == {
+        "r0",
+        "r2",
+        "r3",
+        "r4",
+        "r5",
+        "r6",
+        "r7",
+    }
     assert not (releases / "r1.json").exists()
 
 
@@ -229,9 +286,20 @@ def test_data_that_is_not_named_goes_but_not_what_a_run_reads(host: Context) -> 
     write(data / "foreign/file")
     write(a_run(host, "live", "committed") / "plan.json", json.dumps({"data": {"read": {}}}))
     assert "data" not in {kind for kind, _ in listed(host)}
-    found = {name: stays for (kind, name), stays in listed(host, named=["named"]).items() if kind == "data"}
+    found = {
+        name: stays
+        for (kind, name), stays in listed(host, named=["named"]).items()
+        if kind == "data"
+    }
     assert found == {"read": "a run that has not ended reads it", "old": ""}
-    answer = removed(host, ("data", "named"), ("data", "read"), ("data", "old"), ("data", "foreign"), named=["named"])
+    answer = removed(
+        host,
+        ("data", "named"),
+        ("data", "read"),
+        ("data", "old"),
+        ("data", "foreign"),
+        named=["named"],
+    )
     assert {name for name, stays in answer.items() if not stays} == {"old"}
     assert {path.name for path in data.iterdir() if path.is_dir()} == {"named", "read", "foreign"}
     assert not list(data.glob("*old*"))
@@ -242,14 +310,24 @@ def test_halves_go_but_not_what_a_session_holds(host: Context) -> None:
     run = a_run(host, "r1")
     write(run / "gone-0123/x")
     a_run(host, "gone-1", "committed")  # a name like any other
-    assert {name for kind, name in listed(host) if kind == "half"} == {"releases/.staging-n1-c0ffee", "runs/r1/gone-0123"}
+    assert {name for kind, name in listed(host) if kind == "half"} == {
+        "releases/.staging-n1-c0ffee",
+        "runs/r1/gone-0123",
+    }
     lock = FileLock(str(Path(host.workdir, JOB, "locks/other-0123.lock")))
     assert lock.acquire()
     assert "half" not in {kind for kind, _ in listed(host)}
-    assert "another operation" in removed(host, ("half", "releases/.staging-n1-c0ffee"))["releases/.staging-n1-c0ffee"]
+    assert (
+        "another operation"
+        in removed(host, ("half", "releases/.staging-n1-c0ffee"))["releases/.staging-n1-c0ffee"]
+    )
     assert staging.exists() and lock is not None
     lock.release()
-    asked_things = [("half", "releases/.staging-n1-c0ffee"), ("half", "runs/r1/gone-0123"), ("half", "runs/gone-1")]
+    asked_things = [
+        ("half", "releases/.staging-n1-c0ffee"),
+        ("half", "runs/r1/gone-0123"),
+        ("half", "runs/gone-1"),
+    ]
     assert list(removed(host, *asked_things).values())[:2] == ["", ""]
     assert not staging.exists() and Path(host.workdir, JOB, "runs/gone-1").exists()
 
@@ -264,12 +342,22 @@ def an_environment(host: Context, name: str, user: str, at: float) -> Path:
 
 def test_environments_that_no_run_and_no_next_launch_needs_go(host: Context) -> None:
     os.chmod(host.workdir, 0o700)
-    old, used, newest = (an_environment(host, letter * 16, f"{JOB}@n1", at) for letter, at in (("a", 1), ("b", 2), ("c", 3)))
+    old, used, newest = (
+        an_environment(host, letter * 16, f"{JOB}@n1", at)
+        for letter, at in (("a", 1), ("b", 2), ("c", 3))
+    )
     other = an_environment(host, "d" * 16, "other@n1", 0)
     an_environment(host, "e" * 16, "other@n1", 1)
     for path in (other.parent, *other.parent.iterdir()):
         os.chmod(path, 0o700)
-    spec = wire.TaskSpec(task="worker:0", role="worker", index=0, argv=["x"], env={}, path_prepend=[str(used / "bin")])
+    spec = wire.TaskSpec(
+        task="worker:0",
+        role="worker",
+        index=0,
+        argv=["x"],
+        env={},
+        path_prepend=[str(used / "bin")],
+    )
     a_run(host, "live", "committed", tasks=[spec])
     assert {name for kind, name in listed(host) if kind == "environment"} == {"a" * 16, "d" * 16}
     assert {name for kind, name in listed(host, jobs=[JOB]) if kind == "environment"} == {"a" * 16}
@@ -277,10 +365,14 @@ def test_environments_that_no_run_and_no_next_launch_needs_go(host: Context) -> 
     lock = FileLock(str(Path(host.workdir, JOB, "locks/other-0123.lock")))
     assert lock.acquire()
     assert (
-        lock is not None and "another operation" in asked(host, "clean.workdir", things=[["environment", names[0]]])[0]["stays"]
+        lock is not None
+        and "another operation"
+        in asked(host, "clean.workdir", things=[["environment", names[0]]])[0]["stays"]
     )
     lock.release()
-    answer = asked(host, "clean.workdir", things=[["environment", name] for name in names], jobs=[JOB])
+    answer = asked(
+        host, "clean.workdir", things=[["environment", name] for name in names], jobs=[JOB]
+    )
     assert [row["name"] for row in answer if not row["stays"]] == ["a" * 16]
     assert not list(old.parent.glob("a*")) and used.exists() and newest.exists() and other.exists()
 
@@ -342,7 +434,9 @@ def test_files_with_names_elsewhere_free_nothing(tmp_path: Path) -> None:
     assert 100_000 <= removal.usage(str(tmp_path / "b")) < 150_000
 
 
-def test_what_is_mounted_inside_stays_also_from_the_same_file_system(host: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_mounted_inside_stays_also_from_the_same_file_system(
+    host: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A bind mount has the st_dev of its source."""
     folder = a_run(host, "r1")
     precious = write(folder / "cwd/in side/precious").parent
@@ -379,7 +473,16 @@ def everything(context: Context) -> dict[str, str]:
 
 def test_everything_leaves_nothing(full: Context) -> None:
     kinds = {kind for kind, _ in listed(full, everything=True)}
-    assert kinds == {"run", "releases", "data", "keep", "environments", "rest", "audit log", "agent"}
+    assert kinds == {
+        "run",
+        "releases",
+        "data",
+        "keep",
+        "environments",
+        "rest",
+        "audit log",
+        "agent",
+    }
     assert set(everything(full).values()) == {""}
     assert not os.path.exists(full.workdir) and full.closing == {}
     assert everything(full) == {}  # of another host that shares the workdir
@@ -392,7 +495,9 @@ def test_everything_leaves_what_is_foreign(full: Context) -> None:
     Path(full.workdir, "link").symlink_to("/")
     everything(full)
     left = {
-        str(path.relative_to(full.workdir)) for path in Path(full.workdir).rglob("*") if not path.is_dir() or path.is_symlink()
+        str(path.relative_to(full.workdir))
+        for path in Path(full.workdir).rglob("*")
+        if not path.is_dir() or path.is_symlink()
     }
     assert left == {*foreign, "link"}
 
@@ -426,29 +531,63 @@ def a_release(context: Context, name: str, *paths: str) -> Path:
     return folder
 
 
-def test_a_release_with_a_secret_file_goes_although_it_is_new_but_not_from_under_a_run(host: Context) -> None:
-    holding, plain, used = a_release(host, "r1", "token.txt"), a_release(host, "r2"), a_release(host, "r3", "keys/id")
+def test_a_release_with_a_secret_file_goes_although_it_is_new_but_not_from_under_a_run(
+    host: Context,
+) -> None:
+    holding, plain, used = (
+        a_release(host, "r1", "token.txt"),
+        a_release(host, "r2"),
+        a_release(host, "r3", "keys/id"),
+    )
     a_run(host, "live", "running", release="r3")
-    releases = {name: why for (kind, name), why in listed(host, secret_files=SECRET).items() if kind == "release"}
-    assert releases == {"r1": "", "r3": "a run that has not ended uses it, and it holds a secret file"}
-    gone = removed(host, ("release", "r1"), ("release", "r2"), ("release", "r3"), secret_files=SECRET)
+    releases = {
+        name: why
+        for (kind, name), why in listed(host, secret_files=SECRET).items()
+        if kind == "release"
+    }
+    assert releases == {
+        "r1": "",
+        "r3": "a run that has not ended uses it, and it holds a secret file",
+    }
+    gone = removed(
+        host, ("release", "r1"), ("release", "r2"), ("release", "r3"), secret_files=SECRET
+    )
     assert gone == {"r1": "", "r2": clean.GONE, "r3": releases["r3"]}
-    assert not holding.exists() and not holding.with_name("r1.json").exists() and plain.exists() and used.exists()
+    assert (
+        not holding.exists()
+        and not holding.with_name("r1.json").exists()
+        and plain.exists()
+        and used.exists()
+    )
     assert removed(host, ("release", "r3")) == {"r3": clean.GONE}
 
 
-def test_a_secret_file_goes_out_of_a_run_that_has_ended_and_no_link_is_followed(host: Context) -> None:
+def test_a_secret_file_goes_out_of_a_run_that_has_ended_and_no_link_is_followed(
+    host: Context,
+) -> None:
     ended, live = a_run(host, "r1"), a_run(host, "r2", "running")
     for folder in (ended, live):
         write(folder / "cwd/token.txt")
     target = write(Path(host.agent_dir) / "precious/id")
     os.symlink(target.parent, ended / "cwd/keys")
-    found = {name: why for (kind, name), why in listed(host, secret_files=SECRET).items() if kind == "secret file"}
-    assert found["runs/r1/cwd/token.txt"] == "" and found["runs/r2/cwd/token.txt"] and len(found) == 2
-    things = [("secret file", name) for name in (*found, "runs/r1/cwd/keys/id", "runs/r1/cwd/result")]
+    found = {
+        name: why
+        for (kind, name), why in listed(host, secret_files=SECRET).items()
+        if kind == "secret file"
+    }
+    assert (
+        found["runs/r1/cwd/token.txt"] == "" and found["runs/r2/cwd/token.txt"] and len(found) == 2
+    )
+    things = [
+        ("secret file", name) for name in (*found, "runs/r1/cwd/keys/id", "runs/r1/cwd/result")
+    ]
     gone = removed(host, *things, secret_files=SECRET)
     assert [name for name, why in gone.items() if not why] == ["runs/r1/cwd/token.txt"]
-    assert sorted(os.listdir(ended / "cwd")) == ["keys", "result"] and (live / "cwd/token.txt").exists() and target.exists()
+    assert (
+        sorted(os.listdir(ended / "cwd")) == ["keys", "result"]
+        and (live / "cwd/token.txt").exists()
+        and target.exists()
+    )
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a//b", "", "a\0b", 7])

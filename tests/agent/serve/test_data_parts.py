@@ -1,4 +1,5 @@
-"""A data set in parts on one host: what it says that it has, what it records, and the folders that a run's tasks get."""
+"""A data set in parts on one host: what it says that it has, what it records, and the folders that
+a run's tasks get."""
 
 from __future__ import annotations
 
@@ -83,7 +84,9 @@ def test_a_host_with_one_part_has_its_files_and_all_folders(host: Host, source: 
     assert os.listdir(Path(host.paths.host_dir, "parts/set/none")) == []
 
 
-def test_each_of_several_parts_is_a_folder_of_its_own_that_a_later_sync_does_not_change(host: Host, source: Path) -> None:
+def test_each_of_several_parts_is_a_folder_of_its_own_that_a_later_sync_does_not_change(
+    host: Host, source: Path
+) -> None:
     bring(host, source, [0, 1, 1, 2], {0, 1, 2})
     data_parts.make_folders(host.paths, {"set": [3, 0, 2]})
     parts = Path(host.paths.host_dir, "parts/set")
@@ -96,12 +99,19 @@ def test_each_of_several_parts_is_a_folder_of_its_own_that_a_later_sync_does_not
     assert not (host.data / "b/3").exists()
 
 
-@pytest.mark.parametrize(("wanted", "why"), [([3, 0], "another number of parts"), ([2, 1], "a part that is elsewhere")])
-def test_parts_that_are_not_there_are_refused(host: Host, source: Path, wanted: list[int], why: str) -> None:
+@pytest.mark.parametrize(
+    ("wanted", "why"), [([3, 0], "another number of parts"), ([2, 1], "a part that is elsewhere")]
+)
+def test_parts_that_are_not_there_are_refused(
+    host: Host, source: Path, wanted: list[int], why: str
+) -> None:
     bring(host, source, [0, 1, 0, 1], {0})
     with pytest.raises(VerbError, match="is not here in") as caught:
         data_parts.make_folders(host.paths, {"set": wanted})
-    assert (caught.value.code, next_of(caught.value.advice, caught.value.details)) == ("no_data", "launch without --no-sync"), why
+    assert (caught.value.code, next_of(caught.value.advice, caught.value.details)) == (
+        "no_data",
+        "launch without --no-sync",
+    ), why
 
 
 def test_a_set_that_was_never_split_has_no_parts(host: Host, source: Path) -> None:
@@ -118,7 +128,10 @@ def test_it_says_which_files_it_has_and_in_which_part_they_were(host: Host, sour
     (source / "b/2").write_text("longer than before")
     rows = listing.walk(str(source))
     said = host.call("data.held", rows.pack())
-    there = {part: [os.fsdecode(rows.path(row)) for row in numbers_of(unpack(held))] for part, held in said["held"]}
+    there = {
+        part: [os.fsdecode(rows.path(row)) for row in numbers_of(unpack(held))]
+        for part, held in said["held"]
+    }
     assert there == {1: ["a/1"], 2: ["b/3"]}
 
 
@@ -138,7 +151,9 @@ def looked(host: Host, path: Path) -> tuple[list[str], dict[str, Any]]:
     return [os.fsdecode(row.path) for row in listing.unpack(b"".join(parts))], value
 
 
-def test_a_look_lists_a_folder_or_a_file_and_its_stamp_changes_with_any_write(host: Host, source: Path) -> None:
+def test_a_look_lists_a_folder_or_a_file_and_its_stamp_changes_with_any_write(
+    host: Host, source: Path
+) -> None:
     paths, value = looked(host, source)
     assert paths == ["", "a", "a/0", "a/1", "b", "b/2", "b/3", "b/same as 0", "link", "nothing"]
     assert value["folder"] is True
@@ -147,10 +162,16 @@ def test_a_look_lists_a_folder_or_a_file_and_its_stamp_changes_with_any_write(ho
     (source / "a/1").write_text("A/1")
     os.utime(source / "a/1", ns=(about.st_atime_ns, about.st_mtime_ns))
     assert looked(host, source)[1]["stamp"] != value["stamp"]
-    assert looked(host, source / "b/2") == (["2"], {**looked(host, source / "b/2")[1], "folder": False})
+    assert looked(host, source / "b/2") == (
+        ["2"],
+        {**looked(host, source / "b/2")[1], "folder": False},
+    )
 
 
-@pytest.mark.parametrize(("path", "code"), [("missing", "missing"), ("pipe", "unreadable"), ("link to a file", "unreadable")])
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [("missing", "missing"), ("pipe", "unreadable"), ("link to a file", "unreadable")],
+)
 def test_what_cannot_be_read_is_refused(host: Host, source: Path, path: str, code: str) -> None:
     os.mkfifo(source / "pipe")
     (source / "link to a file").symlink_to("a/0")

@@ -1,4 +1,5 @@
-"""A data set that a broadcast brings: what a host lacks, where it grows, how it is put in place; nothing that is read changes."""
+"""A data set that a broadcast brings: what a host lacks, where it grows, how it is put in place;
+nothing that is read changes."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ class Host:
         self.folder = Path(context.workdir) / job / "data" / "digits"
 
     def call(self, verb: str, blob: bytes = b"", **args: Any) -> Any:
-        return find_verb(verb)(Call(self.context, {"job": self.job, "name": "digits", **args}, blob))
+        return find_verb(verb)(
+            Call(self.context, {"job": self.job, "name": "digits", **args}, blob)
+        )
 
     def lack(self, source: Path, **args: Any) -> list[str]:
         self.rows = listing.walk(str(source)) if source.is_dir() else listing.single(str(source))
@@ -65,13 +68,22 @@ class Host:
             self.call("broadcast.feeds", id="b1", stripes=1, parents=[], here=[0])
             for segment in range(cut.segments):
                 extents = cut.segment(segment)
-                contents = [b"".join(texts[file][at : at + length] for file, at, length in piece) for piece in extents]
+                contents = [
+                    b"".join(texts[file][at : at + length] for file, at, length in piece)
+                    for piece in extents
+                ]
                 leaves = b"".join(map(pieces.leaf_of, contents))
-                self.call("broadcast.roots", id="b1", first=segment, roots=[pieces.root_of(leaves).hex()])
-                wanted = bitmap.unpack(self.call("broadcast.leaves", leaves, id="b1", segment=segment)["wanted"])
+                self.call(
+                    "broadcast.roots", id="b1", first=segment, roots=[pieces.root_of(leaves).hex()]
+                )
+                wanted = bitmap.unpack(
+                    self.call("broadcast.leaves", leaves, id="b1", segment=segment)["wanted"]
+                )
                 for index in bitmap.numbers_of(wanted):
                     if sent < most:
-                        self.call("broadcast.put", contents[index], id="b1", segment=segment, index=index)
+                        self.call(
+                            "broadcast.put", contents[index], id="b1", segment=segment, index=index
+                        )
                         sent += 1
         finally:
             cancelled.set()
@@ -119,7 +131,10 @@ def same(source: Path, folder: Path) -> bool:
     """In content, and in all that rsync -aH compares."""
     one, other = (listing.walk(str(each)) for each in (source, folder))
     rows = [[row._replace(allocated=0) for row in each if row.path] for each in (one, other)]
-    texts = [[(root / os.fsdecode(row.path)).read_bytes() for row in one if row.kind == "f"] for root in (source, folder)]
+    texts = [
+        [(root / os.fsdecode(row.path)).read_bytes() for row in one if row.kind == "f"]
+        for root in (source, folder)
+    ]
     return rows[0] == rows[1] and texts[0] == texts[1]
 
 
@@ -134,7 +149,11 @@ def test_all_of_a_set_arrives_as_it_is(host: Host, source: Path) -> None:
     assert os.stat(host.folder).st_mtime_ns == OLD_NS
     assert os.stat(host.folder / "holes").st_blocks == 0
     rows = listing.walk(str(source))
-    assert host.call("data.state") == {"digest": rows.digest(), "attributes": rows.attributes(), "parts": ""}
+    assert host.call("data.state") == {
+        "digest": rows.digest(),
+        "attributes": rows.attributes(),
+        "parts": "",
+    }
     assert sorted(os.listdir(host.folder.parent)) == ["digits", "digits.json", "digits.tfdeploy"]
     assert host.lack(source) == []
     assert host.commit()
@@ -155,7 +174,10 @@ def test_only_what_changed_is_brought_and_the_rest_is_not_touched(host: Host, so
     host.bring()
     assert host.commit() and same(source, host.folder)
     after = {path: path.lstat().st_ino for path in host.folder.rglob("*")}
-    kept = {host.folder / name for name in ("-x", "twin", "holes", "readonly", "readonly/file", "empty file", "deep")}
+    kept = {
+        host.folder / name
+        for name in ("-x", "twin", "holes", "readonly", "readonly/file", "empty file", "deep")
+    }
     assert {path for path in before if after.get(path) == before[path]} >= kept
 
 
@@ -200,7 +222,9 @@ def test_halves_of_what_is_no_longer_wanted_are_removed(host: Host, source: Path
     assert sorted(os.listdir(host.folder.parent)) == ["digits", "digits.json", "digits.tfdeploy"]
 
 
-def test_a_commit_that_was_killed_goes_on(host: Host, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_that_was_killed_goes_on(
+    host: Host, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     host.sync(source)
     for name in ("a", "b", "c"):
         (source / name).write_bytes(os.urandom(300_000))
@@ -260,7 +284,8 @@ def test_a_live_run_keeps_what_it_reads(hosts: NewCluster, source: Path) -> None
     host.sync(source)
     assert {path: path.lstat() for path in host.folder.rglob("*")}.keys() == before.keys()
     assert (host.folder / "-x").stat().st_size == 600_000 and not same(source, host.folder)
-    assert host.call("data.state")["digest"] == listing.walk(str(source)).digest()  # nothing more is to be sent
+    # nothing more is to be sent
+    assert host.call("data.state")["digest"] == listing.walk(str(source)).digest()
     cluster.each("run.stop", "r1")
     assert host.call("data.state")["digest"] == listing.walk(str(source)).digest()
     assert same(source, host.folder)

@@ -61,7 +61,11 @@ def test_how_many_files_a_sync_would_delete(tmp_path: Path) -> None:
     data = Data(tmp_path)
 
     def losses(blob: bytes, digest: str = "other") -> tuple[int | None, int | None]:
-        call = Call(data.context, {"job": "job", "name": "digits", "bytes": 3, "ask": True, "digest": digest}, blob)
+        call = Call(
+            data.context,
+            {"job": "job", "name": "digits", "bytes": 3, "ask": True, "digest": digest},
+            blob,
+        )
         said = find_verb("data.begin")(call)
         return said.get("files"), said.get("losing")
 
@@ -114,25 +118,41 @@ def test_names_are_checked_again_on_the_host(tmp_path: Path, name: Any) -> None:
 def data_of(cluster: Cluster, text: str = "old") -> Path:
     """The data set `digits` of the cluster's job, whole on n1."""
     host = cluster.hosts["n1"]
-    folder = Path(find_verb("data.begin")(Call(host.context, {"job": cluster.job, "name": "digits"}))["folder"])
+    folder = Path(
+        find_verb("data.begin")(Call(host.context, {"job": cluster.job, "name": "digits"}))[
+            "folder"
+        ]
+    )
     (folder / "shard").write_text(text)
-    found = find_verb("data.commit")(Call(host.context, {"job": cluster.job, "name": "digits"}))["digest"]
-    assert find_verb("data.commit")(Call(host.context, {"job": cluster.job, "name": "digits", "digest": found}))["ok"]
+    found = find_verb("data.commit")(Call(host.context, {"job": cluster.job, "name": "digits"}))[
+        "digest"
+    ]
+    assert find_verb("data.commit")(
+        Call(host.context, {"job": cluster.job, "name": "digits", "digest": found})
+    )["ok"]
     return folder
 
 
 def refusal(cluster: Cluster, name: str = "digits", **args: Any) -> str | None:
     """Why the data set must not be changed; None: it may."""
     try:
-        find_verb("data.begin")(Call(cluster.hosts["n1"].context, {"job": cluster.job, "name": name, "ask": True, **args}))
+        find_verb("data.begin")(
+            Call(
+                cluster.hosts["n1"].context, {"job": cluster.job, "name": name, "ask": True, **args}
+            )
+        )
     except VerbError as error:
-        assert error.code == "live_run" and str(next_of(error.advice, error.details)).startswith("tfdeploy stop r1")
+        assert error.code == "live_run" and str(next_of(error.advice, error.details)).startswith(
+            "tfdeploy stop r1"
+        )
         return str(error)
     return None
 
 
 FOREVER = {"worker:0": ("n1", ["sleep", "1000"])}
-WORDS = "run r1 of job digits, launched by me@here, is alive on this host and reads the data set digits"
+WORDS = (
+    "run r1 of job digits, launched by me@here, is alive on this host and reads the data set digits"
+)
 
 
 @pytest.mark.fault("25 a sync that would change data under a live run")
@@ -144,8 +164,15 @@ def test_data_is_not_changed_while_a_run_reads_it(hosts: NewCluster) -> None:
     assert refusal(cluster) == WORDS  # it is about to start
     cluster.each("run.start", "r1")
     cluster.each("run.commit", "r1")
-    assert refusal(cluster) == refusal(cluster, ask=False) == refusal(cluster, digest="another") == WORDS
-    there = find_verb("data.state")(Call(cluster.hosts["n1"].context, {"job": cluster.job, "name": "digits"}))
+    assert (
+        refusal(cluster)
+        == refusal(cluster, ask=False)
+        == refusal(cluster, digest="another")
+        == WORDS
+    )
+    there = find_verb("data.state")(
+        Call(cluster.hosts["n1"].context, {"job": cluster.job, "name": "digits"})
+    )
     assert there is not None and refusal(cluster, digest=there["digest"]) is None
     assert (folder / "shard").read_text() == "old" and refusal(cluster, name="another") is None
     cluster.each("run.stop", "r1")
@@ -157,17 +184,22 @@ def test_a_run_that_names_its_data_does_not_hold_another_set(hosts: NewCluster) 
     data_of(cluster)
     cluster.prepare("r1", FOREVER)
     plan = Path(cluster.hosts["n1"].paths("r1").run_dir, "plan.json")
-    plan.write_text(json.dumps({**json.loads(plan.read_text()), "data": {"letters": "data/letters"}}))
+    plan.write_text(
+        json.dumps({**json.loads(plan.read_text()), "data": {"letters": "data/letters"}})
+    )
     assert refusal(cluster) is None
 
 
-def test_processes_whose_minder_and_supervisor_were_killed_still_read_it_and_a_dead_run_does_not(hosts: NewCluster) -> None:
+def test_processes_whose_minder_and_supervisor_were_killed_still_read_it_and_a_dead_run_does_not(
+    hosts: NewCluster,
+) -> None:
     cluster = hosts("n1")
     data_of(cluster)
     cluster.launch("r1", FOREVER)
     paths = cluster.hosts["n1"].paths("r1")
     tasks = cluster.alive("r1")
-    os.kill(task_processes.supervisor(paths, "worker:0").pid, signal.SIGSTOP)  # it would end its task
+    # it would end its task
+    os.kill(task_processes.supervisor(paths, "worker:0").pid, signal.SIGSTOP)
     for who in (task_processes.minder(paths), task_processes.supervisor(paths, "worker:0")):
         processes.send(who, signal.SIGKILL)
     said = refusal(cluster)

@@ -1,4 +1,5 @@
-"""Environments on one host: made offline, made once, never half, kept as long as somebody wants them."""
+"""Environments on one host: made offline, made once, never half, kept as long as somebody wants
+them."""
 
 from __future__ import annotations
 
@@ -42,9 +43,17 @@ class Host:
         make_wheel(wheels, "beta", "2.1")
 
     def call(self, verb: str, digest: str = "d1", job: str = "job", **args: Any) -> Any:
-        given = {"job": job, "digest": digest, "python": sys.executable, "files": FILES, "main": "requirements.txt"}
+        given = {
+            "job": job,
+            "digest": digest,
+            "python": sys.executable,
+            "files": FILES,
+            "main": "requirements.txt",
+        }
         given.update({"wheels": "setup-wheels"}, **args)
-        return env.VERBS[verb](Call(self.context, given, b"", lambda item, _: self.said.append(item), self.cancelled))
+        return env.VERBS[verb](
+            Call(self.context, given, b"", lambda item, _: self.said.append(item), self.cancelled)
+        )
 
     def lines(self) -> list[str]:
         return [item["line"] for item in self.said if "line" in item]
@@ -55,7 +64,8 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     monkeypatch.setattr(installed, "UV_PLACES", ("no-uv-here",))
     make_wheel(tmp_path / "elsewhere", "beta", "7.7")
     (tmp_path / "pip.conf").write_text(f"[install]\nfind-links = {tmp_path}/elsewhere\n")
-    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))  # what a host says must not add to the wheels
+    # what a host says must not add to the wheels
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "elsewhere"))
     yield Host(tmp_path / "work")
 
@@ -88,9 +98,18 @@ def fake(host: Host, name: str, *, used_by: str = "", whole: bool = True) -> Pat
 def test_it_is_made_offline_from_wheels_and_then_it_is_there(host: Host) -> None:
     assert host.call("env.state")["ready"] is False
     made = host.call("env.make")
-    assert made["ready"] and made["by"] == "pip" and made["packages"] == {"alpha": "1.0", "beta": "2.1"}
+    assert (
+        made["ready"]
+        and made["by"] == "pip"
+        and made["packages"] == {"alpha": "1.0", "beta": "2.1"}
+    )
     python = env.python_of(made["folder"])
-    done = subprocess.run([python, "-c", "import alpha, beta; print(alpha.VERSION)"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [python, "-c", "import alpha, beta; print(alpha.VERSION)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout == "1.0\n"
     assert any("alpha" in line for line in host.lines())
     assert not os.path.exists(made["folder"] + "/tmp") and os.stat(host.root).st_mode & 0o077 == 0
@@ -111,9 +130,14 @@ def test_it_is_made_offline_from_wheels_and_then_it_is_there(host: Host) -> None
 def test_a_host_that_comes_later_gets_what_the_others_have(host: Host) -> None:
     make_wheel(Path(layout.data_dir(host.context.workdir, "job", "setup-wheels")), "beta", "3.0")
     wanted = {"requirements.txt": "beta>=1\n"}
-    assert host.call("env.make", "d1", files=wanted, pins={"beta": "2.1"})["packages"] == {"beta": "2.1"}
+    assert host.call("env.make", "d1", files=wanted, pins={"beta": "2.1"})["packages"] == {
+        "beta": "2.1"
+    }
     assert host.call("env.make", "d2", files=wanted)["packages"] == {"beta": "3.0"}
-    assert host.call("env.make", "d3", files=wanted, pins={"beta": "9.9"})["packages"] == {"beta": "3.0"}  # not to be had
+    # not to be had
+    assert host.call("env.make", "d3", files=wanted, pins={"beta": "9.9"})["packages"] == {
+        "beta": "3.0"
+    }
     with pytest.raises(VerbError) as caught:
         host.call("env.make", "d4", files={"requirements.txt": "gamma\n"}, pins={"beta": "9.9"})
     assert "constraint" not in caught.value.what and "gamma" in caught.value.what
@@ -122,12 +146,16 @@ def test_a_host_that_comes_later_gets_what_the_others_have(host: Host) -> None:
 def test_what_cannot_be_met_leaves_its_own_lines_and_nothing_else(host: Host) -> None:
     with pytest.raises(VerbError, match="gamma") as caught:
         host.call("env.make", files={"requirements.txt": "gamma>=3\n"})
-    assert caught.value.code == "setup_failed" and caught.value.what.startswith("python -m pip: exit code 1\n")
+    assert caught.value.code == "setup_failed" and caught.value.what.startswith(
+        "python -m pip: exit code 1\n"
+    )
     assert any("gamma" in line for line in caught.value.details["lines"])
     assert [path.name for path in host.root.iterdir() if path.suffix != ".lock"] == []
 
 
-def test_without_a_package_index_it_says_how_to_bring_wheels(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_package_index_it_says_how_to_bring_wheels(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.delenv("PIP_FIND_LINKS")
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")  # nothing listens there
@@ -143,7 +171,8 @@ def test_without_a_package_index_it_says_how_to_bring_wheels(host: Host, monkeyp
     [
         "dns error: failed to lookup address information: Temporary failure in name resolution",
         "  Caused by: tcp connect error: Connection refused (os error 111)",
-        "WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError(...: Failed to establish a new "
+        "WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError(...: "
+        "Failed to establish a new "
         "connection: [Errno 101] Network is unreachable')': /simple/gamma/",
         "  Because gamma was not found in the provided package locations and you require gamma>=3",
         "ERROR: No matching distribution found for gamma",
@@ -159,20 +188,28 @@ def test_lines_of_pip_and_uv_that_name_a_missing_source(line: str) -> None:
 @pytest.mark.parametrize(
     "text, code, words",
     [
-        ('case "$*" in *find_spec*) echo \'=tfdeploy-able={"venv": false, "ensurepip": false, "pip": [23, 0]}\';; '
+        (
+            'case "$*" in *find_spec*) echo \'=tfdeploy-able={"venv": false, "ensurepip": false, '
+            '"pip": [23, 0]}\';; '
          '*) exec PYTHON "$@";; esac', "no_venv", "no module venv"),
-        ('case "$*" in *find_spec*) echo \'=tfdeploy-able={"venv": true, "ensurepip": false, "pip": [20, 0]}\';; '
+        (
+            'case "$*" in *find_spec*) echo \'=tfdeploy-able={"venv": true, "ensurepip": false, '
+            '"pip": [20, 0]}\';; '
          '*) exec PYTHON "$@";; esac', "no_venv", "no module ensurepip"),
         ("echo =tfdeploy-version=2.7.18", "old_python", "is Python 2.7.18"),
         ("echo broken loader >&2; exit 127", "no_python", "broken loader"),
     ],
 )  # fmt: skip
-def test_an_interpreter_that_will_not_do(host: Host, tmp_path: Path, text: str, code: str, words: str) -> None:
+def test_an_interpreter_that_will_not_do(
+    host: Host, tmp_path: Path, text: str, code: str, words: str
+) -> None:
     python = script(tmp_path / "bin" / "python", text.replace("PYTHON", sys.executable))
     with pytest.raises(VerbError, match=words) as caught:
         host.call("env.make", python=str(python))
     assert caught.value.code == code and next_of(caught.value.advice, caught.value.details)
-    assert not [path for path in (host.root.iterdir() if host.root.exists() else ()) if path.is_dir()]
+    assert not [
+        path for path in (host.root.iterdir() if host.root.exists() else ()) if path.is_dir()
+    ]
 
 
 def test_an_interpreter_that_is_not_there(host: Host) -> None:
@@ -183,34 +220,47 @@ def test_an_interpreter_that_is_not_there(host: Host) -> None:
 def test_with_an_old_pip_the_environments_own_installs(host: Host, tmp_path: Path) -> None:
     """Where it does not get one (as here, for ensurepip takes seconds), that is what is missing."""
     able = '=tfdeploy-able={"venv": true, "ensurepip": true, "pip": [20, 0]}'
-    text = f"case \"$*\" in *find_spec*) echo '{able}';; '-m venv '*) exec {sys.executable} -m venv --without-pip \"$3\";; "
+    text = (
+        f"case \"$*\" in *find_spec*) echo '{able}';; '-m venv '*) exec {sys.executable} -m venv "
+        '--without-pip "$3";; '
+    )
     python = script(tmp_path / "bin" / "python", text + f'*) exec {sys.executable} "$@";; esac')
     with pytest.raises(VerbError, match="No module named pip") as caught:
         host.call("env.make", python=str(python))
     assert "/.envs/" in caught.value.what
 
 
-def test_uv_does_it_where_there_is_one(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uv_does_it_where_there_is_one(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The words that uv is given."""
     log = tmp_path / "said"
-    text = f'echo "$@" >> {log}; if [ "$1" = venv ]; then exec {sys.executable} -m venv --without-pip "$4"; fi'
+    text = (
+        f'echo "$@" >> {log}; if [ "$1" = venv ]; then exec {sys.executable} -m venv '
+        '--without-pip "$4"; fi'
+    )
     monkeypatch.setattr(installed, "UV_PLACES", (str(script(tmp_path / "bin" / "uv", text)),))
     made = host.call("env.make")
     first, second = log.read_text().splitlines()
     assert made["by"] == "uv" and first == f"venv --python {sys.executable} {made['folder']}"
     assert second.startswith(
-        f"pip install --python {made['folder']}/bin/python -r {made['folder']}/requirements/requirements.txt"
+        f"pip install --python {made['folder']}/bin/python -r "
+        f"{made['folder']}/requirements/requirements.txt"
     )
     assert "--no-index --find-links" in second
 
 
-def test_the_real_uv_makes_the_same_environment_from_wheels(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_real_uv_makes_the_same_environment_from_wheels(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(installed, "UV_PLACES", (str(Path(sys.executable).with_name("uv")),))
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
     made = host.call("env.make")
     assert (made["by"], made["ready"]) == ("uv", True)
     code = "import alpha, sys; print(alpha.VERSION, sys.prefix)"
-    said = subprocess.run([f"{made['folder']}/bin/python", "-c", code], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        [f"{made['folder']}/bin/python", "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     assert said.split() == ["1.0", os.path.realpath(made["folder"])]
     with pytest.raises(VerbError, match="gamma") as caught:
         host.call("env.make", digest="d2", files={"requirements.txt": "gamma>=3\n"})
@@ -219,7 +269,10 @@ def test_the_real_uv_makes_the_same_environment_from_wheels(host: Host, tmp_path
 
 def test_two_at_once_make_one(host: Host) -> None:
     results: list[Any] = []
-    threads = [threading.Thread(daemon=True, target=lambda: results.append(host.call("env.make"))) for _ in range(2)]
+    threads = [
+        threading.Thread(daemon=True, target=lambda: results.append(host.call("env.make")))
+        for _ in range(2)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -232,14 +285,23 @@ def test_two_at_once_make_one(host: Host) -> None:
 def test_one_that_is_given_up_leaves_no_process_and_no_half(host: Host, tmp_path: Path) -> None:
     """Cancelled while the installer hangs, with a child of its own; then made again."""
     pids = tmp_path / "pids"
-    hangs = f'case "$*" in "-m venv"*) sleep 600 & echo $! $$ > {pids}; echo hanging; wait;; *) exec {sys.executable} "$@";; esac'
+    hangs = (
+        f'case "$*" in "-m venv"*) sleep 600 & echo $! $$ > {pids}; echo hanging; wait;; *) exec '
+        f'{sys.executable} "$@";; esac'
+    )
     python = script(tmp_path / "bin" / "python", hangs)
 
     def given_up(item: dict[str, Any], _: bytes) -> None:
         if item.get("line") == "hanging":
             host.cancelled.set()
 
-    args = {"job": "job", "digest": "d1", "python": str(python), "files": FILES, "main": "requirements.txt"}
+    args = {
+        "job": "job",
+        "digest": "d1",
+        "python": str(python),
+        "files": FILES,
+        "main": "requirements.txt",
+    }
     with pytest.raises(VerbError, match="given up"):
         env.make(Call(host.context, args, b"", given_up, host.cancelled))
     assert host.context.closing == {}
@@ -271,7 +333,9 @@ def test_the_last_few_of_each_job_stay_and_those_of_live_runs(host: Host) -> Non
     busy = fake(host, "f" * 16, whole=False)
     run = Path(layout.host_dir(host.context.workdir, "job", "r1", "n1"))
     run.mkdir(parents=True)
-    atomic.write_json(str(run / "part.json"), {"tasks": [{"path_prepend": [str(host.root / names[4] / "bin")]}]})
+    atomic.write_json(
+        str(run / "part.json"), {"tasks": [{"path_prepend": [str(host.root / names[4] / "bin")]}]}
+    )
     atomic.write_json(str(run / "state.json"), {"phase": "committed"})
     with busy.with_suffix(".lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -280,12 +344,14 @@ def test_the_last_few_of_each_job_stay_and_those_of_live_runs(host: Host) -> Non
     assert left == sorted([*names[:3], names[4], names[5], "f" * 16])
     atomic.write_json(str(run / "state.json"), {"phase": "ended"})
     env_usage.remove_old(host.context.workdir, names[0], 3)
-    assert sorted(path.name for path in host.root.iterdir() if path.is_dir() and path.suffix == "") == sorted(
-        [*names[:3], names[5]]
-    )
+    assert sorted(
+        path.name for path in host.root.iterdir() if path.is_dir() and path.suffix == ""
+    ) == sorted([*names[:3], names[5]])
 
 
-@pytest.mark.parametrize("files, main", [({"../x": ""}, "../x"), ({"/etc/x": ""}, "/etc/x"), ({"a": ""}, "b")])
+@pytest.mark.parametrize(
+    "files, main", [({"../x": ""}, "../x"), ({"/etc/x": ""}, "/etc/x"), ({"a": ""}, "b")]
+)
 def test_files_stay_inside(host: Host, files: dict[str, str], main: str) -> None:
     with pytest.raises(VerbError) as caught:
         host.call("env.make", files=files, main=main)
@@ -294,14 +360,21 @@ def test_files_stay_inside(host: Host, files: dict[str, str], main: str) -> None
 
 def test_the_probe_takes_the_environments_interpreter_once_it_is_whole(host: Host) -> None:
     def facts(setup: str | None) -> dict[str, Any]:
-        return probe.probe(Call(host.context, {"python": sys.executable, "ports": [1, 0], "gpus": "none", "setup": setup}))
+        return probe.probe(
+            Call(
+                host.context,
+                {"python": sys.executable, "ports": [1, 0], "gpus": "none", "setup": setup},
+            )
+        )
 
     assert facts("d1")["environment"] is None and facts("d1")["python"] == sys.executable
     wheels = Path(layout.data_dir(host.context.workdir, "job", "setup-wheels"))
     make_wheel(wheels, "tensorflow", "2.99.0")
     made = host.call("env.make", files={"requirements.txt": "tensorflow"})
     found = facts("d1")
-    assert found["environment"] == made["folder"] and found["python"] == made["folder"] + "/bin/python"
+    assert (
+        found["environment"] == made["folder"] and found["python"] == made["folder"] + "/bin/python"
+    )
     assert found["tensorflow"] == "2.99.0" and found["python_version"] == made["python_version"]
     assert facts(None)["environment"] is None and facts("d2")["python"] == sys.executable
     os.unlink(found["python"])
@@ -323,7 +396,16 @@ def test_an_environment_that_others_may_write_to_is_not_run(host: Host, tmp_path
 
 
 @pytest.mark.parametrize(
-    "pins", [{"a": "1\n--find-links /x"}, {"a\n-r x": "1"}, {"-e": "1"}, {"a": 1}, {"a": "1;x"}, ["a"], {"a": "*"}]
+    "pins",
+    [
+        {"a": "1\n--find-links /x"},
+        {"a\n-r x": "1"},
+        {"-e": "1"},
+        {"a": 1},
+        {"a": "1;x"},
+        ["a"],
+        {"a": "*"},
+    ],
 )
 def test_pins_are_names_and_versions(host: Host, pins: Any) -> None:
     with pytest.raises(VerbError) as caught:
@@ -343,4 +425,8 @@ def test_what_is_no_package_and_version_is_not_told(tmp_path: Path) -> None:
     ):
         (folder / f"{name}.dist-info").mkdir(parents=True)
     found = env_install.packages_of(str(tmp_path / "e"))
-    assert found == {"numpy": "1.26.4", "tf": "2.21.0.dev20260101+cuda12", "typing-extensions": "4.9.0"}
+    assert found == {
+        "numpy": "1.26.4",
+        "tf": "2.21.0.dev20260101+cuda12",
+        "typing-extensions": "4.9.0",
+    }

@@ -1,4 +1,5 @@
-"""What a host says of the files that a fetch takes: lists of one moment, sums of beginnings, sums of rotated logs."""
+"""What a host says of the files that a fetch takes: lists of one moment, sums of beginnings, sums
+of rotated logs."""
 
 from __future__ import annotations
 
@@ -25,7 +26,13 @@ def ask(tmp_path: Path) -> Callable[..., tuple[list[Any], Any]]:
 
     def call(verb: str, **args: Any) -> tuple[list[Any], Any]:
         items: list[Any] = []
-        value = fetch.VERBS[verb](Call(Context(str(tmp_path), ""), {"job": "j", **args}, item=lambda item, _: items.append(item)))
+        value = fetch.VERBS[verb](
+            Call(
+                Context(str(tmp_path), ""),
+                {"job": "j", **args},
+                item=lambda item, _: items.append(item),
+            )
+        )
         return items, value
 
     return call
@@ -56,7 +63,10 @@ def run(tmp_path: Path) -> Path:
         links={"data": "digits"},
     )
     (host / "part.json").write_text(json.dumps(wire.to_wire(part)))
-    for folder in (Path(layout.release_dir(str(tmp_path), "j", "abc")), Path(layout.cwd_dir(str(tmp_path), "j", "r"))):
+    for folder in (
+        Path(layout.release_dir(str(tmp_path), "j", "abc")),
+        Path(layout.cwd_dir(str(tmp_path), "j", "r")),
+    ):
         folder.mkdir(parents=True)
         (folder / "code.py").write_text("x")
         os.utime(folder / "code.py", (1, 1))
@@ -90,7 +100,8 @@ def test_a_record_that_is_replaced_during_the_look_is_looked_at_again(
 
     def replacing(root: str, path: str) -> Any:
         found = look(root, path)
-        if path.endswith("model-1") and not seen:  # the saver comes in between: a new one, the record, the old one goes
+        # the saver comes in between: a new one, the record, the old one goes
+        if path.endswith("model-1") and not seen:
             seen.append(path)
             (keep / "model-2").write_text("2")
             (keep / "new").write_text("now names two")
@@ -105,7 +116,9 @@ def test_a_record_that_is_replaced_during_the_look_is_looked_at_again(
     assert found["ckpt/checkpoint"][0] == len("now names two")
 
 
-def test_what_a_program_left_is_listed_without_the_code_keep_and_data(ask: Any, run: Path, tmp_path: Path) -> None:
+def test_what_a_program_left_is_listed_without_the_code_keep_and_data(
+    ask: Any, run: Path, tmp_path: Path
+) -> None:
     cwd = Path(layout.cwd_dir(str(tmp_path), "j", "r"))
     for path in ("out/result", "ckpt/model", "data/x", "__pycache__/y"):
         (cwd / path).parent.mkdir(parents=True)
@@ -118,10 +131,22 @@ def test_what_a_program_left_is_listed_without_the_code_keep_and_data(ask: Any, 
 def test_sums_are_of_the_first_bytes_and_never_through_a_link(ask: Any, keep: Path) -> None:
     (keep / "grown").write_bytes(b"abcdef")
     (keep / "link").symlink_to("grown")
-    asked = [["ckpt/grown", 3], ["ckpt/grown", 6], ["ckpt/grown", 7], ["ckpt/link", 3], ["ckpt/gone", 0]]
+    asked = [
+        ["ckpt/grown", 3],
+        ["ckpt/grown", 6],
+        ["ckpt/grown", 7],
+        ["ckpt/link", 3],
+        ["ckpt/gone", 0],
+    ]
     items, _ = ask("fetch.sums", what="keep", keep=["ckpt"], files=asked)
     digests = [item["sum"][1] for item in items]
-    assert digests == [hashlib.sha256(b"abc").hexdigest(), hashlib.sha256(b"abcdef").hexdigest(), None, None, None]
+    assert digests == [
+        hashlib.sha256(b"abc").hexdigest(),
+        hashlib.sha256(b"abcdef").hexdigest(),
+        None,
+        None,
+        None,
+    ]
 
 
 @pytest.mark.parametrize("verb", ["fetch.sums"])
@@ -151,7 +176,9 @@ def test_a_log_is_summed_from_what_is_still_held_of_it(ask: Any, run: Path) -> N
     _, value = ask("fetch.log_sum", run="r", task="worker:0", first=0, end=len(written))
     assert 0 < value["first"] < len(written)
     assert value["sha256"] == hashlib.sha256(written[value["first"] :]).hexdigest()
-    _, value = ask("fetch.log_sum", run="r", task="worker:0", first=len(written) - 100, end=len(written) - 10)
+    _, value = ask(
+        "fetch.log_sum", run="r", task="worker:0", first=len(written) - 100, end=len(written) - 10
+    )
     assert value["first"] == len(written) - 100
     assert value["sha256"] == hashlib.sha256(written[-100:-10]).hexdigest()
     with pytest.raises(VerbError):

@@ -1,4 +1,5 @@
-"""Files of another host's keep folders: taken in whole or not at all, records last, nothing deleted, no way out."""
+"""Files of another host's keep folders: taken in whole or not at all, records last, nothing
+deleted, no way out."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ class Host:
         return rows
 
     def place(self, rows: list[Any], aside: tuple[str, ...] = ()) -> list[str]:
-        missing: list[str] = self.call("keep.place", keep=["ck"], files=rows, aside=list(aside))["missing"]
+        missing: list[str] = self.call("keep.place", keep=["ck"], files=rows, aside=list(aside))[
+            "missing"
+        ]
         return missing
 
 
@@ -43,7 +46,9 @@ def host(tmp_path: Path) -> Host:
     return Host(tmp_path)
 
 
-def test_all_of_it_is_put_in_place_and_the_rest_stays(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_of_it_is_put_in_place_and_the_rest_stays(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (host.keep / "ck").mkdir(parents=True)
     (host.keep / "ck" / "mine").write_text("stays")
     (host.keep / "ck" / "checkpoint").write_text("old")
@@ -57,7 +62,9 @@ def test_all_of_it_is_put_in_place_and_the_rest_stays(host: Host, monkeypatch: p
     monkeypatch.setattr(os, "replace", noted)
     assert host.place(host.send({"ck/checkpoint": "new", "ck/deep/ckpt-1": "1", "ck/z": "z"})) == []
     assert moved == ["ckpt-1", "z", "checkpoint"]
-    assert [(host.keep / "ck" / name).read_text() for name in ("mine", "checkpoint", "deep/ckpt-1", "z")] == [
+    assert [
+        (host.keep / "ck" / name).read_text() for name in ("mine", "checkpoint", "deep/ckpt-1", "z")
+    ] == [
         "stays",
         "new",
         "1",
@@ -71,7 +78,11 @@ def test_what_did_not_come_whole_changes_nothing(host: Host) -> None:
     (host.keep / "ck").mkdir(parents=True)
     (host.keep / "ck" / "checkpoint").write_text("old")
     rows = host.send({"ck/checkpoint": "new", "ck/ckpt-1": "1"})
-    for path, size, mtime_ns in ((rows[1][0], 2, rows[1][2]), (rows[1][0], 1, rows[1][2] + 3 * 10**9), ("ck/absent", 1, 1)):
+    for path, size, mtime_ns in (
+        (rows[1][0], 2, rows[1][2]),
+        (rows[1][0], 1, rows[1][2] + 3 * 10**9),
+        ("ck/absent", 1, 1),
+    ):
         assert host.place([rows[0], [path, size, mtime_ns]], ("ck/checkpoint",)) == [path]
     assert (host.keep / "ck" / "checkpoint").read_text() == "old"
 
@@ -83,7 +94,9 @@ def test_a_record_that_the_other_host_does_not_have_is_set_aside(host: Host) -> 
     assert os.listdir(host.keep / "ck" / "old") == ["checkpoint.older"]
 
 
-@pytest.mark.parametrize("path", ["../x", "ck/../../x", "/etc/x", "other/x", "ck", "ck/", "ckx/y", "ck/\0", 7])
+@pytest.mark.parametrize(
+    "path", ["../x", "ck/../../x", "/etc/x", "other/x", "ck", "ck/", "ckx/y", "ck/\0", 7]
+)
 def test_a_path_that_leads_out_is_refused(host: Host, path: Any) -> None:
     for args in ({"files": [[path, 1, 1]], "aside": []}, {"files": [], "aside": [path]}):
         with pytest.raises(VerbError) as refused:
@@ -106,7 +119,9 @@ def test_links_and_folders_in_the_way_are_refused(host: Host, tmp_path: Path) ->
         host.place(host.send({"ck/x": "1"}))
 
 
-def test_a_link_that_came_is_not_whole_and_a_link_that_is_there_is_replaced(host: Host, tmp_path: Path) -> None:
+def test_a_link_that_came_is_not_whole_and_a_link_that_is_there_is_replaced(
+    host: Host, tmp_path: Path
+) -> None:
     (tmp_path / "secret").write_text("secret")
     rows = host.send({"ck/x": "new"})
     incoming = host.keep / ".tfdeploy-incoming" / "ck"
@@ -115,7 +130,9 @@ def test_a_link_that_came_is_not_whole_and_a_link_that_is_there_is_replaced(host
     (host.keep / "ck").mkdir()
     (host.keep / "ck" / "x").symlink_to(tmp_path / "secret")
     assert host.place(rows) == []
-    assert (host.keep / "ck" / "x").read_text() == "new" and (tmp_path / "secret").read_text() == "secret"
+    assert (host.keep / "ck" / "x").read_text() == "new" and (
+        tmp_path / "secret"
+    ).read_text() == "secret"
 
 
 def test_no_room_is_said_before_anything_comes(host: Host) -> None:
@@ -126,7 +143,9 @@ def test_no_room_is_said_before_anything_comes(host: Host) -> None:
 
 def test_nothing_is_brought_while_a_run_of_the_job_is_alive(hosts: NewCluster) -> None:
     cluster = hosts("n1")
-    cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", "while [ ! -e go ]; do sleep 0.02; done"])})
+    cluster.launch(
+        "r1", {"worker:0": ("n1", ["sh", "-c", "while [ ! -e go ]; do sleep 0.02; done"])}
+    )
     context = cluster.hosts["n1"].context
     place = {"job": cluster.job, "keep": ["ck"], "files": [], "aside": []}
     with pytest.raises(VerbError, match="run r1 of job digits is alive") as refused:

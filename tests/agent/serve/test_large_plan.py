@@ -1,4 +1,5 @@
-"""A plan of a thousand hosts, made by `make_plan` and prepared on one of them by the real verbs over the real frames."""
+"""A plan of a thousand hosts, made by `make_plan` and prepared on one of them by the real verbs
+over the real frames."""
 
 from __future__ import annotations
 
@@ -22,14 +23,28 @@ from tfdeploy.planning.options import Options
 from tfdeploy.planning.plan import make_plan
 
 HOSTS, RUN, JOB, RELEASE = 1000, "large-1", "large", "c0ffee"
-TELL = ("sh", "-c", 'printf "%s\\n%s" "$TF_CONFIG" "$1" > told.$TFDEPLOY_TASK_ROLE; exec sleep 1000', "-", "{worker_hosts}")
-KNOWN = {"user": "ml", "home": "/home/ml", "python": "/usr/bin/python3", "python_version": "3.11.2", "boot_id": "b", "clock": 0.0}
+TELL = (
+    "sh",
+    "-c",
+    'printf "%s\\n%s" "$TF_CONFIG" "$1" > told.$TFDEPLOY_TASK_ROLE; exec sleep 1000',
+    "-",
+    "{worker_hosts}",
+)
+KNOWN = {
+    "user": "ml",
+    "home": "/home/ml",
+    "python": "/usr/bin/python3",
+    "python_version": "3.11.2",
+    "boot_id": "b",
+    "clock": 0.0,
+}
 KNOWN |= {"cores": 2, "free_disk_bytes": 1 << 40, "free_inodes": 1_000_000, "rsync": "3.2.7"}
 
 
 def large_plan(workdir: str, ports: tuple[int, ...]) -> Plan:
     hosts = [Host(name="n1", address="127.0.0.1", ports=(ports[0], ports[-1]))]
-    for number in range(2, HOSTS + 1):  # loopback addresses share their ports: none of tests/support/ports.py
+    # loopback addresses share their ports: none of tests/support/ports.py
+    for number in range(2, HOSTS + 1):
         hosts.append(
             Host(
                 name=f"n{number}",
@@ -49,8 +64,16 @@ def large_plan(workdir: str, ports: tuple[int, ...]) -> Plan:
         for host in hosts
     }
     job = Job(name=JOB, mode="async", command=TELL, code="/code", flags="none", ready_after_s=0.05)
-    inventory = Inventory(tuple(hosts), {"ps": ("n1",), "worker": tuple(host.name for host in hosts)})
-    known: dict[str, Any] = {"release": RELEASE, "sources": {}, "run": RUN, "now": 1.0, "operator": "me@here"}
+    inventory = Inventory(
+        tuple(hosts), {"ps": ("n1",), "worker": tuple(host.name for host in hosts)}
+    )
+    known: dict[str, Any] = {
+        "release": RELEASE,
+        "sources": {},
+        "run": RUN,
+        "now": 1.0,
+        "operator": "me@here",
+    }
     return make_plan(inventory, job, facts, options=Options(), **known)
 
 
@@ -63,7 +86,9 @@ def show(**sizes: float) -> None:
     print(" ".join(f"{name}={size:.3g}" for name, size in sizes.items()))
 
 
-def test_a_thousand_hosts_are_prepared_by_the_real_verbs(serve: NewClient, hosts: NewCluster, tmp_path: Path) -> None:
+def test_a_thousand_hosts_are_prepared_by_the_real_verbs(
+    serve: NewClient, hosts: NewCluster, tmp_path: Path
+) -> None:
     here = hosts("n1")
     plan = large_plan(str(tmp_path), tuple(sorted(here.free_ports(3))))
     release = Path(layout.release_dir(str(tmp_path), JOB, RELEASE))
@@ -78,9 +103,17 @@ def test_a_thousand_hosts_are_prepared_by_the_real_verbs(serve: NewClient, hosts
     assert client.call("run.prepare", blob, **which)["value"] == {"prepared": True}
     try:
         folder = Path(layout.run_dir(str(tmp_path), JOB, RUN))
-        files = {name: (folder / name).stat().st_size / 2**20 for name in ("plan.json", "hosts/n1/part.json")}
+        files = {
+            name: (folder / name).stat().st_size / 2**20
+            for name in ("plan.json", "hosts/n1/part.json")
+        }
         whole = len(json.dumps(plan_to_json(plan))) / 2**20
-        show(whole_mib=whole, text_mib=len(shared) / 2**20, blob_kib=len(blob) / 2**10, own_kib=len(own) / 2**10)
+        show(
+            whole_mib=whole,
+            text_mib=len(shared) / 2**20,
+            blob_kib=len(blob) / 2**10,
+            own_kib=len(own) / 2**10,
+        )
         show(**files, serve_mib_before=before, serve_mib_after=peak_mib(client.process.pid))
         assert whole > 60 and sum(files.values()) < 2 and len(blob) < 1 << 18 and len(own) < 1 << 16
         item, packed = client.frame(client.ask("run.plan", **which))
@@ -91,16 +124,36 @@ def test_a_thousand_hosts_are_prepared_by_the_real_verbs(serve: NewClient, hosts
         for role in ("ps", "worker"):
             told = folder / "cwd" / f"told.{role}"
             task = next(task for task in plan.tasks if task.role == role)
-            here.wait_until(lambda told=told, task=task: told.exists() and told.read_text().endswith(task.argv[-1]))
+            here.wait_until(
+                lambda told=told, task=task: (
+                    told.exists() and told.read_text().endswith(task.argv[-1])
+                )
+            )
             assert told.read_text() == f"{task.env['TF_CONFIG']}\n{task.argv[-1]}"
-        assert client.call("run.status", **which)["value"]["live"] and client.call("runs")["value"][0]["run"] == RUN
+        assert (
+            client.call("run.status", **which)["value"]["live"]
+            and client.call("runs")["value"][0]["run"] == RUN
+        )
     finally:
-        assert client.call("run.abort", reason="over", purge=True, **which)["value"]["survivors"] == []
+        assert (
+            client.call("run.abort", reason="over", purge=True, **which)["value"]["survivors"] == []
+        )
 
 
 def test_what_is_not_whole_is_refused(serve: NewClient) -> None:
-    own, shared = frames.pack(b'{"part":{"run":"r","job":"large"}}'), frames.pack(b'{"plan":{},"part":{}}')
-    halves = (b"x", own[:-3], own, own + b"x", own + shared[:-3], own + frames.pack(b"[]"), own + frames.pack(b"{}"))
+    own, shared = (
+        frames.pack(b'{"part":{"run":"r","job":"large"}}'),
+        frames.pack(b'{"plan":{},"part":{}}'),
+    )
+    halves = (
+        b"x",
+        own[:-3],
+        own,
+        own + b"x",
+        own + shared[:-3],
+        own + frames.pack(b"[]"),
+        own + frames.pack(b"{}"),
+    )
     for blob in (*halves, frames.pack(b"[]") + shared, frames.pack(b"{}") + shared, own + shared):
         assert serve().call("run.prepare", blob, run="r", job=JOB)["error"]["code"] == "bad_part"
 

@@ -46,7 +46,9 @@ def test_the_loser_of_a_lock_learns_who_holds_it(serve: NewClient, tmp_path: Pat
     assert error["code"] == "locked" and error["details"] == dict(HOLDER, operation="sync")
     assert "ann@desk" in error["what"]
     assert second.call("lock", **dict(lock, job="other"))["value"]["held"]
-    assert first.call("unlock", job="job")["value"] == {} == first.call("unlock", job="job")["value"]
+    assert (
+        first.call("unlock", job="job")["value"] == {} == first.call("unlock", job="job")["value"]
+    )
     assert second.call("lock", **lock)["value"]["held"]
     second.close()
     assert os.listdir(layout.locks_dir(str(tmp_path), "job")) == []
@@ -66,7 +68,9 @@ def test_a_lock_goes_with_its_session(serve: NewClient, end: str) -> None:
     assert second.answer(waiting)["value"]["held"]
 
 
-def test_unlock_removes_what_a_killed_session_left_and_nobody_else_s(serve: NewClient, tmp_path: Path) -> None:
+def test_unlock_removes_what_a_killed_session_left_and_nobody_else_s(
+    serve: NewClient, tmp_path: Path
+) -> None:
     first, second = serve(), serve()
     there = layout.locks_dir(str(tmp_path), "job")
     assert first.call("lock", job="job", operation="launch", holder=HOLDER, wait_s=0)["value"]
@@ -80,12 +84,22 @@ def test_unlock_removes_what_a_killed_session_left_and_nobody_else_s(serve: NewC
 
 
 @pytest.mark.needs("process namespaces")
-def test_clones_that_share_a_workdir_do_not_lock_each_other_out(serve: NewClient, tmp_path: Path) -> None:
+def test_clones_that_share_a_workdir_do_not_lock_each_other_out(
+    serve: NewClient, tmp_path: Path
+) -> None:
     lock = {"job": "job", "operation": "launch", "holder": HOLDER, "wait_s": 0}
     first, second = serve(clone="n1"), serve(clone="n2")
-    assert first.hello["hostname"] == second.hello["hostname"] and first.hello["boot_id"] == second.hello["boot_id"]
-    assert first.call("lock", **lock)["value"]["held"] and second.call("lock", **lock)["value"]["held"]
-    begun = [each.call("release.begin", zlib.compress(b"[]"), job="job", release="r1")["value"] for each in (first, second)]
+    assert (
+        first.hello["hostname"] == second.hello["hostname"]
+        and first.hello["boot_id"] == second.hello["boot_id"]
+    )
+    assert (
+        first.call("lock", **lock)["value"]["held"] and second.call("lock", **lock)["value"]["held"]
+    )
+    begun = [
+        each.call("release.begin", zlib.compress(b"[]"), job="job", release="r1")["value"]
+        for each in (first, second)
+    ]
     assert begun[0]["staging"] != begun[1]["staging"]
     for each in (first, second):
         assert each.call("unlock", job="job")["value"] == {}
@@ -102,18 +116,25 @@ def test_a_lock_of_a_life_before_this_one_goes_and_that_of_a_clone_stays(
     for name in ("n1", "n2"):
         died = serve(clone=name)
         assert died.call("lock", **lock)["value"]["held"]
-        # While its namespace is open, no later one has its number, which is in the lock's file name.
-        held.callback(os.close, os.open(f"/proc/{died.process.pid}/ns/pid_for_children", os.O_RDONLY))
+        # While its namespace is open, no later one has its number, which is in the lock's file
+        # name.
+        held.callback(
+            os.close, os.open(f"/proc/{died.process.pid}/ns/pid_for_children", os.O_RDONLY)
+        )
         died.process.kill()  # as in a power cut
         died.process.wait(WITHIN_S)
     there = Path(layout.locks_dir(str(tmp_path), "job"))
-    wait_for(lambda: not any(is_locked(str(path)) for path in there.iterdir()), WITHIN_S, "they are dead")
+    wait_for(
+        lambda: not any(is_locked(str(path)) for path in there.iterdir()), WITHIN_S, "they are dead"
+    )
     again = serve(clone="n1")
     assert again.call("lock", **lock)["value"]["held"]
     assert again.call("unlock", job="job")["value"] == {}
     (left,) = there.iterdir()
     assert json.loads(left.read_text())["of_host"] == "n2"
-    assert serve(clone="n2").call("unlock", job="job")["value"] == {} and list(there.iterdir()) == []
+    assert (
+        serve(clone="n2").call("unlock", job="job")["value"] == {} and list(there.iterdir()) == []
+    )
 
 
 def test_waiting_for_a_lock_can_be_cancelled(serve: NewClient) -> None:
@@ -124,7 +145,9 @@ def test_waiting_for_a_lock_can_be_cancelled(serve: NewClient) -> None:
     assert second.answer(waiting)["error"]["code"] == "cancelled"
 
 
-def test_a_lock_that_is_let_go_while_it_is_taken_is_not_taken_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_is_let_go_while_it_is_taken_is_not_taken_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     args = {"job": "job", "operation": "sync", "holder": HOLDER, "wait_s": WITHIN_S}
     first, second, third = (Call(Context(str(tmp_path), ""), args) for _ in range(3))
     serve_lock.lock(first)
@@ -132,7 +155,8 @@ def test_a_lock_that_is_let_go_while_it_is_taken_is_not_taken_twice(tmp_path: Pa
 
     def after_the_holder_left(fd: int, how: int) -> None:
         if how & fcntl.LOCK_EX and first.context.closing:
-            serve_lock.unlock(first)  # between the second one's open and its flock: that file has no name any more
+            # between the second one's open and its flock: that file has no name any more
+            serve_lock.unlock(first)
         flock(fd, how)
 
     monkeypatch.setattr(fcntl, "flock", after_the_holder_left)
@@ -149,7 +173,9 @@ BOB = {"user": "bob", "machine": "laptop", "pid": 9, "time": 2.0}
 
 
 def taken(client: Client, holder: dict[str, Any] = HOLDER) -> int:
-    number: int = client.call("lock", job="job", operation="sync", holder=holder, wait_s=WITHIN_S)["value"]["fence"]
+    number: int = client.call("lock", job="job", operation="sync", holder=holder, wait_s=WITHIN_S)[
+        "value"
+    ]["fence"]
     return number
 
 
@@ -160,12 +186,18 @@ def gone(client: Client) -> None:
 
 def writes(client: Client, fence: int | None = None, verb: str = "data.begin", **args: Any) -> Any:
     """The code with which it is refused; None: it is not."""
-    return client.call(verb, **{"job": "job", "name": "d", "fence": fence, **args}).get("error", {}).get("code")
+    return (
+        client.call(verb, **{"job": "job", "name": "d", "fence": fence, **args})
+        .get("error", {})
+        .get("code")
+    )
 
 
 @pytest.mark.fault("28 two operators, one of whom has lost the lock")
 @pytest.mark.parametrize("ended", [False, True], ids=["the other holds it", "the other is done"])
-def test_who_lost_the_lock_to_another_is_refused_and_told_whose_it_is(serve: NewClient, ended: bool) -> None:
+def test_who_lost_the_lock_to_another_is_refused_and_told_whose_it_is(
+    serve: NewClient, ended: bool
+) -> None:
     ann, bob, again = serve(), serve(), serve()
     mine = taken(ann)
     assert writes(ann, mine) is None
@@ -176,11 +208,17 @@ def test_who_lost_the_lock_to_another_is_refused_and_told_whose_it_is(serve: New
         assert bob.call("unlock", job="job")["value"] == {}
     error = again.call("data.begin", job="job", name="d", fence=mine)["error"]
     assert (error["code"], error["details"]["user"]) == ("lock_lost", "bob")
-    assert error["what"] == "the lock of job job was lost here, and has since been taken for the sync of bob@laptop (pid 9)"
+    assert (
+        error["what"]
+        == "the lock of job job was lost here, and has since been taken for the sync of "
+        "bob@laptop (pid 9)"
+    )
     assert writes(bob, his) is None  # it goes on, or takes its own again
 
 
-@pytest.mark.parametrize("verb", sorted(verb for verb, answer in agent_verbs().items() if is_fenced(answer)))
+@pytest.mark.parametrize(
+    "verb", sorted(verb for verb, answer in agent_verbs().items() if is_fenced(answer))
+)
 def test_each_verb_that_changes_files_is_refused(serve: NewClient, verb: str) -> None:
     ann, bob = serve(), serve()
     mine = taken(ann)
@@ -198,13 +236,20 @@ def test_a_new_session_takes_its_own_lock_again(serve: NewClient) -> None:
     mine = taken(ann)
     gone(ann)
     assert writes(again, mine) is None
-    assert bob.call("lock", job="job", operation="launch", holder=BOB, wait_s=0)["error"]["details"]["user"] == "ann"
+    assert (
+        bob.call("lock", job="job", operation="launch", holder=BOB, wait_s=0)["error"]["details"][
+            "user"
+        ]
+        == "ann"
+    )
     assert writes(again, mine) is None
     assert again.call("unlock", job="job")["value"] == {}
     assert taken(bob, BOB) > mine
 
 
-def test_who_connects_again_waits_until_the_session_before_has_seen_its_end(serve: NewClient) -> None:
+def test_who_connects_again_waits_until_the_session_before_has_seen_its_end(
+    serve: NewClient,
+) -> None:
     ann, again = serve(), serve()
     mine = taken(ann)
     asked = [again.ask("data.begin", job="job", name="d", fence=mine) for _ in range(3)]
@@ -215,10 +260,14 @@ def test_who_connects_again_waits_until_the_session_before_has_seen_its_end(serv
     assert all(again.answer(number)["value"] for number in asked[1:])
 
 
-def test_of_a_session_before_that_never_ends_it_is_said_who_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_session_before_that_never_ends_it_is_said_who_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(serve_lock, "OUTLIVED_S", 0.0)
     before, again = Context(str(tmp_path), ""), Context(str(tmp_path), "")
-    mine = serve_lock.lock(Call(before, {"job": "job", "operation": "sync", "holder": HOLDER}))["fence"]
+    mine = serve_lock.lock(Call(before, {"job": "job", "operation": "sync", "holder": HOLDER}))[
+        "fence"
+    ]
     with pytest.raises(VerbError, match="sync by ann@desk") as caught:
         serve_lock.check_fence(Call(again, {"job": "job", "fence": mine}))
     assert caught.value.code == "locked"
@@ -238,7 +287,9 @@ def test_without_a_number_it_may_while_nobody_else_holds_the_lock(serve: NewClie
     assert writes(other) is None  # what it left is not a lock
 
 
-def test_no_number_comes_twice_also_where_the_file_was_lost(serve: NewClient, tmp_path: Path) -> None:
+def test_no_number_comes_twice_also_where_the_file_was_lost(
+    serve: NewClient, tmp_path: Path
+) -> None:
     seen = []
     for damage in ("", "remove", "empty", "words", ""):
         client = serve()
@@ -252,7 +303,9 @@ def test_no_number_comes_twice_also_where_the_file_was_lost(serve: NewClient, tm
     assert seen == sorted(set(seen))
 
 
-def test_the_number_of_a_clock_that_was_set_back_is_still_higher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_a_clock_that_was_set_back_is_still_higher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = str(tmp_path / "locks" / "here.lock")
     lock_fences.advance(path, HOLDER)
     before = lock_fences.current(path)

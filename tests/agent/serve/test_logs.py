@@ -26,7 +26,13 @@ class Host:
         self.context = Context(str(workdir), "")
         self.folder = Path(layout.host_dir(str(workdir), "job", "run", "n1"))
         specs = [
-            wire.TaskSpec(task=task, role=task.split(":")[0], index=int(task.split(":")[1]), argv=["true"], env={})
+            wire.TaskSpec(
+                task=task,
+                role=task.split(":")[0],
+                index=int(task.split(":")[1]),
+                argv=["true"],
+                env={},
+            )
             for task in tasks
         ]
         self.locks = []
@@ -37,11 +43,21 @@ class Host:
         (self.folder / "part.json").write_text(
             json.dumps(
                 wire.to_wire(
-                    wire.HostPart(run="run", job="job", mode="async", host="n1", plan_digest="d", release="r", tasks=specs)
+                    wire.HostPart(
+                        run="run",
+                        job="job",
+                        mode="async",
+                        host="n1",
+                        plan_digest="d",
+                        release="r",
+                        tasks=specs,
+                    )
                 )
             )
         )
-        state = wire.HostRunState(run="run", job="job", host="n1", phase="committed", boot_id=find.boot_id())
+        state = wire.HostRunState(
+            run="run", job="job", host="n1", phase="committed", boot_id=find.boot_id()
+        )
         (self.folder / "state.json").write_text(json.dumps(wire.to_wire(state)))
 
     def hold(self, path: Path) -> None:
@@ -64,7 +80,11 @@ class Host:
 
     def logs(self, item: Any = None, **args: Any) -> tuple[Any, bytes]:
         got: list[bytes] = []
-        call = Call(self.context, dict(args, run="run", job="job"), item=item or (lambda header, blob: got.append(blob)))
+        call = Call(
+            self.context,
+            dict(args, run="run", job="job"),
+            item=item or (lambda header, blob: got.append(blob)),
+        )
         return logs.logs(call), b"".join(got)
 
 
@@ -78,11 +98,17 @@ def host(tmp_path: Path) -> Iterator[Host]:
 def test_the_verb_sends_what_is_there_and_where_it_ended(host: Host) -> None:
     LogWriter(str(host.task_dir("worker:0")), 1 << 20).append(b"hello\nworld\n", 0, 1, 5.0)
     at_end = {"cursors": {"worker:0": 12}, "ends": {"worker:0": 12}}
-    assert host.logs(tasks=["worker:0"]) == ({"ended": False, "left": False, **at_end}, b"hello\nworld\n")
+    assert host.logs(tasks=["worker:0"]) == (
+        {"ended": False, "left": False, **at_end},
+        b"hello\nworld\n",
+    )
     assert host.logs(tasks=["worker:0"], cursors={"worker:0": 6})[1] == b"world\n"
     assert host.logs(tasks=["worker:0"], last=1)[1] == b"world\n"
     assert host.logs(tasks=["worker:0"], since=6.0)[1] == b""
-    assert host.logs(tasks=["elsewhere:3"]) == ({"ended": True, "left": False, "cursors": {}, "ends": {}}, b"")
+    assert host.logs(tasks=["elsewhere:3"]) == (
+        {"ended": True, "left": False, "cursors": {}, "ends": {}},
+        b"",
+    )
     with pytest.raises(VerbError, match="not an offset"):
         host.logs(tasks=["worker:0"], cursors={"worker:0": -1})
     host.status("worker:0", state="ended", outcome="succeeded")
@@ -90,7 +116,8 @@ def test_the_verb_sends_what_is_there_and_where_it_ended(host: Host) -> None:
 
 
 def test_times_are_sent_by_the_run_s_clock(host: Host) -> None:
-    """A host 3 s ahead stores a line at 5.0 by its own clock: that is 2.0 of the run's, also for `since`."""
+    """A host 3 s ahead stores a line at 5.0 by its own clock: that is 2.0 of the run's, also for
+    `since`."""
     part = json.loads((host.folder / "part.json").read_text())
     (host.folder / "part.json").write_text(json.dumps({**part, "ahead_s": 3.0}))
     writer = LogWriter(str(host.task_dir("worker:0")), 1 << 20)
@@ -111,7 +138,9 @@ def test_a_follower_gets_everything_and_ends_with_the_tasks(host: Host) -> None:
         got.append(blob)
         seen.set()
 
-    thread = threading.Thread(daemon=True, target=lambda: answer.append(host.logs(item, follow=True)[0]))
+    thread = threading.Thread(
+        daemon=True, target=lambda: answer.append(host.logs(item, follow=True)[0])
+    )
     thread.start()
     writers = {task: LogWriter(str(host.task_dir(task)), 1 << 20) for task in ("worker:0", "ps:0")}
     for task, writer in writers.items():

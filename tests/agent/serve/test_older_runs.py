@@ -1,5 +1,6 @@
-"""Runs as other versions wrote them: listed, read and stopped by this one. `tests/golden/runs`: by the version before restarts,
-recorded on a host; recorded-1 had succeeded, recorded-2 was running when the host lost power."""
+"""Runs as other versions wrote them: listed, read and stopped by this one. `tests/golden/runs`: by
+the version before restarts, recorded on a host; recorded-1 had succeeded, recorded-2 was running
+when the host lost power."""
 
 from __future__ import annotations
 
@@ -25,13 +26,17 @@ FILES = ("part.json", "state.json", "knowledge.json", "status.json", "plan.json"
 
 
 def with_unknown(value: Any, named: bool = False) -> Any:
-    """As a version to come may write it: more fields everywhere, and a higher version. `named`: its keys are no fields."""
+    """As a version to come may write it: more fields everywhere, and a higher version. `named`: its
+    keys are no fields."""
     if isinstance(value, list):
         return [with_unknown(one) for one in value]
     if not isinstance(value, dict):
         return value
     known = {name: with_unknown(one, name in NAMED) for name, one in value.items()}
-    more = {"to_come": {"deep": [1, {"er": None}]}, **({"version": 99} if "version" in known else {})}
+    more = {
+        "to_come": {"deep": [1, {"er": None}]},
+        **({"version": 99} if "version" in known else {}),
+    }
     return known if named else {**known, **more}
 
 
@@ -52,20 +57,32 @@ def ask(context: Context, verb: str, run: str = "", **args: Any) -> Any:
 
 def read(context: Context, run: str) -> bytes:
     got: list[bytes] = []
-    call = Call(context, {"job": "recorded", "run": run, "follow": True}, b"", lambda header, blob: got.append(blob))
+    call = Call(
+        context,
+        {"job": "recorded", "run": run, "follow": True},
+        b"",
+        lambda header, blob: got.append(blob),
+    )
     assert find_verb("logs")(call)["ended"]
     return b"".join(got)
 
 
 def shown_plan(context: Context, run: str) -> bytes:
     got: list[bytes] = []
-    assert find_verb("run.plan")(Call(context, {"job": "recorded", "run": run}, b"", lambda item, blob: got.append(blob))) == {}
+    assert (
+        find_verb("run.plan")(
+            Call(context, {"job": "recorded", "run": run}, b"", lambda item, blob: got.append(blob))
+        )
+        == {}
+    )
     return unpack(got[0])
 
 
 def test_they_are_listed_and_read(context: Context) -> None:
     rows = {row["run"]: row for row in ask(context, "runs")}
-    assert sorted(rows) == ["recorded-1", "recorded-2"] and not any(row["live"] for row in rows.values())
+    assert sorted(rows) == ["recorded-1", "recorded-2"] and not any(
+        row["live"] for row in rows.values()
+    )
     good, lost = (rows[run]["tasks"][0] for run in ("recorded-1", "recorded-2"))
     assert (good["state"], good["outcome"], good["exit_code"]) == ("ended", "succeeded", 0)
     assert (lost["state"], lost["outcome"], lost["reason"]) == ("lost", "lost", "host rebooted")
@@ -88,6 +105,8 @@ def test_their_plans_and_states_are_understood_by_the_control_side(context: Cont
 def test_they_are_stopped(context: Context) -> None:
     for run in ("recorded-1", "recorded-2"):
         assert ask(context, "run.stop", run, grace_s=0.0)["survivors"] == []
-    state, row = (ask(context, "run.status", "recorded-2")[name] for name in ("host_state", "tasks"))
+    state, row = (
+        ask(context, "run.status", "recorded-2")[name] for name in ("host_state", "tasks")
+    )
     assert (state["phase"], state["stop_requested"], row[0]["outcome"]) == ("ended", True, "lost")
     assert ask(context, "run.status", "recorded-1")["tasks"][0]["outcome"] == "succeeded"

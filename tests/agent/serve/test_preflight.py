@@ -1,4 +1,5 @@
-"""The facts that only a preflight asks for. What this machine cannot show is given as text: quotas, groups, logind's settings."""
+"""The facts that only a preflight asks for. What this machine cannot show is given as text: quotas,
+groups, logind's settings."""
 
 from __future__ import annotations
 
@@ -19,14 +20,24 @@ from tfdeploy.model.facts import HostFacts
 
 
 def facts(workdir: Path, **args: Any) -> Any:
-    given = {"python": sys.executable, "ports": [40000, 40009], "gpus": "auto", "preflight": True, **args}
+    given = {
+        "python": sys.executable,
+        "ports": [40000, 40009],
+        "gpus": "auto",
+        "preflight": True,
+        **args,
+    }
     return probe.probe(Call(Context(str(workdir), ""), given))["preflight"]
 
 
 def test_this_machine(tmp_path: Path) -> None:
     tmp_path.chmod(0o750)
     found = facts(tmp_path)
-    assert found["workdir_mode"] == 0o750 and found["mount"]["point"].startswith("/") and found["available_bytes"] > 1 << 20
+    assert (
+        found["workdir_mode"] == 0o750
+        and found["mount"]["point"].startswith("/")
+        and found["available_bytes"] > 1 << 20
+    )
     assert (found["temporary"]["writable"] and found["driver"] is None) or found["driver"]
     assert probe.probe(Call(Context(str(tmp_path), ""), {"ports": [1, 0]}))["preflight"] is None
     whole = probe.probe(Call(Context(str(tmp_path), ""), {"ports": [1, 0], "preflight": True}))
@@ -35,11 +46,15 @@ def test_this_machine(tmp_path: Path) -> None:
 
 def test_limits_of_this_session(monkeypatch: pytest.MonkeyPatch) -> None:
     said = {resource.RLIMIT_NOFILE: 64, resource.RLIMIT_CPU: 90}
-    monkeypatch.setattr(limits.resource, "getrlimit", lambda number: (said.get(number, resource.RLIM_INFINITY), 0))
+    monkeypatch.setattr(
+        limits.resource, "getrlimit", lambda number: (said.get(number, resource.RLIM_INFINITY), 0)
+    )
     assert limits.limits() == {"open files": 64, "CPU seconds": 90}
 
 
-def test_memory_is_what_the_narrowest_group_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_what_the_narrowest_group_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     inner = tmp_path / "user.slice" / "job"
     inner.mkdir(parents=True)
     for folder, most, used, cached in ((inner, "max", 5, 0), (inner.parent, 1000, 700, 200)):
@@ -55,7 +70,8 @@ def test_memory_is_what_the_narrowest_group_leaves(tmp_path: Path, monkeypatch: 
 def test_the_mount_of_a_folder_is_the_innermost_and_the_last(tmp_path: Path) -> None:
     table = tmp_path / "mounts"
     table.write_text(
-        "/dev/sda1 / ext4 rw 0 0\nserver:/home /home nfs4 rw,noexec 0 0\n/dev/sdb /home/with\\040space xfs rw 0 0\n"
+        "/dev/sda1 / ext4 rw 0 0\nserver:/home /home nfs4 rw,noexec 0 0\n/dev/sdb "
+        "/home/with\\040space xfs rw 0 0\n"
         "tmpfs /home/ml tmpfs rw 0 0\n/dev/sdc /home/ml ext4 rw 0 0\nbad\n"
     )
     for path, source in {
@@ -80,21 +96,34 @@ server:/home  {row}
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
-        ("900 1000 2000 0 10 0 0 0", {"left_bytes": 1100 * 1024, "left_files": None, "over": False}),
-        ("1500* 1000 2000 604800 10 5 20 0", {"left_bytes": 500 * 1024, "left_files": 10, "over": True}),
+        (
+            "900 1000 2000 0 10 0 0 0",
+            {"left_bytes": 1100 * 1024, "left_files": None, "over": False},
+        ),
+        (
+            "1500* 1000 2000 604800 10 5 20 0",
+            {"left_bytes": 500 * 1024, "left_files": 10, "over": True},
+        ),
         ("3000* 1000 0 none 1 0 0 0", None),
         ("3000* 1000 0 0 1 0 0 0", {"left_bytes": 0, "left_files": None, "over": True}),
     ],
 )
 def test_a_quota_as_the_program_reports_it(tmp_path: Path, row: str, expected: Any) -> None:
     (tmp_path / "said").write_text(QUOTA.format(row=row))
-    assert quota.read(Asked(["sh", "-c", f"cat {tmp_path}/said; exit 1"]), "server:/home") == expected
+    assert (
+        quota.read(Asked(["sh", "-c", f"cat {tmp_path}/said; exit 1"]), "server:/home") == expected
+    )
     free = {"left_bytes": None, "left_files": None, "over": False}
     assert quota.read(Asked(["cat", str(tmp_path / "said")]), "/dev/sda1") == free
-    assert quota.read(Asked(["cat", str(tmp_path / "said")]), "/dev/none") is None and quota.read(None, "x") is None
+    assert (
+        quota.read(Asked(["cat", str(tmp_path / "said")]), "/dev/none") is None
+        and quota.read(None, "x") is None
+    )
 
 
-@pytest.mark.parametrize(("said", "version"), [("535.104.05\n535.104.05", "535.104.05"), ("[N/A]", None), ("", None)])
+@pytest.mark.parametrize(
+    ("said", "version"), [("535.104.05\n535.104.05", "535.104.05"), ("[N/A]", None), ("", None)]
+)
 def test_the_driver(said: str, version: str | None) -> None:
     assert read_driver(Asked(["echo", said])) == version
 
@@ -110,7 +139,9 @@ def test_the_driver(said: str, version: str | None) -> None:
         ("KillUserProcesses=yes\n", "root", (True, False, True)),
     ],
 )
-def test_logind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: str, user: str, expected: Any) -> None:
+def test_logind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: str, user: str, expected: Any
+) -> None:
     (tmp_path / "conf").write_text(settings)
     monkeypatch.setattr(logind, "SESSIONS", str(tmp_path))
     monkeypatch.setattr(logind, "_FILES", (str(tmp_path / "conf"),))
@@ -120,7 +151,10 @@ def test_logind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: str, 
     found = logind.at_logout(user)
     assert (logind.kills(), found["kills"], found["removes_ipc"]) == expected
     monkeypatch.setattr(logind, "SESSIONS", str(tmp_path / "none"))
-    assert logind.at_logout(user) == {"kills": False, "removes_ipc": False} and logind.lingers(user) is None
+    assert (
+        logind.at_logout(user) == {"kills": False, "removes_ipc": False}
+        and logind.lingers(user) is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -135,5 +169,7 @@ def test_logind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: str, 
 def test_ports_that_any_connection_may_get(
     monkeypatch: pytest.MonkeyPatch, ports: tuple[int, int], reserved: str, expected: int
 ) -> None:
-    monkeypatch.setattr(preflight, "_word", lambda path: reserved if "reserved" in path else "32768\t60999")
+    monkeypatch.setattr(
+        preflight, "_word", lambda path: reserved if "reserved" in path else "32768\t60999"
+    )
     assert preflight._ephemeral(ports) == expected

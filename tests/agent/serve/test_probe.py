@@ -53,13 +53,17 @@ def test_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["ssh_server_address"] == "192.0.2.2" and "http_proxy" in found["proxies"]
     assert found["cores"] >= 1 and found["free_disk_bytes"] > 0
     assert abs(found["clock"] - time.time()) < 60
-    assert found["python"] == sys.executable and found["python_version"] == ".".join(map(str, sys.version_info[:3]))
+    assert found["python"] == sys.executable and found["python_version"] == ".".join(
+        map(str, sys.version_info[:3])
+    )
 
 
 def test_a_program_is_on_path_or_beside_the_interpreter(tmp_path: Path, path_with: Path) -> None:
     program(path_with, "trainer", "exit 0")
     beside = Path(sys.executable).name
-    lacks = [facts(tmp_path, program=name)["lacks_program"] for name in ("trainer", "pyhton", beside)]
+    lacks = [
+        facts(tmp_path, program=name)["lacks_program"] for name in ("trainer", "pyhton", beside)
+    ]
     assert lacks == [False, True, False] and not facts(tmp_path)["lacks_program"]
 
 
@@ -67,7 +71,9 @@ def test_its_answer_is_what_the_control_side_expects(tmp_path: Path) -> None:
     msgspec = pytest.importorskip("msgspec")
     from tfdeploy.model.facts import HostFacts
 
-    found = msgspec.convert(dict(facts(tmp_path, job="job", keep=["checkpoints"]), host="n1"), HostFacts)
+    found = msgspec.convert(
+        dict(facts(tmp_path, job="job", keep=["checkpoints"]), host="n1"), HostFacts
+    )
     assert found.workdir == str(tmp_path)
     assert set(facts(tmp_path)) == set(HostFacts.__dataclass_fields__) - {"host", "clock_skew_s"}
 
@@ -85,7 +91,9 @@ def test_its_answer_is_what_the_control_side_expects(tmp_path: Path) -> None:
         ("tf_keras-2.21.0.dist-info", None),
     ],
 )
-def test_tensorflow_is_found_without_importing_it(tmp_path: Path, path_with: Path, name: str, version: str) -> None:
+def test_tensorflow_is_found_without_importing_it(
+    tmp_path: Path, path_with: Path, name: str, version: str
+) -> None:
     site = tmp_path / "site"
     (site / name).mkdir(parents=True)
     (site / "tensorflow.py").write_text("raise SystemExit('imported')")
@@ -95,49 +103,78 @@ def test_tensorflow_is_found_without_importing_it(tmp_path: Path, path_with: Pat
 
 
 def test_tf_keras_is_found_too(tmp_path: Path, path_with: Path) -> None:
-    for name in ("tensorflow-2.21.0.dist-info", "tf_keras-2.20.1.dist-info", "tf_keras_extra-1.0.dist-info"):
+    for name in (
+        "tensorflow-2.21.0.dist-info",
+        "tf_keras-2.20.1.dist-info",
+        "tf_keras_extra-1.0.dist-info",
+    ):
         (tmp_path / "site" / name).mkdir(parents=True)
     program(path_with, "python9", f'PYTHONPATH={tmp_path}/site exec {sys.executable} -S "$@"\n')
     found = facts(tmp_path, python="python9")
     assert (found["tensorflow"], found["tf_keras"]) == ("2.21.0", "2.20.1")
 
 
-def test_which_modules_the_interpreter_finds_without_importing_them(tmp_path: Path, path_with: Path) -> None:
+def test_which_modules_the_interpreter_finds_without_importing_them(
+    tmp_path: Path, path_with: Path
+) -> None:
     site = tmp_path / "site"
     (site / "spread" / "inner").mkdir(parents=True)
     (site / "numpy-2.4.6.dist-info").mkdir()
     (site / "pandas.py").write_text("raise SystemExit('imported')")
     program(path_with, "python9", f'PYTHONPATH={site} exec {sys.executable} -S "$@"\n')
-    asked = ["json", "math", "sys", "__main__", "pandas", "spread", "retrying", "tmp", "imp; import os"]
+    asked = [
+        "json",
+        "math",
+        "sys",
+        "__main__",
+        "pandas",
+        "spread",
+        "retrying",
+        "tmp",
+        "imp; import os",
+    ]
     found = facts(tmp_path, python="python9", modules=asked)
     lacking = [name for name, there in found["modules"].items() if not there]
-    assert (lacking, list(found["modules"]), found["numpy"]) == (["retrying", "tmp", "imp; import os"], asked, "2.4.6")
+    assert (lacking, list(found["modules"]), found["numpy"]) == (
+        ["retrying", "tmp", "imp; import os"],
+        asked,
+        "2.4.6",
+    )
     assert facts(tmp_path, python="python9")["modules"] == {}
 
 
-def test_an_interpreter_that_cannot_say_which_modules_it_finds_says_nothing(tmp_path: Path, path_with: Path) -> None:
+def test_an_interpreter_that_cannot_say_which_modules_it_finds_says_nothing(
+    tmp_path: Path, path_with: Path
+) -> None:
     (tmp_path / "site" / "importlib").mkdir(parents=True)
-    (tmp_path / "site" / "importlib" / "__init__.py").write_text("")  # as in Python 2: no importlib.util
+    # as in Python 2: no importlib.util
+    (tmp_path / "site" / "importlib" / "__init__.py").write_text("")
     program(path_with, "python9", f'PYTHONPATH={tmp_path}/site exec {sys.executable} -S "$@"\n')
     found = facts(tmp_path, python="python9", modules=["json", "pandas"])
     assert found["python"] and found["modules"] == {}
 
 
-def test_variables_that_the_plan_sets_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_that_the_plan_sets_are_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("TF_CONFIG", "")
     assert facts(tmp_path)["preset"] == ["TF_CONFIG"]
 
 
 @pytest.mark.parametrize("name", ["~/bin/py", "bin/py"])
-def test_the_interpreter_may_be_named_from_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_the_interpreter_may_be_named_from_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "py").symlink_to(sys.executable)
     assert facts(tmp_path, python=name)["python"] == str(tmp_path / "bin" / "py")
 
 
-def test_an_interpreter_that_is_missing_or_none_is_a_problem_in_words(tmp_path: Path, path_with: Path) -> None:
+def test_an_interpreter_that_is_missing_or_none_is_a_problem_in_words(
+    tmp_path: Path, path_with: Path
+) -> None:
     program(path_with, "liar", "echo cannot load libpython >&2; exit 3\n")
     for name, words in (("nowhere", "no program nowhere"), ("liar", "cannot load libpython")):
         found = facts(tmp_path, python=name)
@@ -145,10 +182,16 @@ def test_an_interpreter_that_is_missing_or_none_is_a_problem_in_words(tmp_path: 
 
 
 def test_gpus(tmp_path: Path, path_with: Path) -> None:
-    first, second = (f"{index}, GPU-1{index}, NVIDIA Something, 81559, {used}" for index, used in ((1, "[N/A]"), (0, "5")))
+    first, second = (
+        f"{index}, GPU-1{index}, NVIDIA Something, 81559, {used}"
+        for index, used in ((1, "[N/A]"), (0, "5"))
+    )
     program(path_with, "nvidia-smi", f"echo '{first}'; echo '{second}'\n")
     found = facts(tmp_path)
-    assert [(g["index"], g["uuid"], g["used_mib"]) for g in found["gpus"]] == [(0, "GPU-10", 5), (1, "GPU-11", 0)]
+    assert [(g["index"], g["uuid"], g["used_mib"]) for g in found["gpus"]] == [
+        (0, "GPU-10", 5),
+        (1, "GPU-11", 0),
+    ]
     assert found["gpus"][0]["name"] == "NVIDIA Something" and found["gpu_error"] is None
     assert facts(tmp_path, gpus="none")["gpus"] == []
     for given in (2, [1], [0, 1]):  # as the inventory may have them
@@ -165,15 +208,22 @@ CARDS = [
     ("Tesla V100-SXM2-16GB, 16384, 5", ("Tesla V100-SXM2-16GB", 16384, 5)),
     ("NVIDIA GeForce RTX 3080, 20480, 18307", ("NVIDIA GeForce RTX 3080", 20480, 18307)),
     ("NVIDIA H100L-2-24C, 24576, [N/A]", ("NVIDIA H100L-2-24C", 24576, 0)),
-    ("NVIDIA A100-SXM4-80GB, [Insufficient Permissions], [Insufficient Permissions]", ("NVIDIA A100-SXM4-80GB", 0, 0)),
+    (
+        "NVIDIA A100-SXM4-80GB, [Insufficient Permissions], [Insufficient Permissions]",
+        ("NVIDIA A100-SXM4-80GB", 0, 0),
+    ),
     ("Quadro K2000, [Not Supported], [Not Supported]", ("Quadro K2000", 0, 0)),
     ("Some Card, with a comma, 8192, 1", ("Some Card, with a comma", 8192, 1)),
 ]
 
 
 @pytest.mark.parametrize("line, expected", CARDS)
-def test_cards_are_read_as_the_driver_writes_them(tmp_path: Path, path_with: Path, line: str, expected: Any) -> None:
-    program(path_with, "nvidia-smi", f"echo '0, GPU-004f693d-767b-b215-b4a9-a18af0ffd643, {line}'\n")
+def test_cards_are_read_as_the_driver_writes_them(
+    tmp_path: Path, path_with: Path, line: str, expected: Any
+) -> None:
+    program(
+        path_with, "nvidia-smi", f"echo '0, GPU-004f693d-767b-b215-b4a9-a18af0ffd643, {line}'\n"
+    )
     (gpu,) = facts(tmp_path)["gpus"]
     assert (gpu["name"], gpu["memory_mib"], gpu["used_mib"]) == expected
     assert (gpu["index"], gpu["uuid"]) == (0, "GPU-004f693d-767b-b215-b4a9-a18af0ffd643")
@@ -208,7 +258,9 @@ def bound(family: int, listen: bool, reuse: list[int], address: str = "") -> soc
         (socket.AF_INET6, True, [], ""),
     ],
 )
-def test_a_taken_port_is_seen_and_named(tmp_path: Path, family: int, listen: bool, reuse: list[int], address: str) -> None:
+def test_a_taken_port_is_seen_and_named(
+    tmp_path: Path, family: int, listen: bool, reuse: list[int], address: str
+) -> None:
     try:
         holder = bound(family, listen, reuse, address)
     except OSError:
@@ -219,15 +271,23 @@ def test_a_taken_port_is_seen_and_named(tmp_path: Path, family: int, listen: boo
         assert found["free_ports"] == []
         owner = found["taken_ports"][str(port)]
         assert owner.startswith(f"pid {os.getpid()}: ") if listen else owner == "unknown"
-        assert free_ports.look_at_ports(port, port, lambda: {port: "the mesh of run r"})[1] == {str(port): "the mesh of run r"}
+        assert free_ports.look_at_ports(port, port, lambda: {port: "the mesh of run r"})[1] == {
+            str(port): "the mesh of run r"
+        }
     assert facts(tmp_path, ports=[port, port])["free_ports"] == [port]
 
 
 @pytest.mark.parametrize(
-    "reuse, free", [([socket.SO_REUSEPORT, socket.SO_REUSEADDR], True), ([socket.SO_REUSEADDR], True), ([], False)]
+    "reuse, free",
+    [
+        ([socket.SO_REUSEPORT, socket.SO_REUSEADDR], True),
+        ([socket.SO_REUSEADDR], True),
+        ([], False),
+    ],
 )
 def test_a_port_that_only_waits_out_its_last_connection(reuse: list[int], free: bool) -> None:
-    """As TensorFlow or the mesh leaves it, it is free; as a careless server leaves it, the run's holder could not have it."""
+    """As TensorFlow or the mesh leaves it, it is free; as a careless server leaves it, the run's
+    holder could not have it."""
     with bound(socket.AF_INET, True, reuse) as server:
         port = server.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)) as client:
@@ -253,25 +313,43 @@ def test_keep_folders(tmp_path: Path) -> None:
     assert keep_folders.keep_facts(str(tmp_path), "job", ["out/checkpoints"]) == []
     (folder / "deep").mkdir(parents=True)
     assert keep_folders.keep_facts(str(tmp_path), "job", ["out/checkpoints"]) == []
-    text = 'model_checkpoint_path: "/some/where/model.ckpt-%d"\nall_model_checkpoint_paths: "model.ckpt-1"\n'
-    for path, step, when in ((folder / "checkpoint", 1200, 2000), (folder / "deep" / "checkpoint", 7, 1000)):
+    text = (
+        'model_checkpoint_path: "/some/where/model.ckpt-%d"\nall_model_checkpoint_paths: '
+        '"model.ckpt-1"\n'
+    )
+    for path, step, when in (
+        (folder / "checkpoint", 1200, 2000),
+        (folder / "deep" / "checkpoint", 7, 1000),
+    ):
         path.write_text(text % step)
         os.utime(path, (when, when))
     (folder / "model.ckpt-1200.index").write_text("")
     os.utime(folder / "model.ckpt-1200.index", (3000, 3000))
     found = facts(tmp_path, job="job", keep=["out/checkpoints", "nothing"])["keep"]
-    said = {"path": "out/checkpoints", "newest": 3000.0, "checkpoint": "model.ckpt-1200", "step": 1200, "recorded": 2000.0}
-    said |= {"files": 3, "bytes": sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())}
+    said = {
+        "path": "out/checkpoints",
+        "newest": 3000.0,
+        "checkpoint": "model.ckpt-1200",
+        "step": 1200,
+        "recorded": 2000.0,
+    }
+    said |= {
+        "files": 3,
+        "bytes": sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
+    }
     assert found == [said]
     (folder / "workertemp_1").mkdir()
-    (folder / "workertemp_1" / "checkpoint").write_text(text % 9999)  # of a worker that is not the chief: nobody reads it
+    # of a worker that is not the chief: nobody reads it
+    (folder / "workertemp_1" / "checkpoint").write_text(text % 9999)
     assert facts(tmp_path, job="job", keep=["out/checkpoints"])["keep"] == [said]
     for path in ("../x", "/etc", "", "a/../../b"):
         with pytest.raises(VerbError):
             keep_folders.keep_facts(str(tmp_path), "job", [path])
 
 
-@pytest.mark.parametrize(("name", "step"), [(f"model.ckpt-{1 << 53}", 1 << 53), ("model.ckpt-1795250000000000000", None)])
+@pytest.mark.parametrize(
+    ("name", "step"), [(f"model.ckpt-{1 << 53}", 1 << 53), ("model.ckpt-1795250000000000000", None)]
+)
 def test_a_checkpoint_may_be_named_by_the_time(name: str, step: int | None, tmp_path: Path) -> None:
     folder = tmp_path / "job" / "keep" / "out"
     folder.mkdir(parents=True)
@@ -282,30 +360,45 @@ def test_a_checkpoint_may_be_named_by_the_time(name: str, step: int | None, tmp_
 
 
 @pytest.mark.parametrize("free", [(1 << 63) - (1 << 20), 1 << 63, (1 << 64) - 1])
-def test_a_disk_may_be_very_large(free: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_may_be_very_large(
+    free: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """EFS has 8 EiB, s3fs 16 EiB."""
     said = SimpleNamespace(f_bavail=free, f_frsize=1, f_favail=free, f_files=free)
     with monkeypatch.context() as patched:
         patched.setattr(os, "statvfs", lambda path: said)
         found = read(facts(tmp_path), HostFacts)
         no = read(error_codes.failure_of(OSError(errno.ENOSPC, "x", str(tmp_path))), Failure)
-    assert found.free_disk_bytes == found.free_inodes == no.details["free_bytes"] == min(free, disk.MOST_FREE)
+    assert (
+        found.free_disk_bytes
+        == found.free_inodes
+        == no.details["free_bytes"]
+        == min(free, disk.MOST_FREE)
+    )
 
 
-def test_a_full_disk_is_named_by_its_folder_and_what_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_named_by_its_folder_and_what_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     full = SimpleNamespace(f_bavail=0, f_frsize=4096, f_favail=9, f_files=99)
     monkeypatch.setattr(os, "statvfs", lambda path: full)
     nameless = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    assert error_codes.failure_of(nameless, str(tmp_path))["what"] == f"no space left in {tmp_path} (0 B free)"
+    assert (
+        error_codes.failure_of(nameless, str(tmp_path))["what"]
+        == f"no space left in {tmp_path} (0 B free)"
+    )
     full.f_favail = 0
     named = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "x"))
-    assert error_codes.failure_of(named, "/w")["what"] == "%s: No space left on device (no inodes free)" % (tmp_path / "x")
+    assert error_codes.failure_of(named, "/w")[
+        "what"
+    ] == "%s: No space left on device (no inodes free)" % (tmp_path / "x")
 
 
 def test_names_that_mean_this_machine_to_itself(tmp_path: Path) -> None:
     hosts = tmp_path / "hosts"
     hosts.write_text(
-        "# all\n127.0.0.1 localhost\n127.0.1.1\tN1.example.org n1 # debian\n::1 six\n192.0.2.7 both\n127.0.1.1 both\nx\n"
+        "# all\n127.0.0.1 localhost\n127.0.1.1\tN1.example.org n1 # debian\n::1 six\n192.0.2.7 "
+        "both\n127.0.1.1 both\nx\n"
     )
     names = ["n1", "n1.Example.org", "n2", "both", "six", "127.0.0.1"]
     assert hosts_file.resolving_to_loopback(names, str(hosts)) == ["n1", "n1.Example.org", "six"]
@@ -320,7 +413,9 @@ def test_problems_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert "1 MiB" in problems[0] and "3 inodes" in problems[1]
 
 
-def test_a_program_asked_in_vain_is_not_waited_for_by_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_asked_in_vain_is_not_waited_for_by_its_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(installed, "WITHIN_S", 2.0)
     pid_file = tmp_path / "pid"
     question = installed.Asked(["sh", "-c", f"sleep 60 & echo $! > {pid_file}; exec sleep 60"])

@@ -25,7 +25,9 @@ def host(tmp_path: Path) -> Host:
 def test_a_release_arrives_whole(host: Host) -> None:
     assert host.call("release.state", "r1")["present"] is False
     begun = host.sync("r1", TREE)
-    assert sorted(begun["missing"]) == sorted(path for path, content in TREE.items() if not isinstance(content, str))
+    assert sorted(begun["missing"]) == sorted(
+        path for path, content in TREE.items() if not isinstance(content, str)
+    )
     assert host.tree("r1") == TREE
     assert host.call("release.state", "r1") == {"present": True}
     assert sorted(os.listdir(host.releases)) == ["r1", "r1.json"]
@@ -36,11 +38,20 @@ def test_a_release_arrives_whole(host: Host) -> None:
 
 def test_equal_content_is_lent_wherever_it_lay(host: Host) -> None:
     host.sync("r1", TREE)
-    changed: Tree = dict(TREE, **{"moved/y.py": TREE["train.py"], "train.py": b"print(2)\n", "lib/same.py": ("exec", b"x")})
+    changed: Tree = dict(
+        TREE,
+        **{
+            "moved/y.py": TREE["train.py"],
+            "train.py": b"print(2)\n",
+            "lib/same.py": ("exec", b"x"),
+        },
+    )
     begun = host.sync("r2", changed)
     assert sorted(begun["missing"]) == ["lib/same.py", "train.py"]
     assert host.tree("r2") == changed and host.tree("r1") == TREE
-    assert os.path.samefile(host.releases / "r1" / "train.py", host.releases / "r2" / "moved" / "y.py")
+    assert os.path.samefile(
+        host.releases / "r1" / "train.py", host.releases / "r2" / "moved" / "y.py"
+    )
     assert (host.releases / "r1" / "lib" / "same.py").stat().st_mode & 0o111 == 0
 
 
@@ -55,7 +66,8 @@ def test_an_interrupted_sync_goes_on(host: Host) -> None:
     assert again["missing"] == ["train.py"] and half.exists()
     assert (Path(begun["staging"]) / layout.PARTIAL / "train.py").read_bytes() == b"half"
     assert not (Path(begun["staging"]) / ".train.py.Ab12Cd").exists()
-    for written, kept in ((b"ha", b"half"), (b"half and more", b"half and more")):  # the longer one is where it goes on
+    # the longer one is where it goes on
+    for written, kept in ((b"ha", b"half"), (b"half and more", b"half and more")):
         (Path(begun["staging"]) / ".train.py.x1Y2z3").write_bytes(written)
         again = host.begin("r1", TREE)
         assert (Path(begun["staging"]) / layout.PARTIAL / "train.py").read_bytes() == kept
@@ -90,7 +102,9 @@ def test_a_release_that_another_host_made_meanwhile_is_success(host: Host) -> No
     assert not os.path.exists(begun["staging"]) and host.call("release.state", "r1")["present"]
 
 
-@pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a/../../x", "a//b", ".", "", "a/.", "nul\0"])
+@pytest.mark.parametrize(
+    "path", ["/etc/passwd", "../x", "a/../../x", "a//b", ".", "", "a/.", "nul\0"]
+)
 def test_paths_that_lead_out_are_refused(host: Host, path: str) -> None:
     with pytest.raises(VerbError) as caught:
         host.begin("r1", [[path, "file", 1, "0" * 64, ""]])
@@ -133,7 +147,9 @@ def test_only_our_own_staging_is_ever_committed(host: Host, path: str | None) ->
     assert elsewhere.exists()
 
 
-def test_a_disk_that_fills_up_on_the_way_leaves_nothing(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fills_up_on_the_way_leaves_nothing(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*args: Any, **kwargs: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -143,7 +159,9 @@ def test_a_disk_that_fills_up_on_the_way_leaves_nothing(host: Host, monkeypatch:
     assert os.listdir(host.releases) == []
 
 
-def test_no_room_is_said_before_anything_is_made(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_room_is_said_before_anything_is_made(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(disk, "free_space", lambda path: disk.FreeSpace(5, None))
     with pytest.raises(VerbError) as caught:
         host.begin("r1", TREE)
@@ -155,32 +173,43 @@ def test_no_room_is_said_before_anything_is_made(host: Host, monkeypatch: pytest
         host.begin("r1", TREE)
 
 
-@pytest.mark.parametrize("name", [f"{layout.PARTIAL}/a.bin", "a.bin"])  # rsync leaves it there on a disk that is full
-def test_halves_of_files_go_where_they_take_the_room_of_the_whole(host: Host, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+# rsync leaves it there on a disk that is full
+@pytest.mark.parametrize("name", [f"{layout.PARTIAL}/a.bin", "a.bin"])
+def test_halves_of_files_go_where_they_take_the_room_of_the_whole(
+    host: Host, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     content = os.urandom(1000)
     half = Path(host.begin("r1", {"a.bin": content})["staging"], name)
     half.parent.mkdir(exist_ok=True)
     half.write_bytes(content[:600])
     host.begin("r1", {"a.bin": content})
     assert half.exists()
-    monkeypatch.setattr(disk, "free_space", lambda path: disk.FreeSpace(500 if half.exists() else 1100, None))
+    monkeypatch.setattr(
+        disk, "free_space", lambda path: disk.FreeSpace(500 if half.exists() else 1100, None)
+    )
     assert host.begin("r1", {"a.bin": content})["missing"] == ["a.bin"] and not half.exists()
     monkeypatch.setattr(disk, "free_space", lambda path: disk.FreeSpace(500, None))
     with pytest.raises(VerbError, match="1000 bytes more, and 500 are free"):
         host.begin("r1", {"a.bin": content})
 
 
-def test_where_hard_links_cannot_be_files_are_copied(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_hard_links_cannot_be_files_are_copied(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*args: Any, **kwargs: Any) -> None:
         raise PermissionError(1, "Operation not permitted")
 
     host.sync("r1", TREE)
     monkeypatch.setattr(os, "link", refuse)
     assert host.sync("r2", TREE)["missing"] == []
-    assert host.tree("r2") == TREE and not os.path.samefile(host.releases / "r1" / "run.sh", host.releases / "r2" / "run.sh")
+    assert host.tree("r2") == TREE and not os.path.samefile(
+        host.releases / "r1" / "run.sh", host.releases / "r2" / "run.sh"
+    )
 
 
-def test_what_was_received_is_flushed_before_it_gets_its_name(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_received_is_flushed_before_it_gets_its_name(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
     done: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda fd: done.append(os.readlink(f"/proc/self/fd/{fd}")))
     rename = os.rename

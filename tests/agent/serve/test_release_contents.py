@@ -85,7 +85,9 @@ def test_a_shared_file_at_a_missing_path_is_removed_first(host: Host) -> None:
     assert not Path(again["staging"], "lib/same.py").exists()
 
 
-def test_a_lender_that_goes_meanwhile_is_missing(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lender_that_goes_meanwhile_is_missing(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
     deliver(host, "r1", TREE)
 
     def gone(*_: Any, **__: Any) -> None:
@@ -108,7 +110,9 @@ def test_what_is_missing_is_told_without_a_change(host: Host) -> None:
     assert sorted(os.listdir(host.releases)) == ["r1", "r1.json"]
 
 
-def test_a_disk_that_fills_up_on_the_way_is_gone_on_with(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fills_up_on_the_way_is_gone_on_with(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -120,7 +124,9 @@ def test_a_disk_that_fills_up_on_the_way_is_gone_on_with(host: Host, monkeypatch
     assert deliver(host, "r1", TREE) == {"changed": []} and host.tree("r1") == TREE
 
 
-def test_where_another_host_of_a_shared_workdir_is_first_nothing_is_left(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_another_host_of_a_shared_workdir_is_first_nothing_is_left(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is first between the two renames."""
     rename = os.rename
 
@@ -137,7 +143,9 @@ def test_where_another_host_of_a_shared_workdir_is_first_nothing_is_left(host: H
     assert (host.releases / "r1/train.py").read_bytes() == b"of the other host"
 
 
-def test_what_was_received_is_flushed_before_it_gets_its_name(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_received_is_flushed_before_it_gets_its_name(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
     flushed: list[str] = []
     monkeypatch.setattr(release, "flush", lambda root, paths: flushed.extend(sorted(paths)))
     monkeypatch.setattr(release, "switch", lambda *_: flushed.append("switched"))

@@ -1,4 +1,5 @@
-"""A release that was damaged on its host, or that others may write to: noticed, and mended or refused."""
+"""A release that was damaged on its host, or that others may write to: noticed, and mended or
+refused."""
 
 from __future__ import annotations
 
@@ -66,14 +67,26 @@ DAMAGES: dict[str, Any] = {
     "60 gone": lambda root: (root / "train.py").unlink(),
     "60 a file more": lambda root: (root / "json.py").write_bytes(b"raise SystemExit"),
     "60 no longer executable": lambda root: (root / "run.sh").chmod(0o600),
-    "60 a link to elsewhere": lambda root: ((root / "latest").unlink(), (root / "latest").symlink_to("/etc/passwd")),
-    "60 a link in place of a file": lambda root: ((root / "train.py").unlink(), (root / "train.py").symlink_to("/etc/passwd")),
-    "60 a fifo in place of a file": lambda root: ((root / "train.py").unlink(), os.mkfifo(root / "train.py", 0o600)),
+    "60 a link to elsewhere": lambda root: (
+        (root / "latest").unlink(),
+        (root / "latest").symlink_to("/etc/passwd"),
+    ),
+    "60 a link in place of a file": lambda root: (
+        (root / "train.py").unlink(),
+        (root / "train.py").symlink_to("/etc/passwd"),
+    ),
+    "60 a fifo in place of a file": lambda root: (
+        (root / "train.py").unlink(),
+        os.mkfifo(root / "train.py", 0o600),
+    ),
     "60 its folder gone": shutil.rmtree,
 }
 
 
-@pytest.mark.parametrize("damage", [pytest.param(how, id=name, marks=pytest.mark.fault(name)) for name, how in DAMAGES.items()])
+@pytest.mark.parametrize(
+    "damage",
+    [pytest.param(how, id=name, marks=pytest.mark.fault(name)) for name, how in DAMAGES.items()],
+)
 def test_a_damaged_release_is_noticed_and_mended(host: Host, damage: Any) -> None:
     host.sync("r1", TREE)
     before = (host.releases / "r1/lib/same.py").stat().st_ino
@@ -86,7 +99,9 @@ def test_a_damaged_release_is_noticed_and_mended(host: Host, damage: Any) -> Non
     assert sorted(os.listdir(host.releases)) == ["r1", "r1.json"]
 
 
-def test_new_times_alone_damage_nothing_and_are_looked_at_once(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_times_alone_damage_nothing_and_are_looked_at_once(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
     host.sync("r1", TREE)
     for path in ("train.py", "run.sh"):
         os.utime(host.releases / "r1" / path, ns=(5, 5))

@@ -22,9 +22,13 @@ def host(tmp_path: Path) -> Host:
 def part_of_a_run(host: Host, run: str, release: str, phase: str) -> None:
     folder = Path(layout.host_dir(host.context.workdir, "job", run, "n1"))
     folder.mkdir(parents=True)
-    part = wire.HostPart(run=run, job="job", mode="async", host="n1", plan_digest="d", release=release)
+    part = wire.HostPart(
+        run=run, job="job", mode="async", host="n1", plan_digest="d", release=release
+    )
     (folder / "part.json").write_text(json.dumps(wire.to_wire(part)))
-    (folder / "state.json").write_text(json.dumps(wire.to_wire(wire.HostRunState(run=run, job="job", host="n1", phase=phase))))
+    (folder / "state.json").write_text(
+        json.dumps(wire.to_wire(wire.HostRunState(run=run, job="job", host="n1", phase=phase)))
+    )
 
 
 def test_old_releases_go_but_not_those_in_use(host: Host) -> None:

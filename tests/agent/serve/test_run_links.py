@@ -43,7 +43,9 @@ def test_a_port_that_nobody_minds_is_shut_and_ones_own_is_not_asked(hosts: NewCl
     minder = task_processes.minder(cluster.hosts["n2"].paths("r1"))
     assert minder is not None and processes.send(minder, signal.SIGKILL)
     gone = [("n2", "", "closed")]
-    cluster.wait_until(lambda: shut(cluster.hosts["n1"], "r1", cluster.job) == gone, what="n2's minder has gone")
+    cluster.wait_until(
+        lambda: shut(cluster.hosts["n1"], "r1", cluster.job) == gone, what="n2's minder has gone"
+    )
 
 
 def test_a_host_where_the_run_has_ended_says_that_and_blames_no_way(hosts: NewCluster) -> None:
@@ -51,7 +53,9 @@ def test_a_host_where_the_run_has_ended_says_that_and_blames_no_way(hosts: NewCl
     cluster.prepare("r1", TASKS)
     cluster.hosts["n2"].call("run.abort", run="r1", job=cluster.job, reason="test")
     with pytest.raises((VerbError, NoPart)) as caught:
-        cluster.wait_until(lambda: shut(cluster.hosts["n1"], "r1", cluster.job) is None, what="n1 has heard of it")
+        cluster.wait_until(
+            lambda: shut(cluster.hosts["n1"], "r1", cluster.job) is None, what="n1 has heard of it"
+        )
     # The latter once its minder has removed what never began, perhaps while the verb ran.
     assert failure_of(caught.value)["code"] in ("ended", "unknown_run")
 
@@ -80,7 +84,9 @@ def test_a_name_that_leads_to_another_host_is_found(hosts: NewCluster) -> None:
         thread.start()
         ways["n2"].update(port=web.getsockname()[1], address="127.0.0.1")
         file.write_text(json.dumps(part))
-        assert shut(cluster.hosts["n1"], "r1", cluster.job) == [("n2", "", "no host of this run answers")]
+        assert shut(cluster.hosts["n1"], "r1", cluster.job) == [
+            ("n2", "", "no host of this run answers")
+        ]
         thread.join(120)
     file.write_text(whole)
 
@@ -91,23 +97,48 @@ def test_a_port_of_a_task_may_be_closed_but_must_answer() -> None:
             one.bind(("127.0.0.1", 0))
         deaf.listen(0)
         with socket.create_connection(deaf.getsockname()):  # it never takes this one
-            ports = [run_links._Port("n2", "worker:1", f"127.0.0.1:{one.getsockname()[1]}") for one in (held, deaf)]
+            ports = [
+                run_links._Port("n2", "worker:1", f"127.0.0.1:{one.getsockname()[1]}")
+                for one in (held, deaf)
+            ]
             assert [each["why"] for each in run_links._shut_ports(ports)] == ["no answer"]
 
 
 def part_of(host: str, hosts: int, ps: int) -> wire.HostPart:
     mesh = [wire.MeshHost(f"n{number}", f"10.0.0.{number}", 2222) for number in range(hosts)]
     peers = [
-        wire.Peer(task=f"ps:{number}", role="ps", host=f"n{number}", serves=True, address=f"10.0.0.{number}:2223")
+        wire.Peer(
+            task=f"ps:{number}",
+            role="ps",
+            host=f"n{number}",
+            serves=True,
+            address=f"10.0.0.{number}:2223",
+        )
         for number in range(ps)
     ]
-    return wire.HostPart(run="r1", job="j", mode="async", host=host, plan_digest="d", release="c", mesh=mesh, peers=peers)
+    return wire.HostPart(
+        run="r1",
+        job="j",
+        mode="async",
+        host=host,
+        plan_digest="d",
+        release="c",
+        mesh=mesh,
+        peers=peers,
+    )
 
 
 def test_every_host_begins_with_its_neighbour() -> None:
     part = part_of("n2", 4, ps=4)
     found = [(port.host, port.task) for port in run_links._ports(part, run_links._asked(part))]
-    assert found == [("n3", ""), ("n3", "ps:3"), ("n0", ""), ("n0", "ps:0"), ("n1", ""), ("n1", "ps:1")]
+    assert found == [
+        ("n3", ""),
+        ("n3", "ps:3"),
+        ("n0", ""),
+        ("n0", "ps:0"),
+        ("n1", ""),
+        ("n1", "ps:1"),
+    ]
 
 
 def test_of_many_hosts_each_asks_the_next_and_those_that_serve() -> None:

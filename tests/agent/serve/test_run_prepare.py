@@ -56,12 +56,19 @@ def test_twenty_at_once_are_one(hosts: NewCluster) -> None:
 
     def one(given: Any) -> None:
         try:
-            answers.append(cluster.hosts["n1"].call("run.prepare", part=given, plan={}, secrets={}, certs=cluster.certs["n1"]))
+            answers.append(
+                cluster.hosts["n1"].call(
+                    "run.prepare", part=given, plan={}, secrets={}, certs=cluster.certs["n1"]
+                )
+            )
         except VerbError as error:
             answers.append(error.code)
 
     cluster.runs += ["r1", "r2"]
-    threads = [threading.Thread(daemon=True, target=one, args=(part if index % 2 else other,)) for index in range(20)]
+    threads = [
+        threading.Thread(daemon=True, target=one, args=(part if index % 2 else other,))
+        for index in range(20)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -69,7 +76,9 @@ def test_twenty_at_once_are_one(hosts: NewCluster) -> None:
     assert answers.count({"prepared": True}) == 10 and answers.count("live_run") == 10
 
 
-def test_the_same_asked_again_waits_for_the_first_however_slow(hosts: NewCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_asked_again_waits_for_the_first_however_slow(
+    hosts: NewCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cluster = hosts("n1")
     monkeypatch.setattr(prepare_lock, "WAIT_S", 0.1)
     part = cluster.parts("r1", TASKS)["n1"]
@@ -85,7 +94,11 @@ def test_the_same_asked_again_waits_for_the_first_however_slow(hosts: NewCluster
     monkeypatch.setattr(workdir, "make_cwd", slow)
 
     def one() -> None:
-        answers.append(cluster.hosts["n1"].call("run.prepare", part=part, plan={}, secrets={}, certs=cluster.certs["n1"]))
+        answers.append(
+            cluster.hosts["n1"].call(
+                "run.prepare", part=part, plan={}, secrets={}, certs=cluster.certs["n1"]
+            )
+        )
 
     cluster.runs += ["r1"]
     threads = [threading.Thread(daemon=True, target=one) for _ in range(2)]
@@ -100,7 +113,9 @@ def test_the_same_asked_again_waits_for_the_first_however_slow(hosts: NewCluster
     assert answers == [{"prepared": True}] * 2
 
 
-def test_hosts_that_share_a_workdir_clear_away_a_run_that_was_rolled_back(hosts: NewCluster) -> None:
+def test_hosts_that_share_a_workdir_clear_away_a_run_that_was_rolled_back(
+    hosts: NewCluster,
+) -> None:
     cluster = hosts("n1", "n2")
     cluster.hosts["n2"].context = cluster.hosts["n1"].context
     cluster.write("train.sh", "old")
@@ -117,14 +132,21 @@ def test_hosts_that_share_a_workdir_clear_away_a_run_that_was_rolled_back(hosts:
     cluster.prepare("r1", both, plan_digest="d2")
     assert Path(cluster.hosts["n1"].paths("r1").cwd, "train.sh").read_text() == "new"
     for host in cluster.hosts.values():
-        assert host.paths("r1").part().plan_digest == "d2" and host.paths("r1").state().phase == "prepared"
+        assert (
+            host.paths("r1").part().plan_digest == "d2"
+            and host.paths("r1").state().phase == "prepared"
+        )
 
 
 def test_a_live_run_of_the_job_is_named(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     cluster.launch("r1", TASKS)
     error = refused(cluster, "r2")
-    assert error.code == "live_run" and error.details == {"run": "r1", "who": "me@here", "when": 1.0}
+    assert error.code == "live_run" and error.details == {
+        "run": "r1",
+        "who": "me@here",
+        "when": 1.0,
+    }
     cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=1.0)
     cluster.prepare("r2", TASKS)
 
@@ -143,7 +165,9 @@ def test_a_damaged_run_is_in_the_way_only_while_something_of_it_is_alive(hosts: 
 
 
 @pytest.mark.fault("15 a filesystem without named pipes or locks")
-def test_a_filesystem_without_named_pipes_is_named(hosts: NewCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_filesystem_without_named_pipes_is_named(
+    hosts: NewCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def no_fifo(path: str, mode: int) -> None:
         raise OSError(errno.EPERM, os.strerror(errno.EPERM), path)
 
@@ -172,13 +196,18 @@ def test_a_port_held_by_another_run_is_taken(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     port = cluster.free_ports(1)[0]
     cluster.prepare("r1", {"worker:0": ("n1", FOREVER, {"port": port})})
-    part = dict(cluster.parts("r2", {"worker:0": ("n1", FOREVER, {"port": port})})["n1"], job="other")
+    part = dict(
+        cluster.parts("r2", {"worker:0": ("n1", FOREVER, {"port": port})})["n1"], job="other"
+    )
     release = Path(cluster.hosts["n1"].context.workdir) / "other" / "releases" / part["release"]
     release.mkdir(parents=True)
     shutil.copy(f"{cluster.hosts['n1'].release}.json", f"{release}.json")
     with pytest.raises(VerbError) as caught:
         cluster.hosts["n1"].call("run.prepare", part=part, plan={}, secrets={}, certs={})
-    assert caught.value.code == "port_taken" and caught.value.details["owner"] == f"run r1 of job {cluster.job}"
+    assert (
+        caught.value.code == "port_taken"
+        and caught.value.details["owner"] == f"run r1 of job {cluster.job}"
+    )
 
 
 def test_a_held_port_is_free_after_the_end(hosts: NewCluster) -> None:
@@ -213,12 +242,22 @@ def test_a_run_folder_that_is_a_link_is_refused(hosts: NewCluster, tmp_path: Pat
     elsewhere.mkdir()
     place.symlink_to(elsewhere)
     with pytest.raises(VerbError, match="is a link"):
-        cluster.hosts["n1"].call("run.prepare", part=cluster.parts("r1", TASKS)["n1"], plan={}, secrets={}, certs={})
+        cluster.hosts["n1"].call(
+            "run.prepare", part=cluster.parts("r1", TASKS)["n1"], plan={}, secrets={}, certs={}
+        )
     assert list(elsewhere.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    "field", [{"run": "../x"}, {"job": "a/b"}, {"host": ""}, {"release": ".."}, {"keep": ["../x"]}, {"links": {"/x": "d"}}]
+    "field",
+    [
+        {"run": "../x"},
+        {"job": "a/b"},
+        {"host": ""},
+        {"release": ".."},
+        {"keep": ["../x"]},
+        {"links": {"/x": "d"}},
+    ],
 )
 def test_names_and_paths_are_checked_again(hosts: NewCluster, field: Any) -> None:
     cluster = hosts("n1")
@@ -241,7 +280,10 @@ def test_hosts_that_share_a_workdir(hosts: NewCluster) -> None:
     cluster.prepare("r1", {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)})
     for name, host in cluster.hosts.items():
         assert host.paths("r1").state().host == name
-    assert sorted(os.listdir(Path(cluster.hosts["n1"].paths("r1").run_dir, "hosts"))) == ["n1", "n2"]
+    assert sorted(os.listdir(Path(cluster.hosts["n1"].paths("r1").run_dir, "hosts"))) == [
+        "n1",
+        "n2",
+    ]
 
 
 def test_the_copy_is_private_and_data_is_linked(hosts: NewCluster) -> None:
@@ -253,10 +295,17 @@ def test_the_copy_is_private_and_data_is_linked(hosts: NewCluster) -> None:
     (data / "digits" / "a").write_text("a")
     (data / "one").mkdir()
     (data / "one" / "set.csv").write_text("b")
-    cluster.prepare("r1", TASKS, keep=["checkpoints", "deep/er"], links={"input/digits": "digits", "set.csv": "one"})
+    cluster.prepare(
+        "r1",
+        TASKS,
+        keep=["checkpoints", "deep/er"],
+        links={"input/digits": "digits", "set.csv": "one"},
+    )
     cwd = Path(cluster.hosts["n1"].paths("r1").cwd)
     assert (cwd / "x.py").is_symlink() and (cwd / "x.py").read_text() == "1"
-    assert (cwd / "input" / "digits" / "a").read_text() == "a" and (cwd / "set.csv").read_text() == "b"
+    assert (cwd / "input" / "digits" / "a").read_text() == "a" and (
+        cwd / "set.csv"
+    ).read_text() == "b"
     (cwd / "deep" / "er" / "ck").write_text("c")
     assert (data.parent / "keep" / "deep" / "er" / "ck").read_text() == "c"
     (cwd / "lib" / "x.py").write_text("2")
@@ -297,7 +346,9 @@ def test_a_release_that_was_edited_is_not_run(hosts: NewCluster) -> None:
 
 @pytest.mark.fault("60 a keep folder of another user")
 @pytest.mark.parametrize("how", ["a link", "another user's"])
-def test_a_keep_folder_that_another_user_made_is_not_used(hosts: NewCluster, tmp_path: Path, how: str) -> None:
+def test_a_keep_folder_that_another_user_made_is_not_used(
+    hosts: NewCluster, tmp_path: Path, how: str
+) -> None:
     cluster = hosts("n1")
     keep = Path(layout.keep_dir(cluster.hosts["n1"].context.workdir, cluster.job, "checkpoints"))
     keep.mkdir(parents=True)

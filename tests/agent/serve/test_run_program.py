@@ -1,4 +1,5 @@
-"""Whether a command's program is there: found on the task's own PATH, in its code, and may be executed."""
+"""Whether a command's program is there: found on the task's own PATH, in its code, and may be
+executed."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from tfdeploy.model.advice import next_of
 
 @pytest.fixture
 def wrong(tmp_path: Path) -> Callable[..., str | None]:
-    """wrong(word, ..., env=...): what is told of the command, where bin/ and env/bin hold a program each."""
+    """wrong(word, ..., env=...): what is told of the command, where bin/ and env/bin hold a program
+    each."""
     for path in ("bin/there", "env/bin/python", "code/run.sh", "code/bin/train"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text("#!/bin/sh\n")
@@ -24,7 +26,12 @@ def wrong(tmp_path: Path) -> Callable[..., str | None]:
 
     def told(*argv: str, **env: str) -> str | None:
         spec = wire.TaskSpec(
-            task="worker:0", role="worker", index=0, argv=list(argv), env=env, path_prepend=[str(tmp_path / "env/bin")]
+            task="worker:0",
+            role="worker",
+            index=0,
+            argv=list(argv),
+            env=env,
+            path_prepend=[str(tmp_path / "env/bin")],
         )
         found = run_program.wrong(spec, str(tmp_path / "code"), {"PATH": str(tmp_path / "bin")})
         return None if found is None else f"{found[0]}: {next_of(*found[1:])}"
@@ -32,7 +39,10 @@ def wrong(tmp_path: Path) -> Callable[..., str | None]:
     return told
 
 
-@pytest.mark.parametrize("argv", ["there", "python train.py", "./bin/train", "bin/train", "/bin/sh run.sh", "there -m gone.py"])
+@pytest.mark.parametrize(
+    "argv",
+    ["there", "python train.py", "./bin/train", "bin/train", "/bin/sh run.sh", "there -m gone.py"],
+)
 def test_a_program_that_is_there(wrong: Callable[..., str | None], argv: str) -> None:
     assert wrong(*argv.split()) is None
 

@@ -1,4 +1,5 @@
-"""A host that lost all of a run, by a reboot, goes on with it once somebody says so; what is over elsewhere stays over."""
+"""A host that lost all of a run, by a reboot, goes on with it once somebody says so; what is over
+elsewhere stays over."""
 
 from __future__ import annotations
 
@@ -23,7 +24,10 @@ from tfdeploy.model.advice import next_of
 
 FOREVER = ["sh", "-c", "echo attempt $TFDEPLOY_TASK_ATTEMPT; exec sleep 1000"]
 PS_AND_WORKER = {"ps:0": ("n1", FOREVER), "worker:0": ("n2", FOREVER)}
-ALONE: dict[str, Any] = {"recovery": dict.fromkeys(PS_AND_WORKER, ("alone", False)), "restart_max": 3}
+ALONE: dict[str, Any] = {
+    "recovery": dict.fromkeys(PS_AND_WORKER, ("alone", False)),
+    "restart_max": 3,
+}
 QUICKLY: dict[str, Any] = {"restart_backoff_s": [0.1, 0.4]}
 
 
@@ -32,9 +36,15 @@ def power_cut(cluster: Cluster, run: str, host: str) -> None:
     paths = cluster.hosts[host].paths(run)
     tasks = [spec.task for spec in paths.part().tasks]
     ours = {
-        pid for pid in processes.all_processes() if os.fsencode(paths.host_dir) in processes.command_line(pid)
+        pid
+        for pid in processes.all_processes()
+        if os.fsencode(paths.host_dir) in processes.command_line(pid)
     }  # also who stands by
-    everyone = [who for pid in ours | task_processes.members(paths, tasks)[0] if (who := processes.identity(pid))]
+    everyone = [
+        who
+        for pid in ours | task_processes.members(paths, tasks)[0]
+        if (who := processes.identity(pid))
+    ]
     for number in (signal.SIGSTOP, signal.SIGKILL):  # none of them must see another end
         for who in everyone:
             processes.send(who, number)
@@ -74,7 +84,9 @@ def test_a_task_alone_starts_again_and_the_others_go_on(hosts: NewCluster) -> No
     assert stands(cluster, "r1", "ps:0") == (1, "running")
     assert cluster.log("r1", "worker:0") == "attempt 1\nattempt 2\n"
     assert paths.state().boot_id == processes.boot_id() and paths.state().marks["prepared"] < 1e9
-    assert cluster.hosts["n1"].paths("r1").state().ended_tasks["worker:0"]["reason"] == "host rebooted"
+    assert (
+        cluster.hosts["n1"].paths("r1").state().ended_tasks["worker:0"]["reason"] == "host rebooted"
+    )
     cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=5.0)
     assert cluster.wait_ended("r1")["n2"].stop_requested
 
@@ -82,7 +94,9 @@ def test_a_task_alone_starts_again_and_the_others_go_on(hosts: NewCluster) -> No
 def test_a_gang_starts_again_together(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2", "n3")
     tasks = {f"worker:{n}": (f"n{n + 1}", FOREVER) for n in range(3)}
-    cluster.launch("r1", tasks, recovery=dict.fromkeys(tasks, ("gang", True)), restart_max=3, **QUICKLY)
+    cluster.launch(
+        "r1", tasks, recovery=dict.fromkeys(tasks, ("gang", True)), restart_max=3, **QUICKLY
+    )
     for task in tasks:
         cluster.wait_state("r1", task, "running")
     power_cut(cluster, "r1", "n3")
@@ -106,7 +120,10 @@ def test_all_hosts_at_once(hosts: NewCluster) -> None:
     words = run_status.task_status
     paths = cluster.hosts["n1"].paths("r1")
     cluster.wait_until(lambda: words(paths, "ps:0").state == "pending")
-    assert words(paths, "ps:0").reason == "once another host of the run answers, starts again: host rebooted"
+    assert (
+        words(paths, "ps:0").reason
+        == "once another host of the run answers, starts again: host rebooted"
+    )
     resumed(cluster, "r1", "n2")
     for task in PS_AND_WORKER:
         cluster.wait_until(lambda task=task: stands(cluster, "r1", task) == (2, "running"))
@@ -115,7 +132,9 @@ def test_all_hosts_at_once(hosts: NewCluster) -> None:
 def test_the_last_host_of_a_run_waits_for_nobody(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     tasks = {"worker:0": ("n1", FOREVER), "worker:1": ("n2", ["sh", "-c", "exit 0"])}
-    cluster.launch("r1", tasks, recovery=dict.fromkeys(tasks, ("alone", False)), restart_max=3, **QUICKLY)
+    cluster.launch(
+        "r1", tasks, recovery=dict.fromkeys(tasks, ("alone", False)), restart_max=3, **QUICKLY
+    )
     cluster.wait_ended("r1", "n2")
     cluster.wait_until(lambda: "worker:1" in cluster.state("r1", "n1").ended_tasks)
     power_cut(cluster, "r1", "n1")
@@ -130,7 +149,9 @@ def test_without_restarts_the_others_hear_that_it_is_lost(hosts: NewCluster) -> 
     power_cut(cluster, "r1", "n2")
     resumed(cluster, "r1", "n2")
     states = cluster.wait_ended("r1")
-    assert {state.abort_reason for state in states.values()} == {"worker:0 on n2 lost: host rebooted"}
+    assert {state.abort_reason for state in states.values()} == {
+        "worker:0 on n2 lost: host rebooted"
+    }
     assert cluster.alive("r1") == []
 
 
@@ -142,7 +163,9 @@ def test_what_was_stopped_meanwhile_does_not_start_again(hosts: NewCluster) -> N
     cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=5.0)
     cluster.wait_until(lambda: not is_locked(cluster.hosts["n1"].paths("r1").file("minder.lock")))
     resumed(cluster, "r1", "n2")  # nobody is left who could tell it
-    cluster.wait_until(lambda: "once another host" in cluster.state("r1", "n2").again.get("worker:0", ""))
+    cluster.wait_until(
+        lambda: "once another host" in cluster.state("r1", "n2").again.get("worker:0", "")
+    )
     cluster.hosts["n2"].call("run.stop", run="r1", job=cluster.job, grace_s=5.0)
     status, state = cluster.status("r1", "worker:0"), cluster.state("r1", "n2")
     assert (status.attempt, status.reason, state.phase) == (1, "host rebooted", "ended")
@@ -153,7 +176,9 @@ def test_what_was_stopped_meanwhile_does_not_start_again(hosts: NewCluster) -> N
 @pytest.mark.parametrize("verbs", [(), ("run.start",)])
 def test_nothing_starts_before_commit(hosts: NewCluster, verbs: tuple[str, ...]) -> None:
     cluster = hosts("n1", "n2")
-    cluster.prepare("r1", PS_AND_WORKER, **ALONE, **QUICKLY, start_within_s=5.0, commit_within_s=5.0)
+    cluster.prepare(
+        "r1", PS_AND_WORKER, **ALONE, **QUICKLY, start_within_s=5.0, commit_within_s=5.0
+    )
     for verb in verbs:
         cluster.each(verb, "r1")
     power_cut(cluster, "r1", "n2")
@@ -161,15 +186,21 @@ def test_nothing_starts_before_commit(hosts: NewCluster, verbs: tuple[str, ...])
         resumed(cluster, "r1", "n2")
     assert refused.value.code == "ended"
     assert cluster.wait_ended("r1", "n1")["n1"].abort_reason
-    assert not processes.marked(task_processes.markers(cluster.hosts["n2"].paths("r1")), processes.all_processes())
+    assert not processes.marked(
+        task_processes.markers(cluster.hosts["n2"].paths("r1")), processes.all_processes()
+    )
 
 
 def test_a_run_that_came_later_is_not_disturbed(hosts: NewCluster) -> None:
     cluster = hosts("n1")
-    cluster.launch("r1", {"worker:0": ("n1", FOREVER)}, recovery={"worker:0": ("alone", False)}, restart_max=3)
+    cluster.launch(
+        "r1", {"worker:0": ("n1", FOREVER)}, recovery={"worker:0": ("alone", False)}, restart_max=3
+    )
     cluster.wait_state("r1", "worker:0", "running")
     power_cut(cluster, "r1", "n1")
-    cluster.launch("r2", {"worker:0": ("n1", ["sh", "-c", "while [ ! -e go ]; do sleep 0.02; done"])})
+    cluster.launch(
+        "r2", {"worker:0": ("n1", ["sh", "-c", "while [ ! -e go ]; do sleep 0.02; done"])}
+    )
     for _ in range(2):
         with pytest.raises(VerbError) as refused:
             resumed(cluster, "r1", "n1")
@@ -185,7 +216,10 @@ def test_a_port_that_somebody_took_meanwhile_is_named(hosts: NewCluster) -> None
 
     cluster = hosts("n1")
     (port,) = cluster.free_ports(1)
-    cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", "sleep 1000"], {"port": port, "ready_timeout_s": 60.0})})
+    cluster.launch(
+        "r1",
+        {"worker:0": ("n1", ["sh", "-c", "sleep 1000"], {"port": port, "ready_timeout_s": 60.0})},
+    )
     power_cut(cluster, "r1", "n1")
     with socket.socket() as other:
         other.bind(("0.0.0.0", port))
@@ -198,9 +232,17 @@ def test_a_port_that_somebody_took_meanwhile_is_named(hosts: NewCluster) -> None
 
 def test_a_host_that_was_up_for_long_starts_with_a_fresh_count(hosts: NewCluster) -> None:
     cluster = hosts("n1")
-    cluster.launch("r1", {"worker:0": ("n1", FOREVER)}, recovery={"worker:0": ("alone", False)}, restart_max=1, **QUICKLY)
+    cluster.launch(
+        "r1",
+        {"worker:0": ("n1", FOREVER)},
+        recovery={"worker:0": ("alone", False)},
+        restart_max=1,
+        **QUICKLY,
+    )
     for number in (1, 2):
-        cluster.wait_until(lambda number=number: stands(cluster, "r1", "worker:0") == (number, "running"))
+        cluster.wait_until(
+            lambda number=number: stands(cluster, "r1", "worker:0") == (number, "running")
+        )
         paths = cluster.hosts["n1"].paths("r1")
         if number == 1:
             os.kill(paths.status("worker:0").pid, signal.SIGKILL)  # its one restart is used up

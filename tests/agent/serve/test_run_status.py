@@ -31,11 +31,17 @@ def test_what_the_dead_could_not_write_is_worked_out(serve: NewClient, tmp_path:
     pending = make_run(tmp_path, "d-prepared", "prepared")
     live = make_run(tmp_path, "e-live", "committed", state="running", pid=1)
     (tmp_path / "job" / "runs" / "not-a-run").mkdir()
-    with (live / "supervisor.lock").open("w") as one, (pending.parent.parent / "minder.lock").open("w") as two:
+    with (
+        (live / "supervisor.lock").open("w") as one,
+        (pending.parent.parent / "minder.lock").open("w") as two,
+    ):
         fcntl.flock(one, fcntl.LOCK_EX)
         fcntl.flock(two, fcntl.LOCK_EX)
         rows = {row["run"]: row for row in serve().call("runs", job="job")["value"]}
-    told = {run: (row["live"], row["tasks"][0]["state"], row["tasks"][0]["reason"]) for run, row in rows.items()}
+    told = {
+        run: (row["live"], row["tasks"][0]["state"], row["tasks"][0]["reason"])
+        for run, row in rows.items()
+    }
     assert told == {
         "a-ended": (False, "ended", None),
         "b-rebooted": (False, "lost", "host rebooted"),
@@ -47,7 +53,10 @@ def test_what_the_dead_could_not_write_is_worked_out(serve: NewClient, tmp_path:
 
 
 ROUND = {"n": 3, "reason": "worker:1 on n2 killed by signal 9"}
-ALONE, TOGETHER = "started again: exit code 3", "the gang started again: worker:1 on n2 killed by signal 9"
+ALONE, TOGETHER = (
+    "started again: exit code 3",
+    "the gang started again: worker:1 on n2 killed by signal 9",
+)
 
 
 def died(attempt: int, of_round: int) -> dict[str, Any]:
@@ -77,7 +86,17 @@ def test_why_there_is_another_attempt(
     (Path(paths.host_dir) / "state.json").write_text(json.dumps(wire.to_wire(state)))
     part = replace(
         paths.part(),
-        peers=[wire.Peer(task="worker:0", role="worker", host="n1", deciding=True, serves=False, on_death="gang", gang=gang)],
+        peers=[
+            wire.Peer(
+                task="worker:0",
+                role="worker",
+                host="n1",
+                deciding=True,
+                serves=False,
+                on_death="gang",
+                gang=gang,
+            )
+        ],
     )
     (Path(paths.host_dir) / "part.json").write_text(json.dumps(wire.to_wire(part)))
     with (task / "supervisor.lock").open("w") as lock:
@@ -86,7 +105,16 @@ def test_why_there_is_another_attempt(
 
 
 def test_a_stopped_task_has_the_error_of_its_attempt_before(tmp_path: Path) -> None:
-    make_run(tmp_path, "run", "ended", state="ended", outcome="stopped", attempt=2, round=1, reason="the run has failed")
+    make_run(
+        tmp_path,
+        "run",
+        "ended",
+        state="ended",
+        outcome="stopped",
+        attempt=2,
+        round=1,
+        reason="the run has failed",
+    )
     paths = find.run_paths(str(tmp_path), "job", "run")
     assert paths is not None
     state = replace(paths.state(), restarts={"worker:0": died(1, 1)})
@@ -95,9 +123,13 @@ def test_a_stopped_task_has_the_error_of_its_attempt_before(tmp_path: Path) -> N
     assert (status.reason, status.began_again) == ("the run has failed", ALONE)
 
 
-def test_a_task_that_ends_while_it_is_looked_at_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_ends_while_it_is_looked_at_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     task = make_run(tmp_path, "run", "committed", state="running")
-    ended = wire.to_wire(wire.TaskStatus(run="run", task="worker:0", host="n1", state="ended", outcome="succeeded"))
+    ended = wire.to_wire(
+        wire.TaskStatus(run="run", task="worker:0", host="n1", state="ended", outcome="succeeded")
+    )
 
     def ends_now(path: str) -> bool:
         (task / "status.json").write_text(json.dumps(ended))
@@ -121,8 +153,11 @@ def test_a_task_that_starts_again_while_it_is_looked_at_did_not_die_twice(
 
     def then(read: Callable[..., Any]) -> Callable[..., Any]:
         def look(*words: Any) -> Any:
-            if looks:  # the new attempt begins between the first look and the second, and the minder sees it
-                begun = wire.TaskStatus(run="run", task="worker:0", host="n1", attempt=2, state="starting")
+            # the new attempt begins between the first look and the second, and the minder sees it
+            if looks:
+                begun = wire.TaskStatus(
+                    run="run", task="worker:0", host="n1", attempt=2, state="starting"
+                )
                 (task / "status.json").write_text(json.dumps(wire.to_wire(begun)))
                 file.write_text(json.dumps(wire.to_wire(state)))
             looks.append("look")
@@ -148,20 +183,30 @@ def test_runs_of_all_jobs_newest_first_and_their_plans(serve: NewClient, tmp_pat
     assert client.call("runs", job="other")["value"] == []
     header, blob = client.frame(client.ask("run.plan", job="job", run="new"))
     assert header["item"] == {} and frames.unpack(blob) == b'{"run": "new"}'
-    known = client.ask("run.plan", job="job", run="new", unless=sha256(b'{"run": "new"}').hexdigest())
+    known = client.ask(
+        "run.plan", job="job", run="new", unless=sha256(b'{"run": "new"}').hexdigest()
+    )
     assert client.frame(known)[0]["value"] == {}
     assert client.call("run.plan", job="job", run="old")["error"]["code"] == "unknown_run"
 
 
 def test_an_answer_about_very_many_past_runs_stays_small(tmp_path: Path) -> None:
     """Of 1,000 tasks each, of which 185 runs were more than one answer may be."""
-    ended = {f"worker:{number}": {"outcome": "succeeded", "time": 1.0, "host": "n1", "attempt": 1} for number in range(1000)}
+    ended = {
+        f"worker:{number}": {"outcome": "succeeded", "time": 1.0, "host": "n1", "attempt": 1}
+        for number in range(1000)
+    }
     for number in range(60):
-        folder = make_run(tmp_path, f"r-{number:02}", "ended", state="ended", outcome="succeeded", exit_code=0).parent.parent
+        folder = make_run(
+            tmp_path, f"r-{number:02}", "ended", state="ended", outcome="succeeded", exit_code=0
+        ).parent.parent
         state = json.loads((folder / "state.json").read_text())
         (folder / "state.json").write_text(json.dumps({**state, "ended_tasks": ended}))
         part = json.loads((folder / "part.json").read_text())
-        peers = [{"task": task, "role": "worker", "host": "n2", "deciding": task == "worker:999"} for task in ended]
+        peers = [
+            {"task": task, "role": "worker", "host": "n2", "deciding": task == "worker:999"}
+            for task in ended
+        ]
         (folder / "part.json").write_text(json.dumps({**part, "peers": peers}))
         os.utime(folder / "part.json", (number, number))
     rows = run_status.runs(Call(Context(str(tmp_path), ""), {"job": "job"}))
@@ -173,10 +218,16 @@ def test_an_answer_about_very_many_past_runs_stays_small(tmp_path: Path) -> None
 
 
 def test_hosts_that_share_a_workdir_know_their_own_part(tmp_path: Path) -> None:
-    for host, name, boot in (("n1", "elsewhere", "b1"), ("n2", os.uname().nodename, "b2"), ("n3", None, "b3")):
+    for host, name, boot in (
+        ("n1", "elsewhere", "b1"),
+        ("n2", os.uname().nodename, "b2"),
+        ("n3", None, "b3"),
+    ):
         folder = Path(layout.host_dir(str(tmp_path), "job", "run", host))
         folder.mkdir(parents=True)
-        part = wire.HostPart(run="run", job="job", mode="async", host=host, plan_digest="digest", release="r1")
+        part = wire.HostPart(
+            run="run", job="job", mode="async", host=host, plan_digest="digest", release="r1"
+        )
         (folder / "part.json").write_text(json.dumps(wire.to_wire(part)))
         state = wire.HostRunState(run="run", job="job", host=host, boot_id=boot, hostname=name)
         (folder / "state.json").write_text(json.dumps(wire.to_wire(state)))
@@ -188,13 +239,27 @@ def _state(workdir: Path, host: str, **said: Any) -> None:
     folder = Path(layout.host_dir(str(workdir), "job", "run", host))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "part.json").write_text(
-        json.dumps(wire.to_wire(wire.HostPart(run="run", job="job", mode="async", host=host, plan_digest="digest", release="r1")))
+        json.dumps(
+            wire.to_wire(
+                wire.HostPart(
+                    run="run",
+                    job="job",
+                    mode="async",
+                    host=host,
+                    plan_digest="digest",
+                    release="r1",
+                )
+            )
+        )
     )
-    (folder / "state.json").write_text(json.dumps(wire.to_wire(wire.HostRunState(run="run", job="job", host=host, **said))))
+    (folder / "state.json").write_text(
+        json.dumps(wire.to_wire(wire.HostRunState(run="run", job="job", host=host, **said)))
+    )
 
 
 def test_clones_that_share_a_workdir_know_their_own_part(tmp_path: Path) -> None:
-    """One hostname, one machine id: in this life by the boot, after a reboot by what the session's inventory calls them."""
+    """One hostname, one machine id: in this life by the boot, after a reboot by what the session's
+    inventory calls them."""
     here = find.origin()
     _state(tmp_path, "n1", **{**here, "boot_id": "b1", "place": "p1"})
     _state(tmp_path, "n2", **here)
@@ -215,16 +280,22 @@ def test_of_many_hosts_that_share_a_workdir_only_the_own_part_is_looked_through(
 ) -> None:
     whole, looked = check_files.wrong, []
     for number in range(50):
-        _state(tmp_path, f"n{number}", boot_id=f"b{number}", hostname=f"h{number}", place=f"p{number}")
+        _state(
+            tmp_path, f"n{number}", boot_id=f"b{number}", hostname=f"h{number}", place=f"p{number}"
+        )
     _state(tmp_path, "n7", **find.origin())
-    monkeypatch.setattr(check_files, "wrong", lambda *args: (looked.append(args[3]), whole(*args))[1])
+    monkeypatch.setattr(
+        check_files, "wrong", lambda *args: (looked.append(args[3]), whole(*args))[1]
+    )
     for told in ("n7", "", "as others call it", "n9"):
         assert find.own_host(str(tmp_path), "job", "run", told) == "n7"
     assert looked == ["n7"] * 4
     assert find.damaged(str(tmp_path), "job", "run") is None and len(looked) == 5
     _garbage(Path(layout.host_dir(str(tmp_path), "job", "run", "n0")))
     (Path(layout.host_dir(str(tmp_path), "job", "run", "n1")) / "state.json").unlink()
-    (Path(layout.host_dir(str(tmp_path), "job", "run", "n1")) / "state.json").symlink_to("state.json")
+    (Path(layout.host_dir(str(tmp_path), "job", "run", "n1")) / "state.json").symlink_to(
+        "state.json"
+    )
     assert find.own_host(str(tmp_path), "job", "run") == "n7"
     assert find.damaged(str(tmp_path), "job", "run") is None
 
@@ -251,12 +322,16 @@ def _wrong_types(folder: Path) -> None:
 
 def _wrong_within(folder: Path) -> None:
     state = json.loads((folder / "state.json").read_text())
-    (folder / "state.json").write_text(json.dumps({**state, "ended_tasks": {"worker:0": {"outcome": "failed", "attempt": "1"}}}))
+    (folder / "state.json").write_text(
+        json.dumps({**state, "ended_tasks": {"worker:0": {"outcome": "failed", "attempt": "1"}}})
+    )
 
 
 def _deeper_than_is_written(folder: Path) -> None:
     state = json.loads((folder / "state.json").read_text())
-    (folder / "state.json").write_text(json.dumps({**state, "restarts": {"worker:0": {"count": {"failed": 1}}}}))
+    (folder / "state.json").write_text(
+        json.dumps({**state, "restarts": {"worker:0": {"count": {"failed": 1}}}})
+    )
 
 
 def _unknown_word(folder: Path) -> None:
@@ -265,7 +340,9 @@ def _unknown_word(folder: Path) -> None:
 
 
 def _no_number(folder: Path) -> None:
-    (folder / "tasks/worker-0/status.json").write_text('{"run": "bad", "task": "worker:0", "host": "n1", "started": NaN}')
+    (folder / "tasks/worker-0/status.json").write_text(
+        '{"run": "bad", "task": "worker:0", "host": "n1", "started": NaN}'
+    )
 
 
 def _folder_for_file(folder: Path) -> None:

@@ -30,7 +30,9 @@ def test_each_end_is_told_once_also_where_no_status_showed_it(tmp_path: Path) ->
     ends = AttemptEnds(paths)
 
     def new(attempt: int, state: str) -> list[tuple[int, float | None, str | None]]:
-        status = wire.TaskStatus(run="run", task="worker:0", host="n1", attempt=attempt, state=state)
+        status = wire.TaskStatus(
+            run="run", task="worker:0", host="n1", attempt=attempt, state=state
+        )
         return [(row["number"], row["ended"], row["outcome"]) for row in ends.take_new(status)]
 
     journal = task / layout.JOURNAL

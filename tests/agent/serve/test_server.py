@@ -22,9 +22,14 @@ WITHIN_S = 20.0
 def test_it_greets_and_says_where_it_is(serve: NewClient, tmp_path: Path, agent_dir: str) -> None:
     client = serve(SSH_CONNECTION="192.0.2.1 1 192.0.2.2 22")
     assert client.greeting == frames.GREETING + b"\n"
-    assert client.hello["workdir"] == str(tmp_path) and client.hello["agent"] == os.path.basename(agent_dir)
+    assert client.hello["workdir"] == str(tmp_path) and client.hello["agent"] == os.path.basename(
+        agent_dir
+    )
     assert client.hello["version"] == __version__ and client.hello["boot_id"] == find.boot_id()
-    assert client.hello["ssh_connection"] == "192.0.2.1 1 192.0.2.2 22" and client.hello["pid"] == client.process.pid
+    assert (
+        client.hello["ssh_connection"] == "192.0.2.1 1 192.0.2.2 22"
+        and client.hello["pid"] == client.process.pid
+    )
     assert client.call("ping")["value"]["clock"] >= client.hello["clock"]
     assert client.close() == 0
 
@@ -36,30 +41,46 @@ def test_errors_have_a_code_and_end_nothing(serve: NewClient) -> None:
     assert client.call("run.status", job="../..", run="none")["error"]["code"] == "bad_name"
     bug = client.call("probe", python=7, ports=["a"])["error"]
     assert bug["code"] == "bad_argument"
-    bug = client.call("release.commit", job="job", release="r", staging=str(7), keep_releases=[])["error"]
+    bug = client.call("release.commit", job="job", release="r", staging=str(7), keep_releases=[])[
+        "error"
+    ]
     assert bug["code"] == "bad_name"
     assert "value" in client.call("ping")
 
 
 def test_a_bug_is_told_with_its_traceback(serve: NewClient) -> None:
-    client = serve("from tfdeploy.agent.serve.run import status as run_status; run_status.VERBS['runs'] = lambda call: 1 / 0")
+    client = serve(
+        "from tfdeploy.agent.serve.run import status as run_status; run_status.VERBS['runs'] = "
+        "lambda call: 1 / 0"
+    )
     error = client.call("runs")["error"]
     assert error["code"] == "bug" and "ZeroDivisionError" in error["details"]["traceback"]
-    client = serve("from tfdeploy.agent.serve.run import status as run_status; run_status.VERBS['runs'] = lambda call: {1j}")
+    client = serve(
+        "from tfdeploy.agent.serve.run import status as run_status; run_status.VERBS['runs'] = "
+        "lambda call: {1j}"
+    )
     assert client.call("runs")["error"]["code"] == "bug"
 
 
 @pytest.mark.fault("15 over quota")
-@pytest.mark.parametrize("name, code", [("ENOSPC", "disk"), ("EDQUOT", "disk"), ("EROFS", "read_only"), ("EACCES", "permission")])
-def test_what_the_disk_refuses_has_words_of_its_own(serve: NewClient, name: str, code: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name, code",
+    [("ENOSPC", "disk"), ("EDQUOT", "disk"), ("EROFS", "read_only"), ("EACCES", "permission")],
+)
+def test_what_the_disk_refuses_has_words_of_its_own(
+    serve: NewClient, name: str, code: str, tmp_path: Path
+) -> None:
     path = str(tmp_path / "some" / "file")
     line = (
-        f"import errno; from tfdeploy.agent.serve.run import status\ndef fail(call): raise OSError(errno.{name}, 'x', {path!r})\n"
+        "import errno; from tfdeploy.agent.serve.run import status\ndef fail(call): raise "
+        f"OSError(errno.{name}, 'x', {path!r})\n"
     )
     before = "exec({!r})".format(line + "status.VERBS['runs'] = fail")
     error = serve(before).call("runs")["error"]
     assert (
-        error["code"] == code and error["where"] == str(tmp_path / "some" / "file") and next_of(error["advice"], error["details"])
+        error["code"] == code
+        and error["where"] == str(tmp_path / "some" / "file")
+        and next_of(error["advice"], error["details"])
     )
     assert ("free_bytes" in error["details"]) == (code == "disk")
 
@@ -99,7 +120,8 @@ def test_many_verbs_at_once_fit_into_little_memory(serve: NewClient) -> None:
 def test_stray_prints_do_not_reach_the_channel(serve: NewClient) -> None:
     line = (
         "import os; from tfdeploy.agent.serve.run import status as run_status\n"
-        "def noisy(call):\n print('noise', flush=True); os.system('echo noise; cat'); return []\nrun_status.VERBS['runs'] = noisy"
+        "def noisy(call):\n print('noise', flush=True); os.system('echo noise; cat'); return "
+        "[]\nrun_status.VERBS['runs'] = noisy"
     )
     assert serve(f"exec({line!r})").call("runs")["value"] == []
 
@@ -135,16 +157,25 @@ def test_a_stream_is_cancelled_while_others_are_answered(serve: NewClient, tmp_p
             assert blob == text and header["item"]["task"] == "worker:0"
             assert client.call("ping")["value"]
         client.write({"cancel": number})
-        assert client.answer(number)["value"] == {"ended": False, "left": False, "cursors": {"worker:0": 13}, "ends": {}}
+        assert client.answer(number)["value"] == {
+            "ended": False,
+            "left": False,
+            "cursors": {"worker:0": 13},
+            "ends": {},
+        }
 
 
-def test_a_reader_that_does_not_read_does_not_make_it_deaf(serve: NewClient, tmp_path: Path) -> None:
+def test_a_reader_that_does_not_read_does_not_make_it_deaf(
+    serve: NewClient, tmp_path: Path
+) -> None:
     task = make_run(tmp_path, "run", "ended", state="ended", outcome="succeeded")
     writer = LogWriter(str(task), 1 << 26)
     for _ in range(16):
         writer.append(b"x" * (1 << 20), 0, 1, 1.0)
     client = serve()
-    numbers = [client.ask("logs", job="job", run="run") for _ in range(3)] + [client.ask("ping") for _ in range(300)]
+    numbers = [client.ask("logs", job="job", run="run") for _ in range(3)] + [
+        client.ask("ping") for _ in range(300)
+    ]
     sizes = [0, 0, 0]
     for index, number in enumerate(numbers):
         header, blob = client.frame(number)

@@ -1,4 +1,5 @@
-"""Stop: TERM, grace, KILL, verify, against programs that do not want to end, and nobody else harmed."""
+"""Stop: TERM, grace, KILL, verify, against programs that do not want to end, and nobody else
+harmed."""
 
 from __future__ import annotations
 
@@ -64,7 +65,9 @@ def all_of(cluster: Cluster, run: str) -> list[processes.Identity]:
     return [who for who in map(processes.identity, pids) if who is not None]
 
 
-def test_a_program_that_will_not_end_is_gone_after_the_grace(hosts: NewCluster, bystander: Any) -> None:
+def test_a_program_that_will_not_end_is_gone_after_the_grace(
+    hosts: NewCluster, bystander: Any
+) -> None:
     cluster = hosts("n1")
     launch_stubborn(cluster)
     everyone = all_of(cluster, "r1")
@@ -92,7 +95,9 @@ def test_a_program_that_obeys_is_gone_at_once(hosts: NewCluster) -> None:
 
 def test_one_host_that_is_told_tells_the_others(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
-    cluster.launch("r1", {"worker:0": ("n1", ["sleep", "1000"]), "worker:1": ("n2", ["sleep", "1000"])})
+    cluster.launch(
+        "r1", {"worker:0": ("n1", ["sleep", "1000"]), "worker:1": ("n2", ["sleep", "1000"])}
+    )
     cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=5.0)
     assert cluster.wait_ended("r1", "n2")["n2"].stop_requested
 
@@ -108,16 +113,25 @@ def test_a_second_stop_may_have_less_patience(hosts: NewCluster) -> None:
 
 
 @pytest.mark.parametrize("supervisor_too", [False, True])
-def test_stop_works_with_its_helpers_dead(hosts: NewCluster, bystander: Any, supervisor_too: bool) -> None:
+def test_stop_works_with_its_helpers_dead(
+    hosts: NewCluster, bystander: Any, supervisor_too: bool
+) -> None:
     cluster = hosts("n1")
     launch_stubborn(cluster)
     paths = cluster.hosts["n1"].paths("r1")
     everyone = all_of(cluster, "r1")
     state = paths.state()
     supervisor = task_processes.supervisor(paths, "worker:0")
-    processes.send(processes.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks), signal.SIGKILL)
+    processes.send(
+        processes.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks),
+        signal.SIGKILL,
+    )
     if supervisor_too:
-        hidden = {who.pid for who in everyone if task_processes.FOLDER_MARKER not in processes.environment(who.pid)}
+        hidden = {
+            who.pid
+            for who in everyone
+            if task_processes.FOLDER_MARKER not in processes.environment(who.pid)
+        }
         processes.send(supervisor, signal.SIGKILL)
         everyone = [who for who in everyone if who.pid not in hidden]
         for pid in hidden:  # without supervisor, minder and marker nothing says that it was ours
@@ -143,7 +157,9 @@ def test_a_frozen_helper_keeps_no_stop(hosts: NewCluster, frozen: str) -> None:
     assert state.stop_requested and state.first_death is None
 
 
-def test_a_stop_ends_what_stayed_of_a_dead_task_whose_supervisor_is_frozen(hosts: NewCluster) -> None:
+def test_a_stop_ends_what_stayed_of_a_dead_task_whose_supervisor_is_frozen(
+    hosts: NewCluster,
+) -> None:
     cluster = hosts("n1")
     os.kill(launch_stubborn(cluster), signal.SIGSTOP)
     os.kill(cluster.status("r1", "worker:0").pid, signal.SIGKILL)
@@ -158,7 +174,9 @@ def stop_at_once(cluster: Cluster) -> list[int]:
     return list(cluster.alive("r1"))
 
 
-def test_what_is_seen_while_it_ends_is_no_survivor(hosts: NewCluster, bystander: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_seen_while_it_ends_is_no_survivor(
+    hosts: NewCluster, bystander: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A process gives its memory back before it is gone: on a busy host that takes a while."""
     cluster = hosts("n1")
     launch_stubborn(cluster)
@@ -170,15 +188,22 @@ def test_what_is_seen_while_it_ends_is_no_survivor(hosts: NewCluster, bystander:
         return (found or ({bystander.pid} if looks[0] < 3 else set())), table
 
     monkeypatch.setattr(task_processes, "members", seen)
-    assert cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.0)["survivors"] == []
+    assert (
+        cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.0)["survivors"]
+        == []
+    )
     assert looks[0] == 3
 
 
-def test_what_a_killed_supervisor_left_to_the_minder_is_ended(hosts: NewCluster, bystander: Any) -> None:
+def test_what_a_killed_supervisor_left_to_the_minder_is_ended(
+    hosts: NewCluster, bystander: Any
+) -> None:
     cluster = hosts("n1")
     supervisor = launch_stubborn(cluster)
     everyone = all_of(cluster, "r1")
-    assert any(task_processes.FOLDER_MARKER not in processes.environment(who.pid) for who in everyone)
+    assert any(
+        task_processes.FOLDER_MARKER not in processes.environment(who.pid) for who in everyone
+    )
     os.kill(supervisor, signal.SIGKILL)
     cluster.wait_ended("r1")
     assert not any(processes.is_alive(who) for who in everyone) and bystander.poll() is None
@@ -198,7 +223,9 @@ def test_a_run_whose_folder_was_removed_is_still_stopped_and_no_other_may_begin_
     remove_run(cluster)
     with pytest.raises(VerbError) as caught:
         cluster.launch("r2", {"worker:0": ("n1", ["sleep", "1000"])})
-    assert caught.value.code == "live_run" and "tfdeploy stop r1" in str(next_of(caught.value.advice, caught.value.details))
+    assert caught.value.code == "live_run" and "tfdeploy stop r1" in str(
+        next_of(caught.value.advice, caught.value.details)
+    )
     answer = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.2)
     assert answer["survivors"] == []
     cluster.wait_until(lambda: not any(processes.is_alive(who) for who in everyone))
@@ -216,7 +243,9 @@ def test_a_task_whose_folder_was_removed_ends_by_itself(hosts: NewCluster, bysta
     assert bystander.poll() is None
 
 
-def test_another_run_on_the_same_host_is_untouched(hosts: NewCluster, tmp_path: Any, agent_dir: str) -> None:
+def test_another_run_on_the_same_host_is_untouched(
+    hosts: NewCluster, tmp_path: Any, agent_dir: str
+) -> None:
     cluster = hosts("n1", "n2")
     cluster.launch("r1", {"worker:0": ("n1", ["sleep", "1000"])})
     cluster.hosts["n2"].mesh_port = cluster.free_ports(1)[0]
@@ -257,7 +286,9 @@ def test_an_unknown_run(hosts: NewCluster) -> None:
     assert caught.value.code == "unknown_run"
 
 
-def test_a_lock_on_a_disk_that_became_read_only_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_on_a_disk_that_became_read_only_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = str(tmp_path / "minder.lock")
     held = FileLock(path)
     assert held.acquire()
@@ -278,7 +309,10 @@ def test_what_a_supervisor_had_half_written_goes_with_it(hosts: NewCluster) -> N
     cluster = hosts("n1")
     cluster.launch("r1", {"worker:0": ("n1", ["sleep", "1000"])})
     paths = cluster.hosts["n1"].paths("r1")
-    half, other = (Path(paths.task_dir("worker:0"), name) for name in (".status.json.4f04141b72ed.tmp", ".stop.json.1.tmp"))
+    half, other = (
+        Path(paths.task_dir("worker:0"), name)
+        for name in (".status.json.4f04141b72ed.tmp", ".stop.json.1.tmp")
+    )
     for path in (half, other):
         path.write_text("{")
     os.kill(task_processes.supervisor(paths, "worker:0").pid, signal.SIGKILL)
@@ -286,8 +320,11 @@ def test_what_a_supervisor_had_half_written_goes_with_it(hosts: NewCluster) -> N
     assert not half.exists() and other.exists()  # that may be somebody's who writes it now
 
 
-def test_a_supervisor_that_is_being_started_is_no_orphan(hosts: NewCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within exec it shows no words for a moment; and another control machine may spell the workdir another way."""
+def test_a_supervisor_that_is_being_started_is_no_orphan(
+    hosts: NewCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within exec it shows no words for a moment; and another control machine may spell the workdir
+    another way."""
     cluster = hosts("n1")
     launch_stubborn(cluster)
     paths = cluster.hosts["n1"].paths("r1")

@@ -1,4 +1,5 @@
-"""The interpreter of TensorBoard, where the control side does not know it: as the plan on this host says it of this host."""
+"""The interpreter of TensorBoard, where the control side does not know it: as the plan on this host
+says it of this host."""
 
 from __future__ import annotations
 
@@ -15,7 +16,10 @@ from tfdeploy.agent.serve import tensorboard
 @pytest.mark.parametrize(
     ("plan", "python"),
     [
-        ({"hosts": [{"host": "n1", "python": "/bin/one"}, {"host": "n2", "python": "/bin/two"}]}, "/bin/two"),
+        (
+            {"hosts": [{"host": "n1", "python": "/bin/one"}, {"host": "n2", "python": "/bin/two"}]},
+            "/bin/two",
+        ),
         ({"hosts": [{"host": "n1", "python": "/bin/one"}]}, "python3"),
         ({}, "python3"),
         (None, "python3"),

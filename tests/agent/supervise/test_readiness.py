@@ -16,7 +16,9 @@ AGE_S = 1.0
 
 
 def spec_of(port: int) -> wire.TaskSpec:
-    return wire.TaskSpec(task="worker:0", role="worker", index=0, argv=["x"], env={}, port=port, ready_after_s=100.0)
+    return wire.TaskSpec(
+        task="worker:0", role="worker", index=0, argv=["x"], env={}, port=port, ready_after_s=100.0
+    )
 
 
 def test_the_socket_that_closes_its_port_is_not_its_server(tmp_path: Path) -> None:
@@ -25,7 +27,9 @@ def test_the_socket_that_closes_its_port_is_not_its_server(tmp_path: Path) -> No
         port, inode = int(guard.getsockname()[1]), os.fstat(guard.fileno()).st_ino
         ready = Readiness(spec_of(port), inode)
         activity = TaskActivity(RunPaths(str(tmp_path / "n1")), spec_of(port), 0.0, inode)
-        assert not ready.is_up([os.getpid()], AGE_S) and Readiness(spec_of(port)).is_up([os.getpid()], AGE_S)
+        assert not ready.is_up([os.getpid()], AGE_S) and Readiness(spec_of(port)).is_up(
+            [os.getpid()], AGE_S
+        )
         assert activity.look(1.0, lambda: {os.getpid()}, tcp_diag.look).listens is None
         with sockets.hold(port, beside=True) as server:
             server.listen(8)
@@ -36,7 +40,10 @@ def test_the_socket_that_closes_its_port_is_not_its_server(tmp_path: Path) -> No
 
 def _listens(activity: TaskActivity, now: float) -> bool | None:
     """It looks at sockets only while nothing else shows that the task lives."""
-    found = [activity.look(now + 1000.0 * number, lambda: {os.getpid()}, tcp_diag.look).listens for number in range(1, 4)]
+    found = [
+        activity.look(now + 1000.0 * number, lambda: {os.getpid()}, tcp_diag.look).listens
+        for number in range(1, 4)
+    ]
     return found[-1]
 
 

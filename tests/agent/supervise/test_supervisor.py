@@ -49,7 +49,12 @@ def test_up_when_its_own_processes_listen_on_its_port(hosts: NewCluster) -> None
     cluster = hosts("n1")
     cluster.write("listen.py", LISTEN)
     port = cluster.free_ports(1)[0]
-    start(cluster, ["sh", "-c", f"{sys.executable} listen.py {port}; true"], port=port, ready_after_s=1000.0)
+    start(
+        cluster,
+        ["sh", "-c", f"{sys.executable} listen.py {port}; true"],
+        port=port,
+        ready_after_s=1000.0,
+    )
     assert cluster.wait_state("r1", "worker:0", "running").up
 
 
@@ -58,7 +63,16 @@ def test_a_program_that_maps_tensorflow_is_not_up_before_it_listens(hosts: NewCl
     cluster.write("maps.py", MAPS)
     cluster.write("libtensorflow.so", "x" * 5000)
     port = cluster.free_ports(1)[0]
-    cluster.prepare("r1", {"worker:0": ("n1", [sys.executable, "maps.py", "1000"], {"port": port, "ready_timeout_s": 1.0})})
+    cluster.prepare(
+        "r1",
+        {
+            "worker:0": (
+                "n1",
+                [sys.executable, "maps.py", "1000"],
+                {"port": port, "ready_timeout_s": 1.0},
+            )
+        },
+    )
     cluster.each("run.start", "r1")
     state = cluster.wait_ended("r1")["n1"]
     status = cluster.status("r1", "worker:0")
@@ -67,16 +81,23 @@ def test_a_program_that_maps_tensorflow_is_not_up_before_it_listens(hosts: NewCl
     assert state.first_death["task"] == "worker:0"
 
 
-def test_a_program_without_a_port_that_is_not_up_in_time_says_what_it_waited_for(hosts: NewCluster) -> None:
+def test_a_program_without_a_port_that_is_not_up_in_time_says_what_it_waited_for(
+    hosts: NewCluster,
+) -> None:
     cluster = hosts("n1")
     given = {"ready_after_s": 1000.0, "ready_timeout_s": 0.3}
     cluster.prepare("r1", {"worker:0": ("n1", ["sleep", "1000"], given)})
     cluster.each("run.start", "r1")
     cluster.wait_ended("r1")
-    assert cluster.status("r1", "worker:0").reason == "not up within 0.3 s (ready.timeout): ready.after is 1000 s"
+    assert (
+        cluster.status("r1", "worker:0").reason
+        == "not up within 0.3 s (ready.timeout): ready.after is 1000 s"
+    )
 
 
-def test_one_that_maps_it_and_ends_well_before_it_was_up_has_failed_the_run(hosts: NewCluster) -> None:
+def test_one_that_maps_it_and_ends_well_before_it_was_up_has_failed_the_run(
+    hosts: NewCluster,
+) -> None:
     cluster = hosts("n1")
     cluster.write("maps.py", MAPS)
     cluster.write("libtensorflow.so", "x" * 5000)
@@ -86,18 +107,29 @@ def test_one_that_maps_it_and_ends_well_before_it_was_up_has_failed_the_run(host
     assert "ended too early" in cluster.wait_ended("r1")["n1"].abort_reason
 
 
-def test_one_that_maps_it_and_has_no_port_is_up_after_a_while_or_a_good_end(hosts: NewCluster) -> None:
+def test_one_that_maps_it_and_has_no_port_is_up_after_a_while_or_a_good_end(
+    hosts: NewCluster,
+) -> None:
     cluster = hosts("n1")
     cluster.write("maps.py", MAPS)
     cluster.write("libtensorflow.so", "x" * 5000)
-    cluster.launch("r1", {"worker:0": ("n1", [sys.executable, "maps.py", "0.8"], {"ready_after_s": 1000.0})})
+    cluster.launch(
+        "r1", {"worker:0": ("n1", [sys.executable, "maps.py", "0.8"], {"ready_after_s": 1000.0})}
+    )
     assert cluster.wait_ended("r1")["n1"].abort_reason is None
     status = cluster.status("r1", "worker:0")
     assert (status.outcome, status.up) == ("succeeded", True)
 
 
-def test_what_a_task_finds_around_itself(hosts: NewCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    foreign = {"GRPC_FAIL_FAST": "", "SSH_AUTH_SOCK": "/x", "TFDEPLOY_INVENTORY": "y", "TF_CONFIG": "{}"}
+def test_what_a_task_finds_around_itself(
+    hosts: NewCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foreign = {
+        "GRPC_FAIL_FAST": "",
+        "SSH_AUTH_SOCK": "/x",
+        "TFDEPLOY_INVENTORY": "y",
+        "TF_CONFIG": "{}",
+    }
     for name, text in {**foreign, "KEPT": "z"}.items():
         monkeypatch.setenv(name, text)
     cluster = hosts("n1")
@@ -106,30 +138,61 @@ def test_what_a_task_finds_around_itself(hosts: NewCluster, monkeypatch: pytest.
         "import json,os,sys; env = dict(os.environ, BACKWARDS=os.environ['TOKEN'][::-1])\n"
         "print(json.dumps([env, os.getcwd(), os.umask(0), sys.stdin.read()]))",
     )
-    given = {"env": {"A": 'it\'s "quoted"\nand more'}, "port": cluster.free_ports(1)[0], "path_prepend": ["/opt/x/bin"]}
-    cluster.launch("r1", {"worker:0": ("n1", [sys.executable, "tell.py"], given)}, secrets={"TOKEN": "s3cret"})
+    given = {
+        "env": {"A": 'it\'s "quoted"\nand more'},
+        "port": cluster.free_ports(1)[0],
+        "path_prepend": ["/opt/x/bin"],
+    }
+    cluster.launch(
+        "r1", {"worker:0": ("n1", [sys.executable, "tell.py"], given)}, secrets={"TOKEN": "s3cret"}
+    )
     cluster.wait_ended("r1")
     env, cwd, umask, stdin = json.loads(cluster.log("r1", "worker:0"))
     marks = {name[14:]: text for name, text in env.items() if name.startswith("TFDEPLOY_TASK_")}
     marks.pop("FOLDER")
     assert marks.pop("LOG").endswith("/tasks/worker-0/out.log")
-    assert marks == {"RUN_ID": "r1", "JOB": "digits", "ROLE": "worker", "INDEX": "0", "HOST": "n1", "ATTEMPT": "1"}
-    assert env["A"] == given["env"]["A"] and (env["TOKEN"], env["BACKWARDS"]) == ("***", "terc3s") and env["KEPT"] == "z"
+    assert marks == {
+        "RUN_ID": "r1",
+        "JOB": "digits",
+        "ROLE": "worker",
+        "INDEX": "0",
+        "HOST": "n1",
+        "ATTEMPT": "1",
+    }
+    assert (
+        env["A"] == given["env"]["A"]
+        and (env["TOKEN"], env["BACKWARDS"]) == ("***", "terc3s")
+        and env["KEPT"] == "z"
+    )
     assert env["PATH"].startswith("/opt/x/bin:") and env["TF_GRPC_REUSE_PORT"] == "true"
     assert env["PYTHONPATH"].split(":")[0].endswith("tfdeploy/runtime/site")
     assert not set(foreign) & set(env)
-    assert os.path.realpath(cwd) == os.path.realpath(cluster.hosts["n1"].paths("r1").cwd) and (umask, stdin) == (0o77, "")
+    assert os.path.realpath(cwd) == os.path.realpath(cluster.hosts["n1"].paths("r1").cwd) and (
+        umask,
+        stdin,
+    ) == (0o77, "")
 
 
 def test_a_task_starts_in_the_folder_that_its_part_names(hosts: NewCluster) -> None:
     cluster = hosts("n1")
-    cluster.write("src/tell.py", "import os,near; print(os.getcwd(), os.environ['PWD'], open('../data/x').read(), near.SAID)")
+    cluster.write(
+        "src/tell.py",
+        "import os,near; print(os.getcwd(), os.environ['PWD'], open('../data/x').read(), "
+        "near.SAID)",
+    )
     cluster.write("src/near.py", "SAID = 'near'")
     cluster.write("data/x", "of the code")
     cluster.launch("r1", {"worker:0": ("n1", [sys.executable, "tell.py"], {"cwd": "src"})})
     cluster.wait_ended("r1")
     cwd = os.path.join(cluster.hosts["n1"].paths("r1").cwd, "src")
-    assert cluster.log("r1", "worker:0").split() == [os.path.realpath(cwd), cwd, "of", "the", "code", "near"]
+    assert cluster.log("r1", "worker:0").split() == [
+        os.path.realpath(cwd),
+        cwd,
+        "of",
+        "the",
+        "code",
+        "near",
+    ]
 
 
 @pytest.mark.parametrize("hindrance", [MemoryError, ModuleNotFoundError, EOFError])
@@ -160,7 +223,9 @@ def test_killed_by_a_signal(hosts: NewCluster) -> None:
 def test_a_flood_is_stored_whole(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     count = 50 << 20
-    cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", f"head -c {count} /dev/zero; echo end >&2"])})
+    cluster.launch(
+        "r1", {"worker:0": ("n1", ["sh", "-c", f"head -c {count} /dev/zero; echo end >&2"])}
+    )
     cluster.wait_ended("r1")
     status = cluster.status("r1", "worker:0")
     assert (status.outcome, status.log_bytes, status.log_lost_bytes) == ("succeeded", count + 4, 0)
@@ -170,8 +235,13 @@ def test_a_flood_is_stored_whole(hosts: NewCluster) -> None:
 def test_a_leftover_that_holds_the_pipes_and_hides_does_not_hang_it(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     hidden = "import os; os.fork() and os._exit(0); os.setsid(); os.fork() and os._exit(0);"
-    hidden += "os.execve('/bin/sh', ['sh', '-c', 'trap \"\" TERM; while :; do echo x; sleep 0.1; done'], {})"
-    cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", f'{sys.executable} -c "$0"; echo done', hidden])})
+    hidden += (
+        "os.execve('/bin/sh', ['sh', '-c', 'trap \"\" TERM; while :; do echo x; sleep 0.1; "
+        "done'], {})"
+    )
+    cluster.launch(
+        "r1", {"worker:0": ("n1", ["sh", "-c", f'{sys.executable} -c "$0"; echo done', hidden])}
+    )
     cluster.wait_ended("r1")
     assert cluster.status("r1", "worker:0").outcome == "succeeded"
 
@@ -189,19 +259,31 @@ def test_a_task_is_started_once_only(hosts: NewCluster) -> None:
 
 def test_a_supervisor_and_its_minder_are_small_and_idle(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
-    cluster.launch("r1", {"worker:0": ("n1", ["sleep", "1000"]), "worker:1": ("n2", ["sleep", "1000"])})
+    cluster.launch(
+        "r1", {"worker:0": ("n1", ["sleep", "1000"]), "worker:1": ("n2", ["sleep", "1000"])}
+    )
     cluster.wait_state("r1", "worker:0", "running")
     paths = cluster.hosts["n1"].paths("r1")
     for pid in (paths.status("worker:0").supervisor_pid, paths.state().minder_pid):
-        words = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-        assert int(words["VmRSS"].split()[0]) < 40_000  # kB; goal 20 MB with the hosts' own bare interpreter
+        words = dict(
+            line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+        )
+        # kB; goal 20 MB with the hosts' own bare interpreter
+        assert int(words["VmRSS"].split()[0]) < 40_000
 
 
 def test_watch_tells_each_change_and_ends_with_the_run(hosts: NewCluster) -> None:
     cluster = hosts("n1")
-    cluster.prepare("r1", {"worker:0": ("n1", ["sh", "-c", "while [ ! -e go ]; do sleep 0.02; done"])})
+    cluster.prepare(
+        "r1", {"worker:0": ("n1", ["sh", "-c", "while [ ! -e go ]; do sleep 0.02; done"])}
+    )
     items: list[Any] = []
-    call = Call(cluster.hosts["n1"].context, {"run": "r1", "job": "digits"}, b"", lambda header, blob: items.append(header))
+    call = Call(
+        cluster.hosts["n1"].context,
+        {"run": "r1", "job": "digits"},
+        b"",
+        lambda header, blob: items.append(header),
+    )
     watcher = threading.Thread(daemon=True, target=run_control.VERBS["run.watch"], args=(call,))
     watcher.start()
 
@@ -229,7 +311,12 @@ def test_watch_ends_when_nobody_is_left(hosts: NewCluster) -> None:
     processes.send(task_processes.supervisor(paths, "worker:0"), 9)
     items: list[Any] = []
     run_control.VERBS["run.watch"](
-        Call(cluster.hosts["n1"].context, {"run": "r1", "job": "digits"}, b"", lambda h, b: items.append(h))
+        Call(
+            cluster.hosts["n1"].context,
+            {"run": "r1", "job": "digits"},
+            b"",
+            lambda h, b: items.append(h),
+        )
     )
     assert [item["task"]["state"] for item in items if "task" in item][-1] == "lost"
 
@@ -240,23 +327,37 @@ def small_disk(tmp_path: Path) -> Any:
     place = tmp_path / "n1"
     place.mkdir()
     need("mounts")
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs", str(place)], check=True)
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs", str(place)], check=True
+    )
     yield place
     subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
-def test_a_full_disk_stops_neither_the_task_nor_its_end(small_disk: Path, hosts: NewCluster) -> None:
+def test_a_full_disk_stops_neither_the_task_nor_its_end(
+    small_disk: Path, hosts: NewCluster
+) -> None:
     cluster = hosts("n1")
     host = cluster.hosts["n1"]
     script = "while [ ! -e go ]; do sleep 0.05; done; head -c 5000000 /dev/zero; exec sleep 1000"
-    cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", script]), "ps:0": ("n1", ["sleep", "1000"])}, finish_grace_s=0.2)
+    cluster.launch(
+        "r1",
+        {"worker:0": ("n1", ["sh", "-c", script]), "ps:0": ("n1", ["sleep", "1000"])},
+        finish_grace_s=0.2,
+    )
     paths = host.paths("r1")
     Path(paths.cwd, "go").touch()
     cluster.wait_until(lambda: os.statvfs(small_disk).f_bavail == 0)
-    cluster.wait_until(lambda: len(cluster.alive("r1")) == 2, what="the writer is through, and both tasks go on")
+    cluster.wait_until(
+        lambda: len(cluster.alive("r1")) == 2, what="the writer is through, and both tasks go on"
+    )
     watch = Stopwatch()
     answer = host.call("run.stop", run="r1", job=cluster.job, grace_s=1.0)
-    assert answer["survivors"] == [] and answer["seconds"] / watch.slowdown < 5 and cluster.alive("r1") == []
+    assert (
+        answer["survivors"] == []
+        and answer["seconds"] / watch.slowdown < 5
+        and cluster.alive("r1") == []
+    )
     for name in ("out.log", "out.log.1"):
         if os.path.exists(os.path.join(paths.task_dir("worker:0"), name)):
             os.unlink(os.path.join(paths.task_dir("worker:0"), name))
@@ -265,11 +366,17 @@ def test_a_full_disk_stops_neither_the_task_nor_its_end(small_disk: Path, hosts:
     assert cluster.status("r1", "worker:0").log_lost_bytes > 0
 
 
-def test_a_full_disk_keeps_no_stop_from_what_would_start_again(small_disk: Path, hosts: NewCluster) -> None:
+def test_a_full_disk_keeps_no_stop_from_what_would_start_again(
+    small_disk: Path, hosts: NewCluster
+) -> None:
     cluster = hosts("n1")
     host = cluster.hosts["n1"]
     script = "while [ ! -e go ]; do sleep 0.05; done; head -c 5000000 /dev/zero; exec sleep 1000"
-    again = {"recovery": {"worker:0": ("alone", False)}, "restart_max": 3, "restart_backoff_s": [0.1, 0.1]}
+    again = {
+        "recovery": {"worker:0": ("alone", False)},
+        "restart_max": 3,
+        "restart_backoff_s": [0.1, 0.1],
+    }
     cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", script])}, **again)
     paths = host.paths("r1")
     Path(paths.cwd, "go").touch()

@@ -11,7 +11,8 @@ from tfdeploy.model.answers.reading import read
 
 
 def unknown(said: Any, cls: type[Any]) -> list[str]:
-    """The fields of an answer that its type would drop, "tasks.0.pid". Raises BadShape where it is no such value."""
+    """The fields of an answer that its type would drop, "tasks.0.pid". Raises BadShape where it is
+    no such value."""
     return list(_dropped(said, _plain(read(said, cls)), ""))
 
 

@@ -1,4 +1,5 @@
-"""Members of one broadcast in this process, on loopback: real TLS, real files; this test is the control side."""
+"""Members of one broadcast in this process, on loopback: real TLS, real files; this test is the
+control side."""
 
 from __future__ import annotations
 
@@ -21,7 +22,13 @@ ID = "b1"
 class Members:
     """`content`: path -> bytes of the files that are moved, in order."""
 
-    def __init__(self, folder: Path, content: dict[str, bytes], names: list[str], sparse: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        content: dict[str, bytes],
+        names: list[str],
+        sparse: tuple[str, ...] = (),
+    ) -> None:
         self.folder, self.content, self.sparse = folder, content, sparse
         self.certs = make_certs(names)
         self.names, self.members, self.ports = names, dict[str, Member](), dict[str, int]()
@@ -29,13 +36,20 @@ class Members:
         self.leaves = [self._leaves(number) for number in range(self.cut.segments)]
 
     def _leaves(self, segment: int) -> bytes:
-        return b"".join(pieces.leaf_of(self.piece(segment, index)) for index in range(self.cut.count_in(segment)))
+        return b"".join(
+            pieces.leaf_of(self.piece(segment, index))
+            for index in range(self.cut.count_in(segment))
+        )
 
     def piece(self, segment: int, index: int) -> bytes:
         texts = list(self.content.values())
-        return b"".join(texts[file][at : at + length] for file, at, length in self.cut.segment(segment)[index])
+        return b"".join(
+            texts[file][at : at + length] for file, at, length in self.cut.segment(segment)[index]
+        )
 
-    def begin(self, name: str, *, has: bool = False, rate: int = 0, old: dict[str, bytes] | None = None) -> Member:
+    def begin(
+        self, name: str, *, has: bool = False, rate: int = 0, old: dict[str, bytes] | None = None
+    ) -> Member:
         """`has`: it has the files already; `old`: what lies in its folder, besides."""
         before = self.folder / name / "old"
         before.mkdir(parents=True, exist_ok=True)
@@ -77,7 +91,11 @@ class Members:
     def feed(self, child: str, *parents: str) -> None:
         """One stripe from each parent; the control side is `here`."""
         stripes = max(1, len(parents))
-        fed = {name: self.parent(name, stripes, number) for number, name in enumerate(parents) if name != "here"}
+        fed = {
+            name: self.parent(name, stripes, number)
+            for number, name in enumerate(parents)
+            if name != "here"
+        }
         here = frozenset(number for number, name in enumerate(parents) if name == "here")
         self.members[child].set_feeds(stripes, fed, here)
 
@@ -105,7 +123,9 @@ class Members:
 
 
 @contextmanager
-def members(folder: Path, content: dict[str, bytes], *names: str, sparse: tuple[str, ...] = ()) -> Iterator[Members]:
+def members(
+    folder: Path, content: dict[str, bytes], *names: str, sparse: tuple[str, ...] = ()
+) -> Iterator[Members]:
     made = Members(folder, content, list(names), sparse)
     try:
         yield made

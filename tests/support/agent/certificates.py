@@ -10,7 +10,8 @@ def make_certs(hosts: list[str]) -> dict[str, dict[str, str]]:
     """host -> its "ca", "cert" and "key" in PEM, all of one new authority."""
     import warnings
 
-    with warnings.catch_warnings():  # it says on import that it is leaving Python 3.8, and this suite has not
+    # it says on import that it is leaving Python 3.8, and this suite has not
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
@@ -21,21 +22,38 @@ def make_certs(hosts: list[str]) -> dict[str, dict[str, str]]:
         def called(text: str) -> Any:
             return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
-        builder = x509.CertificateBuilder().subject_name(called(name)).issuer_name(called(issuer)).public_key(key.public_key())
-        builder = builder.serial_number(x509.random_serial_number()).not_valid_before(datetime.datetime(2000, 1, 1))
-        builder = builder.not_valid_after(datetime.datetime(9999, 1, 1)).add_extension(x509.BasicConstraints(ca, None), True)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(called(name))
+            .issuer_name(called(issuer))
+            .public_key(key.public_key())
+        )
+        builder = builder.serial_number(x509.random_serial_number()).not_valid_before(
+            datetime.datetime(2000, 1, 1)
+        )
+        builder = builder.not_valid_after(datetime.datetime(9999, 1, 1)).add_extension(
+            x509.BasicConstraints(ca, None), True
+        )
         return builder.sign(signer, hashes.SHA256())
 
     def pem(thing: Any) -> str:
         if hasattr(thing, "public_bytes"):
             return str(thing.public_bytes(serialization.Encoding.PEM).decode())
         plain = serialization.NoEncryption()
-        return str(thing.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain).decode())
+        return str(
+            thing.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain
+            ).decode()
+        )
 
     root = ec.generate_private_key(ec.SECP256R1())
     ca = certificate("run", root, "run", root, True)
     found = {}
     for host in hosts:
         key = ec.generate_private_key(ec.SECP256R1())
-        found[host] = {"ca": pem(ca), "cert": pem(certificate(host, key, "run", root, False)), "key": pem(key)}
+        found[host] = {
+            "ca": pem(ca),
+            "cert": pem(certificate(host, key, "run", root, False)),
+            "key": pem(key),
+        }
     return found

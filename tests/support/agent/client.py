@@ -1,4 +1,5 @@
-"""`agent serve` as a control machine meets it, and a run's folder without the processes that made it."""
+"""`agent serve` as a control machine meets it, and a run's folder without the processes that made
+it."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ class Client:
     """The control side's half of the channel: sends requests, sorts what comes back by id."""
 
     def __init__(self, command: list[str], env: dict[str, str] | None = None) -> None:
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
+        )
         assert self.process.stdin and self.process.stdout
         self.stdin, self.stdout = self.process.stdin, self.process.stdout
         self.greeting = self.stdout.readline()
@@ -82,11 +85,21 @@ def make_run(workdir: Path, run: str, phase: str, boot: str | None = None, **sta
     task.mkdir(parents=True)
     boot = boot or find.boot_id()
     spec = wire.TaskSpec(task="worker:0", role="worker", index=0, argv=["true"], env={}, port=2222)
-    part = wire.HostPart(run=run, job="job", mode="async", host="n1", plan_digest="digest", release="r1", tasks=[spec])
+    part = wire.HostPart(
+        run=run,
+        job="job",
+        mode="async",
+        host="n1",
+        plan_digest="digest",
+        release="r1",
+        tasks=[spec],
+    )
     state = wire.HostRunState(run=run, job="job", host="n1", phase=phase, boot_id=boot)
     (folder / "part.json").write_text(json.dumps(wire.to_wire(part)))
     (folder / "state.json").write_text(json.dumps(wire.to_wire(state)))
     if status:
-        fields = wire.to_wire(wire.TaskStatus(run=run, task="worker:0", host="n1", boot_id=boot, **status))
+        fields = wire.to_wire(
+            wire.TaskStatus(run=run, task="worker:0", host="n1", boot_id=boot, **status)
+        )
         (task / "status.json").write_text(json.dumps(fields))
     return task

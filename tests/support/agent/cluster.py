@@ -1,4 +1,5 @@
-"""Several "hosts" on one machine: a workdir, ports and a certificate each, and the real verbs, minders and supervisors."""
+"""Several "hosts" on one machine: a workdir, ports and a certificate each, and the real verbs,
+minders and supervisors."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from tfdeploy.agent.serve.run import verbs as run_control
 
 JOB, RELEASE = "digits", "c0ffee"
 WITHIN_S = 20.0
-# {"worker:0": ("n1", ["sh", "-c", "..."]), ...}; a third value is a dict of more fields of TaskSpec. worker:0 decides.
+# {"worker:0": ("n1", ["sh", "-c", "..."]), ...}; a third value is a dict of more fields of
+# TaskSpec. worker:0 decides.
 Tasks = dict[str, Any]
 
 
@@ -41,7 +43,9 @@ def entry_of(folder: Path, path: Path) -> release_manifest.Entry:
     """As release.commit would have written it."""
     name = str(path.relative_to(folder))
     if path.is_symlink():
-        return release_manifest.Entry(path=name, kind="link", size=0, sha256="", target=os.readlink(path))
+        return release_manifest.Entry(
+            path=name, kind="link", size=0, sha256="", target=os.readlink(path)
+        )
     about = path.stat()
     kind = "exec" if about.st_mode & 0o100 else "file"
     return release_manifest.Entry(
@@ -55,7 +59,8 @@ def entry_of(folder: Path, path: Path) -> release_manifest.Entry:
 
 
 class HostUnderTest:
-    """One "host": a workdir with a release in it, and the verbs of `agent serve` called in this process."""
+    """One "host": a workdir with a release in it, and the verbs of `agent serve` called in this
+    process."""
 
     def __init__(self, name: str, root: Path, agent_dir: str) -> None:
         self.name = name
@@ -71,7 +76,10 @@ class HostUnderTest:
     def commit_release(self) -> None:
         """What lies in it now is what was sent."""
         if self.release.is_dir():
-            release_manifest.save(str(self.release) + ".json", [entry_of(self.release, path) for path in files_of(self.release)])
+            release_manifest.save(
+                str(self.release) + ".json",
+                [entry_of(self.release, path) for path in files_of(self.release)],
+            )
 
     def paths(self, run: str) -> run_folder.RunPaths:
         """The run's folder on this host."""
@@ -79,9 +87,11 @@ class HostUnderTest:
 
 
 class Cluster:
-    """Some hosts on this machine, each with a workdir, a mesh port and a certificate; their processes are real.
+    """Some hosts on this machine, each with a workdir, a mesh port and a certificate; their
+    processes are real.
 
-    Its methods start runs of the one job by the agent's own verbs, and say what the files of a run tell.
+    Its methods start runs of the one job by the agent's own verbs, and say what the files of a run
+    tell.
     """
 
     job = JOB
@@ -89,7 +99,8 @@ class Cluster:
     free_ports = staticmethod(free_ports)
 
     def __init__(self, root: Path, agent_dir: str, names: list[str]) -> None:
-        """`root`: where the workdirs lie. `agent_dir`: the agent that the processes are started from."""
+        """`root`: where the workdirs lie. `agent_dir`: the agent that the processes are started
+        from."""
         self.hosts = {name: HostUnderTest(name, root, agent_dir) for name in names}
         self.certs = make_certs(names)
         self.runs: list[str] = []
@@ -104,21 +115,43 @@ class Cluster:
             (host.release / name).write_text(text)
 
     def parts(self, run: str, tasks: Tasks, **fields: Any) -> dict[str, dict[str, Any]]:
-        """host -> its part of the plan, as it is sent. `fields`: of HostPart, and `recovery`: {task: (on_death, gang)}."""
+        """host -> its part of the plan, as it is sent. `fields`: of HostPart, and `recovery`:
+        {task: (on_death, gang)}."""
         for host in self.hosts.values():
             host.commit_release()
-        mesh = [wire.MeshHost(name, "127.0.0.1", host.mesh_port) for name, host in self.hosts.items()]
+        mesh = [
+            wire.MeshHost(name, "127.0.0.1", host.mesh_port) for name, host in self.hosts.items()
+        ]
         specs: dict[str, list[wire.TaskSpec]] = {name: [] for name in self.hosts}
         peers = []
         recovery = fields.pop("recovery", {})  # task -> (on_death, gang)
         for task, (host, argv, *more) in tasks.items():
             role, index = task.split(":")
-            given = dict({"ready_after_s": 0.05, "ready_timeout_s": 60.0, "env": {}}, **(more[0] if more else {}))
+            given = dict(
+                {"ready_after_s": 0.05, "ready_timeout_s": 60.0, "env": {}},
+                **(more[0] if more else {}),
+            )
             specs[host].append(
-                wire.TaskSpec(task=task, role=role, index=int(index), argv=argv, deciding=task == "worker:0", **given)
+                wire.TaskSpec(
+                    task=task,
+                    role=role,
+                    index=int(index),
+                    argv=argv,
+                    deciding=task == "worker:0",
+                    **given,
+                )
             )
             on_death, gang = recovery.get(task, ("", False))
-            peers.append(wire.Peer(task=task, role=role, host=host, deciding=task == "worker:0", on_death=on_death, gang=gang))
+            peers.append(
+                wire.Peer(
+                    task=task,
+                    role=role,
+                    host=host,
+                    deciding=task == "worker:0",
+                    on_death=on_death,
+                    gang=gang,
+                )
+            )
         quick = dict({"finish_grace_s": 0.5, "stop_grace_s": 1.0, "sample_every_s": 0.0}, **fields)
         digest = quick.pop("plan_digest", "d1")
         return {
@@ -139,17 +172,25 @@ class Cluster:
             for name in self.hosts
         }
 
-    def prepare(self, run: str, tasks: Tasks, secrets: dict[str, str] | None = None, **fields: Any) -> None:
+    def prepare(
+        self, run: str, tasks: Tasks, secrets: dict[str, str] | None = None, **fields: Any
+    ) -> None:
         """The run is on all hosts, and nothing of it is started."""
         self.runs.append(run)
         plan = {"run": run, "operator": "me@here", "created": 1.0}
         for name, part in self.parts(run, tasks, **fields).items():
-            answer = self.hosts[name].call("run.prepare", part=part, plan=plan, secrets=secrets or {}, certs=self.certs[name])
+            answer = self.hosts[name].call(
+                "run.prepare", part=part, plan=plan, secrets=secrets or {}, certs=self.certs[name]
+            )
             assert answer == {"prepared": True}
 
     def each(self, verb: str, run: str, but: str = "", **args: Any) -> dict[str, Any]:
         """host -> what the verb answered, of all hosts but one."""
-        return {name: host.call(verb, run=run, job=JOB, **args) for name, host in self.hosts.items() if name != but}
+        return {
+            name: host.call(verb, run=run, job=JOB, **args)
+            for name, host in self.hosts.items()
+            if name != but
+        }
 
     def launch(self, run: str, tasks: Tasks, **fields: Any) -> None:
         """Prepared, started and committed."""
@@ -174,7 +215,10 @@ class Cluster:
     def wait_ended(self, run: str, *hosts: str) -> dict[str, wire.HostRunState]:
         """The states of all hosts, or of these, once the run is over on each."""
         for name in hosts or self.hosts:
-            wait_until(lambda name=name: self.state(run, name).phase == "ended", what=f"{name} ended: {self.state(run, name)}")
+            wait_until(
+                lambda name=name: self.state(run, name).phase == "ended",
+                what=f"{name} ended: {self.state(run, name)}",
+            )
         return {name: self.state(run, name) for name in hosts or self.hosts}
 
     def log(self, run: str, task: str) -> str:
@@ -185,7 +229,11 @@ class Cluster:
     def alive(self, run: str) -> list[int]:
         """Everything that carries the marker of this run, on any of these hosts."""
         table = processes.all_processes()
-        return [pid for host in self.hosts.values() for pid in processes.marked(task_processes.markers(host.paths(run)), table)]
+        return [
+            pid
+            for host in self.hosts.values()
+            for pid in processes.marked(task_processes.markers(host.paths(run)), table)
+        ]
 
     def clean(self) -> None:
         """Every process of every run, by what our own files say of it."""

@@ -1,4 +1,5 @@
-"""A host with a run's table, another host of the run and a container, each a network namespace; who is let in where.
+"""A host with a run's table, another host of the run and a container, each a network namespace; who
+is let in where.
 
     unshare --net python -m support.agent.firewalled FOLDER FUNCTION
 
@@ -52,7 +53,9 @@ def until(reached: Any) -> bool:
 def closed(host_dir: str) -> nft.Closed:
     elsewhere = tuple((address, port) for address in THERE for port in (PORT_THERE, MESH))
     name = nft.table_name(host_dir, "r-1")
-    return nft.Closed(name=name, user=USER, ports=(PORT, MESH), allowed=(*HERE, *THERE), elsewhere=elsewhere)
+    return nft.Closed(
+        name=name, user=USER, ports=(PORT, MESH), allowed=(*HERE, *THERE), elsewhere=elsewhere
+    )
 
 
 def a_run(folder: str) -> RunPaths:
@@ -134,7 +137,9 @@ def refused(folder: str) -> dict[str, Any]:
 @contextmanager
 def namespace() -> Iterator[str]:
     """Another network namespace, by a process in it."""
-    process = subprocess.Popen(["unshare", "--net", "sh", "-c", "echo; exec sleep 1000"], stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        ["unshare", "--net", "sh", "-c", "echo; exec sleep 1000"], stdout=subprocess.PIPE
+    )
     assert process.stdout is not None
     try:
         process.stdout.readline()
@@ -156,8 +161,18 @@ def wire(there: str, container: str) -> None:
         sh("ip", "link", "set", link, "up")
         sh(*inside(pid, "ip", "link", "set", "lo", "up"))
         sh(*inside(pid, "ip", "link", "set", "eth0", "up"))
-    for address, host in [*((each, "") for each in HERE), *((each, there) for each in (*THERE, *STRANGER))]:
-        add = ["ip", "address", "add", address + ("/64" if ":" in address else "/24"), "dev", "eth0" if host else "to-there"]
+    for address, host in [
+        *((each, "") for each in HERE),
+        *((each, there) for each in (*THERE, *STRANGER)),
+    ]:
+        add = [
+            "ip",
+            "address",
+            "add",
+            address + ("/64" if ":" in address else "/24"),
+            "dev",
+            "eth0" if host else "to-there",
+        ]
         add += ["nodad"] if ":" in address else []
         sh(*(inside(host, *add) if host else add))
     sh("ip", "address", "add", "172.30.0.1/24", "dev", "to-inside")
@@ -201,7 +216,9 @@ while True:
 """
 
 
-def knock(where: str, address: str, port: int, *, source: str = "", count: int = 1, user: int = 0) -> int:
+def knock(
+    where: str, address: str, port: int, *, source: str = "", count: int = 1, user: int = 0
+) -> int:
     words = [sys.executable, "-c", KNOCK, source, address, str(port), str(count), str(user)]
     return int(sh(*(inside(where, *words) if where else words)))
 
@@ -211,7 +228,9 @@ def servers(*where_and_ports: tuple[str, tuple[int, ...]]) -> Iterator[None]:
     started = []
     for where, ports in where_and_ports:
         words = [sys.executable, "-c", SERVE, *map(str, ports)]
-        started.append(subprocess.Popen(inside(where, *words) if where else words, stdout=subprocess.PIPE))
+        started.append(
+            subprocess.Popen(inside(where, *words) if where else words, stdout=subprocess.PIPE)
+        )
         assert started[-1].stdout is not None
         started[-1].stdout.readline()
     try:
@@ -236,17 +255,21 @@ def let_in(folder: str) -> dict[str, Any]:
     with namespace() as there, namespace() as container:
         wire(there, container)
         with servers(("", (PORT, MESH, FOREIGN)), (there, (PORT_THERE, FOREIGN))):
-            open_before = knock(there, HERE[0], PORT, source=STRANGER[0]) + knock("", HERE[0], PORT, user=OTHER)
+            open_before = knock(there, HERE[0], PORT, source=STRANGER[0]) + knock(
+                "", HERE[0], PORT, user=OTHER
+            )
             firewall = Firewall(paths, closed(paths.host_dir))
             firewall.begin()
             found = {"open before": open_before, **_knocks(there, container)}
             assert firewall._nft.poll() is None
             os.kill(firewall._nft.pid, signal.SIGKILL)
             nft = firewall._nft
-            until(lambda: not tables() and nft.poll() is not None)  # its table goes before the process is seen to have ended
+            # its table goes before the process is seen to have ended
+            until(lambda: not tables() and nft.poll() is not None)
             firewall.restore()
             found["strangers once it was made again"] = sum(
-                knock(there, near, PORT, source=stranger) for near, stranger in zip(HERE, STRANGER, strict=True)
+                knock(there, near, PORT, source=stranger)
+                for near, stranger in zip(HERE, STRANGER, strict=True)
             )
             firewall.close()
     return found
@@ -260,15 +283,25 @@ def _knocks(there: str, container: str) -> dict[str, Any]:
             found["hosts of the run"] += knock(there, near, port, source=far, count=50)
             found["strangers"] += knock(there, near, port, source=stranger, count=2500)
     found["the run's user here"] = sum(knock("", *end, count=25, user=USER) for end in own)
-    found["the run's user to there"] = sum(knock("", far, PORT_THERE, count=25, user=USER) for far in THERE)
+    found["the run's user to there"] = sum(
+        knock("", far, PORT_THERE, count=25, user=USER) for far in THERE
+    )
     for name, user in (("another user", OTHER), ("root", 0)):
         found[f"{name} here"] = sum(knock("", *end, count=1250, user=user) for end in own)
-        found[f"{name} to there"] = sum(knock("", far, PORT_THERE, count=2500, user=user) for far in THERE)
-        found[f"{name} to other programs"] = knock("", HERE[0], FOREIGN, user=user) + knock("", THERE[0], FOREIGN, user=user)
+        found[f"{name} to there"] = sum(
+            knock("", far, PORT_THERE, count=2500, user=user) for far in THERE
+        )
+        found[f"{name} to other programs"] = knock("", HERE[0], FOREIGN, user=user) + knock(
+            "", THERE[0], FOREIGN, user=user
+        )
     found["a container here"] = knock(container, HERE[0], PORT, count=50)
     found["a container to there"] = knock(container, THERE[0], PORT_THERE, count=50)
-    found["a container to other programs"] = knock(container, HERE[0], FOREIGN) + knock(container, THERE[0], FOREIGN)
-    found["strangers to other programs"] = sum(knock(there, HERE[0], FOREIGN, source=each) for each in (STRANGER[0], THERE[0]))
+    found["a container to other programs"] = knock(container, HERE[0], FOREIGN) + knock(
+        container, THERE[0], FOREIGN
+    )
+    found["strangers to other programs"] = sum(
+        knock(there, HERE[0], FOREIGN, source=each) for each in (STRANGER[0], THERE[0])
+    )
     found["last packets that never came"] = 0 if until(lambda: not last_acks()) else last_acks()
     return found
 

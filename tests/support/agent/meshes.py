@@ -13,23 +13,41 @@ NAMES = ["n1", "n2", "n3"]
 
 
 class Meshes:
-    """Of a cluster that has the hosts of NAMES: join() makes the mesh of one of them. worker:0 on n1 decides."""
+    """Of a cluster that has the hosts of NAMES: join() makes the mesh of one of them. worker:0 on
+    n1 decides."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.hosts, self.certs, self.wait_until = cluster.hosts, cluster.certs, cluster.wait_until
         self._made: dict[str, Mesh] = {}
-        self._addresses = [wire.MeshHost(name, "127.0.0.1", cluster.hosts[name].mesh_port) for name in NAMES]
+        self._addresses = [
+            wire.MeshHost(name, "127.0.0.1", cluster.hosts[name].mesh_port) for name in NAMES
+        ]
         self._peers = [
-            wire.Peer(task=f"worker:{index}", role="worker", host=name, deciding=index == 0) for index, name in enumerate(NAMES)
+            wire.Peer(task=f"worker:{index}", role="worker", host=name, deciding=index == 0)
+            for index, name in enumerate(NAMES)
         ]
 
-    def join(self, name: str, known: Knowledge = Knowledge(), guarded: GuardedPorts | None = None) -> Mesh:  # noqa: B008
+    def join(
+        self,
+        name: str,
+        known: Knowledge = Knowledge(),  # noqa: B008
+        guarded: GuardedPorts | None = None,
+    ) -> Mesh:
         """The host's mesh, listening, which knows this much. `guarded`: the ports of its tasks."""
         part = wire.HostPart(
-            run="r1", job="digits", mode="async", host=name, plan_digest="d", release="c", peers=self._peers, mesh=self._addresses
+            run="r1",
+            job="digits",
+            mode="async",
+            host=name,
+            plan_digest="d",
+            release="c",
+            peers=self._peers,
+            mesh=self._addresses,
         )
         listener = sockets.claim(self.hosts[name].mesh_port, 5.0)
-        self._made[name] = Mesh(part, self.certs[name], listener, known, lambda: None, None, guarded)
+        self._made[name] = Mesh(
+            part, self.certs[name], listener, known, lambda: None, None, guarded
+        )
         return self._made[name]
 
     def close(self) -> None:

@@ -1,6 +1,8 @@
-"""Hosts that are folders of this machine: a fleet whose sessions call the agent's verbs themselves, without SSH.
+"""Hosts that are folders of this machine: a fleet whose sessions call the agent's verbs themselves,
+without SSH.
 
-A launch over it is the real one, in half a second. What a test wants to be slow, lost or late, it says by verb and host.
+A launch over it is the real one, in half a second. What a test wants to be slow, lost or late, it
+says by verb and host.
 """
 
 from __future__ import annotations
@@ -48,9 +50,18 @@ class NearChannel:
         self._host, self._context, self._fleet = host, context, fleet
         self.hello = checked(server.hello(context), Hello, "hello", host.name)
 
-    def call(self, verb: Verb[Any], args: dict[str, Any] | None = None, *, blob: bytes = b"", timeout_s: float = 60.0) -> Any:
+    def call(
+        self,
+        verb: Verb[Any],
+        args: dict[str, Any] | None = None,
+        *,
+        blob: bytes = b"",
+        timeout_s: float = 60.0,
+    ) -> Any:
         fence = self._fleet.fences.get(self._host.name, {}).get((args or {}).get("job", ""))
-        header, blob = _travelled({"args": {**(args or {}), **({} if fence is None else {"fence": fence})}}, blob)
+        header, blob = _travelled(
+            {"args": {**(args or {}), **({} if fence is None else {"fence": fence})}}, blob
+        )
         self._fleet.asked.append((self._host.name, verb.name))
 
         def do() -> Any:
@@ -68,7 +79,9 @@ class NearChannel:
         thread.start()
         thread.join(min(timeout_s, self._fleet.patience_s))
         if not done:
-            raise HostUnreachable(f"no answer to {verb.name} within {timeout_s:g} s", where=self._host.name)
+            raise HostUnreachable(
+                f"no answer to {verb.name} within {timeout_s:g} s", where=self._host.name
+            )
         if isinstance(done[0], VerbError):
             error = done[0]
             raise AgentError(
@@ -82,18 +95,28 @@ class NearChannel:
             raise done[0]
         return checked(done[0], verb.value, verb.name, self._host.name)
 
-    def stream(self, flow: Flow[Any, Any], args: dict[str, Any] | None = None, *, silence_s: float | None = None) -> NearStream:
+    def stream(
+        self,
+        flow: Flow[Any, Any],
+        args: dict[str, Any] | None = None,
+        *,
+        silence_s: float | None = None,
+    ) -> NearStream:
         return NearStream(self._host.name, self._context, flow, args or {})
 
 
 class NearStream:
     """All at once: for verbs that end by themselves."""
 
-    def __init__(self, host: str, context: Context, flow: Flow[Any, Any], args: dict[str, Any]) -> None:
+    def __init__(
+        self, host: str, context: Context, flow: Flow[Any, Any], args: dict[str, Any]
+    ) -> None:
         self.value: Any = None
         self._host, self._flow = host, flow
         self._items: list[tuple[dict[str, Any], bytes]] = []
-        self._ended = dispatch.find_verb(flow.name)(Call(context, args, b"", lambda *item: self._items.append(item)))
+        self._ended = dispatch.find_verb(flow.name)(
+            Call(context, args, b"", lambda *item: self._items.append(item))
+        )
 
     def __iter__(self) -> Iterator[tuple[Any, bytes]]:
         for item, blob in self._items:
@@ -124,7 +147,8 @@ class NearSession:
 
 
 class NearFleet:
-    """`around` stands between a launch and each verb. `asked`: (host, verb) in order. `patience_s`: at most, for an answer."""
+    """`around` stands between a launch and each verb. `asked`: (host, verb) in order. `patience_s`:
+    at most, for an answer."""
 
     def __init__(self, root: Path, agent_dir: str, *names: str) -> None:
         self.around: Around = answer
@@ -148,7 +172,9 @@ class NearFleet:
             rows.append(replace(row, python=sys.executable))
         self.inventory = Inventory(tuple(rows), {"ps": names[:1], "worker": names[1:]})
 
-    def each(self, hosts: tuple[Host, ...], action: Any, *, on_done: Any = None, waits: bool = False) -> dict[str, Any]:
+    def each(
+        self, hosts: tuple[Host, ...], action: Any, *, on_done: Any = None, waits: bool = False
+    ) -> dict[str, Any]:
         def one(host: Host) -> Any:
             try:
                 return action(NearSession(host, self.contexts[host.name], self))
@@ -180,7 +206,10 @@ class NearFleet:
         """Host -> what carries this run's marks there (hosts with nothing left out)."""
         table = processes.all_processes()
         found = {
-            name: sorted(processes.marked(task_processes.markers(self.paths(name, job, run)), table)) for name in self.contexts
+            name: sorted(
+                processes.marked(task_processes.markers(self.paths(name, job, run)), table)
+            )
+            for name in self.contexts
         }
         return {name: pids for name, pids in found.items() if pids}
 
@@ -189,8 +218,12 @@ class NearFleet:
             for job in find.job_names(context.workdir):
                 for run in find.run_names(context.workdir, job):
                     try:
-                        dispatch.find_verb("run.stop")(Call(context, {"run": run, "job": job, "grace_s": 0.0}))
-                        dispatch.find_verb("run.abort")(Call(context, {"run": run, "job": job, "purge": True}))
+                        dispatch.find_verb("run.stop")(
+                            Call(context, {"run": run, "job": job, "grace_s": 0.0})
+                        )
+                        dispatch.find_verb("run.abort")(
+                            Call(context, {"run": run, "job": job, "purge": True})
+                        )
                     except VerbError:
                         pass
         self.close()

@@ -55,7 +55,9 @@ class Host:
                 (Path(begun["staging"]) / path).write_bytes(raw)
 
     def commit(self, release: str, begun: Any, **args: Any) -> list[str]:
-        changed: list[str] = self.call("release.commit", release, staging=begun["staging"], **args)["changed"]
+        changed: list[str] = self.call("release.commit", release, staging=begun["staging"], **args)[
+            "changed"
+        ]
         return changed
 
     def sync(self, release: str, tree: Tree, **args: Any) -> Any:
@@ -68,7 +70,9 @@ class Host:
         found: Tree = {}
         root = self.releases / release
         for base, folders, names in os.walk(root):
-            for name in names + [folder for folder in folders if os.path.islink(os.path.join(base, folder))]:
+            for name in names + [
+                folder for folder in folders if os.path.islink(os.path.join(base, folder))
+            ]:
                 path = Path(base) / name
                 key = str(path.relative_to(root))
                 if path.is_symlink():

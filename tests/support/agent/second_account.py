@@ -1,4 +1,5 @@
-"""A workdir with the agent in it, and what a second account on the host may do to it. Root plays the user."""
+"""A workdir with the agent in it, and what a second account on the host may do to it. Root plays
+the user."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ FILES = {"start": f"{AGENT}/__main__.py", "source": f"{AGENT}/{path_of(agent_mai
 
 
 def arrive(workdir: Path, python: str = AGENT_PYTHON, **how: Any) -> tuple[str, dict[str, Any]]:
-    """What a host does when tfdeploy comes: ("have" or "need", {}), or ("fail", what it said). The agent then ends."""
+    """What a host does when tfdeploy comes: ("have" or "need", {}), or ("fail", what it said). The
+    agent then ends."""
     packed = agent_zip()
     sent = PROGRAM + f"{agent_name()} n1 {workdir}\n".encode()
     after = f"{hashlib.sha256(packed).hexdigest()} {len(packed)}\n".encode() + packed
@@ -71,7 +73,9 @@ def spring(trap: Path) -> str:
 def plant_code(folder: Path, trap: Path) -> None:
     """All of the agent's code below the folder does what the stranger wants."""
     for file in folder.rglob("*.py"):
-        file.write_text(spring(trap) + file.read_text().replace("from __future__ import annotations", ""))
+        file.write_text(
+            spring(trap) + file.read_text().replace("from __future__ import annotations", "")
+        )
 
 
 def chown_all(path: Path) -> None:
@@ -146,5 +150,11 @@ def listing(folder: Path) -> dict[str, Any]:
     found = {}
     for path in [folder, *folder.rglob("*")]:
         about = path.lstat()
-        found[str(path)] = about.st_mode, about.st_uid, about.st_size, about.st_mtime_ns, about.st_ino
+        found[str(path)] = (
+            about.st_mode,
+            about.st_uid,
+            about.st_size,
+            about.st_mtime_ns,
+            about.st_ino,
+        )
     return found

@@ -1,7 +1,7 @@
 """A cable between the operator and one host that breaks after so many bytes, whichever way they go.
 
-As a program it runs in the operator's network, prints the port on which it
-listens, and takes words on its standard input: `cut N`, `count`. BrittleWire is how a test holds it.
+As a program it runs in the operator's network, prints the port on which it listens, and takes words
+on its standard input: `cut N`, `count`. BrittleWire is how a test holds it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class BrittleWire:
         self.port = int(self._answer())
 
     def cut_after(self, count: int) -> None:
-        """Once so many bytes more have gone either way, that connection dies. Later ones are whole."""
+        """Once so many bytes more have gone either way, that connection dies. Later ones are
+        whole."""
         self._say(f"cut {count}")
 
     def count(self) -> int:
@@ -54,12 +55,16 @@ def brittle_wire(operator: Tfdeploy, host: str) -> Iterator[BrittleWire]:
     lab = operator.lab
     row = next(row for row in lab.status() if row["host"] == host)
     words = lab.operator([sys.executable, "-c", _PROGRAM, str(row["address"]), str(row["port"])])
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
             wire = BrittleWire(process)
             known = operator.home / "known_hosts"
             lines = lab.known_hosts.read_text().splitlines()
-            key = next(line for line in lines if line.startswith(f"{row['address']} ")).partition(" ")[2]
+            key = next(line for line in lines if line.startswith(f"{row['address']} ")).partition(
+                " "
+            )[2]
             known.write_text("\n".join([*lines, f"[127.0.0.1]:{wire.port} {key}"]) + "\n")
             through = {"address": "127.0.0.1", "port": wire.port, "advertise": str(row["address"])}
             set_inventory(operator, defaults={"known_hosts": str(known)}, hosts={host: through})
@@ -73,13 +78,18 @@ class _Wire:
         self.seen = 0
         self.left: int | None = None
 
-    async def join(self, near: asyncio.StreamReader, nearer: asyncio.StreamWriter, address: str, port: int) -> None:
+    async def join(
+        self, near: asyncio.StreamReader, nearer: asyncio.StreamWriter, address: str, port: int
+    ) -> None:
         far, farther = await asyncio.open_connection(address, port)
         both = (nearer, farther)
         await asyncio.gather(self.carry(near, farther, both), self.carry(far, nearer, both))
 
     async def carry(
-        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, both: tuple[asyncio.StreamWriter, ...]
+        self,
+        source: asyncio.StreamReader,
+        target: asyncio.StreamWriter,
+        both: tuple[asyncio.StreamWriter, ...],
     ) -> None:
         try:
             while data := await source.read(1 << 16):
@@ -106,7 +116,9 @@ class _Wire:
 
 async def main(address: str, port: int) -> None:
     wire = _Wire()
-    server = await asyncio.start_server(lambda near, nearer: wire.join(near, nearer, address, port), "127.0.0.1", 0)
+    server = await asyncio.start_server(
+        lambda near, nearer: wire.join(near, nearer, address, port), "127.0.0.1", 0
+    )
     print(server.sockets[0].getsockname()[1], flush=True)
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):

@@ -1,4 +1,5 @@
-"""A program of a host's own user that has nothing to do with tfdeploy. It ends with its standard input."""
+"""A program of a host's own user that has nothing to do with tfdeploy. It ends with its standard
+input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What operations make of the answers of two hosts, LIAR and OTHER, verb by verb. None of it leaves the process."""
+"""What operations make of the answers of two hosts, LIAR and OTHER, verb by verb. None of it leaves
+the process."""
 
 from __future__ import annotations
 
@@ -113,22 +114,31 @@ def reads_logs(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
 def fetches(what: str) -> Doing:
     def do(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
         source = Source(what, JOB, RUN, ("sub",))
-        return fleet.each(hosts_of(PLAN), lambda each: fetch_folder(each, source, here / each.host.name, nobody, overwrite=True))
+        return fleet.each(
+            hosts_of(PLAN),
+            lambda each: fetch_folder(each, source, here / each.host.name, nobody, overwrite=True),
+        )
 
     return do
 
 
 def fetches_logs(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
-    return fleet.each(hosts_of(PLAN), lambda session: fetch_logs(session, PLAN, here / "logs", nobody))
+    return fleet.each(
+        hosts_of(PLAN), lambda session: fetch_logs(session, PLAN, here / "logs", nobody)
+    )
 
 
 def looks(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
-    return fleet.each(hosts_of(PLAN), lambda session: list_files(session, Source("keep", JOB, keep=("sub",))))
+    return fleet.each(
+        hosts_of(PLAN), lambda session: list_files(session, Source("keep", JOB, keep=("sub",)))
+    )
 
 
 def spreads(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
     """From the other one to the liar."""
-    return alone(lambda: copy_keep(fleet, KeepCopy(JOB, ("sub",), hosts_of(PLAN)[1]), hosts_of(PLAN), nobody))
+    return alone(
+        lambda: copy_keep(fleet, KeepCopy(JOB, ("sub",), hosts_of(PLAN)[1]), hosts_of(PLAN), nobody)
+    )
 
 
 def holds(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
@@ -152,7 +162,14 @@ def alone(act: Callable[[], Any]) -> dict[str, Any]:
 
 def locks(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
     def act() -> None:
-        with locked(fleet, hosts_of(PLAN), JOB, "sync", {"user": "me", "machine": "m", "pid": 1, "time": 1.0}, nobody):
+        with locked(
+            fleet,
+            hosts_of(PLAN),
+            JOB,
+            "sync",
+            {"user": "me", "machine": "m", "pid": 1, "time": 1.0},
+            nobody,
+        ):
             pass
 
     return alone(act)
@@ -160,7 +177,10 @@ def locks(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
 
 def sets_aside(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
     """On hosts that the plan has no task for."""
-    holder, elsewhere = {"user": "me", "machine": "m", "pid": 1, "time": 1.0}, replace(PLAN, hosts=(), keep=("sub",))
+    holder, elsewhere = (
+        {"user": "me", "machine": "m", "pid": 1, "time": 1.0},
+        replace(PLAN, hosts=(), keep=("sub",)),
+    )
     return set_aside_elsewhere(fleet, elsewhere, hosts_of(PLAN), holder, nobody)
 
 
@@ -171,7 +191,12 @@ def sets_up(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
 
 def probes(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
     def act() -> Any:
-        facts = probe(fleet, hosts_of(PLAN), Asked.of(hosts_of(PLAN), job=JOB, keep=("sub",), preflight=True), emit=nobody)
+        facts = probe(
+            fleet,
+            hosts_of(PLAN),
+            Asked.of(hosts_of(PLAN), job=JOB, keep=("sub",), preflight=True),
+            emit=nobody,
+        )
         assert all(2222 <= port <= 2299 for each in facts.values() for port in each.free_ports)
         return facts
 
@@ -179,14 +204,21 @@ def probes(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
 
 
 def checks(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
-    """With links, measured. What a host did wrong is among its checks; what the other one has none of is an error for it."""
+    """With links, measured. What a host did wrong is among its checks; what the other one has none
+    of is an error for it."""
     found = check(hosts_of(PLAN), None, fleet, nobody, deep=True)
     rows, links = host_rows(found), link_rows(found)
     json.dumps([rows, links])
     show_checks(Terminal(io.StringIO(), 80, False), rows, links)
     failed = {host["host"]: [each for each in host["checks"] if not each["ok"]] for host in rows}
-    own = {host: next((each for each in bad if each["check"] in ("ssh", "agent")), None) for host, bad in failed.items()}
-    return {host: None if bad is None else BadAnswer(bad["detail"], where=host) for host, bad in own.items()}
+    own = {
+        host: next((each for each in bad if each["check"] in ("ssh", "agent")), None)
+        for host, bad in failed.items()
+    }
+    return {
+        host: None if bad is None else BadAnswer(bad["detail"], where=host)
+        for host, bad in own.items()
+    }
 
 
 def shows_board(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
@@ -213,7 +245,10 @@ def stands(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
 
 def audits(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
     found, errors = audit(fleet, hosts_of(PLAN), Subject(run=RUN, job=JOB, plan=PLAN))
-    assert [row["outcome"] for row in found["entries"] if row["host"] == OTHER] == ["prepared", "committed"]
+    assert [row["outcome"] for row in found["entries"] if row["host"] == OTHER] == [
+        "prepared",
+        "committed",
+    ]
     assert [row["forgotten"] for row in found["secrets"] if row["host"] == OTHER] == [True]
     json.dumps(found)
     return {**dict.fromkeys(HOSTS), **errors}
@@ -228,7 +263,8 @@ def samples_all(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
 
 def cleans(fleet: LyingFleet, here: Path, job: Job) -> dict[str, Any]:
     found = find(fleet, hosts_of(PLAN), (JOB,), Rules(), 100.0)
-    going = [item.name for item in found.going[OTHER]]  # a host that says the run is alive keeps it everywhere
+    # a host that says the run is alive keeps it everywhere
+    going = [item.name for item in found.going[OTHER]]
     assert going == [RUN] or LIAR in found.staying
     holder = {"user": "me", "machine": "m", "pid": 1, "time": 1.0}
     removed = remove(fleet, found, hosts_of(PLAN), (JOB,), Rules(), holder, nobody)  # type: ignore[arg-type]
@@ -252,7 +288,9 @@ def looks_at_data(fleet: Any, here: Path, job: Job) -> Any:
 
 def drains(verb: str) -> Doing:
     flow: Any = ANSWERS[verb]
-    return lambda fleet, here, job: fleet.each(hosts_of(PLAN), lambda session: list(session.agent().stream(flow)))
+    return lambda fleet, here, job: fleet.each(
+        hosts_of(PLAN), lambda session: list(session.agent().stream(flow))
+    )
 
 
 DOINGS: dict[str, tuple[Doing, ...]] = {
@@ -287,7 +325,9 @@ DOINGS: dict[str, tuple[Doing, ...]] = {
     "env.state": (sets_up,),
     "env.make": (sets_up,),
     "run.links": (lambda fleet, here, job: alone(lambda: check_links(fleet, PLAN)),),
-    "run.abort": (lambda fleet, here, job: alone(lambda: roll_back(fleet, PLAN, nobody, "test", purge=False)),),
+    "run.abort": (
+        lambda fleet, here, job: alone(lambda: roll_back(fleet, PLAN, nobody, "test", purge=False)),
+    ),
     "run.stop": (lambda fleet, here, job: stop(fleet, PLAN, grace_s=0.0),),
     "run.resume": (lambda fleet, here, job: alone(lambda: resume(fleet, PLAN, LIAR)),),
     "run.status": (stands, fetches_logs),
@@ -316,4 +356,11 @@ def small_job(tmp_path: Path) -> Job:
     (code / "requirements.txt").write_text("numpy\n")
     wanted = str(code / "requirements.txt")
     data_sets = {"digits": DataSource(path=str(data))}
-    return Job(name=JOB, mode="async", code=str(code), command=("python", "a.txt"), data=data_sets, setup_requirements=wanted)
+    return Job(
+        name=JOB,
+        mode="async",
+        code=str(code),
+        command=("python", "a.txt"),
+        data=data_sets,
+        setup_requirements=wanted,
+    )

@@ -1,4 +1,5 @@
-"""What an honest host answers to each verb, for a run of two tasks on two hosts. Small, and complete in every field."""
+"""What an honest host answers to each verb, for a run of two tasks on two hosts. Small, and
+complete in every field."""
 
 from __future__ import annotations
 
@@ -107,7 +108,9 @@ def honest(verb: str, host: str, args: dict[str, Any]) -> Said:
 def least(hint: Any) -> Any:
     """Return the smallest value of a type of model/answers: no optional field, empty lists."""
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        return {each.encode_name: least(each.type) for each in structs.fields(hint) if each.required}
+        return {
+            each.encode_name: least(each.type) for each in structs.fields(hint) if each.required
+        }
     return next(value for value in _LEAST if _is_a(value, hint))
 
 
@@ -136,7 +139,14 @@ def _status(host: str) -> dict[str, Any]:
 
 
 def _state(host: str) -> dict[str, Any]:
-    death = {"task": HOSTS[host], "host": host, "outcome": "failed", "time": 2.0, "exit_code": 1, "attempt": 1}
+    death = {
+        "task": HOSTS[host],
+        "host": host,
+        "outcome": "failed",
+        "time": 2.0,
+        "exit_code": 1,
+        "attempt": 1,
+    }
     found: dict[str, Any] = wire.to_wire(
         wire.HostRunState(
             run=RUN,
@@ -158,21 +168,60 @@ def _standing(host: str, _: Any = None) -> dict[str, Any]:
 
 
 def _samples(host: str, _: Any) -> Said:
-    task = {"time": 1.5, "attempt": 1, "cpu": 0.5, "memory": 1000, "printed": {"step": 2.0, "loss": 0.5}}
-    own = {"time": 1.5, "cpu": 1.0, "memory": 5000, "rates": {"sent": 10}, "gpus": [[0, 50.0, 100, None]]}
-    items = [({"task": name}, frames.pack(json.dumps(row).encode() + b"\n")) for name, row in (("", own), (HOSTS[host], task))]
-    died = {"number": 1, "started": 1.0, "ended": 1.4, "outcome": "failed", "exit_code": 1, "signal": None, "reason": "no data"}
+    task = {
+        "time": 1.5,
+        "attempt": 1,
+        "cpu": 0.5,
+        "memory": 1000,
+        "printed": {"step": 2.0, "loss": 0.5},
+    }
+    own = {
+        "time": 1.5,
+        "cpu": 1.0,
+        "memory": 5000,
+        "rates": {"sent": 10},
+        "gpus": [[0, 50.0, 100, None]],
+    }
+    items = [
+        ({"task": name}, frames.pack(json.dumps(row).encode() + b"\n"))
+        for name, row in (("", own), (HOSTS[host], task))
+    ]
+    died = {
+        "number": 1,
+        "started": 1.0,
+        "ended": 1.4,
+        "outcome": "failed",
+        "exit_code": 1,
+        "signal": None,
+        "reason": "no data",
+    }
     return Said(items, {"cores": 2, "memory": None, "attempts": {HOSTS[host]: [died]}})
 
 
 def _things(host: str, _: Any) -> Said:
-    ended = {"kind": "run", "job": JOB, "name": RUN, "bytes": 10, "ended": 1.0, "stays": "", "live": False}
+    ended = {
+        "kind": "run",
+        "job": JOB,
+        "name": RUN,
+        "bytes": 10,
+        "ended": 1.0,
+        "stays": "",
+        "live": False,
+    }
     return Said([(ended, b"")], {"workdir_id": "", "jobs": [JOB]})
 
 
 def _audit(host: str, _: Any) -> Said:
     """Its log has two entries."""
-    fields = {"host": host, "user": "ml", "operator": "me@here", "from": "192.0.2.9", "verb": "launch", "job": JOB, "run": RUN}
+    fields = {
+        "host": host,
+        "user": "ml",
+        "operator": "me@here",
+        "from": "192.0.2.9",
+        "verb": "launch",
+        "job": JOB,
+        "run": RUN,
+    }
     lines: list[bytes] = []
     for number, outcome in enumerate(("prepared", "committed"), 1):
         entry = {**fields, "time": 1.5, "outcome": outcome, "secrets": ["TOKEN"][: 2 - number]}
@@ -189,13 +238,28 @@ def _plan(host: str, args: dict[str, Any]) -> Said:
 
 
 def _join(host: str, _: Any) -> Said:
-    return Said([({"port": 2222}, b""), ({"have": 8, "received": 8}, b"")], {"have": 8, "received": 8})
+    return Said(
+        [({"port": 2222}, b""), ({"have": 8, "received": 8}, b"")], {"have": 8, "received": 8}
+    )
 
 
 def _look(host: str, _: Any) -> Said:
     rows = Listing()
-    rows.add(Row(path=b"", kind="d", size=0, mtime_ns=1, mode=0o755, target=b"", same_as=-1, allocated=0))
-    rows.add(Row(path=b"a.txt", kind="f", size=4, mtime_ns=1, mode=0o644, target=b"", same_as=-1, allocated=4))
+    rows.add(
+        Row(path=b"", kind="d", size=0, mtime_ns=1, mode=0o755, target=b"", same_as=-1, allocated=0)
+    )
+    rows.add(
+        Row(
+            path=b"a.txt",
+            kind="f",
+            size=4,
+            mtime_ns=1,
+            mode=0o644,
+            target=b"",
+            same_as=-1,
+            allocated=4,
+        )
+    )
     packed = rows.pack()
     return Said([({"bytes": len(packed)}, packed)], {"folder": True, "stamp": "1"})
 
@@ -215,7 +279,9 @@ def _logs(host: str, args: dict[str, Any]) -> Said:
 def _list(host: str, args: dict[str, Any]) -> Said:
     rows = [[path, len(text), 1_700_000_000_000_000_000, None] for path, text in FILES.items()]
     wanted = [row for row in rows if args["what"] == "files" or str(row[0]).startswith("sub/")]
-    return Said([({"rows": wanted}, b"")], {"root": f"{WORKDIR}/jobs/{JOB}/keep", "sharing": [host]})
+    return Said(
+        [({"rows": wanted}, b"")], {"root": f"{WORKDIR}/jobs/{JOB}/keep", "sharing": [host]}
+    )
 
 
 def _sums(host: str, args: dict[str, Any]) -> Said:
@@ -229,7 +295,11 @@ def _log_sum(host: str, args: dict[str, Any]) -> dict[str, Any]:
 
 
 def _environment(host: str, ready: bool) -> dict[str, Any]:
-    made = {"by": "uv", "packages": {"numpy": "1.26.4", "typing-extensions": "4.9.0"}} if ready else {"by": None, "packages": {}}
+    made = (
+        {"by": "uv", "packages": {"numpy": "1.26.4", "typing-extensions": "4.9.0"}}
+        if ready
+        else {"by": None, "packages": {}}
+    )
     return {
         "name": "e1",
         "folder": f"{WORKDIR}/.envs/e1",
@@ -241,7 +311,10 @@ def _environment(host: str, ready: bool) -> dict[str, Any]:
 
 
 def _make(host: str, _: Any) -> Said:
-    return Said([({"waiting": "/x.lock"}, b""), ({"line": "Resolved 2 packages"}, b"")], _environment(host, True))
+    return Said(
+        [({"waiting": "/x.lock"}, b""), ({"line": "Resolved 2 packages"}, b"")],
+        _environment(host, True),
+    )
 
 
 def _board(host: str, _: Any) -> Said:
@@ -254,7 +327,12 @@ def _preflight() -> dict[str, Any]:
         "available_bytes": 1 << 33,
         "shared_memory": {"path": "/dev/shm", "writable": True, "free_bytes": 1 << 32},
         "temporary": {"path": "/tmp", "writable": True, "free_bytes": 1 << 32},
-        "mount": {"source": "/dev/sda1", "point": "/", "type": "ext4", "options": ["rw", "relatime"]},
+        "mount": {
+            "source": "/dev/sda1",
+            "point": "/",
+            "type": "ext4",
+            "options": ["rw", "relatime"],
+        },
         "workdir_mode": 0o700,
         "quota": {"left_bytes": 1 << 40, "left_files": None, "over": False},
         "driver": "550.54.15",
@@ -290,7 +368,9 @@ def _facts(host: str, _: Any) -> dict[str, Any]:
         "resolved": {},
         "free_ports": [2222, 2223],
         "taken_ports": {"2224": "sshd"},
-        "gpus": [{"index": 0, "name": "H200", "memory_mib": 143771, "used_mib": 0, "uuid": "GPU-1"}],
+        "gpus": [
+            {"index": 0, "name": "H200", "memory_mib": 143771, "used_mib": 0, "uuid": "GPU-1"}
+        ],
         "gpu_error": None,
         "tensorflow": "2.21.0",
         "tf_keras": None,
@@ -301,7 +381,9 @@ def _facts(host: str, _: Any) -> dict[str, Any]:
         "environment": None,
         "proxies": ["http_proxy"],
         "preset": [],
-        "keep": [{"path": "sub", "newest": 1.0, "checkpoint": "model.ckpt-1", "step": 1, "recorded": 1.0}],
+        "keep": [
+            {"path": "sub", "newest": 1.0, "checkpoint": "model.ckpt-1", "step": 1, "recorded": 1.0}
+        ],
         "live_runs": [{"run": "r0", "who": "me@here", "started": 1.0}],
         "linger": None,
         "kill_user_processes": False,
@@ -311,7 +393,14 @@ def _facts(host: str, _: Any) -> dict[str, Any]:
 
 
 def _hello(host: str, _: Any) -> dict[str, Any]:
-    plain = {"version": "1", "agent": "a1", "home": "/home/ml", "user": "ml", "boot_id": "b", "hostname": host}
+    plain = {
+        "version": "1",
+        "agent": "a1",
+        "home": "/home/ml",
+        "user": "ml",
+        "boot_id": "b",
+        "hostname": host,
+    }
     more = {
         "python": "/usr/bin/python3",
         "python_version": "3.11.2",
@@ -322,7 +411,8 @@ def _hello(host: str, _: Any) -> dict[str, Any]:
     return {**plain, "workdir": WORKDIR, **more}
 
 
-_LACKING = base64.b64encode(zlib.compress(bytes([0b1010]))).decode()  # rows 1 and 3 of the folder, a.txt, sub, sub/b.txt
+# rows 1 and 3 of the folder, a.txt, sub, sub/b.txt
+_LACKING = base64.b64encode(zlib.compress(bytes([0b1010]))).decode()
 _FIRST_TWO = base64.b64encode(zlib.compress(bytes([0b11]))).decode()
 _STAGING = f"{WORKDIR}/jobs/{JOB}/releases/.staging-x"
 _VALUES: dict[str, Any] = {
@@ -333,7 +423,12 @@ _VALUES: dict[str, Any] = {
     "check.measure": _measured,
     "lock": lambda host, args: {"held": True, "fence": 1},
     "release.state": lambda host, args: {"present": False},
-    "release.begin": lambda host, args: {"staging": _STAGING, "missing": list(FILES), "linked": 0, "rsync": True},
+    "release.begin": lambda host, args: {
+        "staging": _STAGING,
+        "missing": list(FILES),
+        "linked": 0,
+        "rsync": True,
+    },
     "release.commit": lambda host, args: {"changed": []},
     "data.state": lambda host, args: {"digest": "0" * 64},
     "data.lack": lambda host, args: {"lacking": _LACKING, "lacking_bytes": 8, "folder_id": host},
@@ -348,10 +443,18 @@ _VALUES: dict[str, Any] = {
     "env.state": lambda host, args: _environment(host, False),
     "run.links": lambda host, args: {
         "asked": [other for other in HOSTS if other != host],
-        "shut": [{"host": other, "task": "", "address": "192.0.2.1:2222", "why": "closed"} for other in HOSTS if other != host],
+        "shut": [
+            {"host": other, "task": "", "address": "192.0.2.1:2222", "why": "closed"}
+            for other in HOSTS
+            if other != host
+        ],
     },
     "run.abort": lambda host, args: {"survivors": []},
-    "run.stop": lambda host, args: {"survivors": [{"pid": 7, "state": "D", "command": "x"}], "seconds": 0.1, "messenger": False},
+    "run.stop": lambda host, args: {
+        "survivors": [{"pid": 7, "state": "D", "command": "x"}],
+        "seconds": 0.1,
+        "messenger": False,
+    },
     "run.known": lambda host, args: {"known": None},
     "run.resume": lambda host, args: {"resumed": True},
     "run.status": _standing,

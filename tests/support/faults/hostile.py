@@ -1,4 +1,5 @@
-"""A host that lies: for any verb, its honest answer spoilt somewhere, or frames that are no answer. One seed, one answer.
+"""A host that lies: for any verb, its honest answer spoilt somewhere, or frames that are no answer.
+One seed, one answer.
 
 `LyingFleet` is the real fan-out with the real channel; only what SSH would carry is made up here.
 """
@@ -37,8 +38,23 @@ def nested(depth: int) -> Any:
     return value
 
 
-FOREIGN: list[Any] = [None, True, 0, -1, 0.5, 1 << 63, 1 << 70, -(1 << 70), NAN, INFINITE, -INFINITE, 1e308, 10**400]
-FOREIGN += [-1e11, -6e10, 1e11, 1e12, 1 << 53, (1 << 63) - 1]  # times that no calendar has, and the last ones that it has
+FOREIGN: list[Any] = [
+    None,
+    True,
+    0,
+    -1,
+    0.5,
+    1 << 63,
+    1 << 70,
+    -(1 << 70),
+    NAN,
+    INFINITE,
+    -INFINITE,
+    1e308,
+    10**400,
+]
+# times that no calendar has, and the last ones that it has
+FOREIGN += [-1e11, -6e10, 1e11, 1e12, 1 << 53, (1 << 63) - 1]
 FOREIGN += [
     "",
     "x",
@@ -78,7 +94,14 @@ FOREIGN += [
     ["a"] * 5000,
     {"a": nested(50)},
 ]
-FOREIGN += [[1, 2, 3, 4], {str(n): n for n in range(2000)}, "0x10", "1e5", [["a", 1, 1, None]], [{"task": "worker:0"}]]
+FOREIGN += [
+    [1, 2, 3, 4],
+    {str(n): n for n in range(2000)},
+    "0x10",
+    "1e5",
+    [["a", 1, 1, None]],
+    [{"task": "worker:0"}],
+]
 ODD_FRAMES = [
     b"{{",
     b"[]",
@@ -101,10 +124,28 @@ ODD_FRAMES = [
 
 
 CODES = ["ended", "locked", "lock_lost", "unknown_run", "bad_argument", "disk", "bug"]
-DETAILS: list[Any] = [{"lines": ["x"]}, {"holder": "x"}, {"holder": {"user": "x"}}, {"holder": ["x"]}, {"operation": [1]}]
-DETAILS += [{"operation": "launch", "time": 1 << 62}, {"time": -6e10}, {"time": True, "user": {"a": 1}}, {"pid": "\x1b[2J"}, {}]
+DETAILS: list[Any] = [
+    {"lines": ["x"]},
+    {"holder": "x"},
+    {"holder": {"user": "x"}},
+    {"holder": ["x"]},
+    {"operation": [1]},
+]
+DETAILS += [
+    {"operation": "launch", "time": 1 << 62},
+    {"time": -6e10},
+    {"time": True, "user": {"a": 1}},
+    {"pid": "\x1b[2J"},
+    {},
+]
 PACKED = ["value", "item", "error", "args", "id", "", None, 1, ["value"]]
-BLOBS = [b"", b"x", zlib.compress(b"{}")[:-2], zlib.compress(b'{"a": NaN}'), zlib.compress(b"[" * 100_000)]
+BLOBS = [
+    b"",
+    b"x",
+    zlib.compress(b"{}")[:-2],
+    zlib.compress(b'{"a": NaN}'),
+    zlib.compress(b"[" * 100_000),
+]
 BLOBS += [zlib.compress(bytes(1 << 26)), zlib.compress(b'{"run": "r1", "job": "j"}')]
 
 
@@ -144,7 +185,8 @@ def spoil(chance: random.Random, value: Any) -> Any:
 
 
 def lie(seed: int, number: int, said: Said) -> list[bytes]:
-    """The frames of one dishonest answer to request `number`. What comes after them is the end of the connection."""
+    """The frames of one dishonest answer to request `number`. What comes after them is the end of
+    the connection."""
     chance = random.Random(seed)
     items = [frame({"id": number, "item": item}, blob) for item, blob in said.items]
     end = frame({"id": number, "value": said.value})
@@ -171,26 +213,46 @@ def lie(seed: int, number: int, said: Said) -> list[bytes]:
         lambda: [frame({"id": number, "error": spoil(chance, error)})],
         lambda: [frame({"id": number, "error": error})],
         lambda: [*items, frame(chance.choice(ODD_FRAMES)), end],
-        lambda: [end, *items, end, frame({"id": number, "error": error})],  # a second answer, and items after the end
-        lambda: [frame({"id": number - 1, "value": chance.choice(FOREIGN)}), *items, end],  # a late one
-        lambda: [frame({"id": number, "item": chance.choice(FOREIGN)}), *items],  # an item, and then no end
+        # a second answer, and items after the end
+        lambda: [end, *items, end, frame({"id": number, "error": error})],
+        # a late one
+        lambda: [frame({"id": number - 1, "value": chance.choice(FOREIGN)}), *items, end],
+        # an item, and then no end
+        lambda: [frame({"id": number, "item": chance.choice(FOREIGN)}), *items],
         lambda: [*items * 20, end],
         lambda: [*items, end[: chance.randrange(len(end))]],
-        lambda: [struct.pack("!II", chance.choice([1 << 31, 0, 7]), chance.choice([0, 1 << 31])) + b"{}"],
+        lambda: [
+            struct.pack("!II", chance.choice([1 << 31, 0, 7]), chance.choice([0, 1 << 31])) + b"{}"
+        ],
     ]
     ways += [
-        lambda: [*items, frame({"id": number, "packed": "value"}, frames.pack(json.dumps(spoil(chance, said.value)).encode()))],
-        lambda: [*items, frame({"id": number, "packed": chance.choice(PACKED)}, chance.choice(BLOBS))],
-        lambda: [*[frame({"id": number, "item": item}, chance.choice(BLOBS)) for item, _ in said.items], end],
+        lambda: [
+            *items,
+            frame(
+                {"id": number, "packed": "value"},
+                frames.pack(json.dumps(spoil(chance, said.value)).encode()),
+            ),
+        ],
+        lambda: [
+            *items,
+            frame({"id": number, "packed": chance.choice(PACKED)}, chance.choice(BLOBS)),
+        ],
+        lambda: [
+            *[frame({"id": number, "item": item}, chance.choice(BLOBS)) for item, _ in said.items],
+            end,
+        ],
     ]
     return chance.choice(ways)()
 
 
 class LyingChannel(FramedChannel):
-    """The real channel to one host. `seeds` says which requests are answered dishonestly, and how. `patience_s`: the connection
-    stays after a lie, every third one goes on for ever, and a time-out of the caller's is no longer than that."""
+    """The real channel to one host. `seeds` says which requests are answered dishonestly, and how.
+    `patience_s`: the connection stays after a lie, every third one goes on for ever, and a time-out
+    of the caller's is no longer than that."""
 
-    def __init__(self, host: str, seeds: Callable[[str], Seed], patience_s: float | None = None) -> None:
+    def __init__(
+        self, host: str, seeds: Callable[[str], Seed], patience_s: float | None = None
+    ) -> None:
         wire_there: Any = SimpleNamespace(close=lambda: None, out_window_size=0)
         super().__init__(wire_there, host, {}, {}, 0)
         self._reader: Any = SimpleNamespace(wake=lambda: None)
@@ -214,7 +276,9 @@ class LyingChannel(FramedChannel):
         threading.Thread(target=self._hear, args=(b"".join(sent), ends), daemon=True).start()
         if isinstance(seed, int) and self._patience_s is not None and seed % 3 == 0 and said.items:
             drip = [frame({"id": header["id"], "item": item}, blob) for item, blob in said.items]
-            threading.Thread(target=self._drip, args=(header["id"], b"".join(drip)), daemon=True).start()
+            threading.Thread(
+                target=self._drip, args=(header["id"], b"".join(drip)), daemon=True
+            ).start()
 
     def _drip(self, number: int, said: bytes) -> None:
         assert self._patience_s is not None
@@ -222,25 +286,40 @@ class LyingChannel(FramedChannel):
             self._hear(said, last=False)
             time.sleep(self._patience_s / 4)
 
-    def call(self, verb: Verb[V], args: Args | None = None, *, blob: bytes = b"", timeout_s: float = 60.0) -> V:
-        return super().call(verb, args, blob=blob, timeout_s=min(timeout_s, self._patience_s or timeout_s))
+    def call(
+        self, verb: Verb[V], args: Args | None = None, *, blob: bytes = b"", timeout_s: float = 60.0
+    ) -> V:
+        return super().call(
+            verb, args, blob=blob, timeout_s=min(timeout_s, self._patience_s or timeout_s)
+        )
 
-    def stream(self, flow: Flow[I, V], args: Args | None = None, *, silence_s: float | None = None) -> Stream[I, V]:
-        limit_s = silence_s if silence_s is None or self._patience_s is None else min(silence_s, self._patience_s)
+    def stream(
+        self, flow: Flow[I, V], args: Args | None = None, *, silence_s: float | None = None
+    ) -> Stream[I, V]:
+        limit_s = (
+            silence_s
+            if silence_s is None or self._patience_s is None
+            else min(silence_s, self._patience_s)
+        )
         return super().stream(flow, args, silence_s=limit_s)
 
     def hurry(self) -> None:
         return None
 
     def _hear(self, said: bytes, last: bool) -> None:
-        """As the reader does. At the `last` the connection ends, so that none waits for what does not come."""
+        """As the reader does. At the `last` the connection ends, so that none waits for what does
+        not come."""
         with self._order:
             try:
                 self._frames.feed(said)
                 for each in self._frames.take():
                     self._dispatch(each)
             except frames.WireError as error:
-                self._fail_all(HostUnreachable(f"what the host sends is not our agent's: {error}", where=self._host))
+                self._fail_all(
+                    HostUnreachable(
+                        f"what the host sends is not our agent's: {error}", where=self._host
+                    )
+                )
         if last:
             self._fail_all(HostUnreachable("the connection ended", where=self._host))
 
@@ -253,8 +332,8 @@ def honest_hello(host: str) -> Any:
 
 
 class LyingFleet(SshFleet):
-    """`seeds(host, verb)`: a lie's number, or its words; None for an honest answer. A channel that ended is made anew.
-    `patience_s`: see LyingChannel."""
+    """`seeds(host, verb)`: a lie's number, or its words; None for an honest answer. A channel that
+    ended is made anew. `patience_s`: see LyingChannel."""
 
     def __init__(self, seeds: Callable[[str, str], Seed], patience_s: float | None = None) -> None:
         super().__init__()
@@ -270,7 +349,9 @@ class LyingFleet(SshFleet):
             "alive": True,
             "tunnel": lambda *_: tunnel,
         }
-        return SimpleNamespace(**about, fences={}, agent=lambda: self._agent(host.name), close=lambda: None)
+        return SimpleNamespace(
+            **about, fences={}, agent=lambda: self._agent(host.name), close=lambda: None
+        )
 
     def end(self) -> None:
         """What goes on for ever ends."""
@@ -283,5 +364,7 @@ class LyingFleet(SshFleet):
     def _agent(self, name: str) -> LyingChannel:
         channel = self._channels.get(name)
         if channel is None or channel.lost:
-            channel = self._channels[name] = LyingChannel(name, lambda verb: self._seeds(name, verb), self._patience_s)
+            channel = self._channels[name] = LyingChannel(
+                name, lambda verb: self._seeds(name, verb), self._patience_s
+            )
         return channel

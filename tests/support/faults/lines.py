@@ -1,5 +1,5 @@
-"""What a user's machines, files and hands may do wrong, in 67 lines; a test marked `fault("14 no python3")` shows one fault
-of line 14. Only words: `make faults` holds the tests against them.
+"""What a user's machines, files and hands may do wrong, in 67 lines; a test marked `fault("14 no
+python3")` shows one fault of line 14. Only words: `make faults` holds the tests against them.
 """
 
 from __future__ import annotations
@@ -103,13 +103,15 @@ def number_of(fault: str) -> int:
     """14 of "14 no python3". Raises ValueError for words that belong to no line."""
     number, _, words = fault.partition(" ")
     if not number.isdigit() or int(number) not in LINES or not words:
-        raise ValueError(f"{fault!r}: a fault is the number of its line, 1 to {max(LINES)}, and a few words")
+        raise ValueError(
+            f"{fault!r}: a fault is the number of its line, 1 to {max(LINES)}, and a few words"
+        )
     return int(number)
 
 
 def params(table: Mapping[str, tuple[Any, ...]], core: Collection[str] | None = None) -> list[Any]:
-    """A parameter set for each row of a table whose keys are faults, or the plain name of a case. With `core`: these
-    in every suite, the others in `make faults` alone."""
+    """A parameter set for each row of a table whose keys are faults, or the plain name of a case.
+    With `core`: these in every suite, the others in `make faults` alone."""
 
     def marks(name: str) -> list[Any]:
         long = [] if core is None or name in core else [pytest.mark.long]
@@ -119,5 +121,9 @@ def params(table: Mapping[str, tuple[Any, ...]], core: Collection[str] | None = 
 
 
 def variations(values: Sequence[Any], core: int = 1) -> list[Any]:
-    """One fault in several shapes: the first (`core` of them) in every suite, the others in `make soak` alone."""
-    return [*values[:core], *(pytest.param(value, marks=pytest.mark.long) for value in values[core:])]
+    """One fault in several shapes: the first (`core` of them) in every suite, the others in `make
+    soak` alone."""
+    return [
+        *values[:core],
+        *(pytest.param(value, marks=pytest.mark.long) for value in values[core:]),
+    ]

@@ -1,4 +1,5 @@
-"""An agent that does what it is asked and dies before it answers: what a lost reply looks like from the control machine."""
+"""An agent that does what it is asked and dies before it answers: what a lost reply looks like from
+the control machine."""
 
 from __future__ import annotations
 
@@ -33,6 +34,8 @@ def agent_that_dies_after(operator: Tfdeploy, host: str, verb: str) -> Iterator[
     try:
         with tampered_agent(operator.lab, host, {dispatch: DIES}):
             yield
-        assert on_host(operator.lab, host, f"ls /tmp/die-after-{verb} 2>/dev/null || true") == "", "it was asked"
+        assert on_host(operator.lab, host, f"ls /tmp/die-after-{verb} 2>/dev/null || true") == "", (
+            "it was asked"
+        )
     finally:
         on_host(operator.lab, host, "rm -f /tmp/die-after-*")

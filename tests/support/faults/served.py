@@ -1,4 +1,5 @@
-"""Hosts that are real agents on this machine, spoken to over pipes in place of SSH. Some of them lie: see `Lie`."""
+"""Hosts that are real agents on this machine, spoken to over pipes in place of SSH. Some of them
+lie: see `Lie`."""
 
 from __future__ import annotations
 
@@ -31,8 +32,9 @@ SILENT: list[Item] = []  # of a verb that is never answered
 
 @dataclass(frozen=True)
 class Lie:
-    """`answers`: verb -> frames in place of its answer, which the agent is not asked for. `items(verb, item)`: what is said in
-    place of an honest item. `reports`: verb -> items that it says by itself, one each `pause_s`."""
+    """`answers`: verb -> frames in place of its answer, which the agent is not asked for.
+    `items(verb, item)`: what is said in place of an honest item. `reports`: verb -> items that it
+    says by itself, one each `pause_s`."""
 
     answers: dict[str, list[Item]] = field(default_factory=dict)
     items: Callable[[str, Item], Item | None] = lambda verb, item: item
@@ -44,14 +46,24 @@ HONEST = Lie()
 
 
 class ServedChannel(FramedChannel):
-    def __init__(self, host: str, process: subprocess.Popen[bytes], fences: dict[str, int], lie: Callable[[], Lie]) -> None:
+    def __init__(
+        self,
+        host: str,
+        process: subprocess.Popen[bytes],
+        fences: dict[str, int],
+        lie: Callable[[], Lie],
+    ) -> None:
         nowhere: Any = SimpleNamespace(close=lambda: None, out_window_size=0)
         super().__init__(nowhere, host, fences, {}, 0)
         self._reader: Any = SimpleNamespace(wake=lambda: None)
         self._frames = Frames()
         self._process, self._lie = process, lie
         self._verbs: dict[int, str] = {}
-        self._order, self._writing, self._ended = threading.Lock(), threading.Lock(), threading.Event()
+        self._order, self._writing, self._ended = (
+            threading.Lock(),
+            threading.Lock(),
+            threading.Event(),
+        )
         assert process.stdout is not None
         process.stdout.readline()
         found = frames.read_frame(process.stdout)
@@ -124,7 +136,9 @@ class ServedFleet(SshFleet):
         super().__init__()
         self.lies: dict[str, Lie] = {}
         self.folder = folder
-        self.hosts = tuple(Host(name=name, address="127.0.0.1", ports=(21000, 21999)) for name in names)
+        self.hosts = tuple(
+            Host(name=name, address="127.0.0.1", ports=(21000, 21999)) for name in names
+        )
         zipfile.ZipFile(io.BytesIO(agent_zip())).extractall(folder / "agent")
         self._channels: dict[str, ServedChannel] = {}
         self._all: list[ServedChannel] = []
@@ -135,9 +149,18 @@ class ServedFleet(SshFleet):
         return self.folder / host
 
     def session(self, host: Host, *_: Any) -> Any:
-        about: dict[str, Any] = {"host": host, "target": host.name, "host_key": host.name, "alive": True}
+        about: dict[str, Any] = {
+            "host": host,
+            "target": host.name,
+            "host_key": host.name,
+            "alive": True,
+        }
         return SimpleNamespace(
-            **about, fences=self._fences[host.name], agent=lambda: self._agent(host.name), close=lambda: None, idle=False
+            **about,
+            fences=self._fences[host.name],
+            agent=lambda: self._agent(host.name),
+            close=lambda: None,
+            idle=False,
         )
 
     def connected(self, hosts: tuple[Host, ...]) -> tuple[Host, ...]:
@@ -154,7 +177,9 @@ class ServedFleet(SshFleet):
         words = ["serve", "--workdir", str(self.workdir(name)), "--host", name]
         command = [sys.executable, "-S", "-E", str(self.folder / "agent"), *words]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self._all.append(ServedChannel(name, process, self._fences[name], lambda: self.lies.get(name, HONEST)))
+        self._all.append(
+            ServedChannel(name, process, self._fences[name], lambda: self.lies.get(name, HONEST))
+        )
         return self._all[-1]
 
     def end(self) -> None:

@@ -1,6 +1,8 @@
-"""After `pytest -m fault`: a table of every fault, its result and its seconds, and the lines that no test shows.
+"""After `pytest -m fault`: a table of every fault, its result and its seconds, and the lines that
+no test shows.
 
-A second run of what failed (`--last-failed`) completes the table of the first. Elsewhere it is one line.
+A second run of what failed (`--last-failed`) completes the table of the first. Elsewhere it is one
+line.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ class FaultTable:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.asked = MARK in str(config.option.markexpr)
-        self.tests: dict[str, tuple[list[str], str, float]] = {}  # its faults, how it ended, how long it took
+        # its faults, how it ended, how long it took
+        self.tests: dict[str, tuple[list[str], str, float]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         faults = [str(text) for name, text in report.user_properties if name == MARK]
@@ -48,7 +51,8 @@ class FaultTable:
 
 
 def collected(items: list[pytest.Item]) -> None:
-    """Writes each test's faults where its report carries them. Raises UsageError for a fault of no line."""
+    """Writes each test's faults where its report carries them. Raises UsageError for a fault of no
+    line."""
     for item in items:
         for mark in item.iter_markers(MARK):
             try:
@@ -59,7 +63,8 @@ def collected(items: list[pytest.Item]) -> None:
 
 
 def further_shapes(items: list[pytest.Item]) -> list[pytest.Item]:
-    """The long tests among these all of whose faults another one of these shows in another shape, a short one if there is one."""
+    """The long tests among these all of whose faults another one of these shows in another shape, a
+    short one if there is one."""
     shown: set[str] = set()
     further = []
     for item in sorted(items, key=_is_long):
@@ -101,6 +106,8 @@ def _table(rows: dict[str, tuple[str, float]]) -> Iterator[str]:
 
 def _summary(rows: dict[str, tuple[str, float]]) -> str:
     shown = {number_of(fault) for fault in rows}
-    counts = {ended: sum(1 for each, _ in rows.values() if each == ended) for ended in reversed(WORST)}
+    counts = {
+        ended: sum(1 for each, _ in rows.values() if each == ended) for ended in reversed(WORST)
+    }
     said = ", ".join(f"{count} {ended}" for ended, count in counts.items() if count)
     return f"{len(rows)} faults of {len(shown)} of {len(LINES)} lines: {said}"

@@ -1,6 +1,8 @@
-"""A host whose agent is not the one that was put there: whoever owns the host can have it run any other code.
+"""A host whose agent is not the one that was put there: whoever owns the host can have it run any
+other code.
 
-The agent's files stay whole, for they are looked at; the interpreter adds to its modules as it loads them.
+The agent's files stay whole, for they are looked at; the interpreter adds to its modules as it
+loads them.
 """
 
 from __future__ import annotations
@@ -59,17 +61,27 @@ exec "$TAMPERED_REAL" "$@"
 
 @contextmanager
 def tampered_agent(lab: Lab, host: str, added: Mapping[ModuleType, str]) -> Iterator[None]:
-    """`added`: a module of the agent -> Python that runs at its end on the host, in the sessions and in what they start."""
+    """`added`: a module of the agent -> Python that runs at its end on the host, in the sessions
+    and in what they start."""
     home = on_host(lab, host, 'printf %s "$HOME"')
     assert home == "/home/lab" or home.startswith(str(lab.root)), "not a home of this machine"
     folder = f"{home}/tampered"
     code = {module.__name__: text for module, text in added.items()}
-    texts = {name: text % {"folder": folder} for name, text in {"loader.py": LOADER, "python": PYTHON, "bashrc": BASHRC}.items()}
+    texts = {
+        name: text % {"folder": folder}
+        for name, text in {"loader.py": LOADER, "python": PYTHON, "bashrc": BASHRC}.items()
+    }
     write = "\n".join(
-        f"printf %s {shlex.quote(text)} > {folder}/{name}" for name, text in {**texts, "added.json": json.dumps(code)}.items()
+        f"printf %s {shlex.quote(text)} > {folder}/{name}"
+        for name, text in {**texts, "added.json": json.dumps(code)}.items()
     )
-    on_host(lab, host, f"mkdir -p {folder}\n{write}\nchmod 755 {folder}/python; cp {folder}/bashrc {home}/.bashrc")
+    on_host(
+        lab,
+        host,
+        f"mkdir -p {folder}\n{write}\nchmod 755 {folder}/python; cp {folder}/bashrc {home}/.bashrc",
+    )
     try:
         yield
     finally:
-        on_host(lab, host, f"rm -f {home}/.bashrc {folder}/added.json")  # what it started may still need the others
+        # what it started may still need the others
+        on_host(lab, host, f"rm -f {home}/.bashrc {folder}/added.json")

@@ -1,7 +1,8 @@
 """A run that random misfortunes meet, and what must hold whatever they were.
 
-Everything is drawn from one seed. The model is small: which hosts are on, connected, frozen, and whether somebody stopped
-the run. Once all is healed the run must end as the model says, and nothing of it may be left.
+Everything is drawn from one seed. The model is small: which hosts are on, connected, frozen, and
+whether somebody stopped the run. Once all is healed the run must end as the model says, and nothing
+of it may be left.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ PROGRAMS = {"async": ("quick.py", "--steps=150"), "mirrored": ("any_mode.py", "-
 
 
 class Walk:
-    """One run on a lab of four isolated hosts. `said` is the story so far, for whoever must understand a failure."""
+    """One run on a lab of four isolated hosts. `said` is the story so far, for whoever must
+    understand a failure."""
 
     def __init__(self, operator: Tfdeploy, other: Tfdeploy, seed: int) -> None:
         self.operator, self.other, self.chance = operator, other, random.Random(seed)
@@ -53,15 +55,27 @@ class Walk:
         program, *flags = PROGRAMS[self.mode]
         restart = {"max": 100, "backoff": ["100ms", "300ms"]}
         for each in (self.operator, self.other):
-            write_job(each, self.job, program, *flags, mode=self.mode, restart=restart, stop={"grace": "2s"})
+            write_job(
+                each,
+                self.job,
+                program,
+                *flags,
+                mode=self.mode,
+                restart=restart,
+                stop={"grace": "2s"},
+            )
         self.operator.run("launch", "--detach", "--name", self.run, exit_code=0)
         self.followed = self.operator.home / f"followed-{self.run}"
         with self.followed.open("w") as out:
-            self.following = self.operator.start("logs", "-f", "--output", "json", self.run, stdout=out)
+            self.following = self.operator.start(
+                "logs", "-f", "--output", "json", self.run, stdout=out
+            )
 
     def step(self) -> None:
         """One thing happens."""
-        ways: list[Callable[[], None]] = [self._kill_task] * 3 + [self._kill_keeper] * 2 + [self._freeze, self._thaw]
+        ways: list[Callable[[], None]] = (
+            [self._kill_task] * 3 + [self._kill_keeper] * 2 + [self._freeze, self._thaw]
+        )
         ways += [self._let_it_run]
         ways += [self._cut, self._power_off] if len(self.off | self.cut) < 2 else []
         ways += [self._heal] * 2 if self.cut else []
@@ -104,14 +118,24 @@ class Walk:
         host = self.tasks[task]
         if self.chance.random() < 0.5:
             pid = host_state(self.operator, self.run, self.job, host)["minder_pid"]
-            self._tell("kill the minder of", host, self._signal(host, pid) if self._is_ours(host, pid) else False)
+            self._tell(
+                "kill the minder of",
+                host,
+                self._signal(host, pid) if self._is_ours(host, pid) else False,
+            )
         else:
             pid = task_status(self.operator, self.run, self.job, host, task)["supervisor_pid"]
-            self._tell("kill the supervisor of", task, self._signal(host, pid) if self._is_ours(host, pid) else False)
+            self._tell(
+                "kill the supervisor of",
+                task,
+                self._signal(host, pid) if self._is_ours(host, pid) else False,
+            )
 
     def _is_ours(self, host: str, pid: int | None) -> bool:
         """The pid in a file may be that of a process before a reboot."""
-        words = on_host(self.lab, host, f"tr '\\0' ' ' < /proc/{pid}/cmdline 2>/dev/null || true", root=True)
+        words = on_host(
+            self.lab, host, f"tr '\\0' ' ' < /proc/{pid}/cmdline 2>/dev/null || true", root=True
+        )
         return f"/runs/{self.run}/" in words
 
     def _let_it_run(self) -> None:
@@ -136,7 +160,9 @@ class Walk:
         self.frozen.clear()
 
     def _cut(self) -> None:
-        host = self.chance.choice([host for host in self.lab.hosts if host not in self.off | self.cut])
+        host = self.chance.choice(
+            [host for host in self.lab.hosts if host not in self.off | self.cut]
+        )
         self.lab.cut(host)
         self.cut.add(host)
         self._tell("cut", host)
@@ -148,7 +174,9 @@ class Walk:
         self._tell("heal", host)
 
     def _power_off(self) -> None:
-        host = self.chance.choice([host for host in self.lab.hosts if host not in self.off | self.cut])
+        host = self.chance.choice(
+            [host for host in self.lab.hosts if host not in self.off | self.cut]
+        )
         self.lab.kill(host)
         self.off.add(host)
         self.frozen = {task: pid for task, pid in self.frozen.items() if self.tasks[task] != host}
@@ -193,10 +221,20 @@ class Walk:
         for host in self.lab.hosts:
             said.append(
                 on_host(
-                    self.lab, host, f"cd {host_folder(self.run, self.job, host)} && tail -n 40 state.json journal", check=False
+                    self.lab,
+                    host,
+                    f"cd {host_folder(self.run, self.job, host)} && tail -n 40 state.json journal",
+                    check=False,
                 )
             )
-            said.append(on_host(self.lab, host, f"ps -eo pid,ppid,stat,args | grep -F {self.run} | grep -v grep", check=False))
+            said.append(
+                on_host(
+                    self.lab,
+                    host,
+                    f"ps -eo pid,ppid,stat,args | grep -F {self.run} | grep -v grep",
+                    check=False,
+                )
+            )
         return "\n".join(said)
 
     # --- what must hold
@@ -210,7 +248,11 @@ class Walk:
             self.lab.boot(host)
         self.off, self.cut = set(), set()
         self._tell("all", "is healed")
-        state = wait_for(lambda: (seen := self.operator.state(self.run)) in FINAL and seen, ENDS_S, "the run has ended")
+        state = wait_for(
+            lambda: (seen := self.operator.state(self.run)) in FINAL and seen,
+            ENDS_S,
+            "the run has ended",
+        )
         assert state in (STOPPED if self.stopped else ("succeeded",)), state
         self._tell("it has", state)
         self._nothing_is_left()
@@ -235,13 +277,17 @@ class Walk:
     def _everybody_agrees(self) -> None:
         one, two = (each.json("status", self.run) for each in (self.operator, self.other))
         assert one == two
-        told = {host: host_state(self.operator, self.run, self.job, host) for host in set(self.tasks.values())}
+        told = {
+            host: host_state(self.operator, self.run, self.job, host)
+            for host in set(self.tasks.values())
+        }
         assert {state["phase"] for state in told.values()} == {"ended"}, told
         for row in one["tasks"]:
             assert row["state"] in ("ended", "lost") and row["outcome"], row
 
     def _every_line_once(self) -> None:
-        """Within an attempt the steps count on; a follower of the whole walk has seen what is stored, once."""
+        """Within an attempt the steps count on; a follower of the whole walk has seen what is
+        stored, once."""
         stored = _lines(self.operator.run("logs", self.run, "--output", "json", exit_code=0).stdout)
         for task in self.tasks:
             attempts: dict[int, list[int]] = {}
@@ -250,16 +296,22 @@ class Walk:
                 if mine == task and step:
                     attempts.setdefault(attempt, []).append(int(step[1]))
             for attempt, steps in attempts.items():
-                assert steps == list(range(1, len(steps) + 1)), f"{task}, attempt {attempt}: {steps}"
+                assert steps == list(range(1, len(steps) + 1)), (
+                    f"{task}, attempt {attempt}: {steps}"
+                )
         try:
             code = self.following.wait(120)
-            said = [line for line in self.followed.read_text().splitlines() if not line.startswith("{")]
+            said = [
+                line for line in self.followed.read_text().splitlines() if not line.startswith("{")
+            ]
             assert code in (0, 4), f"the follower ends with {code}: {said}"
         except subprocess.TimeoutExpired:
             raise AssertionError("the follower does not end") from None
         followed = _lines(self.followed.read_text())
         for task in self.tasks:
-            assert [row for row in followed if row[0] == task] == [row for row in stored if row[0] == task], task
+            assert [row for row in followed if row[0] == task] == [
+                row for row in stored if row[0] == task
+            ], task
 
 
 def _lines(text: str) -> list[tuple[str, int, str]]:

@@ -26,7 +26,12 @@ def simple(tag: str, value: float) -> bytes:
 
 
 def event(*values: bytes) -> bytes:
-    return b"\x09" + struct.pack("<d", 1.8e9) + b"\x10\x01" + block(5, b"".join(block(1, value) for value in values))
+    return (
+        b"\x09"
+        + struct.pack("<d", 1.8e9)
+        + b"\x10\x01"
+        + block(5, b"".join(block(1, value) for value in values))
+    )
 
 
 def head(length: int) -> bytes:

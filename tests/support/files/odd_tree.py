@@ -1,4 +1,5 @@
-"""A folder with all that is hard to copy: names, modes, times, links, holes. What lies in it is the same each time."""
+"""A folder with all that is hard to copy: names, modes, times, links, holes. What lies in it is the
+same each time."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from pathlib import Path
 
 MIB = 1 << 20
 SPARSE_BYTES = 1024 * MIB
-ISLANDS = {100 * MIB + 17: b"first island", 900 * MIB: b"second island" * 1000}  # where in the sparse file -> what
+# where in the sparse file -> what
+ISLANDS = {100 * MIB + 17: b"first island", 900 * MIB: b"second island" * 1000}
 ODD_NAMES = (
     b"plain",
     b"with space",
@@ -68,13 +70,23 @@ def _write_modes(folder: Path) -> None:
 
 
 def _write_links(folder: Path) -> None:
-    """Symbolic ones to a file, a folder, nothing; hard links, also into another folder, and to an empty file."""
+    """Symbolic ones to a file, a folder, nothing; hard links, also into another folder, and to an
+    empty file."""
     (folder / "deep").mkdir(parents=True)
-    for name, target in (("to a file", "one"), ("to a folder", "deep"), ("to nothing", "not there"), ("to\nodd", b"new\xff")):
+    for name, target in (
+        ("to a file", "one"),
+        ("to a folder", "deep"),
+        ("to nothing", "not there"),
+        ("to\nodd", b"new\xff"),
+    ):
         os.symlink(os.fsencode(target), os.fsencode(folder / name))
     (folder / "one").write_bytes(bytes(range(256)) * 2000)
     (folder / "z nothing").write_bytes(b"")
-    for first, other in (("one", "the same"), ("one", "deep/a the same"), ("z nothing", "deep/nothing too")):
+    for first, other in (
+        ("one", "the same"),
+        ("one", "deep/a the same"),
+        ("z nothing", "deep/nothing too"),
+    ):
         os.link(folder / first, folder / other)
 
 

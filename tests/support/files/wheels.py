@@ -6,7 +6,9 @@ import zipfile
 from pathlib import Path
 
 
-def make_wheel(folder: Path, name: str, version: str, *, requires: tuple[str, ...] = (), text: str = "") -> Path:
+def make_wheel(
+    folder: Path, name: str, version: str, *, requires: tuple[str, ...] = (), text: str = ""
+) -> Path:
     """A pure wheel with one module, `NAME.VERSION` and what `text` says."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}-{version}-py3-none-any.whl"
@@ -14,7 +16,15 @@ def make_wheel(folder: Path, name: str, version: str, *, requires: tuple[str, ..
     needs = "".join(f"Requires-Dist: {each}\n" for each in requires)
     with zipfile.ZipFile(path, "w") as wheel:
         wheel.writestr(f"{name}.py", f"VERSION = {version!r}\n{text}")
-        wheel.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}")
-        wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        wheel.writestr(f"{about}/RECORD", f"{name}.py,,\n{about}/METADATA,,\n{about}/WHEEL,,\n{about}/RECORD,,\n")
+        wheel.writestr(
+            f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}"
+        )
+        wheel.writestr(
+            f"{about}/WHEEL",
+            "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        )
+        wheel.writestr(
+            f"{about}/RECORD",
+            f"{name}.py,,\n{about}/METADATA,,\n{about}/WHEEL,,\n{about}/RECORD,,\n",
+        )
     return path

@@ -12,18 +12,37 @@ from collections.abc import Callable
 from pathlib import Path
 
 _KEY = re.compile(rb"(?<![\w.\[\]-])([A-Za-z_][\w.\[\]-]*)(:(?=[ \n]))")
-_VALUE = re.compile(rb"(?<=: )(\"[^\"\n]*\"|'[^'\n]*'|\[[^\]\n]*\]|\{[^}\n]*\}|[^\s,{}\[\]#][^,{}\[\]\n#]*)")
+_VALUE = re.compile(
+    rb"(?<=: )(\"[^\"\n]*\"|'[^'\n]*'|\[[^\]\n]*\]|\{[^}\n]*\}|[^\s,{}\[\]#][^,{}\[\]\n#]*)"
+)
 _ITEM = re.compile(rb"(?<![\w./@~\"-])(\"[^\"\n]*\"|[\w./@~-]+)(?=[,\]])")
 
 _TEXTS: tuple[str, ...] = (
     *json.loads(Path(__file__).with_name("nonsense.json").read_text()),
     *("9" * 400, "x" * 64, "x" * 254, "a." * 130 + "a"),
 )
-_NO_TEXTS = (b"\xff", b"\xed\xa0\x80", b"\x00", b"\xc3", b"\xf4\x90\x80\x80", b"\xef\xbb\xbf")  # no UTF-8, NUL, a BOM
+# no UTF-8, NUL, a BOM
+_NO_TEXTS = (b"\xff", b"\xed\xa0\x80", b"\x00", b"\xc3", b"\xf4\x90\x80\x80", b"\xef\xbb\xbf")
 NONSENSE = (*(text.encode() for text in _TEXTS), *_NO_TEXTS)
-_PIECES = (b"x", b"9", b"[", b"{a: ", b"\xc3\xa9", b"a.", b"(", b"- ", b"{x}", b"*a,", b"'", b"n[1-2]", b" ", b"\n")
+_PIECES = (
+    b"x",
+    b"9",
+    b"[",
+    b"{a: ",
+    b"\xc3\xa9",
+    b"a.",
+    b"(",
+    b"- ",
+    b"{x}",
+    b"*a,",
+    b"'",
+    b"n[1-2]",
+    b" ",
+    b"\n",
+)
 _LONG = (10_000, 100_000)  # characters of a long value
-# Places for a change are looked for in this many characters: for long values the patterns take quadratic time.
+# Places for a change are looked for in this many characters: for long values the patterns take
+# quadratic time.
 SEARCHED = 8192
 _SIGNS = b":-[]{}&*!|>'\"#%@`, \n\t?<~\\\r\0\x85$(;"
 
@@ -83,18 +102,26 @@ def _bytes(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
     changed = bytearray(content or b"x")
     for _number in range(chance.choice((1, 1, 2, 8))):
         at = chance.randrange(len(changed))
-        changed[at] = chance.choice((chance.randrange(256), changed[at] ^ 1 << chance.randrange(8), chance.choice(_SIGNS)))
+        changed[at] = chance.choice(
+            (chance.randrange(256), changed[at] ^ 1 << chance.randrange(8), chance.choice(_SIGNS))
+        )
     return bytes(changed)
 
 
 def _inserted(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
     at = chance.randrange(len(content) + 1)
-    return content[:at] + chance.choice((chance.choice(NONSENSE), bytes([chance.choice(_SIGNS)]))) + content[at:]
+    return (
+        content[:at]
+        + chance.choice((chance.choice(NONSENSE), bytes([chance.choice(_SIGNS)])))
+        + content[at:]
+    )
 
 
 def _cut(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
     at = chance.randrange(len(content) + 1)
-    return chance.choice((content[:at], content[at:], content[:at] + content[at + chance.randrange(1, 9) :]))
+    return chance.choice(
+        (content[:at], content[at:], content[:at] + content[at + chance.randrange(1, 9) :])
+    )
 
 
 def _lines(content: bytes, others: list[bytes], chance: random.Random) -> bytes:
@@ -113,7 +140,9 @@ def _lines(content: bytes, others: list[bytes], chance: random.Random) -> bytes:
     elif what == 4:
         lines[one] = lines[one].lstrip(b" ")
     else:
-        lines[one:one] = chance.choice(others).splitlines(keepends=True)[chance.randrange(3) :][: chance.randrange(1, 6)]
+        lines[one:one] = chance.choice(others).splitlines(keepends=True)[chance.randrange(3) :][
+            : chance.randrange(1, 6)
+        ]
     return b"".join(lines)
 
 
@@ -123,25 +152,47 @@ def _anchored(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
     if len(found) < 2:
         return content
     one, two = sorted(chance.sample(found, 2), key=lambda match: match.start())
-    instead = chance.choice((b"*a", b"{<<: *a}", b"[*a, *a]", b"{<<: [*a, *a]}", b"*b", b"{*a : x}"))
-    return content[: one.start()] + b"&a " + content[one.start() : two.start()] + instead + content[two.end() :]
+    instead = chance.choice(
+        (b"*a", b"{<<: *a}", b"[*a, *a]", b"{<<: [*a, *a]}", b"*b", b"{*a : x}")
+    )
+    return (
+        content[: one.start()]
+        + b"&a "
+        + content[one.start() : two.start()]
+        + instead
+        + content[two.end() :]
+    )
 
 
 def _ends(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
     """Other line ends, a mark at the beginning, another encoding, a second document."""
     what = chance.randrange(6)
     if what == 0:
-        return content.replace(b"\n", chance.choice((b"\r\n", b"\r", b"\n\n", "\u2028".encode(), "\x85".encode())))
+        return content.replace(
+            b"\n", chance.choice((b"\r\n", b"\r", b"\n\n", "\u2028".encode(), "\x85".encode()))
+        )
     if what == 1:
         return b"\xef\xbb\xbf" + content
     if what == 2:
-        return content.decode("utf-8", "replace").encode(chance.choice(("utf-16", "utf-16-le", "utf-32", "latin-1")), "replace")
+        return content.decode("utf-8", "replace").encode(
+            chance.choice(("utf-16", "utf-16-le", "utf-32", "latin-1")), "replace"
+        )
     if what == 3:
-        return content + chance.choice((b"---\n", b"...\n", b"--- x\n", b"%YAML 1.2\n", b"\0", b"\x1a")) + content
-    return content.replace(b"\n", chance.choice((b" ", b"")), 1) if what == 4 else content.rstrip(b"\n")
+        return (
+            content
+            + chance.choice((b"---\n", b"...\n", b"--- x\n", b"%YAML 1.2\n", b"\0", b"\x1a"))
+            + content
+        )
+    return (
+        content.replace(b"\n", chance.choice((b" ", b"")), 1)
+        if what == 4
+        else content.rstrip(b"\n")
+    )
 
 
-def _replaced(pattern: re.Pattern[bytes], content: bytes, instead: bytes, chance: random.Random) -> bytes:
+def _replaced(
+    pattern: re.Pattern[bytes], content: bytes, instead: bytes, chance: random.Random
+) -> bytes:
     found = list(pattern.finditer(content, 0, SEARCHED))
     if not found:
         return content

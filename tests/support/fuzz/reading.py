@@ -1,4 +1,5 @@
-"""What must be true when a file is read, whatever is in it, and of all that is made from it afterwards."""
+"""What must be true when a file is read, whatever is in it, and of all that is made from it
+afterwards."""
 
 from __future__ import annotations
 
@@ -28,13 +29,16 @@ from tfdeploy.planning.host_parts import host_parts, shared_part
 
 MOST_CHARS = 1200  # of one part of an error
 _BREAKS = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # YAML's line breaks
-_UNPRINTED = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b\ud800-\udfff]")
+_UNPRINTED = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b\ud800-\udfff]"
+)
 WHOLE_FILE = ("is empty", "holds only comments", "not a file of ours")  # such an error has no line
 
 
 @contextlib.contextmanager
 def quick_folder() -> Iterator[Path]:
-    """A folder in memory where there is one: on a disk, writing a file takes longer than reading it as an inventory."""
+    """A folder in memory where there is one: on a disk, writing a file takes longer than reading it
+    as an inventory."""
     memory = "/dev/shm"
     with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as made:
         yield Path(made)
@@ -43,7 +47,11 @@ def quick_folder() -> Iterator[Path]:
 def read(kind: Kind, path: Path) -> InventoryFile | Job | None:
     """What the file says; None where it is refused as it should be."""
     try:
-        return load_inventory_file(path) if kind == "inventory" else load_job(path, environ={"HOME": "/home/me"})
+        return (
+            load_inventory_file(path)
+            if kind == "inventory"
+            else load_job(path, environ={"HOME": "/home/me"})
+        )
     except UsageError as error:
         check_refusal(error, path)
         return None
@@ -52,7 +60,10 @@ def read(kind: Kind, path: Path) -> InventoryFile | Job | None:
 def check_refusal(error: TfdeployError, path: Path) -> None:
     assert error.exit_code == 2
     assert error.what and error.next and error.where, vars(error)
-    assert all(len(part) <= MOST_CHARS for part in (error.what, error.where, error.next)), [error.what[:200], error.where[:200]]
+    assert all(len(part) <= MOST_CHARS for part in (error.what, error.where, error.next)), [
+        error.what[:200],
+        error.where[:200],
+    ]
     json.dumps(error.as_json()).encode()
     name, _, rest = error.where.removeprefix(str(path.parent) + "/").partition(":")
     assert name == path.name, error.where
@@ -67,7 +78,8 @@ def lines_of(content: bytes) -> int:
 
 
 def check_inventory(understood: InventoryFile, again: Path) -> None:
-    """What `tfdeploy inventory` prints is the inventory: written as a file, it reads as the same one."""
+    """What `tfdeploy inventory` prints is the inventory: written as a file, it reads as the same
+    one."""
     inventory = understood.inventory
     json.dumps(view.as_json(inventory, understood))
     view.setting_rows(inventory, understood)
@@ -78,9 +90,14 @@ def check_inventory(understood: InventoryFile, again: Path) -> None:
 
 
 def _settings(host: Host) -> dict[str, object]:
-    fields = {key: value for key, value in asdict(host).items() if value is not None and key not in ("name", "source", "places")}
+    fields = {
+        key: value
+        for key, value in asdict(host).items()
+        if value is not None and key not in ("name", "source", "places")
+    }
     if host.address == host.name:
-        del fields["address"]  # the default, which may also be a name of ~/.ssh/config that is no address
+        # the default, which may also be a name of ~/.ssh/config that is no address
+        del fields["address"]
     low, high = host.ports
     return {**{key: _escaped(value) for key, value in fields.items()}, "ports": f"{low}-{high}"}
 
@@ -91,11 +108,14 @@ def _escaped(value: object) -> object:
 
 
 def _without_places(inventory: Inventory) -> Inventory:
-    return replace(inventory, source="", hosts=tuple(replace(host, source="") for host in inventory.hosts))
+    return replace(
+        inventory, source="", hosts=tuple(replace(host, source="") for host in inventory.hosts)
+    )
 
 
 def check_plan(plan: Plan) -> None:
-    """A plan reads back from all forms that it is written in, and its hosts' copy passes for one."""
+    """A plan reads back from all forms that it is written in, and its hosts' copy passes for
+    one."""
     said = plan_to_json(plan)
     assert plan_from_json(json.loads(json.dumps(said))) == plan
     assert plan_from_file(json.dumps(plan_to_file(plan)).encode()) == plan
@@ -106,7 +126,8 @@ def check_plan(plan: Plan) -> None:
 
 
 def check_command_line(words: list[str]) -> None:
-    """0 or 2, no traceback, nothing on the screen that is not printable; with --json the documented error."""
+    """0 or 2, no traceback, nothing on the screen that is not printable; with --json the documented
+    error."""
     for more in ([], ["--json"]):
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

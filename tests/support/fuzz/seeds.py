@@ -1,4 +1,5 @@
-"""The files that fuzzing starts from: those of this tree that people copy, one with every key, and what others write.
+"""The files that fuzzing starts from: those of this tree that people copy, one with every key, and
+what others write.
 
 A key that is added to `config/reference.py` is in the file with every key at once.
 """
@@ -13,7 +14,8 @@ from tfdeploy.config import reference
 from tfdeploy.config.schema import Key
 
 ROOT = Path(__file__).parents[3]
-CORPUS = ROOT / "tests" / "golden" / "files"  # what was found to be read wrongly once, and what a failure adds
+# what was found to be read wrongly once, and what a failure adds
+CORPUS = ROOT / "tests" / "golden" / "files"
 Kind = Literal["inventory", "job"]
 
 
@@ -34,12 +36,17 @@ def seeds() -> list[Seed]:
         jobs.append(_job_of(said.get("job", {})))
     all_jobs = [*dict.fromkeys(jobs), *_every_key(reference.JOB)]
     all_inventories = [*dict.fromkeys(inventories), *_every_host(), *FOREIGN]
-    return [*(Seed("inventory", text) for text in all_inventories), *(Seed("job", text) for text in all_jobs)]
+    return [
+        *(Seed("inventory", text) for text in all_inventories),
+        *(Seed("job", text) for text in all_jobs),
+    ]
 
 
 def corpus() -> dict[str, bytes]:
     """File name -> content. The name begins with the kind."""
-    return {path.name: path.read_bytes() for path in sorted(CORPUS.iterdir()) if path.suffix == ".yaml"}
+    return {
+        path.name: path.read_bytes() for path in sorted(CORPUS.iterdir()) if path.suffix == ".yaml"
+    }
 
 
 def _block(value: Any, indent: str = "") -> str:
@@ -63,25 +70,38 @@ def _job_of(said: dict[str, Any]) -> str:
         dotted = names.get(field)
         if dotted is not None and value is not None:
             first, _, rest = dotted.partition(".")
-            shown = f"{value:g}s" if field.endswith("_s") and isinstance(value, int | float) else value
+            shown = (
+                f"{value:g}s" if field.endswith("_s") and isinstance(value, int | float) else value
+            )
             nested[first] = {**nested.get(first, {}), rest: shown} if rest else shown
     return _block(nested)
 
 
 def _every_key(keys: tuple[Key, ...]) -> list[str]:
-    """One file with the examples of all keys, one each with a single key beside what every job needs."""
+    """One file with the examples of all keys, one each with a single key beside what every job
+    needs."""
     examples = [key.example for key in keys]
     needed = "name: digits\nmode: async\ncommand: [python, train.py]\n"
-    own = [f"{needed}{text}\n" for text in examples if text.partition(":")[0] not in ("name", "mode", "command")]
+    own = [
+        f"{needed}{text}\n"
+        for text in examples
+        if text.partition(":")[0] not in ("name", "mode", "command")
+    ]
     return ["\n".join(examples) + "\n", *own]
 
 
 def _every_host() -> list[str]:
     own = [key.example for key in reference.HOST if key.name != "address"]
     block = "".join(f"  {line}\n" for line in own)
-    hosts = "hosts:\n  n1: {address: 192.0.2.10}\n  n2: {address: 192.0.2.11}\n  gpu[03-05]: {address: '{name}.x.org'}\n"
+    hosts = (
+        "hosts:\n  n1: {address: 192.0.2.10}\n  n2: {address: 192.0.2.11}\n  gpu[03-05]: "
+        "{address: '{name}.x.org'}\n"
+    )
     roles = "roles:\n  ps: [n1]\n  worker: [n2, 'gpu[03-05]']\n"
-    two = "hosts:\n  n1: {{address: 192.0.2.10, {0}}}\n  n2: {{{0}}}\nroles: {{ps: [n1], worker: [n2]}}\n"
+    two = (
+        "hosts:\n  n1: {{address: 192.0.2.10, {0}}}\n  n2: {{{0}}}\nroles: {{ps: [n1], worker: "
+        "[n2]}}\n"
+    )
     merged = f"defaults: &all\n{block}{hosts}  n9: {{<<: *all, address: 192.0.2.19}}\n{roles}"
     return [f"defaults:\n{block}{hosts}{roles}", merged, *(two.format(line) for line in own)]
 
@@ -89,8 +109,10 @@ def _every_host() -> list[str]:
 FOREIGN = (
     "node1 slots=4\nnode2 slots=4 max-slots=8\n# a comment\nml@node3:2222\n",
     "192.0.2.1:2\n192.0.2.2:2\n",
-    "[gpu]\nn[01:04] ansible_host=192.0.2.10 ansible_port=2200 ansible_user=ml\n\n[gpu:vars]\nansible_become=yes\n"
+    "[gpu]\nn[01:04] ansible_host=192.0.2.10 ansible_port=2200 "
+    "ansible_user=ml\n\n[gpu:vars]\nansible_become=yes\n"
     "\n[all:children]\ngpu\n",
-    "all:\n  vars: {ansible_user: ml}\n  children:\n    ps:\n      hosts:\n        n1: {ansible_host: 192.0.2.1}\n"
+    "all:\n  vars: {ansible_user: ml}\n  children:\n    ps:\n      hosts:\n        n1: "
+    "{ansible_host: 192.0.2.1}\n"
     "    worker:\n      hosts:\n        n[2:4]:\n",
 )

@@ -1,4 +1,5 @@
-"""The real `tfdeploy`, run as a lab's operator: own home, own state folder, no agent, no settings of the caller."""
+"""The real `tfdeploy`, run as a lab's operator: own home, own state folder, no agent, no settings
+of the caller."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
 
 def ended(process: subprocess.Popen[str], within_s: float = 60.0) -> tuple[int, str]:
-    """(exit code, all that it said). Raises TimeoutExpired where it runs on; a Stopwatch measures the time."""
+    """(exit code, all that it said). Raises TimeoutExpired where it runs on; a Stopwatch measures
+    the time."""
     watch = Stopwatch()
     while True:
         try:
@@ -53,7 +55,8 @@ class Tfdeploy:
         }
 
     def argv(self, *words: str) -> list[str]:
-        """The whole command line, to be run with `env`; also for use under another program (timeout, a shell)."""
+        """The whole command line, to be run with `env`; also for use under another program
+        (timeout, a shell)."""
         return self.lab.operator([sys.executable, *self.program, *words])
 
     def run(
@@ -64,7 +67,8 @@ class Tfdeploy:
         stdin: str | None = None,
         env: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Runs `tfdeploy WORDS` to its end. exit_code: fails, with both streams, unless it is that."""
+        """Runs `tfdeploy WORDS` to its end. exit_code: fails, with both streams, unless it is
+        that."""
         pipe = subprocess.PIPE
         with self._client(words, env, stdin=pipe, stdout=pipe, stderr=pipe) as client:
             try:
@@ -75,19 +79,29 @@ class Tfdeploy:
         done = subprocess.CompletedProcess(client.args, client.returncode, said, errors)
         if exit_code is not None and done.returncode != exit_code:
             said = f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
-            raise AssertionError(f"tfdeploy {' '.join(words)}: exit {done.returncode}, not {exit_code}\n{said}")
+            raise AssertionError(
+                f"tfdeploy {' '.join(words)}: exit {done.returncode}, not {exit_code}\n{said}"
+            )
         return done
 
     def json(self, *words: str, timeout_s: float = 300.0, exit_code: int | None = 0) -> Any:
-        """The JSON that `tfdeploy WORDS --json` prints, as its schema has it. Flags must come before any `--`."""
+        """The JSON that `tfdeploy WORDS --json` prints, as its schema has it. Flags must come
+        before any `--`."""
         at = words.index("--") if "--" in words else len(words)
-        found = json.loads(self.run(*words[:at], "--json", *words[at:], timeout_s=timeout_s, exit_code=exit_code).stdout)
+        found = json.loads(
+            self.run(
+                *words[:at], "--json", *words[at:], timeout_s=timeout_s, exit_code=exit_code
+            ).stdout
+        )
         if self.is_this_version():
             assert printed_faults(words, found) == [], found
         return found
 
     def start(
-        self, *words: str, env: Mapping[str, str] | None = None, stdout: int | IO[str] = subprocess.PIPE
+        self,
+        *words: str,
+        env: Mapping[str, str] | None = None,
+        stdout: int | IO[str] = subprocess.PIPE,
     ) -> subprocess.Popen[str]:
         """Starts it in the background, in a session of its own; `end_all` ends what is left."""
         how = {"stdout": stdout, "stderr": subprocess.STDOUT, "start_new_session": True}
@@ -95,11 +109,15 @@ class Tfdeploy:
         self.running.append(process)
         return process
 
-    def _client(self, words: Sequence[str], env: Mapping[str, str] | None, **how: Any) -> subprocess.Popen[str]:
+    def _client(
+        self, words: Sequence[str], env: Mapping[str, str] | None, **how: Any
+    ) -> subprocess.Popen[str]:
         variables = {**self.env, **(env or {})}
         warm = not self.cold and self.is_this_version() and can_fork(variables)
         kind = ForkedClient if warm else subprocess.Popen
-        return kind(self.argv(*words), env=variables, cwd=self.cwd, text=True, errors="replace", **how)
+        return kind(
+            self.argv(*words), env=variables, cwd=self.cwd, text=True, errors="replace", **how
+        )
 
     def is_this_version(self) -> bool:
         """False: a program of the test's own, or an older tfdeploy."""
@@ -126,10 +144,18 @@ class Tfdeploy:
 
     def wait_until(self, state: str, run: str = "", *, timeout_s: float = 60.0) -> None:
         news = Glance(self.lab, run)
-        wait_for(lambda: news() and self.state(run) == state, timeout_s, f"{run or 'the run'} is {state}")
+        wait_for(
+            lambda: news() and self.state(run) == state, timeout_s, f"{run or 'the run'} is {state}"
+        )
 
     def marked(self, host: str, run: str) -> list[int]:
         """The pids on that host whose environment names the run."""
         script = f"grep -lzx TFDEPLOY_TASK_RUN_ID={run} /proc/[0-9]*/environ 2>/dev/null"
-        done = subprocess.run(self.lab.on(host, ["sh", "-c", script]), capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(
+            self.lab.on(host, ["sh", "-c", script]),
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
         return [int(path.split("/")[2]) for path in done.stdout.split()]

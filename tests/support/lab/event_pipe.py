@@ -1,4 +1,5 @@
-"""A FIFO for `launch --events`, by which a test stops tfdeploy at one event, acts, and lets it go on."""
+"""A FIFO for `launch --events`, by which a test stops tfdeploy at one event, acts, and lets it go
+on."""
 
 from __future__ import annotations
 
@@ -31,12 +32,15 @@ class EventPipe:
         self._closed = threading.Event()
 
     def hold_at(self, kind: str, **data: str) -> dict[str, Any]:
-        """Lets everything pass up to the event of that kind with these fields, and holds tfdeploy there."""
+        """Lets everything pass up to the event of that kind with these fields, and holds tfdeploy
+        there."""
         while True:
             event = self._next()
             if event is None:
                 raise AssertionError(f"tfdeploy ended before {kind} {data}: {self.events[-3:]}")
-            if event["kind"] == kind and all(event.get(name, event["data"].get(name)) == value for name, value in data.items()):
+            if event["kind"] == kind and all(
+                event.get(name, event["data"].get(name)) == value for name, value in data.items()
+            ):
                 return event
 
     def go_on(self) -> None:
@@ -67,7 +71,9 @@ class EventPipe:
                 return None
             if not select.select([self._fd], [], [], POLL_S)[0]:
                 if self._reader is None and watch.seconds > DEADLINE_S:
-                    raise AssertionError(f"no event within {DEADLINE_S:g} s, last {self.events[-1:]}")
+                    raise AssertionError(
+                        f"no event within {DEADLINE_S:g} s, last {self.events[-1:]}"
+                    )
                 continue
             waiting = self._waiting()
             if not waiting:

@@ -1,4 +1,5 @@
-"""Rules of nft on isolated hosts, for as long as a test wants them: what a firewall between hosts would do."""
+"""Rules of nft on isolated hosts, for as long as a test wants them: what a firewall between hosts
+would do."""
 
 from __future__ import annotations
 
@@ -22,14 +23,19 @@ def towards(lab: Lab, host: str, *, verdict: str, ports: str = "2222-2299") -> s
 
 def inwards(what: str, *, ports: str = "2222-2299") -> str:
     """The script that drops what comes to the run's ports of a host; `what`: only such packets."""
-    return SCRIPT.format(table="cut", hook="input", what=f"{what} tcp dport {ports}", verdict="drop")
+    return SCRIPT.format(
+        table="cut", hook="input", what=f"{what} tcp dport {ports}", verdict="drop"
+    )
 
 
 @contextmanager
 def cut_between(lab: Lab, one: str, other: str) -> Iterator[None]:
-    """No packet of `one` goes to `other`, so that neither reaches the other; everybody else reaches both."""
+    """No packet of `one` goes to `other`, so that neither reaches the other; everybody else reaches
+    both."""
     table = f"cut_{other}"
-    script = SCRIPT.format(table=table, hook="output", what=f"ip daddr {_address(lab, other)}", verdict="drop")
+    script = SCRIPT.format(
+        table=table, hook="output", what=f"ip daddr {_address(lab, other)}", verdict="drop"
+    )
     with changed_host(lab, one, script, f"nft delete table inet {table}"):
         yield
 

@@ -1,4 +1,5 @@
-"""Whether it is worth asking `status` again: its every answer costs a client and a session on each host."""
+"""Whether it is worth asking `status` again: its every answer costs a client and a session on each
+host."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ GROWS = ("log_bytes",)
 
 
 class Glance:
-    """True at first, when a state or a status of the run has changed on the labs' disks, and at times anyway."""
+    """True at first, when a state or a status of the run has changed on the labs' disks, and at
+    times anyway."""
 
     def __init__(self, lab: Lab, run: str) -> None:
         self._root = lab.root
@@ -36,6 +38,8 @@ class Glance:
 
 def _words(path: Path) -> Any:
     try:
-        return {key: value for key, value in json.loads(path.read_text()).items() if key not in GROWS}
+        return {
+            key: value for key, value in json.loads(path.read_text()).items() if key not in GROWS
+        }
     except (OSError, ValueError):
         return None

@@ -20,7 +20,9 @@ WAIT_S = 300
 def on_host(lab: Lab, host: str, script: str, *, root: bool = False, check: bool = True) -> str:
     """What the script (for sh) prints there, run without SSH. `check`: it must succeed."""
     words = lab.on(host, ["sh", "-c", script], root=root)
-    done = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=WAIT_S, check=False)
+    done = subprocess.run(
+        words, capture_output=True, text=True, errors="replace", timeout=WAIT_S, check=False
+    )
     assert not check or done.returncode == 0, f"{script}: {done.stdout}{done.stderr}"
     return done.stdout.strip()
 
@@ -42,7 +44,8 @@ def set_inventory(
     hosts: Mapping[str, Mapping[str, Any]] | None = None,
     roles: Mapping[str, Any] | None = None,
 ) -> Path:
-    """The lab's inventory with these changes is the operator's from now on. A value of None takes a key out."""
+    """The lab's inventory with these changes is the operator's from now on. A value of None takes a
+    key out."""
     read = yaml.safe_load(operator.lab.inventory.read_text())
     read["defaults"] = _without_none({**read["defaults"], **(defaults or {})})
     for name, keys in (hosts or {}).items():
@@ -60,7 +63,8 @@ def _without_none(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def reboot(lab: Lab, host: str, *, sshd_lines: str = "") -> None:
-    """Boots the host again, with lines before those of its sshd_config (the first of a kind counts)."""
+    """Boots the host again, with lines before those of its sshd_config (the first of a kind
+    counts)."""
     config = lab.root / "hosts" / host / "sshd_config"
     text = config.read_text().partition("# changed\n")[2] or config.read_text()
     config.write_text(f"{sshd_lines}\n# changed\n{text}" if sshd_lines else text)

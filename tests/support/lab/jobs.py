@@ -1,4 +1,5 @@
-"""Job files for tests of the command line: one small program without TensorFlow, up as soon as it can be."""
+"""Job files for tests of the command line: one small program without TensorFlow, up as soon as it
+can be."""
 
 from __future__ import annotations
 
@@ -15,8 +16,14 @@ PROGRAMS = Path(__file__).parents[2] / "lab" / "programs"
 def write_job(operator: Tfdeploy, name: str, program: str, *flags: str, **keys: object) -> None:
     """tfdeploy.yaml and the program in the operator's folder. `keys`: more keys of the job file."""
     shutil.copy(PROGRAMS / program, operator.cwd / program)
-    job: dict[str, object] = {"name": name, "mode": "async", "command": ["python", program, *flags], "ready": {"after": "300ms"}}
-    job["restart"] = {"max": 0}  # what dies shows what it does to the run; tests of restarts say otherwise
+    job: dict[str, object] = {
+        "name": name,
+        "mode": "async",
+        "command": ["python", program, *flags],
+        "ready": {"after": "300ms"},
+    }
+    # what dies shows what it does to the run; tests of restarts say otherwise
+    job["restart"] = {"max": 0}
     rows = [f"{key}: {json.dumps(value)}" for key, value in {**job, **keys}.items()]
     (operator.cwd / "tfdeploy.yaml").write_text("\n".join(rows) + "\n")
 

@@ -1,7 +1,9 @@
-"""Connects to many ports at once, again and again, and prints what became of it. A program: knocking.py runs its text on a host.
+"""Connects to many ports at once, again and again, and prints what became of it. A program:
+knocking.py runs its text on a host.
 
-The argument is JSON: "ends" [[address, port, hello]], "count" of connects to each end that are made at least, "rate" of all a
-second, "source" address or "", "user" id or 0. It goes on until its input ends. Printed: {"address port": {what: how often}}.
+The argument is JSON: "ends" [[address, port, hello]], "count" of connects to each end that are made
+at least, "rate" of all a second, "source" address or "", "user" id or 0. It goes on until its input
+ends. Printed: {"address port": {what: how often}}.
 """
 
 from __future__ import annotations
@@ -23,7 +25,12 @@ MOST_OF_ONE = 24  # connects to one end at the same time
 BURST_S = 0.05
 IP_BIND_ADDRESS_NO_PORT = 24
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: no connection is left in TIME_WAIT
-WORDS = {errno.ECONNREFUSED: "refused", errno.ECONNRESET: "reset", errno.EPIPE: "reset", errno.ENOTCONN: "reset"}
+WORDS = {
+    errno.ECONNREFUSED: "refused",
+    errno.ECONNRESET: "reset",
+    errno.EPIPE: "reset",
+    errno.ENOTCONN: "reset",
+}
 LOST = {errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH}
 
 
@@ -38,14 +45,16 @@ def client_hello() -> bytes:
 
 
 HELLOS = {
-    "http2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0",  # a server of TensorFlow answers with its settings
+    # a server of TensorFlow answers with its settings
+    "http2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0",
     "tls": client_hello(),
     "http": b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
 }
 
 
 def judged(hello: str, answer: bytes) -> str:
-    """Whoever is answered is let in, but for a page that is not found: TensorBoard has all of its own below a secret path."""
+    """Whoever is answered is let in, but for a page that is not found: TensorBoard has all of its
+    own below a secret path."""
     if not answer:
         return "hung up"
     return "not found" if hello == "http" and answer[9:12] == b"404" else "let in"
@@ -78,11 +87,14 @@ class Knocker:
         self.count, self.rate, self.source = asked["count"], asked["rate"], asked["source"]
         self.poll = selectors.DefaultSelector()
         self.poll.register(0, selectors.EVENT_READ)
-        self.waiting: collections.deque[Connect] = collections.deque()  # oldest first, some have ended
+        # oldest first, some have ended
+        self.waiting: collections.deque[Connect] = collections.deque()
         self.stopped, self.tokens, self.at, self.next = False, 0.0, time.monotonic(), 0
 
     def run(self) -> dict[str, dict[str, int]]:
-        while not (self.stopped and all(end.tried >= self.count and not end.open for end in self.ends)):
+        while not (
+            self.stopped and all(end.tried >= self.count and not end.open for end in self.ends)
+        ):
             self._begin_some()
             for key, _ in self.poll.select(0.005):
                 if key.data is None:
@@ -132,7 +144,9 @@ class Knocker:
             self._end(one, self._word(error_.errno or 0))
 
     def _end_late(self) -> None:
-        while self.waiting and (self.waiting[0].socket.fileno() < 0 or self.waiting[0].until < time.monotonic()):
+        while self.waiting and (
+            self.waiting[0].socket.fileno() < 0 or self.waiting[0].until < time.monotonic()
+        ):
             one = self.waiting.popleft()
             if one.socket.fileno() >= 0:
                 self._end(one, "stays open" if one.connected else "no answer")

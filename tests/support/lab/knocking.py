@@ -1,4 +1,5 @@
-"""Connections to ports of a run from any host of a lab, again and again, and what became of them."""
+"""Connections to ports of a run from any host of a lab, again and again, and what became of
+them."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ class End(NamedTuple):
 
 @dataclass(frozen=True)
 class Knocks:
-    """By "host port": how often each came of it. A server that is let in to speaks first, or answers the hello."""
+    """By "host port": how often each came of it. A server that is let in to speaks first, or
+    answers the hello."""
 
     found: dict[str, dict[str, int]]
 
@@ -46,7 +48,8 @@ class Knocks:
 
 
 class Knocking:
-    """Begins at once on `host` and goes on until `ended` is asked for, with at least `count` for each end.
+    """Begins at once on `host` and goes on until `ended` is asked for, with at least `count` for
+    each end.
 
     As that host's user, or as `user` (0: root), which only isolated hosts do."""
 
@@ -63,8 +66,12 @@ class Knocking:
     ) -> None:
         listed = [list(End(*end)) for end in ends]
         asked = {"ends": listed, "count": count, "rate": rate, "source": source, "user": user}
-        words = lab.on(host, [sys.executable, "-c", PROGRAM, json.dumps(asked)], root=user is not None)
-        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        words = lab.on(
+            host, [sys.executable, "-c", PROGRAM, json.dumps(asked)], root=user is not None
+        )
+        self._process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
 
     def ended(self, within_s: float = 300.0) -> Knocks:
         said, _ = self._process.communicate(timeout=within_s)

@@ -15,12 +15,29 @@ SAME_TO_THE_NANOSECOND = "--modify-window=-1"
 
 
 def differences(lab: Lab, host: str, source: Path, folder: str) -> str:
-    """What rsync would change in the host's ~/FOLDER to make it the source, with content compared by checksum."""
+    """What rsync would change in the host's ~/FOLDER to make it the source, with content compared
+    by checksum."""
     settings = yaml.safe_load(lab.inventory.read_text())
     defaults, address = settings["defaults"], settings["hosts"][host]["address"]
     shell = ["ssh", "-F", "none", "-o", "BatchMode=yes", "-i", defaults["identity_file"]]
-    shell += ["-o", f"UserKnownHostsFile={defaults['known_hosts']}", "-o", "StrictHostKeyChecking=yes"]
-    compare = ["rsync", "-n", "-c", "-a", "-H", "-i", "--delete", SAME_TO_THE_NANOSECOND, "-e", shlex.join(shell)]
+    shell += [
+        "-o",
+        f"UserKnownHostsFile={defaults['known_hosts']}",
+        "-o",
+        "StrictHostKeyChecking=yes",
+    ]
+    compare = [
+        "rsync",
+        "-n",
+        "-c",
+        "-a",
+        "-H",
+        "-i",
+        "--delete",
+        SAME_TO_THE_NANOSECOND,
+        "-e",
+        shlex.join(shell),
+    ]
     words = [*compare, f"{source}/", f"{defaults['user']}@{address}:{folder}/"]
     done = subprocess.run(lab.operator(words), capture_output=True, timeout=WITHIN_S, check=False)
     assert done.returncode == 0, done.stderr.decode(errors="replace")

@@ -1,4 +1,5 @@
-"""Which files of a lab's hosts show a secret, in any form in which a program may print it. Found without the code that masks."""
+"""Which files of a lab's hosts show a secret, in any form in which a program may print it. Found
+without the code that masks."""
 
 from __future__ import annotations
 
@@ -32,11 +33,21 @@ print(json.dumps(found))
 
 def in_forms(text: str) -> set[str]:
     """Of base64 what lies behind the first and before the last four characters."""
-    whole = [f"{text}", urllib.parse.quote(text), urllib.parse.quote_plus(text), json.dumps(text)[1:-1], repr(text)[1:-1]]
+    whole = [
+        f"{text}",
+        urllib.parse.quote(text),
+        urllib.parse.quote_plus(text),
+        json.dumps(text)[1:-1],
+        repr(text)[1:-1],
+    ]
     for before in range(3):
         for encode in (base64.b64encode, base64.urlsafe_b64encode):
             whole.append(encode(b"x" * before + text.encode()).decode()[4:-4])
-    return {*whole, repr(text.encode())[2:-1], *(line for line in text.splitlines() if len(line) >= 8)}
+    return {
+        *whole,
+        repr(text.encode())[2:-1],
+        *(line for line in text.splitlines() if len(line) >= 8),
+    }
 
 
 def leaks(operator: Tfdeploy, wanted: Iterable[bytes], folder: str = "~") -> dict[str, list[str]]:
@@ -44,7 +55,12 @@ def leaks(operator: Tfdeploy, wanted: Iterable[bytes], folder: str = "~") -> dic
     words = [LOOK, folder, ",".join(form.hex() for form in wanted)]
     found = {}
     for host in operator.lab.hosts:
-        done = subprocess.run(operator.lab.on(host, ["python3", "-ISc", *words]), capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            operator.lab.on(host, ["python3", "-ISc", *words]),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         found[host] = json.loads(done.stdout)
     return {host: paths for host, paths in found.items() if paths}
 

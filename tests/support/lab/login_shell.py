@@ -14,7 +14,9 @@ LAB_S = 30.0  # of starting an interpreter on a busy machine
 
 
 def login_shell(lab: Lab, host: str, shell: str) -> AbstractContextManager[None]:
-    return changed_host(lab, host, SET_SHELL.format(shell=shell), SET_SHELL.format(shell="/bin/bash"))
+    return changed_host(
+        lab, host, SET_SHELL.format(shell=shell), SET_SHELL.format(shell="/bin/bash")
+    )
 
 
 def reason(operator: Tfdeploy, *, code: int = 4) -> str:

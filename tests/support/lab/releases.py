@@ -38,8 +38,16 @@ def job_file(operator: Tfdeploy, name: str, **keys: object) -> Path:
     """tfdeploy.yaml for a job whose code lies in the folder that is returned."""
     code = operator.cwd / "code"
     code.mkdir(exist_ok=True)
-    job = {"name": name, "mode": "async", "code": "./code", "command": ["python", "train.py"], **keys}
-    (operator.cwd / "tfdeploy.yaml").write_text("".join(f"{key}: {json.dumps(value)}\n" for key, value in job.items()))
+    job = {
+        "name": name,
+        "mode": "async",
+        "code": "./code",
+        "command": ["python", "train.py"],
+        **keys,
+    }
+    (operator.cwd / "tfdeploy.yaml").write_text(
+        "".join(f"{key}: {json.dumps(value)}\n" for key, value in job.items())
+    )
     (code / "train.py").write_text("print('here')\n")
     return code
 
@@ -62,12 +70,16 @@ def listed_here(folder: Path) -> dict[str, list[str]]:
 
 def releases(operator: Tfdeploy, host: str, job: str) -> list[str]:
     """The whole ones."""
-    return on_host(operator.lab, host, f"cd ~/tfdeploy/{job}/releases 2>/dev/null && ls | grep -v json || true").split()
+    return on_host(
+        operator.lab, host, f"cd ~/tfdeploy/{job}/releases 2>/dev/null && ls | grep -v json || true"
+    ).split()
 
 
 def leftovers(operator: Tfdeploy, host: str, job: str) -> str:
     """Staging folders and halves of files."""
-    return on_host(operator.lab, host, f"find ~/tfdeploy/{job} -name '.staging*' -o -name '.tfdeploy-partial'")
+    return on_host(
+        operator.lab, host, f"find ~/tfdeploy/{job} -name '.staging*' -o -name '.tfdeploy-partial'"
+    )
 
 
 def rows_of(answer: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -75,9 +87,11 @@ def rows_of(answer: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def wait_for_bytes(operator: Tfdeploy, host: str, job: str, least: int) -> None:
-    """Until so many bytes of the job lie on the host's disk, in whatever file: one that will be filled may be long already.
+    """Until so many bytes of the job lie on the host's disk, in whatever file: one that will be
+    filled may be long already.
 
-    Reads the lab's disk itself: a process on the host would answer when a busy machine has sent the rest.
+    Reads the lab's disk itself: a process on the host would answer when a busy machine has sent the
+    rest.
     """
     folder = operator.lab.root / f"hosts/{host}/home/tfdeploy/{job}"
     wait_for(lambda: _bytes_on_disk(folder) >= least, WAIT_S, f"{least} bytes of {job} on {host}")

@@ -1,4 +1,5 @@
-"""What a run may leave on its hosts, seen from the hosts themselves: processes, ports, locks, secrets, half-written files."""
+"""What a run may leave on its hosts, seen from the hosts themselves: processes, ports, locks,
+secrets, half-written files."""
 
 from __future__ import annotations
 
@@ -54,12 +55,17 @@ NO_PORTS = (1, 0)
 PORTS = (2222, 2240)  # of an isolated host, as far as tests use them
 
 
-def remains(operator: Tfdeploy, run: str, job: str, *, ports: tuple[int, int] = PORTS) -> dict[str, list[str]]:
-    """host -> what is left of the run there (hosts with nothing left out). A host that is off has nothing."""
+def remains(
+    operator: Tfdeploy, run: str, job: str, *, ports: tuple[int, int] = PORTS
+) -> dict[str, list[str]]:
+    """host -> what is left of the run there (hosts with nothing left out). A host that is off has
+    nothing."""
     words = ["python3", "-ISc", LOOK, run, job, *map(str, ports)]
     hosts = [str(row["host"]) for row in operator.lab.status() if row["state"] != "off"]
     with ExitStack() as stack:
-        looking = {host: stack.enter_context(_started(operator.lab.on(host, words))) for host in hosts}
+        looking = {
+            host: stack.enter_context(_started(operator.lab.on(host, words))) for host in hosts
+        }
         said = {host: each.communicate(timeout=120) for host, each in looking.items()}
     assert all(each.returncode == 0 for each in looking.values()), said
     return {host: left for host, (out, _) in said.items() if (left := json.loads(out))}
@@ -70,9 +76,15 @@ def _started(words: list[str]) -> subprocess.Popen[str]:
 
 
 def assert_nothing_left(
-    operator: Tfdeploy, run: str, job: str, *, within_s: float = 10.0, ports: tuple[int, int] = PORTS
+    operator: Tfdeploy,
+    run: str,
+    job: str,
+    *,
+    within_s: float = 10.0,
+    ports: tuple[int, int] = PORTS,
 ) -> None:
-    """Within that time nothing of the run is left on any host: its minders too may take a moment to tell their peers."""
+    """Within that time nothing of the run is left on any host: its minders too may take a moment to
+    tell their peers."""
     seen: list[dict[str, list[str]]] = [{}]
 
     def gone() -> bool:

@@ -8,7 +8,10 @@ from typing import Any
 from support.lab.commandline import Tfdeploy
 from support.lab.hosts import on_host
 
-ALIVE = "for each in {pids}; do grep -s '^State:' /proc/$each/status | grep -qv Z && echo $each; done; true"
+ALIVE = (
+    "for each in {pids}; do grep -s '^State:' /proc/$each/status | grep -qv Z && echo $each; "
+    "done; true"
+)
 
 
 def host_folder(run: str, job: str, host: str) -> str:
@@ -21,21 +24,31 @@ def task_folder(run: str, job: str, host: str, task: str) -> str:
 
 def task_status(operator: Tfdeploy, run: str, job: str, host: str, task: str) -> dict[str, Any]:
     """status.json of one task."""
-    found: dict[str, Any] = json.loads(on_host(operator.lab, host, f"cat {task_folder(run, job, host, task)}/status.json"))
+    found: dict[str, Any] = json.loads(
+        on_host(operator.lab, host, f"cat {task_folder(run, job, host, task)}/status.json")
+    )
     return found
 
 
 def host_state(operator: Tfdeploy, run: str, job: str, host: str) -> dict[str, Any]:
     """state.json of one host."""
-    found: dict[str, Any] = json.loads(on_host(operator.lab, host, f"cat {host_folder(run, job, host)}/state.json"))
+    found: dict[str, Any] = json.loads(
+        on_host(operator.lab, host, f"cat {host_folder(run, job, host)}/state.json")
+    )
     return found
 
 
 def alive(operator: Tfdeploy, host: str, *pids: int) -> list[int]:
     """Those of the pids that run there (zombies do not)."""
-    return [int(pid) for pid in on_host(operator.lab, host, ALIVE.format(pids=" ".join(map(str, pids)))).split()]
+    return [
+        int(pid)
+        for pid in on_host(operator.lab, host, ALIVE.format(pids=" ".join(map(str, pids)))).split()
+    ]
 
 
 def kill(operator: Tfdeploy, host: str, *pids: int, number: int = 9, check: bool = True) -> None:
-    """`check`: they must be there. Where one of them ends another by its death, that may be quicker than the signal."""
-    on_host(operator.lab, host, f"kill -{number} {' '.join(map(str, pids))}", root=True, check=check)
+    """`check`: they must be there. Where one of them ends another by its death, that may be quicker
+    than the signal."""
+    on_host(
+        operator.lab, host, f"kill -{number} {' '.join(map(str, pids))}", root=True, check=check
+    )

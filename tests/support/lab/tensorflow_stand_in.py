@@ -11,7 +11,14 @@ __version__ = "2.0.0"
 
 
 class _Server:
-    def __init__(self, cluster: dict[str, list[str]], *, job_name: str, task_index: int, config: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        cluster: dict[str, list[str]],
+        *,
+        job_name: str,
+        task_index: int,
+        config: dict[str, Any],
+    ) -> None:
         self._socket = socket.socket()
         if os.environ.get("TF_GRPC_REUSE_PORT"):
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

@@ -1,8 +1,11 @@
-"""What tfdeploy really says and writes, as shapes: the key paths of its JSON, the words where only some are allowed, its files.
+"""What tfdeploy really says and writes, as shapes: the key paths of its JSON, the words where only
+some are allowed, its files.
 
-    PYTHONPATH=tests python tests/support/names/outputs.py --record FOLDER [ROUNDS]    FOLDER: a checkout of before-the-house
+    PYTHONPATH=tests python tests/support/names/outputs.py --record FOLDER [ROUNDS]    FOLDER: a
+    checkout of before-the-house
 
-Names of this run, host, job and moment become RUN, HOST, JOB, HASH, so that two recordings can be compared.
+Names of this run, host, job and moment become RUN, HOST, JOB, HASH, so that two recordings can be
+compared.
 """
 
 from __future__ import annotations
@@ -27,7 +30,20 @@ from tfdeploy import lab
 GOLDEN = Path(__file__).parents[2] / "golden" / "names" / "outputs.json"
 JOB = "golden"
 # values of these keys are words of a fixed list
-WORDS = {"state", "outcome", "kind", "code", "level", "mode", "stream", "step", "phase", "what", "check", "health"}
+WORDS = {
+    "state",
+    "outcome",
+    "kind",
+    "code",
+    "level",
+    "mode",
+    "stream",
+    "step",
+    "phase",
+    "what",
+    "check",
+    "health",
+}
 _WORD = re.compile(r"[a-z][a-z_ ]{1,30}\Z")
 _DATA_KEYS = (
     (re.compile(rf"\b{JOB}-([ab]|[0-9]{{8}}-[0-9]{{6}}-[0-9a-f]{{4}})\b"), "RUN"),
@@ -49,7 +65,8 @@ def general(name: str) -> str:
 
 
 def shape(value: Any, at: str) -> Iterator[str]:
-    """`status.tasks[].state = running`: every path of keys, and the word at its end where it is one of a list."""
+    """`status.tasks[].state = running`: every path of keys, and the word at its end where it is one
+    of a list."""
     if at.endswith("hosts[].versions"):
         yield at  # the programs are the machine's own
     elif isinstance(value, dict):
@@ -86,7 +103,11 @@ def files(root: Path, at: str) -> Iterator[str]:
     """Below the root, but for code, agents and what is there for a moment."""
     for path in sorted(root.rglob("*")):
         steps = path.relative_to(root).parts
-        if any(map(_PASSING.search, steps)) or "cwd" in steps[:-1] or (root.name == ".agent" and len(steps) > 1):
+        if (
+            any(map(_PASSING.search, steps))
+            or "cwd" in steps[:-1]
+            or (root.name == ".agent" and len(steps) > 1)
+        ):
             continue
         if "releases" in steps[:-1] and len(steps) != steps.index("releases") + 2:
             continue
@@ -108,7 +129,8 @@ def _json_file(path: Path, name: str) -> Iterator[str]:
 
 
 class Recording:
-    """One operator's way through the verbs, on a loopback lab of three hosts. `seen`: the shapes of all that came."""
+    """One operator's way through the verbs, on a loopback lab of three hosts. `seen`: the shapes of
+    all that came."""
 
     def __init__(self, operator: Tfdeploy) -> None:
         self.operator = operator
@@ -118,11 +140,16 @@ class Recording:
         """The verb with --json; how it exited and what it printed are seen."""
         at = words.index("--") if "--" in words else len(words)
         done = self.operator.run(*words[:at], "--json", *words[at:])
-        assert done.returncode == exit_code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert done.returncode == exit_code, (
+            f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        )
         self.seen.add(f"{name}: exit {done.returncode}")
-        answers = list(values(done.stdout if done.stdout.strip() else done.stderr[done.stderr.index("{") :]))
+        answers = list(
+            values(done.stdout if done.stdout.strip() else done.stderr[done.stderr.index("{") :])
+        )
         for each in answers:
-            if self.operator.env["PYTHONPATH"] == str(REPOSITORY):  # else an older version is recorded
+            # else an older version is recorded
+            if self.operator.env["PYTHONPATH"] == str(REPOSITORY):
                 assert printed_faults(words, each) == [], each
             self.seen.update(shape(each, name))
         return answers[0]
@@ -136,7 +163,15 @@ class Recording:
         return self.seen
 
     def _before_a_run(self) -> None:
-        write_job(self.operator, JOB, "quick.py", "--steps=30", "--gate=10", "--save", keep=["checkpoints"])
+        write_job(
+            self.operator,
+            JOB,
+            "quick.py",
+            "--steps=30",
+            "--gate=10",
+            "--save",
+            keep=["checkpoints"],
+        )
         (self.operator.cwd / "bad.yaml").write_text(f"name: {JOB}\nmode: nothing\n")
         kept = self.operator.env["TFDEPLOY_INVENTORY"]
         elsewhere = str(set_inventory(self.operator, hosts={"n3": {"port": 1}}))
@@ -154,7 +189,10 @@ class Recording:
             ("dry run", 0, "launch", "--dry-run"),
         )
         with ThreadPoolExecutor(3) as side_by_side:
-            for done in [side_by_side.submit(self.say, name, *words, exit_code=code) for name, code, *words in told]:
+            for done in [
+                side_by_side.submit(self.say, name, *words, exit_code=code)
+                for name, code, *words in told
+            ]:
                 done.result()
         self.say("sync", "sync")
 
@@ -163,10 +201,17 @@ class Recording:
         events = self.operator.home / "events"
         self.say("launch", "launch", "--detach", "--name", run, "--events", str(events))
         self.seen.update(lines(events.read_text(), "event"))
-        self._until(run, lambda rows: all((row["step"] or 0) >= 10 for row in rows if row["task"] != "ps:0"))
+        self._until(
+            run, lambda rows: all((row["step"] or 0) >= 10 for row in rows if row["task"] != "ps:0")
+        )
         self._workdirs("running")
         rows = self.say("status", "status", run)["tasks"]
-        environ = Path(f"/proc/{rows[1]['pid']}/environ").read_bytes().decode(errors="replace").split("\0")
+        environ = (
+            Path(f"/proc/{rows[1]['pid']}/environ")
+            .read_bytes()
+            .decode(errors="replace")
+            .split("\0")
+        )
         names = (word.partition("=")[0] for word in environ)
         self.seen.update(f"environment: {name}" for name in names if _TASK_ENVIRONMENT.match(name))
         self.say("logs", "logs", run, "-n", "5")
@@ -179,12 +224,26 @@ class Recording:
 
     def _a_run_that_is_stopped(self) -> None:
         run = f"{JOB}-b"
-        write_job(self.operator, JOB, "quick.py", "--steps=100000", restart={"max": 1, "backoff": ["100ms", "100ms"]})
+        write_job(
+            self.operator,
+            JOB,
+            "quick.py",
+            "--steps=100000",
+            restart={"max": 1, "backoff": ["100ms", "100ms"]},
+        )
         self.say("launch", "launch", "--detach", "--name", run)
-        (row,) = (row for row in self.operator.json("status", run)["tasks"] if row["task"] == "worker:1")
-        self.operator.run("exec", "--limit", row["host"], "--", "kill", "-9", str(row["pid"]), exit_code=0)
+        (row,) = (
+            row for row in self.operator.json("status", run)["tasks"] if row["task"] == "worker:1"
+        )
+        self.operator.run(
+            "exec", "--limit", row["host"], "--", "kill", "-9", str(row["pid"]), exit_code=0
+        )
         self._until(
-            run, lambda rows: all(row["state"] == "running" for row in rows) and sum(row["restarts"] for row in rows) == 1
+            run,
+            lambda rows: (
+                all(row["state"] == "running" for row in rows)
+                and sum(row["restarts"] for row in rows) == 1
+            ),
         )
         self.say("status", "status", run)
         self.say("stop", "stop", run)
@@ -193,12 +252,20 @@ class Recording:
         self._workdirs("ended")
 
     def _until(self, run: str, true: Any) -> None:
-        wait_for(lambda: true(self.operator.json("status", run)["tasks"]), 60, f"{run} is as far as it is to be")
+        wait_for(
+            lambda: true(self.operator.json("status", run)["tasks"]),
+            60,
+            f"{run} is as far as it is to be",
+        )
 
     def _workdirs(self, when: str) -> None:
         for host in self.operator.lab.hosts:
             root = self.operator.lab.root / "hosts" / host / "home" / "tfdeploy"
-            self.seen.update(each for part in (JOB, ".indoubt", ".agent") for each in files(root / part, f"{when}:{part}"))
+            self.seen.update(
+                each
+                for part in (JOB, ".indoubt", ".agent")
+                for each in files(root / part, f"{when}:{part}")
+            )
 
 
 def record(tree: Path, rounds: int) -> dict[str, list[str]]:

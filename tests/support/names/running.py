@@ -1,7 +1,8 @@
-"""Run by an interpreter whose PYTHONPATH begins with a tree of tfdeploy: prints the names that its running code knows, as JSON.
+"""Run by an interpreter whose PYTHONPATH begins with a tree of tfdeploy: prints the names that its
+running code knows, as JSON.
 
-It asks what has stayed where it is since the tag (the parser, errors, events, wire) and otherwise imports all of the agent,
-so that it reads the tag's modules as today's.
+It asks what has stayed where it is since the tag (the parser, errors, events, wire) and otherwise
+imports all of the agent, so that it reads the tag's modules as today's.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ def parser_of(*words: str) -> argparse.ArgumentParser:
     def capture(parser: argparse.ArgumentParser, *_: Any) -> Any:
         raise Captured(parser)
 
-    kept, argparse.ArgumentParser.parse_known_args = argparse.ArgumentParser.parse_known_args, capture  # type: ignore[method-assign]
+    kept, argparse.ArgumentParser.parse_known_args = (
+        argparse.ArgumentParser.parse_known_args,
+        capture,
+    )  # type: ignore[method-assign]
     try:
         main(words)
     except Captured as captured:
@@ -55,7 +59,11 @@ def parser_of(*words: str) -> argparse.ArgumentParser:
 
 
 def subverbs(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    found = (action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    found = (
+        action.choices
+        for action in parser._actions
+        if isinstance(action, argparse._SubParsersAction)
+    )
     return dict(next(found, {}))
 
 
@@ -99,11 +107,18 @@ def agent_words() -> list[str]:
 def exit_codes() -> dict[str, int]:
     from tfdeploy import errors
 
-    kinds = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}
+    kinds = {
+        name: kind
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and issubclass(kind, Exception)
+    }
     found = {name: kind.exit_code for name, kind in kinds.items()}
     codes = (0, 1, 2, 3, 4, 5, 130)
     pairs = itertools.combinations(codes, 2)
-    return {**found, **{f"worst of {one} and {other}": errors.worst([one, other]) for one, other in pairs}}
+    return {
+        **found,
+        **{f"worst of {one} and {other}": errors.worst([one, other]) for one, other in pairs},
+    }
 
 
 def main() -> None:
@@ -113,9 +128,17 @@ def main() -> None:
     modules = list(agent_modules())
     serving = [each for each in modules if isinstance(vars(each).get("VERBS"), dict)]
     verbs = {verb for each in serving for verb in each.VERBS}
-    fenced = {verb for each in serving for verb, answer in each.VERBS.items() if "fenced" in vars(answer)}
-    fenced.update(verb for each in modules for verb in vars(each).get("FENCED", ()))  # as the tag has it
-    records = {name: kind for each in modules for name, kind in vars(each).items() if hasattr(kind, "FIELDS")}
+    fenced = {
+        verb for each in serving for verb, answer in each.VERBS.items() if "fenced" in vars(answer)
+    }
+    # as the tag has it
+    fenced.update(verb for each in modules for verb in vars(each).get("FENCED", ()))
+    records = {
+        name: kind
+        for each in modules
+        for name, kind in vars(each).items()
+        if hasattr(kind, "FIELDS")
+    }
     found = {
         "command line": command_line(),
         "event kinds": sorted(typing.get_args(Kind)),
@@ -124,7 +147,9 @@ def main() -> None:
         "agent verbs under the lock": sorted(fenced),
         "agent words": agent_words(),
         "records": {name: sorted(set(kind.FIELDS)) for name, kind in sorted(records.items())},
-        "fields a record must have": {name: sorted(kind.REQUIRED) for name, kind in sorted(records.items())},
+        "fields a record must have": {
+            name: sorted(kind.REQUIRED) for name, kind in sorted(records.items())
+        },
         "settings of the command line": sorted(Asked.names),
     }
     json.dump(found, sys.stdout)

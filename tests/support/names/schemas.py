@@ -1,4 +1,5 @@
-"""Whether a value is what a JSON Schema of docs/json says, with the words of the standard that those schemas use.
+"""Whether a value is what a JSON Schema of docs/json says, with the words of the standard that
+those schemas use.
 
 A key that the schema does not name is a fault too: what verbs print is documented.
 """
@@ -20,9 +21,19 @@ TYPES: dict[str, type | tuple[type, ...]] = {
     "array": list,
     "object": dict,
 }
-READ = {"$schema", "$ref", "$defs", "title", "description", "format", "default", "type", "anyOf", "enum", "properties"} | {
-    *("required", "additionalProperties", "items", "prefixItems", "minItems", "maxItems")
-}
+READ = {
+    "$schema",
+    "$ref",
+    "$defs",
+    "title",
+    "description",
+    "format",
+    "default",
+    "type",
+    "anyOf",
+    "enum",
+    "properties",
+} | {*("required", "additionalProperties", "items", "prefixItems", "minItems", "maxItems")}
 WITH = {  # word of the command line -> the schema of a verb with it
     ("sync", "--dry-run"): "sync-dry-run",
     ("launch", "--dry-run"): "launch-dry-run",
@@ -42,7 +53,9 @@ def faults(value: Any, schema: dict[str, Any], defs: dict[str, Any], at: str = "
         tried = [list(faults(value, each, defs, at)) for each in schema["anyOf"]]
         yield from () if not all(tried) else min(tried, key=len)
     kind = schema.get("type")
-    if kind and (not isinstance(value, TYPES[kind]) or (isinstance(value, bool) and kind != "boolean")):
+    if kind and (
+        not isinstance(value, TYPES[kind]) or (isinstance(value, bool) and kind != "boolean")
+    ):
         yield f"{at}: {value!r} is no {kind}"
         return
     if "enum" in schema and value not in schema["enum"]:
@@ -53,7 +66,9 @@ def faults(value: Any, schema: dict[str, Any], defs: dict[str, Any], at: str = "
         yield from _of_object(value, schema, defs, at)
 
 
-def _of_array(value: list[Any], schema: dict[str, Any], defs: dict[str, Any], at: str) -> Iterator[str]:
+def _of_array(
+    value: list[Any], schema: dict[str, Any], defs: dict[str, Any], at: str
+) -> Iterator[str]:
     if not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value)):
         yield f"{at}: {len(value)} values"
     first = schema.get("prefixItems", [])
@@ -62,7 +77,9 @@ def _of_array(value: list[Any], schema: dict[str, Any], defs: dict[str, Any], at
         yield from faults(each, expected, defs, f"{at}[{number}]")
 
 
-def _of_object(value: dict[str, Any], schema: dict[str, Any], defs: dict[str, Any], at: str) -> Iterator[str]:
+def _of_object(
+    value: dict[str, Any], schema: dict[str, Any], defs: dict[str, Any], at: str
+) -> Iterator[str]:
     known = schema.get("properties", {})
     yield from (f"{at}.{key} is missing" for key in schema.get("required", ()) if key not in value)
     more = schema.get("additionalProperties", True)

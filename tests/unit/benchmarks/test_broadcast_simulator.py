@@ -25,7 +25,10 @@ def times(moves: MakesTransfer, **said: Any) -> float:
     """How many times the wire until the last host that is as quick as others was complete."""
     scenario, outcome = run(moves, **said)
     assert outcome.lacking == 0
-    return max(at for host, at in outcome.completed.items() if host not in scenario.slow_in) / scenario.wire_s
+    return (
+        max(at for host, at in outcome.completed.items() if host not in scenario.slow_in)
+        / scenario.wire_s
+    )
 
 
 @BOTH
@@ -37,7 +40,9 @@ def test_one_host_gets_all_at_the_speed_of_its_link(moves: MakesTransfer) -> Non
 def test_a_chain_is_as_much_later_as_it_has_hops(moves: MakesTransfer) -> None:
     scenario, outcome = run(moves)
     hop_s = 256 * 1024 / scenario.rate + scenario.process_s + scenario.rtt_s / 2
-    assert max(outcome.completed.values()) - outcome.completed[0] == pytest.approx(7 * hop_s, rel=0.15)
+    assert max(outcome.completed.values()) - outcome.completed[0] == pytest.approx(
+        7 * hop_s, rel=0.15
+    )
 
 
 @BOTH
@@ -48,7 +53,9 @@ def test_over_slow_links_nobody_is_moved_for_waiting_long(moves: MakesTransfer) 
 
 
 @BOTH
-def test_what_leaves_here_is_one_copy_and_what_crosses_to_another_site_too(moves: MakesTransfer) -> None:
+def test_what_leaves_here_is_one_copy_and_what_crosses_to_another_site_too(
+    moves: MakesTransfer,
+) -> None:
     scenario, outcome = run(moves, sites=2)
     assert outcome.from_here_bytes == pytest.approx(scenario.total_bytes, rel=0.01)
     assert outcome.crossed_bytes == pytest.approx(scenario.total_bytes, rel=0.01)
@@ -62,7 +69,9 @@ def test_nobody_is_quicker_than_a_thin_line_or_a_slow_host(moves: MakesTransfer)
 
 
 @BOTH
-def test_who_dies_gets_nothing_more_and_holds_the_others_up_until_it_is_noticed(moves: MakesTransfer) -> None:
+def test_who_dies_gets_nothing_more_and_holds_the_others_up_until_it_is_noticed(
+    moves: MakesTransfer,
+) -> None:
     scenario, outcome = run(moves, deaths={3: 2.5})
     assert sorted(outcome.completed) == [0, 1, 2, 4, 5, 6, 7]
     assert outcome.lacking == 0 and outcome.moves == 1
@@ -93,8 +102,12 @@ def test_with_a_hundred_hosts_too(fate: str) -> None:
     assert times(Flow, **said) == pytest.approx(times(Pieces, **said), rel=0.05)
 
 
-def test_the_command_says_each_figure_once_and_fails_where_a_host_is_not_complete(capsys, monkeypatch) -> None:
-    monkeypatch.setattr("sys.argv", ["x", "--hosts", "8", "20", "--bytes", "64M", "--rate", "100", "--json"])
+def test_the_command_says_each_figure_once_and_fails_where_a_host_is_not_complete(
+    capsys, monkeypatch
+) -> None:
+    monkeypatch.setattr(
+        "sys.argv", ["x", "--hosts", "8", "20", "--bytes", "64M", "--rate", "100", "--json"]
+    )
     assert broadcast_simulator.main() == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(row["hosts"], row["stripes"]) for row in rows] == [(8, 1), (20, 2)]
@@ -105,5 +118,11 @@ def test_the_command_says_each_figure_once_and_fails_where_a_host_is_not_complet
 
 def test_a_plot_names_its_cases_and_is_no_taller_than_it_says() -> None:
     row = {"case": "1 % <die>", "crossed": 0, "bytes": 10**10, "mbit_s": 1000.0}
-    drawn = plot([{**row, "hosts": hosts, "quick_times": quick} for hosts, quick in ((10, 1.0), (1000, 9.0))])
-    assert drawn.startswith("<svg") and "1 % &lt;die&gt;" in drawn and "prefers-color-scheme: dark" in drawn
+    drawn = plot(
+        [{**row, "hosts": hosts, "quick_times": quick} for hosts, quick in ((10, 1.0), (1000, 9.0))]
+    )
+    assert (
+        drawn.startswith("<svg")
+        and "1 % &lt;die&gt;" in drawn
+        and "prefers-color-scheme: dark" in drawn
+    )

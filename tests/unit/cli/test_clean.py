@@ -1,4 +1,5 @@
-"""What `tfdeploy clean` asks, and what it says to type when nobody answers. It reaches no host here."""
+"""What `tfdeploy clean` asks, and what it says to type when nobody answers. It reaches no host
+here."""
 
 from __future__ import annotations
 
@@ -17,8 +18,13 @@ def nothing_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_the_piped_word_names_the_same_hosts(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["clean", "--everything", "--limit", "n[1-3]", "--exclude", "n2", "-i", "lab.yaml"]) == 2
-    typed = "echo everything | tfdeploy clean -i lab.yaml --everything --limit 'n[1-3]' --exclude n2 -y"
+    assert (
+        main(["clean", "--everything", "--limit", "n[1-3]", "--exclude", "n2", "-i", "lab.yaml"])
+        == 2
+    )
+    typed = (
+        "echo everything | tfdeploy clean -i lab.yaml --everything --limit 'n[1-3]' --exclude n2 -y"
+    )
     assert f"next: {typed}, or --dry-run first" in capsys.readouterr().err
 
 

@@ -1,4 +1,5 @@
-"""A launch on a terminal: words until its step `start`, then the dashboard, and words again after `q` or a failure."""
+"""A launch on a terminal: words until its step `start`, then the dashboard, and words again after
+`q` or a failure."""
 
 from __future__ import annotations
 
@@ -14,7 +15,10 @@ from tfdeploy.model.events import Event
 from tfdeploy.ui.dashboard.dashboard import Dashboard
 
 START = event("step", 1002.0, step="start", state="begin")
-BEFORE = [event("step", 1000.0, step="lock", state="begin"), event("host", 1000.5, "n1", state="connected")]
+BEFORE = [
+    event("step", 1000.0, step="lock", state="begin"),
+    event("host", 1000.5, "n1", state="connected"),
+]
 
 
 @pytest.fixture
@@ -60,7 +64,9 @@ def test_after_q_it_goes_on_in_words(beginning: tuple[Beginning, list[Event]]) -
     assert shown == [START, late]
 
 
-def test_what_the_dashboard_hid_is_told_when_the_launch_fails(beginning: tuple[Beginning, list[Event]]) -> None:
+def test_what_the_dashboard_hid_is_told_when_the_launch_fails(
+    beginning: tuple[Beginning, list[Event]],
+) -> None:
     made, shown = beginning
     dead = event("task", 1003.0, "n1", "ps:0", state="ended", outcome="failed", exit_code=1)
     with pytest.raises(KeyError), made:
@@ -70,7 +76,9 @@ def test_what_the_dashboard_hid_is_told_when_the_launch_fails(beginning: tuple[B
     assert shown == [START, dead]
 
 
-def test_a_launch_that_ends_before_its_step_start_has_only_words(beginning: tuple[Beginning, list[Event]]) -> None:
+def test_a_launch_that_ends_before_its_step_start_has_only_words(
+    beginning: tuple[Beginning, list[Event]],
+) -> None:
     made, shown = beginning
     with pytest.raises(KeyError), made:
         made(BEFORE[0])

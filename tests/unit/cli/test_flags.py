@@ -1,4 +1,5 @@
-"""What was typed, as one typed record per verb: bounds honoured or refused by name, and no bad file taken for a bug."""
+"""What was typed, as one typed record per verb: bounds honoured or refused by name, and no bad file
+taken for a bug."""
 
 from __future__ import annotations
 
@@ -63,7 +64,18 @@ PLAN = Plan(
     deciding=(),
     flags_appended=(),
 )
-SETTINGS = ("INVENTORY", "JOB", "LIMIT", "EXCLUDE", "PARALLEL", "JSON", "VERBOSE", "QUIET", "COLOR", "YES")
+SETTINGS = (
+    "INVENTORY",
+    "JOB",
+    "LIMIT",
+    "EXCLUDE",
+    "PARALLEL",
+    "JSON",
+    "VERBOSE",
+    "QUIET",
+    "COLOR",
+    "YES",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +97,11 @@ def module(verb: str) -> Any:
 
 def parsed(verb: str) -> tuple[argparse.Namespace, list[str] | None]:
     words = WORDS.get(verb, [])
-    own, after = (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, None)
+    own, after = (
+        (words[: words.index("--")], words[words.index("--") + 1 :])
+        if "--" in words
+        else (words, None)
+    )
     parser = Parser(prog="tfdeploy")
     add_verb(parser.add_subparsers(parser_class=Parser), verb, module(verb).Flags)
     return parser.parse_args([verb, *own]), after
@@ -115,7 +131,9 @@ def test_every_flag_of_a_verb_is_a_typed_field_of_its_record(verb: str) -> None:
 
 @pytest.mark.parametrize("verb", REFUSE)
 @pytest.mark.parametrize("flag", ["--limit", "--exclude"])
-def test_a_bound_that_is_refused_is_named(verb: str, flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bound_that_is_refused_is_named(
+    verb: str, flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([verb, *WORDS.get(verb, []), flag, "n3"]) == 2
     said = capsys.readouterr()
     assert f"{flag} is not taken" in said.err
@@ -132,13 +150,17 @@ def test_a_stop_that_is_bounded_from_outside_is_refused(
 
 
 @pytest.mark.parametrize("verb", sorted(set(VERBS) - {"exec", "launch", "ssh"}))
-def test_words_behind_the_dashes_are_refused_where_nobody_takes_them(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_behind_the_dashes_are_refused_where_nobody_takes_them(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     own = [word for word in WORDS.get(verb, []) if word != "--"]
     assert main([verb, *own, "--", "n3"]) == 2
     assert "behind --" in capsys.readouterr().err
 
 
-def test_what_is_exported_is_checked_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_exported_is_checked_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("TFDEPLOY_COLOR", "purple")
     assert main(["inventory"]) == 2
     assert "TFDEPLOY_COLOR" in capsys.readouterr().err
@@ -168,12 +190,19 @@ def unreadable() -> None:
     Path("hosts.yaml").symlink_to("/proc/self/mem")
 
 
-@pytest.mark.fault("1 an inventory that is missing, a folder, broken, empty, no text or not to be read, for every verb")
+@pytest.mark.fault(
+    "1 an inventory that is missing, a folder, broken, empty, no text or not to be read, for "
+    "every verb"
+)
 @pytest.mark.parametrize("state", [nothing, a_folder, broken, empty, not_text, unreadable])
 @pytest.mark.parametrize("verb", [*HONOUR, "stop"])
 @pytest.mark.parametrize("by_flag", [True, False])
 def test_no_verb_takes_a_bad_inventory_for_a_bug(
-    verb: str, state: Callable[[], None], by_flag: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    verb: str,
+    state: Callable[[], None],
+    by_flag: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     state()
     if not by_flag:
@@ -187,8 +216,12 @@ def test_no_verb_takes_a_bad_inventory_for_a_bug(
 
 @pytest.mark.fault("1 no job file, or a broken one, for every verb")
 @pytest.mark.parametrize("job", [None, "mode: [", "nonsense: 1", ""])
-@pytest.mark.parametrize("verb", ["launch", "sync", "setup", "runs", "status", "logs", "stop", "fetch", "tensorboard"])
-def test_no_verb_takes_a_bad_job_file_for_a_bug(verb: str, job: str | None, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "verb", ["launch", "sync", "setup", "runs", "status", "logs", "stop", "fetch", "tensorboard"]
+)
+def test_no_verb_takes_a_bad_job_file_for_a_bug(
+    verb: str, job: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
     if job is not None:
         Path("tfdeploy.yaml").write_text(job)
     code = main([verb])
@@ -201,7 +234,10 @@ def test_what_to_type_next_has_the_files_that_were_given(monkeypatch: pytest.Mon
     flags = CommonFlags(inventory="my hosts.yaml", job="a.yaml")
     given_so = "tfdeploy trust -i 'my hosts.yaml' -j a.yaml --limit n1"
     assert flags.typed("tfdeploy trust --limit n1") == given_so
-    assert flags.typed("`tfdeploy runs` lists them") == "`tfdeploy runs -i 'my hosts.yaml' -j a.yaml` lists them"
+    assert (
+        flags.typed("`tfdeploy runs` lists them")
+        == "`tfdeploy runs -i 'my hosts.yaml' -j a.yaml` lists them"
+    )
     for text in (
         "tfdeploy init writes one",
         "tfdeploy lab up 3",
@@ -214,14 +250,20 @@ def test_what_to_type_next_has_the_files_that_were_given(monkeypatch: pytest.Mon
     assert CommonFlags().typed("tfdeploy setup") == "tfdeploy setup"
 
 
-@pytest.mark.parametrize("words", ["exec -i KH", "-i KH exec", "exec --inventory=KH", "exec -i KH --json"])
-def test_an_error_says_what_to_type_with_the_files_that_were_given(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "words", ["exec -i KH", "-i KH exec", "exec --inventory=KH", "exec -i KH --json"]
+)
+def test_an_error_says_what_to_type_with_the_files_that_were_given(
+    words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([word.replace("KH", "k h.yaml") for word in words.split()]) == 2
     said = capsys.readouterr()
     assert "tfdeploy exec -i 'k h.yaml' -- nvidia-smi" in said.out + said.err
 
 
-def test_what_a_look_at_hosts_met_says_what_to_type_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_look_at_hosts_met_says_what_to_type_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     closed = "".join(f"  n{n}: {{address: 127.0.0.{n}, port: 9}}\n" for n in range(1, 4))
     Path("hosts.yaml").write_text(f"hosts:\n{closed}")
     assert main(["runs", "-i", "hosts.yaml"]) == 4
@@ -230,14 +272,18 @@ def test_what_a_look_at_hosts_met_says_what_to_type_once(capsys: pytest.CaptureF
     assert told.count("next: ") == 1
 
 
-def test_a_shell_on_a_host_that_is_left_out_is_refused_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_shell_on_a_host_that_is_left_out_is_refused_as_such(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     Path("hosts.yaml").write_text("hosts: {n1: {address: 192.0.2.1}, n2: {address: 192.0.2.2}}")
     assert main(["ssh", "-i", "hosts.yaml", "--limit", "n2", "n1"]) == 2
     told = capsys.readouterr().err
     assert "host n1 is left out" in told and "next: tfdeploy ssh -i hosts.yaml n1" in told
 
 
-def test_what_refuses_a_bound_says_what_to_type(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_refuses_a_bound_says_what_to_type(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["stop", "-i", "hosts.yaml", "--limit", "n3"]) == 2
     assert "next: tfdeploy stop -i hosts.yaml\n" in capsys.readouterr().err
     monkeypatch.setenv("TFDEPLOY_EXCLUDE", "n3")
@@ -246,10 +292,15 @@ def test_what_refuses_a_bound_says_what_to_type(monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.parametrize("keep", ["", "keep: [checkpoints]\n"])
-def test_a_launch_on_a_part_of_the_hosts_says_whose_keep_it_does_not_know(keep: str, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("hosts.yaml").write_text("hosts:\n" + "".join(f"  n{n}: {{address: 127.0.0.{n}, port: 9}}\n" for n in range(1, 5)))
+def test_a_launch_on_a_part_of_the_hosts_says_whose_keep_it_does_not_know(
+    keep: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("hosts.yaml").write_text(
+        "hosts:\n" + "".join(f"  n{n}: {{address: 127.0.0.{n}, port: 9}}\n" for n in range(1, 5))
+    )
     Path("tfdeploy.yaml").write_text(f"mode: local\ncommand: [python, train.py]\n{keep}")
-    assert main(["launch", "-i", "hosts.yaml", "--limit", "n1", "--dry-run"]) in (2, 4)  # nothing is there to plan with
+    # nothing is there to plan with
+    assert main(["launch", "-i", "hosts.yaml", "--limit", "n1", "--dry-run"]) in (2, 4)
     assert ("n[2-4] were not asked for a newer keep" in capsys.readouterr().err) == bool(keep)
 
 
@@ -262,8 +313,12 @@ def test_different_plans_say_what_to_type_with_the_files_that_were_given(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("k.yaml").write_text("hosts: {n1: {address: 192.0.2.1}}")
-    differ = HostFailed("hosts hold 2 different plans of r1", next="tfdeploy stop r1 ends it on all of them")
-    monkeypatch.setattr(verb_runs, "list_runs", lambda *_: ([{"run": "r1", "started": None, "differ": differ}], {}))
+    differ = HostFailed(
+        "hosts hold 2 different plans of r1", next="tfdeploy stop r1 ends it on all of them"
+    )
+    monkeypatch.setattr(
+        verb_runs, "list_runs", lambda *_: ([{"run": "r1", "started": None, "differ": differ}], {})
+    )
     monkeypatch.setattr(verb_runs, "show_runs", lambda *_: None)
     assert main(["runs", "-i", "k.yaml"]) == 0
     assert "next: tfdeploy stop -i k.yaml r1 ends it" in capsys.readouterr().err
@@ -274,7 +329,10 @@ def test_different_plans_say_what_to_type_with_the_files_that_were_given(
 def test_a_host_of_the_run_that_the_inventory_lacks_can_be_named(bound: dict[str, str]) -> None:
     Path("k.yaml").write_text("hosts: {n2: {address: 192.0.2.2}}")
     ran_on = tuple(
-        HostPlan(host=name, address="192.0.2.1", mesh_port=2222, workdir="/w", python="/usr/bin/python3") for name in ("n1", "n3")
+        HostPlan(
+            host=name, address="192.0.2.1", mesh_port=2222, workdir="/w", python="/usr/bin/python3"
+        )
+        for name in ("n1", "n3")
     )
     assert RunStore(state_root(os.environ)).save(replace(PLAN, hosts=ran_on))
     fleet: Any = None  # nobody is asked

@@ -1,4 +1,5 @@
-"""Which job file and inventory a verb takes, and that it believes none of another user's: real processes, without hosts."""
+"""Which job file and inventory a verb takes, and that it believes none of another user's: real
+processes, without hosts."""
 
 from __future__ import annotations
 
@@ -23,7 +24,12 @@ class Operator:
 
     def __init__(self, home: Path) -> None:
         self.home = self.cwd = home
-        self.env = {"HOME": str(home), "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "PYTHONPATH": str(REPOSITORY)}
+        self.env = {
+            "HOME": str(home),
+            "PATH": os.environ["PATH"],
+            "LC_ALL": "C.UTF-8",
+            "PYTHONPATH": str(REPOSITORY),
+        }
 
     def write(self, path: str, text: str) -> Path:
         file = self.home / path
@@ -33,14 +39,28 @@ class Operator:
 
     def inventory(self, path: str, host: str) -> Path:
         return self.write(
-            path, f"hosts: {{{host}: {{address: 127.0.0.1, port: 1}}}}\nroles: {{ps: [{host}], worker: [{host}]}}\n"
+            path,
+            f"hosts: {{{host}: {{address: 127.0.0.1, port: 1}}}}\nroles: {{ps: [{host}], worker: "
+            f"[{host}]}}\n",
         )
 
-    def run(self, *words: str, env: Mapping[str, str | None] | None = None) -> subprocess.CompletedProcess[str]:
-        variables = {name: value for name, value in {**self.env, **(env or {})}.items() if value is not None}
+    def run(
+        self, *words: str, env: Mapping[str, str | None] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        variables = {
+            name: value for name, value in {**self.env, **(env or {})}.items() if value is not None
+        }
         kind = ForkedClient if can_fork(variables) else subprocess.Popen
         argv, pipe = [sys.executable, "-m", "tfdeploy", *words], subprocess.PIPE
-        with kind(argv, env=variables, cwd=self.cwd, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True) as client:
+        with kind(
+            argv,
+            env=variables,
+            cwd=self.cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+        ) as client:
             said, errors = client.communicate(timeout=60)
         return subprocess.CompletedProcess(argv, client.returncode, said, errors)
 
@@ -50,7 +70,9 @@ class Operator:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)["hosts"][0]["name"], done.stderr
 
-    def refused(self, *words: str, code: int = 3, env: Mapping[str, str | None] | None = None) -> dict[str, str]:
+    def refused(
+        self, *words: str, code: int = 3, env: Mapping[str, str | None] | None = None
+    ) -> dict[str, str]:
         done = self.run(*words, "--json", env=env)
         assert done.returncode == code, done.stdout + done.stderr
         error: dict[str, str] = json.loads(done.stdout)["error"]
@@ -74,8 +96,14 @@ def project(operator: Operator) -> Operator:
     return operator
 
 
-def test_a_job_file_named_from_another_folder_has_its_inventory_beside_it(project: Operator) -> None:
-    for path in ("../../project/tfdeploy.yaml", "../../project", str(project.home / "project/tfdeploy.yaml")):
+def test_a_job_file_named_from_another_folder_has_its_inventory_beside_it(
+    project: Operator,
+) -> None:
+    for path in (
+        "../../project/tfdeploy.yaml",
+        "../../project",
+        str(project.home / "project/tfdeploy.yaml"),
+    ):
         assert project.host("-j", path)[0] == "own"
     assert project.host(env={"TFDEPLOY_JOB": "../../project"})[0] == "own"
     done = project.run("launch", "--dry-run", "-j", "../../project")
@@ -86,7 +114,10 @@ def test_an_inventory_beside_the_job_file_counts_more_than_one_here(project: Ope
     project.inventory("elsewhere/deep/inventories/x.yaml", "here")
     host, said = project.host("-j", "../../project")
     assert host == "own"
-    line = "inventory: ../../project/inventories/hosts.yaml (beside the job file; inventories/x.yaml is not used)\n"
+    line = (
+        "inventory: ../../project/inventories/hosts.yaml (beside the job file; "
+        "inventories/x.yaml is not used)\n"
+    )
     assert said == line
     shutil.rmtree(project.home / "project/inventories")
     assert project.host("-j", "../../project") == ("here", "")
@@ -95,14 +126,19 @@ def test_an_inventory_beside_the_job_file_counts_more_than_one_here(project: Ope
 def test_from_a_folder_of_the_project_its_files_are_found_and_named(project: Operator) -> None:
     project.cwd = project.home / "project/src/deep"
     project.cwd.mkdir(parents=True)
-    assert project.host() == ("own", "job: ../../tfdeploy.yaml\ninventory: ../../inventories/hosts.yaml\n")
+    assert project.host() == (
+        "own",
+        "job: ../../tfdeploy.yaml\ninventory: ../../inventories/hosts.yaml\n",
+    )
     assert project.host("-q") == ("own", "")
     project.cwd = project.home / "project"
     assert project.host() == ("own", "")
 
 
 @pytest.mark.parametrize("border", ["git", "home", "shared"])
-def test_the_search_ends_at_a_checkout_at_home_and_before_a_folder_of_everybody(project: Operator, border: str) -> None:
+def test_the_search_ends_at_a_checkout_at_home_and_before_a_folder_of_everybody(
+    project: Operator, border: str
+) -> None:
     project.cwd = project.home / "project/src/deep"
     project.cwd.mkdir(parents=True)
     env: dict[str, str | None] = {}
@@ -116,7 +152,10 @@ def test_the_search_ends_at_a_checkout_at_home_and_before_a_folder_of_everybody(
         (project.home / "project").chmod(0o1777)
         why = f"others may write to {project.home}/project"
     error = project.refused("launch", "--dry-run", code=2, env=env)
-    looked = f"tfdeploy.yaml in {project.cwd} and the folders above it, up to {project.home}/project/src ({why})"
+    looked = (
+        f"tfdeploy.yaml in {project.cwd} and the folders above it, up to "
+        f"{project.home}/project/src ({why})"
+    )
     assert (error["what"], error["where"]) == ("no job file", looked)
     error = project.refused("trust", code=2, env=env)
     looked = f"looked in inventories, {project.home}/project/src/inventories"
@@ -129,14 +168,25 @@ def test_the_folders_without_an_inventory_are_named(project: Operator) -> None:
     assert error["where"] == f"looked in {project.home}/project/inventories, inventories"
 
 
-def test_an_inventory_of_the_environment_that_beats_the_project_s_is_named_once(project: Operator) -> None:
+def test_an_inventory_of_the_environment_that_beats_the_project_s_is_named_once(
+    project: Operator,
+) -> None:
     project.cwd = project.home / "project"
     other = project.inventory("lab.yaml", "lab")
     env = {"TFDEPLOY_INVENTORY": str(other)}
-    line = "inventory: ../lab.yaml (TFDEPLOY_INVENTORY; the project's inventories/hosts.yaml is not used)\n"
+    line = (
+        "inventory: ../lab.yaml (TFDEPLOY_INVENTORY; the project's inventories/hosts.yaml is not "
+        "used)\n"
+    )
     assert project.host(env=env) == ("lab", line)
     assert project.host("-q", env=env) == ("lab", "")
-    for words in (("exec", "--", "true"), ("check",), ("launch", "--dry-run"), ("runs", "--all"), ("sync",)):
+    for words in (
+        ("exec", "--", "true"),
+        ("check",),
+        ("launch", "--dry-run"),
+        ("runs", "--all"),
+        ("sync",),
+    ):
         done = project.run(*words, env=env)
         assert done.returncode == 4 and done.stderr.count(line) == 1, done.stderr
     assert project.host("-i", "inventories/hosts.yaml", env=env) == ("own", "")
@@ -172,18 +222,36 @@ def test_a_found_file_that_another_user_can_change_is_refused_and_named_it_is_wa
         file.chmod(0o666)
     else:
         project.cwd.chmod(0o777)
-    verbs = (("inventory",), ("exec", "--", "true"), ("launch", "--dry-run"), ("status",), ("stop", "r1"), ("sync",))
+    verbs = (
+        ("inventory",),
+        ("exec", "--", "true"),
+        ("launch", "--dry-run"),
+        ("status",),
+        ("stop", "r1"),
+        ("sync",),
+    )
     for words in verbs if change == "owner" else verbs[:1]:
         at = words.index("--") if "--" in words else len(words)
         done = project.run(*words[:at], "--json", *words[at:])
         assert done.returncode == 3, (words, done.stdout, done.stderr)
         error = json.loads(done.stdout)["error"]
     assert "decides what runs as you" in error["what"]
-    flag = "-j tfdeploy.yaml" if found == "tfdeploy.yaml" or change == "folder" else "-i inventories/hosts.yaml"
+    flag = (
+        "-j tfdeploy.yaml"
+        if found == "tfdeploy.yaml" or change == "folder"
+        else "-i inventories/hosts.yaml"
+    )
     assert flag in error["next"] and error["next"].startswith(("sudo chown ", "chmod "))
     named = project.run("runs", "-j", "tfdeploy.yaml", "-i", "inventories/hosts.yaml")
-    assert named.returncode == 4 and named.stderr.count("warning: ") == (2 if change == "folder" else 1), named.stderr
-    assert project.host(env={"TFDEPLOY_JOB": "tfdeploy.yaml", "TFDEPLOY_INVENTORY": "inventories/hosts.yaml"})[0] == "own"
+    assert named.returncode == 4 and named.stderr.count("warning: ") == (
+        2 if change == "folder" else 1
+    ), named.stderr
+    assert (
+        project.host(
+            env={"TFDEPLOY_JOB": "tfdeploy.yaml", "TFDEPLOY_INVENTORY": "inventories/hosts.yaml"}
+        )[0]
+        == "own"
+    )
 
 
 @pytest.mark.needs("other accounts")
@@ -201,7 +269,9 @@ def test_root_is_told_all_flags_that_a_checkout_of_another_user_needs(project: O
 
 
 @pytest.mark.needs("other accounts")
-def test_a_job_file_that_a_stranger_put_above_the_project_counts_for_nothing(operator: Operator) -> None:
+def test_a_job_file_that_a_stranger_put_above_the_project_counts_for_nothing(
+    operator: Operator,
+) -> None:
     """In /tmp everybody may."""
     (operator.home / "shared").mkdir()
     (operator.home / "shared").chmod(0o1777)
@@ -217,7 +287,9 @@ def test_a_job_file_that_a_stranger_put_above_the_project_counts_for_nothing(ope
 
 @pytest.mark.needs("other accounts")
 @pytest.mark.parametrize("change", ["owner", "runs", "everybody", "link"])
-def test_a_state_folder_that_another_user_can_change_is_not_used(project: Operator, change: str) -> None:
+def test_a_state_folder_that_another_user_can_change_is_not_used(
+    project: Operator, change: str
+) -> None:
     project.cwd = project.home / "project"
     state = project.home / ".local/state/tfdeploy"
     (state / "runs/r1").mkdir(parents=True, mode=0o755)
@@ -231,7 +303,15 @@ def test_a_state_folder_that_another_user_can_change_is_not_used(project: Operat
         state.rename(project.home / "state")
         state.symlink_to(project.home / "state")
         os.lchown(state, STRANGER, STRANGER)
-    verbs = (("status", "r1"), ("logs", "r1"), ("launch",), ("sync",), ("fetch", "r1"), ("runs",), ("lab", "status"))
+    verbs = (
+        ("status", "r1"),
+        ("logs", "r1"),
+        ("launch",),
+        ("sync",),
+        ("fetch", "r1"),
+        ("runs",),
+        ("lab", "status"),
+    )
     for words in verbs if change == "owner" else verbs[:1]:
         done = project.run(*words, "--json")
         assert done.returncode == 3, (words, done.stdout, done.stderr)

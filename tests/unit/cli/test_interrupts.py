@@ -53,16 +53,22 @@ Start = Callable[..., subprocess.Popen[bytes]]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Start:
-    def begin(*words: str, stderr: int = subprocess.DEVNULL, **how: object) -> subprocess.Popen[bytes]:
+    def begin(
+        *words: str, stderr: int = subprocess.DEVNULL, **how: object
+    ) -> subprocess.Popen[bytes]:
         argv = [sys.executable, "-c", VERB, str(tmp_path), *words]
-        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr, **how)  # type: ignore[call-overload]
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr, **how
+        )  # type: ignore[call-overload]
         wait_for((tmp_path / "up").exists, 20, "it is up")
         return process  # type: ignore[no-any-return]
 
     return begin
 
 
-@pytest.mark.parametrize(("number", "ends_in"), [(signal.SIGINT, 130), (signal.SIGTERM, -15), (signal.SIGHUP, -1)])
+@pytest.mark.parametrize(
+    ("number", "ends_in"), [(signal.SIGINT, 130), (signal.SIGTERM, -15), (signal.SIGHUP, -1)]
+)
 def test_a_signal_that_comes_too_late_to_roll_back_ends_it_all_the_same(
     start: Start, tmp_path: Path, number: int, ends_in: int
 ) -> None:
@@ -76,11 +82,14 @@ def test_a_signal_that_comes_too_late_to_roll_back_ends_it_all_the_same(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_rolls_back_and_is_what_it_ends_by(start: Start, tmp_path: Path, number: int) -> None:
+def test_a_signal_rolls_back_and_is_what_it_ends_by(
+    start: Start, tmp_path: Path, number: int
+) -> None:
     process = start()
     process.send_signal(number)
     wait_for((tmp_path / "back").exists, 20, "it rolls back")
-    for again in (signal.SIGHUP, number, signal.SIGHUP):  # a shell, the kernel and a terminal each say it
+    # a shell, the kernel and a terminal each say it
+    for again in (signal.SIGHUP, number, signal.SIGHUP):
         process.send_signal(again)
     (tmp_path / "go").touch()
     assert process.wait(120) == -number
@@ -100,7 +109,9 @@ def test_the_third_time_the_rollback_is_left_to_the_hosts(start: Start, tmp_path
     wait_for((tmp_path / "back").exists, 20, "it rolls back")
     process.send_signal(signal.SIGTERM)
     process.send_signal(signal.SIGINT)
-    wait_for(lambda: process.poll() is not None or process.send_signal(signal.SIGINT), 20, "it ends")
+    wait_for(
+        lambda: process.poll() is not None or process.send_signal(signal.SIGINT), 20, "it ends"
+    )
     assert not (tmp_path / "done").exists()
 
 
@@ -115,7 +126,11 @@ def test_what_nohup_ignores_stays_ignored(start: Start, tmp_path: Path) -> None:
 @pytest.mark.fault("51 the terminal is closed during a launch")
 def test_a_closed_terminal_rolls_back_and_is_no_error_of_that(start: Start, tmp_path: Path) -> None:
     master, terminal = os.openpty()
-    process = start(stderr=terminal, start_new_session=True, preexec_fn=lambda: fcntl.ioctl(terminal, termios.TIOCSCTTY, 0))
+    process = start(
+        stderr=terminal,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(terminal, termios.TIOCSCTTY, 0),
+    )
     os.close(terminal)
     (tmp_path / "go").touch()
     os.close(master)

@@ -37,7 +37,10 @@ def test_every_example_inventory_is_read_and_shown(path, capsys):
     assert {"ps", "worker"} <= inventory.roles.keys()
     assert main(["inventory", "-i", str(path)]) == 0
     shown = capsys.readouterr().out
-    assert all(re.search(rf"^{re.escape(host.name)} +{re.escape(host.address)} ", shown, re.M) for host in inventory.hosts)
+    assert all(
+        re.search(rf"^{re.escape(host.name)} +{re.escape(host.address)} ", shown, re.M)
+        for host in inventory.hosts
+    )
     assert main(["inventory", "-i", str(path), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert [host["name"] for host in answer["hosts"]] == [host.name for host in inventory.hosts]
@@ -56,7 +59,11 @@ def test_an_inventory_says_where_each_setting_came_from(capsys, here):
     assert main(["inventory", "--json", "--exclude", "n[2-3]"]) == 0
     answer = json.loads(capsys.readouterr().out)
     (host,) = answer["hosts"]
-    assert (host["name"], host["roles"], host["from"]) == ("n1", ["ps"], {"user": "inventories/lab.yaml:1 (defaults)"})
+    assert (host["name"], host["roles"], host["from"]) == (
+        "n1",
+        ["ps"],
+        {"user": "inventories/lab.yaml:1 (defaults)"},
+    )
     assert answer["roles"] == {"ps": ["n1"]}
 
 
@@ -73,7 +80,10 @@ def test_an_error_is_one_message_with_exit_code_2(capsys, here, json_flag):
     assert main(["inventory", "-i", "bad.yaml", *json_flag]) == 2
     said = capsys.readouterr()
     assert "Traceback" not in said.err + said.out
-    assert all(words in said.err + said.out for words in ("unknown key 'prot'", "bad.yaml:2:hosts.n1.prot", "did you mean port?"))
+    assert all(
+        words in said.err + said.out
+        for words in ("unknown key 'prot'", "bad.yaml:2:hosts.n1.prot", "did you mean port?")
+    )
 
 
 def test_init_writes_files_that_are_read(capsys, here):
@@ -83,16 +93,38 @@ def test_init_writes_files_that_are_read(capsys, here):
     assert said.out.split() == ["tfdeploy.yaml", "inventories/hosts.yaml"]
     job = load_job(here / "tfdeploy.yaml", environ={})
     assert (job.name, job.mode, job.command) == ("digits", "async", ("python", "program.py"))
-    assert load_inventory(here / "inventories/hosts.yaml").roles == {"ps": ("n1",), "worker": ("n2",)}
+    assert load_inventory(here / "inventories/hosts.yaml").roles == {
+        "ps": ("n1",),
+        "worker": ("n2",),
+    }
 
 
 def test_init_takes_its_answers_from_the_command_line(here):
     hosts = "ml@192.0.2.10,[2001:db8::1]:2200,one.example.org"
-    assert main(["init", "--hosts", hosts, "--mode", "sync", "--command", "python -u 'my train.py' {task_index}"]) == 0
+    assert (
+        main(
+            [
+                "init",
+                "--hosts",
+                hosts,
+                "--mode",
+                "sync",
+                "--command",
+                "python -u 'my train.py' {task_index}",
+            ]
+        )
+        == 0
+    )
     job = load_job(here / "tfdeploy.yaml", environ={})
     assert (job.mode, job.command) == ("sync", ("python", "-u", "my train.py", "{task_index}"))
     n1, n2, n3 = load_inventory(here / "inventories/hosts.yaml").hosts
-    assert (n1.user, n1.address, n2.address, n2.port, n3.address) == ("ml", "192.0.2.10", "2001:db8::1", 2200, "one.example.org")
+    assert (n1.user, n1.address, n2.address, n2.port, n3.address) == (
+        "ml",
+        "192.0.2.10",
+        "2001:db8::1",
+        2200,
+        "one.example.org",
+    )
 
 
 def test_init_overwrites_nothing(capsys, here):
@@ -101,7 +133,10 @@ def test_init_overwrites_nothing(capsys, here):
     assert capsys.readouterr().out.split() == ["inventories/hosts.yaml"]
     assert (here / "tfdeploy.yaml").read_text() == "mine"
     assert main(["init", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"written": [], "kept": ["tfdeploy.yaml", "inventories/hosts.yaml"]}
+    assert json.loads(capsys.readouterr().out) == {
+        "written": [],
+        "kept": ["tfdeploy.yaml", "inventories/hosts.yaml"],
+    }
 
 
 @pytest.mark.parametrize(
@@ -130,7 +165,9 @@ def ask(here, answers, *words):
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "tfdeploy", "init", *words]
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
-    with subprocess.Popen(command, cwd=here, env=env, stdin=theirs, stderr=theirs, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command, cwd=here, env=env, stdin=theirs, stderr=theirs, stdout=subprocess.PIPE
+    ) as process:
         os.close(theirs)
         os.write(ours, answers)
         said = b""
@@ -156,7 +193,10 @@ def test_init_takes_the_hosts_of_the_inventory_that_is_set(here, monkeypatch):
     lab.write_text(inventory_text({"n1": {"address": "192.0.2.7"}}))
     monkeypatch.setenv("TFDEPLOY_INVENTORY", str(lab))
     said = ask(here, b"sync\n\n\n")
-    assert "Hosts" not in said and "inventory: ../lab.yaml (TFDEPLOY_INVENTORY): 1 host; no other is written" in said
+    assert (
+        "Hosts" not in said
+        and "inventory: ../lab.yaml (TFDEPLOY_INVENTORY): 1 host; no other is written" in said
+    )
     assert "next: tfdeploy check, tfdeploy launch --dry-run" in said
     assert load_job(here / "tfdeploy.yaml", environ={}).mode == "sync"
     assert not (here / "inventories").exists()
@@ -195,10 +235,18 @@ def uncommented(text):
 
 
 def test_all_commented_keys_are_right_too(here):
-    Path("job.yaml").write_text(uncommented(job_text(name="x", mode="async", command=["python", "{data.digits}"])))
+    Path("job.yaml").write_text(
+        uncommented(job_text(name="x", mode="async", command=["python", "{data.digits}"]))
+    )
     job = load_job(Path("job.yaml"), environ={})
-    assert (job.keep, job.secrets, job.roles["ps"].count) == (("checkpoints",), ("WANDB_API_KEY", "HF_TOKEN", "DB"), 2)
-    Path("hosts.yaml").write_text(uncommented(inventory_text({"n1": {"address": "192.0.2.1"}, "n2": {"user": "me"}})))
+    assert (job.keep, job.secrets, job.roles["ps"].count) == (
+        ("checkpoints",),
+        ("WANDB_API_KEY", "HF_TOKEN", "DB"),
+        2,
+    )
+    Path("hosts.yaml").write_text(
+        uncommented(inventory_text({"n1": {"address": "192.0.2.1"}, "n2": {"user": "me"}}))
+    )
     n1, n2 = load_inventory(Path("hosts.yaml")).hosts
     assert (n1.jump, n1.ports, n2.user) == ("bastion.example.org", (2222, 2299), "me")
 
@@ -206,7 +254,10 @@ def test_all_commented_keys_are_right_too(here):
 def test_docs_say_what_to_type_where_a_key_without_a_default_is_left_out(capsys):
     assert main(["docs"]) == 0
     shown = capsys.readouterr().out
-    assert "the program's words; default: none; without this key, type `tfdeploy launch -- python train.py`" in shown
+    assert (
+        "the program's words; default: none; without this key, type `tfdeploy launch -- python "
+        "train.py`" in shown
+    )
     assert "plain; default: none; without this key, type `tfdeploy launch --mode async`" in shown
 
 
@@ -218,11 +269,32 @@ def test_every_key_is_explained_and_its_example_is_right(here, capsys):
             assert re.search(rf"^  {re.escape(dotted)} ", text, re.M), dotted
             assert key.text and key.example
     assert main(["docs", "--json"]) == 0
-    assert [row["key"] for row in json.loads(capsys.readouterr().out)["job"]][:2] == ["name", "inventory"]
+    assert [row["key"] for row in json.loads(capsys.readouterr().out)["job"]][:2] == [
+        "name",
+        "inventory",
+    ]
 
 
 @pytest.mark.parametrize(
-    "word", ["a", "a b", "yes", "", "-x", "a: b", "{x}", '"', "\\", "ü", "1", "#", "~", "192.0.2.1", "line\nbreak", "null"]
+    "word",
+    [
+        "a",
+        "a b",
+        "yes",
+        "",
+        "-x",
+        "a: b",
+        "{x}",
+        '"',
+        "\\",
+        "ü",
+        "1",
+        "#",
+        "~",
+        "192.0.2.1",
+        "line\nbreak",
+        "null",
+    ],
 )
 def test_words_are_quoted_so_that_they_come_back(here, word):
     Path("x.yaml").write_text(f"command: [python, {quoted(word)}]", encoding="utf-8")

@@ -17,7 +17,13 @@ PLAN: Any = SimpleNamespace(
     run="digits-1",
     tasks=[
         SimpleNamespace(task=task, role=task.partition(":")[0], host=host)
-        for task, host in (("ps:0", "n1"), ("worker:0", "n2"), ("worker:1", "n3"), ("worker:10", "n3"), ("chief:0", "worker"))
+        for task, host in (
+            ("ps:0", "n1"),
+            ("worker:0", "n2"),
+            ("worker:1", "n3"),
+            ("worker:10", "n3"),
+            ("chief:0", "worker"),
+        )
     ],
     hosts=[SimpleNamespace(host=host) for host in ("n1", "n2", "n3", "worker")],
 )
@@ -46,7 +52,9 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 @pytest.mark.parametrize(("flags", "tasks"), MEANT)
 def test_the_tasks_that_are_meant(flags: dict[str, Any], tasks: tuple[str, ...]) -> None:
     assert logs._wanted_tasks(Flags(**flags), PLAN, None) == tasks
-    assert logs._wanted_tasks(Flags(task=["worker:0,worker:1"]), PLAN, frozenset({"n3"})) == ("worker:1",)
+    assert logs._wanted_tasks(Flags(task=["worker:0,worker:1"]), PLAN, frozenset({"n3"})) == (
+        "worker:1",
+    )
 
 
 @pytest.mark.parametrize(("flags", "what", "next"), REFUSED)
@@ -70,7 +78,17 @@ def read(*words: str) -> Any:
 
 def test_flags_have_the_names_that_other_tools_gave_them() -> None:
     short = read("-n", "5", "-t", "-o", "raw", "-p", "-C3", "--no-color")
-    long = read("--tail=5", "--timestamps", "--output", "raw", "--previous", "--context", "3", "--color", "never")
+    long = read(
+        "--tail=5",
+        "--timestamps",
+        "--output",
+        "raw",
+        "--previous",
+        "--context",
+        "3",
+        "--color",
+        "never",
+    )
     assert {**vars(short), "read": 0} == {**vars(long), "read": 0} and short.lines == 5
     assert read("--tail", "all").lines is read("--tail", "-1").lines is None
     for words in (
@@ -87,5 +105,14 @@ def test_flags_have_the_names_that_other_tools_gave_them() -> None:
 
 
 def test_which_attempt_it_is_in_words() -> None:
-    words = {1: "1st", 2: "2nd", 3: "3rd", 4: "4th", 11: "11th", 12: "12th", 21: "21st", 112: "112th"}
+    words = {
+        1: "1st",
+        2: "2nd",
+        3: "3rd",
+        4: "4th",
+        11: "11th",
+        12: "12th",
+        21: "21st",
+        112: "112th",
+    }
     assert {number: logs._nth(number) for number in words} == words

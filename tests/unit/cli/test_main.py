@@ -1,4 +1,5 @@
-"""The command line's frame: words to exit codes, errors without tracebacks, nothing heavy before it is needed."""
+"""The command line's frame: words to exit codes, errors without tracebacks, nothing heavy before it
+is needed."""
 
 from __future__ import annotations
 
@@ -60,13 +61,19 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         ],
         (
             ["launch", "--steps", "9"],
-            "stands in `command:`, or with its command behind --: tfdeploy launch -- python train.py --steps 9",
+            "stands in `command:`, or with its command behind --: tfdeploy launch -- python "
+            "train.py --steps 9",
         ),
-        (["launch", "--steps", "9", "--", "python", "a b.py"], "tfdeploy launch -- python 'a b.py' --steps 9"),
+        (
+            ["launch", "--steps", "9", "--", "python", "a b.py"],
+            "tfdeploy launch -- python 'a b.py' --steps 9",
+        ),
         (["lab", "up", "0"], "next: tfdeploy lab up 3"),
     ],
 )
-def test_wrong_words_end_in_two_and_say_what_to_type(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_words_end_in_two_and_say_what_to_type(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(words) == 2
     err = capsys.readouterr().err
     assert told in err
@@ -84,14 +91,24 @@ def test_output_that_finds_no_space_is_one_line_and_one(words: list[str], unbuff
     env = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     command = [sys.executable, "-m", "tfdeploy", *words]
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(command, env=env, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run(
+            command, env=env, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
     assert done.returncode == 1
-    assert done.stderr.splitlines() == ["this machine: where the output goes: No space left on device; free some space"]
+    assert done.stderr.splitlines() == [
+        "this machine: where the output goes: No space left on device; free some space"
+    ]
 
 
 def test_help_imports_nothing_heavy() -> None:
-    code = "import sys\nfrom tfdeploy.cli.main import main\ntry: main(['launch', '--help'])\nexcept SystemExit: pass\n"
-    code += "print(sorted({'paramiko', 'fabric', 'rich', 'yaml', 'msgspec', 'tensorflow', 'cryptography'} & set(sys.modules)))"
+    code = (
+        "import sys\nfrom tfdeploy.cli.main import main\ntry: main(['launch', '--help'])\nexcept "
+        "SystemExit: pass\n"
+    )
+    code += (
+        "print(sorted({'paramiko', 'fabric', 'rich', 'yaml', 'msgspec', 'tensorflow', "
+        "'cryptography'} & set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
 
@@ -113,24 +130,46 @@ def test_common_flags_may_stand_before_the_verb(words: str, same_as: str) -> Non
     assert verb_first(words.split()) == same_as.split()
 
 
-@pytest.mark.parametrize("words", [["-i", "none.yaml", "inventory"], ["inventory", "-i", "none.yaml"]])
-def test_a_flag_before_the_verb_is_heard(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "words", [["-i", "none.yaml", "inventory"], ["inventory", "-i", "none.yaml"]]
+)
+def test_a_flag_before_the_verb_is_heard(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(words) == 2
     assert "none.yaml" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["-i", "none.yaml"], ["--mode", "async", "launch"]])
-def test_flags_without_a_verb_behind_them(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_flags_without_a_verb_behind_them(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(words) == 2
     assert f"no verb behind {words[0]}" in capsys.readouterr().err
 
 
-CONSENTS = ("force", "fresh", "overwrite", "yes", "ignore-keep", "now", "everything", "renew", "allow-public", "allow-open")
+CONSENTS = (
+    "force",
+    "fresh",
+    "overwrite",
+    "yes",
+    "ignore-keep",
+    "now",
+    "everything",
+    "renew",
+    "allow-public",
+    "allow-open",
+)
 
 
 @pytest.mark.parametrize("consent", CONSENTS)
-def test_no_guess_is_a_flag_that_overrides_a_refusal(consent: str, capsys: pytest.CaptureFixture[str]) -> None:
-    slips = {consent[:at] + consent[at + 1 :] for at in range(len(consent))} | {consent + "s", consent[:-1] + "x"}
+def test_no_guess_is_a_flag_that_overrides_a_refusal(
+    consent: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slips = {consent[:at] + consent[at + 1 :] for at in range(len(consent))} | {
+        consent + "s",
+        consent[:-1] + "x",
+    }
     for verb in ("launch", "sync", "stop", "clean", "fetch", "report", "compare", "trust", "check"):
         for slip in slips - {consent, "", "deep", "wait", "no"}:
             assert main([verb, f"--{slip}"]) == 2

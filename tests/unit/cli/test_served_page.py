@@ -37,7 +37,9 @@ def seen(page: ServedPage) -> str:
 def test_connections_that_say_nothing_take_few_threads(page: ServedPage) -> None:
     before = threading.active_count()
     idle = [socket.create_connection(("127.0.0.1", page.server_port)) for _ in range(3 * AT_ONCE)]
-    wait_for(lambda: threading.active_count() >= before + AT_ONCE, 30, "a thread for each of the first")
+    wait_for(
+        lambda: threading.active_count() >= before + AT_ONCE, 30, "a thread for each of the first"
+    )
     assert threading.active_count() == before + AT_ONCE
     for each in idle:
         each.close()

@@ -46,7 +46,8 @@ class TestFinding:
         for options, source in (
             (("nowhere.yaml",), "-i"),
             ((None, "gone.yaml"), "$TFDEPLOY_INVENTORY"),
-            (("gone.yaml", "gone.yaml"), "$TFDEPLOY_INVENTORY"),  # the flag's default is taken from there
+            # the flag's default is taken from there
+            (("gone.yaml", "gone.yaml"), "$TFDEPLOY_INVENTORY"),
             ((None, None, "x"), "the job file"),
         ):
             with pytest.raises(ConfigError) as caught:

@@ -31,7 +31,8 @@ roles:
 
 @pytest.fixture
 def load(tmp_path, monkeypatch):
-    """load(text or bytes): the inventory of a file lab.yaml with this content, in the current folder."""
+    """load(text or bytes): the inventory of a file lab.yaml with this content, in the current
+    folder."""
     monkeypatch.chdir(tmp_path)
 
     def load(content):
@@ -43,15 +44,31 @@ def load(tmp_path, monkeypatch):
 
 def test_the_contracts_example(load, tmp_path):
     inventory = load(CONTRACT)
-    assert [host.name for host in inventory.hosts] == ["n1", "n2", *(f"gpu{n:02}" for n in range(3, 11)), "big"]
+    assert [host.name for host in inventory.hosts] == [
+        "n1",
+        "n2",
+        *(f"gpu{n:02}" for n in range(3, 11)),
+        "big",
+    ]
     n1, n2, gpu, big = (inventory.host(name) for name in ("n1", "n2", "gpu07", "big"))
-    assert (n1.user, n1.port, n1.jump, n1.python) == ("ml", 22, "bastion.example.org", "~/env/bin/python")
+    assert (n1.user, n1.port, n1.jump, n1.python) == (
+        "ml",
+        22,
+        "bastion.example.org",
+        "~/env/bin/python",
+    )
     assert (n1.workdir, n1.ports, n1.gpus) == ("~/tfdeploy", (2222, 2299), "auto")
-    assert (n1.identity_file, n1.known_hosts) == ("~/.ssh/id_ed25519", str(tmp_path / "keys/known_hosts"))
+    assert (n1.identity_file, n1.known_hosts) == (
+        "~/.ssh/id_ed25519",
+        str(tmp_path / "keys/known_hosts"),
+    )
     assert (n2.port, n2.gpus) == (2200, (0, 1))
     assert (gpu.address, gpu.source) == ("gpu07.example.org", "lab.yaml:13")
     assert big.advertise == "10.0.0.7"
-    assert inventory.roles == {"ps": ("n1",), "worker": ("n2", *(f"gpu{n:02}" for n in range(3, 11)))}
+    assert inventory.roles == {
+        "ps": ("n1",),
+        "worker": ("n2", *(f"gpu{n:02}" for n in range(3, 11))),
+    }
 
 
 def host(load, keys):
@@ -157,7 +174,11 @@ REFUSED_VALUES = [
 @pytest.mark.parametrize(("keys", "path", "words"), REFUSED_VALUES)
 @pytest.mark.parametrize("place", ["host", "defaults"])
 def test_refused_values_name_their_place(load, keys, path, words, place):
-    text = f"hosts:\n  n1: {{{keys}}}\n" if place == "host" else f"hosts: {{n1: {{}}}}\ndefaults: {{{keys}}}\n"
+    text = (
+        f"hosts:\n  n1: {{{keys}}}\n"
+        if place == "host"
+        else f"hosts: {{n1: {{}}}}\ndefaults: {{{keys}}}\n"
+    )
     with pytest.raises(ConfigError) as caught:
         load(text)
     assert words in caught.value.what
@@ -182,13 +203,48 @@ FAULTS = {
     "hosts are nothing": ("hosts:\n", "no hosts", "lab.yaml:1", "hosts:"),
     "hosts are empty": ("hosts: {}\n", "no hosts", "lab.yaml:1", "hosts:"),
     "hosts are a list": ("hosts: [n1]\n", "hosts must be a mapping", "lab.yaml:1:hosts", None),
-    "unknown top key": ("host: {n1: {}}", "unknown key 'host'", "lab.yaml:1:host", "did you mean hosts?"),
-    "unknown host key": ("hosts:\n  n1:\n    adress: a", "unknown key 'adress'", "lab.yaml:3:hosts.n1.adress", "address?"),
-    "unknown default": ("hosts: {n1: {}}\ndefaults:\n  usr: a", "unknown key 'usr'", "lab.yaml:3:defaults.usr", "user?"),
-    "far from any key": ("hosts: {n1: {zzz: 1}}", "unknown key 'zzz'", "lab.yaml:1:hosts.n1.zzz", "the keys here are: address"),
-    "host is an address": ("hosts: {n1: 192.0.2.1}", "n1 must be", "lab.yaml:1:hosts.n1", "n1: {address: 192.0.2.1}"),
-    "key twice": ("hosts:\n  n1:\n    port: 1\n    port: 2", "port stands twice: lines 3 and 4", "lab.yaml:4", "remove one"),
-    "host twice": ("hosts:\n  n1: {}\n\n  n1: {}", "n1 stands twice: lines 2 and 4", "lab.yaml:4:hosts.n1", "remove one"),
+    "unknown top key": (
+        "host: {n1: {}}",
+        "unknown key 'host'",
+        "lab.yaml:1:host",
+        "did you mean hosts?",
+    ),
+    "unknown host key": (
+        "hosts:\n  n1:\n    adress: a",
+        "unknown key 'adress'",
+        "lab.yaml:3:hosts.n1.adress",
+        "address?",
+    ),
+    "unknown default": (
+        "hosts: {n1: {}}\ndefaults:\n  usr: a",
+        "unknown key 'usr'",
+        "lab.yaml:3:defaults.usr",
+        "user?",
+    ),
+    "far from any key": (
+        "hosts: {n1: {zzz: 1}}",
+        "unknown key 'zzz'",
+        "lab.yaml:1:hosts.n1.zzz",
+        "the keys here are: address",
+    ),
+    "host is an address": (
+        "hosts: {n1: 192.0.2.1}",
+        "n1 must be",
+        "lab.yaml:1:hosts.n1",
+        "n1: {address: 192.0.2.1}",
+    ),
+    "key twice": (
+        "hosts:\n  n1:\n    port: 1\n    port: 2",
+        "port stands twice: lines 3 and 4",
+        "lab.yaml:4",
+        "remove one",
+    ),
+    "host twice": (
+        "hosts:\n  n1: {}\n\n  n1: {}",
+        "n1 stands twice: lines 2 and 4",
+        "lab.yaml:4:hosts.n1",
+        "remove one",
+    ),
     "host in two ranges": (
         "hosts:\n  n[1-3]: {}\n  n3: {}",
         "n3 is there twice: lab.yaml:2 and lab.yaml:3",
@@ -207,25 +263,75 @@ FAULTS = {
         "lab.yaml:3",
         "correct",
     ),
-    "range without name": ("hosts:\n  n[1-2]: {address: a}", "are one machine", "lab.yaml:2", "correct"),
-    "million hosts": ("hosts: {'n[1-1000000]': {}}", "1,000,000 names; at most 10,000", "lab.yaml:1", "smaller range"),
-    "million in two": ("hosts: {'r[1-1000]n[1-1000]': {}}", "1,000,000 names", "lab.yaml:1", "smaller range"),
-    "many in sum": ("hosts: {'a[1-9999]': {}, 'b[1-9999]': {}}", "more than 10,000", "lab.yaml:1", "split"),
+    "range without name": (
+        "hosts:\n  n[1-2]: {address: a}",
+        "are one machine",
+        "lab.yaml:2",
+        "correct",
+    ),
+    "million hosts": (
+        "hosts: {'n[1-1000000]': {}}",
+        "1,000,000 names; at most 10,000",
+        "lab.yaml:1",
+        "smaller range",
+    ),
+    "million in two": (
+        "hosts: {'r[1-1000]n[1-1000]': {}}",
+        "1,000,000 names",
+        "lab.yaml:1",
+        "smaller range",
+    ),
+    "many in sum": (
+        "hosts: {'a[1-9999]': {}, 'b[1-9999]': {}}",
+        "more than 10,000",
+        "lab.yaml:1",
+        "split",
+    ),
     "backwards": ("hosts: {'n[3-1]': {}}", "runs backwards", "lab.yaml:1", "[1-3]"),
     "letters in range": ("hosts: {'n[a-c]': {}}", "is not a range", "lab.yaml:1", "n[01-16]"),
     "open bracket": ("hosts: {'n[1': {}}", "bracket", "lab.yaml:1", "n[01-16]"),
-    "unknown role": ("hosts: {n1: {}}\nroles: {wroker: [n1]}", "unknown role 'wroker'", "lab.yaml:2:roles.wroker", "worker?"),
-    "unknown host in role": ("hosts: {gpu1: {}}\nroles:\n  ps: [gqu1]", "names gqu1", "lab.yaml:3:roles.ps[0]", "gpu1?"),
-    "role names nobody": ("hosts: {n1: {}}\nroles: {ps: []}", "role ps names no host", "lab.yaml:2:roles.ps", "ps: [n1]"),
-    "role is nothing": ("hosts: {n1: {}}\nroles:\n  ps:", "role ps names no host", "lab.yaml:3:roles.ps", "ps: [n1]"),
-    "role is a mapping": ("hosts: {n1: {}}\nroles: {ps: {n1: 1}}", "ps must be a host's name", "lab.yaml:2:roles.ps", None),
+    "unknown role": (
+        "hosts: {n1: {}}\nroles: {wroker: [n1]}",
+        "unknown role 'wroker'",
+        "lab.yaml:2:roles.wroker",
+        "worker?",
+    ),
+    "unknown host in role": (
+        "hosts: {gpu1: {}}\nroles:\n  ps: [gqu1]",
+        "names gqu1",
+        "lab.yaml:3:roles.ps[0]",
+        "gpu1?",
+    ),
+    "role names nobody": (
+        "hosts: {n1: {}}\nroles: {ps: []}",
+        "role ps names no host",
+        "lab.yaml:2:roles.ps",
+        "ps: [n1]",
+    ),
+    "role is nothing": (
+        "hosts: {n1: {}}\nroles:\n  ps:",
+        "role ps names no host",
+        "lab.yaml:3:roles.ps",
+        "ps: [n1]",
+    ),
+    "role is a mapping": (
+        "hosts: {n1: {}}\nroles: {ps: {n1: 1}}",
+        "ps must be a host's name",
+        "lab.yaml:2:roles.ps",
+        None,
+    ),
     "twice in a role": (
         "hosts: {n1: {}}\nroles:\n  ps:\n  - n1\n  - n1",
         "twice in role ps: lines 4 and 5",
         "lab.yaml:5",
         "once",
     ),
-    "huge range in role": ("hosts: {n1: {}}\nroles: {ps: ['n[1-99999]']}", "at most 10,000", "lab.yaml:2:roles.ps", "smaller"),
+    "huge range in role": (
+        "hosts: {n1: {}}\nroles: {ps: ['n[1-99999]']}",
+        "at most 10,000",
+        "lab.yaml:2:roles.ps",
+        "smaller",
+    ),
     "only a list": ("- n1\n- n2\n", "must be a mapping", "lab.yaml:1", "tfdeploy docs"),
     "hostfile": ("n1 slots=4\nn2 slots=4\n", "must be a mapping", "lab.yaml:1", "tfdeploy docs"),
 }
@@ -242,8 +348,18 @@ def test_faults(load, text, what, where, next):
 
 
 def test_same_address_behind_different_jumps_or_ports_is_no_twin(load):
-    assert len(load("hosts: {a: {address: 10.0.0.5, jump: x}, b: {address: 10.0.0.5, jump: y}}").hosts) == 2
-    assert len(load("hosts: {a: {address: 127.0.0.1, port: 2200}, b: {address: 127.0.0.1, port: 2201}}").hosts) == 2
+    assert (
+        len(load("hosts: {a: {address: 10.0.0.5, jump: x}, b: {address: 10.0.0.5, jump: y}}").hosts)
+        == 2
+    )
+    assert (
+        len(
+            load(
+                "hosts: {a: {address: 127.0.0.1, port: 2200}, b: {address: 127.0.0.1, port: 2201}}"
+            ).hosts
+        )
+        == 2
+    )
 
 
 def test_anchors_and_merges_are_read(load):
@@ -252,8 +368,16 @@ def test_anchors_and_merges_are_read(load):
 
 
 def test_a_thousand_hosts_are_read(load):
-    hosts = "".join(f"  n{i:04}: {{address: 10.0.{i // 250}.{i % 250 + 1}, port: 22, gpus: [0, 1]}}\n" for i in range(1000))
-    text = CONTRACT.split("hosts:\n  n1")[0] + "hosts:\n" + hosts + "roles:\n  worker: ['n[0000-0999]']\n"
+    hosts = "".join(
+        f"  n{i:04}: {{address: 10.0.{i // 250}.{i % 250 + 1}, port: 22, gpus: [0, 1]}}\n"
+        for i in range(1000)
+    )
+    text = (
+        CONTRACT.split("hosts:\n  n1")[0]
+        + "hosts:\n"
+        + hosts
+        + "roles:\n  worker: ['n[0000-0999]']\n"
+    )
     assert len(load(text).roles["worker"]) == 1000
 
 

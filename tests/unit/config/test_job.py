@@ -54,7 +54,15 @@ def test_the_contracts_example(load, tmp_path):
     assert load(CONTRACT) == Job(
         name="digits",
         mode="async",
-        command=("python", "train.py", "--data={data.digits}", "--steps=2000", "--lr", "0.10", "{keep.out/models}"),
+        command=(
+            "python",
+            "train.py",
+            "--data={data.digits}",
+            "--steps=2000",
+            "--lr",
+            "0.10",
+            "{keep.out/models}",
+        ),
         code=here,
         inventory=f"{here}/inventories/lab.yaml",
         data={
@@ -89,7 +97,11 @@ def test_the_contracts_example(load, tmp_path):
         stall_action="restart",
         stop_grace_s=0.5,
         logs_max_bytes=500_000_000,
-        metrics={"step": DEFAULT_METRICS["step"], "loss": r"cost=([\d.]+)", "acc": r"acc (?:is )?([\d.]+)"},
+        metrics={
+            "step": DEFAULT_METRICS["step"],
+            "loss": r"cost=([\d.]+)",
+            "acc": r"acc (?:is )?([\d.]+)",
+        },
         source="tfdeploy.yaml",
     )
 
@@ -112,8 +124,15 @@ def test_a_role_with_a_program_of_its_own(load):
 
 
 def test_a_role_by_the_name_that_the_program_has_for_it(load):
-    text = "command: [python, train.py]\nroles: {master: {gpus: 1}, worker: {as: work}, ps: {as: ps}}\n"
-    given = {"chief": RoleRule(gpus=1, called="master"), "worker": RoleRule(called="work"), "ps": RoleRule(called="ps")}
+    text = (
+        "command: [python, train.py]\nroles: {master: {gpus: 1}, worker: {as: work}, ps: {as: "
+        "ps}}\n"
+    )
+    given = {
+        "chief": RoleRule(gpus=1, called="master"),
+        "worker": RoleRule(called="work"),
+        "ps": RoleRule(called="ps"),
+    }
     assert load(text).roles == given
 
 
@@ -121,7 +140,9 @@ def test_without_a_command_one_must_come_behind_the_dashes(load):
     assert load("mode: sync\n").command == ()
 
 
-@pytest.mark.parametrize(("text", "cwd"), [("src", "src"), ("./src//models/", "src/models"), (".", ""), ("", "")])
+@pytest.mark.parametrize(
+    ("text", "cwd"), [("src", "src"), ("./src//models/", "src/models"), (".", ""), ("", "")]
+)
 def test_the_folder_that_the_command_starts_in(load, text, cwd):
     job = load(f"cwd: {text}\nkeep: [out]\ncommand: [python, train.py]\n")
     assert (job.cwd, job.keep, "cwd" in job.places) == (cwd, ("out",), bool(text))
@@ -134,9 +155,17 @@ REFUSED = {
     "name: a/b": ("name must be a name of letters", "name", None),
     "mode: asynk": ("mode must be", "mode", "did you mean async?"),
     "setup: {reqs: r.txt}": ("unknown key 'reqs'", "setup.reqs", None),
-    "setup: {wheels: ./wheels}": ("setup names no requirements", "setup", "requirements: requirements.txt"),
+    "setup: {wheels: ./wheels}": (
+        "setup names no requirements",
+        "setup",
+        "requirements: requirements.txt",
+    ),
     "setup: {}": ("setup names no requirements", "setup", "requirements: requirements.txt"),
-    "setup: {requirements: r.txt, wheels: .}": ("wheels is the code folder itself", "setup.wheels", "of their own"),
+    "setup: {requirements: r.txt, wheels: .}": (
+        "wheels is the code folder itself",
+        "setup.wheels",
+        "of their own",
+    ),
     "{setup: {requirements: r.txt, wheels: ./w}, data: {setup-wheels: ./d}}": (
         "taken by the folder of wheels",
         "data.setup-wheels",
@@ -151,10 +180,22 @@ REFUSED = {
     "restart: {max: -1}": ("from 0 to 1000", "restart.max", ""),
     "restart: {wait: soon}": ("a duration", "restart.wait", ""),
     "restart: {backoff: 5s}": ("a list of two durations", "restart.backoff", ""),
-    "restart: {backoff: [1s]}": ("the first pause and the longest one", "restart.backoff", "[1s, 60s]"),
-    "restart: {backoff: [60s, 1s]}": ("longer than the longest", "restart.backoff", "shorter one first"),
+    "restart: {backoff: [1s]}": (
+        "the first pause and the longest one",
+        "restart.backoff",
+        "[1s, 60s]",
+    ),
+    "restart: {backoff: [60s, 1s]}": (
+        "longer than the longest",
+        "restart.backoff",
+        "shorter one first",
+    ),
     "restart: {mx: 0}": ("unknown key 'mx'", "restart.mx", "max?"),
-    "command: python train.py --x": ("command must be a list of words", "command", '["python", "train.py", "--x"]'),
+    "command: python train.py --x": (
+        "command must be a list of words",
+        "command",
+        '["python", "train.py", "--x"]',
+    ),
     'command: "it\'s"': ("command must be a list of words", "command", "[python, train.py]"),
     "command: []": ("names no program", "command", "[python, train.py]"),
     "command: [-c, x]": ("names no program", "command", "[python, train.py]"),
@@ -180,8 +221,16 @@ REFUSED = {
     "data: {x: {from: -n1:/b}}": ("HOST:/absolute/path", "data.x.from", "n1:/srv/images"),
     "data: {x: {from: n1:/}}": ("HOST:/absolute/path", "data.x.from", "n1:/srv/images"),
     "data: {x: {path: -a}}": ("does not begin with -", "data.x.path", None),
-    "data: {x: {path: a, split: workers}}": ("split must be none | worker", "data.x.split", "did you mean worker?"),
-    "data: {x: {path: a, split: worker, others: some}}": ("others must be none | all", "data.x.others", "one of"),
+    "data: {x: {path: a, split: workers}}": (
+        "split must be none | worker",
+        "data.x.split",
+        "did you mean worker?",
+    ),
+    "data: {x: {path: a, split: worker, others: some}}": (
+        "others must be none | all",
+        "data.x.others",
+        "one of",
+    ),
     "data: {x: {path: a, others: all}}": ("about a set in parts", "data.x.others", "split: worker"),
     "data: {x: {path: a, via: scp}}": ("via must be auto | rsync", "data.x.via", "one of"),
     "data: {x: {from: n1:/b, via: rsync}}": ("not with `from`", "data.x.via", "remove"),
@@ -191,7 +240,11 @@ REFUSED = {
         "data.x-y",
         "name",
     ),
-    "data: {x: {path: ., split: worker}}": ("data set x is the code folder itself", "data.x", "in it"),
+    "data: {x: {path: ., split: worker}}": (
+        "data set x is the code folder itself",
+        "data.x",
+        "in it",
+    ),
     "data: {x: .}": ("data set x is the code folder itself", "data.x", "in it"),
     "keep: checkpoints": ("keep must be a list", "keep", "[checkpoints]"),
     "keep: [/tmp/x]": ("'/tmp/x' is not a folder inside the code", "keep[0]", "[checkpoints]"),
@@ -201,7 +254,11 @@ REFUSED = {
     "keep: [-x]": ("does not begin with -", "keep[0]", None),
     "keep: [a, a/b]": ("'a/b' and 'a' (line 1) overlap", "keep[1]", "one of them"),
     "keep: [a, ./a/]": ("overlap", "keep[1]", "one of them"),
-    "{keep: [out], data: {x: out/digits}}": ("data set x and keep folder out overlap", "data.x", None),
+    "{keep: [out], data: {x: out/digits}}": (
+        "data set x and keep folder out overlap",
+        "data.x",
+        None,
+    ),
     "cmd: [a]": ("unknown key 'cmd'", "cmd", "did you mean command?"),
     "workdir: src": ("unknown key 'workdir'", "workdir", "command, cwd, flags"),
     "cwd: /src": ("'/src' is not a folder inside the code", "cwd", "cwd: src"),
@@ -214,12 +271,32 @@ REFUSED = {
     "roles: {ps: 2}": ("ps must be a mapping", "roles.ps", None),
     "roles: {ps: {cuont: 2}}": ("unknown key 'cuont'", "roles.ps.cuont", "count?"),
     "roles: {ps: {count: -1}}": ("whole number", "roles.ps.count", None),
-    "roles: {ps: {command: [python, '{nothing}']}}": ("unknown placeholder {nothing}", "roles.ps.command[1]", None),
-    "roles: {ps: {command: python ps.py}}": ("a list of words", "roles.ps.command", '["python", "ps.py"]'),
+    "roles: {ps: {command: [python, '{nothing}']}}": (
+        "unknown placeholder {nothing}",
+        "roles.ps.command[1]",
+        None,
+    ),
+    "roles: {ps: {command: python ps.py}}": (
+        "a list of words",
+        "roles.ps.command",
+        '["python", "ps.py"]',
+    ),
     "roles: {worker: {as: the-work}}": ("name of a variable", "roles.worker.as", None),
-    "roles: {worker: {as: ps}}": ("worker is called ps, as another role is", "roles.worker", "own name"),
-    "roles: {worker: {as: a}, chief: {as: a}}": ("chief is called a, as another role is", "roles.chief", "own name"),
-    "roles: {chief: {}, master: {}}": ("master and chief are one role", "roles.master", "one of them"),
+    "roles: {worker: {as: ps}}": (
+        "worker is called ps, as another role is",
+        "roles.worker",
+        "own name",
+    ),
+    "roles: {worker: {as: a}, chief: {as: a}}": (
+        "chief is called a, as another role is",
+        "roles.chief",
+        "own name",
+    ),
+    "roles: {chief: {}, master: {}}": (
+        "master and chief are one role",
+        "roles.master",
+        "one of them",
+    ),
     "roles: {mastr: {}}": ("unknown role 'mastr'", "roles.mastr", None),
     "roles: {worker: {per_host: 0}}": ("whole number from 1", "roles.worker.per_host", None),
     "env: {A: true}": ("A is a boolean", "env.A", '"true" with quotes'),
@@ -231,7 +308,11 @@ REFUSED = {
     "env: {CUDA_VISIBLE_DEVICES: 0}": ("is set by tfdeploy", "env.CUDA_VISIBLE_DEVICES", None),
     "env: {CUDA_DEVICE_ORDER: x}": ("is set by tfdeploy", "env.CUDA_DEVICE_ORDER", None),
     "env: {PYTHONUNBUFFERED: 0}": ("is set by tfdeploy", "env.PYTHONUNBUFFERED", None),
-    "env: {TFDEPLOY_DATA_X_PART: 0}": ("is set by tfdeploy", "env.TFDEPLOY_DATA_X_PART", "--dry-run"),
+    "env: {TFDEPLOY_DATA_X_PART: 0}": (
+        "is set by tfdeploy",
+        "env.TFDEPLOY_DATA_X_PART",
+        "--dry-run",
+    ),
     "env: {no_proxy: a}": ("is set by tfdeploy", "env.no_proxy", None),
     "env: {no_grpc_proxy: a}": ("is set by tfdeploy", "env.no_grpc_proxy", None),
     "env: {TFDEPLOY_TASK_ANY: a}": ("is set by tfdeploy", "env.TFDEPLOY_TASK_ANY", None),
@@ -246,8 +327,16 @@ REFUSED = {
     "ready: {after: 5}": ("after must be a duration with its unit, not '5'", "ready.after", "5s"),
     "ready: {after: -5s}": ("duration", "ready.after", "5s"),
     "ready: {timeout: 1y}": ("duration", "ready.timeout", "2m"),
-    "ready: {after: 3m}": ("ready.after (180 s) is not shorter than ready.timeout (120 s)", "ready.after", "timeout: 2m"),
-    "ready: {timeout: 5s}": ("ready.after (5 s) is not shorter than ready.timeout (5 s)", "ready.timeout", "timeout: 2m"),
+    "ready: {after: 3m}": (
+        "ready.after (180 s) is not shorter than ready.timeout (120 s)",
+        "ready.after",
+        "timeout: 2m",
+    ),
+    "ready: {timeout: 5s}": (
+        "ready.after (5 s) is not shorter than ready.timeout (5 s)",
+        "ready.timeout",
+        "timeout: 2m",
+    ),
     "ready: 5s": ("ready must be a mapping", "ready", None),
     "stop: {grace: 9999999999d}": ("at most 365d", "stop.grace", None),
     "stop: {grace: soon}": ("duration", "stop.grace", "1h"),
@@ -255,7 +344,11 @@ REFUSED = {
     "logs: {max: 1KB}": ("from 64KiB", "logs.max", None),
     "logs: {max: 1gb}": ("a size with its unit", "logs.max", "500MB"),
     "metrics: {step: '('}": ("bad regular expression", "metrics.step", "Python's syntax"),
-    "metrics: {step: 'x{99999999999}'}": ("bad regular expression: the repetition", "metrics.step", "Python's syntax"),
+    "metrics: {step: 'x{99999999999}'}": (
+        "bad regular expression: the repetition",
+        "metrics.step",
+        "Python's syntax",
+    ),
     "metrics: {step: 'x'}": ("0 groups", "metrics.step", "(?:"),
     "metrics: {step: '(x)(y)'}": ("2 groups", "metrics.step", "(?:"),
     "metrics: {step: true}": ("step must be a regular expression", "metrics.step", None),
@@ -308,11 +401,17 @@ def test_a_folder_that_cannot_name_the_job(tmp_path):
 
 def test_a_data_set_beside_the_code_is_outside_it(load, tmp_path):
     data = load("data: {x: ../x, y: ./a/../y}").data
-    assert data == {"x": DataSource(path=str(tmp_path / "x")), "y": DataSource(path=str(tmp_path / "job" / "y"))}
+    assert data == {
+        "x": DataSource(path=str(tmp_path / "x")),
+        "y": DataSource(path=str(tmp_path / "job" / "y")),
+    }
 
 
 def test_a_data_set_as_a_mapping(load, tmp_path):
-    text = "data: {a: {path: ./x}, b: {path: ~/x, split: worker, others: all}, c: {from: n1:/srv//c/}, d: {path: x, via: rsync}}"
+    text = (
+        "data: {a: {path: ./x}, b: {path: ~/x, split: worker, others: all}, c: {from: "
+        "n1:/srv//c/}, d: {path: x, via: rsync}}"
+    )
     here = str(tmp_path / "job")
     assert load(text).data == {
         "a": DataSource(path=f"{here}/x"),
@@ -326,7 +425,12 @@ def test_a_data_set_from_a_host_that_the_inventory_lacks_is_refused(load):
     job = load("data:\n  a: ./x\n  b: {from: gpu1:/srv/b, split: worker}\n")
     check_sources(job, Inventory((Host(name="gpu1", address="192.0.2.1"),)))
     with pytest.raises(ConfigError, match="data set b comes from gpu1") as caught:
-        check_sources(job, Inventory((Host(name="gpu01", address="192.0.2.1"), Host(name="n2", address="192.0.2.2"))))
+        check_sources(
+            job,
+            Inventory(
+                (Host(name="gpu01", address="192.0.2.1"), Host(name="n2", address="192.0.2.2"))
+            ),
+        )
     assert (caught.value.exit_code, caught.value.where) == (2, "tfdeploy.yaml:3:data.b")
     assert caught.value.next == "did you mean gpu01?"
 
@@ -341,7 +445,9 @@ def test_finding_the_job(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="no job file") as caught:
         find_job(None, tmp_path)
-    assert str(caught.value.where).startswith(f"tfdeploy.yaml in {tmp_path}") and "tfdeploy init" in str(caught.value.next)
+    assert str(caught.value.where).startswith(
+        f"tfdeploy.yaml in {tmp_path}"
+    ) and "tfdeploy init" in str(caught.value.next)
     (tmp_path / "tfdeploy.yml").write_text("")
     with pytest.raises(ConfigError) as caught:
         find_job(None, tmp_path)

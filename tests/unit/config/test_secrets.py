@@ -1,4 +1,5 @@
-"""Secrets from the environment, files and commands: what is read, what is refused, and that no error shows a value."""
+"""Secrets from the environment, files and commands: what is read, what is refused, and that no
+error shows a value."""
 
 from __future__ import annotations
 
@@ -32,17 +33,24 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
 
 
 def revealed(job: Job, **environ: str) -> dict[str, str]:
-    return {name: secret.reveal() for name, secret in read_secrets(job, {**os.environ, **environ}).items()}
+    return {
+        name: secret.reveal()
+        for name, secret in read_secrets(job, {**os.environ, **environ}).items()
+    }
 
 
 BOTH_FORMS = (
-    "secrets: [A, {B: {environment: OTHER}}, {C: {file: c.txt}, D: {file: ~/d.txt}}, {E: {command: [./say, a b, '*']}}]\n",
-    "secrets: {A: env, B: {environment: OTHER}, C: {file: c.txt}, D: {file: ~/d.txt}, E: {command: [./say, a b, '*']}}\n",
+    "secrets: [A, {B: {environment: OTHER}}, {C: {file: c.txt}, D: {file: ~/d.txt}}, {E: "
+    "{command: [./say, a b, '*']}}]\n",
+    "secrets: {A: env, B: {environment: OTHER}, C: {file: c.txt}, D: {file: ~/d.txt}, E: "
+    "{command: [./say, a b, '*']}}\n",
 )
 
 
 @pytest.mark.parametrize("text", BOTH_FORMS)
-def test_each_source_gives_its_value_without_one_newline_at_its_end(load: Load, tmp_path: Path, text: str) -> None:
+def test_each_source_gives_its_value_without_one_newline_at_its_end(
+    load: Load, tmp_path: Path, text: str
+) -> None:
     job = load(text)
     (tmp_path / "job/c.txt").write_bytes(b"two\nlines\n\n")
     (tmp_path / "d.txt").write_bytes(b"of windows \xff\r\n")
@@ -50,8 +58,16 @@ def test_each_source_gives_its_value_without_one_newline_at_its_end(load: Load, 
     (tmp_path / "job/say").chmod(0o700)
     found = revealed(job, A="from here\n", OTHER="another")
     said = f"a b|*|{tmp_path / 'job'}"
-    assert found == {"A": "from here\n", "B": "another", "C": "two\nlines\n", "D": "of windows \udcff", "E": said}
-    assert job.secrets == ("A", "B", "C", "D", "E") and found["C"] not in repr(read_secrets(replace(job, secrets=("C",)), {}))
+    assert found == {
+        "A": "from here\n",
+        "B": "another",
+        "C": "two\nlines\n",
+        "D": "of windows \udcff",
+        "E": said,
+    }
+    assert job.secrets == ("A", "B", "C", "D", "E") and found["C"] not in repr(
+        read_secrets(replace(job, secrets=("C",)), {})
+    )
 
 
 def test_variables_that_are_not_set_are_all_named(load: Load) -> None:
@@ -93,13 +109,25 @@ WRONG_VALUES = {
     "too long": ("{file: long}", "longer than"),
     "no such file": ("{file: nowhere}", "nowhere: No such file"),
     "a folder": ("{file: .}", "Is a directory"),
-    "no such command": ("{command: [no-such-command-here]}", "does not start: no-such-command-here"),
-    "a command that fails": (f"{{command: [sh, -c, 'echo {CANARY}; echo locked >&2; exit 3']}}", "exit code 3; it said: locked"),
+    "no such command": (
+        "{command: [no-such-command-here]}",
+        "does not start: no-such-command-here",
+    ),
+    "a command that fails": (
+        f"{{command: [sh, -c, 'echo {CANARY}; echo locked >&2; exit 3']}}",
+        "exit code 3; it said: locked",
+    ),
     "a command that is killed": ("{command: [sh, -c, 'kill -9 $$']}", "signal 9"),
     "a command that says nothing": ("{command: [true]}", "is empty"),
-    "a command without end": ("{command: [yes, aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa]}", "longer than"),
+    "a command without end": (
+        "{command: [yes, aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa]}",
+        "longer than",
+    ),
     "a command that waits": ("{command: [sleep, '99']}", "did not end within"),
-    "a command that closes its output and waits": ("{command: [sh, -c, 'exec >&- 2>&-; sleep 99']}", "did not end within"),
+    "a command that closes its output and waits": (
+        "{command: [sh, -c, 'exec >&- 2>&-; sleep 99']}",
+        "did not end within",
+    ),
 }
 
 
@@ -109,14 +137,24 @@ def test_a_value_that_cannot_be_used_is_refused_at_its_line(
 ) -> None:
     monkeypatch.setattr(secret_values, "COMMAND_S", 2.0)
     job = load(f"name: x\nsecrets:\n  GOOD: {{file: good}}\n  A: {source}\n")
-    contents = {"good": CANARY.encode(), "empty": b"", "newline": b"\n", "nul": b"a\0b", "long": b"x" * (128 << 10)}
+    contents = {
+        "good": CANARY.encode(),
+        "empty": b"",
+        "newline": b"\n",
+        "nul": b"a\0b",
+        "long": b"x" * (128 << 10),
+    }
     for name, content in contents.items():
         (tmp_path / "job" / name).write_bytes(content)
     watch = Stopwatch()
     with pytest.raises(ConfigError) as caught:
         read_secrets(job, {})
     error = caught.value
-    assert what in error.what and str(error.where).startswith("job/tfdeploy.yaml:4:secrets.A") and error.next
+    assert (
+        what in error.what
+        and str(error.where).startswith("job/tfdeploy.yaml:4:secrets.A")
+        and error.next
+    )
     assert CANARY not in f"{error.what} {error.next} {error.where}" and watch.seconds < 10
 
 
@@ -134,23 +172,39 @@ env:
 """
 
 
-def test_a_value_that_a_command_or_env_or_flag_would_show_is_refused_at_its_line(load: Load) -> None:
+def test_a_value_that_a_command_or_env_or_flag_would_show_is_refused_at_its_line(
+    load: Load,
+) -> None:
     secrets = {"TOKEN": Secret(CANARY), "SHORT": Secret("train")}
     in_command = load(SHOWN)
     in_env = load(f"env:\n  FINE: text\n  URL: https://x:{CANARY}@host\n")
-    behind = replace(in_command, command=("python", CANARY), places={"command": "the command line, behind --"})
+    behind = replace(
+        in_command, command=("python", CANARY), places={"command": "the command line, behind --"}
+    )
     for job, flags, where, place in (
         (in_command, {}, "job/tfdeploy.yaml:2:command", "command[2]"),
         (in_env, {}, "job/tfdeploy.yaml:3:env.URL", "env.URL"),
         (behind, {}, "the command line, behind --", "command[1]"),
         (load("name: x\n"), {"--name": f"run-{CANARY}"}, "--name", "--name"),
-        (load(f"name: x\ndata:\n  digits: /a/{CANARY}\n"), {}, "job/tfdeploy.yaml:3:data.digits", "data.digits"),
+        (
+            load(f"name: x\ndata:\n  digits: /a/{CANARY}\n"),
+            {},
+            "job/tfdeploy.yaml:3:data.digits",
+            "data.digits",
+        ),
         (load(f"keep: [ckpt, a/{CANARY}]\n"), {}, "job/tfdeploy.yaml:1:keep", "keep[1]"),
-        (load(f"metrics: {{step: '{CANARY} (.*)'}}\n"), {}, "job/tfdeploy.yaml:1:metrics.step", "metrics.step"),
+        (
+            load(f"metrics: {{step: '{CANARY} (.*)'}}\n"),
+            {},
+            "job/tfdeploy.yaml:1:metrics.step",
+            "metrics.step",
+        ),
     ):
         with pytest.raises(UsageError, match="TOKEN") as caught:
             refuse_shown_secrets(job, secrets, flags)
-        assert (caught.value.where, caught.value.what.startswith(place)) == (where, True), caught.value.where
+        assert (caught.value.where, caught.value.what.startswith(place)) == (where, True), (
+            caught.value.where
+        )
         assert CANARY not in f"{caught.value.what} {caught.value.next}"
     refuse_shown_secrets(load("command: [python, train.py]\n"), secrets, {})
 
@@ -164,4 +218,6 @@ def test_a_secret_whose_name_stands_in_env_is_refused(load: Load) -> None:
 def test_a_plain_name_has_the_environment_for_its_source(load: Load) -> None:
     assert load("secrets: [A]\n").secret_sources == {}
     assert revealed(replace(load("name: x\n"), secrets=("A",)), A="1") == {"A": "1"}
-    assert load("secrets: {A: env}\n").secret_sources["A"] == SecretSource(variable="A", where="job/tfdeploy.yaml:1:secrets.A")
+    assert load("secrets: {A: env}\n").secret_sources["A"] == SecretSource(
+        variable="A", where="job/tfdeploy.yaml:1:secrets.A"
+    )

@@ -29,7 +29,10 @@ def tree(node):
     return [tree(item) for item in node.items] if node.kind == "list" else node.text
 
 
-@pytest.mark.parametrize("content", [b"a: 1\nb:\n  c: x\n", b"\xef\xbb\xbfa: 1\nb:\n  c: x\n", b"a: 1\r\nb:\r\n  c: x\r\n"])
+@pytest.mark.parametrize(
+    "content",
+    [b"a: 1\nb:\n  c: x\n", b"\xef\xbb\xbfa: 1\nb:\n  c: x\n", b"a: 1\r\nb:\r\n  c: x\r\n"],
+)
 def test_bom_and_crlf_are_accepted(read, content):
     root = read(content)
     assert tree(root) == {"a": "1", "b": {"c": "x"}}
@@ -72,7 +75,12 @@ FAULTS = {
     "list as key": (b"? [a]\n: b\n", "a key must be a word", "x.yaml:1", "quotes"),
     "merge of text": (b"<<: x\n", "takes mappings", "x.yaml:1", None),
     "line ends of old": (b"a: 1\rb: [\r", "bad YAML", "x.yaml:2", None),
-    "NUL behind letters": ("a: \u00e9\u00e9\u00e9\nb: \0\nc: 1\nd: 1\n".encode(), "bad YAML", "x.yaml:2", None),
+    "NUL behind letters": (
+        "a: \u00e9\u00e9\u00e9\nb: \0\nc: 1\nd: 1\n".encode(),
+        "bad YAML",
+        "x.yaml:2",
+        None,
+    ),
     "list of lists": (b"- [a]\n", "must be a mapping", "x.yaml:1", "tfdeploy docs"),
     "alias of a page": (b"a: *" + b"x" * 50_000 + b"\n", "undefined alias", "x.yaml:1", "&name"),
     "deep": (b"a: " + b"[" * 200_000, "levels deep", "x.yaml:1", "tfdeploy docs"),
@@ -118,13 +126,25 @@ def test_a_file_of_very_many_values_is_read_no_further(read, monkeypatch):
     ("content", "lines"),
     [
         ("a: 1\nb: x\n", {"a": 1, "b": 2}),
-        ("all:\n  hosts:\n    n1:\n      port: 1\n", {"all": 1, "all.hosts": 2, "all.hosts.n1": 3, "all.hosts.n1.port": 4}),
+        (
+            "all:\n  hosts:\n    n1:\n  "
+            "    port: 1\n", {"all": 1, "all.hosts": 2, "all.hosts.n1": 3, "all.hosts.n1.port": 4}),
         ("# one\na:\n\n  # two\n\n  b:\n  # three\n    c: 1\n", {"a": 2, "a.b": 6, "a.b.c": 8}),
-        ("a:\n- x\n-\n  y\nb: [\n 1,\n 2]\n", {"a": 1, "a[0]": 2, "a[1]": 4, "b": 5, "b[0]": 6, "b[1]": 7}),
-        ("a:\n  - b:\n      c: 1\n    d: 2\n  - b: 3\n", {"a[0].b": 2, "a[0].b.c": 3, "a[0].d": 4, "a[1].b": 5}),
-        ("a: {\n b: 1,\n c:\n  [x,\n   y]}\n", {"a": 1, "a.b": 2, "a.c": 3, "a.c[0]": 4, "a.c[1]": 5}),
-        ("a: |\n  text\n  text\nb: >-\n\n  text\nc:\n  'x\n  y'\nd: 1\n", {"a": 1, "b": 4, "c": 7, "d": 10}),
-        ("a: &x\n  b: 1\nc:\n  &y\n  d: 1\ne:\n  <<: *x\n  f:\n    *y\n", {"a.b": 2, "c": 3, "c.d": 5, "e": 6, "e.f": 3}),
+        (
+            "a:\n- x\n-\n  y\nb: "
+            "[\n 1,\n 2]\n", {"a": 1, "a[0]": 2, "a[1]": 4, "b": 5, "b[0]": 6, "b[1]": 7}),
+        (
+            "a:\n  - b:\n      c: 1\n    "
+            "d: 2\n  - b: 3\n", {"a[0].b": 2, "a[0].b.c": 3, "a[0].d": 4, "a[1].b": 5}),
+        (
+            "a: {\n b: 1,\n c:\n  "
+            "[x,\n   y]}\n", {"a": 1, "a.b": 2, "a.c": 3, "a.c[0]": 4, "a.c[1]": 5}),
+        (
+            "a: |\n  text\n  text\nb: >-\n\n  "
+            "text\nc:\n  'x\n  y'\nd: 1\n", {"a": 1, "b": 4, "c": 7, "d": 10}),
+        (
+            "a: &x\n  b: 1\nc:\n  &y\n  d: "
+            "1\ne:\n  <<: *x\n  f:\n    *y\n", {"a.b": 2, "c": 3, "c.d": 5, "e": 6, "e.f": 3}),
         ("a: &x 1\n\nb:\n  *x\n", {"a": 1, "b": 3}),
         ("? a\n:\n  b: 1\n'c d':\n  e:\n", {"a": 1, "a.b": 3, "c d": 4, "c d.e": 5}),
         ("a:\r\n  b:\r\n    c: 1\r\n", {"a": 1, "a.b": 2, "a.b.c": 3}),
@@ -169,7 +189,9 @@ def test_missing_folder_huge_and_unreadable(tmp_path, monkeypatch):
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.binary(max_size=200) | st.text("ab:-[]{}&*!|>'\"#%@`, \n\t?<~", max_size=80).map(str.encode))
+@given(
+    st.binary(max_size=200) | st.text("ab:-[]{}&*!|>'\"#%@`, \n\t?<~", max_size=80).map(str.encode)
+)
 def test_whatever_stands_there(read, content):
     try:
         read(content)

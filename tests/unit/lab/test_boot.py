@@ -11,7 +11,9 @@ import pytest
 from tfdeploy.lab.boot import fork_process
 
 
-def test_a_pid_is_heard_before_the_first_word_whoever_is_quicker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pid_is_heard_before_the_first_word_whoever_is_quicker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     fork, forks = os.fork, [0]
 
     def slow() -> int:

@@ -48,7 +48,10 @@ def test_all_is_tried_and_nothing_is_left(tmp_path: Path) -> None:
         env={"PATH": PATH, "PYTHONPATH": str(REPOSITORY)},
     )
     assert all(f'"{name}": ' in done.stdout for name in TRIALS)
-    assert list(tmp_path.iterdir()) == [] and str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
+    assert (
+        list(tmp_path.iterdir()) == []
+        and str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
+    )
 
 
 @pytest.mark.needs("isolated lab")
@@ -59,16 +62,31 @@ def test_all_is_tried_and_nothing_is_left(tmp_path: Path) -> None:
             ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"],
             f"no network namespaces, process namespaces, {DENIED}",
         ),
-        ([sys.executable, "-c", WITHOUT_PIVOT_ROOT], "no mounts (pivot_root: Operation not permitted)"),
+        (
+            [sys.executable, "-c", WITHOUT_PIVOT_ROOT],
+            "no mounts (pivot_root: Operation not permitted)",
+        ),
     ],
     ids=["no SYS_ADMIN", "seccomp"],
 )
-def test_an_isolated_lab_is_refused_before_anything_is_made(tmp_path: Path, before: list[str], what: str) -> None:
-    environment = {"PATH": PATH, "PYTHONPATH": str(REPOSITORY), "XDG_STATE_HOME": str(tmp_path), "HOME": str(tmp_path)}
-    done = subprocess.run([*before, *UP], capture_output=True, text=True, check=False, timeout=60, env=environment)
+def test_an_isolated_lab_is_refused_before_anything_is_made(
+    tmp_path: Path, before: list[str], what: str
+) -> None:
+    environment = {
+        "PATH": PATH,
+        "PYTHONPATH": str(REPOSITORY),
+        "XDG_STATE_HOME": str(tmp_path),
+        "HOME": str(tmp_path),
+    }
+    done = subprocess.run(
+        [*before, *UP], capture_output=True, text=True, check=False, timeout=60, env=environment
+    )
     assert done.returncode == 3, done.stderr
     assert all(part in done.stderr for part in what.split(", ")), done.stderr
-    assert "docker run --cap-add=SYS_ADMIN" in done.stderr and "tfdeploy lab up 3 --kind loopback" in done.stderr
+    assert (
+        "docker run --cap-add=SYS_ADMIN" in done.stderr
+        and "tfdeploy lab up 3 --kind loopback" in done.stderr
+    )
     assert list((tmp_path / "tfdeploy/lab").iterdir()) == []
 
 
@@ -76,18 +94,25 @@ def test_who_becomes_no_other_user_is_told_of_sudo(answers: dict[str, str]) -> N
     answers.update(dict.fromkeys(("mounts", "links", "network namespaces"), DENIED))
     answers["other accounts"] = "Operation not permitted"
     lacks = capabilities.find_lacks("isolated lab", command="make test")
-    expected = f"no network namespaces, mounts, links ({DENIED}); no other accounts (Operation not permitted)"
+    expected = (
+        f"no network namespaces, mounts, links ({DENIED}); no other accounts (Operation not "
+        "permitted)"
+    )
     assert capabilities.describe(lacks) == expected
     assert capabilities.remedies(lacks) == "sudo make test"
 
 
 def test_programs_are_one_line(answers: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capabilities, "is_installed", lambda program: program not in ("ip", "tc", "rsync"))
+    monkeypatch.setattr(
+        capabilities, "is_installed", lambda program: program not in ("ip", "tc", "rsync")
+    )
     answers["links"] = "ip is not installed"
     with pytest.raises(Refused) as refused:
         capabilities.require_isolated(3)
     assert "no rsync, ip, tc (not installed)" in refused.value.what
-    assert str(refused.value.next).startswith("apt-get install rsync iproute2; or without all that: ")
+    assert str(refused.value.next).startswith(
+        "apt-get install rsync iproute2; or without all that: "
+    )
 
 
 def test_a_layer_on_a_tmpfs_stands_in_for_one_beside_the_lab(answers: dict[str, str]) -> None:
@@ -95,7 +120,10 @@ def test_a_layer_on_a_tmpfs_stands_in_for_one_beside_the_lab(answers: dict[str, 
     assert capabilities.find_lacks("isolated lab", command="x") == []
     del answers["spare overlay"]
     (lack,) = capabilities.find_lacks("isolated lab", command="x")
-    assert lack.name == "overlay" and lack.remedy == "set XDG_STATE_HOME to a folder on ext4, xfs or tmpfs"
+    assert (
+        lack.name == "overlay"
+        and lack.remedy == "set XDG_STATE_HOME to a folder on ext4, xfs or tmpfs"
+    )
 
 
 def test_nobody_asks_for_the_user(answers: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +131,9 @@ def test_nobody_asks_for_the_user(answers: dict[str, str], monkeypatch: pytest.M
     assert capabilities.find_lacks("isolated lab", command="x") == []
 
 
-def test_trials_that_do_not_end_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_trials_that_do_not_end_are_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(capabilities, "TRIALS_TIMEOUT_S", 0.001)
     with pytest.raises(Refused, match=r"did not end within 0 s$"):
         capabilities._run_trials.__wrapped__(str(tmp_path), 0)

@@ -16,8 +16,18 @@ PLANTED = "import os, sys\nos.write(2, b'%s of the current folder ran')\nos._exi
 
 @pytest.fixture
 def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder: a file for each module of the standard library, and for what tfdeploy needs besides."""
-    others = ("yaml", "rich", "fabric", "paramiko", "msgspec", "tfdeploy", "sitecustomize", "usercustomize")
+    """The current folder: a file for each module of the standard library, and for what tfdeploy
+    needs besides."""
+    others = (
+        "yaml",
+        "rich",
+        "fabric",
+        "paramiko",
+        "msgspec",
+        "tfdeploy",
+        "sitecustomize",
+        "usercustomize",
+    )
     for name in (*sys.stdlib_module_names, *others):
         (tmp_path / f"{name}.py").write_text(PLANTED % name)
     monkeypatch.chdir(tmp_path)
@@ -33,8 +43,16 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ([], "tfdeploy.lab.boot", 1),
     ],
 )
-def test_no_file_of_the_current_folder_is_run(planted: Path, words: list[str], module: str, code: int) -> None:
-    done = subprocess.run(own_command(words, module), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+def test_no_file_of_the_current_folder_is_run(
+    planted: Path, words: list[str], module: str, code: int
+) -> None:
+    done = subprocess.run(
+        own_command(words, module),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert "of the current folder" not in done.stderr and done.returncode == code, done.stderr
 
 
@@ -47,11 +65,18 @@ def test_an_empty_entry_of_pythonpath_does_not_mean_the_current_folder_either(
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_modules_are_found_where_this_process_finds_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modules_are_found_where_this_process_finds_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "places").mkdir()
     (tmp_path / "places/only_here.py").write_text("print('found')\n")
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "places")])
-    assert subprocess.run(own_command([], "only_here"), capture_output=True, text=True, check=True).stdout == "found\n"
+    assert (
+        subprocess.run(
+            own_command([], "only_here"), capture_output=True, text=True, check=True
+        ).stdout
+        == "found\n"
+    )
 
 
 def test_python_m_tfdeploy_imports_nothing_of_the_current_folder(planted: Path) -> None:
@@ -68,4 +93,9 @@ def test_python_m_tfdeploy_imports_nothing_of_the_current_folder(planted: Path) 
 
 def _imported_by_runpy() -> set[str]:
     code = "import runpy, sys; print(*sys.modules)"
-    return {name.partition(".")[0] for name in subprocess.check_output([sys.executable, "-c", code], text=True, cwd="/").split()}
+    return {
+        name.partition(".")[0]
+        for name in subprocess.check_output(
+            [sys.executable, "-c", code], text=True, cwd="/"
+        ).split()
+    }

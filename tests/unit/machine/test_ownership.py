@@ -40,25 +40,43 @@ def _list_a_stranger(path: Path) -> None:
     """What `setfacl -m u:64001:rw` does."""
     entries = ((1, 6, -1), (2, 6, STRANGER), (4, 6, -1), (16, 6, -1), (32, 4, -1))
     try:
-        os.setxattr(path, "system.posix_acl_access", b"\2\0\0\0" + b"".join(struct.pack("<HHi", *each) for each in entries))
+        os.setxattr(
+            path,
+            "system.posix_acl_access",
+            b"\2\0\0\0" + b"".join(struct.pack("<HHi", *each) for each in entries),
+        )
     except OSError as error:
         pytest.skip(f"no access lists in {path.parent}: {error.strerror}")
 
 
 CHANGES: dict[str, tuple[Callable[[Path], object], str, str]] = {
-    "a stranger's file": (lambda path: os.chown(path, STRANGER, -1), f"belongs to user {STRANGER}", "sudo chown"),
+    "a stranger's file": (
+        lambda path: os.chown(path, STRANGER, -1),
+        f"belongs to user {STRANGER}",
+        "sudo chown",
+    ),
     "a file for everybody": (lambda path: path.chmod(0o666), "by everybody", "chmod o-w"),
     "a file for a group": (_share, f"by the group {STRANGER}", "chmod g-w"),
     "a link of a stranger": (_link_of_a_stranger, f"belongs to user {STRANGER}", "sudo chown -h"),
-    "a stranger's folder": (lambda path: os.chown(path.parent, STRANGER, -1), f"belongs to user {STRANGER}", "sudo chown"),
+    "a stranger's folder": (
+        lambda path: os.chown(path.parent, STRANGER, -1),
+        f"belongs to user {STRANGER}",
+        "sudo chown",
+    ),
     "a folder for everybody": (lambda path: path.parent.chmod(0o777), "by everybody", "chmod o-w"),
-    "a folder for a group": (lambda path: _share(path.parent), f"by the group {STRANGER}", "chmod g-w"),
+    "a folder for a group": (
+        lambda path: _share(path.parent),
+        f"by the group {STRANGER}",
+        "chmod g-w",
+    ),
 }
 
 
 @pytest.mark.needs("other accounts")
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_another_user_can_change_is_named_with_the_command_that_mends_it(file: Path, change: str) -> None:
+def test_what_another_user_can_change_is_named_with_the_command_that_mends_it(
+    file: Path, change: str
+) -> None:
     assert find_exposure(file) is None
     do, what, fix = CHANGES[change]
     do(file)
@@ -70,7 +88,9 @@ def test_what_another_user_can_change_is_named_with_the_command_that_mends_it(fi
 
 @pytest.mark.needs("other accounts")
 @pytest.mark.parametrize("mode", [0o1777, 0o3775])
-def test_a_sticky_folder_of_root_s_is_no_exposure_but_of_a_folder_that_is_ours_alone(file: Path, mode: int) -> None:
+def test_a_sticky_folder_of_root_s_is_no_exposure_but_of_a_folder_that_is_ours_alone(
+    file: Path, mode: int
+) -> None:
     os.chown(file.parent, -1, STRANGER)
     file.parent.chmod(mode)
     assert find_exposure(file) is None and is_writable_by_others(file.parent)
@@ -88,7 +108,9 @@ def test_a_folder_in_the_folder_counts_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("other accounts")
-def test_the_private_group_of_a_trusted_user_is_nobody_else(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_private_group_of_a_trusted_user_is_nobody_else(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file.chmod(0o664)  # root:root, or a user's own
     assert find_exposure(file) is None
     # In a container neither the user nor the group has a name.
@@ -108,7 +130,9 @@ def test_an_access_list_counts_in_a_private_group_too(file: Path) -> None:
 
 
 @pytest.mark.needs("other accounts")
-def test_under_sudo_the_caller_s_files_are_trusted_but_not_for_others(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_under_sudo_the_caller_s_files_are_trusted_but_not_for_others(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     os.chown(file, STRANGER, -1)
     monkeypatch.setenv("SUDO_UID", str(STRANGER))
     assert find_exposure(file) is None

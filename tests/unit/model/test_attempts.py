@@ -23,7 +23,15 @@ def test_each_attempt_has_its_end_and_its_last_line() -> None:
 
 
 def test_the_words_name_the_signal_and_the_reason() -> None:
-    killed = Attempt(task="worker:0", number=1, started=1.0, ended=2.0, outcome="killed", reason="oom_kill", signal=9)
+    killed = Attempt(
+        task="worker:0",
+        number=1,
+        started=1.0,
+        ended=2.0,
+        outcome="killed",
+        reason="oom_kill",
+        signal=9,
+    )
     assert killed.words == "killed: 9, oom_kill"
 
 
@@ -41,7 +49,10 @@ def test_an_attempt_whose_end_nobody_wrote_ended_when_the_next_began() -> None:
 
 def test_what_hosts_tell_is_taken_where_its_end_was_not_known() -> None:
     progress = RunProgress(PLAN)
-    told = {"worker:0": [attempt(1, 10.0, 15.0, "failed"), attempt(2, 16.0, None, None)], "gone:0": []}
+    told = {
+        "worker:0": [attempt(1, 10.0, 15.0, "failed"), attempt(2, 16.0, None, None)],
+        "gone:0": [],
+    }
     assert [each.number for each in progress.take_attempts(told)] == [1]
     assert [each.number for each in progress.attempts_of("worker:0")] == [1, 2]
     assert progress.take_attempts(told) == []

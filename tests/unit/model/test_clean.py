@@ -25,7 +25,9 @@ def run_item(name: str, ended: float | None, stays: str = "", job: str = "a") ->
         (Rules(older_s=1e9), {("a", "1"), ("a", "2"), ("a", "3"), ("b", "9")}),
     ],
 )
-def test_the_newest_of_each_job_and_the_young_ones_stay(rules: Rules, stay: set[tuple[str, str]]) -> None:
+def test_the_newest_of_each_job_and_the_young_ones_stay(
+    rules: Rules, stay: set[tuple[str, str]]
+) -> None:
     runs = {
         ("a", "1"): NOW - 300,
         ("a", "2"): NOW - 200,
@@ -36,15 +38,26 @@ def test_the_newest_of_each_job_and_the_young_ones_stay(rules: Rules, stay: set[
 
 
 def test_a_run_that_one_host_calls_alive_stays_on_all() -> None:
-    found = {"n1": [run_item("1", NOW - 50)], "n2": [run_item("1", None, "it is alive")], "n3": [run_item("2", NOW - 50)]}
+    found = {
+        "n1": [run_item("1", NOW - 50)],
+        "n2": [run_item("1", None, "it is alive")],
+        "n3": [run_item("2", NOW - 50)],
+    }
     assert runs_that_stay(found, Rules(), NOW) == {("a", "1")}
 
 
 def test_the_last_host_says_when_a_run_ended() -> None:
-    found = {"n1": [run_item("1", NOW - 500)], "n2": [run_item("1", NOW - 5)], "n3": [run_item("2", None)]}
-    assert runs_that_stay(found, Rules(older_s=100), NOW) == {("a", "1")}  # that of "2" is unknown, so it is old
+    found = {
+        "n1": [run_item("1", NOW - 500)],
+        "n2": [run_item("1", NOW - 5)],
+        "n3": [run_item("2", None)],
+    }
+    # that of "2" is unknown, so it is old
+    assert runs_that_stay(found, Rules(older_s=100), NOW) == {("a", "1")}
 
 
-@pytest.mark.parametrize(("name", "run"), [("runs/r1/cwd", "r1"), ("runs/r1", None), ("releases/r1/x", None), ("", None)])
+@pytest.mark.parametrize(
+    ("name", "run"), [("runs/r1/cwd", "r1"), ("runs/r1", None), ("releases/r1/x", None), ("", None)]
+)
 def test_the_run_of_a_half(name: str, run: str | None) -> None:
     assert run_of_half(name) == run

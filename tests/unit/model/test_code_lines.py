@@ -11,16 +11,27 @@ RUNS = ("one", "two")
 
 
 def code(**contents: bytes) -> tuple[dict[str, CodeFile], dict[str, bytes]]:
-    return {name: CodeFile("file", sha256(text).hexdigest(), len(text)) for name, text in contents.items()}, contents
+    return {
+        name: CodeFile("file", sha256(text).hexdigest(), len(text))
+        for name, text in contents.items()
+    }, contents
 
 
-def told(one: dict[str, bytes], two: dict[str, bytes]) -> dict[str, tuple[list[str] | None, str | None]]:
+def told(
+    one: dict[str, bytes], two: dict[str, bytes]
+) -> dict[str, tuple[list[str] | None, str | None]]:
     (files1, contents1), (files2, contents2) = code(**one), code(**two)
-    return {row["path"]: (row["diff"], row["why"]) for row in lines_of_files(RUNS, (files1, files2), (contents1, contents2))}
+    return {
+        row["path"]: (row["diff"], row["why"])
+        for row in lines_of_files(RUNS, (files1, files2), (contents1, contents2))
+    }
 
 
 def test_lines_that_went_and_came() -> None:
-    found = told({"a": b"x\n-- y\nz\n", "gone": b"g\n", "same": b"s"}, {"a": b"x\n++ y\nz\n", "new": b"n\n", "same": b"s"})
+    found = told(
+        {"a": b"x\n-- y\nz\n", "gone": b"g\n", "same": b"s"},
+        {"a": b"x\n++ y\nz\n", "new": b"n\n", "same": b"s"},
+    )
     assert found == {
         "a": (["@@ -1,3 +1,3 @@", " x", "--- y", "+++ y", " z"], None),
         "gone": (["@@ -1 +0,0 @@", "-g"], None),
@@ -31,7 +42,11 @@ def test_lines_that_went_and_came() -> None:
 def test_why_lines_cannot_be_told() -> None:
     found = told({"a": b"\0", "b": b"\xff", "c": b"x\n"}, {"a": b"x", "b": b"y", "c": b"x\r\n"})
     no_text = (None, "it is no text")
-    assert found == {"a": no_text, "b": no_text, "c": (None, "only its mode or its line ends differ")}
+    assert found == {
+        "a": no_text,
+        "b": no_text,
+        "c": (None, "only its mode or its line ends differ"),
+    }
     big, _ = code(a=b"x" * (MOST_BYTES + 1))
     small, content = code(a=b"y")
     (row,) = lines_of_files(RUNS, (big, small), ({}, content))

@@ -16,7 +16,9 @@ def said(**sizes: int) -> str | None:
 
 
 def of(sizes: dict[str, int]) -> str | None:
-    entries = tuple(Entry(path=path, kind="file", size=size) for path, size in sorted(sizes.items()))
+    entries = tuple(
+        Entry(path=path, kind="file", size=size) for path, size in sorted(sizes.items())
+    )
     return large_code(Manifest(root="/code", release="r", entries=entries))
 
 
@@ -26,10 +28,20 @@ def test_fifty_megabytes_are_not_large() -> None:
 
 
 def test_the_largest_paths_are_named_and_the_lines_that_avoid_them() -> None:
-    text = of({"data/train/a": 150 * MB, "data/train/b": 51 * MB, "model.bin": 11 * MB, "train.py": 1000, "data/x": MB})
+    text = of(
+        {
+            "data/train/a": 150 * MB,
+            "data/train/b": 51 * MB,
+            "model.bin": 11 * MB,
+            "train.py": 1000,
+            "data/x": MB,
+        }
+    )
     assert text == (
-        "code: 213 MB that .gitignore does not name: data/train/ (201 MB), model.bin (11 MB). Every run has its own copy of it "
-        "(file systems with reflinks share the blocks). As data it is sent once: `data: {train: ./data/train/}` in the job file; "
+        "code: 213 MB that .gitignore does not name: data/train/ (201 MB), model.bin (11 MB). "
+        "Every run has its own copy of it "
+        "(file systems with reflinks share the blocks). As data it is sent once: `data: {train: "
+        "./data/train/}` in the job file; "
         "to leave it out: echo /data/train/ >> .tfdeployignore"
     )
 

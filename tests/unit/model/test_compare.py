@@ -14,7 +14,9 @@ ONE = ComparedRun(plan=replace(PLAN, run="a"), started=1000.0)
 
 
 def rows(*printed: dict[str, float]) -> list[TaskSample]:
-    return [TaskSample(time=1000.0 + 10 * n, attempt=1, printed=each) for n, each in enumerate(printed)]
+    return [
+        TaskSample(time=1000.0 + 10 * n, attempt=1, printed=each) for n, each in enumerate(printed)
+    ]
 
 
 def test_equal_runs_differ_in_nothing() -> None:
@@ -22,8 +24,13 @@ def test_equal_runs_differ_in_nothing() -> None:
 
 
 def test_flags_are_compared_by_name_however_they_are_written() -> None:
-    commands = (["python", "t.py", "--lr=0.1", "--fast"], ["python", "t.py", "--fast", "--lr", "0.2", "--n", "3"])
-    found = differences([replace(ONE, plan=replace(PLAN, command=tuple(each))) for each in commands])
+    commands = (
+        ["python", "t.py", "--lr=0.1", "--fast"],
+        ["python", "t.py", "--fast", "--lr", "0.2", "--n", "3"],
+    )
+    found = differences(
+        [replace(ONE, plan=replace(PLAN, command=tuple(each))) for each in commands]
+    )
     assert [(row["what"], row["key"], row["values"]) for row in found] == [
         ("command", "--lr", ["0.1", "0.2"]),
         ("command", "--n", [None, "3"]),
@@ -32,18 +39,31 @@ def test_flags_are_compared_by_name_however_they_are_written() -> None:
 
 def test_variables_of_the_job_count_and_those_of_the_plan_do_not() -> None:
     def with_env(env: dict[str, str]) -> ComparedRun:
-        return replace(ONE, plan=replace(PLAN, tasks=tuple(replace(task, env=env) for task in PLAN.tasks)))
+        return replace(
+            ONE, plan=replace(PLAN, tasks=tuple(replace(task, env=env) for task in PLAN.tasks))
+        )
 
-    one, two = with_env({"A": "1", "TF_CONFIG": "x"}), with_env({"A": "2", "TF_CONFIG": "y", "TFDEPLOY_TASK_HOST": "n"})
+    one, two = (
+        with_env({"A": "1", "TF_CONFIG": "x"}),
+        with_env({"A": "2", "TF_CONFIG": "y", "TFDEPLOY_TASK_HOST": "n"}),
+    )
     assert [(row["key"], row["values"]) for row in differences([one, two])] == [("A", ["1", "2"])]
 
 
 def test_files_that_differ_are_named_and_without_them_the_releases() -> None:
     same = CodeFile("file", "c" * 64, 9)
     one = replace(ONE, files={"t.py": CodeFile("file", "a" * 64, 1), "same": same})
-    two = replace(ONE, plan=replace(PLAN, release="other"), files={"t.py": CodeFile("exec", "b" * 64, 1), "same": same})
+    two = replace(
+        ONE,
+        plan=replace(PLAN, release="other"),
+        files={"t.py": CodeFile("exec", "b" * 64, 1), "same": same},
+    )
     (found,) = differences([one, two])
-    assert (found["what"], found["key"], found["values"]) == ("code", "t.py", ["file " + "a" * 12, "exec " + "b" * 12])
+    assert (found["what"], found["key"], found["values"]) == (
+        "code",
+        "t.py",
+        ["file " + "a" * 12, "exec " + "b" * 12],
+    )
     (found,) = differences([one, replace(two, files=None)])
     assert (found["key"], found["values"]) == ("release", ["abc", "other"])
 
@@ -51,7 +71,12 @@ def test_files_that_differ_are_named_and_without_them_the_releases() -> None:
 def had(plan: Plan, *pythons: str) -> Plan:
     """The other hosts are of an older tfdeploy."""
     told = [{"Python": python} for python in pythons] + [dict[str, str]()] * len(plan.hosts)
-    return replace(plan, hosts=tuple(replace(host, versions=said) for host, said in zip(plan.hosts, told, strict=False)))
+    return replace(
+        plan,
+        hosts=tuple(
+            replace(host, versions=said) for host, said in zip(plan.hosts, told, strict=False)
+        ),
+    )
 
 
 def test_plans_and_versions() -> None:
@@ -63,7 +88,11 @@ def test_plans_and_versions() -> None:
 
 
 def test_the_last_value_of_each_metric_with_its_step_by_the_deciding_task() -> None:
-    told = rows({"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.25, "epoch": 1, "accuracy": 0.5}, {"step": 3})
+    told = rows(
+        {"step": 1, "loss": 0.5},
+        {"step": 2, "loss": 0.25, "epoch": 1, "accuracy": 0.5},
+        {"step": 3},
+    )
     run = replace(ONE, tasks={"worker:0": told, "worker:1": rows({"loss": 9.0})})
     assert finals([run]) == [
         {"run": "a", "metric": "step", "value": 3, "step": 3},
@@ -78,5 +107,10 @@ def test_the_last_value_of_each_metric_with_its_step_by_the_deciding_task() -> N
 
 
 def test_where_no_deciding_task_prints_the_one_that_says_most_speaks() -> None:
-    run = replace(ONE, tasks={"ps:0": rows({"x": 1}), "worker:1": rows({"x": 2}, {"x": 3}), "worker:2": []})
-    assert run.samples == run.tasks["worker:1"] and replace(ONE, tasks={"worker:0": rows({})}).samples == []
+    run = replace(
+        ONE, tasks={"ps:0": rows({"x": 1}), "worker:1": rows({"x": 2}, {"x": 3}), "worker:2": []}
+    )
+    assert (
+        run.samples == run.tasks["worker:1"]
+        and replace(ONE, tasks={"worker:0": rows({})}).samples == []
+    )

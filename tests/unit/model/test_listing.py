@@ -1,4 +1,5 @@
-"""What a host says lies in a folder: nothing that could lead out of where it is brought to passes."""
+"""What a host says lies in a folder: nothing that could lead out of where it is brought to
+passes."""
 
 from __future__ import annotations
 
@@ -22,7 +23,10 @@ def listed(rows: list[Any]) -> tuple[FoundFile, ...]:
 
 
 def test_rows_become_values_sorted_by_path() -> None:
-    assert listed([["b", 1, 2, None], ["a/c", 0, 0, "b"]]) == (FoundFile("a/c", 0, 0, "b"), FoundFile("b", 1, 2))
+    assert listed([["b", 1, 2, None], ["a/c", 0, 0, "b"]]) == (
+        FoundFile("a/c", 0, 0, "b"),
+        FoundFile("b", 1, 2),
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,25 +13,42 @@ from tfdeploy.model.job import DEFAULT_METRICS
 from tfdeploy.model.measures import Measures
 
 PATTERNS = compile_patterns(DEFAULT_METRICS)
-ABORTED = "local_rendezvous.cc:412] Local rendezvous is aborting with status: ABORTED: Step 123937220698374316 cancelled."
+ABORTED = (
+    "local_rendezvous.cc:412] Local rendezvous is aborting with status: ABORTED: Step "
+    "123937220698374316 cancelled."
+)
 TENSORFLOW = [
-    f"W0000 00:00:1795343521.219564   29562 {ABORTED}  Cancelling rendezvous. [type.googleapis.com/tensorflow.DerivedStatus='']",
-    "I0000 00:00:1795343518.398355   28225 grpc_server_lib.cc:467] Started server with target: grpc://127.0.0.1:58935",
+    f"W0000 00:00:1795343521.219564   29562 {ABORTED}  Cancelling rendezvous. "
+    "[type.googleapis.com/tensorflow.DerivedStatus='']",
+    "I0000 00:00:1795343518.398355   28225 grpc_server_lib.cc:467] Started server with target: "
+    "grpc://127.0.0.1:58935",
     "E0000 00:00:1795343518.383044   28225 cuda_platform.cc:52] failed call to cuInit: step: 303",
-    "W1122 10:00:00.123456   28225 local_rendezvous.cc:412] ABORTED: Step 65783289095256262 cancelled.",
+    "W1122 10:00:00.123456   28225 local_rendezvous.cc:412] ABORTED: Step 65783289095256262 "
+    "cancelled.",
     "E1122 10:00:00.123456789   12345 server_chttp2.cc:40] step 12",
-    "2026-11-22 10:00:00.123456: W tensorflow/core/framework/local_rendezvous.cc:404] Step 65783289095256262 cancelled",
-    "2026-11-22 10:00:00.123456: I external/local_xla/xla/stream_executor/cuda/cuda_executor.cc:998] step: 4 of 9",
+    "2026-11-22 10:00:00.123456: W tensorflow/core/framework/local_rendezvous.cc:404] Step "
+    "65783289095256262 cancelled",
+    "2026-11-22 10:00:00.123456: I "
+    "external/local_xla/xla/stream_executor/cuda/cuda_executor.cc:998] step: 4 of 9",
     "E tensorflow/core/client/tensor_c_api.cc:485] Step 6578 cancelled",
 ]
 PROGRAMS = [
     ("step 1200 loss 0.31", 1200, 0.31),
     ("INFO:tensorflow:loss = 0.3, step = 100 (0.5 sec)", 100, 0.3),
-    ("I1122 10:00:00.123456 139955 basic_session_run_hooks.py:262] loss = 0.5, step = 300", 300, 0.5),
+    (
+        "I1122 10:00:00.123456 139955 basic_session_run_hooks.py:262] loss = 0.5, step = 300",
+        300,
+        0.5,
+    ),
     ("2026-11-22 10:00:00.123456: I train.py:12] step 8", 8, None),
     ("2026-11-22 10:00:00,123 INFO train.py:12] step: 7", 7, None),
     ("1480: Worker 0: training step 120 done (global step: 240)", 240, None),
-    ("step 5 2026-11-22 10:00:00.123456: W tensorflow/core/x.cc:4] Step 65783289095256262 cancelled", 5, None),
+    (
+        "step 5 2026-11-22 10:00:00.123456: W tensorflow/core/x.cc:4] Step 65783289095256262 "
+        "cancelled",
+        5,
+        None,
+    ),
 ]
 
 
@@ -59,7 +76,10 @@ def test_what_a_program_prints_is_one(line: str, step: int, loss: float | None) 
     assert (measures.step, measures.loss) == (step, loss)
 
 
-@pytest.mark.parametrize("line", ["Step 65783289095256262 was cancelled", "CancelledError: Step 123937220698374316 cancelled"])
+@pytest.mark.parametrize(
+    "line",
+    ["Step 65783289095256262 was cancelled", "CancelledError: Step 123937220698374316 cancelled"],
+)
 def test_a_step_that_no_program_can_have_reached_is_none(line: str) -> None:
     assert measured(line).step is None
     assert measured("step 10", line, "step 11").step == 11
@@ -95,19 +115,37 @@ def test_measures_of_a_ps_that_only_serves_are_none() -> None:
 
 
 def test_keras_tells_the_step_over_all_its_epochs_and_its_own_metrics() -> None:
-    measures = measured("Epoch 2/3", "50/100 - 2s - accuracy: 0.5 - loss: 0.7", "100/100 - 4s - accuracy: 0.6 - loss: 0.6")
-    assert measures.values() == {"epoch": 2, "epochs": 3, "batch": 100, "batches": 100, "accuracy": 0.6, "loss": 0.6, "step": 200}
+    measures = measured(
+        "Epoch 2/3",
+        "50/100 - 2s - accuracy: 0.5 - loss: 0.7",
+        "100/100 - 4s - accuracy: 0.6 - loss: 0.6",
+    )
+    assert measures.values() == {
+        "epoch": 2,
+        "epochs": 3,
+        "batch": 100,
+        "batches": 100,
+        "accuracy": 0.6,
+        "loss": 0.6,
+        "step": 200,
+    }
     measures.line(103.0, "saving")
     assert measures.rate() == 50
 
 
 def test_what_the_host_knows_stands_below_what_lines_say() -> None:
     measures = measured("loss 0.5")
-    measures.take_sample(sample({"train/epoch_loss": 0.25, "loss": 0.75, "accuracy": 0.5, "step": 7, "batch": 3}))
+    measures.take_sample(
+        sample({"train/epoch_loss": 0.25, "loss": 0.75, "accuracy": 0.5, "step": 7, "batch": 3})
+    )
     assert measures.values() == {"train/epoch_loss": 0.25, "accuracy": 0.5, "loss": 0.5, "step": 7}
     measures.line(110.0, "24/100 - 4s - accuracy: 0.75")
     measures.line(111.0, "saving")
-    assert measures.values()["accuracy"] == 0.75 and set(measures.names()) >= {"train/epoch_loss", "accuracy", "loss"}
+    assert measures.values()["accuracy"] == 0.75 and set(measures.names()) >= {
+        "train/epoch_loss",
+        "accuracy",
+        "loss",
+    }
 
 
 def test_steps_of_event_files_have_a_rate_by_their_own_time_until_lines_have_steps() -> None:
@@ -117,7 +155,8 @@ def test_steps_of_event_files_have_a_rate_by_their_own_time_until_lines_have_ste
     assert measures.step == 100 and measures.rate() is None
     measures.take_sample(sample({"step": 300}, step_time=60.0))
     assert measures.rate(65.0) == 20
-    assert measures.rate(200.0) is None  # files are written late: that they say nothing new does not mean that it stands
+    # files are written late: that they say nothing new does not mean that it stands
+    assert measures.rate(200.0) is None
     measures.line(201.0, "step 500")
     measures.line(202.0, "step 510")
     measures.line(203.0, "saving")
@@ -130,7 +169,8 @@ def test_a_program_that_prints_only_its_rate_has_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "step", "loss"), [("Loss for final step: 0.25.", None, 0.25), ("step: 0.5", None, None), ("step 5.", 5, None)]
+    ("line", "step", "loss"),
+    [("Loss for final step: 0.25.", None, 0.25), ("step: 0.5", None, None), ("step 5.", 5, None)],
 )
 def test_a_final_step_is_no_step(line: str, step: int | None, loss: float | None) -> None:
     assert (measured(line).step, measured(line).loss) == (step, loss)
@@ -141,7 +181,9 @@ def test_where_the_host_tells_them_no_line_is_matched() -> None:
     for second in range(3):
         measures.line(100.0 + second, f"step {second} loss 0.5")
     assert measures.values() == {} and measures.step is None
-    measures.take_sample(sample({"step": 7, "batch": 3}, not_finite={"loss": "nan"}, step_times={"step": 100.0}))
+    measures.take_sample(
+        sample({"step": 7, "batch": 3}, not_finite={"loss": "nan"}, step_times={"step": 100.0})
+    )
     assert measures.step == 7 and measures.loss != measures.loss and measures.values()["batch"] == 3
 
 
@@ -149,7 +191,10 @@ def test_the_pace_of_what_the_host_tells_is_by_the_times_of_its_lines() -> None:
     measures = Measures({})
     for time, step in ((100.0, 10), (110.0, 110), (110.0, 110), (112.0, 110)):
         measures.take_sample(
-            sample({"step": step, "local_step": step / 2}, step_times={"step": min(time, 110.0), "local_step": time})
+            sample(
+                {"step": step, "local_step": step / 2},
+                step_times={"step": min(time, 110.0), "local_step": time},
+            )
         )
     assert measures.rate() == 10 and measures.rate(name="local_step") == pytest.approx(50 / 12)
     assert measures.rate(150.0) == 0.0

@@ -1,4 +1,5 @@
-"""One row says all that depends on a mode: nobody else asks for its name, and older runs mean by it what the row says."""
+"""One row says all that depends on a mode: nobody else asks for its name, and older runs mean by it
+what the row says."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ def compared(tree: ast.AST) -> list[int]:
     """Lines where something called `mode` is compared with texts."""
     found = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.Compare) and any(_is_mode(each) for each in (node.left, *node.comparators)):
+        if isinstance(node, ast.Compare) and any(
+            _is_mode(each) for each in (node.left, *node.comparators)
+        ):
             texts = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
             found += [node.lineno] if set(texts) & set(MODES) else []
     return found
@@ -44,7 +47,9 @@ def test_nobody_asks_for_the_name_of_a_mode() -> None:
     assert {path: lines for path, lines in found.items() if lines} == {}
 
 
-@pytest.mark.parametrize("line", ['job.mode == "async"', 'task.mode() not in ("sync", "")', 'mode != "local"'])
+@pytest.mark.parametrize(
+    "line", ['job.mode == "async"', 'task.mode() not in ("sync", "")', 'mode != "local"']
+)
 def test_it_would_be_seen(line: str) -> None:
     assert compared(ast.parse(line)) == [1]
 
@@ -55,7 +60,9 @@ def test_the_traits_are_those_that_the_runtime_knows() -> None:
 
 
 @pytest.mark.parametrize("mode", NAMED_BY_OLDER_RUNS)
-def test_a_task_of_an_older_version_has_the_traits_of_its_mode(mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_of_an_older_version_has_the_traits_of_its_mode(
+    mode: Mode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TFDEPLOY_TASK_MODE", mode)
     monkeypatch.delenv("TFDEPLOY_TASK_TRAITS", raising=False)
     assert {trait for trait in get_args(Trait) if task.has(trait)} == set(RULES[mode].traits)

@@ -33,7 +33,14 @@ MOMENTS = {
     "2026-11-22": 1795305600.0 - 3600,  # midnight in a zone one hour east
     "2026-11-22T01:00:00": 1795305600.0,
 }
-NO_MOMENTS = ("yesterday", "2026-13-01", "2026-11-22T25:00:00Z", "2026-11-22T10Z", "0001-01-01T00:00:00+23:00x", "")
+NO_MOMENTS = (
+    "yesterday",
+    "2026-13-01",
+    "2026-11-22T25:00:00Z",
+    "2026-11-22T10Z",
+    "0001-01-01T00:00:00+23:00x",
+    "",
+)
 
 
 @pytest.mark.parametrize(("text", "seconds"), DURATIONS.items())

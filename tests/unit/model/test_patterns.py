@@ -8,7 +8,12 @@ import pytest
 
 from tfdeploy.model.patterns import compiled
 
-FAULTS = {"an open bracket": "(", "too many times": "x{99999999999}", "no hex": r"\xg", "a megabyte": "a|" * 500_000}
+FAULTS = {
+    "an open bracket": "(",
+    "too many times": "x{99999999999}",
+    "no hex": r"\xg",
+    "a megabyte": "a|" * 500_000,
+}
 
 
 @pytest.mark.parametrize("text", FAULTS.values(), ids=FAULTS)

@@ -49,7 +49,9 @@ def test_a_fault_is_named_with_the_names_there_are(text, words):
 
 def test_fill():
     assert names("{task_index}-{task_index}") == ("task_index", "task_index")
-    assert fill("{job_name}:{task_index} {{x}}", {"job_name": "ps", "task_index": "0"}) == "ps:0 {x}"
+    assert (
+        fill("{job_name}:{task_index} {{x}}", {"job_name": "ps", "task_index": "0"}) == "ps:0 {x}"
+    )
     with pytest.raises(UsageError):
         fill("{num_ps}", {"job_name": "ps"})
 
@@ -62,6 +64,9 @@ def test_any_text_survives_once_its_braces_are_doubled(text):
 @given(st.lists(st.tuples(st.booleans(), st.text() | st.sampled_from(sorted(NAMES)))))
 def test_filling_is_piecewise(parts):
     parts = [(is_name and text in NAMES, text) for is_name, text in parts]
-    text = "".join(f"{{{part}}}" if is_name else part.replace("{", "{{").replace("}", "}}") for is_name, part in parts)
+    text = "".join(
+        f"{{{part}}}" if is_name else part.replace("{", "{{").replace("}", "}}")
+        for is_name, part in parts
+    )
     expected = "".join(f"<{part}>" if is_name else part for is_name, part in parts)
     assert fill(text, {name: f"<{name}>" for name in NAMES}) == expected

@@ -28,7 +28,9 @@ LINES: list[tuple[str, int | None, float | None]] = [
     ("step 12 (global step: 24)", 24, None),
     ("local_step: 5, global step: 10172, loss: 0.5", 10172, 0.5),
     ("Epoch: 2, step: 17, global_step: 1,017", 1017, None),
-    ("After 100 training steps (300 global steps), loss on training batch is 0.25. (0.012 sec/batch)", 300, 0.25),
+    (
+        "After 100 training steps (300 global steps), loss on training batch is 0.25. (0.012 "
+        "sec/batch)", 300, 0.25),
     # steps behind the number, and other words for a step
     ("After 1000 training step(s), loss on training batch is 3.2e-05.", 1000, 3.2e-05),
     ("After 1000 training step(s), validation accuracy = 0.93", 1000, None),
@@ -58,7 +60,9 @@ LINES: list[tuple[str, int | None, float | None]] = [
     ("Worker 1: training step 12 done , loss is 0.5", 12, 0.5),
     ("Step: 10, loss: tf.Tensor(0.25, shape=(), dtype=float32)", 10, 0.25),
     ("global step 100 learning rate 0.5000 step-time 0.20 perplexity 9.97 loss 2.3", 100, 2.3),
-    ("global step 100 ( 12.50% ) , epoch: 3, loss: 0.50000, speed: 2.10 step/s, ETA: 1:02:03", 100, 0.5),
+    (
+        "global step 100 ( 12.50% ) , epoch: 3, loss: "
+        "0.50000, speed: 2.10 step/s, ETA: 1:02:03", 100, 0.5),
     ("INFO:tensorflow:global step 100: loss = 0.5000 (0.123 sec/step)", 100, 0.5),
     ("INFO:tensorflow:loss = 0.3, step = 101 (0.5 sec)", 101, 0.3),
     ("INFO:tensorflow:Recording summary at step 300.", 300, None),

@@ -1,4 +1,5 @@
-"""The fold: the same events give the same picture, however they are fed; figures come from lines alone."""
+"""The fold: the same events give the same picture, however they are fed; figures come from lines
+alone."""
 
 from __future__ import annotations
 
@@ -23,7 +24,10 @@ PLAN = Plan(
     release="abc",
     command=("python", "train.py"),
     cluster={},
-    hosts=tuple(HostPlan(host=h, address=h, mesh_port=2230, workdir="/w", python="python3") for h in ("n1", "n2")),
+    hosts=tuple(
+        HostPlan(host=h, address=h, mesh_port=2230, workdir="/w", python="python3")
+        for h in ("n1", "n2")
+    ),
     tasks=(
         TaskPlan(
             task="ps:0",
@@ -58,8 +62,18 @@ PLAN = Plan(
 )
 
 
-def event(kind: Any, time: float, host: str | None = None, task: str | None = None, **data: Any) -> Event:
-    return Event(kind=kind, time=time, run="digits-1", host=host, task=task, attempt=1 if task else None, data=data)
+def event(
+    kind: Any, time: float, host: str | None = None, task: str | None = None, **data: Any
+) -> Event:
+    return Event(
+        kind=kind,
+        time=time,
+        run="digits-1",
+        host=host,
+        task=task,
+        attempt=1 if task else None,
+        data=data,
+    )
 
 
 def line(time: float, text: str, task: str = "worker:0") -> Event:
@@ -72,22 +86,60 @@ def a_run() -> list[Event]:
         event("step", 1000.1, step="lock", state="done"),
         event("host", 1000.2, "n1", state="connected"),
         event("transfer", 1001.0, "n1", what="code", sent_bytes=0, total_bytes=1000, state="begin"),
-        event("transfer", 1002.0, "n1", what="code", sent_bytes=250, total_bytes=1000, state="moving"),
+        event(
+            "transfer", 1002.0, "n1", what="code", sent_bytes=250, total_bytes=1000, state="moving"
+        ),
         Event(kind="plan", time=1003.0, run="digits-1", data=plan_to_json(PLAN)),
-        event("task", 1004.0, "n2", "worker:0", attempt=1, state="running", up=True, pid=42, started=1003.5),
+        event(
+            "task",
+            1004.0,
+            "n2",
+            "worker:0",
+            attempt=1,
+            state="running",
+            up=True,
+            pid=42,
+            started=1003.5,
+        ),
         event("run", 1005.0, state="running"),
         event("note", 1005.0, level="warning", text="a proxy was neutralised"),
     ]
-    events += [line(1010 + i / 10, f"global step {i * 3} loss: {1 / (i + 1):.4f} accuracy=0.5") for i in range(200)]
     events += [
-        event("task", 1031.0, "n2", "worker:0", attempt=1, state="ended", outcome="failed", exit_code=1, ended=1030.5),
-        event("task", 1031.5, "n1", "ps:0", attempt=1, state="ended", outcome="killed", signal=9, ended=1031.0),
+        line(1010 + i / 10, f"global step {i * 3} loss: {1 / (i + 1):.4f} accuracy=0.5")
+        for i in range(200)
+    ]
+    events += [
+        event(
+            "task",
+            1031.0,
+            "n2",
+            "worker:0",
+            attempt=1,
+            state="ended",
+            outcome="failed",
+            exit_code=1,
+            ended=1030.5,
+        ),
+        event(
+            "task",
+            1031.5,
+            "n1",
+            "ps:0",
+            attempt=1,
+            state="ended",
+            outcome="killed",
+            signal=9,
+            ended=1031.0,
+        ),
     ]
     return events
 
 
 def picture(progress: RunProgress) -> dict[str, Any]:
-    tasks = {t.task: (t.state, t.host, t.pid, t.step, t.loss, t.rate, t.last_line, t.lines) for t in progress.tasks.values()}
+    tasks = {
+        t.task: (t.state, t.host, t.pid, t.step, t.loss, t.rate, t.last_line, t.lines)
+        for t in progress.tasks.values()
+    }
     return {
         "tasks": tasks,
         "cause": progress.cause,
@@ -121,14 +173,18 @@ def test_the_first_death_in_time_is_the_cause_until_the_operation_names_one() ->
     progress = fold(a_run())
     assert progress.cause == "worker:0 on n2 failed with exit code 1"
     assert not progress.final
-    progress.apply(event("run", 1040.0, state="failed", cause="worker:0 on n2 failed: out of memory"))
+    progress.apply(
+        event("run", 1040.0, state="failed", cause="worker:0 on n2 failed: out of memory")
+    )
     assert progress.final
     assert progress.cause == "worker:0 on n2 failed: out of memory"
     assert progress.ended == 1040.0
 
 
 def test_what_goes_on_again_is_well_again() -> None:
-    progress = fold([event("run", 1000.0, state="lost", cause="worker:0 on n2 lost: host rebooted")])
+    progress = fold(
+        [event("run", 1000.0, state="lost", cause="worker:0 on n2 lost: host rebooted")]
+    )
     assert progress.cause == "worker:0 on n2 lost: host rebooted"
     progress.apply(event("run", 1010.0, state="running", cause=None))
     assert progress.cause is None
@@ -144,10 +200,21 @@ def test_old_news_changes_nothing() -> None:
     progress.apply(event("task", 1050.0, "n2", "worker:0", attempt=1, state="running", pid=42))
     assert progress.tasks["worker:0"].state == "ended"
     again = "starts again: killed by signal 9"
-    progress.apply(event("task", 1050.5, "n2", "worker:0", attempt=1, state="pending", outcome=None, reason=again))
-    progress.apply(event("task", 1050.6, "n2", "worker:0", attempt=1, state="ended", outcome="killed"))
-    assert (progress.tasks["worker:0"].state, progress.tasks["worker:0"].reason) == ("pending", again)
-    progress.apply(event("task", 1051.0, "n2", "worker:0", attempt=2, state="starting", pid=43, outcome=None))
+    progress.apply(
+        event(
+            "task", 1050.5, "n2", "worker:0", attempt=1, state="pending", outcome=None, reason=again
+        )
+    )
+    progress.apply(
+        event("task", 1050.6, "n2", "worker:0", attempt=1, state="ended", outcome="killed")
+    )
+    assert (progress.tasks["worker:0"].state, progress.tasks["worker:0"].reason) == (
+        "pending",
+        again,
+    )
+    progress.apply(
+        event("task", 1051.0, "n2", "worker:0", attempt=2, state="starting", pid=43, outcome=None)
+    )
     task = progress.tasks["worker:0"]
     assert (task.state, task.pid, task.restarts, task.outcome) == ("starting", 43, 1, None)
 
@@ -157,7 +224,11 @@ def test_transfers_have_rate_and_time_left() -> None:
     code = progress.hosts["n1"].transfers["code"]
     assert (code.rate, code.left_s) == (250.0, 3.0)
     assert all_of([code, code]) == (500, 2000, 500.0, 3.0)
-    progress.apply(event("transfer", 1005.0, "n1", what="code", sent_bytes=1000, total_bytes=1000, state="done"))
+    progress.apply(
+        event(
+            "transfer", 1005.0, "n1", what="code", sent_bytes=1000, total_bytes=1000, state="done"
+        )
+    )
     assert (code.rate, code.left_s, code.active) == (250.0, None, False)
 
 
@@ -173,14 +244,33 @@ def test_an_unreachable_host_makes_its_tasks_unreachable() -> None:
 def test_a_stalled_task_says_why_until_it_goes_on() -> None:
     progress = fold(a_run()[:-2])
     task = progress.tasks["worker:0"]
-    ill = {"attempt": 1, "state": "running", "health": "stalled", "health_reason": "waits for ps:0", "health_since": 1001.0}
+    ill = {
+        "attempt": 1,
+        "state": "running",
+        "health": "stalled",
+        "health_reason": "waits for ps:0",
+        "health_since": 1001.0,
+    }
     progress.apply(event("task", 1041.0, "n2", "worker:0", **ill))
-    assert (progress.health(task), progress.stalled_because(task)) == ("stalled", "waits for ps:0 (since 1970-01-01T00:16:41Z)")
+    assert (progress.health(task), progress.stalled_because(task)) == (
+        "stalled",
+        "waits for ps:0 (since 1970-01-01T00:16:41Z)",
+    )
     progress.apply(event("host", 1042.0, "n2", state="unreachable", text="no answer"))
     assert progress.health(task) == "unreachable"
-    assert str(progress.stalled_because(task)).startswith("when last heard of, stalled: waits for ps:0")
+    assert str(progress.stalled_because(task)).startswith(
+        "when last heard of, stalled: waits for ps:0"
+    )
     progress.apply(event("host", 1043.0, "n2", state="connected"))
-    progress.apply(event("task", 1044.0, "n2", "worker:0", **{**dict.fromkeys(ill), "attempt": 1, "state": "running"}))
+    progress.apply(
+        event(
+            "task",
+            1044.0,
+            "n2",
+            "worker:0",
+            **{**dict.fromkeys(ill), "attempt": 1, "state": "running"},
+        )
+    )
     assert (progress.health(task), progress.stalled_because(task)) == (None, None)
 
 
@@ -220,13 +310,23 @@ def test_samples_tell_what_tasks_use_until_none_comes() -> None:
     progress = RunProgress(PLAN)
     host = {"time": 1.0, "gpus": [[0, 80.0, 1 << 30, None], [1, None, None, None]]}
     said = {"host": host, "tasks": {"worker:0": {"time": 1.0, "cpu": 1.5, "memory": 10}}}
-    progress.apply(Event(kind="task", time=1.0, host="n2", task="worker:0", data={"state": "running", "attempt": 1}))
+    progress.apply(
+        Event(
+            kind="task",
+            time=1.0,
+            host="n2",
+            task="worker:0",
+            data={"state": "running", "attempt": 1},
+        )
+    )
     progress.tasks["worker:0"].gpus = (0, 1, 7)
     progress.apply(Event(kind="sample", time=1.0, host="n2", data=said))
     task = progress.tasks["worker:0"]
     assert (task.cpu, task.memory, progress.gpu_use(task)) == (1.5, 10, (80.0, 1 << 30))
     assert progress.tasks["ps:0"].cpu is None
-    progress.apply(Event(kind="sample", time=2.0, host="n2", data={"host": {"time": 2.0}, "tasks": {}}))
+    progress.apply(
+        Event(kind="sample", time=2.0, host="n2", data={"host": {"time": 2.0}, "tasks": {}})
+    )
     assert (task.cpu, task.memory, progress.gpu_use(task)) == (None, None, (None, None))
 
 

@@ -28,7 +28,21 @@ def test_unfold(text, names):
 
 @pytest.mark.parametrize(
     "text",
-    ["n[", "n]", "n[]", "n[1-]", "n[-1]", "n[1--2]", "n[3-1]", "n[1-016]", "n[[1-2]]", "n[a-b]", "n[1.5]", "n[²-³]", "n[1-2"],
+    [
+        "n[",
+        "n]",
+        "n[]",
+        "n[1-]",
+        "n[-1]",
+        "n[1--2]",
+        "n[3-1]",
+        "n[1-016]",
+        "n[[1-2]]",
+        "n[a-b]",
+        "n[1.5]",
+        "n[²-³]",
+        "n[1-2",
+    ],
 )
 def test_malformed(text):
     with pytest.raises(UsageError) as caught:
@@ -38,7 +52,15 @@ def test_malformed(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["n[1-1000000]", "n[1-999999999]", "[1-101][1-100]", "n[1-9999,1-9999]", "[0-9]" * 60, "[0-9]" * 9000]
+    "text",
+    [
+        "n[1-1000000]",
+        "n[1-999999999]",
+        "[1-101][1-100]",
+        "n[1-9999,1-9999]",
+        "[0-9]" * 60,
+        "[0-9]" * 9000,
+    ],
 )
 def test_the_cap_is_met_before_any_work_is_done(text):
     with pytest.raises(UsageError, match="at most 10,000"):

@@ -35,7 +35,11 @@ def test_select(limit, exclude, names):
 
 
 def test_roles_keep_only_hosts_that_stay():
-    assert select(INVENTORY, "gpu*", None).roles == {"ps": (), "worker": ("gpu01", "gpu02", "gpu10"), "chief": ()}
+    assert select(INVENTORY, "gpu*", None).roles == {
+        "ps": (),
+        "worker": ("gpu01", "gpu02", "gpu10"),
+        "chief": (),
+    }
 
 
 @pytest.mark.parametrize(

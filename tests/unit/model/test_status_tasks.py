@@ -1,4 +1,5 @@
-"""What is said of each task of a run: unreachable, stalled, dead after another; and the JSON of it all."""
+"""What is said of each task of a run: unreachable, stalled, dead after another; and the JSON of it
+all."""
 
 from __future__ import annotations
 
@@ -17,7 +18,11 @@ from tfdeploy.ui.terminal import Terminal
 
 def test_unreachable_tasks_say_so_and_keep_what_was_known() -> None:
     view = run_view(PLAN, hosts(), RUNNING, unreachable=["n3"])
-    assert [(t.state, t.health) for t in view.tasks] == [("running", None), ("running", None), ("running", "unreachable")]
+    assert [(t.state, t.health) for t in view.tasks] == [
+        ("running", None),
+        ("running", None),
+        ("running", "unreachable"),
+    ]
     assert view.unreachable == ("n3",)
 
 
@@ -25,18 +30,31 @@ def test_an_unreachable_host_where_nobody_minds_the_run_has_lost_its_task() -> N
     states = hosts(n2={"unminded": {"n3": 1005.0}})
     view = run_view(PLAN, states, RUNNING, unreachable=["n3"])
     shown = {t.task: (t.state, t.outcome, t.health, t.reason) for t in view.tasks}
-    assert shown["worker:1"] == ("lost", "lost", "unreachable", "nobody minds it, the other hosts say")
+    assert shown["worker:1"] == (
+        "lost",
+        "lost",
+        "unreachable",
+        "nobody minds it, the other hosts say",
+    )
     assert (shown["worker:0"][0], view.state, view.cause) == (
         "running",
         "running",
         "worker:1 on n3 lost: nobody minds it, the other hosts say",
     )
-    assert run_view(PLAN, states, RUNNING).tasks[2].state == "running"  # it says so itself: somebody does again
+    # it says so itself: somebody does again
+    assert run_view(PLAN, states, RUNNING).tasks[2].state == "running"
 
 
 def test_a_stalled_task_says_why_and_since_when_and_an_unreachable_one_what_it_was() -> None:
     running = RUNNING["worker:1"]
-    ill = TaskStatus(**{**vars(running), "health": "stalled", "health_reason": "waits for ps:0", "health_since": 1001.4})
+    ill = TaskStatus(
+        **{
+            **vars(running),
+            "health": "stalled",
+            "health_reason": "waits for ps:0",
+            "health_since": 1001.4,
+        }
+    )
     view = run_view(PLAN, hosts(), {**RUNNING, "worker:1": ill})
     assert (view.state, view.tasks[2].health) == ("running", "stalled")
     assert view.tasks[2].reason == "waits for ps:0 (since 1970-01-01T00:16:41Z)"
@@ -48,7 +66,11 @@ def test_a_stalled_task_says_why_and_since_when_and_an_unreachable_one_what_it_w
 
 def test_what_died_after_the_first_death_says_so() -> None:
     view = run_view(PLAN, hosts("ended"), FAILED)
-    assert {task.task: task.reason for task in view.tasks} == {"ps:0": None, "worker:0": "after worker:1 died", "worker:1": None}
+    assert {task.task: task.reason for task in view.tasks} == {
+        "ps:0": None,
+        "worker:0": "after worker:1 died",
+        "worker:1": None,
+    }
 
 
 def test_json_is_the_contract() -> None:
@@ -104,7 +126,12 @@ def test_times() -> None:
 
 
 def test_of_hosts_that_were_not_asked_nothing_is_said() -> None:
-    view = run_view(PLAN, {"n3": hosts("ended")["n3"]}, {"worker:1": SUCCEEDED["worker:1"]}, unasked={"n1", "n2"})
+    view = run_view(
+        PLAN,
+        {"n3": hosts("ended")["n3"]},
+        {"worker:1": SUCCEEDED["worker:1"]},
+        unasked={"n1", "n2"},
+    )
     assert [task.task for task in view.tasks] == ["worker:1"]
     assert view.unasked == ("n1", "n2")
     assert not view.unreachable
@@ -112,19 +139,28 @@ def test_of_hosts_that_were_not_asked_nothing_is_said() -> None:
 
 
 def test_a_run_that_goes_on_where_it_was_asked_goes_on() -> None:
-    view = run_view(PLAN, {"n3": hosts()["n3"]}, {"worker:1": RUNNING["worker:1"]}, unasked={"n1", "n2"})
-    assert (view.state, view.cause, [task.health for task in view.tasks]) == ("running", None, [None])
+    view = run_view(
+        PLAN, {"n3": hosts()["n3"]}, {"worker:1": RUNNING["worker:1"]}, unasked={"n1", "n2"}
+    )
+    assert (view.state, view.cause, [task.health for task in view.tasks]) == (
+        "running",
+        None,
+        [None],
+    )
 
 
 def test_whom_a_host_lets_in_and_turns_away_is_said() -> None:
     admitted = {"10.0.0.7": "n3", "no address": "n3", "10.0.0.8": "\x1b[2J", "10.0.0.9": ""}
     states = hosts(n2={"admitted": admitted, "not_admitted": {"n3": "10.0.0.66"}})
-    protection = Protection("auto", "none", "peers: n3: no filter", {"n1": "firewall", "n2": "peers", "n3": "none"})
+    protection = Protection(
+        "auto", "none", "peers: n3: no filter", {"n1": "firewall", "n2": "peers", "n3": "none"}
+    )
     view = run_view(replace(PLAN, protect=protection), states, RUNNING)
     assert run_view_json(view)["protect"] == {
         "asked": "auto",
         "used": "none",
-        "why": "peers: n3: no filter; n3 came to n2 through 10.0.0.66, which is not its own address: "
+        "why": "peers: n3: no filter; n3 came to n2 through 10.0.0.66, which is not its own "
+        "address: "
         "the tasks' ports on n2 turn that away",
         "hosts": {"n1": "firewall", "n2": "peers", "n3": "none"},
         "admitted": [{"host": "n2", "address": "10.0.0.7", "of": "n3"}],
@@ -138,4 +174,6 @@ def test_whom_a_host_lets_in_and_turns_away_is_said() -> None:
         "not admitted: n3 came to n2 through 10.0.0.66",
     ):
         assert line in out.getvalue(), out.getvalue()
-    assert protection.level_of("n2") == "peers" and Protection(used="peers").level_of("n2") == "peers"
+    assert (
+        protection.level_of("n2") == "peers" and Protection(used="peers").level_of("n2") == "peers"
+    )

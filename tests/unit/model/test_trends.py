@@ -72,10 +72,17 @@ def test_a_look_takes_what_tasks_print_and_use_and_the_runs_rate() -> None:
 
 def test_what_hosts_had_noted_before_stands_before_what_is_seen() -> None:
     progress, trends = RunProgress(PLAN), Trends()
-    noted = [TaskSample(time=time, attempt=1, cpu=0.5, memory=7, printed={"loss": 3.0 - time}) for time in (1.0, 2.0)]
+    noted = [
+        TaskSample(time=time, attempt=1, cpu=0.5, memory=7, printed={"loss": 3.0 - time})
+        for time in (1.0, 2.0)
+    ]
     host = [HostSample(time=1.0, gpus=[(0, 50.0, 5, 9), (3, 1.0, 5, 9)])]
-    trends.begin_with(Samples(tasks={"worker:0": noted, "stranger:0": noted}, hosts={"n2": host}), progress)
-    assert {name: trend.values for name, trend in trends.printed["worker:0"].items()} == {"loss": [2.0, 1.0]}
+    trends.begin_with(
+        Samples(tasks={"worker:0": noted, "stranger:0": noted}, hosts={"n2": host}), progress
+    )
+    assert {name: trend.values for name, trend in trends.printed["worker:0"].items()} == {
+        "loss": [2.0, 1.0]
+    }
     assert {name: trend.values for name, trend in trends.used["worker:0"].items()} == {
         "cpu": [0.5, 0.5],
         "memory": [7, 7],

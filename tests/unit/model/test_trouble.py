@@ -27,10 +27,18 @@ def after(events: object) -> RunProgress:
         (many, "worker:0", RUNNING, "running", ""),
         (cut_host, "worker:3", CUT, "unreachable", "no answer in 10 s"),
         (waiting, "worker:0", STALLED, "stalled", "waits for worker:2 on n4"),
-        (crash_loop, "worker:3", AGAIN, "restarted", "3x, 0 s ago: failed: 1, FileNotFoundError: [Errno 2]"),
+        (
+            crash_loop,
+            "worker:3",
+            AGAIN,
+            "restarted",
+            "3x, 0 s ago: failed: 1, FileNotFoundError: [Errno 2]",
+        ),
     ],
 )
-def test_each_task_has_a_rank_and_a_reason(events: object, task: str, rank: int, state: str, why: str) -> None:
+def test_each_task_has_a_rank_and_a_reason(
+    events: object, task: str, rank: int, state: str, why: str
+) -> None:
     progress = after(events())  # type: ignore[operator]
     mark = marks(progress, {}, progress.latest)[task]
     assert (mark.rank, mark.state, mark.trouble) == (rank, state, rank != RUNNING)
@@ -52,5 +60,9 @@ def test_slow_is_the_least_trouble() -> None:
 def test_the_ends_of_a_run_that_was_stopped_are_no_trouble() -> None:
     progress = after(many())
     progress.state = "stopped"
-    assert not any(mark.trouble for name, mark in marks(progress).items() if progress.tasks[name].state == "ended")
+    assert not any(
+        mark.trouble
+        for name, mark in marks(progress).items()
+        if progress.tasks[name].state == "ended"
+    )
     assert replace(marks(progress)["worker:150"]).state == "killed: 9"

@@ -10,7 +10,10 @@ from tfdeploy.model.words import short_error, stall_words
 @pytest.mark.parametrize(
     ("text", "short"),
     [
-        ("tensorflow.python.framework.errors_impl.ResourceExhaustedError: OOM when", "ResourceExhaustedError: OOM when"),
+        (
+            "tensorflow.python.framework.errors_impl.ResourceExhaustedError: OOM when",
+            "ResourceExhaustedError: OOM when",
+        ),
         ("mylib.errors.Bad", "Bad"),
         ("ValueError: a.b.C: no", "ValueError: a.b.C: no"),
         ("see www.example.org: it says", "see www.example.org: it says"),
@@ -22,7 +25,9 @@ def test_an_error_without_its_modules(text: str, short: str) -> None:
     assert short_error(text) == short
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(5, "5 s"), (99.4, "99 s"), (300, "5 min"), (7200, "2.0 h"), (-3, "0 s")])
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(5, "5 s"), (99.4, "99 s"), (300, "5 min"), (7200, "2.0 h"), (-3, "0 s")]
+)
 def test_since_when_or_for_how_long(seconds: float, words: str) -> None:
     assert stall_words("silent", 1000.0, now=1000.0 + seconds) == f"silent (for {words})"
     assert stall_words("silent", 1000.0) == "silent (since 1970-01-01T00:16:40Z)"

@@ -26,11 +26,16 @@ NOW = 1_000_000.0
 HOLDER: LockHolder = {"user": "me", "machine": "m", "pid": 1, "time": 1.0}
 
 
-def store_with(folder: Path, *runs: str, ended: bool = True, hosts: tuple[Host, ...] = HOSTS) -> RunStore:
+def store_with(
+    folder: Path, *runs: str, ended: bool = True, hosts: tuple[Host, ...] = HOSTS
+) -> RunStore:
     """A store of runs on HOSTS. `ended`: this machine saw their end."""
     store = RunStore(folder)
     for number, run in enumerate(runs):
-        named = tuple(replace(each, ssh=connection_settings(host)) for each, host in zip(PLAN.hosts, hosts, strict=True))
+        named = tuple(
+            replace(each, ssh=connection_settings(host))
+            for each, host in zip(PLAN.hosts, hosts, strict=True)
+        )
         store.save(replace(PLAN, run=run, job="a", created=NOW - 1000 + number, hosts=named))
         if ended:
             record(store, run, Event(kind="run", time=NOW, run=run, data={"state": "succeeded"}))
@@ -44,13 +49,18 @@ def record(store: RunStore, run: str, *events: Event) -> None:
 
 
 def run_item(name: str, stays: str = "") -> CleanItem:
-    return CleanItem(kind="run", job="a", name=name, bytes=1, ended=NOW - 900, stays=stays, live=bool(stays))
+    return CleanItem(
+        kind="run", job="a", name=name, bytes=1, ended=NOW - 900, stays=stays, live=bool(stays)
+    )
 
 
 def test_what_goes_from_the_hosts_and_what_they_have_not_is_forgotten(tmp_path: Path) -> None:
     store = store_with(tmp_path, "goes", "alive", "kept", "nowhere")
     rows = (run_item("goes"),)
-    found = Found(going={"n1": rows, "n2": (run_item("goes"),)}, staying={"n3": (run_item("alive", "it is alive"),)})
+    found = Found(
+        going={"n1": rows, "n2": (run_item("goes"),)},
+        staying={"n3": (run_item("alive", "it is alive"),)},
+    )
 
     def going(jobs: tuple[str, ...] | None, rules: Rules) -> set[str]:
         return set(local_runs(store, found, HOSTS, jobs, rules, NOW).going)
@@ -60,7 +70,9 @@ def test_what_goes_from_the_hosts_and_what_they_have_not_is_forgotten(tmp_path: 
     assert going(None, Rules(newest=1)) == {"goes", "kept"}  # the newest of no host stays too
 
 
-def test_a_run_that_the_rules_keep_on_its_hosts_is_not_named_as_one_that_is_gone(tmp_path: Path) -> None:
+def test_a_run_that_the_rules_keep_on_its_hosts_is_not_named_as_one_that_is_gone(
+    tmp_path: Path,
+) -> None:
     store = store_with(tmp_path, "kept", ended=False)
     found = Found(going={"n1": ()}, kept=frozenset({("a", "kept")}))
     assert local_runs(store, found, HOSTS, None, Rules(newest=1), NOW) == LocalRuns()
@@ -70,25 +82,36 @@ def test_a_host_that_was_not_asked_or_is_down_may_have_it_still(tmp_path: Path) 
     store = store_with(tmp_path, "goes")
     found = Found(going={"n1": (run_item("goes"),)})
     assert local_runs(store, found, HOSTS[:3], None, Rules(), NOW) == LocalRuns(elsewhere=("goes",))
-    down = Found(going={"n1": (run_item("goes"),)}, errors={"n2": HostUnreachable("no answer", where="n2")})
+    down = Found(
+        going={"n1": (run_item("goes"),)}, errors={"n2": HostUnreachable("no answer", where="n2")}
+    )
     assert local_runs(store, down, HOSTS, None, Rules(), NOW) == LocalRuns(elsewhere=("goes",))
 
 
 @pytest.mark.parametrize(
-    "change", [{"address": "192.0.2.99"}, {"port": 2200}, {"user": "x"}, {"jump": "gate"}, {"workdir": "/w"}]
+    "change",
+    [{"address": "192.0.2.99"}, {"port": 2200}, {"user": "x"}, {"jump": "gate"}, {"workdir": "/w"}],
 )
-def test_a_host_of_the_same_name_elsewhere_was_not_asked(tmp_path: Path, change: dict[str, str]) -> None:
+def test_a_host_of_the_same_name_elsewhere_was_not_asked(
+    tmp_path: Path, change: dict[str, str]
+) -> None:
     others = (replace(HOSTS[0], **change), *HOSTS[1:])
     store = store_with(tmp_path, "far", hosts=others)
-    assert local_runs(store, Found(going={}), HOSTS, None, Rules(), NOW) == LocalRuns(elsewhere=("far",))
+    assert local_runs(store, Found(going={}), HOSTS, None, Rules(), NOW) == LocalRuns(
+        elsewhere=("far",)
+    )
     renamed = tuple(replace(host, name="x" + host.name, source="y:1") for host in others)
     assert set(local_runs(store, Found(going={}), renamed, None, Rules(), NOW).going) == {"far"}
 
 
 def test_a_run_of_the_same_name_but_of_another_job_says_nothing(tmp_path: Path) -> None:
     store = store_with(tmp_path, "same", ended=False)
-    other = CleanItem(kind="run", job="b", name="same", bytes=1, ended=NOW - 900, stays="", live=False)
-    assert local_runs(store, Found(going={"n1": (other,)}), HOSTS, None, Rules(), NOW).unended == ("same",)
+    other = CleanItem(
+        kind="run", job="b", name="same", bytes=1, ended=NOW - 900, stays="", live=False
+    )
+    assert local_runs(store, Found(going={"n1": (other,)}), HOSTS, None, Rules(), NOW).unended == (
+        "same",
+    )
 
 
 @pytest.mark.parametrize(
@@ -104,7 +127,9 @@ def test_a_run_of_the_same_name_but_of_another_job_says_nothing(tmp_path: Path) 
         ([("step", {"step": "rollback", "state": "done"}), ("run", {"state": "running"})], False),
     ],
 )
-def test_a_run_whose_end_was_not_seen_stays(tmp_path: Path, events: list[tuple[Kind, dict[str, str]]], ended: bool) -> None:
+def test_a_run_whose_end_was_not_seen_stays(
+    tmp_path: Path, events: list[tuple[Kind, dict[str, str]]], ended: bool
+) -> None:
     store = store_with(tmp_path, "r", ended=False)
     record(store, "r", *(Event(kind=kind, time=NOW, run="r", data=data) for kind, data in events))
     found = local_runs(store, Found(going={}), HOSTS, None, Rules(), NOW)
@@ -115,7 +140,14 @@ def test_a_run_that_one_host_did_not_remove_is_remembered(tmp_path: Path) -> Non
     store = store_with(tmp_path, "goes", "half", "again")
     listed = tuple(map(run_item, ("goes", "half", "again")))
     found = Found(going={"n1": listed, "n2": listed})
-    told = {"n1": listed, "n2": (listed[0], run_item("half", "foreign files"), run_item("again", "it is gone already"))}
+    told = {
+        "n1": listed,
+        "n2": (
+            listed[0],
+            run_item("half", "foreign files"),
+            run_item("again", "it is gone already"),
+        ),
+    }
     removed = remove_everything(AnsweringFleet(told), found, HOSTS[:2], HOLDER)
     local = local_runs(store, found, HOSTS, None, Rules(), NOW)
     assert set(local.going) == {"goes", "half", "again"}
@@ -129,7 +161,12 @@ class AnsweringFleet:
         self.told = told
 
     def each(self, hosts: tuple[Host, ...], ask: Any) -> dict[str, Any]:
-        return {host.name: ask(SimpleNamespace(host=host, agent=lambda host=host: self.agent(host))) for host in hosts}
+        return {
+            host.name: ask(SimpleNamespace(host=host, agent=lambda host=host: self.agent(host)))
+            for host in hosts
+        }
 
     def agent(self, host: Host) -> Any:
-        return SimpleNamespace(stream=lambda *words, **more: [(item, b"") for item in self.told[host.name]])
+        return SimpleNamespace(
+            stream=lambda *words, **more: [(item, b"") for item in self.told[host.name]]
+        )

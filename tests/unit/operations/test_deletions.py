@@ -74,4 +74,6 @@ def test_the_question_is_asked_once_and_only_on_a_terminal(
     monkeypatch.setattr("sys.stderr", terminal)
     agree = consent_of(CommonFlags(**flags))
     assert [agree("900 files go?"), agree("900 files go?")] == [agreed, agreed]
-    assert terminal.getvalue().count("900 files go? (yes/no) ") == (1 if typed is not None and not flags else 0)
+    assert terminal.getvalue().count("900 files go? (yes/no) ") == (
+        1 if typed is not None and not flags else 0
+    )

@@ -29,7 +29,15 @@ def plan(run: str, host: str, created: float, job: str = "digits") -> Plan:
         release="r",
         command=("python", "train.py"),
         cluster={},
-        hosts=(HostPlan(host=host, address="10.0.0.1", mesh_port=2222, workdir="/w", python="/usr/bin/python3"),),
+        hosts=(
+            HostPlan(
+                host=host,
+                address="10.0.0.1",
+                mesh_port=2222,
+                workdir="/w",
+                python="/usr/bin/python3",
+            ),
+        ),
         tasks=(),
         deciding=(),
         flags_appended=(),
@@ -45,7 +53,9 @@ def hosts_know(monkeypatch: pytest.MonkeyPatch) -> Any:
         return with_hosts(plan(sought.run, "n1", 1.0, sought.job), silent or ())
 
     def know(silent: dict[str, HostUnreachable], *runs: FoundRun) -> None:
-        monkeypatch.setattr(operations_find_run, "find_runs", lambda fleet, hosts, job: (list(runs), silent))
+        monkeypatch.setattr(
+            operations_find_run, "find_runs", lambda fleet, hosts, job: (list(runs), silent)
+        )
         monkeypatch.setattr(operations_find_run, "_from_hosts", from_hosts)
 
     return know
@@ -56,50 +66,97 @@ def ended(run: str, started: float) -> FoundRun:
 
 
 @pytest.mark.parametrize("live_first", [True, False])
-def test_the_newer_run_of_a_silent_host_is_meant_and_not_an_older_one(hosts_know: Any, tmp_path: Path, live_first: bool) -> None:
+def test_the_newer_run_of_a_silent_host_is_meant_and_not_an_older_one(
+    hosts_know: Any, tmp_path: Path, live_first: bool
+) -> None:
     hosts_know(SILENT, ended("old", 1.0))
     store = RunStore(tmp_path)
     store.save(plan("new", "n2", 9.0))
     assert find_run(FLEET, (), store, wanted=None, job="digits", live_first=live_first).run == "new"
 
 
-def test_no_ended_run_is_stopped_while_a_silent_host_may_have_a_live_one(hosts_know: Any, tmp_path: Path) -> None:
+def test_no_ended_run_is_stopped_while_a_silent_host_may_have_a_live_one(
+    hosts_know: Any, tmp_path: Path
+) -> None:
     hosts_know(SILENT, ended("old", 1.0))
     with pytest.raises(HostUnreachable, match="no route"):
         find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits", live_first=True)
     assert find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits").run == "old"
     hosts_know({}, ended("old", 1.0))
-    assert find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits", live_first=True).run == "old"
+    assert (
+        find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits", live_first=True).run
+        == "old"
+    )
 
 
-def test_a_damaged_run_is_not_the_newest_one_and_is_told_by_name(hosts_know: Any, tmp_path: Path) -> None:
-    damaged = FoundRun(run="spoiled", job="digits", damaged={"n2": "/w/digits/runs/spoiled: state.json: is damaged"})
+def test_a_damaged_run_is_not_the_newest_one_and_is_told_by_name(
+    hosts_know: Any, tmp_path: Path
+) -> None:
+    damaged = FoundRun(
+        run="spoiled",
+        job="digits",
+        damaged={"n2": "/w/digits/runs/spoiled: state.json: is damaged"},
+    )
     hosts_know({}, damaged, ended("old", 1.0))
-    assert find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits", live_first=True).run == "old"
+    assert (
+        find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits", live_first=True).run
+        == "old"
+    )
     with pytest.raises(UsageError, match=r"runs/spoiled: state\.json: is damaged") as caught:
         find_run(FLEET, (), RunStore(tmp_path), wanted="spo", job="digits")
     assert caught.value.where == "n2"
 
 
-def test_a_name_that_two_jobs_use_means_the_one_of_this_job(hosts_know: Any, tmp_path: Path) -> None:
+def test_a_name_that_two_jobs_use_means_the_one_of_this_job(
+    hosts_know: Any, tmp_path: Path
+) -> None:
     hosts_know({}, FoundRun(run="same", job="digits", live=True))
     store = RunStore(tmp_path)
     store.save(plan("same", "n1", 9.0, "other"))
     for wanted in ("same", None):
-        assert find_run(FLEET, (), store, wanted=wanted, job="digits", live_first=True).job == "digits"
+        assert (
+            find_run(FLEET, (), store, wanted=wanted, job="digits", live_first=True).job == "digits"
+        )
     assert find_run(FLEET, (), store, wanted="same", job="other").job == "other"
 
 
 @pytest.mark.fault("50 a host is off, and the plan that the others show leaves it out")
 @pytest.mark.parametrize("wanted", ["r", None])
-def test_a_silent_host_is_stopped_too_where_only_hosts_have_the_plan(hosts_know: Any, tmp_path: Path, wanted: Any) -> None:
-    inventory = tuple(Host(name=name, address=f"10.0.0.{name[1]}") for name in ("n1", "n2", "n3", "n4"))
-    hosts_know(SILENT, FoundRun(run="r", job="digits", live=True, holders=["n1"], damaged={"n4": "state.json: is damaged"}))
-    found = find_run(FLEET, inventory, RunStore(tmp_path), wanted=wanted, job="digits", live_first=True)
-    assert [(host.host, host.ssh.get("address")) for host in found.hosts[1:]] == [("n2", "10.0.0.2"), ("n4", "10.0.0.4")]
-    assert len(find_run(FLEET, inventory, RunStore(tmp_path), wanted=wanted, job="digits").hosts) == 1
+def test_a_silent_host_is_stopped_too_where_only_hosts_have_the_plan(
+    hosts_know: Any, tmp_path: Path, wanted: Any
+) -> None:
+    inventory = tuple(
+        Host(name=name, address=f"10.0.0.{name[1]}") for name in ("n1", "n2", "n3", "n4")
+    )
+    hosts_know(
+        SILENT,
+        FoundRun(
+            run="r",
+            job="digits",
+            live=True,
+            holders=["n1"],
+            damaged={"n4": "state.json: is damaged"},
+        ),
+    )
+    found = find_run(
+        FLEET, inventory, RunStore(tmp_path), wanted=wanted, job="digits", live_first=True
+    )
+    assert [(host.host, host.ssh.get("address")) for host in found.hosts[1:]] == [
+        ("n2", "10.0.0.2"),
+        ("n4", "10.0.0.4"),
+    ]
+    assert (
+        len(find_run(FLEET, inventory, RunStore(tmp_path), wanted=wanted, job="digits").hosts) == 1
+    )
     RunStore(tmp_path).save(plan("r", "n1", 1.0))
-    assert len(find_run(FLEET, inventory, RunStore(tmp_path), wanted=wanted, job="digits", live_first=True).hosts) == 1
+    assert (
+        len(
+            find_run(
+                FLEET, inventory, RunStore(tmp_path), wanted=wanted, job="digits", live_first=True
+            ).hosts
+        )
+        == 1
+    )
 
 
 NOW = 1_800_000_000.0
@@ -130,21 +187,37 @@ def test_most_hosts_say_when_a_run_began_and_never_that_it_will(
     hosts_know({}, asked, ended("usual", NOW - 10.0))
     found = find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits", warnings=warnings)
     assert found.run == ("asked" if is_newest else "usual")
-    assert bool(warnings) == ("n1" in asked.hosts_ahead) and all("word of n1" in text for text in warnings)
+    assert bool(warnings) == ("n1" in asked.hosts_ahead) and all(
+        "word of n1" in text for text in warnings
+    )
 
 
-def test_what_this_machine_launched_is_as_old_as_it_recorded(hosts_know: Any, tmp_path: Path) -> None:
+def test_what_this_machine_launched_is_as_old_as_it_recorded(
+    hosts_know: Any, tmp_path: Path
+) -> None:
     store = RunStore(tmp_path)
     store.save(plan("own", "n1", 1.0))
     hosts_know({}, FoundRun(run="own", job="digits", starts={"n1": 1.0}), ended("other", NOW - 1e9))
     assert find_run(FLEET, (), store, wanted=None, job="digits").run == "own"
 
 
-def test_a_live_run_of_the_future_is_not_stopped_in_place_of_another(hosts_know: Any, tmp_path: Path, now: float) -> None:
+def test_a_live_run_of_the_future_is_not_stopped_in_place_of_another(
+    hosts_know: Any, tmp_path: Path, now: float
+) -> None:
     late = FoundRun(run="late", job="digits", live=True, holders=["n2"], starts={"n2": NOW + 9e8})
-    hosts_know({}, late, FoundRun(run="real", job="digits", live=True, holders=["n1"], starts={"n1": NOW - 9.0}))
-    assert find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits", live_first=True).run == "real"
-    two = [FoundRun(run=f"r{host}", job="digits", live=True, holders=[host], starts={host: NOW - 9.0}) for host in ("n1", "n2")]
+    hosts_know(
+        {},
+        late,
+        FoundRun(run="real", job="digits", live=True, holders=["n1"], starts={"n1": NOW - 9.0}),
+    )
+    assert (
+        find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits", live_first=True).run
+        == "real"
+    )
+    two = [
+        FoundRun(run=f"r{host}", job="digits", live=True, holders=[host], starts={host: NOW - 9.0})
+        for host in ("n1", "n2")
+    ]
     hosts_know({}, *two)
     with pytest.raises(UsageError, match=r"2 runs are live: rn2 \(on n2\), rn1 \(on n1\)"):
         find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits", live_first=True)

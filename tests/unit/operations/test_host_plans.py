@@ -1,4 +1,5 @@
-"""Plans that hosts show: what is wrong with one is refused, what is right is used with this machine's own ways."""
+"""Plans that hosts show: what is wrong with one is refused, what is right is used with this
+machine's own ways."""
 
 from __future__ import annotations
 
@@ -20,21 +21,62 @@ from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.host_plans import PlanRequest, fetch_plan, plan_to_stop
 
 RUN, JOB = "digits-1", "digits"
-INVENTORY = (Host(name="n1", address="10.0.0.1", user="ml"), Host(name="n2", address="10.0.0.2", user="ml"))
-OLDER = {"name": "n1", "address": "6.6.6.6", "known_hosts": "/tmp/theirs", "identity_file": "/root/.ssh/id", "jump": "evil"}
+INVENTORY = (
+    Host(name="n1", address="10.0.0.1", user="ml"),
+    Host(name="n2", address="10.0.0.2", user="ml"),
+)
+OLDER = {
+    "name": "n1",
+    "address": "6.6.6.6",
+    "known_hosts": "/tmp/theirs",
+    "identity_file": "/root/.ssh/id",
+    "jump": "evil",
+}
 
 
 def told(**changes: Any) -> dict[str, Any]:
     """What an older tfdeploy left on a host, with what is wrong with it."""
-    task = {"task": "worker:0", "role": "worker", "index": 0, "host": "n2", "address": "10.0.0.2:2222", "port": 2222}
-    task |= {"gpus": [0], "argv": ["python", "a\nb"], "env": {"A": "1"}, "deciding": True, "why": "why"}
+    task = {
+        "task": "worker:0",
+        "role": "worker",
+        "index": 0,
+        "host": "n2",
+        "address": "10.0.0.2:2222",
+        "port": 2222,
+    }
+    task |= {
+        "gpus": [0],
+        "argv": ["python", "a\nb"],
+        "env": {"A": "1"},
+        "deciding": True,
+        "why": "why",
+    }
     hosts = [
-        {"host": name, "address": f"10.0.0.{number}", "mesh_port": 2223, "workdir": "/w", "python": "/usr/bin/python3"}
+        {
+            "host": name,
+            "address": f"10.0.0.{number}",
+            "mesh_port": 2223,
+            "workdir": "/w",
+            "python": "/usr/bin/python3",
+        }
         for number, name in enumerate(("n1", "n2"), 1)
     ]
     hosts[0]["ssh"] = OLDER
-    plan = {"run": RUN, "job": JOB, "mode": "async", "created": 1.0, "operator": "ml@desk", "release": "abc", "version": 1}
-    plan |= {"command": ["python"], "cluster": {"worker": ["10.0.0.2:2222"]}, "hosts": hosts, "tasks": [task]}
+    plan = {
+        "run": RUN,
+        "job": JOB,
+        "mode": "async",
+        "created": 1.0,
+        "operator": "ml@desk",
+        "release": "abc",
+        "version": 1,
+    }
+    plan |= {
+        "command": ["python"],
+        "cluster": {"worker": ["10.0.0.2:2222"]},
+        "hosts": hosts,
+        "tasks": [task],
+    }
     plan |= {"deciding": ["worker:0"], "flags_appended": ["ps_hosts"], "keep": ["ckpt"]}
     return json.loads(json.dumps({**plan, **changes}))
 
@@ -80,7 +122,11 @@ class Hosts:
                 return self
 
             def stream(self, verb: Flow[Any, Any], args: dict[str, Any], silence_s: float) -> Any:
-                assert verb is RUN_PLAN and {**args, "unless": 0} == {"run": RUN, "job": JOB, "unless": 0}
+                assert verb is RUN_PLAN and {**args, "unless": 0} == {
+                    "run": RUN,
+                    "job": JOB,
+                    "unless": 0,
+                }
                 return answer(plans[each.name], args.get("unless"))
 
         try:
@@ -91,7 +137,11 @@ class Hosts:
 
 def sought(*holders: str, **metrics: str) -> PlanRequest:
     return PlanRequest(
-        run=RUN, job=JOB, holders=tuple(each for each in INVENTORY if each.name in holders), hosts=INVENTORY, metrics=metrics
+        run=RUN,
+        job=JOB,
+        holders=tuple(each for each in INVENTORY if each.name in holders),
+        hosts=INVENTORY,
+        metrics=metrics,
     )
 
 
@@ -160,13 +210,20 @@ def test_a_plan_that_makes_no_sense_is_that_hosts_failure_and_the_other_is_serve
     plan, refused = fetch_plan(Hosts(n1=LIES[lie], n2=told()), sought("n1", "n2"))  # type: ignore[arg-type]
     assert [each.host for each in plan.hosts] == ["n1", "n2"] and list(refused) == ["n1"]
     said = refused["n1"]
-    assert said.exit_code == 1 and "is refused" in said.what and said.what.isprintable() and len(said.what) < 500
+    assert (
+        said.exit_code == 1
+        and "is refused" in said.what
+        and said.what.isprintable()
+        and len(said.what) < 500
+    )
     with pytest.raises(HostFailed, match="is refused"):
         fetch_plan(Hosts(n1=LIES[lie]), sought("n1"))  # type: ignore[arg-type]
 
 
 def test_hosts_are_reached_as_the_inventory_says_and_metrics_are_our_own() -> None:
-    lies = told(metrics={"step": "(a+)+$", "\x1b": "x"}, operator="\x1b[2Jme", notes=["\x1b]52;c;x\x07"])
+    lies = told(
+        metrics={"step": "(a+)+$", "\x1b": "x"}, operator="\x1b[2Jme", notes=["\x1b]52;c;x\x07"]
+    )
     plan, refused = fetch_plan(Hosts(n1=lies, n2=lies), sought("n1", "n2", step=r"at (\d+)"))  # type: ignore[arg-type]
     assert hosts_of(plan) == INVENTORY and not refused
     assert plan.metrics == {"step": r"at (\d+)"}
@@ -177,23 +234,36 @@ def test_hosts_are_reached_as_the_inventory_says_and_metrics_are_our_own() -> No
 def test_names_that_are_not_utf8_stand_in_plans() -> None:
     home = "/home/ml\udcff"
     shown = host(workdir=f"{home}/tfdeploy", python=f"{home}/bin/python")
-    shown.update(command=["python", "\udcff"], notes=[f"its workdir is {home}"], keep=["ckpt\udcff"])
+    shown.update(
+        command=["python", "\udcff"], notes=[f"its workdir is {home}"], keep=["ckpt\udcff"]
+    )
     plan, refused = fetch_plan(Hosts(n1=shown), sought("n1"))  # type: ignore[arg-type]
-    assert not refused and plan.notes == ("its workdir is /home/ml?",) and plan.keep == ("ckpt\udcff",)
+    assert (
+        not refused and plan.notes == ("its workdir is /home/ml?",) and plan.keep == ("ckpt\udcff",)
+    )
 
 
 def test_a_host_that_the_inventory_lacks_has_no_address() -> None:
     plan, _ = fetch_plan(Hosts(n1=host(host="n7")), sought("n1"))  # type: ignore[arg-type]
-    assert [(each.name, each.address) for each in hosts_of(plan)] == [("n7", ""), ("n2", "10.0.0.2")]
+    assert [(each.name, each.address) for each in hosts_of(plan)] == [
+        ("n7", ""),
+        ("n2", "10.0.0.2"),
+    ]
 
 
 @pytest.mark.fault("62 two hosts hold different plans: both named")
 def test_two_plans_of_one_run_are_no_plan_and_both_hosts_are_stopped() -> None:
     fleet: Any = Hosts(n1=told(stop_grace_s=0.0), n2=host(host="n7"))
-    with pytest.raises(HostFailed, match=r"2 different plans of digits-1: plan 1 is on n1; plan 2 is on n2"):
+    with pytest.raises(
+        HostFailed, match=r"2 different plans of digits-1: plan 1 is on n1; plan 2 is on n2"
+    ):
         fetch_plan(fleet, sought("n1", "n2"))
     plan = plan_to_stop(fleet, sought("n1", "n2"))
-    assert {each.name: each.address for each in hosts_of(plan)} == {"n1": "10.0.0.1", "n2": "10.0.0.2", "n7": ""}
+    assert {each.name: each.address for each in hosts_of(plan)} == {
+        "n1": "10.0.0.1",
+        "n2": "10.0.0.2",
+        "n7": "",
+    }
     assert (plan.run, plan.job, plan.stop_grace_s) == (RUN, JOB, 20.0)
 
 
@@ -231,9 +301,12 @@ def test_a_plan_that_all_hold_is_sent_once_and_without_the_words_of_its_tasks() 
     assert (plan.tasks[0].argv, plan.tasks[0].env, plan.command) == ((), {}, ())
     assert sent == [True, False] and not refused
     sent.clear()
-    fleet.plans = {"n1": b"x", "n2": told(), "n3": told(), "n4": told()}  # the first one is away, or has none
+    # the first one is away, or has none
+    fleet.plans = {"n1": b"x", "n2": told(), "n3": told(), "n4": told()}
     many = tuple(Host(name=name, address="10.0.0.1") for name in fleet.plans)
-    assert list(fetch_plan(fleet, PlanRequest(run=RUN, job=JOB, holders=many, hosts=many))[1]) == ["n1"] and sent == [
+    assert list(fetch_plan(fleet, PlanRequest(run=RUN, job=JOB, holders=many, hosts=many))[1]) == [
+        "n1"
+    ] and sent == [
         True,
         True,
         False,

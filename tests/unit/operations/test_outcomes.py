@@ -15,16 +15,24 @@ def test_one_host_keeps_its_own_error() -> None:
 
 
 def test_many_hosts_are_named_each_with_its_words() -> None:
-    errors: dict[str, TfdeployError] = {"n1": Refused("no rsync", next="apt install rsync"), "n2": HostUnreachable("timed out")}
+    errors: dict[str, TfdeployError] = {
+        "n1": Refused("no rsync", next="apt install rsync"),
+        "n2": HostUnreachable("timed out"),
+    }
     error = together("sync", errors, 8)
     assert error.exit_code == 4
-    assert error.what.splitlines() == ["sync failed on 2 of 8 hosts:", "  n1: no rsync", "  n2: timed out"]
+    assert error.what.splitlines() == [
+        "sync failed on 2 of 8 hosts:",
+        "  n1: no rsync",
+        "  n2: timed out",
+    ]
     assert error.next == "apt install rsync"
 
 
 def test_what_to_type_for_many_hosts_is_one_line_and_drops_none() -> None:
     errors: dict[str, TfdeployError] = {
-        f"n{n}": HostUnreachable("key not known", next=f"tfdeploy trust --limit n{n}") for n in range(1, 201)
+        f"n{n}": HostUnreachable("key not known", next=f"tfdeploy trust --limit n{n}")
+        for n in range(1, 201)
     }
     error = together("probe", errors, 200)
     assert error.next == "tfdeploy trust --limit 'n[1-200]'"
@@ -38,6 +46,9 @@ def test_all_or_error() -> None:
     assert split({"n1": 1, "n2": HostFailed("no")})[0] == {"n1": 1}
 
 
-@pytest.mark.parametrize(("codes", "code"), [([], 0), ([1, 3], 3), ([1, 4, 3], 4), ([4, 5], 5), ([1, 0], 1), ([130, 5], 130)])
+@pytest.mark.parametrize(
+    ("codes", "code"),
+    [([], 0), ([1, 3], 3), ([1, 4, 3], 4), ([4, 5], 5), ([1, 0], 1), ([130, 5], 130)],
+)
 def test_the_worst_exit_code_wins(codes: list[int], code: int) -> None:
     assert worst(codes) == code

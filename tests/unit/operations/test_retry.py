@@ -11,7 +11,10 @@ from tfdeploy.errors import HostFailed, HostUnreachable, TfdeployError
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.retry import each_with_retries
 
-HOSTS = tuple(Host(name=name, address="10.0.0.1") for name in ("good", "slow", "lost", "dead", "refused", "broken"))
+HOSTS = tuple(
+    Host(name=name, address="10.0.0.1")
+    for name in ("good", "slow", "lost", "dead", "refused", "broken")
+)
 RETRIES = {"slow": 8, "lost": 1, "dead": 1, "refused": 0}
 
 
@@ -21,7 +24,9 @@ class Fleet:
     def __init__(self, **at: int) -> None:
         self.at, self.asked = at, Counter[str]()
 
-    def each(self, hosts: Any, action: Any, *, on_done: Any = None, waits: bool = False) -> dict[str, Any]:
+    def each(
+        self, hosts: Any, action: Any, *, on_done: Any = None, waits: bool = False
+    ) -> dict[str, Any]:
         return {host.name: self._one(host.name) for host in hosts}
 
     def _one(self, name: str) -> Any:
@@ -41,7 +46,9 @@ def test_a_slow_host_is_asked_until_it_answers_and_the_others_as_often_as_it_can
     assert list(found) == [host.name for host in HOSTS]
     assert fleet.asked == {"good": 1, "slow": 5, "lost": 2, "dead": 2, "refused": 1, "broken": 1}
     assert (found["slow"], found["lost"]) == (5, 2)
-    assert isinstance(found["dead"], HostUnreachable) and isinstance(found["refused"], HostUnreachable)
+    assert isinstance(found["dead"], HostUnreachable) and isinstance(
+        found["refused"], HostUnreachable
+    )
     assert told == [["dead", "lost", "slow"], ["slow"], ["slow"], ["slow"]]
 
 

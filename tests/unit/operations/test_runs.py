@@ -15,9 +15,21 @@ from tfdeploy.store.runs import RunStore
 
 
 def test_newest_first_and_what_is_not_known_last() -> None:
-    times = ["2026-11-21T10:15:00Z", None, "2026-11-21T10:15:00.250Z", "2025-01-01T00:00:00Z", "2026-11-21T10:15:01Z"]
+    times = [
+        "2026-11-21T10:15:00Z",
+        None,
+        "2026-11-21T10:15:00.250Z",
+        "2025-01-01T00:00:00Z",
+        "2026-11-21T10:15:01Z",
+    ]
     told = [row["started"] for row in newest_first([{"started": time} for time in times])]
-    assert told == ["2026-11-21T10:15:01Z", "2026-11-21T10:15:00.250Z", "2026-11-21T10:15:00Z", "2025-01-01T00:00:00Z", None]
+    assert told == [
+        "2026-11-21T10:15:01Z",
+        "2026-11-21T10:15:00.250Z",
+        "2026-11-21T10:15:00Z",
+        "2025-01-01T00:00:00Z",
+        None,
+    ]
 
 
 def test_runs_are_chosen_by_state_and_beginning() -> None:
@@ -30,8 +42,17 @@ def test_runs_are_chosen_by_state_and_beginning() -> None:
     def names(*states: str, since: float | None = None) -> str:
         return "".join(row["run"] for row in chosen(rows, states, since))
 
-    assert (names(), names("failed"), names("failed", "succeeded"), names("lost")) == ("abc", "a", "ab", "")
-    assert (names(since=1000.0), names(since=1000.1), names("succeeded", since=1000.1)) == ("ab", "a", "")
+    assert (names(), names("failed"), names("failed", "succeeded"), names("lost")) == (
+        "abc",
+        "a",
+        "ab",
+        "",
+    )
+    assert (names(since=1000.0), names(since=1000.1), names("succeeded", since=1000.1)) == (
+        "ab",
+        "a",
+        "",
+    )
 
 
 @pytest.mark.fault("62 a run of which hosts hold different plans, among the others")
@@ -46,9 +67,14 @@ def test_a_run_with_two_plans_is_listed_without_either_and_spoils_no_other(
 
     def read(fleet: Any, hosts: Any, store: RunStore, one: FoundRun) -> None:
         if one.run == "r2":
-            raise DifferentPlans("hosts hold 2 different plans of r2: plan 1 is on n1; plan 2 is on n2")
+            raise DifferentPlans(
+                "hosts hold 2 different plans of r2: plan 1 is on n1; plan 2 is on n2"
+            )
 
     monkeypatch.setattr(runs, "read_plan", read)
     fleet: Any = None
     rows, _ = list_runs(fleet, (), RunStore(tmp_path), None)
-    assert [(row["run"], row["state"], "differ" in row) for row in rows] == [("r2", None, True), ("r1", None, False)]
+    assert [(row["run"], row["state"], "differ" in row) for row in rows] == [
+        ("r2", None, True),
+        ("r1", None, False),
+    ]

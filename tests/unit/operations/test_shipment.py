@@ -10,12 +10,16 @@ from tfdeploy.operations.shipment import read_shipment
 from tfdeploy.planning.source.imports import from_outside, modules_asked
 
 
-def test_hosts_are_asked_for_what_the_program_of_any_role_imports_and_none_of_it_is_sure(tmp_path: Path) -> None:
+def test_hosts_are_asked_for_what_the_program_of_any_role_imports_and_none_of_it_is_sure(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "worker.py").write_text("import pandas\n")
     (tmp_path / "ps.py").write_text("import zmq\n")
     job = Job(name="two", mode="async", command=("python", "worker.py"), code=str(tmp_path))
     alone = read_shipment(job, None).program(job)
-    assert [(each.module, each.sure) for each in from_outside(job, alone, ("worker.py", "ps.py"))] == [("pandas", True)]
+    assert [
+        (each.module, each.sure) for each in from_outside(job, alone, ("worker.py", "ps.py"))
+    ] == [("pandas", True)]
     job = replace(job, roles={"ps": RoleRule(command=("python", "ps.py"))})
     both = read_shipment(job, None).program(job)
     assert {"pandas", "zmq"} <= set(modules_asked(both))

@@ -1,4 +1,5 @@
-"""What the tests of planning build on: hosts on 192.0.2.x, each with all ports of its range free and TensorFlow there."""
+"""What the tests of planning build on: hosts on 192.0.2.x, each with all ports of its range free
+and TensorFlow there."""
 
 from __future__ import annotations
 
@@ -32,15 +33,22 @@ FACTS = HostFacts(
 
 
 def make_facts(host: Host, gpus: int = 0, **said: Any) -> HostFacts:
-    found = tuple(Gpu(index=index, name="H200", memory_mib=143771, used_mib=0) for index in range(gpus))
+    found = tuple(
+        Gpu(index=index, name="H200", memory_mib=143771, used_mib=0) for index in range(gpus)
+    )
     free = tuple(range(host.ports[0], host.ports[1] + 1))
-    return replace(FACTS, **{"host": host.name, "hostname": host.name, "gpus": found, "free_ports": free, **said})
+    return replace(
+        FACTS,
+        **{"host": host.name, "hostname": host.name, "gpus": found, "free_ports": free, **said},
+    )
 
 
 def make_inventory(**roles: str) -> Inventory:
     """make_inventory(ps="n1", worker="n2 n3")"""
     names = list(dict.fromkeys(name for each in roles.values() for name in each.split()))
-    hosts = tuple(Host(name=name, address=f"192.0.2.{number}") for number, name in enumerate(sorted(names), 1))
+    hosts = tuple(
+        Host(name=name, address=f"192.0.2.{number}") for number, name in enumerate(sorted(names), 1)
+    )
     return Inventory(hosts, {role: tuple(each.split()) for role, each in roles.items()})
 
 

@@ -1,7 +1,8 @@
-"""Inventories and job files, mutated: each is read, or refused with file:line; what is read makes a plan, or a refusal.
+"""Inventories and job files, mutated: each is read, or refused with file:line; what is read makes a
+plan, or a refusal.
 
-2,000 here, TFDEPLOY_SOAK_FILES of them in `make soak`. TFDEPLOY_FILE_SEED repeats one series; a file that fails is
-printed, and kept in tests/golden/files, where it is read from then on.
+2,000 here, TFDEPLOY_SOAK_FILES of them in `make soak`. TFDEPLOY_FILE_SEED repeats one series; a
+file that fails is printed, and kept in tests/golden/files, where it is read from then on.
 """
 
 from __future__ import annotations
@@ -33,16 +34,26 @@ MOST_S, MOST_KIB = 3.0, 100 << 10  # of CPU and of memory, for one file
 MOST_HOSTS = 24  # of a plan
 PLANNED = 0.3 if FILES == 2_000 else 1.0  # of what is read: a plan takes longer than all the rest
 PROGRAMS = (
-    "p = argparse.ArgumentParser()\np.add_argument('--ps_hosts')\np.add_argument('--task_index', type=int)\n",
-    "import tensorflow as tf\ntf.app.flags.DEFINE_string('job_name', '', '')\ns = tf.train.Server({'ps': ['localhost:1']})\n",
-    "from tensorflow import keras\nwith tf.distribute.MultiWorkerMirroredStrategy().scope():\n    m.fit(x)\n",
+    "p = argparse.ArgumentParser()\np.add_argument('--ps_hosts')\np.add_argument('--task_index', "
+    "type=int)\n",
+    "import tensorflow as tf\ntf.app.flags.DEFINE_string('job_name', '', '')\ns = "
+    "tf.train.Server({'ps': ['localhost:1']})\n",
+    "from tensorflow import keras\nwith tf.distribute.MultiWorkerMirroredStrategy().scope():\n   "
+    " m.fit(x)\n",
     "print 'two'\n",
     "shutil.rmtree('checkpoints')\nimport helper\n",
     "(" * 300,
     "\0",
 )
 ODD_HOSTS: tuple[dict[str, object], ...] = (
-    *({"python": None}, {"rsync": None}, {"free_disk_bytes": 0}, {"free_ports": ()}, {"boot_id": ""}, {"python_version": None}),
+    *(
+        {"python": None},
+        {"rsync": None},
+        {"free_disk_bytes": 0},
+        {"free_ports": ()},
+        {"boot_id": ""},
+        {"python_version": None},
+    ),
     *(
         {"tensorflow": None},
         {"tensorflow": "1.15.0"},
@@ -50,16 +61,30 @@ ODD_HOSTS: tuple[dict[str, object], ...] = (
         {"tf_keras": "2.21.0"},
         {"environment": "/home/ml/e"},
     ),
-    *({"gpu_error": "no driver"}, {"problems": ("disk is slow",)}, {"proxies": ("http_proxy",)}, {"preset": ("TF_CONFIG",)}),
-    *({"hosts_file_loopback": ("n1", "n2")}, {"kill_user_processes": True}, {"home": "/home/\udcff"}, {"workdir": "/"}),
-    *({"gpus": (Gpu(index=7, name="H200", memory_mib=0, used_mib=1 << 20),)}, {"taken_ports": {"2222": "sshd", "2223": ""}}),
+    *(
+        {"gpu_error": "no driver"},
+        {"problems": ("disk is slow",)},
+        {"proxies": ("http_proxy",)},
+        {"preset": ("TF_CONFIG",)},
+    ),
+    *(
+        {"hosts_file_loopback": ("n1", "n2")},
+        {"kill_user_processes": True},
+        {"home": "/home/\udcff"},
+        {"workdir": "/"},
+    ),
+    *(
+        {"gpus": (Gpu(index=7, name="H200", memory_mib=0, used_mib=1 << 20),)},
+        {"taken_ports": {"2222": "sshd", "2223": ""}},
+    ),
 )
 FactsOf = Callable[..., HostFacts]
 
 
 @dataclass
 class Series:
-    """What is read of a mutated file is planned with one of the unmutated files of the other kind."""
+    """What is read of a mutated file is planned with one of the unmutated files of the other
+    kind."""
 
     folder: Path
     facts_of: FactsOf
@@ -79,8 +104,13 @@ class Series:
         before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
         self._follow(self._read(kind, content), chance)
         if chance.random() < 0.003:
-            reading.check_command_line(["inventory", "-i" if kind == "inventory" else "-j", f"{self.folder}/{kind}.yaml"])
-        took, after = time.process_time() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            reading.check_command_line(
+                ["inventory", "-i" if kind == "inventory" else "-j", f"{self.folder}/{kind}.yaml"]
+            )
+        took, after = (
+            time.process_time() - began,
+            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        )
         assert took < MOST_S, f"{took:.1f} s"
         assert after - before < MOST_KIB, f"{after - before} KiB more"
 
@@ -129,12 +159,18 @@ def _made_up(facts_of: FactsOf, host: Host, job: Job, chance: random.Random) -> 
     if chance.random() < 0.3:
         kept = chance.choice(job.keep) if job.keep else "ckpt"
         said["keep"] = (
-            KeepFact(path=kept, newest=chance.choice((0.0, 1.8e9)), checkpoint=chance.choice((None, "model.ckpt-7"))),
+            KeepFact(
+                path=kept,
+                newest=chance.choice((0.0, 1.8e9)),
+                checkpoint=chance.choice((None, "model.ckpt-7")),
+            ),
         )
     if chance.random() < 0.2:
         said |= chance.choice(ODD_HOSTS)
     if chance.random() < 0.02:
-        said["live_runs"] = (LiveRun(run="old-1", who="me@here", started=chance.choice((None, 0.0, 1.8e9))),)
+        said["live_runs"] = (
+            LiveRun(run="old-1", who="me@here", started=chance.choice((None, 0.0, 1.8e9))),
+        )
     return replace(facts_of(host, chance.choice((0, 0, 1, 2, 4))), **said)
 
 
@@ -162,18 +198,25 @@ def test_every_mutated_file_is_read_or_refused_with_its_line(series: Series) -> 
         except BaseException as error:
             kept = CORPUS / f"{seed.kind}-{SEED}-{number}.yaml"
             kept.write_bytes(content)
-            words = f"TFDEPLOY_FILE_SEED={SEED}, number {number}, kept in {kept}: {content[:3000]!r}"
+            words = (
+                f"TFDEPLOY_FILE_SEED={SEED}, number {number}, kept in {kept}: {content[:3000]!r}"
+            )
             raise AssertionError(words) from error
     print(SEED, series.counts)
-    assert min(series.counts.values()) > FILES // 100, series.counts  # mutations that only break YAML would show nothing
+    # mutations that only break YAML would show nothing
+    assert min(series.counts.values()) > FILES // 100, series.counts
 
 
 @pytest.mark.parametrize("name", corpus())
 def test_a_file_that_failed_once_does_so_no_more(series: Series, name: str) -> None:
-    series.examine("job" if name.startswith("job") else "inventory", corpus()[name], random.Random(1))
+    series.examine(
+        "job" if name.startswith("job") else "inventory", corpus()[name], random.Random(1)
+    )
 
 
 def test_the_unmutated_files_are_read_and_planned(series: Series) -> None:
     for number, seed in enumerate(seeds()):
         series.examine(seed.kind, seed.text.encode(), random.Random(number))
-    assert series.counts["planned"] > 5 and series.counts["read"] > 8 * series.counts["refused"], series.counts
+    assert series.counts["planned"] > 5 and series.counts["read"] > 8 * series.counts["refused"], (
+        series.counts
+    )

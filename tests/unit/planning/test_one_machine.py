@@ -1,4 +1,5 @@
-"""One machine under two names of the inventory is refused, machines that only look alike are not."""
+"""One machine under two names of the inventory is refused, machines that only look alike are
+not."""
 
 from __future__ import annotations
 
@@ -19,12 +20,18 @@ def facts(**other: str) -> Any:
 
 @pytest.mark.fault("3 one machine under two names")
 def test_two_names_for_one_machine_are_refused_with_both() -> None:
-    with pytest.raises(Refused, match="n1 and alias are one machine: ubuntu, user ml, /home/ml/tfdeploy") as caught:
+    with pytest.raises(
+        Refused, match="n1 and alias are one machine: ubuntu, user ml, /home/ml/tfdeploy"
+    ) as caught:
         host_checks.one_machine({"n1": facts(), "n2": facts(boot_id="b2"), "alias": facts()})
     assert caught.value.next is not None and "--exclude alias" in caught.value.next
 
 
-@pytest.mark.parametrize("other", [{"boot_id": "b2"}, {"hostname": "n2"}, {"user": "me"}, {"workdir": "/other"}])
-def test_clones_containers_and_second_accounts_are_hosts_of_their_own(other: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "other", [{"boot_id": "b2"}, {"hostname": "n2"}, {"user": "me"}, {"workdir": "/other"}]
+)
+def test_clones_containers_and_second_accounts_are_hosts_of_their_own(
+    other: dict[str, str],
+) -> None:
     host_checks.one_machine({"n1": facts(), "n2": facts(**other)})
     host_checks.one_machine({"n1": facts(boot_id=""), "n2": facts(boot_id="")})

@@ -19,7 +19,10 @@ def hosts(count: int) -> list[str]:
 
 
 def loads(sizes: Sequence[int], owners: Sequence[int], count: int) -> list[int]:
-    return [sum(size for size, owner in zip(sizes, owners, strict=True) if owner == part) for part in range(count)]
+    return [
+        sum(size for size, owner in zip(sizes, owners, strict=True) if owner == part)
+        for part in range(count)
+    ]
 
 
 def is_balanced(sizes: Sequence[int], owners: Sequence[int], count: int) -> bool:
@@ -36,14 +39,20 @@ def holding(owners: Sequence[int], folders: Sequence[str]) -> dict[str, Held]:
     return {folder: Held(*each) for folder, each in found.items()}
 
 
-def moved(sizes: Sequence[int], owners: Sequence[int], folders: Sequence[str], held: dict[str, Held]) -> int:
+def moved(
+    sizes: Sequence[int], owners: Sequence[int], folders: Sequence[str], held: dict[str, Held]
+) -> int:
     """Bytes that hosts lack."""
     has = {folder: set(each.files) for folder, each in held.items()}
-    return sum(size for file, size in enumerate(sizes) if file not in has.get(folders[owners[file]], ()))
+    return sum(
+        size for file, size in enumerate(sizes) if file not in has.get(folders[owners[file]], ())
+    )
 
 
 @given(SIZES, st.integers(1, 40))
-def test_whatever_the_files_are_the_parts_are_balanced_and_none_is_empty(sizes: list[int], count: int) -> None:
+def test_whatever_the_files_are_the_parts_are_balanced_and_none_is_empty(
+    sizes: list[int], count: int
+) -> None:
     count = min(count, len(sizes))
     owners = parts_of(sizes, hosts(count), {})
     assert set(owners) == set(range(count))
@@ -51,7 +60,9 @@ def test_whatever_the_files_are_the_parts_are_balanced_and_none_is_empty(sizes: 
 
 
 @given(SIZES, st.data())
-def test_whoever_held_what_the_parts_are_balanced_and_none_is_empty(sizes: list[int], data: st.DataObject) -> None:
+def test_whoever_held_what_the_parts_are_balanced_and_none_is_empty(
+    sizes: list[int], data: st.DataObject
+) -> None:
     count = data.draw(st.integers(1, min(12, len(sizes))))
     folders = [f"n{data.draw(st.integers(0, count))}" for _ in range(count)]
     held = {}

@@ -1,4 +1,5 @@
-"""Details of a plan that the golden cases do not isolate: commands, environment, keep, parts, words, purity."""
+"""Details of a plan that the golden cases do not isolate: commands, environment, keep, parts,
+words, purity."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ Facts = dict[str, HostFacts]
 
 
 @pytest.fixture
-def make(inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts], job: Job) -> Callable[..., Plan]:
+def make(
+    inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts], job: Job
+) -> Callable[..., Plan]:
     """make(roles={...}, said={host: {fact: value}}, options=Options(...), job's fields...)"""
 
     def made(
@@ -43,7 +46,9 @@ def make(inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts]
         **fields: Any,
     ) -> Plan:
         hosts = inventory(**(roles or {"ps": "n1", "worker": "n2 n3"}))
-        facts = {host.name: facts_of(host, **(said or {}).get(host.name, {})) for host in hosts.hosts}
+        facts = {
+            host.name: facts_of(host, **(said or {}).get(host.name, {})) for host in hosts.hosts
+        }
         return make_plan(
             hosts,
             replace(job, **fields),
@@ -66,15 +71,28 @@ def task(plan: Plan, name: str) -> Any:
 def test_tf_config_leaves_the_evaluator_out_of_the_others(make: Callable[..., Plan]) -> None:
     plan = make({"ps": "n1", "worker": "n2", "evaluator": "n3"})
     roles = {each.role: list(json.loads(each.env["TF_CONFIG"])["cluster"]) for each in plan.tasks}
-    assert roles == {"ps": ["ps", "worker"], "worker": ["ps", "worker"], "evaluator": ["ps", "worker"]}
+    assert roles == {
+        "ps": ["ps", "worker"],
+        "worker": ["ps", "worker"],
+        "evaluator": ["ps", "worker"],
+    }
     evaluator = task(plan, "evaluator:0")
     assert json.loads(evaluator.env["TF_CONFIG"])["task"] == {"type": "evaluator", "index": 0}
-    assert (evaluator.port, evaluator.address, "TF_GRPC_REUSE_PORT" in evaluator.env) == (None, "", False)
+    assert (evaluator.port, evaluator.address, "TF_GRPC_REUSE_PORT" in evaluator.env) == (
+        None,
+        "",
+        False,
+    )
 
 
 def test_proxies_are_bypassed_for_hosts_without_ports(make: Callable[..., Plan]) -> None:
     env = task(make(), "ps:0").env
-    assert env["no_grpc_proxy"] == env["no_proxy"] == env["NO_PROXY"] == "192.0.2.1,192.0.2.2,192.0.2.3"
+    assert (
+        env["no_grpc_proxy"]
+        == env["no_proxy"]
+        == env["NO_PROXY"]
+        == "192.0.2.1,192.0.2.2,192.0.2.3"
+    )
 
 
 def test_the_jobs_env_comes_last(make: Callable[..., Plan]) -> None:
@@ -84,7 +102,9 @@ def test_the_jobs_env_comes_last(make: Callable[..., Plan]) -> None:
 
 
 @pytest.mark.parametrize("placeholder", ["ps_hosts", "worker_hosts", "job_name", "task_index"])
-def test_a_command_that_names_the_cluster_gets_nothing_appended(make: Callable[..., Plan], placeholder: str) -> None:
+def test_a_command_that_names_the_cluster_gets_nothing_appended(
+    make: Callable[..., Plan], placeholder: str
+) -> None:
     plan = make(command=("python", "train.py", f"--x={{{placeholder}}}"))
     assert plan.flags_appended == ()
     assert len(task(plan, "ps:0").argv) == 3
@@ -113,11 +133,16 @@ MOST = 128 * 1024 - 1  # what execve takes of one word, beside the NUL that ends
             r"word 3 of the command of ps:0 .* has 131,072 bytes",
         ),
         ({"command": ("python", "train.py", "é" * (MOST // 2 + 1))}, "word 3 of the command"),
-        ({"command": ("python", "train.py", "{ps_hosts}" + "x" * (MOST - 5))}, "word 3 of the command"),
+        (
+            {"command": ("python", "train.py", "{ps_hosts}" + "x" * (MOST - 5))},
+            "word 3 of the command",
+        ),
         ({"env": {"X": "x" * MOST}}, r"the environment of ps:0 \(X=x{38}\.\.\.\)"),
     ],
 )
-def test_a_word_that_no_kernel_takes_is_refused(make: Callable[..., Plan], fields: dict[str, Any], said: str) -> None:
+def test_a_word_that_no_kernel_takes_is_refused(
+    make: Callable[..., Plan], fields: dict[str, Any], said: str
+) -> None:
     with pytest.raises(Refused, match=said):
         make(**fields)
 
@@ -158,44 +183,92 @@ def test_a_checkpoint_elsewhere_counts_before_files_at_home(make: Callable[..., 
         make(said={"n1": kept(1000.0), "n2": kept(9000.0, None)}, keep=("checkpoints",))
 
 
-def test_keep_that_comes_from_a_host_without_a_task_reads_back_from_hosts(make: Callable[..., Plan]) -> None:
-    plan = make({"worker": "n1 n2 n3"}, {"n3": kept(9000.0)}, Options(workers=2), mode="mirrored", keep=("checkpoints",))
+def test_keep_that_comes_from_a_host_without_a_task_reads_back_from_hosts(
+    make: Callable[..., Plan],
+) -> None:
+    plan = make(
+        {"worker": "n1 n2 n3"},
+        {"n3": kept(9000.0)},
+        Options(workers=2),
+        mode="mirrored",
+        keep=("checkpoints",),
+    )
     assert (plan.keep_from, [host.host for host in plan.hosts]) == ("n3", ["n1", "n2"])
-    assert read_shown(json.dumps(plan_to_file(for_hosts(plan))).encode(), plan.run, plan.job, {}).keep_from == "n3"
+    assert (
+        read_shown(
+            json.dumps(plan_to_file(for_hosts(plan))).encode(), plan.run, plan.job, {}
+        ).keep_from
+        == "n3"
+    )
 
 
 def test_files_of_this_machine_whose_names_are_not_utf8_are_planned_and_stored(
-    inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts], job: Job, tmp_path: Path
+    inventory: Callable[..., Inventory],
+    facts_of: Callable[..., HostFacts],
+    job: Job,
+    tmp_path: Path,
 ) -> None:
     plain = inventory(ps="n1", worker="n2")
-    odd = {"source": "/lab\udcff/i.yaml:1", "identity_file": "/lab\udcff/key", "known_hosts": "/lab\udcff/known"}
-    hosts = replace(plain, hosts=tuple(replace(host, **odd) for host in plain.hosts), source="/lab\udcff/i.yaml")
+    odd = {
+        "source": "/lab\udcff/i.yaml:1",
+        "identity_file": "/lab\udcff/key",
+        "known_hosts": "/lab\udcff/known",
+    }
+    hosts = replace(
+        plain, hosts=tuple(replace(host, **odd) for host in plain.hosts), source="/lab\udcff/i.yaml"
+    )
     facts = {host.name: facts_of(host) for host in hosts.hosts}
-    plan = make_plan(hosts, job, facts, release="r", sources={}, run="digits-1", now=1.0, operator="ml@desk", options=Options())
+    plan = make_plan(
+        hosts,
+        job,
+        facts,
+        release="r",
+        sources={},
+        run="digits-1",
+        now=1.0,
+        operator="ml@desk",
+        options=Options(),
+    )
     assert plan_from_json(json.loads(json.dumps(plan_to_json(plan)))) == plan
     store = RunStore(tmp_path)
     assert store.save(plan) and store.plan("digits-1") == plan
     assert plan.hosts[0].ssh["identity_file"] == "/lab\udcff/key"
 
 
-def test_a_program_that_hosts_lack_is_refused_with_the_place_of_the_command(make: Callable[..., Plan]) -> None:
+def test_a_program_that_hosts_lack_is_refused_with_the_place_of_the_command(
+    make: Callable[..., Plan],
+) -> None:
     said = {"n3": {"lacks_program": True}, "n2": {"lacks_program": True}}
-    with pytest.raises(Refused, match=r"^there is no program pyhton on PATH of n\[2-3\]$") as refused:
-        make(said=said, command=("pyhton", "train.py"), places={"command": "tfdeploy.yaml:3:command"})
-    assert (refused.value.where, refused.value.next) == ("tfdeploy.yaml:3:command", "did you mean python?")
+    with pytest.raises(
+        Refused, match=r"^there is no program pyhton on PATH of n\[2-3\]$"
+    ) as refused:
+        make(
+            said=said, command=("pyhton", "train.py"), places={"command": "tfdeploy.yaml:3:command"}
+        )
+    assert (refused.value.where, refused.value.next) == (
+        "tfdeploy.yaml:3:command",
+        "did you mean python?",
+    )
     assert make(said=said, command=("/opt/pyhton", "train.py")).tasks
 
 
 def test_the_command_starts_in_a_folder_that_the_code_has(make: Callable[..., Plan]) -> None:
     files = frozenset({"src/models/train.py", "src/run.sh", "data.py"})
-    for cwd, program in (("src/models", "train.py"), ("src", "models/train.py"), ("src", "./run.sh"), ("", "data.py")):
+    for cwd, program in (
+        ("src/models", "train.py"),
+        ("src", "models/train.py"),
+        ("src", "./run.sh"),
+        ("", "data.py"),
+    ):
         plan = make(options=Options(files=files), cwd=cwd, command=("python", program))
         assert plan.cwd == cwd and plan.tasks[0].argv[1] == program
     with pytest.raises(Refused, match=r"^the folder srcs is not in the code$") as refused:
         make(options=Options(files=files), cwd="srcs", places={"cwd": "tfdeploy.yaml:4:cwd"})
     assert (refused.value.where, refused.value.next) == ("tfdeploy.yaml:4:cwd", "did you mean src?")
     for command in (("python", "models/train.py"), ("./models/train.py",)):
-        with pytest.raises(Refused, match=r"^the program src/models/models/train.py is not in the code$"):
+        with pytest.raises(
+            Refused, match=r"^the program src/models/models/train.py is not in the code$"
+        ):
             make(options=Options(files=files), cwd="src/models", command=command)
 
 
@@ -211,7 +284,14 @@ def test_a_cluster_too_long_for_one_variable_is_refused_before_it_is_repeated_in
     wide = replace(hosts, hosts=tuple(replace(host, ports=(1024, 65535)) for host in hosts.hosts))
     facts = {host.name: facts_of(host) for host in wide.hosts}
     many = replace(job, roles={"worker": RoleRule(count=10_000)})
-    said: Any = {"release": "r", "sources": {}, "run": "digits-1", "now": 1.0, "operator": "ml@desk", "options": Options()}
+    said: Any = {
+        "release": "r",
+        "sources": {},
+        "run": "digits-1",
+        "now": 1.0,
+        "operator": "ml@desk",
+        "options": Options(),
+    }
     tracemalloc.start()
     try:
         with pytest.raises(Refused, match="Linux takes at most"):
@@ -228,12 +308,19 @@ def test_keep_folders_that_the_job_does_not_name_do_not_count(make: Callable[...
 
 def test_a_chief_takes_the_checkpoint_or_launch_refuses(make: Callable[..., Plan]) -> None:
     roles = {"ps": "n1", "chief": "n2", "worker": "n3"}
-    assert make(roles, {"n2": kept(1.0)}, keep=("checkpoints",)).resume == "checkpoints: model.ckpt-7 on n2"
-    with pytest.raises(Refused, match=r"model\.ckpt-7.* is on n3, which is not a host of the role chief"):
+    assert (
+        make(roles, {"n2": kept(1.0)}, keep=("checkpoints",)).resume
+        == "checkpoints: model.ckpt-7 on n2"
+    )
+    with pytest.raises(
+        Refused, match=r"model\.ckpt-7.* is on n3, which is not a host of the role chief"
+    ):
         make(roles, {"n3": kept(1.0)}, keep=("checkpoints",))
 
 
-def test_unused_hosts_are_not_in_the_plan_and_their_faults_do_not_count(make: Callable[..., Plan]) -> None:
+def test_unused_hosts_are_not_in_the_plan_and_their_faults_do_not_count(
+    make: Callable[..., Plan],
+) -> None:
     plan = make(options=Options(workers=1), said={"n3": {"python": None, "rsync": None}})
     assert [host.host for host in plan.hosts] == ["n1", "n2"]
 
@@ -244,7 +331,11 @@ def whole(plan: Plan, part: wire.HostPart) -> wire.HostPart:
 
 
 def test_parts_hold_the_own_tasks_and_all_peers(make: Callable[..., Plan]) -> None:
-    plan = make(keep=("checkpoints",), data={"digits": DataSource(path="/code/data/digits")}, stop_grace_s=3.0)
+    plan = make(
+        keep=("checkpoints",),
+        data={"digits": DataSource(path="/code/data/digits")},
+        stop_grace_s=3.0,
+    )
     parts = host_parts(plan, {"n2": 1.5})
     assert {name: [spec.task for spec in part.tasks] for name, part in parts.items()} == {
         "n1": ["ps:0"],
@@ -258,7 +349,11 @@ def test_parts_hold_the_own_tasks_and_all_peers(make: Callable[..., Plan]) -> No
         ("worker:1", "n3", False),
     ]
     assert (part.mesh[0].host, part.mesh[0].address, part.mesh[0].port) == ("n1", "192.0.2.1", 2223)
-    assert (part.keep, part.links, part.stop_grace_s) == (["checkpoints"], {"data/digits": "digits"}, 3.0)
+    assert (part.keep, part.links, part.stop_grace_s) == (
+        ["checkpoints"],
+        {"data/digits": "digits"},
+        3.0,
+    )
     assert part.plan_digest == plan.digest
     assert {name: each.ahead_s for name, each in parts.items()} == {"n1": 0.0, "n2": 1.5, "n3": 0.0}
 
@@ -266,27 +361,46 @@ def test_parts_hold_the_own_tasks_and_all_peers(make: Callable[..., Plan]) -> No
 def test_parts_say_what_of_the_mode_their_hosts_need(make: Callable[..., Plan]) -> None:
     ordinary = whole(make(mode="sync"), host_parts(make(mode="sync"), {})["n2"])
     assert (ordinary.lockstep, ordinary.tasks[0].traits) == (True, ["synchronous", "lasting_ps"])
-    assert (ordinary.tasks[0].runtime, ordinary.tasks[0].port, ordinary.tasks[0].own_port) == (True, 2222, None)
+    assert (ordinary.tasks[0].runtime, ordinary.tasks[0].port, ordinary.tasks[0].own_port) == (
+        True,
+        2222,
+        None,
+    )
     assert not any(peer.own_port for peer in ordinary.peers)
     assert whole(make(), host_parts(make(), {})["n2"]).lockstep is False
 
     plan = make(mode="plain")
     parts = {name: whole(plan, part) for name, part in host_parts(plan, {}).items()}
-    assert [(part.tasks[0].port, part.tasks[0].own_port) for part in parts.values()] == [(None, 2222), (None, None)]
-    assert {(part.lockstep, part.tasks[0].runtime, *part.tasks[0].traits) for part in parts.values()} == {(True, False)}
-    told = [(peer.task, peer.address, peer.own_port, peer.on_death, peer.gang, peer.deciding) for peer in parts["n3"].peers]
-    assert told == [("worker:0", "192.0.2.2:2222", True, "gang", True, True), ("worker:1", "", False, "gang", True, True)]
+    assert [(part.tasks[0].port, part.tasks[0].own_port) for part in parts.values()] == [
+        (None, 2222),
+        (None, None),
+    ]
+    assert {
+        (part.lockstep, part.tasks[0].runtime, *part.tasks[0].traits) for part in parts.values()
+    } == {(True, False)}
+    told = [
+        (peer.task, peer.address, peer.own_port, peer.on_death, peer.gang, peer.deciding)
+        for peer in parts["n3"].peers
+    ]
+    assert told == [
+        ("worker:0", "192.0.2.2:2222", True, "gang", True, True),
+        ("worker:1", "", False, "gang", True, True),
+    ]
 
 
 def test_hosts_to_probe_are_those_with_roles_in_the_inventory() -> None:
     hosts = tuple(Host(name=name, address="10.0.0.1") for name in ("a", "b", "c"))
-    assert hosts_to_probe(Inventory(hosts, {"worker": ("c", "left-out"), "ps": ("a",)}), "async") == ("a", "c")
+    assert hosts_to_probe(
+        Inventory(hosts, {"worker": ("c", "left-out"), "ps": ("a",)}), "async"
+    ) == ("a", "c")
 
 
 def test_words_name_every_task_host_and_note(make: Callable[..., Plan]) -> None:
     plan = make()
     told = describe.describe(plan)
-    assert [row[:3] for row in told.rows] == [(each.task, each.host, each.address) for each in plan.tasks]
+    assert [row[:3] for row in told.rows] == [
+        (each.task, each.host, each.address) for each in plan.tasks
+    ]
     kept = dict(describe.describe(replace(plan, keep=("checkpoints",))).heading)["on a death"]
     assert kept.endswith("; what starts again goes on from what is in checkpoints")
     assert dict(told.heading)["on a death"].endswith(
@@ -307,7 +421,18 @@ def test_two_hundred_hosts_are_planned(make: Callable[..., Plan]) -> None:
 
 
 def test_planning_imports_nothing_that_could_touch_the_world() -> None:
-    banned = {"os", "time", "socket", "pathlib", "subprocess", "random", "uuid", "io", "shutil", "tempfile"}
+    banned = {
+        "os",
+        "time",
+        "socket",
+        "pathlib",
+        "subprocess",
+        "random",
+        "uuid",
+        "io",
+        "shutil",
+        "tempfile",
+    }
     for file in Path(tfdeploy.planning.__path__[0]).rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Import):

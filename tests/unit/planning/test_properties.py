@@ -1,4 +1,5 @@
-"""What holds for every plan that is made at all, whatever the inventory, the GPUs and the counts."""
+"""What holds for every plan that is made at all, whatever the inventory, the GPUs and the
+counts."""
 
 from __future__ import annotations
 
@@ -56,7 +57,9 @@ def asked(draw: st.DrawFn, mode: Mode | None = None) -> Asked:
         roles["chief"] = draw(some)[:1]
     if draw(st.booleans()):
         roles["evaluator"] = draw(some)
-    rule = st.builds(RoleRule, count=st.none() | st.integers(0, 5), per_host=st.none() | st.integers(1, 2))
+    rule = st.builds(
+        RoleRule, count=st.none() | st.integers(0, 5), per_host=st.none() | st.integers(1, 2)
+    )
     return Asked(
         inventory=Inventory(hosts, roles),
         gpus={name: draw(st.integers(0, 3)) for name in names},
@@ -70,7 +73,11 @@ def asked(draw: st.DrawFn, mode: Mode | None = None) -> Asked:
 def planned(case: Asked, facts_of: Callable[..., HostFacts], *, backwards: bool = False) -> Plan:
     facts = {}
     for host in sorted(case.inventory.hosts, key=lambda host: host.name, reverse=backwards):
-        free = tuple(port for port in range(host.ports[0], host.ports[1] + 1) if port not in case.taken[host.name])
+        free = tuple(
+            port
+            for port in range(host.ports[0], host.ports[1] + 1)
+            if port not in case.taken[host.name]
+        )
         facts[host.name] = facts_of(host, case.gpus[host.name], free_ports=free)
     return make_plan(
         case.inventory,
@@ -93,7 +100,8 @@ def planned(case: Asked, facts_of: Callable[..., HostFacts], *, backwards: bool 
 
 
 def made(case: Asked, facts_of: Callable[..., HostFacts]) -> Plan:
-    """A refusal is a fine answer, but says nothing about plans; anything but a TfdeployError is a bug."""
+    """A refusal is a fine answer, but says nothing about plans; anything but a TfdeployError is a
+    bug."""
     try:
         return planned(case, facts_of)
     except TfdeployError as error:
@@ -126,7 +134,9 @@ def test_no_gpu_is_given_twice_and_none_that_is_not_there(facts_of: Any, case: A
     assert all(gpu < case.gpus[host] for host, gpu in given)
     for task in plan.tasks:
         shared = tasks_of(plan, task.host) if rules(plan.mode).ranks else (task,)
-        assert task.env["CUDA_VISIBLE_DEVICES"] == ",".join(str(gpu) for each in shared for gpu in each.gpus)
+        assert task.env["CUDA_VISIBLE_DEVICES"] == ",".join(
+            str(gpu) for each in shared for gpu in each.gpus
+        )
     assert not any(task.gpus for task in plan.tasks if task.role == "ps")
 
 
@@ -146,34 +156,52 @@ def test_every_task_is_placed_on_a_host_of_its_role(facts_of: Any, case: Asked) 
 
 
 @given(asked())
-def test_nobody_waits_for_a_task_that_no_cluster_names_and_no_decider_serves(facts_of: Any, case: Asked) -> None:
+def test_nobody_waits_for_a_task_that_no_cluster_names_and_no_decider_serves(
+    facts_of: Any, case: Asked
+) -> None:
     plan = made(case, facts_of)
     listed = {address for addresses in plan.cluster.values() for address in addresses}
     listed |= {
-        endpoint(env["MASTER_ADDR"], int(env["MASTER_PORT"])) for env in (task.env for task in plan.tasks) if "RANK" in env
+        endpoint(env["MASTER_ADDR"], int(env["MASTER_PORT"]))
+        for env in (task.env for task in plan.tasks)
+        if "RANK" in env
     }
-    assert {task.address for task in plan.tasks if task.port} == listed == {task.address for task in plan.tasks} - {""}
+    assert (
+        {task.address for task in plan.tasks if task.port}
+        == listed
+        == {task.address for task in plan.tasks} - {""}
+    )
     assert not any(task.deciding and task.serves for task in plan.tasks)
     for task in plan.tasks:
         said = json.loads(task.env.get("TF_CONFIG", "{}"))
-        assert said.get("cluster", {}) == {role: list(addresses) for role, addresses in plan.cluster.items()}
+        assert said.get("cluster", {}) == {
+            role: list(addresses) for role, addresses in plan.cluster.items()
+        }
         assert said == {} or said["task"] == {"type": task.role, "index": task.index}
         meets = task.task == "worker:0" and rules(plan.mode).ranks
         assert (task.role in plan.cluster or meets) == (task.port is not None)
 
 
 @given(asked("plain"))
-def test_ranks_of_a_host_are_neighbours_and_count_as_torchrun_does(facts_of: Any, case: Asked) -> None:
+def test_ranks_of_a_host_are_neighbours_and_count_as_torchrun_does(
+    facts_of: Any, case: Asked
+) -> None:
     plan = made(case, facts_of)
     told = [{name: int(task.env[name]) for name in RANKS} for task in plan.tasks]
-    assert [each["RANK"] for each in told] == list(range(len(told))) == [task.index for task in plan.tasks]
+    assert (
+        [each["RANK"] for each in told]
+        == list(range(len(told)))
+        == [task.index for task in plan.tasks]
+    )
     here = Counter(task.host for task in plan.tasks)
     for task, each in zip(plan.tasks, told, strict=True):
         first = each["RANK"] - each["LOCAL_RANK"]
         assert (each["WORLD_SIZE"], each["LOCAL_WORLD_SIZE"]) == (len(told), here[task.host])
         assert {other.host for other in plan.tasks[first : first + here[task.host]]} == {task.host}
     assert len({(task.env["MASTER_ADDR"], task.env["MASTER_PORT"]) for task in plan.tasks}) == 1
-    assert not any("TF_CONFIG" in task.env or "TF_GRPC_REUSE_PORT" in task.env for task in plan.tasks)
+    assert not any(
+        "TF_CONFIG" in task.env or "TF_GRPC_REUSE_PORT" in task.env for task in plan.tasks
+    )
 
 
 @given(asked())
@@ -183,13 +211,16 @@ def test_plans_and_parts_survive_json(facts_of: Any, case: Asked) -> None:
     assert again == plan
     assert again.digest == plan.digest
     assert plan_from_file(json.dumps(plan_to_file(plan)).encode()) == plan
-    assert plan_from_file(json.dumps(plan_to_json(plan)).encode()) == plan  # as an older version wrote it
+    # as an older version wrote it
+    assert plan_from_file(json.dumps(plan_to_json(plan)).encode()) == plan
     texts = shared_part(plan)["texts"]
     for part in host_parts(plan, {}).values():
         again = wire.from_wire(wire.HostPart, json.loads(json.dumps(wire.to_wire(part))))
         assert again == part
         specs = [wire.whole_words(spec, texts) for spec in again.tasks]
-        assert [(spec.argv, spec.env) for spec in specs] == [(list(task.argv), task.env) for task in tasks_of(plan, part.host)]
+        assert [(spec.argv, spec.env) for spec in specs] == [
+            (list(task.argv), task.env) for task in tasks_of(plan, part.host)
+        ]
 
 
 @given(asked())

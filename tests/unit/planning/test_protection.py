@@ -1,4 +1,5 @@
-"""Who may reach the ports: the strongest level that each host can do, refusals, and what the plan says of it."""
+"""Who may reach the ports: the strongest level that each host can do, refusals, and what the plan
+says of it."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ NOTHING = replace(PEERS, peers="its kernel takes no filter")
 
 
 @pytest.fixture
-def planned(inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts], job: Job) -> Callable[..., Plan]:
+def planned(
+    inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts], job: Job
+) -> Callable[..., Plan]:
     def plan(
         asked: str,
         can: tuple[Hindrances, ...],
@@ -39,7 +42,9 @@ def planned(inventory: Callable[..., Inventory], facts_of: Callable[..., HostFac
         **said: Any,
     ) -> Plan:
         """`where`: every host's address; `of_n2`: facts of n2 alone."""
-        hosts = inventory(ps="n1", worker=" ".join(f"n{number}" for number in range(1, len(can) + 1)))
+        hosts = inventory(
+            ps="n1", worker=" ".join(f"n{number}" for number in range(1, len(can) + 1))
+        )
         named = tuple(
             replace(
                 each,
@@ -52,7 +57,8 @@ def planned(inventory: Callable[..., Inventory], facts_of: Callable[..., HostFac
         hosts = replace(hosts, hosts=named)
         own = {name: said.pop(f"of_{name}", {}) for name in (host.name for host in named)}
         facts = {
-            host.name: facts_of(host, protect=each, **{**said, **own[host.name]}) for host, each in zip(named, can, strict=True)
+            host.name: facts_of(host, protect=each, **{**said, **own[host.name]})
+            for host, each in zip(named, can, strict=True)
         }
         return make_plan(
             hosts,
@@ -75,65 +81,106 @@ def planned(inventory: Callable[..., Inventory], facts_of: Callable[..., HostFac
         ("auto", ALL, ALL, ("firewall", "firewall")),
         ("auto", ALL, PEERS, ("firewall", "peers")),
         ("auto", PEERS, NOTHING, ("peers", "none")),
-        ("auto", ALL, replace(NOTHING, firewall=""), ("firewall", "none")),  # a firewall stands on top of peers
+        # a firewall stands on top of peers
+        ("auto", ALL, replace(NOTHING, firewall=""), ("firewall", "none")),
         ("firewall", ALL, ALL, ("firewall", "firewall")),
         ("peers", ALL, ALL, ("peers", "peers")),
         ("none", ALL, ALL, ("none", "none")),
     ],
 )
 def test_auto_takes_the_strongest_that_each_host_can_do(
-    planned: Callable[..., Plan], asked: str, first: Hindrances, second: Hindrances, used: tuple[str, str]
+    planned: Callable[..., Plan],
+    asked: str,
+    first: Hindrances,
+    second: Hindrances,
+    used: tuple[str, str],
 ) -> None:
     plan = planned(asked, (first, second), is_open=True)
-    assert (plan.protect.asked, plan.protect.used, tuple(plan.protect.hosts.values())) == (asked, used[1], used)
+    assert (plan.protect.asked, plan.protect.used, tuple(plan.protect.hosts.values())) == (
+        asked,
+        used[1],
+        used,
+    )
     assert {host: part.protect for host, part in host_parts(plan, {}).items()} == plan.protect.hosts
     shared = shared_part(plan)
-    assert shared["guarded"] == [host for host, level in plan.protect.hosts.items() if level != "none"]
+    assert shared["guarded"] == [
+        host for host, level in plan.protect.hosts.items() if level != "none"
+    ]
     assert bool(shared["allowed"]) == bool(shared["guarded"])
     warned = any(note.startswith("warning: protect: none") for note in plan.notes)
     assert warned == (asked == "auto" and "none" in used)
 
 
 def test_the_plan_says_of_each_host_who_is_let_in(planned: Callable[..., Plan]) -> None:
-    said = [note for note in planned("auto", (ALL, NOTHING), is_open=True).notes if "protect: " in note]
+    said = [
+        note for note in planned("auto", (ALL, NOTHING), is_open=True).notes if "protect: " in note
+    ]
     assert said == [
-        "protect: firewall on n1: only the run's hosts, with the run's user and on n2 every user, can connect to the tasks "
+        "protect: firewall on n1: only the run's hosts, with the run's user and on n2 every "
+        "user, can connect to the tasks "
         "and the mesh at n1:2222-2224",
-        "warning: protect: none on n2 (firewall: n2: nft is not installed; peers: n2: its kernel takes no filter): every "
-        "machine that reaches them can connect to the tasks at n2:2232, and TensorFlow's servers run what "
+        "warning: protect: none on n2 (firewall: n2: nft is not installed; peers: n2: its kernel "
+        "takes no filter): every "
+        "machine that reaches them can connect to the tasks at n2:2232, and TensorFlow's servers "
+        "run what "
         "anybody sends; to prevent that, see what `tfdeploy check` and docs/protect.md say",
     ]
 
 
-def test_the_plan_says_how_to_keep_other_users_of_the_hosts_out(planned: Callable[..., Plan]) -> None:
+def test_the_plan_says_how_to_keep_other_users_of_the_hosts_out(
+    planned: Callable[..., Plan],
+) -> None:
     (said,) = [note for note in planned("auto", (PEERS, PEERS, PEERS)).notes if "protect: " in note]
     assert said == (
-        "protect: peers (firewall: n1: nft is not installed; 2 more hosts cannot do it either): only the run's hosts, with "
-        "every user there, can connect to the tasks at n1:2222-2223, n2:2232, n3:2242; if other users "
-        "there must not, write `protect: firewall`, and `tfdeploy check` says what the hosts lack for it"
+        "protect: peers (firewall: n1: nft is not installed; 2 more hosts cannot do it either): "
+        "only the run's hosts, with "
+        "every user there, can connect to the tasks at n1:2222-2223, n2:2232, n3:2242; if other "
+        "users "
+        "there must not, write `protect: firewall`, and `tfdeploy check` says what the hosts "
+        "lack for it"
     )
 
 
-def test_a_hosts_plan_has_levels_of_its_own_hosts_and_an_older_one_has_none(planned: Callable[..., Plan]) -> None:
+def test_a_hosts_plan_has_levels_of_its_own_hosts_and_an_older_one_has_none(
+    planned: Callable[..., Plan],
+) -> None:
     plan = planned("auto", (ALL, PEERS))
     sent = plan_to_file(for_hosts(plan))
-    assert read_shown(json.dumps(sent).encode(), plan.run, plan.job, {}).protect.hosts == {"n1": "firewall", "n2": "peers"}
-    old = {**sent, "protect": {key: value for key, value in sent["protect"].items() if key != "hosts"}}
+    assert read_shown(json.dumps(sent).encode(), plan.run, plan.job, {}).protect.hosts == {
+        "n1": "firewall",
+        "n2": "peers",
+    }
+    old = {
+        **sent,
+        "protect": {key: value for key, value in sent["protect"].items() if key != "hosts"},
+    }
     read = read_shown(json.dumps(old).encode(), plan.run, plan.job, {}).protect
     assert (read.hosts, read.level_of("n1"), read.level_of("n2")) == ({}, "peers", "peers")
     for hosts in ({"n9": "peers"}, {"n1": "all"}, [], {"n1": None}):
         with pytest.raises(ValueError, match=r"protect|host of the run"):
-            read_shown(json.dumps({**sent, "protect": {**sent["protect"], "hosts": hosts}}).encode(), plan.run, plan.job, {})
+            read_shown(
+                json.dumps({**sent, "protect": {**sent["protect"], "hosts": hosts}}).encode(),
+                plan.run,
+                plan.job,
+                {},
+            )
 
 
 @pytest.mark.fault("58 a host that cannot keep strangers out")
-def test_auto_does_not_open_a_host_to_other_machines_without_consent(planned: Callable[..., Plan]) -> None:
-    with pytest.raises(Refused, match=r"ports of n2 \(on n2: its kernel takes no filter\)") as refused:
+def test_auto_does_not_open_a_host_to_other_machines_without_consent(
+    planned: Callable[..., Plan],
+) -> None:
+    with pytest.raises(
+        Refused, match=r"ports of n2 \(on n2: its kernel takes no filter\)"
+    ) as refused:
         planned("auto", (PEERS, NOTHING))
     assert refused.value.where == "host n2" and refused.value.exit_code == 3
-    assert "--allow-open" in str(refused.value.next) and "`protect: none`" in str(refused.value.next)
+    assert "--allow-open" in str(refused.value.next) and "`protect: none`" in str(
+        refused.value.next
+    )
     assert planned("none", (PEERS, NOTHING)).protect.used == "none"
-    assert planned("auto", (NOTHING, NOTHING), mode="plain").protect.used == "none"  # `peers` would cover no port of it
+    # `peers` would cover no port of it
+    assert planned("auto", (NOTHING, NOTHING), mode="plain").protect.used == "none"
 
 
 def test_loopback_hosts_are_warned_about_and_go_on(planned: Callable[..., Plan]) -> None:
@@ -146,22 +193,34 @@ def test_a_host_with_many_addresses_costs_the_others_nothing(planned: Callable[.
     many = tuple(f"fd00:{number:x}::1" for number in range(1, 900))
     plan = planned("auto", (PEERS, PEERS), of_n2={"addresses": many})
     assert plan.protect.hosts == {"n1": "peers", "n2": "peers"}
-    assert len(plan.host("n2").addresses) == MOST_ADDRESSES and plan.host("n2").addresses[0] == "192.0.2.2"
-    assert any(note.startswith("n2 has 899 addresses: the other hosts let in the first 64") for note in plan.notes)
+    assert (
+        len(plan.host("n2").addresses) == MOST_ADDRESSES
+        and plan.host("n2").addresses[0] == "192.0.2.2"
+    )
+    assert any(
+        note.startswith("n2 has 899 addresses: the other hosts let in the first 64")
+        for note in plan.notes
+    )
 
 
-def test_what_a_name_of_the_cluster_is_gets_through_the_filter(planned: Callable[..., Plan]) -> None:
+def test_what_a_name_of_the_cluster_is_gets_through_the_filter(
+    planned: Callable[..., Plan],
+) -> None:
     said = {"advertise": {"n2": "two.lan"}, "resolved": {"two.lan": ("10.0.0.2",)}}
     assert planned("auto", (PEERS, PEERS), **said).host("n2").addresses == ("10.0.0.2",)
     lies = {"two.lan": ("10.0.0.2", "10.6.6.6")}
     three = planned("auto", (PEERS, PEERS, PEERS), **said, of_n3={"resolved": lies})
     assert three.host("n2").addresses == ("10.0.0.2",)
-    words = "two.lan (n2) is not the same on all hosts: 10.0.0.2 on n[1-2]; 10.0.0.2, 10.6.6.6 on n3"
+    words = (
+        "two.lan (n2) is not the same on all hosts: 10.0.0.2 on n[1-2]; 10.0.0.2, 10.6.6.6 on n3"
+    )
     assert words in three.notes
 
 
 @pytest.mark.parametrize("asked", ["peers", "firewall"])
-def test_a_named_level_that_a_host_cannot_do_is_refused(planned: Callable[..., Plan], asked: str) -> None:
+def test_a_named_level_that_a_host_cannot_do_is_refused(
+    planned: Callable[..., Plan], asked: str
+) -> None:
     with pytest.raises(Refused, match=f"`protect: {asked}`.*n2: ") as refused:
         planned(asked, (ALL, NOTHING))
     assert refused.value.where == "host n2"
@@ -169,7 +228,11 @@ def test_a_named_level_that_a_host_cannot_do_is_refused(planned: Callable[..., P
 
 def test_a_filter_that_does_not_fit_is_said_before_the_launch(planned: Callable[..., Plan]) -> None:
     with pytest.raises(Refused, match="instructions, and its kernel takes 20"):
-        planned("peers", (ALL, replace(ALL, most_instructions=20)), addresses=tuple(f"10.0.{n}.1" for n in range(0, 60, 2)))
+        planned(
+            "peers",
+            (ALL, replace(ALL, most_instructions=20)),
+            addresses=tuple(f"10.0.{n}.1" for n in range(0, 60, 2)),
+        )
 
 
 def test_each_host_gets_all_addresses_of_all_hosts(planned: Callable[..., Plan]) -> None:
@@ -179,14 +242,20 @@ def test_each_host_gets_all_addresses_of_all_hosts(planned: Callable[..., Plan])
 
 
 @pytest.mark.fault("58 a public address on another interface, and ports that are open to everybody")
-def test_a_public_address_of_any_interface_wants_a_filter_or_consent(planned: Callable[..., Plan]) -> None:
+def test_a_public_address_of_any_interface_wants_a_filter_or_consent(
+    planned: Callable[..., Plan],
+) -> None:
     public = {"addresses": ("10.0.0.9", "8.8.8.8")}
     with pytest.raises(Refused, match=r"n1 has the public address 8\.8\.8\.8"):
         planned("none", (ALL, ALL), **public)
-    kept, left = planned("auto", (ALL, ALL), **public), planned("none", (ALL, ALL), public=True, **public)
+    kept, left = (
+        planned("auto", (ALL, ALL), **public),
+        planned("none", (ALL, ALL), public=True, **public),
+    )
     assert (kept.protect.used, left.protect.used) == ("firewall", "none")
     (kept_note,), (left_note,) = (
-        [note for note in plan.notes if note.startswith("public addresses on n[1-2]")] for plan in (kept, left)
+        [note for note in plan.notes if note.startswith("public addresses on n[1-2]")]
+        for plan in (kept, left)
     )
     assert "turns strangers away there, but not at ports that the program opens" in kept_note
     assert "run graphs from whoever reaches their ports" in left_note
@@ -202,6 +271,11 @@ def test_only_an_open_host_is_refused_for_a_public_address(planned: Callable[...
 
 def test_the_port_of_mode_plain_that_no_filter_covers_is_said(planned: Callable[..., Plan]) -> None:
     plan = planned("peers", (ALL, ALL), mode="plain")
-    said = "every machine that reaches n1 can connect to n1:2222 (MASTER_PORT of worker:0) also under `protect: peers`"
+    said = (
+        "every machine that reaches n1 can connect to n1:2222 (MASTER_PORT of worker:0) also "
+        "under `protect: peers`"
+    )
     assert "protect: peers (the job says so): it covers no port of the tasks" in plan.notes
-    assert any(note.startswith(said) and "`protect: firewall`" in note for note in plan.notes), plan.notes
+    assert any(note.startswith(said) and "`protect: firewall`" in note for note in plan.notes), (
+        plan.notes
+    )

@@ -1,4 +1,5 @@
-"""Starts Python the way the agent's supervisor does: our folder first on PYTHONPATH, the task's words in the environment."""
+"""Starts Python the way the agent's supervisor does: our folder first on PYTHONPATH, the task's
+words in the environment."""
 
 from __future__ import annotations
 
@@ -22,18 +23,33 @@ PROGRAMS = ROOT / "tests" / "lab" / "programs"
 
 def environment(task=None, mode="async", **more):
     """Ours without traces of an outer task; with `task` ("worker:0") that of a task."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("TFDEPLOY_", "PYTHON", "TF_", "GRPC_"))}
-    env.update(PYTHONPATH=str(SITE), PYTHONUNBUFFERED="1", CUDA_VISIBLE_DEVICES="", TF_CPP_MIN_LOG_LEVEL="2")
+    env = {
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith(("TFDEPLOY_", "PYTHON", "TF_", "GRPC_"))
+    }
+    env.update(
+        PYTHONPATH=str(SITE),
+        PYTHONUNBUFFERED="1",
+        CUDA_VISIBLE_DEVICES="",
+        TF_CPP_MIN_LOG_LEVEL="2",
+    )
     if task is not None:
         role, index = task.split(":")
-        env.update(TFDEPLOY_TASK_RUN_ID="run-1", TFDEPLOY_TASK_ROLE=role, TFDEPLOY_TASK_INDEX=index, TFDEPLOY_TASK_MODE=mode)
+        env.update(
+            TFDEPLOY_TASK_RUN_ID="run-1",
+            TFDEPLOY_TASK_ROLE=role,
+            TFDEPLOY_TASK_INDEX=index,
+            TFDEPLOY_TASK_MODE=mode,
+        )
     env.update(more)
     return env
 
 
 @pytest.fixture
 def task_environment():
-    """task_environment("ps:0", "sync", paths=[...]) -> the environment of a task that a test starts itself."""
+    """task_environment("ps:0", "sync", paths=[...]) -> the environment of a task that a test starts
+    itself."""
 
     def make(task, mode, *, paths=()):
         env = environment(task, mode)
@@ -44,13 +60,16 @@ def task_environment():
 
 @pytest.fixture
 def run_python(tmp_path):
-    """run_python(code, task=..., paths=[...]) -> the ended process; a temporary folder is its working directory."""
+    """run_python(code, task=..., paths=[...]) -> the ended process; a temporary folder is its
+    working directory."""
 
     def run(code, *, task="worker:0", paths=(), timeout_s=DEADLINE_S, **more):
         env = environment(task, **more)
         env["PYTHONPATH"] = os.pathsep.join([env["PYTHONPATH"], *map(str, paths)])
         argv = [sys.executable, "-c", code]
-        return subprocess.run(argv, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=timeout_s)
+        return subprocess.run(
+            argv, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=timeout_s
+        )
 
     return run
 
@@ -62,14 +81,24 @@ class Cluster:
         self.folder, self.mode = folder, mode
         ports = free_ports(ps + workers)
         hosts = [f"localhost:{port}" for port in ports]
-        self.flags = ["--ps_hosts=" + ",".join(hosts[:ps]), "--worker_hosts=" + ",".join(hosts[ps:])]
+        self.flags = [
+            "--ps_hosts=" + ",".join(hosts[:ps]),
+            "--worker_hosts=" + ",".join(hosts[ps:]),
+        ]
         self.processes = {}
 
     def start(self, task, program, *args, **more):
         role, index = task.split(":")
         cwd = self.cwd(task)
         cwd.mkdir(exist_ok=True)
-        argv = [sys.executable, str(PROGRAMS / program), *self.flags, f"--job_name={role}", f"--task_index={index}", *args]
+        argv = [
+            sys.executable,
+            str(PROGRAMS / program),
+            *self.flags,
+            f"--job_name={role}",
+            f"--task_index={index}",
+            *args,
+        ]
         with (cwd / "log").open("ab") as log:
             self.processes[task] = subprocess.Popen(
                 argv,

@@ -15,14 +15,18 @@ from tfdeploy.runtime import blocked_step
 
 ROOT = Path(__file__).resolve().parents[3]
 REPORT = (
-    b"E0000 00:00:1795693537.509134 2748 master_session.cc:580] RunStep still blocked after 60 seconds."
+    b"E0000 00:00:1795693537.509134 2748 master_session.cc:580] RunStep still blocked after 60 "
+    b"seconds."
     b" Failed with error status: ABORTED: From /job:worker/replica:0/task:0:\n"
     b"The same RunGraph (Worker) request was received twice. goo.gle/debugonly   "
     b'graph_handle: "0000000000000003" step_id: 492354 exec_opts { } session_handle: "55c5d6"'
     b" store_errors_in_response_body: true create_worker_session_called: true request_id: -453\n"
 )
 STEP = 492354
-OTHER = b"RunStep still blocked after 60 seconds. Failed with error status: UNAVAILABLE: Socket closed\n"
+OTHER = (
+    b"RunStep still blocked after 60 seconds. Failed with error status: UNAVAILABLE: Socket "
+    b"closed\n"
+)
 SEED = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -92,7 +96,9 @@ with tf.Graph().as_default(), tf.Session(server.target) as session:
 
 
 @pytest.mark.tensorflow
-@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
+)
 def test_a_server_outlives_the_end_of_a_step_that_it_does_not_know(run_python):
     done = run_python(UNKNOWN_STEP.format(root=str(ROOT)))
     assert done.stdout == "alive 1\n", done.stderr
@@ -105,13 +111,17 @@ def seed_library(tmp_path):
         pytest.skip("needs a C compiler")
     (tmp_path / "seed.c").write_text(SEED)
     library = tmp_path / "seed.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, tmp_path / "seed.c", "-ldl"], check=True)
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-o", library, tmp_path / "seed.c", "-ldl"], check=True
+    )
     return str(library)
 
 
 @pytest.mark.long
 @pytest.mark.tensorflow
-@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
+)
 def test_a_step_that_its_own_task_rejected_is_done_once(start_cluster, seed_library):
     """One cluster without the patch, one with it: TensorFlow reports both after two minutes."""
     without, patched = (start_cluster("async", workers=1) for _ in range(2))

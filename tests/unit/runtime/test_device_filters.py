@@ -76,7 +76,9 @@ class Config:
 @pytest.fixture
 def session():
     graph = types.SimpleNamespace(devices=[])
-    graph.get_operations = lambda: [types.SimpleNamespace(device=device) for device in graph.devices]
+    graph.get_operations = lambda: [
+        types.SimpleNamespace(device=device) for device in graph.devices
+    ]
     return types.SimpleNamespace(
         config_pb2=types.SimpleNamespace(ConfigProto=Config),
         context=types.SimpleNamespace(context=lambda: types.SimpleNamespace(config=Config())),
@@ -91,7 +93,10 @@ def test_the_programs_configuration_is_copied_not_changed(task, session, target)
     used = device_filters.with_filters(session, target, None, given)
     assert (used.name, used.device_filters) == ("mine", ["/job:ps", "/job:worker/task:1"])
     assert given.device_filters == []
-    assert device_filters.with_filters(session, target, None, None).device_filters == used.device_filters
+    assert (
+        device_filters.with_filters(session, target, None, None).device_filters
+        == used.device_filters
+    )
 
 
 def test_left_as_it_is(task, session):
@@ -99,7 +104,9 @@ def test_left_as_it_is(task, session):
     assert device_filters.with_filters(session, "grpc://a:1", None, own) is own
     assert device_filters.with_filters(session, "", None, None) is None
     assert device_filters.with_filters(session, None, None, None) is None
-    assert device_filters.with_filters(session, "grpc://a:1", None, "not a config") == "not a config"
+    assert (
+        device_filters.with_filters(session, "grpc://a:1", None, "not a config") == "not a config"
+    )
     session.graph.devices = ["/job:ps/task:0", "/job:worker/task:0"]
     assert device_filters.with_filters(session, "grpc://a:1", None, None) is None
 
@@ -123,7 +130,9 @@ class Base:
         ("worker", "/job:worker/task:0", []),
     ],
 )
-def test_operations_made_after_the_session_count_at_its_first_run(task, session, role, later, filters):
+def test_operations_made_after_the_session_count_at_its_first_run(
+    task, session, role, later, filters
+):
     task(role)
     deleted = []
     session.BaseSession = type("BaseSession", (Base,), {"__init__": Base.__init__})
@@ -132,7 +141,8 @@ def test_operations_made_after_the_session_count_at_its_first_run(task, session,
     made = session.BaseSession("grpc://a:1", session.graph, Config())
     session.graph.devices = [later]
     made._extend_graph()
-    session.graph.devices = ["/job:worker/task:7"]  # what comes after the first run is the program's own affair, as ever
+    # what comes after the first run is the program's own affair, as ever
+    session.graph.devices = ["/job:worker/task:7"]
     made._extend_graph()
     assert (made._session, made.extended) == (filters, 2)
     assert deleted == ([] if filters else [device_filters.own_filters()])
@@ -147,4 +157,6 @@ def test_an_error_of_ours_leaves_the_session_as_the_program_asked(task, session,
     session.ops = None
     device_filters.apply(session)
     assert BaseSession("grpc://a:1").made == ("grpc://a:1", None, None)
-    assert capsys.readouterr().err.startswith("tfdeploy: device_filters is not in effect here: AttributeError")
+    assert capsys.readouterr().err.startswith(
+        "tfdeploy: device_filters is not in effect here: AttributeError"
+    )

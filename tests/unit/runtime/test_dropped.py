@@ -1,4 +1,5 @@
-"""Arguments that TensorFlow dropped, with a made-up TensorFlow for each form, and with the real one for all of them."""
+"""Arguments that TensorFlow dropped, with a made-up TensorFlow for each form, and with the real one
+for all of them."""
 
 from __future__ import annotations
 
@@ -24,7 +25,10 @@ try:
 except TypeError as error:
     print(error)
 """
-SAID = "tfdeploy: SyncReplicasOptimizer(replica_id=...) means nothing in this TensorFlow and is ignored\n"
+SAID = (
+    "tfdeploy: SyncReplicasOptimizer(replica_id=...) means nothing in this TensorFlow and is "
+    "ignored\n"
+)
 REAL = """
 import tensorflow as tf
 tf.app.flags.DEFINE_string("data", "here", "Where")
@@ -44,7 +48,9 @@ print(FLAGS.data, clean_up.type, cell.output_size)
 
 
 def fake(fake_tensorflow, more="", told=""):
-    return fake_tensorflow({path: code.replace("%s", more, 1).replace("%s", told) for path, code in FAKE.items()})
+    return fake_tensorflow(
+        {path: code.replace("%s", more, 1).replace("%s", told) for path, code in FAKE.items()}
+    )
 
 
 def test_an_argument_that_is_gone_is_ignored_and_said(run_python, fake_tensorflow):
@@ -66,7 +72,9 @@ def test_without_compat_it_is_an_error_as_ever(run_python, fake_tensorflow):
 
 
 @pytest.mark.tensorflow
-@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
+)
 def test_all_of_them_with_the_real_one(run_python):
     done = run_python(REAL, TFDEPLOY_TASK_COMPAT="v1")
     assert done.stdout == "here QueueCloseV2 4\n", done.stderr

@@ -1,4 +1,5 @@
-"""The finder: a patch runs after its module, once, and no error of ours reaches the import. With made-up TensorFlows."""
+"""The finder: a patch runs after its module, once, and no error of ours reaches the import. With
+made-up TensorFlows."""
 
 from __future__ import annotations
 
@@ -20,7 +21,10 @@ class ops:
 def _get_saver_or_default():
     return Saver(sharded=True)
 """
-USE = "import tensorflow.python.training.saver as s; print(s.Saver(sharded=True).saver_def, s._get_saver_or_default().saver_def)"
+USE = (
+    "import tensorflow.python.training.saver as s; print(s.Saver(sharded=True).saver_def, "
+    "s._get_saver_or_default().saver_def)"
+)
 
 
 def test_the_patch_runs_after_the_module(run_python, fake_tensorflow):
@@ -29,10 +33,14 @@ def test_the_patch_runs_after_the_module(run_python, fake_tensorflow):
     assert done.stderr.count("tfdeploy: Saver(sharded=True)") == 1
 
 
-def test_only_the_task_that_saves_says_so_and_the_default_is_replaced_in_silence(run_python, fake_tensorflow):
+def test_only_the_task_that_saves_says_so_and_the_default_is_replaced_in_silence(
+    run_python, fake_tensorflow
+):
     folder = fake_tensorflow({SAVER: FAKE_SAVER})
     assert run_python(USE, task="worker:1", paths=[folder]).stderr == ""
-    code = "import tensorflow.python.training.saver as s; print(s._get_saver_or_default().saver_def)"
+    code = (
+        "import tensorflow.python.training.saver as s; print(s._get_saver_or_default().saver_def)"
+    )
     done = run_python(code, paths=[folder])
     assert (done.stdout, done.stderr) == ("whole\n", "")
 
@@ -45,12 +53,18 @@ def test_without_a_run_id_nothing_is_changed(run_python, fake_tensorflow):
 def test_the_module_looks_as_if_nothing_had_happened(run_python, fake_tensorflow):
     code = (
         "import inspect, tensorflow.python.training.saver as s\n"
-        "print(type(s.__loader__).__name__, s.__spec__.loader is s.__loader__, 'class Saver' in inspect.getsource(s))"
+        "print(type(s.__loader__).__name__, s.__spec__.loader is s.__loader__, 'class Saver' in "
+        "inspect.getsource(s))"
     )
-    assert run_python(code, paths=[fake_tensorflow({SAVER: FAKE_SAVER})]).stdout == "SourceFileLoader True True\n"
+    assert (
+        run_python(code, paths=[fake_tensorflow({SAVER: FAKE_SAVER})]).stdout
+        == "SourceFileLoader True True\n"
+    )
 
 
-def test_another_finder_that_asks_from_the_start_gets_an_answer_and_the_patch_runs_once(run_python, fake_tensorflow):
+def test_another_finder_that_asks_from_the_start_gets_an_answer_and_the_patch_runs_once(
+    run_python, fake_tensorflow
+):
     code = (
         "import importlib.util, sys\n"
         "class Other:\n"
@@ -62,14 +76,18 @@ def test_another_finder_that_asks_from_the_start_gets_an_answer_and_the_patch_ru
         "        finally: self.busy = False\n"
         "sys.meta_path.insert(1, Other())\n"
         "import tensorflow.python.training.saver as s\n"
-        "print(hasattr(s.Saver._build, '__wrapped__'), hasattr(s.Saver._build.__wrapped__, '__wrapped__'))"
+        "print(hasattr(s.Saver._build, '__wrapped__'), hasattr(s.Saver._build.__wrapped__, "
+        "'__wrapped__'))"
     )
     assert run_python(code, paths=[fake_tensorflow({SAVER: FAKE_SAVER})]).stdout == "True False\n"
 
 
 def test_reload_patches_again(run_python, fake_tensorflow):
     code = USE + "; import importlib; importlib.reload(s); print(s.Saver(sharded=True).saver_def)"
-    assert run_python(code, paths=[fake_tensorflow({SAVER: FAKE_SAVER})]).stdout == "whole whole\nwhole\n"
+    assert (
+        run_python(code, paths=[fake_tensorflow({SAVER: FAKE_SAVER})]).stdout
+        == "whole whole\nwhole\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,7 +100,9 @@ def test_reload_patches_again(run_python, fake_tensorflow):
         ("tensorflow.python.client.session", "device_filters"),
     ],
 )
-def test_a_tensorflow_that_we_do_not_know_works_unpatched_and_one_line_says_so(run_python, fake_tensorflow, module, patch):
+def test_a_tensorflow_that_we_do_not_know_works_unpatched_and_one_line_says_so(
+    run_python, fake_tensorflow, module, patch
+):
     folder = fake_tensorflow({module.replace(".", "/") + ".py": "answer = 42"})
     done = run_python(f"import {module} as m; print(m.answer)", paths=[folder])
     assert done.stdout == "42\n"
@@ -92,8 +112,13 @@ def test_a_tensorflow_that_we_do_not_know_works_unpatched_and_one_line_says_so(r
 
 def test_an_import_that_fails_by_itself_fails_as_ever(run_python, fake_tensorflow):
     folder = fake_tensorflow({SAVER: "1 / 0"})
-    code = "try:\n    import tensorflow.python.training.saver\nexcept ZeroDivisionError:\n    print('its own error')"
+    code = (
+        "try:\n    import tensorflow.python.training.saver\nexcept ZeroDivisionError:\n    "
+        "print('its own error')"
+    )
     assert run_python(code, paths=[folder]).stdout == "its own error\n"
     (folder / SAVER).unlink()
     done = run_python("import tensorflow.python.training.saver", paths=[folder])
-    assert done.stderr.endswith("ModuleNotFoundError: No module named 'tensorflow.python.training.saver'\n")
+    assert done.stderr.endswith(
+        "ModuleNotFoundError: No module named 'tensorflow.python.training.saver'\n"
+    )

@@ -1,4 +1,5 @@
-"""The supplied reader of MNIST finds the four files in the program's folder, else in a data set of the job, and says so."""
+"""The supplied reader of MNIST finds the four files in the program's folder, else in a data set of
+the job, and says so."""
 
 from __future__ import annotations
 
@@ -20,12 +21,16 @@ pytest.importorskip("numpy")
 def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], int]:
     """Reads a folder within a task of a job; returns how many images there are to test with."""
     dtypes = {"float32": "float32", "uint8": "uint8", "get_seed": lambda seed: (seed, seed)}
-    stand_in = types.SimpleNamespace(**dtypes, as_dtype=lambda name: types.SimpleNamespace(base_dtype=name))
+    stand_in = types.SimpleNamespace(
+        **dtypes, as_dtype=lambda name: types.SimpleNamespace(base_dtype=name)
+    )
     for name in ("tensorflow", "tensorflow.compat"):
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
     monkeypatch.setitem(sys.modules, "tensorflow.compat.v1", stand_in)  # type: ignore[arg-type]
     monkeypatch.setattr(sys.modules["tensorflow.compat"], "v1", stand_in, raising=False)
-    monkeypatch.setattr(sys.modules["tensorflow"], "compat", sys.modules["tensorflow.compat"], raising=False)
+    monkeypatch.setattr(
+        sys.modules["tensorflow"], "compat", sys.modules["tensorflow.compat"], raising=False
+    )
     name = "tfdeploy.runtime.supplied.examples.tutorials.mnist.input_data"
     monkeypatch.delitem(sys.modules, name, raising=False)
     module = importlib.import_module(name)
@@ -35,8 +40,13 @@ def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], int
     monkeypatch.chdir(tmp_path)
 
     def read(folder: str) -> int:
-        places = {each.parent.name: f"data/{each.parent.name}" for each in tmp_path.glob("job/data/*/t10k-labels*")}
-        (run / "plan.json").write_text(json.dumps({"data": {**places, "words": "data/words/list.txt"}}))
+        places = {
+            each.parent.name: f"data/{each.parent.name}"
+            for each in tmp_path.glob("job/data/*/t10k-labels*")
+        }
+        (run / "plan.json").write_text(
+            json.dumps({"data": {**places, "words": "data/words/list.txt"}})
+        )
         return int(module.read_data_sets(folder, validation_size=0).test.num_examples)
 
     return read
@@ -54,7 +64,10 @@ def test_a_data_set_is_found_whatever_folder_the_program_names(
 ) -> None:
     idx.write(tmp_path / "job" / "data" / "mnist", train=20, test=5)
     assert read(folder) == 5
-    assert capsys.readouterr().err == f"tfdeploy: no MNIST in {folder}: read from the data set in {tmp_path}/job/data/mnist\n"
+    assert (
+        capsys.readouterr().err
+        == f"tfdeploy: no MNIST in {folder}: read from the data set in {tmp_path}/job/data/mnist\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""Programs that delete their `keep` folder, which is a link: as on a plain machine for them, and what was kept stays."""
+"""Programs that delete their `keep` folder, which is a link: as on a plain machine for them, and
+what was kept stays."""
 
 from __future__ import annotations
 
@@ -16,7 +17,10 @@ END = """
 print(os.path.islink("out/logs"), sorted(os.listdir("out/logs")), os.listdir("w/job/keep/logs"))
 """
 FRESH = "False ['new'] ['model']"
-SAID = "tfdeploy: out/logs is a `keep` folder: what earlier runs saved there is set aside, not deleted\n"
+SAID = (
+    "tfdeploy: out/logs is a `keep` folder: what earlier runs saved there is set aside, not "
+    "deleted\n"
+)
 NEW = 'os.makedirs(logs); open(logs + "/new", "w").close()'
 HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
 
@@ -51,17 +55,24 @@ def test_another_link_is_refused_as_ever_and_a_folder_is_deleted(run_python):
     done = run_python(code + "shutil.rmtree(logs)", TFDEPLOY_TASK_JOB="job")
     assert done.stdout.splitlines() == ["['out', 'w']"]
     assert "Cannot call rmtree on a symbolic link" in done.stderr
-    assert run_python("import shutil; shutil.rmtree('missing')", TFDEPLOY_TASK_JOB="job").stderr.endswith("'missing'\n")
+    assert run_python(
+        "import shutil; shutil.rmtree('missing')", TFDEPLOY_TASK_JOB="job"
+    ).stderr.endswith("'missing'\n")
 
 
 @pytest.mark.tensorflow
 @pytest.mark.skipif(not HAS_TENSORFLOW, reason="TensorFlow is not installed")
 def test_the_same_by_tensorflow(run_python):
     """Without this: all of `keep` deleted, and FailedPreconditionError."""
-    cases = ["tf.compat.v1.gfile.DeleteRecursively(logs)", "tf.io.gfile.rmtree(logs + '/')", "tf.io.gfile.rmtree('out')"]
+    cases = [
+        "tf.compat.v1.gfile.DeleteRecursively(logs)",
+        "tf.io.gfile.rmtree(logs + '/')",
+        "tf.io.gfile.rmtree('out')",
+    ]
     again = "shutil.rmtree('out'); shutil.rmtree('w')\n"
     code = "import tensorflow as tf\n" + "".join(
-        f"{BEGIN}{case}\ntf.io.gfile.makedirs(logs); open(logs + '/new', 'w').close()\n{END}{again}" for case in cases
+        f"{BEGIN}{case}\ntf.io.gfile.makedirs(logs); open(logs + '/new', 'w').close()\n{END}{again}"
+        for case in cases
     )
     done = run_python(code, TFDEPLOY_TASK_JOB="job")
     assert done.stdout.splitlines() == [FRESH] * len(cases), done.stderr

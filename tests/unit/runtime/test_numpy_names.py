@@ -1,4 +1,5 @@
-"""Names that NumPy has dropped, and what is said of an error of NumPy 2.4. With the NumPy that is here."""
+"""Names that NumPy has dropped, and what is said of an error of NumPy 2.4. With the NumPy that is
+here."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ def test_a_program_of_an_older_numpy_finds_its_names(run_python):
 
 
 def test_outside_of_a_task_nothing_is_added(run_python):
-    done = run_python("import numpy as np; print(hasattr(np, 'float'), hasattr(np, 'product'))", task=None)
+    done = run_python(
+        "import numpy as np; print(hasattr(np, 'float'), hasattr(np, 'product'))", task=None
+    )
     assert done.stdout == "False False\n"
 
 

@@ -1,4 +1,5 @@
-"""The program's own files are told the host that its lists have in this task's place; all else sees the real one."""
+"""The program's own files are told the host that its lists have in this task's place; all else sees
+the real one."""
 
 from __future__ import annotations
 
@@ -15,12 +16,16 @@ except OSError:  # not every machine resolves its own name
     address = "none"
 print(name, address, socket.getfqdn())
 """
-START = "import runpy, socket; runpy.run_path('train.py', run_name='__main__'); print(socket.gethostname())"
+START = (
+    "import runpy, socket; runpy.run_path('train.py', run_name='__main__'); "
+    "print(socket.gethostname())"
+)
 
 
 @pytest.fixture
 def asked(run_python, tmp_path):
-    """asked(written) -> what train.py in the working directory is told, then what code elsewhere is told, and stderr."""
+    """asked(written) -> what train.py in the working directory is told, then what code elsewhere is
+    told, and stderr."""
     (tmp_path / "train.py").write_text(ASK)
 
     def run(written, cluster="planned"):

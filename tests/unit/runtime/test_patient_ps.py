@@ -1,4 +1,5 @@
-"""A ps that ends after it has waited for the workers stays until it is told to end; one that fails, or is no ps, does not."""
+"""A ps that ends after it has waited for the workers stays until it is told to end; one that fails,
+or is no ps, does not."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ import pytest
 
 TENSORFLOW = {
     "tensorflow/python/training/server_lib.py": "class Server:\n    target = 'grpc://x'\n",
-    "tensorflow/python/client/session.py": "class BaseSession:\n    def __init__(self, *args):\n        pass\n",
+    "tensorflow/python/client/session.py": "class BaseSession:\n    def "
+    "__init__(self, *args):\n        pass\n",
 }
 STARTS = "from tensorflow.python.training.server_lib import Server\nServer()\n"
 SERVES = STARTS + "from tensorflow.python.client.session import BaseSession\nBaseSession()\n"
@@ -19,7 +21,10 @@ WAITS = "tfdeploy: this ps is done; it waits for the end of the run\n"
 def test_it_waits_until_it_is_told_to_end(task_environment, fake_tensorflow):
     env = task_environment("ps:0", "sync", paths=[fake_tensorflow(TENSORFLOW)])
     started = subprocess.Popen(
-        [sys.executable, "-c", SERVES + "import sys; sys.exit()"], env=env, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", SERVES + "import sys; sys.exit()"],
+        env=env,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     with started:
         assert started.stderr.readline() == WAITS
@@ -49,5 +54,7 @@ def test_a_child_of_the_ps_ends(task_environment, fake_tensorflow):
     forks = "import os, sys\nif not os.fork(): sys.exit()\n"
     forks += "print(os.waitstatus_to_exitcode(os.wait()[1]), file=sys.stderr); os._exit(0)"
     env = task_environment("ps:0", "sync", paths=[fake_tensorflow(TENSORFLOW)])
-    done = subprocess.run([sys.executable, "-c", SERVES + forks], env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", SERVES + forks], env=env, capture_output=True, text=True, timeout=60
+    )
     assert done.stderr == "0\n"

@@ -1,4 +1,5 @@
-"""A cluster written into the program gives way to the plan's: with a made-up server_lib, and one real process."""
+"""A cluster written into the program gives way to the plan's: with a made-up server_lib, and one
+real process."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ class BaseSession:
         self.target = target
 """
 MAKE = (
-    "import json, tensorflow.python.training.server_lib as s; print(json.dumps(s.ClusterSpec({0!r}).as_dict(), sort_keys=True))"
+    "import json, tensorflow.python.training.server_lib as s; "
+    "print(json.dumps(s.ClusterSpec({0!r}).as_dict(), sort_keys=True))"
 )
 
 
@@ -42,7 +44,9 @@ def run_planned(run_python, fake_tensorflow):
 
     def run(code, **env):
         given = {"TFDEPLOY_TASK_CLUSTER": "planned", "TF_CONFIG": tf_config(), **env}
-        return run_python(code, paths=[folder], **{name: text for name, text in given.items() if text is not None})
+        return run_python(
+            code, paths=[folder], **{name: text for name, text in given.items() if text is not None}
+        )
 
     return run
 
@@ -50,14 +54,22 @@ def run_planned(run_python, fake_tensorflow):
 @pytest.mark.parametrize(
     ("written", "becomes", "said"),
     [
-        ({"ps": ["localhost:2222"], "worker": ["localhost:2223", "localhost:2224"]}, CLUSTER, ["gives way to the plan's"]),
+        (
+            {"ps": ["localhost:2222"], "worker": ["localhost:2223", "localhost:2224"]},
+            CLUSTER,
+            ["gives way to the plan's"],
+        ),
         (
             {"ps": ["pc-01:2222"], "worker": ["pc-02:2222"]},
             CLUSTER,
             ["gives way", "written for 1 of the job worker, the plan has 2"],
         ),
         ({"ps": ["a:1"], "worker": {0: "a:2", 1: "a:3"}}, CLUSTER, ["gives way"]),
-        ({"master": ["a:0x"], "ps": ["a:1"], "worker": ["a:2", "a:3"]}, CLUSTER, ["gives way", "nothing for the job master"]),
+        (
+            {"master": ["a:0x"], "ps": ["a:1"], "worker": ["a:2", "a:3"]},
+            CLUSTER,
+            ["gives way", "nothing for the job master"],
+        ),
         (
             {"local": ["localhost:2222", "localhost:2223"]},
             {"ps": CLUSTER["ps"], "local": CLUSTER["worker"]},
@@ -78,10 +90,18 @@ def run_planned(run_python, fake_tensorflow):
             CLUSTER,
             ["gives way", "nothing for the job host"],
         ),
-        ({"a": ["h:1"], "b": ["h:2"]}, {"a": ["h:1"], "b": ["h:2"]}, ["stands: the plan's jobs are ps, worker"]),
+        (
+            {"a": ["h:1"], "b": ["h:2"]},
+            {"a": ["h:1"], "b": ["h:2"]},
+            ["stands: the plan's jobs are ps, worker"],
+        ),
         (CLUSTER, CLUSTER, []),
         ({"worker": CLUSTER["worker"][:1]}, {"worker": CLUSTER["worker"][:1]}, []),
-        ({"chief": CLUSTER["worker"][:1], "ps": CLUSTER["ps"]}, {"chief": CLUSTER["worker"][:1], "ps": CLUSTER["ps"]}, []),
+        (
+            {"chief": CLUSTER["worker"][:1], "ps": CLUSTER["ps"]},
+            {"chief": CLUSTER["worker"][:1], "ps": CLUSTER["ps"]},
+            [],
+        ),
         ({"localhost": ["localhost:0"]}, {"localhost": ["localhost:0"]}, []),
         ({}, {}, []),
     ],
@@ -96,11 +116,16 @@ def test_what_becomes_of_a_cluster(run_planned, written, becomes, said):
 
 def test_a_master_is_the_plans_chief(run_planned):
     plan = {"chief": ["10.0.0.9:1"], "worker": ["10.0.0.2:1"]}
-    done = run_planned(MAKE.format({"master": ["a:1"], "worker": ["a:2"]}), TF_CONFIG=tf_config(plan))
+    done = run_planned(
+        MAKE.format({"master": ["a:1"], "worker": ["a:2"]}), TF_CONFIG=tf_config(plan)
+    )
     assert json.loads(done.stdout) == {"master": ["10.0.0.9:1"], "worker": ["10.0.0.2:1"]}
 
 
-@pytest.mark.parametrize("env", [{"TFDEPLOY_TASK_CLUSTER": "program"}, {"TFDEPLOY_TASK_CLUSTER": None}, {"TF_CONFIG": None}])
+@pytest.mark.parametrize(
+    "env",
+    [{"TFDEPLOY_TASK_CLUSTER": "program"}, {"TFDEPLOY_TASK_CLUSTER": None}, {"TF_CONFIG": None}],
+)
 def test_a_program_whose_cluster_stands_or_that_has_no_plan_is_left_alone(run_planned, env):
     done = run_planned(MAKE.format({"ps": ["localhost:1"]}), **env)
     assert (done.stdout, done.stderr) == ('{"ps": ["localhost:1"]}\n', "")
@@ -110,9 +135,12 @@ def test_it_is_said_once_and_holds_when_the_program_changes_tf_config(run_planne
     code = (
         "import os; os.environ['TF_CONFIG'] = '{}'\n"
         "import tensorflow.python.training.server_lib as s\n"
-        "for _ in range(3): made = s.ClusterSpec({'ps': ['localhost:1'], 'worker': ['localhost:2', 'localhost:3']})\n"
+        "for _ in range(3): made = s.ClusterSpec({'ps': ['localhost:1'], 'worker': "
+        "['localhost:2', 'localhost:3']})\n"
         "print(made.as_dict()['ps'], s.ClusterSpec(made).as_dict()['ps'])\n"
-        'import subprocess, sys; subprocess.run([sys.executable, \'-c\', """' + MAKE.format({"ps": ["localhost:1"]}) + '""" ])'
+        'import subprocess, sys; subprocess.run([sys.executable, \'-c\', """'
+        + MAKE.format({"ps": ["localhost:1"]})
+        + '""" ])'
     )
     done = run_planned(code)
     assert done.stdout.splitlines()[0] == "['10.0.0.1:2300'] ['10.0.0.1:2300']"
@@ -140,22 +168,58 @@ WRITTEN = {"ps": ["pc-1:1"], "worker": ["pc-2:1", "pc-3:1"]}
             "worker 1 None",
             "starts the server of worker:0; this task is worker:1,",
         ),
-        ("cluster, job_name='worker', task_index='0'", WRITTEN, ("worker", 1), "worker 1 None", "so that is started"),
-        ("cluster, 'worker', 0, 'grpc'", WRITTEN, ("worker", 1), "worker 1 grpc", "so that is started"),
-        ("s.ClusterSpec(cluster), 'work', 0", {"work": ["a:1", "b:1"], "ps": ["c:1"]}, ("worker", 1), "work 1 None", "work:0"),
+        (
+            "cluster, job_name='worker', task_index='0'",
+            WRITTEN,
+            ("worker", 1),
+            "worker 1 None",
+            "so that is started",
+        ),
+        (
+            "cluster, 'worker', 0, 'grpc'",
+            WRITTEN,
+            ("worker", 1),
+            "worker 1 grpc",
+            "so that is started",
+        ),
+        (
+            "s.ClusterSpec(cluster), 'work', 0",
+            {"work": ["a:1", "b:1"], "ps": ["c:1"]},
+            ("worker", 1),
+            "work 1 None",
+            "work:0",
+        ),
         ("cluster, 'worker', 0", CLUSTER, ("worker", 1), "worker 1 None", "so that is started"),
         # right as it is, or not ours to decide
         ("cluster, 'worker', 1", WRITTEN, ("worker", 1), "worker 1 None", ""),
-        ("cluster, 'worker', 0", WRITTEN, ("ps", 0), "worker 0 None", "of worker:0; in the plan this task is ps:0"),
+        (
+            "cluster, 'worker', 0",
+            WRITTEN,
+            ("ps", 0),
+            "worker 0 None",
+            "of worker:0; in the plan this task is ps:0",
+        ),
         ("cluster, 'worker', 0", WRITTEN, ("evaluator", 0), "worker 0 None", ""),
-        ("cluster, 'local', 0", {"a": ["h:1"], "local": ["h:2"]}, ("worker", 1), "local 0 None", ""),
+        (
+            "cluster, 'local', 0",
+            {"a": ["h:1"], "local": ["h:2"]},
+            ("worker", 1),
+            "local 0 None",
+            "",
+        ),
         ("{'local': ['localhost:0']}, 'local', 0", WRITTEN, ("worker", 1), "local 0 None", ""),
         ("cluster, 'worker'", WRITTEN, ("worker", 1), "worker None None", ""),
     ],
 )
-def test_a_server_is_of_the_task_that_the_plan_has_here(run_planned, given, cluster, task, started, said):
-    done = run_planned(OWN_PLACE.format(cluster=cluster, given=given), TF_CONFIG=tf_config(role=task[0], index=task[1]))
-    assert done.stdout.splitlines() == [started, "worker 0 None"], done.stderr  # a second one is as the program asks
+def test_a_server_is_of_the_task_that_the_plan_has_here(
+    run_planned, given, cluster, task, started, said
+):
+    done = run_planned(
+        OWN_PLACE.format(cluster=cluster, given=given),
+        TF_CONFIG=tf_config(role=task[0], index=task[1]),
+    )
+    # a second one is as the program asks
+    assert done.stdout.splitlines() == [started, "worker 0 None"], done.stderr
     told = [line for line in done.stderr.splitlines() if "starts the server" in line]
     assert said in "".join(told) if said else not told
 
@@ -172,7 +236,12 @@ print(device_filters.own_filters())
     ("cluster", "plan", "place", "filters"),
     [
         (WRITTEN, CLUSTER, ("worker", 1), ["/job:ps", "/job:worker/task:1"]),
-        ({"param": ["h:1"], "work": ["h:2", "h:3"]}, CLUSTER, ("work", 1), ["/job:param", "/job:work/task:1"]),
+        (
+            {"param": ["h:1"], "work": ["h:2", "h:3"]},
+            CLUSTER,
+            ("work", 1),
+            ["/job:param", "/job:work/task:1"],
+        ),
         (
             {"ps": ["a:1"], "master": ["b:1"], "worker": ["c:1"]},
             {"ps": ["a:1"], "master": ["b:1"], "worker": ["c:1"]},
@@ -193,7 +262,8 @@ TARGETS = (
     "import tensorflow.python.training.server_lib as s, tensorflow.python.client.session as c\n"
     "s.ClusterSpec({'ps': ['localhost:2221'], 'worker': ['localhost:2222', 'localhost:2223']})\n"
     "def target(text): return c.BaseSession(text).target\n"
-    "print(target('grpc://localhost:2223'), target(b'grpc://localhost:2222'), target('grpc://other:1'), repr(target('')))\n"
+    "print(target('grpc://localhost:2223'), target(b'grpc://localhost:2222'), "
+    "target('grpc://other:1'), repr(target('')))\n"
     "s.Server({'localhost': ['localhost:0']})\n"
     "print(target('grpc://localhost:2222'))\n"
 )
@@ -206,7 +276,10 @@ def test_a_session_opens_on_the_planned_address_of_the_one_that_is_written(run_p
 
 
 def test_the_client_of_an_ingraph_run_finds_a_server_whatever_it_has_written(run_planned):
-    code = "import tensorflow.python.client.session as c\nprint(c.BaseSession('grpc://localhost:2222').target)"
+    code = (
+        "import tensorflow.python.client.session as "
+        "c\nprint(c.BaseSession('grpc://localhost:2222').target)"
+    )
     assert run_planned(code, TFDEPLOY_TASK_MODE="ingraph").stdout == "grpc://10.0.0.2:2300\n"
     assert run_planned(code, TFDEPLOY_TASK_MODE="async").stdout == "grpc://localhost:2222\n"
 
@@ -231,13 +304,19 @@ print(resolver.cluster_spec().as_dict()["worker"], resolver.task_id)
 
 
 @pytest.mark.tensorflow
-@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
+)
 def test_what_becomes_of_them_in_the_real_one(run_python):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     plan = {"ps": ["127.0.0.1:9"], "worker": [f"127.0.0.1:{port}", "127.0.0.1:10"]}
-    env = {"TFDEPLOY_TASK_CLUSTER": "planned", "TFDEPLOY_TASK_COMPAT": "v1", "TF_CONFIG": tf_config(plan)}
+    env = {
+        "TFDEPLOY_TASK_CLUSTER": "planned",
+        "TFDEPLOY_TASK_COMPAT": "v1",
+        "TF_CONFIG": tf_config(plan),
+    }
     done = run_python(REAL, **env)
     assert done.stdout.splitlines() == [
         "alone",

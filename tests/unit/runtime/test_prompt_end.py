@@ -1,4 +1,5 @@
-"""Coordinator.join in a synchronous task: queue runners are left behind after the cap, nothing else is."""
+"""Coordinator.join in a synchronous task: queue runners are left behind after the cap, nothing else
+is."""
 
 from __future__ import annotations
 
@@ -33,7 +34,11 @@ def coordinator(monkeypatch):
     monkeypatch.setenv("TFDEPLOY_TASK_MODE", "sync")
     monkeypatch.setattr(synchronous, "_seen", [])
     monkeypatch.setattr(prompt_end, "CAP_S", 0.05)
-    cls = type("Patched", (Coordinator,), {"join": Coordinator.join, "request_stop": Coordinator.request_stop})
+    cls = type(
+        "Patched",
+        (Coordinator,),
+        {"join": Coordinator.join, "request_stop": Coordinator.request_stop},
+    )
     prompt_end.apply(types.SimpleNamespace(Coordinator=cls))
     made = cls()
     made.stop.set()
@@ -57,7 +62,9 @@ def blocked():
 
 
 def test_a_blocked_queue_runner_is_left_after_the_cap(coordinator, blocked):
-    coordinator._registered_threads = {blocked("QueueRunnerThread-sync_token_q-sync_token_q_EnqueueMany")}
+    coordinator._registered_threads = {
+        blocked("QueueRunnerThread-sync_token_q-sync_token_q_EnqueueMany")
+    }
     watch = Stopwatch()
     coordinator.join()
     assert coordinator.joined == (0.0, True)
@@ -96,17 +103,29 @@ class CancelledError(Exception):
 @pytest.mark.parametrize(
     ("name", "error", "is_error"),
     [
-        ("QueueRunnerThread-q", CancelledError("Step was cancelled by an explicit call to `Session::Close()`."), False),
+        (
+            "QueueRunnerThread-q",
+            CancelledError("Step was cancelled by an explicit call to `Session::Close()`."),
+            False,
+        ),
         ("QueueRunnerThread-q", CancelledError("Session has been closed."), False),
         ("QueueRunnerThread-q", RuntimeError("Attempted to use a closed Session."), False),
-        ("QueueRunnerThread-q", (RuntimeError, RuntimeError("Attempted to use a closed Session."), None), False),
+        (
+            "QueueRunnerThread-q",
+            (RuntimeError, RuntimeError("Attempted to use a closed Session."), None),
+            False,
+        ),
         ("QueueRunnerThread-q", CancelledError("the ps was restarted"), True),
         ("QueueRunnerThread-q", ValueError("Session::Close()"), True),
         ("Thread-7", RuntimeError("Attempted to use a closed Session."), True),
     ],
 )
-def test_a_runner_whose_session_was_closed_by_the_program_has_not_failed(coordinator, name, error, is_error):
-    thread = threading.Thread(target=coordinator.request_stop, args=(error,), name=name, daemon=True)
+def test_a_runner_whose_session_was_closed_by_the_program_has_not_failed(
+    coordinator, name, error, is_error
+):
+    thread = threading.Thread(
+        target=coordinator.request_stop, args=(error,), name=name, daemon=True
+    )
     thread.start()
     thread.join()
     assert coordinator.reported is (error if is_error else None)
@@ -121,11 +140,36 @@ class OutOfRangeError(Exception):
 @pytest.mark.parametrize(
     ("role", "index", "error", "ends_well"),
     [
-        ("worker", "1", OutOfRangeError("FIFOQueue '_0_sync_token_q' is closed and has insufficient elements"), True),
-        ("worker", "0", OutOfRangeError("FIFOQueue '_0_sync_token_q' is closed and has insufficient elements"), False),
-        ("worker", "0 decided", OutOfRangeError("FIFOQueue '_0_sync_token_q' is closed and has insufficient elements"), True),
-        ("chief", "0", OutOfRangeError("FIFOQueue '_0_sync_token_q' is closed and has insufficient elements"), False),
-        ("worker", "1", OutOfRangeError("FIFOQueue '_0_batch' is closed and has insufficient elements"), False),
+        (
+            "worker",
+            "1",
+            OutOfRangeError("FIFOQueue '_0_sync_token_q' is closed and has insufficient elements"),
+            True,
+        ),
+        (
+            "worker",
+            "0",
+            OutOfRangeError("FIFOQueue '_0_sync_token_q' is closed and has insufficient elements"),
+            False,
+        ),
+        (
+            "worker",
+            "0 decided",
+            OutOfRangeError("FIFOQueue '_0_sync_token_q' is closed and has insufficient elements"),
+            True,
+        ),
+        (
+            "chief",
+            "0",
+            OutOfRangeError("FIFOQueue '_0_sync_token_q' is closed and has insufficient elements"),
+            False,
+        ),
+        (
+            "worker",
+            "1",
+            OutOfRangeError("FIFOQueue '_0_batch' is closed and has insufficient elements"),
+            False,
+        ),
         ("worker", "1", ValueError("FIFOQueue '_0_sync_token_q' is closed"), False),
     ],
 )
@@ -143,7 +187,8 @@ def test_a_worker_that_is_a_step_behind(monkeypatch, tmp_path, role, index, erro
 def test_the_interpreter_then_ends_with_0_and_runs_its_exit_functions(run_python, fake_tensorflow):
     folder = fake_tensorflow(
         {
-            "tensorflow/python/training/sync_replicas_optimizer.py": "class SyncReplicasOptimizer:\n"
+            "tensorflow/python/training/sync_replicas_optimizer.py": "class "
+            "SyncReplicasOptimizer:\n"
             "    def __init__(self): pass\n    def apply_gradients(self): pass"
         }
     )
@@ -154,9 +199,16 @@ def test_the_interpreter_then_ends_with_0_and_runs_its_exit_functions(run_python
         "s.SyncReplicasOptimizer()\n"
         "raise {}\n"
     )
-    ended = run_python(code.format("OutOfRangeError(\"FIFOQueue 'sync_token_q' is closed\")"), task="worker:1", paths=[folder])
+    ended = run_python(
+        code.format("OutOfRangeError(\"FIFOQueue 'sync_token_q' is closed\")"),
+        task="worker:1",
+        paths=[folder],
+    )
     assert (ended.returncode, ended.stdout) == (0, "bye\n")
-    assert ended.stderr == "tfdeploy: the chief has finished and closed the queue of tokens: this worker ends too\n"
+    assert (
+        ended.stderr
+        == "tfdeploy: the chief has finished and closed the queue of tokens: this worker ends too\n"
+    )
     ended = run_python(code.format("OutOfRangeError('its own')"), task="worker:1", paths=[folder])
     assert ended.returncode == 1
     assert ended.stderr.endswith("OutOfRangeError: its own\n")

@@ -1,4 +1,5 @@
-"""A step that a task rejects as a duplicate is repeated a few times; after any other error it is not.
+"""A step that a task rejects as a duplicate is repeated a few times; after any other error it is
+not.
 
 A step that takes gradients is repeated only once there are some."""
 
@@ -63,12 +64,19 @@ def module(monkeypatch):
 
 def test_a_rejected_step_is_repeated_and_the_user_reads_it_once(module, capsys):
     assert module.step(AbortedError(REJECTION), targets=[Operation("AssignAdd")]) == 42
-    assert module.step(*[AbortedError(REJECTION)] * retried_step.MAX_RETRIES, fetch=Operation("Identity")) == 42
+    assert (
+        module.step(
+            *[AbortedError(REJECTION)] * retried_step.MAX_RETRIES, fetch=Operation("Identity")
+        )
+        == 42
+    )
     assert capsys.readouterr().err.count("tfdeploy: ") == 1
 
 
 def test_a_step_that_is_cancelled_because_of_a_rejection_is_repeated(module):
-    cancelled = CancelledError("RecvFromRemoteAsync is cancelled.\nRecent warning and error logs:\nABORTED: " + REJECTION)
+    cancelled = CancelledError(
+        "RecvFromRemoteAsync is cancelled.\nRecent warning and error logs:\nABORTED: " + REJECTION
+    )
     assert module.step(cancelled, AbortedError(REJECTION), targets=[Operation("AssignAdd")]) == 42
     with pytest.raises(CancelledError):
         module.step(CancelledError("RecvFromRemoteAsync is cancelled."))
@@ -134,9 +142,12 @@ import os; os._exit(0)
 
 
 @pytest.mark.tensorflow
-@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
+)
 def test_a_synchronous_chief_continues(run_python):
-    """Its queue runner takes dense and sparse gradients. Every seventh step is rejected before any of it has run."""
+    """Its queue runner takes dense and sparse gradients. Every seventh step is rejected before any
+    of it has run."""
     done = run_python(SYNCHRONOUS, mode="sync")
     assert done.stdout == "steps True False\n", done.stderr
 
@@ -153,7 +164,9 @@ class Accumulators:
         return self.counts.pop(0) if len(self.counts) > 1 else self.counts[0]
 
 
-@pytest.mark.parametrize(("counts", "safe"), [([[1, 2]], True), ([[0, 2], [0, 2], [1, 2]], True), ([[0, 2]], False)])
+@pytest.mark.parametrize(
+    ("counts", "safe"), [([[1, 2]], True), ([[0, 2], [0, 2], [1, 2]], True), ([[0, 2]], False)]
+)
 def test_a_step_is_repeated_only_if_each_accumulator_gets_gradients(monkeypatch, counts, safe):
     monkeypatch.setattr(retried_step, "GRADIENTS_TIMEOUT_S", 0.2)
     assert retried_step._have_gradients(Accumulators(counts), ()) is safe
@@ -201,7 +214,9 @@ print("steps", session.run(steps))
 
 
 @pytest.mark.tensorflow
-@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
+)
 def test_a_monitored_session_continues(run_python):
     done = run_python(MONITORED)
     assert done.stdout.startswith("steps "), done.stderr
@@ -209,7 +224,9 @@ def test_a_monitored_session_continues(run_python):
 
 @pytest.mark.long
 @pytest.mark.tensorflow
-@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
+)
 def test_six_hundred_thousand_steps(run_python):
     """Without the runtime about a dozen of them end with AbortedError, each with its thread."""
     done = run_python(MANY_STEPS, timeout_s=900)

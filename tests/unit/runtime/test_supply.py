@@ -1,4 +1,5 @@
-"""tf.contrib in one process of the real TensorFlow: names that are elsewhere today, tf_slim where it is there, and stand-ins."""
+"""tf.contrib in one process of the real TensorFlow: names that are elsewhere today, tf_slim where
+it is there, and stand-ins."""
 
 from __future__ import annotations
 
@@ -10,7 +11,9 @@ import pytest
 
 pytestmark = [
     pytest.mark.tensorflow,
-    pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"),
+    pytest.mark.skipif(
+        importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
+    ),
 ]
 ROOT = Path(__file__).parents[3]
 
@@ -175,7 +178,8 @@ said["caught"] = [caught, hasattr(tf.contrib, "nccl"), getattr(tf.contrib, "nccl
 """
 SLIM = {
     "tf_slim/__init__.py": (
-        "from tf_slim.ops.arg_scope import *\nfrom tf_slim.ops.variables import *\nfrom tf_slim.layers import *\n"
+        "from tf_slim.ops.arg_scope import *\nfrom tf_slim.ops.variables import *\nfrom "
+        "tf_slim.layers import *\n"
         "from tf_slim import learning, nets"
     ),
     "tf_slim/ops/__init__.py": "",
@@ -234,14 +238,27 @@ def test_losses_metrics_tables_and_the_tutorial_give_what_the_calls_of_today_giv
         "words": ["a", "b", "?"],
         "ids": [[1, -1], [7, -1]],
         "mnist": [True, 3, "hidden1/weights", "hidden1/biases"],
-        "values": [{"rate": 1.0, "layers": [1, 9, 3], "name": "y z", "on": False, "n": 7}, True, 4, True],
+        "values": [
+            {"rate": 1.0, "layers": [1, 9, 3], "name": "y z", "on": False, "n": 7},
+            True,
+            4,
+            True,
+        ],
     }
 
 
 def test_an_import_of_what_is_nowhere_gives_a_stand_in_that_fails_when_it_is_used(said):
     found = said(STAND_INS)
-    assert all("train.py:" in text and " is not in TensorFlow 2; in its place: " in text for text in found["uses"])
-    names = ("session_bundle.exporter.Exporter", *["rnn.LSTMBlockCell"] * 2, "crf.crf_log_likelihood", "seq2seq.BasicDecoder")
+    assert all(
+        "train.py:" in text and " is not in TensorFlow 2; in its place: " in text
+        for text in found["uses"]
+    )
+    names = (
+        "session_bundle.exporter.Exporter",
+        *["rnn.LSTMBlockCell"] * 2,
+        "crf.crf_log_likelihood",
+        "seq2seq.BasicDecoder",
+    )
     for text, name in zip(found["uses"], names, strict=False):
         assert f"tf.contrib.{name} is not" in text
     assert "a line `tf_slim` in the requirements of `setup:`" in found["uses"][5]
@@ -260,6 +277,8 @@ def test_slim_and_the_layers_are_those_of_tf_slim_where_a_host_has_it(said, fake
 
 
 def test_a_tf_slim_that_does_not_work_here_is_said_and_ours_count(said, fake_tensorflow):
-    broken = {"tf_slim/__init__.py": "raise AttributeError('`Layer` is not available with Keras 3.')"}
+    broken = {
+        "tf_slim/__init__.py": "raise AttributeError('`Layer` is not available with Keras 3.')"
+    }
     found = said("said['ours'] = tf.contrib.layers.conv2d.__module__", fake_tensorflow(broken))
     assert found == {"ours": "tensorflow.contrib.layers.dense"}

@@ -1,4 +1,5 @@
-"""Names and calls of TensorFlow 0.x in one process of the real TensorFlow: each gives what the call of today gives."""
+"""Names and calls of TensorFlow 0.x in one process of the real TensorFlow: each gives what the call
+of today gives."""
 
 from __future__ import annotations
 
@@ -9,7 +10,9 @@ import pytest
 
 pytestmark = [
     pytest.mark.tensorflow,
-    pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"),
+    pytest.mark.skipif(
+        importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
+    ),
 ]
 
 HEAD = """
@@ -144,12 +147,20 @@ def said(run_python, tmp_path):
 
 def test_each_name_and_each_old_order_of_arguments_gives_what_the_call_of_today_gives(said):
     found, _ = said(CALLS)
-    assert found == {"different": [], "only on import tensorflow": [False, False, True], "rnn": 4, "rnn of python.ops": 3}
+    assert found == {
+        "different": [],
+        "only on import tensorflow": [False, False, True],
+        "rnn": 4,
+        "rnn of python.ops": 3,
+    }
 
 
 def test_a_summary_keeps_its_tag_with_blanks_and_without_the_scope_around_it(said):
     found, _ = said(SUMMARIES)
-    assert found == {"tags": ["a tag with blanks", "h", "im/image", "au/audio", "x", "y"], "others": [True, True]}
+    assert found == {
+        "tags": ["a tag with blanks", "h", "im/image", "au/audio", "x", "y"],
+        "others": [True, True],
+    }
 
 
 def test_a_cross_entropy_without_names_of_arguments_is_of_logits_and_labels_and_said_once(said):
@@ -157,7 +168,9 @@ def test_a_cross_entropy_without_names_of_arguments_is_of_logits_and_labels_and_
     found, errors = said(CROSS_ENTROPIES)
     assert found == {
         **dict.fromkeys(("softmax", "sigmoid", "sparse_softmax"), [True] * 5),
-        **dict.fromkeys(("softmax of compat.v1", "sigmoid of compat.v1", "sparse_softmax of compat.v1"), False),
+        **dict.fromkeys(
+            ("softmax of compat.v1", "sigmoid of compat.v1", "sparse_softmax of compat.v1"), False
+        ),
         "targets": True,
         "integer labels first": True,
         "v2 and losses as ever": [True, True],

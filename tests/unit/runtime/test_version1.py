@@ -1,4 +1,5 @@
-"""`import tensorflow as tf` is TensorFlow 1: with a made-up TensorFlow for the mechanism, and one real process for the rest."""
+"""`import tensorflow as tf` is TensorFlow 1: with a made-up TensorFlow for the mechanism, and one
+real process for the rest."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ import pytest
 from support.files import idx
 
 FAKE = {
-    "tensorflow/__init__.py": "__version__ = '2.99.0'\nfrom tensorflow import compat, train\nnew = 'version 2'\n",
+    "tensorflow/__init__.py": "__version__ = '2.99.0'\nfrom tensorflow import "
+    "compat, train\nnew = 'version 2'\n",
     "tensorflow/train.py": "version = 2",
     "tensorflow/compat/__init__.py": "from tensorflow.compat import v1",
     "tensorflow/compat/v1/__init__.py": (
@@ -23,7 +25,10 @@ FAKE = {
     "tensorflow/python/framework/ops.py": "",
     "absl/flags.py": "FLAGS = {}",
 }
-USE = "import sys, tensorflow as tf; print(tf.train.version, getattr(tf, 'placeholder', None), len(tf.compat.v1.disabled))"
+USE = (
+    "import sys, tensorflow as tf; print(tf.train.version, getattr(tf, 'placeholder', None), "
+    "len(tf.compat.v1.disabled))"
+)
 
 
 def test_only_a_task_that_asks_for_it_gets_version_1(run_python, fake_tensorflow):
@@ -37,36 +42,54 @@ def test_the_package_stays_the_real_one(run_python, fake_tensorflow):
     code = (
         "import sys, tensorflow as tf, tensorflow.compat.v1 as one\n"
         "from tensorflow.python.framework import ops\n"
-        "print(tf is sys.modules['tensorflow'], tf.__spec__.loader is tf.__loader__, type(tf.__loader__).__name__)\n"
-        "print(tf.new, one.placeholder, tf.__file__.endswith('packages/tensorflow/__init__.py'), tf.python.framework.ops is ops)"
+        "print(tf is sys.modules['tensorflow'], tf.__spec__.loader is tf.__loader__, "
+        "type(tf.__loader__).__name__)\n"
+        "print(tf.new, one.placeholder, tf.__file__.endswith('packages/tensorflow/__init__.py'), "
+        "tf.python.framework.ops is ops)"
     )
     done = run_python(code, paths=[fake_tensorflow(FAKE)], TFDEPLOY_TASK_COMPAT="v1")
     assert done.stdout == "True True SourceFileLoader\nversion 2 version 1 True True\n", done.stderr
 
 
-def test_a_shell_a_spawned_process_and_what_was_pickled_see_the_same(run_python, fake_tensorflow, tmp_path):
+def test_a_shell_a_spawned_process_and_what_was_pickled_see_the_same(
+    run_python, fake_tensorflow, tmp_path
+):
     (tmp_path / "child.py").write_text(USE + "\ndef show(name): print(getattr(tf, name))")
     (tmp_path / "train.sh").write_text(f"exec {sys.executable} child.py\n")
     code = (
         "import multiprocessing, pickle, subprocess, child, tensorflow as tf\n"
         "if __name__ == '__main__':\n"
         "    subprocess.run(['bash', 'train.sh'], check=True)\n"
-        "    print(pickle.loads(pickle.dumps(tf.compat.v1.disable_v2_behavior)) is tf.disable_v2_behavior)\n"
-        "    p = multiprocessing.get_context('spawn').Process(target=child.show, args=('placeholder',))\n"
+        "    print(pickle.loads(pickle.dumps(tf.compat.v1.disable_v2_behavior)) is "
+        "tf.disable_v2_behavior)\n"
+        "    p = multiprocessing.get_context('spawn').Process(target=child.show, "
+        "args=('placeholder',))\n"
         "    p.start(); p.join()\n"
     )
     done = run_python(code, paths=[fake_tensorflow(FAKE)], TFDEPLOY_TASK_COMPAT="v1")
-    assert done.stdout.splitlines() == ["1 version 1 1", "1 version 1 1", "True", "1 version 1 1", "version 1"], done.stderr
+    assert done.stdout.splitlines() == [
+        "1 version 1 1",
+        "1 version 1 1",
+        "True",
+        "1 version 1 1",
+        "version 1",
+    ], done.stderr
 
 
 def test_a_tensorflow_1_is_left_alone(run_python, fake_tensorflow):
-    folder = fake_tensorflow({**FAKE, "tensorflow/__init__.py": FAKE["tensorflow/__init__.py"].replace("2.99", "1.15")})
+    folder = fake_tensorflow(
+        {**FAKE, "tensorflow/__init__.py": FAKE["tensorflow/__init__.py"].replace("2.99", "1.15")}
+    )
     assert run_python(USE, paths=[folder], TFDEPLOY_TASK_COMPAT="v1").stdout == "2 None 0\n"
 
 
-def test_a_tensorflow_that_we_do_not_know_is_imported_as_it_is_and_one_line_says_so(run_python, fake_tensorflow):
+def test_a_tensorflow_that_we_do_not_know_is_imported_as_it_is_and_one_line_says_so(
+    run_python, fake_tensorflow
+):
     folder = fake_tensorflow({"tensorflow/__init__.py": "answer = 42"})
-    done = run_python("import tensorflow; print(tensorflow.answer)", paths=[folder], TFDEPLOY_TASK_COMPAT="v1")
+    done = run_python(
+        "import tensorflow; print(tensorflow.answer)", paths=[folder], TFDEPLOY_TASK_COMPAT="v1"
+    )
     assert done.stdout == "42\n"
     assert done.stderr.startswith("tfdeploy: version1 is not in effect here: AttributeError")
 
@@ -139,7 +162,9 @@ print(json.dumps(said))
 
 
 @pytest.mark.tensorflow
-@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
+)
 def test_what_a_program_finds_in_the_real_one(run_python, tmp_path):
     idx.write(tmp_path / "idx", train=60, test=20)
     done = run_python(REAL, TFDEPLOY_TASK_COMPAT="v1")
@@ -153,7 +178,15 @@ def test_what_a_program_finds_in_the_real_one(run_python, tmp_path):
         "step": True,
         "variables": [
             "global_step",
-            *(f"conv1/{name}" for name in ("weights", "BatchNorm/beta", "BatchNorm/moving_mean", "BatchNorm/moving_variance")),
+            *(
+                f"conv1/{name}"
+                for name in (
+                    "weights",
+                    "BatchNorm/beta",
+                    "BatchNorm/moving_mean",
+                    "BatchNorm/moving_variance",
+                )
+            ),
             *(f"fully_connected/{name}" for name in ("weights", "biases")),
             *(f"last/{name}" for name in ("beta", "moving_mean", "moving_variance")),
         ],
@@ -176,7 +209,18 @@ def test_what_a_program_finds_in_the_real_one(run_python, tmp_path):
         "ModuleNotFoundError",
         "AttributeError",
     ]
-    assert all("program.py:1: tf." in text and "is not in TensorFlow 2; in its place: " in text for text in failures[:8])
-    assert all(name in failures[8] for name in ("FileNotFoundError", "t10k-labels-idx1-ubyte", "downloads nothing", "elsewhere"))
+    assert all(
+        "program.py:1: tf." in text and "is not in TensorFlow 2; in its place: " in text
+        for text in failures[:8]
+    )
+    assert all(
+        name in failures[8]
+        for name in (
+            "FileNotFoundError",
+            "t10k-labels-idx1-ubyte",
+            "downloads nothing",
+            "elsewhere",
+        )
+    )
     assert failures[9] == "ValueError Validation size should be between 0 and 60. Received: 5000."
     assert failures[10] == "AttributeError module 'tensorflow' has no attribute 'no_such_name'"

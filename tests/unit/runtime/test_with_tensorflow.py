@@ -1,4 +1,5 @@
-"""The patches in real TensorFlow processes on loopback. Each was seen to fail without them (docs/decisions/0001)."""
+"""The patches in real TensorFlow processes on loopback. Each was seen to fail without them
+(docs/decisions/0001)."""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ from support.stopwatch import Stopwatch
 
 pytestmark = [
     pytest.mark.tensorflow,
-    pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"),
+    pytest.mark.skipif(
+        importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
+    ),
 ]
 
 ONE_PROCESS = """
@@ -69,7 +72,8 @@ import os; os._exit(0)
 
 @pytest.mark.parametrize("mode", ["async", "sync"])
 def test_a_ps_with_a_session_of_its_own_dials_no_worker(run_python, mode):
-    """Before, it waited for the workers, and the first of them died of the ps's pause between two attempts to connect."""
+    """Before, it waited for the workers, and the first of them died of the ps's pause between two
+    attempts to connect."""
     done = run_python(PS_THAT_WAITS, task="ps:0", mode=mode)
     assert done.stdout == "done: 1\n", done.stderr
 
@@ -89,9 +93,12 @@ def test_checkpoints_without_a_shared_disk_and_a_worker_that_comes_last(start_cl
     assert "starting at step 10" in cluster.log("worker:1")
 
 
-@pytest.mark.long  # test_main_job.py shows it on hosts of their own; the next test, that the worker ends
+# test_main_job.py shows it on hosts of their own; the next test, that the worker ends
+@pytest.mark.long
 @pytest.mark.parametrize("program", ["sync_supervisor.py", "sync_monitored.py"])
-def test_a_synchronous_chief_and_the_worker_behind_it_end_soon_after_the_last_step(start_cluster, program):
+def test_a_synchronous_chief_and_the_worker_behind_it_end_soon_after_the_last_step(
+    start_cluster, program
+):
     cluster, watch = start_cluster("sync"), Stopwatch()
     for task, steps in (("ps:0", 50), ("worker:0", 50), ("worker:1", 100000)):
         cluster.start(task, program, f"--steps={steps}")

@@ -26,7 +26,15 @@ def plan(run: str) -> Plan:
         release="r",
         command=("python", "train.py"),
         cluster={},
-        hosts=(HostPlan(host="n1", address="10.0.0.1", mesh_port=2222, workdir="/w", python="/usr/bin/python3"),),
+        hosts=(
+            HostPlan(
+                host="n1",
+                address="10.0.0.1",
+                mesh_port=2222,
+                workdir="/w",
+                python="/usr/bin/python3",
+            ),
+        ),
         tasks=(),
         deciding=(),
         flags_appended=(),
@@ -118,7 +126,9 @@ def test_recorded_events_are_read_without_the_damaged_lines(tmp_path: Path) -> N
 
 def test_where_the_state_is() -> None:
     assert state_root({"XDG_STATE_HOME": "/s"}) == Path("/s/tfdeploy")
-    assert state_root({"XDG_STATE_HOME": "relative", "HOME": "/home/ml"}) == Path("/home/ml/.local/state/tfdeploy")
+    assert state_root({"XDG_STATE_HOME": "relative", "HOME": "/home/ml"}) == Path(
+        "/home/ml/.local/state/tfdeploy"
+    )
 
 
 def test_the_sums_of_a_runs_code_are_kept_where_they_are_of_its_release(tmp_path: Path) -> None:
@@ -141,5 +151,9 @@ def test_a_run_is_forgotten_whole_and_a_link_or_a_strange_name_never(tmp_path: P
     assert store.usage("digits-1") > 0 and store.usage("digits-9") == store.usage("../x") == 0
     assert store.forget("digits-1") and "digits-1" not in store.runs()
     assert not (tmp_path / "runs" / "digits-1").exists()
-    assert not store.forget("digits-3") and not store.forget("..") and store.plan("digits-2") is not None
+    assert (
+        not store.forget("digits-3")
+        and not store.forget("..")
+        and store.plan("digits-2") is not None
+    )
     assert store.forget("digits-1")  # it has gone already

@@ -1,4 +1,5 @@
-"""A test that needs what this machine lacks is skipped, and in CI it fails, but for what CI is told that it may lack."""
+"""A test that needs what this machine lacks is skipped, and in CI it fails, but for what CI is told
+that it may lack."""
 
 from __future__ import annotations
 
@@ -54,7 +55,9 @@ def test_what_is_lacking_skips_or_fails(
         ("setuid programs", "docker run --security-opt=no-new-privileges=false IMAGE"),
     ],
 )
-def test_a_container_is_told_of_its_option(monkeypatch: pytest.MonkeyPatch, name: str, remedy: str) -> None:
+def test_a_container_is_told_of_its_option(
+    monkeypatch: pytest.MonkeyPatch, name: str, remedy: str
+) -> None:
     monkeypatch.setattr(trials, "results", lambda: {name: "Permission denied"})
     lack = trials.find_lack(name)
     assert lack is not None and lack.remedy == remedy

@@ -23,7 +23,9 @@ def test_processes_that_run_at_the_same_time_have_ports_of_their_own() -> None:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     processes = [subprocess.Popen(command, **pipes) for _ in range(12)]
     try:
-        ports = [port for each in processes if each.stdout for port in each.stdout.readline().split()]
+        ports = [
+            port for each in processes if each.stdout for port in each.stdout.readline().split()
+        ]
     finally:
         for each in processes:
             each.communicate()

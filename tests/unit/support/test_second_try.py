@@ -1,4 +1,5 @@
-"""`make test` and `make faults` run failed tests that start TensorFlow once more; with a pytest of its own."""
+"""`make test` and `make faults` run failed tests that start TensorFlow once more; with a pytest of
+its own."""
 
 from __future__ import annotations
 
@@ -51,18 +52,32 @@ def make_faults(folder: Path, *cases: str, side_by_side: str = "") -> tuple[bool
     """Whether `make faults` passes over these cases, and its output up to make's own last line."""
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "test_these.py").write_text(HEAD + "".join(CASES[case] for case in cases))
-    words = ["make", "-f", str(TESTS.parent / "Makefile"), "-o", "setup", "faults", f"PY={sys.executable}"]
+    words = [
+        "make",
+        "-f",
+        str(TESTS.parent / "Makefile"),
+        "-o",
+        "setup",
+        "faults",
+        f"PY={sys.executable}",
+    ]
     words += [f"TESTS={folder}", f"SIDE_BY_SIDE={side_by_side}"]
     outer_make = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")
     env = {name: text for name, text in os.environ.items() if name not in outer_make}
     env |= {"PYTEST_ADDOPTS": f"-q -c /dev/null --rootdir {folder}"}
-    done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    done = subprocess.run(
+        words, cwd=folder, env=env, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
     return done.returncode == 0, done.stdout.strip()
 
 
 @pytest.mark.parametrize("side_by_side", ["", "-n 2"], ids=["one process", "workers"])
-def test_what_passed_only_at_the_second_try_is_the_last_line(tmp_path: Path, side_by_side: str) -> None:
-    passed, said = make_faults(tmp_path, "test_flaky_tensorflow", "test_broken_setup", side_by_side=side_by_side)
+def test_what_passed_only_at_the_second_try_is_the_last_line(
+    tmp_path: Path, side_by_side: str
+) -> None:
+    passed, said = make_faults(
+        tmp_path, "test_flaky_tensorflow", "test_broken_setup", side_by_side=side_by_side
+    )
     names = "test_these.py::test_broken_setup, test_these.py::test_flaky_tensorflow"
     assert passed and said.splitlines()[-1] == SECOND + names, said
 
@@ -79,13 +94,19 @@ def test_what_passed_only_at_the_second_try_is_the_last_line(tmp_path: Path, sid
     ids=" and ".join,
 )
 def test_any_other_failure_fails_without_a_second_try(tmp_path: Path, cases: list[str]) -> None:
-    passed, said = make_faults(tmp_path, *cases, side_by_side="-n 2" if "test_crash" in cases else "")
-    assert not passed and SECOND not in said and len(re.findall(r"\d+ \w+ in [\d.]+s", said)) == 1, said
+    passed, said = make_faults(
+        tmp_path, *cases, side_by_side="-n 2" if "test_crash" in cases else ""
+    )
+    assert (
+        not passed and SECOND not in said and len(re.findall(r"\d+ \w+ in [\d.]+s", said)) == 1
+    ), said
 
 
 def test_what_fails_twice_fails_and_is_not_named(tmp_path: Path) -> None:
     passed, said = make_faults(tmp_path, "test_flaky_tensorflow", "test_bad_tensorflow")
-    assert not passed and said.splitlines()[-1] == SECOND + "test_these.py::test_flaky_tensorflow", said
+    assert (
+        not passed and said.splitlines()[-1] == SECOND + "test_these.py::test_flaky_tensorflow"
+    ), said
 
 
 def test_where_all_passed_nothing_is_said(tmp_path: Path) -> None:

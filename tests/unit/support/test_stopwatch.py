@@ -21,7 +21,9 @@ class Machine:
         """`waited_s`: of all time since the boot, some process has waited so long for a CPU."""
         self.now += elapsed_s
         total = f"total={waited_s * 1e6:.0f}"
-        self.report.write_text(f"some avg10=1.00 avg60=2.00 avg300=3.00 {total}\nfull avg10=0.00 total=7\n")
+        self.report.write_text(
+            f"some avg10=1.00 avg60=2.00 avg300=3.00 {total}\nfull avg10=0.00 total=7\n"
+        )
 
 
 @pytest.fixture
@@ -37,7 +39,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     [(0.0, 8.0), (4.0, 5.0), (8.0, 2.0), (20.0, 2.0)],
     ids=["quiet", "a load half of the time", "a load all the time", "a report that came late"],
 )
-def test_time_that_the_load_took_counts_a_quarter(machine: Machine, waited_s: float, seconds: float) -> None:
+def test_time_that_the_load_took_counts_a_quarter(
+    machine: Machine, waited_s: float, seconds: float
+) -> None:
     watch = stopwatch.Stopwatch()
     machine.let_pass(8.0, waited_s=5.0 + waited_s)
     assert (watch.elapsed_s, watch.seconds, watch.slowdown) == (8.0, seconds, 8.0 / seconds)

@@ -52,7 +52,11 @@ def test_ssh_gets_all_of_the_target_and_no_configuration() -> None:
 def test_no_file_of_known_hosts_is_said_so_that_every_ssh_reads_none() -> None:
     """An older one would read `none` as the name of a file in the working directory."""
     words = ssh_argv(Target(hostname="a", port=22, user="u"))
-    assert {"UserKnownHostsFile=/dev/null", "GlobalKnownHostsFile=/dev/null", "CheckHostIP=no"} <= set(words)
+    assert {
+        "UserKnownHostsFile=/dev/null",
+        "GlobalKnownHostsFile=/dev/null",
+        "CheckHostIP=no",
+    } <= set(words)
 
 
 def test_jumps_nest_and_percent_signs_survive_each_level() -> None:
@@ -94,10 +98,20 @@ def test_rsync_s_words_hold_no_room_for_options() -> None:
 @pytest.mark.parametrize(
     ("code", "said", "kind", "words"),
     [
-        (11, b'rsync: write failed on "/x/big": No space left on device (28)\n', HostFailed, "full"),
+        (
+            11,
+            b'rsync: write failed on "/x/big": No space left on device (28)\n',
+            HostFailed,
+            "full",
+        ),
         (23, b"rsync: mkdir: Disk quota exceeded (122)\n", HostFailed, "full"),
         (127, b"bash: line 1: rsync: command not found\n", Refused, "rsync is missing"),
-        (12, b"sh: 1: rsync: not found\nrsync: connection unexpectedly closed", Refused, "rsync is missing"),
+        (
+            12,
+            b"sh: 1: rsync: not found\nrsync: connection unexpectedly closed",
+            Refused,
+            "rsync is missing",
+        ),
         (255, b"Host key verification failed.\nrsync: connection", HostUnreachable, "host key"),
         (255, b"ml@h: Permission denied (publickey).\n", HostUnreachable, "not let in"),
         (12, b"rsync: connection unexpectedly closed (0 bytes)\n", HostUnreachable, "broke off"),
@@ -117,19 +131,29 @@ def test_what_rsync_says_becomes_one_cause(code: int, said: bytes, kind: type, w
 def test_a_host_key_that_ssh_refuses_names_what_renews_or_records_it() -> None:
     end = b"Host key verification failed.\r\n"
     changed = b"@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\r\n" + end
-    assert str(messages.explain(255, changed, TARGET, "/tree").next).endswith("tfdeploy trust --renew n1")
+    assert str(messages.explain(255, changed, TARGET, "/tree").next).endswith(
+        "tfdeploy trust --renew n1"
+    )
     assert messages.explain(255, end, TARGET, "/tree").next == "tfdeploy trust --limit n1"
 
 
 def test_progress_and_totals() -> None:
-    assert messages.progress(b"      1238099  12%  140.91kB/s    0:00:08 (xfr#5, to-chk=169/396)") == (1238099, 12)
+    assert messages.progress(
+        b"      1238099  12%  140.91kB/s    0:00:08 (xfr#5, to-chk=169/396)"
+    ) == (1238099, 12)
     assert messages.progress(b"sending incremental file list") is None
     assert messages.sent_bytes(b"sent 123 bytes  received 45 bytes  67.00 bytes/sec") == 123
     assert messages.turned_away(255, b"kex_exchange_identification: read: Connection reset by peer")
     assert not messages.turned_away(255, b"Permission denied (publickey)")
 
 
-@given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12), min_size=1, max_size=4))
+@given(
+    st.lists(
+        st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12),
+        min_size=1,
+        max_size=4,
+    )
+)
 def test_any_words_reach_the_far_end_unchanged(words: list[str]) -> None:
     line = command_line(("printf", "%s\\0", *words))
     done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, check=True)
@@ -147,10 +171,14 @@ def test_the_key_exchange_is_the_client_s_own_but_for_the_slow_one() -> None:
     words = ["ssh", "-G", "-F", "none", "localhost"]
     kept = next(word for word in ssh_argv(TARGET) if word.startswith("KexAlgorithms="))
     before, after = (
-        subprocess.run([*words, *more], capture_output=True, check=True, text=True).stdout.partition("kexalgorithms ")[2]
+        subprocess.run(
+            [*words, *more], capture_output=True, check=True, text=True
+        ).stdout.partition("kexalgorithms ")[2]
         for more in ([], ["-o", kept])
     )
-    exchanges = [name for name in before.split("\n")[0].split(",") if not name.startswith("sntrup761")]
+    exchanges = [
+        name for name in before.split("\n")[0].split(",") if not name.startswith("sntrup761")
+    ]
     assert after.split("\n")[0].split(",") == exchanges
 
 
@@ -170,15 +198,33 @@ def test_the_agent_s_zip_is_the_same_bytes_each_time_and_carries_no_caches() -> 
     import zipfile
 
     names = zipfile.ZipFile(io.BytesIO(packed)).namelist()
-    assert {"__main__.py", "tfdeploy/__init__.py", "tfdeploy/errors.py", "tfdeploy/agent/serve/server.py"} <= set(names)
+    assert {
+        "__main__.py",
+        "tfdeploy/__init__.py",
+        "tfdeploy/errors.py",
+        "tfdeploy/agent/serve/server.py",
+    } <= set(names)
     assert not [found for found in names if "__pycache__" in found or not found.endswith(".py")]
     assert archive.agent_name() == archive.agent_name()
-    others = [{"a": b"2", "b": b""}, {"a": b"1"}, {"a": b"1b"}, {"a": b"", "b": b"1"}, {"a": b"1", "c": b""}]
+    others = [
+        {"a": b"2", "b": b""},
+        {"a": b"1"},
+        {"a": b"1b"},
+        {"a": b"", "b": b"1"},
+        {"a": b"1", "c": b""},
+    ]
     assert len({archive.name_of(each) for each in [members, *others]}) == len(others) + 1
 
 
-@given(st.lists(st.tuples(st.dictionaries(st.text(), st.integers()), st.binary(max_size=50)), max_size=6), st.integers(1, 40))
-def test_frames_come_whole_out_of_any_pieces(sent: list[tuple[dict[str, int], bytes]], size: int) -> None:
+@given(
+    st.lists(
+        st.tuples(st.dictionaries(st.text(), st.integers()), st.binary(max_size=50)), max_size=6
+    ),
+    st.integers(1, 40),
+)
+def test_frames_come_whole_out_of_any_pieces(
+    sent: list[tuple[dict[str, int], bytes]], size: int
+) -> None:
     data = b"".join(frames.encode_frame(header, blob) for header, blob in sent)
     taken = Frames(data[:size])
     found = list(taken.take())
@@ -196,7 +242,9 @@ NOT_OURS = [b"[]", b"{{", b'{"id": NaN}', b'{"id": -Infinity}', b'{"id": "\xff"}
 TOO_DEEP = [b"[" * 100_000, b'{"a": ' * 100_000]
 
 
-@pytest.mark.parametrize("foreign", [b"HTTP/1.1 400 Bad Request", *map(frame_of, NOT_OURS + TOO_DEEP)])
+@pytest.mark.parametrize(
+    "foreign", [b"HTTP/1.1 400 Bad Request", *map(frame_of, NOT_OURS + TOO_DEEP)]
+)
 def test_foreign_bytes_are_no_frames(foreign: bytes) -> None:
     with pytest.raises(frames.WireError):
         list(Frames(foreign).take())

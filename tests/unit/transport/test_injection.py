@@ -1,6 +1,8 @@
-"""Texts made to break out, in every field of both files and on the command line: refused, or carried as they are.
+"""Texts made to break out, in every field of both files and on the command line: refused, or
+carried as they are.
 
-Real shells, ssh and rsync read what `transport` makes of them, in an empty folder in which no file may appear.
+Real shells, ssh and rsync read what `transport` makes of them, in an empty folder in which no file
+may appear.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -32,12 +35,20 @@ from tfdeploy.transport.ssh.argv import rsync_shell, ssh_argv
 from tfdeploy.transport.ssh.target import Target, resolve
 
 AS_YAML = {value: quoted(value) for value in VALUES}
-SHELLS = [shell for shell in ("sh", "bash", "dash", "ksh", "zsh", "csh", "tcsh", "fish") if shutil.which(shell)]
+SHELLS = [
+    shell
+    for shell in ("sh", "bash", "dash", "ksh", "zsh", "csh", "tcsh", "fish")
+    if shutil.which(shell)
+]
 HERE = ("identity_file", "known_hosts")  # paths of this machine: any printable text
 STRUCTURED = {"data", "keep", "command", "env", "secrets", "metrics", "roles"}
 INVENTORY = [
     *(f"hosts: {{n1: {{{key}: @@}}}}" for key, _ in reference.rows(reference.HOST)),
-    *("defaults: {user: @@}\nhosts: {n1: }", "defaults: {@@: x}\nhosts: {n1: }", "defaults: @@\nhosts: {n1: }"),
+    *(
+        "defaults: {user: @@}\nhosts: {n1: }",
+        "defaults: {@@: x}\nhosts: {n1: }",
+        "defaults: @@\nhosts: {n1: }",
+    ),
     "hosts: {@@: {address: 192.0.2.1}}",
     "hosts: {n1: @@}",
     "hosts: {n1: {@@: x}}",
@@ -48,11 +59,40 @@ INVENTORY = [
 ONE_KEY = [key for key, _ in reference.rows(reference.JOB) if key not in STRUCTURED]
 JOB = [
     *(key.replace(".", ": {") + ": @@" + "}" * key.count(".") for key in ONE_KEY),
-    *("data: {@@: ./x}", "data: {x: @@}", "keep: [@@]", "command: [@@, x]", "env: {@@: x}", "secrets: [@@]"),
-    *("roles: {@@: {count: 1}}", "metrics: {@@: '(x)'}", "metrics: {x: @@}", "restart: {backoff: [@@, 1s]}"),
-    *("gpus: @@", "@@: x", "command: @@", "env: @@", "secrets: {@@: env}", "secrets: {X: @@}", "secrets: {X: {file: @@}}"),
-    *("secrets: {X: {command: [@@]}}", "secrets: {X: {command: [pass, @@]}}", "secrets: {X: {environment: @@}}"),
-    *("data: {x: {path: @@}}", "data: {x: {path: ./x, split: @@}}", "data: {x: {from: @@}}", "protect: @@"),
+    *(
+        "data: {@@: ./x}",
+        "data: {x: @@}",
+        "keep: [@@]",
+        "command: [@@, x]",
+        "env: {@@: x}",
+        "secrets: [@@]",
+    ),
+    *(
+        "roles: {@@: {count: 1}}",
+        "metrics: {@@: '(x)'}",
+        "metrics: {x: @@}",
+        "restart: {backoff: [@@, 1s]}",
+    ),
+    *(
+        "gpus: @@",
+        "@@: x",
+        "command: @@",
+        "env: @@",
+        "secrets: {@@: env}",
+        "secrets: {X: @@}",
+        "secrets: {X: {file: @@}}",
+    ),
+    *(
+        "secrets: {X: {command: [@@]}}",
+        "secrets: {X: {command: [pass, @@]}}",
+        "secrets: {X: {environment: @@}}",
+    ),
+    *(
+        "data: {x: {path: @@}}",
+        "data: {x: {path: ./x, split: @@}}",
+        "data: {x: {from: @@}}",
+        "protect: @@",
+    ),
 ]
 
 
@@ -78,7 +118,13 @@ def memory() -> Iterator[Path]:
 def texts(value: object) -> Iterator[str]:
     if isinstance(value, str):
         yield value
-    for each in (*value, *value.values()) if isinstance(value, dict) else value if isinstance(value, tuple | list) else ():
+    for each in (
+        (*value, *value.values())
+        if isinstance(value, dict)
+        else value
+        if isinstance(value, tuple | list)
+        else ()
+    ):
         yield from texts(each)
 
 
@@ -89,8 +135,16 @@ def tame(text: str) -> bool:
 @pytest.mark.parametrize(
     "kind",
     [
-        pytest.param("inventory", marks=pytest.mark.fault("4 271 texts made to break out, in every field of an inventory")),
-        pytest.param("job", marks=pytest.mark.fault("4 271 texts made to break out, in every field of a job file")),
+        pytest.param(
+            "inventory",
+            marks=pytest.mark.fault(
+                "4 271 texts made to break out, in every field of an inventory"
+            ),
+        ),
+        pytest.param(
+            "job",
+            marks=pytest.mark.fault("4 271 texts made to break out, in every field of a job file"),
+        ),
     ],
 )
 def test_every_value_in_every_field_is_refused_or_harmless(kind: Kind, memory: Path) -> None:
@@ -98,7 +152,9 @@ def test_every_value_in_every_field_is_refused_or_harmless(kind: Kind, memory: P
     for field in INVENTORY if kind == "inventory" else JOB:
         name = "" if field.startswith("name") else "name: j\n"
         for value in VALUES:
-            path.write_text((name if kind == "job" else "") + field.replace("@@", AS_YAML[value]) + "\n")
+            path.write_text(
+                (name if kind == "job" else "") + field.replace("@@", AS_YAML[value]) + "\n"
+            )
             found = reading.read(kind, path)
             accepted += found is not None
             if isinstance(found, InventoryFile):
@@ -142,10 +198,17 @@ def test_command_words_and_values_of_variables_arrive_byte_for_byte(tmp_path: Pa
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_words_arrive_byte_for_byte_through_a_login_shell(shell: str) -> None:
-    done = subprocess.run([shell, "-c", command_line(("printf", "%s\\0", *WORDS))], capture_output=True, check=True)
+    done = subprocess.run(
+        [shell, "-c", command_line(("printf", "%s\\0", *WORDS))], capture_output=True, check=True
+    )
     assert done.stdout.split(b"\0")[:-1] == [word.encode() for word in WORDS]
     for word in WORDS:
-        assert len(command_line(("printf", word)).splitlines()) == 1 or "\u2028" in word or "\u2029" in word or "\x85" in word
+        assert (
+            len(command_line(("printf", word)).splitlines()) == 1
+            or "\u2028" in word
+            or "\u2029" in word
+            or "\x85" in word
+        )
 
 
 def test_an_interpreter_with_an_odd_name_runs_nothing_else() -> None:
@@ -158,7 +221,11 @@ def test_an_interpreter_with_an_odd_name_runs_nothing_else() -> None:
         allowed += 1
         if allowed % 4 == 0:  # a process each
             subprocess.run(
-                ["/bin/sh", "-c", line], stdin=subprocess.DEVNULL, capture_output=True, check=False, env={"PATH": "/nowhere"}
+                ["/bin/sh", "-c", line],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
+                env={"PATH": "/nowhere"},
             )
     assert allowed > 20
 
@@ -191,8 +258,12 @@ def _targets(tmp_path: Path) -> Iterator[tuple[str, Target]]:
     """A target behind a jump host for each text that may be a path of this machine."""
     path = tmp_path / "inventory.yaml"
     for value in VALUES:
-        paths = f"identity_file: {quoted(braced(value))}, known_hosts: {quoted('/k/' + braced(value))}"
-        path.write_text(f"hosts: {{n1: {{address: 192.0.2.1, user: ml, jump: ops@bastion, {paths}}}}}\n")
+        paths = (
+            f"identity_file: {quoted(braced(value))}, known_hosts: {quoted('/k/' + braced(value))}"
+        )
+        path.write_text(
+            f"hosts: {{n1: {{address: 192.0.2.1, user: ml, jump: ops@bastion, {paths}}}}}\n"
+        )
         try:
             yield value, resolve(load_inventory(path).hosts[0])
         except UsageError:
@@ -206,39 +277,66 @@ def test_ssh_and_rsync_read_paths_of_keys_as_they_are(tmp_path: Path, recorder: 
         if number % 6 == 0:
             rsync = ["rsync", "-e", rsync_shell(words), "--", "target:/x/", f"{tmp_path}/"]
             assert tuple(_recorded(recorder, rsync, tmp_path)[: len(words) - 1]) == words[1:], value
-            proxy = next(word for word in words if word.startswith("ProxyCommand=")).partition("=")[2].replace("%%", "%")
+            proxy = (
+                next(word for word in words if word.startswith("ProxyCommand="))
+                .partition("=")[2]
+                .replace("%%", "%")
+            )
             assert target.jump is not None
             inner = ssh_argv(target.jump, forwarding=True)
-            assert tuple(_recorded(recorder, ["sh", "-c", proxy], tmp_path)[: len(inner) - 1]) == inner[1:], value
-        said = subprocess.run([*words, "-G", "--", "n1"], capture_output=True, text=True, check=False)
+            assert (
+                tuple(_recorded(recorder, ["sh", "-c", proxy], tmp_path)[: len(inner) - 1])
+                == inner[1:]
+            ), value
+        said = subprocess.run(
+            [*words, "-G", "--", "n1"], capture_output=True, text=True, check=False
+        )
         assert said.returncode == 0, (value, said.stderr)
-        found = {*said.stdout.splitlines(), *said.stdout.replace("%%", "%").splitlines()}  # -G fills in some %-tokens
+        # -G fills in some %-tokens
+        found = {*said.stdout.splitlines(), *said.stdout.replace("%%", "%").splitlines()}
         assert f"identityfile {target.identity_files[0]}" in found, (value, said.stdout)
         assert f"userknownhostsfile {' '.join(target.user_known_hosts)}" in found, value
         tried += 1
     assert tried > 100
 
 
-def test_the_command_line_refuses_or_finds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_line_refuses_or_finds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     inventory = tmp_path / "i.yaml"
-    inventory.write_text("hosts: {n1: {address: 192.0.2.1}, n2: {address: 192.0.2.2}}\nroles: {ps: [n1], worker: [n2]}\n")
+    inventory.write_text(
+        "hosts: {n1: {address: 192.0.2.1}, n2: {address: 192.0.2.2}}\nroles: {ps: [n1], worker: "
+        "[n2]}\n"
+    )
     for number, value in enumerate(word for word in WORDS if word != "--help"):
-        words = (["--limit", value], ["--exclude", value], [f"--limit={value}"], [f"-j{value}"], ["-i", value], [value])[
-            number % 6
-        ]
-        reading.check_command_line(["inventory", *(["-i", str(inventory)] if "-i" not in words else []), *words])
+        words = (
+            ["--limit", value],
+            ["--exclude", value],
+            [f"--limit={value}"],
+            [f"-j{value}"],
+            ["-i", value],
+            [value],
+        )[number % 6]
+        reading.check_command_line(
+            ["inventory", *(["-i", str(inventory)] if "-i" not in words else []), *words]
+        )
 
 
 def test_paths_of_both_files_are_found_or_refused(tmp_path: Path) -> None:
     for value in VALUES:
-        for find in (lambda: find_job(value, tmp_path), lambda: find_inventory(value, {}, None, tmp_path)):  # noqa: B023 - called here
+        for find in (
+            partial(find_job, value, tmp_path),
+            partial(find_inventory, value, {}, None, tmp_path),
+        ):
             try:
                 assert find().path.exists()
             except UsageError as error:
                 assert error.next
 
 
-def test_names_of_runs_and_labs_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_runs_and_labs_lead_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     store = RunStore(tmp_path / "state")
     for value in VALUES:

@@ -1,4 +1,5 @@
-"""A private key is found in each of its formats, also where it is written into another file; its header alone is none."""
+"""A private key is found in each of its formats, also where it is written into another file; its
+header alone is none."""
 
 from __future__ import annotations
 
@@ -22,14 +23,22 @@ Private-Lines: 1
 {BODY[:48]}
 Private-MAC: 0
 """
-KINDS = ("OPENSSH PRIVATE KEY", "RSA PRIVATE KEY", "EC PRIVATE KEY", "DSA PRIVATE KEY", "PRIVATE KEY", "ENCRYPTED PRIVATE KEY")
+KINDS = (
+    "OPENSSH PRIVATE KEY",
+    "RSA PRIVATE KEY",
+    "EC PRIVATE KEY",
+    "DSA PRIVATE KEY",
+    "PRIVATE KEY",
+    "ENCRYPTED PRIVATE KEY",
+)
 
 
 @pytest.mark.parametrize(
     "text",
     [
         *(f"-----BEGIN {kind}-----\n{BODY}\n{BODY}\n-----END {kind}-----\n" for kind in KINDS),
-        f"-----BEGIN RSA PRIVATE KEY-----\r\nProc-Type: 4,ENCRYPTED\r\nDEK-Info: AES-128-CBC,00\r\n\r\n{BODY}\r\n",
+        "-----BEGIN RSA PRIVATE KEY-----\r\nProc-Type: 4,ENCRYPTED\r\nDEK-Info: "
+        f"AES-128-CBC,00\r\n\r\n{BODY}\r\n",
         f"-----BEGIN PGP PRIVATE KEY BLOCK-----\nVersion: GnuPG v2\n\n{BODY}\n",
         f'---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----\nComment: "mine"\n{BODY}\n',
         f'{{"private_key": "-----BEGIN PRIVATE KEY-----\\n{BODY}\\n"}}',
@@ -48,7 +57,8 @@ def test_a_private_key_is_found_at_its_line(text: str) -> None:
     [
         "-----BEGIN PRIVATE KEY-----",
         "-----BEGIN PRIVATE KEY-----\n...\n-----END PRIVATE KEY-----\n",
-        'if data.startswith("-----BEGIN OPENSSH PRIVATE KEY-----"):\n    raise ValueError("a private key must not be here")\n',
+        'if data.startswith("-----BEGIN OPENSSH PRIVATE KEY-----"):\n    raise ValueError("a '
+        'private key must not be here")\n',
         f"-----BEGIN PUBLIC KEY-----\n{BODY}\n",
         f"-----BEGIN CERTIFICATE-----\n{BODY}\n",
         "PuTTY-User-Key-File-2: is how such a file begins\nEncryption: none\n",
@@ -80,7 +90,12 @@ def test_a_tree_names_them_with_a_cache_and_without(tmp_path: Path) -> None:
     code = tmp_path / "code"
     code.mkdir()
     key = f"-----BEGIN PRIVATE KEY-----\n{BODY}\n"
-    for name, text in {"a.py": "x", "b/id": key, "c.py": f"# mine\n{key}", "large": key + "x" * SEARCHED_BYTES}.items():
+    for name, text in {
+        "a.py": "x",
+        "b/id": key,
+        "c.py": f"# mine\n{key}",
+        "large": key + "x" * SEARCHED_BYTES,
+    }.items():
         place = code / name
         place.parent.mkdir(exist_ok=True)
         place.write_text(text)

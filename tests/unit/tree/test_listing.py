@@ -17,7 +17,14 @@ def test_gitignore_means_what_git_says(root):
     put(root, "sub/nested.txt")
     put(root, "sub/wanted.log")
     put(root, "other.log")
-    assert paths(root) == [".gitignore", "build/keep.txt", "sub/.gitignore", "sub/only_here.txt", "sub/wanted.log", "train.py"]
+    assert paths(root) == [
+        ".gitignore",
+        "build/keep.txt",
+        "sub/.gitignore",
+        "sub/only_here.txt",
+        "sub/wanted.log",
+        "train.py",
+    ]
 
 
 def test_a_folder_that_git_excludes_cannot_be_entered_again(root):
@@ -54,7 +61,10 @@ def test_environments_caches_and_git_are_left_out(root):
 def test_excluded_paths_are_whole_folders_or_files(root):
     for path in ("train.py", "data/digits/a.npz", "data/digits2/b.npz", "ckpt/model", "one.bin"):
         put(root, path)
-    assert paths(root, exclude=["data/digits", "ckpt/", "one.bin"]) == ["data/digits2/b.npz", "train.py"]
+    assert paths(root, exclude=["data/digits", "ckpt/", "one.bin"]) == [
+        "data/digits2/b.npz",
+        "train.py",
+    ]
 
 
 def test_deleted_but_tracked_is_left_out(checkout):
@@ -72,7 +82,10 @@ def test_a_tracked_folder_that_became_a_link_is_a_link(checkout):
     (checkout / "old/a.py").unlink()
     (checkout / "old").rmdir()
     (checkout / "old").symlink_to("real")
-    assert {entry.path: entry.kind for entry in read_tree(checkout).entries} == {"real/a.py": "file", "old": "link"}
+    assert {entry.path: entry.kind for entry in read_tree(checkout).entries} == {
+        "real/a.py": "file",
+        "old": "link",
+    }
 
 
 def test_a_tracked_file_that_became_a_folder(checkout):
@@ -99,7 +112,14 @@ def test_submodules_and_repositories_inside_come_along(tmp_path, checkout):
     put(checkout, "vendor/lib/new.o")
     put(checkout, "loose/a.py")
     git(checkout / "loose", "init", "-q")
-    expected = [".gitmodules", "loose/a.py", "train.py", "vendor/lib/.gitignore", "vendor/lib/lib.py", "vendor/lib/new.py"]
+    expected = [
+        ".gitmodules",
+        "loose/a.py",
+        "train.py",
+        "vendor/lib/.gitignore",
+        "vendor/lib/lib.py",
+        "vendor/lib/new.py",
+    ]
     assert paths(checkout) == expected
 
 
@@ -108,7 +128,10 @@ def test_an_empty_submodule_is_named(tmp_path, checkout):
     git(checkout, "submodule", "deinit", "-q", "-f", "vendor/lib")
     manifest = read_tree(checkout)
     assert "vendor/lib/lib.py" not in [entry.path for entry in manifest.entries]
-    assert any("vendor/lib" in warning and "submodule update --init" in warning for warning in manifest.warnings)
+    assert any(
+        "vendor/lib" in warning and "submodule update --init" in warning
+        for warning in manifest.warnings
+    )
 
 
 def test_a_repository_inside_a_plain_folder(tmp_path):
@@ -155,7 +178,9 @@ def test_git_is_told_to_fetch_nothing(tmp_path, root, monkeypatch):
     """A repository inside the code may name a helper that fetches what it lacks."""
     seen, program = tmp_path / "seen", tmp_path / "bin/git"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\necho "$GIT_NO_LAZY_FETCH" >>{seen}\nPATH=${{PATH#*:}} exec git "$@"\n')
+    program.write_text(
+        f'#!/bin/sh\necho "$GIT_NO_LAZY_FETCH" >>{seen}\nPATH=${{PATH#*:}} exec git "$@"\n'
+    )
     program.chmod(0o755)
     put(root, "train.py")
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")

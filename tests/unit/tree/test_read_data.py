@@ -38,7 +38,11 @@ def test_both_sides_agree_on_a_file(folder, tmp_path):
     (host / "a.npz").write_bytes(b"x" * 1000)
     os.utime(host / "a.npz", (1, 1_700_000_000))
     assert listing.digest == on_host.digest(str(host))
-    assert (listing.is_folder, listing.total_bytes, listing.source) == (False, 1000, str(folder / "a.npz"))
+    assert (listing.is_folder, listing.total_bytes, listing.source) == (
+        False,
+        1000,
+        str(folder / "a.npz"),
+    )
 
 
 def test_any_change_changes_the_digest(folder):

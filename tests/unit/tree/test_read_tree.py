@@ -1,4 +1,5 @@
-"""A folder becomes a manifest: whatever its names, hashed, with what leads out or keeps changing named."""
+"""A folder becomes a manifest: whatever its names, hashed, with what leads out or keeps changing
+named."""
 
 import os
 import threading
@@ -9,7 +10,17 @@ from support.files.code_tree import paths, put
 from tfdeploy.errors import ConfigError, Refused
 from tfdeploy.tree import read, read_tree
 
-NAMES = ("a b", "-rf", "quote'\"$(x)`", "new\nline", "tab\t", "emoji \N{PARTY POPPER}", "back\\slash", "[glob]*?", "tr ")
+NAMES = (
+    "a b",
+    "-rf",
+    "quote'\"$(x)`",
+    "new\nline",
+    "tab\t",
+    "emoji \N{PARTY POPPER}",
+    "back\\slash",
+    "[glob]*?",
+    "tr ",
+)
 
 
 def test_names_come_as_they_are(root):

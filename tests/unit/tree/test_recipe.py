@@ -1,4 +1,5 @@
-"""Requirements as hosts will get them: with what they include, named by their content, and nothing that is only here."""
+"""Requirements as hosts will get them: with what they include, named by their content, and nothing
+that is only here."""
 
 from __future__ import annotations
 
@@ -21,8 +22,16 @@ def write(folder: Path, **texts: str) -> Path:
 
 
 def test_what_it_includes_comes_along_in_its_place(tmp_path: Path) -> None:
-    text = "-r more/base.txt\n--constraint=../pins.txt  # why\n-r https://example.org/x.txt\nnumpy \\\n  >=1\n# -r not.txt\n"
-    main = write(tmp_path / "job", requirements=text, more__base="-c pins.txt\n-rrequirements.txt\n", more__pins="")
+    text = (
+        "-r more/base.txt\n--constraint=../pins.txt  # why\n-r https://example.org/x.txt\nnumpy "
+        "\\\n  >=1\n# -r not.txt\n"
+    )
+    main = write(
+        tmp_path / "job",
+        requirements=text,
+        more__base="-c pins.txt\n-rrequirements.txt\n",
+        more__pins="",
+    )
     write(tmp_path / "job" / "more", requirements="six\n")
     write(tmp_path, pins="numpy<3\n")
     recipe = read_recipe(main, None)
@@ -40,7 +49,9 @@ def test_what_it_includes_comes_along_in_its_place(tmp_path: Path) -> None:
 def test_its_name_follows_from_content_alone(tmp_path: Path) -> None:
     def digest(folder: str, text: str, included: str = "six\n") -> str:
         main = write(tmp_path / folder, requirements=text, base=included)
-        return read_recipe(main, tmp_path / folder / "wheels" if (tmp_path / folder / "wheels").exists() else None).digest
+        return read_recipe(
+            main, tmp_path / folder / "wheels" if (tmp_path / folder / "wheels").exists() else None
+        ).digest
 
     first = digest("a", "-r base.txt\nnumpy\n")
     assert digest("b", "-r base.txt\nnumpy\n") == first
@@ -105,7 +116,10 @@ def test_what_lies_beside_the_file_is_refused_with_its_line(tmp_path: Path, line
     ],
 )
 def test_what_hosts_may_have_is_let_through(tmp_path: Path, line: str) -> None:
-    assert line in read_recipe(write(tmp_path, requirements=f"{line}\n"), None).files["requirements.txt"]
+    assert (
+        line
+        in read_recipe(write(tmp_path, requirements=f"{line}\n"), None).files["requirements.txt"]
+    )
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
@@ -130,12 +144,19 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
         read_recipe(main, None)
 
 
-def test_a_key_among_the_wheels_and_a_secret_file_of_requirements_are_refused(tmp_path: Path) -> None:
+def test_a_key_among_the_wheels_and_a_secret_file_of_requirements_are_refused(
+    tmp_path: Path,
+) -> None:
     main = write(tmp_path / "job", requirements="-r more.txt\n", more="six\n")
     wheels = tmp_path / "wheels"
     make_wheel(wheels, "six", "1.0")
     (wheels / "id").write_text("a key")
-    for path, named in ((wheels / "id", "id is a private key"), (tmp_path / "job/more.txt", "more.txt is a private key")):
+    for path, named in (
+        (wheels / "id", "id is a private key"),
+        (tmp_path / "job/more.txt", "more.txt is a private key"),
+    ):
         with pytest.raises(ConfigError, match=named) as caught:
-            read_recipe(main, wheels, withhold=WithheldFiles.of({str(path): WithheldFile("a private key")}))
+            read_recipe(
+                main, wheels, withhold=WithheldFiles.of({str(path): WithheldFile("a private key")})
+            )
         assert caught.value.exit_code == 2

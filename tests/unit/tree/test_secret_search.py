@@ -26,15 +26,22 @@ CANARY = "c4nary-0f-a-secret"
         (CANARY + "x" * (SEARCHED_BYTES - len(CANARY)), CANARY, 1),
     ],
 )
-def test_a_file_that_shows_a_value_is_found_at_its_line(tmp_path: Path, text: str, value: str, line: int) -> None:
+def test_a_file_that_shows_a_value_is_found_at_its_line(
+    tmp_path: Path, text: str, value: str, line: int
+) -> None:
     put(tmp_path, "a.py", "x")
     put(tmp_path, "lib/.env", text)
     secrets = {"OTHER": Secret("something else"), "TOKEN": Secret(value)}
     assert find_values(read_tree(tmp_path), secrets) == FoundSecret("lib/.env", line, "TOKEN")
 
 
-@pytest.mark.parametrize("text, value", [("short7!", "short7!"), (CANARY[:-1], CANARY), (CANARY + "x" * SEARCHED_BYTES, CANARY)])
-def test_short_values_other_texts_and_large_files_are_none(tmp_path: Path, text: str, value: str) -> None:
+@pytest.mark.parametrize(
+    "text, value",
+    [("short7!", "short7!"), (CANARY[:-1], CANARY), (CANARY + "x" * SEARCHED_BYTES, CANARY)],
+)
+def test_short_values_other_texts_and_large_files_are_none(
+    tmp_path: Path, text: str, value: str
+) -> None:
     put(tmp_path, "a.py", text)
     assert find_values(read_tree(tmp_path), {"TOKEN": Secret(value)}) is None
 

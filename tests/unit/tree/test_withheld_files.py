@@ -1,4 +1,5 @@
-"""Files of secrets and private keys are left out of code by path and by inode, and refused where git or a data set has them."""
+"""Files of secrets and private keys are left out of code by path and by inode, and refused where
+git or a data set has them."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ def code(tmp_path: Path) -> Path:
 
 
 def withhold(*paths: Path, secret: bool = True) -> WithheldFiles:
-    return WithheldFiles.of({str(path): WithheldFile("the secret T", secret=secret) for path in paths})
+    return WithheldFiles.of(
+        {str(path): WithheldFile("the secret T", secret=secret) for path in paths}
+    )
 
 
 def sent(root: Path, files: WithheldFiles) -> list[str]:
@@ -43,7 +46,9 @@ def test_a_release_without_such_a_file_is_what_it_was(code: Path) -> None:
     assert read_tree(code, withhold=withhold(Path("/nowhere/token"))) == read_tree(code)
 
 
-def test_a_hard_link_and_a_file_that_a_link_leads_to_are_the_same_file(code: Path, tmp_path: Path) -> None:
+def test_a_hard_link_and_a_file_that_a_link_leads_to_are_the_same_file(
+    code: Path, tmp_path: Path
+) -> None:
     outside = tmp_path / "outside"
     outside.write_text("canary")
     os.link(outside, code / "copy.txt")
@@ -97,7 +102,9 @@ def test_a_data_set_that_holds_one_is_refused_with_its_place(code: Path, tmp_pat
     assert read_data(data, withhold(outside)) == read_data(data)
     os.link(outside, data / "images/2")
     for source in (data, data / "images/2"):
-        with pytest.raises(ConfigError, match="2 is the secret T, and lies in a data set") as caught:
+        with pytest.raises(
+            ConfigError, match="2 is the secret T, and lies in a data set"
+        ) as caught:
             read_data(source, withhold(outside))
         assert caught.value.where == str(data / "images/2")
     with pytest.raises(ConfigError, match="1 is the secret T"):

@@ -1,4 +1,5 @@
-"""The audit for people: hosts of one command in one row, foreign text made harmless, and a last line that says how it is."""
+"""The audit for people: hosts of one command in one row, foreign text made harmless, and a last
+line that says how it is."""
 
 from __future__ import annotations
 
@@ -16,13 +17,25 @@ ENTRY = {
     "from": "192.0.2.7",
     "verb": "launch",
 }
-ENTRY |= {"key": "SHA256:" + "k" * 43, "key_by": "operator", "job": "digits", "run": "digits-1", "outcome": "prepared"}
+ENTRY |= {
+    "key": "SHA256:" + "k" * 43,
+    "key_by": "operator",
+    "job": "digits",
+    "run": "digits-1",
+    "outcome": "prepared",
+}
 FOUND: dict[str, Any] = {
     "ok": True,
-    "entries": [ENTRY, {**ENTRY, "host": "n2", "time": "2026-11-22T10:15:00.980Z"}, {**ENTRY, "key_by": "sshd", "verb": "stop"}],
+    "entries": [
+        ENTRY,
+        {**ENTRY, "host": "n2", "time": "2026-11-22T10:15:00.980Z"},
+        {**ENTRY, "key_by": "sshd", "verb": "stop"},
+    ],
     "ports": [{"host": "n1", "port": 2223, "task": None, "protect": "peers"}],
     "admitted": [],
-    "secrets": [{"host": "n1", "run": "digits-1", "name": "TOKEN", "delivered": True, "forgotten": None}],
+    "secrets": [
+        {"host": "n1", "run": "digits-1", "name": "TOKEN", "delivered": True, "forgotten": None}
+    ],
     "left": [],
     "faults": [],
     "versions": {"operator": "1.0", "hosts": []},
@@ -39,8 +52,14 @@ def shown(**changes: Any) -> str:
 def test_hosts_of_one_command_are_one_row() -> None:
     rows = [line.split() for line in shown().splitlines() if "digits-1" in line]
     assert rows[0][-2:] == ["prepared", "n[1-2]"] and "(it says)" in " ".join(rows[0])
-    assert rows[1][-4:] == ["stop", "digits-1", "prepared", "n1"] and "(it says)" not in " ".join(rows[1])
-    assert "mesh" in shown() and "peers" in shown() and rows[2] == ["TOKEN", "n1", "digits-1", "yes", "?"]
+    assert rows[1][-4:] == ["stop", "digits-1", "prepared", "n1"] and "(it says)" not in " ".join(
+        rows[1]
+    )
+    assert (
+        "mesh" in shown()
+        and "peers" in shown()
+        and rows[2] == ["TOKEN", "n1", "digits-1", "yes", "?"]
+    )
     assert shown().endswith("nothing is left\n")
 
 
@@ -60,10 +79,20 @@ def test_what_a_host_says_cannot_reach_the_terminal() -> None:
         entries=[entry],
         left=[{"host": "n1", "kind": "foreign", "path": hostile}],
         faults=[{"host": "n1", "line": hostile, "what": hostile, "harmless": False}],
-        secrets=[{"host": "n1", "run": hostile, "name": hostile, "delivered": True, "forgotten": True}],
+        secrets=[
+            {"host": "n1", "run": hostile, "name": hostile, "delivered": True, "forgotten": True}
+        ],
         versions={
             "operator": "1",
-            "hosts": [{"host": "n1", "tfdeploy": hostile, "agent": hostile, "python": hostile, "tensorflow": None}],
+            "hosts": [
+                {
+                    "host": "n1",
+                    "tfdeploy": hostile,
+                    "agent": hostile,
+                    "python": hostile,
+                    "tensorflow": None,
+                }
+            ],
         },
     )
     assert not set(text) & set("\x1b\x07\x9b\u202e") and "[/red]" in text

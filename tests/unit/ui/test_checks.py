@@ -1,4 +1,5 @@
-"""What a preflight shows: only what is wrong, hosts with the same trouble together, safe for the terminal."""
+"""What a preflight shows: only what is wrong, hosts with the same trouble together, safe for the
+terminal."""
 
 from __future__ import annotations
 
@@ -27,13 +28,17 @@ def shown(checked: Checked, width: int | None = None, *, quiet: bool = False) ->
 def test_healthy_hosts_are_one_line() -> None:
     links = (link("n1", "n2", 1), link("n1", "n2", 2), link("n2", "n1", 1))
     checked = Checked({"n1": (), "n2": ()}, links=links)
-    assert shown(checked) == "2 hosts, 2 links: nothing wrong\n" and shown(checked, quiet=True) == ""
+    assert (
+        shown(checked) == "2 hosts, 2 links: nothing wrong\n" and shown(checked, quiet=True) == ""
+    )
     assert checked.ok and checked.exit_code == 0
 
 
 def test_hosts_with_the_same_trouble_are_one_entry_with_their_names_filled_in() -> None:
     def bad(host: str) -> Check:
-        return failed("python", "error", "no python9", f"write `python: PATH` of {host} in the inventory")
+        return failed(
+            "python", "error", "no python9", f"write `python: PATH` of {host} in the inventory"
+        )
 
     warned = failed("clock", "warning", "400 s behind", "timedatectl set-ntp true")
     checked = Checked({"n1": (warned,), "n2": (bad("n2"),), "n3": (bad("n3"), warned)})
@@ -50,7 +55,14 @@ def test_hosts_with_the_same_trouble_are_one_entry_with_their_names_filled_in() 
 
 def test_hosts_that_fail_alike_at_their_own_addresses_are_one_entry() -> None:
     checks = {
-        f"n{n}": (failed("ssh", "error", f"ml@192.0.2.{n}:22 refused the key", f"ssh-copy-id -i key.pub ml@192.0.2.{n}"),)
+        f"n{n}": (
+            failed(
+                "ssh",
+                "error",
+                f"ml@192.0.2.{n}:22 refused the key",
+                f"ssh-copy-id -i key.pub ml@192.0.2.{n}",
+            ),
+        )
         for n in range(1, 8)
     }
     assert shown(Checked(checks)).splitlines() == [
@@ -64,7 +76,10 @@ def test_hosts_that_fail_alike_at_their_own_addresses_are_one_entry() -> None:
 
 
 def test_a_mend_for_several_hosts_is_quoted_for_the_shell() -> None:
-    checks = {name: (failed("clock", "warning", "ahead", f"tfdeploy exec --limit {name} -- date"),) for name in ("n1", "n2")}
+    checks = {
+        name: (failed("clock", "warning", "ahead", f"tfdeploy exec --limit {name} -- date"),)
+        for name in ("n1", "n2")
+    }
     assert "    mend: tfdeploy exec --limit 'n[1-2]' -- date" in shown(Checked(checks)).splitlines()
 
 
@@ -75,7 +90,10 @@ def test_what_a_host_says_is_shown_clean_and_wrapped() -> None:
 
 
 def test_broken_links_are_counted_by_pair_and_shown_with_their_ports() -> None:
-    links = [link("n1", "n2", port, ok=False, why="no answer", fix="open it") for port in range(2222, 2230)]
+    links = [
+        link("n1", "n2", port, ok=False, why="no answer", fix="open it")
+        for port in range(2222, 2230)
+    ]
     text = shown(Checked({"n1": (), "n2": ()}, (*links, link("n2", "n1", 2222))))
     assert text.splitlines() == [
         "n1 does not reach n2: no answer (ports 2222, 2223, 2224, 2225, ...)",

@@ -10,12 +10,16 @@ from tfdeploy.ui.terminal import Terminal
 
 
 def item(name: str, size: int = 0, stays: str = "", live: bool = False) -> CleanItem:
-    return CleanItem(kind="release", job="digits", name=name, bytes=size, ended=None, stays=stays, live=live)
+    return CleanItem(
+        kind="release", job="digits", name=name, bytes=size, ended=None, stays=stays, live=live
+    )
 
 
 def test_a_thing_of_many_hosts_is_a_row_with_its_whole_size() -> None:
     out = io.StringIO()
-    things = {f"n{at}": [item("r1", 2_000_000)] for at in range(1, 5)} | {"n9": [item("r2\x1b[2J", 1000)]}
+    things = {f"n{at}": [item("r1", 2_000_000)] for at in range(1, 5)} | {
+        "n9": [item("r2\x1b[2J", 1000)]
+    }
     show_things(Terminal(out, 100, False), things, {"run1": 4096, "run2": 4096})
     rows = [line.split() for line in out.getvalue().splitlines()]
     assert rows[1:] == [

@@ -1,4 +1,5 @@
-"""CSV: every value comes back, one cell each, and no text of a program or host is computed by a spreadsheet."""
+"""CSV: every value comes back, one cell each, and no text of a program or host is computed by a
+spreadsheet."""
 
 from __future__ import annotations
 
@@ -27,8 +28,14 @@ def read_at_semicolons(text: str) -> list[list[str]]:
 
 
 def test_numbers_texts_and_nothing() -> None:
-    text = csv_text(["time", "loss"], [["a", 0.25], ["b", None], ["", 3.0], ["c", -1e-7], ["d", 1e300], ["e", 12]])
-    assert text == '"time","loss"\r\n"a",0.25\r\n"b",\r\n"",3\r\n"c",-1e-07\r\n"d",1e+300\r\n"e",12\r\n'
+    text = csv_text(
+        ["time", "loss"],
+        [["a", 0.25], ["b", None], ["", 3.0], ["c", -1e-7], ["d", 1e300], ["e", 12]],
+    )
+    assert (
+        text
+        == '"time","loss"\r\n"a",0.25\r\n"b",\r\n"",3\r\n"c",-1e-07\r\n"d",1e+300\r\n"e",12\r\n'
+    )
 
 
 @pytest.mark.parametrize(
@@ -57,7 +64,9 @@ def test_a_text_stays_one_cell_and_is_no_formula(was: str, cell: str) -> None:
 
 @pytest.mark.fault("59 a host whose metrics have names that a spreadsheet would compute")
 @given(st.lists(st.lists(TEXTS | st.floats(-1e308, 1e308) | st.none(), max_size=4), max_size=4))
-def test_whatever_a_host_says_it_is_cells_and_no_formula(rows: list[list[str | float | None]]) -> None:
+def test_whatever_a_host_says_it_is_cells_and_no_formula(
+    rows: list[list[str | float | None]],
+) -> None:
     text = csv_text(["a", "b"], [["time", *row] for row in rows])
     for line in read_at_semicolons(text):
         assert not any(cell.lstrip(' "').startswith(FORMULAS) for cell in line)

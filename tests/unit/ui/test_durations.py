@@ -30,14 +30,29 @@ from tfdeploy.ui.reports import show_runs, show_status
 from tfdeploy.ui.summary import show_summary
 from tfdeploy.ui.terminal import Terminal
 
-LAUNCHED, STARTED, ENDED, NOTICED, NOW = PLAN.created, PLAN.created + 17, PLAN.created + 250, PLAN.created + 262, 1600.0
+LAUNCHED, STARTED, ENDED, NOTICED, NOW = (
+    PLAN.created,
+    PLAN.created + 17,
+    PLAN.created + 250,
+    PLAN.created + 262,
+    1600.0,
+)
 STATES = {
-    host.host: HostRunState(run=RUN, job="digits", host=host.host, phase="ended", started=STARTED, ended=ENDED)
+    host.host: HostRunState(
+        run=RUN, job="digits", host=host.host, phase="ended", started=STARTED, ended=ENDED
+    )
     for host in PLAN.hosts
 }
 TASKS = {
     task.task: TaskStatus(
-        run=RUN, task=task.task, host=task.host, attempt=1, state="ended", outcome="succeeded", started=STARTED, ended=ENDED
+        run=RUN,
+        task=task.task,
+        host=task.host,
+        attempt=1,
+        state="ended",
+        outcome="succeeded",
+        started=STARTED,
+        ended=ENDED,
     )
     for task in PLAN.tasks
 }
@@ -54,7 +69,9 @@ def events() -> list[Event]:
     return [*told[:-1], Event(kind="run", time=NOTICED, run=RUN, data=told[-1].data)]
 
 
-def test_one_run_lasts_as_long_in_every_view(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_one_run_lasts_as_long_in_every_view(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     progress = RunProgress()
     fold(progress, events())
     ring = LogBuffer()

@@ -1,4 +1,5 @@
-"""Who feeds whom as lines: all of it where it fits, else the hosts that matter, and the others counted."""
+"""Who feeds whom as lines: all of it where it fits, else the hosts that matter, and the others
+counted."""
 
 from __future__ import annotations
 
@@ -12,7 +13,9 @@ MIB = 1 << 20
 
 
 def feeds(hosts: int, stripe: int = 0) -> list[tuple[str, str]]:
-    plan = first_plan([Member(name=f"n{number}", wanted_bytes=1 << 30) for number in range(1, hosts + 1)], 1 << 30)
+    plan = first_plan(
+        [Member(name=f"n{number}", wanted_bytes=1 << 30) for number in range(1, hosts + 1)], 1 << 30
+    )
     return [(feed.parent, feed.child) for feed in plan.feeds if feed.stripe == stripe]
 
 
@@ -24,7 +27,13 @@ def test_a_chain_is_one_line() -> None:
 
 
 def test_branches_and_several_sources() -> None:
-    assert feed_tree(FEW, width=80, most=9) == ["here", "|- a > b", "|  |- c", "|  `- d > e", "`- f"]
+    assert feed_tree(FEW, width=80, most=9) == [
+        "here",
+        "|- a > b",
+        "|  |- c",
+        "|  `- d > e",
+        "`- f",
+    ]
     assert feed_tree([("x", "y"), ("", "a")], width=80, most=9) == ["x > y", "here > a"]
 
 

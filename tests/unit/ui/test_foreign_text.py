@@ -1,5 +1,5 @@
-"""Texts that programs and hosts could send, made by chance: whatever they are, a terminal and a browser get printable text,
-newlines and tfdeploy's own markup, and nothing else.
+"""Texts that programs and hosts could send, made by chance: whatever they are, a terminal and a
+browser get printable text, newlines and tfdeploy's own markup, and nothing else.
 
 2,000 here, TFDEPLOY_SOAK_TEXTS of them in `make soak`. TFDEPLOY_TEXT_SEED repeats one series.
 """
@@ -44,8 +44,28 @@ ODD_CHARACTERS = (
 )
 PIECES: tuple[bytes, ...] = (
     *(each.encode() for each in ODD_CHARACTERS),
-    *(b"\x1b", b"\x1b[", b"\x1b]", b"\x1bP", b"\x1b_", b"\x1b^", b"\x1bX", b"\x1b\\", b"\x1bc", b"\x1b(0", b"\x1b#8"),
-    *(b"\x1b[31m", b"\x1b[2J", b"\x1b[6n", b"\x1b[>c", b"\x1b[?1049l", b"\x1b]0;owned\x07", b"\x1b]8;;http://x\x1b\\"),
+    *(
+        b"\x1b",
+        b"\x1b[",
+        b"\x1b]",
+        b"\x1bP",
+        b"\x1b_",
+        b"\x1b^",
+        b"\x1bX",
+        b"\x1b\\",
+        b"\x1bc",
+        b"\x1b(0",
+        b"\x1b#8",
+    ),
+    *(
+        b"\x1b[31m",
+        b"\x1b[2J",
+        b"\x1b[6n",
+        b"\x1b[>c",
+        b"\x1b[?1049l",
+        b"\x1b]0;owned\x07",
+        b"\x1b]8;;http://x\x1b\\",
+    ),
     *(
         b"\x1b]52;c;cm0gLXJm\x1b\\",
         b"\xc2\x9b31m",
@@ -55,18 +75,58 @@ PIECES: tuple[bytes, ...] = (
         b"\x9d",
         b"\xc2\x85",
     ),
-    *(b"\x07", b"\x08", b"\x7f", b"\x00", b"\r", b"\t", b"\n", b"\x0b", b"\x0c", b"\x0e", b"\x0f", b"\x05"),
+    *(
+        b"\x07",
+        b"\x08",
+        b"\x7f",
+        b"\x00",
+        b"\r",
+        b"\t",
+        b"\n",
+        b"\x0b",
+        b"\x0c",
+        b"\x0e",
+        b"\x0f",
+        b"\x05",
+    ),
     *(b";", b"0", b"m", b"?", b" ", b"[", b"]", b"&", b'"', b"'", b"<", b">", b"="),
-    *(b"<script>alert(1)</script>", b"<img src=x onerror=alert(2)>", b"</pre>", b"</style>", b"</title>", b"<!--", b"-->"),
-    *(b"]]>", b"<svg>", b"&lt;", b"&#27;", b"&#x1b;", b"javascript:", b"\\u001b", b"[/red]", b"[bold]", b"[link=http://x]"),
-    *(b"Traceback (most recent call last):", b"  File ", b"step 12 loss 0.3", b"Epoch 3/40", b"loss: nan", b"step 1e999"),
+    *(
+        b"<script>alert(1)</script>",
+        b"<img src=x onerror=alert(2)>",
+        b"</pre>",
+        b"</style>",
+        b"</title>",
+        b"<!--",
+        b"-->",
+    ),
+    *(
+        b"]]>",
+        b"<svg>",
+        b"&lt;",
+        b"&#27;",
+        b"&#x1b;",
+        b"javascript:",
+        b"\\u001b",
+        b"[/red]",
+        b"[bold]",
+        b"[link=http://x]",
+    ),
+    *(
+        b"Traceback (most recent call last):",
+        b"  File ",
+        b"step 12 loss 0.3",
+        b"Epoch 3/40",
+        b"loss: nan",
+        b"step 1e999",
+    ),
 )
 OWN_STYLES = re.compile(r"\x1b\[[0-9;]{0,12}m")
 OWN_MOVES = re.compile(r"\x1b\[\d{1,3};1H|\x1b\[K|\x1b\[\?1049[hl]|\x1b\[\?25[hl]|\x1b\[H")
 
 
 def a_text(chance: random.Random) -> bytes:
-    """Pieces of known tricks, single characters of all Unicode, single bytes; at times cut in the middle of one."""
+    """Pieces of known tricks, single characters of all Unicode, single bytes; at times cut in the
+    middle of one."""
     parts: list[bytes] = []
     for _ in range(chance.randrange(1, 12)):
         kind = chance.random()
@@ -123,7 +183,9 @@ def logs(texts: Sequence[bytes], *, color: bool) -> None:
         for n, text in enumerate(texts)
     ]
     with tempfile.TemporaryFile() as file:
-        printer = LinePrinter(file.fileno(), timestamps=True, color=color, highlight=(re.compile("loss|3.m"),))
+        printer = LinePrinter(
+            file.fileno(), timestamps=True, color=color, highlight=(re.compile("loss|3.m"),)
+        )
         printer.write([line] for line in lines)
         file.seek(0)
         text = file.read().decode()
@@ -141,13 +203,24 @@ def plain(texts: Sequence[bytes]) -> None:
         told = as_told(text)
         line = {"line": told, "stream": "out", "offset": 0}
         show(view, Event(kind="line", time=1.0, run=RUN, host=told, task=told, data=line))
-        view(Event(kind="host", time=1.0, run=RUN, host=told, data={"state": "unreachable", "text": told}))
-        view(Event(kind="note", time=1.0, run=RUN, host=told, data={"text": told, "level": "error"}))
+        view(
+            Event(
+                kind="host",
+                time=1.0,
+                run=RUN,
+                host=told,
+                data={"state": "unreachable", "text": told},
+            )
+        )
+        view(
+            Event(kind="note", time=1.0, run=RUN, host=told, data={"text": told, "level": "error"})
+        )
     assert_printable(out.getvalue())
 
 
 def dashboard(texts: Sequence[str]) -> None:
-    """Each text is a line, the reason of a death, what a host says, a filter; a frame of each page."""
+    """Each text is a line, the reason of a death, what a host says, a filter; a frame of each
+    page."""
     board = Dashboard(clock=lambda: 40.0, command=lambda words: None)
     board.scene.unicode = True
     for each in training():
@@ -155,17 +228,47 @@ def dashboard(texts: Sequence[str]) -> None:
     for number, text in enumerate(texts):
         task = PLAN.tasks[number % len(PLAN.tasks)]
         show(board, event("line", 1032.0, task.host, task.task, stream="out", line=text, offset=0))
-        board(event("host", 1032.0, task.host, state="unreachable" if number % 9 == 0 else "connected", text=text))
-        told = {"state": "ended", "outcome": "failed", "exit_code": 1, "reason": text, "health": "stalled", "health_reason": text}
+        board(
+            event(
+                "host",
+                1032.0,
+                task.host,
+                state="unreachable" if number % 9 == 0 else "connected",
+                text=text,
+            )
+        )
+        told = {
+            "state": "ended",
+            "outcome": "failed",
+            "exit_code": 1,
+            "reason": text,
+            "health": "stalled",
+            "health_reason": text,
+        }
         board(event("task", 1033.0, task.host, task.task, **told))
-        board(Event(kind="note", time=1033.0, run=RUN, host=text, data={"text": text, "level": "warning"}))
+        board(
+            Event(
+                kind="note",
+                time=1033.0,
+                run=RUN,
+                host=text,
+                data={"text": text, "level": "warning"},
+            )
+        )
     board.take()
     board.ring.tick(40.0)
     for keys in ((), ("enter",), ("escape", "t"), ("escape", "c"), ("escape", "/", *texts[0][:80])):
         for key in keys:
             board.view.key(key)
         out = io.StringIO()
-        console = Console(file=out, width=100, height=40, force_terminal=True, color_system="256", legacy_windows=False)
+        console = Console(
+            file=out,
+            width=100,
+            height=40,
+            force_terminal=True,
+            color_system="256",
+            legacy_windows=False,
+        )
         with Screen(console) as screen:
             screen.draw(compose(board.scene, 100, 40, 1040.0))
         assert_printable(OWN_MOVES.sub("", OWN_STYLES.sub("", out.getvalue())))
@@ -182,7 +285,9 @@ def page_with(texts: Sequence[str]) -> str:
     host = replace(PLAN.hosts[0], versions={next(chosen): next(chosen)})
     found = replace(
         report_of(name=next(chosen), samples=2),
-        view=replace(view_of(PLAN, "failed", next(chosen)), cause=next(chosen), first_death=next(chosen)),
+        view=replace(
+            view_of(PLAN, "failed", next(chosen)), cause=next(chosen), first_death=next(chosen)
+        ),
         plan=replace(PLAN, command=("python", *texts[:20]), operator=next(chosen), hosts=(host,)),
         last_lines=tuple(LastLine(1.0, text) for text in texts),
         errors={text: HostFailed(text) for text in texts[:20]},

@@ -1,4 +1,5 @@
-"""Host keys as text: both fingerprints whole, and nothing of a foreign name reaches the terminal."""
+"""Host keys as text: both fingerprints whole, and nothing of a foreign name reaches the
+terminal."""
 
 from __future__ import annotations
 
@@ -8,8 +9,16 @@ from tfdeploy.ui import host_keys
 OLD, NEW = "SHA256:" + "o" * 43, "SHA256:" + "n" * 43
 
 
-def entry(place: str, *, marker: str | None = None, writable: bool = True, fingerprint: str = OLD) -> KnownKeyRow:
-    return {"keytype": "ssh-rsa", "fingerprint": fingerprint, "place": place, "marker": marker, "writable": writable}
+def entry(
+    place: str, *, marker: str | None = None, writable: bool = True, fingerprint: str = OLD
+) -> KnownKeyRow:
+    return {
+        "keytype": "ssh-rsa",
+        "fingerprint": fingerprint,
+        "place": place,
+        "marker": marker,
+        "writable": writable,
+    }
 
 
 def row(state: str, *entries: KnownKeyRow, error: str | None = None) -> TrustRow:
@@ -32,11 +41,19 @@ def test_both_fingerprints_stand_whole_one_below_the_other() -> None:
 
 
 def test_a_sentence_has_both_fingerprints() -> None:
-    assert host_keys.change(row("changed", entry("/k:2"), entry("/k:3"))) == f"the host key of n1 has changed from {OLD} to {NEW}"
+    assert (
+        host_keys.change(row("changed", entry("/k:2"), entry("/k:3")))
+        == f"the host key of n1 has changed from {OLD} to {NEW}"
+    )
 
 
 def test_an_old_key_that_stays_is_named_and_the_new_one_is_not() -> None:
-    one = row("changed", entry("/k:2"), entry("/g:1", writable=False), entry("/g:2", writable=False, fingerprint=NEW))
+    one = row(
+        "changed",
+        entry("/k:2"),
+        entry("/g:1", writable=False),
+        entry("/g:2", writable=False, fingerprint=NEW),
+    )
     assert host_keys.staying(one) == ["/g:1"]
     assert "  /g:1 stays: tfdeploy does not write that file" in host_keys.renewal_lines(one)
 
@@ -50,8 +67,12 @@ def test_what_is_not_renewed_says_why() -> None:
 
 
 def test_a_certificate_authority_is_named_where_no_key_is_on_record() -> None:
-    assert "/k:1 has a @cert-authority" in host_keys.note(row("new", entry("/k:1", marker="@cert-authority")))
-    assert host_keys.note(row("known", entry("/k:1", marker="@cert-authority"), entry("/k:2"))) == ""
+    assert "/k:1 has a @cert-authority" in host_keys.note(
+        row("new", entry("/k:1", marker="@cert-authority"))
+    )
+    assert (
+        host_keys.note(row("known", entry("/k:1", marker="@cert-authority"), entry("/k:2"))) == ""
+    )
 
 
 def test_escapes_in_names_and_errors_do_not_reach_the_terminal() -> None:

@@ -81,7 +81,9 @@ def test_a_reader_that_leaves_the_newline_holds_the_writer(fifo: tuple[EventsFil
 
 def test_a_line_longer_than_the_pipe(fifo: tuple[EventsFile, int]) -> None:
     file, reader = fifo
-    thread = threading.Thread(daemon=True, target=file, args=(Event(kind="note", time=1.0, data={"text": "y" * 300_000}),))
+    thread = threading.Thread(
+        daemon=True, target=file, args=(Event(kind="note", time=1.0, data={"text": "y" * 300_000}),)
+    )
     thread.start()
     text = b""
     while not text.endswith(b"\n"):

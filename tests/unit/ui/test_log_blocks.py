@@ -20,8 +20,12 @@ DEATH = [
 AGAIN = ["", HEAD, '  File "train.py", line 5', "    ^^^^", "KeyError: 1"]
 
 
-def line(text: str, task: str = "worker:0", time: float = 0.0, stream: str = "err", attempt: int = 1) -> LogLine:
-    return LogLine(time=time, task=task, host="n1", attempt=attempt, stream=stream, line=text.encode())
+def line(
+    text: str, task: str = "worker:0", time: float = 0.0, stream: str = "err", attempt: int = 1
+) -> LogLine:
+    return LogLine(
+        time=time, task=task, host="n1", attempt=attempt, stream=stream, line=text.encode()
+    )
 
 
 def texts(lines: list[LogLine]) -> list[str]:
@@ -31,7 +35,9 @@ def texts(lines: list[LogLine]) -> list[str]:
 def test_lines_of_other_tasks_do_not_come_between() -> None:
     blocks = TracebackBlocks()
     mixed = [
-        each for number, text in enumerate([*DEATH, *AGAIN]) for each in (line(text, time=number / 100), line("step", "ps:0"))
+        each
+        for number, text in enumerate([*DEATH, *AGAIN])
+        for each in (line(text, time=number / 100), line("step", "ps:0"))
     ]
     shown = texts(blocks.arrange([*mixed, line("next", time=0.2)], None))
     assert shown == ["step"] * 11 + [*DEATH, *AGAIN, "next"]
@@ -40,8 +46,20 @@ def test_lines_of_other_tasks_do_not_come_between() -> None:
 
 def test_lines_of_the_same_task_on_the_other_stream_come_after_it() -> None:
     blocks = TracebackBlocks()
-    lines = [line(HEAD), line("step 5", stream="out"), line("  File"), line("ValueError: no"), line("next", time=0.1)]
-    assert texts(blocks.arrange(lines, None)) == [HEAD, "  File", "ValueError: no", "step 5", "next"]
+    lines = [
+        line(HEAD),
+        line("step 5", stream="out"),
+        line("  File"),
+        line("ValueError: no"),
+        line("next", time=0.1),
+    ]
+    assert texts(blocks.arrange(lines, None)) == [
+        HEAD,
+        "  File",
+        "ValueError: no",
+        "step 5",
+        "next",
+    ]
 
 
 def test_a_logger_s_prefix_may_stand_before_each_line() -> None:
@@ -59,7 +77,10 @@ def test_a_block_is_let_go_in_time_though_it_has_no_end() -> None:
     assert texts(blocks.arrange([], 10.01 + HOLD_S)) == [HEAD, "  File"]
     assert not blocks.holding
     assert blocks.arrange([line(HEAD)], None) == []  # by the time of the lines
-    assert texts(blocks.arrange([line("later", "ps:0", time=0.1 + HOLD_S)], None)) == [HEAD, "later"]
+    assert texts(blocks.arrange([line("later", "ps:0", time=0.1 + HOLD_S)], None)) == [
+        HEAD,
+        "later",
+    ]
 
 
 def test_a_block_is_let_go_when_it_is_large() -> None:
@@ -86,8 +107,13 @@ LINES = some.builds(
 
 
 @given(some.lists(some.lists(LINES, max_size=8), max_size=8), some.booleans())
-def test_nothing_is_lost_or_doubled_and_streams_keep_their_order(batches: list[list[LogLine]], live: bool) -> None:
-    numbered = [[each._replace(offset=100 * at + index) for index, each in enumerate(batch)] for at, batch in enumerate(batches)]
+def test_nothing_is_lost_or_doubled_and_streams_keep_their_order(
+    batches: list[list[LogLine]], live: bool
+) -> None:
+    numbered = [
+        [each._replace(offset=100 * at + index) for index, each in enumerate(batch)]
+        for at, batch in enumerate(batches)
+    ]
     blocks, shown = TracebackBlocks(), []
     for at, batch in enumerate(numbered):
         shown += blocks.arrange(batch, at / 5 if live else None)

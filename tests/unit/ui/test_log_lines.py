@@ -21,9 +21,21 @@ from tfdeploy.operations.tasklogs.split_lines import MAX_LINE_BYTES, LineSplitte
 from tfdeploy.ui.log_lines import LinePrinter
 
 LINES = [
-    LogLine(time=0.5, task="worker:0", host="n2", attempt=1, stream="out", line=b"step 1", offset=0),
-    LogLine(time=1.0, task="ps:0", host="n1", attempt=1, stream="err", line=b"odd \xff\x1b[2J\x00 [/foo]", offset=0),
-    LogLine(time=1.0, task="worker:0", host="n2", attempt=2, stream="out", line=b"1/2\r2/2\r", offset=7),
+    LogLine(
+        time=0.5, task="worker:0", host="n2", attempt=1, stream="out", line=b"step 1", offset=0
+    ),
+    LogLine(
+        time=1.0,
+        task="ps:0",
+        host="n1",
+        attempt=1,
+        stream="err",
+        line=b"odd \xff\x1b[2J\x00 [/foo]",
+        offset=0,
+    ),
+    LogLine(
+        time=1.0, task="worker:0", host="n2", attempt=2, stream="out", line=b"1/2\r2/2\r", offset=7
+    ),
 ]
 
 
@@ -57,7 +69,10 @@ def test_text_is_aligned_and_sanitised() -> None:
 
 
 def test_a_wider_label_moves_those_after_it() -> None:
-    assert written(reversed(LINES[:2])).decode() == "ps:0@n1 | odd \ufffd [/foo]\nworker:0@n2 | step 1\n"
+    assert (
+        written(reversed(LINES[:2])).decode()
+        == "ps:0@n1 | odd \ufffd [/foo]\nworker:0@n2 | step 1\n"
+    )
 
 
 def test_timestamps_and_colours() -> None:
@@ -103,7 +118,10 @@ def test_a_reader_that_leaves_ends_it_quietly() -> None:
 
 
 def test_a_full_disk_is_told_to_who_hands_them_in() -> None:
-    with Path("/dev/full").open("wb", buffering=0) as full, pytest.raises(OSError, match="No space left"):
+    with (
+        Path("/dev/full").open("wb", buffering=0) as full,
+        pytest.raises(OSError, match="No space left"),
+    ):
         LinePrinter(full.fileno()).write(one_by_one(LINES), follow=True)
 
 
@@ -115,7 +133,12 @@ def test_followed_lines_do_not_wait_for_a_batch() -> None:
         yield LINES[0]
         go_on.wait(120)
 
-    thread = threading.Thread(daemon=True, target=LinePrinter(writer).write, args=(one_by_one(slow()),), kwargs={"follow": True})
+    thread = threading.Thread(
+        daemon=True,
+        target=LinePrinter(writer).write,
+        args=(one_by_one(slow()),),
+        kwargs={"follow": True},
+    )
     thread.start()
     assert os.read(reader, 100) == b"worker:0@n2 | step 1\n"
     go_on.set()
@@ -126,7 +149,10 @@ def test_followed_lines_do_not_wait_for_a_batch() -> None:
 
 
 def test_order_is_kept_when_two_threads_flush() -> None:
-    lines = (LogLine(time=0.0, task="w:0", host="n", attempt=1, stream="out", line=b"%d" % i) for i in range(50_000))
+    lines = (
+        LogLine(time=0.0, task="w:0", host="n", attempt=1, stream="out", line=b"%d" % i)
+        for i in range(50_000)
+    )
     reader, writer = os.pipe()
     got: list[bytes] = []
 
@@ -153,21 +179,39 @@ def test_speed() -> None:
 
 def pieces(count: int, last: bytes, **fields: Any) -> list[LogLine]:
     """A line of `count` pieces and `last`, as the splitter makes them."""
-    common = {"time": 1.0, "task": "worker:0", "host": "n2", "attempt": 1, "stream": "out", **fields}
-    whole = [LogLine(**common, line=b"x" * MAX_LINE_BYTES, offset=at * MAX_LINE_BYTES, ended=False) for at in range(count)]
+    common = {
+        "time": 1.0,
+        "task": "worker:0",
+        "host": "n2",
+        "attempt": 1,
+        "stream": "out",
+        **fields,
+    }
+    whole = [
+        LogLine(**common, line=b"x" * MAX_LINE_BYTES, offset=at * MAX_LINE_BYTES, ended=False)
+        for at in range(count)
+    ]
     return [*whole, LogLine(**common, line=last, offset=count * MAX_LINE_BYTES)]
 
 
 @pytest.mark.parametrize("highlight", [(), ("x{3}$",)])
-def test_a_line_that_is_too_long_is_shown_once_with_how_much_more_there_is(highlight: tuple[str, ...]) -> None:
+def test_a_line_that_is_too_long_is_shown_once_with_how_much_more_there_is(
+    highlight: tuple[str, ...],
+) -> None:
     lines = [*pieces(3, b"end"), LINES[0]._replace(offset=MAX_LINE_BYTES * 3 + 4)]
-    text = written(lines, color=bool(highlight), highlight=[re.compile(each) for each in highlight]).decode().splitlines()
+    text = (
+        written(lines, color=bool(highlight), highlight=[re.compile(each) for each in highlight])
+        .decode()
+        .splitlines()
+    )
     assert len(text) == 3 and "x" * 1000 in text[0] and text[2].endswith("step 1")
     assert text[1].endswith(" | ... (2,097,155 more bytes)")
     assert written(lines, "raw") == b"x" * (3 * MAX_LINE_BYTES) + b"end\nstep 1\n"
 
 
-def test_a_line_of_more_than_a_piece_is_cut_with_the_count_and_one_without_an_end_is_counted_too() -> None:
+def test_a_line_of_more_than_a_piece_is_cut_with_the_count_and_one_without_an_end_is_counted_too() -> (
+    None
+):
     long = LINES[0]._replace(line=b"y" * (MAX_LINE_BYTES + 12345))
     assert written([long]).decode().endswith("yyy... (12,345 more bytes)\n")
     assert written(pieces(3, b"")[:3]).decode().endswith(" | ... (2,097,152 more bytes)\n")
@@ -179,12 +223,20 @@ def test_pieces_are_not_taken_for_one_line_where_lines_between_them_are_missing(
 
 
 def test_what_is_highlighted_is_coloured_and_nothing_else_changes() -> None:
-    lines = [LINES[0]._replace(line=text) for text in (b"loss 3.5 \x1b[2J step 1", b"\xff\xfe caf\xc3\xa9 loss 4", b"none", b"")]
+    lines = [
+        LINES[0]._replace(line=text)
+        for text in (b"loss 3.5 \x1b[2J step 1", b"\xff\xfe caf\xc3\xa9 loss 4", b"none", b"")
+    ]
     patterns = [re.compile("loss [0-9.]+"), re.compile("3|1$"), re.compile("x*"), re.compile("é")]
     plain = written(lines, color=True).decode()
     shown = written(lines, color=True, highlight=patterns).decode()
-    assert re.sub("\x1b\\[(1;31)?m", "", shown.replace("\x1b[1;31m", "").replace("\x1b[0m", "")) == plain.replace("\x1b[0m", "")
-    assert "\x1b[1;31mloss 3.5\x1b[0m  step \x1b[1;31m1\x1b[0m\n" in shown and "caf\x1b[1;31mé\x1b[0m" in shown
+    assert re.sub(
+        "\x1b\\[(1;31)?m", "", shown.replace("\x1b[1;31m", "").replace("\x1b[0m", "")
+    ) == plain.replace("\x1b[0m", "")
+    assert (
+        "\x1b[1;31mloss 3.5\x1b[0m  step \x1b[1;31m1\x1b[0m\n" in shown
+        and "caf\x1b[1;31mé\x1b[0m" in shown
+    )
     assert written(lines, highlight=patterns) == written(lines)  # without colour
     assert written(lines, "json", highlight=patterns, color=True) == written(lines, "json")
 
@@ -199,12 +251,20 @@ def test_a_traceback_is_not_torn_apart() -> None:
         LINES[0]._replace(line=b"  File"),
         LINES[0]._replace(line=b"E: x"),
     ]
-    assert [row.split(" | ")[0].strip() for row in written(torn).decode().splitlines()] == ["ps:0@n1", *["worker:0@n2"] * 3]
-    assert [json.loads(row)["task"] for row in written(torn, "json").splitlines()] == [each.task for each in torn]
+    assert [row.split(" | ")[0].strip() for row in written(torn).decode().splitlines()] == [
+        "ps:0@n1",
+        *["worker:0@n2"] * 3,
+    ]
+    assert [json.loads(row)["task"] for row in written(torn, "json").splitlines()] == [
+        each.task for each in torn
+    ]
 
 
 def test_equal_lines_are_folded_when_asked() -> None:
-    lines = [LINES[0]._replace(task=f"worker:{number}", host=f"n{number}", line=b"epoch 1") for number in range(3)]
+    lines = [
+        LINES[0]._replace(task=f"worker:{number}", host=f"n{number}", line=b"epoch 1")
+        for number in range(3)
+    ]
     labels = [f"{each.task}@{each.host}" for each in lines]
     assert written(lines, labels=labels, fold=True) == b"worker:[0-2]@n[0-2] | epoch 1\n"
     assert len(written(lines, labels=labels).splitlines()) == 3
@@ -219,7 +279,9 @@ def test_followed_lines_that_are_held_back_come_within_a_second() -> None:
         go_on.wait(120)
 
     printer = LinePrinter(writer, fold=True, labels=["worker:0@n2", "ps:0@n1"])
-    thread = threading.Thread(daemon=True, target=printer.write, args=(one_by_one(slow()),), kwargs={"follow": True})
+    thread = threading.Thread(
+        daemon=True, target=printer.write, args=(one_by_one(slow()),), kwargs={"follow": True}
+    )
     watch = Stopwatch()
     thread.start()
     assert HEAD in os.read(reader, 1000)
@@ -231,12 +293,30 @@ def test_followed_lines_that_are_held_back_come_within_a_second() -> None:
 
 
 CHUNKS = (
-    *(b"step 1 loss 0.5\n", b"step 2 (global step: 4)\nstep 3\n", b"half ", b"a line\n", b"\n", b"x" * 3000 + b"\n"),
+    *(
+        b"step 1 loss 0.5\n",
+        b"step 2 (global step: 4)\nstep 3\n",
+        b"half ",
+        b"a line\n",
+        b"\n",
+        b"x" * 3000 + b"\n",
+    ),
     *(b"odd \xff\x1b[2J\n", b"1/2\r2/2\r", "日本\n".encode(), b"y" * (1 << 20) + b"z\nafter\n"),
-    *(b"Traceback (most recent call last):\n", b'  File "t.py", line 3, in f\n', b"    f()\n", b"ValueError: no\n"),
+    *(
+        b"Traceback (most recent call last):\n",
+        b'  File "t.py", line 3, in f\n',
+        b"    f()\n",
+        b"ValueError: no\n",
+    ),
 )
 HOW: list[dict[str, Any]] = [
-    *({}, {"output": "json"}, {"output": "raw"}, {"timestamps": True, "color": True}, {"fold": True}),
+    *(
+        {},
+        {"output": "json"},
+        {"output": "raw"},
+        {"timestamps": True, "color": True},
+        {"fold": True},
+    ),
     {"color": True, "highlight": [re.compile("step|no")]},
 ]
 
@@ -245,7 +325,9 @@ HOW: list[dict[str, Any]] = [
     st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1), st.sampled_from(CHUNKS)), max_size=12),
     st.sampled_from(HOW),
 )
-def test_blocks_are_written_as_their_lines_are(chunks: list[tuple[int, int, bytes]], how: dict[str, Any]) -> None:
+def test_blocks_are_written_as_their_lines_are(
+    chunks: list[tuple[int, int, bytes]], how: dict[str, Any]
+) -> None:
     tasks = [LineSplitter("worker:0", "n2"), LineSplitter("ps:0", "n1")]
     batches: list[Any] = []
     for number, (task, stream, chunk) in enumerate(chunks):

@@ -16,12 +16,24 @@ from tfdeploy.ui.terminal import Terminal, terminal_of
 
 
 def event(kind: Any, host: str | None = None, task: str | None = None, **data: Any) -> Event:
-    return Event(kind=kind, time=1000.0, run="digits-1", host=host, task=task, attempt=1 if task else None, data=data)
+    return Event(
+        kind=kind,
+        time=1000.0,
+        run="digits-1",
+        host=host,
+        task=task,
+        attempt=1 if task else None,
+        data=data,
+    )
 
 
 SAID = {
-    "[n2] code 1.2 MB sent": event("transfer", "n2", what="code", state="done", sent_bytes=1_200_000, total_bytes=1_200_000),
-    "[n2] all there already, nothing sent": event("transfer", "n2", what="all", state="done", sent_bytes=0, total_bytes=0),
+    "[n2] code 1.2 MB sent": event(
+        "transfer", "n2", what="code", state="done", sent_bytes=1_200_000, total_bytes=1_200_000
+    ),
+    "[n2] all there already, nothing sent": event(
+        "transfer", "n2", what="all", state="done", sent_bytes=0, total_bytes=0
+    ),
     "data d: 256 MB to 16 hosts in 45 s (5.7 MB/s); the slowest link (n3 from n2) allows 5.9 MB/s": event(
         "broadcast",
         what="data d",
@@ -32,11 +44,21 @@ SAID = {
         slowest={"host": "n3", "parents": ["n2"], "rate": 5_900_000.0},
     ),
     "data d: 5.0 MB to 1 host in 1.0 s (5.0 MB/s)": event(
-        "broadcast", what="data d", state="done", hosts=1, total_bytes=5_000_000, seconds=1.0, slowest=None
+        "broadcast",
+        what="data d",
+        state="done",
+        hosts=1,
+        total_bytes=5_000_000,
+        seconds=1.0,
+        slowest=None,
     ),
     "worker:0@n2 running pid 4242": event("task", "n2", "worker:0", state="running", pid=4242),
-    "worker:0@n2 succeeded": event("task", "n2", "worker:0", state="ended", outcome="succeeded", exit_code=0),
-    "worker:0@n2 failed with exit code 3": event("task", "n2", "worker:0", state="ended", outcome="failed", exit_code=3),
+    "worker:0@n2 succeeded": event(
+        "task", "n2", "worker:0", state="ended", outcome="succeeded", exit_code=0
+    ),
+    "worker:0@n2 failed with exit code 3": event(
+        "task", "n2", "worker:0", state="ended", outcome="failed", exit_code=3
+    ),
     "worker:0@n2 killed: out of memory": event(
         "task", "n2", "worker:0", state="ended", outcome="killed", signal=9, reason="out of memory"
     ),
@@ -47,11 +69,23 @@ SAID = {
         "task", "n2", "worker:0", attempt=1, state="pending", reason="starts again: exit code 1"
     ),
     "worker:0@n2 stalled: waits for ps:0": event(
-        "task", "n2", "worker:0", state="running", pid=4242, health="stalled", health_reason="waits for ps:0"
+        "task",
+        "n2",
+        "worker:0",
+        state="running",
+        pid=4242,
+        health="stalled",
+        health_reason="waits for ps:0",
     ),
-    "run digits-1 failed: worker:0 on n2 failed": event("run", state="failed", cause="worker:0 on n2 failed"),
-    "[n1] unreachable: no answer in 10 s": event("host", "n1", state="unreachable", text="no answer in 10 s"),
-    "warning: a proxy was neutralised": event("note", level="warning", text="a proxy was\x1b[2J neutralised"),
+    "run digits-1 failed: worker:0 on n2 failed": event(
+        "run", state="failed", cause="worker:0 on n2 failed"
+    ),
+    "[n1] unreachable: no answer in 10 s": event(
+        "host", "n1", state="unreachable", text="no answer in 10 s"
+    ),
+    "warning: a proxy was neutralised": event(
+        "note", level="warning", text="a proxy was\x1b[2J neutralised"
+    ),
     "[n1] said [/foo]": event("note", "n1", level="info", text="said [/foo]"),
     "sync ...": event("step", step="sync", state="begin"),
     "sync failed": event("step", step="sync", state="failed"),
@@ -61,7 +95,15 @@ UNSAID = [
     event("host", "n1", state="connected"),
     event("transfer", "n2", what="code", state="moving", sent_bytes=1, total_bytes=2),
     event("transfer", "n2", what="all", state="done", sent_bytes=5, total_bytes=5),
-    event("broadcast", what="data d", state="moving", stripes=1, feeds=[("", "n1", 0)], slow=[], stuck=[]),
+    event(
+        "broadcast",
+        what="data d",
+        state="moving",
+        stripes=1,
+        feeds=[("", "n1", 0)],
+        slow=[],
+        stuck=[],
+    ),
     event("task", "n2", "worker:0", state="pending"),
     event("plan"),
 ]
@@ -99,7 +141,10 @@ def test_quiet_says_only_what_went_wrong() -> None:
 def test_lines_of_tasks_go_where_told_with_one_width() -> None:
     out = io.StringIO()
     plain, talk = view(lines=out)
-    show(plain, event("line", "n2", "worker:10", stream="out", line="hello\x1b]0;x\x07\udcff", offset=0))
+    show(
+        plain,
+        event("line", "n2", "worker:10", stream="out", line="hello\x1b]0;x\x07\udcff", offset=0),
+    )
     show(plain, event("line", "n1", "ps:0", stream="out", line="there\r", offset=0))
     assert out.getvalue() == "worker:10@n2 | hello\ufffd\nps:0@n1      | there\n"
     assert talk.getvalue() == ""
@@ -109,7 +154,10 @@ def test_colour_only_when_asked() -> None:
     assert not terminal_of(io.StringIO(), "auto", {}).color
     assert terminal_of(io.StringIO(), "always", {"NO_COLOR": "1"}).color
     out = io.StringIO()
-    show(PlainView(Terminal(io.StringIO(), None, False), out, color_lines=True), event("line", "n1", "ps:0", line="x"))
+    show(
+        PlainView(Terminal(io.StringIO(), None, False), out, color_lines=True),
+        event("line", "n1", "ps:0", line="x"),
+    )
     assert out.getvalue().startswith("\x1b[")
 
 
@@ -122,14 +170,23 @@ def test_a_narrow_encoding_is_no_reason_to_fail() -> None:
 
 def test_errors_say_what_where_next() -> None:
     out = io.StringIO()
-    show_error(Refused("sync failed on 2 hosts:\n  n1: disk\x07 full", where="n1", next="tfdeploy sync"), stream=out)
-    assert out.getvalue() == "error: sync failed on 2 hosts:\n         n1: disk full\n  where: n1\n  next: tfdeploy sync\n"
+    show_error(
+        Refused("sync failed on 2 hosts:\n  n1: disk\x07 full", where="n1", next="tfdeploy sync"),
+        stream=out,
+    )
+    assert (
+        out.getvalue()
+        == "error: sync failed on 2 hosts:\n         n1: disk full\n  where: n1\n  next: "
+        "tfdeploy sync\n"
+    )
     out = io.StringIO()
     show_error(Refused("no"), as_json=True, stream=out)
     assert out.getvalue() == '{"error": {"code": 3, "what": "no", "where": null, "next": null}}\n'
 
 
-@pytest.mark.parametrize("error", [BrokenPipeError(), OSError(28, "No space left on device"), ValueError("closed")])
+@pytest.mark.parametrize(
+    "error", [BrokenPipeError(), OSError(28, "No space left on device"), ValueError("closed")]
+)
 def test_a_stream_that_fails_holds_up_nothing(error: Exception) -> None:
     class Broken(io.StringIO):
         tries = 0

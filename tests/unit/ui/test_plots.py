@@ -38,7 +38,11 @@ def test_without_unicode_nothing_else_is_drawn() -> None:
 
 @given(POINTS, POINTS, st.integers(14, 90), st.integers(0, 20), st.booleans())
 def test_a_plot_has_its_size_whatever_the_points(
-    one: list[tuple[float, float]], two: list[tuple[float, float]], width: int, height: int, unicode: bool
+    one: list[tuple[float, float]],
+    two: list[tuple[float, float]],
+    width: int,
+    height: int,
+    unicode: bool,
 ) -> None:
     rows = plot([Curve("a", one), Curve("b", two)], width, height, unicode=unicode)
     assert len(rows) == height
@@ -53,6 +57,8 @@ def test_the_axes_tell_the_range() -> None:
 
 
 def test_percent_has_its_whole_range() -> None:
-    texts = [row_text(row) for row in plot([Curve("gpu", [(0.0, 50.0), (1.0, 60.0)])], 40, 8, unit="%")]
+    texts = [
+        row_text(row) for row in plot([Curve("gpu", [(0.0, 50.0), (1.0, 60.0)])], 40, 8, unit="%")
+    ]
     assert texts[0].lstrip().startswith("100%│")
     assert texts[-2].lstrip().startswith("0%│")

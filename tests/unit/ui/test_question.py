@@ -1,4 +1,5 @@
-"""A question on a real terminal (a pty that pyte reads), under each display that may be active then."""
+"""A question on a real terminal (a pty that pyte reads), under each display that may be active
+then."""
 
 from __future__ import annotations
 
@@ -62,12 +63,20 @@ DISPLAYS = ("none", "sync", "sync, nothing moves", "launch")
 
 @pytest.fixture
 def asked() -> Iterator[Callable[[str], Terminal]]:
-    """asked(display): a program that asks while the display is active, with its question on the screen."""
+    """asked(display): a program that asks while the display is active, with its question on the
+    screen."""
     opened: list[Terminal] = []
 
     def begin(display: str) -> Terminal:
         text = PROGRAM.format(root=str(ROOT), here=str(ROOT / "tests"), display=display)
-        opened.append(Terminal([sys.executable, "-c", text], {**os.environ, "PYTHONPATH": str(ROOT)}, columns=80, rows=12))
+        opened.append(
+            Terminal(
+                [sys.executable, "-c", text],
+                {**os.environ, "PYTHONPATH": str(ROOT)},
+                columns=80,
+                rows=12,
+            )
+        )
         assert opened[-1].shows("Delete 30 files? (yes/no) _")[-1] == "Delete 30 files? (yes/no) _"
         return opened[-1]
 
@@ -77,12 +86,16 @@ def asked() -> Iterator[Callable[[str], Terminal]]:
 
 
 @pytest.mark.parametrize("display", DISPLAYS)
-def test_it_is_seen_with_its_answer_and_what_is_drawn_goes_on(asked: Callable[[str], Terminal], display: str) -> None:
+def test_it_is_seen_with_its_answer_and_what_is_drawn_goes_on(
+    asked: Callable[[str], Terminal], display: str
+) -> None:
     terminal = asked(display)
     terminal.type(b"ye")
     terminal.shows("Delete 30 files? (yes/no) ye_")
     terminal.type(b"s\n")
-    goes_on = terminal.shows("60 B of 90 B" if display in ("sync", "launch") else "Delete 30 files? (yes/no) yes")
+    goes_on = terminal.shows(
+        "60 B of 90 B" if display in ("sync", "launch") else "Delete 30 files? (yes/no) yes"
+    )
     assert "Delete 30 files? (yes/no) yes" in goes_on  # nothing is drawn over it
     if display != "none":
         assert "n3 answers again" in goes_on[goes_on.index("Delete 30 files? (yes/no) yes") :]
@@ -100,7 +113,9 @@ def test_only_y_and_yes_agree(asked: Callable[[str], Terminal], typed: bytes) ->
 
 
 @pytest.mark.parametrize("display", DISPLAYS)
-def test_ctrl_c_interrupts_and_leaves_the_terminal_as_it_was(asked: Callable[[str], Terminal], display: str) -> None:
+def test_ctrl_c_interrupts_and_leaves_the_terminal_as_it_was(
+    asked: Callable[[str], Terminal], display: str
+) -> None:
     terminal = asked(display)
     terminal.type(b"\x03")
     assert terminal.finish() == 130

@@ -1,4 +1,5 @@
-"""No foreign byte reaches a terminal: a table of known tricks, and properties over all text there is."""
+"""No foreign byte reaches a terminal: a table of known tricks, and properties over all text there
+is."""
 
 from __future__ import annotations
 
@@ -14,7 +15,10 @@ from tfdeploy.ui.sanitise import LIMIT, clean, is_plain
 
 TABLE = {
     "plain": ("step 1 loss 0.5", "step 1 loss 0.5"),
-    "markup is text": ("[/foo] [bold red]x[/] [link=http://x]", "[/foo] [bold red]x[/] [link=http://x]"),
+    "markup is text": (
+        "[/foo] [bold red]x[/] [link=http://x]",
+        "[/foo] [bold red]x[/] [link=http://x]",
+    ),
     "colour": ("\x1b[1;31mred\x1b[0m", "red"),
     "8-bit CSI": ("\x9b31mred", "red"),
     "clear screen": ("a\x1b[2J\x1b[Hb", "ab"),
@@ -81,7 +85,27 @@ def test_all_bytes_become_harmless(line: bytes) -> None:
 
 
 @given(
-    st.lists(st.sampled_from(["\x1b", "[", "]", "P", "31", "m", ";", "\x07", "\\", "\x9b", "\x9d", "\x9c", "\r", "x", "\u202e"]))
+    st.lists(
+        st.sampled_from(
+            [
+                "\x1b",
+                "[",
+                "]",
+                "P",
+                "31",
+                "m",
+                ";",
+                "\x07",
+                "\\",
+                "\x9b",
+                "\x9d",
+                "\x9c",
+                "\r",
+                "x",
+                "\u202e",
+            ]
+        )
+    )
 )
 def test_broken_sequences_become_harmless(parts: list[str]) -> None:
     assert_harmless(clean("".join(parts)))
@@ -96,12 +120,33 @@ def test_a_line_of_a_gigabyte_is_bounded_and_fast() -> None:
 
 
 def test_what_it_takes_out_the_masks_of_secrets_do_not_see_either() -> None:
-    """Else a secret with such a character in it would be masked by no host, and shown whole here."""
-    codes = [*range(0xD800), *range(0xE000, 0xE000 + 50), *range(0xF800, 0x30000), *range(0xE0000, 0xE0200), 0xFFFFF, 0x10FFFF]
-    gone = [chr(code) for code in codes if unicodedata.category(chr(code)) in ("Cc", "Cf", "Co", "Mn", "Lo")]
+    """Else a secret with such a character in it would be masked by no host, and shown whole
+    here."""
+    codes = [
+        *range(0xD800),
+        *range(0xE000, 0xE000 + 50),
+        *range(0xF800, 0x30000),
+        *range(0xE0000, 0xE0200),
+        0xFFFFF,
+        0x10FFFF,
+    ]
+    gone = [
+        chr(code)
+        for code in codes
+        if unicodedata.category(chr(code)) in ("Cc", "Cf", "Co", "Mn", "Lo")
+    ]
     for char in gone:
         if clean(f"a{char}b") == "ab" and char != "\r":
             assert unseen.strip_invisible(f"a{char}b".encode()) == b"ab", hex(ord(char))
-    for name in ("colour", "8-bit CSI", "title", "clipboard", "8-bit OSC", "an OSC without end hides nothing", "DCS", "bidi"):
+    for name in (
+        "colour",
+        "8-bit CSI",
+        "title",
+        "clipboard",
+        "8-bit OSC",
+        "an OSC without end hides nothing",
+        "DCS",
+        "bidi",
+    ):
         text, shown = TABLE[name]
         assert unseen.strip_invisible(text.encode()).decode() == shown == clean(text), name

@@ -1,4 +1,5 @@
-"""The screen writes rows that changed, all of them after a resize and every few seconds, and restores the terminal."""
+"""The screen writes rows that changed, all of them after a resize and every few seconds, and
+restores the terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +16,13 @@ from tfdeploy.ui.screen import WHOLE_S, Screen
 @pytest.fixture
 def console() -> Console:
     return Console(
-        file=io.StringIO(), width=20, height=3, force_terminal=True, color_system="standard", legacy_windows=False, _environ={}
+        file=io.StringIO(),
+        width=20,
+        height=3,
+        force_terminal=True,
+        color_system="standard",
+        legacy_windows=False,
+        _environ={},
     )
 
 
@@ -41,7 +48,9 @@ def test_only_what_changed_is_written(console: Console, monkeypatch: pytest.Monk
     monkeypatch.setattr("tfdeploy.ui.screen.time.monotonic", lambda: clock[0])
     screen = Screen(console)
     screen.draw(rows("one", "two  ", "!three"))
-    assert wrote(console) == "\x1b[1;1Hone\x1b[K\x1b[2;1Htwo\x1b[K\x1b[3;1H\x1b[31m!three\x1b[0m\x1b[K"
+    assert (
+        wrote(console) == "\x1b[1;1Hone\x1b[K\x1b[2;1Htwo\x1b[K\x1b[3;1H\x1b[31m!three\x1b[0m\x1b[K"
+    )
     screen.draw(rows("one", "2", "!three"))
     assert wrote(console) == "\x1b[2;1H2\x1b[K"
     screen.draw(rows("one", "2", "!three"))

@@ -1,4 +1,5 @@
-"""The screen of a sync: who feeds whom, the hosts that matter, the others counted; elsewhere a line now and then."""
+"""The screen of a sync: who feeds whom, the hosts that matter, the others counted; elsewhere a line
+now and then."""
 
 from __future__ import annotations
 
@@ -25,10 +26,40 @@ def view(hosts: int, **marked: list[str]) -> tuple[SyncView, io.StringIO]:
     names = ["", *(f"n{number}" for number in range(1, hosts + 1))]
     feeds = [(parent, child, 0) for parent, child in pairwise(names)]
     for name in names[1:]:
-        seen(event("transfer", 1000.0, name, what="data d", state="begin", sent_bytes=0, total_bytes=TOTAL))
-    seen(event("broadcast", 1000.1, what="data d", state="moving", stripes=1, feeds=feeds, **{"slow": [], "stuck": [], **marked}))
+        seen(
+            event(
+                "transfer",
+                1000.0,
+                name,
+                what="data d",
+                state="begin",
+                sent_bytes=0,
+                total_bytes=TOTAL,
+            )
+        )
+    seen(
+        event(
+            "broadcast",
+            1000.1,
+            what="data d",
+            state="moving",
+            stripes=1,
+            feeds=feeds,
+            **{"slow": [], "stuck": [], **marked},
+        )
+    )
     for name in names[1:]:
-        seen(event("transfer", 1002.0, name, what="data d", state="moving", sent_bytes=12_000_000, total_bytes=TOTAL))
+        seen(
+            event(
+                "transfer",
+                1002.0,
+                name,
+                what="data d",
+                state="moving",
+                sent_bytes=12_000_000,
+                total_bytes=TOTAL,
+            )
+        )
     return seen, out
 
 
@@ -39,13 +70,32 @@ def texts(seen: SyncView, width: int = 100, height: int = 24) -> list[str]:
 def test_few_hosts_have_a_row_each() -> None:
     rows = texts(view(3)[0])
     assert rows[0] == "here > n1 > n2 > n3"
-    assert rows[2] == "n2           #####................... 12 MB of 60 MB, 6.0 MB/s, 8.0 s left  data d, from n1"
-    assert rows[-1].startswith("all          #####................... 36 MB of 180 MB, 18 MB/s, 8.0 s left") and len(rows) == 5
+    assert (
+        rows[2]
+        == "n2           #####................... 12 MB of 60 MB, 6.0 MB/s, 8.0 s left  data d, "
+        "from n1"
+    )
+    assert (
+        rows[-1].startswith(
+            "all          #####................... 36 MB of 180 MB, 18 MB/s, 8.0 s left"
+        )
+        and len(rows) == 5
+    )
 
 
 def test_with_many_hosts_those_that_matter_are_shown_and_the_others_counted() -> None:
     seen, _ = view(200, slow=["n77"], stuck=["n190"])
-    seen(event("transfer", 1002.0, "n150", what="data d", state="failed", sent_bytes=12_000_000, total_bytes=TOTAL))
+    seen(
+        event(
+            "transfer",
+            1002.0,
+            "n150",
+            what="data d",
+            state="failed",
+            sent_bytes=12_000_000,
+            total_bytes=TOTAL,
+        )
+    )
     for height in (10, 24):
         rows = texts(seen, height=height)
         assert len(rows) <= height - 1
@@ -59,14 +109,34 @@ def test_with_many_hosts_those_that_matter_are_shown_and_the_others_counted() ->
 def test_the_tree_goes_when_nothing_moves() -> None:
     seen, _ = view(2)
     for name in ("n1", "n2"):
-        seen(event("transfer", 1003.0, name, what="data d", state="done", sent_bytes=TOTAL, total_bytes=TOTAL))
+        seen(
+            event(
+                "transfer",
+                1003.0,
+                name,
+                what="data d",
+                state="done",
+                sent_bytes=TOTAL,
+                total_bytes=TOTAL,
+            )
+        )
     assert texts(seen)[0].startswith("n1")
 
 
 def test_the_time_left_is_that_of_the_slowest() -> None:
     seen, _ = view(3)
     for name, sent in (("n1", 50_000_000), ("n2", 50_000_000), ("n3", 14_000_000)):
-        seen(event("transfer", 1004.0, name, what="data d", state="moving", sent_bytes=sent, total_bytes=TOTAL))
+        seen(
+            event(
+                "transfer",
+                1004.0,
+                name,
+                what="data d",
+                state="moving",
+                sent_bytes=sent,
+                total_bytes=TOTAL,
+            )
+        )
     assert "13 s left" in texts(seen)[-1]  # n3: 46 MB at 3.5 MB/s
 
 
@@ -75,7 +145,17 @@ def test_elsewhere_a_line_now_and_then() -> None:
     for second in range(1003, 1043):
         for name in ("n1", "n2", "n3"):
             sent = (second - 1000) * 1_000_000
-            seen(event("transfer", float(second), name, what="data d", state="moving", sent_bytes=sent, total_bytes=TOTAL))
+            seen(
+                event(
+                    "transfer",
+                    float(second),
+                    name,
+                    what="data d",
+                    state="moving",
+                    sent_bytes=sent,
+                    total_bytes=TOTAL,
+                )
+            )
     lines = out.getvalue().splitlines()
     assert len(lines) == 2, lines
     assert lines[0] == "data d: 58 MB of 180 MB on 3 hosts, 3.0 MB/s, 41 s left, slow: n2", lines

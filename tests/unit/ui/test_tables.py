@@ -1,4 +1,5 @@
-"""Tables and reports at every width: never wider than the terminal, nothing foreign interpreted, 20 columns survive."""
+"""Tables and reports at every width: never wider than the terminal, nothing foreign interpreted, 20
+columns survive."""
 
 from __future__ import annotations
 
@@ -21,7 +22,15 @@ from tfdeploy.ui.tables import cells, table_lines
 from tfdeploy.ui.terminal import Terminal
 
 TASKS = (
-    TaskView(task="ps:0", host="n1", state="running", address="192.0.2.10:2222", gpus=(), pid=41, attempt=1),
+    TaskView(
+        task="ps:0",
+        host="n1",
+        state="running",
+        address="192.0.2.10:2222",
+        gpus=(),
+        pid=41,
+        attempt=1,
+    ),
     TaskView(
         task="worker:0",
         host="n2",
@@ -58,10 +67,34 @@ VIEW = RunView(
     first_death="worker:1",
 )
 EXEC = [
-    {"host": f"n{i:02}", "exit_code": 0, "stdout": "ok\n", "stderr": "", "seconds": 0.1, "error": None} for i in range(1, 17)
-] + [{"host": "big", "exit_code": 1, "stdout": "", "stderr": "no\x07\n", "seconds": 0.1, "error": None}]
+    {
+        "host": f"n{i:02}",
+        "exit_code": 0,
+        "stdout": "ok\n",
+        "stderr": "",
+        "seconds": 0.1,
+        "error": None,
+    }
+    for i in range(1, 17)
+] + [
+    {
+        "host": "big",
+        "exit_code": 1,
+        "stdout": "",
+        "stderr": "no\x07\n",
+        "seconds": 0.1,
+        "error": None,
+    }
+]
 AWAY = [
-    {"host": f"n{i}", "exit_code": None, "stdout": "", "stderr": "", "error": f"192.0.2.{i}:22: No route to host"} for i in (1, 2)
+    {
+        "host": f"n{i}",
+        "exit_code": None,
+        "stdout": "",
+        "stderr": "",
+        "error": f"192.0.2.{i}:22: No route to host",
+    }
+    for i in (1, 2)
 ]
 SURVIVOR = {"pid": 7, "state": "D", "command": "python train.py"}
 STOPPED = [
@@ -70,9 +103,33 @@ STOPPED = [
     {"host": "n3", "ok": False, "survivors": [SURVIVOR], "error": None, "had_ended": False},
 ]
 SYNCED = [
-    {"host": "n1", "ok": True, "release": "abc", "bytes_sent": 0, "from": None, "seconds": 0.1, "error": None},
-    {"host": "n2", "ok": True, "release": "abc", "bytes_sent": 1_234_567, "from": None, "seconds": 65.0, "error": None},
-    {"host": "n3", "ok": False, "release": None, "bytes_sent": 0, "from": None, "seconds": 0.1, "error": "disk full"},
+    {
+        "host": "n1",
+        "ok": True,
+        "release": "abc",
+        "bytes_sent": 0,
+        "from": None,
+        "seconds": 0.1,
+        "error": None,
+    },
+    {
+        "host": "n2",
+        "ok": True,
+        "release": "abc",
+        "bytes_sent": 1_234_567,
+        "from": None,
+        "seconds": 65.0,
+        "error": None,
+    },
+    {
+        "host": "n3",
+        "ok": False,
+        "release": None,
+        "bytes_sent": 0,
+        "from": None,
+        "seconds": 0.1,
+        "error": "disk full",
+    },
 ]
 
 
@@ -99,13 +156,19 @@ def test_status() -> None:
 def test_a_reason_is_said_once_and_the_last_lines_of_what_died_first_follow_it() -> None:
     cause = "worker:1 on n3 failed with exit code 3: [/foo] é日本"
     ended = replace(TASKS[0], state="ended", outcome="stopped", reason=cause)
-    after = [replace(ended, task=f"worker:{n}", outcome="failed", reason="after worker:1 died") for n in (2, 3)]
+    after = [
+        replace(ended, task=f"worker:{n}", outcome="failed", reason="after worker:1 died")
+        for n in (2, 3)
+    ]
     view = replace(VIEW, cause=cause, tasks=(ended, TASKS[2], *after))
     last = ["Traceback:", "\x1b[2JValueError"]
     for width in (None, 80):
         text = shown(width, reports.show_status, view, 2000.0, str, last, "as of the last fetch")
         assert (text.count("[/foo]"), text.count("after worker:1 died")) == (1, 1)
-        assert f"worker:[2-3]: after worker:1 died\ncause: {cause}\nits last lines, as of the last fetch:\n" in text
+        assert (
+            f"worker:[2-3]: after worker:1 died\ncause: {cause}\nits last lines, as of the last "
+            "fetch:\n" in text
+        )
         assert "\n  | Traceback:\n  | " in text and "ValueError" in text
         assert "\x1b" not in text
         assert text.endswith("next: tfdeploy logs digits-1 --task worker:1 -n 100\n")
@@ -115,16 +178,26 @@ def test_a_task_that_was_stopped_with_the_run_has_the_error_of_its_attempt_befor
     cause = "worker:1 on n3 gave up: KeyError: 'w3' (train.py:7)"
     again = "started again: KeyError: 'w3' (train.py:7)"
     stopped = replace(TASKS[1], state="ended", outcome="stopped", reason=cause, began_again=again)
-    view = replace(VIEW, cause=cause, tasks=(TASKS[0], stopped, replace(TASKS[2], reason=None, began_again=again)))
+    view = replace(
+        VIEW,
+        cause=cause,
+        tasks=(TASKS[0], stopped, replace(TASKS[2], reason=None, began_again=again)),
+    )
     rows = shown(None, reports.show_status, view, 2000.0).splitlines()
-    assert rows[3].startswith("worker:0") and rows[3].endswith(again) and not rows[4].endswith(again)
+    assert (
+        rows[3].startswith("worker:0") and rows[3].endswith(again) and not rows[4].endswith(again)
+    )
 
 
 def test_what_has_no_first_death_says_what_to_type_too() -> None:
     aborted = replace(VIEW, first_death=None, cause="a port is taken", tasks=TASKS[:2])
-    assert shown(None, reports.show_status, aborted, 2000.0).endswith("next: tfdeploy logs digits-1 -n 100\n")
+    assert shown(None, reports.show_status, aborted, 2000.0).endswith(
+        "next: tfdeploy logs digits-1 -n 100\n"
+    )
     away = replace(aborted, state="lost", unreachable=("n1", "n2", "n3"))
-    assert shown(None, reports.show_status, away, 2000.0).endswith("next: tfdeploy check --limit 'n[1-3]'\n")
+    assert shown(None, reports.show_status, away, 2000.0).endswith(
+        "next: tfdeploy check --limit 'n[1-3]'\n"
+    )
 
 
 @pytest.mark.parametrize("state", ["running", "starting", "succeeded", "stopped"])
@@ -134,34 +207,57 @@ def test_a_run_that_is_well_is_told_in_few_lines(state: str) -> None:
 
 
 def test_a_jobs_own_metrics_stand_in_its_row() -> None:
-    view = replace(VIEW, tasks=tuple(replace(task, metrics={"accuracy": 0.91, "lr": 1e-3}) for task in VIEW.tasks[1:2]))
+    view = replace(
+        VIEW,
+        tasks=tuple(
+            replace(task, metrics={"accuracy": 0.91, "lr": 1e-3}) for task in VIEW.tasks[1:2]
+        ),
+    )
     row = shown(None, reports.show_status, view, 2000.0).splitlines()[2]
     assert "  accuracy 0.91, lr 0.001  " in row
 
 
 LAYERS = {f"logs/layer{number}/weights/summaries/mean_1": 0.1 for number in range(20)}
-RATES = {"logs/Variable_4/sec": 0.0, "checkpoint/global_step/sec": 0.0, "logs/global_step/sec": 45.25, "images/sec": 3.0}
+RATES = {
+    "logs/Variable_4/sec": 0.0,
+    "checkpoint/global_step/sec": 0.0,
+    "logs/global_step/sec": 45.25,
+    "images/sec": 3.0,
+}
 
 
-def test_of_the_scalars_of_event_files_rates_above_0_alone_stand_in_a_row_and_what_the_job_asks_for() -> None:
-    task = replace(VIEW.tasks[1], metrics={**LAYERS, **RATES, "accuracy": 0.91, "my/f1": 0.5, "train/loss": 0.3142})
+def test_of_the_scalars_of_event_files_rates_above_0_alone_stand_in_a_row_and_what_the_job_asks_for() -> (
+    None
+):
+    task = replace(
+        VIEW.tasks[1],
+        metrics={**LAYERS, **RATES, "accuracy": 0.91, "my/f1": 0.5, "train/loss": 0.3142},
+    )
     view = replace(VIEW, tasks=(task,), job_metrics=("step", "my/f1"))
     row = shown(None, reports.show_status, view, 2000.0).splitlines()[2]
     assert "  my/f1 0.5, accuracy 0.91, images/sec 3, global_step/sec 45.25  " in row
     assert len(row) < 140
-    many = replace(view, tasks=(replace(task, metrics=LAYERS | {f"metric{n}": 0.5 for n in range(30)}),))
-    assert all(cells(line) <= 100 for line in shown(100, reports.show_status, many, 2000.0).splitlines())
+    many = replace(
+        view, tasks=(replace(task, metrics=LAYERS | {f"metric{n}": 0.5 for n in range(30)}),)
+    )
+    assert all(
+        cells(line) <= 100 for line in shown(100, reports.show_status, many, 2000.0).splitlines()
+    )
 
 
 def test_a_loss_that_is_no_number_is_shown_as_it_is_and_null_in_json() -> None:
     task = replace(VIEW.tasks[1], loss=float("nan"), metrics={"accuracy": float("inf"), "lr": 0.5})
-    assert "  nan   accuracy inf, lr 0.5  " in shown(None, reports.show_status, replace(VIEW, tasks=(task,)), 2000.0)
+    assert "  nan   accuracy inf, lr 0.5  " in shown(
+        None, reports.show_status, replace(VIEW, tasks=(task,)), 2000.0
+    )
     assert (task_json(task)["loss"], task_json(task)["metrics"]) == (None, {"lr": 0.5})
 
 
 def test_a_narrow_terminal_is_told_whole_reasons_under_the_table() -> None:
     why = "the gang started again: worker:2 on n4 failed: TensorFlow heard nothing more of worker:1"
-    tasks = tuple(replace(each, reason=why if each.state == "running" else None) for each in VIEW.tasks)
+    tasks = tuple(
+        replace(each, reason=why if each.state == "running" else None) for each in VIEW.tasks
+    )
     text = shown(60, reports.show_status, replace(VIEW, tasks=tasks), 2000.0)
     table, _, below = text.partition("ps:0,worker:0: ")
     assert "reason" not in table and "gang" not in table
@@ -170,8 +266,13 @@ def test_a_narrow_terminal_is_told_whole_reasons_under_the_table() -> None:
 
 def test_exec_folds_equal_outputs() -> None:
     assert shown(None, reports.show_exec, AWAY[:1]).endswith("192.0.2.1:22: No route to host\n")
-    assert shown(None, reports.show_exec, AWAY) == "--- n[1-2] (2 hosts) no exit code\n[n[1-2]] No route to host\n"
-    assert shown(None, reports.show_exec, EXEC) == "--- n[01-16] (16 hosts)\nok\n--- big exit 1\nno\n"
+    assert (
+        shown(None, reports.show_exec, AWAY)
+        == "--- n[1-2] (2 hosts) no exit code\n[n[1-2]] No route to host\n"
+    )
+    assert (
+        shown(None, reports.show_exec, EXEC) == "--- n[01-16] (16 hosts)\nok\n--- big exit 1\nno\n"
+    )
 
 
 def test_stop_names_survivors() -> None:
@@ -193,11 +294,20 @@ def test_sync() -> None:
 
 
 def test_left_files_come_with_the_line_that_keeps_them() -> None:
-    text = shown(None, reports.show_left_files, {"n2": ["out/model.ckpt", "out/events", "plot.png"]})
-    assert text == "left on n2: out/model.ckpt, out/events, plot.png\nto carry it over to later runs: keep: [out]\n"
+    text = shown(
+        None, reports.show_left_files, {"n2": ["out/model.ckpt", "out/events", "plot.png"]}
+    )
+    assert (
+        text == "left on n2: out/model.ckpt, out/events, plot.png\nto carry it over to later runs: "
+        "keep: [out]\n"
+    )
     below = {"n2": ["src/out/model.ckpt", "src/plot.png", "logs/x"]}
-    assert shown(None, reports.show_left_files, below, "src").endswith("later runs: keep: [logs, src/out]\n")
-    assert "keep:" not in shown(None, reports.show_left_files, {"n2": ["src/plot.png", "log"]}, "src")
+    assert shown(None, reports.show_left_files, below, "src").endswith(
+        "later runs: keep: [logs, src/out]\n"
+    )
+    assert "keep:" not in shown(
+        None, reports.show_left_files, {"n2": ["src/plot.png", "log"]}, "src"
+    )
 
 
 ROW: dict[str, Any] = {
@@ -233,7 +343,17 @@ def test_runs_have_ages_and_durations() -> None:
 
 def test_rough_durations() -> None:
     seconds = (-5, 0.9, 59, 60, 3599, 3600, 100_000, 172_800, 400 * 86400)
-    assert [roughly(each) for each in seconds] == ["0 s", "0 s", "59 s", "1 min", "59 min", "1 h", "27 h", "2 d", "400 d"]
+    assert [roughly(each) for each in seconds] == [
+        "0 s",
+        "0 s",
+        "59 s",
+        "1 min",
+        "59 min",
+        "1 h",
+        "27 h",
+        "2 d",
+        "400 d",
+    ]
     exact = [roughly(each, parts=2) for each in (90, 3600, 3659, 3660, 172_800, 176_399, 176_400)]
     assert exact == ["1 min", "1 h", "1 h", "1 h 1 min", "2 d", "2 d", "2 d 1 h"]
 
@@ -268,7 +388,9 @@ def test_colour_touches_no_width() -> None:
     out = io.StringIO()
     reports.show_status(Terminal(out, 80, True), VIEW, 2000.0)
     assert "\x1b[1;31mfailed: 3\x1b[0m" in out.getvalue()
-    assert re.sub(r"\x1b\[[\d;]*m", "", out.getvalue()) == shown(80, reports.show_status, VIEW, 2000.0)
+    assert re.sub(r"\x1b\[[\d;]*m", "", out.getvalue()) == shown(
+        80, reports.show_status, VIEW, 2000.0
+    )
 
 
 @pytest.mark.parametrize(
@@ -294,7 +416,15 @@ def test_equal_things_fold() -> None:
 
 def test_amounts() -> None:
     sizes = [0, 999, 1000, 1_234_567, 12_345_678, 999_600, 5e15]
-    assert [in_bytes(n) for n in sizes] == ["0 B", "999 B", "1.0 kB", "1.2 MB", "12 MB", "1.0 MB", "5000 TB"]
+    assert [in_bytes(n) for n in sizes] == [
+        "0 B",
+        "999 B",
+        "1.0 kB",
+        "1.2 MB",
+        "12 MB",
+        "1.0 MB",
+        "5000 TB",
+    ]
     assert [in_seconds(s) for s in (0.31, 42, 59.7, 185, 7385, 180_000)] == [
         "0.3 s",
         "42 s",

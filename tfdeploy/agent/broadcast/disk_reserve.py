@@ -11,7 +11,8 @@ LOOK_BYTES = 16 << 20  # written between two looks at the disk
 
 
 class DiskReserve:
-    """`reserve`: bytes that stay free on the disk of `folder`; 0: the disk itself says when it is full."""
+    """`reserve`: bytes that stay free on the disk of `folder`; 0: the disk itself says when it is
+    full."""
 
     def __init__(self, folder: str, reserve: int) -> None:
         self._folder, self._reserve = folder, reserve
@@ -19,7 +20,8 @@ class DiskReserve:
         self._unlooked = LOOK_BYTES  # bytes that were taken since the last look
 
     def take(self, count: int) -> None:
-        """Raises OSError (ENOSPC) before so many bytes more are written than are free besides the reserve."""
+        """Raises OSError (ENOSPC) before so many bytes more are written than are free besides the
+        reserve."""
         if not self._reserve:
             return
         with self._lock:
@@ -28,4 +30,8 @@ class DiskReserve:
                 return
             self._unlooked = 0
         if free_space(self._folder).free_bytes - LOOK_BYTES < self._reserve:
-            raise OSError(errno.ENOSPC, "only the %d bytes of `reserve` are left" % self._reserve, self._folder)
+            raise OSError(
+                errno.ENOSPC,
+                "only the %d bytes of `reserve` are left" % self._reserve,
+                self._folder,
+            )

@@ -1,4 +1,5 @@
-"""Which pieces of a broadcast this host has, and the sums that it knows. All threads of the member share it.
+"""Which pieces of a broadcast this host has, and the sums that it knows. All threads of the member
+share it.
 
 Leaves are accepted only where their root, which came over this host's own SSH session, says so.
 """
@@ -31,7 +32,8 @@ class Holdings:
         self._changed = threading.Condition()
         self._roots: Dict[int, bytes] = {}
         self._leaves: Dict[int, bytes] = {}
-        self.known: List[int] = []  # segments whose leaves are known, in the order in which they came; it only grows
+        # segments whose leaves are known, in the order in which they came; it only grows
+        self.known: List[int] = []
         self._have: List[int] = [0] * cut.segments
         self._looking: Dict[int, bool] = {}  # segments whose pieces are looked for on the disk now
         self._writing: Set[Tuple[int, int]] = set()
@@ -68,9 +70,11 @@ class Holdings:
             return sorted(self._roots)
 
     def accept(self, segment: int, leaves: bytes, within_s: float, *, own: bool = False) -> None:
-        """Leaves of a segment; then finds which of its pieces lie here already: all of them, where the leaves are its `own`.
+        """Leaves of a segment; then finds which of its pieces lie here already: all of them, where
+        the leaves are its `own`.
 
-        Children may have the leaves before that: all members of a chain look at the same time. Raises WrongSum, Ended, OSError.
+        Children may have the leaves before that: all members of a chain look at the same time.
+        Raises WrongSum, Ended, OSError.
         """
         if (
             pieces.root_of(leaves) != self.root(segment, within_s)
@@ -104,7 +108,9 @@ class Holdings:
     def leaves_here(self, segment: int) -> Optional[bytes]:
         """The leaves of what lies here; None where some of it cannot be read."""
         try:
-            return b"".join([pieces.leaf_of(self._files.read(piece)) for piece in self.pieces_of(segment)])
+            return b"".join(
+                [pieces.leaf_of(self._files.read(piece)) for piece in self.pieces_of(segment)]
+            )
         except OSError:
             return None
 
@@ -125,12 +131,15 @@ class Holdings:
         return self._have[segment]
 
     def put(self, segment: int, index: int, content: memoryview) -> None:
-        """Checks a piece and puts it in place. One that is here already is dropped. Raises WrongSum, OSError."""
+        """Checks a piece and puts it in place. One that is here already is dropped. Raises
+        WrongSum, OSError."""
         leaves = self._leaves.get(segment)
         if leaves is None or not 0 <= index < self.cut.count_in(segment):
             raise WrongSum("piece %d of segment %d was not asked for" % (index, segment))
         piece = self.pieces_of(segment)[index]
-        if len(content) != pieces.bytes_of(piece) or pieces.leaf_of(content) != pieces.leaf(leaves, index):
+        if len(content) != pieces.bytes_of(piece) or pieces.leaf_of(content) != pieces.leaf(
+            leaves, index
+        ):
             raise WrongSum("piece %d of segment %d is wrong" % (index, segment))
         with self._changed:
             self.received_bytes += len(content)

@@ -34,7 +34,8 @@ PATIENCE_S = 120.0  # while the other side lists its keep
 LISTING_S = 600.0  # for the whole of it
 MOST_LINE_BYTES = 64 << 20  # of a listing: several hundred thousand files
 _MOST_VALUES = 1 << 22
-_OF_A_WORKER = re.compile(r"(?:^|/)workertemp_\d+/")  # where TensorFlow lets workers other than the chief write; never read
+# where TensorFlow lets workers other than the chief write; never read
+_OF_A_WORKER = re.compile(r"(?:^|/)workertemp_\d+/")
 File = Tuple[str, int, int]  # path, size, mtime_ns
 
 
@@ -75,7 +76,8 @@ class KeepFetch:
             return self._arrived >= number
 
     def give_up(self) -> None:
-        """From now on nothing is put in place: the run is over here, and another run may write there."""
+        """From now on nothing is put in place: the run is over here, and another run may write
+        there."""
         with self._lock:
             self._wanted = 0
 
@@ -98,7 +100,8 @@ class KeepFetch:
 
     @contextmanager
     def _while_wanted(self, number: int) -> Iterator[None]:
-        """That round is wanted, and `give_up` waits meanwhile. Raises ValueError where it is not wanted any more."""
+        """That round is wanted, and `give_up` waits meanwhile. Raises ValueError where it is not
+        wanted any more."""
         with self._lock:
             if self._wanted != number:
                 raise ValueError("not wanted any more")
@@ -112,12 +115,18 @@ class KeepFetch:
             channel.settimeout(PATIENCE_S)
             files = _checked(_read(channel), self._part.keep)
             have = {path: (size, at) for path, size, at in _files(paths, self._part)}
-            lacking = [n for n, (path, size, at) in enumerate(files) if have.get(path) != (size, at)]
+            lacking = [
+                n for n, (path, size, at) in enumerate(files) if have.get(path) != (size, at)
+            ]
             names = {path for path, _, _ in files}
-            aside = [path for path in have if os.path.basename(path) == RECORD and path not in names]
+            aside = [
+                path for path in have if os.path.basename(path) == RECORD and path not in names
+            ]
             chosen = [files[n] for n in lacking]
             with self._while_wanted(number):
-                folder = keep_receive.make_room(paths.workdir, paths.job, sum(size for _, size, _ in chosen))
+                folder = keep_receive.make_room(
+                    paths.workdir, paths.job, sum(size for _, size, _ in chosen)
+                )
             channel.sendall(json.dumps({"send": lacking}).encode("ascii") + b"\n")
             for piece, content, target in _received(channel, folder, chosen):
                 with self._while_wanted(number):
@@ -134,7 +143,11 @@ def _read(channel: ssl.SSLSocket) -> Any:
 
 def _files(paths: RunPaths, part: wire.HostPart) -> List[File]:
     rows = keep_rows(paths.workdir, paths.job, part.keep)
-    return [(path, size, at) for path, size, at, link in rows if link is None and not _OF_A_WORKER.search(path)]
+    return [
+        (path, size, at)
+        for path, size, at, link in rows
+        if link is None and not _OF_A_WORKER.search(path)
+    ]
 
 
 def _chosen(value: Any, files: List[File]) -> List[File]:
@@ -148,7 +161,9 @@ def _chosen(value: Any, files: List[File]) -> List[File]:
 def _checked(value: Any, keep: List[str]) -> List[File]:
     files: List[File] = []
     rows = value.get("files") if isinstance(value, dict) else None
-    if not isinstance(rows, list) or not all(isinstance(row, list) and len(row) == 3 for row in rows):
+    if not isinstance(rows, list) or not all(
+        isinstance(row, list) and len(row) == 3 for row in rows
+    ):
         raise ValueError("not a list of files")
     for path, size, at in rows:
         files.append((keep_receive.inside(path, keep), _count(size), _count(at)))
@@ -158,7 +173,9 @@ def _checked(value: Any, keep: List[str]) -> List[File]:
 _count = bounded_json.integer(0, (1 << 63) - 1)
 
 
-def _received(channel: ssl.SSLSocket, folder: str, files: List[File]) -> Iterator[Tuple[Piece, memoryview, PieceFiles]]:
+def _received(
+    channel: ssl.SSLSocket, folder: str, files: List[File]
+) -> Iterator[Tuple[Piece, memoryview, PieceFiles]]:
     """Each piece, and where in `folder` it is written. Raises ValueError when its sum is another,
     EOFError."""
     moved = [Moved(os.fsencode(path), size, at) for path, size, at in files]

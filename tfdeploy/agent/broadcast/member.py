@@ -1,6 +1,8 @@
-"""This host's part in one broadcast: what it has, its parents and its children. Lives as long as its SSH session.
+"""This host's part in one broadcast: what it has, its parents and its children. Lives as long as
+its SSH session.
 
-The control side says who feeds whom, and may say so anew at any time. This host reports what it has and who fails it.
+The control side says who feeds whom, and may say so anew at any time. This host reports what it has
+and who fails it.
 """
 
 from __future__ import annotations
@@ -10,7 +12,15 @@ import socket
 import ssl
 import threading
 
-from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Optional, Tuple
+from tfdeploy.agent.annotations import (
+    TYPE_CHECKING,
+    Dict,
+    FrozenSet,
+    List,
+    Mapping,
+    Optional,
+    Tuple,
+)
 from tfdeploy.agent.broadcast import messages
 from tfdeploy.agent.broadcast.holdings import Ended, Holdings, WrongSum
 from tfdeploy.agent.broadcast.receive import DISK, ROOT_S, Parent, Receiver
@@ -31,7 +41,15 @@ class Failure(Exception):
 
 
 class Member:
-    def __init__(self, id_: str, name: str, members: List[str], holdings: Holdings, certs: Certificates, rate: int) -> None:
+    def __init__(
+        self,
+        id_: str,
+        name: str,
+        members: List[str],
+        holdings: Holdings,
+        certs: Certificates,
+        rate: int,
+    ) -> None:
         """`rate`: bytes a second in each direction, 0 for no limit."""
         self.id, self.name, self.holdings = id_, name, holdings
         self._members, self._certs = members, certs
@@ -43,7 +61,8 @@ class Member:
         self._stripes = 1
         self._listener: Optional[MeshListener] = None
         self._alone = False  # nobody feeds it: it looks at what it has by itself
-        self.reports: "queue.Queue[Optional[Tuple[str, str, str]]]" = queue.Queue()  # parent, word, why; None: all is here
+        # parent, word, why; None: all is here
+        self.reports: "queue.Queue[Optional[Tuple[str, str, str]]]" = queue.Queue()
 
     @property
     def authority(self) -> str:
@@ -77,11 +96,15 @@ class Member:
         self.holdings.set_stripes(stripes)
         with self._lock:
             self._stripes, self._here = stripes, here
-            for name in [name for name, each in self._parents.items() if parents.get(name) != each.parent]:
+            for name in [
+                name for name, each in self._parents.items() if parents.get(name) != each.parent
+            ]:
                 self._parents.pop(name).close()
             for name, parent in parents.items():
                 if name not in self._parents:
-                    self._parents[name] = Receiver(self.id, parent, self.holdings, self._client, self._from, self._failed)
+                    self._parents[name] = Receiver(
+                        self.id, parent, self.holdings, self._client, self._from, self._failed
+                    )
             alone, self._alone = self._alone, not parents and not here
         if self._alone and not alone:
             threading.Thread(target=self._look_here, daemon=True).start()
@@ -92,8 +115,8 @@ class Member:
         self.reports.put((parent, word, why))
 
     def _look_here(self) -> None:
-        """It has all, by size and time: sums it itself, so that it can feed others. Reports a segment that differs. What it has
-        received was summed as it came."""
+        """It has all, by size and time: sums it itself, so that it can feed others. Reports a
+        segment that differs. What it has received was summed as it came."""
         segment = 0
         while self._alone and segment < self.holdings.cut.segments:
             if self.holdings.knows(segment):
@@ -115,7 +138,9 @@ class Member:
     def accept_from_here(self, segment: int, leaves: bytes) -> int:
         """The bitmap of the pieces that are wanted from there. Raises WrongSum, Ended, OSError."""
         self.holdings.accept(segment, leaves, ROOT_S)
-        return self.holdings.lacking(segment) & messages.in_stripes(self._stripes, self._here, segment)
+        return self.holdings.lacking(segment) & messages.in_stripes(
+            self._stripes, self._here, segment
+        )
 
     def put_from_here(self, segment: int, index: int, content: bytes) -> None:
         """Raises WrongSum, OSError."""

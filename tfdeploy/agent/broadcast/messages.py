@@ -1,7 +1,8 @@
 """What a child and its parent say over their connection: a head of 13 bytes, and content.
 
-The child begins with one JSON line: {"broadcast": id, "stripes": of how many, "wants": which of them}. Then
-LEAVES (parent): the leaves of a segment · WANT (child): the bitmap of the pieces of that segment that it lacks · PIECE (parent).
+The child begins with one JSON line: {"broadcast": id, "stripes": of how many, "wants": which of
+them}. Then LEAVES (parent): the leaves of a segment · WANT (child): the bitmap of the pieces of
+that segment that it lacks · PIECE (parent).
 """
 
 from __future__ import annotations
@@ -13,7 +14,11 @@ from tfdeploy.agent.annotations import Any, Tuple
 
 HEAD = struct.Struct("!cIII")  # type, segment, index, bytes of content
 LEAVES, WANT, PIECE = b"L", b"W", b"P"
-MOST = {LEAVES: pieces.SEGMENT * pieces.LEAF_BYTES, WANT: pieces.SEGMENT // 8, PIECE: pieces.PIECE_BYTES}
+MOST = {
+    LEAVES: pieces.SEGMENT * pieces.LEAF_BYTES,
+    WANT: pieces.SEGMENT // 8,
+    PIECE: pieces.PIECE_BYTES,
+}
 HELLO_BYTES = 4096
 
 
@@ -49,7 +54,8 @@ def receive_into(channel: Any, room: memoryview) -> None:
 
 
 def in_stripes(stripes: int, wanted: "frozenset[int]", segment: int) -> int:
-    """The bitmap of a segment's pieces in these stripes: piece p, counted over all segments, is in stripe p % stripes."""
+    """The bitmap of a segment's pieces in these stripes: piece p, counted over all segments, is in
+    stripe p % stripes."""
     if stripes <= 1:
         return (1 << pieces.SEGMENT) - 1
     first = segment * pieces.SEGMENT

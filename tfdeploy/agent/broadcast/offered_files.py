@@ -24,7 +24,11 @@ class OfferedFiles:
 
     def find_in(self, segment: List[Piece], leaves: bytes) -> int:
         """The bitmap of the pieces whose content is right."""
-        return sum(1 << index for index, piece in enumerate(segment) if self._is(piece, pieces.leaf(leaves, index)))
+        return sum(
+            1 << index
+            for index, piece in enumerate(segment)
+            if self._is(piece, pieces.leaf(leaves, index))
+        )
 
     def _is(self, piece: Piece, leaf: bytes) -> bool:
         try:

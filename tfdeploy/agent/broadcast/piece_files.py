@@ -1,7 +1,8 @@
-"""The files of a broadcast on one host: pieces are read from them, checked against what lies there, and written.
+"""The files of a broadcast on one host: pieces are read from them, checked against what lies there,
+and written.
 
-New content grows in a staging folder beside the data set, under the same relative paths; nothing in the data set changes.
-A file that this host has already is only read.
+New content grows in a staging folder beside the data set, under the same relative paths; nothing in
+the data set changes. A file that this host has already is only read.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Moved:
-    """One file that the broadcast moves. `path`: relative. `lacking`: this host has to receive it. `half`: an earlier broadcast
-    left some of it in the staging folder; `old`: bytes of the file that the data set has at that path."""
+    """One file that the broadcast moves. `path`: relative. `lacking`: this host has to receive it.
+    `half`: an earlier broadcast left some of it in the staging folder; `old`: bytes of the file
+    that the data set has at that path."""
 
     __slots__ = ("half", "lacking", "mtime_ns", "old", "path", "size", "sparse")
 
@@ -43,8 +45,9 @@ class Moved:
 
 
 class PieceFiles:
-    """`old`: the folder with the content of before; `new`: the staging folder; `placed`: folders to which files go from there
-    while this host still serves them. `make_room(bytes)` is called before so many bytes are written, and may raise OSError."""
+    """`old`: the folder with the content of before; `new`: the staging folder; `placed`: folders to
+    which files go from there while this host still serves them. `make_room(bytes)` is called before
+    so many bytes are written, and may raise OSError."""
 
     def __init__(
         self,
@@ -58,7 +61,8 @@ class PieceFiles:
         self._old, self._new = os.fsencode(old), os.fsencode(new)
         self._placed = [os.fsencode(folder) for folder in placed]
         self._lock = threading.Lock()
-        self._left: Dict[int, int] = {}  # of files of which some pieces have come: bytes of the others
+        # of files of which some pieces have come: bytes of the others
+        self._left: Dict[int, int] = {}
         self._differing: Set[int] = set()  # files that seemed unchanged, and are not
         self._zero_leaf = pieces.zero_leaf()
         self._write_back = WriteBack()
@@ -94,8 +98,9 @@ class PieceFiles:
         return found
 
     def _changed_throughout(self, segment: List[Piece], leaves: bytes) -> Set[int]:
-        """Files of which some pieces, far apart, are all other than in the old file. The rest of it is not looked at: reading and
-        summing what is all new would hold up the first piece for all."""
+        """Files of which some pieces, far apart, are all other than in the old file. The rest of it
+        is not looked at: reading and summing what is all new would hold up the first piece for
+        all."""
         of_file: Dict[int, List[int]] = {}
         for index, piece in enumerate(segment):
             moved = self._moved(piece[0][0])
@@ -104,23 +109,36 @@ class PieceFiles:
         found = set()
         for file, indices in of_file.items():
             step = (len(indices) - 1) / (_PROBES - 1)
-            probes = [indices[round(number * step)] for number in range(_PROBES)] if len(indices) > _PROBES else []
-            if probes and not any(self._is(segment[each], self._place_of_old, pieces.leaf(leaves, each)) for each in probes):
+            probes = (
+                [indices[round(number * step)] for number in range(_PROBES)]
+                if len(indices) > _PROBES
+                else []
+            )
+            if probes and not any(
+                self._is(segment[each], self._place_of_old, pieces.leaf(leaves, each))
+                for each in probes
+            ):
                 found.add(file)
         return found
 
     def find(self, piece: Piece, leaf: bytes, *, in_old: bool = True) -> bool:
-        """Whether its content lies here now: it did, in a half of before too; or it is a hole; or the old files have it at the
-        same place, and it is copied. `in_old`: these are looked at."""
+        """Whether its content lies here now: it did, in a half of before too; or it is a hole; or
+        the old files have it at the same place, and it is copied. `in_old`: these are looked at."""
         moved = [self._moved(extent[0]) for extent in piece]
         if not any(each.lacking for each in moved):
             return self._check_old(piece, leaf)
         if leaf == self._zero_leaf and all(each.sparse and not each.half for each in moved):
             return self._hole(piece)
-        if all(each.half or not each.lacking for each in moved) and self._is(piece, self._place, leaf) is not None:
+        if (
+            all(each.half or not each.lacking for each in moved)
+            and self._is(piece, self._place, leaf) is not None
+        ):
             self._count(piece)
             return True
-        if in_old and all(not self._moved(file).lacking or self._moved(file).old >= at + length for file, at, length in piece):
+        if in_old and all(
+            not self._moved(file).lacking or self._moved(file).old >= at + length
+            for file, at, length in piece
+        ):
             content = self._is(piece, self._place_of_old, leaf)
             if content is not None:
                 self.write(piece, memoryview(content))
@@ -128,7 +146,8 @@ class PieceFiles:
         return False
 
     def _check_old(self, piece: Piece, leaf: bytes) -> bool:
-        """Whether files that seemed unchanged, by size and time, are. Where not, they are received like the others."""
+        """Whether files that seemed unchanged, by size and time, are. Where not, they are received
+        like the others."""
         if self._is(piece, self._place, leaf) is not None:
             self._count(piece)
             return True
@@ -170,7 +189,9 @@ class PieceFiles:
     def _is(self, piece: Piece, places: Callable[[Moved], bytes], leaf: bytes) -> Optional[bytes]:
         """The content that lies at these places, where it is the right one."""
         try:
-            content = b"".join([pieces.read_extent(places(self._moved(extent[0])), extent) for extent in piece])
+            content = b"".join(
+                [pieces.read_extent(places(self._moved(extent[0])), extent) for extent in piece]
+            )
         except OSError:
             return None
         return content if pieces.leaf_of(content) == leaf else None
@@ -180,7 +201,9 @@ class PieceFiles:
         self._make_room(len(content))
         opened = self._open(file)
         try:
-            for start, length in islands(content) if moved.sparse and not moved.half else ((0, len(content)),):
+            for start, length in (
+                islands(content) if moved.sparse and not moved.half else ((0, len(content)),)
+            ):
                 write_all(opened, content[start : start + length], offset + start)
         finally:
             os.close(opened)

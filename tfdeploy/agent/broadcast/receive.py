@@ -1,4 +1,5 @@
-"""The child's end of a connection: connects to a parent, says which pieces it lacks, checks what comes and puts it in place."""
+"""The child's end of a connection: connects to a parent, says which pieces it lacks, checks what
+comes and puts it in place."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ class Parent(NamedTuple):
 
 
 class Receiver:
-    """One thread. `report(parent, word, why)` is called once, when it ends by itself: UNREACHED, LOST, WRONG or DISK."""
+    """One thread. `report(parent, word, why)` is called once, when it ends by itself: UNREACHED,
+    LOST, WRONG or DISK."""
 
     def __init__(
         self,
@@ -47,7 +49,13 @@ class Receiver:
         report: Callable[[str, str, str], None],
     ) -> None:
         self.parent = parent
-        self._id, self._holdings, self._context, self._limit, self._report = id_, holdings, context, limit, report
+        self._id, self._holdings, self._context, self._limit, self._report = (
+            id_,
+            holdings,
+            context,
+            limit,
+            report,
+        )
         self._plain: Optional[socket.socket] = None
         self._closed = False
         threading.Thread(target=self._run, daemon=True).start()
@@ -88,7 +96,9 @@ class Receiver:
             self._report(self.parent.name, word, why[:200])
 
     def _connect(self) -> ssl.SSLSocket:
-        plain = self._plain = socket.create_connection((self.parent.address, self.parent.port), timeout=CONNECT_S)
+        plain = self._plain = socket.create_connection(
+            (self.parent.address, self.parent.port), timeout=CONNECT_S
+        )
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             channel = self._context.wrap_socket(plain, server_hostname=self.parent.token)
@@ -99,7 +109,11 @@ class Receiver:
         if tls.peer_name(channel) != self.parent.name:
             channel.close()
             raise OSError("another host answers there")
-        hello = {"broadcast": self._id, "stripes": self.parent.stripes, "wants": sorted(self.parent.wanted)}
+        hello = {
+            "broadcast": self._id,
+            "stripes": self.parent.stripes,
+            "wants": sorted(self.parent.wanted),
+        }
         channel.sendall(json.dumps(hello).encode("ascii") + b"\n")
         return channel
 

@@ -1,6 +1,8 @@
-"""The parent's end of a connection: sends a child the leaves of each segment, and the pieces that it wants as they come.
+"""The parent's end of a connection: sends a child the leaves of each segment, and the pieces that
+it wants as they come.
 
-One thread for each child, so that a slow child holds up no other. What a child has already, it does not want.
+One thread for each child, so that a slow child holds up no other. What a child has already, it does
+not want.
 """
 
 from __future__ import annotations
@@ -106,4 +108,6 @@ class Sender:
         messages.receive_into(self._channel, content)
         if kind != messages.WANT or not 0 <= segment < self._holdings.cut.segments:
             raise messages.NotOurs("no wish of a child")
-        self._wanted[segment] = pieces.bitmap_from(content) & ((1 << self._holdings.cut.count_in(segment)) - 1)
+        self._wanted[segment] = pieces.bitmap_from(content) & (
+            (1 << self._holdings.cut.count_in(segment)) - 1
+        )

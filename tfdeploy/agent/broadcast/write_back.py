@@ -1,4 +1,5 @@
-"""Brings what was written to the disk while the rest still comes, so that the end has little left to wait for."""
+"""Brings what was written to the disk while the rest still comes, so that the end has little left
+to wait for."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ SMALL_BYTES = 1 << 20  # files below it are flushed at the end, all at once
 
 
 class WriteBack:
-    """One thread, which ends with `close`. An error is left for the flush at the end, which meets it again."""
+    """One thread, which ends with `close`. An error is left for the flush at the end, which meets
+    it again."""
 
     def __init__(self) -> None:
         self._due: "queue.SimpleQueue[Optional[bytes]]" = queue.SimpleQueue()

@@ -1,7 +1,8 @@
-"""Signs of life of one task: its output, its CPU, what it reads and writes, the bytes on its connections. Judges nothing.
+"""Signs of life of one task: its output, its CPU, what it reads and writes, the bytes on its
+connections. Judges nothing.
 
-Looks at the costlier signs only while the cheaper ones are missing. A little of each does not count: waiting threads and
-heartbeats between servers are no progress.
+Looks at the costlier signs only while the cheaper ones are missing. A little of each does not
+count: waiting threads and heartbeats between servers are no progress.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from tfdeploy.agent.run.folder import RunPaths
 
 BUSY_SHARE = 0.02  # of a core
 BUSY_BYTES_S = 1000.0  # of one connection, or of one process's files
-QUIET_S = 25.0  # a task that has not logged for so long that it waits no longer waits; TensorFlow logs it every 10 s
+# a task that has not logged for so long that it waits no longer waits; TensorFlow logs it every 10
+# s
+QUIET_S = 25.0
 
 
 class Sign(NamedTuple):
@@ -39,10 +42,12 @@ class Usage(NamedTuple):
 
 
 class TaskActivity:
-    """Of one attempt. Call `look` from time to time, always with the same clock (seconds). `guard`: the inode of a socket that
-    its processes have and that is no server's."""
+    """Of one attempt. Call `look` from time to time, always with the same clock (seconds). `guard`:
+    the inode of a socket that its processes have and that is no server's."""
 
-    def __init__(self, paths: RunPaths, spec: wire.TaskSpec, now: float, guard: Optional[int] = None) -> None:
+    def __init__(
+        self, paths: RunPaths, spec: wire.TaskSpec, now: float, guard: Optional[int] = None
+    ) -> None:
         self._port, self._guard = spec.port, guard
         self._messages = MessageReader(paths.task_dir(spec.task))
         self._looked = self._alive = now
@@ -52,8 +57,11 @@ class TaskActivity:
         self._waits_since: Optional[float] = None
         self._listened = False
 
-    def look(self, now: float, tree: Callable[[], Set[int]], traffic: Callable[[], Optional[Traffic]]) -> Sign:
-        """`tree`: the pids of the task now; `traffic`: of the whole host. Each is called only if it is needed."""
+    def look(
+        self, now: float, tree: Callable[[], Set[int]], traffic: Callable[[], Optional[Traffic]]
+    ) -> Sign:
+        """`tree`: the pids of the task now; `traffic`: of the whole host. Each is called only if it
+        is needed."""
         passed_s, self._looked = max(now - self._looked, 0.001), now
         said = self._messages.look()
         listens: Optional[bool] = None
@@ -73,17 +81,31 @@ class TaskActivity:
             self._alive = now
         self._wait(said.waits, said.own, now)
         waiting_s = now - self._waits_since if self._waits_since is not None else 0.0
-        return Sign(now - self._alive, tuple(self._waits), waiting_s, self._first("Tt"), self._first("D"), listens)
+        return Sign(
+            now - self._alive,
+            tuple(self._waits),
+            waiting_s,
+            self._first("Tt"),
+            self._first("D"),
+            listens,
+        )
 
-    def _network(self, inodes: Set[int], seen: Optional[Traffic], passed_s: float) -> Tuple[Optional[bool], bool]:
+    def _network(
+        self, inodes: Set[int], seen: Optional[Traffic], passed_s: float
+    ) -> Tuple[Optional[bool], bool]:
         """Whether it listens on its port, and whether its connections move bytes."""
         if seen is None:
             return None, False
-        before, self._moved = self._moved, {inode: seen.moved[inode] for inode in inodes if inode in seen.moved}
+        before, self._moved = (
+            self._moved,
+            {inode: seen.moved[inode] for inode in inodes if inode in seen.moved},
+        )
         return self._listens(inodes, seen), _has_traffic(before, self._moved, passed_s)
 
     def _listens(self, inodes: Set[int], seen: Traffic) -> Optional[bool]:
-        now = self._port is not None and any(seen.listening.get(inode) == self._port for inode in inodes - {self._guard})
+        now = self._port is not None and any(
+            seen.listening.get(inode) == self._port for inode in inodes - {self._guard}
+        )
         self._listened = self._listened or now
         return now if self._listened else None
 
@@ -104,15 +126,22 @@ class TaskActivity:
 def _busy(before: Dict[int, Usage], after: Dict[int, Usage], passed_s: float) -> bool:
     if not before:
         return False
-    cpu_s = sum(now.cpu_s - (before[pid].cpu_s if pid in before else 0.0) for pid, now in after.items())
-    files = [now.file_bytes - (before[pid].file_bytes if pid in before else 0) for pid, now in after.items()]
+    cpu_s = sum(
+        now.cpu_s - (before[pid].cpu_s if pid in before else 0.0) for pid, now in after.items()
+    )
+    files = [
+        now.file_bytes - (before[pid].file_bytes if pid in before else 0)
+        for pid, now in after.items()
+    ]
     return cpu_s > BUSY_SHARE * passed_s or max(files, default=0) > BUSY_BYTES_S * passed_s
 
 
 def _has_traffic(before: Optional[Dict[int, int]], after: Dict[int, int], passed_s: float) -> bool:
     if before is None:
         return False
-    return any(count - before.get(inode, 0) > BUSY_BYTES_S * passed_s for inode, count in after.items())
+    return any(
+        count - before.get(inode, 0) > BUSY_BYTES_S * passed_s for inode, count in after.items()
+    )
 
 
 def _all_usage(pids: Set[int]) -> Dict[int, Usage]:
@@ -131,4 +160,8 @@ def _file_bytes(pid: int) -> int:
 
 def tree(status: wire.TaskStatus, table: Dict[int, processes.Entry]) -> Set[int]:
     """The living processes of a task: all below its supervisor."""
-    return set() if status.supervisor_pid is None else processes.descendants([status.supervisor_pid], table)
+    return (
+        set()
+        if status.supervisor_pid is None
+        else processes.descendants([status.supervisor_pid], table)
+    )

@@ -1,7 +1,8 @@
 """Which tasks of this host stand still, and why: facts about all tasks -> findings in words. Pure.
 
-Reads no clock, no file and no network (monitor.py does), so that every diagnosis is a row in a table of tests. A server or an
-evaluator, whose work is waiting, stands still only if it is frozen; a task that waits for the culprit is none itself.
+Reads no clock, no file and no network (monitor.py does), so that every diagnosis is a row in a
+table of tests. A server or an evaluator, whose work is waiting, stands still only if it is frozen;
+a task that waits for the culprit is none itself.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ OPEN, CLOSED = "open", "closed"
 
 
 class Facts(NamedTuple):
-    """`signs`: of own tasks, and of those whose hosts answered lately. `ports`, `hosts`: the result of a connection to a
-    task's port or a host's mesh port: "open", "closed" or why there was no answer; missing: not tried."""
+    """`signs`: of own tasks, and of those whose hosts answered lately. `ports`, `hosts`: the result
+    of a connection to a task's port or a host's mesh port: "open", "closed" or why there was no
+    answer; missing: not tried."""
 
     host: str
     lockstep: bool  # each step waits for the slowest
@@ -33,8 +35,10 @@ class Facts(NamedTuple):
     ended: Dict[str, Ending] = {}  # as in shared_state.Knowledge
     ports: Dict[str, str] = {}
     hosts: Dict[str, str] = {}
-    loopback: Dict[str, str] = {}  # task -> "n3 resolves to 127.0.1.1": a wrong address on this host
-    proxies: Dict[str, str] = {}  # own task -> "http_proxy": the variable by which it would use a proxy to the others
+    # task -> "n3 resolves to 127.0.1.1": a wrong address on this host
+    loopback: Dict[str, str] = {}
+    # own task -> "http_proxy": the variable by which it would use a proxy to the others
+    proxies: Dict[str, str] = {}
 
 
 class Finding(NamedTuple):
@@ -44,11 +48,16 @@ class Finding(NamedTuple):
 
 def suspects(facts: Facts) -> Set[str]:
     """The tasks of this host that may stand still: worth a closer look."""
-    return {task for task, sign in facts.signs.items() if facts.peers[task].host == facts.host and _is_late(facts, sign)}
+    return {
+        task
+        for task, sign in facts.signs.items()
+        if facts.peers[task].host == facts.host and _is_late(facts, sign)
+    }
 
 
 def diagnose(facts: Facts) -> Dict[str, Finding]:
-    """Own task -> what is wrong with it. A task that is not in it is well, as far as can be seen."""
+    """Own task -> what is wrong with it. A task that is not in it is well, as far as can be
+    seen."""
     found = {}
     for task in sorted(suspects(facts)):
         finding = _diagnose(facts, task)
@@ -58,7 +67,9 @@ def diagnose(facts: Facts) -> Dict[str, Finding]:
 
 
 def _is_late(facts: Facts, sign: Sign) -> bool:
-    return not sign.starting and (sign.still_s >= facts.after_s or sign.waiting_s >= min(WAITING_S, facts.after_s))
+    return not sign.starting and (
+        sign.still_s >= facts.after_s or sign.waiting_s >= min(WAITING_S, facts.after_s)
+    )
 
 
 def _diagnose(facts: Facts, task: str) -> Optional[Finding]:
@@ -76,12 +87,18 @@ def _diagnose(facts: Facts, task: str) -> Optional[Finding]:
     if named and all(_works(facts, other) or _starts(facts, other) for other in named):
         return None  # they have not come that far yet
     if task in facts.proxies:
-        return Finding("%s is set in its environment, and no_proxy leaves out the other tasks" % facts.proxies[task], True)
+        return Finding(
+            "%s is set in its environment, and no_proxy leaves out the other tasks"
+            % facts.proxies[task],
+            True,
+        )
     if sign.disk:
         return Finding("its process %d waits for a disk (state D)" % sign.disk, True)
     if named:
         return Finding(
-            "waits for %s, which can be reached and does not answer" % ", ".join(_at(facts, one) for one in named), True
+            "waits for %s, which can be reached and does not answer"
+            % ", ".join(_at(facts, one) for one in named),
+            True,
         )
     return _by_itself(facts, task)
 
@@ -89,7 +106,9 @@ def _diagnose(facts: Facts, task: str) -> Optional[Finding]:
 def _by_itself(facts: Facts, task: str) -> Finding:
     first = _stood_first(facts, task)
     if first is not None:
-        return Finding("waits for %s, it seems, which stood still before it" % _at(facts, first), False)
+        return Finding(
+            "waits for %s, it seems, which stood still before it" % _at(facts, first), False
+        )
     return Finding("no output, no CPU, no traffic, and nothing is seen wrong with the others", True)
 
 
@@ -108,19 +127,27 @@ def _stood_first(facts: Facts, task: str) -> Optional[str]:
 
 
 def _blame(facts: Facts, task: str, others: List[str], named: bool) -> List[str]:
-    """Which tasks hold up `task`, and why, in words; `named`: it logs itself that it waits for `others`."""
+    """Which tasks hold up `task`, and why, in words; `named`: it logs itself that it waits for
+    `others`."""
     words = ((other, _wrong_with(facts, other, named)) for other in others)
     blamed = [_at(facts, other) + ": " + said for other, said in words if said is not None]
     gone = [other for other in _elsewhere(facts) if _is_silent(facts, other)]
     if blamed and len(gone) > 1 and len(gone) == len(_elsewhere(facts)):
-        return ["the others: none of them can be reached from %s (%s)" % (facts.host, facts.hosts[gone[0]])]
+        return [
+            "the others: none of them can be reached from %s (%s)"
+            % (facts.host, facts.hosts[gone[0]])
+        ]
     return blamed
 
 
 def _wrong_with(facts: Facts, other: str, named: bool) -> Optional[str]:
     peer, sign, port = facts.peers[other], facts.signs.get(other), facts.ports.get(other)
     end = facts.ended.get(other)
-    if end is not None and is_final(end) and (named or end["outcome"] != "succeeded" or facts.lockstep):
+    if (
+        end is not None
+        and is_final(end)
+        and (named or end["outcome"] != "succeeded" or facts.lockstep)
+    ):
         return "it has ended (%s)" % _ending(end)
     if end is not None and not is_final(end) and (sign is None or sign.starting):
         return "it ended (%s) and starts again" % _ending(end)
@@ -133,7 +160,11 @@ def _wrong_with(facts: Facts, other: str, named: bool) -> Optional[str]:
     if sign is not None and sign.stopped:
         return _frozen(facts, other)
     if port not in (None, OPEN, CLOSED):
-        return "its port %s cannot be reached from %s (%s)" % (peer.address.rpartition(":")[2], facts.host, port)
+        return "its port %s cannot be reached from %s (%s)" % (
+            peer.address.rpartition(":")[2],
+            facts.host,
+            port,
+        )
     if sign is not None and sign.listens is False or (port == CLOSED and (named or serves(peer))):
         return "its port %s is closed: nobody listens there" % peer.address.rpartition(":")[2]
     return None
@@ -145,7 +176,11 @@ def _is_silent(facts: Facts, host: str) -> bool:
 
 def _frozen(facts: Facts, task: str) -> str:
     pid = facts.signs[task].stopped
-    return "frozen: its process %d is stopped; on %s `kill -CONT %d` lets it go on" % (pid, facts.peers[task].host, pid)
+    return "frozen: its process %d is stopped; on %s `kill -CONT %d` lets it go on" % (
+        pid,
+        facts.peers[task].host,
+        pid,
+    )
 
 
 def _ending(end: Ending) -> str:
@@ -158,7 +193,8 @@ def _ending(end: Ending) -> str:
 
 
 def trains(peer: wire.Peer) -> bool:
-    """Whether it stalls when it stands still: servers wait for work, an evaluator for checkpoints."""
+    """Whether it stalls when it stands still: servers wait for work, an evaluator for
+    checkpoints."""
     return not serves(peer) and peer.role != "evaluator"
 
 
@@ -176,7 +212,10 @@ def _starts(facts: Facts, task: str) -> bool:
 
 def _others(facts: Facts, task: str) -> Iterable[str]:
     """Servers first: most often a task waits for one of them."""
-    return sorted((other for other in facts.peers if other != task), key=lambda other: (trains(facts.peers[other]), other))
+    return sorted(
+        (other for other in facts.peers if other != task),
+        key=lambda other: (trains(facts.peers[other]), other),
+    )
 
 
 def _elsewhere(facts: Facts) -> List[str]:

@@ -1,7 +1,9 @@
-"""Health of the tasks of one host, on a thread of the minder: look at them, ask the other hosts, say what is wrong.
+"""Health of the tasks of one host, on a thread of the minder: look at them, ask the other hosts,
+say what is wrong.
 
-It ends no task and writes nothing: the minder reads `health`. As long as all goes well it only looks, every few seconds
-and for a small share of a core; once something stands still, it asks other hosts and tries ports.
+It ends no task and writes nothing: the minder reads `health`. As long as all goes well it only
+looks, every few seconds and for a small share of a core; once something stands still, it asks other
+hosts and tries ports.
 """
 
 from __future__ import annotations
@@ -42,7 +44,12 @@ class Stall(NamedTuple):
     culprit: bool  # found SURE times in a row
 
     def as_json(self) -> Health:
-        return {"word": "stalled", "attempt": self.attempt, "reason": self.reason, "since": round(self.since, 3)}
+        return {
+            "word": "stalled",
+            "attempt": self.attempt,
+            "reason": self.reason,
+            "since": round(self.since, 3),
+        }
 
 
 class Monitor:
@@ -108,13 +115,22 @@ class Monitor:
 
     def _pause_s(self, cost_s: float) -> float:
         after_s = self._part.stall_after_s
-        return max(min(max(after_s / 6, LOOK_S[0]), LOOK_S[1]), min(cost_s / COST_SHARE, after_s / 3))
+        return max(
+            min(max(after_s / 6, LOOK_S[0]), LOOK_S[1]), min(cost_s / COST_SHARE, after_s / 3)
+        )
 
     def look(self, now: float, known: Knowledge) -> None:
         """Looks once. `now`: monotonic seconds."""
         signs = self._signs(now)
         self._answer.signs = signs
-        facts = Facts(self._part.host, self._part.lockstep, self._part.stall_after_s, self._peers, signs, known.ended)
+        facts = Facts(
+            self._part.host,
+            self._part.lockstep,
+            self._part.stall_after_s,
+            self._peers,
+            signs,
+            known.ended,
+        )
         late = diagnose.suspects(facts)
         if not late:
             self._ports, self._repeated, self._next_ask, self._next_ports = {}, {}, 0.0, 0.0
@@ -147,30 +163,59 @@ class Monitor:
         answers = peers.PeerSigns({}, {})
         if self._mesh is not None:
             answers = peers.ask(self._mesh, self._part, self._hosts_to_ask(facts, late))
-        addresses = {task: peer.address for task, peer in self._peers.items() if peer.address and peer.host != facts.host}
+        addresses = {
+            task: peer.address
+            for task, peer in self._peers.items()
+            if peer.address and peer.host != facts.host
+        }
         if now >= self._next_ports:
-            self._next_ports, self._ports_pause_s = now + self._ports_pause_s, min(2 * self._ports_pause_s, PORTS_S[1])
+            self._next_ports, self._ports_pause_s = (
+                now + self._ports_pause_s,
+                min(2 * self._ports_pause_s, PORTS_S[1]),
+            )
             first = sorted(
                 (task for task in addresses if not self._peers[task].own_port),
-                key=lambda task: (not self._is_named(facts, late, task), diagnose.trains(self._peers[task])),
+                key=lambda task: (
+                    not self._is_named(facts, late, task),
+                    diagnose.trains(self._peers[task]),
+                ),
             )
-            words = reach.try_ports([addresses[task] for task in first[:MOST_PORTS]], guarded=reach.guarded_addresses(self._part))
-            self._ports = {task: words[addresses[task]] for task in first if addresses[task] in words}
+            words = reach.try_ports(
+                [addresses[task] for task in first[:MOST_PORTS]],
+                guarded=reach.guarded_addresses(self._part),
+            )
+            self._ports = {
+                task: words[addresses[task]] for task in first if addresses[task] in words
+            }
         loopback = reach.names_of_this_host(list(addresses.values()))
         return facts._replace(
             signs={**answers.signs, **facts.signs},
             ports=self._ports,
             hosts=answers.hosts,
-            loopback={task: loopback[address] for task, address in addresses.items() if address in loopback},
+            loopback={
+                task: loopback[address]
+                for task, address in addresses.items()
+                if address in loopback
+            },
             proxies=self._proxies(late, list(addresses.values())),
         )
 
     def _hosts_to_ask(self, facts: Facts, late: Set[str]) -> List[str]:
-        """The hosts of tasks that are waited for, then those of servers, then the others in turn."""
+        """The hosts of tasks that are waited for, then those of servers, then the others in
+        turn."""
         wanted = sorted(
-            self._peers, key=lambda task: (not self._is_named(facts, late, task), diagnose.trains(self._peers[task]), task)
+            self._peers,
+            key=lambda task: (
+                not self._is_named(facts, late, task),
+                diagnose.trains(self._peers[task]),
+                task,
+            ),
         )
-        hosts = list(dict.fromkeys(self._peers[task].host for task in wanted if self._peers[task].host != facts.host))
+        hosts = list(
+            dict.fromkeys(
+                self._peers[task].host for task in wanted if self._peers[task].host != facts.host
+            )
+        )
         if len(hosts) > peers.MOST_HOSTS:
             first, rest = hosts[: peers.MOST_HOSTS // 2], hosts[peers.MOST_HOSTS // 2 :]
             self._turn = (self._turn + peers.MOST_HOSTS // 2) % len(rest)
@@ -192,7 +237,11 @@ class Monitor:
     # --- what comes of it
 
     def _stalls(self, signs: Dict[str, Sign], findings: Dict[str, Finding]) -> Dict[str, Stall]:
-        self._repeated = {task: self._repeated.get(task, 0) + 1 for task, finding in findings.items() if finding.culprit}
+        self._repeated = {
+            task: self._repeated.get(task, 0) + 1
+            for task, finding in findings.items()
+            if finding.culprit
+        }
         found = {}
         for task, finding in findings.items():
             attempt, before = self._watched[task][0], self._health.get(task)

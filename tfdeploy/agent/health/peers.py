@@ -47,11 +47,17 @@ def ask(mesh: Mesh, part: wire.HostPart, hosts: List[str]) -> PeerSigns:
     return PeerSigns(signs, {host: word for host, (_, word) in answers.items()})
 
 
-def _ask_one(mesh: Mesh, part: wire.HostPart, address: wire.MeshHost) -> Tuple[Dict[str, Sign], str]:
+def _ask_one(
+    mesh: Mesh, part: wire.HostPart, address: wire.MeshHost
+) -> Tuple[Dict[str, Sign], str]:
     try:
         with mesh.call(address) as channel:
             mesh.ask(channel, {"signs": True})
-            return _checked(bounded_json.parse(tls.read_line(channel, _MOST_BYTES, listener.TIMEOUT_S)), part, address.host), OPEN
+            return _checked(
+                bounded_json.parse(tls.read_line(channel, _MOST_BYTES, listener.TIMEOUT_S)),
+                part,
+                address.host,
+            ), OPEN
     except (OSError, ValueError) as error:
         return {}, reach.reason_of(error)
 
@@ -65,7 +71,11 @@ def _checked(value: Any, part: wire.HostPart, host: str) -> Dict[str, Sign]:
 
 
 def _sign(value: Any, tasks: Set[str]) -> Sign:
-    return Sign(**bounded_json.fields(value, {"waits": lambda waits: _waits(waits, tasks), **_CHECKS}, ("still_s",)))
+    return Sign(
+        **bounded_json.fields(
+            value, {"waits": lambda waits: _waits(waits, tasks), **_CHECKS}, ("still_s",)
+        )
+    )
 
 
 def _waits(value: Any, tasks: Set[str]) -> Tuple[str, ...]:

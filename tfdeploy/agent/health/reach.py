@@ -1,7 +1,7 @@
 """Whether a port of the run accepts connections: one is made, and closed at once.
 
-A server of TensorFlow must not be left with open connections, and a frozen one keeps those that were closed: try seldom.
-Also wrong routes to other tasks: host names that mean this host, proxies.
+A server of TensorFlow must not be left with open connections, and a frozen one keeps those that
+were closed: try seldom. Also wrong routes to other tasks: host names that mean this host, proxies.
 """
 
 from __future__ import annotations
@@ -12,7 +12,16 @@ import socket
 import ssl
 
 from tfdeploy.agent import peer_filter, wire
-from tfdeploy.agent.annotations import TYPE_CHECKING, Collection, Dict, Iterable, List, Mapping, Optional, Set
+from tfdeploy.agent.annotations import (
+    TYPE_CHECKING,
+    Collection,
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    Optional,
+    Set,
+)
 from tfdeploy.agent.health.diagnose import CLOSED, OPEN
 
 if TYPE_CHECKING:
@@ -25,10 +34,13 @@ HUNG_UP_S = 1.0  # a server of TensorFlow speaks first, and a guarded port witho
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")  # in the order in which gRPC asks
 
 
-def try_ports(addresses: Iterable[str], within_s: float = WITHIN_S, guarded: Collection[str] = ()) -> Dict[str, str]:
+def try_ports(
+    addresses: Iterable[str], within_s: float = WITHIN_S, guarded: Collection[str] = ()
+) -> Dict[str, str]:
     """ "host:port" -> open, closed (no process listens), or why there was no answer.
 
-    `guarded`: those that guarded_ports.py holds, so one that accepts may be closed, or open to others."""
+    `guarded`: those that guarded_ports.py holds, so one that accepts may be closed, or open to
+    others."""
     from tfdeploy.agent.host import port_probe, resolving  # only once something stands still
 
     asked = list(dict.fromkeys(addresses))
@@ -86,18 +98,27 @@ def names_of_this_host(addresses: Iterable[str]) -> Dict[str, str]:
     """ "n3:2222" -> "n3 resolves to 127.0.1.1" where the name of another host means this one."""
     from tfdeploy.agent.host import resolving
 
-    rows = resolving.resolve(name for name in map(_name, addresses) if not peer_filter.is_address(name))
+    rows = resolving.resolve(
+        name for name in map(_name, addresses) if not peer_filter.is_address(name)
+    )
     home = {name: resolving.loopback_in(found) for name, found in rows.items()}
     return {
-        address: "%s resolves to %s" % (_name(address), home[_name(address)]) for address in addresses if home.get(_name(address))
+        address: "%s resolves to %s" % (_name(address), home[_name(address)])
+        for address in addresses
+        if home.get(_name(address))
     }
 
 
 def proxy_between(env: Mapping[str, str], addresses: List[str]) -> Optional[str]:
-    """The variable by which gRPC would go through a proxy to one of these addresses; None: it would not."""
+    """The variable by which gRPC would go through a proxy to one of these addresses; None: it would
+    not."""
     name = next((name for name in _PROXIES if env.get(name)), None)
     if name is None:
         return None
-    left_out = [each.strip() for each in (env.get("no_grpc_proxy") or env.get("no_proxy") or "").split(",") if each.strip()]
+    left_out = [
+        each.strip()
+        for each in (env.get("no_grpc_proxy") or env.get("no_proxy") or "").split(",")
+        if each.strip()
+    ]
     hosts = [_name(address) for address in addresses]
     return name if any(not any(host.endswith(end) for end in left_out) for host in hosts) else None

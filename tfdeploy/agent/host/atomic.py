@@ -1,4 +1,5 @@
-"""Files that another process reads: written to a temporary name and renamed, so that a reader never sees half of one.
+"""Files that another process reads: written to a temporary name and renamed, so that a reader never
+sees half of one.
 
 Also the journals: one line per write, appended. All files are 0600.
 """
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
 
 
 def write_bytes(path: str, content: bytes, mode: int = 0o600, *, durable: bool = False) -> None:
-    """Replaces `path` as a whole. `durable`: fsync before the rename, since a power cut may leave a name
-    without content (XFS); not for a caller that must not wait for a disk. Raises OSError, with the temporary file removed."""
+    """Replaces `path` as a whole. `durable`: fsync before the rename, since a power cut may leave a
+    name without content (XFS); not for a caller that must not wait for a disk. Raises OSError, with
+    the temporary file removed."""
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, ".%s.%s.tmp" % (name[:200], os.urandom(6).hex()))
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
@@ -36,7 +38,8 @@ def write_bytes(path: str, content: bytes, mode: int = 0o600, *, durable: bool =
 
 
 def remove_temporaries(path: str) -> None:
-    """Removes temporary files of a writer of `path` that was killed as it wrote. Only for the one writer of `path`."""
+    """Removes temporary files of a writer of `path` that was killed as it wrote. Only for the one
+    writer of `path`."""
     folder, name = os.path.split(path)
     try:
         for each in os.listdir(folder):
@@ -69,7 +72,8 @@ def read_json(path: str) -> Optional[Unchecked]:
 
 
 def append_line(path: str, obj: Any) -> None:
-    """One JSON line at the end of `path`, whole or not at all. One writer per file. Raises OSError."""
+    """One JSON line at the end of `path`, whole or not at all. One writer per file. Raises
+    OSError."""
     line = json_text.dumps(obj).encode("ascii") + b"\n"
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:

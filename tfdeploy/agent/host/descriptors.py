@@ -1,5 +1,5 @@
-"""Sockets that keep ports closed to strangers: one process of the agent leaves its descriptors to the next, as "PORT=FD,..." in
-a variable of its environment."""
+"""Sockets that keep ports closed to strangers: one process of the agent leaves its descriptors to
+the next, as "PORT=FD,..." in a variable of its environment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ VARIABLE = "TFDEPLOY_DESCRIPTORS"
 
 
 def leave(listening: Mapping[int, int]) -> Dict[str, Any]:
-    """Arguments for Popen: the child finds port -> descriptor by `take`. No environment is changed where there are none."""
+    """Arguments for Popen: the child finds port -> descriptor by `take`. No environment is changed
+    where there are none."""
     if not listening:
         return {}
     said = ",".join("%d=%d" % pair for pair in listening.items())

@@ -12,14 +12,16 @@ MOST_FREE = (1 << 63) - 1  # the largest number that the other side reads; s3fs 
 
 
 class FreeSpace(NamedTuple):
-    """Stands in the details of errors too. `free_inodes`: None: the file system has no fixed number."""
+    """Stands in the details of errors too. `free_inodes`: None: the file system has no fixed
+    number."""
 
     free_bytes: int
     free_inodes: Optional[int]
 
 
 def free_space(path: str) -> FreeSpace:
-    """Return what is left on the disk of `path`, or of the nearest folder above it. Raises OSError."""
+    """Return what is left on the disk of `path`, or of the nearest folder above it. Raises
+    OSError."""
     while True:
         try:
             found = os.statvfs(path)
@@ -30,7 +32,9 @@ def free_space(path: str) -> FreeSpace:
         return FreeSpace(min(found.f_bavail * found.f_frsize, MOST_FREE), free_inodes)
 
 
-def require_space(folder: str, what: str, needed_bytes: int, *, needed_inodes: int = 0, reserve: int = 0) -> None:
+def require_space(
+    folder: str, what: str, needed_bytes: int, *, needed_inodes: int = 0, reserve: int = 0
+) -> None:
     """Raise VerbError disk unless `what` fits. `reserve`: bytes that stay free."""
     free = free_space(folder)
     free = free._replace(free_bytes=max(0, free.free_bytes - reserve))

@@ -25,7 +25,8 @@ def open_file(path: str) -> Optional[int]:
 
 
 def of_first(path: str, length: int, *, whole: bool = False) -> Optional[str]:
-    """Of its first `length` bytes. None: no file, or shorter than that; with `whole` also: longer."""
+    """Of its first `length` bytes. None: no file, or shorter than that; with `whole` also:
+    longer."""
     descriptor = open_file(path)
     if descriptor is None:
         return None

@@ -53,7 +53,9 @@ class FileLock:
     def is_held(self) -> bool:
         """Return true if this object holds the lock and the file still has its name."""
         try:
-            return self.descriptor is not None and os.path.samestat(os.fstat(self.descriptor), os.stat(self.path))
+            return self.descriptor is not None and os.path.samestat(
+                os.fstat(self.descriptor), os.stat(self.path)
+            )
         except OSError:
             return False
 
@@ -99,7 +101,8 @@ class FileLock:
 
 
 def is_locked(path: str) -> bool:
-    """Whether a living process holds that lock. Creates nothing; the disk may be read-only by now."""
+    """Whether a living process holds that lock. Creates nothing; the disk may be read-only by
+    now."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -1,7 +1,7 @@
 """Which ports of a range are free, and which processes have the others.
 
-A port is free when it can be bound: a socket that is bound and not listening is not listed in /proc/net. Connections in TIME_WAIT
-do not count: they hinder neither the minder nor TensorFlow.
+A port is free when it can be bound: a socket that is bound and not listening is not listed in
+/proc/net. Connections in TIME_WAIT do not count: they hinder neither the minder nor TensorFlow.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from tfdeploy.agent.annotations import Callable, Dict, List, Optional, Tuple
 from tfdeploy.agent.host import listening
 
 
-def look_at_ports(low: int, high: int, held: Callable[[], Dict[int, str]]) -> Tuple[List[int], Dict[str, str]]:
-    """(free ports in order, {port: owner}) of low to high, both included. `held`: gives owners known by other
-    means; called only if a port is taken."""
+def look_at_ports(
+    low: int, high: int, held: Callable[[], Dict[int, str]]
+) -> Tuple[List[int], Dict[str, str]]:
+    """(free ports in order, {port: owner}) of low to high, both included. `held`: gives owners
+    known by other means; called only if a port is taken."""
     free: List[int] = []
     taken: List[int] = []
     for port in range(low, high + 1):
@@ -32,10 +34,12 @@ def is_free(port: int) -> bool:
 def _can_bind(family: int, port: int) -> bool:
     error = _bind(family, port, None)
     if error == errno.EADDRINUSE:
-        # Both succeed only where nothing but TIME_WAIT is in the way: a holder refuses the first, a stranger the second,
-        # and so do connections of a server that did not set it, like the mesh's: those are listed.
+        # Both succeed only where nothing but TIME_WAIT is in the way: a holder refuses the first, a
+        # stranger the second, and so do connections of a server that did not set it, like the
+        # mesh's: those are listed.
         return _bind(family, port, socket.SO_REUSEADDR) is None and (
-            _bind(family, port, socket.SO_REUSEPORT) is None or any(row.port == port for row in listening.rows(listening=False))
+            _bind(family, port, socket.SO_REUSEPORT) is None
+            or any(row.port == port for row in listening.rows(listening=False))
         )
     return error in (None, errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)  # a host without IPv6
 

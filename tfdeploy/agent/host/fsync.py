@@ -1,4 +1,5 @@
-"""Content on the disk before its name: after a power cut a file that was only renamed may be there, and empty."""
+"""Content on the disk before its name: after a power cut a file that was only renamed may be there,
+and empty."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""The ports of a run's tasks, closed to strangers: a socket of ours listens on each and hangs up on all who are not let in.
+"""The ports of a run's tasks, closed to strangers: a socket of ours listens on each and hangs up on
+all who are not let in.
 
-It stays open, with its place in the port's group, for as long as a process has its descriptor: the supervisors and the task's
-own processes have it too. While no minder lives, strangers wait in its queue for nothing.
-Peers that come before their server listens are told apart from strangers by how they are hung up on: an end, not a reset.
+It stays open, with its place in the port's group, for as long as a process has its descriptor: the
+supervisors and the task's own processes have it too. While no minder lives, strangers wait in its
+queue for nothing. Peers that come before their server listens are told apart from strangers by how
+they are hung up on: an end, not a reset.
 """
 
 from __future__ import annotations
@@ -31,10 +33,11 @@ _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close() sends a reset
 
 class GuardedPorts:
     """`addresses`: of the run's hosts, from the plan. `learned`: address that was admitted later ->
-    the host that stated the address ("": not known). `turned_away`: host -> the first address of its
-    connections that it did not state as its own."""
+    the host that stated the address ("": not known). `turned_away`: host -> the first address of
+    its connections that it did not state as its own."""
 
-    # Of the sockets that listen on a port, the kernel keeps the order; where one closes, it moves the last one to its place.
+    # Of the sockets that listen on a port, the kernel keeps the order; where one closes, it moves
+    # the last one to its place.
 
     def __init__(
         self,
@@ -45,19 +48,29 @@ class GuardedPorts:
         self._lock = threading.Lock()
         self._planned = tuple(addresses)
         self._admitted = set(map(peer_filter.address, self._planned))
-        self.learned = {each: host for each, host in learned.items() if peer_filter.is_address(each)}
+        self.learned = {
+            each: host for each, host in learned.items() if peer_filter.is_address(each)
+        }
         self.turned_away = dict(turned_away)
         self._admitted.update(map(peer_filter.address, self.learned))
         self._held: Dict[int, socket.socket] = {}
-        self._order: Dict[int, Optional[Tuple[int, int]]] = {}  # the places of ours and the task's; None: another has the filter
+        # the places of ours and the task's; None: another has the filter
+        self._order: Dict[int, Optional[Tuple[int, int]]] = {}
         self._closed = False
         self._thread: Optional[threading.Thread] = None
 
     # --- to begin
 
-    def guard(self, port: int, inherited: Optional[int], hold: Callable[[], socket.socket], first: Optional[int]) -> None:
-        """`inherited`: the descriptor that a dead minder had; `hold` binds the port; `first`: the inode of the socket that had
-        guarded it when the task began, which its processes may still have. Raises OSError."""
+    def guard(
+        self,
+        port: int,
+        inherited: Optional[int],
+        hold: Callable[[], socket.socket],
+        first: Optional[int],
+    ) -> None:
+        """`inherited`: the descriptor that a dead minder had; `hold` binds the port; `first`: the
+        inode of the socket that had guarded it when the task began, which its processes may still
+        have. Raises OSError."""
         taken = _listening(inherited, port)
         if taken is not None:  # with its filter
             before = 0 if _inode(taken) == first else len(_others(port, taken))
@@ -68,17 +81,21 @@ class GuardedPorts:
         if _port_of(held) != port:
             return
         others = _others(port, held)
-        if others:  # the task's; where one of ours is there, it has the filter, and this one gets its place when it closes
+        # the task's; where one of ours is there, it has the filter, and this one gets its place
+        # when it closes
+        if others:
             self._order[port] = None if first in others else (len(others), 0)
         self._listen(port)
 
     def _listen(self, port: int) -> None:
         held = self._held[port]
-        # The next run looks at what connections leave behind (TIME_WAIT). No other user can listen beside this one.
+        # The next run looks at what connections leave behind (TIME_WAIT). No other user can listen
+        # beside this one.
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.setblocking(False)
-        # With a filter of its own, listen() takes TIME_WAIT for a conflict. Without, it comes to no harm: it is alone, or comes
-        # behind a task that is open to all so far, or behind a socket that has the filter.
+        # With a filter of its own, listen() takes TIME_WAIT for a conflict. Without, it comes to no
+        # harm: it is alone, or comes behind a task that is open to all so far, or behind a socket
+        # that has the filter.
         held.listen(_BACKLOG)
         self._attach(port)
 
@@ -95,7 +112,8 @@ class GuardedPorts:
         return {port: held.fileno() for port, held in self._held.items() if _listens(held)}
 
     def open_to_all(self) -> Dict[int, str]:
-        """Port -> the address at which a program listens apart from the group that the filter covers."""
+        """Port -> the address at which a program listens apart from the group that the filter
+        covers."""
         return tcp_diag.open_to_all(list(self._held), list(map(_inode, self._held.values())))
 
     def is_admitted(self, address: str) -> bool:
@@ -110,7 +128,10 @@ class GuardedPorts:
         with self._lock:
             if self.is_admitted(address):
                 return False
-            if len(self.learned) >= MOST_LEARNED or list(self.learned.values()).count(host) >= MOST_PER_HOST:
+            if (
+                len(self.learned) >= MOST_LEARNED
+                or list(self.learned.values()).count(host) >= MOST_PER_HOST
+            ):
                 raise OSError(errno.ENOMEM, "a host of the run came from too many addresses")
             before, self.learned = self.learned, dict(self.learned, **{address: host})
             try:
@@ -133,7 +154,8 @@ class GuardedPorts:
             return True
 
     def before_start(self, port: Optional[int]) -> None:
-        """No process of a task listens on that port now: the next one to listen is behind our socket. Raises OSError."""
+        """No process of a task listens on that port now: the next one to listen is behind our
+        socket. Raises OSError."""
         with self._lock:
             if port is None or port not in self._held:
                 return
@@ -144,14 +166,16 @@ class GuardedPorts:
                 self._attach(port)
 
     def _renew(self, port: int) -> None:
-        """In place of one that does not listen, or behind what processes hold that got away from the run."""
+        """In place of one that does not listen, or behind what processes hold that got away from
+        the run."""
         before = self._held[port]
         try:
             self._held[port] = sockets.hold(port, beside=True)
         except OSError:
             return  # a process has the port alone: no task listens there
         if _listens(before):
-            before.shutdown(socket.SHUT_RDWR)  # in every process that has it, and while the other thread waits for it
+            # in every process that has it, and while the other thread waits for it
+            before.shutdown(socket.SHUT_RDWR)
         before.close()
         others = len(_others(port, self._held[port]))
         self._order[port] = (others, others + 1)
@@ -174,7 +198,10 @@ class GuardedPorts:
         order = self._order[port]
         if order is not None:
             steering.attach(
-                self._held[port], peer_filter.program(self._planned + tuple(self.learned), peers=order[1], others=order[0])
+                self._held[port],
+                peer_filter.program(
+                    self._planned + tuple(self.learned), peers=order[1], others=order[0]
+                ),
             )
 
     def _loop(self) -> None:

@@ -1,4 +1,5 @@
-"""Cluster names that mean this machine itself to this machine: Debian's `127.0.1.1 hostname` breaks a cluster.
+"""Cluster names that mean this machine itself to this machine: Debian's `127.0.1.1 hostname` breaks
+a cluster.
 
 Reads the hosts file alone: no name server is asked, so that a dead one costs the probe nothing.
 """

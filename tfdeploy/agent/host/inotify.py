@@ -1,6 +1,8 @@
-"""Waits until something changes in folders: by inotify, or for a moment where there is none (no ctypes, no watches left).
+"""Waits until something changes in folders: by inotify, or for a moment where there is none (no
+ctypes, no watches left).
 
-Followers wait with it beside a training: twenty looks a second at unchanged files would cost more than sending the lines.
+Followers wait with it beside a training: twenty looks a second at unchanged files would cost more
+than sending the lines.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ import time
 from tfdeploy.agent.annotations import Optional, Sequence
 
 WRITTEN, PLACED = 0x2, 0x80 | 0x100  # IN_MODIFY; IN_MOVED_TO and IN_CREATE
-POLL_S = 0.05  # the pause without inotify; with it the least time between two returns, so that changes are sent together
+# the pause without inotify; with it the least time between two returns, so that changes are sent
+# together
+POLL_S = 0.05
 SLICE_S = 0.5  # the longest wait: a cancellation and changes on network disks cause no event
 _NONBLOCK_CLOEXEC = os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -28,8 +32,8 @@ class Watcher:
         self._awoke = 0.0
 
     def wait(self, cancelled: threading.Event) -> None:
-        """Waits for a change since the last return, SLICE_S at most. The first call returns at once: the caller must look after
-        watching began."""
+        """Waits for a change since the last return, SLICE_S at most. The first call returns at
+        once: the caller must look after watching began."""
         if self._poll is None:
             self._begin()
             return

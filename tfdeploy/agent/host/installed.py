@@ -1,4 +1,5 @@
-"""Other programs that the probe starts: the user's interpreter, nvidia-smi, rsync. Each is started, and read later.
+"""Other programs that the probe starts: the user's interpreter, nvidia-smi, rsync. Each is started,
+and read later.
 
 Their answers are bounded in time and size, and never trusted to have the form we expect.
 """
@@ -64,14 +65,19 @@ print("=tfdeploy-python=" + json.dumps(facts))
 
 
 class Asked:
-    """A program that is running, or why it is not. `said`: its input, which it gets once it is read."""
+    """A program that is running, or why it is not. `said`: its input, which it gets once it is
+    read."""
 
-    def __init__(self, argv: List[str], said: str = "", env: Optional[Dict[str, str]] = None) -> None:
+    def __init__(
+        self, argv: List[str], said: str = "", env: Optional[Dict[str, str]] = None
+    ) -> None:
         self.error: Optional[OSError] = None
         self._said, self._deadline = said.encode("ascii"), time.monotonic() + WITHIN_S
         pipe = subprocess.PIPE
         try:
-            self._process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, cwd="/", env=env)
+            self._process = subprocess.Popen(
+                argv, stdin=pipe, stdout=pipe, stderr=pipe, cwd="/", env=env
+            )
         except OSError as error:
             self.error = error
 
@@ -80,7 +86,9 @@ class Asked:
         if self.error is not None:
             return None, "", os.strerror(self.error.errno or 0)
         try:
-            out, err = self._process.communicate(self._said, max(0.1, self._deadline - time.monotonic()))
+            out, err = self._process.communicate(
+                self._said, max(0.1, self._deadline - time.monotonic())
+            )
         except subprocess.TimeoutExpired:
             self._process.kill()
             with self._process:  # not for its output, which a child of it may hold open
@@ -93,7 +101,8 @@ def _text(raw: bytes) -> str:
 
 
 def find_program(name: str) -> Optional[str]:
-    """The absolute path of a program: ~ from $HOME, a bare name from PATH. Links stay: a virtual environment is one."""
+    """The absolute path of a program: ~ from $HOME, a bare name from PATH. Links stay: a virtual
+    environment is one."""
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
     if "/" in name:
         name, folders = os.path.expanduser(name), [os.path.expanduser("~")]
@@ -110,7 +119,8 @@ def start_python(path: Optional[str], modules: Iterable[str] = ()) -> Optional[A
 
 
 def read_python(asked: Optional[Asked], wanted: str) -> Tuple[Answer, Optional[str]]:
-    """(the versions of Python, TensorFlow, tf_keras, Keras and NumPy as facts name them, what is wrong)."""
+    """(the versions of Python, TensorFlow, tf_keras, Keras and NumPy as facts name them, what is
+    wrong)."""
     found: Answer = dict.fromkeys(("python_version", "tensorflow", "tf_keras", "keras", "numpy"))
     found.update(cpu_only=False, modules={})
     if asked is None:
@@ -129,7 +139,8 @@ def start_rsync() -> Asked:
 
 
 def find_uv() -> Optional[str]:
-    """On PATH, or where its installer puts it: a session that reads no profile does not see that."""
+    """On PATH, or where its installer puts it: a session that reads no profile does not see
+    that."""
     return next((path for path in map(find_program, UV_PLACES) if path), None)
 
 
@@ -150,7 +161,11 @@ def start_driver() -> Asked:
 def read_driver(asked: Optional[Asked]) -> Optional[str]:
     """The version of NVIDIA's driver; None: there is none, or nvidia-smi does not say."""
     words = asked.answer()[1].split() if asked is not None else []
-    return words[0] if words and words[0][:1].isdigit() and words[0].replace(".", "").isdigit() else None
+    return (
+        words[0]
+        if words and words[0][:1].isdigit() and words[0].replace(".", "").isdigit()
+        else None
+    )
 
 
 def read_gpus(asked: Optional[Asked]) -> Tuple[List[Answer], Optional[str]]:
@@ -167,7 +182,13 @@ def read_gpus(asked: Optional[Asked]) -> Tuple[List[Answer], Optional[str]]:
             return [], "nvidia-smi: cannot read %.200r" % line
         name = ", ".join(words[2:-2])
         found.append(
-            {"index": int(words[0]), "uuid": words[1], "name": name, "memory_mib": _mib(words[-2]), "used_mib": _mib(words[-1])}
+            {
+                "index": int(words[0]),
+                "uuid": words[1],
+                "name": name,
+                "memory_mib": _mib(words[-2]),
+                "used_mib": _mib(words[-1]),
+            }
         )
     return sorted(found, key=lambda gpu: gpu["index"]), None
 

@@ -1,4 +1,5 @@
-"""What the kernel lets this user's processes have: limits of the shell, memory that is left, /dev/shm, the temporary folder."""
+"""What the kernel lets this user's processes have: limits of the shell, memory that is left,
+/dev/shm, the temporary folder."""
 
 from __future__ import annotations
 
@@ -22,15 +23,25 @@ _NAMES = {  # as `ulimit` describes them -> the system's name
 
 
 def limits() -> Dict[str, int]:
-    """name -> soft limit, in bytes where it is an amount; those that are set. Tasks inherit them from this session."""
+    """name -> soft limit, in bytes where it is an amount; those that are set. Tasks inherit them
+    from this session."""
     found = {name: resource.getrlimit(number)[0] for name, number in _NAMES.items()}
-    return {name: min(value, MOST_FREE) for name, value in found.items() if value != resource.RLIM_INFINITY}
+    return {
+        name: min(value, MOST_FREE)
+        for name, value in found.items()
+        if value != resource.RLIM_INFINITY
+    }
 
 
 def available_bytes() -> Optional[int]:
-    """Memory that new processes can have: of the machine, or of the group of processes that this session is in."""
+    """Memory that new processes can have: of the machine, or of the group of processes that this
+    session is in."""
     found = _machine_bytes("/proc/meminfo")
-    left = [each for each in [found, *_groups_bytes("/proc/self/cgroup", "/sys/fs/cgroup")] if each is not None]
+    left = [
+        each
+        for each in [found, *_groups_bytes("/proc/self/cgroup", "/sys/fs/cgroup")]
+        if each is not None
+    ]
     return min(left) if left else None
 
 
@@ -40,13 +51,17 @@ def _machine_bytes(meminfo: str) -> Optional[int]:
 
 
 def _groups_bytes(own: str, root: str) -> List[Optional[int]]:
-    """What each memory limit above this process leaves, in the unified hierarchy. Cached files count as free."""
+    """What each memory limit above this process leaves, in the unified hierarchy. Cached files
+    count as free."""
     said = re.search(r"^0::(/.*)$", _text(own), re.MULTILINE)
     group = said.group(1).rstrip("/") if said else ""
     left: List[Optional[int]] = []
     while group:
         folder = root + group
-        most, used = _text(folder + "/memory.max").strip(), _text(folder + "/memory.current").strip()
+        most, used = (
+            _text(folder + "/memory.max").strip(),
+            _text(folder + "/memory.current").strip(),
+        )
         cached = re.search(r"^inactive_file (\d+)$", _text(folder + "/memory.stat"), re.MULTILINE)
         if most.isdigit() and used.isdigit():
             left.append(max(0, int(most) - int(used) + (int(cached.group(1)) if cached else 0)))
@@ -63,14 +78,21 @@ def _text(path: str) -> str:
 
 
 def folder_space(path: str) -> Optional[Answer]:
-    """Whether this user can write in a folder of the system, and what is free there; None: there is no such folder."""
+    """Whether this user can write in a folder of the system, and what is free there; None: there is
+    no such folder."""
     try:
         free = free_space(path).free_bytes if os.path.isdir(path) else None
     except OSError:
         return None
-    return None if free is None else {"path": path, "writable": os.access(path, os.W_OK | os.X_OK), "free_bytes": free}
+    return (
+        None
+        if free is None
+        else {"path": path, "writable": os.access(path, os.W_OK | os.X_OK), "free_bytes": free}
+    )
 
 
 def temporary_folder() -> str:
     """Where a program of this user puts its temporary files, whether it can or not."""
-    return next((os.environ[name] for name in ("TMPDIR", "TEMP", "TMP") if os.environ.get(name)), "/tmp")
+    return next(
+        (os.environ[name] for name in ("TMPDIR", "TEMP", "TMP") if os.environ.get(name)), "/tmp"
+    )

@@ -1,4 +1,5 @@
-"""Which sockets listen on a port, and which processes have them: by the kernel's tables, never by connecting."""
+"""Which sockets listen on a port, and which processes have them: by the kernel's tables, never by
+connecting."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def listeners(port: int) -> Set[int]:
 
 
 def listens(pids: Iterable[int], port: int, but: Optional[int] = None) -> bool:
-    """True if one of these processes listens on `port`, the socket with the inode `but` left out."""
+    """True if one of these processes listens on `port`, the socket with the inode `but` left
+    out."""
     wanted = listeners(port) - {but}
     return bool(wanted) and any(wanted & sockets_of(pid) for pid in pids)
 

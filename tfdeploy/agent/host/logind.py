@@ -1,4 +1,5 @@
-"""What systemd-logind does to a user's processes and shared memory once the last session of that user has ended."""
+"""What systemd-logind does to a user's processes and shared memory once the last session of that
+user has ended."""
 
 from __future__ import annotations
 
@@ -12,7 +13,11 @@ if TYPE_CHECKING:
 
 SESSIONS = "/run/systemd/sessions"
 _LINGER = "/var/lib/systemd/linger"
-_FOLDERS = ("/usr/lib/systemd/logind.conf.d", "/etc/systemd/logind.conf.d", "/run/systemd/logind.conf.d")
+_FOLDERS = (
+    "/usr/lib/systemd/logind.conf.d",
+    "/etc/systemd/logind.conf.d",
+    "/run/systemd/logind.conf.d",
+)
 _FILES = ("/usr/lib/systemd/logind.conf", "/etc/systemd/logind.conf")
 _YES = ("yes", "true", "1", "on", "y", "t")
 _SYSTEM_UIDS = 1000  # logind leaves the shared memory of users below it alone
@@ -29,12 +34,16 @@ def kills() -> bool:
 
 
 def at_logout(user: str) -> Answer:
-    """`kills`: this very session's processes will be killed when it ends. `removes_ipc`: also shared memory is removed."""
+    """`kills`: this very session's processes will be killed when it ends. `removes_ipc`: also
+    shared memory is removed."""
     if not os.path.isdir(SESSIONS):
         return {"kills": False, "removes_ipc": False}
     settings = _settings()
     removes = settings.get("RemoveIPC", "yes").lower() in _YES and os.getuid() >= _SYSTEM_UIDS
-    return {"kills": kills() and _is_meant(user, settings) and _in_session(), "removes_ipc": removes}
+    return {
+        "kills": kills() and _is_meant(user, settings) and _in_session(),
+        "removes_ipc": removes,
+    }
 
 
 def _is_meant(user: str, settings: Dict[str, str]) -> bool:
@@ -46,7 +55,8 @@ def _is_meant(user: str, settings: Dict[str, str]) -> bool:
 
 
 def _in_session() -> bool:
-    """Whether this process is in a session's scope: with `UsePAM no` in sshd_config it is in none."""
+    """Whether this process is in a session's scope: with `UsePAM no` in sshd_config it is in
+    none."""
     try:
         with open("/proc/self/cgroup") as groups:
             return any("/session-" in line for line in groups)

@@ -15,13 +15,15 @@ _LONGEST = 4000
 
 
 def read_mounts(mounts: str = MOUNTS) -> List[List[str]]:
-    """[source, mount point, type, options, ...] of each mount, bind mounts included. Raises OSError."""
+    """[source, mount point, type, options, ...] of each mount, bind mounts included. Raises
+    OSError."""
     with open(mounts, encoding="utf-8", errors="surrogateescape") as lines:
         return [[_unescaped(word) for word in line.split(" ")] for line in lines]
 
 
 def mount_of(path: str, mounts: str = MOUNTS) -> Optional[Answer]:
-    """The mount that holds `path`, or the nearest folder above it that exists; None where the system does not say."""
+    """The mount that holds `path`, or the nearest folder above it that exists; None where the
+    system does not say."""
     path = os.path.realpath(path)
     found: Optional[Answer] = None
     longest = -1
@@ -33,9 +35,15 @@ def mount_of(path: str, mounts: str = MOUNTS) -> Optional[Answer]:
         if len(row) < 4:
             continue
         source, point, kind, options = (_plain(word) for word in row[:4])
-        if len(point) >= longest and (path + "/").startswith(point.rstrip("/") + "/"):  # a later one covers an earlier one
+        # a later one covers an earlier one
+        if len(point) >= longest and (path + "/").startswith(point.rstrip("/") + "/"):
             longest = len(point)
-            found = {"source": source, "point": point, "type": kind, "options": options.split(",")[:100]}
+            found = {
+                "source": source,
+                "point": point,
+                "type": kind,
+                "options": options.split(",")[:100],
+            }
     return found
 
 

@@ -14,7 +14,8 @@ _TIMEOUT_S = 2.0
 
 
 def ask(protocol: int, kind: int, question: bytes) -> Iterator[bytes]:
-    """Yield the body of each message of the answer. Raises OSError, also where the kernel refuses."""
+    """Yield the body of each message of the answer. Raises OSError, also where the kernel
+    refuses."""
     family, type_ = socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC
     with socket.socket(family, type_, protocol) as link:
         link.settimeout(_TIMEOUT_S)

@@ -1,7 +1,9 @@
-"""The text of one nftables table that keeps everybody but the run out of the run's ports. Pure: it starts nothing.
+"""The text of one nftables table that keeps everybody but the run out of the run's ports. Pure: it
+starts nothing.
 
-The table is owned (`flags owner`): only the process that made it can change it, and the kernel removes it with that process.
-It is one line, so that nft makes all of it in one step or nothing. Nothing but numbers and parsed addresses gets into it.
+The table is owned (`flags owner`): only the process that made it can change it, and the kernel
+removes it with that process. It is one line, so that nft makes all of it in one step or nothing.
+Nothing but numbers and parsed addresses gets into it.
 """
 
 from __future__ import annotations
@@ -30,17 +32,31 @@ class Closed(NamedTuple):
 def table_name(host_dir: str, run: str) -> str:
     """How the names of this run's tables on this host begin, and those of no other run."""
     readable = re.sub(r"[^A-Za-z0-9]", "_", run)[:64]
-    return "tfdeploy_%s_%s" % (readable, hashlib.sha256(host_dir.encode("utf-8", "surrogateescape")).hexdigest()[:12])
+    return "tfdeploy_%s_%s" % (
+        readable,
+        hashlib.sha256(host_dir.encode("utf-8", "surrogateescape")).hexdigest()[:12],
+    )
 
 
 def table(closed: Closed) -> str:
-    """One line for `nft -i`. Raises ValueError for an address or port that is none, or without a port."""
+    """One line for `nft -i`. Raises ValueError for an address or port that is none, or without a
+    port."""
     if not closed.ports:
         raise ValueError("a table without ports")
-    made = ["add table inet %s { flags owner; }" % closed.name, _set(closed, "ports", "inet_service", map(_port, closed.ports))]
+    made = [
+        "add table inet %s { flags owner; }" % closed.name,
+        _set(closed, "ports", "inet_service", map(_port, closed.ports)),
+    ]
     for version, _, kind in _VERSIONS:
         made.append(_set(closed, "allowed%d" % version, kind, _of_version(version, closed.allowed)))
-        made.append(_set(closed, "run%d" % version, kind + " . inet_service", _pairs(version, closed.elsewhere)))
+        made.append(
+            _set(
+                closed,
+                "run%d" % version,
+                kind + " . inet_service",
+                _pairs(version, closed.elsewhere),
+            )
+        )
     return "; ".join(made + _input(closed) + _output(closed) + _forward(closed)) + "\n"
 
 
@@ -52,26 +68,45 @@ def _input(closed: Closed) -> List[str]:
 
 
 def _output(closed: Closed) -> List[str]:
-    """What the users of this host send. Root is like any other user: a proxy that runs as root connects for strangers.
+    """What the users of this host send. Root is like any other user: a proxy that runs as root
+    connects for strangers.
 
-    The kernel itself ends connections in the name of root or of nobody, so of those two only the first packet is refused.
+    The kernel itself ends connections in the name of root or of nobody, so of those two only the
+    first packet is refused.
     """
-    others = ["meta skuid %d accept" % closed.user, "meta skuid != 0 reject with tcp reset", _SYN + " reject with tcp reset"]
+    others = [
+        "meta skuid %d accept" % closed.user,
+        "meta skuid != 0 reject with tcp reset",
+        _SYN + " reject with tcp reset",
+    ]
     rules = ['oif "lo" tcp dport @ports jump others']
-    rules += ["%s daddr . tcp dport @run%d jump others" % (header, version) for version, header, _ in _VERSIONS]
-    chain = ["add chain inet %s others" % closed.name] + ["add rule inet %s others %s" % (closed.name, rule) for rule in others]
+    rules += [
+        "%s daddr . tcp dport @run%d jump others" % (header, version)
+        for version, header, _ in _VERSIONS
+    ]
+    chain = ["add chain inet %s others" % closed.name] + [
+        "add rule inet %s others %s" % (closed.name, rule) for rule in others
+    ]
     return chain + _chain(closed, "output", "output", rules)
 
 
 def _forward(closed: Closed) -> List[str]:
-    """What this host passes on: its containers would otherwise reach the other hosts under its own address."""
+    """What this host passes on: its containers would otherwise reach the other hosts under its own
+    address."""
     rules = ["%s saddr @allowed%d accept" % (header, version) for version, header, _ in _VERSIONS]
-    rules += ["%s daddr . tcp dport @run%d reject with tcp reset" % (header, version) for version, header, _ in _VERSIONS]
+    rules += [
+        "%s daddr . tcp dport @run%d reject with tcp reset" % (header, version)
+        for version, header, _ in _VERSIONS
+    ]
     return _chain(closed, "forward", "forward", rules)
 
 
 def _chain(closed: Closed, name: str, hook: str, rules: Iterable[str]) -> List[str]:
-    made = "add chain inet %s %s { type filter hook %s priority filter - 5; policy accept; }" % (closed.name, name, hook)
+    made = "add chain inet %s %s { type filter hook %s priority filter - 5; policy accept; }" % (
+        closed.name,
+        name,
+        hook,
+    )
     return [made] + ["add rule inet %s %s %s" % (closed.name, name, rule) for rule in rules]
 
 
@@ -82,7 +117,11 @@ def _set(closed: Closed, name: str, kind: str, elements: Iterable[str]) -> str:
 
 
 def _pairs(version: int, ends: Iterable[Tuple[str, int]]) -> List[str]:
-    return ["%s . %s" % (address, _port(port)) for each, port in ends for address in _of_version(version, [each])]
+    return [
+        "%s . %s" % (address, _port(port))
+        for each, port in ends
+        for address in _of_version(version, [each])
+    ]
 
 
 def _of_version(version: int, addresses: Iterable[str]) -> List[str]:

@@ -1,7 +1,7 @@
 """How this user starts nft, if at all: itself, or by a sudo that asks for no password.
 
-Whether it can make a table is asked of nft and the kernel with the real text: `nft -c` changes nothing. nft must read commands
-from its input (`-i`), so that it lives and owns the table.
+Whether it can make a table is asked of nft and the kernel with the real text: `nft -c` changes
+nothing. nft must read commands from its input (`-i`), so that it lives and owns the table.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from tfdeploy.agent.host.installed import Asked, find_program
 _TRIES_AFTER_CRASH = 5
 _FOLDERS = ("/usr/sbin", "/sbin", "/usr/local/sbin")  # often not on the PATH of ordinary users
 _ERROR = re.compile(r"Error: ([^\n]{1,300})")
-_TRIED = nft.table(nft.Closed("tfdeploy_check", 1, (1,), ("127.0.0.1", "::1"), (("127.0.0.1", 1), ("::1", 1))))
+_TRIED = nft.table(
+    nft.Closed("tfdeploy_check", 1, (1,), ("127.0.0.1", "::1"), (("127.0.0.1", 1), ("::1", 1)))
+)
 
 
 def environment() -> Dict[str, str]:
@@ -27,7 +29,10 @@ def environment() -> Dict[str, str]:
 
 def ways() -> List[List[str]]:
     """The command lines by which nft may be started here, the plain one first."""
-    program = next((path for path in map(find_program, ("nft", *(at + "/nft" for at in _FOLDERS))) if path), None)
+    program = next(
+        (path for path in map(find_program, ("nft", *(at + "/nft" for at in _FOLDERS))) if path),
+        None,
+    )
     if program is None:
         return []
     sudo = find_program("sudo") if os.geteuid() != 0 else None
@@ -53,11 +58,19 @@ def read(asked: List[Tuple[List[str], Asked]]) -> Tuple[Optional[List[str]], str
         for _ in range(_TRIES_AFTER_CRASH):
             if code is not None and code < 0:
                 code, out, errors = _ask(way).answer()
-        ended = "killed by signal %d" % -code if code is not None and code < 0 else "exit code %s" % code
-        wrong = error_in(out + "\n" + errors) or ("" if code == 0 else (errors or out or ended).splitlines()[-1])
+        ended = (
+            "killed by signal %d" % -code
+            if code is not None and code < 0
+            else "exit code %s" % code
+        )
+        wrong = error_in(out + "\n" + errors) or (
+            "" if code == 0 else (errors or out or ended).splitlines()[-1]
+        )
         if not wrong:
             return way, ""
-        refused.append("%s: %.200s" % ("sudo" if len(way) > 1 else "nft", wrong.replace("sudo: ", "", 1)))
+        refused.append(
+            "%s: %.200s" % ("sudo" if len(way) > 1 else "nft", wrong.replace("sudo: ", "", 1))
+        )
     if os.geteuid() != 0 and len(refused) == 1:
         refused.append("there is no sudo")
     return None, "; ".join(refused)

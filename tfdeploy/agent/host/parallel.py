@@ -16,7 +16,8 @@ def start_calls(
     timeout_s: float = threading.TIMEOUT_MAX,
     most_threads: int = MOST_THREADS,
 ) -> Callable[[], None]:
-    """Start to call `function(value)` for each. Returns a function that waits for the calls, until the time-out."""
+    """Start to call `function(value)` for each. Returns a function that waits for the calls, until
+    the time-out."""
     waiting, deadline = list(values), time.monotonic() + timeout_s
 
     def work() -> None:
@@ -39,6 +40,8 @@ def start_calls(
     return wait
 
 
-def call_for_each(function: Callable[[Any], object], values: Iterable[Any], timeout_s: float) -> None:
+def call_for_each(
+    function: Callable[[Any], object], values: Iterable[Any], timeout_s: float
+) -> None:
     """Call `function(value)` for each. Returns after `timeout_s` at the latest."""
     start_calls(function, values, timeout_s)()

@@ -1,4 +1,5 @@
-"""Try TCP ports: connect to many at once, and read what answers. Callers say what an answer means."""
+"""Try TCP ports: connect to many at once, and read what answers. Callers say what an answer
+means."""
 
 from __future__ import annotations
 

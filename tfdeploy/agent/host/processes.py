@@ -1,7 +1,7 @@
 """Processes by /proc: their identity, descendants, environment; and signals to them.
 
-A process is identified by boot id, pid and start time together; a pid alone is never signalled. No process is chosen by its
-name, and processes of other users are not readable, so never found.
+A process is identified by boot id, pid and start time together; a pid alone is never signalled. No
+process is chosen by its name, and processes of other users are not readable, so never found.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Identity(NamedTuple):
-    """Identifies one process: the same pid with another start time, or after a reboot, is another process."""
+    """Identifies one process: the same pid with another start time, or after a reboot, is another
+    process."""
 
     boot_id: str
     pid: int
@@ -53,12 +54,15 @@ def entry(pid: int) -> Optional[Entry]:
             text = file.read().decode("utf-8", "replace")
     except OSError:
         return None
-    opening, closing = text.find("("), text.rfind(")")  # the command may hold anything, parentheses too
+    # the command may hold anything, parentheses too
+    opening, closing = text.find("("), text.rfind(")")
     if closing < 0:
         return None
     fields = text[closing + 2 :].split()
     cpu_s, memory = sum(map(int, fields[11:15])) / _TICKS_S, int(fields[21]) * _PAGE_BYTES
-    return Entry(pid, int(fields[1]), fields[0], int(fields[19]), text[opening + 1 : closing], cpu_s, memory)
+    return Entry(
+        pid, int(fields[1]), fields[0], int(fields[19]), text[opening + 1 : closing], cpu_s, memory
+    )
 
 
 def identity(pid: int) -> Optional[Identity]:
@@ -69,7 +73,12 @@ def identity(pid: int) -> Optional[Identity]:
 def is_alive(who: Identity) -> bool:
     """Whether exactly that process is still alive (a zombie is not)."""
     found = entry(who.pid)
-    return found is not None and found.alive and found.start_ticks == who.start_ticks and boot_id() == who.boot_id
+    return (
+        found is not None
+        and found.alive
+        and found.start_ticks == who.start_ticks
+        and boot_id() == who.boot_id
+    )
 
 
 def all_processes() -> Dict[int, Entry]:
@@ -110,8 +119,9 @@ def environment(pid: int) -> Dict[str, str]:
 
 
 def marked(markers: Dict[str, str], table: Dict[int, Entry]) -> Set[int]:
-    """Our own living processes whose environment holds all of `markers`, which must not be empty. Processes of other
-    users do not count, though root can read them; a task that changed its user is found below its supervisor."""
+    """Our own living processes whose environment holds all of `markers`, which must not be empty.
+    Processes of other users do not count, though root can read them; a task that changed its user
+    is found below its supervisor."""
     if not markers:
         raise ValueError("no markers: that would be everyone")
     found: Set[int] = set()
@@ -132,10 +142,12 @@ def _is_own(pid: int) -> bool:
 
 
 def _soon(one: Entry, deadline: float) -> Dict[str, str]:
-    """Return its environment once it shows one; empty if it has none, or shows none by the deadline.
+    """Return its environment once it shows one; empty if it has none, or shows none by the
+    deadline.
 
-    Within exec a process shows neither environment nor command line for a moment. The command line may be that from
-    before an exec and the environment be read within it, so one that is shown counts from the third time on.
+    Within exec a process shows neither environment nor command line for a moment. The command line
+    may be that from before an exec and the environment be read within it, so one that is shown
+    counts from the third time on.
     """
     words: Dict[str, str] = {}
     shown_times = 0
@@ -152,7 +164,8 @@ def _soon(one: Entry, deadline: float) -> Dict[str, str]:
 
 
 def command_line_soon(one: Entry) -> Optional[bytes]:
-    """Its command line once /proc shows one; empty: it shows none within 50 ms. None: the process is gone."""
+    """Its command line once /proc shows one; empty: it shows none within 50 ms. None: the process
+    is gone."""
     deadline = time.monotonic() + _TURNING_S
     while True:
         shown, now = command_line(one.pid), entry(one.pid)
@@ -173,7 +186,8 @@ def command_line(pid: int) -> bytes:
 
 
 def send(who: Identity, number: int) -> bool:
-    """Signals exactly that process, by a pidfd where the kernel has them. False: it is gone, or not ours."""
+    """Signals exactly that process, by a pidfd where the kernel has them. False: it is gone, or not
+    ours."""
     descriptor = _libc.syscall(_SYS_PIDFD_OPEN, who.pid, 0)
     if descriptor < 0:
         return is_alive(who) and _kill(who.pid, number)
@@ -218,7 +232,8 @@ def die_with_parent(parent: int) -> None:
 
 
 def oom_kills() -> Optional[int]:
-    """How often the kernel killed in this process's control group for want of memory; None: the kernel does not say."""
+    """How often the kernel killed in this process's control group for want of memory; None: the
+    kernel does not say."""
     groups = _control_groups()
     candidates = [("/sys/fs/cgroup/memory", groups.get("memory"), "memory.oom_control")]
     candidates.append(("/sys/fs/cgroup", groups.get(""), "memory.events"))

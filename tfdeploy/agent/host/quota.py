@@ -18,7 +18,8 @@ def start() -> Optional[Asked]:
 
 
 def read(asked: Optional[Asked], source: str) -> Optional[Answer]:
-    """Of the file system mounted from `source`; None: no quota is set there. Over a quota the program exits with 1."""
+    """Of the file system mounted from `source`; None: no quota is set there. Over a quota the
+    program exits with 1."""
     out = asked.answer()[1] if asked is not None else ""
     for line in out.splitlines():
         words = line.split()
@@ -28,7 +29,8 @@ def read(asked: Optional[Asked], source: str) -> Optional[Answer]:
 
 
 def _of_words(words: List[str]) -> Optional[Answer]:
-    """Words: KiB used, soft and hard limit, grace; the same for files. 0 is no limit, a star marks what is over the soft one."""
+    """Words: KiB used, soft and hard limit, grace; the same for files. 0 is no limit, a star marks
+    what is over the soft one."""
     numbers = [word.rstrip("*") for word in words]
     if not all(word.isdigit() for word in numbers):
         return None

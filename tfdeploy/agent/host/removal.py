@@ -1,4 +1,5 @@
-"""Folders and files that are to go: what they take on the disk, moved aside in one step, then removed.
+"""Folders and files that are to go: what they take on the disk, moved aside in one step, then
+removed.
 
 No link is followed, no other user's file is removed, and nothing that is mounted inside.
 """
@@ -16,8 +17,9 @@ GONE = ".gone-"  # a hidden name, which no run, release, data set or job has
 
 
 def usage(path: str) -> int:
-    """Bytes that its removal frees: a file with another name elsewhere counts nothing. Raises OSError: EPERM where another
-    user's file lies in it, EXDEV where something is mounted in it, ENOENT where it is gone."""
+    """Bytes that its removal frees: a file with another name elsewhere counts nothing. Raises
+    OSError: EPERM where another user's file lies in it, EXDEV where something is mounted in it,
+    ENOENT where it is gone."""
     top, below = os.lstat(path), os.path.realpath(path) + "/"
     for row in read_mounts():
         if row[1].startswith(below):
@@ -36,13 +38,16 @@ def usage(path: str) -> int:
         elif about.st_nlink < 2:
             total += about.st_blocks * 512
         else:
-            seen = names.setdefault((about.st_dev, about.st_ino), [0, about.st_nlink, about.st_blocks * 512])
+            seen = names.setdefault(
+                (about.st_dev, about.st_ino), [0, about.st_nlink, about.st_blocks * 512]
+            )
             seen[0] += 1
     return total + sum(size for count, links, size in names.values() if count >= links)
 
 
 def _children(folder: str, about: os.stat_result) -> List[Tuple[str, os.stat_result]]:
-    """What lies in it. A folder that its owner may not enter is opened first: a program may have closed it."""
+    """What lies in it. A folder that its owner may not enter is opened first: a program may have
+    closed it."""
     if about.st_mode & stat.S_IRWXU != stat.S_IRWXU and about.st_uid == os.geteuid():
         os.chmod(folder, stat.S_IMODE(about.st_mode) | stat.S_IRWXU)
     found = []
@@ -55,8 +60,9 @@ def _children(folder: str, about: os.stat_result) -> List[Tuple[str, os.stat_res
 
 
 def set_aside(path: str, folder: str = "") -> Optional[str]:
-    """Renames it to a hidden name beside it, or in `folder`: whoever is killed then leaves nothing that looks whole. None: it is
-    gone already, as in a workdir that several hosts clean. Raises OSError."""
+    """Renames it to a hidden name beside it, or in `folder`: whoever is killed then leaves nothing
+    that looks whole. None: it is gone already, as in a workdir that several hosts clean. Raises
+    OSError."""
     name = "%s%s-%s" % (GONE, os.path.basename(path).lstrip(".")[:100], os.urandom(6).hex())
     aside = os.path.join(folder or os.path.dirname(path), name)
     try:
@@ -67,7 +73,8 @@ def set_aside(path: str, folder: str = "") -> Optional[str]:
 
 
 def remove(path: str) -> bool:
-    """As far as it goes, also folders that their owner may not write to; whether nothing of it is left."""
+    """As far as it goes, also folders that their owner may not write to; whether nothing of it is
+    left."""
     if not os.path.isdir(path) or os.path.islink(path):
         try:
             os.unlink(path)
@@ -84,11 +91,16 @@ def remove(path: str) -> bool:
 
 
 def _open_folders(top: str) -> None:
-    """Gives the owner all rights to each folder below: an ordinary user removes nothing from a folder of mode 0500."""
+    """Gives the owner all rights to each folder below: an ordinary user removes nothing from a
+    folder of mode 0500."""
     todo = [top]
     while todo:
         folder = todo.pop()
         try:
-            todo += [path for path, about in _children(folder, os.lstat(folder)) if stat.S_ISDIR(about.st_mode)]
+            todo += [
+                path
+                for path, about in _children(folder, os.lstat(folder))
+                if stat.S_ISDIR(about.st_mode)
+            ]
         except OSError:
             continue  # another user's

@@ -1,7 +1,8 @@
 """Space reserved for what must be written on a full disk too: how a task and the run ended.
 
-Beside a file lies a reserve of blanks, FILE.room. Where no block or inode is left, the content overwrites the blanks, the two
-files swap names, and the old file is the next reserve. Blanks behind JSON are allowed in JSON, so readers see no difference.
+Beside a file lies a reserve of blanks, FILE.room. Where no block or inode is left, the content
+overwrites the blanks, the two files swap names, and the old file is the next reserve. Blanks behind
+JSON are allowed in JSON, so readers see no difference.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def set_aside(path: str, size_bytes: int) -> None:
 
 
 def write_json(path: str, obj: Any, *, durable: bool = False) -> None:
-    """As atomic.write_json, also on a full disk. One writer per file. Raises OSError: there was no room for it."""
+    """As atomic.write_json, also on a full disk. One writer per file. Raises OSError: there was no
+    room for it."""
     content = json_text.dumps(obj).encode("ascii")
     try:
         atomic.write_bytes(path, content, durable=durable)
@@ -43,7 +45,8 @@ def write_json(path: str, obj: Any, *, durable: bool = False) -> None:
 
 
 def append_line(path: str, obj: Any) -> None:
-    """As atomic.append_line; on a full disk the journal's reserve is given up, once. Raises OSError."""
+    """As atomic.append_line; on a full disk the journal's reserve is given up, once. Raises
+    OSError."""
     try:
         atomic.append_line(path, obj)
     except OSError as error:
@@ -95,7 +98,8 @@ def _open(path: str) -> Optional[int]:
 
 
 def _change_places(path: str, size: int) -> None:
-    """Swaps the names in one rename each; the new reserve is filled up as far as that needs no new block."""
+    """Swaps the names in one rename each; the new reserve is filled up as far as that needs no new
+    block."""
     try:
         if os.path.exists(path + _OLD):
             os.unlink(path + _OLD)

@@ -36,7 +36,8 @@ def start_lookups(names: Iterable[str]) -> Callable[[], Dict[str, List[str]]]:
 
 
 def resolve(names: Iterable[str]) -> Dict[str, Union[List[Any], str]]:
-    """Return name or address -> rows of getaddrinfo, or why there are none. Takes RESOLVE_S at most."""
+    """Return name or address -> rows of getaddrinfo, or why there are none. Takes RESOLVE_S at
+    most."""
     names = list(names)
     found: Dict[str, Union[List[Any], str]] = dict.fromkeys(names, "no answer")
     for name, answer in _start(names, RESOLVE_S)().items():

@@ -1,7 +1,7 @@
 """Holds ports.
 
-A held port is bound and never listened on. TensorFlow binds beside the holder because both set SO_REUSEPORT
-(TF_GRPC_REUSE_PORT=true); a process that does not cannot. Measured.
+A held port is bound and never listened on. TensorFlow binds beside the holder because both set
+SO_REUSEPORT (TF_GRPC_REUSE_PORT=true); a process that does not cannot. Measured.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ import time
 
 
 def claim(port: int, patience_s: float = 0.0) -> socket.socket:
-    """A socket bound to `port` exclusively, to listen on. Tries for `patience_s` seconds. Raises OSError."""
+    """A socket bound to `port` exclusively, to listen on. Tries for `patience_s` seconds. Raises
+    OSError."""
     deadline = time.monotonic() + patience_s
     while True:
         claimed = _any_address()
         try:
             claimed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             _bind(claimed, port)
-            # From now on: what its connections leave behind (TIME_WAIT) must not keep the next run from this port.
+            # From now on: what its connections leave behind (TIME_WAIT) must not keep the next run
+            # from this port.
             claimed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             return claimed
         except OSError:
@@ -29,7 +31,8 @@ def claim(port: int, patience_s: float = 0.0) -> socket.socket:
 
 
 def hold(port: int, beside: bool = False) -> socket.socket:
-    """A socket that keeps `port` on all addresses, IPv4 and IPv6. Raises OSError (EADDRINUSE): another process has it.
+    """A socket that keeps `port` on all addresses, IPv4 and IPv6. Raises OSError (EADDRINUSE):
+    another process has it.
 
     `beside`: the tasks of this run may have it already (a minder that takes over).
     """
@@ -38,8 +41,8 @@ def hold(port: int, beside: bool = False) -> socket.socket:
         if beside:
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         else:
-            # Alone at the moment of the bind, open to others with REUSEPORT from then on: no moment in between.
-            # REUSEADDR only for that moment: it forgives connections in TIME_WAIT.
+            # Alone at the moment of the bind, open to others with REUSEPORT from then on: no moment
+            # in between. REUSEADDR only for that moment: it forgives connections in TIME_WAIT.
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         _bind(held, port)
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

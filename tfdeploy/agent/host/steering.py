@@ -1,7 +1,9 @@
-"""Makes the kernel steer the connections to one port: peers to the task's socket, all others to the one that holds it.
+"""Makes the kernel steer the connections to one port: peers to the task's socket, all others to the
+one that holds it.
 
-All sockets that listen on the port with SO_REUSEPORT are a group, in the order of their listen(); the program of peer_filter.py
-returns a place in it. A place that is empty means any of the group. Nothing here is on the path of data.
+All sockets that listen on the port with SO_REUSEPORT are a group, in the order of their listen();
+the program of peer_filter.py returns a place in it. A place that is empty means any of the group.
+Nothing here is on the path of data.
 """
 
 from __future__ import annotations
@@ -21,15 +23,19 @@ _WITHIN_S = 1.0
 
 
 def attach(member: socket.socket, instructions: "Iterable[peer_filter.Instruction]") -> None:
-    """The program for the whole group of `member`, in place of the one before. Raises OSError: ENOMEM: it is too long."""
+    """The program for the whole group of `member`, in place of the one before. Raises OSError:
+    ENOMEM: it is too long."""
     packed = peer_filter.pack(instructions)
     memory = array.array("B", packed)
     place, length = memory.buffer_info()
-    member.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_REUSEPORT_CBPF, struct.pack("HP", length // 8, place))
+    member.setsockopt(
+        socket.SOL_SOCKET, _SO_ATTACH_REUSEPORT_CBPF, struct.pack("HP", length // 8, place)
+    )
 
 
 def hindrance() -> str:
-    """Why this kernel does not steer connections, in words; "": it does, as was just tried on loopback."""
+    """Why this kernel does not steer connections, in words; "": it does, as was just tried on
+    loopback."""
     try:
         with sockets.hold(0) as holder:
             port = holder.getsockname()[1]

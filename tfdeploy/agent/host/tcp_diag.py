@@ -1,7 +1,8 @@
-"""How many bytes each TCP connection of this host has moved, by the kernel (sock_diag), and the ports that sockets listen on.
+"""How many bytes each TCP connection of this host has moved, by the kernel (sock_diag), and the
+ports that sockets listen on.
 
-Bytes count once the other side has acknowledged them, so neither keepalives nor what is sent into a dead network do.
-Needs no privileges; where the kernel has no sock_diag, the answer is None.
+Bytes count once the other side has acknowledged them, so neither keepalives nor what is sent into a
+dead network do. Needs no privileges; where the kernel has no sock_diag, the answer is None.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ _BYTES_AT = 120  # of tcpi_bytes_acked in struct tcp_info; tcpi_bytes_received f
 class Traffic(NamedTuple):
     moved: Dict[int, int]  # inode -> bytes, both ways
     listening: Dict[int, int]  # inode -> port
-    apart: Dict[int, str] = {}  # inode -> address, of those that listen on some of the host's addresses, but for loopback
+    # inode -> address, of those that listen on some of the host's addresses, but for loopback
+    apart: Dict[int, str] = {}
 
 
 def look() -> Optional[Traffic]:
@@ -34,15 +36,19 @@ def look() -> Optional[Traffic]:
 
 
 def listening() -> Optional[Traffic]:
-    """Return those that listen. /proc/net/tcp says it too, but walks the whole table of connections: milliseconds."""
+    """Return those that listen. /proc/net/tcp says it too, but walks the whole table of
+    connections: milliseconds."""
     return _ask((_LISTEN,), 0)
 
 
 def open_to_all(ports: Collection[int], but: Collection[int]) -> Dict[int, str]:
-    """Port -> the address at which a socket listens that is not in the group of one on all addresses of IPv4 and IPv6.
-    `but`: inodes that are left out. Empty where the kernel does not tell."""
+    """Port -> the address at which a socket listens that is not in the group of one on all
+    addresses of IPv4 and IPv6. `but`: inodes that are left out. Empty where the kernel does not
+    tell."""
     found = listening() or Traffic({}, {})
-    open_ports = {found.listening[inode]: where for inode, where in found.apart.items() if inode not in but}
+    open_ports = {
+        found.listening[inode]: where for inode, where in found.apart.items() if inode not in but
+    }
     return {port: where for port, where in open_ports.items() if port in ports}
 
 

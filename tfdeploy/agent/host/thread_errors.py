@@ -1,4 +1,5 @@
-"""Errors on a thread that must go on: the traceback of each kind, once, on standard error (minder.log)."""
+"""Errors on a thread that must go on: the traceback of each kind, once, on standard error
+(minder.log)."""
 
 from __future__ import annotations
 

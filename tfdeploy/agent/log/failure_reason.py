@@ -1,6 +1,7 @@
 """Why a program ended: the line of its log that a person would quote. Pure, but for `read_streams`.
 
-An exception may be only the consequence of another one: `CancelledError` where the input of a model ran out.
+An exception may be only the consequence of another one: `CancelledError` where the input of a model
+ran out.
 """
 
 from __future__ import annotations
@@ -19,28 +20,35 @@ MESSAGE_CHARS = 200
 _STACK_LINES = 300  # of faulthandler
 _REPORTED = re.compile(r"Error reported to Coordinator: <class '([\w.]+)'>, (.*)")
 _RAN_OUT = re.compile(r"Your input ran out of data[^.]*")
-_STATUS = re.compile(r" is aborting with status: (?!CANCELLED|OUT_OF_RANGE|ABORTED|UNAVAILABLE)([A-Z_]+): (.*)")
+_STATUS = re.compile(
+    r" is aborting with status: (?!CANCELLED|OUT_OF_RANGE|ABORTED|UNAVAILABLE)([A-Z_]+): (.*)"
+)
 _ABORTED = re.compile(
-    r"terminate called .*|(?:free|malloc|realloc)\(\): .*|double free or corruption.*|corrupted (?:size|double).*"
+    r"terminate called .*|(?:free|malloc|realloc)\(\): .*|double free or corruption.*|corrupted "
+    r"(?:size|double).*"
     r"|\S.*Assertion `.*' failed.*"
     r"|\*\*\* stack smashing detected.*"
 )
-_EXPLAINED_EXITS = (1, 2, 126, 127)  # of `sys.exit("...")`, of Python and of shells: their last line says why
+# of `sys.exit("...")`, of Python and of shells: their last line says why
+_EXPLAINED_EXITS = (1, 2, 126, 127)
 _FATAL = re.compile(r"(?:^|: )F[ \d]")
 _NOISE = re.compile(r"\s|\W*$|.*\b(?:DEBUG|INFO|WARNING|WARN|\w*Warning)\b|\[?[IW]\d{4} |.*\d%\|")
-_USAGE = re.compile(r"\S+(?: \S+)?: error: .+|FATAL Flags parsing error: .+")  # of argparse, and of absl
+# of argparse, and of absl
+_USAGE = re.compile(r"\S+(?: \S+)?: error: .+|FATAL Flags parsing error: .+")
 
 
 def _names(words: str) -> FrozenSet[str]:
     return frozenset(words.split())
 
 
-# Consequences of what another thread, task or process did. Where something else was printed too, that is the cause.
+# Consequences of what another thread, task or process did. Where something else was printed too,
+# that is the cause.
 _CONSEQUENCES = _names(
     """CancelledError OutOfRangeError AbortedError UnavailableError KeyboardInterrupt BrokenPipeError EOFError
     Empty ConnectionResetError ConnectionRefusedError SystemExit"""
 )
-# The next start may not meet these: they come from other tasks and processes, the network, memory and disks.
+# The next start may not meet these: they come from other tasks and processes, the network, memory
+# and disks.
 _PASSING = _CONSEQUENCES | _names(
     """DeadlineExceededError FailedPreconditionError InternalError UnknownError DataLossError ResourceExhaustedError
     MemoryError OutOfMemoryError TimeoutError ConnectionError ConnectionAbortedError OSError IOError BlockingIOError
@@ -48,8 +56,10 @@ _PASSING = _CONSEQUENCES | _names(
     DistStoreError DistBackendError RpcError XlaRuntimeError BrokenBarrierError BrokenProcessPool RemoteDisconnected"""
 )
 _PASSING_TEXT = re.compile(
-    r"(?i)connect|time[d -]?\s?out|unreachable|rendezvous|broken pipe|nccl|gloo|socket|address already in use|temporar"
-    r"|no space left|memory|exhausted|unavailable|heartbeat|deadline|cancel|abort|too many open files|cuda error|cudnn|cublas"
+    r"(?i)connect|time[d -]?\s?out|unreachable|rendezvous|broken pipe|nccl|gloo|socket|address "
+    r"already in use|temporar"
+    r"|no space left|memory|exhausted|unavailable|heartbeat|deadline|cancel|abort|too many open "
+    r"files|cuda error|cudnn|cublas"
     r"|uninitialized|not known|grpc|input/output error|stale file|barrier|\bpeer\b|lock(?:ed)?\b"
 )
 # Mistakes in the program, whatever their message names.
@@ -60,15 +70,17 @@ _MISTAKES = _names(
 
 
 class FailureReason(NamedTuple):
-    """`text`: "TypeError: only integers (train.py:88)". `error`: equal for the same exception at the same line; "" where the
-    next start may not meet it, or where it is no exception in the program's own code."""
+    """`text`: "TypeError: only integers (train.py:88)". `error`: equal for the same exception at
+    the same line; "" where the next start may not meet it, or where it is no exception in the
+    program's own code."""
 
     text: str
     error: str = ""
 
 
 def read_streams(task_dir: str, written_bytes: int) -> Tuple[str, str]:
-    """The end of an attempt's standard output and standard error, READ_BYTES together. `written_bytes`: all that it wrote."""
+    """The end of an attempt's standard output and standard error, READ_BYTES together.
+    `written_bytes`: all that it wrote."""
     reader = LogReader(task_dir)
     reader.offset = max(0, reader.end() - min(written_bytes, READ_BYTES))
     texts: Dict[int, List[bytes]] = {0: [], 1: []}
@@ -83,18 +95,26 @@ def read_streams(task_dir: str, written_bytes: int) -> Tuple[str, str]:
     return out, err
 
 
-def explain_exit(out: str, err: str, roots: Sequence[str] = (), exit_code: Optional[int] = 1) -> Optional[FailureReason]:
-    """Why a program ended itself with a failure. `roots`: folders of the program, left out of file names."""
+def explain_exit(
+    out: str, err: str, roots: Sequence[str] = (), exit_code: Optional[int] = 1
+) -> Optional[FailureReason]:
+    """Why a program ended itself with a failure. `roots`: folders of the program, left out of file
+    names."""
     usage = _usage_error(err)
     if usage is not None:
         return FailureReason(_shortened(usage), usage)
-    found = _explain_exception(err, roots) or _explain_exception(out, roots) or explain_crash(err, roots)
+    found = (
+        _explain_exception(err, roots)
+        or _explain_exception(out, roots)
+        or explain_crash(err, roots)
+    )
     last = _last_line(err) if found is None and exit_code in _EXPLAINED_EXITS else ""
     return FailureReason(_shortened(last)) if last else found
 
 
 def explain_crash(err: str, roots: Sequence[str] = ()) -> Optional[FailureReason]:
-    """What a program that died of a signal of its own printed: a failed check of C++, or the lines of faulthandler."""
+    """What a program that died of a signal of its own printed: a failed check of C++, or the lines
+    of faulthandler."""
     found: Optional[str] = None
     lines = err.split("\n")[-tracebacks.MOST_LINES :]
     for number, line in enumerate(lines):
@@ -105,14 +125,22 @@ def explain_crash(err: str, roots: Sequence[str] = ()) -> Optional[FailureReason
             frames = tracebacks.frames_of(lines[number + 1 : number + _STACK_LINES])
             found = line[20:] + tracebacks.location(frames[::-1], roots)
         elif _ABORTED.match(line):
-            what = lines[number + 1].strip() if line.startswith("terminate") and number + 1 < len(lines) else ""
+            what = (
+                lines[number + 1].strip()
+                if line.startswith("terminate") and number + 1 < len(lines)
+                else ""
+            )
             found = "%s, %s" % (line, what) if what.startswith("what()") else line
     return None if not found else FailureReason(_shortened(found.strip()))
 
 
 def _usage_error(err: str) -> Optional[str]:
     """What is wrong with the program's arguments, where that is the last that it printed."""
-    lines = [line.strip() for line in err[-4096:].split("\n") if line.strip() and not line.startswith("Pass --help")]
+    lines = [
+        line.strip()
+        for line in err[-4096:].split("\n")
+        if line.strip() and not line.startswith("Pass --help")
+    ]
     if len(lines) > 1 and lines[-2] == "FATAL Flags parsing error:":
         return "%s %s" % (lines[-2], lines[-1])
     return lines[-1] if lines and _USAGE.match(lines[-1]) else None
@@ -133,7 +161,8 @@ def _explain_exception(text: str, roots: Sequence[str]) -> Optional[FailureReaso
 
 
 def _cause(last: Raised, found: List[Raised], lines: List[str]) -> Raised:
-    """What led to an exception that is only a consequence; itself where nothing else was printed."""
+    """What led to an exception that is only a consequence; itself where nothing else was
+    printed."""
     ran_out = [match.group() for match in map(_RAN_OUT.search, lines) if match]
     if ran_out:
         return last._replace(kind="", message=ran_out[-1])
@@ -147,13 +176,16 @@ def _cause(last: Raised, found: List[Raised], lines: List[str]) -> Raised:
 
 def _may_pass(raised: Raised) -> bool:
     """True if the next start may not meet the exception."""
-    return raised.kind in _PASSING or (raised.kind not in _MISTAKES and _PASSING_TEXT.search(raised.message) is not None)
+    return raised.kind in _PASSING or (
+        raised.kind not in _MISTAKES and _PASSING_TEXT.search(raised.message) is not None
+    )
 
 
 def _last_line(err: str) -> str:
     """The last line of all, as `sys.exit` prints it; "" where it may be a library's."""
     lines = [line for line in err[-4096:].split("\n") if line.strip()]
-    advice = len(lines) > 1 and lines[-2].startswith("Instructions for updating")  # of a deprecated name
+    # of a deprecated name
+    advice = len(lines) > 1 and lines[-2].startswith("Instructions for updating")
     last = last_state(lines[-1]) if lines and not advice else ""
     return "" if _NOISE.match(last) or CPP_PREFIX.search(last) else last.strip()
 

@@ -1,12 +1,14 @@
 """A task's log on disk, and its only writer. The reader is reader.py.
 
-Two segments at most, `.1` being the older one, each a pair: out.log, the raw bytes of both pipes, and out.index,
-records of !QdBxH (offset of the first byte, counted from the run's beginning; UTC seconds; stream 0 or 1; attempt).
-A record reaches to the next one. It is written before its bytes, so a reader that takes the log's size first and reads
-the index then never sees a byte without its record. Of records with the same offset the last one counts.
+Two segments at most, `.1` being the older one, each a pair: out.log, the raw bytes of both pipes,
+and out.index, records of !QdBxH (offset of the first byte, counted from the run's beginning; UTC
+seconds; stream 0 or 1; attempt). A record reaches to the next one. It is written before its bytes,
+so a reader that takes the log's size first and reads the index then never sees a byte without its
+record. Of records with the same offset the last one counts.
 
-Rotation renames the index, then the log, then makes a new log and last a new index. So: a log with bytes and no
-index beside it belongs to out.index.1, and an absent or empty log beside no index is a segment not yet begun.
+Rotation renames the index, then the log, then makes a new log and last a new index. So: a log with
+bytes and no index beside it belongs to out.index.1, and an absent or empty log beside no index is a
+segment not yet begun.
 """
 
 from __future__ import annotations
@@ -44,14 +46,18 @@ def first_record(index_path: str) -> Optional[Record]:
 
 
 class LogWriter:
-    """Appends what a task prints. Never raises for a full or failing disk: what does not fit is counted in
-    `lost_bytes` and leaves no gap in the offsets. `end` is the offset of the next byte. One writer per folder.
+    """Appends what a task prints. Never raises for a full or failing disk: what does not fit is
+    counted in `lost_bytes` and leaves no gap in the offsets. `end` is the offset of the next byte.
+    One writer per folder.
     """
 
     def __init__(self, task_dir: str, max_bytes: int) -> None:
         self.lost_bytes = 0
         self.end = 0
-        self._log_path, self._index_path = os.path.join(task_dir, LOG), os.path.join(task_dir, INDEX)
+        self._log_path, self._index_path = (
+            os.path.join(task_dir, LOG),
+            os.path.join(task_dir, INDEX),
+        )
         self._segment_max = max(max_bytes // 2, LEAST_SEGMENT_BYTES)
         self._fds: Optional[Tuple[int, int]] = None
         self._log_bytes = self._index_bytes = 0
@@ -84,7 +90,11 @@ class LogWriter:
     def _write(self, part: memoryview, stream: int, attempt: int, now: float) -> int:
         log, index = self._open()
         last = self._last
-        if last is None or (last.stream, last.attempt) != (stream, attempt) or not 0 <= now - last.time < MERGE_S:
+        if (
+            last is None
+            or (last.stream, last.attempt) != (stream, attempt)
+            or not 0 <= now - last.time < MERGE_S
+        ):
             self._write_record(index, Record(self.end, now, stream, attempt))
         written = os.write(log, part)
         self._log_bytes += written
@@ -93,7 +103,8 @@ class LogWriter:
 
     def _write_record(self, index: int, record: Record) -> None:
         if self._last is not None and self._last.offset == record.offset:
-            self._index_bytes -= RECORD.size  # its bytes were lost: a full disk must not fill the index
+            # its bytes were lost: a full disk must not fill the index
+            self._index_bytes -= RECORD.size
         self._last = None  # until it is really there
         if os.pwrite(index, RECORD.pack(*record), self._index_bytes) < RECORD.size:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._index_path)
@@ -102,7 +113,10 @@ class LogWriter:
 
     def _is_full(self, coming: int) -> bool:
         used = self._log_bytes + self._index_bytes
-        return self._log_bytes > 0 and used + RECORD.size + min(coming, self._segment_max // 2) > self._segment_max
+        return (
+            self._log_bytes > 0
+            and used + RECORD.size + min(coming, self._segment_max // 2) > self._segment_max
+        )
 
     def _rotate(self) -> None:
         self.close()

@@ -1,6 +1,7 @@
 """Reads a task's log while it is written, rotated or removed: see format.py for what lies on disk.
 
-Bytes are never decoded and never sent twice; what a rotation took away before it was read is counted, not hidden.
+Bytes are never decoded and never sent twice; what a rotation took away before it was read is
+counted, not hidden.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ _TRIES = 50  # looks at a rotation in progress, a millisecond apart
 
 class Piece(NamedTuple):
     offset: int  # of the blob's first byte
-    records: List[List[float]]  # [offset within the blob, UTC seconds, stream, attempt]; the first one at 0
+    # [offset within the blob, UTC seconds, stream, attempt]; the first one at 0
+    records: List[List[float]]
     blob: bytes
     gone: int  # bytes between the last piece and this one that are no longer there
 
@@ -69,7 +71,8 @@ def open_segments(task_dir: str) -> List[Segment]:
 
 
 class LogReader:
-    """`offset` is where the next piece begins: the cursor that finds the place again later, from anywhere."""
+    """`offset` is where the next piece begins: the cursor that finds the place again later, from
+    anywhere."""
 
     def __init__(self, task_dir: str, offset: int = 0) -> None:
         self.offset = offset
@@ -84,7 +87,8 @@ class LogReader:
         if self._segment is None:
             return self._take(limit) if self._attach() else None
         piece = self._take(limit)
-        if piece is None and self._is_superseded():  # it no longer grows: its rest is read, then the next one
+        # it no longer grows: its rest is read, then the next one
+        if piece is None and self._is_superseded():
             piece = self._take(limit) or (self._take(limit) if self._attach() else None)
         return piece
 
@@ -113,7 +117,8 @@ class LogReader:
         if not segments:
             return False
         self._segment = segments[0]
-        self.offset = min(self.offset, self._segment.end)  # a power cut took bytes that were read already
+        # a power cut took bytes that were read already
+        self.offset = min(self.offset, self._segment.end)
         skipped = max(0, self._segment.base - self.offset)
         self._gone += skipped
         self.offset += skipped
@@ -163,7 +168,8 @@ class LogReader:
                 return described
 
     def _read_index(self, segment: Segment, known_end: int) -> bool:
-        """Reads more records. One that has no bytes yet may still be replaced: it is read the next time."""
+        """Reads more records. One that has no bytes yet may still be replaced: it is read the next
+        time."""
         block = os.pread(segment.index, _BLOCK_BYTES, self._position * RECORD.size)
         records = unpack(block)
         while records and records[-1].offset >= known_end:

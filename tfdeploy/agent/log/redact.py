@@ -1,4 +1,5 @@
-"""Masks the values of a run's secrets in the output of its program, before that is written anywhere.
+"""Masks the values of a run's secrets in the output of its program, before that is written
+anywhere.
 
 A secret may come in pieces: bytes that could begin one are held back until the next piece or the
 end of the stream. At most the length of the longest form is held back, or MOST_HELD bytes if escape
@@ -29,11 +30,14 @@ class Mask:
         visible = {form for form in map(unseen.strip_invisible, plain) if len(form) >= SHORTEST}
         self._forms = sorted(visible.union(plain), key=lambda form: (-len(form), form))
         self._longest = len(self._forms[0]) if self._forms else 0
-        self._endings = {form[:size] for form in self._forms for size in range(1, min(_BEGINNING, len(form)))}
+        self._endings = {
+            form[:size] for form in self._forms for size in range(1, min(_BEGINNING, len(form)))
+        }
         self._beginnings: Dict[bytes, List[bytes]] = {}
         for form in self._forms:
             self._beginnings.setdefault(form[:_BEGINNING], []).append(form)
-        self._held: Dict[int, Tuple[bytes, int]] = {}  # stream -> (bytes, how many of them a written mask stands for)
+        # stream -> (bytes, how many of them a written mask stands for)
+        self._held: Dict[int, Tuple[bytes, int]] = {}
 
     def feed(self, stream: int, chunk: bytes) -> bytes:
         """What may be written now."""
@@ -49,7 +53,9 @@ class Mask:
         held, masked = self._held.pop(stream, (b"", 0))
         return self._written(stream, held, masked, len(held), unseen.visible_text(held))
 
-    def _written(self, stream: int, whole: bytes, masked: int, cut: int, visible: Optional[VisibleText]) -> bytes:
+    def _written(
+        self, stream: int, whole: bytes, masked: int, cut: int, visible: Optional[VisibleText]
+    ) -> bytes:
         """`whole` up to `cut`, masked; the rest is held. `visible`: None if all of `whole` is
         visible."""
         spans = self._spans(whole, masked, visible)
@@ -65,12 +71,15 @@ class Mask:
         return b"".join(pieces + [whole[at:cut]]) if pieces else whole[:cut]
 
     def _spans(self, whole: bytes, masked: int, visible: Optional[VisibleText]) -> List[Span]:
-        """Where secrets are, in order; overlapping ones are joined. The first `masked` bytes are one of them."""
+        """Where secrets are, in order; overlapping ones are joined. The first `masked` bytes are
+        one of them."""
         found: List[Span] = [(0, masked)] if masked else []
         found += self._occurrences(whole)
         if visible is not None:
             spans = self._occurrences(visible.text)
-            found += [(visible.begin_in_whole(begin), visible.end_in_whole(end)) for begin, end in spans]
+            found += [
+                (visible.begin_in_whole(begin), visible.end_in_whole(end)) for begin, end in spans
+            ]
         if len(found) < 2:
             return found
         found.sort()
@@ -110,7 +119,14 @@ class Mask:
 
     def _begin_of_incomplete(self, whole: bytes) -> int:
         size = len(whole)
-        cut = next((size - n for n in range(min(_BEGINNING - 1, size), 0, -1) if whole[size - n :] in self._endings), size)
+        cut = next(
+            (
+                size - n
+                for n in range(min(_BEGINNING - 1, size), 0, -1)
+                if whole[size - n :] in self._endings
+            ),
+            size,
+        )
         tail = whole[-self._longest :]
         for beginning, begun in self._beginnings.items():
             at, heads = tail.find(beginning), {form[:_HEAD] for form in begun}

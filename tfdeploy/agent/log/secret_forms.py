@@ -1,4 +1,5 @@
-"""The forms in which a program may print a secret: as it is, in base64, percent-encoded, JSON-escaped, as Python's repr has it.
+"""The forms in which a program may print a secret: as it is, in base64, percent-encoded,
+JSON-escaped, as Python's repr has it.
 
 Pure. Forms that say too little of a secret, or would match ordinary text, are left out.
 """
@@ -14,7 +15,8 @@ SHORTEST = 4  # characters; masking less would make the log unreadable and hide 
 SHORTEST_LINE = 8  # of one line of a value that has several
 _SHORTEST_BASE64 = 5
 _UNRESERVED = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~"
-_SAFE = (_UNRESERVED, _UNRESERVED + b"/", _UNRESERVED + b"!'()*", b"")  # quote(safe=''), quote, encodeURIComponent, all escaped
+# quote(safe=''), quote, encodeURIComponent, all escaped
+_SAFE = (_UNRESERVED, _UNRESERVED + b"/", _UNRESERVED + b"!'()*", b"")
 
 
 def forms(texts: Iterable[str]) -> List[bytes]:
@@ -24,7 +26,8 @@ def forms(texts: Iterable[str]) -> List[bytes]:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """The value, without the white space around it too, and each line of a value that has several."""
+    """The value, without the white space around it too, and each line of a value that has
+    several."""
     lines = [line.strip() for line in text.splitlines()]
     longest = [line for line in lines if len(line) >= SHORTEST_LINE] if len(lines) > 1 else []
     for piece in [text, text.strip(), *longest]:
@@ -38,7 +41,9 @@ def _of(text: str) -> Iterator[bytes]:
     yield from _base64(raw)
     for safe in _SAFE:
         for form in ("%%%02X", "%%%02x"):
-            encoded = b"".join(bytes((byte,)) if byte in safe else (form % byte).encode("ascii") for byte in raw)
+            encoded = b"".join(
+                bytes((byte,)) if byte in safe else (form % byte).encode("ascii") for byte in raw
+            )
             yield encoded
             yield encoded.replace(b"%20", b"+")
     for escaped in _escaped(text, raw):
@@ -46,8 +51,8 @@ def _of(text: str) -> Iterator[bytes]:
 
 
 def _base64(raw: bytes) -> Iterator[bytes]:
-    """What base64 makes of it wherever it stands in a longer text: at 0, 1 or 2 bytes behind a multiple of three. Characters at
-    both ends that depend on its neighbours too are left out."""
+    """What base64 makes of it wherever it stands in a longer text: at 0, 1 or 2 bytes behind a
+    multiple of three. Characters at both ends that depend on its neighbours too are left out."""
     for before in range(3):
         encoded = binascii.b2a_base64(b"\0" * before + raw, newline=False)
         own = encoded[-(-8 * before // 6) : 8 * (before + len(raw)) // 6]

@@ -1,4 +1,5 @@
-"""Where in a task's log to begin: at its last lines, or at a time. Reads backwards or by halving, never the whole log."""
+"""Where in a task's log to begin: at its last lines, or at a time. Reads backwards or by halving,
+never the whole log."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ _LINE_BYTES = 4 << 10  # this many for each line asked for, are read at most
 
 
 def start_of_last(task_dir: str, lines: int) -> int:
-    """The offset from which at least the last `lines` lines follow, or 8 MiB + 4 KiB a line where lines are endless."""
+    """The offset from which at least the last `lines` lines follow, or 8 MiB + 4 KiB a line where
+    lines are endless."""
     segments = open_segments(task_dir)
     try:
         return _start_of_last(segments, lines)
@@ -50,7 +52,8 @@ def _nth_last(block: bytes, count: int) -> int:
 
 
 def start_of_since(task_dir: str, since: float) -> int:
-    """The offset of the line in which the first byte at or after `since` (UTC seconds of this host's clock) lies."""
+    """The offset of the line in which the first byte at or after `since` (UTC seconds of this
+    host's clock) lies."""
     segments = open_segments(task_dir)
     try:
         for segment in segments:

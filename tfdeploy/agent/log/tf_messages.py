@@ -1,4 +1,5 @@
-"""Tells a task's own output from TensorFlow's messages that it waits for other tasks, repeated every few seconds.
+"""Tells a task's own output from TensorFlow's messages that it waits for other tasks, repeated
+every few seconds.
 
 Reads only what is new in the log, and nothing where that is more than READ_BYTES.
 """
@@ -15,7 +16,9 @@ from tfdeploy.agent.record import NamedTuple
 READ_BYTES = 1 << 16  # more than this between two looks counts as its own output
 _HOLD_BYTES = 4096
 _NAMED = re.compile(
-    rb"still waiting for response from worker:\s*/job:([A-Za-z0-9_]+)(?:/replica:\d+)?/task:(\d{1,9})", re.IGNORECASE
+    rb"still waiting for response from "
+    rb"worker:\s*/job:([A-Za-z0-9_]+)(?:/replica:\d+)?/task:(\d{1,9})",
+    re.IGNORECASE,
 )
 _UNNAMED = re.compile(rb"Waiting for model to be (?:ready|initialized)", re.IGNORECASE)
 _ENDS = re.compile(rb"[\r\n\b]+")

@@ -1,7 +1,7 @@
 """The exceptions that a log shows: kind, message and the line of the program's own code. Pure.
 
-A traceback in a log of TensorFlow is followed by those of its chain, of other threads and of finalisers, by the stack of an
-operation's creation and by messages of C++.
+A traceback in a log of TensorFlow is followed by those of its chain, of other threads and of
+finalisers, by the stack of an operation's creation and by messages of C++.
 """
 
 from __future__ import annotations
@@ -20,23 +20,32 @@ _FRAME = re.compile(r'[\s|]*File "([^"]+)", line (\d+)')
 _SYNTAX_ERROR = re.compile(r'  File "([^"]+)", line (\d+)$')  # in the main file: it has no head
 _EXCEPTION = re.compile(r"[\s|]*([A-Za-z_][\w.<>]*)(?::(?: (.*))?)?$")
 _LEVELS = ("DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL", "FATAL")
-_LIBRARY = re.compile(r"^<|/(?:site|dist)-packages/|/lib/python3[\d.]*/|/tfdeploy/runtime/|__autograph_generated_file")
+_LIBRARY = re.compile(
+    r"^<|/(?:site|dist)-packages/|/lib/python3[\d.]*/|/tfdeploy/runtime/|__autograph_generated_file"
+)
 _SAYS_NOTHING = re.compile(
-    r"\s*$|Graph execution error:|in user code:|Detected at node|Node: '|From /job:\S+:\s*$|\d+ root error\(s\) found"
+    r"\s*$|Graph execution error:|in user code:|Detected at node|Node: '|From /job:\S+:\s*$|\d+ "
+    r"root error\(s\) found"
     r"|Exception encountered when calling"
     r"|\s+File |\s{4,}|\t|-- Process \d+ terminated"
 )
 _ROOT_ERROR = re.compile(r"\s+\(0\) (?:[A-Z][\w ]*: )?(.*)")
 _IN_USER_CODE = re.compile(r"\s{4,}([A-Za-z_][\w.]*(?:Error|Exception|Warning)): (.*)")
-_MESSAGE_ENDS = ("Original stack trace for", "Errors may have originated", "Additional GRPC error", *_LINKS)
+_MESSAGE_ENDS = (
+    "Original stack trace for",
+    "Errors may have originated",
+    "Additional GRPC error",
+    *_LINKS,
+)
 
 PROGRAM, THREAD, FINALISER = 2, 1, 0  # where an exception was raised, the most telling last
 Frames = List[Tuple[str, str]]  # (file, line), the innermost last
 
 
 class Raised(NamedTuple):
-    """One exception. `location`: " (train.py:88)"; "" where no line of the program's own code is known. `source`: PROGRAM,
-    THREAD or FINALISER. `chain`: the same number in exceptions that were raised while another one was handled."""
+    """One exception. `location`: " (train.py:88)"; "" where no line of the program's own code is
+    known. `source`: PROGRAM, THREAD or FINALISER. `chain`: the same number in exceptions that were
+    raised while another one was handled."""
 
     kind: str
     message: str
@@ -46,7 +55,8 @@ class Raised(NamedTuple):
 
 
 def read_exceptions(text: str, roots: Sequence[str]) -> Iterable[Raised]:
-    """The exceptions in the order of the log. `roots`: folders of the program, left out of file names."""
+    """The exceptions in the order of the log. `roots`: folders of the program, left out of file
+    names."""
     lines = _program_lines(text)
     number, before, source, chain = 0, "", PROGRAM, 0
     while number < len(lines):
@@ -56,7 +66,8 @@ def read_exceptions(text: str, roots: Sequence[str]) -> Iterable[Raised]:
         if _HEAD not in line and syntax is None:
             before = line if line.strip() else before
             continue
-        prefix = line[: line.index(_HEAD)] if syntax is None else ""  # of a rank of torchrun, a logger, ...
+        # of a rank of torchrun, a logger, ...
+        prefix = line[: line.index(_HEAD)] if syntax is None else ""
         frames = [] if syntax is None else [(syntax.group(1), syntax.group(2))]
         if not any(link in before for link in _LINKS):
             source, chain = _source(before), chain + 1
@@ -100,8 +111,11 @@ def _source(before: str) -> int:
     return THREAD if "Exception in thread" in before else PROGRAM
 
 
-def _read_one(lines: List[str], number: int, prefix: str, frames: Frames) -> Tuple[Optional[Tuple[str, str, Frames]], int]:
-    """Adds to `frames`. Returns the exception's name, its message and the frames in that; and where reading goes on."""
+def _read_one(
+    lines: List[str], number: int, prefix: str, frames: Frames
+) -> Tuple[Optional[Tuple[str, str, Frames]], int]:
+    """Adds to `frames`. Returns the exception's name, its message and the frames in that; and where
+    reading goes on."""
     while number < len(lines) and _HEAD not in lines[number]:
         text = _without(lines[number], prefix)
         number += 1
@@ -115,11 +129,20 @@ def _read_one(lines: List[str], number: int, prefix: str, frames: Frames) -> Tup
 
 
 def _read_message(first: str, rest: List[str]) -> Tuple[str, Frames]:
-    """The line of a message that says what was wrong, and the frames of the program that the message names."""
+    """The line of a message that says what was wrong, and the frames of the program that the
+    message names."""
     if not _SAYS_NOTHING.match(first):
-        more = rest[0].strip() if first.rstrip().endswith(":") and rest and _HEAD not in rest[0] else ""
+        more = (
+            rest[0].strip()
+            if first.rstrip().endswith(":") and rest and _HEAD not in rest[0]
+            else ""
+        )
         return "%s %s" % (first, more) if more else first, []
-    ends = [number for number, line in enumerate(rest) if line.startswith(_MESSAGE_ENDS) or _HEAD in line]
+    ends = [
+        number
+        for number, line in enumerate(rest)
+        if line.startswith(_MESSAGE_ENDS) or _HEAD in line
+    ]
     rest = rest[: min(ends, default=len(rest))]
     if first.startswith("in user code:"):
         inner = [match.group(2) for match in map(_IN_USER_CODE.match, rest) if match]

@@ -13,7 +13,8 @@ from tfdeploy.agent.annotations import List, Optional
 
 _SEQUENCES = (
     rb"(?:\x1b\[|\xc2\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours
-    rb"|(?:\x1b[\]PX^_]|\xc2[\x90\x98\x9d-\x9f])[^\x07\x1b\n\xc2]*(?:\x07|\x1b\\|\xc2\x9c)"  # OSC, DCS, SOS, PM, APC
+    # OSC, DCS, SOS, PM, APC
+    rb"|(?:\x1b[\]PX^_]|\xc2[\x90\x98\x9d-\x9f])[^\x07\x1b\n\xc2]*(?:\x07|\x1b\\|\xc2\x9c)"
     rb"|\x1b[ -/]*[0-~]"
 )
 _CHARACTERS = (
@@ -49,7 +50,9 @@ class VisibleText:
         self._begins: List[int] = []
         self._shifts: List[int] = []
         pieces, at, length = [], 0, 0
-        for begin, end in [found.span() for found in _INVISIBLE.finditer(whole, 0, stop)] + [(stop, stop)]:
+        for begin, end in [found.span() for found in _INVISIBLE.finditer(whole, 0, stop)] + [
+            (stop, stop)
+        ]:
             if begin > at:
                 pieces.append(whole[at:begin])
                 self._begins.append(length)

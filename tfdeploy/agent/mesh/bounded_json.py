@@ -1,6 +1,8 @@
-"""Parses JSON that another host sent: finite numbers, bounded depth, bounded size. It raises ValueError and nothing else.
+"""Parses JSON that another host sent: finite numbers, bounded depth, bounded size. It raises
+ValueError and nothing else.
 
-The depth is counted before anything is parsed: the parser recurses in C, on a thread whose stack is small.
+The depth is counted before anything is parsed: the parser recurses in C, on a thread whose stack is
+small.
 """
 
 from __future__ import annotations
@@ -58,7 +60,11 @@ def number(least: float, most: float) -> Check:
     """Returns a float, never -0.0: equal values have the same JSON."""
 
     def check(value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, (int, float))
+            or not least <= value <= most
+        ):
             raise ValueError("not a number from %g to %g" % (least, most))
         return float(value) + 0.0
 
@@ -118,10 +124,12 @@ def time(value: Any) -> float:
 
 
 def fields(value: Any, checks: Mapping[str, Check], needed: Tuple[str, ...]) -> Any:
-    """The fields of an object that `checks` names, checked; null counts as missing. Others are left out, since a later version
-    may add fields. `needed`: must be there."""
+    """The fields of an object that `checks` names, checked; null counts as missing. Others are left
+    out, since a later version may add fields. `needed`: must be there."""
     said = mapping(value)
-    found = {name: check(said[name]) for name, check in checks.items() if said.get(name) is not None}
+    found = {
+        name: check(said[name]) for name, check in checks.items() if said.get(name) is not None
+    }
     if not set(needed) <= set(found):
         raise ValueError("%s is missing" % ", ".join(sorted(set(needed) - set(found))))
     return found

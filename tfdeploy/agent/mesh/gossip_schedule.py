@@ -1,7 +1,9 @@
-"""Which peer a minder talks to next, and when. Pure, by a given clock (monotonic seconds): it opens no connection.
+"""Which peer a minder talks to next, and when. Pure, by a given clock (monotonic seconds): it opens
+no connection.
 
-News is sent to peers at once, and again with growing pauses to those that do not answer. With many peers each minder sends it
-to a few, which pass it on: 4n handshakes for n hosts instead of n * n. Besides, one random peer is asked now and then.
+News is sent to peers at once, and again with growing pauses to those that do not answer. With many
+peers each minder sends it to a few, which pass it on: 4n handshakes for n hosts instead of n * n.
+Besides, one random peer is asked now and then.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from tfdeploy.agent.annotations import Dict, List, Optional
 FEW = 8  # up to so many peers: news is sent to all of them at once
 FANOUT = 4  # with more peers: so many at once, the others slowly
 SLOW_S = 2.0  # the first pause between these; it grows, since other hosts pass the news on too
-LATE_S = 0.01  # per peer: with many peers, endings after the run's end are batched, and sent to one peer at a time
+# per peer: with many peers, endings after the run's end are batched, and sent to one peer at a time
+LATE_S = 0.01
 AT_ONCE = 16  # connections that this minder has opened
 EXCHANGE_S = 10.0
 SELDOM_S = 60.0  # the exchange interval and the longest pause after `ask_seldom`
@@ -37,7 +40,9 @@ class MeshPeer:
 class GossipSchedule:
     """`peers` by host. Each method is called by one thread at a time."""
 
-    def __init__(self, peers: Dict[str, MeshPeer], now: float, unminded_after_s: float = float("inf")) -> None:
+    def __init__(
+        self, peers: Dict[str, MeshPeer], now: float, unminded_after_s: float = float("inf")
+    ) -> None:
         self._peers = peers
         self._refused_s, self._refused_again_s = 2 * unminded_after_s, unminded_after_s / 6
         self._are_few = len(peers) <= FEW
@@ -47,11 +52,15 @@ class GossipSchedule:
         self._slow_s = SLOW_S
         self._next_slow = 0.0 if self._are_few else now + SLOW_S
         self._ask_every_s: Optional[float] = None
-        self._exchange_s, self.longest_pause_s = min(EXCHANGE_S, unminded_after_s / 2), _BACKOFF_S[1]
+        self._exchange_s, self.longest_pause_s = (
+            min(EXCHANGE_S, unminded_after_s / 2),
+            _BACKOFF_S[1],
+        )
         self._next_exchange = now + self._exchange_s * random.random()
 
     def news(self, late: bool, now: float) -> None:
-        """The shared state has changed. `late`: only by the ending of a task after the run's end."""
+        """The shared state has changed. `late`: only by the ending of a task after the run's
+        end."""
         late = late and not self._are_few
         self._at_once = max(self._at_once, 1 if late else self.fanout)
         self._slow_s = SLOW_S
@@ -63,7 +72,8 @@ class GossipSchedule:
             peer.failures, peer.not_before = 0, 0.0
 
     def ask_every(self, every_s: float) -> bool:
-        """From now on each peer with running tasks is asked at least so often. False: that was set already."""
+        """From now on each peer with running tasks is asked at least so often. False: that was set
+        already."""
         changed = self._ask_every_s != every_s
         self._ask_every_s = every_s
         return changed
@@ -73,18 +83,25 @@ class GossipSchedule:
         self._ask_every_s, self._exchange_s, self.longest_pause_s = None, SELDOM_S, SELDOM_S
 
     def due(self, concerned: List[MeshPeer], digest: str, now: float) -> List[MeshPeer]:
-        """The peers to talk to now. `concerned`: those with running tasks; `digest`: of our shared state."""
+        """The peers to talk to now. `concerned`: those with running tasks; `digest`: of our shared
+        state."""
         room = AT_ONCE - self._busy()
         free = [peer for peer in concerned if not peer.busy]
         random.shuffle(free)
-        lacking = [peer for peer in free if peer.digest != digest and max(peer.not_before, self._not_before) <= now]
+        lacking = [
+            peer
+            for peer in free
+            if peer.digest != digest and max(peer.not_before, self._not_before) <= now
+        ]
         chosen = lacking[: max(min(room, self._at_once), 0)]
         self._at_once -= len(chosen)
         if chosen:
             self._not_before = 0.0
         if lacking and not chosen and now >= self._next_slow:
             chosen = lacking[:1]
-            self._next_slow = now + (0.0 if self._are_few else self._slow_s * random.uniform(0.5, 1.5))
+            self._next_slow = now + (
+                0.0 if self._are_few else self._slow_s * random.uniform(0.5, 1.5)
+            )
             self._slow_s = min(self._slow_s * 1.5, EXCHANGE_S)
         chosen += [peer for peer in free if self._ask_again_at(peer) <= now and peer not in chosen]
         if now >= self._next_exchange:
@@ -93,13 +110,21 @@ class GossipSchedule:
         return chosen[: max(room, 0)]
 
     def pause_s(self, concerned: List[MeshPeer], digest: str, now: float) -> float:
-        """Seconds until the next peer is due, if nothing happens. Infinite: not before a connection ends."""
+        """Seconds until the next peer is due, if nothing happens. Infinite: not before a connection
+        ends."""
         if self._busy() >= AT_ONCE:
             return float("inf")
         free = [peer for peer in concerned if not peer.busy]
-        news = min((max(peer.not_before, self._not_before) for peer in free if peer.digest != digest), default=float("inf"))
+        news = min(
+            (max(peer.not_before, self._not_before) for peer in free if peer.digest != digest),
+            default=float("inf"),
+        )
         ask_again = min((self._ask_again_at(peer) for peer in free), default=float("inf"))
-        soonest = min(self._next_exchange, ask_again, news if self._at_once > 0 else max(news, self._next_slow))
+        soonest = min(
+            self._next_exchange,
+            ask_again,
+            news if self._at_once > 0 else max(news, self._next_slow),
+        )
         return max(0.01, soonest - now)
 
     def missed(self, peer: MeshPeer, refused: bool, now: float) -> None:
@@ -113,7 +138,8 @@ class GossipSchedule:
         return sum(peer.busy for peer in self._peers.values())
 
     def _ask_again_at(self, peer: MeshPeer) -> float:
-        """When it must be asked again. A peer that refuses connections is asked soon: has its host no minder?"""
+        """When it must be asked again. A peer that refuses connections is asked soon: has its host
+        no minder?"""
         if peer.refused is not None and peer.refused_until - peer.refused < self._refused_s:
             return peer.tried + self._refused_again_s
         if self._ask_every_s is None:

@@ -1,8 +1,9 @@
-"""Which connections may begin a TLS handshake at the mesh's port, by their first bytes: a handshake costs a thousand times more.
+"""Which connections may begin a TLS handshake at the mesh's port, by their first bytes: a handshake
+costs a thousand times more.
 
-A member's first message has as its server name (SNI) a token that only members of the run can make. Members come first; of
-others only a few each second are admitted: a host that a wrong name led here is told by the handshake who answers (run.links).
-Nothing is sent from here.
+A member's first message has as its server name (SNI) a token that only members of the run can make.
+Members come first; of others only a few each second are admitted: a host that a wrong name led here
+is told by the handshake who answers (run.links). Nothing is sent from here.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from tfdeploy.agent.annotations import Callable, Dict, Optional
 from tfdeploy.agent.host import thread_errors
 from tfdeploy.agent.limit import TokenBucket
 
-MEMBERS, STRANGERS = (100.0, 300.0), (10.0, 20.0)  # handshakes a second, and how many of them at once
+# handshakes a second, and how many of them at once
+MEMBERS, STRANGERS = (100.0, 300.0), (10.0, 20.0)
 MOST_WAITING = 256  # connections whose first message is incomplete; of more, the oldest is closed
 WAIT_S = 5.0
 _HELLO_BYTES = 4096
@@ -27,8 +29,8 @@ _AT_ONCE = 256
 
 
 def token(authority: str, host: str) -> str:
-    """The SNI by which `host` recognises members of the run. `authority`: the PEM of the run's CA certificate, which is never
-    sent, and which strangers do not have."""
+    """The SNI by which `host` recognises members of the run. `authority`: the PEM of the run's CA
+    certificate, which is never sent, and which strangers do not have."""
     return "m" + hashlib.sha256(("mesh %s %s" % (host, authority)).encode("utf-8")).hexdigest()[:40]
 
 
@@ -40,8 +42,9 @@ def _address_of(plain: socket.socket) -> str:
 
 
 class Gate:
-    """`listener` listens, and is closed here. `admit(connection)` is called from the gate's thread, must not block, and owns
-    the connection from then on. `is_known`: whether an address is one of the run's hosts; members come from any."""
+    """`listener` listens, and is closed here. `admit(connection)` is called from the gate's thread,
+    must not block, and owns the connection from then on. `is_known`: whether an address is one of
+    the run's hosts; members come from any."""
 
     def __init__(
         self,

@@ -1,4 +1,5 @@
-"""The mesh's port: accepts connections of the run's members, few at a time, with one message on each.
+"""The mesh's port: accepts connections of the run's members, few at a time, with one message on
+each.
 
 A peer without a certificate of this run gets no answer.
 """
@@ -22,9 +23,10 @@ MAX_STRANGERS = 32  # connections without a finished handshake
 
 
 class MeshListener:
-    """`listener` is bound, and is closed here; `answer(host, channel)` is called for each connection of `members`, on a thread of
-    its own, and may raise OSError and ValueError. `wanted` (the members' token) and `is_known` (whether an address is one of the
-    run's hosts): see handshake_gate.py."""
+    """`listener` is bound, and is closed here; `answer(host, channel)` is called for each
+    connection of `members`, on a thread of its own, and may raise OSError and ValueError. `wanted`
+    (the members' token) and `is_known` (whether an address is one of the run's hosts): see
+    handshake_gate.py."""
 
     def __init__(
         self,
@@ -40,7 +42,8 @@ class MeshListener:
         self._answer = answer
         self._lock = threading.Lock()
         self._open: Dict[int, socket.socket] = {}  # oldest first
-        self._of_members: Dict[int, str] = {}  # descriptor -> member: these may stay open long, for a checkpoint
+        # descriptor -> member: these may stay open long, for a checkpoint
+        self._of_members: Dict[int, str] = {}
         listener.listen(1024)
         self._gate = handshake_gate.Gate(listener, wanted, self._accept, is_known)
 
@@ -48,7 +51,8 @@ class MeshListener:
         self._gate.close()
 
     def _accept(self, plain: socket.socket) -> None:
-        """Closes the connection where there is no descriptor or thread for it: members try again."""
+        """Closes the connection where there is no descriptor or thread for it: members try
+        again."""
         number = None
         try:
             number = self._register(plain)
@@ -64,11 +68,14 @@ class MeshListener:
             self._open.pop(number).close()
 
     def _register(self, plain: socket.socket) -> int:
-        """Counts a connection. Closes the oldest one without a finished handshake where there are too many."""
+        """Counts a connection. Closes the oldest one without a finished handshake where there are
+        too many."""
         guard = plain.dup()  # still open here when TLS takes over the socket
         with self._lock:
             self._open[guard.fileno()] = guard
-            strangers = [each for number, each in self._open.items() if number not in self._of_members]
+            strangers = [
+                each for number, each in self._open.items() if number not in self._of_members
+            ]
             if len(strangers) > MAX_STRANGERS:
                 try:
                     strangers[0].shutdown(socket.SHUT_RDWR)

@@ -1,8 +1,10 @@
-"""Shares the state of one minder with all minders of the run: mutual TLS, one port per host, one idempotent message.
+"""Shares the state of one minder with all minders of the run: mutual TLS, one port per host, one
+idempotent message.
 
-A message is one JSON line with all that the sender knows; the answer is the same from the other side. News is sent to peers
-with running tasks, again with growing pauses until acknowledged, and each receiver passes it on; besides, one random peer is
-asked every ten seconds. Only peers with a certificate of this run are accepted. Decides nothing.
+A message is one JSON line with all that the sender knows; the answer is the same from the other
+side. News is sent to peers with running tasks, again with growing pauses until acknowledged, and
+each receiver passes it on; besides, one random peer is asked every ten seconds. Only peers with a
+certificate of this run are accepted. Decides nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +17,18 @@ import time
 from contextlib import contextmanager
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
+from tfdeploy.agent.annotations import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Tuple,
+)
 from tfdeploy.agent.host import thread_errors
 from tfdeploy.agent.mesh import handshake_gate, shared_state, stated, tls
 from tfdeploy.agent.mesh import listener as mesh_listener
@@ -27,7 +40,9 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Certificates
 
 SETTLE_S = 0.02  # news of one moment is sent together
-GONE_S = 6.0  # a port refused for so long: no minder is there any more, and none was started again (that takes 2 to 5 s)
+# a port refused for so long: no minder is there any more, and none was started again (that takes 2
+# to 5 s)
+GONE_S = 6.0
 LAST_UPDATE_S = 1.0  # at most, for the last update before the minder ends
 
 
@@ -36,8 +51,8 @@ class WrongPeer(ValueError):
 
 
 class Mesh:
-    """`listener` is bound, and is closed here; `changed` is called from any thread when a peer sent news. `offers(host, question,
-    channel)` answers questions of peers: see `ask`."""
+    """`listener` is bound, and is closed here; `changed` is called from any thread when a peer sent
+    news. `offers(host, question, channel)` answers questions of peers: see `ask`."""
 
     def __init__(
         self,
@@ -60,7 +75,9 @@ class Mesh:
         self._known = known
         self._digest = known.digest()
         nothing = Knowledge().digest()
-        self._peers = {one.host: MeshPeer(one, nothing) for one in part.mesh if one.host != part.host}
+        self._peers = {
+            one.host: MeshPeer(one, nothing) for one in part.mesh if one.host != part.host
+        }
         self._begun = time.monotonic()
         self._schedule = GossipSchedule(self._peers, self._begun, part.unminded_after_s)
         self._closed = False
@@ -82,7 +99,8 @@ class Mesh:
             return self._known
 
     def share(self, known: Knowledge) -> bool:
-        """Join it to the shared state; what is new is sent to peers. Returns False if nothing is new."""
+        """Join it to the shared state; what is new is sent to peers. Returns False if nothing is
+        new."""
         with self._lock:
             joined = self._known.join(known)
             if joined == self._known:
@@ -94,31 +112,42 @@ class Mesh:
             return True
 
     def all_know(self) -> bool:
-        """Whether every peer with running tasks and a living minder knows all that this minder knows."""
+        """Whether every peer with running tasks and a living minder knows all that this minder
+        knows."""
         with self._lock:
-            return all(peer.digest == self._digest or self._is_gone(peer) for peer in self._concerned())
+            return all(
+                peer.digest == self._digest or self._is_gone(peer) for peer in self._concerned()
+            )
 
     def _is_gone(self, peer: MeshPeer) -> bool:
-        """Whether its minder is gone. Before the commit, one that never sent a message may just be late."""
+        """Whether its minder is gone. Before the commit, one that never sent a message may just be
+        late."""
         refused = peer.refused is not None and peer.refused <= time.monotonic() - GONE_S
         return refused and (peer.last_message is not None or self._known.committed)
 
     def in_touch(self) -> bool:
         """Whether any peer has sent a message to this minder, or none has running tasks."""
         with self._lock:
-            return not self._concerned() or any(peer.last_message is not None for peer in self._peers.values())
+            return not self._concerned() or any(
+                peer.last_message is not None for peer in self._peers.values()
+            )
 
     def silent_s(self, now: float, since: Optional[float]) -> Dict[str, float]:
         """Host -> seconds since its last message, counted from `since` at most."""
         with self._lock:
             begin = max(self._begun, since or 0.0)  # a minder that takes over has no messages yet
-            return {host: now - max(begin, peer.last_message or begin) for host, peer in self._peers.items()}
+            return {
+                host: now - max(begin, peer.last_message or begin)
+                for host, peer in self._peers.items()
+            }
 
     def refused_s(self) -> Dict[str, float]:
         """Host that refuses connections -> for how many seconds it has, until it was last asked."""
         with self._lock:
             refused = {host: peer for host, peer in self._peers.items() if peer.refused is not None}
-            return {host: peer.refused_until - (peer.refused or 0.0) for host, peer in refused.items()}
+            return {
+                host: peer.refused_until - (peer.refused or 0.0) for host, peer in refused.items()
+            }
 
     def ask_every(self, every_s: float) -> None:
         """From now on each peer with running tasks is asked at least so often."""
@@ -127,7 +156,8 @@ class Mesh:
                 self._lock.notify_all()
 
     def ask_seldom(self) -> None:
-        """From now on peers that do not answer are asked seldom. Their own questions are answered as before."""
+        """From now on peers that do not answer are asked seldom. Their own questions are answered
+        as before."""
         with self._lock:
             self._schedule.ask_seldom()
 
@@ -136,12 +166,20 @@ class Mesh:
         self._changed()
 
     def send_last_update(self) -> None:
-        """Sends the state once more to some peers without running tasks: they may wait for this host's end, and its minder is
-        about to end. A peer that does not answer at once finds the port refused later."""
+        """Sends the state once more to some peers without running tasks: they may wait for this
+        host's end, and its minder is about to end. A peer that does not answer at once finds the
+        port refused later."""
         with self._lock:
-            untold = [peer for peer in self._peers.values() if peer.digest != self._digest and peer.refused is None]
+            untold = [
+                peer
+                for peer in self._peers.values()
+                if peer.digest != self._digest and peer.refused is None
+            ]
         random.shuffle(untold)
-        calls = [threading.Thread(target=self._send_to, args=(peer,), daemon=True) for peer in untold[: self._schedule.fanout]]
+        calls = [
+            threading.Thread(target=self._send_to, args=(peer,), daemon=True)
+            for peer in untold[: self._schedule.fanout]
+        ]
         until = time.monotonic() + LAST_UPDATE_S
         try:
             for call in calls:
@@ -168,7 +206,8 @@ class Mesh:
         fields = self._known.ended.get(peer.task)
         if fields is None or not shared_state.is_final(fields):
             return True
-        # The gang may need its host until the run is over; a task that was stopped shows that its host knows.
+        # The gang may need its host until the run is over; a task that was stopped shows that its
+        # host knows.
         return peer.gang and self._part.restart_max > 0 and fields["outcome"] != "stopped"
 
     def _receive(self, host: str, value: Any) -> None:
@@ -177,7 +216,12 @@ class Mesh:
         news = self.share(theirs)
         with self._lock:
             peer = self._peers[host]
-            peer.digest, peer.last_message, peer.failures, peer.refused = theirs.digest(), time.monotonic(), 0, None
+            peer.digest, peer.last_message, peer.failures, peer.refused = (
+                theirs.digest(),
+                time.monotonic(),
+                0,
+                None,
+            )
             self._lock.notify_all()
         if news:
             self._changed()
@@ -199,7 +243,12 @@ class Mesh:
             concerned = self._concerned()
             chosen = self._schedule.due(concerned, self._digest, now)
             if not chosen and not self._closed:
-                self._lock.wait(min(self._schedule.pause_s(concerned, self._digest, now), mesh_listener.TIMEOUT_S))
+                self._lock.wait(
+                    min(
+                        self._schedule.pause_s(concerned, self._digest, now),
+                        mesh_listener.TIMEOUT_S,
+                    )
+                )
                 return
             for peer in chosen:
                 peer.busy, peer.tried = True, now
@@ -214,7 +263,12 @@ class Mesh:
         try:
             self._exchange(peer)
         except (OSError, ValueError) as error:
-            self._missed(peer, isinstance(error, (ConnectionRefusedError, ssl.SSLCertVerificationError, WrongPeer)))
+            self._missed(
+                peer,
+                isinstance(
+                    error, (ConnectionRefusedError, ssl.SSLCertVerificationError, WrongPeer)
+                ),
+            )
         except Exception:  # noqa: BLE001 - no memory, say: it is tried again
             thread_errors.report_once("a word to a peer")
             self._missed(peer, refused=False)
@@ -237,22 +291,31 @@ class Mesh:
             value = mesh_listener.receive(channel)
         self._receive(peer.address.host, self._body(value, peer.address.host))
         with self._lock:
-            if sent == self._digest != peer.digest:  # it received all and does not know all: another version, say
+            # it received all and does not know all: another version, say
+            if sent == self._digest != peer.digest:
                 peer.not_before = time.monotonic() + self._schedule.longest_pause_s
 
     @contextmanager
     def call(self, address: wire.MeshHost) -> Iterator[ssl.SSLSocket]:
         """A connection to that host's minder, and to no other. Raises OSError, ValueError."""
-        with socket.create_connection((address.address, address.port), timeout=mesh_listener.TIMEOUT_S) as plain:
+        with socket.create_connection(
+            (address.address, address.port), timeout=mesh_listener.TIMEOUT_S
+        ) as plain:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            with self._client.wrap_socket(plain, server_hostname=handshake_gate.token(self._authority, address.host)) as channel:
+            with self._client.wrap_socket(
+                plain, server_hostname=handshake_gate.token(self._authority, address.host)
+            ) as channel:
                 if tls.peer_name(channel) != address.host:
                     raise WrongPeer("another host answers there")
                 yield channel
 
     def ask(self, channel: ssl.SSLSocket, question: Mapping[str, object]) -> None:
         """Sends a question instead of the state: the other side's `offers` answers it."""
-        channel.sendall(mesh_listener.message(self._part, addresses=stated.addresses_to_state(channel), ask=question))
+        channel.sendall(
+            mesh_listener.message(
+                self._part, addresses=stated.addresses_to_state(channel), ask=question
+            )
+        )
 
     def _message(self, addresses: Iterable[str] = ()) -> bytes:
         """`addresses`: own addresses that this host states; none in an answer."""
@@ -261,7 +324,11 @@ class Mesh:
         return mesh_listener.message(self._part, known=known, addresses=list(addresses))
 
     def _body(self, value: Any, host: str) -> Any:
-        if not isinstance(value, dict) or value.get("run") != self._part.run or value.get("from") != host:
+        if (
+            not isinstance(value, dict)
+            or value.get("run") != self._part.run
+            or value.get("from") != host
+        ):
             raise ValueError("a message of another run or host")
         return value.get("known")
 
@@ -287,7 +354,11 @@ class Mesh:
         if self._guarded is None or self._guarded.is_admitted(source):
             return source, True
         try:
-            changed = self._guarded.admit(source, host) if is_its_own else self._guarded.turn_away(source, host)
+            changed = (
+                self._guarded.admit(source, host)
+                if is_its_own
+                else self._guarded.turn_away(source, host)
+            )
         except OSError:  # no room in the filter: the mesh goes on
             changed = is_its_own = False
         if changed:

@@ -1,7 +1,8 @@
-"""What a minder knows of its run, on all hosts: committed, how tasks ended, the gang's round, abort. Values only.
+"""What a minder knows of its run, on all hosts: committed, how tasks ended, the gang's round,
+abort. Values only.
 
-Joining the states of two minders is idempotent, commutative and monotone, so that the order and number of messages do
-not matter.
+Joining the states of two minders is idempotent, commutative and monotone, so that the order and
+number of messages do not matter.
 """
 
 from __future__ import annotations
@@ -10,14 +11,24 @@ import hashlib
 import json
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple, Union
+from tfdeploy.agent.annotations import (
+    TYPE_CHECKING,
+    Any,
+    Dict,
+    List,
+    Mapping,
+    Optional,
+    Tuple,
+    Union,
+)
 from tfdeploy.agent.mesh import bounded_json
 from tfdeploy.agent.record import NamedTuple
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Abort, Death, Ending, GangRound, SharedState
 
-MAX_TEXT = 300  # of any text that is sent: a receiver truncates a longer one, and the states would never be equal
+# of any text that is sent: a receiver truncates a longer one, and the states would never be equal
+MAX_TEXT = 300
 ABORT_KINDS = ("abort", "failed", "stop")
 MAX_ROUND = 10**6  # of any count that is sent: a receiver rejects a larger one
 RoundStage = Tuple[int, int]
@@ -25,10 +36,11 @@ Absence = Tuple[int, float]
 
 
 class Knowledge(NamedTuple):
-    """`ended` task -> the ending of its latest attempt that ended; not `final`: it starts again. `round`: the gang's latest new
-    start; None: there was none. `stands` host -> (round, stage): how far it is with that start. `decided`: when the deciding
-    tasks had succeeded (UTC seconds), as one host found: no later round undoes it. `unminded` host -> (n, since, UTC seconds):
-    the host has no minder while n is odd, and has one again where it is even."""
+    """`ended` task -> the ending of its latest attempt that ended; not `final`: it starts again.
+    `round`: the gang's latest new start; None: there was none. `stands` host -> (round, stage): how
+    far it is with that start. `decided`: when the deciding tasks had succeeded (UTC seconds), as
+    one host found: no later round undoes it. `unminded` host -> (n, since, UTC seconds): the host
+    has no minder while n is odd, and has one again where it is even."""
 
     committed: bool = False
     abort: Optional[Abort] = None
@@ -51,7 +63,15 @@ class Knowledge(NamedTuple):
         unminded = dict(self.unminded)
         for host, said in other.unminded.items():
             unminded[host] = min(unminded.get(host, said), said, key=lambda one: (-one[0], one[1]))
-        return Knowledge(self.committed or other.committed, abort, ended, began, stands, min(times, default=None), unminded)
+        return Knowledge(
+            self.committed or other.committed,
+            abort,
+            ended,
+            began,
+            stands,
+            min(times, default=None),
+            unminded,
+        )
 
     @property
     def round_number(self) -> int:
@@ -91,7 +111,11 @@ def _later_attempt(one: Optional[Ending], other: Ending) -> Ending:
     """The ending of the later attempt; of one attempt the final one, then the earlier."""
     if one is None:
         return other
-    return min(one, other, key=lambda fields: (-_attempt(fields), not is_final(fields), fields["time"], _text(fields)))
+    return min(
+        one,
+        other,
+        key=lambda fields: (-_attempt(fields), not is_final(fields), fields["time"], _text(fields)),
+    )
 
 
 def _later_round(one: Optional[GangRound], other: Optional[GangRound]) -> Optional[GangRound]:
@@ -139,7 +163,8 @@ _ROUND = {
 
 
 def from_json(value: Any, part: wire.HostPart) -> Knowledge:
-    """Return the state in a peer's message, or in our own file. Raises ValueError where it is no state of this run."""
+    """Return the state in a peer's message, or in our own file. Raises ValueError where it is no
+    state of this run."""
     tasks = {peer.task: peer for peer in part.peers}
     hosts = {peer.host for peer in part.peers} | {one.host for one in part.mesh}
     fields, word = bounded_json.fields, bounded_json.word
@@ -148,12 +173,18 @@ def from_json(value: Any, part: wire.HostPart) -> Knowledge:
         return fields(said, {**_ENDING, "host": word((tasks[task].host,))}, ("outcome", "time"))
 
     def by_host(check: bounded_json.Check) -> bounded_json.Check:
-        return lambda said: {host: check(one) for host, one in bounded_json.table(said, hosts).items()}
+        return lambda said: {
+            host: check(one) for host, one in bounded_json.table(said, hosts).items()
+        }
 
     checks: Dict[str, bounded_json.Check] = {
         "committed": bounded_json.truth,
-        "abort": lambda said: fields(said, {**_ABORT, "host": word(hosts)}, ("kind", "reason", "time")),
-        "ended": lambda said: {task: ending(task, one) for task, one in bounded_json.table(said, tasks).items()},
+        "abort": lambda said: fields(
+            said, {**_ABORT, "host": word(hosts)}, ("kind", "reason", "time")
+        ),
+        "ended": lambda said: {
+            task: ending(task, one) for task, one in bounded_json.table(said, tasks).items()
+        },
         "round": lambda said: fields(said, {**_ROUND, "task": word(tasks)}, _NEEDED_OF_ROUND),
         "stands": by_host(_STAGE),
         "decided": bounded_json.time,
@@ -174,8 +205,9 @@ def next_attempt(known: Knowledge, task: str) -> int:
 
 
 def ending_of(status: wire.TaskStatus, final: bool = True, again: bool = False) -> Ending:
-    """What other hosts must know of an attempt that ended. Not `final`: the task starts again. `again`: it would have started
-    again if the run had not been over: such a death is no failure of the run."""
+    """What other hosts must know of an attempt that ended. Not `final`: the task starts again.
+    `again`: it would have started again if the run had not been over: such a death is no failure of
+    the run."""
     ending: Ending = {
         "attempt": min(max(1, status.attempt), MAX_ROUND),
         "round": status.round,
@@ -204,14 +236,20 @@ def decided(peers: List[wire.Peer], known: Knowledge) -> Optional[float]:
     for peer in peers:
         if peer.deciding:
             fields = known.ended.get(peer.task)
-            if fields is None or fields["outcome"] != "succeeded" or too_early(peer, fields) or is_outdated(peer, fields, known):
+            if (
+                fields is None
+                or fields["outcome"] != "succeeded"
+                or too_early(peer, fields)
+                or is_outdated(peer, fields, known)
+            ):
                 return None
             times.append(fields["time"])
     return max(times) if times else None
 
 
 def end_of(peers: List[wire.Peer], known: Knowledge) -> Knowledge:
-    """The part of `known` that says why the run is over: all that another host needs to end its part."""
+    """The part of `known` that says why the run is over: all that another host needs to end its
+    part."""
     death = first_death(peers, known)
     needed = {peer.task for peer in peers if peer.deciding} | ({death["task"]} if death else set())
     ended = {task: fields for task, fields in known.ended.items() if task in needed}
@@ -224,7 +262,12 @@ def first_death(peers: List[wire.Peer], known: Knowledge) -> Optional[Death]:
     deaths: List[Death] = []
     for peer in peers:
         fields = known.ended.get(peer.task)
-        if fields is None or not is_final(fields) or fields.get("again") or (limit is not None and fields["time"] >= limit):
+        if (
+            fields is None
+            or not is_final(fields)
+            or fields.get("again")
+            or (limit is not None and fields["time"] >= limit)
+        ):
             continue  # after the training was decided no end is a failure
         if is_death(peer, fields):
             deaths.append(death_of(fields, peer.task, peer.host))
@@ -246,7 +289,8 @@ def is_death(peer: wire.Peer, ending: Ending) -> bool:
 
 
 def too_early(peer: wire.Peer, ending: Ending) -> bool:
-    """A good exit code that is no success: a server never ends by itself, any other task must have been up."""
+    """A good exit code that is no success: a server never ends by itself, any other task must have
+    been up."""
     return ending["outcome"] == "succeeded" and (serves(peer) or not ending.get("up"))
 
 
@@ -257,5 +301,7 @@ def serves(task: Union[wire.Peer, wire.TaskSpec]) -> bool:
 
 def in_words(death: Death) -> str:
     """ "worker:1 on n2 failed with exit code 3"."""
-    ending = wire.ending_in_words(death["outcome"], death.get("exit_code"), death.get("signal"), death.get("reason"))
+    ending = wire.ending_in_words(
+        death["outcome"], death.get("exit_code"), death.get("signal"), death.get("reason")
+    )
     return "%s on %s %s" % (death["task"], death["host"], ending)

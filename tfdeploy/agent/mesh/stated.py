@@ -14,7 +14,8 @@ from tfdeploy.agent.annotations import List, Tuple
 from tfdeploy.agent.host.addresses import own_addresses
 
 MOST_STATED = 64
-SEEN_AS = "seen_as"  # run.links asks {"ask": {"seen_as": true}} for its source address, as the peer sees it
+# run.links asks {"ask": {"seen_as": true}} for its source address, as the peer sees it
+SEEN_AS = "seen_as"
 
 
 def addresses_to_state(channel: socket.socket) -> List[str]:

@@ -1,4 +1,5 @@
-"""Mutual TLS with the certificates of one run: a peer without a certificate of its CA is rejected."""
+"""Mutual TLS with the certificates of one run: a peer without a certificate of its CA is
+rejected."""
 
 from __future__ import annotations
 
@@ -17,8 +18,12 @@ if TYPE_CHECKING:
 
 def contexts(certs: Certificates) -> Tuple[ssl.SSLContext, ssl.SSLContext]:
     """(server context, client context). Raises ssl.SSLError."""
-    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    client.check_hostname = False  # names are the run's own, compared by peer_name: addresses mean nothing here
+    server, client = (
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER),
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+    )
+    # names are the run's own, compared by peer_name: addresses mean nothing here
+    client.check_hostname = False
     server.num_tickets = 0  # unread tickets turn a close into a reset
     for context in (server, client):
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -31,7 +36,8 @@ def contexts(certs: Certificates) -> Tuple[ssl.SSLContext, ssl.SSLContext]:
 
 @contextmanager
 def _file(text: str) -> Iterator[str]:
-    """A path with this content, for load_cert_chain: in memory where the kernel can, else a temporary 0600 file."""
+    """A path with this content, for load_cert_chain: in memory where the kernel can, else a
+    temporary 0600 file."""
     content = text.encode("ascii")
     try:
         descriptor = os.memfd_create("certs")
@@ -59,17 +65,21 @@ def peer_name(channel: ssl.SSLSocket) -> Optional[str]:
 
 
 def wait_until(channel: ssl.SSLSocket, deadline: float) -> None:
-    """Sets the time-out of the next operation to `deadline` (monotonic seconds). Raises socket.timeout where it is past."""
+    """Sets the time-out of the next operation to `deadline` (monotonic seconds). Raises
+    socket.timeout where it is past."""
     left_s = deadline - time.monotonic()
     if left_s <= 0.0:
         raise socket.timeout("too slow")
     channel.settimeout(left_s)
 
 
-def read_line(channel: ssl.SSLSocket, most_bytes: int, within_s: float, block_bytes: int = 1 << 16) -> bytes:
+def read_line(
+    channel: ssl.SSLSocket, most_bytes: int, within_s: float, block_bytes: int = 1 << 16
+) -> bytes:
     """Read one line, within `within_s` in all. Raises OSError, ValueError.
 
-    Nothing may follow the line before it is answered, unless `block_bytes`, which are read at once, is 1.
+    Nothing may follow the line before it is answered, unless `block_bytes`, which are read at once,
+    is 1.
     """
     patience_s, deadline = channel.gettimeout(), time.monotonic() + within_s
     text = bytearray()

@@ -1,4 +1,5 @@
-"""Why the run is over: the control machine carries it to a host that the other minders cannot reach.
+"""Why the run is over: the control machine carries it to a host that the other minders cannot
+reach.
 
 It counts like a message over the mesh, and is checked like one.
 """

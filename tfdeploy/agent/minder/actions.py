@@ -1,4 +1,5 @@
-"""The input and the output of decisions: values that decide.py, restart.py and unminded.py share with the minder."""
+"""The input and the output of decisions: values that decide.py, restart.py and unminded.py share
+with the minder."""
 
 from __future__ import annotations
 
@@ -12,9 +13,10 @@ if TYPE_CHECKING:
 
 
 class OwnTask(NamedTuple):
-    """One task of this host, as it is now. `quiet_s`: seconds since it last logged anything of its own (0 where unknown).
-    `written`: False while the supervisor of this attempt has not written its status: the one on disk is of the attempt before.
-    `waits`: the tasks that TensorFlow says it waits for, if it has logged nothing else since."""
+    """One task of this host, as it is now. `quiet_s`: seconds since it last logged anything of its
+    own (0 where unknown). `written`: False while the supervisor of this attempt has not written its
+    status: the one on disk is of the attempt before. `waits`: the tasks that TensorFlow says it
+    waits for, if it has logged nothing else since."""
 
     status: wire.TaskStatus
     supervised: bool  # its supervisor is alive
@@ -24,8 +26,9 @@ class OwnTask(NamedTuple):
 
 
 class View(NamedTuple):
-    """All that a decision depends on. `now` and `marks` are monotonic seconds. Marks: when the run was prepared, started and
-    decided; the earliest start of a task ("again TASK") and of a round ("round N")."""
+    """All that a decision depends on. `now` and `marks` are monotonic seconds. Marks: when the run
+    was prepared, started and decided; the earliest start of a task ("again TASK") and of a round
+    ("round N")."""
 
     part: wire.HostPart
     phase: str
@@ -38,8 +41,10 @@ class View(NamedTuple):
     counts: Dict[str, RestartCount] = {}  # task -> restart.count_failure of its last death
     supplied: int = 1  # the gang's round for which the chief's keep has been fetched
     boot_id: Optional[str] = None
-    rejoining: bool = False  # the processes here were gone (a reboot, say), and no other host has answered since
-    refused_s: Dict[str, float] = {}  # host -> for how long it has refused connections to the mesh's port
+    # the processes here were gone (a reboot, say), and no other host has answered since
+    rejoining: bool = False
+    # host -> for how long it has refused connections to the mesh's port
+    refused_s: Dict[str, float] = {}
 
     def rebooted(self, status: wire.TaskStatus) -> bool:
         """Whether that attempt belongs to an earlier boot of this host."""
@@ -92,13 +97,15 @@ class ReportStage(NamedTuple):
 
 
 class Supply(NamedTuple):
-    """Fetch the chief's keep, once for each round, in the background. Repeated until it has arrived."""
+    """Fetch the chief's keep, once for each round, in the background. Repeated until it has
+    arrived."""
 
     n: int
 
 
 class ReportUnminded(NamedTuple):
-    """Tell all hosts that `host` has no minder (n is odd) or has one again (n is even). `for_s`: for how long."""
+    """Tell all hosts that `host` has no minder (n is odd) or has one again (n is even). `for_s`:
+    for how long."""
 
     host: str
     n: int
@@ -106,7 +113,8 @@ class ReportUnminded(NamedTuple):
 
 
 class ReportLost(NamedTuple):
-    """Tell all hosts that the tasks of `host` are lost for good: it has had no minder for too long."""
+    """Tell all hosts that the tasks of `host` are lost for good: it has had no minder for too
+    long."""
 
     host: str
 
@@ -127,4 +135,17 @@ class AbortRun(NamedTuple):
     grace_s: Optional[float] = None
 
 
-Action = Union[Start, End, Reap, Phase, Commit, AbortRun, GiveUp, NewRound, ReportStage, Supply, ReportUnminded, ReportLost]
+Action = Union[
+    Start,
+    End,
+    Reap,
+    Phase,
+    Commit,
+    AbortRun,
+    GiveUp,
+    NewRound,
+    ReportStage,
+    Supply,
+    ReportUnminded,
+    ReportLost,
+]

@@ -1,15 +1,33 @@
 """When a run starts and ends on this host: (part, shared state, own tasks, clock) -> actions. Pure.
 
-Reads no clock and no file, so that every rule is a row in a table of tests. Restarts are in restart.py.
+Reads no clock and no file, so that every rule is a row in a table of tests. Restarts are in
+restart.py.
 """
 
 from __future__ import annotations
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, List
-from tfdeploy.agent.mesh.shared_state import decided, first_death, in_words, is_final, next_attempt, serves
+from tfdeploy.agent.mesh.shared_state import (
+    decided,
+    first_death,
+    in_words,
+    is_final,
+    next_attempt,
+    serves,
+)
 from tfdeploy.agent.minder import restart, unminded
-from tfdeploy.agent.minder.actions import AbortRun, Action, Commit, End, OwnTask, Phase, Reap, Start, View
+from tfdeploy.agent.minder.actions import (
+    AbortRun,
+    Action,
+    Commit,
+    End,
+    OwnTask,
+    Phase,
+    Reap,
+    Start,
+    View,
+)
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Abort
@@ -17,7 +35,8 @@ if TYPE_CHECKING:
 STOPPED_BY_OPERATOR = "stopped by an operator"
 DECIDED = "the deciding task succeeded"
 ALONE = "back after its processes were gone, and no other host of the run answered for a day"
-REJOIN_S = 86400.0  # a host that came back waits so long for an answer of another host before it gives up
+# a host that came back waits so long for an answer of another host before it gives up
+REJOIN_S = 86400.0
 
 
 def decide(view: View) -> List[Action]:
@@ -35,7 +54,9 @@ def _after_reaping(view: View) -> List[Action]:
     if view.known.abort is not None:
         return _end_all(view, view.known.abort)
     if view.phase == "prepared":
-        return [Phase("started"), *(Start(task) for task in view.own)] if "start" in view.words else []
+        return (
+            [Phase("started"), *(Start(task) for task in view.own)] if "start" in view.words else []
+        )
     if view.phase == "committed" and _all_over(view):
         return [Phase("ended")]
     if view.rejoining:  # the run may be over: nothing starts before another host has answered
@@ -63,13 +84,19 @@ def _news(view: View) -> List[Action]:
     death = first_death(part.peers, known)
     if death is not None:
         return [AbortRun("failed", in_words(death))]
-    if view.phase == "prepared" and "start" not in words and _since(view, "prepared") >= part.start_within_s:
+    if (
+        view.phase == "prepared"
+        and "start" not in words
+        and _since(view, "prepared") >= part.start_within_s
+    ):
         return [AbortRun("abort", "prepared, but not started within %g s" % part.start_within_s)]
     if view.phase == "started":
         if known.committed or "commit" in words:
             return [Commit(), Phase("committed")]
         if _since(view, "started") >= part.commit_within_s:
-            return [AbortRun("abort", "started, but not committed within %g s" % part.commit_within_s)]
+            return [
+                AbortRun("abort", "started, but not committed within %g s" % part.commit_within_s)
+            ]
     return []
 
 
@@ -91,7 +118,9 @@ def _reap(view: View, own: OwnTask) -> Reap:
 
 
 def _all_ended(view: View) -> bool:
-    return all(own.status.state in ("ended", "lost") and not own.supervised for own in view.own.values())
+    return all(
+        own.status.state in ("ended", "lost") and not own.supervised for own in view.own.values()
+    )
 
 
 def _all_over(view: View) -> bool:
@@ -107,7 +136,8 @@ def _all_over(view: View) -> bool:
 def _end_all(view: View, abort: Abort) -> List[Action]:
     if _all_ended(view):
         return [Phase("ended")]
-    graces = [abort.get("grace_s"), view.words.get("stop", {}).get("grace_s")]  # a later stop may give less time
+    # a later stop may give less time
+    graces = [abort.get("grace_s"), view.words.get("stop", {}).get("grace_s")]
     grace_s = min((grace for grace in graces if grace is not None), default=view.part.stop_grace_s)
     actions: List[Action] = [] if view.phase == "ending" else [Phase("ending")]
     for task, own in view.own.items():
@@ -119,7 +149,8 @@ def _end_all(view: View, abort: Abort) -> List[Action]:
 
 
 def _finish(view: View) -> List[Action]:
-    """The deciding tasks have succeeded: the others get their grace time, then the servers are ended."""
+    """The deciding tasks have succeeded: the others get their grace time, then the servers are
+    ended."""
     part = view.part
     if decided(part.peers, view.known) is None:
         return []
@@ -142,7 +173,8 @@ def _waits_for_ended(view: View, own: OwnTask) -> bool:
 
 
 def _is_done(view: View, peer: wire.Peer, waited: float) -> bool:
-    """Whether a task of any host has ended, or its host has been silent for longer than its end can take."""
+    """Whether a task of any host has ended, or its host has been silent for longer than its end can
+    take."""
     fields = view.known.ended.get(peer.task)
     if fields is not None and is_final(fields):
         return True

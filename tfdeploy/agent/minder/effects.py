@@ -56,11 +56,13 @@ class Effects:
         }
 
     def carry_out(self, action: actions.Action) -> bool:
-        """True: it changed something, and the next step is due at once. Raises OSError where the system refuses it."""
+        """True: it changed something, and the next step is due at once. Raises OSError where the
+        system refuses it."""
         return self._methods[type(action)](action)
 
     def learn(self, known: Knowledge) -> None:
-        """`known` holds all that was known before. It is written to disk, then sent to the other hosts."""
+        """`known` holds all that was known before. It is written to disk, then sent to the other
+        hosts."""
         self._store.learn(known)
         self._store.save()
         self.share()
@@ -78,7 +80,8 @@ class Effects:
             self._tell_programs()
 
     def _tell_programs(self) -> None:
-        """Synchronous workers wait no longer for a chief that has finished (runtime/no_more_tokens.py)."""
+        """Synchronous workers wait no longer for a chief that has finished
+        (runtime/no_more_tokens.py)."""
         try:
             write_bytes(self._paths.file(layout.DECIDED), b"")
         except OSError:
@@ -92,7 +95,9 @@ class Effects:
         """That attempt has failed, if it is still the one that runs."""
         status = self._paths.status(task)
         if status.state == "running" and status.attempt == attempt:
-            tell_supervisor(self._paths, task, "stalled: " + reason, self._part.stop_grace_s, "failed")
+            tell_supervisor(
+                self._paths, task, "stalled: " + reason, self._part.stop_grace_s, "failed"
+            )
 
     # --- a method for each action
 
@@ -125,13 +130,17 @@ class Effects:
         return True
 
     def _report_stage(self, action: actions.ReportStage) -> bool:
-        self.learn(self._store.known.join(Knowledge(stands={self._part.host: (action.n, action.stage)})))
+        self.learn(
+            self._store.known.join(Knowledge(stands={self._part.host: (action.n, action.stage)}))
+        )
         self._store.journal("gang", round=action.n, stage=action.stage)
         return True
 
     def _new_round(self, action: actions.NewRound) -> bool:
         status, count = self._paths.status(action.task), self._store.state.restarts[action.task]
-        self.learn(self._store.known.join(Knowledge(round=restart.new_round(action, status, count))))
+        self.learn(
+            self._store.known.join(Knowledge(round=restart.new_round(action, status, count)))
+        )
         return True
 
     def _learn_of_host(self, action: Union[actions.ReportUnminded, actions.ReportLost]) -> bool:
@@ -144,7 +153,12 @@ class Effects:
 
     def _abort(self, action: actions.AbortRun) -> bool:
         reason = action.reason[: shared_state.MAX_TEXT]
-        said: Abort = {"host": self._part.host, "time": clock.now(self._part), "kind": action.kind, "reason": reason}
+        said: Abort = {
+            "host": self._part.host,
+            "time": clock.now(self._part),
+            "kind": action.kind,
+            "reason": reason,
+        }
         if action.grace_s is not None:
             said["grace_s"] = action.grace_s
         self.learn(self._store.known.join(Knowledge(abort=said)))
@@ -168,7 +182,8 @@ class Effects:
         self._store.save()
         self._store.journal(action.phase)
         if action.phase == "ended":
-            leftovers.put_back_keep(self._paths)  # now that hosts that share the workdir see that this one has ended
+            # now that hosts that share the workdir see that this one has ended
+            leftovers.put_back_keep(self._paths)
         return True
 
     def _release(self) -> None:

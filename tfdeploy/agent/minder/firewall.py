@@ -1,7 +1,9 @@
-"""The run's nftables table on this host. It stands for as long as the minder or a supervisor lives, however they end.
+"""The run's nftables table on this host. It stands for as long as the minder or a supervisor lives,
+however they end.
 
-nft reads a FIFO in the run's folder, whose writing end the minder and the supervisors hold (RunPaths.hold_firewall). When the
-last of them is gone, nft's input ends, nft ends, and the kernel removes the table that it owned. It needs no signal.
+nft reads a FIFO in the run's folder, whose writing end the minder and the supervisors hold
+(RunPaths.hold_firewall). When the last of them is gone, nft's input ends, nft ends, and the kernel
+removes the table that it owned. It needs no signal.
 """
 
 from __future__ import annotations
@@ -31,22 +33,35 @@ def closed(paths: RunPaths, part: wire.HostPart) -> nft.Closed:
     """What of the part is closed on this host."""
     own = [spec.port or spec.own_port for spec in part.tasks]
     own += [minder.port for minder in part.mesh if minder.host == part.host]
-    here = {address for minder in part.mesh if minder.host == part.host for address in minder.addresses}
-    elsewhere = [end for minder in part.mesh if minder.host != part.host for end in _ends(part, minder) if end[0] not in here]
+    here = {
+        address for minder in part.mesh if minder.host == part.host for address in minder.addresses
+    }
+    elsewhere = [
+        end
+        for minder in part.mesh
+        if minder.host != part.host
+        for end in _ends(part, minder)
+        if end[0] not in here
+    ]
     ports = tuple(port for port in own if port is not None)
     name = nft.table_name(paths.host_dir, part.run)
     return nft.Closed(name, os.geteuid(), ports, tuple(part.allowed), tuple(elsewhere))
 
 
 def _ends(part: wire.HostPart, minder: wire.MeshHost) -> List[Tuple[str, int]]:
-    """The addresses and ports of the run on another host. Some may be this host's own too: bridges of containers are alike."""
+    """The addresses and ports of the run on another host. Some may be this host's own too: bridges
+    of containers are alike."""
     ports = {minder.port} | {
-        int(peer.address.rpartition(":")[2]) for peer in part.peers if peer.host == minder.host and peer.address
+        int(peer.address.rpartition(":")[2])
+        for peer in part.peers
+        if peer.host == minder.host and peer.address
     }
     return [(address, port) for address in minder.addresses for port in sorted(ports)]
 
 
-def stand(paths: RunPaths, part: wire.HostPart, takes_over: bool, journal: Callable[..., None]) -> Firewall:
+def stand(
+    paths: RunPaths, part: wire.HostPart, takes_over: bool, journal: Callable[..., None]
+) -> Firewall:
     """The run's table, before anything listens. Raises FirewallRefused.
 
     A minder that takes over goes on without one that cannot be made now, and tries again."""
@@ -81,15 +96,18 @@ class Firewall:
         self._held: Optional[int] = paths.hold_firewall()
 
     def begin(self) -> None:
-        """Returns once the table stands: that of a minder before, or a new one. Raises FirewallRefused, OSError."""
+        """Returns once the table stands: that of a minder before, or a new one. Raises
+        FirewallRefused, OSError."""
         if self._has_reader() and not self._find_way() and self._stands():
             return
         self._make(WITHIN_S)
 
     def restore(self) -> str:
-        """Makes the table again where its nft was killed, which takes root. What happened, in words; "": nothing.
+        """Makes the table again where its nft was killed, which takes root. What happened, in
+        words; "": nothing.
 
-        The journal has it: until then only the filter of the ports themselves, if there is one, kept strangers out."""
+        The journal has it: until then only the filter of the ports themselves, if there is one,
+        kept strangers out."""
         now = time.monotonic()
         if self._held is None or self._has_reader() or now < self._next_try:
             return ""
@@ -122,12 +140,14 @@ class Firewall:
             raise FirewallRefused(wrong)
         for _ in range(_TRIES):
             began = self._start()
-            name = "%s_%s" % (self._closed.name, os.urandom(4).hex())  # an nft that ends may still have its own
+            # an nft that ends may still have its own
+            name = "%s_%s" % (self._closed.name, os.urandom(4).hex())
             text = nft.table(self._closed._replace(name=name)).encode("ascii")
             wrong = self._say(text, deadline) or self._wrong(name, began, deadline)
             if not wrong:
                 return
-            self._say(_QUIT, deadline)  # it may be that of a dead minder, which supervisors keep alive
+            # it may be that of a dead minder, which supervisors keep alive
+            self._say(_QUIT, deadline)
             while self._has_reader() and time.monotonic() < deadline:
                 time.sleep(_LOOK_S)
         raise FirewallRefused("nft: " + wrong)
@@ -141,9 +161,11 @@ class Firewall:
         return refused
 
     def _start(self) -> int:
-        """nft, with the FIFO as its input; returns where its output begins in the log. It outlives this process.
+        """nft, with the FIFO as its input; returns where its output begins in the log. It outlives
+        this process.
 
-        The run's folder in its command line tells it from orphans of the program, which this minder ends: task_processes.py."""
+        The run's folder in its command line tells it from orphans of the program, which this minder
+        ends: task_processes.py."""
         reading = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             self._drain(reading)
@@ -192,15 +214,22 @@ class Firewall:
             said = self._output(began)
             ended, late = not self._has_reader(), time.monotonic() >= deadline
             if nft_program.error_in(said) or ended or late:
-                last = (said.strip().splitlines() or ["it has ended" if ended else "no table within %g s" % WITHIN_S])[-1]
+                last = (
+                    said.strip().splitlines()
+                    or ["it has ended" if ended else "no table within %g s" % WITHIN_S]
+                )[-1]
                 return nft_program.error_in(said) or last
             time.sleep(_LOOK_S)
 
     def _stands(self) -> bool:
-        return re.search(r"\b%s_[0-9a-f]{8}\b" % self._closed.name, self._listing("tables", "inet")) is not None
+        return (
+            re.search(r"\b%s_[0-9a-f]{8}\b" % self._closed.name, self._listing("tables", "inet"))
+            is not None
+        )
 
     def _listing(self, *what: str) -> str:
-        """What another nft lists: asking the one that owns the table could cost it its socket, and so the table."""
+        """What another nft lists: asking the one that owns the table could cost it its socket, and
+        so the table."""
         return Asked(self._way + ["list", *what], env=nft_program.environment()).answer()[1]
 
     def _output(self, began: int) -> str:

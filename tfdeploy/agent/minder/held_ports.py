@@ -19,7 +19,8 @@ MESH_PORT_WAIT_S = 5.0  # for so long the connections of a dead minder may keep 
 
 
 class FirewallRefused(Exception):
-    """Says why the run's table does not stand, in words. Here, for a minder without a table does not load firewall.py."""
+    """Says why the run's table does not stand, in words. Here, for a minder without a table does
+    not load firewall.py."""
 
 
 class PortTaken(Exception):
@@ -29,13 +30,16 @@ class PortTaken(Exception):
 
 
 def hold(part: wire.HostPart, beside: bool) -> List[socket.socket]:
-    """Every port of the part's tasks. `beside`: the tasks may have theirs already. Raises PortTaken."""
+    """Every port of the part's tasks. `beside`: the tasks may have theirs already. Raises
+    PortTaken."""
     return [_hold(spec.port, beside) for spec in part.tasks if spec.port is not None]
 
 
-def guard(paths: RunPaths, part: wire.HostPart, beside: bool, state: wire.HostRunState) -> Optional[GuardedPorts]:
-    """The same, closed to strangers; None: this run's ports are open here. `state`: which addresses of its hosts a minder before
-    this one has admitted. Raises PortTaken."""
+def guard(
+    paths: RunPaths, part: wire.HostPart, beside: bool, state: wire.HostRunState
+) -> Optional[GuardedPorts]:
+    """The same, closed to strangers; None: this run's ports are open here. `state`: which addresses
+    of its hosts a minder before this one has admitted. Raises PortTaken."""
     if part.protect == "none":
         return None
     from tfdeploy.agent.host import descriptors
@@ -45,7 +49,9 @@ def guard(paths: RunPaths, part: wire.HostPart, beside: bool, state: wire.HostRu
     given, guarded = descriptors.take(), GuardedPorts(part.allowed, learned, state.not_admitted)
     for task, port in [(spec.task, spec.port) for spec in part.tasks if spec.port is not None]:
         try:
-            guarded.guard(port, given.get(port), partial(_hold, port, beside), paths.status(task).guard_inode)
+            guarded.guard(
+                port, given.get(port), partial(_hold, port, beside), paths.status(task).guard_inode
+            )
         except OSError as error:
             raise PortTaken(port) from error
     guarded.begin()
@@ -55,8 +61,15 @@ def guard(paths: RunPaths, part: wire.HostPart, beside: bool, state: wire.HostRu
 def open_tasks(part: wire.HostPart, guarded: GuardedPorts) -> Dict[str, str]:
     """Task -> why its port is open to everybody, in words."""
     found = guarded.open_to_all()
-    words = "port %d is open to everybody: its program listens on %s, apart from the port that is held for it"
-    return {spec.task: words % (spec.port, found[spec.port]) for spec in part.tasks if spec.port in found}
+    words = (
+        "port %d is open to everybody: its program listens on %s, apart from the port that is "
+        "held for it"
+    )
+    return {
+        spec.task: words % (spec.port, found[spec.port])
+        for spec in part.tasks
+        if spec.port in found
+    }
 
 
 def _hold(port: int, beside: bool) -> socket.socket:
@@ -64,12 +77,14 @@ def _hold(port: int, beside: bool) -> socket.socket:
         return sockets.hold(port, beside=beside)
     except OSError as error:
         if beside and error.errno == errno.EADDRINUSE:
-            return socket.socket()  # the task has bound it exclusively: no other process can take it
+            # the task has bound it exclusively: no other process can take it
+            return socket.socket()
         raise PortTaken(port) from error
 
 
 class OwnPorts:
-    """The ports that programs bind exclusively: held while their task is not alive, released before it starts."""
+    """The ports that programs bind exclusively: held while their task is not alive, released before
+    it starts."""
 
     def __init__(self, part: wire.HostPart) -> None:
         self._ports = {spec.task: spec.own_port for spec in part.tasks if spec.own_port is not None}
@@ -81,9 +96,12 @@ class OwnPorts:
             self._held[task] = _hold(port, beside=False)
 
     def hold_idle(self, own: Dict[str, OwnTask]) -> None:
-        """Holds them again after a death, until the next start, which fails where another process has the port by then."""
+        """Holds them again after a death, until the next start, which fails where another process
+        has the port by then."""
         for task, port in self._ports.items():
-            idle = own[task].status.state in ("pending", "ended", "lost") and not own[task].supervised
+            idle = (
+                own[task].status.state in ("pending", "ended", "lost") and not own[task].supervised
+            )
             if not idle:
                 self.release(task)
             elif task not in self._held:
@@ -105,7 +123,8 @@ class OwnPorts:
 
 
 def claim(port: int, takes_over: bool) -> socket.socket:
-    """The socket for the mesh. `takes_over`: after a dead minder, whose connections are waited for. Raises PortTaken."""
+    """The socket for the mesh. `takes_over`: after a dead minder, whose connections are waited for.
+    Raises PortTaken."""
     try:
         return sockets.claim(port, MESH_PORT_WAIT_S if takes_over else 0.0)
     except OSError as error:

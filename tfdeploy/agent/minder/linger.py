@@ -1,7 +1,8 @@
-"""How long a minder stays after the end of the run: hosts that are cut off do not know yet how it ended.
+"""How long a minder stays after the end of the run: hosts that are cut off do not know yet how it
+ended.
 
-It holds no port but the mesh's and seldom sends: a host that comes back asks. It ends once every such host knows or refuses
-the mesh's port (it was rebooted), or after a day.
+It holds no port but the mesh's and seldom sends: a host that comes back asks. It ends once every
+such host knows or refuses the mesh's port (it was rebooted), or after a day.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ class Linger:
     def __init__(self, paths: RunPaths, mesh: Mesh, committed: bool, started: bool = True) -> None:
         self._paths, self._mesh, self._committed = paths, mesh, committed
         self._begun = time.monotonic()
-        self._until = self._begun + (DAY_S if committed else UNCOMMITTED_S if started else UNSTARTED_S)
+        self._until = self._begun + (
+            DAY_S if committed else UNCOMMITTED_S if started else UNSTARTED_S
+        )
         self.tick_s = SOON_S
 
     def is_needed(self) -> bool:

@@ -1,7 +1,9 @@
-"""One per run and host: holds the ports, talks to the other hosts, starts supervisors, ends the run. Needs no control machine.
+"""One per run and host: holds the ports, talks to the other hosts, starts supervisors, ends the
+run. Needs no control machine.
 
-A step looks (files, children, the mesh, the clock), takes in what it saw, decides (decide.py), acts (effects.py) and saves.
-Its state is on disk before it acts on it (unless the disk is full), so that another minder can take over at any moment.
+A step looks (files, children, the mesh, the clock), takes in what it saw, decides (decide.py), acts
+(effects.py) and saves. Its state is on disk before it acts on it (unless the disk is full), so that
+another minder can take over at any moment.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ _BUSY_TICK_S, _IDLE_TICK_S = 0.25, 1.5
 
 
 class Seen(NamedTuple):
-    """What one look found. `received`: from the other minders and the control machine. `now`: monotonic seconds."""
+    """What one look found. `received`: from the other minders and the control machine. `now`:
+    monotonic seconds."""
 
     now: float
     own: Dict[str, OwnTask]
@@ -66,7 +69,9 @@ class Minder:
         self.state = self.store.state
         self.takes_over = self.state.minder_pid is not None
         self.rebooted = self.state.boot_id not in (None, processes.boot_id())
-        self.rejoining = self.takes_over and not any(is_locked(paths.supervisor_lock(spec.task)) for spec in self.part.tasks)
+        self.rejoining = self.takes_over and not any(
+            is_locked(paths.supervisor_lock(spec.task)) for spec in self.part.tasks
+        )
         self.supervisors = Supervisors(paths, self.part)
         self.sampling = Sampling(paths, self.part)
         self.own_ports = held_ports.OwnPorts(self.part)
@@ -76,19 +81,23 @@ class Minder:
         self.mesh: Optional[Mesh] = None
         self.firewall: Optional[Firewall] = None
         self.guarded: Optional[GuardedPorts] = None
-        self.launcher: Tuple[Optional[Word], ...] = (None, None)  # its `start` and `renew`, as last seen
+        # its `start` and `renew`, as last seen
+        self.launcher: Tuple[Optional[Word], ...] = (None, None)
         self.next_open = 0.0  # when to look again for ports that are open to everybody
         self.refused = ""  # the last error of a step
 
     # --- begin
 
     def begin(self) -> None:
-        """Holds every port, and listens on the mesh's. Raises PortTaken, FirewallRefused; then nothing is held."""
+        """Holds every port, and listens on the mesh's. Raises PortTaken, FirewallRefused; then
+        nothing is held."""
         self.store.load()
         if self.part.protect == "firewall":
             from tfdeploy.agent.minder import firewall
 
-            self.firewall = firewall.stand(self.paths, self.part, self.takes_over, self.store.journal)
+            self.firewall = firewall.stand(
+                self.paths, self.part, self.takes_over, self.store.journal
+            )
         beside = self.takes_over and not self.rebooted
         self.guarded = held_ports.guard(self.paths, self.part, beside, self.state)
         holders = held_ports.hold(self.part, beside) if self.guarded is None else []
@@ -98,7 +107,14 @@ class Minder:
         self.signs = SignsAnswer()
         self.mesh = self._join_mesh()
         self.effects = Effects(
-            self.paths, self.part, self.store, self.supervisors, self.mesh, holders, self.own_ports, self.guarded
+            self.paths,
+            self.part,
+            self.store,
+            self.supervisors,
+            self.mesh,
+            holders,
+            self.own_ports,
+            self.guarded,
         )
         self.monitor = Monitor(self.paths, self.part, self.mesh, self.signs, self.wake)
         self._listen_to_signals()
@@ -111,10 +127,13 @@ class Minder:
         if own is None or len(self.part.mesh) < 2 or not certs:
             return None
         listener = held_ports.claim(own.port, self.takes_over)
-        return Mesh(self.part, certs, listener, self.store.known, self.wake, self._answer, self.guarded)
+        return Mesh(
+            self.part, certs, listener, self.store.known, self.wake, self._answer, self.guarded
+        )
 
     def _answer(self, host: str, question: Any, channel: SSLSocket) -> None:
-        """Another minder asks for the signs of this host's tasks, or its keep. Raises OSError, ValueError: it asks again."""
+        """Another minder asks for the signs of this host's tasks, or its keep. Raises OSError,
+        ValueError: it asks again."""
         if isinstance(question, dict) and "signs" in question:
             self.signs.answer(channel)
             return
@@ -135,7 +154,11 @@ class Minder:
         state.minder_pid, state.minder_start_ticks = os.getpid(), who.start_ticks if who else None
         if self.rebooted:
             state.marks, state.health = {}, {}  # their clock began anew
-        state.boot_id, state.hostname, state.place = processes.boot_id(), os.uname().nodename, place()
+        state.boot_id, state.hostname, state.place = (
+            processes.boot_id(),
+            os.uname().nodename,
+            place(),
+        )
         state.marks.setdefault("prepared", now)
         for host in unminded.hosts(self.store.known):
             state.marks.setdefault(unminded.mark(host), now)
@@ -154,8 +177,12 @@ class Minder:
     # --- the loop
 
     def run(self) -> None:
-        fifo = os.open(self.paths.file(layout.MINDER_FIFO), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        while (self.state.phase != "ended" or not self.store.saved) and not self.paths.was_removed():
+        fifo = os.open(
+            self.paths.file(layout.MINDER_FIFO), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
+        )
+        while (
+            self.state.phase != "ended" or not self.store.saved
+        ) and not self.paths.was_removed():
             if not self._try():
                 busy = self.state.phase != "committed" or "decided" in self.state.marks
                 self._wait(fifo, _BUSY_TICK_S if busy else _IDLE_TICK_S)
@@ -171,16 +198,23 @@ class Minder:
             leftovers.forget_doubt(self.paths)
 
     def _never_began(self) -> bool:
-        """Prepared, never started and not rolled back: no task of it has ever lived, so its folder is of no use."""
+        """Prepared, never started and not rolled back: no task of it has ever lived, so its folder
+        is of no use."""
         ended = self.paths.word("abort") or self.paths.word("stop")
-        return self.state.started is None and not self.store.known.committed and not ended and self._is_ours()
+        return (
+            self.state.started is None
+            and not self.store.known.committed
+            and not ended
+            and self._is_ours()
+        )
 
     def _is_ours(self) -> bool:
         """The folder is still that of this run, not of a later run with the same name."""
         return self.lock is not None and self.lock.is_held()
 
     def _try(self) -> bool:
-        """A step. What the system refuses is tried again: no other process may be left to start a minder."""
+        """A step. What the system refuses is tried again: no other process may be left to start a
+        minder."""
         try:
             changed = self.step()
         except Exception as error:  # noqa: BLE001 - no more processes, files, threads, memory; or a bug
@@ -226,8 +260,14 @@ class Minder:
         received = told_end.take(self.paths, self.part)
         if self.mesh is not None:
             received = received.join(self.mesh.known())
-        words = {name: word for name, word in ((name, self.paths.word(name)) for name in WORDS) if word is not None}
-        return Seen(time.monotonic(), own, words, received, self.mesh is None or self.mesh.in_touch())
+        words = {
+            name: word
+            for name, word in ((name, self.paths.word(name)) for name in WORDS)
+            if word is not None
+        }
+        return Seen(
+            time.monotonic(), own, words, received, self.mesh is None or self.mesh.in_touch()
+        )
 
     def _reap(self) -> None:
         ended = self.supervisors.reap()
@@ -235,13 +275,16 @@ class Minder:
             self.sampling.keep(time.monotonic(), ended)
 
     def _take_in(self, seen: Seen) -> None:
-        """Adds own tasks that ended, and what other hosts sent, to the shared state; words become marks. Nothing is written."""
+        """Adds own tasks that ended, and what other hosts sent, to the shared state; words become
+        marks. Nothing is written."""
         known = self.store.known.join(seen.received)
         ended = {}
         for task, one in seen.own.items():
             if one.status.state in restart.OVER and not one.supervised and task in self.peers:
                 following = restart.after_attempt(self.part, self.peers[task], known, one.status)
-                ended[task] = shared_state.ending_of(one.status, following.is_final, following.what != restart.LAST)
+                ended[task] = shared_state.ending_of(
+                    one.status, following.is_final, following.what != restart.LAST
+                )
         known = known.join(Knowledge(ended=ended))
         self.store.learn(known._replace(decided=shared_state.decided(self.part.peers, known)))
         for task in ended:
@@ -258,7 +301,8 @@ class Minder:
             self.state.stop_requested = True
         signs = seen.words.get("start"), seen.words.get("renew")
         if signs != self.launcher and self.state.phase in ("prepared", "started"):
-            self.state.marks[self.state.phase] = seen.now  # the launch goes on, and waits for the other hosts
+            # the launch goes on, and waits for the other hosts
+            self.state.marks[self.state.phase] = seen.now
         self.launcher = signs
 
     def _view(self, seen: Seen) -> View:
@@ -281,7 +325,9 @@ class Minder:
 
     def _note_restarts(self, view: View) -> None:
         """Notes for the status which tasks are about to start again here, and why."""
-        waiting = {task: words for task, words in self.state.again.items() if not view.own[task].written}
+        waiting = {
+            task: words for task, words in self.state.again.items() if not view.own[task].written
+        }
         again = {**waiting, **restart.reasons(view)}
         refused = self.effects.keep_refused()
         if again and refused:
@@ -294,8 +340,13 @@ class Minder:
     # --- what stands still
 
     def _update_health(self) -> None:
-        """Notes which tasks are stalled, and why; under `stall: restart` ends the task that causes it, as failed."""
-        active = self.state.phase == "committed" and self.store.known.abort is None and "decided" not in self.state.marks
+        """Notes which tasks are stalled, and why; under `stall: restart` ends the task that causes
+        it, as failed."""
+        active = (
+            self.state.phase == "committed"
+            and self.store.known.abort is None
+            and "decided" not in self.state.marks
+        )
         self.monitor.update(self.store.known, active)
         stalled = self.monitor.health()
         self.store.note_health({task: one.as_json() for task, one in stalled.items()})
@@ -321,19 +372,23 @@ class Minder:
         """Stays until the hosts with tasks that have not ended know how the run ended."""
         if self.mesh is None:
             return
-        one = Linger(self.paths, self.mesh, self.store.known.committed, self.state.started is not None)
+        one = Linger(
+            self.paths, self.mesh, self.store.known.committed, self.state.started is not None
+        )
         while one.is_needed():
             self._wait(fifo, one.tick_s)
             self.effects.learn(self.store.known.join(self.mesh.known()))
             stopped = self.paths.word("stop") is not None
-            if stopped and self.store.known.abort is None:  # a stop that came now: hosts that were cut off must learn it too
+            # a stop that came now: hosts that were cut off must learn it too
+            if stopped and self.store.known.abort is None:
                 self.effects.carry_out(AbortRun("stop", decide.STOPPED_BY_OPERATOR))
         self.mesh.send_last_update()
         self.mesh.close()
 
 
 def _detach() -> None:
-    """Becomes a process without parent, in a session of its own, so that it outlives the process that started it."""
+    """Becomes a process without parent, in a session of its own, so that it outlives the process
+    that started it."""
     if os.fork() > 0:
         os._exit(0)
     os.setsid()

@@ -1,10 +1,12 @@
-"""The restart policy, and the order of a gang's new start: (part, shared state, own tasks, clock) -> actions. Pure.
+"""The restart policy, and the order of a gang's new start: (part, shared state, own tasks, clock)
+-> actions. Pure.
 
 `after_attempt` alone decides whether and when a task starts again.
 
-A task that recovers alone starts again on its host after a pause. A gang starts again together: a minder announces a new round;
-every host ends its tasks of the old round and reports CLEARED; once all have, each fetches the chief's keep and reports SUPPLIED;
-then the servers start, and once these are up (SERVED) the other tasks. So no process of the new round meets one of the old.
+A task that recovers alone starts again on its host after a pause. A gang starts again together: a
+minder announces a new round; every host ends its tasks of the old round and reports CLEARED; once
+all have, each fetches the chief's keep and reports SUPPLIED; then the servers start, and once these
+are up (SERVED) the other tasks. So no process of the new round meets one of the old.
 """
 
 from __future__ import annotations
@@ -25,7 +27,17 @@ from tfdeploy.agent.mesh.shared_state import (
     serves,
     too_early,
 )
-from tfdeploy.agent.minder.actions import Action, End, GiveUp, NewRound, OwnTask, ReportStage, Start, Supply, View
+from tfdeploy.agent.minder.actions import (
+    Action,
+    End,
+    GiveUp,
+    NewRound,
+    OwnTask,
+    ReportStage,
+    Start,
+    Supply,
+    View,
+)
 from tfdeploy.agent.record import NamedTuple
 
 if TYPE_CHECKING:
@@ -36,7 +48,8 @@ QUICK_S = 10.0  # an attempt that lives shorter has failed quickly: the next pau
 REFILL_S = 600.0  # an attempt that lives longer resets the count
 CLEARED, SUPPLIED, SERVED = 1, 2, 3
 GANG_GRACE_S = 5.0  # at most, between TERM and KILL for the rest of a broken gang
-SAME_ERRORS = 2  # attempts in a row that end with one error before their first step: the next would, too
+# attempts in a row that end with one error before their first step: the next would, too
+SAME_ERRORS = 2
 
 
 # What may follow an attempt that has ended.
@@ -51,8 +64,9 @@ NOW = "now"
 class Following(NamedTuple):
     """What follows an attempt that has ended.
 
-    `reason`: how the attempt ended; under GIVE_UP why there is no other. `at`: monotonic seconds, under AT. `round`: of the
-    gang's new start, under GANG; it is the known one where that start is under way already."""
+    `reason`: how the attempt ended; under GIVE_UP why there is no other. `at`: monotonic seconds,
+    under AT. `round`: of the gang's new start, under GANG; it is the known one where that start is
+    under way already."""
 
     what: str
     reason: str = ""
@@ -73,7 +87,8 @@ def after_attempt(
     now: float = 0.0,
     not_before: float = 0.0,
 ) -> Following:
-    """`count`: `count_failure` with this death; None: not counted yet. `now`, `not_before`: monotonic seconds."""
+    """`count`: `count_failure` with this death; None: not counted yet. `now`, `not_before`:
+    monotonic seconds."""
     how, number = how_it_ended(status), known.round_number
     if not _recovers(part, peer, known, status):
         return Following(LAST, how)
@@ -85,7 +100,9 @@ def after_attempt(
         restarts = "%d restart%s" % (part.restart_max, "s" * (part.restart_max != 1))
         return Following(GIVE_UP, "%s, after %s (restart.max)" % (how, restarts))
     if part.same_error_ends and count is not None and count.get("same", 0) >= SAME_ERRORS:
-        return Following(GIVE_UP, "failed twice with the same error before its first step: %s" % how)
+        return Following(
+            GIVE_UP, "failed twice with the same error before its first step: %s" % how
+        )
     if peer.on_death == "gang" or _is_left_alone(part, known, peer):
         if number >= MAX_ROUND:
             return Following(GIVE_UP, "%s, and no round follows number %d" % (how, MAX_ROUND))
@@ -93,13 +110,17 @@ def after_attempt(
     return Following(AT, how, at=not_before) if now < not_before else Following(NOW, how)
 
 
-def _recovers(part: wire.HostPart, peer: wire.Peer, known: Knowledge, status: wire.TaskStatus) -> bool:
+def _recovers(
+    part: wire.HostPart, peer: wire.Peer, known: Knowledge, status: wire.TaskStatus
+) -> bool:
     """Whether the task starts again after this attempt, unless the run is over before that."""
     if not known.committed or not _may_recover(part, peer):
         return False
     if peer.gang and status.round < known.round_number:
         return True
-    return status.outcome != "gave_up" and (status.outcome != "succeeded" or too_early(peer, ending_of(status)))
+    return status.outcome != "gave_up" and (
+        status.outcome != "succeeded" or too_early(peer, ending_of(status))
+    )
 
 
 def _may_recover(part: wire.HostPart, peer: wire.Peer) -> bool:
@@ -107,10 +128,21 @@ def _may_recover(part: wire.HostPart, peer: wire.Peer) -> bool:
 
 
 def _is_left_alone(part: wire.HostPart, known: Knowledge, peer: wire.Peer) -> bool:
-    """Whether another task of its gang has succeeded for good: a session that spans the gang would wait for it for ever."""
-    others = [each for each in part.peers if each.gang and each.task != peer.task and each.task in known.ended]
-    ended = [known.ended[each.task] for each in others if not is_outdated(each, known.ended[each.task], known)]
-    return peer.gang and any(fields["outcome"] == "succeeded" and is_final(fields) for fields in ended)
+    """Whether another task of its gang has succeeded for good: a session that spans the gang would
+    wait for it for ever."""
+    others = [
+        each
+        for each in part.peers
+        if each.gang and each.task != peer.task and each.task in known.ended
+    ]
+    ended = [
+        known.ended[each.task]
+        for each in others
+        if not is_outdated(each, known.ended[each.task], known)
+    ]
+    return peer.gang and any(
+        fields["outcome"] == "succeeded" and is_final(fields) for fields in ended
+    )
 
 
 def how_it_ended(status: wire.TaskStatus) -> str:
@@ -126,17 +158,21 @@ def count_death(
     status: wire.TaskStatus,
     chance: float = 0.0,
 ) -> RestartCount:
-    """The count of failed starts with this death; `before`, the task's own, where it has been counted."""
+    """The count of failed starts with this death; `before`, the task's own, where it has been
+    counted."""
     if before is not None and before["attempt"] == status.attempt:
         return before
     failures = failures_before(peer, known, before, status.attempt)
     return count_failure(failures, status, part.restart_backoff_s, chance)
 
 
-def failures_before(peer: wire.Peer, known: Knowledge, own: Optional[RestartCount], attempt: int) -> Optional[FailedStarts]:
+def failures_before(
+    peer: wire.Peer, known: Knowledge, own: Optional[RestartCount], attempt: int
+) -> Optional[FailedStarts]:
     """The failed starts that the death of this attempt adds to: the gang's, or the task's own.
 
-    An attempt in between, which the death of another task ended, may have worked, so the earlier error does not count."""
+    An attempt in between, which the death of another task ended, may have worked, so the earlier
+    error does not count."""
     if peer.on_death == "gang":
         return known.round
     if own is None or own["attempt"] == attempt - 1:
@@ -144,7 +180,9 @@ def failures_before(peer: wire.Peer, known: Knowledge, own: Optional[RestartCoun
     return {"count": own["count"], "quick": own["quick"], "delay_s": own["delay_s"]}
 
 
-def count_failure(before: Optional[FailedStarts], status: wire.TaskStatus, backoff_s: List[float], chance: float) -> RestartCount:
+def count_failure(
+    before: Optional[FailedStarts], status: wire.TaskStatus, backoff_s: List[float], chance: float
+) -> RestartCount:
     """The count of failed starts after this one. `chance`: 0 to 1, spreads the pauses.
 
     Equal errors of different tasks of a gang count together: the tasks run the same program."""
@@ -166,7 +204,9 @@ def count_failure(before: Optional[FailedStarts], status: wire.TaskStatus, backo
     }
     if status.error:
         error = counted["error"] = status.error[:MAX_TEXT]
-        counted["same"] = next_count(before.get("same", 0) if before and before.get("error") == error else 0)
+        counted["same"] = next_count(
+            before.get("same", 0) if before and before.get("error") == error else 0
+        )
     return counted
 
 
@@ -196,7 +236,9 @@ def recover(view: View) -> List[Action]:
         own, number = view.own[spec.task], view.known.round_number
         if peer.gang and own.status.round < number:
             if own.status.state not in OVER:
-                actions.append(End(spec.task, _why_gang(view), min(view.part.stop_grace_s, GANG_GRACE_S)))
+                actions.append(
+                    End(spec.task, _why_gang(view), min(view.part.stop_grace_s, GANG_GRACE_S))
+                )
         elif own.status.state in OVER and not own.supervised:
             actions += _after_death(view, peer, own)
     return actions + _advance_gang(view)
@@ -228,19 +270,28 @@ def _after_death(view: View, peer: wire.Peer, own: OwnTask) -> List[Action]:
 
 
 def _why_gang(view: View) -> str:
-    return "the gang starts again: %s" % ("" if view.known.round is None else view.known.round.get("reason", ""))
+    return "the gang starts again: %s" % (
+        "" if view.known.round is None else view.known.round.get("reason", "")
+    )
 
 
 def _advance_gang(view: View) -> List[Action]:
     """The next step of the gang's new start."""
-    number, members = view.known.round_number, [(spec, peer) for spec, peer in _own(view) if peer.gang]
+    number, members = (
+        view.known.round_number,
+        [(spec, peer) for spec, peer in _own(view) if peer.gang],
+    )
     if number == 1 or not members:
         return []
     host, part = view.part.host, view.part
     mine = _stage(view, host, number)
     slowest = min(_stage(view, peer.host, number) for peer in part.peers if peer.gang)
     if mine < CLEARED:
-        return [ReportStage(number, CLEARED)] if all(_cleared(view.own[spec.task], number) for spec, _ in members) else []
+        return (
+            [ReportStage(number, CLEARED)]
+            if all(_cleared(view.own[spec.task], number) for spec, _ in members)
+            else []
+        )
     if mine < SUPPLIED:
         if slowest < CLEARED:
             return []
@@ -256,7 +307,9 @@ def _advance_gang(view: View) -> List[Action]:
     return [
         Start(spec.task, view.own[spec.task].status.attempt + 1, number)
         for spec in ready
-        if _cleared(view.own[spec.task], number) and view.own[spec.task].status.round < number and slowest >= CLEARED
+        if _cleared(view.own[spec.task], number)
+        and view.own[spec.task].status.round < number
+        and slowest >= CLEARED
     ]
 
 
@@ -288,7 +341,11 @@ def reasons(view: View) -> Dict[str, str]:
             continue
         first = "once another host of the run answers, " if view.rejoining else ""
         under_way = following.round == view.known.round_number
-        words[spec.task] = _why_gang(view) + _awaited(view) if under_way else "%sstarts again: %s" % (first, following.reason)
+        words[spec.task] = (
+            _why_gang(view) + _awaited(view)
+            if under_way
+            else "%sstarts again: %s" % (first, following.reason)
+        )
     return words
 
 
@@ -301,5 +358,7 @@ def _awaited(view: View) -> str:
     late = [host for host in hosts if _stage(view, host, number) < CLEARED]
     gone = [host for host in late if view.known.unminded.get(host, (0, 0.0))[0] % 2]
     if gone:
-        return "; waits for %s, where nobody minds it, as long as restart.wait allows" % ", ".join(gone)
+        return "; waits for %s, where nobody minds it, as long as restart.wait allows" % ", ".join(
+            gone
+        )
     return "; waits until %s has ended what it runs of it" % ", ".join(late) if late else ""

@@ -1,4 +1,5 @@
-"""The minder's sampler: started when the run is committed, again when it died, ended with the run. No run depends on it."""
+"""The minder's sampler: started when the run is committed, again when it died, ended with the run.
+No run depends on it."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ class Sampling:
         self._reads = True
 
     def keep(self, now: float, ended: Mapping[int, int]) -> None:
-        """Starts it where none is alive. `ended`: children of the minder that it has reaped, by pid, with their wait status."""
+        """Starts it where none is alive. `ended`: children of the minder that it has reaped, by
+        pid, with their wait status."""
         child = self._child
         if child is not None and child.pid in ended:
             child.returncode = ended[child.pid]  # no later wait for that pid
@@ -47,7 +49,11 @@ class Sampling:
 
     def _start(self) -> None:
         words = [self._paths.host_dir, str(os.getpid()), *([] if self._reads else ["unread"])]
-        options = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "start_new_session": False}
+        options = {
+            "stdin": subprocess.PIPE,
+            "stdout": subprocess.DEVNULL,
+            "start_new_session": False,
+        }
         self._child = start_agent(self._paths.minder_log, "sample", *words, **options)
 
     def _close(self) -> None:

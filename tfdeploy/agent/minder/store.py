@@ -1,6 +1,8 @@
-"""The state of a minder: on disk before the minder acts on it, so that another minder can go on from there.
+"""The state of a minder: on disk before the minder acts on it, so that another minder can go on
+from there.
 
-state.json and knowledge.json of a run on one host, and its journal. A full disk does not stop the run: writing is tried again.
+state.json and knowledge.json of a run on one host, and its journal. A full disk does not stop the
+run: writing is tried again.
 """
 
 from __future__ import annotations
@@ -23,13 +25,15 @@ if TYPE_CHECKING:
 
 
 def tidy(paths: RunPaths) -> None:
-    """Removes temporary files of a minder that was killed as it wrote. Only for the holder of its lock."""
+    """Removes temporary files of a minder that was killed as it wrote. Only for the holder of its
+    lock."""
     for path in (paths.known_file, paths.state_file):
         remove_temporaries(path)
 
 
 class StateStore:
-    """`state` may be changed from outside, followed by `note_change`. `known` only grows, by `learn`. `save` writes both."""
+    """`state` may be changed from outside, followed by `note_change`. `known` only grows, by
+    `learn`. `save` writes both."""
 
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
         self.paths, self.part = paths, part
@@ -60,7 +64,9 @@ class StateStore:
             return
         if known.round_number != self.known.round_number and known.round is not None:
             name = "round %d" % known.round_number
-            self.state.marks[name] = time.monotonic() + min(float(known.round["delay_s"]), self.part.restart_backoff_s[1])
+            self.state.marks[name] = time.monotonic() + min(
+                float(known.round["delay_s"]), self.part.restart_backoff_s[1]
+            )
             self.journal(name, reason=known.round.get("reason"))
         self._note_unminded(known)
         self.known = known
@@ -97,12 +103,14 @@ class StateStore:
             self.note_change()
 
     def note_callers(self, admitted: Mapping[str, str], not_admitted: Mapping[str, str]) -> None:
-        """`admitted`: addresses that the plan did not know -> the host that stated it. `not_admitted`: host -> the address that
-        it came through, and that is not its own."""
+        """`admitted`: addresses that the plan did not know -> the host that stated it.
+        `not_admitted`: host -> the address that it came through, and that is not its own."""
         state = self.state
         for address in [each for each in admitted if each not in state.admitted]:
             self.journal("admitted", address=address, host=admitted[address])
-        for host in [each for each in not_admitted if state.not_admitted.get(each) != not_admitted[each]]:
+        for host in [
+            each for each in not_admitted if state.not_admitted.get(each) != not_admitted[each]
+        ]:
             self.journal("not admitted", address=not_admitted[host], host=host)
         if (admitted, not_admitted) != (state.admitted, state.not_admitted):
             state.admitted, state.not_admitted = dict(admitted), dict(not_admitted)
@@ -141,7 +149,8 @@ class StateStore:
             pass
 
     def _write(self) -> None:
-        """How the run ends follows from `known` alone, so that all hosts report the same. Raises OSError."""
+        """How the run ends follows from `known` alone, so that all hosts report the same. Raises
+        OSError."""
         state, known = self.state, self.known
         abort, death = known.abort, shared_state.first_death(self.part.peers, known)
         state.first_death, state.ended_tasks, state.round = death, known.ended, known.round

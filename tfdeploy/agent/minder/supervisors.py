@@ -1,4 +1,5 @@
-"""Starts the supervisors of one run on this host, looks at them, and makes them end their tasks. Decides nothing."""
+"""Starts the supervisors of one run on this host, looks at them, and makes them end their tasks.
+Decides nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ class Supervisors:
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
         self._paths = paths
         self._part = part
-        self.guarded: Optional[GuardedPorts] = None  # each supervisor gets its sockets: the last one to close them opens the port
+        # each supervisor gets its sockets: the last one to close them opens the port
+        self.guarded: Optional[GuardedPorts] = None
         self._readers: Dict[str, MessageReader] = {}
         self._output: Dict[str, LastOutput] = {}
         self._children: Dict[str, subprocess.Popen[bytes]] = {}
@@ -58,8 +60,8 @@ class Supervisors:
         return descriptors.leave(self.guarded.descriptors())
 
     def reap(self) -> Dict[int, int]:
-        """Reaps children that ended: supervisors, processes that a dead supervisor left to the minder, the sampler. Their wait
-        status by pid."""
+        """Reaps children that ended: supervisors, processes that a dead supervisor left to the
+        minder, the sampler. Their wait status by pid."""
         ended: Dict[int, int] = {}
         while True:
             try:
@@ -74,21 +76,28 @@ class Supervisors:
                     child.returncode = code
 
     def look(self, decided: bool = False) -> Dict[str, OwnTask]:
-        """Every task of this host as it is now. `decided`: from then on their log lines are read, for their grace time."""
+        """Every task of this host as it is now. `decided`: from then on their log lines are read,
+        for their grace time."""
         now = time.monotonic()
         return {spec.task: self._own(spec.task, now, decided) for spec in self._part.tasks}
 
     def _own(self, task: str, now: float, decided: bool) -> OwnTask:
         # The lock first: a supervisor writes its last status before it releases the lock.
         child = self._children.get(task)
-        supervised = is_locked(self._paths.supervisor_lock(task)) or (child is not None and child.returncode is None)
+        supervised = is_locked(self._paths.supervisor_lock(task)) or (
+            child is not None and child.returncode is None
+        )
         status = self._paths.status(task)
         attempt, round_number = self._begun.get(task, (0, 1))
-        unwritten = status.attempt < attempt and (supervised or attempt > 1 or status.state == "pending")
+        unwritten = status.attempt < attempt and (
+            supervised or attempt > 1 or status.state == "pending"
+        )
         if unwritten:
             # Its supervisor has not written anything yet, or died before it could.
             state = "pending" if supervised and attempt == 1 else "starting"
-            status = wire.TaskStatus(self._paths.run, task, self._paths.host, attempt=attempt, state=state)
+            status = wire.TaskStatus(
+                self._paths.run, task, self._paths.host, attempt=attempt, state=state
+            )
             status.round, status.boot_id = round_number, processes.boot_id()
         output = self._read_output(task, now) if decided else LastOutput(now)
         return OwnTask(status, supervised, now - output.own, not unwritten, output.waits)
@@ -100,7 +109,9 @@ class Supervisors:
             self._output[task] = LastOutput(now)
         said, before = self._readers[task].look(), self._output[task]
         self._output[task] = (
-            LastOutput(now) if said.own else LastOutput(before.own, tuple(dict.fromkeys(before.waits + said.waits)))
+            LastOutput(now)
+            if said.own
+            else LastOutput(before.own, tuple(dict.fromkeys(before.waits + said.waits)))
         )
         return self._output[task]
 
@@ -112,8 +123,11 @@ def remove(path: str) -> None:
         pass
 
 
-def tell_supervisor(paths: RunPaths, task: str, reason: str, grace_s: float, outcome: str = "stopped") -> None:
-    """Writes the reason and the grace time to stop.json, then sends TERM to the supervisor, if one is alive. Safe to repeat."""
+def tell_supervisor(
+    paths: RunPaths, task: str, reason: str, grace_s: float, outcome: str = "stopped"
+) -> None:
+    """Writes the reason and the grace time to stop.json, then sends TERM to the supervisor, if one
+    is alive. Safe to repeat."""
     order = paths.stop_order(task)
     if order is None or order["grace_s"] != grace_s:
         try:

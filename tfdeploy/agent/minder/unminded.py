@@ -1,14 +1,23 @@
-"""Hosts without a minder of the run: minder and supervisors were killed together, or the host was rebooted. Pure.
+"""Hosts without a minder of the run: minder and supervisors were killed together, or the host was
+rebooted. Pure.
 
-Such a host refuses connections to the mesh's port; one that is silent is cut off, and goes on by itself. The other hosts report
-it, report again when a minder is back, and after `restart.wait` its tasks are lost: no gang waits for ever.
+Such a host refuses connections to the mesh's port; one that is silent is cut off, and goes on by
+itself. The other hosts report it, report again when a minder is back, and after `restart.wait` its
+tasks are lost: no gang waits for ever.
 """
 
 from __future__ import annotations
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Union
-from tfdeploy.agent.mesh.shared_state import MAX_ROUND, Knowledge, decided, is_final, is_outdated, next_attempt
+from tfdeploy.agent.mesh.shared_state import (
+    MAX_ROUND,
+    Knowledge,
+    decided,
+    is_final,
+    is_outdated,
+    next_attempt,
+)
 from tfdeploy.agent.minder.actions import Action, ReportLost, ReportUnminded, View
 
 if TYPE_CHECKING:
@@ -45,7 +54,9 @@ def hosts(known: Knowledge) -> Dict[str, float]:
     return {host: since for host, (number, since) in known.unminded.items() if number % 2}
 
 
-def learn(part: wire.HostPart, known: Knowledge, action: Union[ReportUnminded, ReportLost], now: float) -> Knowledge:
+def learn(
+    part: wire.HostPart, known: Knowledge, action: Union[ReportUnminded, ReportLost], now: float
+) -> Knowledge:
     """`known` with the content of that action. `now`: UTC seconds."""
     if isinstance(action, ReportLost):
         return known.join(Knowledge(ended=lost(part, known, action.host)))
@@ -53,9 +64,13 @@ def learn(part: wire.HostPart, known: Knowledge, action: Union[ReportUnminded, R
 
 
 def lost(part: wire.HostPart, known: Knowledge, host: str) -> Dict[str, Ending]:
-    """The endings of its tasks. Each names the attempt after the latest known one, which may have begun."""
+    """The endings of its tasks. Each names the attempt after the latest known one, which may have
+    begun."""
     since = known.unminded[host][1]
-    reason = "%s, and its host has refused the run's port for %s (restart.wait)" % (NOBODY, _words(part.restart_wait_s))
+    reason = "%s, and its host has refused the run's port for %s (restart.wait)" % (
+        NOBODY,
+        _words(part.restart_wait_s),
+    )
     return {
         peer.task: {
             "attempt": next_attempt(known, peer.task),

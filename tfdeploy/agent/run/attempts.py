@@ -19,7 +19,8 @@ _OUTCOMES = ("succeeded", "failed", "killed", "stopped", "gave_up", "lost")
 
 
 def attempts_of(paths: RunPaths, task: str) -> List[Answer]:
-    """By number. Times are UTC seconds of the run's clock. Lines that are none are left out: a disk may have been full."""
+    """By number. Times are UTC seconds of the run's clock. Lines that are none are left out: a disk
+    may have been full."""
     part = paths.part()
     found: Dict[int, Answer] = {}
     for line in _lines(os.path.join(paths.task_dir(task), layout.JOURNAL)):
@@ -43,7 +44,10 @@ def attempts_of(paths: RunPaths, task: str) -> List[Answer]:
         elif what == "ended" and number in found and said.get("outcome") in _OUTCOMES:
             row = found[number]
             row["ended"], row["outcome"] = time, said["outcome"]
-            row["exit_code"], row["signal"] = _number(said.get("exit_code")), _number(said.get("signal"))
+            row["exit_code"], row["signal"] = (
+                _number(said.get("exit_code")),
+                _number(said.get("signal")),
+            )
             row["reason"] = said["reason"] if isinstance(said.get("reason"), str) else None
     return [found[number] for number in sorted(found)[-MOST_ATTEMPTS:]]
 

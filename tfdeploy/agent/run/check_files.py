@@ -1,4 +1,5 @@
-"""Whether the files of a run's folder have the form that the agent writes. A damaged run must not hide the others."""
+"""Whether the files of a run's folder have the form that the agent writes. A damaged run must not
+hide the others."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ OPTIONAL: Dict[str, Dict[str, str]] = {
 
 
 def wrong(workdir: str, job: str, run: str, host: str) -> Optional[str]:
-    """What is wrong with a host's part of a run, in words that begin with the file; None: nothing."""
+    """What is wrong with a host's part of a run, in words that begin with the file; None:
+    nothing."""
     folder = layout.host_dir(workdir, job, run, host)
     said, part = _look(os.path.join(folder, layout.PART), wire.HostPart)
     if said is not None or part is None:
@@ -48,7 +50,9 @@ def wrong(workdir: str, job: str, run: str, host: str) -> Optional[str]:
     said = _look(os.path.join(folder, layout.STATE), wire.HostRunState)[0]
     for task in part.get("tasks", ()):
         if said is None:
-            said = _look(layout.status_file(workdir, job, run, host, task["task"]), wire.TaskStatus)[0]
+            said = _look(
+                layout.status_file(workdir, job, run, host, task["task"]), wire.TaskStatus
+            )[0]
     return said
 
 
@@ -69,14 +73,17 @@ def _look(path: str, record: Any) -> Tuple[Optional[str], Optional[Unchecked]]:
 
 
 def mismatch(record: Any, fields: Any) -> Optional[str]:
-    """What keeps `fields` from being that record of `wire`, as `from_wire` needs it; None: nothing."""
+    """What keeps `fields` from being that record of `wire`, as `from_wire` needs it; None:
+    nothing."""
     if not isinstance(fields, dict):
         return "is damaged"
     for name, kind in record.__annotations__.items():
         if name not in fields:
             if name in record.REQUIRED:
                 return "%s is missing" % name
-        elif not _fits(kind, fields[name], record.FIELDS[name].get("of")) or not _known(name, fields[name]):
+        elif not _fits(kind, fields[name], record.FIELDS[name].get("of")) or not _known(
+            name, fields[name]
+        ):
             return "%s is wrong" % name
     return None
 
@@ -91,7 +98,9 @@ def _fits(kind: str, value: Any, of: Any) -> bool:
     if kind.startswith("List["):
         return isinstance(value, list) and all(_fits(kind[5:-1], each, of) for each in value)
     if kind.startswith("Dict[str, "):
-        return isinstance(value, dict) and all(_fits(kind[10:-1], each, of) for each in value.values())
+        return isinstance(value, dict) and all(
+            _fits(kind[10:-1], each, of) for each in value.values()
+        )
     if of is not None:
         return mismatch(of, value) is None
     if kind in NEEDED:
@@ -105,6 +114,11 @@ def _fits(kind: str, value: Any, of: Any) -> bool:
 
 def _has_shape(kind: str, fields: Unchecked) -> bool:
     """Keys that a later version adds are not checked; null counts as missing."""
-    needed = all(_fits(of, fields.get(name), None) and _known(name, fields[name]) for name, of in NEEDED[kind].items())
-    more = ((of, fields[name]) for name, of in OPTIONAL[kind].items() if fields.get(name) is not None)
+    needed = all(
+        _fits(of, fields.get(name), None) and _known(name, fields[name])
+        for name, of in NEEDED[kind].items()
+    )
+    more = (
+        (of, fields[name]) for name, of in OPTIONAL[kind].items() if fields.get(name) is not None
+    )
     return needed and all(_fits(of, value, None) for of, value in more)

@@ -1,7 +1,8 @@
-"""The run's own clock: which of two tasks died first is a question of milliseconds, and hosts' clocks differ by seconds.
+"""The run's own clock: which of two tasks died first is a question of milliseconds, and hosts'
+clocks differ by seconds.
 
-Every time in the files of a run and between minders is of this clock. Logs are stored by the host's clock
-and sent by the run's.
+Every time in the files of a run and between minders is of this clock. Logs are stored by the host's
+clock and sent by the run's.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from tfdeploy.agent import wire
 
 
 def now(part: wire.HostPart) -> float:
-    """UTC seconds, corrected by the offset of this host's clock at launch. If the clock was set since then, it is off by that."""
+    """UTC seconds, corrected by the offset of this host's clock at launch. If the clock was set
+    since then, it is off by that."""
     return of(part, time.time())
 
 

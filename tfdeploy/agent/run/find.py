@@ -1,7 +1,9 @@
-"""Which of a run's `hosts/<host>/` folders is this machine's: hosts may share one workdir, and clones one hostname.
+"""Which of a run's `hosts/<host>/` folders is this machine's: hosts may share one workdir, and
+clones one hostname.
 
-One folder: that one. Several: the one written in this boot of this machine; after a reboot the one with its hostname; among
-clones the one with this machine's name in the session's inventory. Reads only.
+One folder: that one. Several: the one written in this boot of this machine; after a reboot the one
+with its hostname; among clones the one with this machine's name in the session's inventory. Reads
+only.
 """
 
 from __future__ import annotations
@@ -21,8 +23,10 @@ if TYPE_CHECKING:
 
 
 def place() -> str:
-    """Names this boot of this machine or container: clones share hostname and machine id, but never a boot."""
-    sees = os.stat("/proc/self/ns/pid").st_ino  # containers of one machine share its boot, and see other processes
+    """Names this boot of this machine or container: clones share hostname and machine id, but never
+    a boot."""
+    # containers of one machine share its boot, and see other processes
+    sees = os.stat("/proc/self/ns/pid").st_ino
     return name_of({"boot": boot_id().encode("ascii"), "sees": b"%d" % sees})[:16]
 
 
@@ -45,7 +49,8 @@ def read_origin(path: str) -> Origin:
 
 
 def is_own(said: Origin, host: str, told: str) -> bool:
-    """Whether this machine wrote `said` (an `origin`) as `host`. `told`: its name in this session's inventory, or ""."""
+    """Whether this machine wrote `said` (an `origin`) as `host`. `told`: its name in this session's
+    inventory, or ""."""
     if said.get("place") == place():
         return True
     if said.get("place") and said.get("boot_id") == boot_id():
@@ -80,7 +85,8 @@ def host_names(workdir: str, job: str, run: str) -> List[str]:
 
 
 def damaged(workdir: str, job: str, run: str) -> Optional[str]:
-    """What is wrong with the only parts of a run that lie here, in words; None: nothing, or there is no run."""
+    """What is wrong with the only parts of a run that lie here, in words; None: nothing, or there
+    is no run."""
     folder = layout.run_dir(workdir, job, run)
     if not os.path.isdir(folder):
         return "%s is no folder" % folder if os.path.lexists(folder) else None
@@ -94,15 +100,18 @@ def damaged(workdir: str, job: str, run: str) -> Optional[str]:
 
 
 def own_host(workdir: str, job: str, run: str, told: str = "") -> Optional[str]:
-    """The inventory's name of this machine in that run; None: the run is unknown here, or its files are damaged."""
+    """The inventory's name of this machine in that run; None: the run is unknown here, or its files
+    are damaged."""
     names = host_names(workdir, job, run)
-    own = names if len(names) == 1 else _own(workdir, job, run, names, told if told in names else "")
+    own = (
+        names if len(names) == 1 else _own(workdir, job, run, names, told if told in names else "")
+    )
     return next((name for name in own if check_files.wrong(workdir, job, run, name) is None), None)
 
 
 def _own(workdir: str, job: str, run: str, names: List[str], told: str) -> Iterator[str]:
-    """The folders that this machine wrote, likeliest first. A thousand hosts may share the workdir, so little of each is read,
-    and nothing but `told` where that was written in this boot."""
+    """The folders that this machine wrote, likeliest first. A thousand hosts may share the workdir,
+    so little of each is read, and nothing but `told` where that was written in this boot."""
     here, before = place(), []
     for name in sorted(names, key=lambda name: name != told):
         try:

@@ -1,7 +1,9 @@
-"""One run on one host: the one reader and writer of the small files in its folder, words for the minder included.
+"""One run on one host: the one reader and writer of the small files in its folder, words for the
+minder included.
 
-The minder and the supervisors are given only this folder: its path names everything else. Fields that an older version did not
-write have a default here or in the records of `wire`. Decides nothing.
+The minder and the supervisors are given only this folder: its path names everything else. Fields
+that an older version did not write have a default here or in the records of `wire`. Decides
+nothing.
 """
 
 from __future__ import annotations
@@ -23,25 +25,32 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Certificates, SharedState, StopOrder, Unchecked, Word
 
 WORDS = ("renew", "start", "commit", "abort", "stop")
-LAST_WORDS = ("abort", "stop")  # must be written on a full disk too: a run that does not get them starts its tasks again
+# must be written on a full disk too: a run that does not get them starts its tasks again
+LAST_WORDS = ("abort", "stop")
 SECRET_FILES = (layout.SECRETS, layout.CERTIFICATES)
 NO_REASON = "its supervisor was told to end it"
 _ROOM_BYTES = 1024
 
 
 def agent_command(*words: str) -> List[str]:
-    """How the agent starts itself again: `words` are a verb of main.py and its arguments. Raises NotOurs, OSError."""
+    """How the agent starts itself again: `words` are a verb of main.py and its arguments. Raises
+    NotOurs, OSError."""
     check_agent(AGENT_DIR)
     return [sys.executable, "-S", "-E", AGENT_DIR] + list(words)
 
 
 def start_agent(log_path: str, *words: str, **options: Any) -> subprocess.Popen[bytes]:
-    """Start another process of the agent, whose errors go to a log. `words`: as of agent_command. `options`: for Popen, over
-    those that all have. Raises NotOurs, OSError."""
+    """Start another process of the agent, whose errors go to a log. `words`: as of agent_command.
+    `options`: for Popen, over those that all have. Raises NotOurs, OSError."""
     import subprocess  # a session that starts none does without
 
     with open(log_path, "ab") as log:
-        given = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "start_new_session": True}
+        given = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": log,
+            "stderr": log,
+            "start_new_session": True,
+        }
         return subprocess.Popen(agent_command(*words), **{**given, **options})
 
 
@@ -70,8 +79,8 @@ class RunPaths:
         return layout.task_dir(self.workdir, self.job, self.run, self.host, task)
 
     def make_task_dir(self, task: str) -> str:
-        """Returns the task's folder, made if there was none. Raises OSError, also where the run's folder was removed:
-        it is not made again."""
+        """Returns the task's folder, made if there was none. Raises OSError, also where the run's
+        folder was removed: it is not made again."""
         folder = self.task_dir(task)
         for each in (os.path.dirname(folder), folder):
             try:
@@ -86,7 +95,9 @@ class RunPaths:
         """Raises NoPart."""
         fields = read_json(self.file(layout.PART))
         if fields is None:
-            raise NoPart("run %s is not known here: %s is gone" % (self.run, self.file(layout.PART)))
+            raise NoPart(
+                "run %s is not known here: %s is gone" % (self.run, self.file(layout.PART))
+            )
         return wire.from_wire(wire.HostPart, fields)
 
     def is_whole(self) -> bool:
@@ -111,7 +122,9 @@ class RunPaths:
     # --- env.json and mesh.json
 
     def secrets(self) -> Dict[str, str]:
-        return {name: str(text) for name, text in (read_json(self.file(layout.SECRETS)) or {}).items()}
+        return {
+            name: str(text) for name, text in (read_json(self.file(layout.SECRETS)) or {}).items()
+        }
 
     def certificates(self) -> Optional[Certificates]:
         """None: the run's minders do not talk, or it has ended. Raises ValueError."""
@@ -133,7 +146,8 @@ class RunPaths:
         return os.path.join(self.cwd, spec.cwd) if spec.cwd else self.cwd
 
     def replaced_links(self, keep: List[str]) -> List[str]:
-        """The keep paths that are no longer links to their folders. Cheap: called for every task that ends."""
+        """The keep paths that are no longer links to their folders. Cheap: called for every task
+        that ends."""
         return [path for path in keep if os.path.isdir(self.cwd) and not self._is_linked(path)]
 
     def _is_linked(self, path: str) -> bool:
@@ -209,7 +223,11 @@ class RunPaths:
         if not isinstance(said.get("grace_s"), (int, float)):
             return None
         reason = said.get("reason", NO_REASON)
-        return {"reason": str(reason), "grace_s": float(said["grace_s"]), "outcome": str(said.get("outcome", "stopped"))}
+        return {
+            "reason": str(reason),
+            "grace_s": float(said["grace_s"]),
+            "outcome": str(said.get("outcome", "stopped")),
+        }
 
     def write_stop_order(self, task: str, order: StopOrder) -> None:
         write_json(self.stop_file(task), order)
@@ -244,18 +262,20 @@ class RunPaths:
         return word
 
     def leave_word(self, name: str, **word: Union[str, float]) -> None:
-        """Leaves a word for the minder, with the fields of shapes.Word, and wakes it up. Raises OSError: the disk is full, and no
-        space was reserved for this word."""
+        """Leaves a word for the minder, with the fields of shapes.Word, and wakes it up. Raises
+        OSError: the disk is full, and no space was reserved for this word."""
         try:
             write_json(self.word_file(name), word)
         except OSError:
             text = json_text.dumps(word).encode("ascii").ljust(_ROOM_BYTES)
-            with open(self.word_file(name), "r+b", buffering=0) as file:  # one write: half a word would be none
+            # one write: half a word would be none
+            with open(self.word_file(name), "r+b", buffering=0) as file:
                 file.write(text[:_ROOM_BYTES])
         self.wake()
 
     def reserve_space(self, part: wire.HostPart) -> None:
-        """Reserves space for what must be written on a full disk too: blanks, which readers take for no word. Raises OSError."""
+        """Reserves space for what must be written on a full disk too: blanks, which readers take
+        for no word. Raises OSError."""
         for name in LAST_WORDS:
             write_bytes(self.word_file(name), b" " * _ROOM_BYTES)
         for path in (self.state_file, self.known_file):
@@ -279,10 +299,12 @@ class RunPaths:
             os.close(fifo)
 
     def hold_firewall(self) -> Optional[int]:
-        """A descriptor with which this process keeps the run's firewall up: minder/firewall.py. None: the run has none here."""
+        """A descriptor with which this process keeps the run's firewall up: minder/firewall.py.
+        None: the run has none here."""
         path = self.file(layout.FIREWALL_FIFO)
         try:
-            both = os.open(path, os.O_RDWR | os.O_NONBLOCK)  # for a moment: without a reader, a FIFO cannot be opened to write
+            # for a moment: without a reader, a FIFO cannot be opened to write
+            both = os.open(path, os.O_RDWR | os.O_NONBLOCK)
         except FileNotFoundError:
             return None
         try:

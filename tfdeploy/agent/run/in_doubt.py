@@ -1,7 +1,8 @@
-"""Runs in doubt: a launch has begun to prepare them on this host, and neither its commit nor their end has come.
+"""Runs in doubt: a launch has begun to prepare them on this host, and neither its commit nor their
+end has come.
 
-A small file for each, written before the run's folder is made: by it the next session finds what a killed serve or a power
-cut left half done. See serve/run/sweep.py.
+A small file for each, written before the run's folder is made: by it the next session finds what a
+killed serve or a power cut left half done. See serve/run/sweep.py.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def is_in_doubt(paths: RunPaths) -> bool:
 
 
 def abort(paths: RunPaths, plan_digest: str) -> None:
-    """Makes a prepare that may be going on stop at its next step and remove what it made. Raises OSError."""
+    """Makes a prepare that may be going on stop at its next step and remove what it made. Raises
+    OSError."""
     write_bytes(_path(paths) + leftovers.ABORT, plan_digest.encode("ascii", "replace"))
 
 
@@ -53,7 +55,8 @@ def forget_abort(paths: RunPaths) -> None:
 
 
 def of_this_host(workdir: str, told: str = "") -> List[RunPaths]:
-    """The runs in doubt that this machine prepared: other hosts may share the workdir. `told`: see find.is_own."""
+    """The runs in doubt that this machine prepared: other hosts may share the workdir. `told`: see
+    find.is_own."""
     try:
         check(workdir, layout.IN_DOUBT)
     except OSError:

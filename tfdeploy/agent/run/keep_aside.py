@@ -73,7 +73,13 @@ def pending(workdir: str, job: str) -> Dict[str, str]:
         fields = entry.split("@")  # JOB@RUN@HOST
         if len(fields) == 3 and fields[0] == job and all(map(NAME.match, fields)):
             names = _read_names(RunPaths(layout.host_dir(workdir, *fields)))
-            found.update({path: aside for path, aside in names.items() if os.path.isdir(_keep(workdir, job, aside))})
+            found.update(
+                {
+                    path: aside
+                    for path, aside in names.items()
+                    if os.path.isdir(_keep(workdir, job, aside))
+                }
+            )
     return found
 
 
@@ -130,7 +136,9 @@ def _runs_on_sharing_host(paths: RunPaths) -> bool:
     for other in _sharing_hosts(paths):
         if other.is_whole() and other.state().phase != "ended":
             tasks = [spec.task for spec in other.part().tasks]
-            if any(is_locked(lock) for lock in (other.minder_lock, *map(other.supervisor_lock, tasks))):
+            if any(
+                is_locked(lock) for lock in (other.minder_lock, *map(other.supervisor_lock, tasks))
+            ):
                 return True
     return False
 
@@ -139,7 +147,11 @@ def _sharing_hosts(paths: RunPaths) -> List[RunPaths]:
     """Return the run's other hosts in this workdir, also one that has only begun to prepare the
     run."""
     hosts = os.path.dirname(paths.host_dir)
-    return [RunPaths(os.path.join(hosts, name)) for name in list_names(hosts) if NAME.match(name) and name != paths.host]
+    return [
+        RunPaths(os.path.join(hosts, name))
+        for name in list_names(hosts)
+        if NAME.match(name) and name != paths.host
+    ]
 
 
 def _read_names(paths: RunPaths) -> Dict[str, str]:

@@ -1,4 +1,5 @@
-"""The content of a job's keep folders: its age, and the checkpoint from which TensorFlow would go on. Reads only."""
+"""The content of a job's keep folders: its age, and the checkpoint from which TensorFlow would go
+on. Reads only."""
 
 from __future__ import annotations
 
@@ -7,7 +8,16 @@ import re
 import stat
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Iterator, List, Mapping, Optional, Tuple
+from tfdeploy.agent.annotations import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Tuple,
+)
 from tfdeploy.agent.errors import VerbError, is_path_inside
 from tfdeploy.agent.record import NamedTuple
 
@@ -24,7 +34,9 @@ _MOST_BYTES = 1 << 20
 _MOST_STEPS = 1 << 53
 
 
-def keep_facts(workdir: str, job: str, paths: List[str], renamed: Optional[Mapping[str, str]] = None) -> List[Answer]:
+def keep_facts(
+    workdir: str, job: str, paths: List[str], renamed: Optional[Mapping[str, str]] = None
+) -> List[Answer]:
     """Return one model.facts.KeepFact for each path that holds at least one file. `renamed`: path
     -> current name of a folder that was set aside. Raises VerbError bad_name."""
     found: List[Answer] = []
@@ -108,7 +120,8 @@ def _checkpoint(record: str) -> Optional[str]:
 
 
 def keep_rows(workdir: str, job: str, keep: List[str]) -> List[Row]:
-    """The files and links in a job's keep folders, `checkpoint` records first. Raises VerbError bad_name."""
+    """The files and links in a job's keep folders, `checkpoint` records first. Raises VerbError
+    bad_name."""
     root, wanted = layout.keep_dir(workdir, job, "")[:-1], check_keep(keep)
     return listed(root, lambda: (path for top in wanted for path in walk(root, top)))
 
@@ -140,4 +153,8 @@ def row_of(root: str, path: str) -> Optional[Row]:
             return path, 0, max(0, found.st_mtime_ns), os.readlink(whole)
     except OSError:
         return None
-    return (path, found.st_size, max(0, found.st_mtime_ns), None) if stat.S_ISREG(found.st_mode) else None
+    return (
+        (path, found.st_size, max(0, found.st_mtime_ns), None)
+        if stat.S_ISREG(found.st_mode)
+        else None
+    )

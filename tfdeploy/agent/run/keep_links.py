@@ -1,8 +1,10 @@
-"""A link to a keep folder that the program replaced is restored, and what replaced it is moved into keep.
+"""A link to a keep folder that the program replaced is restored, and what replaced it is moved into
+keep.
 
-A program may replace the link (`rm -rf logs; mkdir logs`); what it then writes would stay in cwd/, where no later launch
-looks. Nothing is deleted: the older of two folders is set aside in keep, under a dated name. Each step is one rename, so that
-after a death at any moment the next call can go on.
+A program may replace the link (`rm -rf logs; mkdir logs`); what it then writes would stay in cwd/,
+where no later launch looks. Nothing is deleted: the older of two folders is set aside in keep,
+under a dated name. Each step is one rename, so that after a death at any moment the next call can
+go on.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ _ARRIVING = ".tfdeploy-arriving"  # in keep: an unfinished copy from another fil
 
 
 def restore(paths: RunPaths, keep: List[str]) -> List[str]:
-    """Moves into keep what the program left in place of its links: a sentence for each path. Only of a committed run:
-    a launch that failed must not replace the checkpoints of an earlier run."""
+    """Moves into keep what the program left in place of its links: a sentence for each path. Only
+    of a committed run: a launch that failed must not replace the checkpoints of an earlier run."""
     if not paths.replaced_links(keep) or not paths.says_committed():
         return []
     with keep_lock(paths.workdir, paths.job) as lock:
@@ -41,11 +43,14 @@ def restore(paths: RunPaths, keep: List[str]) -> List[str]:
 def log_restored(log: LogWriter, attempt: int, said: List[str]) -> None:
     """Writes the sentences of `restore` as lines of a task's log."""
     for each in said:
-        log.append(("tfdeploy: %s\n" % each).encode("utf-8", "backslashreplace"), 1, attempt, time.time())
+        log.append(
+            ("tfdeploy: %s\n" % each).encode("utf-8", "backslashreplace"), 1, attempt, time.time()
+        )
 
 
 def restore_after(paths: RunPaths, part: wire.HostPart, task: str) -> None:
-    """As `restore`, for a task whose supervisor is dead or has ended; the sentences go to its log."""
+    """As `restore`, for a task whose supervisor is dead or has ended; the sentences go to its
+    log."""
     said = restore(paths, part.keep)
     for spec in [each for each in part.tasks if task in ("", each.task)][:1]:
         log = LogWriter(paths.task_dir(spec.task), spec.log_max_bytes)
@@ -54,7 +59,8 @@ def restore_after(paths: RunPaths, part: wire.HostPart, task: str) -> None:
 
 
 def of_dead_runs(workdir: str, job: str, told: str = "") -> List[str]:
-    """Restores the links of runs of the job that are no longer live: a sentence for each. For the holder of the job's lock."""
+    """Restores the links of runs of the job that are no longer live: a sentence for each. For the
+    holder of the job's lock."""
     found: List[str] = []
     for run in run_names(workdir, job):
         paths = run_paths(workdir, job, run, told)
@@ -91,7 +97,8 @@ def _restored(paths: RunPaths, path: str) -> str:
 
 
 def _way_to(cwd: str, path: str) -> None:
-    """The folders above the link, made again where they are missing. Raises OSError where one of them is a link."""
+    """The folders above the link, made again where they are missing. Raises OSError where one of
+    them is a link."""
     folder = cwd
     for word in path.split("/")[:-1]:
         folder = os.path.join(folder, word)
@@ -114,12 +121,16 @@ def _take_in(place: str, target: str) -> str:
     if old is not None and (new is None or new < old):
         if new is None and removed_empty(place):
             return "replaced by an empty folder, and `keep` stays as it was"
-        return "replaced by an older folder than the one in `keep`: it now is %s" % _move(place, _beside(target))
+        return "replaced by an older folder than the one in `keep`: it now is %s" % _move(
+            place, _beside(target)
+        )
     aside = ""
     if os.path.lexists(target) and not removed_empty(target):
         aside = _move(target, _beside(target))
     _move(place, target)
-    return "replaced by a folder of the program, which was taken into `keep`" + (aside and ", and the old one is %s" % aside)
+    return "replaced by a folder of the program, which was taken into `keep`" + (
+        aside and ", and the old one is %s" % aside
+    )
 
 
 def _beside(target: str) -> str:

@@ -1,6 +1,8 @@
-"""Receives the files of another host's keep folders: into a folder of their own, then in place together, records last.
+"""Receives the files of another host's keep folders: into a folder of their own, then in place
+together, records last.
 
-Nothing is deleted: a `checkpoint` record that the other host does not have is renamed, so that TensorFlow does not see it.
+Nothing is deleted: a `checkpoint` record that the other host does not have is renamed, so that
+TensorFlow does not see it.
 """
 
 from __future__ import annotations
@@ -30,21 +32,29 @@ def make_room(workdir: str, job: str, needed: int) -> str:
     return folder
 
 
-def put_in_place(workdir: str, job: str, files: List[Tuple[str, int, int]], aside: List[str]) -> List[str]:
-    """`files`: (path, size, mtime_ns) of all that came; `aside`: records to rename. Returns the paths that did not come whole:
-    then nothing was put in place. Raises VerbError in_the_way."""
+def put_in_place(
+    workdir: str, job: str, files: List[Tuple[str, int, int]], aside: List[str]
+) -> List[str]:
+    """`files`: (path, size, mtime_ns) of all that came; `aside`: records to rename. Returns the
+    paths that did not come whole: then nothing was put in place. Raises VerbError in_the_way."""
     folder, root = incoming(workdir, job), layout.keep_dir(workdir, job, "")
     for path, size, mtime_ns in files:
         if not size:  # a file without content does not have to come
             _make_empty(os.path.join(folder, path), mtime_ns)
-    missing = [path for path, size, mtime_ns in files if not _is_whole(os.path.join(folder, path), size, mtime_ns)]
+    missing = [
+        path
+        for path, size, mtime_ns in files
+        if not _is_whole(os.path.join(folder, path), size, mtime_ns)
+    ]
     if missing:
         return missing
     for path in aside:
         _refuse_links(root, path)
         if os.path.lexists(os.path.join(root, path)):
             os.replace(os.path.join(root, path), os.path.join(root, path + ASIDE))
-    for path in sorted((path for path, _, _ in files), key=lambda each: (os.path.basename(each) == RECORD, each)):
+    for path in sorted(
+        (path for path, _, _ in files), key=lambda each: (os.path.basename(each) == RECORD, each)
+    ):
         _refuse_links(root, path)
         make_private(os.path.dirname(os.path.join(root, path)))
         os.replace(os.path.join(folder, path), os.path.join(root, path))
@@ -77,12 +87,14 @@ def _is_whole(path: str, size: int, mtime_ns: int) -> bool:
         found = os.lstat(path)
     except OSError:
         return False
-    same_time = found.st_mtime_ns // _SECOND_NS == mtime_ns // _SECOND_NS  # an older rsync knows whole seconds
+    # an older rsync knows whole seconds
+    same_time = found.st_mtime_ns // _SECOND_NS == mtime_ns // _SECOND_NS
     return stat.S_ISREG(found.st_mode) and found.st_size == size and same_time
 
 
 def _refuse_links(root: str, path: str) -> None:
-    """No folder above the path is a link, and the path is no folder. Raises VerbError in_the_way."""
+    """No folder above the path is a link, and the path is no folder. Raises VerbError
+    in_the_way."""
     words = path.split("/")
     for end in range(1, len(words)):
         folder = os.path.join(root, *words[:end])

@@ -1,4 +1,5 @@
-"""The end of a run on this host, once none of its processes is alive: secrets are removed, files outside keep are listed."""
+"""The end of a run on this host, once none of its processes is alive: secrets are removed, files
+outside keep are listed."""
 
 from __future__ import annotations
 
@@ -30,20 +31,27 @@ def forget_secrets(paths: RunPaths) -> None:
 
 
 def restore_links(paths: RunPaths, task: str = "") -> None:
-    """Restores links to `keep` that the program replaced; the log of `task`, or of the first task, says so."""
+    """Restores links to `keep` that the program replaced; the log of `task`, or of the first task,
+    says so."""
     part = paths.part()
     if paths.replaced_links(part.keep):
-        from tfdeploy.agent.run import keep_links  # seldom needed: it would slow down each minder's start
+        # seldom needed: it would slow down each minder's start
+        from tfdeploy.agent.run import keep_links
 
         keep_links.restore_after(paths, part, task)
 
 
 def remove_half_words(paths: RunPaths) -> None:
-    """Removes temporary files of sessions that ended while they wrote a word. One that is being written now stays."""
+    """Removes temporary files of sessions that ended while they wrote a word. One that is being
+    written now stays."""
     try:
         for each in os.listdir(paths.host_dir):
             path = paths.file(each)
-            if each.startswith(".word.") and each.endswith(".tmp") and os.stat(path).st_mtime < time.time() - _HALF_S:
+            if (
+                each.startswith(".word.")
+                and each.endswith(".tmp")
+                and os.stat(path).st_mtime < time.time() - _HALF_S
+            ):
                 os.unlink(path)
     except OSError:
         pass  # removed by another, or with the folder
@@ -60,7 +68,8 @@ def forget_doubt(paths: RunPaths) -> None:
 
 
 def put_back_keep(paths: RunPaths) -> None:
-    """What `launch --fresh` has set aside is put back where the launch was rolled back. Raises OSError."""
+    """What `launch --fresh` has set aside is put back where the launch was rolled back. Raises
+    OSError."""
     if os.path.exists(paths.file(layout.ASIDE)):
         from tfdeploy.agent.run import keep_aside  # seldom needed
 
@@ -68,7 +77,8 @@ def put_back_keep(paths: RunPaths) -> None:
 
 
 def remove(paths: RunPaths) -> None:
-    """Removes this host's folder of a run, and the run's folder once no other host has one there."""
+    """Removes this host's folder of a run, and the run's folder once no other host has one
+    there."""
     import shutil  # would cost each minder a millisecond
 
     put_back_keep(paths)
@@ -76,7 +86,8 @@ def remove(paths: RunPaths) -> None:
     gone = os.path.join(paths.run_dir, "gone-%s" % os.urandom(8).hex())
     with folders_lock(paths):
         try:
-            os.rename(paths.host_dir, gone)  # in one step: the next launch of that name may make its own folder at any moment
+            # in one step: the next launch of that name may make its own folder at any moment
+            os.rename(paths.host_dir, gone)
         except OSError:
             shutil.rmtree(paths.host_dir, ignore_errors=True)
         try:
@@ -93,7 +104,8 @@ def remove(paths: RunPaths) -> None:
 
 
 def folders_lock(paths: RunPaths) -> FileLock:
-    """Acquire the lock with which hosts that share a workdir make a folder of a run, or remove the run's.
+    """Acquire the lock with which hosts that share a workdir make a folder of a run, or remove the
+    run's.
 
     Not held: there is no such lock, or another host has held it for too long, and may be dead.
     """
@@ -111,17 +123,22 @@ def left_files(paths: RunPaths, part: wire.HostPart) -> List[str]:
 
 
 def left_paths(paths: RunPaths, part: wire.HostPart) -> Iterator[str]:
-    """The files in cwd/ outside keep that are new, or differ from the release. Sorted within each folder."""
+    """The files in cwd/ outside keep that are new, or differ from the release. Sorted within each
+    folder."""
     release = layout.release_dir(paths.workdir, paths.job, part.release)
     skipped: Set[str] = set(part.keep) | set(part.links)
     for folder, folders, names in os.walk(paths.cwd):
         relative = os.path.relpath(folder, paths.cwd)
         prefix = "" if relative == "." else relative + "/"
-        folders[:] = sorted(name for name in folders if name != "__pycache__" and prefix + name not in skipped)
+        folders[:] = sorted(
+            name for name in folders if name != "__pycache__" and prefix + name not in skipped
+        )
         links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
         for name in sorted(names + links):
             path = prefix + name
-            if path not in skipped and _differs(os.path.join(folder, name), os.path.join(release, path)):
+            if path not in skipped and _differs(
+                os.path.join(folder, name), os.path.join(release, path)
+            ):
                 yield path
 
 
@@ -134,4 +151,6 @@ def _differs(path: str, original: str) -> bool:
         old = os.lstat(original)
     except OSError:
         return True
-    return (new.st_size, new.st_mtime_ns) != (old.st_size, old.st_mtime_ns) and not os.path.islink(path)
+    return (new.st_size, new.st_mtime_ns) != (old.st_size, old.st_mtime_ns) and not os.path.islink(
+        path
+    )

@@ -1,4 +1,5 @@
-"""Secrets that lie in a run's folder although the run is over, or can no longer go on: a host was rebooted, or all was killed."""
+"""Secrets that lie in a run's folder although the run is over, or can no longer go on: a host was
+rebooted, or all was killed."""
 
 from __future__ import annotations
 
@@ -10,11 +11,15 @@ from tfdeploy.agent.run.folder import SECRET_FILES, RunPaths
 
 
 def forget_superseded(paths: RunPaths) -> None:
-    """Removes the secrets of the job's other runs on this host that are not alive: once this run is committed, none of them can
-    be resumed."""
+    """Removes the secrets of the job's other runs on this host that are not alive: once this run is
+    committed, none of them can be resumed."""
     for run in run_names(paths.workdir, paths.job):
         other = RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))
-        if run == paths.run or not secret_files(other) or check_files.wrong(paths.workdir, paths.job, run, paths.host):
+        if (
+            run == paths.run
+            or not secret_files(other)
+            or check_files.wrong(paths.workdir, paths.job, run, paths.host)
+        ):
             continue
         if not liveness.is_live(other):
             leftovers.forget_secrets(other)

@@ -1,4 +1,5 @@
-"""Whether a run may be removed: it has ended on every host that has a part of it in this workdir, and nothing of it is alive.
+"""Whether a run may be removed: it has ended on every host that has a part of it in this workdir,
+and nothing of it is alive.
 
 Other hosts may share the workdir: their locks and what their minders wrote decide for them.
 """
@@ -18,7 +19,8 @@ from tfdeploy.agent.run import check_files, in_doubt, liveness, task_processes
 from tfdeploy.agent.run.find import is_own, list_names, read_origin
 from tfdeploy.agent.run.folder import RunPaths
 
-HALVES = (".cwd.", ".staging-", ".damaged-", ".gone-")  # beginnings of names: what something that was killed left
+# beginnings of names: what something that was killed left
+HALVES = (".cwd.", ".staging-", ".damaged-", ".gone-")
 OF_RUN_HALVES = HALVES + ("gone-",)  # in a run's own folder
 OF_SESSIONS = (".tensorboard-",)  # removed when the session ends
 OF_RUN = (layout.PLAN, "cwd", "hosts")
@@ -26,8 +28,8 @@ _WAITS = "its minder still tells other hosts of its end"
 
 
 class Standing(NamedTuple):
-    """Of one run. `ended`: when, UTC seconds; None: no host has a whole part of it. `stays`: why it may not be removed, or "".
-    `live`: something of it is alive, or may be on another host."""
+    """Of one run. `ended`: when, UTC seconds; None: no host has a whole part of it. `stays`: why it
+    may not be removed, or "". `live`: something of it is alive, or may be on another host."""
 
     ended: Optional[float]
     stays: str
@@ -56,29 +58,41 @@ def is_half(name: str) -> bool:
 
 
 def marked_runs(workdir: str, job: str) -> Set[str]:
-    """The runs of which a process is alive on this host, by the processes' environment: one search for all runs of the job."""
+    """The runs of which a process is alive on this host, by the processes' environment: one search
+    for all runs of the job."""
     within = os.path.realpath(layout.runs_dir(workdir, job)) + os.sep
     found = (processes.environment(pid) for pid in task_processes.strays(workdir, job)[0])
-    return {marks.get(task_processes.FOLDER_MARKER, "")[len(within) :].split(os.sep)[0] for marks in found}
+    return {
+        marks.get(task_processes.FOLDER_MARKER, "")[len(within) :].split(os.sep)[0]
+        for marks in found
+    }
 
 
 def strange(folder: str) -> List[str]:
     """The paths in a run's folder that tfdeploy does not put there."""
     names = list_names(folder)
     return [
-        os.path.join(folder, name) for name in names if name not in OF_RUN and not name.startswith(OF_RUN_HALVES + OF_SESSIONS)
+        os.path.join(folder, name)
+        for name in names
+        if name not in OF_RUN and not name.startswith(OF_RUN_HALVES + OF_SESSIONS)
     ]
 
 
 def _part(paths: RunPaths, told: str) -> Standing:
     host = paths.host
     if not paths.is_whole():
-        if is_locked(paths.minder_lock) or in_doubt.is_in_doubt(paths) or is_locked(_prepare_lock(paths)):
+        if (
+            is_locked(paths.minder_lock)
+            or in_doubt.is_in_doubt(paths)
+            or is_locked(_prepare_lock(paths))
+        ):
             return Standing(None, "it is being prepared on %s" % host, True)
         return Standing(None, "", False)
     wrong = check_files.wrong(paths.workdir, paths.job, paths.run, host)
     if wrong is not None:
-        return Standing(None, "it is damaged on %s: %s" % (host, wrong), is_locked(paths.minder_lock))
+        return Standing(
+            None, "it is damaged on %s: %s" % (host, wrong), is_locked(paths.minder_lock)
+        )
     state = paths.state()
     if state.phase == "ended":
         lingers = is_locked(paths.minder_lock)
@@ -105,4 +119,8 @@ def _not_ours(workdir: str, job: str, run: str, folder: str) -> str:
 
 def _hosts(folder: str) -> List[str]:
     names = list_names(os.path.join(folder, "hosts"))
-    return [name for name in names if NAME.match(name) and os.path.isdir(os.path.join(folder, "hosts", name))]
+    return [
+        name
+        for name in names
+        if NAME.match(name) and os.path.isdir(os.path.join(folder, "hosts", name))
+    ]

@@ -1,4 +1,5 @@
-"""Kills the processes of a task whose supervisor is dead, and writes its status. Never for a living supervisor."""
+"""Kills the processes of a task whose supervisor is dead, and writes its status. Never for a living
+supervisor."""
 
 from __future__ import annotations
 
@@ -14,11 +15,14 @@ from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.leftovers import restore_links
 
 
-def reap(paths: RunPaths, task: str, outcome: str, reason: str, attempt: int = 1, round_number: int = 1) -> bool:
-    """`attempt`, `round_number`: the attempt to end; its supervisor may have died before it wrote a status.
+def reap(
+    paths: RunPaths, task: str, outcome: str, reason: str, attempt: int = 1, round_number: int = 1
+) -> bool:
+    """`attempt`, `round_number`: the attempt to end; its supervisor may have died before it wrote a
+    status.
 
-    False, to be tried again: its supervisor is alive, a process could not be killed, or the disk is full.
-    Raises OSError, also where the run's folder was removed."""
+    False, to be tried again: its supervisor is alive, a process could not be killed, or the disk is
+    full. Raises OSError, also where the run's folder was removed."""
     paths.make_task_dir(task)
     with FileLock(paths.supervisor_lock(task)) as lock:  # none can start while we hold it
         if not lock.acquire():
@@ -26,7 +30,9 @@ def reap(paths: RunPaths, task: str, outcome: str, reason: str, attempt: int = 1
         remove_temporaries(paths.status_file(task))
         status = paths.status(task)
         if status.attempt < attempt and status.state != "pending":
-            status = wire.TaskStatus(paths.run, task, paths.host, attempt=attempt, state="starting", round=round_number)
+            status = wire.TaskStatus(
+                paths.run, task, paths.host, attempt=attempt, state="starting", round=round_number
+            )
         if status.state in ("ended", "lost"):
             return True
         if task_processes.end(paths, [task], 0.0):
@@ -45,7 +51,9 @@ def reap(paths: RunPaths, task: str, outcome: str, reason: str, attempt: int = 1
 def _lived_s(paths: RunPaths, status: wire.TaskStatus) -> Optional[float]:
     """At least how long it lived: until its last log line, by a clock that may have jumped."""
     try:
-        last = clock.of(paths.part(), os.stat(os.path.join(paths.task_dir(status.task), LOG)).st_mtime)
+        last = clock.of(
+            paths.part(), os.stat(os.path.join(paths.task_dir(status.task), LOG)).st_mtime
+        )
     except OSError:
         return None
     return None if status.started is None else round(max(0.0, last - status.started), 3)

@@ -1,6 +1,8 @@
-"""plan.json, the plan of a run on a host: written by run.prepare, sent back unchanged, and read for a few fields.
+"""plan.json, the plan of a run on a host: written by run.prepare, sent back unchanged, and read for
+a few fields.
 
-The control side reads all of it: tfdeploy/model/hostplan.py. The fields read here are shown to people, and may be missing.
+The control side reads all of it: tfdeploy/model/hostplan.py. The fields read here are shown to
+people, and may be missing.
 """
 
 from __future__ import annotations
@@ -39,4 +41,7 @@ def planned_python(workdir: str, job: str, run: str, host: str) -> Optional[str]
     """The interpreter of that host; None: the plan does not name it. Raises OSError."""
     said = (read_json(layout.plan_file(workdir, job, run)) or {}).get("hosts")
     hosts = [each for each in said if isinstance(each, dict)] if isinstance(said, list) else []
-    return next((str(each["python"]) for each in hosts if each.get("host") == host and "python" in each), None)
+    return next(
+        (str(each["python"]) for each in hosts if each.get("host") == host and "python" in each),
+        None,
+    )

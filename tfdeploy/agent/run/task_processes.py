@@ -1,7 +1,8 @@
-"""All processes of a run or task on this host: below its supervisor, below its program, or with its markers.
+"""All processes of a run or task on this host: below its supervisor, below its program, or with its
+markers.
 
-Three searches, because a program can leave its session, be orphaned, or clear its environment. The supervisors and the minder
-are never part of the result.
+Three searches, because a program can leave its session, be orphaned, or clear its environment. The
+supervisors and the minder are never part of the result.
 """
 
 from __future__ import annotations
@@ -11,7 +12,16 @@ import signal
 import time
 
 from tfdeploy.agent import layout, wire
-from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Dict, Iterable, List, Optional, Set, Tuple
+from tfdeploy.agent.annotations import (
+    TYPE_CHECKING,
+    Callable,
+    Dict,
+    Iterable,
+    List,
+    Optional,
+    Set,
+    Tuple,
+)
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import FileLock, is_locked
 from tfdeploy.agent.run.folder import RunPaths
@@ -36,7 +46,8 @@ def supervisor_lock(paths: RunPaths, task: str) -> str:
 
 
 def supervisor(paths: RunPaths, task: str) -> Optional[processes.Identity]:
-    """The living supervisor of a task, as it signed its lock (on a full disk: as it says in the status)."""
+    """The living supervisor of a task, as it signed its lock (on a full disk: as it says in the
+    status)."""
     try:
         with open(paths.supervisor_lock(task), "r", encoding="ascii", errors="replace") as lock:
             boot_id, pid, start_ticks = lock.read(200).split()
@@ -45,7 +56,11 @@ def supervisor(paths: RunPaths, task: str) -> Optional[processes.Identity]:
         status = paths.status(task)
         over = status.supervisor_pid is None or status.state in ("ended", "lost")
         who = None if over else processes.identity(status.supervisor_pid or 0)
-    return who if who is not None and processes.is_alive(who) and is_locked(paths.supervisor_lock(task)) else None
+    return (
+        who
+        if who is not None and processes.is_alive(who) and is_locked(paths.supervisor_lock(task))
+        else None
+    )
 
 
 def minder(paths: RunPaths) -> Optional[processes.Identity]:
@@ -79,22 +94,29 @@ def members(paths: RunPaths, tasks: Iterable[str]) -> Tuple[Set[int], Dict[int, 
     table = processes.all_processes()
     if len(supervisors) < len(names):
         roots |= _orphans(paths, table)
-    found = processes.descendants(supervisors | roots, table) | {pid for pid in roots if pid in table and table[pid].alive}
+    found = processes.descendants(supervisors | roots, table) | {
+        pid for pid in roots if pid in table and table[pid].alive
+    }
     for task in names:
         found |= processes.marked(markers(paths, task), table)
     return found - supervisors - {os.getpid()}, table
 
 
 def _orphans(paths: RunPaths, table: Dict[int, processes.Entry]) -> Set[int]:
-    """Children of the minder, which adopts the processes of dead supervisors: all but processes of the agent itself."""
+    """Children of the minder, which adopts the processes of dead supervisors: all but processes of
+    the agent itself."""
     who = minder(paths)
-    children = [one for one in table.values() if who is not None and one.parent == who.pid and one.alive]
+    children = [
+        one for one in table.values() if who is not None and one.parent == who.pid and one.alive
+    ]
     return {one.pid for one in children if not _is_helper(paths, one)}
 
 
 def _is_helper(paths: RunPaths, one: processes.Entry) -> bool:
-    """A process of the agent for this run, by the folder in its command line; or one that is gone by now."""
-    words = processes.command_line_soon(one)  # a supervisor that is being started shows none for a moment
+    """A process of the agent for this run, by the folder in its command line; or one that is gone
+    by now."""
+    # a supervisor that is being started shows none for a moment
+    words = processes.command_line_soon(one)
     if words is None:
         return True
     folders = (os.fsdecode(word) for word in words.split(b"\0") if word.startswith(b"/"))
@@ -116,23 +138,33 @@ def end(paths: RunPaths, tasks: Iterable[str], grace_s: float) -> List[Answer]:
 
 
 def end_strays(workdir: str, job: str, run: str, grace_s: float) -> Optional[List[Answer]]:
-    """The same for a run whose folder was removed under its tasks, supervisors included; None: there are no processes."""
+    """The same for a run whose folder was removed under its tasks, supervisors included; None:
+    there are no processes."""
     if not strays(workdir, job, run)[0]:
         return None
     return _end(lambda: strays(workdir, job, run), grace_s)
 
 
-def strays(workdir: str, job: str, run: Optional[str] = None) -> Tuple[Set[int], Dict[int, processes.Entry]]:
-    """The living processes of that run of the job, or of any run, in this workdir: by their markers alone."""
+def strays(
+    workdir: str, job: str, run: Optional[str] = None
+) -> Tuple[Set[int], Dict[int, processes.Entry]]:
+    """The living processes of that run of the job, or of any run, in this workdir: by their markers
+    alone."""
     above = layout.runs_dir(workdir, job) if run is None else layout.run_dir(workdir, job, run)
-    wanted = {"TFDEPLOY_TASK_JOB": job} if run is None else {"TFDEPLOY_TASK_JOB": job, wire.MARKER: run}
+    wanted = (
+        {"TFDEPLOY_TASK_JOB": job} if run is None else {"TFDEPLOY_TASK_JOB": job, wire.MARKER: run}
+    )
     table = processes.all_processes()
     within = os.path.realpath(above) + os.sep
     found = processes.marked(wanted, table)
-    return {pid for pid in found if processes.environment(pid).get(FOLDER_MARKER, "").startswith(within)}, table
+    return {
+        pid for pid in found if processes.environment(pid).get(FOLDER_MARKER, "").startswith(within)
+    }, table
 
 
-def _end(find: "Callable[[], Tuple[Set[int], Dict[int, processes.Entry]]]", grace_s: float) -> List[Answer]:
+def _end(
+    find: "Callable[[], Tuple[Set[int], Dict[int, processes.Entry]]]", grace_s: float
+) -> List[Answer]:
     pids, table = find()
     if grace_s > 0:
         processes.send_all(pids, table, signal.SIGTERM)
@@ -146,4 +178,7 @@ def _end(find: "Callable[[], Tuple[Set[int], Dict[int, processes.Entry]]]", grac
 
 
 def survivors(pids: Iterable[int], table: Dict[int, processes.Entry]) -> List[Answer]:
-    return [{"pid": pid, "state": table[pid].state, "command": table[pid].command} for pid in sorted(pids)]
+    return [
+        {"pid": pid, "state": table[pid].state, "command": table[pid].command}
+        for pid in sorted(pids)
+    ]

@@ -1,6 +1,8 @@
-"""The releases and environments of runs that have not ended on some host: they are kept where old ones are removed.
+"""The releases and environments of runs that have not ended on some host: they are kept where old
+ones are removed.
 
-In a shared workdir the run may be another host's. A damaged run may be alive: what can be read of its part counts.
+In a shared workdir the run may be another host's. A damaged run may be alive: what can be read of
+its part counts.
 """
 
 from __future__ import annotations
@@ -29,12 +31,15 @@ def path_prepends(workdir: str, job: str) -> Iterator[str]:
 
 
 def has_unreadable(workdir: str, job: str) -> bool:
-    """Whether a run of the job may be alive whose part or state cannot be read: what it uses is not known."""
+    """Whether a run of the job may be alive whose part or state cannot be read: what it uses is not
+    known."""
     for run in run_names(workdir, job):
         for host in host_names(workdir, job, run):
             try:
                 state = read_json(layout.state_file(workdir, job, run, host))
-                if (state or {}).get("phase") != "ended" and read_json(layout.part_file(workdir, job, run, host)) is None:
+                if (state or {}).get("phase") != "ended" and read_json(
+                    layout.part_file(workdir, job, run, host)
+                ) is None:
                     return True
             except OSError:
                 return True
@@ -45,7 +50,10 @@ def data_sets(workdir: str, job: str) -> Optional[Set[str]]:
     """The data sets that they read; None: not known of one of them. Raises OSError."""
     found: Set[str] = set()
     for run in run_names(workdir, job):
-        states = (_read(layout.state_file(workdir, job, run, host)) for host in host_names(workdir, job, run))
+        states = (
+            _read(layout.state_file(workdir, job, run, host))
+            for host in host_names(workdir, job, run)
+        )
         if any(state.get("phase") != "ended" for state in states):
             named = shown_plan.read(workdir, job, run)["data"]
             if named is None:

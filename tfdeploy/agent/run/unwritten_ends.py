@@ -1,5 +1,5 @@
-"""Ends that a supervisor could not write: the disk gives errors or is read-only. The supervisor gets a moment to write before
-its task counts as lost. Reads only.
+"""Ends that a supervisor could not write: the disk gives errors or is read-only. The supervisor
+gets a moment to write before its task counts as lost. Reads only.
 """
 
 from __future__ import annotations
@@ -13,12 +13,16 @@ from tfdeploy.agent.record import replace
 from tfdeploy.agent.run.folder import RunPaths
 
 PATIENCE_S = 3.0
-WORDS = "its process is gone, and how it ended could not be written: is the disk full, broken or read-only?"
+WORDS = (
+    "its process is gone, and how it ended could not be written: is the disk full, broken or "
+    "read-only?"
+)
 _known: Set[Tuple[str, str, int]] = set()  # found before: not waited for a second time
 
 
 def resolved(paths: RunPaths, status: wire.TaskStatus) -> wire.TaskStatus:
-    """The status by now of a task with a living supervisor; `lost` where its process has ended and no status says how."""
+    """The status by now of a task with a living supervisor; `lost` where its process has ended and
+    no status says how."""
     if status.pid is None or os.path.exists("/proc/%d" % status.pid):
         return status
     which = (paths.host_dir, status.task, status.attempt)

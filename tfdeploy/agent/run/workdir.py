@@ -1,7 +1,8 @@
-"""A run's own folder: a private copy of the release as cwd/, with the keep folders and data sets linked in.
+"""A run's own folder: a private copy of the release as cwd/, with the keep folders and data sets
+linked in.
 
-The copy is made under a temporary name and renamed: hosts that share a workdir may make it at the same time.
-Releases are read from and never written to.
+The copy is made under a temporary name and renamed: hosts that share a workdir may make it at the
+same time. Releases are read from and never written to.
 """
 
 from __future__ import annotations
@@ -21,8 +22,15 @@ from tfdeploy.agent.run.folder import RunPaths
 FICLONE = 0x40049409
 
 
-def make_cwd(paths: RunPaths, release: str, keep: List[str], links: Dict[str, str], wanted: Callable[[], None]) -> None:
-    """Exists: success. Calls `wanted` before each file. Raises OSError, and what `wanted` raises."""
+def make_cwd(
+    paths: RunPaths,
+    release: str,
+    keep: List[str],
+    links: Dict[str, str],
+    wanted: Callable[[], None],
+) -> None:
+    """Exists: success. Calls `wanted` before each file. Raises OSError, and what `wanted`
+    raises."""
     if os.path.isdir(paths.cwd):
         return
     temporary = os.path.join(paths.run_dir, ".cwd.%s.%s" % (paths.host, os.urandom(4).hex()))
@@ -30,7 +38,8 @@ def make_cwd(paths: RunPaths, release: str, keep: List[str], links: Dict[str, st
         _copy_tree(layout.release_dir(paths.workdir, paths.job, release), temporary, wanted)
         for path in keep:
             target = layout.keep_dir(paths.workdir, paths.job, path)
-            if os.path.lexists(target):  # a program may have made it writable for others, below private folders
+            # a program may have made it writable for others, below private folders
+            if os.path.lexists(target):
                 check_made_by_us(target, paths.workdir)
             make_private(target)
             _link(temporary, path, target, seed=True)
@@ -47,11 +56,14 @@ def make_cwd(paths: RunPaths, release: str, keep: List[str], links: Dict[str, st
 def _data(folder: str, path: str) -> str:
     """The data set's folder, or its one file where the source was a file of that name."""
     file = os.path.join(folder, os.path.basename(path))
-    return file if os.path.isfile(file) and os.listdir(folder) == [os.path.basename(path)] else folder
+    return (
+        file if os.path.isfile(file) and os.listdir(folder) == [os.path.basename(path)] else folder
+    )
 
 
 def _link(root: str, path: str, target: str, seed: bool = False) -> None:
-    """`path` below `root` becomes a link to `target`. `seed`: what the release had there fills an empty target."""
+    """`path` below `root` becomes a link to `target`. `seed`: what the release had there fills an
+    empty target."""
     place = os.path.join(root, path)
     make_private(os.path.dirname(place))
     if os.path.isdir(place) and not os.path.islink(place):
@@ -87,7 +99,8 @@ def _copy_tree(source: str, target: str, wanted: Callable[[], None]) -> None:
 
 
 def _copy_file(source: str, target: str, clone: bool) -> bool:
-    """Copies content, time and executable bit. Returns whether this file system can share blocks (reflink)."""
+    """Copies content, time and executable bit. Returns whether this file system can share blocks
+    (reflink)."""
     with open(source, "rb") as old, open(target, "xb") as new:
         about = os.fstat(old.fileno())
         if clone:

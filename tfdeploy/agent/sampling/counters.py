@@ -34,7 +34,8 @@ def _busy() -> Optional[float]:
     for words in _words("/proc/stat", 1):
         try:
             ticks = list(map(int, words[1:9]))
-            return (sum(ticks) - ticks[3] - ticks[4]) / _TICKS_S  # without idle and waiting for disks
+            # without idle and waiting for disks
+            return (sum(ticks) - ticks[3] - ticks[4]) / _TICKS_S
         except (ValueError, IndexError):
             pass
     return None
@@ -57,7 +58,9 @@ def _network() -> Tuple[Optional[int], Optional[int]]:
         numbers = ([first] if first else []) + words[1:]
         if name not in (b"lo", b"Inter-|", b"face") and len(numbers) >= 9 and numbers[0].isdigit():
             rows[os.fsdecode(name)] = (int(numbers[0]), int(numbers[8]))
-    cards = [name for name in rows if os.path.exists("/sys/class/net/%s/device" % name)] or list(rows)
+    cards = [name for name in rows if os.path.exists("/sys/class/net/%s/device" % name)] or list(
+        rows
+    )
     if not cards:
         return None, None
     return sum(rows[name][0] for name in cards), sum(rows[name][1] for name in cards)
@@ -67,15 +70,26 @@ def _disks() -> Tuple[Optional[int], Optional[int]]:
     found = []
     for words in _words("/proc/diskstats"):
         name = os.fsdecode(words[2]) if len(words) > 9 else ""
-        if name and os.path.exists("/sys/block/%s/device" % name) and words[5].isdigit() and words[9].isdigit():
+        if (
+            name
+            and os.path.exists("/sys/block/%s/device" % name)
+            and words[5].isdigit()
+            and words[9].isdigit()
+        ):
             found.append((int(words[5]) * _SECTOR, int(words[9]) * _SECTOR))
-    return (sum(each[0] for each in found), sum(each[1] for each in found)) if found else (None, None)
+    return (
+        (sum(each[0] for each in found), sum(each[1] for each in found)) if found else (None, None)
+    )
 
 
 def _words(path: str, most: int = 10_000) -> List[List[bytes]]:
     """Of each line that is not empty, of the first `most`."""
     try:
         with open(path, "rb") as file:
-            return [words for words in (line.split() for line in file.read(1 << 20).split(b"\n")[:most]) if words]
+            return [
+                words
+                for words in (line.split() for line in file.read(1 << 20).split(b"\n")[:most])
+                if words
+            ]
     except OSError:
         return []

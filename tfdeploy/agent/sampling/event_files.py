@@ -1,7 +1,9 @@
-"""The metrics in the TensorBoard event files of a run on this host: those that were written since the last look.
+"""The metrics in the TensorBoard event files of a run on this host: those that were written since
+the last look.
 
-A file is never read twice. Where more was written than the bounds below allow, short records come first, since scalars have
-such, and the newest of them; the others are passed over. What is damaged is left out, and that is told once for each file.
+A file is never read twice. Where more was written than the bounds below allow, short records come
+first, since scalars have such, and the newest of them; the others are passed over. What is damaged
+is left out, and that is told once for each file.
 """
 
 from __future__ import annotations
@@ -16,7 +18,14 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Iterator, List, Tupl
 from tfdeploy.agent.host.file_sum import open_file
 from tfdeploy.agent.metric_names import Scalar, priority
 from tfdeploy.agent.sampling.event_folders import EventFolders
-from tfdeploy.agent.sampling.event_record import HEAD_BYTES, TAIL_BYTES, data_length, is_whole, moment, scalars
+from tfdeploy.agent.sampling.event_record import (
+    HEAD_BYTES,
+    TAIL_BYTES,
+    data_length,
+    is_whole,
+    moment,
+    scalars,
+)
 from tfdeploy.agent.sampling.printed import MOST_METRICS, MOST_NAME_CHARS
 
 if TYPE_CHECKING:
@@ -27,19 +36,22 @@ if TYPE_CHECKING:
     Record = Tuple[int, int]  # where its data begin, and their bytes
     Written = Tuple[float, int, float]  # a value, its step, and when it was written
 
-LOOK_CPU_S = 0.01  # of CPU: a look that has used more begins with no further file; the next look does
+# of CPU: a look that has used more begins with no further file; the next look does
+LOOK_CPU_S = 0.01
 FILE_BYTES, FILE_RECORDS = 1 << 16, 256  # that are read of one file in one look
 RECORD_BYTES = 1 << 16  # a larger record (an image, a graph) is passed over
 SHORT_BYTES = 512  # a record of one scalar is shorter
 HOPS = 512  # over records of one file, in one look
 WINDOW_BYTES = 1 << 14  # of the newest: where to go on after too many hops
-SEARCH_BYTES, PART_BYTES, TRIES = 1 << 22, 1 << 16, 16  # for the next record in one file, in one look; tries in one part
+# for the next record in one file, in one look; tries in one part
+SEARCH_BYTES, PART_BYTES, TRIES = 1 << 22, 1 << 16, 16
 MOST_TOLD = 8  # damaged files
 _ZEROS = re.compile(rb"\0\0\0\0\0+")  # in the length of every record below 16 MiB
 
 
 class EventFile:
-    """One file that grows: where the next record begins in it; where it is `lost`, that is still to be found."""
+    """One file that grows: where the next record begins in it; where it is `lost`, that is still to
+    be found."""
 
     def __init__(self) -> None:
         self.looked = 0  # number of the last look that read it
@@ -49,7 +61,8 @@ class EventFile:
         self._lost = self._waits = False  # `_waits`: for the rest of a record
 
     def grown(self, path: str, inode: Tuple[int, int]) -> bool:
-        """Whether there is more to read. A file that is smaller or another one is read from its beginning."""
+        """Whether there is more to read. A file that is smaller or another one is read from its
+        beginning."""
         try:
             size = os.lstat(path).st_size
         except OSError:
@@ -68,7 +81,11 @@ class EventFile:
             return {}
         try:
             about = os.fstat(file)
-            return self._read(file, about.st_size) if (about.st_dev, about.st_ino) == self._inode else {}
+            return (
+                self._read(file, about.st_size)
+                if (about.st_dev, about.st_ino) == self._inode
+                else {}
+            )
         except OSError:
             return {}
         finally:
@@ -123,7 +140,14 @@ class EventFile:
         self._at = max(self._at, end - SEARCH_BYTES)
         while self._lost and end - self._at >= HEAD_BYTES:
             part = os.pread(file, min(PART_BYTES, end - self._at), self._at)
-            begin = next((begin for begin in _possible(part) if data_length(part[begin : begin + HEAD_BYTES]) is not None), None)
+            begin = next(
+                (
+                    begin
+                    for begin in _possible(part)
+                    if data_length(part[begin : begin + HEAD_BYTES]) is not None
+                ),
+                None,
+            )
             self._lost = begin is None
             self._at += max(1, len(part) - HEAD_BYTES + 1) if begin is None else begin
 
@@ -161,7 +185,8 @@ class EventMetrics:
         return {name: each.value for name, each in self.scalars.items()}
 
     def look(self) -> Dict[str, float]:
-        """The newest value of each metric; without those that were not written since the last look."""
+        """The newest value of each metric; without those that were not written since the last
+        look."""
         began = time.process_time()
         self._looks += 1
         at = self._folders.look()
@@ -173,7 +198,8 @@ class EventMetrics:
             self._files[path].looked = self._looks
             read.append((at[path].born, path, self._read(path)))
         found: Dict[str, float] = {}
-        for _, path, values in sorted(read, key=lambda each: each[:2]):  # a later attempt's file has the last word
+        # a later attempt's file has the last word
+        for _, path, values in sorted(read, key=lambda each: each[:2]):
             for tag, written in values.items():
                 name = "%s/%s" % (at[path].name, tag)
                 if len(name) <= MOST_NAME_CHARS and self._make_room(name):
@@ -182,7 +208,8 @@ class EventMetrics:
         return {name: value for name, value in found.items() if name in self.scalars}
 
     def _make_room(self, name: str) -> bool:
-        """Return True if the metric is kept. It takes the place of one that readers want less, where there are MOST_METRICS."""
+        """Return True if the metric is kept. It takes the place of one that readers want less,
+        where there are MOST_METRICS."""
         if name in self._priorities:
             return True
         own = priority(name)
@@ -205,6 +232,7 @@ class EventMetrics:
         found = file.read()
         if file.damaged and not before and self._told < MOST_TOLD:
             self._told += 1
-            sys.stderr.write("event file %r: damaged records are left out\n" % path)  # the minder's log
+            # the minder's log
+            sys.stderr.write("event file %r: damaged records are left out\n" % path)
             sys.stderr.flush()
         return found

@@ -1,10 +1,10 @@
-"""Where the TensorBoard event files of a run lie on this host: below its working directory and its keep folders, which is also
-what `tfdeploy tensorboard` shows.
+"""Where the TensorBoard event files of a run lie on this host: below its working directory and its
+keep folders, which is also what `tfdeploy tensorboard` shows.
 
-A metric is named `FOLDER/TAG`, so that no printed one has its name: `train/epoch_loss` of Keras, `eval/loss` of `ckpt/eval`. It
-is the last folder on the way; the last two, and so on, where another one is called so. Folders named by a time alone, as
-`logs/20261121-101500`, are left out of it: the next run's metrics have the same names. Files in the working directory
-itself: `events/TAG`.
+A metric is named `FOLDER/TAG`, so that no printed one has its name: `train/epoch_loss` of Keras,
+`eval/loss` of `ckpt/eval`. It is the last folder on the way; the last two, and so on, where another
+one is called so. Folders named by a time alone, as `logs/20261121-101500`, are left out of it: the
+next run's metrics have the same names. Files in the working directory itself: `events/TAG`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 LOOK_ENTRIES = 1000  # of folders, in one look: a walk goes on in the next one
 MOST_FILES, MOST_FOLDERS, MOST_NAMES, MOST_DEPTH = 64, 4096, 256, 12
 TOP = "events"
-_FILE = re.compile(r"events\.out\.tfevents\.(\d{1,20})\.(.*)\Z", re.DOTALL)  # a time, the machine, more
+# a time, the machine, more
+_FILE = re.compile(r"events\.out\.tfevents\.(\d{1,20})\.(.*)\Z", re.DOTALL)
 _TIME = re.compile(r"[\d\-_:.TZ]+\Z")
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
 
 class Found(NamedTuple):
-    """`inode`: with its device. `changed`: seconds. `born`: the time in its name. `own`: a process of this machine wrote it."""
+    """`inode`: with its device. `changed`: seconds. `born`: the time in its name. `own`: a process
+    of this machine wrote it."""
 
     folder: Words
     name: str
@@ -47,10 +49,13 @@ class EventFolders:
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
         self._paths, self._part = paths, part
         first = next((peer.host for peer in part.peers if peer.deciding), part.host)
-        self._own_only = first != part.host  # hosts may share a disk: what another machine wrote is the deciding task's
+        # hosts may share a disk: what another machine wrote is the deciding task's
+        self._own_only = first != part.host
         self._machine = os.uname().nodename
-        self._owners = (0, os.geteuid())  # a program may let everybody write to its folders: others' files are none of its own
-        self._since = 0.0  # files that were written before are of an earlier run: its keep folders are this one's too
+        # a program may let everybody write to its folders: others' files are none of its own
+        self._owners = (0, os.geteuid())
+        # files that were written before are of an earlier run: its keep folders are this one's too
+        self._since = 0.0
         self._files: Dict[str, Found] = {}
         self._names: Dict[Words, str] = {}
         self._walk = self._walked()
@@ -62,7 +67,11 @@ class EventFolders:
                 self._walk = self._walked()
                 break
         owned = {found.folder for found in self._files.values() if found.own}
-        return {path: found for path, found in self._files.items() if found.own or found.folder not in owned}
+        return {
+            path: found
+            for path, found in self._files.items()
+            if found.own or found.folder not in owned
+        }
 
     def _walked(self) -> Iterator[None]:
         """Notes what lies there, an entry at a time; follows no link."""
@@ -76,7 +85,9 @@ class EventFolders:
             walked += 1
             yield
             try:
-                descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                descriptor = os.open(
+                    folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+                )
             except OSError:
                 continue
             try:
@@ -106,8 +117,14 @@ class EventFolders:
     def _roots(self) -> List[Tuple[str, Words]]:
         replaced = self._paths.replaced_links(self._part.keep)
         kept = [path for path in self._part.keep if path not in replaced]
-        folders = [(layout.keep_dir(self._paths.workdir, self._paths.job, path), tuple(path.split("/"))) for path in kept]
-        return [(_real(self._paths.cwd), ()), *((_real(folder), words) for folder, words in folders)]
+        folders = [
+            (layout.keep_dir(self._paths.workdir, self._paths.job, path), tuple(path.split("/")))
+            for path in kept
+        ]
+        return [
+            (_real(self._paths.cwd), ()),
+            *((_real(folder), words) for folder, words in folders),
+        ]
 
     def _note(self, path: str, folder: Words, entry: os.DirEntry[str]) -> bool:
         """Whether it is an event file of this run that this host notes."""
@@ -119,7 +136,11 @@ class EventFolders:
         except OSError:
             return False  # it has gone
         own = (match.group(2) + ".").startswith(self._machine + ".")
-        if about.st_mtime <= self._since or not stat.S_ISREG(about.st_mode) or about.st_uid not in self._owners:
+        if (
+            about.st_mtime <= self._since
+            or not stat.S_ISREG(about.st_mode)
+            or about.st_uid not in self._owners
+        ):
             return False
         name = self._name(folder) if own or not self._own_only else ""
         if not name:
@@ -129,7 +150,9 @@ class EventFolders:
             self._since = max(self._since, self._files.pop(oldest).changed)
         inode = about.st_dev, about.st_ino
         born = int(match.group(1))
-        self._files[path] = Found(folder=folder, name=name, inode=inode, changed=about.st_mtime, born=born, own=own)
+        self._files[path] = Found(
+            folder=folder, name=name, inode=inode, changed=about.st_mtime, born=born, own=own
+        )
         return True
 
     def _name(self, folder: Words) -> str:
@@ -139,7 +162,9 @@ class EventFolders:
         words = _named(folder)
         tails = ["/".join(words[-length:]) for length in range(1, len(words) + 1)] or [TOP]
         taken = {name for other, name in self._names.items() if _named(other) != words}
-        self._names[folder] = next((tail for tail in tails if tail not in taken), "%s/%s" % (TOP, tails[-1]))
+        self._names[folder] = next(
+            (tail for tail in tails if tail not in taken), "%s/%s" % (TOP, tails[-1])
+        )
         return self._names[folder]
 
 

@@ -1,7 +1,9 @@
 """A record of a TensorBoard event file: its frame, and the scalars that its Event has. Pure.
 
-The frame (TFRecord) is the length, its masked CRC32C, the data, their masked CRC32C. The data are protocol buffers:
-https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/util/event.proto and framework/{summary,tensor}.proto
+The frame (TFRecord) is the length, its masked CRC32C, the data, their masked CRC32C. The data are
+protocol buffers:
+https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/util/event.proto and
+framework/{summary,tensor}.proto
 """
 
 from __future__ import annotations
@@ -20,7 +22,20 @@ _POLYNOMIAL, _MASK = 0x82F63B78, 0xA282EAD8
 _SCALARS = b"scalars"  # the plugin of TensorBoard; "": a writer of TensorFlow 1
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _CONTENT = {  # type of a tensor -> how one element lies in its tensor_content
-    **{1: "<f", 2: "<d", 3: "<i", 4: "<B", 5: "<h", 6: "<b", 9: "<q", 10: "<?", 17: "<H", 19: "<e", 22: "<I", 23: "<Q"},
+    **{
+        1: "<f",
+        2: "<d",
+        3: "<i",
+        4: "<B",
+        5: "<h",
+        6: "<b",
+        9: "<q",
+        10: "<?",
+        17: "<H",
+        19: "<e",
+        22: "<I",
+        23: "<Q",
+    },
 }
 _BFLOAT16, _HALF = 14, 19
 _LISTS = {5: "<f", 6: "<d"}  # field of a tensor -> its elements; those of _WHOLE are varints
@@ -61,14 +76,16 @@ def is_whole(data: bytes, tail: bytes) -> bool:
 
 
 def scalars(data: bytes) -> Dict[str, float]:
-    """Tag -> value of one Event, without those that are not finite. Raises ValueError: it is no Event."""
+    """Tag -> value of one Event, without those that are not finite. Raises ValueError: it is no
+    Event."""
     found: Dict[str, float] = {}
     for number, summary in _fields(data):
         if number == 5 and isinstance(summary, bytes):
             for inner, value in _fields(summary):
                 if inner == 1 and isinstance(value, bytes):
                     tag, scalar = _value(value)
-                    if tag and scalar is not None and abs(scalar) <= LARGEST:  # NaN and infinity are not
+                    # NaN and infinity are not
+                    if tag and scalar is not None and abs(scalar) <= LARGEST:
                         found[tag] = scalar
     return found
 
@@ -113,7 +130,11 @@ def _scalar_of_tensor(data: bytes) -> Optional[float]:
     for number, value in _fields(data):
         if number == 1 and isinstance(value, int):
             kind = value
-        elif number == 2 and isinstance(value, bytes) and any(inner == 2 for inner, _ in _fields(value)):
+        elif (
+            number == 2
+            and isinstance(value, bytes)
+            and any(inner == 2 for inner, _ in _fields(value))
+        ):
             return None  # it has dimensions
         elif number == 4 and isinstance(value, bytes):
             content = value
@@ -125,7 +146,8 @@ def _scalar_of_tensor(data: bytes) -> Optional[float]:
         return _unpack(_CONTENT.get(kind, ""), content)
     if len(elements) == 1:
         return elements[0]
-    return 0.0 if not elements and kind in (*_CONTENT, _BFLOAT16) else None  # TensorFlow leaves out a list of zeros
+    # TensorFlow leaves out a list of zeros
+    return 0.0 if not elements and kind in (*_CONTENT, _BFLOAT16) else None
 
 
 def _elements(number: int, value: Union[int, bytes], kind: int) -> List[float]:
@@ -134,7 +156,9 @@ def _elements(number: int, value: Union[int, bytes], kind: int) -> List[float]:
         form = _LISTS[number]
         size = struct.calcsize(form)
         packed = value[: 2 * size] if isinstance(value, bytes) else b""
-        return [struct.unpack_from(form, packed, at)[0] for at in range(0, len(packed) - size + 1, size)]
+        return [
+            struct.unpack_from(form, packed, at)[0] for at in range(0, len(packed) - size + 1, size)
+        ]
     whole = [value] if isinstance(value, int) else _varints(value)
     if number == _HALVES:
         return [each for each in (_half(kind, number) for number in whole) if each is not None]
@@ -153,16 +177,25 @@ def _varints(data: bytes) -> List[int]:
 
 def _half(kind: int, bits: int) -> Optional[float]:
     bits &= 0xFFFF
-    return _unpack("<f", (bits << 16).to_bytes(4, "little")) if kind == _BFLOAT16 else _unpack("<e", bits.to_bytes(2, "little"))
+    return (
+        _unpack("<f", (bits << 16).to_bytes(4, "little"))
+        if kind == _BFLOAT16
+        else _unpack("<e", bits.to_bytes(2, "little"))
+    )
 
 
 def _unpack(form: str, content: bytes) -> Optional[float]:
     """None: it is not one element of that form."""
-    return float(struct.unpack(form, content)[0]) if form and struct.calcsize(form) == len(content) else None
+    return (
+        float(struct.unpack(form, content)[0])
+        if form and struct.calcsize(form) == len(content)
+        else None
+    )
 
 
 def _fields(data: bytes) -> Iterator[_Field]:
-    """(number, value) of a message: varints as numbers, all others as their bytes. Raises ValueError."""
+    """(number, value) of a message: varints as numbers, all others as their bytes. Raises
+    ValueError."""
     at = 0
     for _ in range(MOST_FIELDS):
         if at >= len(data):

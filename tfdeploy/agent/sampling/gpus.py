@@ -1,7 +1,8 @@
-"""How busy the GPUs of this host are: by NVIDIA's library, where it is, else by one nvidia-smi that goes on.
+"""How busy the GPUs of this host are: by NVIDIA's library, where it is, else by one nvidia-smi that
+goes on.
 
-The library (NVML) is asked through ctypes: https://docs.nvidia.com/deploy/nvml-api/. GPUs are numbered as with
-CUDA_DEVICE_ORDER=PCI_BUS_ID, by both.
+The library (NVML) is asked through ctypes: https://docs.nvidia.com/deploy/nvml-api/. GPUs are
+numbered as with CUDA_DEVICE_ORDER=PCI_BUS_ID, by both.
 """
 
 from __future__ import annotations
@@ -35,7 +36,11 @@ class _Utilization(ctypes.Structure):
 
 
 class _Memory(ctypes.Structure):
-    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
+    _fields_ = [
+        ("total", ctypes.c_ulonglong),
+        ("free", ctypes.c_ulonglong),
+        ("used", ctypes.c_ulonglong),
+    ]
 
 
 class Nvml:
@@ -61,7 +66,12 @@ class Nvml:
             return Gpu(index, None, None, None)
         busy = self._library.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(use)) == _SUCCESS
         known = self._library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == _SUCCESS
-        return Gpu(index, float(use.gpu) if busy else None, memory.used if known else None, memory.total if known else None)
+        return Gpu(
+            index,
+            float(use.gpu) if busy else None,
+            memory.used if known else None,
+            memory.total if known else None,
+        )
 
     def close(self) -> None:
         self._library.nvmlShutdown()
@@ -85,7 +95,8 @@ class NvidiaSmi:
         self._held = b""
 
     def look(self) -> List[Gpu]:
-        """Of what it has printed since the last look, the newest line of each GPU; [] once it has ended."""
+        """Of what it has printed since the last look, the newest line of each GPU; [] once it has
+        ended."""
         try:
             new = os.read(self._output, _MOST_BYTES)
         except BlockingIOError:
@@ -101,7 +112,8 @@ class NvidiaSmi:
 
 
 def parse(line: bytes) -> Optional[Gpu]:
-    """A line such as `0, 87, 10240, 81559` (percent, MiB); `[N/A]` for what the GPU does not say. None: it is no such line."""
+    """A line such as `0, 87, 10240, 81559` (percent, MiB); `[N/A]` for what the GPU does not say.
+    None: it is no such line."""
     words = [word.strip() for word in line.split(b",")]
     if len(words) != 4 or not words[0].isdigit():
         return None

@@ -14,15 +14,20 @@ from tfdeploy.agent.metric_patterns import STEP_COUNTERS
 from tfdeploy.agent.metric_reader import MetricPatterns, MetricReader, compile_patterns
 
 READ_BYTES = 1 << 16  # the newest of what was printed between two looks
-ENDED_BYTES = 4 * READ_BYTES  # the same, where an attempt has ended: a long traceback may follow the last step
-MOST_LINES = 256  # that are searched at once; only after the end of an attempt, others are searched until there is a step
+# the same, where an attempt has ended: a long traceback may follow the last step
+ENDED_BYTES = 4 * READ_BYTES
+# that are searched at once; only after the end of an attempt, others are searched until there is a
+# step
+MOST_LINES = 256
 MOST_METRICS, MOST_NAME_CHARS = 32, 64
 _ENDS = re.compile(rb"[\n\r\b]")
 
 
 def compile_all(metrics: Mapping[str, str]) -> MetricPatterns:
     """Compile those of `compile_patterns` whose name is short enough to be shown."""
-    return compile_patterns({name: text for name, text in metrics.items() if len(name) <= MOST_NAME_CHARS})
+    return compile_patterns(
+        {name: text for name, text in metrics.items() if len(name) <= MOST_NAME_CHARS}
+    )
 
 
 class PrintedMetrics:
@@ -47,7 +52,9 @@ class PrintedMetrics:
         lines = self._new_lines(ended)
         found: Dict[str, float] = {}
         for begin in range(0, len(lines) if ended else min(1, len(lines)), MOST_LINES):
-            found = dict(self._reader.find(lines[begin : begin + MOST_LINES], self._is_possible), **found)
+            found = dict(
+                self._reader.find(lines[begin : begin + MOST_LINES], self._is_possible), **found
+            )
             if "step" in found:
                 break
         if "step" in found or ended:
@@ -65,7 +72,9 @@ class PrintedMetrics:
 
     def _note(self, found: Dict[str, float]) -> None:
         for name, value in found.items():
-            if len(name) <= MOST_NAME_CHARS and (name in self.known or len(self.known) < MOST_METRICS):
+            if len(name) <= MOST_NAME_CHARS and (
+                name in self.known or len(self.known) < MOST_METRICS
+            ):
                 self.known[name] = self._new[name] = value
         if "step" not in found and "batch" in found:
             step = keras_step(self.known)

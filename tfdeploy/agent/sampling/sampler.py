@@ -4,9 +4,9 @@ nobody watches. It looks for new lines every LINES_S, or less often if that cost
 LINES_COST_SHARE, so that whoever watches has their metrics within a second: nobody else matches
 lines.
 
-A process of its own, because it matches regular expressions of the job: one that takes too long is stopped (metric_reader.py).
-What costs LOOK_CPU_S all the same ends this process, and the minder starts another, which reads no output. It ends when its
-standard input does.
+A process of its own, because it matches regular expressions of the job: one that takes too long is
+stopped (metric_reader.py). What costs LOOK_CPU_S all the same ends this process, and the minder
+starts another, which reads no output. It ends when its standard input does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,16 @@ import sys
 import time
 
 from tfdeploy.agent import layout, metric_names, wire
-from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple, Union
+from tfdeploy.agent.annotations import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    List,
+    Optional,
+    Tuple,
+    Union,
+)
 from tfdeploy.agent.host import atomic, processes
 from tfdeploy.agent.run import clock
 from tfdeploy.agent.run.folder import RunPaths
@@ -33,7 +42,8 @@ if TYPE_CHECKING:
 LOOK_CPU_S = 5  # of CPU: a look that needs more ends this process
 COST_SHARE = 0.003  # of a core, on average
 LINES_S = 0.4  # between two looks for new lines
-LINES_COST_SHARE = 0.002  # of a core: after a look for new lines that costs more, the pause is longer
+# of a core: after a look for new lines that costs more, the pause is longer
+LINES_COST_SHARE = 0.002
 UNREAD = "unread"  # its argument: read no output
 NICE = 5
 MOST_SAMPLED = 2 * MOST_METRICS  # in one sample of a task: readers take so many
@@ -45,8 +55,15 @@ class Sampler:
         self._unread = [] if reads else list(patterns)[:MOST_METRICS]
         self._paths, self._part = paths, part
         self._host = Series(paths.file(layout.SAMPLES), part.sample_every_s)
-        self._tasks = {spec.task: Series(samples_file(paths, spec.task), part.sample_every_s) for spec in part.tasks}
-        self._printed = {spec.task: PrintedMetrics(paths.task_dir(spec.task), patterns) for spec in part.tasks if reads}
+        self._tasks = {
+            spec.task: Series(samples_file(paths, spec.task), part.sample_every_s)
+            for spec in part.tasks
+        }
+        self._printed = {
+            spec.task: PrintedMetrics(paths.task_dir(spec.task), patterns)
+            for spec in part.tasks
+            if reads
+        }
         self._events = EventMetrics(paths, part)
         self._writer = _writer(part)
         self._cpu_s: Dict[str, float] = {}
@@ -106,7 +123,8 @@ class Sampler:
     def _sample_task(
         self, status: wire.TaskStatus, used: List[processes.Entry], at: float, passed_s: float
     ) -> Optional[TaskSample]:
-        """None: nothing of it is alive, and it has printed or written no metric since the last look."""
+        """None: nothing of it is alive, and it has printed or written no metric since the last
+        look."""
         task = status.task
         printed = self._new_metrics(status)
         cpu_s, before = sum(each.cpu_s for each in used), self._cpu_s.pop(task, None)
@@ -125,7 +143,9 @@ class Sampler:
     def _new_metrics(self, status: wire.TaskStatus) -> Dict[str, float]:
         """Return what the task has printed or written since the last look."""
         task = status.task
-        ended = status.state not in ("starting", "running") or status.attempt != self._attempts.get(task)
+        ended = status.state not in ("starting", "running") or status.attempt != self._attempts.get(
+            task
+        )
         self._attempts[task] = status.attempt
         printed: Dict[str, float] = {}
         if task in self._printed:
@@ -135,7 +155,8 @@ class Sampler:
         return _merged(printed, self._figures(task)[0] if written else {}, written)
 
     def _with_all_known(self, task: str, sample: TaskSample) -> TaskSample:
-        """Return the sample with the newest of all metrics: one may come once an epoch, or stand before a long traceback."""
+        """Return the sample with the newest of all metrics: one may come once an epoch, or stand
+        before a long traceback."""
         reader = self._printed.get(task)
         figures, time = self._figures(task)
         written = self._events.known if task == self._writer else {}
@@ -156,7 +177,8 @@ class Sampler:
         return {name: round(clock.of(self._part, time), 3) for name, time in times}
 
     def _figures(self, task: str) -> Tuple[Dict[str, float], float]:
-        """Return step, loss and accuracy of event files, where the task has printed none, and the time of the step."""
+        """Return step, loss and accuracy of event files, where the task has printed none, and the
+        time of the step."""
         if task != self._writer:
             return {}, 0.0
         known = self._printed[task].known if task in self._printed else {}
@@ -173,7 +195,9 @@ class Sampler:
         if before is not None and passed_s and now.busy_s is not None and before.busy_s is not None:
             sample["cpu"] = round(max(0.0, now.busy_s - before.busy_s) / passed_s, 3)
         if before is not None and passed_s:
-            rates = {name: _growth(getattr(before, name), getattr(now, name), passed_s) for name in RATES}
+            rates = {
+                name: _growth(getattr(before, name), getattr(now, name), passed_s) for name in RATES
+            }
             sample["rates"] = {name: rate for name, rate in rates.items() if rate is not None}
         seen = self._look_at_gpus()
         if seen:
@@ -190,7 +214,8 @@ class Sampler:
 
 
 def _merged(*groups: Dict[str, float]) -> Dict[str, float]:
-    """Return MOST_SAMPLED values by name, at most. Where several groups have a name, the first one counts."""
+    """Return MOST_SAMPLED values by name, at most. Where several groups have a name, the first one
+    counts."""
     found: Dict[str, float] = {}
     for group in groups:
         for name, value in group.items():
@@ -203,7 +228,8 @@ RATES = ("received", "sent", "read", "written")
 
 
 def _writer(part: wire.HostPart) -> str:
-    """The task that the event files on this host count for: the deciding one, else the first that is no ps."""
+    """The task that the event files on this host count for: the deciding one, else the first that
+    is no ps."""
     tasks = sorted(part.tasks, key=lambda spec: (not spec.deciding, spec.role == "ps"))
     return tasks[0].task if tasks else ""
 
@@ -241,7 +267,9 @@ def main(argv: List[str]) -> int:
     ended, due = False, time.monotonic()
     while not ended and os.path.isdir(paths.host_dir):
         if time.monotonic() >= due:
-            due = time.monotonic() + _pause_s(_cost_s(sampler.look), COST_SHARE, part.sample_every_s)
+            due = time.monotonic() + _pause_s(
+                _cost_s(sampler.look), COST_SHARE, part.sample_every_s
+            )
         pause_s = _pause_s(_cost_s(sampler.look_at_lines), LINES_COST_SHARE, LINES_S)
         ended = _ends_within(max(0.0, min(pause_s, due - time.monotonic())))
     if ended:

@@ -1,7 +1,9 @@
-"""Samples on disk: JSON objects, one a line, each with its `time` (UTC seconds). Bounded: the older, the fewer.
+"""Samples on disk: JSON objects, one a line, each with its `time` (UTC seconds). Bounded: the
+older, the fewer.
 
-All of the last hour stay. Before it every second one, before two hours every fourth, before four every eighth, so that a week is
-some 2,500 samples. What then is more than MOST_BYTES is thinned further, the older half first.
+All of the last hour stay. Before it every second one, before two hours every fourth, before four
+every eighth, so that a week is some 2,500 samples. What then is more than MOST_BYTES is thinned
+further, the older half first.
 """
 
 from __future__ import annotations
@@ -40,8 +42,12 @@ class Series:
             pass
 
     def _thin(self, now: float) -> None:
-        lines = [json_text.dumps(row).encode("ascii") + b"\n" for row in thin(read(self._path), now, self._step_s)]
-        while sum(map(len, lines)) > self._most_bytes // 2 and len(lines) > 2:  # half: room to grow until the next time
+        lines = [
+            json_text.dumps(row).encode("ascii") + b"\n"
+            for row in thin(read(self._path), now, self._step_s)
+        ]
+        # half: room to grow until the next time
+        while sum(map(len, lines)) > self._most_bytes // 2 and len(lines) > 2:
             older = len(lines) // 2
             lines = lines[:older:2] + lines[older:]
         atomic.write_bytes(self._path, b"".join(lines))
@@ -63,7 +69,9 @@ def _row(line: bytes) -> Optional[Row]:
         found = json_text.loads(line)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) and isinstance(found.get("time"), (int, float)) else None
+    return (
+        found if isinstance(found, dict) and isinstance(found.get("time"), (int, float)) else None
+    )
 
 
 def thin(rows: List[Row], now: float, step_s: float) -> List[Row]:

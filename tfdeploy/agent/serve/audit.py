@@ -1,4 +1,5 @@
-"""`audit`: the audit log, and what lies here that no run needs: secrets, halves, foreign files, processes. Changes nothing."""
+"""`audit`: the audit log, and what lies here that no run needs: secrets, halves, foreign files,
+processes. Changes nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +42,11 @@ def audit(call: Call) -> Answer:
     job, run, told = call.text("job"), call.text("run"), call.context.host
     for content in audit_log.contents(workdir):
         call.item({}, frames.pack(content))
-    asked = installed.start_python(installed.find_program(call.text("python"))) if call.flag("python") else None
+    asked = (
+        installed.start_python(installed.find_program(call.text("python")))
+        if call.flag("python")
+        else None
+    )
     if run:
         held = secret_files.in_run(workdir, call.name("job"), call.name("run"), secret)
         found = itertools.chain(_of_run(workdir, job, run, told), _processes(workdir, job, run))
@@ -49,12 +54,16 @@ def audit(call: Call) -> Answer:
         held = (path for name in secret.jobs for path in secret_files.in_job(workdir, name, secret))
         found = itertools.chain(_of_workdir(workdir, told), _processes(workdir))
     found = itertools.chain((("secret file", path) for path in held), found)
-    rows: List[Answer] = [{"kind": kind, "path": path} for kind, path in itertools.islice(found, MOST_LEFT)]
+    rows: List[Answer] = [
+        {"kind": kind, "path": path} for kind, path in itertools.islice(found, MOST_LEFT)
+    ]
     return {
         "admitted": _admitted(_parts(workdir, job, run, told)) if run else [],
         "left": rows,
         "held": _held(workdir, job, run, told),
-        "tensorflow": installed.read_python(asked, "")[0]["tensorflow"] if asked is not None else None,
+        "tensorflow": installed.read_python(asked, "")[0]["tensorflow"]
+        if asked is not None
+        else None,
     }
 
 
@@ -62,13 +71,21 @@ def audit(call: Call) -> Answer:
 
 
 def _parts(workdir: str, job: str, run: str, told: str) -> List[RunPaths]:
-    """This machine's folders of the run. Hosts that share the workdir have theirs beside it: whether something of those is alive
-    cannot be seen here. `told`: see find.is_own."""
-    names = [name for name in list_names(os.path.join(layout.run_dir(workdir, job, run), "hosts")) if NAME.match(name)]
+    """This machine's folders of the run. Hosts that share the workdir have theirs beside it:
+    whether something of those is alive cannot be seen here. `told`: see find.is_own."""
+    names = [
+        name
+        for name in list_names(os.path.join(layout.run_dir(workdir, job, run), "hosts"))
+        if NAME.match(name)
+    ]
     if told in names:
         names = [told]
     elif len(names) > 1:
-        names = [name for name in names if is_own(read_origin(layout.state_file(workdir, job, run, name)), name, told)]
+        names = [
+            name
+            for name in names
+            if is_own(read_origin(layout.state_file(workdir, job, run, name)), name, told)
+        ]
     return [RunPaths(layout.host_dir(workdir, job, run, name)) for name in names]
 
 
@@ -97,27 +114,41 @@ def _of_run(workdir: str, job: str, run: str, told: str) -> Iterator[Left]:
             yield "a launch that did not end", paths.host_dir
     if not parts or not any(_is_busy(paths) for paths in parts):
         yield from _strange(layout.run_dir(workdir, job, run), over.OF_RUN)
-    if not list_names(os.path.join(layout.run_dir(workdir, job, run), "hosts")) and not _is_locked(workdir, job):
+    if not list_names(os.path.join(layout.run_dir(workdir, job, run), "hosts")) and not _is_locked(
+        workdir, job
+    ):
         yield "half a run", layout.run_dir(workdir, job, run)
 
 
 def _is_busy(paths: RunPaths) -> bool:
-    """A launch is preparing it, or it is alive. A minder that stays to tell its peers of the end needs nothing more of it."""
+    """A launch is preparing it, or it is alive. A minder that stays to tell its peers of the end
+    needs nothing more of it."""
     if check_files.wrong(paths.workdir, paths.job, paths.run, paths.host):
-        return is_locked(paths.minder_lock) or (in_doubt.is_in_doubt(paths) and _is_locked(paths.workdir, paths.job))
-    return paths.state().phase != "ended" and (is_locked(paths.minder_lock) or liveness.is_live(paths))
+        return is_locked(paths.minder_lock) or (
+            in_doubt.is_in_doubt(paths) and _is_locked(paths.workdir, paths.job)
+        )
+    return paths.state().phase != "ended" and (
+        is_locked(paths.minder_lock) or liveness.is_live(paths)
+    )
 
 
 def _is_locked(workdir: str, job: str) -> bool:
     folder = layout.locks_dir(workdir, job)
-    return any(is_locked(os.path.join(folder, name)) for name in list_names(folder) if name.endswith(".lock"))
+    return any(
+        is_locked(os.path.join(folder, name))
+        for name in list_names(folder)
+        if name.endswith(".lock")
+    )
 
 
 def _admitted(parts: List[RunPaths]) -> List[Answer]:
     found: List[Answer] = []
     for paths in parts:
         if not check_files.wrong(paths.workdir, paths.job, paths.run, paths.host):
-            found += [{"address": address, "of": host} for address, host in sorted(paths.state().admitted.items())]
+            found += [
+                {"address": address, "of": host}
+                for address, host in sorted(paths.state().admitted.items())
+            ]
     return found[:MOST_ADMITTED]
 
 
@@ -132,7 +163,11 @@ def _of_workdir(workdir: str, told: str) -> Iterator[Left]:
         if name.startswith(removal.GONE):
             yield "half", job_dir
             continue
-        if not is_folder or not NAME.match(name) or not any(os.path.isdir(os.path.join(job_dir, each)) for each in _OF_JOB):
+        if (
+            not is_folder
+            or not NAME.match(name)
+            or not any(os.path.isdir(os.path.join(job_dir, each)) for each in _OF_JOB)
+        ):
             yield "foreign", job_dir
             continue
         yield from _of_job(workdir, name, told)
@@ -142,7 +177,9 @@ def _of_workdir(workdir: str, told: str) -> Iterator[Left]:
 def _of_job(workdir: str, job: str, told: str) -> Iterator[Left]:
     job_dir = layout.job_dir(workdir, job)
     yield from (("foreign", path) for path in _others(job_dir))
-    yield from (("foreign", os.path.join(job_dir, name)) for name, _ in _own(job_dir) if name not in _OF_JOB)
+    yield from (
+        ("foreign", os.path.join(job_dir, name)) for name, _ in _own(job_dir) if name not in _OF_JOB
+    )
     if not _is_locked(workdir, job):
         yield from _strange(layout.releases_dir(workdir, job), ())
         yield from _strange(layout.runs_dir(workdir, job), ())
@@ -152,9 +189,12 @@ def _of_job(workdir: str, job: str, told: str) -> Iterator[Left]:
 
 
 def _strange(folder: str, known: Tuple[str, ...]) -> Iterator[Left]:
-    """Halves that something which was killed left in this folder; with `known`, also what is none of these names."""
+    """Halves that something which was killed left in this folder; with `known`, also what is none
+    of these names."""
     for name in list_names(folder):
-        if over.is_half(name) or (known and (name.startswith(over.OF_RUN_HALVES) or name.endswith(".tmp"))):
+        if over.is_half(name) or (
+            known and (name.startswith(over.OF_RUN_HALVES) or name.endswith(".tmp"))
+        ):
             yield "half", os.path.join(folder, name)
         elif known and name not in known and not name.startswith(over.OF_SESSIONS):
             yield "foreign", os.path.join(folder, name)
@@ -196,7 +236,11 @@ def _processes(workdir: str, job: str = "", run: str = "") -> Iterator[Left]:
     for pid in sorted(processes.all_processes()):
         marks = processes.environment(pid)
         folder, name = marks.get(task_processes.FOLDER_MARKER, ""), marks.get(wire.MARKER)
-        if name is None or not folder.startswith(above) or (run and (job, run) != (marks.get("TFDEPLOY_TASK_JOB"), name)):
+        if (
+            name is None
+            or not folder.startswith(above)
+            or (run and (job, run) != (marks.get("TFDEPLOY_TASK_JOB"), name))
+        ):
             continue
         paths = RunPaths(folder)
         if not paths.is_whole() or paths.state().phase == "ended":

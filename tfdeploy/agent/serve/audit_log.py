@@ -1,4 +1,5 @@
-"""The audit log of this host, .audit/<hostname>/log.jsonl: a JSON object a line for each act of an operator.
+"""The audit log of this host, .audit/<hostname>/log.jsonl: a JSON object a line for each act of an
+operator.
 
 Only verbs that act load this module. The control side reads the log (model/audit_log.py). The log
 is bounded: at MOST_BYTES it becomes log.1.jsonl, in the place of the older one.
@@ -35,8 +36,8 @@ _ROOM_BYTES = 4096
 
 
 def note(call: Call, verb: str, outcome: str) -> None:
-    """One entry for what this session's operator has done. An entry that cannot be written never fails the verb: it is reported
-    on standard error, and the session's next entry counts it."""
+    """One entry for what this session's operator has done. An entry that cannot be written never
+    fails the verb: it is reported on standard error, and the session's next entry counts it."""
     context = call.context
     entry = _entry(call, verb, outcome)
     done = (verb, entry["job"], entry["run"], outcome)
@@ -50,12 +51,14 @@ def note(call: Call, verb: str, outcome: str) -> None:
         context.missed = 0
     except (OSError, VerbError) as error:
         context.missed += 1
-        sys.stderr.write("tfdeploy agent: the audit log has no entry of this %s: %s\n" % (verb, error))
+        sys.stderr.write(
+            "tfdeploy agent: the audit log has no entry of this %s: %s\n" % (verb, error)
+        )
 
 
 def append(workdir: str, entry: AuditEntry) -> None:
-    """Under a lock, in one write. The same entry as the last one, of a command that was repeated, is not written again.
-    Raises OSError; nothing of the entry is written then."""
+    """Under a lock, in one write. The same entry as the last one, of a command that was repeated,
+    is not written again. Raises OSError; nothing of the entry is written then."""
     folder = _folder(workdir)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     with _locked(folder):
@@ -74,13 +77,17 @@ def contents(workdir: str) -> List[bytes]:
     folder = _folder(workdir)
     try:
         with _locked(folder):
-            return [_read(os.path.join(folder, name), 0, 2 * MOST_BYTES) for name in (layout.AUDIT_OLD, layout.AUDIT_LOG)]
+            return [
+                _read(os.path.join(folder, name), 0, 2 * MOST_BYTES)
+                for name in (layout.AUDIT_OLD, layout.AUDIT_LOG)
+            ]
     except FileNotFoundError:
         return [b"", b""]
 
 
 def _folder(workdir: str) -> str:
-    """Hosts that share the workdir have a log each: with one for all, they would wait for each other. Raises NotOurs."""
+    """Hosts that share the workdir have a log each: with one for all, they would wait for each
+    other. Raises NotOurs."""
     name = os.uname().nodename
     below = os.path.join(layout.AUDIT, name if NAME.match(name) else "_")
     check(workdir, below)
@@ -134,9 +141,12 @@ def _named(call: Call, key: str) -> Optional[str]:
 
 
 def _session_key() -> Optional[str]:
-    """The fingerprint of the key that this session logged in with, as sshd says it (`ExposeAuthInfo yes`)."""
+    """The fingerprint of the key that this session logged in with, as sshd says it (`ExposeAuthInfo
+    yes`)."""
     try:
-        with open(os.environ.get("SSH_USER_AUTH", ""), "r", encoding="ascii", errors="replace") as said:
+        with open(
+            os.environ.get("SSH_USER_AUTH", ""), "r", encoding="ascii", errors="replace"
+        ) as said:
             words = said.read(1 << 16).split()
     except OSError:
         return None
@@ -150,12 +160,22 @@ def _session_key() -> Optional[str]:
 
 
 def _is_repeated(entry: AuditEntry, last: bytes) -> bool:
-    """Whether the last entry is of the same command: its answer was lost, and a new session asked again."""
+    """Whether the last entry is of the same command: its answer was lost, and a new session asked
+    again."""
     try:
         before = json_text.loads(last)
     except (ValueError, RecursionError):
         return False
-    same: Tuple[str, ...] = ("host", "operator", "command", "verb", "job", "run", "outcome", "secrets")
+    same: Tuple[str, ...] = (
+        "host",
+        "operator",
+        "command",
+        "verb",
+        "job",
+        "run",
+        "outcome",
+        "secrets",
+    )
     if not isinstance(before, dict) or entry["command"] is None:
         return False
     return all(before.get(name) == dict(entry)[name] for name in same)
@@ -212,7 +232,9 @@ def _write(path: str, data: bytes) -> None:
 
 
 def _append(path: str, data: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(
+        path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+    )
     try:
         before = os.fstat(descriptor).st_size
         if os.write(descriptor, data) < len(data):

@@ -1,7 +1,8 @@
-"""`bound FOLDER PROGRAM WORD...`: runs a program until standard input closes, then ends it and all that it started.
+"""`bound FOLDER PROGRAM WORD...`: runs a program until standard input closes, then ends it and all
+that it started.
 
-serve holds the other end of that input, so the program ends with the session, however the session ends. FOLDER is the
-program's working directory and TMPDIR: it is made first and removed at the end.
+serve holds the other end of that input, so the program ends with the session, however the session
+ends. FOLDER is the program's working directory and TMPDIR: it is made first and removed at the end.
 """
 
 from __future__ import annotations
@@ -47,7 +48,11 @@ def _run(folder: str, argv: List[str]) -> int:
 
     try:
         program = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, cwd=folder, env=dict(os.environ, TMPDIR=folder), preexec_fn=begin
+            argv,
+            stdin=subprocess.DEVNULL,
+            cwd=folder,
+            env=dict(os.environ, TMPDIR=folder),
+            preexec_fn=begin,
         )
     except (OSError, subprocess.SubprocessError) as error:
         sys.stderr.write("cannot start %s: %s\n" % (argv[0], error))
@@ -61,7 +66,8 @@ def _run(folder: str, argv: List[str]) -> int:
 
 
 def _end_all() -> None:
-    """Sends TERM to all descendants, and KILL to those that are alive after GRACE_S, until none is."""
+    """Sends TERM to all descendants, and KILL to those that are alive after GRACE_S, until none
+    is."""
     kill_at = time.monotonic() + GRACE_S
     signalled: Set[int] = set()
     while True:

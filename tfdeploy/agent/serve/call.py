@@ -1,15 +1,24 @@
 """A verb's arguments, checked. Every verb is a function of one Call; see docs/agent-protocol.md.
 
-A module of verbs ends in `VERBS = {"name": function}`, which `dispatch` reads; `fenced` and `audited` mark such a function.
-A verb returns a value that JSON can hold, or raises VerbError; a stream sends items with `call.item` and returns when
-`call.cancelled` is set.
+A module of verbs ends in `VERBS = {"name": function}`, which `dispatch` reads; `fenced` and
+`audited` mark such a function. A verb returns a value that JSON can hold, or raises VerbError; a
+stream sends items with `call.item` and returns when `call.cancelled` is set.
 """
 
 from __future__ import annotations
 
 import threading
 
-from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Tuple
+from tfdeploy.agent.annotations import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    List,
+    Mapping,
+    Optional,
+    Tuple,
+)
 from tfdeploy.agent.errors import NAME, VerbError
 
 if TYPE_CHECKING:
@@ -17,15 +26,18 @@ if TYPE_CHECKING:
 
 
 class Context:
-    """One per serve process. `closing`: functions, by name, that run when the session ends: they release locks, end programs."""
+    """One per serve process. `closing`: functions, by name, that run when the session ends: they
+    release locks, end programs."""
 
     def __init__(self, workdir: str, agent_dir: str, host: str = "") -> None:
         self.workdir = workdir  # absolute
         self.host = host  # this machine's name in the inventory of this session, or ""
-        self.agent_dir = agent_dir  # the unpacked agent: `python -S -E agent_dir VERB` starts it again
+        # the unpacked agent: `python -S -E agent_dir VERB` starts it again
+        self.agent_dir = agent_dir
         self.closing: Dict[str, Callable[[], None]] = {}
         self.begun: Dict[str, Any] = {}  # staging folder -> release.staging.Begun
-        self.noted: List[object] = []  # serve/audit_log.py: what this session has written, and how many entries it could not
+        # serve/audit_log.py: what this session has written, and how many entries it could not
+        self.noted: List[object] = []
         self.missed = 0
 
 
@@ -64,7 +76,13 @@ class Call:
 
     def number(self, key: str) -> Optional[float]:
         value = self.args.get(key)
-        return float(value) if isinstance(value, (int, float)) else None if value is None else self._refuse(key)
+        return (
+            float(value)
+            if isinstance(value, (int, float))
+            else None
+            if value is None
+            else self._refuse(key)
+        )
 
     def flag(self, key: str) -> bool:
         return bool(self.args.get(key))
@@ -85,14 +103,15 @@ Verb = Callable[[Call], object]
 
 
 def fenced(verb: Verb) -> Verb:
-    """Mark a verb that changes a job's files: only a session that holds its lock may ask it, see lock.check_fence."""
+    """Mark a verb that changes a job's files: only a session that holds its lock may ask it, see
+    lock.check_fence."""
     vars(verb)["fenced"] = True
     return verb
 
 
 def audited(operation: str, outcome: str) -> Callable[[Verb], Verb]:
-    """Mark a verb that changes this host, or reads files from it, with what the audit log says of it: the operator's verb, and
-    the outcome."""
+    """Mark a verb that changes this host, or reads files from it, with what the audit log says of
+    it: the operator's verb, and the outcome."""
 
     def mark(verb: Verb) -> Verb:
         vars(verb)["audited"] = (operation, outcome)

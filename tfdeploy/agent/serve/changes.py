@@ -1,4 +1,5 @@
-"""Whether files that other processes replace have changed: cheap enough for ten looks a second beside a training."""
+"""Whether files that other processes replace have changed: cheap enough for ten looks a second
+beside a training."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ class Changes:
         self._reported_at = 0.0
 
     def any(self) -> bool:
-        """Whether a file changed since the last call. Always true at the first call, and RECHECK_S after it last was."""
+        """Whether a file changed since the last call. Always true at the first call, and RECHECK_S
+        after it last was."""
         stamps, now = [_stamp(file) for file in self._files], time.monotonic()
         if stamps == self._stamps and now - self._reported_at < RECHECK_S:
             return False
@@ -28,8 +30,12 @@ class Changes:
 
 
 def of_run(paths: RunPaths, tasks: Sequence[str]) -> Changes:
-    """The files with the state of the run on this host and of these tasks, and with its newest samples."""
-    return Changes([paths.state_file, paths.file(layout.NEWEST_SAMPLES)] + [paths.status_file(task) for task in tasks])
+    """The files with the state of the run on this host and of these tasks, and with its newest
+    samples."""
+    return Changes(
+        [paths.state_file, paths.file(layout.NEWEST_SAMPLES)]
+        + [paths.status_file(task) for task in tasks]
+    )
 
 
 def _stamp(file: str) -> Optional[Tuple[int, int]]:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
 ANSWER_S = 0.01
-MODULES = {  # verb, or what stands before its dot -> the module that holds it, where that is not its name
+# verb, or what stands before its dot -> the module that holds it, where that is not its name
+MODULES = {
     "broadcast": "broadcast.verbs",
     "check": "links.verbs",
     "clean": "clean.verbs",
@@ -46,7 +47,8 @@ def ping(call: Call) -> Answer:
 
 
 def find_verb(name: Any) -> Verb:
-    """Return the function that answers the verb, guarded as its marks say. Raises VerbError unknown_verb."""
+    """Return the function that answers the verb, guarded as its marks say. Raises VerbError
+    unknown_verb."""
     verb = _verbs_beside(name).get(name) if isinstance(name, str) else None
     if verb is None:
         raise VerbError("unknown_verb", "this agent knows no verb %r" % (name,))
@@ -57,7 +59,8 @@ def find_verb(name: Any) -> Verb:
 
 
 def _verbs_beside(name: str) -> Mapping[str, Verb]:
-    """Return the verbs of the module that would hold the verb; empty where there is no such module."""
+    """Return the verbs of the module that would hold the verb; empty where there is no such
+    module."""
     word = name.partition(".")[0]
     module = "tfdeploy.agent.serve." + (MODULES.get(name) or MODULES.get(word) or word)
     if not word.isidentifier():
@@ -82,7 +85,8 @@ def _fenced(verb: Verb) -> Verb:
 
 
 def _loading(verb: Verb) -> Verb:
-    """Once its answer is out, the modules of the verbs that its caller will ask `soon` are loaded: while it asks other hosts."""
+    """Once its answer is out, the modules of the verbs that its caller will ask `soon` are loaded:
+    while it asks other hosts."""
 
     def load(verbs: List[object]) -> None:
         time.sleep(ANSWER_S)
@@ -102,7 +106,8 @@ def _loading(verb: Verb) -> Verb:
 
 
 def _audited(verb: Verb, word: str, outcome: str) -> Verb:
-    """Writes its entry when it has ended. A program that runs for the whole session gets it when it begins."""
+    """Writes its entry when it has ended. A program that runs for the whole session gets it when it
+    begins."""
 
     def noted(call: Call) -> object:
         from tfdeploy.agent.serve import audit_log

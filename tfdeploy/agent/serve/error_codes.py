@@ -1,5 +1,5 @@
-"""What serve answers when a verb raises: a code and a text. Errors of the disk and of permissions have codes of their own;
-any exception that is not foreseen is `bug`, with its traceback."""
+"""What serve answers when a verb raises: a code and a text. Errors of the disk and of permissions
+have codes of their own; any exception that is not foreseen is `bug`, with its traceback."""
 
 from __future__ import annotations
 
@@ -39,12 +39,24 @@ def failure_of(error: BaseException, workdir: str = "") -> Answer:
     if isinstance(error, NoPart):  # removed while the verb ran
         error = VerbError("unknown_run", str(error), advice="list_runs")
     if isinstance(error, VerbError):
-        return {"code": error.code, "what": error.what, "where": error.where, "advice": error.advice, "details": error.details}
+        return {
+            "code": error.code,
+            "what": error.what,
+            "where": error.where,
+            "advice": error.advice,
+            "details": error.details,
+        }
     import traceback
 
     lines = traceback.format_exception(type(error), error, error.__traceback__)
     what = "the agent has a bug: %s: %s" % (type(error).__name__, error)
-    return {"code": "bug", "what": what, "where": None, "advice": None, "details": {"traceback": "".join(lines)}}
+    return {
+        "code": "bug",
+        "what": what,
+        "where": None,
+        "advice": None,
+        "details": {"traceback": "".join(lines)},
+    }
 
 
 def _system_error(error: OSError, workdir: str) -> VerbError:
@@ -60,7 +72,13 @@ def _system_error(error: OSError, workdir: str) -> VerbError:
         amount = "no inodes" if free.free_inodes == 0 else _in_bytes(free.free_bytes)
         what = "%s (%s free)" % (what if path else "no space left in %s" % workdir, amount)
         path = path or workdir
-        return VerbError(code, what, where=path, advice=advice, details={"path": path, "errno": error.errno, **free._asdict()})
+        return VerbError(
+            code,
+            what,
+            where=path,
+            advice=advice,
+            details={"path": path, "errno": error.errno, **free._asdict()},
+        )
     details: Mapping[str, object] = {"path": path, "errno": error.errno}
     return VerbError(code, what, where=path, advice=advice, details=details)
 

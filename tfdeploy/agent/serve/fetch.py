@@ -1,4 +1,5 @@
-"""`fetch.*`: the files in the keep folders of a job, and those that a run's program left in cwd/; their sha256.
+"""`fetch.*`: the files in the keep folders of a job, and those that a run's program left in cwd/;
+their sha256.
 
 Reads only, while a training may go on writing. rsync moves the files; the sums check them.
 """
@@ -38,7 +39,11 @@ def listing(call: Call) -> Answer:
     rows = listed(root, paths)
     for start in range(0, len(rows), ROWS):
         call.item({"rows": rows[start : start + ROWS]}, b"")
-    sharing = host_names(call.context.workdir, call.name("job"), call.name("run")) if call.flag("run") else []
+    sharing = (
+        host_names(call.context.workdir, call.name("job"), call.name("run"))
+        if call.flag("run")
+        else []
+    )
     return {"root": root, "sharing": sharing}
 
 
@@ -54,11 +59,17 @@ def sums(call: Call) -> Answer:
 
 
 def _asked(call: Call) -> Iterator[Tuple[str, str, int]]:
-    """(path, where it is, bytes) of each of `files`, until the call is cancelled. Raises VerbError bad_argument."""
+    """(path, where it is, bytes) of each of `files`, until the call is cancelled. Raises VerbError
+    bad_argument."""
     root, _ = _root_and_paths(call)
     for entry in call.rows("files"):
         path, length = entry
-        if not isinstance(path, str) or not isinstance(length, int) or length < 0 or not _is_plain(path):
+        if (
+            not isinstance(path, str)
+            or not isinstance(length, int)
+            or length < 0
+            or not _is_plain(path)
+        ):
             raise VerbError("bad_argument", "%r is not [path, bytes]" % (entry,))
         if call.cancelled.is_set():
             break

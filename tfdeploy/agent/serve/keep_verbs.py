@@ -1,7 +1,9 @@
-"""`keep.*`: receives files of another host's keep folders, so that every worker goes on from the same checkpoint.
+"""`keep.*`: receives files of another host's keep folders, so that every worker goes on from the
+same checkpoint.
 
-They arrive in a folder beside and are put in place together, the records that name a checkpoint last. Nothing is deleted:
-a record that the other host does not have is set aside under another name, where TensorFlow does not see it.
+They arrive in a folder beside and are put in place together, the records that name a checkpoint
+last. Nothing is deleted: a record that the other host does not have is set aside under another
+name, where TensorFlow does not see it.
 """
 
 from __future__ import annotations
@@ -44,7 +46,10 @@ def place(call: Call) -> Answer:
     those that came.
     """
     keep = check_keep(call.args.get("keep"))
-    files = [(inside(path, keep), int(size), int(mtime_ns)) for path, size, mtime_ns in call.rows("files")]
+    files = [
+        (inside(path, keep), int(size), int(mtime_ns))
+        for path, size, mtime_ns in call.rows("files")
+    ]
     aside = [inside(path, keep) for path in call.rows("aside")]
     workdir, job = call.context.workdir, call.name("job")
     _refuse_live_run(workdir, job, call.context.host)
@@ -71,12 +76,16 @@ def aside(call: Call) -> Answer:
 
 
 def _refuse_live_run(workdir: str, job: str, host: str) -> None:
-    """A session that stalled may have lost the job's lock, and another operator may have launched since."""
+    """A session that stalled may have lost the job's lock, and another operator may have launched
+    since."""
     for run in run_names(workdir, job):
         paths = find.run_paths(workdir, job, run, host)
         if paths is not None and paths.is_whole() and liveness.is_live(paths):
             raise VerbError(
-                "live_run", "run %s of job %s is alive on this host" % (run, job), advice="stop_run", details={"run": run}
+                "live_run",
+                "run %s of job %s is alive on this host" % (run, job),
+                advice="stop_run",
+                details={"run": run},
             )
 
 

@@ -1,6 +1,8 @@
-"""The `logs` verb: the logs of several tasks, piece by piece, in turn, from cursors, last lines or a time on.
+"""The `logs` verb: the logs of several tasks, piece by piece, in turn, from cursors, last lines or
+a time on.
 
-Bytes are sent as they are on disk; the control side splits and searches them. Times are sent as the run's clock has them.
+Bytes are sent as they are on disk; the control side splits and searches them. Times are sent as the
+run's clock has them.
 """
 
 from __future__ import annotations
@@ -35,13 +37,22 @@ def logs(call: Call) -> Answer:
     here, ahead_s = [spec.task for spec in part.tasks], part.ahead_s
     wanted = None if call.args.get("tasks") is None else call.rows("tasks")
     tasks = [task for task in here if wanted is None or task in wanted]
-    readers = {task: LogReader(paths.task_dir(task), _start(call, paths, task, ahead_s)) for task in tasks}
+    readers = {
+        task: LogReader(paths.task_dir(task), _start(call, paths, task, ahead_s)) for task in tasks
+    }
     ends = {} if call.flag("follow") else {task: reader.end() for task, reader in readers.items()}
-    watcher = inotify.Watcher([paths.host_dir, *map(paths.task_dir, tasks)], inotify.WRITTEN | inotify.PLACED)
+    watcher = inotify.Watcher(
+        [paths.host_dir, *map(paths.task_dir, tasks)], inotify.WRITTEN | inotify.PLACED
+    )
     try:
         ended = _send(call, paths, readers, watcher, ahead_s)
         cursors = {task: reader.offset for task, reader in readers.items()}
-        return {"ended": ended, "left": ended and is_abandoned(paths), "cursors": cursors, "ends": ends}
+        return {
+            "ended": ended,
+            "left": ended and is_abandoned(paths),
+            "cursors": cursors,
+            "ends": ends,
+        }
     finally:
         watcher.close()
         for reader in readers.values():
@@ -63,7 +74,13 @@ def _start(call: Call, paths: RunPaths, task: str, ahead_s: float) -> int:
     return start
 
 
-def _send(call: Call, paths: RunPaths, readers: Dict[str, LogReader], watcher: inotify.Watcher, ahead_s: float) -> bool:
+def _send(
+    call: Call,
+    paths: RunPaths,
+    readers: Dict[str, LogReader],
+    watcher: inotify.Watcher,
+    ahead_s: float,
+) -> bool:
     follow, limit = call.flag("follow"), call.number("limit_bytes")
     open_tasks = list(readers)
     changed = changes.of_run(paths, open_tasks)
@@ -71,7 +88,8 @@ def _send(call: Call, paths: RunPaths, readers: Dict[str, LogReader], watcher: i
     sent = 0
     while not call.cancelled.is_set():
         if changed.any():
-            finished = _finished(paths, open_tasks)  # before reading, so all that they wrote is read
+            # before reading, so all that they wrote is read
+            finished = _finished(paths, open_tasks)
         read_bytes = 0
         for task in list(open_tasks):
             piece = readers[task].read(PIECE_BYTES)

@@ -1,4 +1,5 @@
-"""The part of a probe that only a preflight needs: limits, memory, file systems, quota, driver, what logout does.
+"""The part of a probe that only a preflight needs: limits, memory, file systems, quota, driver,
+what logout does.
 
 Gathers facts and judges none: planning/preflight does, on the control machine.
 """
@@ -26,7 +27,9 @@ def start(gpus: bool) -> Dict[str, Optional[Asked]]:
     return {"quota": quota.start(), "driver": start_driver() if gpus else None}
 
 
-def facts(workdir: str, user: str, ports: Tuple[int, int], asked: Dict[str, Optional[Asked]]) -> Answer:
+def facts(
+    workdir: str, user: str, ports: Tuple[int, int], asked: Dict[str, Optional[Asked]]
+) -> Answer:
     mount = mounts.mount_of(workdir)
     return {
         "limits": limits.limits(),
@@ -53,7 +56,8 @@ def _mode(path: str) -> Optional[int]:
 def _nvidia_devices() -> int:
     """GPUs of NVIDIA on the bus, whether or not there is a driver for them."""
     return sum(
-        _word(os.path.join(_PCI, each, "vendor")) == _NVIDIA and _word(os.path.join(_PCI, each, "class")).startswith(_DISPLAY)
+        _word(os.path.join(_PCI, each, "vendor")) == _NVIDIA
+        and _word(os.path.join(_PCI, each, "class")).startswith(_DISPLAY)
         for each in list_names(_PCI)
     )
 
@@ -65,7 +69,9 @@ def _ephemeral(ports: Tuple[int, int]) -> int:
         return 0
     first, last = max(ports[0], int(words[0])), min(ports[1], int(words[1]))
     reserved = _ranges(_word("/proc/sys/net/ipv4/ip_local_reserved_ports"))
-    return sum(not any(low <= port <= high for low, high in reserved) for port in range(first, last + 1))
+    return sum(
+        not any(low <= port <= high for low, high in reserved) for port in range(first, last + 1)
+    )
 
 
 def _ranges(text: str) -> List[Tuple[int, int]]:

@@ -1,8 +1,9 @@
 """The `probe` verb: the facts of this host at one moment, as the fields of model.facts.HostFacts.
 
-Changes nothing, except for a session that holds the job's lock: then files that dead runs left in place of their links to
-`keep` are moved there first. Programs that must be asked (interpreter, nvidia-smi, rsync) are started first and read last,
-so the probe takes no longer than the slowest of them.
+Changes nothing, except for a session that holds the job's lock: then files that dead runs left in
+place of their links to `keep` are moved there first. Programs that must be asked (interpreter,
+nvidia-smi, rsync) are started first and read last, so the probe takes no longer than the slowest of
+them.
 """
 
 from __future__ import annotations
@@ -43,7 +44,15 @@ TINY_DISK_BYTES = 100 << 20
 FEW_INODES = 1000
 MOST_MODULES = 1000
 PRESET = ("TF_CONFIG", "CUDA_VISIBLE_DEVICES")  # which the plan sets for each task
-PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+PROXIES = (
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "grpc_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+)
 
 
 def probe(call: Call) -> Answer:
@@ -68,12 +77,20 @@ def probe(call: Call) -> Answer:
     more, firewall, resolved = _preflight(call, low, high), _ask_nft(call), _resolve(call)
     machine = _machine(workdir)
     free_ports, taken_ports = look_at_ports(low, high, lambda: _held_ports(workdir, host))
-    moved = keep_links.of_dead_runs(workdir, job, host) if job and call.flag("keep") and holds_lock(call.context, job) else []
-    keep = keep_facts(workdir, job, call.rows("keep"), keep_aside.pending(workdir, job)) if job else []
+    moved = (
+        keep_links.of_dead_runs(workdir, job, host)
+        if job and call.flag("keep") and holds_lock(call.context, job)
+        else []
+    )
+    keep = (
+        keep_facts(workdir, job, call.rows("keep"), keep_aside.pending(workdir, job)) if job else []
+    )
     live_runs = _live_runs(workdir, job, host) if job else []
     problems = _problems(machine) + moved + (_damaged_runs(workdir, job) if job else [])
     setup = call.name("setup") if call.flag("setup") else ""
-    interpreter, problem = _interpreter(workdir, asked["python"], python, call.text("python", "python3"), setup, modules)
+    interpreter, problem = _interpreter(
+        workdir, asked["python"], python, call.text("python", "python3"), setup, modules
+    )
     program = call.text("program", "")
     gpus, gpu_error = read_gpus(asked.get("gpus"))
     return {
@@ -97,7 +114,8 @@ def probe(call: Call) -> Answer:
 
 
 def _preflight(call: Call, low: int, high: int) -> Callable[[], Optional[Answer]]:
-    """Starts what a preflight asks further; the function that it returns gives the answer, None where none was asked for."""
+    """Starts what a preflight asks further; the function that it returns gives the answer, None
+    where none was asked for."""
     if not call.flag("preflight"):
         return lambda: None
     from tfdeploy.agent.serve import preflight
@@ -107,7 +125,8 @@ def _preflight(call: Call, low: int, high: int) -> Callable[[], Optional[Answer]
 
 
 def _ask_nft(call: Call) -> Callable[[], str]:
-    """Asks nft whether it can make a table, where that is wanted. The function that it returns says why not; "": it can."""
+    """Asks nft whether it can make a table, where that is wanted. The function that it returns says
+    why not; "": it can."""
     if not call.flag("firewall"):
         return lambda: "nft was not asked"
     from tfdeploy.agent.host import nft_program
@@ -132,7 +151,11 @@ def _wants_gpus(call: Call) -> bool:
 
 
 def _range(ports: Any) -> Tuple[int, int]:
-    if not isinstance(ports, (list, tuple)) or len(ports) != 2 or not all(isinstance(port, int) for port in ports):
+    if (
+        not isinstance(ports, (list, tuple))
+        or len(ports) != 2
+        or not all(isinstance(port, int) for port in ports)
+    ):
         raise VerbError("bad_argument", "ports %r is not [first, last]" % (ports,))
     return max(1, ports[0]), min(65535, ports[1])
 
@@ -150,7 +173,9 @@ def _machine(workdir: str) -> Answer:
         "free_inodes": free.free_inodes if free.free_inodes is not None else 1 << 40,
         "boot_id": boot_id(),
         # sshd writes UNKNOWN where the client did not come over a network.
-        "ssh_server_address": words[2] if len(words) == 4 and peer_filter.is_address(words[2]) else None,
+        "ssh_server_address": words[2]
+        if len(words) == 4 and peer_filter.is_address(words[2])
+        else None,
         "proxies": [name for name in PROXIES if os.environ.get(name)],
         "preset": [name for name in PRESET if name in os.environ],
         "linger": logind.lingers(user),
@@ -178,9 +203,15 @@ def _user() -> str:
 
 
 def _interpreter(
-    workdir: str, asked: Optional[Asked], python: Optional[str], wanted: str, setup: str, modules: List[str]
+    workdir: str,
+    asked: Optional[Asked],
+    python: Optional[str],
+    wanted: str,
+    setup: str,
+    modules: List[str],
 ) -> Tuple[Answer, Optional[str]]:
-    """(that of the job's environment, where it is whole and runs, else the host's; what is wrong with the host's)."""
+    """(that of the job's environment, where it is whole and runs, else the host's; what is wrong
+    with the host's)."""
     versions, problem = read_python(asked, wanted)
     version = versions["python_version"]
     found: Answer = {**versions, "python": python if version else None, "environment": None}
@@ -190,7 +221,9 @@ def _interpreter(
 
     folder = env.find(workdir, setup, version, python)
     if folder is not None:
-        versions, wrong = read_python(start_python(env.python_of(folder), modules), env.python_of(folder))
+        versions, wrong = read_python(
+            start_python(env.python_of(folder), modules), env.python_of(folder)
+        )
         if wrong is None:
             found = {**versions, "python": env.python_of(folder), "environment": folder}
     return found, problem
@@ -214,11 +247,14 @@ def _live_runs(workdir: str, job: str, host: str) -> List[Answer]:
 
 def _damaged_runs(workdir: str, job: str) -> List[str]:
     faults = [damaged(workdir, job, run) for run in run_names(workdir, job)]
-    return ["an old run cannot be read (%s): remove its folder" % fault for fault in faults if fault][:5]
+    return [
+        "an old run cannot be read (%s): remove its folder" % fault for fault in faults if fault
+    ][:5]
 
 
 def _held_ports(workdir: str, host: str) -> Dict[int, str]:
-    """The ports of all live runs here, with their owners: a port that a minder holds does not show in /proc/net."""
+    """The ports of all live runs here, with their owners: a port that a minder holds does not show
+    in /proc/net."""
     held: Dict[int, str] = {}
     for job in job_names(workdir):
         for run in run_names(workdir, job):
@@ -227,8 +263,16 @@ def _held_ports(workdir: str, host: str) -> Dict[int, str]:
                 continue
             part = paths.part()
             ports = {spec.task: spec.port or spec.own_port for spec in part.tasks}
-            held.update({port: "%s of run %s" % (task, run) for task, port in ports.items() if port})
-            held.update({mesh.port: "the mesh of run %s" % run for mesh in part.mesh if mesh.host == part.host})
+            held.update(
+                {port: "%s of run %s" % (task, run) for task, port in ports.items() if port}
+            )
+            held.update(
+                {
+                    mesh.port: "the mesh of run %s" % run
+                    for mesh in part.mesh
+                    if mesh.host == part.host
+                }
+            )
     return held
 
 

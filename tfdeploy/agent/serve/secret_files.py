@@ -29,8 +29,13 @@ class SecretPaths:
         self._by_job: Dict[str, Dict[str, List[str]]] = {}
         for job, found in call.table("secret_files").items():
             if not NAME.match(job) or not isinstance(found, dict):
-                raise VerbError("bad_argument", "secret_files %.200r is not {job: {code, data}}" % (job,))
-            self._by_job[job] = {kind: [_checked(path) for path in found.get(kind) or []][:MOST_PATHS] for kind in (CODE, DATA)}
+                raise VerbError(
+                    "bad_argument", "secret_files %.200r is not {job: {code, data}}" % (job,)
+                )
+            self._by_job[job] = {
+                kind: [_checked(path) for path in found.get(kind) or []][:MOST_PATHS]
+                for kind in (CODE, DATA)
+            }
 
     @property
     def jobs(self) -> List[str]:
@@ -45,7 +50,9 @@ class SecretPaths:
 
 def _checked(path: object) -> str:
     if not isinstance(path, str) or not is_path_inside(path):
-        raise VerbError("bad_argument", "secret_files: the path %.200r leads out of its folder" % (path,))
+        raise VerbError(
+            "bad_argument", "secret_files: the path %.200r leads out of its folder" % (path,)
+        )
     return path
 
 
@@ -82,7 +89,9 @@ def in_run(workdir: str, job: str, run: str, secret: SecretPaths) -> Iterator[st
     used = {_release_of(workdir, job, run, host) for host in host_names(workdir, job, run)}
     for name, paths in releases(workdir, job, secret.code(job)):
         if name in used:
-            yield from (os.path.join(layout.release_dir(workdir, job, name), path) for path in paths)
+            yield from (
+                os.path.join(layout.release_dir(workdir, job, name), path) for path in paths
+            )
 
 
 def in_cwd(workdir: str, job: str, run: str, secret: SecretPaths) -> Iterator[str]:

@@ -1,7 +1,9 @@
-"""`serve --workdir ABS`: answers verbs over one framed channel, for as long as one SSH session lives.
+"""`serve --workdir ABS`: answers verbs over one framed channel, for as long as one SSH session
+lives.
 
-Each verb runs on its own thread. The thread that reads requests never writes, so it still reads when the control side does
-not read its answers. A process that has to outlive the session is not started as a child of serve.
+Each verb runs on its own thread. The thread that reads requests never writes, so it still reads
+when the control side does not read its answers. A process that has to outlive the session is not
+started as a child of serve.
 """
 
 from __future__ import annotations
@@ -15,7 +17,17 @@ import time
 
 from tfdeploy import __version__
 from tfdeploy.agent import AGENT_DIR, frames, layout, ownership
-from tfdeploy.agent.annotations import TYPE_CHECKING, Any, BinaryIO, Callable, Deque, Dict, List, Mapping, Tuple
+from tfdeploy.agent.annotations import (
+    TYPE_CHECKING,
+    Any,
+    BinaryIO,
+    Callable,
+    Deque,
+    Dict,
+    List,
+    Mapping,
+    Tuple,
+)
 from tfdeploy.agent.errors import NAME
 from tfdeploy.agent.host import atomic, boot_id
 from tfdeploy.agent.json_text import THREAD_STACK_BYTES
@@ -63,7 +75,8 @@ class Server:
         self._counting = threading.Lock()
 
     def run(self) -> None:
-        """Sends the greeting, then answers until the input ends. Raises WireError, SessionGone, OSError."""
+        """Sends the greeting, then answers until the input ends. Raises WireError, SessionGone,
+        OSError."""
         atomic.write_all(self._outgoing, frames.GREETING + b"\n")
         self.send({"hello": hello(self.context)})
         threading.Thread(target=self._watch_silence, daemon=True).start()
@@ -105,7 +118,9 @@ class Server:
     def _cancel(self, number: Any) -> None:
         with self._counting:
             cancelled = self._running.get(number)
-            self._waiting = collections.deque(entry for entry in self._waiting if entry[0] != number)
+            self._waiting = collections.deque(
+                entry for entry in self._waiting if entry[0] != number
+            )
         if cancelled is not None:
             cancelled.set()
 
@@ -117,12 +132,16 @@ class Server:
             cancelled = self._running[number] = threading.Event()
         _begin(lambda: self._answer(number, header, blob, cancelled))
 
-    def _answer(self, number: Any, header: Unchecked, blob: bytes, cancelled: threading.Event) -> None:
+    def _answer(
+        self, number: Any, header: Unchecked, blob: bytes, cancelled: threading.Event
+    ) -> None:
         def item(fields: Mapping[str, object], content: bytes = b"") -> None:
             self.send({"id": number, "item": fields}, content)
 
         try:
-            answer = self._outcome(header, Call(self.context, header.get("args") or {}, blob, item, cancelled))
+            answer = self._outcome(
+                header, Call(self.context, header.get("args") or {}, blob, item, cancelled)
+            )
             try:
                 self.send({**answer, "id": number})
             except (TypeError, ValueError, frames.WireError) as error:
@@ -156,7 +175,8 @@ class Server:
 
 
 def _begin(work: Callable[[], None]) -> None:
-    """Runs it on a thread of its own, as soon as the system allows one. Raises OSError after NO_THREAD_S."""
+    """Runs it on a thread of its own, as soon as the system allows one. Raises OSError after
+    NO_THREAD_S."""
     give_up = time.monotonic() + NO_THREAD_S
     while True:
         try:
@@ -169,7 +189,8 @@ def _begin(work: Callable[[], None]) -> None:
 
 
 def sweep_beside(context: Context) -> None:
-    """Ends what an earlier session left half done, on a thread beside this session. Loads nothing where there is none."""
+    """Ends what an earlier session left half done, on a thread beside this session. Loads nothing
+    where there is none."""
     if not os.path.isdir(layout.in_doubt_dir(context.workdir)):
         return
 
@@ -215,7 +236,8 @@ def user_name() -> str:
 
 
 def take_channel() -> Tuple[int, int]:
-    """(input, output) of the session, moved away so that no stray print and no child can touch them."""
+    """(input, output) of the session, moved away so that no stray print and no child can touch
+    them."""
     incoming, outgoing = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -226,7 +248,11 @@ def take_channel() -> Tuple[int, int]:
 
 def main(argv: List[str]) -> int:
     """serve --workdir ABS [--host NAME]"""
-    if argv[0:3:2] not in (["--workdir"], ["--workdir", "--host"]) or len(argv) % 2 or not os.path.isabs(argv[1]):
+    if (
+        argv[0:3:2] not in (["--workdir"], ["--workdir", "--host"])
+        or len(argv) % 2
+        or not os.path.isabs(argv[1])
+    ):
         sys.stderr.write("usage: serve --workdir ABSOLUTE_PATH [--host NAME]\n")
         return 2
     host = argv[3] if len(argv) > 3 else ""

@@ -1,7 +1,8 @@
-"""`tensorboard`: TensorBoard on a run's working directory, which has links to its keep folders, while the verb runs.
+"""`tensorboard`: TensorBoard on a run's working directory, which has links to its keep folders,
+while the verb runs.
 
-It listens on loopback only, below a path that only this user and the operator know: all users of the host reach its loopback.
-It ends with this session: see bound.py.
+It listens on loopback only, below a path that only this user and the operator know: all users of
+the host reach its loopback. It ends with this session: see bound.py.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ PATH_BYTES = 16  # of chance in the path
 _PATH = "TFDEPLOY_TENSORBOARD_PATH"
 # The path comes by the environment, which only the owner reads: every user reads command lines.
 _START = (
-    "import os, runpy, sys; sys.argv[0] = 'tensorboard'; sys.argv.append('--path_prefix=' + os.environ.pop('%s')); "
+    "import os, runpy, sys; sys.argv[0] = 'tensorboard'; sys.argv.append('--path_prefix=' + "
+    "os.environ.pop('%s')); "
     "runpy.run_module('tensorboard.main', run_name='__main__')" % _PATH
 )
 _FIND = "import importlib.util, sys; sys.exit(0 if importlib.util.find_spec('tensorboard') else 3)"
@@ -51,10 +53,16 @@ def tensorboard(call: Call) -> Answer:
     """
     paths = paths_of(call)
     if not os.path.isdir(paths.cwd):
-        raise VerbError("unknown_run", "the working directory of run %s is gone here" % paths.run, where=paths.cwd)
+        raise VerbError(
+            "unknown_run",
+            "the working directory of run %s is gone here" % paths.run,
+            where=paths.cwd,
+        )
     python = _python(call.text("python") or _planned_python(paths))
     for tries_left in reversed(range(TRIES)):
-        board = _Board(python, paths.cwd, os.path.join(paths.run_dir, ".tensorboard-%s" % os.urandom(4).hex()))
+        board = _Board(
+            python, paths.cwd, os.path.join(paths.run_dir, ".tensorboard-%s" % os.urandom(4).hex())
+        )
         try:
             if board.comes_up(call):
                 call.item({"port": board.port, "path": board.path}, b"")
@@ -63,8 +71,12 @@ def tensorboard(call: Call) -> Answer:
                 return {"code": board.process.poll(), "said": board.output}
         finally:
             board.end()
-        if not tries_left or not re.search(r"(?i)address already in use|could not bind|port \d+", board.output):
-            raise VerbError("tensorboard", "TensorBoard did not come up: %s" % board.last_line, where=paths.cwd)
+        if not tries_left or not re.search(
+            r"(?i)address already in use|could not bind|port \d+", board.output
+        ):
+            raise VerbError(
+                "tensorboard", "TensorBoard did not come up: %s" % board.last_line, where=paths.cwd
+            )
     raise AssertionError("not reached")
 
 
@@ -97,7 +109,17 @@ class _Board:
         self.up = False
         self._output = b""
         self.port, self.path = _free_port(), "/" + os.urandom(PATH_BYTES).hex()
-        command = [python, "-c", _START, "--logdir", logdir, "--host", "127.0.0.1", "--port", str(self.port)]
+        command = [
+            python,
+            "-c",
+            _START,
+            "--logdir",
+            logdir,
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(self.port),
+        ]
         self.process = subprocess.Popen(
             agent_command("bound", folder, *command),
             stdin=subprocess.PIPE,
@@ -112,7 +134,9 @@ class _Board:
         while time.monotonic() < deadline and not call.cancelled.is_set():
             if not self._read(0.1):
                 return False
-            self.up = listens(processes.descendants([self.process.pid], processes.all_processes()), self.port)
+            self.up = listens(
+                processes.descendants([self.process.pid], processes.all_processes()), self.port
+            )
             if self.up:
                 return True
         return False
@@ -123,7 +147,8 @@ class _Board:
             pass
 
     def end(self) -> None:
-        """Closes the input of `bound`, and waits for its end: then no process of TensorBoard is alive."""
+        """Closes the input of `bound`, and waits for its end: then no process of TensorBoard is
+        alive."""
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.close()
         while self._read(1.0):
@@ -154,7 +179,8 @@ class _Board:
 def _environment(python: str) -> Dict[str, str]:
     env = {name: text for name, text in os.environ.items() if not name.startswith("TFDEPLOY_")}
     env["PATH"] = os.pathsep.join([os.path.dirname(python), env.get("PATH", os.defpath)])
-    env.update(CUDA_VISIBLE_DEVICES="", PYTHONUNBUFFERED="1", TF_CPP_MIN_LOG_LEVEL="2")  # the GPUs belong to the training
+    # the GPUs belong to the training
+    env.update(CUDA_VISIBLE_DEVICES="", PYTHONUNBUFFERED="1", TF_CPP_MIN_LOG_LEVEL="2")
     return env
 
 

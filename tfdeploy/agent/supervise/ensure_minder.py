@@ -1,4 +1,5 @@
-"""A supervisor's second duty: a minder is alive for as long as the run has not ended on this host."""
+"""A supervisor's second duty: a minder is alive for as long as the run has not ended on this
+host."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ _GONE_S = 10.0  # a mount may be away for a moment
 
 
 class FolderWatch:
-    """Whether the folder of a running task was removed: then the supervisor ends the task, which no verb could find any more.
-    A file server that does not answer does not count."""
+    """Whether the folder of a running task was removed: then the supervisor ends the task, which no
+    verb could find any more. A file server that does not answer does not count."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -37,7 +38,8 @@ class FolderWatch:
 
 
 class MinderWatch:
-    """Of one run: made while its folder is surely there. A later run may have its name, and so the same paths."""
+    """Of one run: made while its folder is surely there. A later run may have its name, and so the
+    same paths."""
 
     def __init__(self, paths: RunPaths, part: wire.HostPart, left: Mapping[str, Any] = {}) -> None:  # noqa: B006 - never changed
         """`left`: for Popen, see host/descriptors.py."""
@@ -50,7 +52,8 @@ class MinderWatch:
         """Starts a minder if none is alive and the run has not ended here."""
         if is_locked(self._paths.minder_lock) or self._is_over():
             return
-        # Not as a subreaper: the minder must be no child of this process, or it would count as part of the task.
+        # Not as a subreaper: the minder must be no child of this process, or it would count as part
+        # of the task.
         processes.become_subreaper(False)
         try:
             start_agent(self._paths.minder_log, "minder", self._paths.host_dir, **self._left).wait()
@@ -60,8 +63,9 @@ class MinderWatch:
             processes.become_subreaper()
 
     def ensure_until_end(self) -> None:
-        """Makes sure that a minder is alive after this supervisor, the host's last one, has ended: only the minder ends the run.
-        A child process does that until the run has ended here or another supervisor lives."""
+        """Makes sure that a minder is alive after this supervisor, the host's last one, has ended:
+        only the minder ends the run. A child process does that until the run has ended here or
+        another supervisor lives."""
         self.ensure()
         if not self._is_last() or os.fork() > 0:
             return
@@ -82,7 +86,8 @@ class MinderWatch:
 
 
 def _launch(paths: RunPaths) -> Optional[Tuple[int, int]]:
-    """Tells a run from a later one of the same name: each launch writes this host's part anew. None: it is not there."""
+    """Tells a run from a later one of the same name: each launch writes this host's part anew.
+    None: it is not there."""
     try:
         found = os.stat(paths.file(layout.PART))
     except OSError:

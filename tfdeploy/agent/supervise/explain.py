@@ -1,4 +1,5 @@
-"""Why an attempt failed, and whether the next one would fail in the same way. Reads its log and `keep`, once it has ended."""
+"""Why an attempt failed, and whether the next one would fail in the same way. Reads its log and
+`keep`, once it has ended."""
 
 from __future__ import annotations
 
@@ -20,11 +21,16 @@ MOST_FILES = 2000  # of `keep`; where there are more, one is taken for new
 _OWN_FAULT = frozenset(
     (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP)
 )  # a program raises these itself; others are sent to it
-_AT_START = re.compile(r"events\.out\.tfevents\.|graph\.pbtxt|checkpoint\Z|.*ckpt-0\.")  # written before the first step
+# written before the first step
+_AT_START = re.compile(r"events\.out\.tfevents\.|graph\.pbtxt|checkpoint\Z|.*ckpt-0\.")
 
 
 def explain_failure(
-    paths: RunPaths, part: wire.HostPart, status: wire.TaskStatus, written_bytes: int, lived_s: float
+    paths: RunPaths,
+    part: wire.HostPart,
+    status: wire.TaskStatus,
+    written_bytes: int,
+    lived_s: float,
 ) -> Tuple[Optional[str], str]:
     """TaskStatus.reason and TaskStatus.error of an attempt that failed, or died of a signal.
 
@@ -41,12 +47,19 @@ def explain_failure(
         reason = failure_reason.explain_crash(err, roots)
     if reason is None:
         return None, ""
-    repeats = reason.error and lived_s < AT_START_S and not _has_progressed(paths, part, status, out + err)
+    repeats = (
+        reason.error
+        and lived_s < AT_START_S
+        and not _has_progressed(paths, part, status, out + err)
+    )
     return reason.text, reason.error if repeats else ""
 
 
-def _has_progressed(paths: RunPaths, part: wire.HostPart, status: wire.TaskStatus, text: str) -> bool:
-    """Return True if it printed a step above 0 or a loss, or wrote a step into event files or a file into `keep`."""
+def _has_progressed(
+    paths: RunPaths, part: wire.HostPart, status: wire.TaskStatus, text: str
+) -> bool:
+    """Return True if it printed a step above 0 or a loss, or wrote a step into event files or a
+    file into `keep`."""
     patterns = compile_metrics(part.metrics)
     if len(patterns) < len(part.metrics):
         return True  # it cannot be told
@@ -54,11 +67,16 @@ def _has_progressed(paths: RunPaths, part: wire.HostPart, status: wire.TaskStatu
     at = max(found.pop("step", 0.0), found.pop(BATCH, 0.0), found.pop(EPOCH, 1.0) - 1.0)
     if at > 0.0 or set(found) - {EPOCHS, BATCHES}:
         return True
-    sample = (read_json(paths.file(layout.NEWEST_SAMPLES)) or {}).get("tasks", {}).get(status.task, {})
+    sample = (
+        (read_json(paths.file(layout.NEWEST_SAMPLES)) or {}).get("tasks", {}).get(status.task, {})
+    )
     started = status.started or 0.0  # by the run's clock
     if sample.get("step_time", 0.0) > started:
         return True
-    return any(_has_new_file(os.path.join(paths.cwd, folder), started + part.ahead_s) for folder in part.keep)
+    return any(
+        _has_new_file(os.path.join(paths.cwd, folder), started + part.ahead_s)
+        for folder in part.keep
+    )
 
 
 def _has_new_file(folder: str, since: float) -> bool:

@@ -1,4 +1,5 @@
-"""When a task is up: one of its processes listens on its port, or it uses no TensorFlow and has lived for `ready.after`."""
+"""When a task is up: one of its processes listens on its port, or it uses no TensorFlow and has
+lived for `ready.after`."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from tfdeploy.agent.host import listening
 
 
 class Readiness:
-    """Of one attempt. `pids`: the task's living processes; `age_s`: seconds since its start; `guard`: the inode of a socket that
-    they have and that is no server's."""
+    """Of one attempt. `pids`: the task's living processes; `age_s`: seconds since its start;
+    `guard`: the inode of a socket that they have and that is no server's."""
 
     def __init__(self, spec: wire.TaskSpec, guard: Optional[int] = None) -> None:
         self._spec = spec
@@ -38,7 +39,10 @@ class Readiness:
                 self._spec.ready_timeout_s,
                 self._spec.ready_after_s,
             )
-        return "not listening on port %s after %g s (ready.timeout)" % (self._spec.port, self._spec.ready_timeout_s)
+        return "not listening on port %s after %g s (ready.timeout)" % (
+            self._spec.port,
+            self._spec.ready_timeout_s,
+        )
 
 
 def _maps_tensorflow(pid: int) -> bool:

@@ -1,4 +1,5 @@
-"""Starting one task's program: its environment, its session, its two pipes. No decision is taken here."""
+"""Starting one task's program: its environment, its session, its two pipes. No decision is taken
+here."""
 
 from __future__ import annotations
 
@@ -24,25 +25,37 @@ _OF_THE_SESSION = (
     "OLDPWD",
     "_",
 )
-_OF_THE_PLAN = ("TF_CONFIG", "TF_GRPC_REUSE_PORT")  # set by the plan or not at all: a login shell's would name another cluster
+# set by the plan or not at all: a login shell's would name another cluster
+_OF_THE_PLAN = ("TF_CONFIG", "TF_GRPC_REUSE_PORT")
 _FOREIGN = _OF_THE_SESSION + _OF_THE_PLAN
 
 
 def environment(
-    paths: RunPaths, spec: wire.TaskSpec, attempt: int, inherited: Mapping[str, str], secrets: Mapping[str, str]
+    paths: RunPaths,
+    spec: wire.TaskSpec,
+    attempt: int,
+    inherited: Mapping[str, str],
+    secrets: Mapping[str, str],
 ) -> Dict[str, str]:
     """All that the program finds in its environment."""
-    env = {name: text for name, text in inherited.items() if name not in _FOREIGN and not name.startswith("TFDEPLOY_")}
+    env = {
+        name: text
+        for name, text in inherited.items()
+        if name not in _FOREIGN and not name.startswith("TFDEPLOY_")
+    }
     env["PWD"] = paths.cwd_of(spec)
     if spec.port is not None:
-        env["TF_GRPC_REUSE_PORT"] = "true"  # the minder holds the port until the server binds beside it
+        # the minder holds the port until the server binds beside it
+        env["TF_GRPC_REUSE_PORT"] = "true"
     env.update(spec.env)
     env.update(secrets)
     if not env.get("GRPC_FAIL_FAST", "-"):
         del env["GRPC_FAIL_FAST"]  # empty, it aborts TensorFlow
     env["PATH"] = os.pathsep.join(spec.path_prepend + [env.get("PATH", os.defpath)])
     if spec.runtime:
-        env["PYTHONPATH"] = os.pathsep.join([RUNTIME_SITE] + [part for part in [env.get("PYTHONPATH")] if part])
+        env["PYTHONPATH"] = os.pathsep.join(
+            [RUNTIME_SITE] + [part for part in [env.get("PYTHONPATH")] if part]
+        )
     env.update(
         {
             wire.MARKER: paths.run,
@@ -60,9 +73,11 @@ def environment(
     return env
 
 
-def spawn(argv: "list[str]", env: Dict[str, str], cwd: str, kept: "tuple[int, ...]" = ()) -> Tuple[int, int, int]:
-    """Starts it in its own session; it dies with this process. `kept`: descriptors that it gets, with the same numbers.
-    Returns its pid and the descriptors of its two pipes.
+def spawn(
+    argv: "list[str]", env: Dict[str, str], cwd: str, kept: "tuple[int, ...]" = ()
+) -> Tuple[int, int, int]:
+    """Starts it in its own session; it dies with this process. `kept`: descriptors that it gets,
+    with the same numbers. Returns its pid and the descriptors of its two pipes.
 
     Raises OSError."""
     parent = os.getpid()

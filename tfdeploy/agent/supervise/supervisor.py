@@ -1,7 +1,8 @@
-"""The parent of one task: starts it, drains its two pipes into the log, reaps, writes its status. Tiny, no TLS.
+"""The parent of one task: starts it, drains its two pipes into the log, reaps, writes its status.
+Tiny, no TLS.
 
-It outlives serve and minder, and starts a minder when none is alive. It decides nothing about the run. SIGTERM means: end
-the task, as stop.json says. It ends only after every process of its task.
+It outlives serve and minder, and starts a minder when none is alive. It decides nothing about the
+run. SIGTERM means: end the task, as stop.json says. It ends only after every process of its task.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ class Supervisor:
         self.paths = paths
         self.firewall = paths.hold_firewall()  # for as long as this process lives
         self.part = paths.part()
-        self.spec = wire.whole_words(next(spec for spec in self.part.tasks if spec.task == task), self.part.texts)
+        self.spec = wire.whole_words(
+            next(spec for spec in self.part.tasks if spec.task == task), self.part.texts
+        )
         self.attempt = attempt
         self.folder = paths.task_dir(task)
         self.log = LogWriter(self.folder, self.spec.log_max_bytes)
@@ -179,11 +182,18 @@ class Supervisor:
     # --- by the clock
 
     def _wait_ms(self) -> int:
-        due = min(self.next_look, self.next_minder, self.next_flush if self._flush_due() else self.next_minder)
+        due = min(
+            self.next_look,
+            self.next_minder,
+            self.next_flush if self._flush_due() else self.next_minder,
+        )
         return max(0, int((due - time.monotonic()) * 1000) + 1)
 
     def _flush_due(self) -> bool:
-        return not self.saved or (self.status.log_bytes, self.status.log_lost_bytes) != (self.log.end, self.log.lost_bytes)
+        return not self.saved or (self.status.log_bytes, self.status.log_lost_bytes) != (
+            self.log.end,
+            self.log.lost_bytes,
+        )
 
     def _tick(self, now: float) -> None:
         if now >= self.next_look:
@@ -257,7 +267,9 @@ class Supervisor:
         status = self.status
         if self.stopping:
             order = self.paths.stop_order(self.spec.task)
-            status.outcome = "failed" if order is not None and order["outcome"] == "failed" else "stopped"
+            status.outcome = (
+                "failed" if order is not None and order["outcome"] == "failed" else "stopped"
+            )
             status.reason = NO_REASON if order is None else order["reason"]
         elif self.failure is not None:
             status.outcome, status.reason = "failed", self.failure
@@ -266,17 +278,26 @@ class Supervisor:
         status.state, status.ended = "ended", clock.now(self.part)
         status.lived_s = round(time.monotonic() - self.born, 3)
         self.log.close()
-        self._journal("ended", outcome=status.outcome, exit_code=status.exit_code, signal=status.signal, reason=status.reason)
+        self._journal(
+            "ended",
+            outcome=status.outcome,
+            exit_code=status.exit_code,
+            signal=status.signal,
+            reason=status.reason,
+        )
         give_up = time.monotonic() + _SAVE_FOR_S
         while not self._save() and time.monotonic() < give_up:
             time.sleep(1.0)
 
     def _restore_links(self) -> None:
-        """Called before the status says that the attempt has ended: the next attempt needs the links."""
+        """Called before the status says that the attempt has ended: the next attempt needs the
+        links."""
         if self.paths.replaced_links(self.part.keep):
             from tfdeploy.agent.run import keep_links  # hardly ever: it costs each start several ms
 
-            keep_links.log_restored(self.log, self.attempt, keep_links.restore(self.paths, self.part.keep))
+            keep_links.log_restored(
+                self.log, self.attempt, keep_links.restore(self.paths, self.part.keep)
+            )
 
     def _save(self) -> bool:
         """Writes the status. A full disk does not stop the task: it is tried again."""
@@ -286,12 +307,14 @@ class Supervisor:
             self.paths.write_status(self.status)
             self.saved = True
         except OSError:
-            self.saved = not os.path.isdir(self.folder)  # the run was purged: nothing is left to save
+            # the run was purged: nothing is left to save
+            self.saved = not os.path.isdir(self.folder)
         self.paths.wake()
         return self.saved
 
     def _explain(self) -> None:
-        """Adds why the program ended, by the log of this attempt. Imports what it needs only for a task that has failed."""
+        """Adds why the program ended, by the log of this attempt. Imports what it needs only for a
+        task that has failed."""
         try:
             from tfdeploy.agent.supervise import explain
 
@@ -318,8 +341,9 @@ def _mask(secrets: Dict[str, str]) -> "Optional[Mask]":
 
 
 def _inherited(part: wire.HostPart, port: Optional[int]) -> Tuple[Dict[str, Any], Optional[int]]:
-    """What this process got from the minder, for the next one: arguments for Popen. And of that the socket that keeps `port`
-    closed to strangers, which the task gets too: `kill -9` of all of the agent must not open a port at which it listens."""
+    """What this process got from the minder, for the next one: arguments for Popen. And of that the
+    socket that keeps `port` closed to strangers, which the task gets too: `kill -9` of all of the
+    agent must not open a port at which it listens."""
     if part.protect == "none":
         return {}, None
     from tfdeploy.agent.host import descriptors
@@ -341,7 +365,9 @@ def main(argv: List[str]) -> int:
     if not lock.acquire():
         return 0
     if paths.status(argv[1]).attempt >= int(argv[2]) or paths.state().phase == "ended":
-        return 0  # that attempt was started once, never a second time; or the run was ended without its minder meanwhile
+        # that attempt was started once, never a second time; or the run was ended without its
+        # minder meanwhile
+        return 0
     try:
         task_processes.sign(lock)
     except OSError:

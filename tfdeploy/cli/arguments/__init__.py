@@ -1,1 +1,2 @@
-"""What each verb takes: one module per verb, so that its help is shown without the modules that carry it out."""
+"""What each verb takes: one module per verb, so that its help is shown without the modules that
+carry it out."""

@@ -10,7 +10,12 @@ from tfdeploy.cli.flags import OfRun
 
 @dataclass(frozen=True, kw_only=True)
 class Flags(OfRun):
-    description = "Who did what from where, as the hosts' audit logs say; ports, secrets, versions, what is left. Reads only."
+    description = (
+        "Who did what from where, as the hosts' audit logs say; ports, secrets, versions, what "
+        "is left. Reads only."
+    )
     epilog = "0: nothing is left; 1: something is left; 4: a host was not reached."
 
-    wanted: str | None = argument("RUN", nargs="?", help="id or unique prefix (default: all that the hosts have)")
+    wanted: str | None = argument(
+        "RUN", nargs="?", help="id or unique prefix (default: all that the hosts have)"
+    )

@@ -13,19 +13,29 @@ WORD = "everything"
 
 @dataclass(frozen=True, kw_only=True)
 class Flags(CommonFlags):
-    description = "Shows ended runs, releases, environments and records of this machine that no run needs, asks, removes them."
+    description = (
+        "Shows ended runs, releases, environments and records of this machine that no run needs, "
+        "asks, removes them."
+    )
     epilog = (
-        "Never a live run or what it uses, never `keep` (but with --everything). 0: done; 1: something stays; 4: a host "
+        "Never a live run or what it uses, never `keep` (but with --everything). 0: done; 1: "
+        "something stays; 4: a host "
         "was not reached."
     )
 
     dry_run: bool = switch("--dry-run", help="only show what would go, and its size")
     newest: int | None = option(
-        "--newest", type=number("a number of runs", most=10**9 - 1), metavar="N", help="keep the newest N ended runs of each job"
+        "--newest",
+        type=number("a number of runs", most=10**9 - 1),
+        metavar="N",
+        help="keep the newest N ended runs of each job",
     )
-    older: float | None = option("--older", type=duration, metavar="30d", help="only runs that ended longer ago")
+    older: float | None = option(
+        "--older", type=duration, metavar="30d", help="only runs that ended longer ago"
+    )
     data: bool = switch("--data", help="also data sets that the job file here does not name")
     all: bool = switch("--all", help="of every job, not only of this folder's")
     everything: bool = switch(
-        "--everything", help=f"all that tfdeploy ever put on the hosts, keep included; asks for the word {WORD}"
+        "--everything",
+        help=f"all that tfdeploy ever put on the hosts, keep included; asks for the word {WORD}",
     )

@@ -12,10 +12,15 @@ MOST_RUNS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Flags(OfRun):
-    description = "What differs in command, environment, lines of code, plan and versions, and the last value of each metric."
+    description = (
+        "What differs in command, environment, lines of code, plan and versions, and the last "
+        "value of each metric."
+    )
     unbounded = "runs are compared whole"
 
     wanted: str | None = None  # each of `runs` in its turn
     runs: list[str] = argument("RUN", nargs="+", help=f"ids or unique prefixes, two to {MOST_RUNS}")
-    to: str | None = option("--to", metavar="FILE", help="also as one HTML page, with the curves of all runs")
+    to: str | None = option(
+        "--to", metavar="FILE", help="also as one HTML page, with the curves of all runs"
+    )
     overwrite: bool = switch("--overwrite", help="replace an existing file")

@@ -16,5 +16,6 @@ class Flags(CommonFlags):
     schema: str | None = option(
         "--schema",
         metavar="NAME",
-        help="the JSON Schema of what a verb prints with --json, such as status, sync-dry-run, error",
+        help="the JSON Schema of what a verb prints with --json, such as status, sync-dry-run, "
+        "error",
     )

@@ -12,7 +12,11 @@ from tfdeploy.cli.options import duration
 @dataclass(frozen=True, kw_only=True)
 class Flags(CommonFlags):
     usage = "tfdeploy exec [options] -- CMD [WORD ...]"
-    description = "One word goes to `sh -c`, several are argv. Exit 1 when the command failed on a host."
+    description = (
+        "One word goes to `sh -c`, several are argv. Exit 1 when the command failed on a host."
+    )
     takes_words = True
 
-    timeout: float | None = option("--timeout", type=duration, metavar="60s", help="give up on a host after so long")
+    timeout: float | None = option(
+        "--timeout", type=duration, metavar="60s", help="give up on a host after so long"
+    )

@@ -18,9 +18,15 @@ class Flags(CommonFlags):
 
     folder: str = option(nargs="?", default=".", help="where (default: here)")
     hosts: str | None = option(
-        "--hosts", metavar="LIST", help="[user@]host[:port], several with commas; the first is ps, the others workers"
+        "--hosts",
+        metavar="LIST",
+        help="[user@]host[:port], several with commas; the first is ps, the others workers",
     )
-    mode: str | None = option("--mode", choices=MODES, help="how the tasks train together (default async)")
+    mode: str | None = option(
+        "--mode", choices=MODES, help="how the tasks train together (default async)"
+    )
     command: str | None = option(
-        "--command", metavar="LINE", help="the program's words (default: python and the program found here)"
+        "--command",
+        metavar="LINE",
+        help="the program's words (default: python and the program found here)",
     )

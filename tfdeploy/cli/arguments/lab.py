@@ -19,9 +19,15 @@ class LabFlags(VerbFlags):
     unbounded = "a lab is one whole; cut, heal, kill and boot name their host"
 
     verb: str
-    name: str = option("--name", default="lab", env=lambda _: env_default("lab-name"), help="which lab (default: lab)")
+    name: str = option(
+        "--name",
+        default="lab",
+        env=lambda _: env_default("lab-name"),
+        help="which lab (default: lab)",
+    )
     json: bool = switch("--json", env=env_true, help="the answer as JSON")
-    limit: str | None = option("--limit", help=argparse.SUPPRESS)  # parsed, so that the error names it
+    # parsed, so that the error names it
+    limit: str | None = option("--limit", help=argparse.SUPPRESS)
     exclude: str | None = option("--exclude", help=argparse.SUPPRESS)
     after: tuple[str, ...] | None = None
 
@@ -29,8 +35,15 @@ class LabFlags(VerbFlags):
 @dataclass(frozen=True, kw_only=True)
 class UpFlags(LabFlags):
     count: int = argument("N", type=int, help="how many hosts: n1 is ps, the rest are workers")
-    kind: Kind = option("--kind", choices=get_args(Kind), default="loopback", help="isolated needs root and namespaces")
-    rate: str | None = option("--rate", help="bandwidth of each link, as tc writes it: 100mbit (isolated)")
+    kind: Kind = option(
+        "--kind",
+        choices=get_args(Kind),
+        default="loopback",
+        help="isolated needs root and namespaces",
+    )
+    rate: str | None = option(
+        "--rate", help="bandwidth of each link, as tc writes it: 100mbit (isolated)"
+    )
     sites: int = option(
         "--sites",
         type=int,
@@ -38,9 +51,18 @@ class UpFlags(LabFlags):
         metavar="N",
         help="at how many sites the hosts are; the operator is at the first",
     )
-    between: str | None = option("--between", metavar="RATE", help="bandwidth between sites (default: no limit)")
-    python: str = option("--python", default=sys.executable, metavar="PATH", help="the hosts' interpreter (default: this one)")
-    shared_workdir: bool = switch("--shared-workdir", help="one ~/tfdeploy for all hosts, like an NFS home")
+    between: str | None = option(
+        "--between", metavar="RATE", help="bandwidth between sites (default: no limit)"
+    )
+    python: str = option(
+        "--python",
+        default=sys.executable,
+        metavar="PATH",
+        help="the hosts' interpreter (default: this one)",
+    )
+    shared_workdir: bool = switch(
+        "--shared-workdir", help="one ~/tfdeploy for all hosts, like an NFS home"
+    )
     gpus: str | None = option("--gpus", help="the hosts' `gpus:` (default: auto)")
 
 
@@ -59,12 +81,16 @@ class Flags(VerbFlags):
     description = "Throw-away hosts on this machine, each a real sshd."
     unbounded = LabFlags.unbounded
     verbs: ClassVar = {
-        "up": (UpFlags, "bring hosts up, or start again those that died; prints where the inventory is"),
+        "up": (
+            UpFlags,
+            "bring hosts up, or start again those that died; prints where the inventory is",
+        ),
         "down": (LabFlags, "remove the lab: processes, namespaces, mounts, files"),
         "status": (LabFlags, "the hosts and whether they are up"),
         "run": (
             RunFlags,
-            "run the command after -- as the lab's operator, who reaches the hosts (isolated: and nothing else)",
+            "run the command after -- as the lab's operator, who reaches the hosts (isolated: "
+            "and nothing else)",
         ),
         "cut": (HostFlags, "take a host off the network (isolated)"),
         "heal": (HostFlags, "put it back on the network"),

@@ -24,9 +24,13 @@ def _lines(text: str) -> int | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Flags(OfRun):
-    description = "The merged logs of a run: task@host | line. A Python traceback comes as one block."
+    description = (
+        "The merged logs of a run: task@host | line. A Python traceback comes as one block."
+    )
 
-    follow: bool = switch("-f", "--follow", group=_WHICH, help="go on until all tasks have ended, or until --until")
+    follow: bool = switch(
+        "-f", "--follow", group=_WHICH, help="go on until all tasks have ended, or until --until"
+    )
     lines: int | None = _which(
         "-n",
         "--lines",
@@ -39,43 +43,66 @@ class Flags(OfRun):
         "--since",
         type=moment,
         metavar="WHEN",
-        help="not older than that: 1h30m ago, a time as 2026-11-22T10:00:00Z (local without Z or offset), "
+        help="not older than that: 1h30m ago, a time as 2026-11-22T10:00:00Z (local without Z or "
+        "offset), "
         "a date (its local midnight)",
     )
-    until: float | None = _which("--until", type=moment, metavar="WHEN", help="not newer than that, written as for --since")
+    until: float | None = _which(
+        "--until", type=moment, metavar="WHEN", help="not newer than that, written as for --since"
+    )
     task: list[str] | None = _repeated(
         "--task",
         metavar="TASKS",
-        help="of these tasks or roles: worker:0, worker, worker:[0-2,5], w*; several with commas, or again",
+        help="of these tasks or roles: worker:0, worker, worker:[0-2,5], w*; several with commas, "
+        "or again",
     )
-    host: list[str] | None = _repeated("--host", metavar="HOSTS", help="of tasks on these hosts: n2, gpu[03-10], n*")
-    grep: list[str] | None = _repeated("--grep", metavar="RE", help="that this regular expression finds; again: or this one")
+    host: list[str] | None = _repeated(
+        "--host", metavar="HOSTS", help="of tasks on these hosts: n2, gpu[03-10], n*"
+    )
+    grep: list[str] | None = _repeated(
+        "--grep", metavar="RE", help="that this regular expression finds; again: or this one"
+    )
     exclude_grep: list[str] | None = _repeated(
         "--exclude-grep", metavar="RE", help="that this one does not find; again: nor this one"
     )
-    ignore_case: bool = switch("--ignore-case", group=_WHICH, help="of letters in these expressions and in --highlight")
+    ignore_case: bool = switch(
+        "--ignore-case", group=_WHICH, help="of letters in these expressions and in --highlight"
+    )
     context: int = _which(
         "-C",
         "--context",
         type=number(f"a number of lines, at most {MOST_CONTEXT}", most=MOST_CONTEXT),
         default=0,
         metavar="N",
-        help="with N lines of the same task before and after each that --grep finds; -- stands between groups",
+        help="with N lines of the same task before and after each that --grep finds; -- stands "
+        "between groups",
     )
-    attempt: int | None = _which("--attempt", type=positive, metavar="N", help="of each task's Nth start")
-    previous: bool = switch("-p", "--previous", group=_WHICH, help="of the attempt before each task's newest")
+    attempt: int | None = _which(
+        "--attempt", type=positive, metavar="N", help="of each task's Nth start"
+    )
+    previous: bool = switch(
+        "-p", "--previous", group=_WHICH, help="of the attempt before each task's newest"
+    )
     stderr: bool = switch("--stderr", group=_WHICH, help="of standard error")
 
     timestamps: bool = switch(
-        "-t", "--timestamps", group=_HOW, help="with the time (UTC) of each line; hosts' clocks are corrected"
+        "-t",
+        "--timestamps",
+        group=_HOW,
+        help="with the time (UTC) of each line; hosts' clocks are corrected",
     )
     highlight: list[str] | None = option(
-        "--highlight", group=_HOW, action="append", metavar="RE", help="colour what this finds, where there is colour; again"
+        "--highlight",
+        group=_HOW,
+        action="append",
+        metavar="RE",
+        help="colour what this finds, where there is colour; again",
     )
     fold: bool = switch(
         "--fold",
         group=_HOW,
-        help="show equal lines that several tasks write within half a second once: worker:[0-7]@n[1-8] | line "
+        help="show equal lines that several tasks write within half a second once: "
+        "worker:[0-7]@n[1-8] | line "
         "(default: every line)",
     )
     output: Format = option(
@@ -84,7 +111,8 @@ class Flags(OfRun):
         group=_HOW,
         choices=get_args(Format),
         default="text",
-        help="raw: the bytes of the programs, which a terminal may obey: there it is asked first. --json is the same as -o json",
+        help="raw: the bytes of the programs, which a terminal may obey: there it is asked first. "
+        "--json is the same as -o json",
     )
 
     @property

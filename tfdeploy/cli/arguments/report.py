@@ -14,9 +14,14 @@ Output = Literal["html", "csv"]
 
 @dataclass(frozen=True, kw_only=True)
 class Flags(OfRun):
-    description = "One HTML file about a run: plan, curves, timeline, events, the first cause. It needs no network."
+    description = (
+        "One HTML file about a run: plan, curves, timeline, events, the first cause. It needs no "
+        "network."
+    )
 
-    to: str | None = option("--to", metavar="FILE", help="where it is written (default: RUN.html or RUN.csv here)")
+    to: str | None = option(
+        "--to", metavar="FILE", help="where it is written (default: RUN.html or RUN.csv here)"
+    )
     output: Output = option(
         "-o",
         "--output",
@@ -27,4 +32,9 @@ class Flags(OfRun):
     overwrite: bool = switch("--overwrite", help="replace an existing file")
     open: bool = switch("--open", help="open it in the browser")
     serve: bool = switch("--serve", help="show it live, on loopback, until Ctrl-C")
-    port: int | None = option("--port", type=port, metavar="N", help="with --serve: the port here (default: any that is free)")
+    port: int | None = option(
+        "--port",
+        type=port,
+        metavar="N",
+        help="with --serve: the port here (default: any that is free)",
+    )

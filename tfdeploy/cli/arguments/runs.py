@@ -16,7 +16,9 @@ def _states(text: str) -> list[str]:
     found = text.split(",")
     for name in found:
         if name not in RUN_STATES:
-            raise argparse.ArgumentTypeError(f"{name!r} is no state of a run: {', '.join(RUN_STATES)}")
+            raise argparse.ArgumentTypeError(
+                f"{name!r} is no state of a run: {', '.join(RUN_STATES)}"
+            )
     return found
 
 
@@ -36,5 +38,6 @@ class Flags(CommonFlags):
         "--since",
         type=moment,
         metavar="WHEN",
-        help="only those begun since then: 2d, 1h30m (so long ago), 2026-11-22T10:00:00Z or 2026-11-22",
+        help="only those begun since then: 2d, 1h30m (so long ago), 2026-11-22T10:00:00Z or "
+        "2026-11-22",
     )

@@ -7,7 +7,12 @@ from functools import partial
 from tfdeploy.cli.declared import option, switch
 from tfdeploy.model.job import VIAS
 
-via_option = partial(option, "--via", choices=VIAS, help="auto: from host to host; rsync: each host from here (job file: via)")
+via_option = partial(
+    option,
+    "--via",
+    choices=VIAS,
+    help="auto: from host to host; rsync: each host from here (job file: via)",
+)
 allow_secrets_switch = partial(
     switch,
     "--allow-secrets-in-code",

@@ -11,7 +11,10 @@ from tfdeploy.cli.flags import CommonFlags
 @dataclass(frozen=True, kw_only=True)
 class Flags(CommonFlags):
     usage = "tfdeploy ssh [options] HOST [-- CMD [WORD ...]]"
-    description = "A shell there, or CMD: one word goes to `sh -c`, several are argv. The exit code is that of ssh."
+    description = (
+        "A shell there, or CMD: one word goes to `sh -c`, several are argv. The exit code is "
+        "that of ssh."
+    )
     takes_words = True
 
     host: str = argument("HOST", help="a host of the inventory")

@@ -12,4 +12,6 @@ from tfdeploy.cli.flags import OfRun
 class Flags(OfRun):
     description = "The tasks of a run, as its hosts say."
 
-    watch: bool = switch("--watch", help="the dashboard on a terminal, else again and again until the run ends")
+    watch: bool = switch(
+        "--watch", help="the dashboard on a terminal, else again and again until the run ends"
+    )

@@ -14,8 +14,13 @@ class Flags(OfRun):
     description = "TERM to every process of the run, grace, KILL, verify."
     unbounded = "a run is stopped whole"
 
-    wanted: str | None = argument("RUN", nargs="?", help="id or unique prefix (default: this job's live run)")
+    wanted: str | None = argument(
+        "RUN", nargs="?", help="id or unique prefix (default: this job's live run)"
+    )
     grace: float | None = option(
-        "--grace", type=duration, metavar="20s", help="between TERM and KILL (default: the run's stop.grace)"
+        "--grace",
+        type=duration,
+        metavar="20s",
+        help="between TERM and KILL (default: the run's stop.grace)",
     )
     now: bool = switch("--now", help="KILL at once")

@@ -17,4 +17,6 @@ class Flags(CommonFlags):
     bwlimit: int | None = bwlimit_option()
     via: Via | None = via_option()
     allow_secrets_in_code: bool = allow_secrets_switch()
-    dry_run: bool = switch("--dry-run", help="say what each host would be sent, and who would feed whom")
+    dry_run: bool = switch(
+        "--dry-run", help="say what each host would be sent, and who would feed whom"
+    )

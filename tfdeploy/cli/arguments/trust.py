@@ -26,6 +26,10 @@ class Flags(CommonFlags):
     description = _ABOUT
 
     fingerprints: str | None = option(
-        "--fingerprints", metavar="FILE", help="take exactly the keys whose `host SHA256:...` stands in FILE"
+        "--fingerprints",
+        metavar="FILE",
+        help="take exactly the keys whose `host SHA256:...` stands in FILE",
     )
-    renew: str | None = option("--renew", metavar="HOST", help="replace the key of one host that has changed")
+    renew: str | None = option(
+        "--renew", metavar="HOST", help="replace the key of one host that has changed"
+    )

@@ -9,7 +9,9 @@ from msgspec import Meta
 from tfdeploy.model.answers.bounds import Count, Line, Name, Seconds, Text
 from tfdeploy.model.answers.verb import Answer, Flow, Nothing
 
-LeftKind = Literal["secret", "secret file", "half a run", "a launch that did not end", "half", "foreign", "process"]
+LeftKind = Literal[
+    "secret", "secret file", "half a run", "a launch that did not end", "half", "foreign", "process"
+]
 
 
 class LeftHere(Answer):
@@ -29,8 +31,9 @@ class AdmittedHere(Answer):
 
 
 class AuditHere(Answer):
-    """`left`: what no run needs. `held`: the runs whose secrets lie here. `tensorflow`: of the interpreter that was asked for.
-    `admitted`: of the run that was asked for, addresses that were let in since its launch."""
+    """`left`: what no run needs. `held`: the runs whose secrets lie here. `tensorflow`: of the
+    interpreter that was asked for. `admitted`: of the run that was asked for, addresses that were
+    let in since its launch."""
 
     left: Annotated[list[LeftHere], Meta(max_length=1000)]
     held: Annotated[list[HeldSecrets], Meta(max_length=10_000)]
@@ -39,7 +42,8 @@ class AuditHere(Answer):
 
 
 class Entry(Answer, rename={"client": "from"}):
-    """A line of the log, as agent/shapes.py has it. `client`: its "from". Any text in it may be hostile.
+    """A line of the log, as agent/shapes.py has it. `client`: its "from". Any text in it may be
+    hostile.
 
     Older versions wrote more fields: each line had a hash of the line before it.
     """

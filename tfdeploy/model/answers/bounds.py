@@ -1,4 +1,5 @@
-"""Limits of what a host may send: bounded text, finite numbers, names from allow-lists, paths without control characters."""
+"""Limits of what a host may send: bounded text, finite numbers, names from allow-lists, paths
+without control characters."""
 
 from __future__ import annotations
 
@@ -13,24 +14,30 @@ _PLAIN = r"[^\x00-\x1f\x7f]"
 
 Text = Annotated[str, Meta(max_length=MOST_TEXT)]  # foreign bytes may be in it: only `ui` shows it
 Line = Annotated[str, Meta(max_length=4096, pattern=rf"\A{_PLAIN}*\Z")]
-Name = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")]  # as agent/serve/call.py has it
+# as agent/serve/call.py has it
+Name = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")]
 TaskName = Annotated[str, Meta(pattern=r"\A[a-z]{1,32}:[0-9]{1,7}\Z")]
-TaskNameOrNone = Annotated[str, Meta(pattern=r"\A([a-z]{1,32}:[0-9]{1,7})?\Z")]  # "" for none: msgspec has no unions of strings
+# "" for none: msgspec has no unions of strings
+TaskNameOrNone = Annotated[str, Meta(pattern=r"\A([a-z]{1,32}:[0-9]{1,7})?\Z")]
 Code = Annotated[str, Meta(pattern=r"\A[a-z_]{1,64}\Z")]
 AbsolutePath = Annotated[str, Meta(max_length=4096, pattern=rf"\A/{_PLAIN}*\Z")]  # an absolute path
-RelativePath = Annotated[str, Meta(min_length=1, max_length=4096)]  # relative; its user checks that it is one that was asked for
+# relative; its user checks that it is one that was asked for
+RelativePath = Annotated[str, Meta(min_length=1, max_length=4096)]
 NameOrNone = Annotated[str, Meta(pattern=r"\A([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?\Z")]
 Digest = Annotated[str, Meta(pattern=r"\A[0-9a-f]{8,128}\Z")]
-Version = Annotated[str, Meta(pattern=r"\A[0-9A-Za-z][0-9A-Za-z.+!_-]{0,63}\Z")]  # characters of PEP 440
+# characters of PEP 440
+Version = Annotated[str, Meta(pattern=r"\A[0-9A-Za-z][0-9A-Za-z.+!_-]{0,63}\Z")]
 Account = Annotated[str, Meta(pattern=r"\A[\w.@+$\\-]{1,128}\Z")]  # it may stand in a command
 Variable = Annotated[str, Meta(pattern=r"\A[A-Za-z_][A-Za-z0-9_]{0,127}\Z")]
 
 Count = Annotated[int, Meta(ge=0, le=1 << 53)]  # bytes, files, pids
-BigCount = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]  # nanoseconds, free bytes of a disk: msgspec takes no larger bound
+# nanoseconds, free bytes of a disk: msgspec takes no larger bound
+BigCount = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Number = Annotated[int, Meta(ge=-(1 << 53), le=1 << 53)]
 Int64 = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
-Seconds = Annotated[float, Meta(ge=-6e10, le=1e11)]  # years 69 to 5138, which datetime can show; NaN and infinity are refused
+# years 69 to 5138, which datetime can show; NaN and infinity are refused
+Seconds = Annotated[float, Meta(ge=-6e10, le=1e11)]
 
 Scalar = Text | Int64 | Seconds | bool | None
 RelativePaths = Annotated[list[RelativePath], Meta(max_length=MOST_PATHS)]

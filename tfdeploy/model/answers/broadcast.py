@@ -15,7 +15,8 @@ Words = Annotated[str, Meta(max_length=1000)]
 
 
 class DataLack(Answer):
-    """`lacking`: base64 of zlib of a bitmap over the listing's rows. `folder_id`: the same on hosts that share the folder."""
+    """`lacking`: base64 of zlib of a bitmap over the listing's rows. `folder_id`: the same on hosts
+    that share the folder."""
 
     lacking: Base64
     lacking_bytes: Count
@@ -23,9 +24,12 @@ class DataLack(Answer):
 
 
 class DataHeld(Answer):
-    """`held`: [part, as DataLack.lacking: those of its files that lie there], ...; 65535: of no part."""
+    """`held`: [part, as DataLack.lacking: those of its files that lie there], ...; 65535: of no
+    part."""
 
-    held: Annotated[list[tuple[Annotated[int, Meta(ge=0, le=65535)], Base64]], Meta(max_length=65536)]
+    held: Annotated[
+        list[tuple[Annotated[int, Meta(ge=0, le=65535)], Base64]], Meta(max_length=65536)
+    ]
     folder_id: Annotated[str, Meta(max_length=64)] = ""
 
 
@@ -43,8 +47,9 @@ class Looked(Answer):
 
 
 class Said(Answer):
-    """One report of a member. `port`: it listens there (the first report); `stripes`: of `have`, what is in each stripe.
-    `failed`: (parent, word, why), word: unreached, lost, wrong, disk, differs."""
+    """One report of a member. `port`: it listens there (the first report); `stripes`: of `have`,
+    what is in each stripe. `failed`: (parent, word, why), word: unreached, lost, wrong, disk,
+    differs."""
 
     port: Annotated[int, Meta(ge=1, le=65535)] | None = None
     have: Count | None = None

@@ -1,4 +1,5 @@
-"""The answers of the `clean` verbs: what lies in a workdir that no run needs, and what of it was removed."""
+"""The answers of the `clean` verbs: what lies in a workdir that no run needs, and what of it was
+removed."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ Kind = Literal[
 
 
 class CleanItem(Answer):
-    """`stays`: why it does, or "". `ended`: of a run. `live`: something of it is alive, or may be. `bytes`: on the disk."""
+    """`stays`: why it does, or "". `ended`: of a run. `live`: something of it is alive, or may be.
+    `bytes`: on the disk."""
 
     kind: Kind
     job: NameOrNone
@@ -39,7 +41,8 @@ class CleanItem(Answer):
 
 
 class CleanList(Answer):
-    """`workdir_id`: equal on hosts that share the workdir; "": not known. `jobs`: all jobs of this workdir."""
+    """`workdir_id`: equal on hosts that share the workdir; "": not known. `jobs`: all jobs of this
+    workdir."""
 
     workdir_id: Annotated[str, Meta(max_length=64)]
     jobs: Names

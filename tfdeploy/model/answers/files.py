@@ -6,7 +6,14 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from tfdeploy.model.answers.bounds import AbsolutePath, Count, Digest, Names, RelativePath, RelativePaths
+from tfdeploy.model.answers.bounds import (
+    AbsolutePath,
+    Count,
+    Digest,
+    Names,
+    RelativePath,
+    RelativePaths,
+)
 from tfdeploy.model.answers.verb import Answer, Flow, Nothing, Verb, optional
 from tfdeploy.model.listing import FoundFile
 
@@ -34,8 +41,8 @@ class Changed(Answer):
 
 
 class DataState(Answer):
-    """`digest`: Listing.digest of what lies there. `attributes`: Listing.attributes as the last sync
-    recorded it. `parts`: names which file is in which part; "": no parts."""
+    """`digest`: Listing.digest of what lies there. `attributes`: Listing.attributes as the last
+    sync recorded it. `parts`: names which file is in which part; "": no parts."""
 
     digest: Digest
     attributes: Annotated[str, Meta(max_length=64)] = ""
@@ -49,7 +56,8 @@ class Folder(Answer):
 
 
 class DataPlace(Folder):
-    """`files`: how many lie there. `losing`: how many of them the sync would delete. Both 0 where that was not asked."""
+    """`files`: how many lie there. `losing`: how many of them the sync would delete. Both 0 where
+    that was not asked."""
 
     files: Count = 0
     losing: Count = 0

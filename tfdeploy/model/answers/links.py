@@ -9,7 +9,19 @@ from msgspec import Meta
 from tfdeploy.model.answers.bounds import Count, Line, Port, Text
 from tfdeploy.model.answers.verb import Answer, Flow, Nothing, Verb
 
-Why = Literal["refused", "silent", "no_route", "forbidden", "reset", "busy", "loopback", "unresolved", "other", "mute", "error"]
+Why = Literal[
+    "refused",
+    "silent",
+    "no_route",
+    "forbidden",
+    "reset",
+    "busy",
+    "loopback",
+    "unresolved",
+    "other",
+    "mute",
+    "error",
+]
 Amount = Annotated[float, Meta(ge=0, le=1e9)]
 
 
@@ -21,9 +33,9 @@ class Listening(Answer):
 
 
 class Knocked(Answer):
-    """`failed`: [place among the links that were asked for, why, detail]. silent: no answer. forbidden: by
-    its own firewall. busy: no room for the connection here. loopback: the name is this host itself.
-    other: another token. mute: connects, no token."""
+    """`failed`: [place among the links that were asked for, why, detail]. silent: no answer.
+    forbidden: by its own firewall. busy: no room for the connection here. loopback: the name is
+    this host itself. other: another token. mute: connects, no token."""
 
     asked: Count
     failed: Annotated[list[tuple[Count, Why, Line]], Meta(max_length=20_000)]

@@ -10,7 +10,8 @@ from tfdeploy.model.answers.bounds import AbsolutePath, Name, Number, Port, Text
 from tfdeploy.model.answers.verb import Answer, Flow, Verb
 
 # both are written into files that pip or uv read on other hosts
-Package = Annotated[str, Meta(max_length=128, pattern=r"\A[a-z0-9]([a-z0-9-]*[a-z0-9])?\Z")]  # PEP 503
+# PEP 503
+Package = Annotated[str, Meta(max_length=128, pattern=r"\A[a-z0-9]([a-z0-9-]*[a-z0-9])?\Z")]
 Installed = Annotated[  # PEP 440
     str,
     Meta(

@@ -1,6 +1,7 @@
 """JSON from a host to a typed value. No other place makes types of what a host sends.
 
-A record of `agent.wire` inside an answer is checked by a shape made from its own fields, so the two cannot differ.
+A record of `agent.wire` inside an answer is checked by a shape made from its own fields, so the two
+cannot differ.
 """
 
 from __future__ import annotations
@@ -48,13 +49,17 @@ def read_text(text: bytes, cls: type[V]) -> V:
 
 
 def _bad_shape(error: Exception) -> BadShape:
-    words = str(error) if isinstance(error, msgspec.ValidationError) else f"{type(error).__name__}: {error}"
+    words = (
+        str(error)
+        if isinstance(error, msgspec.ValidationError)
+        else f"{type(error).__name__}: {error}"
+    )
     return BadShape(words[:MOST_WORDS])
 
 
 def weight_bytes(text: bytes) -> int:
-    """About how many bytes the JSON takes as Python values. A small value takes much more than its text; commas and opening
-    brackets count the values."""
+    """About how many bytes the JSON takes as Python values. A small value takes much more than its
+    text; commas and opening brackets count the values."""
     return len(text) + _VALUE_BYTES * (1 + text.count(b",") + text.count(b"[") + text.count(b"{"))
 
 

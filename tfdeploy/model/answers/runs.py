@@ -7,7 +7,17 @@ from typing import Annotated
 from msgspec import Meta
 
 from tfdeploy.agent.wire import MAX_KNOWN_BYTES, HostRunState, TaskStatus
-from tfdeploy.model.answers.bounds import MOST_ROWS, Count, Line, Name, Names, Seconds, TaskName, TaskNameOrNone, Text
+from tfdeploy.model.answers.bounds import (
+    MOST_ROWS,
+    Count,
+    Line,
+    Name,
+    Names,
+    Seconds,
+    TaskName,
+    TaskNameOrNone,
+    Text,
+)
 from tfdeploy.model.answers.samples import Attempts, NewestSamples
 from tfdeploy.model.answers.verb import Answer, Flow, Nothing, Verb
 
@@ -34,8 +44,8 @@ class Aborted(Answer):
 
 
 class Ended(Answer):
-    """`messenger`: its minder stays to tell the hosts that do not answer now. `had_ended`: the run had
-    ended there before."""
+    """`messenger`: its minder stays to tell the hosts that do not answer now. `had_ended`: the run
+    had ended there before."""
 
     survivors: Survivors
     seconds: Seconds
@@ -50,7 +60,8 @@ class Resumed(Answer):
 
 
 class KnownEnd(Answer):
-    """JSON of why the run is over, for another host to read. null: this host does not know that it is over."""
+    """JSON of why the run is over, for another host to read. null: this host does not know that it
+    is over."""
 
     known: Annotated[str, Meta(max_length=MAX_KNOWN_BYTES)] | None
 
@@ -72,7 +83,8 @@ class Links(Answer):
 
 
 class RunOnHost(Answer, kw_only=True):
-    """The state of a run on one host. `left`: abandoned, that is committed, not ended and without a minder."""
+    """The state of a run on one host. `left`: abandoned, that is committed, not ended and without a
+    minder."""
 
     host_state: HostRunState
     tasks: Tasks
@@ -91,7 +103,8 @@ class ListedRun(RunOnHost, kw_only=True):
 
 
 class RunChange(Answer):
-    """What changed: one of the three. `attempts`: of that task, those whose end its status may never have shown."""
+    """What changed: one of the three. `attempts`: of that task, those whose end its status may
+    never have shown."""
 
     host_state: HostRunState | None = None
     task: TaskStatus | None = None
@@ -99,12 +112,13 @@ class RunChange(Answer):
     samples: NewestSamples | None = None
 
 
-Record = tuple[Count, Seconds, Annotated[int, Meta(ge=0, le=1)], Count]  # offset in the blob, UTC, stream, attempt
+# offset in the blob, UTC, stream, attempt
+Record = tuple[Count, Seconds, Annotated[int, Meta(ge=0, le=1)], Count]
 
 
 class LogPiece(Answer):
-    """`records`: [offset in the blob, time by the run's clock, stream 0 or 1, attempt] each. `gone`: bytes
-    that were rotated away before they could be read."""
+    """`records`: [offset in the blob, time by the run's clock, stream 0 or 1, attempt] each.
+    `gone`: bytes that were rotated away before they could be read."""
 
     task: TaskName
     offset: Count
@@ -116,8 +130,8 @@ Offsets = Annotated[dict[TaskName, Count], Meta(max_length=10_000)]
 
 
 class LogEnd(Answer):
-    """`ended`: every task has ended and its log is sent. `left`: as in RunOnHost. `ends`: where each log ended at the time of
-    the request, in bytes."""
+    """`ended`: every task has ended and its log is sent. `left`: as in RunOnHost. `ends`: where
+    each log ended at the time of the request, in bytes."""
 
     ended: bool
     left: bool

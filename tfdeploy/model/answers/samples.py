@@ -1,4 +1,5 @@
-"""What a host says of the use of its processors, memory and GPUs, and of the metrics that tasks have printed."""
+"""What a host says of the use of its processors, memory and GPUs, and of the metrics that tasks
+have printed."""
 
 from __future__ import annotations
 
@@ -12,19 +13,21 @@ from tfdeploy.model.answers.verb import Answer, Flow
 
 Cores = Annotated[float, Meta(ge=0, le=1e6)]
 Percent = Annotated[float, Meta(ge=0, le=100)]
-MetricName = Annotated[str, Meta(min_length=1, max_length=128)]  # foreign bytes may be in it: only `ui` shows it
+# foreign bytes may be in it: only `ui` shows it
+MetricName = Annotated[str, Meta(min_length=1, max_length=128)]
 NotFinite = Literal["nan", "inf", "-inf"]
 Metric = Annotated[float, Meta(ge=-1e308, le=1e308)]
-Gpu = tuple[Annotated[int, Meta(ge=0, le=1023)], Percent | None, Count | None, Count | None]  # number, busy, bytes in use, in all
+# number, busy, bytes in use, in all
+Gpu = tuple[Annotated[int, Meta(ge=0, le=1023)], Percent | None, Count | None, Count | None]
 
 
 class TaskSample(Answer):
-    """`cpu`: cores in use since the sample before. `memory`: bytes. None: not measured. `printed`, or in event
-    files: since the sample before; of the newest sample all that is known. `step_time`: when the step was written to an event
-    file; None: it was printed. `step_times`: when each step counter was printed last. `not_finite`:
-    metrics that are NaN or infinite, which JSON does not have. `stopped`: metrics whose patterns
-    take so long on this task's lines that they are not tried any more. An older agent sends none of
-    these four."""
+    """`cpu`: cores in use since the sample before. `memory`: bytes. None: not measured. `printed`,
+    or in event files: since the sample before; of the newest sample all that is known. `step_time`:
+    when the step was written to an event file; None: it was printed. `step_times`: when each step
+    counter was printed last. `not_finite`: metrics that are NaN or infinite, which JSON does not
+    have. `stopped`: metrics whose patterns take so long on this task's lines that they are not
+    tried any more. An older agent sends none of these four."""
 
     time: Seconds
     attempt: Count = 0
@@ -74,8 +77,8 @@ Attempts = Annotated[list[AttemptRow], Meta(max_length=1000)]
 
 
 class SampledHost(Answer):
-    """`memory`: bytes in all; null: not known. `attempts`: by task, the newest hundred, as supervisors
-    wrote them. An older agent sends none."""
+    """`memory`: bytes in all; null: not known. `attempts`: by task, the newest hundred, as
+    supervisors wrote them. An older agent sends none."""
 
     cores: Annotated[int, Meta(ge=1, le=1_000_000)]
     memory: Count | None

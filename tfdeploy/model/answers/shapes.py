@@ -15,7 +15,18 @@ from msgspec import Meta
 
 from tfdeploy.agent import shapes as inner
 from tfdeploy.agent import wire
-from tfdeploy.model.answers.bounds import MOST_ROWS, Count, Line, Name, Number, RelativePath, Scalar, Seconds, TaskName, Text
+from tfdeploy.model.answers.bounds import (
+    MOST_ROWS,
+    Count,
+    Line,
+    Name,
+    Number,
+    RelativePath,
+    Scalar,
+    Seconds,
+    TaskName,
+    Text,
+)
 
 Outcome = Literal["succeeded", "failed", "killed", "stopped", "gave_up", "lost"]
 Phase = Literal["prepared", "started", "committed", "ending", "ended"]
@@ -95,15 +106,21 @@ _NARROWER: dict[type[Any], dict[str, Any]] = {  # record -> field -> what it may
 }
 _BOUNDED = {str: Text, int: Number, float: Seconds, bool: bool, type(None): None, Any: Scalar}
 
-_NAMES = {name: getattr(typing, name) for name in typing.__all__ if name in vars(wire)} | vars(inner)  # agents lack these
+# agents lack these
+_NAMES = {name: getattr(typing, name) for name in typing.__all__ if name in vars(wire)} | vars(
+    inner
+)
 
 
 @cache
 def shape_of(record: type[Any]) -> type[msgspec.Struct]:
-    """A type for msgspec. Every field is required: agents send records whole. Raises KeyError for a class that is no record of
-    agent/wire.py."""
+    """A type for msgspec. Every field is required: agents send records whole. Raises KeyError for a
+    class that is no record of agent/wire.py."""
     narrower = _NARROWER[record]
-    fields = [(name, narrower.get(name) or _bounded(hint)) for name, hint in get_type_hints(record, localns=_NAMES).items()]
+    fields = [
+        (name, narrower.get(name) or _bounded(hint))
+        for name, hint in get_type_hints(record, localns=_NAMES).items()
+    ]
     return msgspec.defstruct(record.__name__, fields)
 
 

@@ -1,6 +1,7 @@
 """A verb of the agent: its name on the wire, and the types of its answer.
 
-A caller names one of these values, so it knows the type of the answer. `transport` checks every answer against that type.
+A caller names one of these values, so it knows the type of the answer. `transport` checks every
+answer against that type.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ V_co = TypeVar("V_co", covariant=True)
 I_co = TypeVar("I_co", covariant=True)  # an item
 
 
-Args = Mapping[str, object]  # a verb's arguments by name: docs/agent-protocol.md. The host checks each of them
+# a verb's arguments by name: docs/agent-protocol.md. The host checks each of them
+Args = Mapping[str, object]
 
 
 class Answer(msgspec.Struct, kw_only=True):

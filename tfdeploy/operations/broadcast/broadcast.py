@@ -1,6 +1,7 @@
 """One broadcast: what some hosts lack goes to all of them, each feeding others while it receives.
 
-The planner says who feeds whom, anew whenever a host dies, lags or is not reached; nothing that has arrived is sent again.
+The planner says who feeds whom, anew whenever a host dies, lags or is not reached; nothing that has
+arrived is sent again.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ CALLS_AT_ONCE = 16
 PLAN_S = 0.5  # between two looks at how far all are
 AGAIN_S = 0.05
 RETURN_S = 5.0  # a host whose connection ended has so long where nobody else is waited for
-AHEAD = 4  # segments that are summed ahead of the quickest host: they are still in the page cache when they are sent
+# segments that are summed ahead of the quickest host: they are still in the page cache when they
+# are sent
+AHEAD = 4
 LISTEN_S = 30.0  # a host may take so long until it takes part,
 WAIT_S = 2.0  # but the others begin
 
@@ -43,9 +46,10 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass
 class Broadcast:
-    """`takers`: by host name. `progress(host, arrived, lacking)` is called as they report. `what`: as events call it.
-    `look_again` raises SourceChanged. `place`: puts what a host has in place, on which it goes on feeding others.
-    `reconnect`: a new session, where a host's connection ends (None: the host fails); raises TfdeployError."""
+    """`takers`: by host name. `progress(host, arrived, lacking)` is called as they report. `what`:
+    as events call it. `look_again` raises SourceChanged. `place`: puts what a host has in place, on
+    which it goes on feeding others. `reconnect`: a new session, where a host's connection ends
+    (None: the host fails); raises TfdeployError."""
 
     source: Source
     takers: Mapping[str, Taker]
@@ -57,13 +61,17 @@ class Broadcast:
     reconnect: Callable[[Taker], Session] | None = None
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     here_bytes: int = 0  # that this machine sent
-    _said: queue.SimpleQueue[tuple[Taker | None, int, Said | Exception]] = field(default_factory=queue.SimpleQueue)
+    _said: queue.SimpleQueue[tuple[Taker | None, int, Said | Exception]] = field(
+        default_factory=queue.SimpleQueue
+    )
     _join_args: dict[str, Args] = field(default_factory=dict)
     _roots: list[bytes] = field(default_factory=list)
     _shut: set[tuple[str, str]] = field(default_factory=set)
     _plan: FeedPlan | None = None  # immutable: threads of the pool read it
-    _silent: dict[str, float] = field(default_factory=dict)  # hosts that have not said yet that they take part; since when
-    _gone: set[str] = field(default_factory=set)  # hosts that had all in place when their connection ended
+    # hosts that have not said yet that they take part; since when
+    _silent: dict[str, float] = field(default_factory=dict)
+    # hosts that had all in place when their connection ended
+    _gone: set[str] = field(default_factory=set)
     _summed: bool = False  # the source, all of it, and it did not change meanwhile
     _looking: bool = False  # whether it has changed since
     _ended: bool = False
@@ -76,14 +84,20 @@ class Broadcast:
         self._stalled = StalledHosts(self.takers)
 
     def run(self, join: Callable[[Taker], Args]) -> dict[str, TfdeployError]:
-        """Until all hosts have all in place, but for those that failed: these and why. `join`: a host's arguments, besides those
-        of any broadcast. Raises SourceChanged."""
+        """Until all hosts have all in place, but for those that failed: these and why. `join`: a
+        host's arguments, besides those of any broadcast. Raises SourceChanged."""
         keys = certificates(f"broadcast {self.id}", self.takers)
         members = sorted(self.takers)
         threading.Thread(target=self._sum, name="sums", daemon=True).start()
         try:
             for taker in self.takers.values():
-                args = {**join(taker), "id": self.id, "host": taker.name, "members": members, "certs": keys[taker.name]}
+                args = {
+                    **join(taker),
+                    "id": self.id,
+                    "host": taker.name,
+                    "members": members,
+                    "certs": keys[taker.name],
+                }
                 self._join_args[taker.name] = args
                 self._silent[taker.name] = time.monotonic()
                 try:
@@ -110,8 +124,8 @@ class Broadcast:
         return next(iter(reversed(self.report.fed.get(host, {}).values())), None)
 
     def _expected(self) -> set[str]:
-        """Hosts that are planned with though they have not said on which port they listen. One that takes long is placed when it
-        has."""
+        """Hosts that are planned with though they have not said on which port they listen. One that
+        takes long is placed when it has."""
         if time.monotonic() > self._joined_at + WAIT_S and len(self._silent) < len(self.takers):
             return set()
         return {name for name in self._silent if not self.takers[name].times}
@@ -122,18 +136,27 @@ class Broadcast:
         for name, since in list(self._silent.items()):
             why = self.takers[name].why_lost
             if time.monotonic() - since > (RETURN_S if why and others_done else LISTEN_S):
-                self._out(self.takers[name], why or HostFailed("it did not begin to take part", where=name))
+                self._out(
+                    self.takers[name],
+                    why or HostFailed("it did not begin to take part", where=name),
+                )
 
     def _give_up_stalled(self) -> None:
         of_host = f" of {self.source.held_by}" if self.source.held_by else ""
-        waiting = [taker for taker in self._live() if not taker.complete and taker.name not in self._silent]
+        waiting = [
+            taker for taker in self._live() if not taker.complete and taker.name not in self._silent
+        ]
         for taker in self._stalled.timed_out(waiting):
-            what = f"it has received no further piece of the data{of_host} for {self._stalled.timeout_s:g} s"
+            what = (
+                f"it has received no further piece of the data{of_host} for "
+                f"{self._stalled.timeout_s:g} s"
+            )
             self._out(taker, HostFailed(what, where=taker.name, next="the same command again"))
 
     def _hear(self, within_s: float) -> None:
-        """What is said within that time, or until something is due at once: how far a host is never is, until it has all. With
-        a look for each such report, 32 hosts cost the client a sixth of a core, and 200 all of it."""
+        """What is said within that time, or until something is due at once: how far a host is never
+        is, until it has all. With a look for each such report, 32 hosts cost the client a sixth of
+        a core, and 200 all of it."""
         deadline = time.monotonic() + within_s
         due = False
         while not (due and self._said.empty()) and (left_s := deadline - time.monotonic()) > 0:
@@ -146,7 +169,12 @@ class Broadcast:
             else:
                 was_complete = taker.complete
                 self._note(taker, said)
-                due = due or isinstance(said, Exception) or said.have is None or taker.complete != was_complete
+                due = (
+                    due
+                    or isinstance(said, Exception)
+                    or said.have is None
+                    or taker.complete != was_complete
+                )
 
     def _note(self, taker: Taker, said: Said | Exception) -> None:
         if isinstance(said, Exception):
@@ -170,24 +198,48 @@ class Broadcast:
         if word == "disk":
             self._out(taker, HostFailed(f"it could not write the data: {why}", where=taker.name))
         elif word == "differs" and taker.name == self.source.held_by:
-            self.source.error = SourceChanged("its files changed while they were sent", where=taker.name)
+            self.source.error = SourceChanged(
+                "its files changed while they were sent", where=taker.name
+            )
         elif word == "differs" and taker.lends:
-            note(self.emit, f"files of {taker.name} differ from the source: the others do not get them from it", host=taker.name)
+            note(
+                self.emit,
+                f"files of {taker.name} differ from the source: the others do not get them from it",
+                host=taker.name,
+            )
             self._out(taker, HostFailed("its files differ from the source", where=taker.name))
         elif word == "differs" and not taker.differs and not taker.placing:
             taker.differs = True
-            note(self.emit, f"files of {taker.name} differ from the source, though not in size or time", host=taker.name)
-        elif parent in self.takers and parent in taker.parents and (taker.name, parent) not in self._shut:
+            note(
+                self.emit,
+                f"files of {taker.name} differ from the source, though not in size or time",
+                host=taker.name,
+            )
+        elif (
+            parent in self.takers
+            and parent in taker.parents
+            and (taker.name, parent) not in self._shut
+        ):
             self._shut.add((taker.name, parent))
             if word == "wrong":
                 self.takers[parent].accused.add(taker.name)
-                note(self.emit, f"{parent} sent {taker.name} a wrong piece: {taker.name} gets it from another", level="warning")
+                note(
+                    self.emit,
+                    f"{parent} sent {taker.name} a wrong piece: {taker.name} gets it from another",
+                    level="warning",
+                )
             elif not self.takers[parent].error:
                 how = "does not reach" if word == "unreached" else "lost"
-                note(self.emit, f"{taker.name} {how} {parent}: {why}", level="detail", host=taker.name)
+                note(
+                    self.emit,
+                    f"{taker.name} {how} {parent}: {why}",
+                    level="detail",
+                    host=taker.name,
+                )
 
     def _lost(self, taker: Taker, error: TfdeployError) -> None:
-        """A host whose connection ends while it receives is connected to once more, and goes on where it was."""
+        """A host whose connection ends while it receives is connected to once more, and goes on
+        where it was."""
         is_first = isinstance(error, HostUnreachable) and taker.error is None and not taker.times
         is_needed = taker.lends or taker.name == self.source.held_by
         if taker.placed and taker.error is None and not is_needed:
@@ -200,7 +252,9 @@ class Broadcast:
             note(self.emit, f"{error.what}: connecting again", level="warning", host=taker.name)
             taker.lost(error)
             self._silent[taker.name] = time.monotonic()
-            threading.Thread(target=self._come_back, args=(taker, error), name=f"again-{taker.name}", daemon=True).start()
+            threading.Thread(
+                target=self._come_back, args=(taker, error), name=f"again-{taker.name}", daemon=True
+            ).start()
 
     def _come_back(self, taker: Taker, lost: TfdeployError) -> None:
         assert self.reconnect is not None
@@ -218,7 +272,8 @@ class Broadcast:
             hear(error)
 
     def _hearer(self, taker: Taker) -> Callable[[Said | Exception], None]:
-        """Takes what is said over its connection of now: what an earlier one says late does not count."""
+        """Takes what is said over its connection of now: what an earlier one says late does not
+        count."""
         times = taker.times
         return lambda said: self._said.put((taker, times, said))
 
@@ -227,7 +282,11 @@ class Broadcast:
         held_by = self.takers.get(self.source.held_by or "")
 
         def failed(error: Exception) -> None:
-            of_source = held_by is not None and isinstance(error, TfdeployError) and error.where == held_by.name
+            of_source = (
+                held_by is not None
+                and isinstance(error, TfdeployError)
+                and error.where == held_by.name
+            )
             (self._hearer(held_by) if of_source and held_by is not None else hear)(error)
 
         return failed
@@ -240,7 +299,14 @@ class Broadcast:
         if taker.error is None:
             taker.error = error
             if self.what:
-                emit_transfer(self.emit, taker.name, self.what, "failed", taker.arrived_bytes, taker.lacking_bytes)
+                emit_transfer(
+                    self.emit,
+                    taker.name,
+                    self.what,
+                    "failed",
+                    taker.arrived_bytes,
+                    taker.lacking_bytes,
+                )
             if taker.feeder is not None:
                 taker.feeder.close()
             if taker.name == self.source.held_by and not self._has_all_elsewhere():
@@ -259,7 +325,8 @@ class Broadcast:
         if len(waited_for) < len(self.takers):
             for taker in waited_for:
                 taker.hurry_if_silent()
-        if waited_for and all(taker.is_stuck for taker in waited_for):  # who has what they wait for?
+        # who has what they wait for?
+        if waited_for and all(taker.is_stuck for taker in waited_for):
             for taker in self._live():
                 if taker.lends:
                     taker.hurry_if_silent()
@@ -273,11 +340,18 @@ class Broadcast:
         if self.source.error is not None:
             raise self.source.error
         expected = self._expected()
-        members = [taker.member(is_expected=taker.name in expected) for taker in self.takers.values()]
-        out = {*self._silent, *self._gone} - expected | {name for name, taker in self.takers.items() if taker.error is not None}
+        members = [
+            taker.member(is_expected=taker.name in expected) for taker in self.takers.values()
+        ]
+        out = {*self._silent, *self._gone} - expected | {
+            name for name, taker in self.takers.items() if taker.error is not None
+        }
         before = self._plan
         if before is None:
-            plan = first_plan([member for member in members if member.name not in out], self.source.cut.total_bytes)
+            plan = first_plan(
+                [member for member in members if member.name not in out],
+                self.source.cut.total_bytes,
+            )
             if plan.stripes > 1:
                 wanted = self.source.cut.stripe_bytes(plan.stripes)
                 for taker in self.takers.values():
@@ -294,7 +368,9 @@ class Broadcast:
             if (
                 taker.name in out
                 or taker.busy
-                or not self._silent.keys().isdisjoint({taker.name, *(feed.parent for feed in feeds)})
+                or not self._silent.keys().isdisjoint(
+                    {taker.name, *(feed.parent for feed in feeds)}
+                )
             ):
                 continue
             if taker.is_behind(feeds, len(self._roots)):
@@ -302,14 +378,19 @@ class Broadcast:
                 pool.submit(self._guarded, taker, self._hearer(taker))
 
     def _put_in_place(self, pool: ThreadPoolExecutor) -> None:
-        """Each host as soon as it has all: none waits for the others. One that only seems to have all, by size and time, once
-        nobody receives any more."""
+        """Each host as soon as it has all: none waits for the others. One that only seems to have
+        all, by size and time, once nobody receives any more."""
         if self.source.error is not None:
             raise self.source.error
         received = all(taker.complete for taker in self._live())
         unseen = []
         for taker in self._live() if self._summed else ():
-            if taker.placing or not taker.complete or not (taker.is_verified or received) or taker.name in self._silent:
+            if (
+                taker.placing
+                or not taker.complete
+                or not (taker.is_verified or received)
+                or taker.name in self._silent
+            ):
                 continue
             if taker.source_seen:
                 taker.placing = True
@@ -321,7 +402,8 @@ class Broadcast:
             pool.submit(self._see_source, unseen)
 
     def _see_source(self, takers: list[tuple[Taker, int]]) -> None:
-        """A write that keeps a file's size and time is found only by a look after its last piece was sent."""
+        """A write that keeps a file's size and time is found only by a look after its last piece
+        was sent."""
         try:
             self.look_again()
         except HostUnreachable:  # what these hosts have is what it was when it was summed
@@ -361,7 +443,9 @@ class Broadcast:
             taker.busy = False
             self._wake()  # there may be something new for it meanwhile
 
-    def _feed_from_here(self, taker: Taker, feeds: tuple[Feed, ...], hear: Callable[[Exception], None]) -> None:
+    def _feed_from_here(
+        self, taker: Taker, feeds: tuple[Feed, ...], hear: Callable[[Exception], None]
+    ) -> None:
         """In other stripes than before it is asked anew which pieces it wants."""
         stripes = frozenset(feed.stripe for feed in feeds if not feed.parent)
         if stripes == taker.from_here:
@@ -370,7 +454,9 @@ class Broadcast:
             taker.feeder.close()
         taker.from_here, taker.feeder = stripes, None
         if stripes:
-            taker.feeder = Feeder(self.id, taker.name, taker.agent, self.source, self._sent, self._of_source(hear))
+            taker.feeder = Feeder(
+                self.id, taker.name, taker.agent, self.source, self._sent, self._of_source(hear)
+            )
 
     def _sent(self, count: int) -> None:
         self.here_bytes += count

@@ -1,6 +1,8 @@
-"""The keep folders of one host are copied to other hosts, from host to host: before a mirrored run, and for `fetch --onto`.
+"""The keep folders of one host are copied to other hosts, from host to host: before a mirrored run,
+and for `fetch --onto`.
 
-All hosts list theirs first, so that only missing files are sent; a second launch after the same training sends nothing.
+All hosts list theirs first, so that only missing files are sent; a second launch after the same
+training sends nothing.
 """
 
 from __future__ import annotations
@@ -24,12 +26,14 @@ from tfdeploy.operations.emit import note
 from tfdeploy.operations.outcomes import all_or_error, split, together
 from tfdeploy.transport.protocols import Fleet, Session
 
-_OF_A_WORKER = re.compile(r"(?:^|/)workertemp_\d+/")  # temporary copies of TensorFlow's non-chief workers
+# temporary copies of TensorFlow's non-chief workers
+_OF_A_WORKER = re.compile(r"(?:^|/)workertemp_\d+/")
 
 
 @dataclass(frozen=True)
 class KeepDifference:
-    """What makes a host the same as the source: files to send, and `checkpoint` records to set aside, which the source lacks."""
+    """What makes a host the same as the source: files to send, and `checkpoint` records to set
+    aside, which the source lacks."""
 
     files: tuple[FoundFile, ...]
     aside: tuple[str, ...]
@@ -41,7 +45,8 @@ class KeepDifference:
 
 @dataclass(frozen=True)
 class KeepCopy:
-    """Which keep folders of which job are copied from `source`. `run`: the run they are copied for, if any."""
+    """Which keep folders of which job are copied from `source`. `run`: the run they are copied for,
+    if any."""
 
     job: str
     keep: tuple[str, ...]
@@ -50,20 +55,35 @@ class KeepCopy:
 
 
 def copy_keep(fleet: Fleet, copy: KeepCopy, hosts: tuple[Host, ...], emit: Emit) -> None:
-    """Copies the job's keep folders from the source to each of `hosts`. Raises one error for the hosts that failed."""
+    """Copies the job's keep folders from the source to each of `hosts`. Raises one error for the
+    hosts that failed."""
     source = copy.source
     others = tuple(host for host in hosts if host.name != source.name)
     wanted = FetchSource("keep", copy.job, keep=copy.keep)
-    found = all_or_error("looking at keep", fleet.each((source, *others), lambda session: list_files(session, wanted).found))
-    differences = {host.name: keep_difference(found[source.name], found[host.name]) for host in others}
-    needing = tuple(host for host in others if differences[host.name].files or differences[host.name].aside)
+    found = all_or_error(
+        "looking at keep",
+        fleet.each((source, *others), lambda session: list_files(session, wanted).found),
+    )
+    differences = {
+        host.name: keep_difference(found[source.name], found[host.name]) for host in others
+    }
+    needing = tuple(
+        host for host in others if differences[host.name].files or differences[host.name].aside
+    )
     if not needing:
         note(emit, f"`keep` of {source.name} is on all hosts already", run=copy.run)
         return
-    sessions = all_or_error("keep", fleet.each((source, *needing), lambda session: _begin(session, copy, differences)))
+    sessions = all_or_error(
+        "keep", fleet.each((source, *needing), lambda session: _begin(session, copy, differences))
+    )
     if failed := _broadcast(copy, sessions, differences, emit):
         raise together("keep", failed, len(needing))
-    all_or_error("keep", fleet.each(needing, lambda session: _place(session, differences[session.host.name], copy, emit)))
+    all_or_error(
+        "keep",
+        fleet.each(
+            needing, lambda session: _place(session, differences[session.host.name], copy, emit)
+        ),
+    )
 
 
 def keep_difference(source: tuple[FoundFile, ...], there: tuple[FoundFile, ...]) -> KeepDifference:
@@ -71,7 +91,9 @@ def keep_difference(source: tuple[FoundFile, ...], there: tuple[FoundFile, ...])
     ours = [one for one in source if one.target is None and not _OF_A_WORKER.search(one.path)]
     theirs = {one.path: _stamp(one) for one in there if one.target is None}
     paths = {one.path for one in ours}
-    aside = tuple(one.path for one in there if one.is_record and one.target is None and one.path not in paths)
+    aside = tuple(
+        one.path for one in there if one.is_record and one.target is None and one.path not in paths
+    )
     return KeepDifference(tuple(one for one in ours if theirs.get(one.path) != _stamp(one)), aside)
 
 
@@ -83,31 +105,59 @@ def _begin(session: Session, copy: KeepCopy, differences: Mapping[str, KeepDiffe
     """The session of a host that has room for what it lacks."""
     difference = differences.get(session.host.name)
     if difference is not None:
-        below_workdir(session, session.agent().call(KEEP_BEGIN, {"job": copy.job, "bytes": difference.total_bytes}).folder)
+        below_workdir(
+            session,
+            session.agent()
+            .call(KEEP_BEGIN, {"job": copy.job, "bytes": difference.total_bytes})
+            .folder,
+        )
     return session
 
 
 def _broadcast(
-    copy: KeepCopy, sessions: Mapping[str, Session], differences: Mapping[str, KeepDifference], emit: Emit
+    copy: KeepCopy,
+    sessions: Mapping[str, Session],
+    differences: Mapping[str, KeepDifference],
+    emit: Emit,
 ) -> dict[str, TfdeployError]:
     """The hosts that failed. Raises SourceChanged."""
-    lacking = sorted({_named(one) for difference in differences.values() for one in difference.files if one.size})
+    lacking = sorted(
+        {_named(one) for difference in differences.values() for one in difference.files if one.size}
+    )
     if not lacking:
         return {}
     join = joining({"job": copy.job, "keep": list(copy.keep)}, lacking)
-    moved = Delivery(listing_of(lacking), range(len(lacking)), "keep", emit, join, held_by=copy.source.name)
+    moved = Delivery(
+        listing_of(lacking), range(len(lacking)), "keep", emit, join, held_by=copy.source.name
+    )
     lacks = {name: each.total_bytes for name, each in differences.items() if each.total_bytes}
-    takers = {name: Taker(sessions[name], lacks.get(name, 0), moved.total_bytes) for name in (copy.source.name, *lacks)}
+    takers = {
+        name: Taker(sessions[name], lacks.get(name, 0), moved.total_bytes)
+        for name in (copy.source.name, *lacks)
+    }
     return split(moved.send(takers))[1]
 
 
 def _place(session: Session, difference: KeepDifference, copy: KeepCopy, emit: Emit) -> None:
     agent, host = session.agent(), session.host.name
     files = [list(_named(one)) for one in difference.files]
-    args = {"job": copy.job, "keep": list(copy.keep), "files": files, "aside": list(difference.aside)}
-    missing = only_of({one.path for one in difference.files}, agent.call(KEEP_PLACE, args, timeout_s=600).missing, host)
+    args = {
+        "job": copy.job,
+        "keep": list(copy.keep),
+        "files": files,
+        "aside": list(difference.aside),
+    }
+    missing = only_of(
+        {one.path for one in difference.files},
+        agent.call(KEEP_PLACE, args, timeout_s=600).missing,
+        host,
+    )
     if missing:
-        raise HostFailed(f"{missing[0]} of `keep` did not arrive whole", where=host, next="the same command again")
+        raise HostFailed(
+            f"{missing[0]} of `keep` did not arrive whole",
+            where=host,
+            next="the same command again",
+        )
     set_aside = "".join(f"; {path} is not there and was set aside" for path in difference.aside)
     note(
         emit,

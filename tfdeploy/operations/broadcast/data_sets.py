@@ -1,6 +1,8 @@
-"""A data set to all hosts of a job: what each lacks is found first, then broadcasts bring it, then each puts it in place.
+"""A data set to all hosts of a job: what each lacks is found first, then broadcasts bring it, then
+each puts it in place.
 
-The caller holds the job's lock on every host. What runs read does not change before the whole data set is there.
+The caller holds the job's lock on every host. What runs read does not change before the whole data
+set is there.
 """
 
 from __future__ import annotations
@@ -55,14 +57,26 @@ def send_data_sets(
     emit: Emit,
     lock: JobLock | None = None,
 ) -> dict[str, Outcome]:
-    """Every host's outcome. A host that fails does not stop the others. `lock`: released on each host that has its last set."""
+    """Every host's outcome. A host that fails does not stop the others. `lock`: released on each
+    host that has its last set."""
     found: dict[str, Outcome] = {host.name: DataSent() for host in hosts}
-    last = {host.name: name for name, each in data.items() for host in hosts if each.wanted(host.name) is not None}
+    last = {
+        host.name: name
+        for name, each in data.items()
+        for host in hosts
+        if each.wanted(host.name) is not None
+    }
     for name, each in data.items():
-        live = tuple(host for host in hosts if isinstance(found[host.name], DataSent) and each.wanted(host.name) is not None)
+        live = tuple(
+            host
+            for host in hosts
+            if isinstance(found[host.name], DataSent) and each.wanted(host.name) is not None
+        )
         if live:
             done = frozenset(host for host in last if last[host] == name)
-            add_outcomes(found, _send_changing(fleet, live, job, name, each, emit, lock or JobLock(), done))
+            add_outcomes(
+                found, _send_changing(fleet, live, job, name, each, emit, lock or JobLock(), done)
+            )
     return found
 
 
@@ -76,8 +90,9 @@ def _send_changing(
     lock: JobLock,
     done: frozenset[str],
 ) -> dict[str, Outcome]:
-    """One data set; again where it changed meanwhile. Parts are not made anew: the launch or sync has planned with them.
-    `done`: hosts for which it is the last set: the lock is released there."""
+    """One data set; again where it changed meanwhile. Parts are not made anew: the launch or sync
+    has planned with them. `done`: hosts for which it is the last set: the lock is released
+    there."""
     lost: dict[str, Outcome] = {}
 
     def release(session: Session) -> None:
@@ -94,9 +109,12 @@ def _send_changing(
         if data.split is None:
             note(emit, f"data {name}: {changed.what}: sending it again", level="warning")
             data = DataSet(data.read_again(fleet), data.origin)
-    where = data.listing.source if data.origin is None else f"{data.origin.name}:{data.listing.source}"
+    where = (
+        data.listing.source if data.origin is None else f"{data.origin.name}:{data.listing.source}"
+    )
     changing = Refused(
-        f"data set {name} changed while it was sent", next=f"stop what writes to {where}, and the same command again"
+        f"data set {name} changed while it was sent",
+        next=f"stop what writes to {where}, and the same command again",
     )
     return {**{host.name: changing for host in hosts}, **lost}
 
@@ -104,16 +122,31 @@ def _send_changing(
 class _Sending:
     """Of one data set in one state."""
 
-    def __init__(self, fleet: Fleet, job: str, name: str, data: DataSet, emit: Emit, release: Callable[[Session], None]) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        job: str,
+        name: str,
+        data: DataSet,
+        emit: Emit,
+        release: Callable[[Session], None],
+    ) -> None:
         """`release`: called for each host that has it."""
-        self._fleet, self._name, self._data, self._emit, self._release = fleet, name, data, emit, release
+        self._fleet, self._name, self._data, self._emit, self._release = (
+            fleet,
+            name,
+            data,
+            emit,
+            release,
+        )
         self._where = {"job": job, "name": name}
         self._what = f"data {name}"
         self._whole = whole(data.listing)
         self._complete: list[Host] = []  # they had all of it before
         self._placed: set[str] = set()
         self._arrived: dict[str, dict[int, int]] = {}  # of what it lacked: received, or found there
-        self._rows: dict[str, NamedRows] = {}  # by name: what a host is to have, and what it says that it lacks
+        # by name: what a host is to have, and what it says that it lacks
+        self._rows: dict[str, NamedRows] = {}
         self._lock = Lock()
 
     def to(self, hosts: tuple[Host, ...]) -> dict[str, Outcome]:
@@ -129,7 +162,9 @@ class _Sending:
             found.update(self._bring({group[0]: lacks[group[0]] for group in groups}))
             others = [name for group in groups for name in group[1:]]
             alone.update(others)
-            waiting = tuple(host for host in hosts if host.name in others and not self._has(host, found))
+            waiting = tuple(
+                host for host in hosts if host.name in others and not self._has(host, found)
+            )
         return {host.name: found[host.name] for host in hosts}
 
     # --- what hosts have
@@ -184,8 +219,14 @@ class _Sending:
         finally:
             for name, lack in lacks.items():
                 self._tell_end(name, lack.lacking_bytes, found.get(name))
-        waiting = [name for name in lacks if not isinstance(found.get(name), TfdeployError) and name not in self._placed]
-        for name, error in self._fleet.each(tuple(lacks[name].session.host for name in waiting), self._commit).items():
+        waiting = [
+            name
+            for name in lacks
+            if not isinstance(found.get(name), TfdeployError) and name not in self._placed
+        ]
+        for name, error in self._fleet.each(
+            tuple(lacks[name].session.host for name in waiting), self._commit
+        ).items():
             add_outcomes(found, {name: error or DataSent(sets=[self._what])})
         return found
 
@@ -195,17 +236,22 @@ class _Sending:
         if lack is None or not lack.lacking.rows:
             return {}
         try:
-            lack.session.agent().call(DATA_COPY, {**self._where, "root": self._data.listing.root}, timeout_s=COPY_S)
+            lack.session.agent().call(
+                DATA_COPY, {**self._where, "root": self._data.listing.root}, timeout_s=COPY_S
+            )
         except TfdeployError as error:
             return {lack.session.host.name: error}
         lack.lacking = NamedRows("", ())
         return {}
 
-    def _send_all(self, streams: list[Stream], lacks: Mapping[str, _Lack], found: dict[str, Outcome]) -> None:
+    def _send_all(
+        self, streams: list[Stream], lacks: Mapping[str, _Lack], found: dict[str, Outcome]
+    ) -> None:
         """Adds the outcomes to `found`. Raises SourceChanged."""
         with ThreadPoolExecutor(STREAMS_AT_ONCE) as pool:
             sendings = [
-                pool.submit(self._send, number, stream, lacks, len(streams) == 1) for number, stream in enumerate(streams)
+                pool.submit(self._send, number, stream, lacks, len(streams) == 1)
+                for number, stream in enumerate(streams)
             ]
         for stream, sending in zip(streams, sendings, strict=True):
             try:
@@ -221,17 +267,28 @@ class _Sending:
         if self._data.origin is None:
             raise error
         kind = HostUnreachable if isinstance(error, HostUnreachable) else HostFailed
-        return kind(f"{self._data.origin.name}, where the data comes from: {error.what}", where=host, next=error.next)
+        return kind(
+            f"{self._data.origin.name}, where the data comes from: {error.what}",
+            where=host,
+            next=error.next,
+        )
 
-    def _send(self, number: int, stream: Stream, lacks: Mapping[str, _Lack], is_only: bool) -> dict[str, Outcome]:
-        """Return the outcomes of hosts. `is_only`: what its takers have then is put in place at once. Raises SourceChanged."""
+    def _send(
+        self, number: int, stream: Stream, lacks: Mapping[str, _Lack], is_only: bool
+    ) -> dict[str, Outcome]:
+        """Return the outcomes of hosts. `is_only`: what its takers have then is put in place at
+        once. Raises SourceChanged."""
         rows = RowSet(stream.rows, len(self._data.listing.rows))
         mine = {name: lacks[name] for name in stream.takers}
-        wanted = {lack.wanted.digest: lack.wanted for lack in mine.values()}  # once for all hosts that are to have the same
+        # once for all hosts that are to have the same
+        wanted = {lack.wanted.digest: lack.wanted for lack in mine.values()}
         moved = {digest: bitmap.pack(each.bitmap(rows)) for digest, each in wanted.items()}
 
         def join(taker: Taker) -> Args:
-            return {**self._where, **({} if taker.lends else {"moved": moved[mine[taker.name].wanted.digest]})}
+            return {
+                **self._where,
+                **({} if taker.lends else {"moved": moved[mine[taker.name].wanted.digest]}),
+            }
 
         delivery = Delivery(
             self._data.listing.rows,
@@ -241,7 +298,9 @@ class _Sending:
             join,
             root=self._data.listing.root,
             held_by=self._data.origin.name if self._data.origin else None,
-            place=lambda taker: self._commit(taker.session) if is_only and not taker.lends else None,
+            place=lambda taker: (
+                self._commit(taker.session) if is_only and not taker.lends else None
+            ),
             look_again=self._look_again,
             reconnect=self._reconnect,
         )
@@ -254,7 +313,9 @@ class _Sending:
         broadcast.report.done(broadcast.here_bytes)
         return outcomes
 
-    def _takers(self, stream: Stream, lacks: Mapping[str, _Lack], rows: RowSet, delivery: Delivery) -> dict[str, Taker]:
+    def _takers(
+        self, stream: Stream, lacks: Mapping[str, _Lack], rows: RowSet, delivery: Delivery
+    ) -> dict[str, Taker]:
         """With the host that lends, the first: those that are near it are fed first."""
         total, sizes = delivery.total_bytes, self._data.listing.rows.sizes
         takers: dict[str, Taker] = {}
@@ -264,10 +325,15 @@ class _Sending:
             except TfdeployError as error:
                 if self._data.origin is not None:
                     raise
-                note(self._emit, f"{stream.lender} does not lend what it has: {error.what}", host=stream.lender)
+                note(
+                    self._emit,
+                    f"{stream.lender} does not lend what it has: {error.what}",
+                    host=stream.lender,
+                )
         # Once for all hosts that lack the same.
         lacking_bytes = {
-            each: sum(sizes[row] for row in each.rows if row in rows) for each in {lack.lacking for lack in lacks.values()}
+            each: sum(sizes[row] for row in each.rows if row in rows)
+            for each in {lack.lacking for lack in lacks.values()}
         }
         for name, lack in lacks.items():
             takers[name] = Taker(lack.session, lacking_bytes[lack.lacking], total)
@@ -292,11 +358,21 @@ class _Sending:
 
     def _lender(self, host: str, id_: str, rows: RowSet, total: int) -> Taker:
         """It is told which of its files are moved."""
-        known = [*self._complete, *([self._data.origin] if self._data.origin else []), *(self._data.split or Split()).lenders]
-        session = self._fleet.each((next(each for each in known if each.name == host),), lambda session: session)[host]
+        known = [
+            *self._complete,
+            *([self._data.origin] if self._data.origin else []),
+            *(self._data.split or Split()).lenders,
+        ]
+        session = self._fleet.each(
+            (next(each for each in known if each.name == host),), lambda session: session
+        )[host]
         if isinstance(session, TfdeployError):
             raise session
-        args = {**self._where, "id": id_, "root": self._data.listing.root if self._data.origin else ""}
+        args = {
+            **self._where,
+            "id": id_,
+            "root": self._data.listing.root if self._data.origin else "",
+        }
         listed, _ = self._data.listing.rows.only(self._whole.bitmap(rows))
         session.agent().call(BROADCAST_OFFER, args, blob=listed.pack(), timeout_s=LOOK_S)
         return Taker(session, 0, total, lends=True)
@@ -306,7 +382,11 @@ class _Sending:
         args = {**self._where, "staged": True, "parts": wanted.parts}
         blob = wanted.parts_packed if wanted.parts else b""
         if not session.agent().call(DATA_COMMIT, args, blob=blob, timeout_s=LOOK_S).ok:
-            raise HostFailed(f"data {self._name} did not arrive whole", where=session.host.name, next="the same command again")
+            raise HostFailed(
+                f"data {self._name} did not arrive whole",
+                where=session.host.name,
+                next="the same command again",
+            )
         self._placed.add(session.host.name)
         self._release(session)
 
@@ -326,9 +406,12 @@ class _Sending:
         if isinstance(outcome, TfdeployError):
             emit_transfer(self._emit, host, self._what, "failed", 0, lacking)
         elif self._data.origin is not None and host == self._data.origin.name:
-            emit_transfer(self._emit, host, self._what, "done", lacking, lacking, done="copied there")
+            emit_transfer(
+                self._emit, host, self._what, "done", lacking, lacking, done="copied there"
+            )
         else:
-            received = outcome.received_bytes if outcome else 0  # not what was found there, or is a hole
+            # not what was found there, or is a hole
+            received = outcome.received_bytes if outcome else 0
             emit_transfer(self._emit, host, self._what, "done", received, received)
 
 
@@ -336,10 +419,14 @@ def _groups(lacks: Mapping[str, _Lack], alone: set[str]) -> list[list[str]]:
     """Hosts by the folder that they share; only the first of a group receives."""
     groups: dict[str, list[str]] = {}
     for name, lack in lacks.items():
-        groups.setdefault(lack.folder_id if lack.folder_id and name not in alone else f"only {name}", []).append(name)
+        groups.setdefault(
+            lack.folder_id if lack.folder_id and name not in alone else f"only {name}", []
+        ).append(name)
     return list(groups.values())
 
 
 def _split(found: Mapping[str, object]) -> tuple[dict[str, _Lack], dict[str, Outcome]]:
     lacks = {name: each for name, each in found.items() if isinstance(each, _Lack)}
-    return lacks, {name: each for name, each in found.items() if isinstance(each, DataSent | TfdeployError)}
+    return lacks, {
+        name: each for name, each in found.items() if isinstance(each, DataSent | TfdeployError)
+    }

@@ -1,7 +1,7 @@
 """One broadcast and what came of it: files of a listing, to hosts that lack some of them.
 
-Data sets, wheels, code and `keep` differ in how a host is asked what it lacks, in the arguments with
-which it joins, and in the verb that puts the files in place.
+Data sets, wheels, code and `keep` differ in how a host is asked what it lacks, in the arguments
+with which it joins, and in the verb that puts the files in place.
 """
 
 from __future__ import annotations
@@ -75,17 +75,30 @@ class Delivery:
     def total_bytes(self) -> int:
         return sum(self.listing.size(row) for row in self.rows)
 
-    def broadcast(self, takers: Mapping[str, Taker], progress: Progress, *, shown: str) -> tuple[Broadcast, dict[str, Outcome]]:
+    def broadcast(
+        self, takers: Mapping[str, Taker], progress: Progress, *, shown: str
+    ) -> tuple[Broadcast, dict[str, Outcome]]:
         """Return every host's outcome. `shown`: what events say of the broadcast itself, "" for
         nothing. Raises SourceChanged."""
         if self.held_by is None:
             source = Source(self.root, self.listing, self.rows)
         else:
             source = HeldSource(takers[self.held_by].session, self.id, self.listing, self.rows)
-        broadcast = Broadcast(source, takers, self.emit, progress, shown, self.look_again, self.place, self.reconnect, self.id)
+        broadcast = Broadcast(
+            source,
+            takers,
+            self.emit,
+            progress,
+            shown,
+            self.look_again,
+            self.place,
+            self.reconnect,
+            self.id,
+        )
         failed = broadcast.run(lambda taker: {**self.join(taker), **taker.own_args})
         outcomes: dict[str, Outcome] = {
-            name: failed.get(name) or DataSent(taker.received_bytes, [self.what], broadcast.fed_by(name))
+            name: failed.get(name)
+            or DataSent(taker.received_bytes, [self.what], broadcast.fed_by(name))
             for name, taker in takers.items()
         }
         return broadcast, outcomes
@@ -107,7 +120,14 @@ class Delivery:
     def _tell(self, takers: Iterable[Taker], state: str) -> None:
         for taker in takers:
             if lacking := taker.lacking_bytes:
-                emit_transfer(self.emit, taker.name, self.what, state, lacking if state == "done" else 0, lacking)
+                emit_transfer(
+                    self.emit,
+                    taker.name,
+                    self.what,
+                    state,
+                    lacking if state == "done" else 0,
+                    lacking,
+                )
 
 
 def joining(args: Args, files: Iterable[NamedFile]) -> Callable[[Taker], Args]:

@@ -1,4 +1,5 @@
-"""Feeds one host from this machine, over its SSH session: the head of a chain, or a host that no other reaches."""
+"""Feeds one host from this machine, over its SSH session: the head of a chain, or a host that no
+other reaches."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ _LOOK_S = 0.2
 
 
 class Feeder:
-    """Begins at once. `sent(bytes)` is called for each piece that has arrived; `failed(error)` at most once."""
+    """Begins at once. `sent(bytes)` is called for each piece that has arrived; `failed(error)` at
+    most once."""
 
     def __init__(
         self,
@@ -37,7 +39,9 @@ class Feeder:
         self._closed = False
         threading.Thread(target=self._guard, args=(self._ask,), name="feed", daemon=True).start()
         for _ in range(AT_ONCE):
-            threading.Thread(target=self._guard, args=(self._put,), name="feed", daemon=True).start()
+            threading.Thread(
+                target=self._guard, args=(self._put,), name="feed", daemon=True
+            ).start()
 
     def close(self) -> None:
         with self._lock:
@@ -68,7 +72,9 @@ class Feeder:
             wanted &= (1 << self._source.cut.count_in(segment)) - 1
             extents = self._source.cut.segment(segment)
             with self._lock:
-                self._ready.extend((segment, index, extents[index]) for index in pieces.numbers_of(wanted))
+                self._ready.extend(
+                    (segment, index, extents[index]) for index in pieces.numbers_of(wanted)
+                )
                 self._lock.notify_all()
                 while len(self._ready) > pieces.SEGMENT and not self._closed:
                     self._lock.wait(_LOOK_S)

@@ -1,5 +1,5 @@
-"""A broadcast whose files lie on a host: it sums them and feeds the others. Nothing passes through here, but to a host that no
-other reaches.
+"""A broadcast whose files lie on a host: it sums them and feeds the others. Nothing passes through
+here, but to a host that no other reaches.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _AGAIN_S = 0.02
 
 
 class HeldSource(Source):
-    """`rows`: those of `listing` that are moved. The host has to take part in the broadcast `id_`."""
+    """`rows`: those of `listing` that are moved. The host has to take part in the broadcast
+    `id_`."""
 
     def __init__(self, session: Session, id_: str, listing: Listing, rows: Sequence[int]) -> None:
         super().__init__("", listing, rows)
@@ -43,7 +44,9 @@ class HeldSource(Source):
                 time.sleep(_AGAIN_S)
         leaves = bytes.fromhex(answer.leaves)
         if len(leaves) != self.cut.count_in(segment) * pieces.LEAF_BYTES:
-            raise BadAnswer(f"its sums of segment {segment} are not those of all its pieces", where=self.held_by)
+            raise BadAnswer(
+                f"its sums of segment {segment} are not those of all its pieces", where=self.held_by
+            )
         return leaves
 
     def _content(self, segment: int, index: int, piece: Piece) -> bytes:

@@ -1,4 +1,5 @@
-"""How much a host has of something, over the last seconds: its rate, and since when nothing came."""
+"""How much a host has of something, over the last seconds: its rate, and since when nothing
+came."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Data that begins on a host of the inventory: its listing is asked for, and nothing else of it passes through here."""
+"""Data that begins on a host of the inventory: its listing is asked for, and nothing else of it
+passes through here."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ MOST_BYTES = 256 << 20  # of a packed listing
 
 
 def look_at(fleet: Fleet, host: Host, path: str) -> DataListing:
-    """What lies at `path` of that host. Raises Refused (missing, unreadable, empty) and what a session raises."""
+    """What lies at `path` of that host. Raises Refused (missing, unreadable, empty) and what a
+    session raises."""
     found = fleet.each((host,), lambda session: _look(session, path))[host.name]
     if isinstance(found, TfdeployError):
         found.where = found.where or host.name
@@ -29,7 +31,11 @@ def has_changed_there(fleet: Fleet, host: Host, data: DataListing) -> bool:
     """Since it was listed. Raises what a session raises."""
 
     def look(session: Session) -> str | None:
-        with closing(session.agent().stream(DATA_LOOK, {"path": data.source, "brief": True}, silence_s=LOOK_S)) as stream:
+        with closing(
+            session.agent().stream(
+                DATA_LOOK, {"path": data.source, "brief": True}, silence_s=LOOK_S
+            )
+        ) as stream:
             for _ in stream:
                 break
             return stream.value.stamp if stream.value is not None else None

@@ -1,6 +1,7 @@
 """The files of a large release, to all hosts that lack the same ones, by one broadcast.
 
-Small releases do not come here: each host has its own copy from this machine before it would have found its parent.
+Small releases do not come here: each host has its own copy from this machine before it would have
+found its parent.
 """
 
 from __future__ import annotations
@@ -33,9 +34,11 @@ Place = Callable[[Session], None]
 def send_release_files(
     job: str, release: str, code: CodeFiles, begun: Mapping[str, Begun], emit: Emit, place: Place
 ) -> dict[str, Outcome]:
-    """Return the outcomes by host. `place`: called for each host as soon as it has all of its files.
+    """Return the outcomes by host. `place`: called for each host as soon as it has all of its
+    files.
 
-    Hosts without an outcome were sent nothing: no other host lacks the same files, or these are small.
+    Hosts without an outcome were sent nothing: no other host lacks the same files, or these are
+    small.
     """
     groups: dict[tuple[str, ...], dict[str, Begun]] = {}
     for name, each in begun.items():
@@ -59,7 +62,10 @@ def send_release_files(
 
 def _send(moved: Delivery, group: Mapping[str, Begun]) -> dict[str, Outcome]:
     total = moved.total_bytes
-    takers = {name: Taker(each.session, total, total, join_args={"staging": each.staging}) for name, each in group.items()}
+    takers = {
+        name: Taker(each.session, total, total, join_args={"staging": each.staging})
+        for name, each in group.items()
+    }
     try:
         return moved.send(takers)
     except SourceChanged as error:

@@ -1,4 +1,5 @@
-"""What a broadcast says of itself while it runs and at its end: who feeds whom, how fast it was, which link was the slowest."""
+"""What a broadcast says of itself while it runs and at its end: who feeds whom, how fast it was,
+which link was the slowest."""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ from tfdeploy.operations.broadcast.taker import Taker
 from tfdeploy.operations.emit import emit_broadcast
 from tfdeploy.planning.broadcast.feeds import FeedPlan
 
-ALIKE = 1.05  # links whose rates are this near are as slow as each other: the first of a chain slows down all behind it
+# links whose rates are this near are as slow as each other: the first of a chain slows down all
+# behind it
+ALIKE = 1.05
 
 Fed = dict[str, dict[int, str]]  # child -> stripe -> its parent
 
@@ -38,7 +41,9 @@ class Report:
         """Says what has changed."""
         if not self.what or self._plan is None:
             return
-        stuck = [name for name, taker in self.takers.items() if taker.error is None and taker.is_stuck]
+        stuck = [
+            name for name, taker in self.takers.items() if taker.error is None and taker.is_stuck
+        ]
         fields = self._fields("moving", stuck)
         if fields != self._said:
             self._said = fields
@@ -46,24 +51,51 @@ class Report:
 
     def done(self, sent_bytes: int) -> None:
         """`sent_bytes`: by this machine. Nothing is said where all was there already."""
-        whole = {name: taker for name, taker in self.takers.items() if taker.complete and taker.error is None}
-        received = [min(taker.received_bytes, taker.total_bytes) for taker in whole.values() if taker.received_bytes]
+        whole = {
+            name: taker
+            for name, taker in self.takers.items()
+            if taker.complete and taker.error is None
+        }
+        received = [
+            min(taker.received_bytes, taker.total_bytes)
+            for taker in whole.values()
+            if taker.received_bytes
+        ]
         if not self.what or not received:
             return
         fields = self._fields("done", [])
-        fields["hosts"], fields["total_bytes"], fields["sent_bytes"] = len(received), max(received), sent_bytes
-        fields["seconds"], fields["slowest"] = time.monotonic() - self._began, slowest_link(whole, self.fed)
+        fields["hosts"], fields["total_bytes"], fields["sent_bytes"] = (
+            len(received),
+            max(received),
+            sent_bytes,
+        )
+        fields["seconds"], fields["slowest"] = (
+            time.monotonic() - self._began,
+            slowest_link(whole, self.fed),
+        )
         emit_broadcast(self.emit, fields)
 
     def _fields(self, state: str, stuck: list[str]) -> BroadcastFields:
         plan = self._plan
-        feeds = [(parent, child, stripe) for child, each in self.fed.items() for stripe, parent in sorted(each.items())]
+        feeds = [
+            (parent, child, stripe)
+            for child, each in self.fed.items()
+            for stripe, parent in sorted(each.items())
+        ]
         stripes, slow = (plan.stripes, sorted(plan.slow)) if plan else (1, [])
-        return {"what": self.what, "state": state, "stripes": stripes, "feeds": feeds, "slow": slow, "stuck": stuck}
+        return {
+            "what": self.what,
+            "state": state,
+            "stripes": stripes,
+            "feeds": feeds,
+            "slow": slow,
+            "stuck": stuck,
+        }
 
 
 def slowest_link(takers: Mapping[str, Taker], fed: Fed) -> SlowestLink | None:
-    """By what each host received in its best seconds; of links that are alike the one nearest to the source."""
+    """By what each host received in its best seconds; of links that are alike the one nearest to
+    the source."""
     rates = {name: taker.best_rate for name, taker in takers.items() if taker.best_rate}
     if not rates:
         return None

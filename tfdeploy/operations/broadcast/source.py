@@ -1,7 +1,8 @@
-"""What a broadcast sends, read on this machine: pieces, and the sums by which every host knows them.
+"""What a broadcast sends, read on this machine: pieces, and the sums by which every host knows
+them.
 
-The sums are made segment by segment while the first pieces are on their way already. A piece that no longer has its sum when it
-is sent shows that the source changed.
+The sums are made segment by segment while the first pieces are on their way already. A piece that
+no longer has its sum when it is sent shows that the source changed.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ class Source:
 
     def _read(self, piece: Piece) -> bytes:
         try:
-            return b"".join([pieces.read_extent(self._place(extent[0]), extent) for extent in piece])
+            return b"".join(
+                [pieces.read_extent(self._place(extent[0]), extent) for extent in piece]
+            )
         except OSError as error:
             raise self._changed(piece) from error
 
@@ -72,7 +75,9 @@ class Source:
 
     def _changed(self, piece: Piece) -> SourceChanged:
         what = f"{self._path(piece)} changed while it was sent"
-        return SourceChanged(what, where=os.fsdecode(self._root), next="let whatever writes it finish")
+        return SourceChanged(
+            what, where=os.fsdecode(self._root), next="let whatever writes it finish"
+        )
 
     def _path(self, piece: Piece) -> str:
         return os.fsdecode(self._listing.path(self._rows[piece[0][0]]))

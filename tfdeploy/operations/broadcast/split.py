@@ -1,4 +1,5 @@
-"""Which host gets which files of a data set with `split: worker`: files stay where they are as far as the balance allows."""
+"""Which host gets which files of a data set with `split: worker`: files stay where they are as far
+as the balance allows."""
 
 from __future__ import annotations
 
@@ -25,8 +26,9 @@ HELD_S = 600.0
 
 @dataclass(frozen=True)
 class Split:
-    """`wanted`: what each host gets; a host without an entry gets nothing. `held`: the rows of files that hosts have already, of
-    all hosts that were asked. `parts`: files and bytes of each part, by number."""
+    """`wanted`: what each host gets; a host without an entry gets nothing. `held`: the rows of
+    files that hosts have already, of all hosts that were asked. `parts`: files and bytes of each
+    part, by number."""
 
     wanted: Mapping[str, Wanted] = field(default_factory=dict)
     held: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -36,7 +38,8 @@ class Split:
 
 @dataclass(frozen=True)
 class Ask:
-    """`workers`: the host of each worker, by its number; `whole`: hosts where tasks of other roles get all of it."""
+    """`workers`: the host of each worker, by its number; `whole`: hosts where tasks of other roles
+    get all of it."""
 
     job: str
     name: str
@@ -55,17 +58,27 @@ class _There:
 
 
 def decide(fleet: Fleet, hosts: tuple[Host, ...], ask: Ask, listing: DataListing) -> Split:
-    """`hosts`: all that may have some of it; those without a task may fail. Raises UsageError: fewer files than workers."""
+    """`hosts`: all that may have some of it; those without a task may fail. Raises UsageError:
+    fewer files than workers."""
     rows = listing.rows
     files = array("Q", (index for index in range(len(rows)) if rows.is_content(index)))
     if len(files) < len(ask.workers):
         what = f"data set {ask.name} has {count(len(files), 'file')} for {len(ask.workers)} workers"
-        raise UsageError(what, where=ask.where, next=f"--workers {len(files)}, or more and smaller files, or no `split`")
+        raise UsageError(
+            what,
+            where=ask.where,
+            next=f"--workers {len(files)}, or more and smaller files, or no `split`",
+        )
     there = _there(fleet, hosts, ask, rows)
     folders = {host: found.folder for host, found in there.items()}
     number = {row: file for file, row in enumerate(files)}
-    held = {found.folder: Held([number[row] for row in found.rows], found.parts) for found in there.values()}
-    owners = parts_of([rows.size(row) for row in files], [folders[host] for host in ask.workers], held)
+    held = {
+        found.folder: Held([number[row] for row in found.rows], found.parts)
+        for found in there.values()
+    }
+    owners = parts_of(
+        [rows.size(row) for row in files], [folders[host] for host in ask.workers], held
+    )
     return Split(
         wanted=_wanted(listing, ask, folders, owners, files),
         held={host: found.rows for host, found in there.items()},
@@ -89,7 +102,9 @@ def _there(fleet: Fleet, hosts: tuple[Host, ...], ask: Ask, rows: Listing) -> di
 
 def _held(session: Session, ask: Ask, packed: bytes, rows: Listing) -> _There:
     host = session.host.name
-    said = session.agent().call(DATA_HELD, {"job": ask.job, "name": ask.name}, blob=packed, timeout_s=HELD_S)
+    said = session.agent().call(
+        DATA_HELD, {"job": ask.job, "name": ask.name}, blob=packed, timeout_s=HELD_S
+    )
     parts = {row: part for part, packed in said.held for row in bitmaps.rows_of(packed, rows, host)}
     there = sorted(parts)
     numbers = [NOBODY if parts[row] == NO_PART else parts[row] for row in there]
@@ -97,7 +112,11 @@ def _held(session: Session, ask: Ask, packed: bytes, rows: Listing) -> _There:
 
 
 def _wanted(
-    listing: DataListing, ask: Ask, folders: Mapping[str, str], owners: Sequence[int], files: Sequence[int]
+    listing: DataListing,
+    ask: Ask,
+    folders: Mapping[str, str],
+    owners: Sequence[int],
+    files: Sequence[int],
 ) -> dict[str, Wanted]:
     """By host. Hosts that share a folder have the files of all of them."""
     parts = row_owners(listing.rows, owners)
@@ -110,7 +129,9 @@ def _wanted(
         mine: Collection[int] = range(len(ask.workers)) if folder in wholes else workers_of[folder]
         rows = (row for row, part in zip(files, owners, strict=True) if part in mine)
         found[folder] = some(listing, parts, len(ask.workers), bitmap_of(rows, len(listing.rows)))
-    return {host: found[folders[host]] for host in dict.fromkeys((*ask.workers, *sorted(ask.whole)))}
+    return {
+        host: found[folders[host]] for host in dict.fromkeys((*ask.workers, *sorted(ask.whole)))
+    }
 
 
 def _parts(sizes: Sequence[int], owners: Sequence[int], count: int) -> tuple[tuple[int, int], ...]:

@@ -1,7 +1,8 @@
-"""Hosts of a broadcast that make no progress. Progress is a piece that a host has, not a figure of what it received.
+"""Hosts of a broadcast that make no progress. Progress is a piece that a host has, not a figure of
+what it received.
 
-A parent that lies may be the reason. So for the second half of its time a stalled host is fed by this machine alone; if no
-piece arrives even then, the host itself is at fault.
+A parent that lies may be the reason. So for the second half of its time a stalled host is fed by
+this machine alone; if no piece arrives even then, the host itself is at fault.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ MIN_PIECES = 8  # with a low `bwlimit` the timeout is what this many pieces take
 
 @dataclass
 class StalledHosts:
-    """`summed_at`: when the last segment of the source was summed. Before that, nobody had more to give."""
+    """`summed_at`: when the last segment of the source was summed. Before that, nobody had more to
+    give."""
 
     takers: Mapping[str, Taker]
     summed_at: float = field(default_factory=time.monotonic)

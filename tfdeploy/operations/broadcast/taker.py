@@ -12,7 +12,14 @@ from dataclasses import dataclass, field
 
 from tfdeploy.agent.pieces import PIECE_BYTES
 from tfdeploy.errors import BadAnswer, TfdeployError
-from tfdeploy.model.answers.broadcast import BROADCAST_FEEDS, BROADCAST_JOIN, BROADCAST_LEND, BROADCAST_ROOTS, Had, Said
+from tfdeploy.model.answers.broadcast import (
+    BROADCAST_FEEDS,
+    BROADCAST_JOIN,
+    BROADCAST_LEND,
+    BROADCAST_ROOTS,
+    Had,
+    Said,
+)
 from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.broadcast.feeder import Feeder
@@ -22,7 +29,8 @@ from tfdeploy.transport.protocols import AgentChannel, Session, Stream
 
 CALL_S = 60.0
 SILENT_S = 2.0
-# A member reports twice a second, and each failure of a piece or parent besides. One that reports more than this floods us.
+# A member reports twice a second, and each failure of a piece or parent besides. One that reports
+# more than this floods us.
 MAX_REPORTS_PER_S = 20
 REPORT_BURST = 1000
 STUCK_S = 3.0
@@ -43,7 +51,8 @@ class Taker:
     differs: bool = False  # its files seemed right by size and time, and are not
     error: TfdeployError | None = None
     accused: set[str] = field(default_factory=set)  # children that had a wrong piece from it
-    parents: set[str] = field(default_factory=set)  # every host that was ever its parent; it may complain about these alone
+    # every host that was ever its parent; it may complain about these alone
+    parents: set[str] = field(default_factory=set)
     feeder: Feeder | None = None
     from_here: frozenset[int] = frozenset()  # the stripes that this machine feeds
     times: int = 0  # that its connection has ended
@@ -92,7 +101,8 @@ class Taker:
         return self._received.best_rate
 
     def stalled_s(self, since: float) -> float:
-        """Return for how long it has had no further piece. `since`: when its parents first had something to give."""
+        """Return for how long it has had no further piece. `since`: when its parents first had
+        something to give."""
         return time.monotonic() - max(since, self._proved_at)
 
     @property
@@ -118,7 +128,11 @@ class Taker:
     @property
     def own_args(self) -> Args:
         """Of broadcast.join, with what the inventory allows there."""
-        allowed = {"ports": list(self.host.ports), "reserve": self.host.reserve, "rate": self.host.bwlimit or 0}
+        allowed = {
+            "ports": list(self.host.ports),
+            "reserve": self.host.reserve,
+            "rate": self.host.bwlimit or 0,
+        }
         return {**allowed, **self.join_args}
 
     @property
@@ -177,13 +191,16 @@ class Taker:
                 self.session.agent().hurry()
 
     def note(self, said: Said) -> None:
-        """Progress counts in whole pieces: a host that claims one byte more each time would stay in the broadcast for ever."""
+        """Progress counts in whole pieces: a host that claims one byte more each time would stay in
+        the broadcast for ever."""
         self.have_bytes = self.have_bytes if said.have is None else min(said.have, self.total_bytes)
         if self.have_bytes >= self._proved_bytes + PIECE_BYTES or self.is_verified:
             self._proved_bytes, self._proved_at = self.have_bytes, time.monotonic()
         if said.received is not None:
-            self._received.note(min(said.received, 2 * self.total_bytes))  # some pieces arrive twice
-        for log, have in zip(self._stripes, said.stripes, strict=False):  # before its first plan it has one stripe
+            # some pieces arrive twice
+            self._received.note(min(said.received, 2 * self.total_bytes))
+        # before its first plan it has one stripe
+        for log, have in zip(self._stripes, said.stripes, strict=False):
             log.note(have)
 
     def set_stripes(self, wanted_bytes: list[int]) -> None:
@@ -196,7 +213,9 @@ class Taker:
         return Member(
             self.name,
             self.site,
-            serves=(self.port is not None or is_expected) and self.address is not None and len(self.accused) < 2,
+            serves=(self.port is not None or is_expected)
+            and self.address is not None
+            and len(self.accused) < 2,
             have_bytes=self.total_bytes if self.complete else self.have_bytes,
             wanted_bytes=self.total_bytes,
             rate=self._received.rate,
@@ -220,10 +239,15 @@ class Taker:
         return self._roots < roots or self._feeds is None or self._feeds[1] != feeds
 
     def send_feeds(
-        self, id_: str, stripes: int, feeds: tuple[Feed, ...], parents: dict[str, tuple[str, int]], roots: list[bytes]
+        self,
+        id_: str,
+        stripes: int,
+        feeds: tuple[Feed, ...],
+        parents: dict[str, tuple[str, int]],
+        roots: list[bytes],
     ) -> None:
-        """`parents`: name -> address and port. The roots that it has not got yet go with them. Nothing is sent where nothing
-        changed."""
+        """`parents`: name -> address and port. The roots that it has not got yet go with them.
+        Nothing is sent where nothing changed."""
         if self._feeds == (stripes, feeds):
             return
         rows = [
@@ -232,7 +256,13 @@ class Taker:
         ]
         here = sorted(feed.stripe for feed in feeds if not feed.parent)
         self.parents.update(feed.parent for feed in feeds)
-        args = {"id": id_, "stripes": stripes, "parents": rows, "here": here, **self._new_roots(roots)}
+        args = {
+            "id": id_,
+            "stripes": stripes,
+            "parents": rows,
+            "here": here,
+            **self._new_roots(roots),
+        }
         self.agent.call(BROADCAST_FEEDS, args, timeout_s=CALL_S)
         self._roots = len(roots)
         if self._feeds is None:
@@ -243,7 +273,9 @@ class Taker:
     def send_roots(self, id_: str, roots: list[bytes]) -> None:
         """Those that it has not got yet."""
         if len(roots) > self._roots:
-            self.agent.call(BROADCAST_ROOTS, {"id": id_, **self._new_roots(roots)}, timeout_s=CALL_S)
+            self.agent.call(
+                BROADCAST_ROOTS, {"id": id_, **self._new_roots(roots)}, timeout_s=CALL_S
+            )
             self._roots = len(roots)
 
     def _new_roots(self, roots: list[bytes]) -> Args:

@@ -19,8 +19,8 @@ NO_PART = 0xFFFF  # of a row that is no file: folders and links are in all parts
 
 @dataclass(frozen=True)
 class Wanted:
-    """`places`: for each row its row in the whole data set. `parts`: how many parts there are, 0 where the set is not split;
-    `of`: the part of each row."""
+    """`places`: for each row its row in the whole data set. `parts`: how many parts there are, 0
+    where the set is not split; `of`: the part of each row."""
 
     rows: Listing = field(repr=False)
     digest: str
@@ -40,7 +40,11 @@ class Wanted:
     @cached_property
     def parts_name(self) -> str:
         """As the agent's serve/datasets/parts.py makes it."""
-        return hashlib.sha256(b"%d " % self.parts + self._of_bytes).hexdigest() if self.of is not None else ""
+        return (
+            hashlib.sha256(b"%d " % self.parts + self._of_bytes).hexdigest()
+            if self.of is not None
+            else ""
+        )
 
     @property
     def _of_bytes(self) -> bytes:
@@ -60,10 +64,20 @@ def whole(listing: DataListing) -> Wanted:
     return Wanted(listing.rows, listing.digest, listing.attributes, range(len(listing.rows)))
 
 
-def some(listing: DataListing, owners: Sequence[int], parts: int, files: bytes | bytearray) -> Wanted:
-    """Those files that the bitmap names. `owners`: the part of each row of the whole data set, NO_PART for what is no file."""
+def some(
+    listing: DataListing, owners: Sequence[int], parts: int, files: bytes | bytearray
+) -> Wanted:
+    """Those files that the bitmap names. `owners`: the part of each row of the whole data set,
+    NO_PART for what is no file."""
     rows, places = listing.rows.only(files)
-    return Wanted(rows, rows.digest(), rows.attributes(), places, parts, array("H", (owners[place] for place in places)))
+    return Wanted(
+        rows,
+        rows.digest(),
+        rows.attributes(),
+        places,
+        parts,
+        array("H", (owners[place] for place in places)),
+    )
 
 
 def row_owners(listing: Listing, owners: Sequence[int]) -> array[int]:

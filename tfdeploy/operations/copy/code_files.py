@@ -1,7 +1,7 @@
 """The code as it is sent: its manifest, and the contents of small files, packed once for all hosts.
 
-No file that was sent may have another stat than when it was hashed. Packed contents are hashed again:
-a file that is written twice within one tick of the kernel's clock has the same stat.
+No file that was sent may have another stat than when it was hashed. Packed contents are hashed
+again: a file that is written twice within one tick of the kernel's clock has the same stat.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.manifest import Manifest
 from tfdeploy.tree.hash_cache import stamp
 
-MOST_BYTES = 8 << 20  # as much as goes in the call that commits a release: quicker than a start of rsync
+# as much as goes in the call that commits a release: quicker than a start of rsync
+MOST_BYTES = 8 << 20
 NEXT = "let whatever writes into the code folder finish, or list it in .tfdeployignore"
 _MTIME = 1  # its place in a stamp
 
 
 class TreeChanged(Refused):
-    """The code folder no longer matches its manifest and must be read again. `bytes_sent`: what this try sent."""
+    """The code folder no longer matches its manifest and must be read again. `bytes_sent`: what
+    this try sent."""
 
     bytes_sent = 0
 
@@ -43,7 +45,10 @@ class CodeFiles:
     @cached_property
     def manifest(self) -> bytes:
         """The blob of release.begin: zlib of JSON rows [path, kind, bytes, sha256, target]."""
-        rows = [[each.path, each.kind, each.size, each.sha256, each.target] for each in self._manifest.entries]
+        rows = [
+            [each.path, each.kind, each.size, each.sha256, each.target]
+            for each in self._manifest.entries
+        ]
         return zlib.compress(json.dumps(rows).encode("ascii"), 1)
 
     def size_bytes(self, paths: Iterable[str]) -> int:
@@ -62,7 +67,9 @@ class CodeFiles:
                 self.check_unchanged(paths)
                 sums = [hashlib.sha256(content).hexdigest() for content in contents]
                 if sums != [self._entries[path].sha256 for path in paths]:
-                    raise TreeChanged("a file changed while it was sent", where=self.root, next=NEXT)
+                    raise TreeChanged(
+                        "a file changed while it was sent", where=self.root, next=NEXT
+                    )
                 self._packed = paths, zlib.compress(b"".join([times, b"\n", *contents]), 1)
             return self._packed[1]
 
@@ -74,7 +81,9 @@ class CodeFiles:
 
     def tree_changed(self, paths: list[str]) -> TreeChanged:
         more = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
-        return TreeChanged(f"{paths[0]} changed while it was sent{more}", where=self.root, next=NEXT)
+        return TreeChanged(
+            f"{paths[0]} changed while it was sent{more}", where=self.root, next=NEXT
+        )
 
     def _is_unchanged(self, path: str) -> bool:
         try:
@@ -84,7 +93,9 @@ class CodeFiles:
 
     def _read(self, path: str) -> bytes:
         with contextlib.suppress(OSError):  # then it is not unchanged
-            descriptor = os.open(f"{self.root}/{path}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            descriptor = os.open(
+                f"{self.root}/{path}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            )
             with os.fdopen(descriptor, "rb") as file:
                 return file.read(self._entries[path].size)
         return b""

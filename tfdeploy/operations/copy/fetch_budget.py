@@ -1,4 +1,5 @@
-"""How many bytes one host may still send: what the user allows, and what this machine's disk has free less a reserve."""
+"""How many bytes one host may still send: what the user allows, and what this machine's disk has
+free less a reserve."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ RESERVE_BYTES = 256 << 20  # stays free on the disk here
 
 @dataclass
 class FetchBudget:
-    """`most`: bytes that this host may send in all; None: as many as the disk here takes. One thread."""
+    """`most`: bytes that this host may send in all; None: as many as the disk here takes. One
+    thread."""
 
     host: str
     most: int | None = None
@@ -44,7 +46,11 @@ class FetchBudget:
         """Counts bytes that came. Raises HostFailed once they are too many."""
         self.taken += count
         if self.most is not None and self.taken > self.most:
-            raise HostFailed(f"it sends more than --max {self.most} allows", where=self.host, next="a larger --max")
+            raise HostFailed(
+                f"it sends more than --max {self.most} allows",
+                where=self.host,
+                next="a larger --max",
+            )
 
 
 def _free(folder: Path) -> int:

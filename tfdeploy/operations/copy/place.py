@@ -1,4 +1,5 @@
-"""Moves checked files from a staging folder to their place, checkpoint records last. No link is followed.
+"""Moves checked files from a staging folder to their place, checkpoint records last. No link is
+followed.
 
 A newer file is replaced only on request.
 """
@@ -20,7 +21,8 @@ _BLOCK_BYTES = 1 << 20
 
 @dataclass
 class Placed:
-    """`files`: how many were put in place; `newer_here`: not replaced; `left_there`: links that would lead out, not made."""
+    """`files`: how many were put in place; `newer_here`: not replaced; `left_there`: links that
+    would lead out, not made."""
 
     files: int = 0
     newer_here: list[str] = field(default_factory=list)
@@ -36,12 +38,15 @@ def place(
     *,
     overwrite: bool = False,
 ) -> Placed:
-    """Moves `paths` from `staging`, and makes the links of `found`. A record stays while a file of its folder is `missing`.
+    """Moves `paths` from `staging`, and makes the links of `found`. A record stays while a file of
+    its folder is `missing`.
 
     Raises Refused where a link or a folder is in the way, and OSError.
     """
     placed = Placed()
-    for path in sorted(paths, key=lambda each: (posixpath.basename(each) == CHECKPOINT_RECORD, each)):
+    for path in sorted(
+        paths, key=lambda each: (posixpath.basename(each) == CHECKPOINT_RECORD, each)
+    ):
         if posixpath.basename(path) == CHECKPOINT_RECORD and any(
             posixpath.dirname(other) == posixpath.dirname(path) for other in missing
         ):
@@ -78,13 +83,22 @@ def _link(destination: SafeFolder, link: FoundFile, target: str, placed: Placed)
 def _refuse_folder(destination: SafeFolder, path: str) -> None:
     here = destination.stat(path)
     if here is not None and stat.S_ISDIR(here.st_mode):
-        raise Refused("a folder is in the way of a file", where=str(destination.path / path), next="move it away, or --to DIR")
+        raise Refused(
+            "a folder is in the way of a file",
+            where=str(destination.path / path),
+            next="move it away, or --to DIR",
+        )
 
 
 def _is_newer(destination: SafeFolder, staging: SafeFolder, path: str) -> bool:
     """Whether the file here was changed after the host's file and has other content."""
     here, fetched = destination.stat(path), staging.stat(path)
-    if here is None or fetched is None or not stat.S_ISREG(here.st_mode) or here.st_mtime_ns <= fetched.st_mtime_ns:
+    if (
+        here is None
+        or fetched is None
+        or not stat.S_ISREG(here.st_mode)
+        or here.st_mtime_ns <= fetched.st_mtime_ns
+    ):
         return False
     with os.fdopen(destination.open(path), "rb") as one, os.fdopen(staging.open(path), "rb") as two:
         while block := one.read(_BLOCK_BYTES):

@@ -1,7 +1,9 @@
-"""One folder of a host, fetched: listed, brought by rsync into a staging folder, checked by the host's hashes, put in place.
+"""One folder of a host, fetched: listed, brought by rsync into a staging folder, checked by the
+host's hashes, put in place.
 
-The program may write meanwhile: a changed file is fetched again, a file that only grew is taken as it was. The record that
-names a checkpoint comes last, after all that it names. Nothing here is deleted, and no newer file is overwritten.
+The program may write meanwhile: a changed file is fetched again, a file that only grew is taken as
+it was. The record that names a checkpoint comes last, after all that it names. Nothing here is
+deleted, and no newer file is overwritten.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ Stamp = tuple[int, int]  # size, mtime_ns
 
 @dataclass(frozen=True)
 class Source:
-    """What to fetch of a host: the arguments of fetch.list and fetch.sums. `what`: "keep" or "files"."""
+    """What to fetch of a host: the arguments of fetch.list and fetch.sums. `what`: "keep" or
+    "files"."""
 
     what: str
     job: str
@@ -55,7 +58,8 @@ class Source:
 
 @dataclass(frozen=True)
 class Listing:
-    """`root`: the folder's path on the host; `sharing`: the hosts of the run that share this workdir."""
+    """`root`: the folder's path on the host; `sharing`: the hosts of the run that share this
+    workdir."""
 
     root: str
     found: tuple[FoundFile, ...]
@@ -77,14 +81,17 @@ class HostFetch(Placed):
 
 
 def list_files(session: Session, source: Source) -> Listing:
-    """The host's list of the files. Raises AgentError (unknown_run), HostUnreachable, and BadAnswer for an invalid list."""
+    """The host's list of the files. Raises AgentError (unknown_run), HostUnreachable, and BadAnswer
+    for an invalid list."""
     stream = session.agent().stream(FETCH_LIST, source.args, silence_s=SILENCE_S)
     try:
         found = checked(_rows(stream))
         value = stream.value
         return Listing(value.root, found, tuple(value.sharing)) if value else Listing("", ())
     except ValueError as error:
-        raise BadAnswer(f"the host's list of files is refused: {error}", where=session.host.name) from error
+        raise BadAnswer(
+            f"the host's list of files is refused: {error}", where=session.host.name
+        ) from error
     finally:
         stream.close()
 
@@ -109,11 +116,12 @@ def fetch_folder(
     within: Path | None = None,
     budget: FetchBudget | None = None,
 ) -> HostFetch:
-    """Fetches all files of the source (or `only` these) to `destination`, under the same paths. Resumes an interrupted fetch.
+    """Fetches all files of the source (or `only` these) to `destination`, under the same paths.
+    Resumes an interrupted fetch.
 
-    No link is followed below `within` (default: the parent of `destination`).
-    `budget`: how much may come (default: what the disk takes).
-    Raises HostFailed (keeps changing, too much, disk full here), Refused (a link in the way, no rsync), HostUnreachable.
+    No link is followed below `within` (default: the parent of `destination`). `budget`: how much
+    may come (default: what the disk takes). Raises HostFailed (keeps changing, too much, disk full
+    here), Refused (a link in the way, no rsync), HostUnreachable.
     """
     within = within or destination.parent
     *folders, name = destination.relative_to(within).parts
@@ -125,25 +133,41 @@ def fetch_folder(
             above.folder(f".{name}.fetching") as staging,
             above.folder(name) as here,
         ):
-            one = _FolderFetch(session, source, here, staging, emit, budget or FetchBudget(session.host.name), only)
+            one = _FolderFetch(
+                session, source, here, staging, emit, budget or FetchBudget(session.host.name), only
+            )
             one.complete()
-            placed = place(staging, here, set(one.checked), one.listing.found, one.changing, overwrite=overwrite)
+            placed = place(
+                staging,
+                here,
+                set(one.checked),
+                one.listing.found,
+                one.changing,
+                overwrite=overwrite,
+            )
     except OSError as error:
         raise Refused(
-            f"cannot write here: {error.strerror}", where=str(error.filename or destination), next="--to DIR"
+            f"cannot write here: {error.strerror}",
+            where=str(error.filename or destination),
+            next="--to DIR",
         ) from error
     fetched = HostFetch(bytes_received=one.received)
     fetched.add(placed)
     if one.changing:
         names = ", ".join(sorted(one.changing)[:5])
-        raise HostFailed(f"keeps changing while it is fetched: {names}", where=session.host.name, next="the same command again")
+        raise HostFailed(
+            f"keeps changing while it is fetched: {names}",
+            where=session.host.name,
+            next="the same command again",
+        )
     shutil.rmtree(staging.path, ignore_errors=True)
     return fetched
 
 
 @dataclass
 class _FolderFetch:
-    """`checked`: path -> stamp of each file in `staging` whose hash is the host's; `received`: bytes."""
+    """`checked`: path -> stamp of each file in `staging` whose hash is the host's; `received`:
+    bytes."""
 
     session: Session
     source: Source
@@ -158,30 +182,43 @@ class _FolderFetch:
     received: int = 0
 
     def complete(self) -> None:
-        """Lists and pulls until all files of one list are here. Files that kept changing are in `changing`."""
+        """Lists and pulls until all files of one list are here. Files that kept changing are in
+        `changing`."""
         for _ in range(TRIES):
             self.listing = list_files(self.session, self.source)
             wanted = self._wanted()
             if wanted:
                 self._pull(wanted)
-                self._check([(one.path, stamp[0]) for one in wanted if (stamp := _stamp(self.staging, one.path))])
+                self._check(
+                    [
+                        (one.path, stamp[0])
+                        for one in wanted
+                        if (stamp := _stamp(self.staging, one.path))
+                    ]
+                )
             self.changing = {one.path for one in self._wanted()}
             if not self.changing:
                 return
 
     def _wanted(self) -> list[FoundFile]:
-        found = [one for one in self.listing.found if one.target is None and (self.only is None or one.path in self.only)]
+        found = [
+            one
+            for one in self.listing.found
+            if one.target is None and (self.only is None or one.path in self.only)
+        ]
         return [one for one in found if not self._is_here(one)]
 
     def _is_here(self, one: FoundFile) -> bool:
-        """A checked file may be newer than the list and is complete; a record must be the listed one."""
+        """A checked file may be newer than the list and is complete; a record must be the listed
+        one."""
         listed = (one.size, one.mtime_ns)
         if one.path in self.checked:
             return not one.is_record or self.checked[one.path] == listed
         return _stamp(self.destination, one.path) == listed
 
     def _check(self, files: list[tuple[str, int]]) -> None:
-        """A file is checked if the host's hash of as many first bytes is that of the file here; others are deleted here."""
+        """A file is checked if the host's hash of as many first bytes is that of the file here;
+        others are deleted here."""
         for path, _ in files:
             self.checked.pop(path, None)
         for start in range(0, len(files), SUMS):
@@ -196,14 +233,24 @@ class _FolderFetch:
 
     def _pull(self, wanted: list[FoundFile]) -> None:
         """Bring the files by rsync. What lies in `staging` as it is listed came before."""
-        wanted = [one for one in wanted if _stamp(self.staging, one.path) != (one.size, one.mtime_ns)]
+        wanted = [
+            one for one in wanted if _stamp(self.staging, one.path) != (one.size, one.mtime_ns)
+        ]
         if not wanted:
             return
         total = sum(one.size for one in wanted)
         self.budget.announce(total, self.staging.path)
 
         def report(state: str, received: int) -> None:
-            emit_transfer(self.emit, self.session.host.name, self.source.what, state, min(received, total), total, done="fetched")
+            emit_transfer(
+                self.emit,
+                self.session.host.name,
+                self.source.what,
+                state,
+                min(received, total),
+                total,
+                done="fetched",
+            )
 
         report("begin", 0)
         try:
@@ -227,7 +274,8 @@ class _FolderFetch:
 
 
 def _sums(agent: AgentChannel, source: Source, lengths: dict[str, int]) -> dict[str, str]:
-    """path -> the host's sha256 of its first `lengths[path]` bytes; shorter and missing files are left out."""
+    """path -> the host's sha256 of its first `lengths[path]` bytes; shorter and missing files are
+    left out."""
     args = {**source.args, "files": [[path, size] for path, size in lengths.items()]}
     stream = agent.stream(FETCH_SUMS, args, silence_s=SILENCE_S)
     found: dict[str, str] = {}
@@ -244,4 +292,8 @@ def _sums(agent: AgentChannel, source: Source, lengths: dict[str, int]) -> dict[
 def _stamp(folder: SafeFolder, path: str) -> Stamp | None:
     """Size and mtime of a regular file; None for anything else."""
     about = folder.stat(path)
-    return (about.st_size, about.st_mtime_ns) if about is not None and stat.S_ISREG(about.st_mode) else None
+    return (
+        (about.st_size, about.st_mtime_ns)
+        if about is not None and stat.S_ISREG(about.st_mode)
+        else None
+    )

@@ -1,8 +1,10 @@
-"""The whole log of a task, fetched: `worker-0@n3.log`, the raw bytes of both pipes. A later fetch appends what is new.
+"""The whole log of a task, fetched: `worker-0@n3.log`, the raw bytes of both pipes. A later fetch
+appends what is new.
 
-Where the beginning was rotated away before it was fetched, the rest is in `worker-0@n3.from-OFFSET.log`; offsets count from
-the run's beginning, and no byte is stored twice. The bytes here are checked by the host's hash of the same bytes.
-`worker-0@n3.times` says when they were written: see tasklogs/log_times.py.
+Where the beginning was rotated away before it was fetched, the rest is in
+`worker-0@n3.from-OFFSET.log`; offsets count from the run's beginning, and no byte is stored twice.
+The bytes here are checked by the host's hash of the same bytes. `worker-0@n3.times` says when they
+were written: see tasklogs/log_times.py.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ class LocalLog:
         return self.base + self.size
 
 
-def fetch_logs(session: Session, plan: Plan, folder: Path, emit: Emit, budget: FetchBudget | None = None) -> HostFetch:
+def fetch_logs(
+    session: Session, plan: Plan, folder: Path, emit: Emit, budget: FetchBudget | None = None
+) -> HostFetch:
     """Fetches the logs of this host's tasks. `budget`: how much may come.
 
     Raises AgentError (unknown_run), HostFailed (a hash differs, too much), HostUnreachable.
@@ -56,14 +60,22 @@ def fetch_logs(session: Session, plan: Plan, folder: Path, emit: Emit, budget: F
         with SafeFolder(folder) as here:
             return _fetch(session, plan, here, emit, budget or FetchBudget(session.host.name))
     except OSError as error:
-        raise Refused(f"cannot write here: {error.strerror}", where=str(error.filename or folder), next="--to DIR") from error
+        raise Refused(
+            f"cannot write here: {error.strerror}",
+            where=str(error.filename or folder),
+            next="--to DIR",
+        ) from error
 
 
-def _fetch(session: Session, plan: Plan, folder: SafeFolder, emit: Emit, budget: FetchBudget) -> HostFetch:
+def _fetch(
+    session: Session, plan: Plan, folder: SafeFolder, emit: Emit, budget: FetchBudget
+) -> HostFetch:
     host, agent = session.host.name, session.agent()
     ends = _ends(agent, plan)
     local_logs = {task: _local_log(folder, task, host) for task in ends}
-    progress = _Progress(emit, host, sum(max(0, end - local_logs[task].end) for task, end in ends.items()), budget)
+    progress = _Progress(
+        emit, host, sum(max(0, end - local_logs[task].end) for task, end in ends.items()), budget
+    )
     budget.announce(progress.total, folder.path)
     if progress.total:
         progress.report("begin")
@@ -74,7 +86,10 @@ def _fetch(session: Session, plan: Plan, folder: SafeFolder, emit: Emit, budget:
             kept = _local_log(folder, task, host)
             if kept.size:
                 _check(agent, plan, task, folder, kept, host)
-            fetched.bytes_received, fetched.files = fetched.bytes_received + received, fetched.files + (received > 0)
+            fetched.bytes_received, fetched.files = (
+                fetched.bytes_received + received,
+                fetched.files + (received > 0),
+            )
     except BaseException:
         progress.report("failed")
         raise
@@ -95,7 +110,15 @@ class _Progress:
 
     def report(self, state: str, more: int = 0) -> None:
         self.received += more
-        emit_transfer(self.emit, self.host, "logs", state, self.received, max(self.total, self.received), done="fetched")
+        emit_transfer(
+            self.emit,
+            self.host,
+            "logs",
+            state,
+            self.received,
+            max(self.total, self.received),
+            done="fetched",
+        )
 
 
 def _ends(agent: AgentChannel, plan: Plan) -> dict[str, int]:
@@ -115,9 +138,22 @@ def _local_log(folder: SafeFolder, task: str, host: str) -> LocalLog:
     return LocalLog(name, base, about.st_size if about is not None else 0)
 
 
-def _append_new(agent: AgentChannel, plan: Plan, task: str, folder: SafeFolder, here: LocalLog, progress: _Progress) -> int:
+def _append_new(
+    agent: AgentChannel,
+    plan: Plan,
+    task: str,
+    folder: SafeFolder,
+    here: LocalLog,
+    progress: _Progress,
+) -> int:
     """Appends what was written since the last fetch. Returns how many bytes."""
-    args = {"run": plan.run, "job": plan.job, "tasks": [task], "cursors": {task: here.end}, "follow": False}
+    args = {
+        "run": plan.run,
+        "job": plan.job,
+        "tasks": [task],
+        "cursors": {task: here.end},
+        "follow": False,
+    }
     name, end, received, weight, gaps, began = here.name, here.end, 0, 0, 0, time.monotonic()
     times_bytes = 0
     with closing(agent.stream(LOGS, args, silence_s=SILENCE_S)) as stream:
@@ -125,21 +161,29 @@ def _append_new(agent: AgentChannel, plan: Plan, task: str, folder: SafeFolder, 
             offset = item.offset
             gaps += offset > end
             if item.task != task or offset < end or not blob or gaps > MOST_GAPS:
-                raise BadAnswer(f"what the host sends as the log of {task} makes no sense", where=progress.host)
+                raise BadAnswer(
+                    f"what the host sends as the log of {task} makes no sense", where=progress.host
+                )
             progress.budget.take(len(blob))
             if offset > end:  # bytes before it were rotated away
                 name = f"{task.replace(':', '-')}@{progress.host}.from-{offset}.log"
             _append(folder, name, blob)
-            if times_bytes < plan.logs_max_bytes + SLACK_BYTES:  # a host may say far more about its bytes than it has
+            # a host may say far more about its bytes than it has
+            if times_bytes < plan.logs_max_bytes + SLACK_BYTES:
                 times = packed(offset, item.records, len(blob))
                 _append(folder, times_name(task, progress.host), times)
                 times_bytes += len(times)
             end, received = offset + len(blob), received + len(blob)
             weight += len(blob) + ITEM_BYTES
             if weight > plan.logs_max_bytes + SLACK_BYTES:
-                raise BadAnswer(f"the log of {task} is longer than a log can be", where=progress.host)
+                raise BadAnswer(
+                    f"the log of {task} is longer than a log can be", where=progress.host
+                )
             if time.monotonic() - began > SUM_S + received / LEAST_BYTES_S:
-                raise HostUnreachable(f"the log of {task} comes too slowly: {received} bytes so far", where=progress.host)
+                raise HostUnreachable(
+                    f"the log of {task} comes too slowly: {received} bytes so far",
+                    where=progress.host,
+                )
             progress.report("moving", len(blob))
     return received
 
@@ -149,12 +193,18 @@ def _append(folder: SafeFolder, name: str, blob: bytes) -> None:
         log.write(blob)
 
 
-def _check(agent: AgentChannel, plan: Plan, task: str, folder: SafeFolder, here: LocalLog, host: str) -> None:
+def _check(
+    agent: AgentChannel, plan: Plan, task: str, folder: SafeFolder, here: LocalLog, host: str
+) -> None:
     """Raises HostFailed where the bytes here are not those of the host."""
     args = {"run": plan.run, "job": plan.job, "task": task, "first": here.base, "end": here.end}
     there = agent.call(FETCH_LOG_SUM, args, timeout_s=SUM_S)
     first = there.first
-    if not here.base <= first <= here.end or there.sha256 != folder.sha256(here.name, first - here.base):
+    if not here.base <= first <= here.end or there.sha256 != folder.sha256(
+        here.name, first - here.base
+    ):
         raise HostFailed(
-            f"{folder.path / here.name} is not the log that the host holds", where=host, next=f"move {here.name} away, then again"
+            f"{folder.path / here.name} is not the log that the host holds",
+            where=host,
+            next=f"move {here.name} away, then again",
         )

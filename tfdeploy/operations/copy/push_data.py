@@ -1,4 +1,5 @@
-"""Data that rsync brings to one host from here: the folder is asked for, filled, and compared. `via: rsync`."""
+"""Data that rsync brings to one host from here: the folder is asked for, filled, and compared.
+`via: rsync`."""
 
 from __future__ import annotations
 
@@ -25,28 +26,51 @@ class InUse(Refused):
     """A live run of the job reads the data that would change."""
 
 
-def push_data(session: Session, job: str, name: str, listing: DataListing, emit: Emit) -> int | None:
-    """Makes the data set on this host complete, under the job's lock. Returns the bytes sent, None: it had all of it."""
+def push_data(
+    session: Session, job: str, name: str, listing: DataListing, emit: Emit
+) -> int | None:
+    """Makes the data set on this host complete, under the job's lock. Returns the bytes sent, None:
+    it had all of it."""
     agent, where, sent = session.agent(), {"job": job, "name": name}, None
     for again in range(TRIES):
         there = agent.call(DATA_STATE, where, timeout_s=LOOK_S)
         if there is not None and there.digest == listing.digest:
             return sent
-        folder = below_workdir(session, begin_data(agent, job, name, listing, session.host.name).folder)
+        folder = below_workdir(
+            session, begin_data(agent, job, name, listing, session.host.name).folder
+        )
         names = None if listing.is_folder else [os.fsencode(Path(listing.source).name)]
         how = {"delete": listing.is_folder, "anew": again > 0}
-        sent = (sent or 0) + push_shown(session, listing.root, names, folder, listing.total_bytes, f"data {name}", emit, **how)
-        if not has_changed(listing) and agent.call(DATA_COMMIT, {**where, "digest": listing.digest}, timeout_s=LOOK_S).ok:
+        sent = (sent or 0) + push_shown(
+            session, listing.root, names, folder, listing.total_bytes, f"data {name}", emit, **how
+        )
+        if (
+            not has_changed(listing)
+            and agent.call(DATA_COMMIT, {**where, "digest": listing.digest}, timeout_s=LOOK_S).ok
+        ):
             return sent
-        note(emit, f"data {name} changed while it was sent: sending it again", level="warning", host=session.host.name)
+        note(
+            emit,
+            f"data {name} changed while it was sent: sending it again",
+            level="warning",
+            host=session.host.name,
+        )
         listing = read_again(listing)
     raise Refused(
-        f"data set {name} keeps changing while it is sent", where=session.host.name, next=f"stop what writes to {listing.source}"
+        f"data set {name} keeps changing while it is sent",
+        where=session.host.name,
+        next=f"stop what writes to {listing.source}",
     )
 
 
 def begin_data(
-    agent: AgentChannel, job: str, name: str, listing: DataListing, host: str, blob: bytes = b"", **more: Any
+    agent: AgentChannel,
+    job: str,
+    name: str,
+    listing: DataListing,
+    host: str,
+    blob: bytes = b"",
+    **more: Any,
 ) -> DataPlace:
     """The folder to fill. Raises InUse."""
     args = {"job": job, "name": name, "bytes": listing.total_bytes, **more}

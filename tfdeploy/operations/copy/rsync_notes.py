@@ -1,4 +1,5 @@
-"""What is said of this machine's rsync before it talks to hosts: its holes, and whether it is confined."""
+"""What is said of this machine's rsync before it talks to hosts: its holes, and whether it is
+confined."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Files below one folder of this machine, under names that hosts chose: no link is followed, and no name leads out.
+"""Files below one folder of this machine, under names that hosts chose: no link is followed, and no
+name leads out.
 
-All access goes through directory descriptors, so that a link created at the same time has no effect.
+All access goes through directory descriptors, so that a link created at the same time has no
+effect.
 """
 
 from __future__ import annotations
@@ -36,7 +38,12 @@ class SafeFolder:
     def __enter__(self) -> SafeFolder:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         os.close(self._fd)
 
     def folder(self, *names: str) -> SafeFolder:
@@ -44,7 +51,9 @@ class SafeFolder:
         here = SafeFolder(self.path, os.dup(self._fd))
         for name in names:
             with here:
-                here = SafeFolder(here.path / name, _enter(here._fd, _checked(name), here.path / name, make=True))
+                here = SafeFolder(
+                    here.path / name, _enter(here._fd, _checked(name), here.path / name, make=True)
+                )
         return here
 
     def names(self) -> list[str]:
@@ -69,7 +78,9 @@ class SafeFolder:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
             raise Refused(
-                "something other than a file is in the way", where=str(self.path / path), next="move it away, or --to DIR"
+                "something other than a file is in the way",
+                where=str(self.path / path),
+                next="move it away, or --to DIR",
             )
         return fd
 
@@ -92,8 +103,12 @@ class SafeFolder:
             os.symlink(target, name, dir_fd=folder)
 
     def move_from(self, other: SafeFolder, path: str) -> None:
-        """Moves the file at `path` in `other`, on the same file system, to the same path here. Replaces a file there."""
-        with other._parent(path, make=False) as (there, name), self._parent(path, make=True) as (here, _):
+        """Moves the file at `path` in `other`, on the same file system, to the same path here.
+        Replaces a file there."""
+        with (
+            other._parent(path, make=False) as (there, name),
+            self._parent(path, make=True) as (here, _),
+        ):
             os.replace(name, name, src_dir_fd=there, dst_dir_fd=here)
 
     @contextlib.contextmanager
@@ -135,4 +150,6 @@ def _enter(folder: int | None, name: str, path: Path, *, make: bool) -> int:
 
 
 def _link(path: Path) -> Refused:
-    return Refused(f"a link is in the way: {path.name}", where=str(path), next="move it away, or --to DIR")
+    return Refused(
+        f"a link is in the way: {path.name}", where=str(path), next="move it away, or --to DIR"
+    )

@@ -1,6 +1,7 @@
 """A certificate authority for one run and a key pair for each of its hosts, made in memory.
 
-The only caller of `cryptography`. Valid from 1970 to 9999, so that a host with a wrong clock, even one at zero, can join.
+The only caller of `cryptography`. Valid from 1970 to 9999, so that a host with a wrong clock, even
+one at zero, can join.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ def certificates(run: str, hosts: Iterable[str]) -> dict[str, dict[str, str]]:
 
     authority_key = ec.generate_private_key(ec.SECP256R1())
 
-    def certificate(subject: str, key: ec.EllipticCurvePrivateKey, *extensions: x509.ExtensionType) -> str:
+    def certificate(
+        subject: str, key: ec.EllipticCurvePrivateKey, *extensions: x509.ExtensionType
+    ) -> str:
         builder = (
             x509.CertificateBuilder()
             .subject_name(named(subject))
@@ -41,6 +44,8 @@ def certificates(run: str, hosts: Iterable[str]) -> dict[str, dict[str, str]]:
     made = {}
     for host in hosts:
         key = ec.generate_private_key(ec.SECP256R1())
-        private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        private = key.private_bytes(
+            pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
         made[host] = {"ca": ca, "cert": certificate(host, key), "key": private.decode()}
     return made

@@ -1,4 +1,5 @@
-"""How far each host's clock is ahead of the run's clock, which the hosts share: see agent/run/clock.py."""
+"""How far each host's clock is ahead of the run's clock, which the hosts share: see
+agent/run/clock.py."""
 
 from __future__ import annotations
 
@@ -42,12 +43,20 @@ def read_clock(session: Session, times: int = READINGS) -> Reading:
 
 
 def ahead_of_median(readings: Mapping[str, Reading]) -> dict[str, float]:
-    """host -> seconds ahead of the hosts' median clock, which is the run's; this machine's own clock may be wrong.
+    """host -> seconds ahead of the hosts' median clock, which is the run's; this machine's own
+    clock may be wrong.
 
-    0.0 where the difference is within the error of measurement: NTP on the hosts is more exact than this.
+    0.0 where the difference is within the error of measurement: NTP on the hosts is more exact than
+    this.
     """
     if not readings:
         return {}
     median = sorted(readings.values())[(len(readings) - 1) // 2]
-    found = {host: (each.ahead_s - median.ahead_s, each.error_s + median.error_s) for host, each in readings.items()}
-    return {host: round(ahead_s, 6) if abs(ahead_s) > error_s else 0.0 for host, (ahead_s, error_s) in found.items()}
+    found = {
+        host: (each.ahead_s - median.ahead_s, each.error_s + median.error_s)
+        for host, each in readings.items()
+    }
+    return {
+        host: round(ahead_s, 6) if abs(ahead_s) > error_s else 0.0
+        for host, (ahead_s, error_s) in found.items()
+    }

@@ -1,4 +1,5 @@
-"""The quick part of the preflight, as a launch makes it: from the facts of its own probe, about what no plan refuses or notes."""
+"""The quick part of the preflight, as a launch makes it: from the facts of its own probe, about
+what no plan refuses or notes."""
 
 from __future__ import annotations
 
@@ -20,15 +21,20 @@ NOTED = ("inodes", "logout")  # a plan notes these by itself: only their errors 
 FORCE = "mend it (`tfdeploy check` shows all of it), or go on in spite of it with --force"
 
 
-def preflight(needs: Needs, inventory: Inventory, facts: Mapping[str, HostFacts], *, force: bool, emit: Emit) -> None:
-    """Emits what it finds on the hosts of the plan of `needs`. Raises Refused for errors, unless `force`."""
+def preflight(
+    needs: Needs, inventory: Inventory, facts: Mapping[str, HostFacts], *, force: bool, emit: Emit
+) -> None:
+    """Emits what it finds on the hosts of the plan of `needs`. Raises Refused for errors, unless
+    `force`."""
     plan = needs.plan
     assert plan is not None
     seen = {host.host: Seen(inventory.host(host.host), facts[host.host]) for host in plan.hosts}
     checks = judge(Probed(seen, needs), BEYOND_PLAN)
     errors = {} if force else errors_only(checks)
     if errors:
-        raise together("check", {host: _refused(host, found[0]) for host, found in errors.items()}, len(seen))
+        raise together(
+            "check", {host: _refused(host, found[0]) for host, found in errors.items()}, len(seen)
+        )
     hosts: dict[str, list[str]] = {}
     for host, found in checks.items():
         for each in found:

@@ -1,4 +1,5 @@
-"""The blob of `run.prepare` for each host: its part of the plan, secrets, its certificate, and the plan that all hosts share."""
+"""The blob of `run.prepare` for each host: its part of the plan, secrets, its certificate, and the
+plan that all hosts share."""
 
 from __future__ import annotations
 
@@ -15,8 +16,11 @@ from tfdeploy.operations.launching.certificates import certificates
 from tfdeploy.planning.host_parts import host_parts, shared_part
 
 
-def prepare_blobs(plan: Plan, secrets: Mapping[str, Secret], ahead_s: Mapping[str, float]) -> Callable[[str], bytes]:
-    """A function from a host's name to its blob; it raises Refused where the plan is longer than a host accepts.
+def prepare_blobs(
+    plan: Plan, secrets: Mapping[str, Secret], ahead_s: Mapping[str, float]
+) -> Callable[[str], bytes]:
+    """A function from a host's name to its blob; it raises Refused where the plan is longer than a
+    host accepts.
 
     `ahead_s`: host -> seconds that its clock is ahead of the run's clock.
     """
@@ -31,7 +35,11 @@ def prepare_blobs(plan: Plan, secrets: Mapping[str, Secret], ahead_s: Mapping[st
         long_bytes, most_bytes = len(own) + len(shared), frames.MAX_PACKED_BYTES
         if long_bytes > most_bytes:
             what = f"the plan has {long_bytes:,} bytes, and a host takes at most {most_bytes:,}"
-            raise Refused(what, where=host, next="write the long words of `command` and `env` to files of the code")
+            raise Refused(
+                what,
+                where=host,
+                next="write the long words of `command` and `env` to files of the code",
+            )
         return frames.pack(own) + packed
 
     return blob

@@ -1,4 +1,5 @@
-"""Between prepare and start: checks that all hosts of the run reach each other, and notes ports that this machine reaches."""
+"""Between prepare and start: checks that all hosts of the run reach each other, and notes ports
+that this machine reaches."""
 
 from __future__ import annotations
 
@@ -24,7 +25,10 @@ FROM_HERE_S = 0.5  # what a firewall that drops packets costs a launch
 FROM_HERE = 16  # hosts that are tried; they are enough for the note
 MOST_LINES = 10
 _IN_WORDS = {"closed": "nobody listens"}
-_BEHIND_NAT = "; hosts that come through an address that is not their own (NAT) need that one as their `advertise:`"
+_BEHIND_NAT = (
+    "; hosts that come through an address that is not their own (NAT) need that one as their "
+    "`advertise:`"
+)
 
 
 def check_links(fleet: Fleet, plan: Plan) -> None:
@@ -35,14 +39,22 @@ def check_links(fleet: Fleet, plan: Plan) -> None:
     refuse_lapsed(found)
     answers = all_or_error("links", found)
     if any(answer.shut for answer in answers.values()):
-        refuse_lapsed(renew(fleet, plan))  # a port is also closed where the run has ended: that is reported first
+        # a port is also closed where the run has ended: that is reported first
+        refuse_lapsed(renew(fleet, plan))
         asked = Counter(to for answer in answers.values() for to in answer.asked)
-        raise refusal({host: answer.shut for host, answer in answers.items()}, hosts_of(plan), asked)
+        raise refusal(
+            {host: answer.shut for host, answer in answers.items()}, hosts_of(plan), asked
+        )
 
 
 def open_ports_note(plan: Plan) -> str | None:
-    """A note where this machine, no host of the run, reaches its ports: TensorFlow's servers authenticate no client."""
-    serving = {task.host for task in plan.tasks if task.address and plan.protect.level_of(task.host) == "none"}
+    """A note where this machine, no host of the run, reaches its ports: TensorFlow's servers
+    authenticate no client."""
+    serving = {
+        task.host
+        for task in plan.tasks
+        if task.address and plan.protect.level_of(task.host) == "none"
+    }
     hosts = [host for host in plan.hosts if host.host in serving][:FROM_HERE]
     with ThreadPoolExecutor(FROM_HERE) as pool:
         addresses = list(pool.map(_local_address, hosts))
@@ -50,21 +62,27 @@ def open_ports_note(plan: Plan) -> str | None:
     if not reached or {host.address for host in plan.hosts} & set(addresses):
         return None
     return (
-        f"this machine, no host of the run, reaches its ports on {fold_names(reached)}: any machine that does can run graphs on "
+        f"this machine, no host of the run, reaches its ports on {fold_names(reached)}: any "
+        "machine that does can run graphs on "
         "TensorFlow's servers; a firewall that admits only the hosts closes that"
     )
 
 
 def _local_address(host: HostPlan) -> str | None:
-    """This machine's address in a connection to the run's mesh port there; None: it does not connect."""
+    """This machine's address in a connection to the run's mesh port there; None: it does not
+    connect."""
     try:
-        with socket.create_connection((host.address, host.mesh_port), timeout=FROM_HERE_S) as connection:
+        with socket.create_connection(
+            (host.address, host.mesh_port), timeout=FROM_HERE_S
+        ) as connection:
             return str(connection.getsockname()[0])
     except OSError:
         return None
 
 
-def refusal(shut: Mapping[str, Sequence[ShutPort]], hosts: Sequence[Host], asked: Mapping[str, int]) -> Refused:
+def refusal(
+    shut: Mapping[str, Sequence[ShutPort]], hosts: Sequence[Host], asked: Mapping[str, int]
+) -> Refused:
     """Return one line for each host that no other reaches, and one for each other pair.
 
     `shut`: host -> the ports that it does not reach; `asked`: host -> how many hosts tried it.
@@ -75,16 +93,27 @@ def refusal(shut: Mapping[str, Sequence[ShutPort]], hosts: Sequence[Host], asked
             pairs.setdefault((seen_from, each.host), []).append(each)
     named = {host.name: host for host in hosts}
     alone = [name for name in named if 1 < asked.get(name, 0) == sum(to == name for _, to in pairs)]
-    lines = [f"no other host reaches {name}: {_ports_in_words(_first_to(pairs, name))}" for name in alone]
+    lines = [
+        f"no other host reaches {name}: {_ports_in_words(_first_to(pairs, name))}" for name in alone
+    ]
     single = {pair: ports for pair, ports in pairs.items() if pair[1] not in alone}
-    lines += [f"{seen_from} does not reach {to}: {_ports_in_words(ports)}" for (seen_from, to), ports in single.items()]
+    lines += [
+        f"{seen_from} does not reach {to}: {_ports_in_words(ports)}"
+        for (seen_from, to), ports in single.items()
+    ]
     more = [f"and {count(len(lines) - MOST_LINES, 'more pair')}"] if len(lines) > MOST_LINES else []
-    nat = _BEHIND_NAT if any(each.why.startswith("turned away") for ports in shut.values() for each in ports) else ""
+    nat = (
+        _BEHIND_NAT
+        if any(each.why.startswith("turned away") for ports in shut.values() for each in ports)
+        else ""
+    )
     culprits = [named[name] for name in dict.fromkeys(to for _, to in pairs)]
     return Refused(
-        "hosts reach this machine, but not each other:" + "".join(f"\n  {line}" for line in (*lines[:MOST_LINES], *more)),
+        "hosts reach this machine, but not each other:"
+        + "".join(f"\n  {line}" for line in (*lines[:MOST_LINES], *more)),
         where=", ".join(host.name for host in culprits[:MOST_LINES]),
-        next=f"open TCP ports {_ranges(culprits)} between the hosts (`ports:` of the inventory), or set `advertise:` of "
+        next=f"open TCP ports {_ranges(culprits)} between the hosts (`ports:` of the inventory), "
+        "or set `advertise:` of "
         f"{culprits[0].name} to an address that the others reach" + nat,
     )
 

@@ -18,8 +18,8 @@ SETTLE_S = 5.0  # once one host reports a first death, another host may still re
 
 
 def await_up(fleet: Fleet, plan: Plan, emit: Emit) -> None:
-    """Returns once all tasks are up or have ended well. Raises RunFailed with the task's last lines,
-    or the error of an unreachable host."""
+    """Returns once all tasks are up or have ended well. Raises RunFailed with the task's last
+    lines, or the error of an unreachable host."""
     watch = Watch(fleet, plan, emit)
     deadline = time.monotonic() + plan.ready_timeout_s + SLACK_S
     while True:
@@ -42,8 +42,9 @@ def await_up(fleet: Fleet, plan: Plan, emit: Emit) -> None:
 
 
 def check(fleet: Fleet, plan: Plan, emit: Emit) -> None:
-    """For a run that has ended on some host: raises RunFailed unless it succeeded. Waits until it has ended on all hosts,
-    but at most SETTLE_S once the cause is known: the rollback ends the rest."""
+    """For a run that has ended on some host: raises RunFailed unless it succeeded. Waits until it
+    has ended on all hosts, but at most SETTLE_S once the cause is known: the rollback ends the
+    rest."""
     watch = Watch(fleet, plan, emit)
     deadline = time.monotonic() + plan.stop_grace_s + SLACK_S
     while not (view := watch.look()).final and time.monotonic() < deadline:
@@ -60,7 +61,8 @@ def _is_ending(watch: Watch) -> bool:
 
 
 def _is_up(watch: Watch, task: str) -> bool:
-    """A stopped task counts as up once the deciding tasks have succeeded; before that an abort stopped it."""
+    """A stopped task counts as up once the deciding tasks have succeeded; before that an abort
+    stopped it."""
     status = watch.tasks.get(task)
     decided = any("decided" in state.marks for state in watch.known_states)
     return status is not None and (status.up or (decided and status.outcome == "stopped"))
@@ -71,15 +73,21 @@ def failure(fleet: Fleet, plan: Plan, watch: Watch) -> RunFailed:
     view = watch.view()
     task = view.first_death
     if task is None:
-        aborted = [(state.abort_reason, state.host) for state in watch.known_states if state.abort_reason]
+        aborted = [
+            (state.abort_reason, state.host) for state in watch.known_states if state.abort_reason
+        ]
         why, where = aborted[0] if aborted else ("the run was ended before it was up", plan.run)
         return RunFailed(why, where=where)
     host = next((planned.host for planned in plan.tasks if planned.task == task), "?")
     lines = last_lines(fleet, plan, task)
     shown = "".join(f"\n    {line}" for line in lines)
-    undone = f"it died before the run counted as up (ready.after: {plan.ready_after_s:g}s), so the launch was undone"
+    undone = (
+        f"it died before the run counted as up (ready.after: {plan.ready_after_s:g}s), so the "
+        "launch was undone"
+    )
     return RunFailed(
-        f"{view.cause}; {undone}" + (f"; its last lines:{shown}" if lines else " (it printed nothing)"),
+        f"{view.cause}; {undone}"
+        + (f"; its last lines:{shown}" if lines else " (it printed nothing)"),
         where=f"{task}@{host}",
         next=f"tfdeploy logs {plan.run} --task {task}",
     )

@@ -1,4 +1,5 @@
-"""What an error of `run.prepare` is for a launch: a taken port (plan again), a refusal, or a failure."""
+"""What an error of `run.prepare` is for a launch: a taken port (plan again), a refusal, or a
+failure."""
 
 from __future__ import annotations
 
@@ -7,11 +8,13 @@ from collections.abc import Mapping
 from tfdeploy.errors import PortTaken, Refused, TfdeployError, has_code
 from tfdeploy.operations.outcomes import together
 
-REFUSED = ("live_run", "exists", "refused", "no_release", "no_program", "disk")  # codes of the agent
+# codes of the agent
+REFUSED = ("live_run", "exists", "refused", "no_release", "no_program", "disk")
 
 
 def prepare_error(bad: Mapping[str, TfdeployError], of: int) -> TfdeployError:
-    """PortTaken where all errors are taken ports, Refused where all others are refusals, else one error for all hosts.
+    """PortTaken where all errors are taken ports, Refused where all others are refusals, else one
+    error for all hosts.
 
     `bad` is not empty; `of` is the number of hosts that were asked.
     """
@@ -24,7 +27,9 @@ def prepare_error(bad: Mapping[str, TfdeployError], of: int) -> TfdeployError:
 
 def _as_refused(host: str, error: TfdeployError) -> TfdeployError:
     if has_code(error, "port_taken"):
-        return PortTaken(f"a port was taken since the probe: {error.what}", where=host, next=error.next)
+        return PortTaken(
+            f"a port was taken since the probe: {error.what}", where=host, next=error.next
+        )
     if has_code(error, *REFUSED):
         return Refused(error.what, where=error.where or host, next=error.next)
     return error

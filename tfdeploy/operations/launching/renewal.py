@@ -1,6 +1,8 @@
-"""Renews a prepared run on its hosts: without a renewal, a host ends an uncommitted run after a minute.
+"""Renews a prepared run on its hosts: without a renewal, a host ends an uncommitted run after a
+minute.
 
-Renewals run on a thread of their own and call all hosts at once, so that a slow host delays no other.
+Renewals run on a thread of their own and call all hosts at once, so that a slow host delays no
+other.
 """
 
 from __future__ import annotations
@@ -38,13 +40,18 @@ def renewed(fleet: Fleet, plan: Plan) -> Iterator[None]:
         closed.set()
 
 
-def renew(fleet: Fleet, plan: Plan, *, timeout_s: float = 60.0, retry: bool = True) -> dict[str, Nothing | TfdeployError]:
+def renew(
+    fleet: Fleet, plan: Plan, *, timeout_s: float = 60.0, retry: bool = True
+) -> dict[str, Nothing | TfdeployError]:
     """Each host's answer: nothing, or the error that it has ended the run."""
-    return ask_all(fleet, plan, RUN_RENEW, {"plan_digest": plan.digest}, retry=retry, timeout_s=timeout_s)
+    return ask_all(
+        fleet, plan, RUN_RENEW, {"plan_digest": plan.digest}, retry=retry, timeout_s=timeout_s
+    )
 
 
 def has_lapsed(error: TfdeployError) -> bool:
-    """Whether the host reports that the run has ended, or has removed it because no renewal came."""
+    """Whether the host reports that the run has ended, or has removed it because no renewal
+    came."""
     return has_code(error, "ended", "unknown_run")
 
 
@@ -62,5 +69,8 @@ def refuse_lapsed(answers: Mapping[str, Any | TfdeployError]) -> None:
 
 def _in_words(error: TfdeployError) -> TfdeployError:
     if has_code(error, "unknown_run"):
-        return HostFailed("the prepared run has ended: this host heard nothing of the launch for a minute", where=error.where)
+        return HostFailed(
+            "the prepared run has ended: this host heard nothing of the launch for a minute",
+            where=error.where,
+        )
     return error

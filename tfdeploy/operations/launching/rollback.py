@@ -16,31 +16,56 @@ from tfdeploy.transport.protocols import Fleet
 
 
 class Prepared:
-    """The prepared run of `plan`. `step_begun`: the last step begun, which decides what a rollback removes and reports."""
+    """The prepared run of `plan`. `step_begun`: the last step begun, which decides what a rollback
+    removes and reports."""
 
     def __init__(self, fleet: Fleet, plan: Plan, emit: Emit) -> None:
         self.plan = plan
         self.step_begun: Literal["prepare", "start", "commit"] = "prepare"
         self._fleet, self._emit = fleet, emit
 
-    def on_exit(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def on_exit(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """For an ExitStack: rolls back on an error, and does nothing without one."""
         if error is not None:
             purge, committing = self.step_begun == "prepare", self.step_begun == "commit"
-            roll_back(self._fleet, self.plan, self._emit, _reason(error), purge=purge, committing=committing)
+            roll_back(
+                self._fleet,
+                self.plan,
+                self._emit,
+                _reason(error),
+                purge=purge,
+                committing=committing,
+            )
 
 
-def roll_back(fleet: Fleet, plan: Plan, emit: Emit, reason: str, *, purge: bool, committing: bool = False) -> None:
-    """Ends the run on all hosts. On an unreachable host it ends by itself within a minute, unless its commit arrived."""
+def roll_back(
+    fleet: Fleet, plan: Plan, emit: Emit, reason: str, *, purge: bool, committing: bool = False
+) -> None:
+    """Ends the run on all hosts. On an unreachable host it ends by itself within a minute, unless
+    its commit arrived."""
     otherwise = (
-        f"if the commit reached it, it goes on: tfdeploy stop {plan.run}" if committing else "it ends by itself within 60 s"
+        f"if the commit reached it, it goes on: tfdeploy stop {plan.run}"
+        if committing
+        else "it ends by itself within 60 s"
     )
     with step(emit, "rollback", plan.run):
         args = {"reason": reason, "purge": purge, "plan_digest": plan.digest}
         _, bad = split(ask_all(fleet, plan, RUN_ABORT, args, patience_s=30, timeout_s=90))
         for host, error in bad.items():
-            note(emit, f"could not be told to roll back ({error.what}); {otherwise}", level="warning", host=host)
+            note(
+                emit,
+                f"could not be told to roll back ({error.what}); {otherwise}",
+                level="warning",
+                host=host,
+            )
 
 
 def _reason(error: BaseException) -> str:
-    return error.what.splitlines()[0] if isinstance(error, TfdeployError) else "launch was interrupted"
+    return (
+        error.what.splitlines()[0] if isinstance(error, TfdeployError) else "launch was interrupted"
+    )

@@ -13,7 +13,9 @@ from tfdeploy.transport.protocols import Fleet, Session
 EXACT_S = 1.0  # a clock is read again where the first answer was slow, or is far off
 
 
-def look_at(fleet: Fleet, hosts: tuple[Host, ...], asked: Asked, emit: Emit) -> dict[str, Seen | TfdeployError]:
+def look_at(
+    fleet: Fleet, hosts: tuple[Host, ...], asked: Asked, emit: Emit
+) -> dict[str, Seen | TfdeployError]:
     """host -> what was found there, or why nothing was."""
 
     def look(session: Session) -> Seen:

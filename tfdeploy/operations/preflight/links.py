@@ -1,4 +1,5 @@
-"""Every host to every host: all listen on ports of their own, and each knocks at all others. No run is needed."""
+"""Every host to every host: all listen on ports of their own, and each knocks at all others. No run
+is needed."""
 
 from __future__ import annotations
 
@@ -18,12 +19,14 @@ from tfdeploy.transport.protocols import Fleet, Session
 LISTEN_S = 30.0  # until a host listens
 KNOCK_S = 120.0
 MEASURE_S = 90.0
-STAY_S, STAY_PAIR_S = 180.0, 25.0  # how long hosts listen by themselves; with --deep so much longer for each round
+# how long hosts listen by themselves; with --deep so much longer for each round
+STAY_S, STAY_PAIR_S = 180.0, 25.0
 
 
 @dataclass(frozen=True)
 class Reached:
-    """`errors`: hosts that could not be asked. `taken`: host -> port -> why it could not listen there."""
+    """`errors`: hosts that could not be asked. `taken`: host -> port -> why it could not listen
+    there."""
 
     links: tuple[Link, ...] = ()
     errors: dict[str, TfdeployError] = field(default_factory=dict)
@@ -40,7 +43,9 @@ class _Listener:
     taken: dict[int, str]
 
 
-def try_links(fleet: Fleet, hosts: tuple[Host, ...], ends: Mapping[str, End], *, deep: bool) -> Reached:
+def try_links(
+    fleet: Fleet, hosts: tuple[Host, ...], ends: Mapping[str, End], *, deep: bool
+) -> Reached:
     """Try from each of `hosts` to each other one of `ends`.
 
     A host that cannot listen or knock is an error of its own, and the others are served.
@@ -50,7 +55,9 @@ def try_links(fleet: Fleet, hosts: tuple[Host, ...], ends: Mapping[str, End], *,
         return Reached()
     key, stay_s = secrets.token_hex(16), STAY_S + (STAY_PAIR_S * len(wanted) if deep else 0)
     with ExitStack() as streams:
-        listening, errors = split(fleet.each(wanted, lambda session: _listen(session, ends, key, stay_s, streams)))
+        listening, errors = split(
+            fleet.each(wanted, lambda session: _listen(session, ends, key, stay_s, streams))
+        )
         trial = _Trial(fleet, {host.name: host for host in hosts}, listening, key)
         knocked, more = split(fleet.each(hosts, trial.knock, waits=True))
         links = tuple(link for found in knocked.values() for link in found)
@@ -59,7 +66,9 @@ def try_links(fleet: Fleet, hosts: tuple[Host, ...], ends: Mapping[str, End], *,
     return Reached(links, {**errors, **more}, taken)
 
 
-def _listen(session: Session, ends: Mapping[str, End], key: str, stay_s: float, streams: ExitStack) -> _Listener:
+def _listen(
+    session: Session, ends: Mapping[str, End], key: str, stay_s: float, streams: ExitStack
+) -> _Listener:
     """Have a host listen until `streams` is closed."""
     host, token = session.host.name, secrets.token_hex(16)
     end = ends[host]
@@ -86,7 +95,8 @@ class _Trial:
         """Return the links from one host."""
         own, names = session.host.name, list(self.listening)
         at = names.index(own) if own in names else 0
-        others = [name for name in (*names[at + 1 :], *names[:at]) if name != own]  # not all at one host first
+        # not all at one host first
+        others = [name for name in (*names[at + 1 :], *names[:at]) if name != own]
         links = [Link(own, name, port) for name in others for port in self.listening[name].ports]
         asked = [self._place(link.to_host, link.port) for link in links]
         said = session.agent().call(CHECK_KNOCK, {"links": asked}, timeout_s=KNOCK_S)
@@ -96,30 +106,43 @@ class _Trial:
         for number, why, detail in said.failed:
             to = links[number].to_host
             told = answering.get(detail, "") if why == "other" else detail
-            links[number] = failed(links[number], why, told, self.hosts[to], self.listening[to].address)
+            links[number] = failed(
+                links[number], why, told, self.hosts[to], self.listening[to].address
+            )
         return links
 
     def _place(self, host: str, port: int) -> tuple[str, int, str]:
         return self.listening[host].address, port, self.listening[host].token
 
     def measured(self, links: tuple[Link, ...]) -> tuple[Link, ...]:
-        """Return the links with their latency and bandwidth: round after round, in each of which a host is in one pair."""
+        """Return the links with their latency and bandwidth: round after round, in each of which a
+        host is in one pair."""
         good = {(link.from_host, link.to_host): link.port for link in reversed(links) if link.ok}
         figures: dict[tuple[str, str], tuple[float | None, float | None]] = {}
         for pairs in rounds(sorted({link.from_host for link in links} & set(self.listening))):
-            asked = dict(pair if pair in good else pair[::-1] for pair in pairs if pair in good or pair[::-1] in good)
+            asked = dict(
+                pair if pair in good else pair[::-1]
+                for pair in pairs
+                if pair in good or pair[::-1] in good
+            )
 
             def measure(session: Session, asked: Mapping[str, str] = asked) -> Measured:
                 host, to = session.host.name, asked[session.host.name]
                 args = {"link": self._place(to, good[host, to]), "key": self.key}
                 return session.agent().call(CHECK_MEASURE, args, timeout_s=MEASURE_S)
 
-            found, _ = split(self.fleet.each(tuple(self.hosts[name] for name in asked), measure, waits=True))
+            found, _ = split(
+                self.fleet.each(tuple(self.hosts[name] for name in asked), measure, waits=True)
+            )
             for name, said in found.items():
                 figures[name, asked[name]] = (said.ms, said.to_mbit_s)
                 figures[asked[name], name] = (said.ms, said.from_mbit_s)
         filled = []
         for link in links:
-            ms, mbit_s = figures.get((link.from_host, link.to_host), (None, None)) if link.ok else (None, None)
+            ms, mbit_s = (
+                figures.get((link.from_host, link.to_host), (None, None))
+                if link.ok
+                else (None, None)
+            )
             filled.append(replace(link, ms=ms, mbit_s=mbit_s))
         return with_slow(filled)

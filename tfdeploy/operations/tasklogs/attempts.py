@@ -12,8 +12,11 @@ from tfdeploy.operations.outcomes import split
 from tfdeploy.transport.protocols import Fleet
 
 
-def newest_attempts(fleet: Fleet, plan: Plan, tasks: Collection[str], lost: dict[str, TfdeployError]) -> dict[str, int]:
-    """Return task -> its newest attempt, from 1 on. Adds hosts without an answer to `lost`; their tasks are left out."""
+def newest_attempts(
+    fleet: Fleet, plan: Plan, tasks: Collection[str], lost: dict[str, TfdeployError]
+) -> dict[str, int]:
+    """Return task -> its newest attempt, from 1 on. Adds hosts without an answer to `lost`; their
+    tasks are left out."""
     owners = {task.task: task.host for task in plan.tasks if task.task in tasks}
     answers, silent = split(ask_all(fleet, plan, RUN_STATUS, only=set(owners.values())))
     lost.update(silent)

@@ -1,4 +1,5 @@
-"""The logs that `tfdeploy fetch` brought here, for hosts that give no answer or no longer have the run."""
+"""The logs that `tfdeploy fetch` brought here, for hosts that give no answer or no longer have the
+run."""
 
 from __future__ import annotations
 
@@ -18,13 +19,15 @@ _BLOCK_BYTES = 256 << 10
 
 @dataclass
 class FetchedLogs:
-    """`folder`: that of one run, as fetch_logs fills it. `used`: host -> why its own logs were not read."""
+    """`folder`: that of one run, as fetch_logs fills it. `used`: host -> why its own logs were not
+    read."""
 
     folder: Path
     used: dict[str, TfdeployError] = field(default_factory=dict)
 
     def instead(self, task: str, host: str, error: TfdeployError) -> Iterator[Batch] | None:
-        """The lines of the task that are here; None: there are none, or `error` is no reason to take them."""
+        """The lines of the task that are here; None: there are none, or `error` is no reason to
+        take them."""
         if not (isinstance(error, HostUnreachable) or has_code(error, "unknown_run")):
             return None
         files = self._files(task, host)
@@ -35,9 +38,15 @@ class FetchedLogs:
 
     def _files(self, task: str, host: str) -> list[tuple[int, Path]]:
         """(offset of the first byte, file), in their order."""
-        named = re.compile(re.escape(f"{task.replace(':', '-')}@{host}") + r"(?:\.from-(\d+))?\.log")
+        named = re.compile(
+            re.escape(f"{task.replace(':', '-')}@{host}") + r"(?:\.from-(\d+))?\.log"
+        )
         try:
-            return sorted((int(hit[1] or 0), path) for path in self.folder.iterdir() if (hit := named.fullmatch(path.name)))
+            return sorted(
+                (int(hit[1] or 0), path)
+                for path in self.folder.iterdir()
+                if (hit := named.fullmatch(path.name))
+            )
         except OSError:
             return []
 
@@ -46,7 +55,8 @@ class FetchedLogs:
         times = _Times(self.folder / times_name(task, host))
         for base, path in files:
             with path.open("rb") as log:
-                written = path.stat().st_mtime  # of what was fetched by a version that kept no times
+                # of what was fetched by a version that kept no times
+                written = path.stat().st_mtime
                 at = base
                 while block := log.read(_BLOCK_BYTES):
                     yield from splitter.feed(at, times.of(at, at + len(block), written), block)
@@ -63,7 +73,8 @@ class _Times:
         self._before: Record | None = None  # the latest one that was passed
 
     def of(self, at: int, end: int, otherwise: float) -> list[Record]:
-        """The records of the bytes from `at` to `end`, with offsets from `at` on. `otherwise`: the time of bytes without any."""
+        """The records of the bytes from `at` to `end`, with offsets from `at` on. `otherwise`: the
+        time of bytes without any."""
         found: list[Record] = [(0, *(self._before or (0, otherwise, 0, 1))[1:])]
         while self._next is not None and self._next[0] < end:
             record, self._next = self._next, next(self._records, None)

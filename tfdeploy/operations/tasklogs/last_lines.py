@@ -27,7 +27,8 @@ def last_lines(
 ) -> list[str]:
     """Return the lines, each cut; decoded but not sanitised.
 
-    A host in `lost` is not asked. [] where the host gives no answer, and `fetched` has no log of the task.
+    A host in `lost` is not asked. [] where the host gives no answer, and `fetched` has no log of
+    the task.
     """
     query = LogQuery(tasks=(task,), last=count, within_s=PIECE_S)
     found = stored_lines(fleet, plan, query, dict(lost), None, fetched)

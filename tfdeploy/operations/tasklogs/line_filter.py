@@ -1,7 +1,9 @@
-"""Which lines of one task a LogQuery wants: by time, attempt, stream and regular expressions, with lines around a match.
+"""Which lines of one task a LogQuery wants: by time, attempt, stream and regular expressions, with
+lines around a match.
 
-A slow expression holds up the whole interpreter, and only in the main thread does Ctrl-C end it: filters belong there.
-In a long line `re` may search for long before it checks for Ctrl-C: see model/patterns.py.
+A slow expression holds up the whole interpreter, and only in the main thread does Ctrl-C end it:
+filters belong there. In a long line `re` may search for long before it checks for Ctrl-C: see
+model/patterns.py.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ _BYTES = attrgetter("line")
 Patterns = tuple[re.Pattern[bytes], ...]
 
 
-def filtered(query: LogQuery, task: str, batches: Iterator[list[LogLine]]) -> Iterator[list[LogLine]]:
+def filtered(
+    query: LogQuery, task: str, batches: Iterator[list[LogLine]]
+) -> Iterator[list[LogLine]]:
     """The wanted lines of whole batches; `batches` itself where all are wanted."""
     if not query.drops and query.since is None:
         return batches
@@ -32,7 +36,8 @@ def filtered(query: LogQuery, task: str, batches: Iterator[list[LogLine]]) -> It
 
 
 class LineFilter:
-    """Called with one batch after another of one task. All lines of a batch have one time, attempt and stream."""
+    """Called with one batch after another of one task. All lines of a batch have one time, attempt
+    and stream."""
 
     def __init__(self, query: LogQuery, task: str) -> None:
         self._query = query
@@ -74,7 +79,8 @@ def _search(patterns: Patterns) -> Callable[[bytes], object]:
 
 
 class _Matches:
-    """Lines that are found, `context` lines before and after them, and between two groups a line GAP of no stream."""
+    """Lines that are found, `context` lines before and after them, and between two groups a line
+    GAP of no stream."""
 
     def __init__(self, query: LogQuery) -> None:
         self._found, self._count, self._gaps = _search(query.grep), query.context, query.gaps
@@ -94,7 +100,12 @@ class _Matches:
                     shown.append(group[0]._replace(stream="", line=GAP, ended=True))
                 shown += group
                 self._before.clear()
-                self._before_bytes, self._after, self._skipped, self._shown = 0, self._count, False, True
+                self._before_bytes, self._after, self._skipped, self._shown = (
+                    0,
+                    self._count,
+                    False,
+                    True,
+                )
             elif self._after:
                 self._after -= 1
                 shown.append(line)

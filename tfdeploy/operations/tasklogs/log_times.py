@@ -1,6 +1,8 @@
-"""When, on which stream and in which attempt the bytes of a fetched log were written: `worker-0@n3.times` beside it.
+"""When, on which stream and in which attempt the bytes of a fetched log were written:
+`worker-0@n3.times` beside it.
 
-Records of !QdBxH, as on hosts (agent/log/format.py), by the run's clock: offset of the first byte, UTC seconds, stream, attempt.
+Records of !QdBxH, as on hosts (agent/log/format.py), by the run's clock: offset of the first byte,
+UTC seconds, stream, attempt.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ def times_name(task: str, host: str) -> str:
 
 
 def packed(offset: int, records: Iterable[Record], length: int) -> bytes:
-    """The records of a piece of `length` bytes from `offset` on; at most one for each byte, whatever the host says."""
+    """The records of a piece of `length` bytes from `offset` on; at most one for each byte,
+    whatever the host says."""
     found: dict[int, bytes] = {}
     latest = -1
     for begin, time, stream, attempt in records:
@@ -39,11 +42,14 @@ def _is_sound(record: Record) -> bool:
 
 
 def read_records(path: Path) -> Iterator[Record]:
-    """All records, as they were appended. What a fetch that was cut off left half written is passed over."""
+    """All records, as they were appended. What a fetch that was cut off left half written is passed
+    over."""
     try:
         with path.open("rb") as times:
             while block := times.read(_BLOCK_RECORDS * RECORD.size):
                 whole = len(block) // RECORD.size * RECORD.size
-                yield from (record for record in RECORD.iter_unpack(block[:whole]) if _is_sound(record))
+                yield from (
+                    record for record in RECORD.iter_unpack(block[:whole]) if _is_sound(record)
+                )
     except OSError:
         return

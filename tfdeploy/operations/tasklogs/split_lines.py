@@ -1,4 +1,5 @@
-"""Raw bytes of one task's log -> lines with their time, stream and attempt. No decoding: bytes stay bytes."""
+"""Raw bytes of one task's log -> lines with their time, stream and attempt. No decoding: bytes stay
+bytes."""
 
 from __future__ import annotations
 
@@ -17,12 +18,14 @@ class LineSplitter:
     def __init__(self, task: str, host: str) -> None:
         self.task = task
         self.host = host
-        self._open: dict[int, tuple[float, int, int, bytearray]] = {}  # stream -> (time, attempt, offset, bytes so far)
+        # stream -> (time, attempt, offset, bytes so far)
+        self._open: dict[int, tuple[float, int, int, bytearray]] = {}
 
     def feed(self, offset: int, records: Sequence[Record], blob: bytes) -> Iterator[Batch]:
         """Return the lines that end in the blob.
 
-        `records`: [[offset in the blob, UTC seconds, stream, attempt], ...]; see docs/agent-protocol.md.
+        `records`: [[offset in the blob, UTC seconds, stream, attempt], ...]; see
+        docs/agent-protocol.md.
         """
         for index, record in enumerate(records):
             begin = max(record[0], 0)
@@ -34,7 +37,18 @@ class LineSplitter:
         """Return the unfinished lines, once no more bytes can come."""
         for stream, (time, attempt, offset, text) in sorted(self._open.items()):
             if text:
-                yield [LogLine(time, self.task, self.host, attempt, STREAMS[stream], bytes(text), offset, False)]
+                yield [
+                    LogLine(
+                        time,
+                        self.task,
+                        self.host,
+                        attempt,
+                        STREAMS[stream],
+                        bytes(text),
+                        offset,
+                        False,
+                    )
+                ]
         self._open.clear()
 
     def _chunk(self, offset: int, record: Record, chunk: bytes) -> Iterator[Batch]:
@@ -42,7 +56,9 @@ class LineSplitter:
         task, host, name = self.task, self.host, STREAMS[1 if stream else 0]
         before = self._open.pop(stream, None)
         if before is not None and before[1] != attempt:
-            yield [LogLine(before[0], task, host, before[1], name, bytes(before[3]), before[2], False)]
+            yield [
+                LogLine(before[0], task, host, before[1], name, bytes(before[3]), before[2], False)
+            ]
             before = None
         whole = chunk.rfind(b"\n") + 1
         if before is not None:
@@ -55,7 +71,9 @@ class LineSplitter:
             chunk = bytes(text) + chunk
         last = chunk[whole:]
         if whole:
-            yield LineBlock(time, task, host, attempt, name, chunk[:whole] if last else chunk, offset)
+            yield LineBlock(
+                time, task, host, attempt, name, chunk[:whole] if last else chunk, offset
+            )
             offset += whole
         while len(last) > MAX_LINE_BYTES:
             yield [LogLine(time, task, host, attempt, name, last[:MAX_LINE_BYTES], offset, False)]

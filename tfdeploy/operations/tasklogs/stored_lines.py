@@ -20,7 +20,8 @@ from tfdeploy.operations.tasklogs.task_log import PULL_BYTES, LogQuery, TaskLog
 from tfdeploy.transport.protocols import Fleet, Session
 
 SLACK_BYTES = 64 << 20  # a log may rotate, and grow, while it is read
-Gone = dict[str, int]  # "task@host" -> bytes of its log that were rotated away before they could be read
+# "task@host" -> bytes of its log that were rotated away before they could be read
+Gone = dict[str, int]
 
 
 def stored_lines(
@@ -32,7 +33,9 @@ def stored_lines(
     fetched: FetchedLogs | None = None,
 ) -> Iterator[LogLine]:
     """`stored_batches`, line by line."""
-    return chain.from_iterable(map(lines_of, stored_batches(fleet, plan, query, lost, gone, fetched)))
+    return chain.from_iterable(
+        map(lines_of, stored_batches(fleet, plan, query, lost, gone, fetched))
+    )
 
 
 def stored_batches(
@@ -45,11 +48,15 @@ def stored_batches(
 ) -> Iterator[Batch]:
     """Return all lines stored now, merged by time.
 
-    Adds hosts without an answer to `lost`, and rotated bytes to `gone`. Hosts in `lost` are not asked. `fetched`: the logs
-    that are taken where a host gives none; such hosts are not in `lost` at the end.
+    Adds hosts without an answer to `lost`, and rotated bytes to `gone`. Hosts in `lost` are not
+    asked. `fetched`: the logs that are taken where a host gives none; such hosts are not in `lost`
+    at the end.
     """
     tasks = [task for task in plan.tasks if task.task in query.tasks]
-    sessions = {**fleet.connect(hosts_of(plan, {task.host for task in tasks} - lost.keys())), **lost}
+    sessions = {
+        **fleet.connect(hosts_of(plan, {task.host for task in tasks} - lost.keys())),
+        **lost,
+    }
     readers = []
     for task in tasks:
         log = TaskLog(plan, task.task, task.host, query)
@@ -96,7 +103,10 @@ def last_lines(batches: Iterator[list[LogLine]], count: int) -> list[list[LogLin
 
 
 def _whole_log(
-    log: TaskLog, session: Session | TfdeployError, lost: dict[str, TfdeployError], fetched: FetchedLogs | None
+    log: TaskLog,
+    session: Session | TfdeployError,
+    lost: dict[str, TfdeployError],
+    fetched: FetchedLogs | None,
 ) -> Iterator[Batch]:
     """`stored_pieces` and the unfinished lines; what was fetched where the host gives nothing.
 
@@ -110,7 +120,11 @@ def _whole_log(
             raise failed
         yield from stored_pieces(log, session)
     except TfdeployError as error:
-        copy = fetched.instead(log.task, log.host, error) if fetched is not None and log.cursor is None else None
+        copy = (
+            fetched.instead(log.task, log.host, error)
+            if fetched is not None and log.cursor is None
+            else None
+        )
         if copy is not None:
             lost.pop(log.host, None)
             yield from copy
@@ -120,15 +134,20 @@ def _whole_log(
 
 
 def stored_pieces(log: TaskLog, session: Session) -> Iterator[Batch]:
-    """The lines stored at the first request, all of them. The next piece is requested while one is read. Raises TfdeployError."""
+    """The lines stored at the first request, all of them. The next piece is requested while one is
+    read. Raises TfdeployError."""
     agent = session.agent()
     stream, end, read = log.ask(agent, follow=False), None, 0
     while parts := list(log.take(stream)):
         read += sum(len(blob) for _, blob in parts)
         if read > log.plan.logs_max_bytes + SLACK_BYTES:
-            raise BadAnswer(f"the log of {log.task} is longer than a log can be", where=session.host.name)
+            raise BadAnswer(
+                f"the log of {log.task} is longer than a log can be", where=session.host.name
+            )
         end = end if end is not None or stream.value is None else stream.value.ends.get(log.task)
-        more = sum(len(blob) for _, blob in parts) >= PULL_BYTES and (end is None or (log.cursor or 0) < end)
+        more = sum(len(blob) for _, blob in parts) >= PULL_BYTES and (
+            end is None or (log.cursor or 0) < end
+        )
         if more:
             stream = log.ask(agent, follow=False)
         for part in parts:

@@ -1,4 +1,5 @@
-"""The log of one task, pulled piece by piece from its host. The only state is the offset where the last piece ended."""
+"""The log of one task, pulled piece by piece from its host. The only state is the offset where the
+last piece ended."""
 
 from __future__ import annotations
 
@@ -25,10 +26,12 @@ LogStream = Stream[LogPiece, LogEnd]
 
 @dataclass(frozen=True)
 class LogQuery:
-    """What is wanted. `since`, `until`: UTC seconds, both included; `last`: lines per task, of those that are wanted.
+    """What is wanted. `since`, `until`: UTC seconds, both included; `last`: lines per task, of
+    those that are wanted.
 
-    `grep`: lines that any of these finds, with `context` lines around each and, with `gaps`, a line between two groups.
-    `exclude`: not what any of these finds. `attempts`: task -> the one wanted. `within_s`: the time limit for one task's log.
+    `grep`: lines that any of these finds, with `context` lines around each and, with `gaps`, a line
+    between two groups. `exclude`: not what any of these finds. `attempts`: task -> the one wanted.
+    `within_s`: the time limit for one task's log.
     """
 
     tasks: tuple[str, ...]
@@ -45,8 +48,13 @@ class LogQuery:
 
     @property
     def drops(self) -> bool:
-        """Whether lines behind the first wanted one may be dropped. Then no host can count the last ones."""
-        return bool(self.grep or self.exclude or self.stream) or self.until is not None or self.attempts is not None
+        """Whether lines behind the first wanted one may be dropped. Then no host can count the last
+        ones."""
+        return (
+            bool(self.grep or self.exclude or self.stream)
+            or self.until is not None
+            or self.attempts is not None
+        )
 
 
 class TaskLog:
@@ -64,7 +72,12 @@ class TaskLog:
 
     def ask(self, agent: AgentChannel, *, follow: bool) -> LogStream:
         """Requests the next piece."""
-        args: dict[str, object] = {"run": self.plan.run, "job": self.plan.job, "tasks": [self.task], "follow": follow}
+        args: dict[str, object] = {
+            "run": self.plan.run,
+            "job": self.plan.job,
+            "tasks": [self.task],
+            "follow": follow,
+        }
         args["limit_bytes"] = PULL_BYTES
         self.followed = follow
         if self._give_up is None and self.query.within_s is not None:
@@ -78,14 +91,22 @@ class TaskLog:
         return agent.stream(LOGS, args, silence_s=None if follow else SILENCE_S)
 
     def take(self, stream: LogStream) -> Iterator[Part]:
-        """The parts of the piece as they come. The next piece may be requested after the last part."""
+        """The parts of the piece as they come. The next piece may be requested after the last
+        part."""
         received, began = 0, time.monotonic()
         try:
             for item, blob in stream:
                 # a followed line may come as a part of its own
                 received += len(blob) if self.followed else len(blob) + ITEM_BYTES
-                if item.task != self.task or item.offset < (self.cursor or 0) or not blob or received > 2 * PULL_BYTES:
-                    raise BadAnswer(f"what it sends as the log of {self.task} makes no sense", where=self.host)
+                if (
+                    item.task != self.task
+                    or item.offset < (self.cursor or 0)
+                    or not blob
+                    or received > 2 * PULL_BYTES
+                ):
+                    raise BadAnswer(
+                        f"what it sends as the log of {self.task} makes no sense", where=self.host
+                    )
                 if not self.followed:
                     self._refuse_slow(began)
                 self.gone_bytes += item.gone
@@ -97,7 +118,9 @@ class TaskLog:
     def _refuse_slow(self, began: float) -> None:
         now = time.monotonic()
         if now - began > PIECE_S or (self._give_up is not None and now > self._give_up):
-            raise HostUnreachable(f"the log of {self.task} does not come within {now - began:.0f} s", where=self.host)
+            raise HostUnreachable(
+                f"the log of {self.task} does not come within {now - began:.0f} s", where=self.host
+            )
 
     def batches(self, part: Part) -> Iterator[Batch]:
         """Return all lines of a part: see line_filter.py for which are wanted."""
@@ -105,7 +128,8 @@ class TaskLog:
         return self.splitter.feed(item.offset, item.records, blob)
 
     def pull(self, agent: AgentChannel) -> Iterator[list[LogLine]]:
-        """The lines of the next piece of a log that may still grow. Sets `ended` once it is complete and read."""
+        """The lines of the next piece of a log that may still grow. Sets `ended` once it is
+        complete and read."""
         stream = self.ask(agent, follow=True)
         moved = self.abandoned = False
         for part in self.take(stream):

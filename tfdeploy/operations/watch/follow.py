@@ -1,4 +1,5 @@
-"""A run followed until it ends: its tasks' states as events and their lines in batches, across lost connections."""
+"""A run followed until it ends: its tasks' states as events and their lines in batches, across lost
+connections."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def follow(
     last: int | None = None,
     only: frozenset[str] | None = None,
 ) -> RunView:
-    """Returns once the run has ended everywhere, or `stop` is set. A host that misses the end is told of it.
+    """Returns once the run has ended everywhere, or `stop` is set. A host that misses the end is
+    told of it.
 
     `take_lines`: gets the tasks' lines, in lists of one task and time, from any thread; None: they
     are not followed. `last`: begin with so many lines of each task (None: all). `only`: ask these
@@ -42,7 +44,9 @@ def follow(
     watch = Watch(fleet, plan, emit, only)
     follower = None
     if take_lines is not None:
-        query = LogQuery(tasks=tuple(task.task for task in plan.tasks if task.host in watch.asked), last=last)
+        query = LogQuery(
+            tasks=tuple(task.task for task in plan.tasks if task.host in watch.asked), last=last
+        )
         follower = Follower(fleet, plan, query, take_lines, stop=stop)
         follower.start()
     listen(watch, stop)

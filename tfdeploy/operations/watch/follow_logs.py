@@ -22,9 +22,9 @@ RECONNECT_S = 0.5  # a try without an answer takes 10 s already
 
 
 class Follower:
-    """Passes live lines of many tasks to one function, in lists of one task and time, also those that the query would drop. One
-    thread per task; a reconnect continues from the last offset. `begun`: task -> its log, where it has been read to
-    a place already."""
+    """Passes live lines of many tasks to one function, in lists of one task and time, also those
+    that the query would drop. One thread per task; a reconnect continues from the last offset.
+    `begun`: task -> its log, where it has been read to a place already."""
 
     def __init__(
         self,
@@ -36,13 +36,24 @@ class Follower:
         stop: threading.Event,
         begun: Mapping[str, TaskLog] = MappingProxyType({}),
     ) -> None:
-        self.fleet, self.plan, self.query, self.deliver, self.stop = fleet, plan, query, deliver, stop
+        self.fleet, self.plan, self.query, self.deliver, self.stop = (
+            fleet,
+            plan,
+            query,
+            deliver,
+            stop,
+        )
         self.begun = begun
         self.lost: dict[str, TfdeployError] = {}
         self.gone: Gone = {}
         hosts = {host.name: host for host in hosts_of(plan)}
         self.threads = [
-            threading.Thread(target=self._follow, args=(task.task, hosts[task.host]), daemon=True, name=f"log {task.task}")
+            threading.Thread(
+                target=self._follow,
+                args=(task.task, hosts[task.host]),
+                daemon=True,
+                name=f"log {task.task}",
+            )
             for task in plan.tasks
             if task.task in query.tasks
         ]
@@ -73,7 +84,9 @@ class Follower:
                 for batch in log.pull(agent):
                     self.deliver(batch)
                 self.lost.pop(host.name, None)
-                if log.abandoned and not resume_patiently(self.fleet, self.plan, host.name, lambda text: None, self.stop):
+                if log.abandoned and not resume_patiently(
+                    self.fleet, self.plan, host.name, lambda text: None, self.stop
+                ):
                     for batch in log.splitter.rest():
                         self.deliver(batch)
                     return

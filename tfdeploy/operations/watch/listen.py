@@ -1,4 +1,5 @@
-"""Receives `run.watch` from every host of a run on a thread of its own, so that a slow host delays no other."""
+"""Receives `run.watch` from every host of a run on a thread of its own, so that a slow host delays
+no other."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ AGAIN_S = 0.5  # pause after a lost connection; a try without an answer takes 10
 def listen(watch: Watch, stop: threading.Event) -> None:
     """Feeds the watch, from one thread per host, until the run has ended there or `stop` is set."""
     for host in hosts_of(watch.plan, watch.asked):
-        threading.Thread(target=_listen_to, args=(watch, host, stop), name=f"watch {host.name}", daemon=True).start()
+        threading.Thread(
+            target=_listen_to, args=(watch, host, stop), name=f"watch {host.name}", daemon=True
+        ).start()
 
 
 def _listen_to(watch: Watch, host: Host, stop: threading.Event) -> None:
@@ -41,7 +44,8 @@ def _listen_to(watch: Watch, host: Host, stop: threading.Event) -> None:
 
 
 def _resumed(watch: Watch, host: str, stop: threading.Event) -> bool:
-    """For a host without a minder of a run that has not ended: whether the run was resumed there. Raises HostUnreachable."""
+    """For a host without a minder of a run that has not ended: whether the run was resumed there.
+    Raises HostUnreachable."""
 
     def report(text: str) -> None:
         note(watch.emit, text, level="warning", host=host, run=watch.plan.run)

@@ -1,6 +1,8 @@
-"""Relays the end of a run from a host that knows it to hosts that cannot reach that host, but that this machine reaches.
+"""Relays the end of a run from a host that knows it to hosts that cannot reach that host, but that
+this machine reaches.
 
-Minders tell each other within seconds. What a host has not received after WAIT_S is relayed by any process that follows the run.
+Minders tell each other within seconds. What a host has not received after WAIT_S is relayed by any
+process that follows the run.
 """
 
 from __future__ import annotations
@@ -30,9 +32,14 @@ class Relay:
         self._noted: tuple[str, ...] = ()
 
     def look(self, now: float | None = None) -> None:
-        """Relays the end, with a note, where a host has missed it for WAIT_S. `now`: monotonic seconds."""
+        """Relays the end, with a note, where a host has missed it for WAIT_S. `now`: monotonic
+        seconds."""
         now = time.monotonic() if now is None else now
-        answering = {host: state for host, state in self._watch.states.items() if host not in self._watch.errors}
+        answering = {
+            host: state
+            for host, state in self._watch.states.items()
+            if host not in self._watch.errors
+        }
         found = uninformed(answering)
         if found is None:
             self._since, self._noted = None, ()
@@ -46,17 +53,29 @@ class Relay:
         watch = self._watch
         if hosts != self._noted:
             self._noted = hosts
-            note(watch.emit, in_words(informed, hosts) + ": told from here", level="warning", run=watch.plan.run)
+            note(
+                watch.emit,
+                in_words(informed, hosts) + ": told from here",
+                level="warning",
+                run=watch.plan.run,
+            )
         relay_end(watch.fleet, watch.plan, informed, hosts)
 
 
 def relay_end(fleet: Fleet, plan: Plan, informed: str, hosts: tuple[str, ...]) -> None:
     """Relays it once. A host that does not answer gets it the next time."""
-    answer = ask_all(fleet, plan, RUN_KNOWN, retry=False, timeout_s=ANSWER_S, only=(informed,))[informed]
+    answer = ask_all(fleet, plan, RUN_KNOWN, retry=False, timeout_s=ANSWER_S, only=(informed,))[
+        informed
+    ]
     if isinstance(answer, TfdeployError) or answer.known is None:
         return
-    ask_all(fleet, plan, RUN_TELL, {"known": answer.known}, retry=False, timeout_s=ANSWER_S, only=hosts)
+    ask_all(
+        fleet, plan, RUN_TELL, {"known": answer.known}, retry=False, timeout_s=ANSWER_S, only=hosts
+    )
 
 
 def in_words(informed: str, hosts: tuple[str, ...]) -> str:
-    return f"{fold_names(hosts)} {'has' if len(hosts) == 1 else 'have'} not heard from {informed} that the run is over"
+    return (
+        f"{fold_names(hosts)} {'has' if len(hosts) == 1 else 'have'} not heard from {informed} "
+        "that the run is over"
+    )

@@ -1,7 +1,9 @@
-"""Resumes a run on a host that lost all its processes of it, as by a reboot, when a follower of the run finds that.
+"""Resumes a run on a host that lost all its processes of it, as by a reboot, when a follower of the
+run finds that.
 
-The host is called only while no other host reports that the run is over; its minder then decides which tasks start again.
-Where another host reports that an operator stopped the run, this host is stopped too, and deletes the run's secrets.
+The host is called only while no other host reports that the run is over; its minder then decides
+which tasks start again. Where another host reports that an operator stopped the run, this host is
+stopped too, and deletes the run's secrets.
 """
 
 from __future__ import annotations
@@ -19,10 +21,12 @@ from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.outcomes import session_of, split
 from tfdeploy.transport.protocols import Fleet
 
-NEVER = ("ended", "superseded", "live_run", "unknown_run", "unknown_verb")  # error codes after which a later try cannot succeed
+# error codes after which a later try cannot succeed
+NEVER = ("ended", "superseded", "live_run", "unknown_run", "unknown_verb")
 
 TRIES, AGAIN_S = 60, 1.0
-# state of the run -> verb for a host that was away; all but run.resume also delete the run's secrets
+# state of the run -> verb for a host that was away; all but run.resume also delete the run's
+# secrets
 VERBS: dict[str, tuple[Verb[Any], dict[str, str]]] = {
     "goes on": (RUN_RESUME, {}),
     "stopped": (RUN_STOP, {}),
@@ -31,7 +35,8 @@ VERBS: dict[str, tuple[Verb[Any], dict[str, str]]] = {
 
 
 def resume(fleet: Fleet, plan: Plan, host: str) -> bool:
-    """Whether the host has a minder of the run now. Raises TfdeployError where a later try may succeed."""
+    """Whether the host has a minder of the run now. Raises TfdeployError where a later try may
+    succeed."""
     state = _state_of_run(fleet, plan)
     verb, more = VERBS[state]
     (one,) = hosts_of(plan, {host})
@@ -44,7 +49,9 @@ def resume(fleet: Fleet, plan: Plan, host: str) -> bool:
     return state == "goes on"
 
 
-def resume_patiently(fleet: Fleet, plan: Plan, host: str, report: Callable[[str], None], stop: threading.Event) -> bool:
+def resume_patiently(
+    fleet: Fleet, plan: Plan, host: str, report: Callable[[str], None], stop: threading.Event
+) -> bool:
     """`resume`, tried for up to a minute while its error may pass. Raises HostUnreachable."""
     reported: str | None = None
     for _ in range(TRIES):
@@ -65,7 +72,8 @@ def resume_patiently(fleet: Fleet, plan: Plan, host: str, report: Callable[[str]
 
 
 def _state_of_run(fleet: Fleet, plan: Plan) -> str:
-    """The state of the run as the answering hosts know it: "goes on", "stopped", or "ended" (well or not)."""
+    """The state of the run as the answering hosts know it: "goes on", "stopped", or "ended" (well
+    or not)."""
     answers, _ = split(ask_all(fleet, plan, RUN_STATUS, retry=False, timeout_s=15.0))
     states = [answer.host_state for answer in answers.values()]
     if any(state.stop_requested for state in states):
@@ -76,4 +84,8 @@ def _state_of_run(fleet: Fleet, plan: Plan) -> str:
     for answer, state in zip(answers.values(), states, strict=True):
         outcomes.update({task: ending["outcome"] for task, ending in state.ended_tasks.items()})
         outcomes.update({status.task: status.outcome for status in answer.tasks})
-    return "ended" if plan.deciding and all(outcomes.get(task) == "succeeded" for task in plan.deciding) else "goes on"
+    return (
+        "ended"
+        if plan.deciding and all(outcomes.get(task) == "succeeded" for task in plan.deciding)
+        else "goes on"
+    )

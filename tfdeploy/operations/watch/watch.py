@@ -31,7 +31,9 @@ _SHOWN = attrgetter("state", "up", "outcome", "attempt", "pid", "reason", "healt
 class Watch:
     """Keeps the last state that each host of a run reported, and emits only changes."""
 
-    def __init__(self, fleet: Fleet, plan: Plan, emit: Emit, only: frozenset[str] | None = None) -> None:
+    def __init__(
+        self, fleet: Fleet, plan: Plan, emit: Emit, only: frozenset[str] | None = None
+    ) -> None:
         """`only`: these hosts alone are asked; None: all hosts of the run."""
         self.fleet, self.plan, self.emit, self.only = fleet, plan, emit, only
         self.asked = tuple(host.host for host in plan.hosts if only is None or host.host in only)
@@ -42,7 +44,8 @@ class Watch:
         self.stopped: dict[str, list[str]] = {}  # task -> metrics that its host has stopped reading
         self.errors: dict[str, TfdeployError] = {}
         self.reached: set[str] = set()
-        self.abandoned: set[str] = set()  # hosts without a minder of a run that has not ended: see watch/resume.py
+        # hosts without a minder of a run that has not ended: see watch/resume.py
+        self.abandoned: set[str] = set()
         self._settled: set[str] = set()
         self._emitted_ends: set[tuple[str, int]] = set()  # (task, attempt)
         self._state: str | None = None
@@ -57,7 +60,9 @@ class Watch:
 
     def ask(self) -> RunView:
         """Asks all hosts once. Emits changes of hosts and tasks, not of the run."""
-        for host, answer in ask_all(self.fleet, self.plan, RUN_STATUS, retry=False, timeout_s=15.0, only=self.only).items():
+        for host, answer in ask_all(
+            self.fleet, self.plan, RUN_STATUS, retry=False, timeout_s=15.0, only=self.only
+        ).items():
             try:
                 self.receive(host, answer)
             except BadAnswer as error:
@@ -70,12 +75,22 @@ class Watch:
             return
         self._state, self._cause = view.state, view.cause
         left = {host: list(paths) for host, paths in view.left_files.items()}
-        self._emit_event("run", {"state": view.state, "cause": view.cause, "left_files": left, "ended": view.ended})
+        self._emit_event(
+            "run",
+            {"state": view.state, "cause": view.cause, "left_files": left, "ended": view.ended},
+        )
 
     def view(self, **figures: Any) -> RunView:
         """`figures`: see run_view."""
         with self._lock:
-            return run_view(self.plan, self.states, self.tasks, unreachable=set(self.errors), unasked=self.unasked, **figures)
+            return run_view(
+                self.plan,
+                self.states,
+                self.tasks,
+                unreachable=set(self.errors),
+                unasked=self.unasked,
+                **figures,
+            )
 
     @property
     def known_states(self) -> list[wire.HostRunState]:
@@ -100,7 +115,8 @@ class Watch:
         return all(host in self._settled or host in self.errors for host in self.asked)
 
     def receive(self, host: str, answer: RunOnHost | RunChange | TfdeployError) -> None:
-        """Receive one host's report: the value of run.status, an item of run.watch, or an error. Thread-safe.
+        """Receive one host's report: the value of run.status, an item of run.watch, or an error.
+        Thread-safe.
 
         Raises BadAnswer for a report about another host or run.
         """
@@ -117,14 +133,22 @@ class Watch:
 
     def _refuse_foreign(self, host: str, answer: RunOnHost | RunChange) -> None:
         state = answer.host_state
-        if state is not None and (state.run, state.job, state.host) != (self.plan.run, self.plan.job, host):
-            raise BadAnswer(f"it answers for {state.host}, run {state.run} of {state.job}", where=host)
+        if state is not None and (state.run, state.job, state.host) != (
+            self.plan.run,
+            self.plan.job,
+            host,
+        ):
+            raise BadAnswer(
+                f"it answers for {state.host}, run {state.run} of {state.job}", where=host
+            )
         own = {task.task for task in self.plan.tasks if task.host == host}
         if answer.samples is not None and not answer.samples.tasks.keys() <= own:
             raise BadAnswer("it has samples of tasks that are not its own", where=host)
         for status in _statuses(answer):
             if (status.run, status.host) != (self.plan.run, host) or status.task not in own:
-                raise BadAnswer(f"it answers for {status.task} on {status.host}, run {status.run}", where=host)
+                raise BadAnswer(
+                    f"it answers for {status.task} on {status.host}, run {status.run}", where=host
+                )
 
     def _lose(self, host: str, error: TfdeployError) -> None:
         if host not in self.errors:
@@ -133,7 +157,11 @@ class Watch:
 
     def _forget(self, host: str, why: str) -> None:
         """The run's folder was removed on that host: its unfinished tasks there count as lost."""
-        for task in [task for task in self.tasks.values() if task.host == host and task.state not in ("ended", "lost")]:
+        for task in [
+            task
+            for task in self.tasks.values()
+            if task.host == host and task.state not in ("ended", "lost")
+        ]:
             gone = wire.replace(task, state="lost", outcome="lost", up=False, reason=why)
             self._receive(host, RunChange(task=gone))
 
@@ -155,27 +183,47 @@ class Watch:
                 self._emit_missed_ends(status, before, answer.attempts)
             self.tasks[status.task] = status
             if before is None or _SHOWN(before) != _SHOWN(status):
-                self._emit_event("task", wire.to_wire(status), status.host, status.task, status.attempt)
+                self._emit_event(
+                    "task", wire.to_wire(status), status.host, status.task, status.attempt
+                )
 
     def _emit_event(
-        self, kind: Kind, data: Any, host: str | None = None, task: str | None = None, attempt: int | None = None
+        self,
+        kind: Kind,
+        data: Any,
+        host: str | None = None,
+        task: str | None = None,
+        attempt: int | None = None,
     ) -> None:
         self.emit(Event(kind, time.time(), self.plan.run, host, task, attempt, data))
 
-    def _emit_missed_ends(self, status: wire.TaskStatus, before: wire.TaskStatus | None, rows: Iterable[AttemptRow]) -> None:
-        """Emit the ends of attempts that no status has shown. At the first look only the newest attempts count."""
+    def _emit_missed_ends(
+        self, status: wire.TaskStatus, before: wire.TaskStatus | None, rows: Iterable[AttemptRow]
+    ) -> None:
+        """Emit the ends of attempts that no status has shown. At the first look only the newest
+        attempts count."""
         since = status.attempt - 1 if before is None else before.attempt
         for row in rows:
-            if row.number >= since and row.ended is not None and (status.task, row.number) not in self._emitted_ends:
+            if (
+                row.number >= since
+                and row.ended is not None
+                and (status.task, row.number) not in self._emitted_ends
+            ):
                 self._emitted_ends.add((status.task, row.number))
-                self.emit(replace(event_of(attempt_of_host(status.task, row), status.host), run=self.plan.run))
+                self.emit(
+                    replace(
+                        event_of(attempt_of_host(status.task, row), status.host), run=self.plan.run
+                    )
+                )
 
     def _receive_samples(self, host: str, samples: NewestSamples, *, is_change: bool) -> None:
         """Warn once of each metric that a task's host has stopped reading."""
         self.samples.update(samples.tasks)
         for task, sample in samples.tasks.items():
             known = self.stopped.get(task, [])
-            new = [name for name in sample.stopped if name in self.plan.metrics and name not in known]
+            new = [
+                name for name in sample.stopped if name in self.plan.metrics and name not in known
+            ]
             if new:
                 self.stopped[task] = [*known, *new]
                 note(self.emit, f"{task}: {unread_words(new)}", level="warning", run=self.plan.run)

@@ -1,7 +1,9 @@
-"""Who is at fault, by the feeds that gave far too little: each casts doubt on its child and its parent.
+"""Who is at fault, by the feeds that gave far too little: each casts doubt on its child and its
+parent.
 
-A child that gets too little from two parents is slow itself. A parent of two such children sends slowly. Two first hosts of one
-site stand behind a thin line. Where one feed is all that is known, its child is held to be slow until more is.
+A child that gets too little from two parents is slow itself. A parent of two such children sends
+slowly. Two first hosts of one site stand behind a thin line. Where one feed is all that is known,
+its child is held to be slow until more is.
 """
 
 from __future__ import annotations
@@ -20,9 +22,17 @@ class Blame:
 
 def blame(doubts: Collection[Doubt], members: Mapping[str, Member]) -> Blame:
     """The control machine is never to blame: without it there is nothing."""
-    slow = {name for name, parents in _grouped((doubt.child, doubt.parent) for doubt in doubts).items() if len(parents) > 1}
+    slow = {
+        name
+        for name, parents in _grouped((doubt.child, doubt.parent) for doubt in doubts).items()
+        if len(parents) > 1
+    }
     left = [doubt for doubt in doubts if doubt.child not in slow]
-    across = [doubt for doubt in left if doubt.parent != HERE and members[doubt.child].site != members[doubt.parent].site]
+    across = [
+        doubt
+        for doubt in left
+        if doubt.parent != HERE and members[doubt.child].site != members[doubt.parent].site
+    ]
     entered = _grouped((members[doubt.child].site, doubt.child) for doubt in across)
     thin = {site for site, children in entered.items() if len(children) > 1}
     slow |= {child for children in entered.values() if len(children) == 1 for child in children}

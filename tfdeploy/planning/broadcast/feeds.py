@@ -1,4 +1,5 @@
-"""Who feeds whom in a broadcast: its members as they are now, and the feeds between them. Values only."""
+"""Who feeds whom in a broadcast: its members as they are now, and the feeds between them. Values
+only."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ class Member:
     wanted_bytes: int = 0  # of what the broadcast moves, in all; have == wanted: complete
     rate: float | None = None  # bytes a second received over the last seconds
     starved_s: float = 0.0  # for how long it has received nothing though it is not complete
-    flowing_s: float = math.inf  # for how long it has received something again and again, without a break
+    # for how long it has received something again and again, without a break
+    flowing_s: float = math.inf
     intakes: tuple[Intake, ...] = ()  # the same by stripe; empty: not known, or there is one stripe
 
     @property
@@ -62,7 +64,8 @@ class Doubt:
 
 @dataclass(frozen=True)
 class Move:
-    """A child's last move in a stripe, and where it and its new parent were then: it is judged again once they went on."""
+    """A child's last move in a stripe, and where it and its new parent were then: it is judged
+    again once they went on."""
 
     child: str
     stripe: int
@@ -74,8 +77,10 @@ class Move:
 @dataclass(frozen=True)
 class FeedPlan:
     stripes: int  # k; fixed once the broadcast has begun
-    feeds: tuple[Feed, ...]  # each incomplete member has exactly one feed for each stripe; no cycles within a stripe
-    slow: frozenset[str] = frozenset()  # members that received or sent far too little: they are leaves
+    # each incomplete member has exactly one feed for each stripe; no cycles within a stripe
+    feeds: tuple[Feed, ...]
+    # members that received or sent far too little: they are leaves
+    slow: frozenset[str] = frozenset()
     thin: frozenset[str] = frozenset()  # sites behind a thin line: they feed no other site
     doubts: tuple[Doubt, ...] = ()  # what `slow` and `thin` follow from
     moves: tuple[Move, ...] = ()
@@ -105,8 +110,11 @@ def move(child: Member, stripe: int, parent: Member | None) -> Move:
 
 
 def sites_of(members: Iterable[Member]) -> dict[str, list[Member]]:
-    """site -> its members; sites in which a member is complete first, else in the order of their first members."""
+    """site -> its members; sites in which a member is complete first, else in the order of their
+    first members."""
     sites: dict[str, list[Member]] = {}
     for member in members:
         sites.setdefault(member.site, []).append(member)
-    return dict(sorted(sites.items(), key=lambda each: not any(member.is_complete for member in each[1])))
+    return dict(
+        sorted(sites.items(), key=lambda each: not any(member.is_complete for member in each[1]))
+    )

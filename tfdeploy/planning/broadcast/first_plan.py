@@ -1,28 +1,43 @@
 """The feeds with which a broadcast begins: a chain, or with many hosts two stripes of binary trees.
 
-In a chain a piece reaches the last host after as many hops as there are hosts. In k trees of k children each it takes
-k * log_k(hosts), and since each host is an inner node of one tree only, its uplink carries each byte once in both cases.
+In a chain a piece reaches the last host after as many hops as there are hosts. In k trees of k
+children each it takes k * log_k(hosts), and since each host is an inner node of one tree only, its
+uplink carries each byte once in both cases.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tfdeploy.planning.broadcast.feeds import HERE, PIECE_BYTES, Feed, FeedPlan, Member, move, sites_of
+from tfdeploy.planning.broadcast.feeds import (
+    HERE,
+    PIECE_BYTES,
+    Feed,
+    FeedPlan,
+    Member,
+    move,
+    sites_of,
+)
 
-FEW, MANY = 4, 16  # up to so few hosts trees gain nothing; with more than so many each straggler of a chain holds up too many
-CHAIN_SHARE = 0.1  # of the transfer's time may pass until the last host of a chain has its first piece
-HOP_PIECES = 2  # so many times of a piece on the wire pass per hop: to receive it, to check and write it
+# up to so few hosts trees gain nothing; with more than so many each straggler of a chain holds up
+# too many
+FEW, MANY = 4, 16
+# of the transfer's time may pass until the last host of a chain has its first piece
+CHAIN_SHARE = 0.1
+# so many times of a piece on the wire pass per hop: to receive it, to check and write it
+HOP_PIECES = 2
 TREES = 2  # with 2, 3 or 4 the last host has its first piece after the same time
 
 
 def first_plan(members: Iterable[Member], total_bytes: int) -> FeedPlan:
-    """`total_bytes`: what the broadcast moves to a host that has nothing of it. The first members stand first."""
+    """`total_bytes`: what the broadcast moves to a host that has nothing of it. The first members
+    stand first."""
     members = tuple(members)
     stripes = stripes_for(sum(not member.is_complete for member in members), total_bytes)
     feeds = [feed for stripe in range(stripes) for feed in _stripe(members, stripe, stripes)]
     known = {member.name: member for member in members}
-    waited = (feed for feed in feeds if known[feed.child].intake(feed.stripe).starved_s)  # for others, until all could begin
+    # for others, until all could begin
+    waited = (feed for feed in feeds if known[feed.child].intake(feed.stripe).starved_s)
     moves = tuple(move(known[feed.child], feed.stripe, known.get(feed.parent)) for feed in waited)
     return FeedPlan(stripes=stripes, feeds=tuple(feeds), moves=moves)
 
@@ -39,7 +54,8 @@ def _stripe(members: Sequence[Member], stripe: int, stripes: int) -> list[Feed]:
     for site in sites_of(members).values():
         sources = [each.name for each in site if each.is_complete and each.serves]
         relays, leaves = _divided([each for each in site if not each.is_complete], stripe, stripes)
-        if len(sources) < stripes:  # too few to share the stripes: they are to each what the control machine is
+        # too few to share the stripes: they are to each what the control machine is
+        if len(sources) < stripes:
             before, sources = [*before, *sources], []
         sources = sources[stripe::stripes]
         order = [*sources, *relays, *leaves]
@@ -58,8 +74,11 @@ def _stripe(members: Sequence[Member], stripe: int, stripes: int) -> list[Feed]:
     return feeds
 
 
-def _divided(incomplete: Sequence[Member], stripe: int, stripes: int) -> tuple[list[str], list[str]]:
-    """The relays of this stripe, then all others: relays of the other stripes, and hosts that nobody reaches."""
+def _divided(
+    incomplete: Sequence[Member], stripe: int, stripes: int
+) -> tuple[list[str], list[str]]:
+    """The relays of this stripe, then all others: relays of the other stripes, and hosts that
+    nobody reaches."""
     able = [each.name for each in incomplete if each.serves]
     relays = able[stripe::stripes] or able[:1]
     chosen = set(relays)
@@ -67,6 +86,7 @@ def _divided(incomplete: Sequence[Member], stripe: int, stripes: int) -> tuple[l
 
 
 def _parent(number: int, able: int, children: int) -> int:
-    """The position of the parent of child `number`: so many children each, and what is left over from the last one up."""
+    """The position of the parent of child `number`: so many children each, and what is left over
+    from the last one up."""
     room = able * children
     return number // children if number < room else able - 1 - (number - room) % able

@@ -1,4 +1,5 @@
-"""The feeds of all stripes while a plan is changed: which of them still hold, what hangs below what, who has room for a child."""
+"""The feeds of all stripes while a plan is changed: which of them still hold, what hangs below
+what, who has room for a child."""
 
 from __future__ import annotations
 
@@ -14,14 +15,19 @@ class Forest:
     """`members` by name, `out` left out. Holds of `feeds` those to members that are incomplete."""
 
     def __init__(
-        self, feeds: Iterable[Feed], stripes: int, members: Mapping[str, Member], shut: frozenset[tuple[str, str]]
+        self,
+        feeds: Iterable[Feed],
+        stripes: int,
+        members: Mapping[str, Member],
+        shut: frozenset[tuple[str, str]],
     ) -> None:
         self.members, self.stripes, self._shut = members, stripes, shut
         self.parents: list[dict[str, str]] = [{} for _ in range(stripes)]
         for feed in feeds:
             if feed.child in members and not members[feed.child].is_complete:
                 self.parents[feed.stripe][feed.child] = feed.parent
-        self.before = [dict(parents) for parents in self.parents]  # also of feeds that no longer hold
+        # also of feeds that no longer hold
+        self.before = [dict(parents) for parents in self.parents]
         self._serving = {name for name, member in members.items() if member.serves}
         self._missed = Counter(child for child, parent in shut if parent in self._serving)
 
@@ -56,7 +62,8 @@ class Forest:
         return above
 
     def below(self, tops: Iterable[str], stripe: int) -> dict[str, int]:
-        """All that is fed from `tops`, themselves included, each with the number of hosts below it."""
+        """All that is fed from `tops`, themselves included, each with the number of hosts below
+        it."""
         children = self.children(stripe)
         order, todo = [], list(tops)
         while todo:

@@ -1,4 +1,5 @@
-"""Which feeds give nothing, or far less than they should. What follows from that is said by `blame`."""
+"""Which feeds give nothing, or far less than they should. What follows from that is said by
+`blame`."""
 
 from __future__ import annotations
 
@@ -14,9 +15,11 @@ from tfdeploy.planning.broadcast.forest import Forest
 SLOWER = 0.5  # of what its parent receives: less is far slower,
 BEHIND_S = 3.0  # once its parent has so much more than it, in seconds of the parent's rate
 SETTLED_S = 4.0  # after a move a child is judged again when so long has passed
-BEHIND_BYTES = 16 * PIECE_BYTES  # and so many bytes: over slow links a rate of some seconds is that of very few pieces
+# and so many bytes: over slow links a rate of some seconds is that of very few pieces
+BEHIND_BYTES = 16 * PIECE_BYTES
 STARVED_S = 3.0  # a member that has received nothing for so long is starved,
-SLOW_STARVED_S = 10.0  # one that is known to be slow, or had nothing yet, after so long: a piece may take it longer
+# one that is known to be slow, or had nothing yet, after so long: a piece may take it longer
+SLOW_STARVED_S = 10.0
 STARVED_PIECES = 4  # and not before so many pieces should have come,
 LONGEST_S = 30.0  # but after so long in any case
 FED_S = 1.5  # a parent is not, if it has received something since
@@ -34,7 +37,9 @@ class Verdict:
 
 def judge(plan: FeedPlan, forest: Forest) -> Verdict:
     known = {*forest.members, HERE}
-    doubts = {doubt: None for doubt in plan.doubts if doubt.child in known and doubt.parent in known}
+    doubts = {
+        doubt: None for doubt in plan.doubts if doubt.child in known and doubt.parent in known
+    }
     court = _Court(plan, forest, blame(doubts, forest.members))
     starved, fruitless = set(), set()
     for stripe in range(plan.stripes):
@@ -64,21 +69,29 @@ class _Court:
         return not self._children[name]
 
     def starved(self, stripe: int) -> Iterator[tuple[str, str]]:
-        """(child, parent): the child has received nothing for some time though its parent has something for it."""
+        """(child, parent): the child has received nothing for some time though its parent has
+        something for it."""
         usual = self._usual_rate(stripe)
         for child, parent in self._feeds(stripe):
             intake, move = self._intake(child, stripe), self._moves.get((child, stripe))
             since = move.starved_s if move and move.have_bytes == intake.have_bytes else 0.0
-            may_be_slow = child in self._before.slow or (self._is_full(parent, stripe) and not usual and not intake.have_bytes)
+            may_be_slow = child in self._before.slow or (
+                self._is_full(parent, stripe) and not usual and not intake.have_bytes
+            )
             rate = min(usual, intake.rate or usual)
             pieces_s = min(STARVED_PIECES * PIECE_BYTES / rate, LONGEST_S) if rate else 0.0
             patience_s = max(SLOW_STARVED_S if may_be_slow else STARVED_S, pieces_s)
-            is_still = not self._has_all(child, stripe) and intake.starved_s >= since + max(since, patience_s)
-            if is_still and (self._is_full(parent, stripe) or self._withholds(parent, intake, stripe, patience_s)):
+            is_still = not self._has_all(child, stripe) and intake.starved_s >= since + max(
+                since, patience_s
+            )
+            if is_still and (
+                self._is_full(parent, stripe) or self._withholds(parent, intake, stripe, patience_s)
+            ):
                 yield child, parent
 
     def _withholds(self, parent: str, intake: Intake, stripe: int, patience_s: float) -> bool:
-        """The parent has had something for the child for so long: it does not have it since just now."""
+        """The parent has had something for the child for so long: it does not have it since just
+        now."""
         above = self._intake(parent, stripe)
         ahead = above.have_bytes - intake.have_bytes
         is_long = above.flowing_s >= patience_s or ahead >= BEHIND_BYTES
@@ -89,14 +102,26 @@ class _Court:
         usual = self._usual_rate(stripe)
         for child, parent in self._feeds(stripe):
             if child not in self._before.slow and not self._is_beyond_thin_line(child, parent):
-                rate = usual if self._is_full(parent, stripe) else self._intake(parent, stripe).rate or 0.0
-                due = rate * self._forest.stripes / max(self._forest.stripes, self._children[parent])  # of a shared uplink
-                if due and self._is_behind(child, parent, stripe, due) and self._is_settled(child, parent, stripe, due):
+                rate = (
+                    usual
+                    if self._is_full(parent, stripe)
+                    else self._intake(parent, stripe).rate or 0.0
+                )
+                # of a shared uplink
+                due = (
+                    rate * self._forest.stripes / max(self._forest.stripes, self._children[parent])
+                )
+                if (
+                    due
+                    and self._is_behind(child, parent, stripe, due)
+                    and self._is_settled(child, parent, stripe, due)
+                ):
                     yield child, parent
 
     def tried(self, doubts: list[Doubt]) -> Iterator[Doubt]:
-        """The first host of a chain has nobody to be held against: all are as slow as it is. So it is once made the last one.
-        If it is as quick there as others, nobody is to blame: its successor is doubted too, and so neither of them."""
+        """The first host of a chain has nobody to be held against: all are as slow as it is. So it
+        is once made the last one. If it is as quick there as others, nobody is to blame: its
+        successor is doubted too, and so neither of them."""
         heads = [child for child, parent in self._forest.parents[0].items() if parent == HERE]
         of_here = [doubt.child for doubt in doubts if doubt.parent == HERE]
         if len(heads) != 1 or len(of_here) > 1:
@@ -104,20 +129,37 @@ class _Court:
         if of_here:
             first = of_here[0]
             parent = self._forest.parents[0].get(first, HERE)
-            if parent in self._members and first != heads[0] and [doubt.child for doubt in doubts].count(first) == 1:
-                rate, above = self._intake(first, 0).rate or 0.0, self._intake(parent, 0).rate or 0.0
+            if (
+                parent in self._members
+                and first != heads[0]
+                and [doubt.child for doubt in doubts].count(first) == 1
+            ):
+                rate, above = (
+                    self._intake(first, 0).rate or 0.0,
+                    self._intake(parent, 0).rate or 0.0,
+                )
                 if rate >= SLOWER * above > 0 and self._is_settled(first, parent, 0, above):
                     yield Doubt(heads[0], HERE)
             return
         intake = self._intake(heads[0], 0)
-        is_long = intake.rate and intake.wanted_bytes - intake.have_bytes >= TRIED_FOR_S * intake.rate
-        if is_long and intake.have_bytes >= TRIED_AFTER_S * (intake.rate or 0.0) and self._is_dispensable(heads[0]):
+        is_long = (
+            intake.rate and intake.wanted_bytes - intake.have_bytes >= TRIED_FOR_S * intake.rate
+        )
+        if (
+            is_long
+            and intake.have_bytes >= TRIED_AFTER_S * (intake.rate or 0.0)
+            and self._is_dispensable(heads[0])
+        ):
             yield Doubt(heads[0], HERE)
 
     def _is_dispensable(self, head: str) -> bool:
         """Another host can stand first, and one of the same site has room for it."""
         site = self._members[head].site
-        last = [name for name, member in self._members.items() if member.site == site and not self._children[name]]
+        last = [
+            name
+            for name, member in self._members.items()
+            if member.site == site and not self._children[name]
+        ]
         return bool(self._children[head]) and any(
             self._forest.may_feed(name, head) and name not in self._before.slow for name in last
         )
@@ -129,17 +171,24 @@ class _Court:
 
     def _is_behind(self, child: str, parent: str, stripe: int, due: float) -> bool:
         intake = self._intake(child, stripe)
-        ahead = intake.wanted_bytes if self._is_full(parent, stripe) else self._intake(parent, stripe).have_bytes
+        ahead = (
+            intake.wanted_bytes
+            if self._is_full(parent, stripe)
+            else self._intake(parent, stripe).have_bytes
+        )
         is_slow = intake.rate is not None and intake.rate < SLOWER * due
         return is_slow and ahead - intake.have_bytes >= max(BEHIND_S * due, BEHIND_BYTES)
 
     def _is_settled(self, child: str, parent: str, stripe: int, due: float) -> bool:
-        """Since its last move its parent has received for some time. There is no clock here, so bytes say how long."""
+        """Since its last move its parent has received for some time. There is no clock here, so
+        bytes say how long."""
         move = self._moves.get((child, stripe))
         if move is None:
             return True
         if self._is_full(parent, stripe):
-            return self._intake(child, stripe).have_bytes - move.have_bytes >= SETTLED_S * SLOWER * due
+            return (
+                self._intake(child, stripe).have_bytes - move.have_bytes >= SETTLED_S * SLOWER * due
+            )
         above = self._intake(parent, stripe)
         return above.have_bytes - move.parent_bytes >= SETTLED_S * (above.rate or 0.0)
 
@@ -158,6 +207,7 @@ class _Court:
         return self._members[name].is_complete or intake.have_bytes >= intake.wanted_bytes > 0
 
     def _usual_rate(self, stripe: int) -> float:
-        """Of the members that receive: what a child of a parent that has everything is held against."""
+        """Of the members that receive: what a child of a parent that has everything is held
+        against."""
         rates = [self._intake(child, stripe).rate for child in self._forest.parents[stripe]]
         return median([rate for rate in rates if rate is not None] or [0.0])

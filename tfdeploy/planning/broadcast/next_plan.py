@@ -1,6 +1,8 @@
-"""The feeds as they should be from now on. Feeds that work stay; a child that lost its parent is placed anew.
+"""The feeds as they should be from now on. Feeds that work stay; a child that lost its parent is
+placed anew.
 
-Nothing is decided by a clock: how long a member has starved and how fast it receives is said by its record.
+Nothing is decided by a clock: how long a member has starved and how fast it receives is said by its
+record.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ def next_plan(
 ) -> FeedPlan:
     """The very same plan where nothing has to change.
 
-    `shut`: (child, parent) pairs that do not reach each other; `out`: members that died or sent wrong pieces, and so feed
-    nobody and are fed nothing.
+    `shut`: (child, parent) pairs that do not reach each other; `out`: members that died or sent
+    wrong pieces, and so feed nobody and are fed nothing.
     """
     known = {member.name: member for member in members if member.name not in out}
     forest = Forest(plan.feeds, plan.stripes, known, shut)
@@ -37,7 +39,12 @@ def next_plan(
     ]
     place(forest, verdict, lone)
     fed = sum(len(parents) for parents in forest.parents)
-    if forest.parents == forest.before and fed == len(plan.feeds) and verdict.doubts == plan.doubts and not verdict.starved:
+    if (
+        forest.parents == forest.before
+        and fed == len(plan.feeds)
+        and verdict.doubts == plan.doubts
+        and not verdict.starved
+    ):
         return plan
     changed = FeedPlan(
         stripes=plan.stripes,
@@ -53,7 +60,10 @@ def next_plan(
 def _cut(forest: Forest, verdict: Verdict) -> None:
     """Takes out the feeds that do not hold any more."""
     for stripe, parent, child in list(forest.feeds()):
-        if (parent != HERE and not _holds(forest, verdict, parent, child)) or (child, stripe) in verdict.fruitless:
+        if (parent != HERE and not _holds(forest, verdict, parent, child)) or (
+            child,
+            stripe,
+        ) in verdict.fruitless:
             forest.cut(child, stripe)
 
 
@@ -62,7 +72,8 @@ def _holds(forest: Forest, verdict: Verdict, parent: str, child: str) -> bool:
         return False
     above, site = forest.members[parent], forest.members[child].site
     is_thin = above.site in verdict.blame.thin and not above.is_complete
-    return above.site == site or not (is_thin or child in verdict.blame.slow)  # who is slow is not the first host of its site
+    # who is slow is not the first host of its site
+    return above.site == site or not (is_thin or child in verdict.blame.slow)
 
 
 def _feeds(plan: FeedPlan, forest: Forest) -> tuple[Feed, ...]:
@@ -75,8 +86,13 @@ def _feeds(plan: FeedPlan, forest: Forest) -> tuple[Feed, ...]:
 
 
 def _moves(plan: FeedPlan, forest: Forest, verdict: Verdict) -> tuple[Move, ...]:
-    """The last move of each child that is fed still; one that was found starved is given time as if it had moved."""
-    moves = {(each.child, each.stripe): each for each in plan.moves if each.child in forest.parents[each.stripe]}
+    """The last move of each child that is fed still; one that was found starved is given time as if
+    it had moved."""
+    moves = {
+        (each.child, each.stripe): each
+        for each in plan.moves
+        if each.child in forest.parents[each.stripe]
+    }
     for stripe, parent, child in forest.feeds():
         if forest.before[stripe].get(child) != parent or (child, stripe) in verdict.starved:
             moves[child, stripe] = move(forest.members[child], stripe, forest.members.get(parent))

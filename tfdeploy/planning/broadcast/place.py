@@ -1,4 +1,5 @@
-"""A parent for each child that has none: of its own site, with room for one more, not behind it, near its old parent.
+"""A parent for each child that has none: of its own site, with room for one more, not behind it,
+near its old parent.
 
 Only a host that is fed from a source itself is chosen, so that no cycle can arise.
 """
@@ -18,7 +19,8 @@ CROWDED = 0.05  # of a child: by so much more than its uplink bears may a parent
 
 
 def place(forest: Forest, verdict: Verdict, lone: list[tuple[str, int]]) -> None:
-    """`lone`: (child, stripe) without a parent. Others move too, where a parent has too many children."""
+    """`lone`: (child, stripe) without a parent. Others move too, where a parent has too many
+    children."""
     children = Counter(parent for _, parent, _ in forest.feeds())
     if not lone and max(children.values(), default=0) <= forest.stripes:
         return
@@ -31,8 +33,15 @@ def place(forest: Forest, verdict: Verdict, lone: list[tuple[str, int]]) -> None
 class _Placer:
     def __init__(self, forest: Forest, verdict: Verdict) -> None:
         self._forest, self._members, self._verdict = forest, forest.members, verdict
-        self._relays = {name for name, member in forest.members.items() if member.serves and name not in verdict.blame.slow}
-        self._sources = [HERE, *(name for name, member in forest.members.items() if member.is_complete)]
+        self._relays = {
+            name
+            for name, member in forest.members.items()
+            if member.serves and name not in verdict.blame.slow
+        }
+        self._sources = [
+            HERE,
+            *(name for name, member in forest.members.items() if member.is_complete),
+        ]
         self._number = {name: number for number, name in enumerate(forest.members)}
         self._usual = _usual_rate(forest)
         self._rooted: list[dict[str, int]] = [{}] * forest.stripes
@@ -44,21 +53,34 @@ class _Placer:
     def place(self, children: list[str], stripe: int) -> None:
         """Of several first a relay, and first the one that has most: it may feed the others."""
         if children:
-            self._rooted = [self._forest.below(self._sources, each) for each in range(self._forest.stripes)]
+            self._rooted = [
+                self._forest.below(self._sources, each) for each in range(self._forest.stripes)
+            ]
         rooted = self._rooted[stripe]
         for child in sorted(children, key=lambda name: self._turn(name, stripe)):
             self._attach(child, self._parent(child, stripe, rooted), stripe)
             rooted.update(self._forest.below([child], stripe))
 
     def relieve(self, stripe: int) -> None:
-        """Children of a parent that has too many go to hosts of their site that have room, even if they wait there: nothing is
-        late that has come before all is complete. A child that feeds others goes to a complete host only."""
-        crowded = [child for child, parent in self._forest.parents[stripe].items() if self._is_crowded(parent)]
+        """Children of a parent that has too many go to hosts of their site that have room, even if
+        they wait there: nothing is late that has come before all is complete. A child that feeds
+        others goes to a complete host only."""
+        crowded = [
+            child
+            for child, parent in self._forest.parents[stripe].items()
+            if self._is_crowded(parent)
+        ]
         crowded = [child for child in crowded if not self._forest.reaches_nobody(child)]
         rooted = self._forest.below(self._sources, stripe) if crowded else {}
-        room = [name for name in rooted if name in self._relays and self._load[name] < self._forest.stripes]
+        room = [
+            name
+            for name in rooted
+            if name in self._relays and self._load[name] < self._forest.stripes
+        ]
         for child in sorted(crowded, key=lambda name: rooted.get(name, 0)) if room else ():
-            able = [name for name in room if self._is_relief(name, child, stripe, rooted.get(child, 0))]
+            able = [
+                name for name in room if self._is_relief(name, child, stripe, rooted.get(child, 0))
+            ]
             if able and self._is_crowded(self._forest.parents[stripe][child]):
                 parent = min(able, key=lambda name: self._load[name])
                 self._attach(child, parent, stripe)
@@ -74,7 +96,11 @@ class _Placer:
         return has_room and is_near and is_above and self._may(name, child, stripe)
 
     def _turn(self, name: str, stripe: int) -> tuple[bool, int, int]:
-        return (name not in self._relays, -self._members[name].intake(stripe).have_bytes, self._number[name])
+        return (
+            name not in self._relays,
+            -self._members[name].intake(stripe).have_bytes,
+            self._number[name],
+        )
 
     def _weight(self, child: str, stripe: int) -> float:
         """A child that receives far more slowly than others takes less of its parent's uplink."""
@@ -103,18 +129,28 @@ class _Placer:
     def _may(self, parent: str, child: str, stripe: int) -> bool:
         if parent not in self._relays or not self._forest.may_feed(parent, child):
             return False
-        if (child, stripe) in self._verdict.fruitless and self._forest.before[stripe].get(child) == parent:
+        if (child, stripe) in self._verdict.fruitless and self._forest.before[stripe].get(
+            child
+        ) == parent:
             return False
         above, site = self._members[parent], self._members[child].site
         return above.site == site or above.is_complete or above.site not in self._verdict.blame.thin
 
     def _rank(self, name: str, child: str, stripe: int, near: dict[str, int]) -> tuple[float, ...]:
-        """The least is the best. Where none has room, one with few hosts below it: all of them get less."""
+        """The least is the best. Where none has room, one with few hosts below it: all of them get
+        less."""
         is_far = self._members[name].site != self._members[child].site
         over = self._load[name] + self._weight(child, stripe) - self._forest.stripes
         crowd = (over, self._below(name)) if over > CROWDED else (0.0, 0)
         is_behind = self._is_behind(name, child, stripe)
-        return (is_far, is_behind, *crowd, near.get(name, len(near)), self._children[name], self._number[name])
+        return (
+            is_far,
+            is_behind,
+            *crowd,
+            near.get(name, len(near)),
+            self._children[name],
+            self._number[name],
+        )
 
     def _below(self, name: str) -> int:
         return sum(each.get(name, 0) for each in self._rooted)
@@ -123,10 +159,15 @@ class _Placer:
         if self._members[parent].is_complete:
             return False
         above, intake = self._members[parent].intake(stripe), self._members[child].intake(stripe)
-        return intake.have_bytes - above.have_bytes > max(BEHIND_BYTES, BEHIND_S * max(above.rate or 0.0, intake.rate or 0.0))
+        return intake.have_bytes - above.have_bytes > max(
+            BEHIND_BYTES, BEHIND_S * max(above.rate or 0.0, intake.rate or 0.0)
+        )
 
 
 def _usual_rate(forest: Forest) -> list[float]:
     """By stripe, of the members that receive."""
-    rates = [[forest.members[child].intake(stripe).rate or 0.0 for child in each] for stripe, each in enumerate(forest.parents)]
+    rates = [
+        [forest.members[child].intake(stripe).rate or 0.0 for child in each]
+        for stripe, each in enumerate(forest.parents)
+    ]
     return [median(each) if each else 0.0 for each in rates]

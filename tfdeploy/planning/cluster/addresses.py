@@ -1,4 +1,5 @@
-"""The address by which the other hosts reach each host: `advertise`, else its literal IP, else where its sshd was reached.
+"""The address by which the other hosts reach each host: `advertise`, else its literal IP, else
+where its sshd was reached.
 
 Refuses addresses with which a cluster would hang, or be open to the internet. Resolves no names
 itself: the hosts report what they resolve.
@@ -36,15 +37,19 @@ def advertised(host: Host, facts: HostFacts) -> Advertised:
     if facts.ssh_server_address:
         return Advertised(facts.ssh_server_address, "where its sshd was reached")
     raise Refused(
-        f"nothing says which address the other hosts reach {host.name} at: {host.address} is a name, "
+        f"nothing says which address the other hosts reach {host.name} at: {host.address} is a "
+        "name, "
         "and its sshd did not say where it was reached",
         where=host.source or f"host {host.name}",
         next=f"write `advertise: ADDRESS` for {host.name} in the inventory",
     )
 
 
-def check(found: Mapping[str, Advertised], facts: Mapping[str, HostFacts], *, allow_public: bool) -> tuple[str, ...]:
-    """Notes, or Refused: loopback mixed with others, a public or unusable address, a name that some host resolves to loopback."""
+def check(
+    found: Mapping[str, Advertised], facts: Mapping[str, HostFacts], *, allow_public: bool
+) -> tuple[str, ...]:
+    """Notes, or Refused: loopback mixed with others, a public or unusable address, a name that some
+    host resolves to loopback."""
     loopback = [name for name in found if is_loopback(found[name].address)]
     others = [name for name in found if name not in loopback]
     if loopback and others:
@@ -52,18 +57,22 @@ def check(found: Mapping[str, Advertised], facts: Mapping[str, HostFacts], *, al
     for name in others:
         _check_name(name, found, facts)
         _check_usable(name, found[name].address)
-    public = {name: words for name in others if (words := _public_words(found[name].address, facts))}
+    public = {
+        name: words for name in others if (words := _public_words(found[name].address, facts))
+    }
     if public and not allow_public:
         raise _public(*next(iter(public.items())))
     return (
         *(
-            f"{name} stands in the cluster at {words} (--allow-public): what the hosts send each other crosses the internet "
+            f"{name} stands in the cluster at {words} (--allow-public): what the hosts send each "
+            "other crosses the internet "
             "in the clear"
             for name, words in public.items()
         ),
         *(note for name in others if (note := _disagreement(name, found[name].address, facts))),
         *(
-            f"{name} has {len(seen.addresses)} addresses: the other hosts let in the first {MOST_ADDRESSES} of them"
+            f"{name} has {len(seen.addresses)} addresses: the other hosts let in the first "
+            f"{MOST_ADDRESSES} of them"
             for name, seen in facts.items()
             if len(seen.addresses) > MOST_ADDRESSES
         ),
@@ -77,7 +86,9 @@ def seen_as(host: Host, facts: HostFacts, resolved: Sequence[str] = ()) -> tuple
     IPv4 is never mapped into IPv6. `resolved`: the addresses of its name in the cluster.
     """
     named = (advertised(host, facts).address, *resolved, *facts.addresses)
-    found = dict.fromkeys(str(_unmapped(parsed)) for each in named if (parsed := _ip(each)) and not parsed.is_loopback)
+    found = dict.fromkeys(
+        str(_unmapped(parsed)) for each in named if (parsed := _ip(each)) and not parsed.is_loopback
+    )
     return tuple(found)[:MOST_ADDRESSES]
 
 
@@ -88,10 +99,14 @@ def resolved(name: str, facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
         return ()
     answers = [set(seen.resolved[name]) for seen in facts.values() if name in seen.resolved]
     found = dict.fromkeys(address for answer in answers for address in sorted(answer))
-    return tuple(each for each in found if 2 * sum(each in answer for answer in answers) >= len(answers))
+    return tuple(
+        each for each in found if 2 * sum(each in answer for answer in answers) >= len(answers)
+    )
 
 
-def _unmapped(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+def _unmapped(
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address,
+) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     return getattr(address, "ipv4_mapped", None) or address
 
 
@@ -138,8 +153,15 @@ def _disagreement(name: str, address: str, facts: Mapping[str, HostFacts]) -> st
     name."""
     if _ip(address):
         return ""
-    answers = {asked: tuple(sorted(seen.resolved[address])) for asked, seen in facts.items() if address in seen.resolved}
-    groups = [(fold_names(hosts), ", ".join(found[:4]) or "no address") for hosts, found in fold_equal(answers)]
+    answers = {
+        asked: tuple(sorted(seen.resolved[address]))
+        for asked, seen in facts.items()
+        if address in seen.resolved
+    }
+    groups = [
+        (fold_names(hosts), ", ".join(found[:4]) or "no address")
+        for hosts, found in fold_equal(answers)
+    ]
     if len(groups) < 2:
         return ""
     return f"{address} ({name}) is not the same on all hosts: " + "; ".join(
@@ -162,16 +184,20 @@ def _check_name(name: str, found: Mapping[str, Advertised], facts: Mapping[str, 
     for asked, seen in facts.items():
         if address in seen.hosts_file_loopback:
             raise Refused(
-                f"the cluster calls {name} {address}, and on {asked} that name is a loopback address "
-                "(Debian's /etc/hosts has such a 127.0.1.1 line): tasks there would wait for each other for ever",
+                f"the cluster calls {name} {address}, and on {asked} that name is a loopback "
+                "address "
+                "(Debian's /etc/hosts has such a 127.0.1.1 line): tasks there would wait for "
+                "each other for ever",
                 where=f"host {asked}: /etc/hosts",
-                next=f"write `advertise: ADDRESS` (an IP) for {name} in the inventory, or remove the line on {asked}",
+                next=f"write `advertise: ADDRESS` (an IP) for {name} in the inventory, or remove "
+                f"the line on {asked}",
             )
 
 
 def _mixed(loopback: str, other: str, found: Mapping[str, Advertised]) -> Refused:
     return Refused(
-        f"{loopback} is called {found[loopback].address} ({found[loopback].why}), which only {loopback} itself can reach, "
+        f"{loopback} is called {found[loopback].address} ({found[loopback].why}), which only "
+        f"{loopback} itself can reach, "
         f"and {other} is {found[other].address}",
         where=f"host {loopback}",
         next=f"write `advertise: ADDRESS` for {loopback} in the inventory: what {other} calls it",
@@ -180,8 +206,10 @@ def _mixed(loopback: str, other: str, found: Mapping[str, Advertised]) -> Refuse
 
 def _public(name: str, words: str) -> Refused:
     return Refused(
-        f"{name} would stand in the cluster at {words}: TensorFlow's servers have no authentication "
+        f"{name} would stand in the cluster at {words}: TensorFlow's servers have no "
+        "authentication "
         "and run graphs from whoever reaches their ports",
         where=f"host {name}",
-        next=f"write `advertise: PRIVATE-ADDRESS` for {name}, or accept it: `tfdeploy launch --allow-public`",
+        next=f"write `advertise: PRIVATE-ADDRESS` for {name}, or accept it: `tfdeploy launch "
+        "--allow-public`",
     )

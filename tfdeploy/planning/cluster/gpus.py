@@ -1,4 +1,5 @@
-"""Which GPUs of a host tasks may use: the inventory's setting, checked against what the probe found.
+"""Which GPUs of a host tasks may use: the inventory's setting, checked against what the probe
+found.
 
 GPUs that other processes use are left out, unless the inventory lists their numbers.
 """
@@ -17,7 +18,8 @@ _MUCH = in_binary_bytes(BUSY_MIB << 20)
 
 
 def usable(host: Host, facts: HostFacts) -> tuple[int, ...]:
-    """Indices as nvidia-smi counts them. Raises Refused when the inventory asks for GPUs that are not there, or not free."""
+    """Indices as nvidia-smi counts them. Raises Refused when the inventory asks for GPUs that are
+    not there, or not free."""
     if host.gpus == "none":
         return ()
     if isinstance(host.gpus, tuple):
@@ -31,7 +33,11 @@ def usable(host: Host, facts: HostFacts) -> tuple[int, ...]:
     if host.gpus > len(facts.gpus):
         raise _not_there(host, facts, f"{host.gpus} GPUs")
     if host.gpus > len(free):
-        raise all_busy(host, facts, f"the inventory gives {host.name} {host.gpus} GPUs, and {len(free)} of them are free")
+        raise all_busy(
+            host,
+            facts,
+            f"the inventory gives {host.name} {host.gpus} GPUs, and {len(free)} of them are free",
+        )
     return free[: host.gpus]
 
 
@@ -49,7 +55,8 @@ def all_busy(host: Host, facts: HostFacts, what: str) -> Refused:
     return Refused(
         f"{what}: {_used(_busy(facts))} (more than {_MUCH} in use is somebody's)",
         where=f"host {host.name}",
-        next=f"wait, leave it out with `--exclude {host.name}`, take GPUs all the same with `gpus: [0, ...]` "
+        next=f"wait, leave it out with `--exclude {host.name}`, take GPUs all the same with "
+        "`gpus: [0, ...]` "
         f"of {host.name}, or train on its CPU with `gpus: none`",
     )
 
@@ -58,11 +65,16 @@ def named(facts: HostFacts, gpus: tuple[int, ...]) -> str:
     """As a reason names them: "GPU 0 (H200, 140 GiB)", "GPUs 0 and 1 (H200, 140 GiB each)"."""
     given = [gpu for gpu in facts.gpus if gpu.index in gpus]
     models = list(
-        dict.fromkeys(f"{gpu.name}, {in_binary_bytes(gpu.memory_mib << 20)}" if gpu.memory_mib else gpu.name for gpu in given)
+        dict.fromkeys(
+            f"{gpu.name}, {in_binary_bytes(gpu.memory_mib << 20)}" if gpu.memory_mib else gpu.name
+            for gpu in given
+        )
     )
     number = "GPU " if len(gpus) == 1 else "GPUs "
     each = " each" if len(models) == 1 < len(gpus) else ""
-    return number + " and ".join(map(str, gpus)) + (f" ({'; '.join(models)}{each})" if models else "")
+    return (
+        number + " and ".join(map(str, gpus)) + (f" ({'; '.join(models)}{each})" if models else "")
+    )
 
 
 def notes(host: Host, facts: HostFacts, given: tuple[int, ...]) -> tuple[str, ...]:
@@ -73,10 +85,16 @@ def notes(host: Host, facts: HostFacts, given: tuple[int, ...]) -> tuple[str, ..
     busy = _busy(facts)
     taken = [gpu for gpu in busy if gpu.index in given]
     if taken:
-        texts.append(f"{host.name} trains on GPUs that are in use already, as its `gpus:` says: {_used(taken)}")
+        texts.append(
+            f"{host.name} trains on GPUs that are in use already, as its `gpus:` says: "
+            f"{_used(taken)}"
+        )
     left_out = [gpu for gpu in busy if gpu.index not in given]
     if left_out and host.gpus != "none" and not isinstance(host.gpus, tuple):
-        texts.append(f"{host.name}: left out, since more than {_MUCH} in use is somebody's: {_used(left_out)}")
+        texts.append(
+            f"{host.name}: left out, since more than {_MUCH} in use is somebody's: "
+            f"{_used(left_out)}"
+        )
     return tuple(texts)
 
 
@@ -87,7 +105,8 @@ def _busy(facts: HostFacts) -> list[Gpu]:
 
 def _used(gpus: Iterable[Gpu]) -> str:
     return ", ".join(
-        f"GPU {gpu.index} ({gpu.name}) uses {in_binary_bytes(gpu.used_mib << 20)} of {in_binary_bytes(gpu.memory_mib << 20)}"
+        f"GPU {gpu.index} ({gpu.name}) uses {in_binary_bytes(gpu.used_mib << 20)} of "
+        f"{in_binary_bytes(gpu.memory_mib << 20)}"
         for gpu in gpus
     )
 

@@ -13,7 +13,8 @@ from tfdeploy.planning.cluster.placement import Seat, deciding
 
 @dataclass(frozen=True)
 class Layout:
-    """`ports` and `endpoints` by task, of those that listen; `addresses` and `mesh` (ports) by host; `cluster` by role."""
+    """`ports` and `endpoints` by task, of those that listen; `addresses` and `mesh` (ports) by
+    host; `cluster` by role."""
 
     seats: tuple[Seat, ...]
     addresses: Mapping[str, str]
@@ -25,19 +26,23 @@ class Layout:
 
     @cached_property
     def joined(self) -> dict[str, str]:
-        """role -> its endpoints with commas between: one text for all tasks, since it is as long as the cluster is large."""
+        """role -> its endpoints with commas between: one text for all tasks, since it is as long as
+        the cluster is large."""
         return {role: ",".join(endpoints) for role, endpoints in self.cluster.items()}
 
     @cached_property
     def cluster_json(self) -> str:
-        """The cluster as programs read it from one flag: `{"ps": ["host:port"], "worker": [...]}`."""
+        """The cluster as programs read it from one flag: `{"ps": ["host:port"], "worker":
+        [...]}`."""
         return cluster_json(self.cluster)
 
     def on(self, host: str) -> tuple[Seat, ...]:
         return tuple(seat for seat in self.seats if seat.host == host)
 
 
-def ports_needed(mode: Rules, seats: tuple[Seat, ...], hosts: Mapping[str, object]) -> dict[str, int]:
+def ports_needed(
+    mode: Rules, seats: tuple[Seat, ...], hosts: Mapping[str, object]
+) -> dict[str, int]:
     """host -> number of ports: one for each of its tasks that listens, and one for the mesh."""
     needed = dict.fromkeys(hosts, 1)
     for seat in seats:
@@ -45,14 +50,22 @@ def ports_needed(mode: Rules, seats: tuple[Seat, ...], hosts: Mapping[str, objec
     return needed
 
 
-def lay_out(mode: Rules, seats: tuple[Seat, ...], addresses: Mapping[str, str], given: Mapping[str, tuple[int, ...]]) -> Layout:
-    """`given`: per host as many ports as it needs; its tasks take them in order, the mesh the last one."""
+def lay_out(
+    mode: Rules,
+    seats: tuple[Seat, ...],
+    addresses: Mapping[str, str],
+    given: Mapping[str, tuple[int, ...]],
+) -> Layout:
+    """`given`: per host as many ports as it needs; its tasks take them in order, the mesh the last
+    one."""
     left = {host: iter(ports) for host, ports in given.items()}
     listening = [seat for seat in seats if _listens(mode, seat)]
     ports = {seat.task: next(left[seat.host]) for seat in listening}
     endpoints = {seat.task: endpoint(addresses[seat.host], ports[seat.task]) for seat in listening}
     by_role = {
-        role: tuple(endpoints[seat.task] for seat in listening if seat.role == role) for role in ROLES if role not in mode.silent
+        role: tuple(endpoints[seat.task] for seat in listening if seat.role == role)
+        for role in ROLES
+        if role not in mode.silent
     }
     return Layout(
         seats=seats,

@@ -1,8 +1,10 @@
-"""Places tasks on hosts with their GPUs: how many of each role, where, and why there. Ports come later.
+"""Places tasks on hosts with their GPUs: how many of each role, where, and why there. Ports come
+later.
 
-Counts are the contract's: one ps per host of its role, one worker per GPU of each worker host (one where there is
-none; one with all of them in mirrored), one chief, one evaluator; the job's `roles` and --ps/--workers say otherwise.
-Round-robin, in inventory order; ranks are counted like that and then numbered host by host.
+Counts are the contract's: one ps per host of its role, one worker per GPU of each worker host (one
+where there is none; one with all of them in mirrored), one chief, one evaluator; the job's `roles`
+and --ps/--workers say otherwise. Round-robin, in inventory order; ranks are counted like that and
+then numbered host by host.
 """
 
 from __future__ import annotations
@@ -38,22 +40,30 @@ class Seat:
 
 
 def place(
-    requested: Mapping[str, RoleRequest], hosts: Mapping[str, Host], facts: Mapping[str, HostFacts], first: Mapping[str, str]
+    requested: Mapping[str, RoleRequest],
+    hosts: Mapping[str, Host],
+    facts: Mapping[str, HostFacts],
+    first: Mapping[str, str],
 ) -> tuple[Seat, ...]:
-    """Every task with its host, in the order of ROLES. `first`: role -> host that must get the role's task 0.
+    """Every task with its host, in the order of ROLES. `first`: role -> host that must get the
+    role's task 0.
 
-    Raises Refused where GPUs are requested and missing, ConfigError where a role with tasks has no host.
+    Raises Refused where GPUs are requested and missing, ConfigError where a role with tasks has no
+    host.
     """
     free = {name: list(gpus.usable(hosts[name], facts[name])) for name in _with_gpus(requested)}
     had = {name: len(free[name]) for name in free}
     seats: dict[str, tuple[Seat, ...]] = {}
     for role in sorted(requested, key=lambda role: _gpu_order(requested[role])):
-        seats[role] = _RolePlacement(requested[role], hosts, facts, free, had, first.get(role)).seats()
+        seats[role] = _RolePlacement(
+            requested[role], hosts, facts, free, had, first.get(role)
+        ).seats()
     return tuple(seat for role in ROLES for seat in seats.get(role, ()))
 
 
 def decider(seats: Sequence[Seat]) -> Seat:
-    """The task that writes the checkpoints, in most modes the deciding task: the chief where there is one, else worker:0."""
+    """The task that writes the checkpoints, in most modes the deciding task: the chief where there
+    is one, else worker:0."""
     chiefs = [seat for seat in seats if seat.role == "chief"]
     return (chiefs or [seat for seat in seats if seat.role == "worker"])[0]
 
@@ -66,12 +76,17 @@ def deciding(mode: Rules, seats: Sequence[Seat]) -> tuple[str, ...]:
 
 
 def _gpu_order(request: RoleRequest) -> tuple[bool, bool, int]:
-    """The order in which roles take GPUs: the chief, roles whose `gpus` the job names, workers, evaluators."""
+    """The order in which roles take GPUs: the chief, roles whose `gpus` the job names, workers,
+    evaluators."""
     return (request.role != "chief", not request.gpus, ROLES.index(request.role))
 
 
 def _with_gpus(requested: Mapping[str, RoleRequest]) -> list[str]:
-    return list(dict.fromkeys(name for request in requested.values() if request.role != "ps" for name in request.hosts))
+    return list(
+        dict.fromkeys(
+            name for request in requested.values() if request.role != "ps" for name in request.hosts
+        )
+    )
 
 
 @dataclass
@@ -89,7 +104,9 @@ class _RolePlacement:
     def __post_init__(self) -> None:
         self.order = sorted(self.request.hosts, key=lambda name: name != self.first)
         left = {name: len(self.free.get(name, ())) for name in self.order}
-        self.each = {name: self.request.gpus_each(self.had.get(name, 0), left[name]) for name in self.order}
+        self.each = {
+            name: self.request.gpus_each(self.had.get(name, 0), left[name]) for name in self.order
+        }
 
     def seats(self) -> tuple[Seat, ...]:
         quota = {name: self._quota(name) for name in self.order}
@@ -109,11 +126,14 @@ class _RolePlacement:
         return len(self.free[name]) // self.each[name] if self.each[name] else ANY_NUMBER
 
     def _quota(self, name: str) -> int:
-        """How many tasks of the role this host takes at most (or exactly, where no total is asked for)."""
+        """How many tasks of the role this host takes at most (or exactly, where no total is asked
+        for)."""
         room, request = self._room(name), self.request
         if self._filled(name):
             if request.total is None:
-                raise gpus.all_busy(self.hosts[name], self.facts[name], f"other processes fill the GPUs of {name}")
+                raise gpus.all_busy(
+                    self.hosts[name], self.facts[name], f"other processes fill the GPUs of {name}"
+                )
             return 0
         if request.total is not None:
             return min(room, ANY_NUMBER if request.per_host is None else request.per_host)
@@ -122,7 +142,9 @@ class _RolePlacement:
             if count > room:
                 raise self._no_gpus(name, count)
             return count
-        return room if request.role == "worker" and request.share == "one" and self.each[name] else 1
+        return (
+            room if request.role == "worker" and request.share == "one" and self.each[name] else 1
+        )
 
     def _filled(self, name: str) -> bool:
         """Other processes use all its GPUs, and the job does not say that the task needs none."""
@@ -133,7 +155,13 @@ class _RolePlacement:
         given = tuple(self.free[name][: self.each[name]]) if self.each[name] else ()
         if given:
             del self.free[name][: len(given)]
-        return Seat(self.request.role, index, name, given, f"{self._why_here(name)}; {self._why_gpus(name, given)}")
+        return Seat(
+            self.request.role,
+            index,
+            name,
+            given,
+            f"{self._why_here(name)}; {self._why_gpus(name, given)}",
+        )
 
     def _why_here(self, name: str) -> str:
         role, at = self.request.role, self.request.hosts.index(name) + 1
@@ -151,32 +179,43 @@ class _RolePlacement:
             return f"`roles: {self.request.role}` asks for no GPU"
         if self.had.get(name):
             return "no GPU is left there"
-        return "`gpus: none` in the inventory" if self.hosts[name].gpus == "none" else "no GPU there"
+        return (
+            "`gpus: none` in the inventory" if self.hosts[name].gpus == "none" else "no GPU there"
+        )
 
     def _no_gpus(self, name: str, count: int) -> Refused:
         request, left = self.request, self.free[name]
         needed = f"{count} {request.role} with {self.each[name]} GPU each"
         return Refused(
-            f"{request.role} on {name} cannot be placed: {needed}, and {name} has {_gpus_left(left, bool(self.had.get(name)))}",
+            f"{request.role} on {name} cannot be placed: {needed}, and {name} has "
+            f"{_gpus_left(left, bool(self.had.get(name)))}",
             where=f"host {name}",
-            next=f"ask for fewer under `roles: {request.role}`, write `gpus: 0` there, or take {name} out of the role",
+            next=f"ask for fewer under `roles: {request.role}`, write `gpus: 0` there, or take "
+            f"{name} out of the role",
         )
 
     def _too_many(self, total: int, quota: Mapping[str, int]) -> TfdeployError:
         request = self.request
         if not self.order:
             return ConfigError(
-                f"{request.because} asks for {total}, and the inventory names no host for the role {request.role}",
+                f"{request.because} asks for {total}, and the inventory names no host for the "
+                f"role {request.role}",
                 where="inventory: roles",
                 next=f"write `roles: {{{request.role}: [HOST, ...]}}` in the inventory",
             )
         places = listed([f"{name} {quota[name]}" for name in self.order], 8)
-        rule = "`per_host` of the job" if request.per_host is not None else "one per GPU, unless the job says `gpus: 0`"
+        rule = (
+            "`per_host` of the job"
+            if request.per_host is not None
+            else "one per GPU, unless the job says `gpus: 0`"
+        )
         return Refused(
-            f"{request.because or f'the role {request.role}'} asks for {total}, and there is room for "
+            f"{request.because or f'the role {request.role}'} asks for {total}, and there is "
+            "room for "
             f"{sum(quota.values())} ({places}): {rule}",
             where=f"role {request.role}",
-            next=f"ask for at most {sum(quota.values())}, name more hosts, or write `roles: {{{request.role}: {{gpus: 0}}}}`",
+            next=f"ask for at most {sum(quota.values())}, name more hosts, or write `roles: "
+            f"{{{request.role}: {{gpus: 0}}}}`",
         )
 
 

@@ -1,6 +1,8 @@
-"""One port for each task and one for each host's mesh, out of what the probe found free in the host's range.
+"""One port for each task and one for each host's mesh, out of what the probe found free in the
+host's range.
 
-Hosts that stand behind one address (a loopback lab, two names for one machine) share one port space.
+Hosts that stand behind one address (a loopback lab, two names for one machine) share one port
+space.
 """
 
 from __future__ import annotations
@@ -17,19 +19,27 @@ _SHOWN = 8  # ports in one text
 
 
 def assign(
-    needed: Mapping[str, int], hosts: Mapping[str, Host], facts: Mapping[str, HostFacts], addresses: Mapping[str, str]
+    needed: Mapping[str, int],
+    hosts: Mapping[str, Host],
+    facts: Mapping[str, HostFacts],
+    addresses: Mapping[str, str],
 ) -> dict[str, tuple[int, ...]]:
-    """host -> as many ports as it needs, ascending. Raises Refused, naming host, range, taken ports and owners.
+    """host -> as many ports as it needs, ascending. Raises Refused, naming host, range, taken ports
+    and owners.
 
-    Within one port space the host whose range ends first chooses first (earliest deadline first), so that ports are
-    short only where no assignment exists.
+    Within one port space the host whose range ends first chooses first (earliest deadline first),
+    so that ports are short only where no assignment exists.
     """
     given: dict[str, tuple[int, ...]] = {}
     spent: dict[str, dict[int, str]] = {}
     for name in sorted(needed, key=lambda name: (hosts[name].ports[1], hosts[name].ports[0])):
         by_others = spent.setdefault(space(addresses[name]), {})
         low, high = hosts[name].ports
-        free = [port for port in sorted(set(facts[name].free_ports)) if low <= port <= high and port not in by_others]
+        free = [
+            port
+            for port in sorted(set(facts[name].free_ports))
+            if low <= port <= high and port not in by_others
+        ]
         if len(free) < needed[name]:
             raise _too_few(hosts[name], facts[name], needed[name], free, by_others)
         given[name] = tuple(free[: needed[name]])
@@ -38,7 +48,8 @@ def assign(
 
 
 def space(address: str) -> str:
-    """The port space that an address stands for: all of loopback is one, since TensorFlow listens on all interfaces."""
+    """The port space that an address stands for: all of loopback is one, since TensorFlow listens
+    on all interfaces."""
     try:
         return "loopback" if ipaddress.ip_address(address).is_loopback else address
     except ValueError:
@@ -49,23 +60,34 @@ def why(host: Host, facts: HostFacts, highest: int) -> str | None:
     """A note on ports up to `highest` that were skipped because they are taken, or None."""
     low, _ = host.ports
     taken = _taken(facts, low, highest)
-    return f"{host.name}: the first free ports of {host.ports[0]}-{host.ports[1]}; {taken}" if taken else None
+    return (
+        f"{host.name}: the first free ports of {host.ports[0]}-{host.ports[1]}; {taken}"
+        if taken
+        else None
+    )
 
 
 def _taken(facts: HostFacts, low: int, high: int) -> str:
-    owners = sorted((int(port), owner) for port, owner in facts.taken_ports.items() if low <= int(port) <= high)
+    owners = sorted(
+        (int(port), owner) for port, owner in facts.taken_ports.items() if low <= int(port) <= high
+    )
     texts = [f"{port} by {owner}" if owner else str(port) for port, owner in owners]
     return f"taken: {listed(texts, _SHOWN)}" if owners else ""
 
 
-def _too_few(host: Host, facts: HostFacts, needed: int, free: list[int], by_others: Mapping[int, str]) -> Refused:
+def _too_few(
+    host: Host, facts: HostFacts, needed: int, free: list[int], by_others: Mapping[int, str]
+) -> Refused:
     low, high = host.ports
-    planned = [f"{port} for {name}" for port, name in sorted(by_others.items()) if low <= port <= high]
+    planned = [
+        f"{port} for {name}" for port, name in sorted(by_others.items()) if low <= port <= high
+    ]
     at_address = f"planned at the same address: {listed(planned, _SHOWN)}" if planned else ""
     reasons = [_taken(facts, low, high), at_address]
     because = "".join(f"; {reason}" for reason in reasons if reason)
     return Refused(
-        f"{host.name} needs {needed} ports (its tasks and one for the mesh) of its range {low}-{high}, "
+        f"{host.name} needs {needed} ports (its tasks and one for the mesh) of its range "
+        f"{low}-{high}, "
         f"and {len(free)} {'is' if len(free) == 1 else 'are'} free{because}",
         where=host.source or f"host {host.name}",
         next=f"free them, or widen `ports:` of {host.name} in the inventory",

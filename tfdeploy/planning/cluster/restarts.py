@@ -24,12 +24,18 @@ def supply_from(job: Job, seats: Sequence[Seat]) -> str | None:
     """The chief's host, in modes whose whole gang reads the chief's `keep`; else None."""
     if not (job.restart_max and job.keep and rules(job.mode).supplied):
         return None
-    order = [seat for role in ("chief", "worker") for seat in seats if seat.role == role and seat.index == 0]
+    order = [
+        seat
+        for role in ("chief", "worker")
+        for seat in seats
+        if seat.role == role and seat.index == 0
+    ]
     return order[0].host if order else None
 
 
 def summary(job: Job, roles: Sequence[str]) -> str:
-    """As in: at most 3 times without ten good minutes between, after 1 s to 60 s; worker: alone, on its host and port."""
+    """As in: at most 3 times without ten good minutes between, after 1 s to 60 s; worker: alone, on
+    its host and port."""
     if not job.restart_max:
         return "never (restart.max is 0)"
     mode_rules = rules(job.mode)
@@ -39,12 +45,21 @@ def summary(job: Job, roles: Sequence[str]) -> str:
     parts = []
     if broken:
         servers = [role for role in together if role in mode_rules.serves]
-        order = f", {' and '.join(servers)} first" if servers and len(servers) < len(together) else ""
-        supplied = ", with the chief's `keep` on every disk" if mode_rules.supplied and job.keep else ""
-        parts.append(f"{' or '.join(broken)}: every {' and '.join(together)} together{order}{supplied}")
+        order = (
+            f", {' and '.join(servers)} first" if servers and len(servers) < len(together) else ""
+        )
+        supplied = (
+            ", with the chief's `keep` on every disk" if mode_rules.supplied and job.keep else ""
+        )
+        parts.append(
+            f"{' or '.join(broken)}: every {' and '.join(together)} together{order}{supplied}"
+        )
     if alone:
         parts.append(f"{' or '.join(alone)}: alone, on its host and port")
     if job.same_error_ends:
         parts.append("the same error twice before the first step: not again")
     first, longest = (f"{seconds:g} s" for seconds in job.restart_backoff_s)
-    return f"at most {job.restart_max} times without ten good minutes between, after {first} to {longest}; {'; '.join(parts)}"
+    return (
+        f"at most {job.restart_max} times without ten good minutes between, after {first} to "
+        f"{longest}; {'; '.join(parts)}"
+    )

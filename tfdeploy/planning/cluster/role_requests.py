@@ -1,4 +1,5 @@
-"""What is requested of each role: on which hosts, how many tasks, how many GPUs, and which setting requests it.
+"""What is requested of each role: on which hosts, how many tasks, how many GPUs, and which setting
+requests it.
 
 From the mode's rules, the job's `roles`, and --ps/--workers. Facts of hosts play no part.
 """
@@ -20,8 +21,8 @@ FLAGS = {"ps": "--ps", "worker": "--workers"}
 
 @dataclass(frozen=True)
 class RoleRequest:
-    """The request for one role. `total` None: `per_host` on each host, or the mode's own count. `of`: the role of the
-    inventory that the hosts are taken from."""
+    """The request for one role. `total` None: `per_host` on each host, or the mode's own count.
+    `of`: the role of the inventory that the hosts are taken from."""
 
     role: str
     hosts: tuple[str, ...]
@@ -34,7 +35,8 @@ class RoleRequest:
     consecutive: bool  # tasks of one host have numbers that follow each other
 
     def gpus_each(self, had: int, left: int) -> int:
-        """GPUs for one task on a host with `had` GPUs, `left` of them free: the job's number, else the mode's share."""
+        """GPUs for one task on a host with `had` GPUs, `left` of them free: the job's number, else
+        the mode's share."""
         if self.role == "ps":
             return 0
         if self.gpus is not None:
@@ -51,13 +53,15 @@ class RoleRequest:
 
 
 def role_hosts(inventory: Inventory, role: str) -> tuple[str, ...]:
-    """The hosts of a role that are in the inventory (--limit and --exclude may have left some out)."""
+    """The hosts of a role that are in the inventory (--limit and --exclude may have left some
+    out)."""
     there = {host.name for host in inventory.hosts}
     return tuple(dict.fromkeys(name for name in inventory.roles.get(role, ()) if name in there))
 
 
 def role_requests(inventory: Inventory, job: Job, options: Options) -> dict[str, RoleRequest]:
-    """role -> its request. Left out: roles without a request, and those that the mode cannot use."""
+    """role -> its request. Left out: roles without a request, and those that the mode cannot
+    use."""
     mode = rules(job.mode)
     asked = {"ps": options.ps, "worker": options.workers}
     found = {}
@@ -68,7 +72,9 @@ def role_requests(inventory: Inventory, job: Job, options: Options) -> dict[str,
     return _chief_apart(found) if mode.all_decide else found
 
 
-def _request(inventory: Inventory, role: str, mode: Rules, rule: RoleRule, flag: int | None) -> RoleRequest:
+def _request(
+    inventory: Inventory, role: str, mode: Rules, rule: RoleRule, flag: int | None
+) -> RoleRequest:
     of = role
     if role == mode.lead and not role_hosts(inventory, role):
         of = "worker"
@@ -79,13 +85,19 @@ def _request(inventory: Inventory, role: str, mode: Rules, rule: RoleRule, flag:
     if total is None and rule.per_host is None:
         because = f"no host has the role {role}" if of != role else ""
         total = 1 if hosts and (role in SINGLE or mode.single) else None
-    return RoleRequest(role, hosts, total, rule.per_host, rule.gpus, because, mode.share(role), of, mode.ranks)
+    return RoleRequest(
+        role, hosts, total, rule.per_host, rule.gpus, because, mode.share(role), of, mode.ranks
+    )
 
 
 def _chief_apart(found: Mapping[str, RoleRequest]) -> dict[str, RoleRequest]:
-    """Where the chief trains like a worker, with all GPUs of its host, that host has no worker beside it."""
+    """Where the chief trains like a worker, with all GPUs of its host, that host has no worker
+    beside it."""
     chief = found["chief"].hosts[:1] if "chief" in found else ()
     worker = found.get("worker")
     if worker is None or not set(chief) & set(worker.hosts):
         return dict(found)
-    return {**found, "worker": replace(worker, hosts=tuple(name for name in worker.hosts if name not in chief))}
+    return {
+        **found,
+        "worker": replace(worker, hosts=tuple(name for name in worker.hosts if name not in chief)),
+    }

@@ -21,7 +21,8 @@ NAME_THEM = "name what it needs in the command, as in `python train.py {job_name
 
 @dataclass(frozen=True)
 class Appended:
-    """The flags that every task's command gets, and why. `own`: those that the command has itself."""
+    """The flags that every task's command gets, and why. `own`: those that the command has
+    itself."""
 
     flags: tuple[Flag, ...]
     note: str
@@ -30,15 +31,20 @@ class Appended:
 
 
 def choose(job: Job, program: Program, roles: Collection[str] = ("ps", "worker")) -> Appended:
-    """By the job's `flags`: none, the classic four, or those that the program defines. `roles`: those that have tasks."""
+    """By the job's `flags`: none, the classic four, or those that the program defines. `roles`:
+    those that have tasks."""
     clustered = not (rules(job.mode).single or rules(job.mode).ranks)
     asked = job.flags == "auto" or (job.flags is None and clustered)
     offered = flags.of_cluster(program) if asked else ClusterFlags(flags.classic())
-    return replace(_choose(job, program, roles, offered), known=offered.flags if asked and clustered else ())
+    return replace(
+        _choose(job, program, roles, offered), known=offered.flags if asked and clustered else ()
+    )
 
 
 def _choose(job: Job, program: Program, roles: Collection[str], offered: ClusterFlags) -> Appended:
-    named = [name for word in job.command for name in placeholders.names(word) if name in _OF_CLUSTER]
+    named = [
+        name for word in job.command for name in placeholders.names(word) if name in _OF_CLUSTER
+    ]
     if named:
         return Appended((), f"no flags appended: the command names {{{named[0]}}} itself")
     if job.flags == "none":
@@ -51,28 +57,51 @@ def _choose(job: Job, program: Program, roles: Collection[str], offered: Cluster
     if job.flags is None and not mode_rules.takes_flags:
         offered = _certain(offered, mode_rules, roles)
         if not offered.flags:
-            return Appended((), f"no flags appended: mode {job.mode} tells the program by TF_CONFIG, or `flags: auto`")
+            return Appended(
+                (),
+                f"no flags appended: mode {job.mode} tells the program by TF_CONFIG, or `flags: "
+                "auto`",
+            )
     chosen = tuple(flag for flag in offered.flags if _holds(flag, roles))
-    own = tuple(flag for flag in chosen if _in_command(flag, job.command[: own_end(job.command)], program))
+    own = tuple(
+        flag for flag in chosen if _in_command(flag, job.command[: own_end(job.command)], program)
+    )
     left = tuple(flag for flag in chosen if flag not in own)
     return Appended(left, _reason(job, program, left, own) + _unknown_arguments(offered), own)
 
 
 def _holds(flag: Flag, roles: Collection[str]) -> bool:
-    """Whether its value is right in a cluster of these roles: a chief counts as a worker for SyncReplicasOptimizer."""
-    return ("chief" in roles) == (flag.name == "chief_hosts") or flag.name not in ("chief_hosts", "num_workers")
+    """Whether its value is right in a cluster of these roles: a chief counts as a worker for
+    SyncReplicasOptimizer."""
+    return ("chief" in roles) == (flag.name == "chief_hosts") or flag.name not in (
+        "chief_hosts",
+        "num_workers",
+    )
 
 
 def _certain(offered: ClusterFlags, mode: Rules, roles: Collection[str]) -> ClusterFlags:
-    """What a program of a mode with TF_CONFIG gets by flags as well: only what reaches its cluster for sure, and only where
-    that makes the whole of it; else a cluster without the chief would hide TF_CONFIG. A client has no task of its own."""
+    """What a program of a mode with TF_CONFIG gets by flags as well: only what reaches its cluster
+    for sure, and only where that makes the whole of it; else a cluster without the chief would hide
+    TF_CONFIG. A client has no task of its own."""
     certain = [flag for flag in offered.flags if flag.because]
     if "one_client" in mode.traits:
-        return ClusterFlags(tuple(flag for flag in certain if flag.name in (*ADDRESSES, "cluster") and _has_tasks(flag, roles)))
+        return ClusterFlags(
+            tuple(
+                flag
+                for flag in certain
+                if flag.name in (*ADDRESSES, "cluster") and _has_tasks(flag, roles)
+            )
+        )
     names = {name for flag in certain for name in flag.names}
-    whole = "cluster" in names or all(f"{role}_hosts" in names for role in roles if role != "evaluator")
+    whole = "cluster" in names or all(
+        f"{role}_hosts" in names for role in roles if role != "evaluator"
+    )
     typed = "job_name" in names or set(roles) == {"worker"}
-    return ClusterFlags(tuple(certain), offered.unknown) if whole and typed and "task_index" in names else ClusterFlags()
+    return (
+        ClusterFlags(tuple(certain), offered.unknown)
+        if whole and typed and "task_index" in names
+        else ClusterFlags()
+    )
 
 
 def _has_tasks(flag: Flag, roles: Collection[str]) -> bool:
@@ -105,13 +134,19 @@ def _reason(job: Job, program: Program, left: tuple[Flag, ...], own: tuple[Flag,
     if job.flags == "classic":
         return f"flags appended by `flags: classic`: {listed or 'none'}{kept}"
     if program.unread:
-        return f"no flags appended: {program.unread}; name them in the command ({{job_name}} ...) or say `flags: classic`"
+        return (
+            f"no flags appended: {program.unread}; name them in the command ({{job_name}} ...) "
+            "or say `flags: classic`"
+        )
     if listed:
         lacking = _no_index({name for flag in (*left, *own) for name in flag.names})
         return f"flags appended because {program.path} defines them: {listed}{kept}{lacking}"
     if own:
         return f"no flags appended{kept}"
-    return f"no flags appended: {program.path} defines none of {' '.join('--' + name for name in flags.NAMES)}; it has TF_CONFIG"
+    return (
+        f"no flags appended: {program.path} defines none of "
+        f"{' '.join('--' + name for name in flags.NAMES)}; it has TF_CONFIG"
+    )
 
 
 def _shown(flag: Flag) -> str:
@@ -130,15 +165,25 @@ def _unknown_arguments(offered: ClusterFlags) -> str:
 
 
 def _no_index(names: set[str]) -> str:
-    """A warning where no flag gives the index: all tasks of a role would act as the first, and wait for ever."""
+    """A warning where no flag gives the index: all tasks of a role would act as the first, and wait
+    for ever."""
     if "job_name" not in names or "task_index" in names:
         return ""
-    return "; none of them is the task's index: name all that it needs in the command, as in `--ITS_FLAG={task_index}`"
+    return (
+        "; none of them is the task's index: name all that it needs in the command, as in "
+        "`--ITS_FLAG={task_index}`"
+    )
 
 
 def _of_ranks(job: Job, program: Program) -> Appended:
     """What older launchers of PyTorch pass besides the variables."""
     local, spawning = torch_launch.local_rank(program, job.command), torch_launch.spawning(program)
-    why = f"{local[0].spelling} appended because {local[0].where} defines it" if local else "no flags appended"
+    why = (
+        f"{local[0].spelling} appended because {local[0].where} defines it"
+        if local
+        else "no flags appended"
+    )
     by = f"mode {job.mode} tells the program by {', '.join(ranks.VARIABLES)}"
-    return Appended(local, f"{why}{';' if local else ':'} {by}{f'; {spawning}' if spawning else ''}")
+    return Appended(
+        local, f"{why}{';' if local else ':'} {by}{f'; {spawning}' if spawning else ''}"
+    )

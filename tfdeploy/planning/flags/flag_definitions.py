@@ -36,7 +36,12 @@ _KINDS: dict[str, Kind] = {
 }
 _TEXTS = ("str", "unicode", "string")
 _NO_VALUE = ("store_const", "append_const", "count", "help", "version")
-_EXPECTED = {"int": "a whole number", "float": "a number", "bool": "yes or no", "nothing": "no value"}
+_EXPECTED = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "yes or no",
+    "nothing": "no value",
+}
 _LISTS = {"DEFINE_list": ",", "DEFINE_multi_string": "multi", "DEFINE_spaceseplist": " "}
 
 
@@ -64,7 +69,8 @@ class Flag:
     help: str = ""
     empty: bool = False  # its default is None or ""
     template: str = ""  # what it gets, with placeholders; "": the value of `name`
-    # How the program splits several addresses; "json": a JSON list; "multi": a flag for each; "": ","
+    # How the program splits several addresses; "json": a JSON list; "multi": a flag for each; "":
+    # ","
     separator: str = ""
     sync_values: tuple[str, str] = ("0", "1")  # for issync: its values in async and in sync
     because: str = ""  # the place that shows what it is, where its name does not
@@ -89,7 +95,11 @@ class Flag:
         value = given[self.name]
         if self.name not in ADDRESSES or self.separator in ("", ",", "multi"):
             return value
-        return json.dumps(value.split(",")) if self.separator == "json" else value.replace(",", self.separator)
+        return (
+            json.dumps(value.split(","))
+            if self.separator == "json"
+            else value.replace(",", self.separator)
+        )
 
     def arguments(self, given: Mapping[str, str]) -> tuple[str, ...]:
         """The words of the command line that give it its value for a task."""
@@ -110,9 +120,15 @@ class Flag:
         """What it takes instead of this value, in words; None where it takes it."""
         if self.count > 1:
             return f"{self.count} words"
-        if self.kind in ("bool", "nothing") or (self.kind != "text" and not _number(value, self.kind)):
+        if self.kind in ("bool", "nothing") or (
+            self.kind != "text" and not _number(value, self.kind)
+        ):
             return _EXPECTED[self.kind]
-        return f"one of {', '.join(self.choices)}" if self.choices and value not in self.choices else None
+        return (
+            f"one of {', '.join(self.choices)}"
+            if self.choices and value not in self.choices
+            else None
+        )
 
 
 def plain(spelling: str) -> str:
@@ -137,9 +153,12 @@ def definitions(program: Program) -> tuple[Flag, ...]:
 
 
 def calls(program: Program) -> Iterator[tuple[str, ast.Call]]:
-    """(file, call) of every call, but for those that only run where an imported module is the program."""
+    """(file, call) of every call, but for those that only run where an imported module is the
+    program."""
     for position, module in enumerate(program.modules):
-        skipped = [module.within(each) for each in module.tree.body if position and main_block(each)]
+        skipped = [
+            module.within(each) for each in module.tree.body if position and main_block(each)
+        ]
         unused = {id(node) for nodes in skipped for node in nodes}
         yield from ((module.path, node) for node in module.find(ast.Call) if id(node) not in unused)
 
@@ -169,7 +188,9 @@ def of_call(call: ast.Call) -> Flag | None:
     if flag is None:
         return None
     default = keywords.get("default") or (call.args[1] if absl and call.args[1:] else None)
-    no_default = default is None or (isinstance(default, ast.Constant) and default.value in (None, ""))
+    no_default = default is None or (
+        isinstance(default, ast.Constant) and default.value in (None, "")
+    )
     return replace(
         flag,
         library=library,
@@ -189,10 +210,16 @@ def _from_argparse(call: ast.Call) -> Flag | None:
     flag = Flag("", spelling, dest=dest, spellings=spelled)
     action = keywords.get("action")
     if text(action) in ("store_true", "store_false"):
-        return replace(flag, form="switch" if text(action) == "store_true" else "negated", kind="nothing")
+        return replace(
+            flag, form="switch" if text(action) == "store_true" else "negated", kind="nothing"
+        )
     if last_name(action) == "BooleanOptionalAction":
         return replace(flag, form="pair", off=f"--no-{spelling.lstrip('-')}", kind="nothing")
-    flag = _with_value(flag, keywords) if text(action) not in _NO_VALUE else replace(flag, kind="nothing")
+    flag = (
+        _with_value(flag, keywords)
+        if text(action) not in _NO_VALUE
+        else replace(flag, kind="nothing")
+    )
     if not spelled:
         return replace(flag, spelling="", form="position", dest=words[0])
     if text(keywords.get("nargs")) in ("+", "*"):
@@ -239,7 +266,9 @@ def _from_click(call: ast.Call) -> Flag | None:
     flag = Flag("", spelling, off=off, dest=own or plain(spelling), spellings=names)
     is_switch = is_true(keywords.get("is_flag"))
     if off or is_switch or is_true(keywords.get("count")):
-        return replace(flag, form="pair" if off else "switch" if is_switch else "value", kind="nothing")
+        return replace(
+            flag, form="pair" if off else "switch" if is_switch else "value", kind="nothing"
+        )
     named = keywords.get("type")
     if not isinstance(named, ast.Call):
         return _with_kind(flag, keywords, named)
@@ -249,12 +278,15 @@ def _from_click(call: ast.Call) -> Flag | None:
 
 
 def _with_kind(flag: Flag, keywords: Keywords, named: ast.expr | None) -> Flag:
-    """The flag with the kind that `named` names, and with its default and how many words it takes."""
+    """The flag with the kind that `named` names, and with its default and how many words it
+    takes."""
     words = keywords.get("nargs")
     return replace(
         flag,
         kind=_KINDS.get((text(named) or last_name(named)).lower(), "text"),
-        count=words.value if isinstance(words, ast.Constant) and isinstance(words.value, int) else 1,
+        count=words.value
+        if isinstance(words, ast.Constant) and isinstance(words.value, int)
+        else 1,
         default=text(keywords.get("default") or keywords.get("default_value")) or "",
     )
 

@@ -1,7 +1,9 @@
-"""What a program does with its flags: which one becomes the job's name, the index, the addresses, the mode.
+"""What a program does with its flags: which one becomes the job's name, the index, the addresses,
+the mode.
 
-A flag whose value reaches `Server(job_name=...)` is the job's name, whatever it is called; one that is split into the
-"worker" of a cluster is the workers' addresses. Names alone are judged by `flags`.
+A flag whose value reaches `Server(job_name=...)` is the job's name, whatever it is called; one that
+is split into the "worker" of a cluster is the workers' addresses. Names alone are judged by
+`flags`.
 """
 
 from __future__ import annotations
@@ -23,16 +25,29 @@ _CALLS = {
     "replica_device_setter": (("ps_tasks", 0, "num_ps"),),
     "TFConfigClusterResolver": (("task_type", 0, "job_name"), ("task_id", 1, "task_index")),
 }
-_LISTS = {"ps": "ps_hosts", "worker": "worker_hosts", "chief": "chief_hosts", "master": "chief_hosts"}
+_LISTS = {
+    "ps": "ps_hosts",
+    "worker": "worker_hosts",
+    "chief": "chief_hosts",
+    "master": "chief_hosts",
+}
 _ROLES = frozenset({"ps", "worker"})
 _CLUSTERS = ("Server", "ClusterSpec", "SimpleClusterResolver")
 _SYNCHRONOUS = ("SyncReplicasOptimizer", "SyncReplicasOptimizerV2")
-_PAIRS = (("true", "false"), ("1", "0"), ("yes", "no"), ("sync", "async"), ("synchronous", "asynchronous"), ("y", "n"))
+_PAIRS = (
+    ("true", "false"),
+    ("1", "0"),
+    ("yes", "no"),
+    ("sync", "async"),
+    ("synchronous", "asynchronous"),
+    ("y", "n"),
+)
 _OPPOSITES = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])}
 
 
 class Use(NamedTuple):
-    """The value of a flag, or of a word of sys.argv, is this part of the cluster. `sync_values`: for issync."""
+    """The value of a flag, or of a word of sys.argv, is this part of the cluster. `sync_values`:
+    for issync."""
 
     name: str
     origin: Origin
@@ -45,7 +60,9 @@ _Switch = tuple[Origin, tuple[str, str] | None]
 
 def makes_cluster(program: Program) -> bool:
     """Whether it starts a server or describes a cluster by itself."""
-    return program.has_text("TF_CONFIG") or any(last_name(node.func) in _CLUSTERS for _, node in program.find(ast.Call))
+    return program.has_text("TF_CONFIG") or any(
+        last_name(node.func) in _CLUSTERS for _, node in program.find(ast.Call)
+    )
 
 
 def gathers(program: Program) -> bool:
@@ -54,7 +71,8 @@ def gathers(program: Program) -> bool:
 
 
 def uses(program: Program, origins: Origins) -> list[Use]:
-    """In the order of files and lines; those that merely compare with "ps" or "worker" come last."""
+    """In the order of files and lines; those that merely compare with "ps" or "worker" come
+    last."""
     files = program.by_path
     nodes = program.find(ast.Call, ast.Dict, ast.Assign)
     certain = [use for path, node in nodes for use in _of_node(node, origins, files[path])]
@@ -77,12 +95,16 @@ def _parts(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     """(part of the cluster, the expression that becomes it)."""
     if isinstance(node, ast.Call):
         called = last_name(node.func)
-        given = ((name, argument(node, keyword, at)) for keyword, at, name in _CALLS.get(called, ()))
+        given = (
+            (name, argument(node, keyword, at)) for keyword, at, name in _CALLS.get(called, ())
+        )
         yield from ((name, value) for name, value in given if value is not None)
         if called in ("ClusterSpec", "Server") and node.args:
             yield "cluster", node.args[0]
         if called == "dict":
-            yield from ((_LISTS[each.arg], each.value) for each in node.keywords if each.arg in _LISTS)
+            yield from (
+                (_LISTS[each.arg], each.value) for each in node.keywords if each.arg in _LISTS
+            )
     elif isinstance(node, ast.Dict):
         keys = {text(key): value for key, value in zip(node.keys, node.values, strict=True)}
         yield from ((name, keys[key]) for key, name in _LISTS.items() if key in keys)
@@ -94,7 +116,8 @@ def _parts(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _fits(name: str, origin: Origin, node: ast.AST) -> bool:
-    """Whether a value of this origin can be that part: a list of addresses is split, parsed, or a list by itself."""
+    """Whether a value of this origin can be that part: a list of addresses is split, parsed, or a
+    list by itself."""
     steps = origin.steps
     if name in ("num_workers", "num_ps"):
         return not steps
@@ -123,7 +146,10 @@ def _compared(node: ast.Compare, origins: Origins, module: ParsedFile) -> Iterat
 
 def _texts_of(node: ast.expr) -> list[str | None]:
     """Of a text, or of a literal list of texts."""
-    return [text(each) for each in (node.elts if isinstance(node, ast.List | ast.Tuple | ast.Set) else [node])]
+    return [
+        text(each)
+        for each in (node.elts if isinstance(node, ast.List | ast.Tuple | ast.Set) else [node])
+    ]
 
 
 def _synchronous(node: ast.expr, origins: Origins, module: ParsedFile) -> Iterator[Use]:
@@ -136,7 +162,8 @@ def _synchronous(node: ast.expr, origins: Origins, module: ParsedFile) -> Iterat
 
 
 def _tests_around(node: ast.AST, module: ParsedFile) -> Iterator[tuple[ast.expr, bool]]:
-    """(test, whether it holds here) of each `if` around a place, up to the function, from the innermost one."""
+    """(test, whether it holds here) of each `if` around a place, up to the function, from the
+    innermost one."""
     inner = node
     for each in module.around(node):
         if isinstance(each, Function):
@@ -146,15 +173,22 @@ def _tests_around(node: ast.AST, module: ParsedFile) -> Iterator[tuple[ast.expr,
         inner = each
 
 
-def _switches(test: ast.expr, module: ParsedFile, origins: Origins, *, holds: bool) -> Iterator[_Switch]:
-    """Each flag of a test that speaks of synchronous training, and its words for async and sync; None: a truth value."""
+def _switches(
+    test: ast.expr, module: ParsedFile, origins: Origins, *, holds: bool
+) -> Iterator[_Switch]:
+    """Each flag of a test that speaks of synchronous training, and its words for async and sync;
+    None: a truth value."""
     for each, at in origins.values(test, module):
         if isinstance(each, ast.BoolOp):
             for value in each.values:
                 yield from _switches(value, at, origins, holds=holds)
         elif isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.Not):
             yield from _switches(each.operand, at, origins, holds=not holds)
-        elif isinstance(each, ast.Compare) and len(each.ops) == 1 and isinstance(each.comparators[0], ast.Constant):
+        elif (
+            isinstance(each, ast.Compare)
+            and len(each.ops) == 1
+            and isinstance(each.comparators[0], ast.Constant)
+        ):
             yield from _compared_switch(each, at, origins, holds=holds)
         else:
             for origin in origins.of(each, at):
@@ -162,7 +196,9 @@ def _switches(test: ast.expr, module: ParsedFile, origins: Origins, *, holds: bo
                     yield origin, None if holds else ("1", "0")
 
 
-def _compared_switch(test: ast.Compare, module: ParsedFile, origins: Origins, *, holds: bool) -> Iterator[_Switch]:
+def _compared_switch(
+    test: ast.Compare, module: ParsedFile, origins: Origins, *, holds: bool
+) -> Iterator[_Switch]:
     value = test.comparators[0].value if isinstance(test.comparators[0], ast.Constant) else None
     equal = isinstance(test.ops[0], ast.Eq | ast.Is) == holds
     if not isinstance(test.ops[0], ast.Eq | ast.Is | ast.NotEq | ast.IsNot):
@@ -177,9 +213,12 @@ def _compared_switch(test: ast.Compare, module: ParsedFile, origins: Origins, *,
 
 
 def _texts(value: str, *, equal: bool) -> tuple[str, str]:
-    """(async, sync) for a flag that is compared with this text; `equal`: it then trains synchronously. "": not known."""
+    """(async, sync) for a flag that is compared with this text; `equal`: it then trains
+    synchronously. "": not known."""
     other = _OPPOSITES.get(value.lower(), "")
-    other = other.upper() if value.isupper() else other.capitalize() if value[:1].isupper() else other
+    other = (
+        other.upper() if value.isupper() else other.capitalize() if value[:1].isupper() else other
+    )
     return (other, value) if equal else (value, other)
 
 

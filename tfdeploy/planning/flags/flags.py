@@ -1,7 +1,8 @@
 """Which flags of a program tell it of its cluster: by what it does with them, else by their names.
 
-What reaches TensorFlow's server or cluster is certain (`flag_uses`). A name of the tutorials counts by itself; another name
-only where the program makes a cluster, has a job's name, and the definition can take the value.
+What reaches TensorFlow's server or cluster is certain (`flag_uses`). A name of the tutorials counts
+by itself; another name only where the program makes a cluster, has a job's name, and the definition
+can take the value.
 """
 
 from __future__ import annotations
@@ -19,26 +20,75 @@ from tfdeploy.planning.source.source import Program
 CLASSIC = ("ps_hosts", "worker_hosts", "job_name", "task_index")
 NAMES = (*CLASSIC, "issync")
 ALL = (*ADDRESSES, "cluster", "job_name", "task_index", "issync", "num_workers", "num_ps")
-# Other names of these flags. A job's name must speak of "ps" or "worker" in its choices, default or help.
+# Other names of these flags. A job's name must speak of "ps" or "worker" in its choices, default or
+# help.
 _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
-    "job_name": ("job", "role", "task_type", "type", "job_type", "node_type", "role_name", "node_name", "server_type"),
+    "job_name": (
+        "job",
+        "role",
+        "task_type",
+        "type",
+        "job_type",
+        "node_type",
+        "role_name",
+        "node_name",
+        "server_type",
+    ),
     "task_index": (
-        *("task_id", "task", "task_number", "task_num", "task_idx", "index", "idx", "worker_index", "worker_id"),
+        *(
+            "task_id",
+            "task",
+            "task_number",
+            "task_num",
+            "task_idx",
+            "index",
+            "idx",
+            "worker_index",
+            "worker_id",
+        ),
         *("job_index", "node_index", "role_index", "replica_id", "rank"),
     ),
-    "issync": ("sync_replicas", "sync", "is_sync", "synchronous", "is_synchronous", "use_sync", "sync_mode", "sync_training"),
-    "ps_hosts": ("ps", "ps_host", "ps_servers", "ps_addresses", "ps_list", "parameter_servers", "ps_hosts_list"),
-    "worker_hosts": ("workers", "worker", "worker_host", "worker_servers", "worker_addresses", "worker_list", "wk_hosts"),
+    "issync": (
+        "sync_replicas",
+        "sync",
+        "is_sync",
+        "synchronous",
+        "is_synchronous",
+        "use_sync",
+        "sync_mode",
+        "sync_training",
+    ),
+    "ps_hosts": (
+        "ps",
+        "ps_host",
+        "ps_servers",
+        "ps_addresses",
+        "ps_list",
+        "parameter_servers",
+        "ps_hosts_list",
+    ),
+    "worker_hosts": (
+        "workers",
+        "worker",
+        "worker_host",
+        "worker_servers",
+        "worker_addresses",
+        "worker_list",
+        "wk_hosts",
+    ),
 }
-_ALWAYS = ("task_id", "task", "sync_replicas")  # beside --job_name also where no cluster is made in sight
+# beside --job_name also where no cluster is made in sight
+_ALWAYS = ("task_id", "task", "sync_replicas")
 _ROLE = re.compile(r"(?<![A-Za-z])(ps|workers?)(?![A-Za-z])", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class ClusterFlags:
-    """`flags`: those that get a value, in the order of ALL, words without a flag first. `by_use`: all of them are certain.
+    """`flags`: those that get a value, in the order of ALL, words without a flag first. `by_use`:
+    all of them are certain.
 
-    `unknown`: words of the command that the program needs before or beside those, and whose meaning is not known."""
+    `unknown`: words of the command that the program needs before or beside those, and whose meaning
+    is not known."""
 
     flags: tuple[Flag, ...] = ()
     unknown: tuple[str, ...] = ()
@@ -55,8 +105,15 @@ def of_cluster(program: Program) -> ClusterFlags:
     cluster = flag_uses.makes_cluster(program)
     candidates = _by_use(program, definitions) if cluster else {}
     for name in NAMES:
-        own = [replace(flag, spelling=each) for flag in definitions for each in flag.spellings if plain(each) == name]
-        same = [each for each in candidates.get(name, ()) if each.dest in {flag.dest for flag in own}]
+        own = [
+            replace(flag, spelling=each)
+            for flag in definitions
+            for each in flag.spellings
+            if plain(each) == name
+        ]
+        same = [
+            each for each in candidates.get(name, ()) if each.dest in {flag.dest for flag in own}
+        ]
         if own and (same or name not in candidates):
             candidates[name] = [replace((*same, own[0])[0], name=name, spelling=own[0].spelling)]
     chosen = {name: flags[0] for name, flags in candidates.items()}
@@ -64,18 +121,24 @@ def of_cluster(program: Program) -> ClusterFlags:
     _drop_foreign(chosen)
     if "worker_hosts" in chosen:
         chosen.pop("cluster", None)
-    ordered = [sync_values.with_sync_values(chosen[name], program) for name in ALL if name in chosen]
-    ordered = [flag for flag in ordered if flag.name != "task_index" or not flag.template]  # it stands in the job's name
+    ordered = [
+        sync_values.with_sync_values(chosen[name], program) for name in ALL if name in chosen
+    ]
+    # it stands in the job's name
+    ordered = [flag for flag in ordered if flag.name != "task_index" or not flag.template]
     return _in_place(ordered, definitions)
 
 
 def abbreviated(program: Program, name: str) -> Iterable[tuple[str, str]]:
-    """(spelling, where) of each flag that argparse or optparse takes --name for, where no flag is called so itself."""
+    """(spelling, where) of each flag that argparse or optparse takes --name for, where no flag is
+    called so itself."""
     calls = list(flag_definitions.calls(program))
     if any(keyword.arg == "allow_abbrev" for _, call in calls for keyword in call.keywords):
         return
     for path, call in calls:
-        for spelling in flag_definitions.strings(call) if flag_definitions.is_argparse(call) else ():
+        for spelling in (
+            flag_definitions.strings(call) if flag_definitions.is_argparse(call) else ()
+        ):
             if spelling.startswith(f"--{name}"):
                 yield spelling, f"{path}:{call.lineno}"
 
@@ -88,61 +151,103 @@ def _by_use(program: Program, definitions: Iterable[Flag]) -> dict[str, list[Fla
     for use in uses:
         flag = by_dest.get(use.origin.dest) if use.origin.dest else _of_argv(use)
         fitting = _fitting(flag, use, uses) if flag else None
-        taken = {each.dest for name, flags in by_name.items() if name != use.name for each in flags[:1]}
+        taken = {
+            each.dest for name, flags in by_name.items() if name != use.name for each in flags[:1]
+        }
         if fitting and (fitting.template or fitting.dest not in taken):
             by_name.setdefault(use.name, []).append(fitting)
     return by_name
 
 
 def _of_argv(use: Use) -> Flag:
-    return Flag("", "", "position", where=use.where, dest=f"sys.argv[{use.origin.position}]", position=use.origin.position)
+    return Flag(
+        "",
+        "",
+        "position",
+        where=use.where,
+        dest=f"sys.argv[{use.origin.position}]",
+        position=use.origin.position,
+    )
 
 
 def _fitting(flag: Flag, use: Use, uses: Iterable[Use]) -> Flag | None:
-    """The flag as one that gets this part of the cluster; None where the program wants it in a form that is not known."""
+    """The flag as one that gets this part of the cluster; None where the program wants it in a form
+    that is not known."""
     named = replace(flag, name=use.name, because=use.where)
     by, value = next(iter(use.origin.steps), ("", ""))
     if use.name == "issync":
-        return replace(named, sync_values=_sync_values(flag, use.sync_values)) if use.sync_values else named
+        return (
+            replace(named, sync_values=_sync_values(flag, use.sync_values))
+            if use.sync_values
+            else named
+        )
     if use.name in ADDRESSES:
         listed = flag.separator or flag.form == "list" or flag.parser is not None
         if by == "one":
             return named
-        separator = {"split": str(value), "json": "json"}.get(by, flag.separator if listed else "none")
-        return None if separator == "none" or flag.kind != "text" else replace(named, separator=separator)
+        separator = {"split": str(value), "json": "json"}.get(
+            by, flag.separator if listed else "none"
+        )
+        return (
+            None
+            if separator == "none" or flag.kind != "text"
+            else replace(named, separator=separator)
+        )
     if by != "split":
         return named
-    items = {each.name: each.origin.steps[1][1] for each in uses if each.origin.dest == use.origin.dest and each.origin.steps[1:]}
+    items = {
+        each.name: each.origin.steps[1][1]
+        for each in uses
+        if each.origin.dest == use.origin.dest and each.origin.steps[1:]
+    }
     if items == {"job_name": 0, "task_index": 1}:
         return replace(named, template=f"{{job_name}}{value}{{task_index}}")
     return None
 
 
 def _sync_values(flag: Flag, words: tuple[str, str]) -> tuple[str, str]:
-    """With the flag's own default, or another of its choices, for the word that the comparison does not name."""
+    """With the flag's own default, or another of its choices, for the word that the comparison does
+    not name."""
     known = next(word for word in words if word)
     others = [word for word in (*flag.choices, flag.default) if word and word != known]
     other = next(iter(others), f"not-{known}")
     return (words[0] or other, words[1] or other)
 
 
-def _add_other_names(chosen: dict[str, Flag], definitions: tuple[Flag, ...], *, cluster: bool, gathers: bool) -> None:
+def _add_other_names(
+    chosen: dict[str, Flag], definitions: tuple[Flag, ...], *, cluster: bool, gathers: bool
+) -> None:
     """Adds flags that are known by another name, and by the others that the program defines."""
     for name in ("job_name", "task_index", "ps_hosts", "worker_hosts", "issync"):
         if name in chosen or ("job_name" not in chosen and (name != "job_name" or not cluster)):
             continue
         taken = {flag.dest for flag in chosen.values()}
         always = name != "issync" or gathers
-        for other in (each for each in _OTHER_NAMES[name] if each in _ALWAYS or (cluster and always)):
-            spelled = ((flag, each) for flag in definitions for each in flag.spellings if plain(each) == other)
-            fitting = next(((flag, each) for flag, each in spelled if flag.dest not in taken and _means(name, flag)), None)
+        for other in (
+            each for each in _OTHER_NAMES[name] if each in _ALWAYS or (cluster and always)
+        ):
+            spelled = (
+                (flag, each)
+                for flag in definitions
+                for each in flag.spellings
+                if plain(each) == other
+            )
+            fitting = next(
+                (
+                    (flag, each)
+                    for flag, each in spelled
+                    if flag.dest not in taken and _means(name, flag)
+                ),
+                None,
+            )
             if fitting:
                 chosen[name] = replace(fitting[0], name=name, spelling=fitting[1])
                 break
 
 
 def _drop_foreign(chosen: dict[str, Flag]) -> None:
-    """Drops flags by other names that another library reads than the job's name: absl ends at a flag that it does not know."""
+    """Drops flags by other names that another library reads than the job's name: absl ends at a
+    flag that it does not know."""
     library = chosen["job_name"].library if "job_name" in chosen else ""
     for name, flag in list(chosen.items()):
         if library and flag.library and flag.library != library and flag.plain_name != name:
@@ -161,7 +266,8 @@ def _means(name: str, flag: Flag) -> bool:
 
 
 def _in_place(flags: list[Flag], definitions: Iterable[Flag]) -> ClusterFlags:
-    """Words without a flag first and in their order. Where one of an unknown meaning stands before them, none is given."""
+    """Words without a flag first and in their order. Where one of an unknown meaning stands before
+    them, none is given."""
     named = [flag for flag in flags if flag.form != "position"]
     by_hand = {flag.position: flag for flag in flags if flag.position}
     if by_hand:
@@ -173,5 +279,7 @@ def _in_place(flags: list[Flag], definitions: Iterable[Flag]) -> ClusterFlags:
     unknown: list[Flag] = []
     for flag in definitions:
         if flag.form == "position" and meant:
-            (given if flag.dest in meant and not unknown else unknown).append(meant.get(flag.dest, flag))
+            (given if flag.dest in meant and not unknown else unknown).append(
+                meant.get(flag.dest, flag)
+            )
     return ClusterFlags((*given, *named), tuple(flag.dest for flag in unknown))

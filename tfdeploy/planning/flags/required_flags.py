@@ -1,7 +1,9 @@
-"""Flags without which the program ends at once: given where their value can be known, else refused before the launch.
+"""Flags without which the program ends at once: given where their value can be known, else refused
+before the launch.
 
-Required by argparse, absl or click, or by the program's own `if not FLAGS.train_dir: raise ...`, in what it surely
-executes. A folder that it writes is the job's only `keep` folder, one that it reads the job's only data set.
+Required by argparse, absl or click, or by the program's own `if not FLAGS.train_dir: raise ...`, in
+what it surely executes. A folder that it writes is the job's only `keep` folder, one that it reads
+the job's only data set.
 """
 
 from __future__ import annotations
@@ -18,14 +20,23 @@ from tfdeploy.planning.flags import flag_definitions
 from tfdeploy.planning.flags.flag_definitions import Flag
 from tfdeploy.planning.source import reached
 from tfdeploy.planning.source.entry_point import own_end, program_index
-from tfdeploy.planning.source.expressions import EXITS, argument, ends_program, is_true, last_name, text
+from tfdeploy.planning.source.expressions import (
+    EXITS,
+    argument,
+    ends_program,
+    is_true,
+    last_name,
+    text,
+)
 from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program
 
 _WRITTEN = re.compile(
     r"(train|log|logs|model|output|out|save|saved_?model|checkpoint|ckpt|summary|job|work|working|result)s?_?dir(ectory)?|logdir"
 )
-_READ = re.compile(r"(train_|training_|input_)?(data|dataset|input|image|mnist|cifar10?)s?(_?(dir|directory|path|root|folder))?")
+_READ = re.compile(
+    r"(train_|training_|input_)?(data|dataset|input|image|mnist|cifar10?)s?(_?(dir|directory|path|root|folder))?"
+)
 _OF_DATA = re.compile(r"(data|image|record|sample)", re.IGNORECASE)
 _EXITS = (*EXITS, "error")
 _RANKS = ("rank", "world_size", "local_rank")  # in mode plain
@@ -40,25 +51,38 @@ class Supplied:
     notes: tuple[str, ...] = ()
 
 
-def supply(job: Job, program: Program, known: tuple[Flag, ...], given: tuple[Flag, ...]) -> Supplied:
-    """`known`: the flags that tell of the cluster; `given`: those that the tasks get anyway. Raises Refused."""
+def supply(
+    job: Job, program: Program, known: tuple[Flag, ...], given: tuple[Flag, ...]
+) -> Supplied:
+    """`known`: the flags that tell of the cluster; `given`: those that the tasks get anyway. Raises
+    Refused."""
     if job.flags not in (None, "auto") or program.unread or len(program.roots) > 1:
         return Supplied()
     settled = {flag.dest for flag in given}
-    lacking = [each for each in _required(program) if each[0].dest not in settled and not _is_given(each[0], job)]
+    lacking = [
+        each
+        for each in _required(program)
+        if each[0].dest not in settled and not _is_given(each[0], job)
+    ]
     if not lacking or _elsewhere(job, program):
         return Supplied()
-    valued = [(_valued(flag, job, known, [each for each, _ in lacking]), where) for flag, where in lacking]
+    valued = [
+        (_valued(flag, job, known, [each for each, _ in lacking]), where) for flag, where in lacking
+    ]
     for flag, where in valued:
         if not flag.template:
             raise Refused(
-                f"{program.path} ends at once without {flag.spelling} ({where}), and the command does not give it",
+                f"{program.path} ends at once without {flag.spelling} ({where}), and the command "
+                "does not give it",
                 where=job.places.get("command") or job.source or "command",
                 next=_recipe(flag, job),
             )
     return Supplied(
         tuple(flag for flag, _ in valued),
-        tuple(f"{flag.spelling}={flag.template}: the program must be given it ({where})" for flag, where in valued),
+        tuple(
+            f"{flag.spelling}={flag.template}: the program must be given it ({where})"
+            for flag, where in valued
+        ),
     )
 
 
@@ -78,8 +102,8 @@ def _valued(flag: Flag, job: Job, known: tuple[Flag, ...], lacking: list[Flag]) 
 
 
 def _folder_kind(flag: Flag) -> str:
-    """What the flag's folder is for the job: "keep" if the program writes it, "data" if it reads it,
-    "" for any other flag."""
+    """What the flag's folder is for the job: "keep" if the program writes it, "data" if it reads
+    it, "" for any other flag."""
     name = flag.dest.lower()
     has_data_to_train = flag.dest.startswith("train") and _OF_DATA.search(flag.help)
     if has_data_to_train or _READ.fullmatch(name):
@@ -94,7 +118,9 @@ def _folders(job: Job, kind: str) -> tuple[str, ...]:
 def _recipe(flag: Flag, job: Job) -> str:
     kind = _folder_kind(flag)
     if not kind:
-        return f"give it in the command: {flag.spelling}=VALUE; `flags: none` launches it as it stands"
+        return (
+            f"give it in the command: {flag.spelling}=VALUE; `flags: none` launches it as it stands"
+        )
     folders = _folders(job, kind)
     example, key = ("train", "keep: [train]") if kind == "keep" else ("NAME", "data: {NAME: PATH}")
     write = "" if folders else f"write `{key}` and "
@@ -103,7 +129,9 @@ def _recipe(flag: Flag, job: Job) -> str:
 
 def _is_given(flag: Flag, job: Job) -> bool:
     """Whether the command has it, also abbreviated or as one word with others."""
-    words = [word.split("=")[0] for word in job.command[: own_end(job.command)] if word.startswith("-")]
+    words = [
+        word.split("=")[0] for word in job.command[: own_end(job.command)] if word.startswith("-")
+    ]
     names = [spelling.lstrip("-") for spelling in flag.spellings]
     short = [spelling for spelling in flag.spellings if not spelling.startswith("--")]
     return any(
@@ -114,12 +142,19 @@ def _is_given(flag: Flag, job: Job) -> bool:
 
 
 def _elsewhere(job: Job, program: Program) -> bool:
-    """Whether flags may come from a file or a list, or are required in one of several commands only."""
+    """Whether flags may come from a file or a list, or are required in one of several commands
+    only."""
     behind = job.command[program_index(job.command) or 0 :]
     if any(word.startswith(("@", "--flagfile", "-flagfile", "--help")) for word in behind):
         return True
-    commands = [node for _, node in program.find(ast.FunctionDef) if "command" in map(_decorator, node.decorator_list)]
-    return len(commands) > 1 or any(_reads_otherwise(node) for _, node in program.find(ast.Import, ast.ImportFrom, ast.Call))
+    commands = [
+        node
+        for _, node in program.find(ast.FunctionDef)
+        if "command" in map(_decorator, node.decorator_list)
+    ]
+    return len(commands) > 1 or any(
+        _reads_otherwise(node) for _, node in program.find(ast.Import, ast.ImportFrom, ast.Call)
+    )
 
 
 def _decorator(node: ast.expr) -> str:
@@ -128,7 +163,10 @@ def _decorator(node: ast.expr) -> str:
 
 def _reads_otherwise(node: ast.AST) -> bool:
     if isinstance(node, ast.Import | ast.ImportFrom):
-        return any(name in _PARSERS for name in (getattr(node, "module", ""), *(alias.name for alias in node.names)))
+        return any(
+            name in _PARSERS
+            for name in (getattr(node, "module", ""), *(alias.name for alias in node.names))
+        )
     if not isinstance(node, ast.Call):
         return False
     name = last_name(node.func)
@@ -139,7 +177,9 @@ def _reads_otherwise(node: ast.AST) -> bool:
 
 def _required(program: Program) -> list[tuple[Flag, str]]:
     """(flag, the place that requires it), each once."""
-    defined = {flag.dest: flag for flag in reversed(flag_definitions.definitions(program)) if flag.spelling}
+    defined = {
+        flag.dest: flag for flag in reversed(flag_definitions.definitions(program)) if flag.spelling
+    }
     if not defined:
         return []
     run = reached.reached(program, workers=True)
@@ -148,11 +188,19 @@ def _required(program: Program) -> list[tuple[Flag, str]]:
     for path, node in program.find(ast.Call, ast.If, ast.Assert):
         if id(node) in run.nodes:
             where = f"{path}:{getattr(node, 'lineno', 1)}"
-            certain |= {dest: where for dest in _by_definition(node, program.by_path[path]) if dest not in certain}
+            certain |= {
+                dest: where
+                for dest in _by_definition(node, program.by_path[path])
+                if dest not in certain
+            }
             tested |= {dest: where for dest in _by_test(node) if dest not in tested}
     targets = [target for _, node in program.find(ast.Assign) for target in node.targets]
     given = {target.attr for target in targets if isinstance(target, ast.Attribute)}
-    tested = {dest: where for dest, where in tested.items() if dest in defined and defined[dest].empty and dest not in given}
+    tested = {
+        dest: where
+        for dest, where in tested.items()
+        if dest in defined and defined[dest].empty and dest not in given
+    }
     return [(defined[dest], where) for dest, where in (tested | certain).items() if dest in defined]
 
 
@@ -170,7 +218,11 @@ def _by_definition(node: ast.AST, module: ParsedFile) -> Iterator[str]:
 
 def _by_test(node: ast.AST) -> Iterator[str]:
     """The attributes without which this statement ends the program."""
-    tests = [*_if_empty(node.test)] if isinstance(node, ast.If) and ends_program(node.body[-1], _EXITS) else []
+    tests = (
+        [*_if_empty(node.test)]
+        if isinstance(node, ast.If) and ends_program(node.body[-1], _EXITS)
+        else []
+    )
     tests += [*_if_there(node.test)] if isinstance(node, ast.Assert) else []
     yield from (test.attr for test in tests if isinstance(test, ast.Attribute))
 
@@ -182,7 +234,11 @@ def _if_empty(test: ast.expr) -> Iterator[ast.expr]:
             yield from _if_empty(value)
     elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         yield from _if_there(test.operand)
-    elif isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is | ast.Eq) and _is_empty(test.comparators[0]):
+    elif (
+        isinstance(test, ast.Compare)
+        and isinstance(test.ops[0], ast.Is | ast.Eq)
+        and _is_empty(test.comparators[0])
+    ):
         yield test.left
 
 
@@ -191,7 +247,11 @@ def _if_there(test: ast.expr) -> Iterator[ast.expr]:
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
         for value in test.values:
             yield from _if_there(value)
-    elif isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.IsNot | ast.NotEq) and _is_empty(test.comparators[0]):
+    elif (
+        isinstance(test, ast.Compare)
+        and isinstance(test.ops[0], ast.IsNot | ast.NotEq)
+        and _is_empty(test.comparators[0])
+    ):
         yield test.left
     elif isinstance(test, ast.Attribute):
         yield test

@@ -1,4 +1,5 @@
-"""Which words a flag of synchronous training takes for on and off, by what the program does with its text."""
+"""Which words a flag of synchronous training takes for on and off, by what the program does with
+its text."""
 
 from __future__ import annotations
 
@@ -12,12 +13,16 @@ from tfdeploy.planning.source.source import Program
 
 
 def with_sync_values(flag: Flag, program: Program) -> Flag:
-    """The flag with the words that its own function takes (`type=str2bool`: True, False), or that a bare `if` takes
-    (a text is true where it is not empty)."""
+    """The flag with the words that its own function takes (`type=str2bool`: True, False), or that a
+    bare `if` takes (a text is true where it is not empty)."""
     if flag.name != "issync" or flag.form != "value" or flag.sync_values != ("0", "1"):
         return flag
     if flag.parser is not None:
-        return replace(flag, sync_values=("False", "True")) if _takes_true(flag.parser, program) else flag
+        return (
+            replace(flag, sync_values=("False", "True"))
+            if _takes_true(flag.parser, program)
+            else flag
+        )
     bare = flag.kind == "text" and flag.because and flag.default.strip() not in ("0", "1")
     return replace(flag, form="truthy") if bare else flag
 
@@ -34,10 +39,17 @@ def _takes_true(parser: ast.expr, program: Program) -> bool:
 
 
 def _functions(parser: ast.expr, program: Program) -> Iterator[tuple[str, ast.AST]]:
-    """The function itself, the one of that name, or the one that is registered for it (`p.register("type", "bool", f)`)."""
+    """The function itself, the one of that name, or the one that is registered for it
+    (`p.register("type", "bool", f)`)."""
     name = last_name(parser)
     yield from ((path, node) for path, node in program.find(ast.Lambda) if node is parser)
-    yield from ((path, node) for path, node in program.find(ast.FunctionDef) if name and node.name == name)
+    yield from (
+        (path, node) for path, node in program.find(ast.FunctionDef) if name and node.name == name
+    )
     for _, call in program.find(ast.Call) if text(parser) else ():
-        if last_name(call.func) == "register" and len(call.args) == 3 and text(call.args[1]) == text(parser):
+        if (
+            last_name(call.func) == "register"
+            and len(call.args) == 3
+            and text(call.args[1]) == text(parser)
+        ):
             yield from _functions(call.args[2], program)

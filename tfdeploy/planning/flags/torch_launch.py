@@ -1,8 +1,9 @@
 """What programs of PyTorch expect of their launcher, and commands that name one. Pure.
 
-torchrun, `torch.distributed.launch`, `accelerate launch`, deepspeed and mpirun start several processes on a host and number them
-themselves. tfdeploy starts one process for each rank, so each rank would start a group of its own, and all of them would
-number from 0. The older launchers pass `--local_rank` besides the variables, and a program that defines it may read nothing else.
+torchrun, `torch.distributed.launch`, `accelerate launch`, deepspeed and mpirun start several
+processes on a host and number them themselves. tfdeploy starts one process for each rank, so each
+rank would start a group of its own, and all of them would number from 0. The older launchers pass
+`--local_rank` besides the variables, and a program that defines it may read nothing else.
 """
 
 from __future__ import annotations
@@ -21,7 +22,12 @@ from tfdeploy.planning.source.source import Program
 
 _PROGRAMS = ("torchrun", "deepspeed", "horovodrun", "mpirun", "mpiexec", "orterun", "srun")
 _WITH_VERB = {"accelerate": "launch", "colossalai": "run", "fabric": "run", "composer": ""}
-_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "deepspeed.launcher.runner")
+_MODULES = (
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "accelerate.commands.launch",
+    "deepspeed.launcher.runner",
+)
 _SPAWNS = ("mp.spawn", "multiprocessing.spawn", "notebook_launcher")
 _ONE_EACH = "start it without that, or one rank on each host (`roles: {worker: {per_host: 1}}`)"
 # A command with one of these placeholders runs the launcher on purpose.
@@ -29,14 +35,16 @@ _RANK_PLACEHOLDERS = ("rank", "local_rank", "world_size", "chief_host", "task_in
 
 
 def check(job: Job) -> None:
-    """Refuses a command that starts the ranks itself. Raises ConfigError with the command to write."""
+    """Refuses a command that starts the ranks itself. Raises ConfigError with the command to
+    write."""
     launcher = _launcher(job.command)
     used = {name for word in job.command for name in placeholders.names(word)}
     if launcher is None or used & {*_RANK_PLACEHOLDERS}:
         return
     own = _without_launcher(job.command)
     raise ConfigError(
-        f"`{launcher}` starts processes and numbers them itself, and mode {job.mode} starts one process for each rank",
+        f"`{launcher}` starts processes and numbers them itself, and mode {job.mode} starts one "
+        "process for each rank",
         where=f"{job.source or 'job'}: command",
         next=f"write `command: [{', '.join(own)}]`"
         if own
@@ -45,13 +53,22 @@ def check(job: Job) -> None:
 
 
 def local_rank(program: Program, command: tuple[str, ...]) -> tuple[Flag, ...]:
-    """--local_rank or --local-rank where the program defines it and the command does not give it."""
+    """--local_rank or --local-rank where the program defines it and the command does not give
+    it."""
     given = flag_definitions.given_in(command)
     for flag in flag_definitions.definitions(program):
         spelling = next((each for each in flag.spellings if plain(each) == "local_rank"), None)
         is_given = any(each.lstrip("-") in given for each in flag.spellings)
         if spelling is not None and flag.form == "value" and not is_given:
-            return (Flag("local_rank", spelling, where=flag.where, spellings=flag.spellings, dest=flag.dest),)
+            return (
+                Flag(
+                    "local_rank",
+                    spelling,
+                    where=flag.where,
+                    spellings=flag.spellings,
+                    dest=flag.dest,
+                ),
+            )
     return ()
 
 
@@ -60,7 +77,8 @@ def spawning(program: Program) -> str | None:
     calls = ((path, call, dotted_name(call.func)) for path, call in program.find(ast.Call))
     return next(
         (
-            f"{path}:{call.lineno} may start processes by itself ({name}), and each rank would: {_ONE_EACH}"
+            f"{path}:{call.lineno} may start processes by itself ({name}), and each rank would: "
+            f"{_ONE_EACH}"
             for path, call, name in calls
             if name.endswith(_SPAWNS)
         ),
@@ -73,7 +91,11 @@ def _launcher(command: Sequence[str]) -> str | None:
     first = posixpath.basename(arguments[0]) if arguments else ""
     if first in _PROGRAMS:
         return first
-    if first in _WITH_VERB and len(arguments) > 1 and (arguments[1] == _WITH_VERB[first] or not _WITH_VERB[first]):
+    if (
+        first in _WITH_VERB
+        and len(arguments) > 1
+        and (arguments[1] == _WITH_VERB[first] or not _WITH_VERB[first])
+    ):
         return f"{first} {_WITH_VERB[first]}".strip()
     if first.startswith("python") and "-m" in arguments and arguments[-1] != "-m":
         module = arguments[arguments.index("-m") + 1]

@@ -20,7 +20,8 @@ from tfdeploy.planning.source.imports import Import
 
 
 class Problem(NamedTuple):
-    """`fix`: a line that can be typed on the operator's machine, or what to write into which file."""
+    """`fix`: a line that can be typed on the operator's machine, or what to write into which
+    file."""
 
     level: Level
     detail: str
@@ -31,11 +32,11 @@ class Problem(NamedTuple):
 class Needs:
     """What is to be launched. The defaults: nothing is known of it.
 
-    `bytes` and `files`: of code and data that are sent; `tensorflow`: whether the program imports it.
-    `imports`: the other modules that it imports from outside the code; `left_out`: those of them that
-    lie in the code's folder and are not sent. `requirements`: the file of the job's environment;
-    `requirements_found`: one in the code that the job does not name. `plan`: where one could be made;
-    `protect`: who may reach its ports; `hosts`: those that its mode uses, None: all.
+    `bytes` and `files`: of code and data that are sent; `tensorflow`: whether the program imports
+    it. `imports`: the other modules that it imports from outside the code; `left_out`: those of
+    them that lie in the code's folder and are not sent. `requirements`: the file of the job's
+    environment; `requirements_found`: one in the code that the job does not name. `plan`: where one
+    could be made; `protect`: who may reach its ports; `hosts`: those that its mode uses, None: all.
     """
 
     bytes: int = 0
@@ -58,7 +59,9 @@ class Needs:
         """False on a host whose tasks are all servers that tfdeploy starts."""
         if self.plan is None:
             return self.uses(host)
-        return any(task.host == host and servers.MODULE not in task.argv for task in self.plan.tasks)
+        return any(
+            task.host == host and servers.MODULE not in task.argv for task in self.plan.tasks
+        )
 
     def uses(self, host: str) -> bool:
         return self.hosts is None or host in self.hosts
@@ -66,9 +69,10 @@ class Needs:
 
 @dataclass(frozen=True)
 class Case:
-    """`usual`: field of HostFacts -> the version that most hosts have, where several have one. `ahead_s`: this host's clock,
-    seconds before that of most hosts. `noise`: what its login shell printed. `hindered`: level of `protect` -> why this host
-    cannot do it; `usual_protect`: the strongest that half of the hosts can do."""
+    """`usual`: field of HostFacts -> the version that most hosts have, where several have one.
+    `ahead_s`: this host's clock, seconds before that of most hosts. `noise`: what its login shell
+    printed. `hindered`: level of `protect` -> why this host cannot do it; `usual_protect`: the
+    strongest that half of the hosts can do."""
 
     host: Host
     facts: HostFacts
@@ -94,6 +98,11 @@ Rule = Callable[[Case], Iterator[Problem]]
 
 
 def usual_of(versions: list[str | None]) -> str | None:
-    """The version that most have; of equally many the newest-looking one. None where none has any."""
+    """The version that most have; of equally many the newest-looking one. None where none has
+    any."""
     counts = Counter(version for version in versions if version)
-    return max(counts, key=lambda version: (counts[version], version_numbers(version))) if counts else None
+    return (
+        max(counts, key=lambda version: (counts[version], version_numbers(version)))
+        if counts
+        else None
+    )

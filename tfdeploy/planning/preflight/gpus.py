@@ -1,4 +1,5 @@
-"""Rules about GPUs: those that the inventory gives are there and free, and the driver fits TensorFlow."""
+"""Rules about GPUs: those that the inventory gives are there and free, and the driver fits
+TensorFlow."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from tfdeploy.model.units import version_numbers
 from tfdeploy.planning.cluster import gpus as placed
 from tfdeploy.planning.preflight.case import Case, Problem
 
-# TensorFlow from this version on -> the oldest driver of its CUDA, by NVIDIA's table of CUDA's minor version compatibility
+# TensorFlow from this version on -> the oldest driver of its CUDA, by NVIDIA's table of CUDA's
+# minor version compatibility
 DRIVERS = (
     ((2, 15), "525.60.13"),  # CUDA 12
     ((2, 5), "450.80.02"),  # CUDA 11.2
@@ -29,10 +31,19 @@ def gpus(case: Case) -> Iterator[Problem]:
         yield Problem("error", error.what, error.next or "")
         return
     if case.facts.gpu_error:
-        yield Problem("warning", case.facts.gpu_error, f"{case.command('nvidia-smi')}; after an update of the driver: reboot")
+        yield Problem(
+            "warning",
+            case.facts.gpu_error,
+            f"{case.command('nvidia-smi')}; after an update of the driver: reboot",
+        )
     elif case.preflight.nvidia_devices and not case.facts.gpus:
-        detail = f"{case.preflight.nvidia_devices} GPUs of NVIDIA are on the bus, and nvidia-smi is missing"
-        yield Problem("warning", detail, f"install NVIDIA's driver on {case.host.name}, or write `gpus: none`")
+        detail = (
+            f"{case.preflight.nvidia_devices} GPUs of NVIDIA are on the bus, and nvidia-smi is "
+            "missing"
+        )
+        yield Problem(
+            "warning", detail, f"install NVIDIA's driver on {case.host.name}, or write `gpus: none`"
+        )
     elif busy := placed.in_use(case.host, case.facts):
         yield Problem("warning", f"in use, so left out: {busy}", case.command("nvidia-smi"))
 
@@ -44,13 +55,23 @@ def driver(case: Case) -> Iterator[Problem]:
     if case.facts.cpu_only:
         package = f"tensorflow[and-cuda]=={case.facts.tensorflow}"
         fix = case.command(case.facts.python or "python3", "-m", "pip", "install", package)
-        yield Problem("warning", f"TensorFlow {case.facts.tensorflow} there was built without GPUs, and the host has some", fix)
+        yield Problem(
+            "warning",
+            f"TensorFlow {case.facts.tensorflow} there was built without GPUs, and the host has "
+            "some",
+            fix,
+        )
     has, needed = case.preflight.driver, _needed(case.facts.tensorflow)
     if has and needed and version_numbers(has) < version_numbers(needed):
         detail = (
-            f"NVIDIA's driver {has} is older than {needed}, which TensorFlow {case.facts.tensorflow} needs: it would use the CPU"
+            f"NVIDIA's driver {has} is older than {needed}, which TensorFlow "
+            f"{case.facts.tensorflow} needs: it would use the CPU"
         )
-        yield Problem("warning", detail, f"install NVIDIA's driver {needed} or newer on {case.host.name}, then reboot")
+        yield Problem(
+            "warning",
+            detail,
+            f"install NVIDIA's driver {needed} or newer on {case.host.name}, then reboot",
+        )
 
 
 def _needed(tensorflow: str) -> str | None:

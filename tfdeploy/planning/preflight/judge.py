@@ -1,4 +1,5 @@
-"""The preflight's judgement: facts of all hosts, and what is to run on them, to one check for each subject and host. Pure."""
+"""The preflight's judgement: facts of all hosts, and what is to run on them, to one check for each
+subject and host. Pure."""
 
 from __future__ import annotations
 
@@ -39,12 +40,23 @@ RULES: dict[str, Rule] = {
     "problems": login.problems,
 }
 # what a plan neither refuses nor notes: a launch judges these
-BEYOND_PLAN = ("packages", "inodes", "quota", "memory", "limits", "shared memory", "temporary files", "filesystem", "logout")
+BEYOND_PLAN = (
+    "packages",
+    "inodes",
+    "quota",
+    "memory",
+    "limits",
+    "shared memory",
+    "temporary files",
+    "filesystem",
+    "logout",
+)
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What was found of one host, whose facts have `preflight`. `skew_s`: its clock before this machine's."""
+    """What was found of one host, whose facts have `preflight`. `skew_s`: its clock before this
+    machine's."""
 
     host: Host
     facts: HostFacts
@@ -65,7 +77,8 @@ def judge(probed: Probed, only: Iterable[str] = RULES) -> dict[str, tuple[Check,
     """host -> its checks, in the order of RULES. `only`: the rules that count."""
     names = tuple(only)
     found = {
-        host: [check for name in names for check in _checks(name, RULES[name](case))] for host, case in _cases(probed).items()
+        host: [check for name in names for check in _checks(name, RULES[name](case))]
+        for host, case in _cases(probed).items()
     }
     if "address" in names:
         _add_together(probed, found)
@@ -73,7 +86,11 @@ def judge(probed: Probed, only: Iterable[str] = RULES) -> dict[str, tuple[Check,
 
 
 def errors_only(checks: Mapping[str, tuple[Check, ...]]) -> dict[str, tuple[Check, ...]]:
-    return {host: errors for host, found in checks.items() if (errors := tuple(each for each in found if each.is_error))}
+    return {
+        host: errors
+        for host, found in checks.items()
+        if (errors := tuple(each for each in found if each.is_error))
+    }
 
 
 def not_probed(error: TfdeployError) -> tuple[Check, ...]:
@@ -85,12 +102,18 @@ def not_probed(error: TfdeployError) -> tuple[Check, ...]:
 
 def _cases(probed: Probed) -> dict[str, Case]:
     every = [each.facts for each in probed.seen.values()]
-    usual = {name: usual_of([getattr(facts, name) for facts in every]) for name in software.COMPARED}
+    usual = {
+        name: usual_of([getattr(facts, name) for facts in every]) for name in software.COMPARED
+    }
     if usual["tensorflow"]:
         with_usual = [facts.python for facts in every if facts.tensorflow == usual["tensorflow"]]
         usual["python"] = usual_of(with_usual)
     ahead_s = together.ahead({host: each.skew_s for host, each in probed.seen.items()})
-    used = {host: (each.host, each.facts) for host, each in probed.seen.items() if probed.needs.uses(host)}
+    used = {
+        host: (each.host, each.facts)
+        for host, each in probed.seen.items()
+        if probed.needs.uses(host)
+    }
     hindered, usual_protect = together.protected(used)
     return {
         host: Case(
@@ -112,18 +135,26 @@ def _cases(probed: Probed) -> dict[str, Case]:
 
 def _checks(name: str, problems: Iterable[Problem]) -> list[Check]:
     """A passed one where there is no problem."""
-    return [Check(name, False, each.level, each.detail, each.fix or None) for each in problems] or [Check(name)]
+    return [Check(name, False, each.level, each.detail, each.fix or None) for each in problems] or [
+        Check(name)
+    ]
 
 
 def _add_together(probed: Probed, found: dict[str, list[Check]]) -> None:
-    """What hosts have wrong together takes the place of a passed check of their addresses. A refused plan is said where no error
-    explains it."""
+    """What hosts have wrong together takes the place of a passed check of their addresses. A
+    refused plan is said where no error explains it."""
     hosts = {host: each.host for host, each in probed.seen.items()}
     facts = {host: each.facts for host, each in probed.seen.items()}
     for host, problems in together.mismatched(hosts, facts).items():
-        found[host] = [each for each in found[host] if each != Check("address")] + _checks("address", problems)
+        found[host] = [each for each in found[host] if each != Check("address")] + _checks(
+            "address", problems
+        )
     if probed.refused is None or not found:
         return
     named = together.named_host(probed.refused, found)
-    if not any(each.is_error for checks in ([found[named]] if named else found.values()) for each in checks):
-        found[named or next(iter(found))].append(Check("plan", False, "error", probed.refused.what, probed.refused.next))
+    if not any(
+        each.is_error for checks in ([found[named]] if named else found.values()) for each in checks
+    ):
+        found[named or next(iter(found))].append(
+            Check("plan", False, "error", probed.refused.what, probed.refused.next)
+        )

@@ -32,8 +32,11 @@ class End(NamedTuple):
     ports: tuple[int, ...]
 
 
-def ends(hosts: Mapping[str, Host], facts: Mapping[str, HostFacts], plan: Plan | None) -> dict[str, End]:
-    """host -> its end of all links to it. A host whose address is not known, or without a free port, is left out."""
+def ends(
+    hosts: Mapping[str, Host], facts: Mapping[str, HostFacts], plan: Plan | None
+) -> dict[str, End]:
+    """host -> its end of all links to it. A host whose address is not known, or without a free
+    port, is left out."""
     found: dict[str, End] = {}
     most = max(1, min(MOST_PORTS, MOST_LINKS // max(1, len(facts)) ** 2))
     planned, spent = _planned(plan), dict[str, set[int]]()
@@ -55,7 +58,10 @@ def _planned(plan: Plan | None) -> dict[str, tuple[int, ...]]:
     """host -> the mesh's port, then those of its tasks."""
     if plan is None:
         return {}
-    tasks = {host.host: [task.port for task in plan.tasks if task.host == host.host and task.port] for host in plan.hosts}
+    tasks = {
+        host.host: [task.port for task in plan.tasks if task.host == host.host and task.port]
+        for host in plan.hosts
+    }
     return {host.host: (host.mesh_port, *tasks[host.host]) for host in plan.hosts}
 
 
@@ -65,27 +71,42 @@ def _both_ends(free: Sequence[int]) -> tuple[int, ...]:
 
 
 def failed(link: Link, why: Why, detail: str, to: Host, address: str) -> Link:
-    """The link with its cause, and what to do about it. The texts name hosts only behind `--limit`, so that those of many links
-    fold. `detail`: of the cause; of `other` who answers, as far as that is known."""
+    """The link with its cause, and what to do about it. The texts name hosts only behind `--limit`,
+    so that those of many links fold. `detail`: of the cause; of `other` who answers, as far as that
+    is known."""
     low, high = to.ports
-    opened = on_host(to.name, f"sudo ufw allow {low}:{high}/tcp || sudo firewall-cmd --add-port={low}-{high}/tcp")
+    opened = on_host(
+        to.name, f"sudo ufw allow {low}:{high}/tcp || sudo firewall-cmd --add-port={low}-{high}/tcp"
+    )
     route = on_host(link.from_host, "ip", "route", "get", address)
-    advertise = "write `advertise:` of that host in the inventory: the address by which the others reach it"
+    advertise = (
+        "write `advertise:` of that host in the inventory: the address by which the others reach it"
+    )
     words: dict[Why, tuple[str, str]] = {
         "refused": (
-            "refused, although that host listens: a firewall there rejects it, or the address is another machine's",
+            "refused, although that host listens: a firewall there rejects it, or the address is "
+            "another machine's",
             opened,
         ),
         "silent": ("no answer: a firewall drops it", opened),
-        "no_route": ("no route, or a firewall that says so (firewalld does)", f"{route}; else {opened}"),
+        "no_route": (
+            "no route, or a firewall that says so (firewalld does)",
+            f"{route}; else {opened}",
+        ),
         "forbidden": (
             "its own firewall forbids it",
-            f"allow TCP to {low}-{high} in its output rules: {on_host(link.from_host, 'sudo', 'nft', 'list', 'ruleset')}",
+            f"allow TCP to {low}-{high} in its output rules: "
+            f"{on_host(link.from_host, 'sudo', 'nft', 'list', 'ruleset')}",
         ),
-        "reset": ("it connects and is cut off at once: something in between filters connections", opened),
+        "reset": (
+            "it connects and is cut off at once: something in between filters connections",
+            opened,
+        ),
         "busy": (
             f"too many connections for its kernel ({detail})",
-            on_host(link.from_host, "sudo", "sysctl", "-w", "net.ipv4.neigh.default.gc_thresh3=8192"),
+            on_host(
+                link.from_host, "sudo", "sysctl", "-w", "net.ipv4.neigh.default.gc_thresh3=8192"
+            ),
         ),
         "loopback": (
             f"the name {address} is {detail} to it",
@@ -93,7 +114,10 @@ def failed(link: Link, why: Why, detail: str, to: Host, address: str) -> Link:
         ),
         "unresolved": (f"it cannot resolve {address}: {detail}", advertise),
         "other": (f"{detail or 'another machine or program'} answers at {address}", advertise),
-        "mute": (f"it connects to {address}, and nothing answers there: another machine, or a busy one", advertise),
+        "mute": (
+            f"it connects to {address}, and nothing answers there: another machine, or a busy one",
+            advertise,
+        ),
         "error": (detail or "it fails", route),
     }
     text, fix = words[why]
@@ -101,7 +125,8 @@ def failed(link: Link, why: Why, detail: str, to: Host, address: str) -> Link:
 
 
 def rounds(names: Sequence[str]) -> list[list[tuple[str, str]]]:
-    """Every pair once, in rounds in which no host is in two pairs: measurements of one round do not share a host's link."""
+    """Every pair once, in rounds in which no host is in two pairs: measurements of one round do not
+    share a host's link."""
     ring: list[str | None] = [*names, *([None] if len(names) % 2 else [])]
     found = []
     for _ in range(len(ring) - 1):
@@ -128,4 +153,8 @@ def _judged(link: Link, speed: float, wait: float) -> Link:
         why = f"slow: {link.ms:.1f} ms there and back, most links take {wait:.1f}"
     else:
         return link
-    return replace(link, why=why, fix=f"look at cable, port and switch: {on_host(link.from_host, 'ip -s link')}")
+    return replace(
+        link,
+        why=why,
+        fix=f"look at cable, port and switch: {on_host(link.from_host, 'ip -s link')}",
+    )

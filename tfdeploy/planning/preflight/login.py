@@ -1,4 +1,5 @@
-"""Rules about sessions: what the login shell prints, what logind does at their end, runs that are alive."""
+"""Rules about sessions: what the login shell prints, what logind does at their end, runs that are
+alive."""
 
 from __future__ import annotations
 
@@ -12,8 +13,14 @@ _SHOWN = 60
 def shell(case: Case) -> Iterator[Problem]:
     if case.noise:
         shown = case.noise if len(case.noise) <= _SHOWN else case.noise[: _SHOWN - 3] + "..."
-        detail = f"its login shell prints {shown!r} also without a terminal: scp, rsync and git fail on that"
-        fix = f"tfdeploy ssh {case.host.name}, and write into its ~/.bashrc, before what prints: [ -t 1 ] || return"
+        detail = (
+            f"its login shell prints {shown!r} also without a terminal: scp, rsync and git fail "
+            "on that"
+        )
+        fix = (
+            f"tfdeploy ssh {case.host.name}, and write into its ~/.bashrc, before what prints: [ "
+            "-t 1 ] || return"
+        )
         yield Problem("warning", detail, fix)
 
 
@@ -26,25 +33,40 @@ def logout(case: Case) -> Iterator[Problem]:
     if found.kills:
         exclude = f"`KillExcludeUsers=root {facts.user}` in /etc/systemd/logind.conf"
         detail = (
-            "logind kills all that you run when your last session ends (KillUserProcesses): the run would end with the launch"
+            "logind kills all that you run when your last session ends (KillUserProcesses): the "
+            "run would end with the launch"
         )
         yield Problem("error", detail, f"{fix}, or {exclude}")
     elif facts.kill_user_processes:
-        yield Problem("warning", "logind kills what users leave running (KillUserProcesses=yes)", fix)
+        yield Problem(
+            "warning", "logind kills what users leave running (KillUserProcesses=yes)", fix
+        )
     if found.removes_ipc:
-        detail = "logind removes your shared memory when your last session ends (RemoveIPC): NCCL and data loaders may fail"
+        detail = (
+            "logind removes your shared memory when your last session ends (RemoveIPC): NCCL and "
+            "data loaders may fail"
+        )
         yield Problem("warning", detail, fix)
 
 
 def runs(case: Case) -> Iterator[Problem]:
     for run in case.facts.live_runs:
-        detail = f"run {run.run} of this job, started by {run.who}, is alive: until it ends a launch is refused"
+        detail = (
+            f"run {run.run} of this job, started by {run.who}, is alive: until it ends a launch "
+            "is refused"
+        )
         yield Problem("warning", detail, f"tfdeploy stop {run.run}")
 
 
 def problems(case: Case) -> Iterator[Problem]:
     """What the probe itself complains of, where no other rule does."""
-    told = ("there is no program ", "does not run Python here", "MiB are free in", "inodes are free in", "logind ends what")
+    told = (
+        "there is no program ",
+        "does not run Python here",
+        "MiB are free in",
+        "inodes are free in",
+        "logind ends what",
+    )
     for text in case.facts.problems:
         if not any(words in text for words in told):
             yield Problem("warning", text, f"tfdeploy ssh {case.host.name}")

@@ -20,16 +20,35 @@ PROCESSES = 1024
 ADDRESS_BYTES = 32 << 30
 FILE_BYTES = 2 << 30
 _OTHERS = 0o007
-_ODD = ("vfat", "exfat", "msdos", "ntfs", "ntfs3", "fuseblk", "vboxsf", "9p", "cifs", "smb3", "smbfs", "davfs")
+_ODD = (
+    "vfat",
+    "exfat",
+    "msdos",
+    "ntfs",
+    "ntfs3",
+    "fuseblk",
+    "vboxsf",
+    "9p",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "davfs",
+)
 _IN_MEMORY = ("tmpfs", "ramfs")
 
 
 def disk(case: Case) -> Iterator[Problem]:
     free, needed = case.facts.free_disk_bytes, case.needs.bytes + RESERVE_BYTES
     if free < needed:
-        detail = f"{in_binary_bytes(free)} free in {case.facts.workdir}, {in_binary_bytes(needed)} needed"
+        detail = (
+            f"{in_binary_bytes(free)} free in {case.facts.workdir}, {in_binary_bytes(needed)} "
+            "needed"
+        )
         yield Problem(
-            "error", detail, f"free {in_binary_bytes(needed - free)} on {case.host.name}, or point `workdir:` at a larger disk"
+            "error",
+            detail,
+            f"free {in_binary_bytes(needed - free)} on {case.host.name}, or point `workdir:` at "
+            "a larger disk",
         )
     elif free < FEW_BYTES:
         fix = f"{case.command('df', '-h')}; then free some"
@@ -51,25 +70,39 @@ def quota(case: Case) -> Iterator[Problem]:
     fix = f"remove files, or ask for more; how it stands: {case.command('quota', '-s')}"
     if found.left_bytes is not None and found.left_bytes < case.needs.bytes + RESERVE_BYTES:
         yield Problem(
-            "error", f"the quota of {case.facts.user} leaves {in_binary_bytes(found.left_bytes)} in {case.facts.workdir}", fix
+            "error",
+            f"the quota of {case.facts.user} leaves {in_binary_bytes(found.left_bytes)} in "
+            f"{case.facts.workdir}",
+            fix,
         )
     elif found.left_files is not None and found.left_files < max(FEW_INODES, case.needs.files):
         yield Problem(
-            "error", f"the quota of {case.facts.user} leaves {count(found.left_files, 'file')} in {case.facts.workdir}", fix
+            "error",
+            f"the quota of {case.facts.user} leaves {count(found.left_files, 'file')} in "
+            f"{case.facts.workdir}",
+            fix,
         )
     elif found.over:
-        yield Problem("warning", f"{case.facts.user} is over a soft quota: its grace time will end", fix)
+        yield Problem(
+            "warning", f"{case.facts.user} is over a soft quota: its grace time will end", fix
+        )
 
 
 def memory(case: Case) -> Iterator[Problem]:
     left, tasks = case.preflight.available_bytes, case.needs.tasks_on(case.host.name)
     if left is not None and left < tasks * TASK_BYTES:
-        detail = f"{in_binary_bytes(left)} of memory available, and each task takes {in_binary_bytes(TASK_BYTES)} or more"
+        detail = (
+            f"{in_binary_bytes(left)} of memory available, and each task takes "
+            f"{in_binary_bytes(TASK_BYTES)} or more"
+        )
         yield Problem("warning", detail, case.command("ps -eo rss,user,args --sort=-rss | head"))
 
 
 def limits(case: Case) -> Iterator[Problem]:
-    found, everywhere = case.preflight.limits, f"in /etc/security/limits.conf of {case.host.name}, then log in anew"
+    found, everywhere = (
+        case.preflight.limits,
+        f"in /etc/security/limits.conf of {case.host.name}, then log in anew",
+    )
     files = OPEN_FILES + OPEN_FILES_A_HOST * case.hosts
     for name, least, key, value in (
         ("open files", files, "nofile", 65536),
@@ -77,11 +110,18 @@ def limits(case: Case) -> Iterator[Problem]:
     ):
         if found.get(name, least) < least:
             detail = f"at most {found[name]} {name} (ulimit), {least} are wanted"
-            yield Problem("warning", detail, f"write `{case.facts.user} - {key} {value}` {everywhere}")
-    for name, bytes_, key in (("address space", ADDRESS_BYTES, "as"), ("file size", FILE_BYTES, "fsize")):
+            yield Problem(
+                "warning", detail, f"write `{case.facts.user} - {key} {value}` {everywhere}"
+            )
+    for name, bytes_, key in (
+        ("address space", ADDRESS_BYTES, "as"),
+        ("file size", FILE_BYTES, "fsize"),
+    ):
         if found.get(name, bytes_) < bytes_:
             detail = f"{name} is limited to {in_binary_bytes(found[name])} (ulimit)"
-            yield Problem("warning", detail, f"write `{case.facts.user} - {key} unlimited` {everywhere}")
+            yield Problem(
+                "warning", detail, f"write `{case.facts.user} - {key} unlimited` {everywhere}"
+            )
     if "CPU seconds" in found:
         detail = f"a task is killed after {found['CPU seconds']} s of CPU time (ulimit -t)"
         yield Problem("warning", detail, f"write `{case.facts.user} - cpu unlimited` {everywhere}")
@@ -89,15 +129,28 @@ def limits(case: Case) -> Iterator[Problem]:
 
 def shared_memory(case: Case) -> Iterator[Problem]:
     found = case.preflight.shared_memory
-    more = case.command("mount", "-o", "remount,size=8G", "/dev/shm", root=True) + "; of a container: --shm-size=8g"
+    more = (
+        case.command("mount", "-o", "remount,size=8G", "/dev/shm", root=True)
+        + "; of a container: --shm-size=8g"
+    )
     if found is None:
-        yield Problem("warning", "there is no /dev/shm", case.command("mount", "-t", "tmpfs", "tmpfs", "/dev/shm", root=True))
+        yield Problem(
+            "warning",
+            "there is no /dev/shm",
+            case.command("mount", "-t", "tmpfs", "tmpfs", "/dev/shm", root=True),
+        )
     elif not found.writable:
         yield Problem(
-            "warning", f"{case.facts.user} cannot write in /dev/shm", case.command("chmod", "1777", "/dev/shm", root=True)
+            "warning",
+            f"{case.facts.user} cannot write in /dev/shm",
+            case.command("chmod", "1777", "/dev/shm", root=True),
         )
     elif found.free_bytes < SHARED_BYTES:
-        yield Problem("warning", f"/dev/shm has {in_binary_bytes(found.free_bytes)} free: NCCL and data loaders use it", more)
+        yield Problem(
+            "warning",
+            f"/dev/shm has {in_binary_bytes(found.free_bytes)} free: NCCL and data loaders use it",
+            more,
+        )
 
 
 def temporary(case: Case) -> Iterator[Problem]:
@@ -114,7 +167,10 @@ def temporary(case: Case) -> Iterator[Problem]:
 def workdir(case: Case) -> Iterator[Problem]:
     mode = case.preflight.workdir_mode
     if mode is not None and mode & _OTHERS:
-        detail = f"other users of the host may look into {case.facts.workdir} (mode {mode:04o}): code, data, checkpoints"
+        detail = (
+            f"other users of the host may look into {case.facts.workdir} (mode {mode:04o}): "
+            "code, data, checkpoints"
+        )
         yield Problem("warning", detail, case.command("chmod", "o-rwx", case.facts.workdir))
 
 
@@ -122,13 +178,29 @@ def filesystem(case: Case) -> Iterator[Problem]:
     mount = case.preflight.mount
     if mount is None:
         return
-    place, elsewhere = f"{case.facts.workdir} is on {mount.type} ({mount.point})", "point `workdir:` at a local disk or at NFS"
+    place, elsewhere = (
+        f"{case.facts.workdir} is on {mount.type} ({mount.point})",
+        "point `workdir:` at a local disk or at NFS",
+    )
     if "noexec" in mount.options:
         level: Level = "error" if case.needs.requirements else "warning"
-        detail = f"{case.facts.workdir} is mounted noexec: no library of an environment that `setup` makes can be loaded from it"
+        detail = (
+            f"{case.facts.workdir} is mounted noexec: no library of an environment that `setup` "
+            "makes can be loaded from it"
+        )
         remount = case.command("mount", "-o", "remount,exec", mount.point, root=True)
         yield Problem(level, detail, f"{remount}; or {elsewhere}")
-    if mount.type in _ODD or (mount.type.startswith("fuse.") and mount.type not in ("fuse.glusterfs", "fuse.ceph")):
-        yield Problem("warning", f"{place}, which may lack locks, links or modes that a release needs", elsewhere)
+    if mount.type in _ODD or (
+        mount.type.startswith("fuse.") and mount.type not in ("fuse.glusterfs", "fuse.ceph")
+    ):
+        yield Problem(
+            "warning",
+            f"{place}, which may lack locks, links or modes that a release needs",
+            elsewhere,
+        )
     elif mount.type in _IN_MEMORY:
-        yield Problem("warning", f"{place}: checkpoints are gone with the next reboot", "point `workdir:` at a disk")
+        yield Problem(
+            "warning",
+            f"{place}: checkpoints are gone with the next reboot",
+            "point `workdir:` at a disk",
+        )

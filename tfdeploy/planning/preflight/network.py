@@ -26,43 +26,79 @@ def ports(case: Case) -> Iterator[Problem]:
     low, high = case.host.ports
     free, needed = len(case.facts.free_ports), case.needs.tasks_on(case.host.name) + 1
     if free < max(LEAST_PORTS, needed):
-        owners = ", ".join(f"{port} by {owner}" for port, owner in sorted(case.facts.taken_ports.items())[:4])
+        owners = ", ".join(
+            f"{port} by {owner}" for port, owner in sorted(case.facts.taken_ports.items())[:4]
+        )
         detail = f"{count(free, 'port')} of {low}-{high} {'is' if free == 1 else 'are'} free"
         detail += f"; taken: {owners}" if owners else ""
-        yield Problem("error", detail, f"end what has them there, or widen `ports:` of {case.host.name}")
-    if case.preflight.ephemeral_ports:
-        detail = f"{count(case.preflight.ephemeral_ports, 'port')} of {low}-{high} may be given to any outgoing connection"
         yield Problem(
-            "warning", detail, case.command("sysctl", "-w", f"net.ipv4.ip_local_reserved_ports={low}-{high}", root=True)
+            "error", detail, f"end what has them there, or widen `ports:` of {case.host.name}"
+        )
+    if case.preflight.ephemeral_ports:
+        detail = (
+            f"{count(case.preflight.ephemeral_ports, 'port')} of {low}-{high} may be given to "
+            "any outgoing connection"
+        )
+        yield Problem(
+            "warning",
+            detail,
+            case.command(
+                "sysctl", "-w", f"net.ipv4.ip_local_reserved_ports={low}-{high}", root=True
+            ),
         )
 
 
 def protect(case: Case) -> Iterator[Problem]:
-    """What `protect` cannot do here. A launch with `auto` refuses a host whose ports would be open to other machines."""
+    """What `protect` cannot do here. A launch with `auto` refuses a host whose ports would be open
+    to other machines."""
     asked, hindered = case.needs.protect, case.hindered
     if asked == "auto":
         can = next(level for level in LEVELS if level not in hindered)
         if can == "none" and "peers" in hindered:
             plan, cure = case.needs.plan, protection.cure(case.host.name, case.facts, "peers")
-            detail = f"protect: {hindered['peers']}: the ports of a run are open to whoever reaches them"
+            detail = (
+                f"protect: {hindered['peers']}: the ports of a run are open to whoever reaches them"
+            )
             if plan and case.host.name in protection.open_hosts(plan):
-                yield Problem("error", detail, f"{cure}; or accept it: tfdeploy launch --allow-open")
+                yield Problem(
+                    "error", detail, f"{cure}; or accept it: tfdeploy launch --allow-open"
+                )
             else:
                 yield Problem("warning", detail, cure)
         elif LEVELS.index(can) > LEVELS.index(case.usual_protect):
-            detail = f"it falls to `protect: {can}`, and most can do more: {hindered[case.usual_protect]}"
-            yield Problem("warning", detail, protection.cure(case.host.name, case.facts, case.usual_protect))
+            detail = (
+                f"it falls to `protect: {can}`, and most can do more: "
+                f"{hindered[case.usual_protect]}"
+            )
+            yield Problem(
+                "warning", detail, protection.cure(case.host.name, case.facts, case.usual_protect)
+            )
     elif asked in hindered:
-        cure = f"{protection.cure(case.host.name, case.facts, asked)}, or write `protect: auto` in the job"
+        cure = (
+            f"{protection.cure(case.host.name, case.facts, asked)}, or write `protect: auto` in "
+            "the job"
+        )
         yield Problem("error", f"it cannot do `protect: {asked}`: {hindered[asked]}", cure)
 
 
 def variables(case: Case) -> Iterator[Problem]:
-    """Variables of the login environment that change how TensorFlow connects, or that the plan sets."""
+    """Variables of the login environment that change how TensorFlow connects, or that the plan
+    sets."""
     facts = case.facts
     if facts.proxies:
-        detail = f"{', '.join(facts.proxies)} set: tasks go around the proxy to the cluster's addresses, to all others through it"
-        yield Problem("warning", detail, "remove it from /etc/environment or ~/.ssh/environment there if no proxy is wanted")
+        detail = (
+            f"{', '.join(facts.proxies)} set: tasks go around the proxy to the cluster's "
+            "addresses, to all others through it"
+        )
+        yield Problem(
+            "warning",
+            detail,
+            "remove it from /etc/environment or ~/.ssh/environment there if no proxy is wanted",
+        )
     if facts.preset:
         detail = f"{', '.join(facts.preset)} set in the login environment: tasks get the plan's"
-        yield Problem("warning", detail, "remove it from /etc/environment, ~/.bashrc or ~/.ssh/environment there")
+        yield Problem(
+            "warning",
+            detail,
+            "remove it from /etc/environment, ~/.bashrc or ~/.ssh/environment there",
+        )

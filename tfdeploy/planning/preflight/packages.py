@@ -15,7 +15,8 @@ _LISTED = 12  # lines of a requirements file
 
 
 def packages(case: Case) -> Iterator[Problem]:
-    """Yield an error for imports that every run of the program reaches, and a warning for the others."""
+    """Yield an error for imports that every run of the program reaches, and a warning for the
+    others."""
     lacking = [each for each in case.needs.imports if case.facts.modules.get(each.module) is False]
     if not lacking or not case.needs.runs_program(case.host.name):
         return
@@ -24,7 +25,9 @@ def packages(case: Case) -> Iterator[Problem]:
         for fix in dict.fromkeys(fixes.values()):
             found = [each for each in lacking if each.sure is sure and fixes[each] is fix]
             if found:
-                yield Problem("error" if sure else "warning", _detail(case, found, sure), fix(case, found))
+                yield Problem(
+                    "error" if sure else "warning", _detail(case, found, sure), fix(case, found)
+                )
 
 
 def _fix(case: Case, found: Import) -> Callable[[Case, list[Import]], str]:
@@ -42,7 +45,10 @@ def _detail(case: Case, found: list[Import], sure: bool) -> str:
 
 
 def _fix_left_out(case: Case, found: list[Import]) -> str:
-    return f"{found[0].module} lies in the code's folder and is not sent: git or .tfdeployignore leaves it out"
+    return (
+        f"{found[0].module} lies in the code's folder and is not sent: git or .tfdeployignore "
+        "leaves it out"
+    )
 
 
 def _fix_python2(case: Case, found: list[Import]) -> str:
@@ -53,24 +59,31 @@ def _fix_python(case: Case, found: list[Import]) -> str:
     """For a module that Python has dropped, or that the system packages apart."""
     version = case.facts.python_version
     return (
-        f"{found[0].module} is a part of Python that this Python {version} lacks: write `python: PATH` of one that has it "
+        f"{found[0].module} is a part of Python that this Python {version} lacks: write `python: "
+        "PATH` of one that has it "
         f"for {case.host.name} in the inventory"
     )
 
 
 def _fix_package(case: Case, found: list[Import]) -> str:
-    wanted = list(dict.fromkeys(name for each in found if (name := package_names.package(each.module))))
+    wanted = list(
+        dict.fromkeys(name for each in found if (name := package_names.package(each.module)))
+    )
     if case.facts.environment is not None:
         return f"write {', '.join(wanted)} into {case.needs.requirements}, then tfdeploy setup"
     file = case.needs.requirements_found or "requirements.txt"
     lines = [*wanted, *(line for line in _present(case) if line not in wanted)]
     listed = ", ".join(lines[:_LISTED]) + (", ..." if len(lines) > _LISTED else "")
     install = case.command(str(case.facts.python), "-m", "pip", "install", *wanted)
-    return f"`setup: {{requirements: {file}}}` in the job file, {listed} in that file, then tfdeploy setup; or: {install}"
+    return (
+        f"`setup: {{requirements: {file}}}` in the job file, {listed} in that file, then "
+        f"tfdeploy setup; or: {install}"
+    )
 
 
 def _present(case: Case) -> Iterator[str]:
-    """The lines for what the program imports and the host has, since an environment of `setup` begins empty."""
+    """The lines for what the program imports and the host has, since an environment of `setup`
+    begins empty."""
     if case.needs.tensorflow and case.facts.tensorflow:
         yield f"tensorflow=={case.facts.tensorflow}"
     for each in case.needs.imports:

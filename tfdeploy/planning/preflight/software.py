@@ -11,21 +11,33 @@ from tfdeploy.planning.host_checks import no_python_remedy
 from tfdeploy.planning.preflight.case import Case, Problem
 
 OLD_RSYNC = (3, 1)
-PACKAGES = {"tensorflow": "TensorFlow", "tf_keras": "tf_keras", "keras": "Keras"}  # field of HostFacts -> its name
+# field of HostFacts -> its name
+PACKAGES = {"tensorflow": "TensorFlow", "tf_keras": "tf_keras", "keras": "Keras"}
 COMPARED = ("python_version", *PACKAGES)
 
 
 def python(case: Case) -> Iterator[Problem]:
     if case.facts.python is None:
-        why = next((each for each in case.facts.problems if case.host.python in each), f"there is no {case.host.python}")
+        why = next(
+            (each for each in case.facts.problems if case.host.python in each),
+            f"there is no {case.host.python}",
+        )
         yield Problem("error", why, no_python_remedy(case.host))
         return
     if case.needs.requirements and case.facts.environment is None:
-        yield Problem("error", f"the environment of {case.needs.requirements} (as it is now) is not there", "tfdeploy setup")
+        yield Problem(
+            "error",
+            f"the environment of {case.needs.requirements} (as it is now) is not there",
+            "tfdeploy setup",
+        )
     usual, found = case.usual.get("python_version"), case.facts.python_version
     if usual and found and version_numbers(found)[:2] != version_numbers(usual)[:2]:
         detail = f"Python {found} ({case.facts.python}), most have {usual}"
-        yield Problem("warning", detail, f"write `python: PATH` of Python {usual} for {case.host.name} in the inventory")
+        yield Problem(
+            "warning",
+            detail,
+            f"write `python: PATH` of Python {usual} for {case.host.name} in the inventory",
+        )
 
 
 def tensorflow(case: Case) -> Iterator[Problem]:
@@ -33,7 +45,9 @@ def tensorflow(case: Case) -> Iterator[Problem]:
     Python than most hosts."""
     facts, usual = case.facts, case.usual
     lacks_tensorflow = case.needs.tensorflow and facts.tensorflow is None
-    differing = [field for field in PACKAGES if usual.get(field) and getattr(facts, field) != usual[field]]
+    differing = [
+        field for field in PACKAGES if usual.get(field) and getattr(facts, field) != usual[field]
+    ]
     if facts.python is None or not (differing or lacks_tensorflow):
         return
     needed = dict.fromkeys([*["tensorflow"] * lacks_tensorflow, *differing])
@@ -49,7 +63,10 @@ def tensorflow(case: Case) -> Iterator[Problem]:
         fix = "tfdeploy setup"
     elif (python := usual.get("python")) and python != facts.python:
         own, most = shlex.quote(facts.python), shlex.quote(python)  # hosts report these paths
-        fix = f"{case.host.name} uses {own}, most {most}: set {case.host.setting('python')}, or: {fix}"
+        fix = (
+            f"{case.host.name} uses {own}, most {most}: set {case.host.setting('python')}, or: "
+            f"{fix}"
+        )
     yield Problem("error" if lacks_tensorflow else "warning", "; ".join(details), fix)
 
 

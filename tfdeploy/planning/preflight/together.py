@@ -1,4 +1,5 @@
-"""Rules about hosts together: clocks, addresses that do not fit each other, two names for one machine, what all can protect."""
+"""Rules about hosts together: clocks, addresses that do not fit each other, two names for one
+machine, what all can protect."""
 
 from __future__ import annotations
 
@@ -26,34 +27,50 @@ _NAMED = re.compile(r"hosts? ([A-Za-z0-9_][A-Za-z0-9_.-]*)")
 def clock(case: Case) -> Iterator[Problem]:
     if abs(case.ahead_s) > CLOCK_SKEW_S:
         way = "ahead" if case.ahead_s > 0 else "behind"
-        detail = f"its clock is {roughly(round(abs(case.ahead_s)), parts=2)} {way}: logs and checkpoints are compared by it"
+        detail = (
+            f"its clock is {roughly(round(abs(case.ahead_s)), parts=2)} {way}: logs and "
+            "checkpoints are compared by it"
+        )
         yield Problem("warning", detail, case.command("timedatectl", "set-ntp", "true", root=True))
 
 
 def ahead(skews_s: Mapping[str, float]) -> dict[str, float]:
-    """host -> seconds before the clock of most hosts. `skews_s`: before this machine's, which may be the wrong one."""
+    """host -> seconds before the clock of most hosts. `skews_s`: before this machine's, which may
+    be the wrong one."""
     if not skews_s:
         return {}
     usual = statistics.median_low(skews_s.values()) if len(skews_s) > 2 else 0.0
     return {host: skew_s - usual for host, skew_s in skews_s.items()}
 
 
-def protected(seen: Mapping[str, tuple[Host, HostFacts]]) -> tuple[dict[str, dict[Protect, str]], Protect]:
-    """(host -> level of `protect` -> why it cannot do that, the strongest level that half of the hosts can do)."""
+def protected(
+    seen: Mapping[str, tuple[Host, HostFacts]],
+) -> tuple[dict[str, dict[Protect, str]], Protect]:
+    """(host -> level of `protect` -> why it cannot do that, the strongest level that half of the
+    hosts can do)."""
     facts = {name: found for name, (_, found) in seen.items()}
-    kept = protection.hindered(facts, [address for host, found in seen.values() for address in _seen_as(host, found, facts)])
+    kept = protection.hindered(
+        facts,
+        [address for host, found in seen.values() for address in _seen_as(host, found, facts)],
+    )
     usual = next(level for level in LEVELS if 2 * len(kept[level]) <= len(facts))
-    return {name: {level: whys[name] for level, whys in kept.items() if name in whys} for name in facts}, usual
+    return {
+        name: {level: whys[name] for level, whys in kept.items() if name in whys} for name in facts
+    }, usual
 
 
 def _seen_as(host: Host, found: HostFacts, facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
     try:
-        return addresses.seen_as(host, found, addresses.resolved(addresses.advertised(host, found).address, facts))
+        return addresses.seen_as(
+            host, found, addresses.resolved(addresses.advertised(host, found).address, facts)
+        )
     except Refused:
         return ()  # preflight/network says it
 
 
-def mismatched(hosts: Mapping[str, Host], facts: Mapping[str, HostFacts]) -> dict[str, list[Problem]]:
+def mismatched(
+    hosts: Mapping[str, Host], facts: Mapping[str, HostFacts]
+) -> dict[str, list[Problem]]:
     """host -> addresses that no cluster can have, and a machine that has two names."""
     found: dict[str, list[Problem]] = {}
     called: dict[str, Advertised] = {}
@@ -66,9 +83,13 @@ def mismatched(hosts: Mapping[str, Host], facts: Mapping[str, HostFacts]) -> dic
         for other, seen in facts.items():
             if called[name].address in seen.hosts_file_loopback:
                 what = (
-                    f"its /etc/hosts maps {called[name].address} ({name}) to loopback: tasks would wait for each other for ever"
+                    f"its /etc/hosts maps {called[name].address} ({name}) to loopback: tasks "
+                    "would wait for each other for ever"
                 )
-                fix = f"remove that name from the 127.0.x.1 lines of /etc/hosts there, or write `advertise: IP` for {name}"
+                fix = (
+                    "remove that name from the 127.0.x.1 lines of /etc/hosts there, or write "
+                    f"`advertise: IP` for {name}"
+                )
                 found.setdefault(other, []).append(Problem("error", what, fix))
     for level, error in _refusals(called, facts) if len(facts) > 1 else ():
         name = named_host(error, facts) or next(iter(facts))
@@ -76,7 +97,9 @@ def mismatched(hosts: Mapping[str, Host], facts: Mapping[str, HostFacts]) -> dic
     return found
 
 
-def _refusals(called: Mapping[str, Advertised], facts: Mapping[str, HostFacts]) -> Iterator[tuple[Level, Refused]]:
+def _refusals(
+    called: Mapping[str, Advertised], facts: Mapping[str, HostFacts]
+) -> Iterator[tuple[Level, Refused]]:
     """What plans are refused for; a public address only until the operator consents."""
     quiet = {name: replace(seen, hosts_file_loopback=()) for name, seen in facts.items()}
     told = set()

@@ -21,11 +21,17 @@ from tfdeploy.planning.source.entry_point import PYTHON, own_end
 
 
 def values(layout: Layout, seat: Seat, job: Job, run: str) -> dict[str, str]:
-    """The values of the placeholders that describe a task; hosts are joined by commas. Ranks have no cluster of TensorFlow."""
+    """The values of the placeholders that describe a task; hosts are joined by commas. Ranks have
+    no cluster of TensorFlow."""
     mode_rules, cluster = rules(job.mode), layout.cluster
     name = (job.roles[seat.role].called if seat.role in job.roles else "") or seat.role
     if mode_rules.ranks:
-        counted = {"job_name": name, "task_index": str(seat.index), "num_workers": str(len(layout.seats)), "run_id": run}
+        counted = {
+            "job_name": name,
+            "task_index": str(seat.index),
+            "num_workers": str(len(layout.seats)),
+            "run_id": run,
+        }
         return {**counted, **ranks.values(layout, seat)}
     return {
         "ps_hosts": layout.joined.get("ps", ""),
@@ -51,10 +57,14 @@ def own_values(layout: Layout, names: Mapping[str, str]) -> dict[str, dict[str, 
 
 
 def argv(
-    job: Job, facts: HostFacts, given: Mapping[str, str], added: tuple[Flag, ...], own: Mapping[str, str]
+    job: Job,
+    facts: HostFacts,
+    given: Mapping[str, str],
+    added: tuple[Flag, ...],
+    own: Mapping[str, str],
 ) -> tuple[str, ...]:
-    """The command of one task on one host. `own`: what differs for the program's flags. Raises UsageError on an unknown
-    placeholder."""
+    """The command of one task on one host. `own`: what differs for the program's flags. Raises
+    UsageError on an unknown placeholder."""
     first, *rest = (placeholders.fill(word, given) for word in job.command)
     if first in PYTHON:
         first = facts.python or first
@@ -62,4 +72,8 @@ def argv(
         first = posixpath.join(facts.home, first[2:])
     words = (first, *rest)
     end = own_end(job.command)  # after a `--` the program would read them as positional arguments
-    return (*words[:end], *(word for flag in added for word in flag.arguments({**given, **own})), *words[end:])
+    return (
+        *words[:end],
+        *(word for flag in added for word in flag.arguments({**given, **own})),
+        *words[end:],
+    )

@@ -1,4 +1,5 @@
-"""Decides whether a program runs as TensorFlow 1, what is refused of it, and whether its own cluster is replaced.
+"""Decides whether a program runs as TensorFlow 1, what is refused of it, and whether its own
+cluster is replaced.
 
 Reads syntax trees and the hosts' facts; the runtime carries the choice out.
 """
@@ -32,7 +33,8 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Compat:
-    """`choice`: what the tasks get in TFDEPLOY_TASK_COMPAT. `refusals`: (where, what, in place of it)."""
+    """`choice`: what the tasks get in TFDEPLOY_TASK_COMPAT. `refusals`: (where, what, in place of
+    it)."""
 
     choice: Literal["v1", "none"]
     why: str = ""
@@ -42,21 +44,30 @@ class Compat:
 
 
 def decide(job: Job, program: Program, facts: Mapping[str, HostFacts] | None = None) -> Compat:
-    """`facts`: of the hosts that it will run on; without them, TensorFlow 2 and Python 3 are assumed."""
+    """`facts`: of the hosts that it will run on; without them, TensorFlow 2 and Python 3 are
+    assumed."""
     hosts = facts or {}
     mode = rules(job.mode)
-    run = reached.reached(program, workers="worker" in mode.takes and not (mode.lead or mode.single))
+    run = reached.reached(
+        program, workers="worker" in mode.takes and not (mode.lead or mode.single)
+    )
     python2_refusals, python2_notes = _python2(program, run, hosts)
     if not mode.tensorflow:
         return Compat("none", notes=python2_notes, refusals=python2_refusals)
     uses = tuple(use for use in tf_names_used.of_tensorflow(program) if not use.guarded)
     choice, why = _choice(job, program, uses, run, hosts)
-    recent = tuple(use for use in uses if absent_names.is_recent(use)) if job.compat == "auto" else ()
+    recent = (
+        tuple(use for use in uses if absent_names.is_recent(use)) if job.compat == "auto" else ()
+    )
     asked_for = uses if choice == "v1" else recent
-    sure = tuple(use for use in asked_for if use.certain and not use.binds and id(use.node) in run.nodes)
+    sure = tuple(
+        use for use in asked_for if use.certain and not use.binds and id(use.node) in run.nodes
+    )
     reached_names = {use.name for use in sure}
     unsure = tuple(use for use in asked_for if use.name not in reached_names)
-    missing = absent_names.refusals(absent_names.missing(sure, job, hosts), has_fallback=_has_fallback(program))
+    missing = absent_names.refusals(
+        absent_names.missing(sure, job, hosts), has_fallback=_has_fallback(program)
+    )
     return Compat(
         choice,
         why,
@@ -71,24 +82,35 @@ def decide(job: Job, program: Program, facts: Mapping[str, HostFacts] | None = N
 
 
 def check(compat: Compat, program: Program) -> None:
-    """Raise Refused if a name cannot be supplied; the error has every name, its place, and what replaces it."""
+    """Raise Refused if a name cannot be supplied; the error has every name, its place, and what
+    replaces it."""
     if not compat.refusals:
         return
     where, what, instead = compat.refusals[0]
-    others = [f"{at}: {names}" + (f" ({way})" if way != instead else "") for at, names, way in compat.refusals[1:]]
+    others = [
+        f"{at}: {names}" + (f" ({way})" if way != instead else "")
+        for at, names, way in compat.refusals[1:]
+    ]
     more = f"; also {'; '.join(others[:_SHOWN])}" if others else ""
     left = f"; and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
-    raise Refused(f"{program.path or 'the program'} cannot run as it is: {what}{more}{left}", where=where, next=instead)
+    raise Refused(
+        f"{program.path or 'the program'} cannot run as it is: {what}{more}{left}",
+        where=where,
+        next=instead,
+    )
 
 
 def notes(job: Job, compat: Compat, cluster: Cluster) -> tuple[str, ...]:
-    """The plan's notes: the choice and why, and whether each cluster that is written into the program is replaced."""
+    """The plan's notes: the choice and why, and whether each cluster that is written into the
+    program is replaced."""
     texts = [f"compat {compat.choice}: {compat.why}"] if compat.why else []
     for each in compat.hardcoded if cluster else ():
         if job.cluster == "program":
             texts.append(f"the cluster written at {each.where} stands (`cluster: program`)")
         else:
-            differing = "".join(f"; {difference}" for difference in hardcoded_cluster.differences(each, cluster))
+            differing = "".join(
+                f"; {difference}" for difference in hardcoded_cluster.differences(each, cluster)
+            )
             texts.append(f"the cluster written at {each.where} gives way to the plan's{differing}")
     return (*texts, *compat.notes)
 
@@ -109,43 +131,68 @@ def _choice(
     if program.unread and program.script:
         return "none", f"{program.unread}; say `compat: v1` if it is written for TensorFlow 1"
     if not first:
-        reason = "uses tensorflow.compat.v1 itself" if migrated else "uses nothing that is in TensorFlow 1 alone"
+        reason = (
+            "uses tensorflow.compat.v1 itself"
+            if migrated
+            else "uses nothing that is in TensorFlow 1 alone"
+        )
         return "none", f"{program.path} {reason}" if uses else ""
-    if hosts and all((version_numbers(each.tensorflow) or KERAS_3) < (2, 0) for each in hosts.values()):
+    if hosts and all(
+        (version_numbers(each.tensorflow) or KERAS_3) < (2, 0) for each in hosts.values()
+    ):
         return "none", "the hosts have TensorFlow 1 itself"
     if second:
         both = (
-            f"tf.{first[0].name} ({first[0].where}) of TensorFlow 1 and tf.{second[0].name} ({second[0].where}) of TensorFlow 2"
+            f"tf.{first[0].name} ({first[0].where}) of TensorFlow 1 and tf.{second[0].name} "
+            f"({second[0].where}) of TensorFlow 2"
         )
         return "none", f"the program uses {both}; say `compat: v1` to run it as the first"
     others = len({use.name for use in first}) - 1
     more = f" and {others} more names" if others > 1 else " and one more name" if others else ""
-    return "v1", f"tf.{first[0].name} ({first[0].where}){more} of TensorFlow 1: `import tensorflow` gives version 1"
+    return (
+        "v1",
+        f"tf.{first[0].name} ({first[0].where}){more} of TensorFlow 1: `import tensorflow` gives "
+        "version 1",
+    )
 
 
 def _of_version1(use: Use, run: Reached, *, migrated: bool) -> bool:
-    """Whether the name shows that the program is of TensorFlow 1. `migrated`: it imports compat.v1 itself; then a removed name
-    counts only if it is surely reached."""
-    absent = removed_names.replacement(use.name) is not None or removed_names.is_of_version0(use.name)
+    """Whether the name shows that the program is of TensorFlow 1. `migrated`: it imports compat.v1
+    itself; then a removed name counts only if it is surely reached."""
+    absent = removed_names.replacement(use.name) is not None or removed_names.is_of_version0(
+        use.name
+    )
     if not absent or absent_names.is_recent(use):
         return among(use.name, VERSION1) or removed_names.is_of_version0(use.name)
     return not migrated or (id(use.node) in run.nodes and not use.binds)
 
 
 def _has_fallback(program: Program) -> bool:
-    """Whether the program itself handles the absence of some names: by a `try`, a check of the version, compat.v1."""
-    return any(use.guarded or use.name.startswith("compat.") for use in tf_names_used.of_tensorflow(program))
+    """Whether the program itself handles the absence of some names: by a `try`, a check of the
+    version, compat.v1."""
+    return any(
+        use.guarded or use.name.startswith("compat.")
+        for use in tf_names_used.of_tensorflow(program)
+    )
 
 
 def _without_keras_2(sure: Iterable[Use], hosts: Mapping[str, HostFacts]) -> Iterator[Refusal]:
-    use = next((use for use in sure if among(removed_names.name_today(use.name), IN_TF_KERAS)), None)
+    use = next(
+        (use for use in sure if among(removed_names.name_today(use.name), IN_TF_KERAS)), None
+    )
     lacking = legacy_keras.without_keras_2(hosts.values())
     if use and lacking:
         names = fold_names(each.host for each in lacking)
-        yield use.where, f"tf.{use.name} needs tf_keras, which is missing on {names}", legacy_keras.install(lacking)
+        yield (
+            use.where,
+            f"tf.{use.name} needs tf_keras, which is missing on {names}",
+            legacy_keras.install(lacking),
+        )
 
 
-def _python2(program: Program, run: Reached, hosts: Mapping[str, HostFacts]) -> tuple[tuple[Refusal, ...], tuple[str, ...]]:
+def _python2(
+    program: Program, run: Reached, hosts: Mapping[str, HostFacts]
+) -> tuple[tuple[Refusal, ...], tuple[str, ...]]:
     """(refusals, notes): syntax and builtins that the hosts' Python 3 does not have."""
     if hosts and all((each.python_version or "3").startswith("2") for each in hosts.values()):
         return (), ()
@@ -158,4 +205,7 @@ def _python2(program: Program, run: Reached, hosts: Mapping[str, HostFacts]) -> 
     by_name = {use.name: use for use in reversed(tf_names_used.of_names(program, python2.BUILTINS))}
     later = [(use.where, use.name, use.path) for use in by_name.values()]
     later += [row for row in places if row[2] not in run.files and program.modules]
-    return sure, tuple(f"{what} at {at} is Python 2 and will fail when it is reached: 2to3 -w {file}" for at, what, file in later)
+    return sure, tuple(
+        f"{what} at {at} is Python 2 and will fail when it is reached: 2to3 -w {file}"
+        for at, what, file in later
+    )

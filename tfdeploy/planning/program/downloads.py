@@ -1,7 +1,8 @@
 """Notes on data that a program expects, and that neither its code nor the job's `data` contains.
 
-Programs of the MNIST tutorial name a folder, into which TensorFlow 1 downloaded the files on each host. tfdeploy's reader
-(runtime/supplied/examples) downloads nothing. Keras downloads into ~/.keras, which needs a network.
+Programs of the MNIST tutorial name a folder, into which TensorFlow 1 downloaded the files on each
+host. tfdeploy's reader (runtime/supplied/examples) downloads nothing. Keras downloads into
+~/.keras, which needs a network.
 """
 
 from __future__ import annotations
@@ -39,7 +40,11 @@ def _mnist(job: Job, program: Program, files: Collection[str]) -> Iterator[str]:
             named = _folder(call)
             values = (value for value, _ in origins.values(named, module)) if named else ()
             folders = {folder for value in values if (folder := text(value))}
-            folders |= {flag_values[origin.dest] for origin in origins.of(named, module) if origin.dest in flag_values}
+            folders |= {
+                flag_values[origin.dest]
+                for origin in origins.of(named, module)
+                if origin.dest in flag_values
+            }
             from_code = posixpath.join(job.cwd, *folders)
             if len(folders) == 1 and not _is_in(from_code, files):
                 yield _mnist_note(f"{module.path}:{call.lineno}", from_code)
@@ -52,24 +57,33 @@ def _folder(call: ast.Call) -> ast.expr | None:
 
 
 def _flag_values(command: tuple[str, ...], program: Program) -> dict[str, str]:
-    """The attribute of a flag -> its value in the command, else its default where that is a text."""
+    """The attribute of a flag -> its value in the command, else its default where that is a
+    text."""
     definitions = flag_definitions.definitions(program)
     values = {flag.dest: flag.default for flag in definitions if flag.default}
     dests = {each.lstrip("-"): flag.dest for flag in definitions for each in flag.spellings}
     given = flag_definitions.given_in(command)
-    return values | {dests.get(name, flag_definitions.plain(name)): value for name, value in given.items()}
+    return values | {
+        dests.get(name, flag_definitions.plain(name)): value for name, value in given.items()
+    }
 
 
 def _is_in(folder: str, files: Collection[str]) -> bool:
     path = posixpath.normpath(folder)
-    return path.startswith("..") or any(path == "." or file.startswith(f"{path}/") for file in files)
+    return path.startswith("..") or any(
+        path == "." or file.startswith(f"{path}/") for file in files
+    )
 
 
 def _mnist_note(where: str, folder: str) -> str:
     """A data set is found whatever folder the program names, so the note suggests one."""
     data = "`data: {mnist: FOLDER}`"
     remote = folder.startswith(("/", "~"))
-    do = f"add {data}, unless each host has it" if remote else f"put its four files into {folder} of the code, or add {data}"
+    do = (
+        f"add {data}, unless each host has it"
+        if remote
+        else f"put its four files into {folder} of the code, or add {data}"
+    )
     return f"{where} reads MNIST from {folder}, and nothing is downloaded: {do}"
 
 
@@ -78,6 +92,8 @@ def _keras(program: Program) -> Iterator[str]:
         parts = use.name.split(".")
         if parts[-1] == "load_data" and parts[-3:-2] == ["datasets"] and not use.guarded:
             yield (
-                f"{use.where} loads keras.datasets.{parts[-2]}: a host without it in ~/.keras/datasets downloads it; without a "
-                'network: `data: {home: FOLDER}` with FOLDER/.keras/datasets, and `env: {HOME: "{data.home}"}`'
+                f"{use.where} loads keras.datasets.{parts[-2]}: a host without it in "
+                "~/.keras/datasets downloads it; without a "
+                "network: `data: {home: FOLDER}` with FOLDER/.keras/datasets, and `env: {HOME: "
+                '"{data.home}"}`'
             )

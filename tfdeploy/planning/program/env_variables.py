@@ -1,7 +1,9 @@
-"""Sets the variables by which other launchers tell a program its cluster: CLUSTER_SPEC, PS_HOSTS, JOB_NAME, TASK_INDEX.
+"""Sets the variables by which other launchers tell a program its cluster: CLUSTER_SPEC, PS_HOSTS,
+JOB_NAME, TASK_INDEX.
 
-Launchers for YARN and Kubernetes set them. Without them the program ends with a KeyError, or each task believes to be
-the first and trains alone. Only variables that the program reads, and that neither it nor the job file sets, are set.
+Launchers for YARN and Kubernetes set them. Without them the program ends with a KeyError, or each
+task believes to be the first and trains alone. Only variables that the program reads, and that
+neither it nor the job file sets, are set.
 """
 
 from __future__ import annotations
@@ -36,16 +38,25 @@ _KINDS = {
     "WORKER_CNT": "worker count",
 }
 _CERTAIN = ("CLUSTER_SPEC", "PS_HOSTS", "WORKER_HOSTS", "TASK_INDEX")  # one of them alone is enough
-_OF_PLATFORMS = ("POD_NAME", "CLUSTER_CONFIG", "SLURM_PROCID", "SLURM_NODELIST", "SLURM_JOB_NODELIST", "SLURMD_NODENAME")
+_OF_PLATFORMS = (
+    "POD_NAME",
+    "CLUSTER_CONFIG",
+    "SLURM_PROCID",
+    "SLURM_NODELIST",
+    "SLURM_JOB_NODELIST",
+    "SLURMD_NODENAME",
+)
 _PARSERS = ("loads", "literal_eval")
 
 
 @dataclass(frozen=True)
 class ClusterVariables:
-    """The variables to set. `as_json`: those whose hosts the program parses as a JSON list, not as text with commas.
-    `with_task`: CLUSTER_SPEC holds cluster and task, as TF_CONFIG does. `unknown`: what only another platform could set."""
+    """The variables to set. `as_json`: those whose hosts the program parses as a JSON list, not as
+    text with commas. `with_task`: CLUSTER_SPEC holds cluster and task, as TF_CONFIG does.
+    `unknown`: what only another platform could set."""
 
-    names: Mapping[str, str] = field(default_factory=dict)  # name -> where it is read, "train.py:12"
+    # name -> where it is read, "train.py:12"
+    names: Mapping[str, str] = field(default_factory=dict)
     as_json: Collection[str] = ()
     with_task: bool = False
     unknown: Mapping[str, str] = field(default_factory=dict)
@@ -57,12 +68,18 @@ class ClusterVariables:
     @property
     def notes(self) -> tuple[str, ...]:
         texts = [
-            f"the program reads {name} ({where}), which its launcher set and tfdeploy does not know: write "
-            f"`env: {{{name}: ...}}`, with placeholders such as {{job_name}}-{{task_index}} or {{cluster}}"
+            f"the program reads {name} ({where}), which its launcher set and tfdeploy does not "
+            "know: write "
+            f"`env: {{{name}: ...}}`, with placeholders such as {{job_name}}-{{task_index}} or "
+            f"{{cluster}}"
             for name, where in self.unknown.items()
         ]
         if self.names:
-            texts.insert(0, f"set because the program reads them: {', '.join(f'{n} ({at})' for n, at in self.names.items())}")
+            texts.insert(
+                0,
+                "set because the program reads them: "
+                f"{', '.join(f'{n} ({at})' for n, at in self.names.items())}",
+            )
         return tuple(texts)
 
     def _value(self, name: str, cluster: Cluster, role: str, index: int) -> str:
@@ -86,7 +103,10 @@ def decide(job: Job, program: Program) -> ClusterVariables:
     given = {*job.env, *job.secrets, *_written(program)}
     left = {name: where for name, where in reads.items() if name not in given}
     names = {name: where for name, where in left.items() if name.upper() in _KINDS}
-    if not any(name.upper() in _CERTAIN for name in names) and len({_KINDS[name.upper()].split()[-1] for name in names}) < 2:
+    if (
+        not any(name.upper() in _CERTAIN for name in names)
+        and len({_KINDS[name.upper()].split()[-1] for name in names}) < 2
+    ):
         names = {}
     unknown = {name: where for name, where in left.items() if name in _OF_PLATFORMS}
     return ClusterVariables(names, as_json, _expects_task(program), unknown)
@@ -98,7 +118,8 @@ def reads_cluster(program: Program) -> bool:
 
 
 def _expects_task(program: Program) -> bool:
-    """Whether CLUSTER_SPEC has Google's form: the cluster is its entry "cluster". A program of TF_CONFIG has that word too."""
+    """Whether CLUSTER_SPEC has Google's form: the cluster is its entry "cluster". A program of
+    TF_CONFIG has that word too."""
     return program.has_text("cluster") and not program.has_text("TF_CONFIG")
 
 
@@ -120,7 +141,8 @@ def _written(program: Program) -> Iterator[str]:
 
 
 def _variable(node: ast.AST) -> tuple[str, bool]:
-    """(the variable of the environment that the expression uses, whether it sets it); ("", False) for none.
+    """(the variable of the environment that the expression uses, whether it sets it); ("", False)
+    for none.
 
     `os.environ["X"]`, `os.environ.get("X")`, `os.getenv("X")`, `"X" in os.environ`;
     `os.environ["X"] = ...`, `os.environ.setdefault("X", ...)`.
@@ -132,6 +154,10 @@ def _variable(node: ast.AST) -> tuple[str, bool]:
     if not isinstance(node, ast.Call) or not node.args:
         return "", False
     name = last_name(node.func)
-    got = name == "get" and isinstance(node.func, ast.Attribute) and last_name(node.func.value) == "environ"
+    got = (
+        name == "get"
+        and isinstance(node.func, ast.Attribute)
+        and last_name(node.func.value) == "environ"
+    )
     is_set = name in ("setdefault", "putenv")
     return (text(node.args[0]) or "") if got or is_set or name == "getenv" else "", is_set

@@ -1,7 +1,7 @@
 """Refuses flags of the program that have a cluster flag's name but cannot take its value.
 
-It refuses before anything is sent, with the definition's place. A flag that takes the value but may mean something else
-gets a note.
+It refuses before anything is sent, with the definition's place. A flag that takes the value but may
+mean something else gets a note.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from tfdeploy.planning.flags.appended_flags import Appended
 from tfdeploy.planning.flags.flag_definitions import Flag
 from tfdeploy.planning.source.source import Program
 
-Values = Mapping[str, Mapping[str, str]]  # task -> flag's name -> the value that it has for the task
+# task -> flag's name -> the value that it has for the task
+Values = Mapping[str, Mapping[str, str]]
 
 
 def check(job: Job, program: Program, added: Appended, values: Values) -> None:
@@ -34,7 +35,8 @@ def check(job: Job, program: Program, added: Appended, values: Values) -> None:
 def notes(added: Appended) -> tuple[str, ...]:
     """A note where the default of --job_name is no role: the flag may mean something else."""
     return tuple(
-        f"{flag.spelling} ({flag.where}) gets the task's role, and its default {flag.default!r} is none: "
+        f"{flag.spelling} ({flag.where}) gets the task's role, and its default {flag.default!r} "
+        "is none: "
         "if it means something else, say `flags: none`"
         for flag in added.flags
         if flag.name == "job_name" and not flag.because and flag.default not in ("", *ROLES)
@@ -42,7 +44,8 @@ def notes(added: Appended) -> tuple[str, ...]:
 
 
 def _same(definition: Flag, flag: Flag) -> bool:
-    """Whether it defines the flag. Of the classic flags, which have no place, in whatever spelling."""
+    """Whether it defines the flag. Of the classic flags, which have no place, in whatever
+    spelling."""
     if flag.where or flag.form == "position":
         return flag.spelling in definition.spellings and flag.dest == definition.dest
     return flag.plain_name in map(flag_definitions.plain, definition.spellings)
@@ -57,24 +60,36 @@ def _check_takes(flag: Flag, definitions: list[Flag], values: Values) -> None:
             instead = _type_refusal(replace(each, name=flag.name), value)
             if instead:
                 spelled = each.spelling or each.dest
-                what = f"{spelled} of the program takes {instead}, and for {task} it would be given {value!r}"
+                what = (
+                    f"{spelled} of the program takes {instead}, and for {task} it would be given "
+                    f"{value!r}"
+                )
                 raise _refusal(what, each.where, flag.name)
         if flag.where and each.form != flag.form and {each.form, flag.form} != {"value", "truthy"}:
-            raise _refusal(f"{each.spelling} is defined in another way at {flag.where}", each.where, flag.name)
+            raise _refusal(
+                f"{each.spelling} is defined in another way at {flag.where}", each.where, flag.name
+            )
 
 
 def _type_refusal(flag: Flag, value: str) -> str | None:
-    if flag.name == "issync" and (flag.kind == "bool" or flag.form in ("switch", "negated", "pair")):
+    if flag.name == "issync" and (
+        flag.kind == "bool" or flag.form in ("switch", "negated", "pair")
+    ):
         return None
     return flag.refusal(value)
 
 
 def _check_abbreviation(flag: Flag, program: Program) -> None:
-    """For `flags: classic`: argparse reads --worker_hosts as an abbreviation of --worker_hosts_file where it has no other."""
+    """For `flags: classic`: argparse reads --worker_hosts as an abbreviation of --worker_hosts_file
+    where it has no other."""
     longer = dict(flags.abbreviated(program, flag.name))
     if longer and flag.spelling not in longer:
         spelling, where = next(iter(longer.items()))
-        raise _refusal(f"the program has no {flag.spelling}, and would take it for its {spelling}", where, flag.name)
+        raise _refusal(
+            f"the program has no {flag.spelling}, and would take it for its {spelling}",
+            where,
+            flag.name,
+        )
 
 
 def _check_own(flag: Flag, job: Job, values: Values) -> None:
@@ -87,12 +102,16 @@ def _check_own(flag: Flag, job: Job, values: Values) -> None:
         raise Refused(
             f"the command gives {flag.spelling}={given} to every task, {wrong[0]} too",
             where=job.source or "command",
-            next=f"leave {flag.spelling} out: each task gets its own. `flags: none` runs the command as it stands",
+            next=f"leave {flag.spelling} out: each task gets its own. `flags: none` runs the "
+            "command as it stands",
         )
 
 
 def _refusal(what: str, where: str, name: str) -> Refused:
-    instead = f"say `flags: none`, and name what the program needs in the command, as in `--ITS_FLAG={{{name}}}`"
+    instead = (
+        "say `flags: none`, and name what the program needs in the command, as in "
+        f"`--ITS_FLAG={{{name}}}`"
+    )
     return Refused(what, where=where, next=instead)
 
 

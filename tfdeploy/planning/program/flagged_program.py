@@ -1,4 +1,5 @@
-"""The program of some roles with all flags that its tasks get: those of the cluster, and those that it requires."""
+"""The program of some roles with all flags that its tasks get: those of the cluster, and those that
+it requires."""
 
 from __future__ import annotations
 
@@ -32,12 +33,17 @@ class FlaggedProgram:
         return (*self.added.flags, *self.added.own)
 
 
-def add_flags(of: RoleProgram, roles: tuple[str, ...], layout: Layout, own: OwnValues, run: str) -> FlaggedProgram:
+def add_flags(
+    of: RoleProgram, roles: tuple[str, ...], layout: Layout, own: OwnValues, run: str
+) -> FlaggedProgram:
     """Return the program of some roles with its flags. `roles`: of the whole run. `own`: see
     `command_line.own_values`. Raises Refused."""
     added = appended_flags.choose(of.job, of.program, roles)
     seats = [seat for seat in layout.seats if seat.role in of.roles]
-    given = {seat.task: {**command_line.values(layout, seat, of.job, run), **own.get(seat.role, {})} for seat in seats}
+    given = {
+        seat.task: {**command_line.values(layout, seat, of.job, run), **own.get(seat.role, {})}
+        for seat in seats
+    }
     flag_conflicts.check(of.job, of.program, added, given)
     required = required_flags.supply(of.job, of.program, added.known, (*added.flags, *added.own))
     workers = len(layout.cluster.get("worker", ())) if "worker" in of.roles else 0

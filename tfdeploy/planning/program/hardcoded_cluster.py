@@ -1,4 +1,5 @@
-"""Finds clusters that are written into a program: dictionaries from jobs to literal addresses. Reads syntax trees.
+"""Finds clusters that are written into a program: dictionaries from jobs to literal addresses.
+Reads syntax trees.
 
 A cluster that is built at run time is found by the task itself (runtime/planned_cluster).
 """
@@ -17,7 +18,15 @@ from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program
 from tfdeploy.runtime.job_synonyms import counterparts
 
-_ASK_FOR_HOST = ("gethostname", "gethostbyname", "getfqdn", "gethostbyname_ex", "ifaddresses", "uname", "node")
+_ASK_FOR_HOST = (
+    "gethostname",
+    "gethostbyname",
+    "getfqdn",
+    "gethostbyname_ex",
+    "ifaddresses",
+    "uname",
+    "node",
+)
 _SERVE = ("ClusterSpec", "Server")
 _FILE_FORMATS = ("json", "yaml", "toml")
 _ADDRESS = re.compile(r"(grpc://)?[A-Za-z0-9_.\-\[\]:]+:(\d{1,5})")
@@ -33,7 +42,8 @@ class HardcodedCluster:
 
 @lru_cache(maxsize=4)
 def clusters(program: Program) -> tuple[HardcodedCluster, ...]:
-    """Every literal cluster of the program, in the order of files and lines. Addresses with port 0 do not count."""
+    """Every literal cluster of the program, in the order of files and lines. Addresses with port 0
+    do not count."""
     literal: list[HardcodedCluster] = []
     for module in program.modules:
         lists = _lists(module)
@@ -53,15 +63,21 @@ def written_jobs(program: Program) -> tuple[HardcodedCluster, ...]:
         given = argument(node, "cluster", 0)
         jobs = [text(key) for key in given.keys if key] if isinstance(given, ast.Dict) else []
         if jobs and all(jobs):
-            written.append(HardcodedCluster(f"{path}:{node.lineno}", dict.fromkeys(map(str, jobs), 0)))
+            written.append(
+                HardcodedCluster(f"{path}:{node.lineno}", dict.fromkeys(map(str, jobs), 0))
+            )
     return tuple(written)
 
 
 def finds_role_itself(program: Program) -> bool:
-    """Whether the program finds its role by its host's name or address, or reads its cluster from a file (`json.load`)."""
+    """Whether the program finds its role by its host's name or address, or reads its cluster from a
+    file (`json.load`)."""
     called = [node.func for _, node in program.find(ast.Call)]
     names = {last_name(each) for each in called}
-    parses = any(isinstance(each, ast.Attribute) and last_name(each.value) in _FILE_FORMATS for each in called)
+    parses = any(
+        isinstance(each, ast.Attribute) and last_name(each.value) in _FILE_FORMATS
+        for each in called
+    )
     return bool(names.intersection(_SERVE)) and (parses or bool(names.intersection(_ASK_FOR_HOST)))
 
 
@@ -77,12 +93,17 @@ def differences(written: HardcodedCluster, plan: Cluster) -> tuple[str, ...]:
             texts.append(f"the plan has nothing for its job {job}")
             continue
         texts += [f"its job {job} stands for {role}"] if role != job else []
-        texts += [f"it has {count} of {job}, the plan {len(plan[role])}"] if count != len(plan[role]) else []
+        texts += (
+            [f"it has {count} of {job}, the plan {len(plan[role])}"]
+            if count != len(plan[role])
+            else []
+        )
     return tuple(texts)
 
 
 def _counts(node: ast.Dict, lists: Mapping[str, int]) -> dict[str, int] | None:
-    """job -> number of tasks, if every key is a text and every value a list of addresses; else None."""
+    """job -> number of tasks, if every key is a text and every value a list of addresses; else
+    None."""
     counts: dict[str, int] = {}
     for key, value in zip(node.keys, node.values, strict=True):
         count = lists.get(value.id) if isinstance(value, ast.Name) else _count_addresses(value)
@@ -110,6 +131,12 @@ def _count_addresses(node: ast.expr) -> int | None:
 
 def literal_texts(node: ast.expr) -> list[str]:
     """The texts of `["a:1", "b:2"]`, `("a:1",)` or `"a:1,b:2".split(",")`; [] for anything else."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "split":
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "split"
+    ):
         return (text(node.func.value) or "").split(",")
-    return [text(each) or "" for each in node.elts] if isinstance(node, ast.List | ast.Tuple) else []
+    return (
+        [text(each) or "" for each in node.elts] if isinstance(node, ast.List | ast.Tuple) else []
+    )

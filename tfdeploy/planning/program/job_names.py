@@ -1,8 +1,9 @@
-"""What the program calls the roles: `master` for the chief, `work` for the workers. Reads syntax trees.
+"""What the program calls the roles: `master` for the chief, `work` for the workers. Reads syntax
+trees.
 
-A program compares `--job_name` or the task type of TF_CONFIG with its own names of jobs, and names devices by them
-(`/job:work`). TensorFlow 1 programs for Cloud ML or tf-operator know the chief only as `master`: if no task has that
-name, no task creates the model and all wait for it.
+A program compares `--job_name` or the task type of TF_CONFIG with its own names of jobs, and names
+devices by them (`/job:work`). TensorFlow 1 programs for Cloud ML or tf-operator know the chief only
+as `master`: if no task has that name, no task creates the model and all wait for it.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _INDEX = re.compile(r"index|task_?id|rank", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class JobNames:
-    """`names`: role -> its name in TF_CONFIG and other variables, if it differs. `leader`: the name of worker:0 there, if the
-    program knows a chief and the plan has none."""
+    """`names`: role -> its name in TF_CONFIG and other variables, if it differs. `leader`: the name
+    of worker:0 there, if the program knows a chief and the plan has none."""
 
     names: Mapping[str, str] = field(default_factory=dict)
     leader: str = ""
@@ -51,24 +52,32 @@ class JobNames:
 
 
 def role_names(job: Job, program: Program) -> dict[str, str]:
-    """role -> its name: from the job file, else from the clusters that are written into the program."""
+    """role -> its name: from the job file, else from the clusters that are written into the
+    program."""
     return {**_written(program, rules(job.mode)), **_given(job)}
 
 
 def decide(job: Job, program: Program, planned: Cluster) -> JobNames:
-    """The names in TF_CONFIG: from the job file, and `master` if the program looks for that there and never for a chief."""
+    """The names in TF_CONFIG: from the job file, and `master` if the program looks for that there
+    and never for a chief."""
     mode, names = rules(job.mode), _given(job)
     if "one_client" in mode.traits:
         return JobNames({"chief": servers.client_job(program)} if "chief" in planned else {})
     if not mode.takes_flags or "worker" not in planned:
         return JobNames()
-    asks = _asks_for(MASTER, program) if "chief" not in names and not program.has_text("chief") else ""
+    asks = (
+        _asks_for(MASTER, program) if "chief" not in names and not program.has_text("chief") else ""
+    )
     called = MASTER if asks else names.get("chief", "")
     why = f"{asks} asks TF_CONFIG for {called}" if asks else "`roles` of the job"
     if called and "chief" in planned:
-        return JobNames({**names, "chief": called}, notes=(f"the chief is called {called} in TF_CONFIG: {why}",))
+        return JobNames(
+            {**names, "chief": called}, notes=(f"the chief is called {called} in TF_CONFIG: {why}",)
+        )
     if called and not (asks and _leads_by_index(program)):
-        note = f"worker:0 is called {called}:0 in TF_CONFIG, and the other workers count from 0: {why}"
+        note = (
+            f"worker:0 is called {called}:0 in TF_CONFIG, and the other workers count from 0: {why}"
+        )
         return JobNames(names, called, (note,))
     return JobNames(names, notes=_no_chief(program, mode, planned))
 
@@ -84,45 +93,65 @@ def _written(program: Program, mode: Rules) -> dict[str, str]:
     by_role: dict[str, set[str]] = {}
     for name, role, _ in _program_jobs(program, mode):
         by_role.setdefault(role, set()).add(name)
-    return {role: min(names) for role, names in by_role.items() if names != {role} and len(names) == 1}
+    return {
+        role: min(names) for role, names in by_role.items() if names != {role} and len(names) == 1
+    }
 
 
 def _program_jobs(program: Program, mode: Rules) -> Iterator[tuple[str, str, str]]:
-    """(job, the role that it stands for, where the cluster is written) of the program's clusters."""
+    """(job, the role that it stands for, where the cluster is written) of the program's
+    clusters."""
     for written in hardcoded_cluster.written_jobs(program):
         for name, role in counterparts(written.counts, mode.takes).items():
             yield name, role, written.where
 
 
 def _no_chief(program: Program, mode: Rules, planned: Cluster) -> tuple[str, ...]:
-    """A note if the program knows a chief and the plan has none: then no task may create the model."""
+    """A note if the program knows a chief and the plan has none: then no task may create the
+    model."""
     if "chief" in planned:
         return ()
-    either = program.has_text("chief") and _leads_by_index(program)  # TensorFlow 2's idiom: the chief, else worker 0
+    # TensorFlow 2's idiom: the chief, else worker 0
+    either = program.has_text("chief") and _leads_by_index(program)
     signs = [
         (f"the program's cluster has a job {name}", where)
         for name, role, where in _program_jobs(program, mode)
         if role == "chief"
     ]
     asked = () if either else _CHIEFS
-    signs += [(f"the program asks TF_CONFIG for {name}", where) for name in asked if (where := _asks_for(name, program))]
+    signs += [
+        (f"the program asks TF_CONFIG for {name}", where)
+        for name in asked
+        if (where := _asks_for(name, program))
+    ]
     return tuple(
-        f"{what} ({where}), and the plan has no chief: if that task alone creates the model, all workers will wait for it. "
+        f"{what} ({where}), and the plan has no chief: if that task alone creates the model, all "
+        "workers will wait for it. "
         "Give the role chief a host in the inventory"
         for what, where in signs[:1]
     )
 
 
 def _asks_for(name: str, program: Program) -> str:
-    """Where a program that reads TF_CONFIG compares with `name` or looks it up, "train.py:12"; else ""."""
+    """Where a program that reads TF_CONFIG compares with `name` or looks it up, "train.py:12"; else
+    ""."""
     if not program.has_text("TF_CONFIG"):
         return ""
     nodes = program.find(ast.Compare, ast.Subscript, ast.Call, ast.Assign)
-    return next((f"{path}:{each.lineno}" for path, node in nodes for each in _looked_up(node) if text(each) == name), "")
+    return next(
+        (
+            f"{path}:{each.lineno}"
+            for path, node in nodes
+            for each in _looked_up(node)
+            if text(each) == name
+        ),
+        "",
+    )
 
 
 def _leads_by_index(program: Program) -> bool:
-    """Whether the first worker is the program's chief: `is_chief = index == 0`, but not `kind == "master" and index == 0`."""
+    """Whether the first worker is the program's chief: `is_chief = index == 0`, but not `kind ==
+    "master" and index == 0`."""
     return any(
         _INDEX.search(ast.unparse(side))
         for module in program.modules
@@ -135,11 +164,14 @@ def _leads_by_index(program: Program) -> bool:
 def _is_of_chief(node: ast.AST, module: ParsedFile) -> bool:
     """True for `kind == "master" and ...`."""
     conjunction = isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And)
-    return conjunction and any(isinstance(each, ast.Constant) and each.value in _CHIEFS for each in module.within(node))
+    return conjunction and any(
+        isinstance(each, ast.Constant) and each.value in _CHIEFS for each in module.within(node)
+    )
 
 
 def _compared_with_zero(node: ast.AST) -> tuple[ast.AST, ...]:
-    """The other side of a comparison with 0 or 1: `index == 0`, `index < 1`, `not index`, `index != 0`."""
+    """The other side of a comparison with 0 or 1: `index == 0`, `index < 1`, `not index`, `index !=
+    0`."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return (node.operand,)
     sides = (node.left, *node.comparators) if isinstance(node, ast.Compare) else ()
@@ -148,13 +180,20 @@ def _compared_with_zero(node: ast.AST) -> tuple[ast.AST, ...]:
 
 
 def _looked_up(node: ast.AST) -> Iterator[ast.expr]:
-    """What a comparison compares, a subscript or `.get` looks up, or the value of a constant (`MASTER = "master"`)."""
+    """What a comparison compares, a subscript or `.get` looks up, or the value of a constant
+    (`MASTER = "master"`)."""
     if isinstance(node, ast.Compare):
         for side in (node.left, *node.comparators):
             yield from side.elts if isinstance(side, ast.List | ast.Tuple | ast.Set) else (side,)
     elif isinstance(node, ast.Subscript):
         yield node.slice
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get":
+    elif (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "get"
+    ):
         yield from node.args[:1]
-    elif isinstance(node, ast.Assign) and any(isinstance(each, ast.Name) and each.id.isupper() for each in node.targets):
+    elif isinstance(node, ast.Assign) and any(
+        isinstance(each, ast.Name) and each.id.isupper() for each in node.targets
+    ):
         yield node.value

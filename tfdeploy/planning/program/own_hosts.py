@@ -1,7 +1,9 @@
-"""Programs that find their role by their own host: `worker_hosts.index(socket.gethostname())`. Reads syntax trees.
+"""Programs that find their role by their own host: `worker_hosts.index(socket.gethostname())`.
+Reads syntax trees.
 
-Such a program contains the names or addresses of its author's machines, and ends if its own host is not among them. So
-each task is told, in place of its host's real name, the entry of the list that corresponds to it (runtime/own_host).
+Such a program contains the names or addresses of its author's machines, and ends if its own host is
+not among them. So each task is told, in place of its host's real name, the entry of the list that
+corresponds to it (runtime/own_host).
 """
 
 from __future__ import annotations
@@ -36,33 +38,49 @@ class OwnHosts:
 
 
 def decide(job: Job, program: Program, planned: Cluster, *, knows_role: bool) -> OwnHosts:
-    """`knows_role`: flags, TF_CONFIG or variables tell the program its role, so it does not need its host for that."""
+    """`knows_role`: flags, TF_CONFIG or variables tell the program its role, so it does not need
+    its host for that."""
     where = _asks_for_host(program)
     if knows_role or not where or not rules(job.mode).takes_flags or job.cluster != "planned":
         return OwnHosts()
     lists = _lists(program, planned)
-    listed_hosts = {f"{role}:{index}": host for role, hosts in lists.items() for index, host in enumerate(hosts)}
+    listed_hosts = {
+        f"{role}:{index}": host for role, hosts in lists.items() for index, host in enumerate(hosts)
+    }
     if set(lists) != set(planned) or len(set(listed_hosts.values())) < len(listed_hosts):
         return OwnHosts()
-    tasks = [f"{role}:{index}" for role, endpoints in planned.items() for index in range(len(endpoints))]
+    tasks = [
+        f"{role}:{index}" for role, endpoints in planned.items() for index in range(len(endpoints))
+    ]
     hosts = {task: listed_hosts[task] for task in tasks if task in listed_hosts}
     listed = ", ".join(f"{task} is {host}" for task, host in list(hosts.items())[:3])
     lacking = [task for task in tasks if task not in listed_hosts]
-    advice = f"; its lists have no host for {', '.join(lacking)}: leave them out with --workers or --ps" if lacking else ""
-    note = f"the program finds its place by its own host ({where}): each task is told the one in its lists ({listed}){advice}"
+    advice = (
+        f"; its lists have no host for {', '.join(lacking)}: leave them out with --workers or --ps"
+        if lacking
+        else ""
+    )
+    note = (
+        f"the program finds its place by its own host ({where}): each task is told the one in "
+        f"its lists ({listed}){advice}"
+    )
     return OwnHosts(hosts, (note,))
 
 
 def _asks_for_host(program: Program) -> str:
-    """Where a program that makes a cluster asks for the name or address of its host, "train.py:12"; else ""."""
+    """Where a program that makes a cluster asks for the name or address of its host, "train.py:12";
+    else ""."""
     if not hardcoded_cluster.finds_role_itself(program):
         return ""
     calls = ((path, node) for path, node in program.find(ast.Call))
-    return next((f"{path}:{call.lineno}" for path, call in calls if last_name(call.func) in _ASKS), "")
+    return next(
+        (f"{path}:{call.lineno}" for path, call in calls if last_name(call.func) in _ASKS), ""
+    )
 
 
 def _lists(program: Program, planned: Cluster) -> dict[str, list[str]]:
-    """role -> the hosts of the first literal list that is named after it: `ps_hosts = [...]`, `{"worker": [...]}`."""
+    """role -> the hosts of the first literal list that is named after it: `ps_hosts = [...]`,
+    `{"worker": [...]}`."""
     lists: dict[str, list[str]] = {}
     for name, entries in _named_lists(program):
         matches = [_HOST.fullmatch(each.strip()) for each in entries]

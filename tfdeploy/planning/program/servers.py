@@ -1,4 +1,5 @@
-"""Which tasks run tfdeploy's own server, because the program is only the client or the chief. Reads syntax trees."""
+"""Which tasks run tfdeploy's own server, because the program is only the client or the chief. Reads
+syntax trees."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ _JOB = re.compile(r"/job:([A-Za-z]\w*)")
 
 @dataclass(frozen=True)
 class ServerRoles:
-    """The roles whose tasks run a plain server instead of the program, and why. `job`: the program's own name of the workers'
-    job, if it has one."""
+    """The roles whose tasks run a plain server instead of the program, and why. `job`: the
+    program's own name of the workers' job, if it has one."""
 
     roles: Collection[str] = ()
     note: str | None = None
@@ -33,7 +34,8 @@ class ServerRoles:
 
 
 def decide(job: Job, program: Program, roles: Collection[str]) -> ServerRoles:
-    """In ingraph every server; in coordinator only if the program never starts one. `roles`: those that have tasks."""
+    """In ingraph every server; in coordinator only if the program never starts one. `roles`: those
+    that have tasks."""
     mode = rules(job.mode)
     if mode.lead is None:
         return ServerRoles()
@@ -41,19 +43,34 @@ def decide(job: Job, program: Program, roles: Collection[str]) -> ServerRoles:
     if "one_client" in mode.traits:
         named = job.roles["worker"].called if "worker" in job.roles else own_job(program)
         called = f"; the workers' job is called {named}, as in the program" if named else ""
-        own = f"; its own server is the job {client_job(program)} of their cluster" if "chief" in roles else ""
-        once = f"{listed}: servers that tfdeploy starts; the program runs once, as the client chief:0"
+        own = (
+            f"; its own server is the job {client_job(program)} of their cluster"
+            if "chief" in roles
+            else ""
+        )
+        once = (
+            f"{listed}: servers that tfdeploy starts; the program runs once, as the client chief:0"
+        )
         return ServerRoles(mode.serves, f"{once}{called}{own}{_note_on_index(program)}", named)
     if program.unread:
-        return ServerRoles(note=f"{program.unread}: every task runs the command, so the program must serve {listed} itself")
+        return ServerRoles(
+            note=f"{program.unread}: every task runs the command, so the program must serve "
+            f"{listed} itself"
+        )
     served = [use for use in tf_names_used.of_tensorflow(program) if use.bare_name in _SERVERS]
     if served:
-        return ServerRoles(note=f"{listed} run the program, which serves by itself (tf.{served[0].name}, {served[0].where})")
-    return ServerRoles(mode.serves, f"{listed}: servers that tfdeploy starts, for {program.path} starts none")
+        return ServerRoles(
+            note=f"{listed} run the program, which serves by itself (tf.{served[0].name}, "
+            f"{served[0].where})"
+        )
+    return ServerRoles(
+        mode.serves, f"{listed}: servers that tfdeploy starts, for {program.path} starts none"
+    )
 
 
 def own_job(program: Program) -> str:
-    """The program's own name of the workers' job, such as "local" in /job:local; "" if it is "worker".
+    """The program's own name of the workers' job, such as "local" in /job:local; "" if it is
+    "worker".
 
     The servers must use that name, because the client places operations on devices by it.
     """
@@ -63,21 +80,31 @@ def own_job(program: Program) -> str:
 
 
 def client_job(program: Program) -> str:
-    """The job of the server that an in-graph client starts for its own session; "" if it starts none.
+    """The job of the server that an in-graph client starts for its own session; "" if it starts
+    none.
 
-    It is a job of one task that is neither ps nor worker: `Server(cluster, job_name="host", task_index=0)`. The other
-    servers must know its address, because they send it the inputs of the client's own operations.
+    It is a job of one task that is neither ps nor worker: `Server(cluster, job_name="host",
+    task_index=0)`. The other servers must know its address, because they send it the inputs of the
+    client's own operations.
     """
     named = _named(program)
     jobs = {_served_job(node) for _, node in program.find(ast.Call)} - {""}
-    several = {job for each in hardcoded_cluster.clusters(program) for job, count in each.counts.items() if count > 1}
+    several = {
+        job
+        for each in hardcoded_cluster.clusters(program)
+        for job, count in each.counts.items()
+        if count > 1
+    }
     alone = sorted(jobs - {"ps", "worker"} - several)
     return alone[0] if len(alone) == 1 and named - {"ps", alone[0]} else ""
 
 
 def _named(program: Program) -> set[str]:
-    """The jobs that the program names in devices (`/job:local`) and in the clusters that are written into it."""
-    named = {name for _, node in program.find(ast.Constant) for name in _JOB.findall(text(node) or "")}
+    """The jobs that the program names in devices (`/job:local`) and in the clusters that are
+    written into it."""
+    named = {
+        name for _, node in program.find(ast.Constant) for name in _JOB.findall(text(node) or "")
+    }
     return named | {name for each in hardcoded_cluster.clusters(program) for name in each.counts}
 
 
@@ -97,14 +124,25 @@ def _served_job(call: ast.Call) -> str:
 
 
 def _note_on_index(program: Program) -> str:
-    """A note if the client takes --task_index: it may be written to be started once for each worker."""
-    flag = next((flag for flag in flags.of_cluster(program).flags if flag.name == "task_index"), None)
+    """A note if the client takes --task_index: it may be written to be started once for each
+    worker."""
+    flag = next(
+        (flag for flag in flags.of_cluster(program).flags if flag.name == "task_index"), None
+    )
     if flag is None:
         return ""
-    return f". It takes {flag.spelling} ({flag.where}): it may be written to be started once for each worker, and one is started"
+    return (
+        f". It takes {flag.spelling} ({flag.where}): it may be written to be started once for "
+        "each worker, and one is started"
+    )
 
 
 def argv(python: str, facts: HostFacts, served: ServerRoles) -> tuple[str, ...]:
     """`python`: the first word of the program's own command on that host."""
     own = python.rpartition("/")[2].startswith("python")
-    return (python if own else str(facts.python), "-m", MODULE, *((served.job,) if served.job else ()))
+    return (
+        python if own else str(facts.python),
+        "-m",
+        MODULE,
+        *((served.job,) if served.job else ()),
+    )

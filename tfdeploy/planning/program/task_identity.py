@@ -1,4 +1,5 @@
-"""How a program learns which task it is, apart from flags: TF_CONFIG, variables of other launchers, its host."""
+"""How a program learns which task it is, apart from flags: TF_CONFIG, variables of other launchers,
+its host."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ class TaskIdentity:
 
     def variables(self, planned: Cluster, role: str, index: int) -> dict[str, str]:
         """The variables of one task, apart from TF_CONFIG."""
-        values = self.cluster_variables.values(self.job_names.cluster(planned), *self.job_names.task(role, index))
+        values = self.cluster_variables.values(
+            self.job_names.cluster(planned), *self.job_names.task(role, index)
+        )
         return {**values, **self.own_hosts.variables(f"{role}:{index}")}
 
 
@@ -46,20 +49,39 @@ def decide(job: Job, program: Program, planned: Cluster, *, by_flag: bool) -> Ta
 
 
 def alone(job: Job, program: Program, added: Appended, workers: int) -> str | None:
-    """A note where nothing gives the program its cluster: each of its workers trains by itself, and nothing else says so."""
+    """A note where nothing gives the program its cluster: each of its workers trains by itself, and
+    nothing else says so."""
     mode_rules = rules(job.mode)
-    clustered = job.flags in (None, "auto") and not (mode_rules.single or mode_rules.ranks or "one_client" in mode_rules.traits)
+    clustered = job.flags in (None, "auto") and not (
+        mode_rules.single or mode_rules.ranks or "one_client" in mode_rules.traits
+    )
     named = any(placeholders.names(word) for word in (*job.command, *job.env.values()))
-    given = named or added.flags or added.own or program.unread or not (mode_rules.takes_flags or program.imports_tensorflow)
+    given = (
+        named
+        or added.flags
+        or added.own
+        or program.unread
+        or not (mode_rules.takes_flags or program.imports_tensorflow)
+    )
     if not clustered or given or _knows_otherwise(program):
         return None
-    who = f"{workers} workers will not know of each other" if workers > 1 else "the worker will not know of its cluster"
-    return f"{who}: {program.path} defines no flag of a cluster that is known, and does not seem to read TF_CONFIG: {NAME_THEM}"
+    who = (
+        f"{workers} workers will not know of each other"
+        if workers > 1
+        else "the worker will not know of its cluster"
+    )
+    return (
+        f"{who}: {program.path} defines no flag of a cluster that is known, and does not seem to "
+        f"read TF_CONFIG: {NAME_THEM}"
+    )
 
 
 def _knows_otherwise(program: Program) -> bool:
-    """Whether it has its cluster from the environment, from a file or its host's name, or written into it."""
-    by_itself = hardcoded_cluster.finds_role_itself(program) or bool(hardcoded_cluster.clusters(program))
+    """Whether it has its cluster from the environment, from a file or its host's name, or written
+    into it."""
+    by_itself = hardcoded_cluster.finds_role_itself(program) or bool(
+        hardcoded_cluster.clusters(program)
+    )
     return by_itself or env_variables.reads_cluster(program) or reads_tf_config(program)
 
 

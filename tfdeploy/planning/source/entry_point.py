@@ -12,8 +12,11 @@ SHELLS = ("bash", "sh", "dash", "zsh", "ksh", "csh", "tcsh", "fish")
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 
 
-def program_file(command: tuple[str, ...], sources: Mapping[str, str], cwd: str) -> tuple[str, str] | None:
-    """(path of the program, folder that its imports start from): the first *.py word, or the module after -m."""
+def program_file(
+    command: tuple[str, ...], sources: Mapping[str, str], cwd: str
+) -> tuple[str, str] | None:
+    """(path of the program, folder that its imports start from): the first *.py word, or the module
+    after -m."""
     at = program_index(command)
     if at is None:
         return None

@@ -1,4 +1,5 @@
-"""What one expression of a syntax tree says by itself: the value of a literal, the name that it ends with."""
+"""What one expression of a syntax tree says by itself: the value of a literal, the name that it
+ends with."""
 
 from __future__ import annotations
 
@@ -20,13 +21,17 @@ def is_true(node: ast.expr | None) -> bool:
 def ends_program(node: ast.stmt, exits: Collection[str] = EXITS) -> bool:
     """True for `raise` and for a call of one of these functions."""
     call = node.value if isinstance(node, ast.Expr) else None
-    return isinstance(node, ast.Raise) or (isinstance(call, ast.Call) and last_name(call.func) in exits)
+    return isinstance(node, ast.Raise) or (
+        isinstance(call, ast.Call) and last_name(call.func) in exits
+    )
 
 
 def argument(call: ast.Call, name: str, position: int | None = None) -> ast.expr | None:
     """The argument of a call, by its keyword or by its position; None where it is not given."""
     by_position = call.args[position : position + 1] if position is not None else []
-    return next((each.value for each in call.keywords if each.arg == name), next(iter(by_position), None))
+    return next(
+        (each.value for each in call.keywords if each.arg == name), next(iter(by_position), None)
+    )
 
 
 def last_name(node: ast.expr | None) -> str:

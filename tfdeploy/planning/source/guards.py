@@ -1,5 +1,5 @@
-"""Finds guarded code: what a `try` may catch, the branches of a feature test (a version, a part that may be
-missing), and what never runs. Reads syntax trees.
+"""Finds guarded code: what a `try` may catch, the branches of a feature test (a version, a part
+that may be missing), and what never runs. Reads syntax trees.
 
 The program itself handles names in such code: they neither decide how it runs nor prevent it.
 """
@@ -25,7 +25,16 @@ _COMPARISONS = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
 }
-_FEATURE_TESTS = ("__version__", "version_info", "hasattr", "VERSION", "PY2", "PY3", "find_spec", "find_module")
+_FEATURE_TESTS = (
+    "__version__",
+    "version_info",
+    "hasattr",
+    "VERSION",
+    "PY2",
+    "PY3",
+    "find_spec",
+    "find_module",
+)
 _CONSTANTS = {"six.PY2": False, "six.PY3": True, "typing.TYPE_CHECKING": False}
 _OF_ABSENCE = ("ImportError", "ModuleNotFoundError", "AttributeError", "NameError")
 
@@ -34,7 +43,10 @@ _OF_ABSENCE = ("ImportError", "ModuleNotFoundError", "AttributeError", "NameErro
 def guarded(program: Program) -> frozenset[int]:
     """The ids of all guarded nodes, with every node of a module that only guarded code imports."""
     results = frozenset(name for module in program.modules for name in _result_names(module))
-    ids = {each.path: _in_module(each, results, imported=each.path not in program.roots) for each in program.modules}
+    ids = {
+        each.path: _in_module(each, results, imported=each.path not in program.roots)
+        for each in program.modules
+    }
     imports: dict[str, set[str]] = {path: set() for path in ids}
     for path, node in program.imports:
         if id(node) not in ids[path]:
@@ -49,7 +61,8 @@ def guarded(program: Program) -> frozenset[int]:
 
 
 def catches_absence(node: ast.Try) -> bool:
-    """Whether a handler catches an ImportError or AttributeError of the body, or catches any error and then goes on."""
+    """Whether a handler catches an ImportError or AttributeError of the body, or catches any error
+    and then goes on."""
     return any(_catches(handler) for handler in node.handlers)
 
 
@@ -77,50 +90,75 @@ def decided(test: ast.expr, main: bool | None = None) -> bool | None:
         if isinstance(test.left, ast.Name) and test.left.id == "__name__":
             return main if main is None or isinstance(test.ops[0], ast.Eq) else not main
         return _of_python(test)
-    return next((value for name, value in _CONSTANTS.items() if name.rpartition(".")[2] == last_name(test)), None)
+    return next(
+        (value for name, value in _CONSTANTS.items() if name.rpartition(".")[2] == last_name(test)),
+        None,
+    )
 
 
 def _in_module(module: ParsedFile, results: frozenset[str], *, imported: bool) -> set[int]:
     ids: set[int] = set()
-    for node in module.find(ast.Try, ast.With, ast.If, ast.IfExp):  # outer blocks come before the blocks in them
+    # outer blocks come before the blocks in them
+    for node in module.find(ast.Try, ast.With, ast.If, ast.IfExp):
         if id(node) not in ids:
             for part in _protected(node, module, results, imported=imported):
                 ids.update(map(id, module.within(part)))
     return ids
 
 
-def _protected(node: ast.AST, module: ParsedFile, results: frozenset[str], *, imported: bool) -> Iterator[ast.AST]:
+def _protected(
+    node: ast.AST, module: ParsedFile, results: frozenset[str], *, imported: bool
+) -> Iterator[ast.AST]:
     """What of the node's own blocks is guarded."""
     if isinstance(node, ast.Try) and catches_absence(node):
         yield from (*node.body, *node.handlers)
     elif isinstance(node, ast.With) and suppresses(node):
         yield from node.body
     elif isinstance(node, ast.If | ast.IfExp):
-        body, orelse = (node.body, node.orelse) if isinstance(node, ast.If) else ([node.body], [node.orelse])
+        body, orelse = (
+            (node.body, node.orelse) if isinstance(node, ast.If) else ([node.body], [node.orelse])
+        )
         holds = decided(node.test, main=False if imported else None)
-        if holds is None and (_is_feature_test(node.test, module) or not results.isdisjoint(_names_in(node.test, module))):
+        if holds is None and (
+            _is_feature_test(node.test, module)
+            or not results.isdisjoint(_names_in(node.test, module))
+        ):
             yield from (*body, *orelse)
         elif holds is not None:
             yield from orelse if holds else body
 
 
 def _result_names(module: ParsedFile) -> Iterator[str]:
-    """The names that hold the result of a feature test: `can_import = True` in a `try`, `new_api = version >= "1.0"`,
-    `def is_tf2():`."""
+    """The names that hold the result of a feature test: `can_import = True` in a `try`, `new_api =
+    version >= "1.0"`, `def is_tf2():`."""
     tries = (node for node in module.find(ast.Try) if catches_absence(node))
-    blocks = (block for node in tries for block in (node.body, *(handler.body for handler in node.handlers)))
+    blocks = (
+        block
+        for node in tries
+        for block in (node.body, *(handler.body for handler in node.handlers))
+    )
     statements = (statement for block in blocks for statement in block)
-    assigned = [node for node in statements if isinstance(node, ast.Assign) and _is_result(node.value)]
+    assigned = [
+        node for node in statements if isinstance(node, ast.Assign) and _is_result(node.value)
+    ]
     assigned += [node for node in module.find(ast.Assign) if _is_feature_test(node.value, module)]
-    yield from (target.id for node in assigned for target in node.targets if isinstance(target, ast.Name))
+    yield from (
+        target.id for node in assigned for target in node.targets if isinstance(target, ast.Name)
+    )
     for node in module.find(ast.Return):
         function = next(module.around(node))
-        if isinstance(function, ast.FunctionDef) and node.value and _is_feature_test(node.value, module):
+        if (
+            isinstance(function, ast.FunctionDef)
+            and node.value
+            and _is_feature_test(node.value, module)
+        ):
             yield function.name
 
 
 def _is_result(value: ast.expr) -> bool:
-    return isinstance(value, ast.Constant) and (value.value is None or isinstance(value.value, bool))
+    return isinstance(value, ast.Constant) and (
+        value.value is None or isinstance(value.value, bool)
+    )
 
 
 def _is_feature_test(node: ast.expr, module: ParsedFile) -> bool:
@@ -128,7 +166,11 @@ def _is_feature_test(node: ast.expr, module: ParsedFile) -> bool:
 
 
 def _names_in(node: ast.expr, module: ParsedFile) -> set[str]:
-    return {name for inner in module.within(node) if isinstance(inner, ast.expr) and (name := last_name(inner))}
+    return {
+        name
+        for inner in module.within(node)
+        if isinstance(inner, ast.expr) and (name := last_name(inner))
+    }
 
 
 def _catches(handler: ast.ExceptHandler) -> bool:
@@ -136,21 +178,32 @@ def _catches(handler: ast.ExceptHandler) -> bool:
     names = [last_name(kind) if kind else "Exception" for kind in kinds]
     if any(name in _OF_ABSENCE for name in names):
         return True
-    unknown = [kind for kind, name in zip(kinds, names, strict=True) if kind and not hasattr(builtins, name)]
+    unknown = [
+        kind
+        for kind, name in zip(kinds, names, strict=True)
+        if kind and not hasattr(builtins, name)
+    ]
     some = any(name in ("Exception", "BaseException") for name in names)
-    return (some or any("errors" not in ast.unparse(kind) for kind in unknown)) and not _raises_again(handler)
+    return (
+        some or any("errors" not in ast.unparse(kind) for kind in unknown)
+    ) and not _raises_again(handler)
 
 
 def _raises_again(handler: ast.ExceptHandler) -> bool:
     goes_on = (ast.Return, ast.Break, ast.Continue)
-    return isinstance(handler.body[-1], ast.Raise) and not any(isinstance(node, goes_on) for node in ast.walk(handler))
+    return isinstance(handler.body[-1], ast.Raise) and not any(
+        isinstance(node, goes_on) for node in ast.walk(handler)
+    )
 
 
 def _of_python(test: ast.Compare) -> bool | None:
-    """`sys.version_info[0] < 3`, `sys.version_info >= (3, 0)`: the same in every Python 3, or None."""
+    """`sys.version_info[0] < 3`, `sys.version_info >= (3, 0)`: the same in every Python 3, or
+    None."""
     subscript = test.left if isinstance(test.left, ast.Subscript) else None
     name = dotted_name(subscript.value if subscript else test.left)
-    is_first = subscript and isinstance(subscript.slice, ast.Constant) and subscript.slice.value == 0
+    is_first = (
+        subscript and isinstance(subscript.slice, ast.Constant) and subscript.slice.value == 0
+    )
     compare = _COMPARISONS.get(type(test.ops[0]))
     if name.endswith("version_info.major") or (name.endswith("version_info") and is_first):
         versions: tuple[Any, ...] = (3,)

@@ -1,7 +1,9 @@
-"""Which modules from outside the code a program imports, and which of these imports every run of it reaches.
+"""Which modules from outside the code a program imports, and which of these imports every run of it
+reaches.
 
-Cause: a package that a host lacks was found by starting the program there, after 20 s and on each host again. The probe asks
-the hosts' interpreters for these names, and the preflight judges the answers. Reads syntax trees.
+Cause: a package that a host lacks was found by starting the program there, after 20 s and on each
+host again. The probe asks the hosts' interpreters for these names, and the preflight judges the
+answers. Reads syntax trees.
 """
 
 from __future__ import annotations
@@ -47,10 +49,11 @@ def modules_asked(program: Program) -> tuple[str, ...]:
 
 
 def from_outside(job: Job, program: Program, files: Collection[str]) -> tuple[Import, ...]:
-    """The imports of modules that are not in the code, each module once. `files`: the code's paths; a folder's ends with a slash.
+    """The imports of modules that are not in the code, each module once. `files`: the code's paths;
+    a folder's ends with a slash.
 
-    None is sure where another folder may hold the module, or another interpreter run the program. Imports that a `try` or
-    an `if` about versions handles are left out.
+    None is sure where another folder may hold the module, or another interpreter run the program.
+    Imports that a `try` or an `if` about versions handles are left out.
     """
     words = job.command[: program_index(job.command) or 0]
     if any("/" in word and posixpath.basename(word).startswith("python") for word in words):
@@ -62,13 +65,18 @@ def from_outside(job: Job, program: Program, files: Collection[str]) -> tuple[Im
     outside: dict[str, Import] = {}
     for module, where, node in _unguarded(program):
         sure = id(node) in executed
-        if module not in own and module != "tensorflow" and (module not in outside or (sure and not outside[module].sure)):
+        if (
+            module not in own
+            and module != "tensorflow"
+            and (module not in outside or (sure and not outside[module].sure))
+        ):
             outside[module] = Import(module, where, sure)
     return tuple(outside.values())
 
 
 def _own(files: Iterable[str]) -> set[str]:
-    """Names of folders and modules anywhere in the code: a program may add each of its folders to sys.path."""
+    """Names of folders and modules anywhere in the code: a program may add each of its folders to
+    sys.path."""
     names: set[str] = set()
     for file in files:
         folder, _, name = file.rpartition("/")
@@ -83,7 +91,11 @@ def _has_other_folders(job: Job, program: Program) -> bool:
     given = job.env.get("PYTHONPATH", "")
     if "PYTHONPATH" in job.secrets or any(word[:1] in ("/", "~", "{") for word in given.split(":")):
         return True
-    return any(_may_add_folder(node, module) for module in program.modules for node in module.find(*_CHANGES))
+    return any(
+        _may_add_folder(node, module)
+        for module in program.modules
+        for node in module.find(*_CHANGES)
+    )
 
 
 def _may_add_folder(node: _Change, module: ParsedFile) -> bool:
@@ -96,36 +108,58 @@ def _may_add_folder(node: _Change, module: ParsedFile) -> bool:
             return any("pip" in str(each).split() for each in texts)
         if name == "addsitedir":
             return True
-        changed, values = [node.func.value] if isinstance(node.func, ast.Attribute) else [], node.args
+        changed, values = (
+            [node.func.value] if isinstance(node.func, ast.Attribute) else [],
+            node.args,
+        )
     else:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         changed = [each.value if isinstance(each, ast.Subscript) else each for each in targets]
         values = [node.value]
-    return any(map(_is_of_sys, changed)) and not all(_is_within_code(each, module) for each in values)
+    return any(map(_is_of_sys, changed)) and not all(
+        _is_within_code(each, module) for each in values
+    )
 
 
 def _is_of_sys(node: ast.AST) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr in _PATHS and last_name(node.value) == "sys"
+    return (
+        isinstance(node, ast.Attribute) and node.attr in _PATHS and last_name(node.value) == "sys"
+    )
 
 
 def _is_within_code(node: ast.AST, module: ParsedFile) -> bool:
-    """Whether the expression can only name folders of the code: made of __file__, the current folder and relative texts."""
+    """Whether the expression can only name folders of the code: made of __file__, the current
+    folder and relative texts."""
     for each in module.within(node):
-        if isinstance(each, ast.Constant) and isinstance(each.value, str) and each.value.startswith(("/", "~")):
+        if (
+            isinstance(each, ast.Constant)
+            and isinstance(each.value, str)
+            and each.value.startswith(("/", "~"))
+        ):
             return False
-        name = each.id if isinstance(each, ast.Name) else each.attr if isinstance(each, ast.Attribute) else ""
+        name = (
+            each.id
+            if isinstance(each, ast.Name)
+            else each.attr
+            if isinstance(each, ast.Attribute)
+            else ""
+        )
         if name and name not in _OF_THE_CODE.split():
             return False
     return True
 
 
 def _unguarded(program: Program) -> Iterator[tuple[str, str, ast.AST]]:
-    """(module, "train.py:3", node) of every import of an absolute name that the program does not handle itself."""
+    """(module, "train.py:3", node) of every import of an absolute name that the program does not
+    handle itself."""
     guarded = guards.guarded(program)
     for path, node in program.imports:
         tries = (each for each in program.by_path[path].around(node) if isinstance(each, ast.Try))
         if id(node) not in guarded or any(map(_insists, tries)):
-            yield from ((name.partition(".")[0], f"{path}:{node.lineno}", node) for name in imported_names(node))
+            yield from (
+                (name.partition(".")[0], f"{path}:{node.lineno}", node)
+                for name in imported_names(node)
+            )
 
 
 def _insists(node: ast.Try) -> bool:

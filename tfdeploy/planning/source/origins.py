@@ -21,8 +21,30 @@ from tfdeploy.planning.source.source import Program
 Step = tuple[str, str | int]
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
-_SAME = ("int", "str", "bool", "float", "list", "tuple", "sorted", "literal_str", "ensure_str", "strtobool", "ClusterSpec")
-_STRIPPED = ("strip", "lstrip", "rstrip", "lower", "upper", "encode", "decode", "as_dict", "as_cluster_def")
+_SAME = (
+    "int",
+    "str",
+    "bool",
+    "float",
+    "list",
+    "tuple",
+    "sorted",
+    "literal_str",
+    "ensure_str",
+    "strtobool",
+    "ClusterSpec",
+)
+_STRIPPED = (
+    "strip",
+    "lstrip",
+    "rstrip",
+    "lower",
+    "upper",
+    "encode",
+    "decode",
+    "as_dict",
+    "as_cluster_def",
+)
 _PARSED = ("loads", "literal_eval", "eval", "safe_load", "load")
 
 
@@ -30,8 +52,8 @@ ARGV = "sys.argv"
 
 
 class Origin(NamedTuple):
-    """A flag by the attribute that has its value, or a word of sys.argv by its position, and what is
-    done with it. `dest` is ARGV: all words of sys.argv from the position on."""
+    """A flag by the attribute that has its value, or a word of sys.argv by its position, and what
+    is done with it. `dest` is ARGV: all words of sys.argv from the position on."""
 
     dest: str
     position: int = 0
@@ -74,10 +96,14 @@ class Origins:
             self._known[id(node)] = frozenset()  # for a value that is made of itself
             origins = self._of(node, module)
             # The word before the first one is the program itself.
-            self._known[id(node)] = frozenset(each for each in origins if each.dest or each.position > 0)
+            self._known[id(node)] = frozenset(
+                each for each in origins if each.dest or each.position > 0
+            )
         return self._known[id(node)]
 
-    def values(self, node: ast.expr, module: ParsedFile, depth: int = 4) -> Iterator[tuple[ast.expr, ParsedFile]]:
+    def values(
+        self, node: ast.expr, module: ParsedFile, depth: int = 4
+    ) -> Iterator[tuple[ast.expr, ParsedFile]]:
         """The expression and the expressions that it stands for, through names."""
         yield node, module
         if isinstance(node, ast.Name) and depth:
@@ -156,7 +182,11 @@ class Origins:
             yield from self.of(node.args[1] if node.args[1:] else None, module)
         elif name in ("getattr", "get"):
             key = text(next(iter(node.args[name == "getattr" :]), None)) or ""
-            yield from [Origin(key)] if key in self._dests else self.of(next(iter(node.args[1:]), None), module)
+            yield from (
+                [Origin(key)]
+                if key in self._dests
+                else self.of(next(iter(node.args[1:]), None), module)
+            )
         else:
             for given in self._returned[name]:
                 yield from self._part(given)
@@ -179,7 +209,11 @@ class Origins:
         for function in functions_around(node, module):
             if name not in (parameters := _parameters(function)):
                 continue
-            if isinstance(function, ast.FunctionDef) and name in self._dests and _is_command(function):
+            if (
+                isinstance(function, ast.FunctionDef)
+                and name in self._dests
+                and _is_command(function)
+            ):
                 yield Origin(name)
             own = parameters[1:] if parameters[0] in ("self", "cls") else parameters
             for call, at in self._calls[_called_by(function, module)]:
@@ -240,9 +274,14 @@ def _parameters(function: Function) -> list[str]:
 
 def _argument(call: ast.Call, name: str, parameters: list[str]) -> ast.expr | None:
     starred = any(isinstance(each, ast.Starred) for each in call.args)
-    return argument(call, name, parameters.index(name) if name in parameters and not starred else None)
+    return argument(
+        call, name, parameters.index(name) if name in parameters and not starred else None
+    )
 
 
 def _is_command(function: ast.FunctionDef) -> bool:
     """Whether click calls it with its options."""
-    return any(last_name(each.func if isinstance(each, ast.Call) else each) == "option" for each in function.decorator_list)
+    return any(
+        last_name(each.func if isinstance(each, ast.Call) else each) == "option"
+        for each in function.decorator_list
+    )

@@ -1,4 +1,5 @@
-"""What brings a module that an interpreter lacks: the package's name where it differs from the module's, or that none does."""
+"""What brings a module that an interpreter lacks: the package's name where it differs from the
+module's, or that none does."""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ _DROPPED = """
 
 
 def package(module: str) -> str | None:
-    """The name by which pip has it; None for a module that no package brings: of Python itself, or of Python 2."""
+    """The name by which pip has it; None for a module that no package brings: of Python itself, or
+    of Python 2."""
     if module in _PACKAGES:
         return _PACKAGES[module]
     return None if of_python(module) or module in python2.MODULES else module

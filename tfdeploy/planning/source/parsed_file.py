@@ -1,4 +1,5 @@
-"""One parsed file of a program: its syntax tree, walked once, and what its readers ask of the nodes."""
+"""One parsed file of a program: its syntax tree, walked once, and what its readers ask of the
+nodes."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ _SHARED = (ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop)
 
 
 class ParsedFile:
-    """`nodes`: every node before those within it, in the order of the text, without contexts and operators.
+    """`nodes`: every node before those within it, in the order of the text, without contexts and
+    operators.
 
     `parents`: for each of them the position of the node around it; -1 for the module."""
 
@@ -41,7 +43,11 @@ class ParsedFile:
     def find(self, *kinds: type[Node]) -> Sequence[Node]:
         """Every node of these classes."""
         lists = [self._by_class[kind] for kind in kinds if kind in self._by_class]
-        nodes = lists[0] if len(lists) == 1 else sorted(chain(*lists), key=lambda node: self.position[id(node)])
+        nodes = (
+            lists[0]
+            if len(lists) == 1
+            else sorted(chain(*lists), key=lambda node: self.position[id(node)])
+        )
         return cast("list[Node]", nodes)
 
     @cached_property
@@ -78,8 +84,9 @@ class ParsedFile:
 
 @lru_cache(maxsize=1024)
 def parse(path: str, text: str) -> ParsedFile:
-    """Raises what `ast.parse` raises. Cached: the shipment, the plan and each role's command read the same files, and nothing
-    changes a tree. Equal files have a tree each, since nodes are told apart by their ids."""
+    """Raises what `ast.parse` raises. Cached: the shipment, the plan and each role's command read
+    the same files, and nothing changes a tree. Equal files have a tree each, since nodes are told
+    apart by their ids."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of invalid escapes in the user's strings
         return ParsedFile(path, ast.parse(text.removeprefix("\ufeff")))
@@ -91,7 +98,11 @@ def children(node: ast.AST) -> list[ast.AST]:
     for name in node._fields:
         value = getattr(node, name, None)
         if isinstance(value, list):
-            nodes += [each for each in value if isinstance(each, ast.AST) and not isinstance(each, _SHARED)]
+            nodes += [
+                each
+                for each in value
+                if isinstance(each, ast.AST) and not isinstance(each, _SHARED)
+            ]
         elif isinstance(value, ast.AST) and not isinstance(value, _SHARED):
             nodes.append(value)
     return nodes

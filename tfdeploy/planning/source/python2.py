@@ -8,14 +8,19 @@ import re
 _SYNTAX: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("the print statement", re.compile(r"(^|[:;])\s*print\s+(?![=(.])\S|(^|[:;])\s*print\s*>>")),
     ("the exec statement", re.compile(r"(^|[:;])\s*exec\s+[^=(\s]")),
-    ("`except E, name:`", re.compile(r"^\s*except\s+[\w.]+\s*,\s*\w+\s*:|^\s*except\s*\(.*\)\s*,\s*\w+\s*:")),
+    (
+        "`except E, name:`",
+        re.compile(r"^\s*except\s+[\w.]+\s*,\s*\w+\s*:|^\s*except\s*\(.*\)\s*,\s*\w+\s*:"),
+    ),
     ("`raise E, value`", re.compile(r"(^|[:;])\s*raise\s+[\w.]+\s*,")),
     ("`<>`", re.compile(r"<>")),
     ("backquotes", re.compile(r"`[^`]+`")),
     ("a number such as 0777 or 10L", re.compile(r"(?<![\w.])(0\d+|\d+[lL])(?![\w.])")),
     ("ur'text'", re.compile(r"(?<!\w)[uU][rR]['\"]")),
 )
-BUILTINS = frozenset({"basestring", "execfile", "long", "raw_input", "reduce", "unichr", "unicode", "xrange"})
+BUILTINS = frozenset(
+    {"basestring", "execfile", "long", "raw_input", "reduce", "unichr", "unicode", "xrange"}
+)
 _MODULES = """
     BaseHTTPServer ConfigParser Cookie HTMLParser Queue SimpleHTTPServer SocketServer StringIO Tkinter UserDict
     __builtin__ anydbm cPickle cStringIO commands cookielib copy_reg dummy_thread exceptions httplib md5 sets sha thread

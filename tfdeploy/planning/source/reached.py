@@ -1,8 +1,9 @@
-"""Finds what a program surely executes: its module level, `if __name__ == "__main__":`, the modules imported there, and the
-functions, methods and classes that these call by names that are bound once. Reads syntax trees.
+"""Finds what a program surely executes: its module level, `if __name__ == "__main__":`, the modules
+imported there, and the functions, methods and classes that these call by names that are bound once.
+Reads syntax trees.
 
-In doubt code is not reached: a loop that may be empty, the branch of a flag, a callback. A branch of the job's name counts
-where some task of the run takes it.
+In doubt code is not reached: a loop that may be empty, the branch of a flag, a callback. A branch
+of the job's name counts where some task of the run takes it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from tfdeploy.planning.source.source import Program, imported_files
 
 _RUNNERS = ("app.run", "absl.app.run")
 _EXITS = ("sys.exit", "exit", "quit", "os._exit", "os.abort")
-# Calls that only report: a branch that makes no others before it ends the run is no work of its own.
+# Calls that only report: a branch that makes no others before it ends the run is no work of its
+# own.
 _REPORTS = [
     "print",
     "info",
@@ -61,14 +63,17 @@ class _Walk:
         self.files: dict[str, None] = dict.fromkeys(program.roots)
         self._program, self._workers, self._scopes = program, workers, scopes(program)
         self._guarded = guards.guarded(program)
-        self._waiting = [(program.by_path[path].tree.body, self._scopes.module(path)) for path in program.roots]
+        self._waiting = [
+            (program.by_path[path].tree.body, self._scopes.module(path)) for path in program.roots
+        ]
 
     def run(self) -> None:
         while self._waiting:
             self._block(*self._waiting.pop())
 
     def _block(self, body: list[ast.stmt], scope: Scope) -> bool:
-        """Adds what the block surely executes. True where what follows the block is not surely reached."""
+        """Adds what the block surely executes. True where what follows the block is not surely
+        reached."""
         return any(self._statement(node, scope) for node in body)
 
     def _statement(self, node: ast.stmt, scope: Scope) -> bool:
@@ -83,7 +88,9 @@ class _Walk:
             self._import(node, scope)
         elif isinstance(node, ast.With | ast.AsyncWith) and not guards.suppresses(node):
             return self._block(node.body, scope)
-        elif isinstance(node, ast.ClassDef) or (isinstance(node, ast.While | ast.For) and _runs_once(node)):
+        elif isinstance(node, ast.ClassDef) or (
+            isinstance(node, ast.While | ast.For) and _runs_once(node)
+        ):
             self._block(node.body, scope)
         leaves = isinstance(node, ast.Return | ast.Raise | ast.Break | ast.Continue)
         return leaves or (isinstance(node, ast.Expr) and _called(node.value) in _EXITS)
@@ -94,16 +101,20 @@ class _Walk:
         if holds is not None:
             return self._block(node.body if holds else node.orelse, scope)
         taken = () if id(node.body[0]) in self._guarded else self._taken(node.test)
-        sure = [block for block, result in ((node.body, True), (node.orelse, False)) if result in taken]
+        sure = [
+            block for block, result in ((node.body, True), (node.orelse, False)) if result in taken
+        ]
         ends = [self._block(block, scope) for block in sure]
-        # A task that leaves in the other branch of the job's name does not keep this one from going on.
+        # A task that leaves in the other branch of the job's name does not keep this one from going
+        # on.
         if taken:
             return any(ends)
         module = self._program.by_path[scope.path]
         return _may_end(node.body, module) or _may_end(node.orelse, module)
 
     def _try(self, node: ast.Try, scope: Scope) -> bool:
-        """Neither the body nor the `else` block is sure where a handler hides the body's failure."""
+        """Neither the body nor the `else` block is sure where a handler hides the body's
+        failure."""
         caught = guards.catches_absence(node)
         ends = not caught and (self._block(node.body, scope) or self._block(node.orelse, scope))
         return self._block(node.finalbody, scope) or ends
@@ -116,14 +127,23 @@ class _Walk:
             return (True,) if self._workers and last_name(test) == "is_chief" else ()
         if not (self._workers and isinstance(test, ast.Compare) and len(test.ops) == 1):
             return ()
-        other = next((each.value for each in (test.left, *test.comparators) if isinstance(each, ast.Constant)), None)
+        other = next(
+            (
+                each.value
+                for each in (test.left, *test.comparators)
+                if isinstance(each, ast.Constant)
+            ),
+            None,
+        )
         same = isinstance(test.ops[0], ast.Eq)
         if not same and not isinstance(test.ops[0], ast.NotEq):
             return ()
         if other == "ps":
             return (not same,)
         is_first = (
-            type(other) is int and other == 0 and any(last_name(each) in _INDEX_NAMES for each in (test.left, *test.comparators))
+            type(other) is int
+            and other == 0
+            and any(last_name(each) in _INDEX_NAMES for each in (test.left, *test.comparators))
         )
         return (same,) if other == "worker" or is_first else ()
 
@@ -167,7 +187,11 @@ class _Walk:
 def _evaluated(node: ast.stmt) -> Iterator[ast.expr]:
     """The expressions that the statement itself evaluates, without those of its blocks."""
     if isinstance(node, Function):
-        yield from (*node.decorator_list, *node.args.defaults, *(each for each in node.args.kw_defaults if each))
+        yield from (
+            *node.decorator_list,
+            *node.args.defaults,
+            *(each for each in node.args.kw_defaults if each),
+        )
     else:
         for child in children(node):
             if isinstance(child, ast.expr):
@@ -193,26 +217,37 @@ def _parts(node: ast.AST) -> list[ast.AST]:
 
 
 def _runs_once(node: ast.While | ast.For) -> bool:
-    """Whether the loop's body surely runs: `while True`, `while not sv.should_stop()`, `for _ in range(3)`, `for x in ("a",)`."""
+    """Whether the loop's body surely runs: `while True`, `while not sv.should_stop()`, `for _ in
+    range(3)`, `for x in ("a",)`."""
     if isinstance(node, ast.While):
         test = node.test.operand if isinstance(node.test, ast.UnaryOp) else None
-        return guards.decided(node.test) is True or (test is not None and _called(test).endswith("should_stop"))
-    if isinstance(node.iter, ast.Call) and _called(node.iter) in ("range", "xrange") and len(node.iter.args) == 1:
+        return guards.decided(node.test) is True or (
+            test is not None and _called(test).endswith("should_stop")
+        )
+    if (
+        isinstance(node.iter, ast.Call)
+        and _called(node.iter) in ("range", "xrange")
+        and len(node.iter.args) == 1
+    ):
         end = node.iter.args[0]
         return isinstance(end, ast.Constant) and isinstance(end.value, int) and end.value > 0
     return isinstance(node.iter, ast.List | ast.Tuple) and bool(node.iter.elts)
 
 
 def _may_end(block: list[ast.stmt], module: ParsedFile) -> bool:
-    """Whether the run may end in this branch after work of its own: after more than a report of an error."""
+    """Whether the run may end in this branch after work of its own: after more than a report of an
+    error."""
     inner = [node for statement in block for node in module.within(statement)]
     leaves = any(isinstance(node, ast.Return | ast.Break | ast.Continue) for node in inner)
     calls = [_called(node) for node in inner if isinstance(node, ast.Call)]
-    return (leaves or any(call in _EXITS for call in calls)) and any(call.rpartition(".")[2] not in _REPORTS for call in calls)
+    return (leaves or any(call in _EXITS for call in calls)) and any(
+        call.rpartition(".")[2] not in _REPORTS for call in calls
+    )
 
 
 def _is_deferred(node: Function, module: ParsedFile) -> bool:
-    """Whether a call does not run the body: a generator, unless a decorator drives it, or a coroutine."""
+    """Whether a call does not run the body: a generator, unless a decorator drives it, or a
+    coroutine."""
     yields = any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in module.within(node))
     return isinstance(node, ast.AsyncFunctionDef) or (yields and not node.decorator_list)
 

@@ -1,4 +1,5 @@
-"""What a name of the program stands for where it is used: a function, a class, an instance of one, or a module.
+"""What a name of the program stands for where it is used: a function, a class, an instance of one,
+or a module.
 
 Resolves only names that their scope binds once. Reads syntax trees.
 """
@@ -64,7 +65,11 @@ class Scopes:
         if not isinstance(node, Function):
             return meaning.scope
         names = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-        if owner and names and not any(getattr(each, "id", "") == "staticmethod" for each in node.decorator_list):
+        if (
+            owner
+            and names
+            and not any(getattr(each, "id", "") == "staticmethod" for each in node.decorator_list)
+        ):
             given[names[0].arg] = Meaning(owner.scope, owner.node, instance=True)
         if id(node) not in self._bound:
             self._bound[id(node)] = bound = _bound(node.body)
@@ -85,7 +90,9 @@ class Scopes:
         if isinstance(node, ast.Call):
             called = self.meaning(node.func, scope, depth - 1)
             is_class = called and isinstance(called.node, ast.ClassDef) and not called.instance
-            return Meaning(called.scope, called.node, instance=True) if called and is_class else None
+            return (
+                Meaning(called.scope, called.node, instance=True) if called and is_class else None
+            )
         return None
 
     def member(self, owner: Meaning, name: str, depth: int = _DEPTH) -> Meaning | None:
@@ -119,10 +126,16 @@ class Scopes:
             return self._imported(name, binder, scope, depth)
         return None
 
-    def _imported(self, name: str, node: ast.Import | ast.ImportFrom, scope: Scope, depth: int) -> Meaning | None:
-        alias = next(each for each in node.names if (each.asname or each.name.split(".")[0]) == name)
+    def _imported(
+        self, name: str, node: ast.Import | ast.ImportFrom, scope: Scope, depth: int
+    ) -> Meaning | None:
+        alias = next(
+            each for each in node.names if (each.asname or each.name.split(".")[0]) == name
+        )
         file, is_module = module_of_name(self._program, scope.path, node, alias)
-        if file is None or (isinstance(node, ast.Import) and "." in alias.name and not alias.asname):
+        if file is None or (
+            isinstance(node, ast.Import) and "." in alias.name and not alias.asname
+        ):
             return None
         module = Meaning(self.module(file))
         return module if is_module else self.member(module, alias.name, depth - 1)
@@ -133,8 +146,12 @@ class Scopes:
         outer: Scope | None = scope if dotted else None
         while outer:
             for binder in outer.bound.get(dotted.split(".")[0], ()):
-                if isinstance(binder, ast.Import) and any(alias.name == dotted for alias in binder.names):
-                    files = list(imported_files(self._program, outer.path, ast.Import([ast.alias(dotted)])))
+                if isinstance(binder, ast.Import) and any(
+                    alias.name == dotted for alias in binder.names
+                ):
+                    files = list(
+                        imported_files(self._program, outer.path, ast.Import([ast.alias(dotted)]))
+                    )
                     return Meaning(self.module(files[-1])) if files else None
             outer = outer.outer
         return None
@@ -148,7 +165,8 @@ def _bound(body: list[ast.stmt]) -> dict[str, list[ast.AST]]:
 
 
 def _bindings(body: list[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:
-    """(name, the node that binds it) of these statements, without those of functions and classes in them."""
+    """(name, the node that binds it) of these statements, without those of functions and classes in
+    them."""
     waiting: list[ast.AST] = list(body)
     while waiting:
         node = waiting.pop()
@@ -157,7 +175,11 @@ def _bindings(body: list[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:
             continue
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield from ((alias.asname or alias.name.split(".")[0], node) for alias in node.names)
-        elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+        elif (
+            isinstance(node, ast.Assign)
+            and len(node.targets) == 1
+            and isinstance(node.targets[0], ast.Name)
+        ):
             yield node.targets[0].id, node
             waiting.append(node.value)
             continue

@@ -1,4 +1,5 @@
-"""The program that a command starts, as parsed files: the file itself and the modules of the tree that it imports.
+"""The program that a command starts, as parsed files: the file itself and the modules of the tree
+that it imports.
 
 It parses given text and imports nothing. A file that cannot be parsed is a note, no error.
 """
@@ -34,8 +35,10 @@ class Program:
     unread: str | None = None
     script: str | None = None  # the script that the command's shell runs
     unparsed: tuple[Unparsed, ...] = ()
-    python2: tuple[tuple[str, str], ...] = ()  # ("train.py:3", "the print statement"): what Python 3 cannot read
-    roots: tuple[str, ...] = ()  # the files that the command may start: one, or one for each kind of task
+    # ("train.py:3", "the print statement"): what Python 3 cannot read
+    python2: tuple[tuple[str, str], ...] = ()
+    # the files that the command may start: one, or one for each kind of task
+    roots: tuple[str, ...] = ()
     base: str = ""  # the folder that imports start from
 
     @cached_property
@@ -71,20 +74,28 @@ class Program:
     def imports_tensorflow(self) -> bool:
         """True when it does so outside a `try`, whose program may run without it."""
         return any(
-            "tensorflow" in (name.split(".")[0] for name in imported_names(node)) and not _is_tried(node, module)
+            "tensorflow" in (name.split(".")[0] for name in imported_names(node))
+            and not _is_tried(node, module)
             for module in self.modules
             for node in module.imports
         )
 
 
 def read(command: tuple[str, ...], sources: Mapping[str, str], cwd: str = "") -> Program:
-    """The program of the command: its first *.py word, or the module after -m. `cwd`: the folder that it starts in."""
+    """The program of the command: its first *.py word, or the module after -m. `cwd`: the folder
+    that it starts in."""
     named = entry_point.program_file(command, sources, cwd)
     if named is None:
         unread = f"`{command[0]}` starts the program" if command else "there is no command"
         return Program(None, unread=unread, script=entry_point.shell_script(command, cwd))
     path, base = named
-    roots = entry_point.one_per_task(path, sources) if "{" in path else [path] if path in sources else []
+    roots = (
+        entry_point.one_per_task(path, sources)
+        if "{" in path
+        else [path]
+        if path in sources
+        else []
+    )
     if not roots:
         return Program(path, unread=f"{path} is not among the Python files of the code")
     modules: dict[str, ParsedFile] = {}
@@ -99,7 +110,8 @@ def read(command: tuple[str, ...], sources: Mapping[str, str], cwd: str = "") ->
 
 
 def merged(programs: Sequence[Program]) -> Program:
-    """Several programs as one, with the first one's path: where it cannot be read, neither can the whole."""
+    """Several programs as one, with the first one's path: where it cannot be read, neither can the
+    whole."""
     first = programs[0]
     if len(programs) == 1:
         return first
@@ -118,7 +130,9 @@ def imported_files(program: Program, path: str, node: ast.AST) -> Iterator[str]:
     return _files_of(node, path, program.base, program.files)
 
 
-def module_of_name(program: Program, path: str, node: ast.Import | ast.ImportFrom, alias: ast.alias) -> tuple[str | None, bool]:
+def module_of_name(
+    program: Program, path: str, node: ast.Import | ast.ImportFrom, alias: ast.alias
+) -> tuple[str | None, bool]:
     """(the file of the program that a name of this import comes from, whether the name is that
     module itself)."""
     of_name = list(imported_files(program, path, type(node)(**{**vars(node), "names": [alias]})))
@@ -128,7 +142,8 @@ def module_of_name(program: Program, path: str, node: ast.Import | ast.ImportFro
 
 
 def imported_names(node: ast.Import | ast.ImportFrom) -> list[str]:
-    """The absolute names of the modules that it imports: "a.b" of `import a.b` and of `from a.b import c`."""
+    """The absolute names of the modules that it imports: "a.b" of `import a.b` and of `from a.b
+    import c`."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     return [node.module] if node.module and not node.level else []
@@ -148,7 +163,8 @@ def _follow(
     modules: dict[str, ParsedFile],
     broken: dict[str, SyntaxError | ValueError],
 ) -> None:
-    """Add the file and every module of the tree that it imports: to `broken` with its error if it cannot be parsed."""
+    """Add the file and every module of the tree that it imports: to `broken` with its error if it
+    cannot be parsed."""
     waiting = [root]
     for path in waiting:
         if path in modules or path in broken:
@@ -163,10 +179,14 @@ def _follow(
 
 
 def _with_errors(
-    program: Program, broken: Mapping[str, SyntaxError | ValueError], sources: Mapping[str, str], *, certain: bool = False
+    program: Program,
+    broken: Mapping[str, SyntaxError | ValueError],
+    sources: Mapping[str, str],
+    *,
+    certain: bool = False,
 ) -> Program:
-    """The program with the files that do not parse: as Python 2, or in any Python. `certain`: nothing
-    takes their failure into account."""
+    """The program with the files that do not parse: as Python 2, or in any Python. `certain`:
+    nothing takes their failure into account."""
     unparsed: list[Unparsed] = []
     old: list[tuple[str, str]] = []
     for path, error in broken.items():
@@ -176,7 +196,8 @@ def _with_errors(
         if syntax := python2.python2_syntax(sources[path], error):
             old.append((where, syntax))
         else:
-            whole = "\ufffd" not in sources[path]  # else it is not UTF-8, and Python may read it by its coding line
+            # else it is not UTF-8, and Python may read it by its coding line
+            whole = "\ufffd" not in sources[path]
             unparsed.append(Unparsed(where, error.msg.rstrip("."), certain and whole))
     return replace(program, unparsed=tuple(unparsed), python2=tuple(old))
 
@@ -185,7 +206,11 @@ def _unreadable(path: str, error: SyntaxError | ValueError) -> str:
     line = getattr(error, "lineno", None)
     where = f"{path}:{line}" if line else path
     message = getattr(error, "msg", None) or str(error)
-    hint = "a Python 2 program? " if "print" in message or "exec" in message or "except" in message else ""
+    hint = (
+        "a Python 2 program? "
+        if "print" in message or "exec" in message or "except" in message
+        else ""
+    )
     return f"{where} cannot be read ({hint}{message.rstrip('.')})"
 
 
@@ -205,7 +230,8 @@ def _files_of(node: ast.AST, path: str, base: str, sources: Container[str]) -> I
 
 
 def _files(folder: str, module: str, sources: Container[str]) -> Iterator[str]:
-    """The files that importing a.b.c from `folder` runs: a/__init__.py, a/b/__init__.py, a/b/c.py."""
+    """The files that importing a.b.c from `folder` runs: a/__init__.py, a/b/__init__.py,
+    a/b/c.py."""
     parts = module.split(".") if module else []
     for end in range(1, len(parts) + 1):
         stem = posixpath.join(folder, *parts[:end])
@@ -218,4 +244,7 @@ def _files(folder: str, module: str, sources: Container[str]) -> Iterator[str]:
 def _is_tried(node: ast.AST, module: ParsedFile) -> bool:
     """Whether the node is in the body of a `try` with handlers."""
     outer = (node, *module.around(node))
-    return any(isinstance(each, ast.Try) and each.handlers and inner in each.body for inner, each in pairwise(outer))
+    return any(
+        isinstance(each, ast.Try) and each.handlers and inner in each.body
+        for inner, each in pairwise(outer)
+    )

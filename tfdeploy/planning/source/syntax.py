@@ -22,7 +22,9 @@ def check(job: Job, program: Program, facts: Iterable[HostFacts]) -> None:
 
     Another version may know other syntax, so in that case there is only a note (see `notes`).
     """
-    if job.command[0] in PYTHON and all(version_numbers(each.python_version)[:2] == sys.version_info[:2] for each in facts):
+    if job.command[0] in PYTHON and all(
+        version_numbers(each.python_version)[:2] == sys.version_info[:2] for each in facts
+    ):
         for file in program.unparsed:
             if file.certain:
                 what = f"{file.where} does not parse: {file.error} (Python {HERE}, as on the hosts)"
@@ -30,4 +32,7 @@ def check(job: Job, program: Program, facts: Iterable[HostFacts]) -> None:
 
 
 def notes(program: Program) -> tuple[str, ...]:
-    return tuple(f"{file.where} does not parse (Python {HERE} here): {file.error}" for file in program.unparsed)
+    return tuple(
+        f"{file.where} does not parse (Python {HERE} here): {file.error}"
+        for file in program.unparsed
+    )

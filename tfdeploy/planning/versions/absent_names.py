@@ -1,6 +1,8 @@
-"""Finds the names that the hosts' TensorFlow lacks, and what installs or replaces each: refusals and notes of the plan.
+"""Finds the names that the hosts' TensorFlow lacks, and what installs or replaces each: refusals
+and notes of the plan.
 
-A name that the program surely reaches is refused. Any other fails only when it is reached, so it is a note.
+A name that the program surely reaches is refused. Any other fails only when it is reached, so it is
+a note.
 """
 
 from __future__ import annotations
@@ -32,22 +34,37 @@ class Missing(NamedTuple):
 
 
 def missing(uses: Iterable[Use], job: Job, hosts: Mapping[str, HostFacts]) -> Iterator[Missing]:
-    """The uses of names that are neither in TensorFlow, nor supplied, nor in a package that every host has."""
+    """The uses of names that are neither in TensorFlow, nor supplied, nor in a package that every
+    host has."""
     for use in uses:
-        instead, package = removed_names.replacement(use.bare_name), removed_names.supplying_package(use.bare_name)
-        if instead is None or (is_recent(use) and not _is_gone(use, hosts)) or (package and _all_have(package, hosts)):
+        instead, package = (
+            removed_names.replacement(use.bare_name),
+            removed_names.supplying_package(use.bare_name),
+        )
+        if (
+            instead is None
+            or (is_recent(use) and not _is_gone(use, hosts))
+            or (package and _all_have(package, hosts))
+        ):
             continue
         install = _install(package, job, hosts) if package and hosts else None
-        yield Missing(use, _lacking(use), install or f"in its place: {instead}", install is not None)
+        yield Missing(
+            use, _lacking(use), install or f"in its place: {instead}", install is not None
+        )
 
 
 def refusals(sure: Iterable[Missing], *, has_fallback: bool) -> tuple[Refusal, ...]:
-    """One for all names with the same replacement. `has_fallback`: the program itself handles the absence of some names."""
+    """One for all names with the same replacement. `has_fallback`: the program itself handles the
+    absence of some names."""
     groups: dict[tuple[str, str], list[Use]] = {}
     for each in sure:
         groups.setdefault((each.lacking, each.instead), []).append(each.use)
     return tuple(
-        (uses[0].where, f"{_listed(_first_uses(uses))} not in {lacking}", f"{instead}{_COMPAT_NONE if has_fallback else ''}")
+        (
+            uses[0].where,
+            f"{_listed(_first_uses(uses))} not in {lacking}",
+            f"{instead}{_COMPAT_NONE if has_fallback else ''}",
+        )
         for (lacking, instead), uses in groups.items()
     )
 
@@ -58,7 +75,10 @@ def notes(unsure: Iterable[Missing]) -> Iterator[str]:
     for each in unsure:
         groups.setdefault(f": {each.instead}" if each.by_package else "", []).append(each.use)
     for install, uses in groups.items():
-        yield f"not in this TensorFlow, and an error only where the program reaches it: {_places(_first_uses(uses))}{install}"
+        yield (
+            "not in this TensorFlow, and an error only where the program reaches it: "
+            f"{_places(_first_uses(uses))}{install}"
+        )
 
 
 def supplied(uses: Collection[Use], hosts: Mapping[str, HostFacts]) -> Iterator[str]:
@@ -68,7 +88,9 @@ def supplied(uses: Collection[Use], hosts: Mapping[str, HostFacts]) -> Iterator[
         yield f"names of TensorFlow 0.x get their later meaning: {_places(old)}"
     for package in dict.fromkeys(removed_names.supplying_package(use.bare_name) for use in uses):
         if package and _all_have(package, hosts):
-            used = _first_uses(use for use in uses if removed_names.supplying_package(use.bare_name) == package)
+            used = _first_uses(
+                use for use in uses if removed_names.supplying_package(use.bare_name) == package
+            )
             yield f"the package {package} supplies {_places(used)}"
 
 
@@ -83,11 +105,16 @@ def _first_uses(uses: Iterable[Use]) -> list[Use]:
     for use in uses:
         first.setdefault(use.name, use)
     used = [f"{use.name}." for use in first.values() if not use.binds]
-    return [use for use in first.values() if not (use.binds and any(name.startswith(f"{use.name}.") for name in used))]
+    return [
+        use
+        for use in first.values()
+        if not (use.binds and any(name.startswith(f"{use.name}.") for name in used))
+    ]
 
 
 def _listed(uses: list[Use]) -> str:
-    """Subject and verb of a sentence: "tf.sub is", or "tf.mul, tf.sub (train.py:4) and 3 more are"."""
+    """Subject and verb of a sentence: "tf.sub is", or "tf.mul, tf.sub (train.py:4) and 3 more
+    are"."""
     first, *others = uses
     if not others:
         return f"tf.{first.name} is"
@@ -97,7 +124,9 @@ def _listed(uses: list[Use]) -> str:
 
 def _places(uses: list[Use]) -> str:
     """ "tf.mul (train.py:3), tf.sub (train.py:4, imported only) and 3 more"."""
-    places = [f"tf.{use.name} ({use.where}{', imported only' if use.binds else ''})" for use in uses]
+    places = [
+        f"tf.{use.name} ({use.where}{', imported only' if use.binds else ''})" for use in uses
+    ]
     return listed(places, _SHOWN)
 
 
@@ -108,7 +137,10 @@ def _all_have(package: str, hosts: Mapping[str, HostFacts]) -> bool:
 def _install(package: str, job: Job, hosts: Mapping[str, HostFacts]) -> str:
     """What to type or write so that every host gets the package."""
     if job.setup_requirements:
-        return f"write a line {package} into {posixpath.basename(job.setup_requirements)}, then tfdeploy setup"
+        return (
+            f"write a line {package} into {posixpath.basename(job.setup_requirements)}, then "
+            "tfdeploy setup"
+        )
     lacking = [each for each in hosts.values() if not each.modules.get(package)]
     names = fold_names(each.host for each in lacking)
     install = on_host(names, lacking[0].python or "python3", "-m", "pip", "install", package)
@@ -122,4 +154,6 @@ def _lacking(use: Use) -> str:
 
 def _is_gone(use: Use, hosts: Mapping[str, HostFacts]) -> bool:
     since = removed_names.removed_since(use.bare_name)
-    return since is not None and any(version_numbers(each.tensorflow) >= since for each in hosts.values())
+    return since is not None and any(
+        version_numbers(each.tensorflow) >= since for each in hosts.values()
+    )

@@ -1,8 +1,10 @@
-"""Finds what in a program needs Keras 2: names, methods and arguments that Keras 3 lacks, and Keras in graphs.
+"""Finds what in a program needs Keras 2: names, methods and arguments that Keras 3 lacks, and Keras
+in graphs.
 
-Keras 3 has no `tf.layers` and no `tf.nn.rnn_cell`. In a graph with sessions its `fit`, `predict`, LSTM, optimizers and metrics
-fail, `model.updates` is missing, and Dropout repeats one mask in each step. Variables have the same names in both, so
-checkpoints fit both. Source: the exports of keras 3.15 and tf_keras 2.21, tried with TensorFlow 2.21; only what always fails.
+Keras 3 has no `tf.layers` and no `tf.nn.rnn_cell`. In a graph with sessions its `fit`, `predict`,
+LSTM, optimizers and metrics fail, `model.updates` is missing, and Dropout repeats one mask in each
+step. Variables have the same names in both, so checkpoints fit both. Source: the exports of keras
+3.15 and tf_keras 2.21, tried with TensorFlow 2.21; only what always fails.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from tfdeploy.runtime import removed_names
 from tfdeploy.runtime.removed_names import is_within
 
 KERAS_3 = (2, 16)  # the first TensorFlow whose tf.keras is Keras 3
-IN_TF_KERAS = frozenset({"layers", "nn.rnn_cell"})  # names of version 1 that only tf_keras has from KERAS_3 on
+# names of version 1 that only tf_keras has from KERAS_3 on
+IN_TF_KERAS = frozenset({"layers", "nn.rnn_cell"})
 _LOSSES = """
     kl_divergence log_cosh mean_absolute_error mean_absolute_percentage_error mean_squared_error
     mean_squared_logarithmic_error
@@ -84,7 +87,13 @@ _NAMES_OF_VERSION1 = IN_TF_KERAS | _names_of_keras(
 _WORK_IN_GRAPHS = ("activations", "datasets", "initializers", "preprocessing", "utils")
 _DISABLE_EAGER = ("disable_eager_execution", "disable_v2_behavior")
 _TRAIN_SESSIONS = tuple(
-    f"train.{each}" for each in ("MonitoredSession", "MonitoredTrainingSession", "SingularMonitoredSession", "Supervisor")
+    f"train.{each}"
+    for each in (
+        "MonitoredSession",
+        "MonitoredTrainingSession",
+        "SingularMonitoredSession",
+        "Supervisor",
+    )
 )
 # With one of these, what a program takes of Keras from compat.v1 runs in a graph.
 _SESSIONS = ("compat.v1.Session", "compat.v1.InteractiveSession", "compat.v1.placeholder")
@@ -95,11 +104,14 @@ _OPTIMIZERS = (*_LEGACY_OPTIMIZERS, "AdamW")
 
 class Keras2Use(NamedTuple):
     where: str  # "train.py:12"
-    what: str  # "tf.keras.experimental.PeepholeLSTMCell", "tf.keras.layers in a graph", ".reset_states()", "Adam(lr=)"
+    # "tf.keras.experimental.PeepholeLSTMCell", "tf.keras.layers in a graph", ".reset_states()",
+    # "Adam(lr=)"
+    what: str
 
 
 def first_use(program: Program, *, version1: bool = False) -> Keras2Use | None:
-    """The first unguarded use, in a program that takes its Keras from TensorFlow; `import keras` is not affected.
+    """The first unguarded use, in a program that takes its Keras from TensorFlow; `import keras` is
+    not affected.
 
     `version1`: `import tensorflow` gives version 1."""
     uses = [use for use in tf_names_used.of_tensorflow(program) if use.certain]
@@ -121,18 +133,31 @@ def _describe(use: Use, *, version1: bool, in_graph: bool) -> str | None:
     part = name.split(".")[1] if name.startswith("keras.") else ""
     if among(name, _NAMES) or (of_version1 and among(name, _NAMES_OF_VERSION1)):
         return f"tf.{use.name}"
-    return f"tf.{use.name} in a graph" if part and part not in _WORK_IN_GRAPHS and in_graph else None
+    return (
+        f"tf.{use.name} in a graph" if part and part not in _WORK_IN_GRAPHS and in_graph else None
+    )
 
 
 def _trains_in_graphs(program: Program, uses: list[Use]) -> bool:
-    """Whether the program disables eager execution or trains with a session of tf.train, at module level or in a function that is
-    surely called."""
+    """Whether the program disables eager execution or trains with a session of tf.train, at module
+    level or in a function that is surely called."""
     names = {id(use.node): _name_today(use) for use in uses}
-    in_graphs = {each for each, name in names.items() if name.rpartition(".")[2] in _DISABLE_EAGER or name in _TRAIN_SESSIONS}
+    in_graphs = {
+        each
+        for each, name in names.items()
+        if name.rpartition(".")[2] in _DISABLE_EAGER or name in _TRAIN_SESSIONS
+    }
     if not in_graphs:
         return False
-    nodes = [(program.by_path[use.path], use.node) for use in uses if use.node and id(use.node) in in_graphs]
-    at_module_level = any(not any(isinstance(each, ast.FunctionDef) for each in module.around(node)) for module, node in nodes)
+    nodes = [
+        (program.by_path[use.path], use.node)
+        for use in uses
+        if use.node and id(use.node) in in_graphs
+    ]
+    at_module_level = any(
+        not any(isinstance(each, ast.FunctionDef) for each in module.around(node))
+        for module, node in nodes
+    )
     return at_module_level or bool(in_graphs & reached.reached(program, workers=True).nodes)
 
 
@@ -144,7 +169,11 @@ def _packages(program: Program) -> Iterator[Keras2Use]:
     guarded = guards.guarded(program)
     for path, node in program.imports:
         names = imported_names(node) if id(node) not in guarded else []
-        yield from (Keras2Use(f"{path}:{node.lineno}", name) for name in names if name.split(".")[0] in _PACKAGES)
+        yield from (
+            Keras2Use(f"{path}:{node.lineno}", name)
+            for name in names
+            if name.split(".")[0] in _PACKAGES
+        )
 
 
 def _calls(program: Program, uses: list[Use]) -> Iterator[Keras2Use]:
@@ -159,19 +188,31 @@ def _calls(program: Program, uses: list[Use]) -> Iterator[Keras2Use]:
 
 
 def _optimizers(module: ParsedFile, classes: Container[int]) -> Iterator[str]:
-    """The names that a module gives to Keras' optimizers: "opt", or "opt" of self.opt. `classes`: the nodes that name one."""
+    """The names that a module gives to Keras' optimizers: "opt", or "opt" of self.opt. `classes`:
+    the nodes that name one."""
     for node in module.find(ast.Assign):
         if isinstance(node.value, ast.Call) and id(node.value.func) in classes:
             yield from filter(None, map(last_name, node.targets))
 
 
-def _describe_call(call: ast.Call, own_methods: Container[str], optimizers: Container[str]) -> str | None:
-    """Describe the call if Keras 3 lacks its method or argument. Methods that the module itself defines do not count."""
+def _describe_call(
+    call: ast.Call, own_methods: Container[str], optimizers: Container[str]
+) -> str | None:
+    """Describe the call if Keras 3 lacks its method or argument. Methods that the module itself
+    defines do not count."""
     name = last_name(call.func)
     if isinstance(call.func, ast.Attribute) and name in _METHODS:
         return None if name in own_methods else f".{name}()"
-    if isinstance(call.func, ast.Attribute) and name == "minimize" and last_name(call.func.value) in optimizers:
+    if (
+        isinstance(call.func, ast.Attribute)
+        and name == "minimize"
+        and last_name(call.func.value) in optimizers
+    ):
         return "minimize() of Keras' optimizers"
     if name in _OPTIMIZERS and argument(call, "lr"):
         return f"{name}(lr=)"
-    return '.save(save_format="tf")' if name == "save" and text(argument(call, "save_format")) == "tf" else None
+    return (
+        '.save(save_format="tf")'
+        if name == "save" and text(argument(call, "save_format")) == "tf"
+        else None
+    )

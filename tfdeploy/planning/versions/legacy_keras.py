@@ -1,7 +1,8 @@
-"""Selects Keras 2 (tf_keras) for programs that Keras 3 cannot run: `fit` on several workers, dropped names, graphs.
+"""Selects Keras 2 (tf_keras) for programs that Keras 3 cannot run: `fit` on several workers,
+dropped names, graphs.
 
-Decided from syntax trees and the hosts' facts, whatever `compat` is. For a TensorFlow 1 program that the plan cannot read
-(`bash train.sh`), the runtime selects it (version1.py).
+Decided from syntax trees and the hosts' facts, whatever `compat` is. For a TensorFlow 1 program
+that the plan cannot read (`bash train.sh`), the runtime selects it (version1.py).
 """
 
 from __future__ import annotations
@@ -31,28 +32,54 @@ class KerasChoice:
     notes: tuple[str, ...] = ()
 
 
-def decide(job: Job, program: Program, facts: Mapping[str, HostFacts], *, version1: bool = False) -> KerasChoice:
-    """Select Keras 2 where the program needs it; the job's own `env` wins. A host without tf_keras is a note; if the program
-    calls `fit`, this raises Refused. `version1`: `import tensorflow` gives version 1."""
+def decide(
+    job: Job, program: Program, facts: Mapping[str, HostFacts], *, version1: bool = False
+) -> KerasChoice:
+    """Select Keras 2 where the program needs it; the job's own `env` wins. A host without tf_keras
+    is a note; if the program calls `fit`, this raises Refused. `version1`: `import tensorflow`
+    gives version 1."""
     if not rules(job.mode).tensorflow:
         return KerasChoice()
     fit, use = _fit(job, program), keras2_only.first_use(program, version1=version1)
     if VARIABLE not in job.env and (fit or use):
-        by_tensorflow = use is not None or any("keras" in each.name.split(".") for each in tf_names_used.of_tensorflow(program))
-        needing = [each for each in facts.values() if _imports(program, "tf_keras") or (by_tensorflow and _has_keras_3(each))]
+        by_tensorflow = use is not None or any(
+            "keras" in each.name.split(".") for each in tf_names_used.of_tensorflow(program)
+        )
+        needing = [
+            each
+            for each in facts.values()
+            if _imports(program, "tf_keras") or (by_tensorflow and _has_keras_3(each))
+        ]
         lacking = [each for each in needing if each.tf_keras is None]
-        why = f"{fit} calls Keras' fit under {rules(job.mode).needs_keras_2[0]}, which Keras 3 cannot do" if fit else ""
+        why = (
+            f"{fit} calls Keras' fit under {rules(job.mode).needs_keras_2[0]}, which Keras 3 "
+            "cannot do"
+            if fit
+            else ""
+        )
         why = why or (f"{use.what} ({use.where}) is of Keras 2" if use else "")
         if lacking and fit:
             names = fold_names(each.host for each in lacking)
-            raise Refused(f"{why}, and tf_keras is missing on {names}", where=f"host {lacking[0].host}", next=install(lacking))
+            raise Refused(
+                f"{why}, and tf_keras is missing on {names}",
+                where=f"host {lacking[0].host}",
+                next=install(lacking),
+            )
         if lacking:
-            return KerasChoice(notes=(f"{why}, and fails or does something else where it is reached: {install(lacking)}",))
+            return KerasChoice(
+                notes=(
+                    f"{why}, and fails or does something else where it is reached: "
+                    f"{install(lacking)}",
+                )
+            )
         if needing and by_tensorflow:
             return KerasChoice({VARIABLE: "1"}, (f"{VARIABLE}=1: {why}",))
     if fit and _imports(program, "keras"):
         return KerasChoice(
-            notes=(f"{fit} calls fit of the package keras: Keras 3 cannot do that here; write `from tensorflow import keras`",)
+            notes=(
+                f"{fit} calls fit of the package keras: Keras 3 cannot do that here; write `from "
+                "tensorflow import keras`",
+            )
         )
     return KerasChoice()
 
@@ -67,13 +94,22 @@ def install(lacking: Sequence[HostFacts]) -> str:
     first = lacking[0]
     known = version_numbers(first.tensorflow)[:2]
     package = "tf_keras~={}.{}.0".format(*known) if known[1:] else "tf_keras"
-    return on_host(fold_names(each.host for each in lacking), first.python or "python3", "-m", "pip", "install", package)
+    return on_host(
+        fold_names(each.host for each in lacking),
+        first.python or "python3",
+        "-m",
+        "pip",
+        "install",
+        package,
+    )
 
 
 def _fit(job: Job, program: Program) -> str | None:
     """The place of the first `.fit(...)` of a program that trains on several workers, or None."""
     strategies = rules(job.mode).needs_keras_2
-    if not any(use.name.rpartition(".")[2] in strategies for use in tf_names_used.of_tensorflow(program)):
+    if not any(
+        use.name.rpartition(".")[2] in strategies for use in tf_names_used.of_tensorflow(program)
+    ):
         return None
     for path, node in program.find(ast.Call):
         if isinstance(node.func, ast.Attribute) and node.func.attr == "fit":

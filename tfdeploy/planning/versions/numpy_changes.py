@@ -1,4 +1,5 @@
-"""Notes on a program that needs an older NumPy than its hosts have: dropped names, and arrays of one element as numbers.
+"""Notes on a program that needs an older NumPy than its hosts have: dropped names, and arrays of
+one element as numbers.
 
 NumPy 2.4 raises TypeError for `"%f" % w` if w is an array of one element, such as the value of
 `tf.get_variable("w", [1])`; before, it used the element. Reads syntax trees.
@@ -40,10 +41,13 @@ def notes(job: Job, program: Program, facts: Mapping[str, HostFacts]) -> tuple[s
 
 
 def _format_note(where: str, facts: Mapping[str, HostFacts]) -> str:
-    hosts = fold_names(name for name, each in facts.items() if version_numbers(each.numpy) >= _NO_NUMBER)
+    hosts = fold_names(
+        name for name, each in facts.items() if version_numbers(each.numpy) >= _NO_NUMBER
+    )
     newest = max(facts.values(), key=lambda each: version_numbers(each.numpy)).numpy
     return (
-        f"{where} takes a fetched array of one element for a number, which is a TypeError since NumPy 2.4 ({newest} on {hosts}): "
+        f"{where} takes a fetched array of one element for a number, which is a TypeError since "
+        f"NumPy 2.4 ({newest} on {hosts}): "
         "write `numpy<2.4` into the requirements of `setup`"
     )
 
@@ -52,7 +56,10 @@ def _names_note(job: Job, names: list[str]) -> str:
     dropped = f"{listed(names, _MOST)}, which NumPy has dropped"
     if rules(job.mode).tensorflow:
         return f"{dropped}: supplied"
-    return f"{dropped}: an error where the program reaches it, but for `numpy<1.24` in the requirements of `setup`"
+    return (
+        f"{dropped}: an error where the program reaches it, but for `numpy<1.24` in the "
+        "requirements of `setup`"
+    )
 
 
 def _dropped(program: Program) -> list[str]:
@@ -69,13 +76,22 @@ def _dropped(program: Program) -> list[str]:
 
 
 def _formatted(program: Program) -> str:
-    """The first place where the value of a variable with one element is formatted or converted as a number, else ""."""
+    """The first place where the value of a variable with one element is formatted or converted as a
+    number, else ""."""
     for module in program.modules:
         assigned = module.find(ast.Assign)
-        single = {name for node in assigned if _has_one_element(node.value) for name in _target_names(node)}
+        single = {
+            name
+            for node in assigned
+            if _has_one_element(node.value)
+            for name in _target_names(node)
+        }
         fetched = {name for node in assigned for name in _fetched(node, single)}
         for node in module.find(ast.Call, ast.BinOp):
-            if any(_is_fetch(each, single) or (isinstance(each, ast.Name) and each.id in fetched) for each in _as_number(node)):
+            if any(
+                _is_fetch(each, single) or (isinstance(each, ast.Name) and each.id in fetched)
+                for each in _as_number(node)
+            ):
                 return f"{module.path}:{node.lineno}"
     return ""
 
@@ -84,15 +100,29 @@ def _has_one_element(value: ast.expr) -> bool:
     """`tf.get_variable("w", [1])`, `tf.Variable(tf.zeros([1]))`, `tf.Variable([.3])`."""
     if not isinstance(value, ast.Call) or last_name(value.func) not in _MAKES:
         return False
-    given = [*value.args, *(word.value for word in value.keywords if word.arg in ("shape", "initial_value"))]
-    inner = [word for each in given if isinstance(each, ast.Call) for word in (*each.args, *(key.value for key in each.keywords))]
+    given = [
+        *value.args,
+        *(word.value for word in value.keywords if word.arg in ("shape", "initial_value")),
+    ]
+    inner = [
+        word
+        for each in given
+        if isinstance(each, ast.Call)
+        for word in (*each.args, *(key.value for key in each.keywords))
+    ]
     first = given[:1] if last_name(value.func) == "Variable" else []
-    return any(_is_list_of(each, 1) for each in (*given, *inner)) or any(_is_list_of(each) for each in first)
+    return any(_is_list_of(each, 1) for each in (*given, *inner)) or any(
+        _is_list_of(each) for each in first
+    )
 
 
 def _is_list_of(node: ast.expr, number: int | None = None) -> bool:
     """Whether it is a list of one number. `number`: of this one."""
-    if not (isinstance(node, ast.List | ast.Tuple) and len(node.elts) == 1 and isinstance(node.elts[0], ast.Constant)):
+    if not (
+        isinstance(node, ast.List | ast.Tuple)
+        and len(node.elts) == 1
+        and isinstance(node.elts[0], ast.Constant)
+    ):
         return False
     value = node.elts[0].value
     return isinstance(value, int | float) and (number is None or value == number)
@@ -103,11 +133,17 @@ def _target_names(node: ast.Assign) -> Iterator[str]:
 
 
 def _fetched(node: ast.Assign, single: set[str]) -> Iterator[str]:
-    """The names that get the value of a single-element variable: `w = sess.run(W)`, `_, w = sess.run([train, W])`."""
+    """The names that get the value of a single-element variable: `w = sess.run(W)`, `_, w =
+    sess.run([train, W])`."""
     if _is_fetch(node.value, single):
         yield from _target_names(node)
     call, target = node.value, node.targets[0]
-    if isinstance(call, ast.Call) and last_name(call.func) == "run" and call.args and isinstance(target, ast.Tuple | ast.List):
+    if (
+        isinstance(call, ast.Call)
+        and last_name(call.func) == "run"
+        and call.args
+        and isinstance(target, ast.Tuple | ast.List)
+    ):
         asked = call.args[0].elts if isinstance(call.args[0], ast.List | ast.Tuple) else []
         for fetch, name in zip(asked, target.elts, strict=False):
             if isinstance(name, ast.Name) and isinstance(fetch, ast.Name) and fetch.id in single:
@@ -116,17 +152,30 @@ def _fetched(node: ast.Assign, single: set[str]) -> Iterator[str]:
 
 def _is_fetch(node: ast.expr, single: set[str]) -> bool:
     """`sess.run(W)` or `W.eval()`."""
-    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _FETCHES):
+    if not (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in _FETCHES
+    ):
         return False
     what = node.func.value if node.func.attr == "eval" else node.args[0] if node.args else None
     return isinstance(what, ast.Name) and what.id in single
 
 
 def _as_number(node: ast.expr) -> list[ast.expr]:
-    """What the expression takes for numbers: the values of `"%f %d" % (a, b)`, the argument of float() and int()."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("float", "int"):
+    """What the expression takes for numbers: the values of `"%f %d" % (a, b)`, the argument of
+    float() and int()."""
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("float", "int")
+    ):
         return node.args[:1]
-    if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and isinstance(node.left, ast.Constant)):
+    if not (
+        isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Mod)
+        and isinstance(node.left, ast.Constant)
+    ):
         return []
     text = node.left.value if isinstance(node.left.value, str) else ""
     values = node.right.elts if isinstance(node.right, ast.Tuple) else [node.right]

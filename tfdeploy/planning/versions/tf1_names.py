@@ -1,7 +1,9 @@
-"""The names of TensorFlow 1 that TensorFlow 2 does not have at that place, and a few that only TensorFlow 2 has.
+"""The names of TensorFlow 1 that TensorFlow 2 does not have at that place, and a few that only
+TensorFlow 2 has.
 
-Source: TensorFlow 2.21, the public names of tf.compat.v1 without those of tf, for the parts that programs use, and
-`contrib` and `examples`. Left out are names that Keras has at the same place (tf.metrics, tf.initializers).
+Source: TensorFlow 2.21, the public names of tf.compat.v1 without those of tf, for the parts that
+programs use, and `contrib` and `examples`. Left out are names that Keras has at the same place
+(tf.metrics, tf.initializers).
 """
 
 from __future__ import annotations
@@ -126,7 +128,9 @@ _VERSION2 = """
     profiler.experimental.start saved_model.LoadOptions summary.record_if summary.trace_on summary.flush
 """
 
-VERSION1 = frozenset(f"{part}.{name}".lstrip(".") for part, names in _VERSION1.items() for name in names.split())
+VERSION1 = frozenset(
+    f"{part}.{name}".lstrip(".") for part, names in _VERSION1.items() for name in names.split()
+)
 VERSION2 = frozenset(_VERSION2.split())
 
 

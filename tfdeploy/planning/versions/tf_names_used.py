@@ -1,8 +1,8 @@
 """Which names of TensorFlow a program uses, and where, read from its syntax trees alone.
 
-Names are given without the leading `tf.`: "train.Supervisor", "contrib.slim". Guarded uses (see `guards`) are marked,
-because the program itself handles a missing name. A module of the program may export TensorFlow to others:
-`from common import tf`, `import common; common.tf.layers`.
+Names are given without the leading `tf.`: "train.Supervisor", "contrib.slim". Guarded uses (see
+`guards`) are marked, because the program itself handles a missing name. A module of the program may
+export TensorFlow to others: `from common import tf`, `import common; common.tf.layers`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Names = dict[str, str]  # name in a module, also "common.tf" -> name in TensorFl
 class Use:
     """One name at one place, "train.py:12".
 
-    `binds`: an import or an alias (`slim = tf.contrib.slim`) that gives a stand-in, so that only uses of it fail.
-    `certain`: False if the module also binds the name to something else."""
+    `binds`: an import or an alias (`slim = tf.contrib.slim`) that gives a stand-in, so that only
+    uses of it fail. `certain`: False if the module also binds the name to something else."""
 
     name: str
     where: str
@@ -50,7 +50,8 @@ class Use:
 
 @lru_cache(maxsize=4)
 def of_tensorflow(program: Program) -> tuple[Use, ...]:
-    """Every use of a name of TensorFlow, in the order of files and lines. Names keep a leading compat.v1 or compat.v2."""
+    """Every use of a name of TensorFlow, in the order of files and lines. Names keep a leading
+    compat.v1 or compat.v2."""
     uses: list[Use] = []
     names = _names(program)
     for module in program.modules:
@@ -60,7 +61,8 @@ def of_tensorflow(program: Program) -> tuple[Use, ...]:
 
 
 def of_names(program: Program, names: frozenset[str]) -> tuple[Use, ...]:
-    """Every use of one of `names` in a module that does not bind it: builtins that Python 3 dropped."""
+    """Every use of one of `names` in a module that does not bind it: builtins that Python 3
+    dropped."""
     guarded = guards.guarded(program)
     return tuple(
         Use(node.id, f"{module.path}:{node.lineno}", node=node)
@@ -90,7 +92,11 @@ def _names(program: Program) -> dict[str, Names]:
 def _binding(module: ParsedFile) -> list[ast.stmt]:
     """The statements that may bind a name to a name of TensorFlow."""
     statements = module.find(ast.Import, ast.ImportFrom, ast.Assign)
-    return [node for node in statements if not isinstance(node, ast.Assign) or isinstance(node.value, ast.Attribute | ast.Name)]
+    return [
+        node
+        for node in statements
+        if not isinstance(node, ast.Assign) or isinstance(node.value, ast.Attribute | ast.Name)
+    ]
 
 
 def _both(one: str, other: str) -> str:
@@ -98,14 +104,21 @@ def _both(one: str, other: str) -> str:
     return "compat.v1" if one != other and "compat.v1" in (one, other) else other
 
 
-def _exported(program: Program, path: str, node: ast.AST, by_module: dict[str, Names]) -> Iterator[tuple[str, str]]:
-    """(name in the module, name in TensorFlow) for each name that an import gets from another module of the program."""
+def _exported(
+    program: Program, path: str, node: ast.AST, by_module: dict[str, Names]
+) -> Iterator[tuple[str, str]]:
+    """(name in the module, name in TensorFlow) for each name that an import gets from another
+    module of the program."""
     if not isinstance(node, ast.Import | ast.ImportFrom):
         return
     for alias in node.names:
         file, is_module = module_of_name(program, path, node, alias)
         bound = by_module.get(file or "", {})
-        given = {own: name for own, name in bound.items() if name in ("", "compat", "compat.v1") or _of_keras(name)}
+        given = {
+            own: name
+            for own, name in bound.items()
+            if name in ("", "compat", "compat.v1") or _of_keras(name)
+        }
         own = alias.asname or alias.name
         if alias.name == "*":
             yield from given.items()
@@ -125,11 +138,19 @@ def _in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -> Ite
     for node in _binding(module):
         for own, _, used in _bindings(node, names):
             guarded_only[own] = (
-                guarded_only.get(own, True) and id(node) in guarded and names.get(own, "") not in ("", "compat.v1")
+                guarded_only.get(own, True)
+                and id(node) in guarded
+                and names.get(own, "") not in ("", "compat.v1")
             )
             aliased |= set(map(id, module.within(node))) if isinstance(node, ast.Assign) else set()
             if used:
-                yield Use(used, f"{module.path}:{node.lineno}", id(node) in guarded, removed_names.has_stand_in(used), node)
+                yield Use(
+                    used,
+                    f"{module.path}:{node.lineno}",
+                    id(node) in guarded,
+                    removed_names.has_stand_in(used),
+                    node,
+                )
     inner = {id(node.value) for node in module.find(ast.Attribute)}
     others = _bound(module, imports=False, without=aliased)
     for expression in module.find(*_CHAINS):
@@ -137,22 +158,30 @@ def _in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -> Ite
             continue
         root, chain = _rooted(expression, names)
         if root in names and (chain or (names[root] and isinstance(expression.ctx, ast.Load))):
-            name, _, special = f"{names[root]}.{chain}".strip(".").partition(".__")  # a stand-in has __name__ and the like too
+            # a stand-in has __name__ and the like too
+            name, _, special = f"{names[root]}.{chain}".strip(".").partition(".__")
             binds = bool(special) and removed_names.has_stand_in(name)
             certain = root not in others or not names[root]
             is_guarded = id(expression) in guarded or guarded_only.get(root, False)
-            yield Use(name, f"{module.path}:{expression.lineno}", is_guarded, binds, expression, certain)
+            yield Use(
+                name, f"{module.path}:{expression.lineno}", is_guarded, binds, expression, certain
+            )
 
 
 def _bindings(node: ast.AST, names: Names) -> Iterator[tuple[str, str, str]]:
-    """(name in the module, name in TensorFlow, name that the statement itself uses) for each name that an import or an
-    assignment binds (`tf = tf.compat.v1`, `slim = tf.contrib.slim`). `names`: those bound so far."""
+    """(name in the module, name in TensorFlow, name that the statement itself uses) for each name
+    that an import or an assignment binds (`tf = tf.compat.v1`, `slim = tf.contrib.slim`). `names`:
+    those bound so far."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             top, _, rest = alias.name.partition(".")
             if top == "tensorflow":
                 yield (alias.asname, rest, rest) if alias.asname else (top, "", rest)
-    elif isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").split(".")[0] == "tensorflow":
+    elif (
+        isinstance(node, ast.ImportFrom)
+        and not node.level
+        and (node.module or "").split(".")[0] == "tensorflow"
+    ):
         part = (node.module or "").partition(".")[2]
         for alias in node.names:
             name = f"{part}.{alias.name}".strip(".") if alias.name != "*" else part
@@ -168,7 +197,8 @@ def _bindings(node: ast.AST, names: Names) -> Iterator[tuple[str, str, str]]:
 
 
 def _rooted(node: ast.expr, names: Names) -> tuple[str, str]:
-    """("common.tf", "layers.dense") of common.tf.layers.dense, where "common.tf" is one of the names."""
+    """("common.tf", "layers.dense") of common.tf.layers.dense, where "common.tf" is one of the
+    names."""
     root, _, chain = dotted_name(node).partition(".")
     parts = chain.split(".")
     if root in names or len(parts) == 1:
@@ -179,9 +209,18 @@ def _rooted(node: ast.expr, names: Names) -> tuple[str, str]:
 
 
 def _bound(module: ParsedFile, *, imports: bool = True, without: Collection[int] = ()) -> set[str]:
-    """The names that a module gives a value anywhere. `without`: the ids of nodes that do not count."""
-    bound = {node.id for node in module.find(ast.Name) if not isinstance(node.ctx, ast.Load) and id(node) not in without}
+    """The names that a module gives a value anywhere. `without`: the ids of nodes that do not
+    count."""
+    bound = {
+        node.id
+        for node in module.find(ast.Name)
+        if not isinstance(node.ctx, ast.Load) and id(node) not in without
+    }
     bound |= {node.arg for node in module.find(ast.arg)}
-    bound |= {node.name for node in module.find(ast.FunctionDef)} | {node.name for node in module.find(ast.ClassDef)}
+    bound |= {node.name for node in module.find(ast.FunctionDef)} | {
+        node.name for node in module.find(ast.ClassDef)
+    }
     statements = module.imports if imports else ()
-    return bound | {alias.asname or alias.name.split(".")[0] for node in statements for alias in node.names}
+    return bound | {
+        alias.asname or alias.name.split(".")[0] for node in statements for alias in node.names
+    }

@@ -1,9 +1,9 @@
 """The first Python code of a task: starts tfdeploy's runtime, then the host's own sitecustomize.
 
-It lies in a folder of its own, first on PYTHONPATH, so that `python program.py` stays as it is, also
-inside `bash train.sh` and in processes that the program spawns. Without TFDEPLOY_TASK_RUN_ID, or in a
-Python older than 3.8, it only hands on. It must not import anything costly, put anything on the
-program's sys.path, or fail. No annotations: a Python 2 that meets it must be able to read it.
+It lies in a folder of its own, first on PYTHONPATH, so that `python program.py` stays as it is,
+also inside `bash train.sh` and in processes that the program spawns. Without TFDEPLOY_TASK_RUN_ID,
+or in a Python older than 3.8, it only hands on. It must not import anything costly, put anything on
+the program's sys.path, or fail. No annotations: a Python 2 that meets it must be able to read it.
 """
 
 import os
@@ -44,5 +44,7 @@ _HERE = os.path.dirname(os.path.realpath(__file__))
 try:
     _start_runtime(_HERE)
 except Exception as _error:  # noqa: BLE001 whatever it is, the user's program must start
-    sys.stderr.write("tfdeploy: the runtime is not in effect: %s: %s\n" % (type(_error).__name__, _error))
+    sys.stderr.write(
+        "tfdeploy: the runtime is not in effect: %s: %s\n" % (type(_error).__name__, _error)
+    )
 _hand_on(_HERE)

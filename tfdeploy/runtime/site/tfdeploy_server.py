@@ -1,8 +1,9 @@
-"""A TensorFlow server and nothing else: `python -m tfdeploy_server`, for a ps or worker whose program does not serve.
+"""A TensorFlow server and nothing else: `python -m tfdeploy_server`, for a ps or worker whose
+program does not serve.
 
-Reads its cluster and task from TF_CONFIG, as programs do, and serves until it is told to end. A word behind it is what the
-client calls the workers' job (`/job:local/task:0`). It never loads a program. Found because its folder is on PYTHONPATH;
-what it needs of TensorFlow exists from 1.13 on.
+Reads its cluster and task from TF_CONFIG, as programs do, and serves until it is told to end. A
+word behind it is what the client calls the workers' job (`/job:local/task:0`). It never loads a
+program. Found because its folder is on PYTHONPATH; what it needs of TensorFlow exists from 1.13 on.
 """
 
 import json
@@ -12,8 +13,8 @@ import sys
 
 def planned(text, workers=""):
     # type: (str, str) -> "tuple[dict[str, list[str]], str, int]"
-    """(cluster, job, index) of TF_CONFIG, the job worker by the name `workers`. Raises ValueError where it names no task of
-    its own cluster."""
+    """(cluster, job, index) of TF_CONFIG, the job worker by the name `workers`. Raises ValueError
+    where it names no task of its own cluster."""
     said = json.loads(text or "{}")
     cluster, task = dict(said.get("cluster") or {}), said.get("task") or {}
     role, index = str(task.get("type")), int(task.get("index", -1))
@@ -33,9 +34,14 @@ def main():
     import tensorflow
 
     tf = tensorflow.compat.v1
-    needed = max(map(len, cluster.values())) + 1  # a worker with fewer threads than peers may wait for itself
-    config = tf.ConfigProto(inter_op_parallelism_threads=needed if (os.cpu_count() or 1) < needed else 0)
-    server = tf.train.Server(tf.train.ClusterSpec(cluster), job_name=job, task_index=index, config=config)
+    # a worker with fewer threads than peers may wait for itself
+    needed = max(map(len, cluster.values())) + 1
+    config = tf.ConfigProto(
+        inter_op_parallelism_threads=needed if (os.cpu_count() or 1) < needed else 0
+    )
+    server = tf.train.Server(
+        tf.train.ClusterSpec(cluster), job_name=job, task_index=index, config=config
+    )
     sys.stdout.write("tfdeploy_server: %s:%d serves at %s\n" % (job, index, cluster[job][index]))
     sys.stdout.flush()
     server.join()

@@ -1,7 +1,7 @@
 """The agent as one zip: the same bytes for the same source, named by the hash of its content.
 
-It holds what runs on hosts (agent, runtime, errors) and a `__main__.py`. It is built in memory, at most once per process,
-and only where a host does not have that name yet.
+It holds what runs on hosts (agent, runtime, errors) and a `__main__.py`. It is built in memory, at
+most once per process, and only where a host does not have that name yet.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def agent_zip() -> bytes:
 
 
 def name_of(members: dict[str, bytes]) -> str:
-    """Pure; the host computes the same, see agent/ownership.py. Lengths are hashed too, so that two contents never collide."""
+    """Pure; the host computes the same, see agent/ownership.py. Lengths are hashed too, so that two
+    contents never collide."""
     digest = hashlib.blake2b(digest_size=16)
     for name in sorted(members):
         digest.update(f"{name}\0{len(members[name])}\0".encode() + members[name])

@@ -1,7 +1,7 @@
 """Installs the agent on a host and starts it, over a channel of its own.
 
-One command that every login shell reads alike finds a Python, which reads the program from standard input, so that
-nothing needs quoting. What login shells print before our own lines is ignored.
+One command that every login shell reads alike finds a Python, which reads the program from standard
+input, so that nothing needs quoting. What login shells print before our own lines is ignored.
 """
 
 from __future__ import annotations
@@ -31,27 +31,43 @@ _INTERPRETER = re.compile(r"(~/)?[\w.+@,=: /-]+\Z")
 
 
 def command(python: str) -> str:
-    """Runs on the first of `python`, python3 and python that is new enough. Raises Refused for a path it cannot hold.
+    """Runs on the first of `python`, python3 and python that is new enough. Raises Refused for a
+    path it cannot hold.
 
     No quote, backslash or `!` inside the single quotes but double quotes: csh and fish read it too.
     """
     if not _INTERPRETER.match(python):
-        raise Refused(f"python {python!r} is not a path that can be used", next="write `python: PATH` in the inventory")
-    tried = dict.fromkeys((python.replace("~/", "$HOME/", 1) if python.startswith("~/") else python, "python3", "python"))
+        raise Refused(
+            f"python {python!r} is not a path that can be used",
+            next="write `python: PATH` in the inventory",
+        )
+    tried = dict.fromkeys(
+        (
+            python.replace("~/", "$HOME/", 1) if python.startswith("~/") else python,
+            "python3",
+            "python",
+        )
+    )
     places = " ".join(f'"{path}"' for path in tried)
-    code = f"import sys;sys.version_info<(3,8) and sys.exit({_TOO_OLD});exec(sys.stdin.buffer.read({len(PROGRAM)}))"
+    code = (
+        "import sys;sys.version_info<(3,8) and "
+        f"sys.exit({_TOO_OLD});exec(sys.stdin.buffer.read({len(PROGRAM)}))"
+    )
     script = (
         f'old=; for p in {places}; do command -v "$p" >/dev/null 2>/dev/null || continue; '
         'echo; echo =tfdeploy-python= "$p"; '
-        f'"$p" -S -E -c "{code}"; s=$?; case $s in {_TOO_OLD}) old=$p;; 12[67]) ;; *) exit $s;; esac; done; '
-        'echo; if test -n "$old"; then echo =tfdeploy-fail= old_python "$old" is "$("$old" -V 2>&1)"; '
+        f'"$p" -S -E -c "{code}"; s=$?; case $s in {_TOO_OLD}) old=$p;; 12[67]) ;; *) exit $s;; '
+        "esac; done; "
+        'echo; if test -n "$old"; then echo =tfdeploy-fail= old_python "$old" is "$("$old" -V '
+        '2>&1)"; '
         "else echo =tfdeploy-fail= no_python; fi"
     )
     return f"exec /bin/sh -c '{script}'"
 
 
 class Started(NamedTuple):
-    """`reader`: of the agent's output; `rest`: bytes that came after its greeting; `noise`: what the login shell printed."""
+    """`reader`: of the agent's output; `rest`: bytes that came after its greeting; `noise`: what
+    the login shell printed."""
 
     reader: ChannelReader
     rest: bytes
@@ -61,8 +77,8 @@ class Started(NamedTuple):
 def start(channel: paramiko.Channel, workdir: str, host: str, python: str) -> Started:
     """Runs the agent.
 
-    Raises Refused (no Python 3.8+, a workdir that cannot be made or is not ours alone, disk), HostFailed (a login
-    shell that ends), HostUnreachable.
+    Raises Refused (no Python 3.8+, a workdir that cannot be made or is not ours alone, disk),
+    HostFailed (a login shell that ends), HostUnreachable.
     """
     if "\n" in workdir:
         raise Refused(f"workdir {workdir!r} is not a path that can be used", where=host)
@@ -80,7 +96,8 @@ def start(channel: paramiko.Channel, workdir: str, host: str, python: str) -> St
 
 
 class _Startup:
-    """Finds the agent's own lines in the host's output, and translates a failure line into an error."""
+    """Finds the agent's own lines in the host's output, and translates a failure line into an
+    error."""
 
     def __init__(self, channel: paramiko.Channel, host: str) -> None:
         self.reader = ChannelReader(channel)
@@ -94,7 +111,8 @@ class _Startup:
         self._deadline = time.monotonic() + START_S
 
     def send(self, data: bytes) -> None:
-        """An error is ignored: a shell that has ended takes no input, and its output and exit code are read next."""
+        """An error is ignored: a shell that has ended takes no input, and its output and exit code
+        are read next."""
         with contextlib.suppress(OSError):
             self._channel.sendall(data)
 
@@ -128,22 +146,33 @@ class _Startup:
         self._output = (self._output + err)[-4096:]
         self._noise_bytes += len(out) + len(err)
         if self._noise_bytes > NOISE_BYTES:
-            raise HostFailed("the login shell prints without end: " + repr(clean(self._output + out)), where=self._host)
+            raise HostFailed(
+                "the login shell prints without end: " + repr(clean(self._output + out)),
+                where=self._host,
+            )
         if late:
             on = f" on {self._python}" if self._python else ""
-            raise HostFailed(f"the agent did not start within {START_S:g} s{on}{self._quoted()}", where=self._host)
+            raise HostFailed(
+                f"the agent did not start within {START_S:g} s{on}{self._quoted()}",
+                where=self._host,
+            )
 
     def _ended(self) -> TfdeployError:
         transport = self._channel.get_transport()
         self._channel.status_event.wait(_ENDED_S)
         status: Any = self._channel.exit_status
-        if status < 0:  # killed, perhaps because the host goes down: then the connection ends as well
+        # killed, perhaps because the host goes down: then the connection ends as well
+        if status < 0:
             transport.join(_ENDED_S)
         if not transport.is_active():
-            return HostUnreachable("the connection ended while the agent was being started", where=self._host)
+            return HostUnreachable(
+                "the connection ended while the agent was being started", where=self._host
+            )
         code = f" with exit code {status}" if status >= 0 else ""
         if self._begun:
-            return HostFailed(f"the agent ended{code} before it could answer{self._quoted()}", where=self._host)
+            return HostFailed(
+                f"the agent ended{code} before it could answer{self._quoted()}", where=self._host
+            )
         if self._python:
             return Refused(
                 f"{self._python} there ended{code} before it ran our program{self._quoted()}",
@@ -163,24 +192,37 @@ class _Startup:
 
 
 _REASONS = {
-    "no_python": "there is no Python: neither the inventory's `python:` nor `python3` is there for a plain SSH command",
+    "no_python": "there is no Python: neither the inventory's "
+    "`python:` nor `python3` is there for a "
+    "plain SSH command",
     "old_python": "the Python there is older than 3.8",
 }
 
 
 def _failed(text: bytes, host: str) -> TfdeployError:
-    """Return the error for the last line of our program, or of the shell's. `next` never comes from the host."""
+    """Return the error for the last line of our program, or of the shell's. `next` never comes from
+    the host."""
     failure = _failure(text)
     word, _, found = failure.code.partition(" ")
     if word in _REASONS:
         words = _REASONS[word] + (f": {clean(found.encode())!r}" if found else "")
-        return Refused(words, where=host, next="install python3 (3.8 or newer), or write `python: PATH` of one in the inventory")
+        return Refused(
+            words,
+            where=host,
+            next="install python3 (3.8 or newer), or write `python: PATH` of one in the inventory",
+        )
     said = quoted(host, failure.what or clean(text))
     if failure.code == "foreign":
         step = next_of(failure.advice, failure.details)
-        return Refused(said, where=host, next=step if step is None or step.startswith("write ") else f"on {host}: {step}")
+        return Refused(
+            said,
+            where=host,
+            next=step if step is None or step.startswith("write ") else f"on {host}: {step}",
+        )
     if failure.code == "disk":
-        return Refused(f"no room for the agent: {said}", where=host, next="free some space, or set `workdir:`")
+        return Refused(
+            f"no room for the agent: {said}", where=host, next="free some space, or set `workdir:`"
+        )
     return Refused(f"the agent cannot be put there: {said}", where=host, next="set `workdir:`")
 
 
@@ -197,8 +239,15 @@ def _failure(text: bytes) -> _Failure:
         return _Failure(line)
     try:
         found: dict[str, Any] = json.loads(line)
-        code, what = (clean(str(found.get(key) or "").encode(errors="replace")) for key in ("code", "what"))
+        code, what = (
+            clean(str(found.get(key) or "").encode(errors="replace")) for key in ("code", "what")
+        )
         advice, details = found.get("advice"), found.get("details")
     except (ValueError, AttributeError, RecursionError):
         return _Failure("workdir")
-    return _Failure(code, what, advice if isinstance(advice, str) else None, details if isinstance(details, dict) else {})
+    return _Failure(
+        code,
+        what,
+        advice if isinstance(advice, str) else None,
+        details if isinstance(details, dict) else {},
+    )

@@ -47,8 +47,8 @@ class FramedChannel:
         by: dict[str, str],
         rate: int,
     ) -> None:
-        """`fences`: job -> number of the lock that this machine has taken on the host. `by`: who acts, for its audit log.
-        `rate`: bytes a second that are sent there, 0 for no limit."""
+        """`fences`: job -> number of the lock that this machine has taken on the host. `by`: who
+        acts, for its audit log. `rate`: bytes a second that are sent there, 0 for no limit."""
         self.hello: Hello
         self.clock_skew_s = 0.0
         self.noise = ""
@@ -65,7 +65,8 @@ class FramedChannel:
         self._stderr = b""  # the agent's standard error
         self._ping_due = 0.0
         self._unanswered_since: float | None = None  # monotonic: since when a ping is unanswered
-        self._blocked_since: float | None = None  # monotonic: since when a thread sends and the window is full
+        # monotonic: since when a thread sends and the window is full
+        self._blocked_since: float | None = None
         self._pinged_at = 0.0  # UTC seconds
 
     def open(self, workdir: str, python: str) -> None:
@@ -85,14 +86,18 @@ class FramedChannel:
     def lost(self) -> bool:
         return self._lost is not None
 
-    def call(self, verb: Verb[V], args: Args | None = None, *, blob: bytes = b"", timeout_s: float = 60.0) -> V:
+    def call(
+        self, verb: Verb[V], args: Args | None = None, *, blob: bytes = b"", timeout_s: float = 60.0
+    ) -> V:
         answer = Reply(self._host, self._wait_for_room, items=False)
         number = self._register(answer)
         with self._lock:
             self._calls += 1
         try:
             self._send({"id": number, "verb": verb.name, "args": self._full(args)}, blob)
-            value = checked_frame(answer.value(verb.name, timeout_s), "value", verb.value, verb.name, self._host)
+            value = checked_frame(
+                answer.value(verb.name, timeout_s), "value", verb.value, verb.name, self._host
+            )
             if verb.name in ("lock", "unlock"):
                 self._locked = verb.name == "lock"
             return value
@@ -101,7 +106,9 @@ class FramedChannel:
                 self._calls -= 1
                 self._answers.pop(number, None)
 
-    def stream(self, flow: Flow[I, V], args: Args | None = None, *, silence_s: float | None = None) -> Stream[I, V]:
+    def stream(
+        self, flow: Flow[I, V], args: Args | None = None, *, silence_s: float | None = None
+    ) -> Stream[I, V]:
         answer = Reply(self._host, self._wait_for_room)
         number = self._register(answer)
         self._send({"id": number, "verb": flow.name, "args": self._full(args)})
@@ -121,8 +128,8 @@ class FramedChannel:
         self._reader.wake()
 
     def _full(self, args: Args | None) -> Args:
-        """With the number of the job's lock, while this operation holds it, and with who acts: the host knows which verbs need
-        them."""
+        """With the number of the job's lock, while this operation holds it, and with who acts: the
+        host knows which verbs need them."""
         number = self._fences.get(str((args or {}).get("job", "")))
         fence = {} if number is None else {"fence": number}
         if fence:
@@ -159,8 +166,8 @@ class FramedChannel:
             raise copied(self._lost or ended) from error
 
     def _slices(self, parts: tuple[bytes, bytes]) -> Iterator[bytes]:
-        """At most what the rate allows in BURST_S, so that the host hears something well before SILENCE_S. Paramiko copies what
-        is left of a slice for each packet that it sends."""
+        """At most what the rate allows in BURST_S, so that the host hears something well before
+        SILENCE_S. Paramiko copies what is left of a slice for each packet that it sends."""
         step = min(SLICE_BYTES, int(self._rate * BURST_S) or SLICE_BYTES)
         return (data[at : at + step] for data in parts for at in range(0, len(data), step))
 
@@ -177,7 +184,10 @@ class FramedChannel:
                     raise frames.WireError("no hello")
             except frames.WireError as error:
                 raise self._unreachable(f"what answers is not our agent: {error}") from error
-            if not self._receive(max(0.1, deadline - time.monotonic())) or time.monotonic() > deadline:
+            if (
+                not self._receive(max(0.1, deadline - time.monotonic()))
+                or time.monotonic() > deadline
+            ):
                 raise self._end_error()
 
     def _read(self) -> None:
@@ -202,9 +212,12 @@ class FramedChannel:
             error = self._unreachable(f"the connection ended: {clean(str(broken).encode())}")
         # Foreign bytes may raise anything, and without this thread all calls would wait for ever.
         except Exception as broken:  # noqa: BLE001
-            error = self._unreachable(f"what the host sends is not our agent's: {type(broken).__name__}")
+            error = self._unreachable(
+                f"what the host sends is not our agent's: {type(broken).__name__}"
+            )
         self._fail_all(error)
-        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # the connection may end at this very moment
+        # the connection may end at this very moment
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
             self._channel.close()
 
     def _receive(self, timeout_s: float) -> bool:
@@ -226,10 +239,13 @@ class FramedChannel:
         return True
 
     def _ping_when_due(self) -> None:
-        """Sends a ping when it is due. Never waits for other senders, nor for space in the channel's window."""
+        """Sends a ping when it is due. Never waits for other senders, nor for space in the
+        channel's window."""
         now = time.monotonic()
         if not self._sending.acquire(blocking=False):
-            self._blocked_since = None if self._channel.out_window_size else self._blocked_since or now
+            self._blocked_since = (
+                None if self._channel.out_window_size else self._blocked_since or now
+            )
             return
         try:
             self._blocked_since = None
@@ -256,7 +272,8 @@ class FramedChannel:
         )
 
     def _dispatch(self, frame: Frame) -> None:
-        """Gives a frame to the call that waits for it. A late answer, or a second one, is dropped."""
+        """Gives a frame to the call that waits for it. A late answer, or a second one, is
+        dropped."""
         number = frame.header.get("id")
         if type(number) is not int:
             return
@@ -277,10 +294,12 @@ class FramedChannel:
                 self.clock_skew_s = read(value, Clock).clock - (now + self._pinged_at) / 2
 
     def _wait_for_room(self, full: Callable[[], bool]) -> None:
-        """Called by the reader thread when a stream's consumer is slow: waits and goes on pinging, unless a call waits."""
+        """Called by the reader thread when a stream's consumer is slow: waits and goes on pinging,
+        unless a call waits."""
         while full() and self._lost is None and not self._calls:
             self._ping_when_due()
-            self._unanswered_since = self._blocked_since = None  # nothing is read now, so silence means nothing
+            # nothing is read now, so silence means nothing
+            self._unanswered_since = self._blocked_since = None
             time.sleep(0.02)
 
     def _fail_all(self, error: TfdeployError) -> None:

@@ -1,16 +1,20 @@
 """The program that a host runs before it has our agent, on any Python 3.8 or newer.
 
-It trusts no folder that it finds: it runs the agent only where ownership.py and the hash in the folder's name say that it
-is ours, and installs it where it is missing or damaged.
+It trusts no folder that it finds: it runs the agent only where ownership.py and the hash in the
+folder's name say that it is ours, and installs it where it is missing or damaged.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from tfdeploy.agent import layout
 
 _FUTURE = b"from __future__ import annotations\n"
+_OWN_IMPORT = re.compile(
+    rb"^from (?:__future__|tfdeploy\.agent\.\w+) import (?:\([^)]*\)|.*)\n", re.M
+)
 _BEGIN = b"""
 import sys
 sys.path[:] = [place for place in sys.path if place] # not the home folder: a json.py of the user's is none of ours
@@ -63,7 +67,8 @@ def put(fresh, workdir, name):
         except FileNotFoundError:
             pass
 """
-# standard input stands at `NAME HOST WORKDIR`; most starts end here, so it imports and compiles as little as it can
+# standard input stands at `NAME HOST WORKDIR`; most starts end here, so it imports and compiles as
+# little as it can
 _START = b"""
 def say(line):
     sys.stdout.write("\\n" + line + "\\n")
@@ -118,10 +123,15 @@ def look(folder, workdir, name): # comes back where the agent is there, whole
 
 
 def _text(module: str) -> bytes:
-    """The module's text without its imports of our own modules: those texts come before it, or serve annotations alone."""
-    lines = (Path(layout.__file__).parent / f"{module}.py").read_bytes().splitlines(keepends=True)
-    return b"".join(line for line in lines if not line.startswith((_FUTURE, b"from tfdeploy.agent.")))
+    """Return the module's text without its imports of our own modules: those texts come before it,
+    or serve annotations alone."""
+    return _OWN_IMPORT.sub(b"", (Path(layout.__file__).parent / f"{module}.py").read_bytes())
 
 
-_REST = _FUTURE + _text("ownership") + _LOOK + f"ARRIVAL = {_ARRIVAL!r}\nMENDING = {_text('mending')!r}\n".encode()
+_REST = (
+    _FUTURE
+    + _text("ownership")
+    + _LOOK
+    + f"ARRIVAL = {_ARRIVAL!r}\nMENDING = {_text('mending')!r}\n".encode()
+)
 PROGRAM = _FUTURE + _BEGIN + _text("seen") + b"REST = " + repr(_REST).encode() + b"\n" + _START

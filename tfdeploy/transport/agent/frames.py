@@ -50,7 +50,9 @@ class Frames:
             while len(data) - at >= _HEAD.size:
                 header_bytes, blob_bytes = _HEAD.unpack_from(data, at)
                 if header_bytes > frames.MAX_HEADER_BYTES or blob_bytes > frames.MAX_BLOB_BYTES:
-                    raise frames.WireError(f"a frame of {header_bytes} + {blob_bytes} bytes is not ours")
+                    raise frames.WireError(
+                        f"a frame of {header_bytes} + {blob_bytes} bytes is not ours"
+                    )
                 end = at + _HEAD.size + header_bytes + blob_bytes
                 if len(data) < end:
                     self._need = end - at

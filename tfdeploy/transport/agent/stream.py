@@ -1,8 +1,9 @@
-"""The answer to one request: a value, or items and then the end. The reader thread fills it, the caller empties it.
+"""The answer to one request: a value, or items and then the end. The reader thread fills it, the
+caller empties it.
 
-The caller's thread checks each answer against its type and raises BadAnswer where it does not fit. Items that wait are
-bounded by their weight: a slow caller slows the host down through SSH's windows. A host that sends far more while a call
-needs the channel ends its stream with BadAnswer.
+The caller's thread checks each answer against its type and raises BadAnswer where it does not fit.
+Items that wait are bounded by their weight: a slow caller slows the host down through SSH's
+windows. A host that sends far more while a call needs the channel ends its stream with BadAnswer.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from tfdeploy.transport.ssh.errors import copied
 
 BACKLOG_BYTES = 16 << 20
 MOST_BACKLOG_BYTES = 4 * BACKLOG_BYTES  # while a call waits, which no slow stream may hold up
-# A stream that must end by itself may last this many times its `silence_s`, and the time of its blobs at the slowest rate.
+# A stream that must end by itself may last this many times its `silence_s`, and the time of its
+# blobs at the slowest rate.
 MAX_SILENCES = 30
 MIN_BYTES_PER_S = 4096
 MOST_PACKED_BYTES = 32 << 20  # of one value, unpacked: it is parsed straight into its type
@@ -33,9 +35,12 @@ I = TypeVar("I")  # noqa: E741 - an item
 
 
 class Reply:
-    """The reader thread calls `wait_for_room` with a test for "still full"; it returns when the reader may go on."""
+    """The reader thread calls `wait_for_room` with a test for "still full"; it returns when the
+    reader may go on."""
 
-    def __init__(self, host: str, wait_for_room: Callable[[Callable[[], bool]], None], *, items: bool = True) -> None:
+    def __init__(
+        self, host: str, wait_for_room: Callable[[Callable[[], bool]], None], *, items: bool = True
+    ) -> None:
         self.host, self._wait_for_room = host, wait_for_room
         self._changed = threading.Condition()
         self._items: deque[Frame] = deque()
@@ -62,7 +67,10 @@ class Reply:
         if self._weight > MOST_BACKLOG_BYTES:
             self._items.clear()
             self._weight = 0
-            self._end = BadAnswer(f"it sent more than {MOST_BACKLOG_BYTES >> 20} MiB that were not read yet", where=self.host)
+            self._end = BadAnswer(
+                f"it sent more than {MOST_BACKLOG_BYTES >> 20} MiB that were not read yet",
+                where=self.host,
+            )
 
     def fail(self, error: TfdeployError) -> None:
         with self._changed:
@@ -73,14 +81,19 @@ class Reply:
         """The frame that the verb returned. Raises AgentError, BadAnswer, HostUnreachable."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._end is not None, timeout_s):
-                raise HostUnreachable(f"no answer to {verb} within {timeout_s:g} s", where=self.host)
+                raise HostUnreachable(
+                    f"no answer to {verb} within {timeout_s:g} s", where=self.host
+                )
         return self.returned(verb)
 
     def next(self, verb: str, silence_s: float | None) -> Frame | None:
-        """The next item, waited for; None at the end. Raises AgentError, BadAnswer, HostUnreachable."""
+        """The next item, waited for; None at the end. Raises AgentError, BadAnswer,
+        HostUnreachable."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._items or self._end is not None, silence_s):
-                raise HostUnreachable(f"nothing more of {verb} within {silence_s:g} s", where=self.host)
+                raise HostUnreachable(
+                    f"nothing more of {verb} within {silence_s:g} s", where=self.host
+                )
             if self._items:
                 frame = self._items.popleft()
                 self._weight -= frame.weight_bytes
@@ -117,7 +130,9 @@ class Reply:
 class VerbStream(Generic[I, V]):
     """protocols.Stream. May be closed from any thread, any number of times."""
 
-    def __init__(self, answer: Reply, flow: Flow[I, V], cancel: Callable[[], None], silence_s: float | None) -> None:
+    def __init__(
+        self, answer: Reply, flow: Flow[I, V], cancel: Callable[[], None], silence_s: float | None
+    ) -> None:
         self._answer, self._flow, self._cancel, self._silence_s = answer, flow, cancel, silence_s
         self._waited_s, self._received = 0.0, 0
         self.value: V | None = None
@@ -131,15 +146,21 @@ class VerbStream(Generic[I, V]):
             self.close()  # nobody reads the rest
             raise
         if not self._answer.stopped:
-            self.value = checked_frame(self._answer.returned(name), "value", self._flow.value, name, host)
+            self.value = checked_frame(
+                self._answer.returned(name), "value", self._flow.value, name, host
+            )
 
     def _next(self, name: str) -> Frame | None:
-        """Return the next frame. Raises BadAnswer if the stream lasts too long, without the time that the caller takes."""
+        """Return the next frame. Raises BadAnswer if the stream lasts too long, without the time
+        that the caller takes."""
         began = time.monotonic()
         frame = self._answer.next(name, self._silence_s)
         self._waited_s += time.monotonic() - began
         self._received += len(frame.blob) if frame is not None else 0
-        if self._silence_s is not None and self._waited_s > MAX_SILENCES * self._silence_s + self._received / MIN_BYTES_PER_S:
+        if (
+            self._silence_s is not None
+            and self._waited_s > MAX_SILENCES * self._silence_s + self._received / MIN_BYTES_PER_S
+        ):
             raise BadAnswer(f"its answer to {name} has no end", where=self._answer.host)
         return frame
 
@@ -167,10 +188,13 @@ def checked(value: Any, cls: type[V], verb: str, host: str) -> V:
 
 
 def agent_error(failure: Failure, host: str) -> AgentError:
-    """Return the agent's error: its text in quotes after the host's name, `next` from our own table (model/advice.py)."""
+    """Return the agent's error: its text in quotes after the host's name, `next` from our own table
+    (model/advice.py)."""
     where = " ".join((failure.where or "").split())
     return AgentError(
-        advice.quoted(host, failure.what) if failure.what else "the agent failed and gave no reason",
+        advice.quoted(host, failure.what)
+        if failure.what
+        else "the agent failed and gave no reason",
         code=failure.code,
         details=failure.details,
         where=f"{host}: {where}" if where and where != host else host,

@@ -2,7 +2,8 @@
 
     python -S -E ask_for_shell.py DESCRIPTOR host remote command
 
-rsync's pipes themselves go over the socket DESCRIPTOR, so no byte of a transfer passes through here.
+rsync's pipes themselves go over the socket DESCRIPTOR, so no byte of a transfer passes through
+here.
 """
 
 import socket

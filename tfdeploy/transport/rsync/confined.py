@@ -1,9 +1,10 @@
-"""Runs a program that may read the system's programs, write one folder, and reach nothing else. A program of its own:
+"""Runs a program that may read the system's programs, write one folder, and reach nothing else. A
+program of its own:
 
     python -S -E confined.py FOLDER [READABLE ...] -- program words
 
-Landlock restricts its files, its TCP and its signals, seccomp takes new sockets from it. A kernel that lacks one of them
-restricts the rest: the program always runs. Standard library only.
+Landlock restricts its files, its TCP and its signals, seccomp takes new sockets from it. A kernel
+that lacks one of them restricts the rest: the program always runs. Standard library only.
 """
 
 from __future__ import annotations
@@ -15,14 +16,26 @@ import struct
 import sys
 from collections.abc import Sequence
 
-SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/nix/store", "/gnu/store", "/etc/ld.so.cache", "/etc/localtime")
+SYSTEM = (
+    "/usr",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/bin",
+    "/nix/store",
+    "/gnu/store",
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+)
 DEVICES = ("/dev/null",)
 
 Step = tuple[int, int, int, int]  # of a BPF program: code, how far to jump if true, if false, value
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION, _PATH_BENEATH = 1, 1
-_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _REMOVE_DIR, _REMOVE_FILE = (1 << bit for bit in range(6))
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _REMOVE_DIR, _REMOVE_FILE = (
+    1 << bit for bit in range(6)
+)
 _MAKE_DIR, _MAKE_FILE, _REFER, _TRUNCATE, _IOCTL = 1 << 7, 1 << 8, 1 << 13, 1 << 14, 1 << 15
 _FIRST = (1 << 13) - 1  # what version 1 knows
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
@@ -39,14 +52,25 @@ _EQUAL, _AT_LEAST, _AND, _X32 = 0x15, 0x35, 0x54, 0x40000000
 # process_vm_writev, io_uring_setup, shmget, setpriority, sched_setaffinity, add_key, request_key,
 # keyctl, perf_event_open, bpf, userfaultfd
 _CALLS = {
-    "x86_64": (0xC000003E, 53, (41, 42, 101, 310, 311, 425, 29, 141, 203, 248, 249, 250, 298, 321, 323)),
-    "aarch64": (0xC00000B7, 199, (198, 203, 117, 270, 271, 425, 194, 140, 122, 217, 218, 219, 241, 280, 282)),
+    "x86_64": (
+        0xC000003E,
+        53,
+        (41, 42, 101, 310, 311, 425, 29, 141, 203, 248, 249, 250, 298, 321, 323),
+    ),
+    "aarch64": (
+        0xC00000B7,
+        199,
+        (198, 203, 117, 270, 271, 425, 194, 140, 122, 217, 218, 219, 241, 280, 282),
+    ),
 }
 
 
 def version() -> int:
     """The kernel's version of Landlock; 0: it has none, or it is switched off."""
-    return max(0, int(_libc().syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION))))
+    return max(
+        0,
+        int(_libc().syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION))),
+    )
 
 
 def main() -> None:
@@ -60,14 +84,22 @@ def main() -> None:
 
 
 def restrict_files(folder: str, readable: Sequence[str]) -> None:
-    """From here on this process writes below `folder` alone, and reads it, the system's programs and `readable`."""
+    """From here on this process writes below `folder` alone, and reads it, the system's programs
+    and `readable`."""
     known = version()
     if not known:
         return
-    handled = _FIRST | (_REFER if known >= 2 else 0) | (_TRUNCATE if known >= 3 else 0) | (_IOCTL if known >= 5 else 0)
+    handled = (
+        _FIRST
+        | (_REFER if known >= 2 else 0)
+        | (_TRUNCATE if known >= 3 else 0)
+        | (_IOCTL if known >= 5 else 0)
+    )
     fields = (handled,) + ((_TCP,) if known >= 4 else ()) + ((_SCOPES,) if known >= 6 else ())
     asked = struct.pack(f"={len(fields)}Q", *fields)
-    ruleset = _libc().syscall(_CREATE_RULESET, asked, ctypes.c_size_t(len(asked)), ctypes.c_uint32(0))
+    ruleset = _libc().syscall(
+        _CREATE_RULESET, asked, ctypes.c_size_t(len(asked)), ctypes.c_uint32(0)
+    )
     if ruleset < 0:
         return
     for path in (*SYSTEM, *readable):
@@ -85,19 +117,35 @@ def _allow(ruleset: int, path: str, access: int) -> None:
         if not os.path.isdir(path):
             access &= _OF_FILES
         rule = struct.pack("=Qi", access, fd)
-        _libc().syscall(_ADD_RULE, ctypes.c_int(ruleset), ctypes.c_int(_PATH_BENEATH), rule, ctypes.c_uint32(0))
+        _libc().syscall(
+            _ADD_RULE, ctypes.c_int(ruleset), ctypes.c_int(_PATH_BENEATH), rule, ctypes.c_uint32(0)
+        )
         os.close(fd)
 
 
 def refuse_sockets(machine: str) -> None:
-    """From here on this process makes no socket but pairs of streams: Landlock knows neither UDP nor unix sockets with a path."""
+    """From here on this process makes no socket but pairs of streams: Landlock knows neither UDP
+    nor unix sockets with a path."""
     if machine not in _CALLS:
         return
     arch, pair, refused = _CALLS[machine]
-    program = [_load(4), _jump(_EQUAL, arch, 1, 0), _return(_REFUSE), _load(0), _jump(_AT_LEAST, _X32, 0, 1), _return(_REFUSE)]
+    program = [
+        _load(4),
+        _jump(_EQUAL, arch, 1, 0),
+        _return(_REFUSE),
+        _load(0),
+        _jump(_AT_LEAST, _X32, 0, 1),
+        _return(_REFUSE),
+    ]
     for number in refused:
         program += [_jump(_EQUAL, number, 0, 1), _return(_REFUSE)]
-    program += [_jump(_EQUAL, pair, 1, 0), _return(_ALLOW), _load(24), (_AND, 0, 0, 0xF), _jump(_EQUAL, _STREAM, 1, 0)]
+    program += [
+        _jump(_EQUAL, pair, 1, 0),
+        _return(_ALLOW),
+        _load(24),
+        (_AND, 0, 0, 0xF),
+        _jump(_EQUAL, _STREAM, 1, 0),
+    ]
     program += [_return(_REFUSE), _return(_ALLOW)]
     code = b"".join(struct.pack("=HBBI", *step) for step in program)
     held = ctypes.create_string_buffer(code, len(code))

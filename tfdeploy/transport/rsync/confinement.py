@@ -1,4 +1,5 @@
-"""Whether and how a local rsync is confined to one folder: `confined` does it, in a process of its own."""
+"""Whether and how a local rsync is confined to one folder: `confined` does it, in a process of its
+own."""
 
 from __future__ import annotations
 
@@ -23,21 +24,33 @@ def asking_words(fd: int) -> tuple[str, ...]:
 def argv(folder: str) -> list[str]:
     """The words before those of a program that may write `folder` alone."""
     programs = (sys.executable, shutil.which("rsync") or "rsync", ask_for_shell.__file__)
-    readable = {os.path.dirname(os.__file__), sys.base_prefix + "/lib", *map(os.path.realpath, programs)}
+    readable = {
+        os.path.dirname(os.__file__),
+        sys.base_prefix + "/lib",
+        *map(os.path.realpath, programs),
+    }
     return [*_python(confined.__file__), folder, *sorted(readable), "--"]
 
 
 def environment() -> dict[str, str]:
     """Without the user's variables: secrets and the addresses of his agents are among them."""
     kept = ("PATH", "LD_LIBRARY_PATH")
-    return {**{name: os.environ[name] for name in kept if name in os.environ}, "LC_ALL": "C", "SHELL": "/bin/sh"}
+    return {
+        **{name: os.environ[name] for name in kept if name in os.environ},
+        "LC_ALL": "C",
+        "SHELL": "/bin/sh",
+    }
 
 
 @lru_cache(maxsize=1)
 def missing() -> str | None:
     """Why a local rsync is not confined, or not wholly, in words; None where it is."""
     if not works():
-        return "the programs it needs do not run when they are confined" if confined.version() else "this kernel has no Landlock"
+        return (
+            "the programs it needs do not run when they are confined"
+            if confined.version()
+            else "this kernel has no Landlock"
+        )
     if confined.version() < 4:
         return "this kernel's Landlock restricts files, but no network"
     return None
@@ -45,7 +58,8 @@ def missing() -> str | None:
 
 @lru_cache(maxsize=1)
 def works() -> bool:
-    """Whether Python and rsync run confined on this machine: in odd places their files may be out of reach."""
+    """Whether Python and rsync run confined on this machine: in odd places their files may be out
+    of reach."""
     if not confined.version():
         return False
     with tempfile.TemporaryDirectory(prefix="tfdeploy-confined-") as folder:
@@ -55,7 +69,9 @@ def works() -> bool:
 
 def _runs(words: list[str]) -> bool:
     try:
-        done = subprocess.run(words, env=environment(), capture_output=True, timeout=TRIAL_S, check=False)
+        done = subprocess.run(
+            words, env=environment(), capture_output=True, timeout=TRIAL_S, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0

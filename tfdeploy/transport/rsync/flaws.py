@@ -1,4 +1,5 @@
-"""Whether the rsync of this machine has known holes, through which a host can attack this machine."""
+"""Whether the rsync of this machine has known holes, through which a host can attack this
+machine."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ def words() -> tuple[str, str] | None:
     return (
         f"rsync {number} on this machine is older than {'.'.join(map(str, MENDED))}:"
         " a hostile host can use its holes (CVE-2026-70458 and others)"
-        " against this machine, unless the distribution has mended it, of which nothing is found here",
+        " against this machine, unless the distribution has mended it, of which nothing is found "
+        "here",
         "update the package rsync",
     )
 
@@ -36,7 +38,8 @@ def version_of(text: bytes) -> tuple[int, int, int] | None:
 
 
 def _mended_by_distribution() -> bool:
-    """A distribution mends an old version in place: its changelog says so, and only for the rsync of its package."""
+    """A distribution mends an old version in place: its changelog says so, and only for the rsync
+    of its package."""
     if shutil.which("rsync") not in ("/usr/bin/rsync", "/bin/rsync"):
         return False
     return any(_NAMED in _unpacked(_DOCS / name) for name in _CHANGELOGS) or _NAMED in _output(

@@ -12,7 +12,12 @@ _PROGRESS = re.compile(rb"^\s*(\d{1,20})\s+(\d{1,3})%")
 _SENT = re.compile(rb"^sent (\d{1,20}) bytes")
 _RECEIVED = re.compile(rb"^sent \d+ bytes\s+received (\d{1,20}) bytes")
 VANISHED = 24
-_TURNED_AWAY = (b"kex_exchange_identification", b"Connection reset by", b"Connection closed by", b"Exceeded MaxStartups")
+_TURNED_AWAY = (
+    b"kex_exchange_identification",
+    b"Connection reset by",
+    b"Connection closed by",
+    b"Exceeded MaxStartups",
+)
 
 
 def progress(line: bytes) -> tuple[int, int] | None:
@@ -42,47 +47,92 @@ def noisy(code: int, stderr: bytes) -> bool:
 
 
 def shrank(code: int, stderr: bytes) -> bool:
-    """The only errors are files that became shorter while they were read (rsync reports ENODATA, 61)."""
-    lines = [line for line in stderr.splitlines() if line.strip() and not line.startswith(b"rsync error:")]
+    """The only errors are files that became shorter while they were read (rsync reports ENODATA,
+    61)."""
+    lines = [
+        line
+        for line in stderr.splitlines()
+        if line.strip() and not line.startswith(b"rsync error:")
+    ]
     return code == 23 and bool(lines) and all(map(_says_shrank, lines))
 
 
 def _says_shrank(line: bytes) -> bool:
-    return b"failed verification -- update " in line or b"(61)" in line.partition(b"read errors mapping ")[2]
+    return (
+        b"failed verification -- update " in line
+        or b"(61)" in line.partition(b"read errors mapping ")[2]
+    )
 
 
-def explain(code: int, stderr: bytes, target: Target, root: str, *, into: str | None = None) -> TfdeployError:
-    """What a failed rsync means for the user. `root`: the source; `into`: the folder here that it was brought to."""
+def explain(
+    code: int, stderr: bytes, target: Target, root: str, *, into: str | None = None
+) -> TfdeployError:
+    """What a failed rsync means for the user. `root`: the source; `into`: the folder here that it
+    was brought to."""
     host = target.name or target.where
     line = _first(stderr)
     if b"No space left on device" in stderr or b"Disk quota exceeded" in stderr:
-        full = next(words for words in stderr.splitlines() if b"No space left" in words or b"quota exceeded" in words)
+        full = next(
+            words
+            for words in stderr.splitlines()
+            if b"No space left" in words or b"quota exceeded" in words
+        )
         if into is not None:
-            return HostFailed(f"the disk here is full: {clean(full)}", where=into, next="free some space here")
-        return HostFailed(f"the disk is full: {clean(full)}", where=host, next="free some space there, or set `workdir:`")
-    if code == 127 or re.search(rb"rsync: (command )?not found|Unknown command:? '?rsync|rsync: No such file", stderr):
+            return HostFailed(
+                f"the disk here is full: {clean(full)}", where=into, next="free some space here"
+            )
+        return HostFailed(
+            f"the disk is full: {clean(full)}",
+            where=host,
+            next="free some space there, or set `workdir:`",
+        )
+    if code == 127 or re.search(
+        rb"rsync: (command )?not found|Unknown command:? '?rsync|rsync: No such file", stderr
+    ):
         return rsync_missing(target)
     if b"Host key verification failed" in stderr or b"host key is known" in stderr:
         changed = re.search(rb"(?i)has changed", stderr)
-        next_ = f"only if you know why: tfdeploy trust --renew {host}" if changed else f"tfdeploy trust --limit {host}"
+        next_ = (
+            f"only if you know why: tfdeploy trust --renew {host}"
+            if changed
+            else f"tfdeploy trust --limit {host}"
+        )
         return HostUnreachable(f"ssh refuses the host key: {line}", where=host, next=next_)
     if b"Permission denied (" in stderr:
-        return HostUnreachable(f"ssh is not let in: {line}", where=host, next="check `user:` and `identity_file:`")
+        return HostUnreachable(
+            f"ssh is not let in: {line}", where=host, next="check `user:` and `identity_file:`"
+        )
     if code in (10, 12, 30, 35, 255):
-        return HostUnreachable(f"the transfer broke off: {line}", where=host, next="the same command again goes on from there")
+        return HostUnreachable(
+            f"the transfer broke off: {line}",
+            where=host,
+            next="the same command again goes on from there",
+        )
     if b"change_dir" in stderr and code == 23 and root.encode(errors="surrogateescape") in stderr:
-        return HostFailed(f"the source is gone: {line}", where=root if into is None else f"{host}: {root}")
+        return HostFailed(
+            f"the source is gone: {line}", where=root if into is None else f"{host}: {root}"
+        )
     if code in (1, 4):
         return Refused(
-            f"the two rsyncs do not understand each other: {line}", where=host, next="rsync 3.1 or newer on both sides"
+            f"the two rsyncs do not understand each other: {line}",
+            where=host,
+            next="rsync 3.1 or newer on both sides",
         )
     return HostFailed(f"rsync ended with {code}: {line}", where=host)
 
 
 def rsync_missing(target: Target) -> Refused:
-    return Refused("rsync is missing there", where=target.name or target.where, next="install the package rsync on the host")
+    return Refused(
+        "rsync is missing there",
+        where=target.name or target.where,
+        next="install the package rsync on the host",
+    )
 
 
 def _first(stderr: bytes) -> str:
-    lines = [line for line in stderr.splitlines() if line.strip() and not line.startswith((b"rsync error:", b"@@@"))]
+    lines = [
+        line
+        for line in stderr.splitlines()
+        if line.strip() and not line.startswith((b"rsync error:", b"@@@"))
+    ]
     return clean(lines[0] if lines else stderr)

@@ -47,7 +47,8 @@ class RsyncCall:
     on_progress: Progress | None
     max_bytes: int | None = None
     max_s: float | None = None
-    only_into: str | None = None  # the one folder that this rsync may write, where the kernel can hold it to that
+    # the one folder that this rsync may write, where the kernel can hold it to that
+    only_into: str | None = None
     start: Start | None = None
 
 
@@ -63,7 +64,8 @@ class RsyncResult:
 
 
 def transfer(call: RsyncCall) -> RsyncResult:
-    """Tries again while sshd turns it away, and once more without a noisy login shell's output. Raises Interrupted."""
+    """Tries again while sshd turns it away, and once more without a noisy login shell's output.
+    Raises Interrupted."""
     noise = False
     # ssh does not show why it was turned away, and a session of ours was let in just before
     patience = Patience(lambda text: None)
@@ -72,7 +74,9 @@ def transfer(call: RsyncCall) -> RsyncResult:
         if done.code in SUCCESS or done.too_much or done.too_slow:
             break
         if done.interrupted:
-            raise Interrupted("the transfer was interrupted", where=call.target.name or call.target.where)
+            raise Interrupted(
+                "the transfer was interrupted", where=call.target.name or call.target.where
+            )
         if messages.noisy(done.code, done.stderr) and not noise:
             noise = True
             continue
@@ -96,13 +100,17 @@ class _Process:
         with contextlib.ExitStack() as until_end, contextlib.ExitStack() as start:
             if self.call.start is None and self.call.target.jump is not None:
                 with _lock:
-                    starting = _starts.setdefault(self.call.target.jump, threading.BoundedSemaphore(STARTS_PER_JUMP))
+                    starting = _starts.setdefault(
+                        self.call.target.jump, threading.BoundedSemaphore(STARTS_PER_JUMP)
+                    )
                 start.enter_context(starting)
             mark = f"{MARK}\n".encode() if self._marks else b""
             shell = until_end.enter_context(RemoteShell(self._start_command, mark))
             process = self._start(shell)
             running.begun(process, self.call.target)
-            late = threading.Timer(self.call.max_s or threading.TIMEOUT_MAX, self._end_late, (process,))
+            late = threading.Timer(
+                self.call.max_s or threading.TIMEOUT_MAX, self._end_late, (process,)
+            )
             try:
                 if self.call.max_s is not None:
                     late.start()
@@ -126,7 +134,12 @@ class _Process:
     def _start(self, shell: RemoteShell) -> subprocess.Popen[bytes]:
         folder = self.call.only_into
         program, *words = self.call.argv
-        limit = [f"--bwlimit={max(1, self.call.target.bwlimit >> 10)}"] if self.call.target.bwlimit else []  # KiB a second
+        # KiB a second
+        limit = (
+            [f"--bwlimit={max(1, self.call.target.bwlimit >> 10)}"]
+            if self.call.target.bwlimit
+            else []
+        )
         path = [f"--rsync-path=echo {MARK}; exec rsync"] if self._marks else []
         before = confinement.argv(folder) if folder is not None and confinement.works() else []
         asking = rsync_shell(confinement.asking_words(shell.theirs.fileno()))
@@ -143,7 +156,10 @@ class _Process:
         return process
 
     def _communicate(self, process: subprocess.Popen[bytes], start: contextlib.ExitStack) -> None:
-        threads = [threading.Thread(target=work, args=(process,), daemon=True) for work in (self._feed, self._read_stderr)]
+        threads = [
+            threading.Thread(target=work, args=(process,), daemon=True)
+            for work in (self._feed, self._read_stderr)
+        ]
         for thread in threads:
             thread.start()
         assert process.stdout is not None
@@ -204,5 +220,7 @@ class _Process:
 
 
 def _environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("RSYNC_", "LC_"))}
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("RSYNC_", "LC_"))
+    }
     return {**kept, "LC_ALL": "C", "SHELL": "/bin/sh", "SSH_ASKPASS_REQUIRE": "never"}

@@ -1,4 +1,5 @@
-"""The remote shell of an rsync here: a command on a host, joined to the pipes that rsync made for it.
+"""The remote shell of an rsync here: a command on a host, joined to the pipes that rsync made for
+it.
 
 rsync's `-e` is a small program (ask_for_shell) that hands its pipes over, so that a confined rsync
 needs neither keys nor sockets. It asks once, before it has read any byte of the host. A second
@@ -45,7 +46,12 @@ class RemoteShell:
     def __enter__(self) -> RemoteShell:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """End the remote command. rsync has ended before."""
         with self._lock:
             self._closed = True

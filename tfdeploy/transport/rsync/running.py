@@ -1,4 +1,5 @@
-"""The rsyncs that run now. A fleet that closes ends those of its hosts, without loading what starts them."""
+"""The rsyncs that run now. A fleet that closes ends those of its hosts, without loading what starts
+them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""The one caller of rsync: sends a tree, or some names of it, to a folder on one host or back, over OpenSSH.
+"""The one caller of rsync: sends a tree, or some names of it, to a folder on one host or back, over
+OpenSSH.
 
-Its callers decide what is sent. It refuses to delete for an empty source, and checks where a host's files go.
+Its callers decide what is sent. It refuses to delete for an empty source, and checks where a host's
+files go.
 """
 
 from __future__ import annotations
@@ -38,21 +40,23 @@ def push(
     session: Session | None = None,
     total_bytes: int = 0,
 ) -> int:
-    """Sends the tree under `source_root` (`names` None), or these names of it, to the folder `destination`; returns
-    the bytes that went over the wire.
+    """Sends the tree under `source_root` (`names` None), or these names of it, to the folder
+    `destination`; returns the bytes that went over the wire.
 
-    `names`: relative, files and links; they are sent whatever their times say. A tree is compared by size and time,
-    or by content (`anew`).
-    Files arrive 0600 or 0700, folders 0700, with their times; an interrupted file is kept and goes on next time.
-    `session`: carries the bytes if `total_bytes` are few; else a new ssh does.
-    `on_progress(bytes done, total or None)`. A file that vanishes or shrinks meanwhile is no error: the caller checks
-    the result. Raises Refused (no rsync, empty source with `delete`), HostFailed (disk full, ...), HostUnreachable, Interrupted.
+    `names`: relative, files and links; they are sent whatever their times say. A tree is compared
+    by size and time, or by content (`anew`). Files arrive 0600 or 0700, folders 0700, with their
+    times; an interrupted file is kept and goes on next time. `session`: carries the bytes if
+    `total_bytes` are few; else a new ssh does. `on_progress(bytes done, total or None)`. A file
+    that vanishes or shrinks meanwhile is no error: the caller checks the result. Raises Refused (no
+    rsync, empty source with `delete`), HostFailed (disk full, ...), HostUnreachable, Interrupted.
     """
     _check_local()
     listed = None if names is None else list(names)
     argv = push_argv(source_root, destination, names=listed is not None, delete=delete, anew=anew)
     _check_source(source_root, delete)
-    done = transfer(RsyncCall(target, argv, listed, on_progress, start=_start(session, total_bytes)))
+    done = transfer(
+        RsyncCall(target, argv, listed, on_progress, start=_start(session, total_bytes))
+    )
     if done.code not in SUCCESS and not messages.shrank(done.code, done.stderr):
         raise messages.explain(done.code, done.stderr, target, source_root)
     return done.sent
@@ -70,26 +74,44 @@ def pull(
     session: Session | None = None,
     total_bytes: int = 0,
 ) -> int:
-    """Brings the tree under `source_root` of the host (`names` None), or these names of it, into the folder `destination`
-    here, which must exist; returns the bytes that came over the wire.
+    """Brings the tree under `source_root` of the host (`names` None), or these names of it, into
+    the folder `destination` here, which must exist; returns the bytes that came over the wire.
 
     Only files: a link could lead files that come after it out of the folder. Files arrive as with
-    `push`; what lies here with the same size and time is not sent again, an interrupted file is kept and goes on next
-    time. A name that is no longer there is no error: the caller checks the result. A transfer that
-    is larger than `max_bytes`, or takes more than `max_s` seconds, is ended. `session`: as of `push`.
-    Raises Refused (a name that leads out, no rsync), HostFailed (too much, too slow, unreadable,
-    disk full here), HostUnreachable, Interrupted.
+    `push`; what lies here with the same size and time is not sent again, an interrupted file is
+    kept and goes on next time. A name that is no longer there is no error: the caller checks the
+    result. A transfer that is larger than `max_bytes`, or takes more than `max_s` seconds, is
+    ended. `session`: as of `push`. Raises Refused (a name that leads out, no rsync), HostFailed
+    (too much, too slow, unreadable, disk full here), HostUnreachable, Interrupted.
     """
     _check_local()
     listed = None if names is None else list(names)
     for name in listed or ():
         check_name(name)
     argv = pull_argv(source_root, destination, names=listed is not None)
-    done = transfer(RsyncCall(target, argv, listed, on_progress, max_bytes, max_s, destination, _start(session, total_bytes)))
+    done = transfer(
+        RsyncCall(
+            target,
+            argv,
+            listed,
+            on_progress,
+            max_bytes,
+            max_s,
+            destination,
+            _start(session, total_bytes),
+        )
+    )
     if done.too_much:
-        raise HostFailed(f"the host sends more than the {max_bytes} bytes that were to come", where=target.name or target.where)
+        raise HostFailed(
+            f"the host sends more than the {max_bytes} bytes that were to come",
+            where=target.name or target.where,
+        )
     if done.too_slow:
-        raise HostFailed("it sends its files too slowly", where=target.name or target.where, next="the same command goes on")
+        raise HostFailed(
+            "it sends its files too slowly",
+            where=target.name or target.where,
+            next="the same command goes on",
+        )
     if done.code not in SUCCESS:
         raise messages.explain(done.code, done.stderr, target, source_root, into=destination)
     return done.received
@@ -115,7 +137,9 @@ def _check_source(root: str, delete: bool) -> None:
         raise Refused("the source is empty: nothing is deleted for it", where=root)
 
 
-def push_argv(source_root: str, destination: str, *, names: bool, delete: bool, anew: bool = False) -> list[str]:
+def push_argv(
+    source_root: str, destination: str, *, names: bool, delete: bool, anew: bool = False
+) -> list[str]:
     """The words, without the remote shell. Raises Refused for paths that are not absolute."""
     _check_paths(source_root, destination)
     words = ["rsync", "-lpt", "-s", _MODES, f"--partial-dir={layout.PARTIAL}", *_OUTPUT]
@@ -144,9 +168,14 @@ def _check_local() -> None:
     """Raises Refused where rsync or ssh is missing here or too old. Only success is cached."""
     for program, package in (("rsync", "rsync"), ("ssh", "openssh-client")):
         if shutil.which(program) is None:
-            raise Refused(f"{program} is missing on this machine", next=f"install the package {package}")
+            raise Refused(
+                f"{program} is missing on this machine", next=f"install the package {package}"
+            )
     shown = subprocess.run(["rsync", "--version"], capture_output=True, check=False).stdout
     found = flaws.version_of(shown)
     if found is None or found < (3, 1) or b"openrsync" in shown:
         first = shown.decode(errors="replace").splitlines()[0] if shown else "it says nothing"
-        raise Refused(f"rsync 3.1 or newer is needed on this machine: {first[:100]}", next="install the package rsync")
+        raise Refused(
+            f"rsync 3.1 or newer is needed on this machine: {first[:100]}",
+            next="install the package rsync",
+        )

@@ -1,6 +1,8 @@
-"""The arguments of an OpenSSH command for a target. Only known_hosts is read, for the order of host key algorithms.
+"""The arguments of an OpenSSH command for a target. Only known_hosts is read, for the order of host
+key algorithms.
 
-`-F none`: the target already has what the user's configuration says. No value in it can begin with `-`.
+`-F none`: the target already has what the user's configuration says. No value in it can begin with
+`-`.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ _ALWAYS = (
     "ClearAllForwardings=yes",
     "Compression=no",
     "IgnoreUnknown=WarnWeakCrypto",  # known since OpenSSH 10.1
-    "WarnWeakCrypto=no",  # three lines about our key exchange would stand before the cause of an error
+    # three lines about our key exchange would stand before the cause of an error
+    "WarnWeakCrypto=no",
     # The order of paramiko: with post-quantum where both know the quick one, mlkem768x25519. A
     # handshake with sntrup761 takes six times the CPU.
     "KexAlgorithms=-sntrup761*",
@@ -63,8 +66,13 @@ def ssh_argv(target: Target, *, forwarding: bool = False) -> tuple[str, ...]:
 
 
 def shell_argv(target: Target, argv: tuple[str, ...], *, terminal: bool) -> tuple[str, ...]:
-    """The whole command of `tfdeploy ssh`: a login shell, or `argv` as `exec` takes it. `terminal`: with a terminal there."""
-    words = tuple("-t" if word == "-T" else word for word in ssh_argv(target)) if terminal else ssh_argv(target)
+    """The whole command of `tfdeploy ssh`: a login shell, or `argv` as `exec` takes it. `terminal`:
+    with a terminal there."""
+    words = (
+        tuple("-t" if word == "-T" else word for word in ssh_argv(target))
+        if terminal
+        else ssh_argv(target)
+    )
     return (*words, "--", target.name or target.hostname, *((command_line(argv),) if argv else ()))
 
 
@@ -87,4 +95,5 @@ def _value(path: str) -> str:
 
 
 def _values(paths: tuple[str, ...]) -> str:
-    return " ".join(_value(path) for path in paths) or "/dev/null"  # an older ssh reads `none` as a file's name
+    # an older ssh reads `none` as a file's name
+    return " ".join(_value(path) for path in paths) or "/dev/null"

@@ -10,8 +10,8 @@ BLOCK = 1 << 20
 
 
 class _Wake:
-    """The event that paramiko's two pipes set. A pipe also clears it when it is empty itself; `clear` ignores that,
-    because the other pipe may be full."""
+    """The event that paramiko's two pipes set. A pipe also clears it when it is empty itself;
+    `clear` ignores that, because the other pipe may be full."""
 
     def __init__(self) -> None:
         self.event = threading.Event()
@@ -31,7 +31,8 @@ class ChannelReader:
             pipe.set_event(self._wake)  # type: ignore[arg-type]
 
     def read(self, timeout_s: float | None) -> tuple[bytes, bytes] | None:
-        """(stdout, stderr) as far as they came; both empty after `timeout_s`; None at the end of both."""
+        """(stdout, stderr) as far as they came; both empty after `timeout_s`; None at the end of
+        both."""
         out, err, ended = self._take()
         if not out and not err and not ended:
             self._wake.event.wait(timeout_s)
@@ -45,7 +46,8 @@ class ChannelReader:
     def _take(self) -> tuple[bytes, bytes, bool]:
         self._wake.event.clear()
         channel = self._channel
-        ended = bool(channel.eof_received or channel.closed)  # asked first: what came before is then in the pipes
+        # asked first: what came before is then in the pipes
+        ended = bool(channel.eof_received or channel.closed)
         out = channel.recv(BLOCK) if channel.recv_ready() else b""
         err = channel.recv_stderr(BLOCK) if channel.recv_stderr_ready() else b""
         return out, err, ended

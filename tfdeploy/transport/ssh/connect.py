@@ -252,8 +252,8 @@ class _JumpHost:
             self._connection.close()
 
 
-# The user of a connection is known. fabric would look for the name of ours; a user without one is an
-# OSError since Python 3.13, which fabric does not expect.
+# The user of a connection is known. fabric would look for the name of ours; a user without one is
+# an OSError since Python 3.13, which fabric does not expect.
 fabric.config.get_local_user = lambda: None
 
 

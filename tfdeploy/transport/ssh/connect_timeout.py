@@ -1,7 +1,9 @@
-"""The time-out of a host that is connected to, or starts a command; the bound on handshakes at once.
+"""The time-out of a host that is connected to, or starts a command; the bound on handshakes at
+once.
 
-It counts only the time that this process ran and waited for the host. A host fails when it is silent for its limit, or
-has not finished the login after `MOST_LIMITS` limits. One thread watches all attempts.
+It counts only the time that this process ran and waited for the host. A host fails when it is
+silent for its limit, or has not finished the login after `MOST_LIMITS` limits. One thread watches
+all attempts.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ class ByteLink(Protocol):
 
 
 class Wait:
-    """The time-out of one host. `link`: its connection, once there is one; closed when the time is `over`."""
+    """The time-out of one host. `link`: its connection, once there is one; closed when the time is
+    `over`."""
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
@@ -89,7 +92,8 @@ class Wait:
 
 
 class Slots:
-    """At most `count` at once. Waiting for a slot is not counted, and a silent host loses its slot."""
+    """At most `count` at once. Waiting for a slot is not counted, and a silent host loses its
+    slot."""
 
     def __init__(self, count: int) -> None:
         self._free = threading.Semaphore(count)
@@ -128,7 +132,8 @@ def _run() -> None:
     while True:
         time.sleep(TICK_S)
         now = time.monotonic()
-        elapsed_s = min(now - before, 2 * TICK_S)  # the rest of it this process did not run: suspended, or short of CPU
+        # the rest of it this process did not run: suspended, or short of CPU
+        elapsed_s = min(now - before, 2 * TICK_S)
         before = now
         with _lock:
             if not _running:
@@ -139,4 +144,5 @@ def _run() -> None:
             given_up = {wait: wait.link for wait in _running if wait.over and wait.link is not None}
             _running.difference_update(given_up)
         for link in given_up.values():
-            threading.Thread(target=link.close, daemon=True).start()  # a proxy command takes a while to end
+            # a proxy command takes a while to end
+            threading.Thread(target=link.close, daemon=True).start()

@@ -1,4 +1,5 @@
-"""How many file descriptors this process has left: a session takes one, a host that is being dialled four more."""
+"""How many file descriptors this process has left: a session takes one, a host that is being
+dialled four more."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""TCP connections begun before the SSH libraries are loaded: meanwhile each host's sshd starts the process that will answer.
+"""TCP connections begun before the SSH libraries are loaded: meanwhile each host's sshd starts the
+process that will answer.
 
-It waits for nothing and raises nothing: `tcp.dial` goes on with a connection from here, and finds out whether it failed.
+It waits for nothing and raises nothing: `tcp.dial` goes on with a connection from here, and finds
+out whether it failed.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ _begun: dict[tuple[str, int], socket.socket] = {}
 
 
 def begin(hosts: Iterable[Host]) -> None:
-    """To hosts with a literal address that are reached directly. Call it just before they are connected to."""
+    """To hosts with a literal address that are reached directly. Call it just before they are
+    connected to."""
     descriptors.raise_limit()
     left = min(MOST, descriptors.free() // (2 * descriptors.PER_DIAL))
     for host in hosts:
@@ -52,7 +55,9 @@ def _begin(host: Host) -> bool:
     if target.jump is not None or target.proxy_command is not None:
         return False
     try:
-        family, kind, _, _, address = socket.getaddrinfo(*place, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)[0]
+        family, kind, _, _, address = socket.getaddrinfo(
+            *place, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+        )[0]
     except (OSError, UnicodeError):
         return False  # a name
     with _lock:

@@ -90,7 +90,9 @@ class KnownOnly(paramiko.RejectPolicy):
     def __init__(self, host: str, target: Target) -> None:
         self._host, self._target = host, target
 
-    def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:  # type: ignore[override]
+    def missing_host_key(  # type: ignore[override]
+        self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey
+    ) -> None:
         keytype, blob = key.get_name(), key.asbytes()
         if judge(self._target, blob, authorities=False).state != "known":
             judged = judge(self._target, blob)
@@ -243,11 +245,16 @@ def _login_cause(attempt: Attempt) -> tuple[str, str | None]:
     keys = "key" if offer.tried == 1 else f"{offer.tried} keys"
     files = f" ({', '.join(target.identity_files)})" if target.identity_files else ""
     what = f"{target.where} refused the {keys} offered for user {target.user}{files}{notes}"
-    return what, f"{_copy_id(target)}; or, if there is no user {target.user} there, set {target.user_setting}"
+    return (
+        what,
+        f"{_copy_id(target)}; or, if there is no user {target.user} there, set "
+        f"{target.user_setting}",
+    )
 
 
 def _copy_id(target: Target) -> str:
-    """Return the command that authorises the offered key. ssh-copy-id -i needs the .pub file of the key."""
+    """Return the command that authorises the offered key. ssh-copy-id -i needs the .pub file of the
+    key."""
     public = [path if path.endswith(".pub") else f"{path}.pub" for path in target.identity_files]
     named = next((f"-i {shlex.quote(path)} " for path in public if os.path.isfile(path)), "")
     check = "" if named else f"check {target.key_setting}, or "
@@ -285,7 +292,9 @@ def unusable_jump(error: TfdeployError, jump: Target, host: str) -> TfdeployErro
     copy = copied(error)
     if copy.next is not None and error.where:
         # The error may be that of another host behind the same jump host.
-        copy.next = re.sub(rf"(--(?:limit|exclude) ){re.escape(error.where)}(?!\S)", rf"\g<1>{host}", copy.next)
+        copy.next = re.sub(
+            rf"(--(?:limit|exclude) ){re.escape(error.where)}(?!\S)", rf"\g<1>{host}", copy.next
+        )
     copy.where = host
     # The error may already name a jump host that comes earlier on the way.
     if not copy.what.startswith(JUMP):

@@ -1,7 +1,8 @@
-"""Which host key of a target is accepted, and which kinds of key are asked for, as OpenSSH decides it from known_hosts.
+"""Which host key of a target is accepted, and which kinds of key are asked for, as OpenSSH decides
+it from known_hosts.
 
-Both SSH stacks get the same order of kinds, because a host that has several keys shows the first kind asked for.
-No certificates are asked for: paramiko cannot check them.
+Both SSH stacks get the same order of kinds, because a host that has several keys shows the first
+kind asked for. No certificates are asked for: paramiko cannot check them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ ALGORITHMS = (
 
 @dataclass(frozen=True)
 class Judgement:
-    """`state`: known, new, changed (other keys are on record) or revoked. `entries`: the lines that name this target."""
+    """`state`: known, new, changed (other keys are on record) or revoked. `entries`: the lines that
+    name this target."""
 
     state: str
     entries: tuple[KnownKey, ...] = ()
@@ -66,7 +68,8 @@ def judge(target: Target, key: bytes, *, authorities: bool = True) -> Judgement:
 
 
 def algorithms(target: Target) -> tuple[str, ...]:
-    """The kinds of host key to ask for, the first preferred: those on record, unless OpenSSH's favourite is among them."""
+    """The kinds of host key to ask for, the first preferred: those on record, unless OpenSSH's
+    favourite is among them."""
     kinds = _kinds(known_hosts.find(target.known_hosts, target.known_name, authorities=False))
     if ALGORITHMS[0] in kinds:
         return ALGORITHMS
@@ -83,7 +86,8 @@ def _state(found: list[KnownKey], key: bytes) -> tuple[str, tuple[KnownKey, ...]
 
 
 def _kinds(found: Iterable[KnownKey]) -> set[str]:
-    """The kinds on record. OpenSSH looks at the first key of each, and leaves the kind out where that one is revoked."""
+    """The kinds on record. OpenSSH looks at the first key of each, and leaves the kind out where
+    that one is revoked."""
     first: dict[str, bytes] = {}
     revoked = set()
     for entry in found:

@@ -1,7 +1,7 @@
 """Finds dead peers: every few seconds a silent session gets a request that the server must answer.
 
-TCP_USER_TIMEOUT finds a dead network on our own socket; this also finds a dead host behind a jump host, and
-a server that hangs. One thread for all sessions of the process.
+TCP_USER_TIMEOUT finds a dead network on our own socket; this also finds a dead host behind a jump
+host, and a server that hangs. One thread for all sessions of the process.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ EVERY_S = 5.0
 DEAD_AFTER_S = 15.0  # of silence after the request
 
 _lock = threading.Lock()
-_watched: dict[paramiko.Transport, tuple[Link, float | None]] = {}  # -> link, asked since (monotonic)
+# -> link, asked since (monotonic)
+_watched: dict[paramiko.Transport, tuple[Link, float | None]] = {}
 _thread: threading.Thread | None = None
 
 
 def watch(transport: paramiko.Transport, link: Link) -> None:
-    """Checks the transport until it ends. A dead one is closed, so that all threads that wait on it wake up."""
+    """Checks the transport until it ends. A dead one is closed, so that all threads that wait on it
+    wake up."""
     global _thread
     with _lock:
         _watched[transport] = (link, None)
@@ -68,7 +70,8 @@ def _check(transport: paramiko.Transport, link: Link, asked: float | None) -> No
 
 
 def _send_request(transport: paramiko.Transport) -> None:
-    """Sends a request that every server answers, be it with a failure. paramiko's own keepalive asks for no answer."""
+    """Sends a request that every server answers, be it with a failure. paramiko's own keepalive
+    asks for no answer."""
     if not transport.clear_to_send.is_set():
         return
     message = paramiko.Message()

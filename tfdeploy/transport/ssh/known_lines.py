@@ -20,7 +20,8 @@ _BYTES_20 = rb"[A-Za-z0-9+/]{26}[AEIMQUYcgkosw048]="
 USUAL = re.compile(
     rb"[ \t]*(?P<revoked>@revoked [ \t]*)?"
     rb"(?P<names>%b(?:,%b)*|\|1\|(?P<salt>%b)\|(?P<digest>%b))"
-    rb"[ \t]+(?P<keytype>[a-z0-9-]+)[ \t]+(?P<key>[A-Za-z0-9+/]+={0,2})\r?(?:[ \t][^\0]*)?" % (_NAME, _NAME, _BYTES_20, _BYTES_20)
+    rb"[ \t]+(?P<keytype>[a-z0-9-]+)[ \t]+(?P<key>[A-Za-z0-9+/]+={0,2})\r?(?:[ \t][^\0]*)?"
+    % (_NAME, _NAME, _BYTES_20, _BYTES_20)
 )
 _KEY_BYTES = {  # keytype -> sizes of its keys
     b"ssh-ed25519": (51,),
@@ -43,7 +44,8 @@ def is_authority(line: bytes) -> bool:
 
 
 def may_match(line: bytes, name: str) -> bool:
-    """Return False if OpenSSH cannot find `name` in the line: it is no pattern, and lacks the name."""
+    """Return False if OpenSSH cannot find `name` in the line: it is no pattern, and lacks the
+    name."""
     return any(sign in line for sign in (b"*", b"?", b"|")) or name.encode() in line.lower()
 
 

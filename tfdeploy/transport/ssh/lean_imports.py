@@ -1,8 +1,9 @@
 """Import fabric's invoke and paramiko without modules that they do not need here.
 
-Those modules cost a seventh of the CPU time of each verb over SSH: `unittest.mock` (with asyncio and
-ssl) serves a class for tests, invoke's own YAML reader serves settings files, which are never read
-here (see connect._template), and `importlib.metadata` (with email) tells paramiko its own version.
+Those modules cost a seventh of the CPU time of each verb over SSH: `unittest.mock` (with asyncio
+and ssl) serves a class for tests, invoke's own YAML reader serves settings files, which are never
+read here (see connect._template), and `importlib.metadata` (with email) tells paramiko its own
+version.
 """
 
 from __future__ import annotations

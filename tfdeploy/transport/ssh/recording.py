@@ -1,7 +1,8 @@
 """Writes known_hosts files: a new key is appended, a changed one takes the place of the old.
 
-Every other byte of a file stays as it is, and so do its mode, its owner and a symbolic link that leads to it. A file is
-rewritten beside itself and renamed. Files below /etc/ssh are the administrator's: they are never written.
+Every other byte of a file stays as it is, and so do its mode, its owner and a symbolic link that
+leads to it. A file is rewritten beside itself and renamed. Files below /etc/ssh are the
+administrator's: they are never written.
 """
 
 from __future__ import annotations
@@ -38,9 +39,11 @@ def key_line(name: str, keytype: str, key: bytes, *, hashed: bool) -> bytes:
 
 
 def append(path: str, name: str, line: bytes) -> None:
-    """Appends the line, as a whole, under a lock; makes the file and its folder (0600, 0700) where missing.
+    """Appends the line, as a whole, under a lock; makes the file and its folder (0600, 0700) where
+    missing.
 
-    Raises HostFailed (of this machine) where the file cannot be written, or has got another key of `name` meanwhile.
+    Raises HostFailed (of this machine) where the file cannot be written, or has got another key of
+    `name` meanwhile.
     """
     with _failures(path), _locked(path) as handle:
         _refuse_others(path, name, [known.key for known in KnownFile(line, path).find(name)])
@@ -52,21 +55,28 @@ def append(path: str, name: str, line: bytes) -> None:
 
 
 def replace(paths: Sequence[str], name: str, line: bytes, seen: Collection[bytes]) -> None:
-    """Takes `name` out of every line of the files that has a key of the host, and puts `line` in the place of the first.
+    """Takes `name` out of every line of the files that has a key of the host, and puts `line` in
+    the place of the first.
 
-    `seen`: the keys that the user agreed to lose; another one there is an error. The file that gets `line` is written last:
-    until then a second try finds the key still changed. Raises HostFailed (of this machine).
+    `seen`: the keys that the user agreed to lose; another one there is an error. The file that gets
+    `line` is written last: until then a second try finds the key still changed. Raises HostFailed
+    (of this machine).
     """
     real = list(dict.fromkeys(map(os.path.realpath, paths)))
     first, *others = [path for path in real if _keys_of(path, name)] or real[:1]
     for path in (*others, first):
         with _failures(path), _locked(path) as handle:
             _refuse_others(path, name, seen)
-            _rewrite(path, handle, replaced(Path(path).read_bytes(), name, line if path == first else b""))
+            _rewrite(
+                path,
+                handle,
+                replaced(Path(path).read_bytes(), name, line if path == first else b""),
+            )
 
 
 def replaced(text: bytes, name: str, line: bytes) -> bytes:
-    """Return the text with `line` (b"": none) in the place of the first line that had a key of `name`, else at the end."""
+    """Return the text with `line` (b"": none) in the place of the first line that had a key of
+    `name`, else at the end."""
     matched = {known.line for known in KnownFile(text, "").find(name) if not known.marker}
     made: list[bytes] = []
     for number, each in enumerate(text.split(b"\n"), 1):
@@ -76,7 +86,8 @@ def replaced(text: bytes, name: str, line: bytes) -> bytes:
         made += [new for new in (_without_name(each, name), line.rstrip(b"\n")) if new]
         line = b""
     if line:
-        made[-1:] = [*filter(None, made[-1:]), line]  # the last is empty where the text ends with a newline
+        # the last is empty where the text ends with a newline
+        made[-1:] = [*filter(None, made[-1:]), line]
     return b"\n".join(made)
 
 
@@ -116,14 +127,24 @@ def _rewrite(path: str, handle: int, text: bytes) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(new)  # left by a tfdeploy that was killed
     try:
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+        with os.fdopen(
+            os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb"
+        ) as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
         _copy_facts(path, new, before)
         now = os.stat(path)
-        if (now.st_ino, now.st_size, now.st_mtime_ns) != (before.st_ino, before.st_size, before.st_mtime_ns):
-            raise HostFailed("the file is being changed by another program", where=path, next="type the same again")
+        if (now.st_ino, now.st_size, now.st_mtime_ns) != (
+            before.st_ino,
+            before.st_size,
+            before.st_mtime_ns,
+        ):
+            raise HostFailed(
+                "the file is being changed by another program",
+                where=path,
+                next="type the same again",
+            )
         os.rename(new, path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -146,7 +167,9 @@ def _locked(path: str) -> Iterator[int]:
     Path(path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with FileLock(os.path.realpath(path)) as lock:
         if not lock.acquire(_LOCK_TIMEOUT_S) or lock.descriptor is None:
-            raise HostFailed("another program keeps the file locked", where=path, next="type the same again")
+            raise HostFailed(
+                "another program keeps the file locked", where=path, next="type the same again"
+            )
         yield lock.descriptor
 
 

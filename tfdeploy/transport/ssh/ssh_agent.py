@@ -1,4 +1,5 @@
-"""The ssh-agent on one socket: its keys and signatures. paramiko's own class knows only SSH_AUTH_SOCK, and has no time-out."""
+"""The ssh-agent on one socket: its keys and signatures. paramiko's own class knows only
+SSH_AUTH_SOCK, and has no time-out."""
 
 from __future__ import annotations
 
@@ -50,7 +51,9 @@ class SshAgent(AgentSSH):
             try:
                 kind, answer = super()._send_message(message)  # type: ignore[misc]
             except TimeoutError:
-                self._notes.append(f"the ssh-agent on {self._path} did not answer within {self._timeout_s:g} s")
+                self._notes.append(
+                    f"the ssh-agent on {self._path} did not answer within {self._timeout_s:g} s"
+                )
                 raise
         if kind == FAILURE:
             self._notes.append(f"the ssh-agent on {self._path} refused to sign")

@@ -1,7 +1,7 @@
 """What OpenSSH's own configuration says about a host, by asking `ssh -G` itself.
 
-The configuration is not interpreted here. Its files are only searched for keywords that matter, because `ssh -G` costs
-a process per host.
+The configuration is not interpreted here. Its files are only searched for keywords that matter,
+because `ssh -G` costs a process per host.
 """
 
 from __future__ import annotations
@@ -44,11 +44,14 @@ def user_config() -> str:
 
 @lru_cache(maxsize=4096)
 def ask(address: str, port: int | None, user: str | None) -> Answers:
-    """keyword (lower case) -> its values, each time it was given. Empty where no configuration can matter.
+    """keyword (lower case) -> its values, each time it was given. Empty where no configuration can
+    matter.
 
     Raises ConfigError with ssh's own words where the configuration is broken.
     """
-    return read_answers(_asked(address, port, user)) if _matters(user_config(), SYSTEM_CONFIG) else {}
+    return (
+        read_answers(_asked(address, port, user)) if _matters(user_config(), SYSTEM_CONFIG) else {}
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -64,9 +67,17 @@ def _asked(address: str, port: int | None, user: str | None) -> str:
     words += ["-p", str(port)] if port is not None else []
     words += ["-l", user] if user is not None else []
     try:
-        done = subprocess.run([*words, "--", address], stdin=subprocess.DEVNULL, capture_output=True, timeout=20, check=False)
+        done = subprocess.run(
+            [*words, "--", address],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=20,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ConfigError(f"`ssh -G {address}` did not answer: {error}", where=user_config()) from error
+        raise ConfigError(
+            f"`ssh -G {address}` did not answer: {error}", where=user_config()
+        ) from error
     if done.returncode != 0:
         complaint = done.stderr.decode(errors="replace").strip().splitlines()
         raise ConfigError(
@@ -88,7 +99,8 @@ def read_answers(text: str) -> Answers:
 
 
 def named_files(keyword: str) -> list[str]:
-    """Return the existing files that the configuration names under this keyword (lower case) for any host.
+    """Return the existing files that the configuration names under this keyword (lower case) for
+    any host.
 
     `%h` and the like match any text. ssh is not started.
     """
@@ -101,7 +113,8 @@ def named_files(keyword: str) -> list[str]:
 
 
 def _matching(text: str) -> list[str]:
-    """Return the files that match one or more paths, quoted or not. The whole text also counts as one path with blanks."""
+    """Return the files that match one or more paths, quoted or not. The whole text also counts as
+    one path with blanks."""
     try:
         words = shlex.split(text)
     except ValueError:
@@ -115,7 +128,8 @@ def _matching(text: str) -> list[str]:
 
 
 def in_own_home(paths: Iterable[str]) -> str:
-    """The paths as ssh has them: it takes `~` from the passwd entry. Where $HOME differs, tfdeploy uses $HOME everywhere."""
+    """The paths as ssh has them: it takes `~` from the passwd entry. Where $HOME differs, tfdeploy
+    uses $HOME everywhere."""
     try:
         home = pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:
@@ -130,7 +144,9 @@ def _config_option() -> list[str]:
     # ssh checks who may write to its configuration, but not to a file that -F names.
     exposure = find_exposure(Path(mine))
     if exposure is not None:
-        raise ConfigError(f"{exposure.what}, and {mine} decides what runs as you", where=mine, next=exposure.fix)
+        raise ConfigError(
+            f"{exposure.what}, and {mine} decides what runs as you", where=mine, next=exposure.fix
+        )
     return ["-F", mine]
 
 
@@ -144,7 +160,8 @@ def _has_effect(path: str, depth: int) -> bool:
 
 
 def _lines(path: str, depth: int) -> Iterator[list[str] | None]:
-    """Yield the words of each line, also of included files; None if the includes are nested too deeply."""
+    """Yield the words of each line, also of included files; None if the includes are nested too
+    deeply."""
     try:
         lines = Path(path).read_text(errors="replace").splitlines()
     except OSError:

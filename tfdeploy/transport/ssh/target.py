@@ -1,7 +1,8 @@
-"""Address, user, keys and jump hosts of one host: a frozen value that SSH sessions and rsync's ssh both use.
+"""Address, user, keys and jump hosts of one host: a frozen value that SSH sessions and rsync's ssh
+both use.
 
-The inventory decides, then OpenSSH's configuration, then OpenSSH's own defaults. Every word is checked
-against an allow-list, because some of them end up on command lines.
+The inventory decides, then OpenSSH's configuration, then OpenSSH's own defaults. Every word is
+checked against an allow-list, because some of them end up on command lines.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ USER_KNOWN_HOSTS = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
 
 @dataclass(frozen=True)
 class Target:
-    """Paths absolute. `identities_only`: nothing but `identity_files` is offered (an agent may hold their keys).
-    `agent`: the ssh-agent's socket, "" for none. `unused`: settings of ssh's configuration that have no effect here."""
+    """Paths absolute. `identities_only`: nothing but `identity_files` is offered (an agent may hold
+    their keys). `agent`: the ssh-agent's socket, "" for none. `unused`: settings of ssh's
+    configuration that have no effect here."""
 
     hostname: str
     port: int
@@ -44,7 +46,8 @@ class Target:
     agent: str = ""
     certificates: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
-    hash_names: bool | None = field(default=None, compare=False)  # HashKnownHosts; None: nobody was asked
+    # HashKnownHosts; None: nobody was asked
+    hash_names: bool | None = field(default=None, compare=False)
     name: str = field(default="", compare=False)  # the inventory's, for messages
     user_setting: str = field(default="`user:`", compare=False)  # with file and line, for messages
     key_setting: str = field(default="`identity_file:`", compare=False)
@@ -80,14 +83,31 @@ class Target:
 
 
 def resolve(host: Host) -> Target:
-    """The target of one host of the inventory. Raises ConfigError on words that are not addresses or users."""
+    """The target of one host of the inventory. Raises ConfigError on words that are not addresses
+    or users."""
     address = _checked(ADDRESS, host.address.strip("[]"), "address", host.source or host.name)
     answers = ssh_config.ask(address, host.port, host.user)
-    said = _checked(ADDRESS, _last_value(answers, "hostname", address).strip("[]"), "address", ssh_config.user_config())
+    said = _checked(
+        ADDRESS,
+        _last_value(answers, "hostname", address).strip("[]"),
+        "address",
+        ssh_config.user_config(),
+    )
     hostname = _usual_form(said)
     port = host.port or int(_last_value(answers, "port", "22"))
-    user = _checked(USER, host.user or _last_value(answers, "user", "") or _login(), "user", host.source or host.name)
-    tokens = {"h": hostname, "n": address, "k": _last_value(answers, "hostkeyalias", address), "p": str(port), "r": user}
+    user = _checked(
+        USER,
+        host.user or _last_value(answers, "user", "") or _login(),
+        "user",
+        host.source or host.name,
+    )
+    tokens = {
+        "h": hostname,
+        "n": address,
+        "k": _last_value(answers, "hostkeyalias", address),
+        "p": str(port),
+        "r": user,
+    }
     files = (_path(host.identity_file),) if host.identity_file else _identities(answers, tokens)
     own_known_hosts = (_path(host.known_hosts),) if host.known_hosts else ()
     jump, command = _route(host, answers, tokens)
@@ -96,7 +116,8 @@ def resolve(host: Host) -> Target:
         port=port,
         user=user,
         identity_files=files,
-        identities_only=bool(host.identity_file) or _last_value(answers, "identitiesonly", "no") == "yes",
+        identities_only=bool(host.identity_file)
+        or _last_value(answers, "identitiesonly", "no") == "yes",
         user_known_hosts=own_known_hosts or _paths(answers, "userknownhostsfile", USER_KNOWN_HOSTS),
         global_known_hosts=_paths(answers, "globalknownhostsfile", GLOBAL_KNOWN_HOSTS),
         revoked_keys=next(iter(_paths(answers, "revokedhostkeys", ())), None),
@@ -119,7 +140,10 @@ def parse_jump(text: str) -> tuple[tuple[str | None, str, int | None], ...]:
     hops: list[tuple[str | None, str, int | None]] = []
     for hop in text.split(","):
         user, at, rest = hop.strip().removeprefix("ssh://").rpartition("@")
-        found = re.fullmatch(r"\[([^\]]+)\](?::(\d+))?|([^:]+)(?::(\d+))?|((?:[0-9A-Fa-f.]*:){2,}[0-9A-Fa-f.]*)", rest)
+        found = re.fullmatch(
+            r"\[([^\]]+)\](?::(\d+))?|([^:]+)(?::(\d+))?|((?:[0-9A-Fa-f.]*:){2,}[0-9A-Fa-f.]*)",
+            rest,
+        )
         if not found or (at and not user):
             raise ConfigError(f"jump {hop.strip()!r} is not [user@]host[:port]")
         name = found[1] or found[3] or found[5]
@@ -128,7 +152,9 @@ def parse_jump(text: str) -> tuple[tuple[str | None, str, int | None], ...]:
     return tuple(hops)
 
 
-def _route(host: Host, answers: ssh_config.Answers, tokens: dict[str, str]) -> tuple[Target | None, str | None]:
+def _route(
+    host: Host, answers: ssh_config.Answers, tokens: dict[str, str]
+) -> tuple[Target | None, str | None]:
     """Return the jump host, or the proxy command."""
     if host.jump is not None:
         return (None, None) if host.jump.lower() == "none" else (_chain(host.jump, host), None)
@@ -145,17 +171,30 @@ def _route(host: Host, answers: ssh_config.Answers, tokens: dict[str, str]) -> t
 def _chain(text: str, host: Host) -> Target:
     before: Target | None = None
     for user, name, port in parse_jump(text):
-        # a hop offers the host's identity file first, then those that ssh would offer to the hop itself
-        hop = resolve(Host(name=name, address=name, port=port, user=user, jump="none", known_hosts=host.known_hosts))
+        # a hop offers the host's identity file first, then those that ssh would offer to the hop
+        # itself
+        hop = resolve(
+            Host(
+                name=name,
+                address=name,
+                port=port,
+                user=user,
+                jump="none",
+                known_hosts=host.known_hosts,
+            )
+        )
         files = ((_path(host.identity_file),) if host.identity_file else ()) + hop.identity_files
         command = None if before else hop.proxy_command
-        before = replace(hop, identity_files=tuple(dict.fromkeys(files)), jump=before, proxy_command=command)
+        before = replace(
+            hop, identity_files=tuple(dict.fromkeys(files)), jump=before, proxy_command=command
+        )
     assert before is not None
     return before
 
 
 def _agent(word: str) -> str:
-    """The socket that `IdentityAgent` means, as ssh_config(5) has it: a path, `none`, SSH_AUTH_SOCK or `$NAME`."""
+    """The socket that `IdentityAgent` means, as ssh_config(5) has it: a path, `none`, SSH_AUTH_SOCK
+    or `$NAME`."""
     if word.lower() == "none":
         return ""
     if word == "SSH_AUTH_SOCK":
@@ -164,15 +203,23 @@ def _agent(word: str) -> str:
 
 
 def _expand_tokens(text: str, tokens: dict[str, str]) -> str:
-    """With the %-tokens of ssh_config(5) filled in, which `ssh -G` leaves as they are. Raises ConfigError."""
+    """With the %-tokens of ssh_config(5) filled in, which `ssh -G` leaves as they are. Raises
+    ConfigError."""
 
     def word(found: re.Match[str]) -> str:
         if found[1] in tokens:
             return tokens[found[1]]
-        more = {"%": lambda: "%", "d": lambda: os.path.expanduser("~"), "i": lambda: str(os.getuid()), "u": _login}
+        more = {
+            "%": lambda: "%",
+            "d": lambda: os.path.expanduser("~"),
+            "i": lambda: str(os.getuid()),
+            "u": _login,
+        }
         more |= {"l": socket.getfqdn, "L": lambda: socket.gethostname().partition(".")[0]}
         if found[1] not in more:
-            raise ConfigError(f"{text}: tfdeploy does not know %{found[1]}", where=ssh_config.user_config())
+            raise ConfigError(
+                f"{text}: tfdeploy does not know %{found[1]}", where=ssh_config.user_config()
+            )
         return more[found[1]]()
 
     return re.sub("%(.?)", word, text)
@@ -196,7 +243,11 @@ def _named(answers: ssh_config.Answers, key: str) -> list[str]:
 def _paths(answers: ssh_config.Answers, key: str, defaults: tuple[str, ...]) -> tuple[str, ...]:
     """`ssh -G` fills in tokens and quotes no blanks: a path begins with `/` or `~`."""
     given = _last_value(answers, key, "")
-    words = re.split(r" (?=[/~])", given) if given and given != ssh_config.in_own_home(defaults) else defaults
+    words = (
+        re.split(r" (?=[/~])", given)
+        if given and given != ssh_config.in_own_home(defaults)
+        else defaults
+    )
     return tuple(_path(word) for word in words if word.lower() not in ("none", "/dev/null"))
 
 
@@ -232,4 +283,6 @@ def _login() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError) as error:
-        raise ConfigError("this user has no name", next="add `user:` to the inventory's defaults") from error
+        raise ConfigError(
+            "this user has no name", next="add `user:` to the inventory's defaults"
+        ) from error

@@ -1,7 +1,8 @@
-"""Byte links to an SSH server: a TCP socket with our options, a channel through a jump host, a proxy command.
+"""Byte links to an SSH server: a TCP socket with our options, a channel through a jump host, a
+proxy command.
 
-A Link is what paramiko gets as its socket. It acknowledges at once, bounds the bytes before the login, knows when
-bytes last came, and can be closed from any thread.
+A Link is what paramiko gets as its socket. It acknowledges at once, bounds the bytes before the
+login, knows when bytes last came, and can be closed from any thread.
 """
 
 from __future__ import annotations
@@ -123,7 +124,8 @@ class Link:
 
 
 def dial(target: Target, wait: Wait) -> Link:
-    """A TCP link, each address in turn, within the host's connect time-out. Raises OSError (gaierror, TimeoutError, ...)."""
+    """A TCP link, each address in turn, within the host's connect time-out. Raises OSError
+    (gaierror, TimeoutError, ...)."""
     if target.proxy_command is not None:
         return _spawn(target.proxy_command)
     failed: OSError | None = None
@@ -150,15 +152,17 @@ def _connect(
     clock: Callable[[], float] = time.monotonic,
     begun: socket.socket | None = None,
 ) -> socket.socket:
-    """The kernel repeats a lost SYN at ever longer intervals, so a further socket tries every second, and the first that
-    connects is taken. A network that is back is found within a second. `begun`: the first one. Raises OSError."""
+    """The kernel repeats a lost SYN at ever longer intervals, so a further socket tries every
+    second, and the first that connects is taken. A network that is back is found within a second.
+    `begun`: the first one. Raises OSError."""
     deadline = clock() + timeout_s
     tried: list[socket.socket] = []
     try:
         with selectors.PollSelector() as selector:  # which takes no descriptor
             while (now := clock()) < deadline:
                 if len(tried) == TRIES_AT_ONCE:
-                    # the first waits for a slow answer, the newest finds a network that is back: end the second
+                    # the first waits for a slow answer, the newest finds a network that is back:
+                    # end the second
                     selector.unregister(tried[1])
                     tried.pop(1).close()
                 tried.append(begun if begun is not None and not tried else new())

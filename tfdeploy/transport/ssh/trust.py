@@ -1,4 +1,5 @@
-"""Asks a host for its host key, without logging in. Once: sshd 9.8 and later penalises clients that repeat it."""
+"""Asks a host for its host key, without logging in. Once: sshd 9.8 and later penalises clients that
+repeat it."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ class HostKey:
         return tuple(path for path in self.target.user_known_hosts if recording.is_ours(path))
 
     def line(self) -> bytes:
-        """The line that records it: without the name being readable where the file, or ssh's configuration, has it so."""
+        """The line that records it: without the name being readable where the file, or ssh's
+        configuration, has it so."""
         asked = self.target.hash_names
         hashes = ssh_config.hashes_names(self.target.hostname) if asked is None else asked
         hashed = hashes or known_hosts.has_hashed(self.files[0])

@@ -131,4 +131,8 @@ def _listen(ports: tuple[int, ...]) -> socket.socket:
     for port in ports:
         with contextlib.suppress(OSError):
             return socket.create_server(("127.0.0.1", port), backlog=MOST_CONNECTIONS)
-    raise Refused(f"port {ports[0]} of this machine is taken", where=f"127.0.0.1:{ports[0]}", next="choose another with --port")
+    raise Refused(
+        f"port {ports[0]} of this machine is taken",
+        where=f"127.0.0.1:{ports[0]}",
+        next="choose another with --port",
+    )

@@ -1,4 +1,5 @@
-"""What the dashboard does on the ordinary screen before it comes back: the log as text that can be copied."""
+"""What the dashboard does on the ordinary screen before it comes back: the log as text that can be
+copied."""
 
 from __future__ import annotations
 
@@ -13,8 +14,13 @@ MOST_LINES = 2000
 
 
 def write_lines(stream: IO[str], view: ViewState) -> None:
-    """The newest lines of the log as it is filtered, or those that are paused, without labels: the terminal wraps them itself."""
-    lines = (view.snapshot[: view.bottom] if view.snapshot is not None else view.ring.everything(view.followed))[-MOST_LINES:]
+    """The newest lines of the log as it is filtered, or those that are paused, without labels: the
+    terminal wraps them itself."""
+    lines = (
+        view.snapshot[: view.bottom]
+        if view.snapshot is not None
+        else view.ring.everything(view.followed)
+    )[-MOST_LINES:]
     encoding = getattr(stream, "encoding", None) or "utf-8"
     for line in lines:
         stream.write(clean_line(line.text).encode(encoding, "replace").decode(encoding) + "\n")

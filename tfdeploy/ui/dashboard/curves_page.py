@@ -19,7 +19,8 @@ MOST_CURVES = 8  # in one plot
 
 
 def curves_page(frame: Frame, height: int) -> list[Row]:
-    """The plots, of which at least two stand in `height` rows. The worst tasks are named and drawn over the others."""
+    """The plots, of which at least two stand in `height` rows. The worst tasks are named and drawn
+    over the others."""
     scene = frame.scene
     rows = max(5, min(14, (height - 6) // 2 - 1))
     worst = sorted(frame.shown, key=lambda name: frame.marks[name].rank)
@@ -28,10 +29,14 @@ def curves_page(frame: Frame, height: int) -> list[Row]:
         curves, left_out = _curves(scene.trends, worst, name)
         if curves:
             boxes.append(partial(_box, name, curves, left_out, rows, scene.unicode))
-    return side_by_side(boxes, frame.width) or [[Span("no curves yet: no task has printed a figure", "dim")]]
+    return side_by_side(boxes, frame.width) or [
+        [Span("no curves yet: no task has printed a figure", "dim")]
+    ]
 
 
-def _box(name: str, curves: list[Curve], left_out: int, rows: int, unicode: bool, width: int) -> list[Row]:
+def _box(
+    name: str, curves: list[Curve], left_out: int, rows: int, unicode: bool, width: int
+) -> list[Row]:
     return [
         _title(name, curves, left_out, width),
         *plot(curves[::-1], width, rows, unit=UNITS.get(name, ""), unicode=unicode),
@@ -39,7 +44,12 @@ def _box(name: str, curves: list[Curve], left_out: int, rows: int, unicode: bool
 
 
 def _names(progress: RunProgress, trends: Trends) -> list[str]:
-    found = (name for task in progress.tasks for name in trends.printed.get(task, {}) if name not in (STEP, LOSS))
+    found = (
+        name
+        for task in progress.tasks
+        for name in trends.printed.get(task, {})
+        if name not in (STEP, LOSS)
+    )
     own = sort_metrics(dict.fromkeys(found), progress.job_metrics)
     return list(dict.fromkeys([LOSS, RATE, PACE, *own, "gpu", "cpu", "gpu memory", "memory"]))
 
@@ -48,7 +58,9 @@ def _curves(trends: Trends, shown: Sequence[str], name: str) -> tuple[list[Curve
     """Those of the run itself, else of the tasks; and how many are left out."""
     if name == RATE:
         trend = trends.of(RUN, name)
-        return ([Curve("", trend.points, "cyan")], 0) if trend and len(trend.times) >= 2 else ([], 0)
+        return (
+            ([Curve("", trend.points, "cyan")], 0) if trend and len(trend.times) >= 2 else ([], 0)
+        )
     by_task = trends.used if name in (PACE, *USES) else trends.printed
     found = [
         Curve(task, trend.points, task_style(task))
@@ -59,7 +71,8 @@ def _curves(trends: Trends, shown: Sequence[str], name: str) -> tuple[list[Curve
 
 
 def _title(name: str, curves: Sequence[Curve], left_out: int, width: int) -> Row:
-    """With as many names of curves as `width` columns have room for. `left_out`: curves that are not drawn."""
+    """With as many names of curves as `width` columns have room for. `left_out`: curves that are
+    not drawn."""
     row = [Span(clean(TITLES.get(name, name), 60), "bold")]
     left = width - cells(row[0].text) - len("  +99 more")
     unnamed = left_out

@@ -1,6 +1,8 @@
-"""The dashboard: events from any thread, one thread that owns the terminal, at most 8 frames a second.
+"""The dashboard: events from any thread, one thread that owns the terminal, at most 8 frames a
+second.
 
-It only shows the run, which goes on when the operator quits. The terminal is restored on every way out.
+It only shows the run, which goes on when the operator quits. The terminal is restored on every way
+out.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ if TYPE_CHECKING:
 FRAME_S = 1 / 8
 IDLE_S = 1 / 4  # between two looks at the clock and the terminal's size, while nothing comes
 LINGER_S = 1.0  # between the run's end and the dashboard's
-QUEUED_LINES = 20_000  # at most, while the terminal does not take frames; further lines are only counted
+# at most, while the terminal does not take frames; further lines are only counted
+QUEUED_LINES = 20_000
 LINE_CHARS = 4096
 
 
@@ -61,8 +64,8 @@ class _Ended(BaseException):
 
 
 class Dashboard:
-    """Callable with an Event from any thread, and `take_lines` with lines; `run` draws until the run
-    ends, `close` is called, or the operator quits."""
+    """Callable with an Event from any thread, and `take_lines` with lines; `run` draws until the
+    run ends, `close` is called, or the operator quits."""
 
     def __init__(
         self,
@@ -76,16 +79,19 @@ class Dashboard:
         typed: Callable[[str], str] = str,
         command: Callable[[Sequence[str]], None] | None = None,
     ) -> None:
-        """`plan`: of a run that is committed already; None: a launch, whose events will bring its plan.
-        `in_fd`: where keys come from (default: standard input). `console`: where it is drawn (default: stderr).
-        `summary`: where the summary is written at the end (default: stderr). `typed`: makes a command complete, so that it can
-        be typed. `command`: does a verb of tfdeploy, given as words, on the terminal; None: no verb can be asked for."""
+        """`plan`: of a run that is committed already; None: a launch, whose events will bring its
+        plan. `in_fd`: where keys come from (default: standard input). `console`: where it is drawn
+        (default: stderr). `summary`: where the summary is written at the end (default: stderr).
+        `typed`: makes a command complete, so that it can be typed. `command`: does a verb of
+        tfdeploy, given as words, on the terminal; None: no verb can be asked for."""
         self.progress = RunProgress(plan)
         self.ring = LogBuffer()
         self.view = ViewState(self.ring, self.progress)
         self.trends = Trends()
         self.happenings = Happenings()
-        self.scene = Scene(self.progress, self.ring, self.view, self.trends, self.happenings, typed=typed)
+        self.scene = Scene(
+            self.progress, self.ring, self.view, self.trends, self.happenings, typed=typed
+        )
         self._command = command
         self.view.acts = command is not None
         self._before: Callable[[], None] | None = None
@@ -102,14 +108,16 @@ class Dashboard:
         self._bell = Bell()
         self._beside = threading.Event()  # another thread may draw until it is cleared
         self._last_signs: dict[str, tuple[int, float]] = {}
-        self._unread_notes: set[str] = set()  # the notes about metrics that are no longer read: each is shown once
+        # the notes about metrics that are no longer read: each is shown once
+        self._unread_notes: set[str] = set()
 
     def __call__(self, event: Event) -> None:
         self._queue.append(event)
         self._bell.ring()
 
     def take_lines(self, batch: list[LogLine]) -> None:
-        """Lines of one task and time, from any thread. Those that the buffer would not keep are counted only."""
+        """Lines of one task and time, from any thread. Those that the buffer would not keep are
+        counted only."""
         kept = batch[-PER_TASK:]
         with self._lines_lock:
             if self._waiting > QUEUED_LINES:
@@ -130,13 +138,15 @@ class Dashboard:
                 self.happenings.add_past(event_of(each, self.progress.tasks[each.task].host))
 
     def close(self) -> None:
-        """Nothing more will come (the launch failed, the follower ended): `run` returns once all is shown."""
+        """Nothing more will come (the launch failed, the follower ended): `run` returns once all is
+        shown."""
         self._closed.set()
         self._bell.ring()
 
     @contextmanager
     def drawn_beside(self) -> Iterator[None]:
-        """Draws in a thread of its own while the block runs: a launch that cannot be left yet. Signals are the block's."""
+        """Draws in a thread of its own while the block runs: a launch that cannot be left yet.
+        Signals are the block's."""
         self._beside.set()
         thread = threading.Thread(target=self._show, name="dashboard", daemon=True)
         thread.start()
@@ -148,8 +158,9 @@ class Dashboard:
             thread.join()
 
     def run(self) -> Literal["left", "ended"]:
-        """Call it in the main thread. "left": the operator quit, the run goes on. Ctrl-C once the run is committed
-        quits too; before, it raises KeyboardInterrupt, so that the caller can roll back."""
+        """Call it in the main thread. "left": the operator quit, the run goes on. Ctrl-C once the
+        run is committed quits too; before, it raises KeyboardInterrupt, so that the caller can roll
+        back."""
         how: Literal["left", "ended"] = "ended"
         try:
             with _handled(_leave, signal.SIGTERM, signal.SIGHUP):
@@ -200,20 +211,30 @@ class Dashboard:
             self.ring.add(OURS, "", text, style or "bold", event.task or "")
 
     def _note_unread_metrics(self) -> None:
-        """Add a note for each metric that this machine has stopped reading: see agent/metric_reader.py."""
+        """Add a note for each metric that this machine has stopped reading: see
+        agent/metric_reader.py."""
         for name, task in self.progress.tasks.items():
             if stopped := task.measures.stopped:
                 text = f"{name}: {unread_words(stopped)}"
                 if text in self._unread_notes:
                     continue
                 if all(text != noted for _, _, noted in self.progress.notes):
-                    self._apply(Event("note", self._now(), run=self.progress.run, data={"level": "warning", "text": text}))
+                    self._apply(
+                        Event(
+                            "note",
+                            self._now(),
+                            run=self.progress.run,
+                            data={"level": "warning", "text": text},
+                        )
+                    )
                 self._unread_notes.add(text)
 
     def _take_batch(self, batch: _Lines) -> None:
         last = batch.kept[-1]
         texts = [_text(line.line) for line in batch.kept]
-        self.progress.take_lines(last.task, last.host, last.time, texts[-LINES_PER_BUCKET:], batch.all_)
+        self.progress.take_lines(
+            last.task, last.host, last.time, texts[-LINES_PER_BUCKET:], batch.all_
+        )
         self.ring.add_many(last.task, last.host, texts, batch.all_)
 
     def _show(self) -> Literal["left", "ended"]:
@@ -237,7 +258,11 @@ class Dashboard:
         if asked.aside == "copy":
             write_lines(self._console.file, self.view)
         elif self._command is not None:
-            words = {"stop": ("stop", run, "--yes"), "shell": ("ssh", asked.host), "fetch": ("fetch", run, "--logs")}[asked.aside]
+            words = {
+                "stop": ("stop", run, "--yes"),
+                "shell": ("ssh", asked.host),
+                "fetch": ("fetch", run, "--logs"),
+            }[asked.aside]
             with _handled(_pass_by, signal.SIGINT):
                 self._command(words)
         if asked.aside != "shell":
@@ -250,7 +275,9 @@ class Dashboard:
         while True:
             fresh |= self.take()
             clock = self._clock()
-            if clock - drawn >= FRAME_S and (fresh or screen.size() != size or int(clock) != second):
+            if clock - drawn >= FRAME_S and (
+                fresh or screen.size() != size or int(clock) != second
+            ):
                 size, second, fresh, drawn = screen.size(), int(clock), False, clock
                 self.draw(screen, *size)
             if self.progress.final or self._closed.is_set():
@@ -294,7 +321,13 @@ class Dashboard:
         death = self.progress.first_death
         last = self.ring.last_of(death.task, LAST_LINES) if death else []
         try:
-            show_summary(self._summary or terminal_of(sys.stderr), self.progress, last, now=self._now(), typed=self.scene.typed)
+            show_summary(
+                self._summary or terminal_of(sys.stderr),
+                self.progress,
+                last,
+                now=self._now(),
+                typed=self.scene.typed,
+            )
         except OSError:
             return
 
@@ -311,7 +344,8 @@ def _pass_by(signum: int, frame: FrameType | None) -> None:
 
 
 def _leave(signum: int, frame: FrameType | None) -> None:
-    """SIGTERM and SIGHUP end the block, so that the terminal is restored before the process ends."""
+    """SIGTERM and SIGHUP end the block, so that the terminal is restored before the process
+    ends."""
     raise _Ended(signum)
 
 

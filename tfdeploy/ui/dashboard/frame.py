@@ -39,11 +39,20 @@ _KEYS = (
     "y copy",
     "x stop",
 )
-_PAGE_KEYS = ("q leave", "Esc back", "up/down PgUp/PgDn scroll", "/ filter", "c curves", "t timeline", "? help")
+_PAGE_KEYS = (
+    "q leave",
+    "Esc back",
+    "up/down PgUp/PgDn scroll",
+    "/ filter",
+    "c curves",
+    "t timeline",
+    "? help",
+)
 
 
 def compose(scene: Scene, width: int, height: int, now: float) -> list[Row]:
-    """Exactly `height` rows of `width` columns. `now`: UTC seconds, for the time that has passed."""
+    """Exactly `height` rows of `width` columns. `now`: UTC seconds, for the time that has
+    passed."""
     found = marks(scene.progress, slow_tasks(scene.progress, scene.trends), now)
     frame = Frame(scene, found, _take_filter(scene, found), width, height, now)
     head = _head(frame)
@@ -58,8 +67,14 @@ def compose(scene: Scene, width: int, height: int, now: float) -> list[Row]:
 def _take_filter(scene: Scene, found: Mapping[str, Mark]) -> list[str]:
     """The tasks that pass the filter; the log shows theirs alone."""
     progress, view, ring = scene.progress, scene.view, scene.ring
-    states = {name: states_of(mark, progress, name) for name, mark in found.items()} if view.filter else {}
-    view.parsed = parsed = parse(view.filter, progress, {state for each in states.values() for state in each})
+    states = (
+        {name: states_of(mark, progress, name) for name, mark in found.items()}
+        if view.filter
+        else {}
+    )
+    view.parsed = parsed = parse(
+        view.filter, progress, {state for each in states.values() for state in each}
+    )
     shown = list(progress.tasks)
     if parsed.of_tasks:
         shown = [name for name in shown if parsed.passes(name, states[name])]
@@ -92,14 +107,20 @@ def _run_page(frame: Frame, left: int) -> list[Row]:
 
 
 def _table(frame: Frame, most: int, titled: bool) -> list[Row]:
-    """A row for each task, or for each host while there are no tasks; at most `most` below the title."""
+    """A row for each task, or for each host while there are no tasks; at most `most` below the
+    title."""
     scene, width = frame.scene, frame.width
     progress, view, table = scene.progress, scene.view, Table(scene)
     if not progress.tasks:
         shown = columns(table, (), width)
         hosts = list(progress.hosts.values())[:most]
-        return [*([header_row(shown)] if titled else []), *(host_row(host, shown) for host in hosts)]
-    view.items = drawn = items(progress, frame.marks, frame.shown, most, sort=view.sort, fold=view.fold, open_=view.open)
+        return [
+            *([header_row(shown)] if titled else []),
+            *(host_row(host, shown) for host in hosts),
+        ]
+    view.items = drawn = items(
+        progress, frame.marks, frame.shown, most, sort=view.sort, fold=view.fold, open_=view.open
+    )
     if not drawn:
         return [[Span(f"no task is '{clean(view.filter, 40)}'; Esc shows all", "dim")]]
     room = len(drawn) if len(drawn) <= most else max(1, most - 1)
@@ -108,7 +129,10 @@ def _table(frame: Frame, most: int, titled: bool) -> list[Row]:
     seen = drawn[first : first + room]
     shown = columns(table, seen, width)
     rows = [header_row(shown, sort={"pace": "steps/s"}.get(view.sort, view.sort))] if titled else []
-    rows += [item_row(table, item, shown, selected=view.selected in item.tasks, width=width) for item in seen]
+    rows += [
+        item_row(table, item, shown, selected=view.selected in item.tasks, width=width)
+        for item in seen
+    ]
     if room < len(drawn) and room < most:
         rows.append(_more([*drawn[:first], *drawn[first + room :]]))
     return rows
@@ -118,7 +142,11 @@ def _more(left_out: list[Item]) -> Row:
     tasks = [task for item in left_out for task in item.tasks]
     bad = [task for item in left_out if item.mark.trouble for task in item.tasks]
     row = [Span(f"+{len(tasks)} more", "dim")]
-    return [*row, Span(f", of these in trouble: {clean(fold_names(bad), 200)}", "bold yellow")] if bad else row
+    return (
+        [*row, Span(f", of these in trouble: {clean(fold_names(bad), 200)}", "bold yellow")]
+        if bad
+        else row
+    )
 
 
 def _strip(frame: Frame, rows: int) -> list[Row]:
@@ -175,9 +203,19 @@ def _log(scene: Scene, rows: int, width: int) -> list[Row]:
     lines = scene.view.visible(rows)
     if not lines and scene.view.filter and rows > 0:
         kept = f"{scene.ring.kept(scene.view.followed):,} lines"
-        return [[Span(f"none of the {kept} kept here has '{clean(scene.view.filter, 40)}'; Esc shows them", "dim")]]
+        return [
+            [
+                Span(
+                    f"none of the {kept} kept here has '{clean(scene.view.filter, 40)}'; Esc "
+                    "shows them",
+                    "dim",
+                )
+            ]
+        ]
     label = min(24, max((len(_label(line)) for line in lines), default=0))
-    drawn = [row for line in lines for row in _log_rows(line, label, width if scene.view.wrap else None)]
+    drawn = [
+        row for line in lines for row in _log_rows(line, label, width if scene.view.wrap else None)
+    ]
     return drawn[max(0, len(drawn) - rows) :]
 
 
@@ -193,7 +231,10 @@ def _log_rows(line: BufferedLine, label: int, width: int | None) -> list[Row]:
     if width is None:
         return [[head, Span(f" | {clean(line.text, 1024)}", style)]]
     pieces = wrap(clean(line.text), max(8, width - label - 3))
-    return [[head if not at else Span(" " * len(name)), Span(f" | {piece}", style)] for at, piece in enumerate(pieces)]
+    return [
+        [head if not at else Span(" " * len(name)), Span(f" | {piece}", style)]
+        for at, piece in enumerate(pieces)
+    ]
 
 
 def _foot(scene: Scene, width: int) -> Row:
@@ -202,10 +243,15 @@ def _foot(scene: Scene, width: int) -> Row:
         return [
             Span(f"/{clean(view.filter, 200)}", "bold"),
             Span(" ", "reverse"),
-            Span("  Enter keeps the filter, Esc ends it; worker @n3 stalled !stalled or words", "dim"),
+            Span(
+                "  Enter keeps the filter, Esc ends it; worker @n3 stalled !stalled or words", "dim"
+            ),
         ]
     if view.question is not None:
-        return [Span(f"{clean(view.question.words, 200)} ", "bold yellow"), Span("y yes, any other key no", "bold")]
+        return [
+            Span(f"{clean(view.question.words, 200)} ", "bold yellow"),
+            Span("y yes, any other key no", "bold"),
+        ]
     if view.page == "help":
         return [Span("PgUp PgDn scroll, any other key goes back", "dim")]
     words = ""

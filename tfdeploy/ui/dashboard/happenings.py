@@ -1,4 +1,5 @@
-"""What has happened to the run: starts, deaths, restarts, stalls, cuts. Equal ones of several tasks are one. Not thread-safe."""
+"""What has happened to the run: starts, deaths, restarts, stalls, cuts. Equal ones of several tasks
+are one. Not thread-safe."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ _LOOKED_AT = 8  # of the newest ones
 
 @dataclass
 class Happening:
-    """`time`: UTC seconds of the first. `names`: tasks or hosts; none: the run, or tfdeploy. `kind`: what they have in common."""
+    """`time`: UTC seconds of the first. `names`: tasks or hosts; none: the run, or tfdeploy.
+    `kind`: what they have in common."""
 
     time: float
     kind: str
@@ -52,8 +54,14 @@ class Happenings:
             if self._states.get(name) == text:
                 return text, style  # told again, as after a lost connection
             self._states[name] = text
-        for known in [self.all[-at] for at in range(1, min(_LOOKED_AT, len(self.all)) + 1)] if name else ():
-            if known.kind == kind and known.style == style and abs(event.time - known.time) <= _TOGETHER_S:
+        for known in (
+            [self.all[-at] for at in range(1, min(_LOOKED_AT, len(self.all)) + 1)] if name else ()
+        ):
+            if (
+                known.kind == kind
+                and known.style == style
+                and abs(event.time - known.time) <= _TOGETHER_S
+            ):
                 known.names[name] = None
                 return text, style
         happening = Happening(event.time, kind, text, style, {name: None} if name else {})
@@ -70,7 +78,8 @@ class Happenings:
         return [*causes, *(each for each in self.all if each is not self.cause)]
 
     def add_past(self, event: Event) -> None:
-        """What happened before anybody looked stands at its time. It is never the cause: the run goes on."""
+        """What happened before anybody looked stands at its time. It is never the cause: the run
+        goes on."""
         text, style = event_words(event)
         name, kind = self._kind(event, text)
         past = Happening(event.time, kind, text, style, {name: None} if name else {})

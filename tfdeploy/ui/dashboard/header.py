@@ -1,4 +1,5 @@
-"""The first rows of every page: the run in one row, then its cause, or the steps of its launch. Pure."""
+"""The first rows of every page: the run in one row, then its cause, or the steps of its launch.
+Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ _AWAY = ("unreachable", "failed")
 
 
 def head_row(frame: Frame) -> Row:
-    """The parts that fit, in order of worth: state and time, what is wrong, time left, rate, job, hosts, mode, id."""
+    """The parts that fit, in order of worth: state and time, what is wrong, time left, rate, job,
+    hosts, mode, id."""
     progress, marks = frame.scene.progress, frame.marks
     lasted = run_seconds(progress.started, progress.ended, frame.now)
     state = "failing" if progress.cause and not progress.final else progress.state
@@ -34,8 +36,17 @@ def head_row(frame: Frame) -> Row:
         (1, Span(f"  {clean(progress.job)}", "bold")),
         (7, Span(f"  {clean(progress.mode)}" if progress.mode else "")),
         (8, Span(f"  {clean(progress.run or '')}", "dim")),
-        (2, Span(_counts(marks), "bold yellow" if any(mark.trouble for mark in marks.values()) else "dim")),
-        (2 if _away(progress) else 6, Span(_hosts(progress), "bold yellow" if _away(progress) else "dim")),
+        (
+            2,
+            Span(
+                _counts(marks),
+                "bold yellow" if any(mark.trouble for mark in marks.values()) else "dim",
+            ),
+        ),
+        (
+            2 if _away(progress) else 6,
+            Span(_hosts(progress), "bold yellow" if _away(progress) else "dim"),
+        ),
         (4, Span(_rate(progress, frame.scene.silent), "dim")),
         (5, Span(_headway(progress), "dim")),
         (3, Span(_left(progress, frame.scene.trends), "bold")),
@@ -65,7 +76,9 @@ def steps_row(progress: RunProgress) -> Row:
     row: Row = []
     for name in STEPS:
         state = progress.steps.get(name, "")
-        row.append(Span(f"{name}{'...' if state == 'begin' else ''} ", _STEP_STYLES.get(state, "dim")))
+        row.append(
+            Span(f"{name}{'...' if state == 'begin' else ''} ", _STEP_STYLES.get(state, "dim"))
+        )
     moving = [transfer for host in progress.hosts.values() for transfer in host.moving]
     return [*row, Span(f" {transferred(all_of(moving))}")] if moving else row
 
@@ -74,9 +87,15 @@ def _counts(marks: Mapping[str, Mark]) -> str:
     """'6/8 running, 1 stalled, 1 slow'."""
     if not marks:
         return ""
-    kinds = Counter("slow" if mark.rank == SLOW else mark.state.partition(":")[0] for mark in marks.values())
+    kinds = Counter(
+        "slow" if mark.rank == SLOW else mark.state.partition(":")[0] for mark in marks.values()
+    )
     up = kinds["running"] + kinds["slow"] + kinds[RESTARTED]
-    others = [f"{count} {kind}" for kind, count in sorted(kinds.items()) if kind not in ("running", "starting", "pending")]
+    others = [
+        f"{count} {kind}"
+        for kind, count in sorted(kinds.items())
+        if kind not in ("running", "starting", "pending")
+    ]
     return "  " + ", ".join([f"{up}/{len(marks)} running", *others])
 
 
@@ -85,13 +104,22 @@ def _away(progress: RunProgress) -> int:
 
 
 def _hosts(progress: RunProgress) -> str:
-    return f"  {len(progress.hosts) - _away(progress)}/{len(progress.hosts)} hosts up" if progress.hosts else ""
+    return (
+        f"  {len(progress.hosts) - _away(progress)}/{len(progress.hosts)} hosts up"
+        if progress.hosts
+        else ""
+    )
 
 
 def _rate(progress: RunProgress, silent: Collection[str]) -> str:
-    """Of a step counter that several tasks share: it belongs to no row. Else of the leading task."""
+    """Of a step counter that several tasks share: it belongs to no row. Else of the leading
+    task."""
     rate = None if progress.final else progress.run_rate(silent)
-    return "" if rate is None else f"  {figure(rate, 3)} steps/s" + (" in all" if progress.shares_step else "")
+    return (
+        ""
+        if rate is None
+        else f"  {figure(rate, 3)} steps/s" + (" in all" if progress.shares_step else "")
+    )
 
 
 def _headway(progress: RunProgress) -> str:

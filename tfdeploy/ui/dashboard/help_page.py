@@ -9,7 +9,11 @@ from tfdeploy.ui.cells import Row, Span
 _HELP = (
     ("", "keys"),
     ("up down, k j", "choose a row"),
-    ("Enter", "the page of that task: what is wrong, attempts, log, curves, plan, environment; of a folded row: open it"),
+    (
+        "Enter",
+        "the page of that task: what is wrong, attempts, log, curves, plan, environment; of a "
+        "folded row: open it",
+    ),
     ("c", "the run's curves: loss, rate, metrics, GPU, CPU"),
     ("t", "the timeline: attempts as bars, all that has happened, the first cause on top"),
     ("f", "follow the log of the chosen task alone, or of all again"),
@@ -28,14 +32,30 @@ _HELP = (
     ("", "filter: terms with spaces between, all of which must hold; case does not matter"),
     ("worker", "tasks of a role; worker:3, worker:[0-7], w* too"),
     ("@n3, n3", "tasks on a host; @n[1-4] too"),
-    ("stalled", "tasks in that state: running, failed, killed, unreachable, slow, restarted; `trouble`: whatever needs a look"),
-    ("loss nan", 'words of the log and the events; "in quotes" a phrase; a regular expression where it is one'),
+    (
+        "stalled",
+        "tasks in that state: running, failed, killed, unreachable, slow, restarted; `trouble`: "
+        "whatever needs a look",
+    ),
+    (
+        "loss nan",
+        'words of the log and the events; "in quotes" a phrase; a regular expression where it is '
+        "one",
+    ),
     ("!stalled", "a ! before a term: all but those"),
     ("", ""),
     ("", "reading it"),
     ("age", "how long ago its last line came; trend: its loss since the run began"),
-    ("bars of t", "an attempt each: green runs or ended well, yellow is stalled or was stopped, red died, x is its end"),
-    ("colours", "red is dead, yellow needs a look, green is well; the first death is the cause, the others came after it"),
+    (
+        "bars of t",
+        "an attempt each: green runs or ended well, yellow is stalled or was stopped, red died, "
+        "x is its end",
+    ),
+    (
+        "colours",
+        "red is dead, yellow needs a look, green is well; the first death is the cause, the "
+        "others came after it",
+    ),
 )
 _LABEL = 16
 
@@ -47,5 +67,8 @@ def help_page(width: int) -> list[Row]:
             rows.append([Span(text, "dim")])
             continue
         first, *others = textwrap.wrap(text, max(20, width - _LABEL - 2))
-        rows += [[Span(f"  {label:<{_LABEL}}", "bold"), Span(first)], *([Span(" " * (_LABEL + 2) + more)] for more in others)]
+        rows += [
+            [Span(f"  {label:<{_LABEL}}", "bold"), Span(first)],
+            *([Span(" " * (_LABEL + 2) + more)] for more in others),
+        ]
     return rows

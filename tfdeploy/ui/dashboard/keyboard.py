@@ -1,4 +1,5 @@
-"""Keys from a terminal: bytes to key names, and the terminal mode that delivers each key at once."""
+"""Keys from a terminal: bytes to key names, and the terminal mode that delivers each key at
+once."""
 
 from __future__ import annotations
 
@@ -21,13 +22,22 @@ _NAMES = {
     b"7~": "home",
     b"8~": "end",
 }
-_CONTROL = {0x0D: "enter", 0x0A: "enter", 0x7F: "backspace", 0x08: "backspace", 0x02: "pgup", 0x06: "pgdn", 0x15: "clear"}
+_CONTROL = {
+    0x0D: "enter",
+    0x0A: "enter",
+    0x7F: "backspace",
+    0x08: "backspace",
+    0x02: "pgup",
+    0x06: "pgdn",
+    0x15: "clear",
+}
 _SEQUENCE = re.compile(rb"\x1b(?:\[([0-?]*[ -/]*[@-~])|O([@-~]))")
 _UNFINISHED = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|O)?\Z")
 
 
 class KeyParser:
-    """Bytes, in pieces of any size, to key names: "up", "pgdn", "esc", "enter", or the character itself."""
+    """Bytes, in pieces of any size, to key names: "up", "pgdn", "esc", "enter", or the character
+    itself."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -35,7 +45,8 @@ class KeyParser:
 
     @property
     def waiting(self) -> bool:
-        """An escape sequence has begun: the next bytes complete it, or `pause` makes it the Esc key."""
+        """An escape sequence has begun: the next bytes complete it, or `pause` makes it the Esc
+        key."""
         return bool(self._rest)
 
     def feed(self, data: bytes) -> list[str]:
@@ -99,7 +110,12 @@ class Keyboard:
             termios.tcsetattr(self._fd, termios.TCSADRAIN, mode)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self._fd is not None and self._before is not None:
             when = termios.TCSAFLUSH if self._drops_unread else termios.TCSADRAIN
             try:
@@ -108,7 +124,8 @@ class Keyboard:
                 self.gone = True
 
     def hand_over(self) -> list[str]:
-        """Keep unread keys for the terminal's next Keyboard. Return the key that has begun, if any."""
+        """Keep unread keys for the terminal's next Keyboard. Return the key that has begun, if
+        any."""
         self._drops_unread = False
         keys: list[str] = []
         while self._parser.waiting and not self.gone:
@@ -116,7 +133,8 @@ class Keyboard:
         return keys
 
     def read(self, timeout_s: float, wake: int | None = None) -> list[str]:
-        """Keys that came within `timeout_s` seconds; returns early with the first, or once `wake` can be read."""
+        """Keys that came within `timeout_s` seconds; returns early with the first, or once `wake`
+        can be read."""
         wait_s = min(timeout_s, self.ESCAPE_S) if self._parser.waiting else timeout_s
         others = [] if wake is None else [wake]
         if self._fd is None or self.gone:

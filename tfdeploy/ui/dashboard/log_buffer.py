@@ -1,4 +1,5 @@
-"""The newest lines of every task, bounded, for the dashboard: a task that writes much displaces only its own lines.
+"""The newest lines of every task, bounded, for the dashboard: a task that writes much displaces
+only its own lines.
 
 Text is kept as it came (cut to 4 KiB) and sanitised when shown.
 """
@@ -17,7 +18,8 @@ RECENT_S = 10.0
 
 
 class BufferedLine(NamedTuple):
-    """`number` counts all lines in the order in which they came. `style`, `about` (a task): of tfdeploy's own messages."""
+    """`number` counts all lines in the order in which they came. `style`, `about` (a task): of
+    tfdeploy's own messages."""
 
     number: int
     task: str
@@ -58,10 +60,14 @@ class LogBuffer:
         for text in texts:
             self.add(task, host, text)
 
-    def filter(self, text: str, finds: Callable[[str], object] | None, chosen: frozenset[str] | None) -> bool:
-        """From now on only lines of `chosen` tasks (None: all), and of these only those that `finds` passes (None: all).
+    def filter(
+        self, text: str, finds: Callable[[str], object] | None, chosen: frozenset[str] | None
+    ) -> bool:
+        """From now on only lines of `chosen` tasks (None: all), and of these only those that
+        `finds` passes (None: all).
 
-        `text`: the filter as typed; all lines are looked at again where it has changed. Returns whether anything has."""
+        `text`: the filter as typed; all lines are looked at again where it has changed. Returns
+        whether anything has."""
         key = text, finds is None
         if (key, chosen) == (self._filter, self.chosen):
             return False
@@ -96,14 +102,17 @@ class LogBuffer:
         return self.count - self.kept()
 
     def tail(self, rows: int, task: str | None = None) -> list[BufferedLine]:
-        """The newest lines, oldest first, of one task or all. Of all: each task with a line in the last
-        10 s keeps its share of the rows, however much the others write."""
+        """The newest lines, oldest first, of one task or all. Of all: each task with a line in the
+        last 10 s keeps its share of the rows, however much the others write."""
         rings = self._rings(task)
         newest = [list(_last(ring, rows)) for ring in rings]
         if task is None:
             kept = self._shares(newest, rows)
             numbers = {line.number for line in kept}
-            rest = sorted((line for lines in newest for line in lines if line.number not in numbers), reverse=True)
+            rest = sorted(
+                (line for lines in newest for line in lines if line.number not in numbers),
+                reverse=True,
+            )
             return sorted([*kept, *rest[: rows - len(kept)]])
         return newest[0] if newest else []
 
@@ -125,12 +134,18 @@ class LogBuffer:
         if self.chosen is None:
             return list(self._matching.values())
         chosen = self.chosen
-        own = [deque(line for line in ring if line.about in chosen) for task, ring in self._matching.items() if task == OURS]
+        own = [
+            deque(line for line in ring if line.about in chosen)
+            for task, ring in self._matching.items()
+            if task == OURS
+        ]
         return [ring for task, ring in self._matching.items() if task in chosen] + own
 
     def _shares(self, newest: list[list[BufferedLine]], rows: int) -> list[BufferedLine]:
         since = self._ticks[0][1] if self._ticks else 0
-        recent = [fresh for lines in newest if (fresh := [line for line in lines if line.number > since])]
+        recent = [
+            fresh for lines in newest if (fresh := [line for line in lines if line.number > since])
+        ]
         recent.sort(key=lambda lines: lines[-1].number, reverse=True)
         share = rows // max(1, min(rows, len(recent)))
         return [line for lines in recent[:rows] for line in lines[-share:]]

@@ -1,7 +1,9 @@
-"""The filter of the dashboard, one language for rows, log and events: terms with spaces between, all of which must hold.
+"""The filter of the dashboard, one language for rows, log and events: terms with spaces between,
+all of which must hold.
 
-`worker`, `worker:[0-2]`: tasks; `@n[3-5]`, `n3`: hosts; `stalled`: tasks in that state, where there are any; any other word, or
-a "quoted phrase": text of the log and of the events, a regular expression where it is one. `!` before a term: all but those.
+`worker`, `worker:[0-2]`: tasks; `@n[3-5]`, `n3`: hosts; `stalled`: tasks in that state, where there
+are any; any other word, or a "quoted phrase": text of the log and of the events, a regular
+expression where it is one. `!` before a term: all but those.
 """
 
 from __future__ import annotations
@@ -17,7 +19,22 @@ from tfdeploy.model.progress import RunProgress
 from tfdeploy.model.trouble import AGAIN, SLOW, Mark
 
 STATES = frozenset(
-    "running starting pending ended stalled unreachable failed killed lost stopped succeeded slow restarted trouble".split()  # noqa: SIM905
+    [
+        "running",
+        "starting",
+        "pending",
+        "ended",
+        "stalled",
+        "unreachable",
+        "failed",
+        "killed",
+        "lost",
+        "stopped",
+        "succeeded",
+        "slow",
+        "restarted",
+        "trouble",
+    ]
 )
 _TERM = re.compile(r'(!?)(?:"([^"]*)"?|(\S+))')
 Finder = Callable[[str], object]
@@ -61,8 +78,13 @@ class Filter:
 
 
 def parse(text: str, progress: RunProgress, held: Collection[str] = STATES) -> Filter:
-    """Never raises: what is no pattern is a word, and so is a state that is not among `held`, those that tasks are in."""
-    return Filter(tuple(_term(match, progress, held) for match in _TERM.finditer(text) if match[2] or match[3]))
+    """Never raises: what is no pattern is a word, and so is a state that is not among `held`, those
+    that tasks are in."""
+    return Filter(
+        tuple(
+            _term(match, progress, held) for match in _TERM.finditer(text) if match[2] or match[3]
+        )
+    )
 
 
 def states_of(mark: Mark, progress: RunProgress, name: str) -> frozenset[str]:
@@ -84,7 +106,9 @@ def _term(match: re.Match[str], progress: RunProgress, held: Collection[str]) ->
         roles.setdefault(task.task.partition(":")[0], []).append(task.task)
     if word.startswith("@"):
         found = _names(word[1:], hosts, {}) if len(word) > 1 else set(hosts)
-        return Term(without, tasks=frozenset(task for host in found for task in hosts.get(host, ())))
+        return Term(
+            without, tasks=frozenset(task for host in found for task in hosts.get(host, ()))
+        )
     if word.lower() in STATES and (without or word.lower() in held):
         return Term(without, state=word.lower())
     named = set(hosts.get(word, ())) or _names(word, progress.tasks, roles)
@@ -99,7 +123,8 @@ def _names(word: str, names: Mapping[str, object], groups: Mapping[str, list[str
 
 
 def _finder(text: str) -> Finder:
-    """Searches for `text` as a regular expression, or literally while it is not a valid one; upper or lower case."""
+    """Searches for `text` as a regular expression, or literally while it is not a valid one; upper
+    or lower case."""
     try:
         return compiled(text, re.IGNORECASE).search
     except ValueError:

@@ -1,4 +1,5 @@
-"""Which rows the table has: sorted, filtered, and those that are alike folded into one where there is no room. Pure."""
+"""Which rows the table has: sorted, filtered, and those that are alike folded into one where there
+is no room. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ SORTS = ("trouble", "task", "host", "pace")  # the first is the usual one
 
 @dataclass(frozen=True)
 class Item:
-    """A row: one task, or several that are alike. `name`: the task's, or "worker:[0-63]", or "worker x250"."""
+    """A row: one task, or several that are alike. `name`: the task's, or "worker:[0-63]", or
+    "worker x250"."""
 
     name: str
     tasks: tuple[str, ...]
@@ -38,8 +40,8 @@ def items(
     fold: bool | None,
     open_: str | None,
 ) -> list[Item]:
-    """`shown`: tasks that pass the filter, in the plan's order. `fold` None: where `rows` are too few. `open_`: a role that is
-    not folded."""
+    """`shown`: tasks that pass the filter, in the plan's order. `fold` None: where `rows` are too
+    few. `open_`: a role that is not folded."""
     key = _key(progress, marks, sort)
     tasks = sorted(shown, key=key) if key else list(shown)
     if fold is None:
@@ -47,17 +49,24 @@ def items(
     if not fold:
         return [Item(task, (task,), marks[task]) for task in tasks]
     well = _folded(tasks, marks, lambda mark: not mark.trouble, open_)
-    return well if len(well) <= rows else _folded(tasks, marks, lambda mark: mark.rank != FIRST, open_)
+    return (
+        well if len(well) <= rows else _folded(tasks, marks, lambda mark: mark.rank != FIRST, open_)
+    )
 
 
-def _folded(tasks: Sequence[str], marks: Mapping[str, Mark], may: Callable[[Mark], bool], open_: str | None) -> list[Item]:
+def _folded(
+    tasks: Sequence[str], marks: Mapping[str, Mark], may: Callable[[Mark], bool], open_: str | None
+) -> list[Item]:
     """Those of one role and state that `may` be folded stand where the first of them would."""
     groups: dict[tuple[str, str], list[str]] = {}
     for task in tasks:
         mark, role = marks[task], task.partition(":")[0]
         key = (role, _kind(mark)) if may(mark) and role != open_ else (task, "")
         groups.setdefault(key, []).append(task)
-    return [Item(names[0] if len(names) == 1 else _short(names), tuple(names), marks[names[0]]) for names in groups.values()]
+    return [
+        Item(names[0] if len(names) == 1 else _short(names), tuple(names), marks[names[0]])
+        for names in groups.values()
+    ]
 
 
 def _short(names: Sequence[str]) -> str:
@@ -69,11 +78,16 @@ def _kind(mark: Mark) -> str:
     return "slow" if mark.rank == SLOW else mark.state.partition(":")[0]
 
 
-def _key(progress: RunProgress, marks: Mapping[str, Mark], sort: str) -> Callable[[str], Any] | None:
+def _key(
+    progress: RunProgress, marks: Mapping[str, Mark], sort: str
+) -> Callable[[str], Any] | None:
     """Sorting keeps the plan's order among equals."""
     if sort == "trouble":
         # tasks that are well keep their order; the one that others wait for stands before them
-        return lambda task: (min(marks[task].rank, STARTING), marks[task].why.startswith("waits for "))
+        return lambda task: (
+            min(marks[task].rank, STARTING),
+            marks[task].why.startswith("waits for "),
+        )
     if sort == "host":
         return lambda task: progress.tasks[task].host
     if sort == "pace":

@@ -18,7 +18,8 @@ QUIET_S = 60.0  # a running task that is silent for longer is pointed out
 
 @dataclass
 class Scene:
-    """All that a frame shows. `quiet`: task -> seconds since its last line, by the viewer's clock."""
+    """All that a frame shows. `quiet`: task -> seconds since its last line, by the viewer's
+    clock."""
 
     progress: RunProgress
     ring: LogBuffer
@@ -41,12 +42,14 @@ class Scene:
 
     @property
     def passing(self) -> list[Happening]:
-        """What has happened and passes the filter: the first cause, then the others, the newest last."""
+        """What has happened and passes the filter: the first cause, then the others, the newest
+        last."""
         finds, chosen = self.view.parsed.finds, self.ring.chosen
         return [
             each
             for each in self.happenings.in_order
-            if (finds is None or finds(each.words)) and (chosen is None or not chosen.isdisjoint(each.names))
+            if (finds is None or finds(each.words))
+            and (chosen is None or not chosen.isdisjoint(each.names))
         ]
 
 

@@ -69,7 +69,11 @@ def _facts(frame: Frame, task: TaskProgress, mark: Mark) -> list[Row]:
         f"step {figure(values['step'], 7)}" if "step" in values else "",
         f"{figure(rate, 3)} steps/s" if (rate := progress.own_rate(task)) is not None else "",
         f"loss {figure(values['loss'])}" if "loss" in values else "",
-        *(f"{clean(name, 40)} {figure(values[name])}" for name in progress.own_metrics if name in values),
+        *(
+            f"{clean(name, 40)} {figure(values[name])}"
+            for name in progress.own_metrics
+            if name in values
+        ),
     ]
     use = [
         f"CPU {100 * task.cpu:.0f}%" if task.cpu is not None else "",
@@ -77,7 +81,9 @@ def _facts(frame: Frame, task: TaskProgress, mark: Mark) -> list[Row]:
         f"GPU {busy:.0f}%" if busy is not None else "",
         f"GPU memory {in_bytes(used)}" if used is not None else "",
         f"pid {task.pid}" if task.pid and task.state == "running" else "",
-        f"up for {in_seconds(frame.now - task.started)}" if task.started and task.state == "running" else "",
+        f"up for {in_seconds(frame.now - task.started)}"
+        if task.started and task.state == "running"
+        else "",
         f"{task.lines:,} lines" if task.lines else "",
     ]
     style = "red" if mark.rank < CUT else "yellow" if mark.trouble else ""
@@ -86,13 +92,19 @@ def _facts(frame: Frame, task: TaskProgress, mark: Mark) -> list[Row]:
         rows += _lines(clean(last_cause(progress, task)), width, "yellow")
     if mark.rank == CUT:
         rows.append([Span("figures and state are those of the last answer of its host", "yellow")])
-    return rows + [[Span("   ".join(part for part in parts if part))] for parts in (figures, use) if any(parts)]
+    return rows + [
+        [Span("   ".join(part for part in parts if part))] for parts in (figures, use) if any(parts)
+    ]
 
 
 def _lines(text: str, width: int, style: str = "") -> list[Row]:
     """The text in MOST_ROWS rows at most."""
     pieces = wrap(text, max(20, width), indent=2)
-    pieces = pieces if len(pieces) <= _MOST_ROWS else [*pieces[: _MOST_ROWS - 1], f"{pieces[_MOST_ROWS - 1][: width - 3]}..."]
+    pieces = (
+        pieces
+        if len(pieces) <= _MOST_ROWS
+        else [*pieces[: _MOST_ROWS - 1], f"{pieces[_MOST_ROWS - 1][: width - 3]}..."]
+    )
     return [[Span(piece, style)] for piece in pieces]
 
 
@@ -100,12 +112,16 @@ def _attempts(frame: Frame, task: TaskProgress) -> list[Row]:
     known = frame.scene.progress.attempts_of(task.task)
     rows: list[Row] = [[Span(count(max(task.attempt, len(known)), "attempt"), "dim")]]
     if len(known) > _MOST_ATTEMPTS:
-        rows.append([Span(f"  {len(known) - _MOST_ATTEMPTS} older ones: t shows the timeline", "dim")])
+        rows.append(
+            [Span(f"  {len(known) - _MOST_ATTEMPTS} older ones: t shows the timeline", "dim")]
+        )
     return rows + [row for each in known[-_MOST_ATTEMPTS:] for row in _attempt(frame, each)]
 
 
 def _attempt(frame: Frame, each: Attempt) -> list[Row]:
-    since = f"+{in_seconds(max(0.0, each.started - (frame.scene.progress.started or each.started)))}"
+    since = (
+        f"+{in_seconds(max(0.0, each.started - (frame.scene.progress.started or each.started)))}"
+    )
     lasted = in_seconds((each.ended or frame.now) - each.started)
     style = "" if each.outcome is None else "green" if each.outcome == "succeeded" else "red"
     head = f"  {each.number:>3}  {since:>9}  {lasted:>9}  "
@@ -123,7 +139,9 @@ def _plots(scene: Scene, task: TaskProgress, width: int) -> list[Row]:
         for name, trend in found.items()
         if len(trend.times) >= 2
     ]
-    return side_by_side(boxes, width) or [[Span("no curves yet: its hosts note figures every 10 s", "dim")]]
+    return side_by_side(boxes, width) or [
+        [Span("no curves yet: its hosts note figures every 10 s", "dim")]
+    ]
 
 
 def _plot(name: str, trend: Trend, style: str, unicode: bool, width: int) -> list[Row]:
@@ -170,4 +188,7 @@ def _planned(plan: Plan, task: TaskPlan, width: int) -> list[Row]:
 def _wrapped(label: str, text: str, width: int) -> list[Row]:
     head = f"  {label}: "
     pieces = wrap(head + text, max(20, width), indent=4)
-    return [[Span(head, "dim"), Span(pieces[0][len(head) :])], *([Span(piece)] for piece in pieces[1:])]
+    return [
+        [Span(head, "dim"), Span(pieces[0][len(head) :])],
+        *([Span(piece)] for piece in pieces[1:]),
+    ]

@@ -1,4 +1,5 @@
-"""The table of the dashboard: a row per task (per host while there are no tasks yet), as many columns as fit. Pure."""
+"""The table of the dashboard: a row per task (per host while there are no tasks yet), as many
+columns as fit. Pure."""
 
 from __future__ import annotations
 
@@ -25,10 +26,14 @@ from tfdeploy.ui.sanitise import clean
 LAST_LINE, METRICS = "last line", "metrics"
 TREND = "trend"  # of the loss
 _LAST_LINE_WIDTH = 20  # the least
-_METRICS_WIDTH, _FIGURE_WIDTH, _SPARK = 26, 9, 8  # all metrics, at least; a value with its separators; a curve
+# all metrics, at least; a value with its separators; a curve
+_METRICS_WIDTH, _FIGURE_WIDTH, _SPARK = 26, 9, 8
 _NAMES = ("task", "state", "host")
-_WITH_WHY = (*_NAMES, "gpu", "cpu", "step", "steps/s", "loss")  # what stands before the reason of a restart
-_RIGHT = frozenset({"step", "steps/s", "loss", "pid", "restarts", "cpu", "memory", "net", "gpu", "age"})
+# what stands before the reason of a restart
+_WITH_WHY = (*_NAMES, "gpu", "cpu", "step", "steps/s", "loss")
+_RIGHT = frozenset(
+    {"step", "steps/s", "loss", "pid", "restarts", "cpu", "memory", "net", "gpu", "age"}
+)
 _WIDTHS = {  # in the order of the columns
     "task": 24,  # at most, as for the host and the address
     "state": 11,
@@ -65,7 +70,13 @@ _FALL_FIRST = (
     "host",
     "step",
 )
-_STATE_STYLES = {CUT: "bold yellow", AGAIN: "yellow", SLOW: "yellow", STARTING: "yellow", DONE: "green"}
+_STATE_STYLES = {
+    CUT: "bold yellow",
+    AGAIN: "yellow",
+    SLOW: "yellow",
+    STARTING: "yellow",
+    DONE: "green",
+}
 _HOST_STYLES = {"connected": "green", "unreachable": "bold yellow", "failed": "bold red"}
 
 
@@ -83,18 +94,25 @@ class Table:
         progress = scene.progress
         rated = any(progress.own_rate(task) is not None for task in progress.tasks.values())
         names = table_metrics.table_names(progress.own_metrics, progress.job_metrics)
-        self.metrics = [name for name in names if not table_metrics.is_rate(name) or self._shows_rate(name, rated)]
+        self.metrics = [
+            name
+            for name in names
+            if not table_metrics.is_rate(name) or self._shows_rate(name, rated)
+        ]
 
     def _shows_rate(self, name: str, rated: bool) -> bool:
         """`rated`: the column steps/s has values, and shows global_step/sec."""
         if rated and name.endswith(PRINTED_RATE):
             return False
         values = (task.measures.values().get(name) for task in self.progress.tasks.values())
-        return any(table_metrics.is_shown(name, value, self.progress.job_metrics) for value in values)
+        return any(
+            table_metrics.is_shown(name, value, self.progress.job_metrics) for value in values
+        )
 
 
 class _Figure(NamedTuple):
-    """A column of numbers. `value`: a task's; None: not known. `of_several`: the value of a folded row."""
+    """A column of numbers. `value`: a task's; None: not known. `of_several`: the value of a folded
+    row."""
 
     value: Callable[[RunProgress, TaskProgress], float | None]
     words: Callable[[float], str]
@@ -118,7 +136,9 @@ _FIGURES = {
     "memory": _Figure(lambda _, task: task.memory, in_bytes),
     "step": _Figure(lambda _, task: task.step, partial(figure, digits=7), max),
     "steps/s": _Figure(RunProgress.own_rate, partial(figure, digits=3)),
-    "loss": _Figure(lambda _, task: task.loss, figure, lambda losses: float(f"{median(losses):.3g}")),
+    "loss": _Figure(
+        lambda _, task: task.loss, figure, lambda losses: float(f"{median(losses):.3g}")
+    ),
     "restarts": _Figure(lambda _, task: task.restarts or None, figure, sum),
 }
 _GPU = (
@@ -160,7 +180,10 @@ def _missing(table: Table) -> set[str]:
     """Columns of which no task has anything."""
     progress = table.progress
     tasks = progress.tasks.values()
-    known = {name: any(each.value(progress, task) is not None for task in tasks) for name, each in _FIGURES.items()}
+    known = {
+        name: any(each.value(progress, task) is not None for task in tasks)
+        for name, each in _FIGURES.items()
+    }
     known |= {
         "net": any(host.traffic is not None for host in progress.hosts.values()),
         "gpu": any(task.gpus for task in tasks),
@@ -179,12 +202,16 @@ def header_row(shown: Sequence[Column], *, sort: str = "") -> Row:
     return _row(shown, dict(zip(names, names, strict=True)), styles)
 
 
-def item_row(table: Table, item: Item, shown: Sequence[Column], *, selected: bool, width: int) -> Row:
+def item_row(
+    table: Table, item: Item, shown: Sequence[Column], *, selected: bool, width: int
+) -> Row:
     """A task's row, or that of several that are alike."""
     progress, mark = table.progress, item.mark
     tasks = [progress.tasks[name] for name in item.tasks]
     room = next((each.width for each in shown if each.name == METRICS), 0)
-    texts = _folded_texts(progress, tasks, mark) if item.folded else _texts(table, tasks[0], mark, room)
+    texts = (
+        _folded_texts(progress, tasks, mark) if item.folded else _texts(table, tasks[0], mark, room)
+    )
     texts["task"] = clean(item.name, 60)
     texts["state"] = "slow" if item.folded and mark.rank == SLOW else clean(mark.state, 20)
     styles = dict.fromkeys(("pid", "address", "age"), "dim")
@@ -202,7 +229,12 @@ def item_row(table: Table, item: Item, shown: Sequence[Column], *, selected: boo
 def host_row(host: HostProgress, shown: Sequence[Column]) -> Row:
     """Before there is a plan: what the host's connection and transfers do."""
     words = _transfer_words(host) or clean(host.text or "")
-    texts = {"task": "-", "host": clean(host.host, 64), "state": clean(host.state, 40), LAST_LINE: words}
+    texts = {
+        "task": "-",
+        "host": clean(host.host, 64),
+        "state": clean(host.state, 40),
+        LAST_LINE: words,
+    }
     return _row(shown, texts, {"state": _HOST_STYLES.get(host.state, "")})
 
 
@@ -241,9 +273,15 @@ def _texts(table: Table, task: TaskProgress, mark: Mark, room: int) -> dict[str,
     return texts
 
 
-def _folded_texts(progress: RunProgress, tasks: Sequence[TaskProgress], mark: Mark) -> dict[str, str]:
+def _folded_texts(
+    progress: RunProgress, tasks: Sequence[TaskProgress], mark: Mark
+) -> dict[str, str]:
     """The highest step, the sum of restarts, and medians of what else is a figure."""
-    moving = [transfer for host in {task.host for task in tasks} for transfer in progress.host(host).moving]
+    moving = [
+        transfer
+        for host in {task.host for task in tasks}
+        for transfer in progress.host(host).moving
+    ]
     alike = f"{len(tasks)} alike: the highest step, medians; Enter opens them"
     return {
         **{name: each.text(progress, tasks) for name, each in _FIGURES.items()},
@@ -286,11 +324,17 @@ def _spark(table: Table, task: str, name: str) -> str:
     return spark(trend.values, _SPARK, unicode=table.unicode) if trend else ""
 
 
-def _why_row(mark: Mark, shown: Sequence[Column], texts: Mapping[str, str], styles: Mapping[str, str], width: int) -> Row:
+def _why_row(
+    mark: Mark,
+    shown: Sequence[Column],
+    texts: Mapping[str, str],
+    styles: Mapping[str, str],
+    width: int,
+) -> Row:
     """Return the row of a task in trouble, for a table without the column of last lines.
 
-    What is wrong replaces the figures. A task that runs again keeps its figures, with what was wrong behind them if there
-    is room.
+    What is wrong replaces the figures. A task that runs again keeps its figures, with what was
+    wrong behind them if there is room.
     """
     runs_again = mark.state == RESTARTED
     head = [each for each in shown if each.name in (_WITH_WHY if runs_again else _NAMES)]
@@ -305,7 +349,9 @@ def _row(shown: Sequence[Column], texts: Mapping[str, str], styles: Mapping[str,
     row: Row = []
     for name, width in shown:
         row += [Span(" ")] if row else []
-        row.append(Span(column(texts.get(name, ""), width, right=name in _RIGHT), styles.get(name, "")))
+        row.append(
+            Span(column(texts.get(name, ""), width, right=name in _RIGHT), styles.get(name, ""))
+        )
     return row
 
 
@@ -327,4 +373,10 @@ def _age(seconds: float) -> str:
     """'now', '12s', '5m', '3h'."""
     if seconds < 2:
         return "now"
-    return f"{seconds:.0f}s" if seconds < 100 else f"{seconds / 60:.0f}m" if seconds < 6000 else f"{seconds / 3600:.0f}h"
+    return (
+        f"{seconds:.0f}s"
+        if seconds < 100
+        else f"{seconds / 60:.0f}m"
+        if seconds < 6000
+        else f"{seconds / 3600:.0f}h"
+    )

@@ -1,4 +1,5 @@
-"""The page of the timeline: a bar for each task's attempts, then all that has happened, the first cause on top. Pure."""
+"""The page of the timeline: a bar for each task's attempts, then all that has happened, the first
+cause on top. Pure."""
 
 from __future__ import annotations
 
@@ -20,9 +21,13 @@ def timeline_page(frame: Frame, height: int) -> list[Row]:
     began = progress.started or now
     until = max(progress.ended or now, began + 1)
     width = frame.width - _NAME
-    rows: list[Row] = [[Span(column("attempts", _NAME), "dim"), Span(_axis(until - began, width), "dim")]]
+    rows: list[Row] = [
+        [Span(column("attempts", _NAME), "dim"), Span(_axis(until - began, width), "dim")]
+    ]
     most = max(3, height // 2)
-    for item in items(progress, frame.marks, frame.shown, most, sort="trouble", fold=None, open_=None):
+    for item in items(
+        progress, frame.marks, frame.shown, most, sort="trouble", fold=None, open_=None
+    ):
         task = progress.tasks[item.tasks[0]]
         stalled = task.health_since if item.mark.rank in (CUT, STALLED) else None
         bar = _bar(progress, task.task, began, until, width, frame.scene.unicode, stalled)
@@ -45,7 +50,15 @@ def _axis(lasted: float, width: int) -> str:
     return "0 s" + text.rjust(max(len(text) + 1, width - 3))
 
 
-def _bar(progress: RunProgress, task: str, began: float, until: float, width: int, unicode: bool, stalled: float | None) -> Row:
+def _bar(
+    progress: RunProgress,
+    task: str,
+    began: float,
+    until: float,
+    width: int,
+    unicode: bool,
+    stalled: float | None,
+) -> Row:
     """`stalled`: since when the task is stalled, or nothing is heard of it."""
     width = max(1, width)
     cells = [Span(" ")] * width
@@ -55,7 +68,10 @@ def _bar(progress: RunProgress, task: str, began: float, until: float, width: in
         return min(width - 1, max(0, int((time - began) / (until - began) * width)))
 
     for each in progress.attempts_of(task):
-        first, last = cell_of(each.started), max(cell_of(each.started), cell_of(each.ended or until))
+        first, last = (
+            cell_of(each.started),
+            max(cell_of(each.started), cell_of(each.ended or until)),
+        )
         bad = each.outcome not in (None, "succeeded", "stopped")
         style = "red" if bad else "yellow" if each.outcome == "stopped" else "green"
         cells[first : last + 1] = [Span("█" if unicode else "=", style)] * (last + 1 - first)

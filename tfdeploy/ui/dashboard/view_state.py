@@ -1,4 +1,5 @@
-"""What the operator has selected in the dashboard: page, row, lines, filter, order; and what each key changes."""
+"""What the operator has selected in the dashboard: page, row, lines, filter, order; and what each
+key changes."""
 
 from __future__ import annotations
 
@@ -14,7 +15,18 @@ from tfdeploy.ui.dashboard.row_order import SORTS, Item
 Page = Literal["run", "task", "curves", "timeline", "help"]
 Aside = Literal["stop", "shell", "fetch", "copy"]  # what is done on the ordinary screen
 _FAR = 1 << 20  # screens
-_CHOICES = ("page", "offset", "selected", "followed", "filter", "typing", "sort", "fold", "open", "wrap")
+_CHOICES = (
+    "page",
+    "offset",
+    "selected",
+    "followed",
+    "filter",
+    "typing",
+    "sort",
+    "fold",
+    "open",
+    "wrap",
+)
 
 
 @dataclass(frozen=True)
@@ -28,7 +40,8 @@ class Question:
 
 @dataclass(eq=False)
 class ViewState:
-    """Changed by keys only. `snapshot`: the lines that are shown while scrolled or paused (None: live)."""
+    """Changed by keys only. `snapshot`: the lines that are shown while scrolled or paused (None:
+    live)."""
 
     ring: LogBuffer
     progress: RunProgress
@@ -38,7 +51,8 @@ class ViewState:
     followed: str | None = None
     typing: bool = False
     filter: str = ""
-    parsed: Filter = field(default_factory=Filter)  # the filter, as it was read with the tasks that were known then
+    # the filter, as it was read with the tasks that were known then
+    parsed: Filter = field(default_factory=Filter)
     sort: str = SORTS[0]
     fold: bool | None = None  # None: where there is no room
     open: str | None = None  # a role whose tasks are not folded

@@ -1,5 +1,6 @@
-"""Charts as SVG text: curves over time, and the attempts of tasks as bars. Pure. Written by hand, since it is 150 lines, loads
-nothing, and no plotting library draws a report of 256 tasks in less than a megabyte.
+"""Charts as SVG text: curves over time, and the attempts of tasks as bars. Pure. Written by hand,
+since it is 150 lines, loads nothing, and no plotting library draws a report of 256 tasks in less
+than a megabyte.
 
 Colours are classes of the page's style sheet: c0 to c7, so that light and dark are one picture.
 """
@@ -30,10 +31,12 @@ Amount = Callable[[float], str]
 
 
 def chart(curves: Curves, length: float) -> str:
-    """The curves with axes, and a legend of up to COLOURS of them. More have one colour, and each its name under the pointer.
-    `length`: of the run, in seconds."""
+    """The curves with axes, and a legend of up to COLOURS of them. More have one colour, and each
+    its name under the pointer. `length`: of the run, in seconds."""
     lines = curves.lines[:MOST_LINES]
-    points = [(time, _bounded(value)) for line in lines for piece in line.pieces for time, value in piece]
+    points = [
+        (time, _bounded(value)) for line in lines for piece in line.pieces for time, value in piece
+    ]
     if not points:
         return ""
     latest = max(max(time for time, _ in points), length, 1.0)
@@ -53,14 +56,20 @@ def chart(curves: Curves, length: float) -> str:
         title = f"{clean(line.name, 80)}: {amount(line.last or 0.0)} at its end"
         parts.append(f'<g class="line {colour}"><title>{escape(title)}</title>')
         for piece in line.pieces:
-            dots = [(f"{across(time):.1f}", f"{up(_bounded(value)):.1f}") for time, value in thinned(piece)]
+            dots = [
+                (f"{across(time):.1f}", f"{up(_bounded(value)):.1f}")
+                for time, value in thinned(piece)
+            ]
             if len(dots) > 1:
                 parts.append(f'<polyline points="{" ".join(map(",".join, dots))}"/>')
             else:
                 parts.append(f'<circle r="2" cx="{dots[0][0]}" cy="{dots[0][1]}"/>')
         parts.append("</g>")
     words = escape(f"{clean(curves.name, 80)} over time")
-    svg = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{words}">{"".join(parts)}</svg>'
+    svg = (
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        f'aria-label="{words}">{"".join(parts)}</svg>'
+    )
     return svg + legend(lines, amount)
 
 
@@ -68,7 +77,8 @@ def legend(lines: Sequence[Line], amount: Amount) -> str:
     if len(lines) > COLOURS:
         return f'<p class="legend">{len(lines)} curves; the pointer on one names it</p>'
     names = (
-        f'<span class="key c{number}">{escape(clean(line.name, 80))} <b>{escape(amount(line.last or 0.0))}</b></span>'
+        f'<span class="key c{number}">{escape(clean(line.name, 80))} '
+        f"<b>{escape(amount(line.last or 0.0))}</b></span>"
         for number, line in enumerate(lines)
     )
     return f'<p class="legend">{" ".join(names)}</p>'
@@ -90,21 +100,38 @@ def timeline(attempts: Sequence[Attempt], began: float, until: float) -> str:
     parts = []
     for tick in ticks(0.0, length, 6):
         at = across(began + tick)
-        parts.append(f'<line class="grid" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{height - BOTTOM}"/>')
-        parts.append(f'<text x="{at:.1f}" y="{height - 8}" text-anchor="middle">{_moment(tick)}</text>')
+        parts.append(
+            f'<line class="grid" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{height - BOTTOM}"/>'
+        )
+        parts.append(
+            f'<text x="{at:.1f}" y="{height - 8}" text-anchor="middle">{_moment(tick)}</text>'
+        )
     for task, at_y in top.items():
-        parts.append(f'<text x="{left - 8}" y="{at_y + 12}" text-anchor="end">{escape(clean(task, 24))}</text>')
+        parts.append(
+            f'<text x="{left - 8}" y="{at_y + 12}" '
+            f'text-anchor="end">{escape(clean(task, 24))}</text>'
+        )
     shown = [each for each in attempts if each.task in top]
     parts += [_bar(each, top[each.task], across, until) for each in shown]
     if len(shown) < len(attempts):
         parts.append(f'<text x="{left}" y="{height - 8}">more tasks are left out</text>')
-    return f'<svg viewBox="0 0 {WIDE} {height}" role="img" aria-label="attempts over time">{"".join(parts)}</svg>'
+    return (
+        f'<svg viewBox="0 0 {WIDE} {height}" role="img" aria-label="attempts over '
+        f'time">{"".join(parts)}</svg>'
+    )
 
 
 def _bar(each: Attempt, top: int, across: Callable[[float], float], until: float) -> str:
     end = until if each.ended is None else each.ended
-    outcome = clean(outcome_words(each.outcome, each.exit_code, each.signal), 40) if each.outcome else "running"
-    words = f"{clean(each.task, 24)}, attempt {each.number}: {outcome} after {in_seconds(end - each.started)}"
+    outcome = (
+        clean(outcome_words(each.outcome, each.exit_code, each.signal), 40)
+        if each.outcome
+        else "running"
+    )
+    words = (
+        f"{clean(each.task, 24)}, attempt {each.number}: {outcome} after "
+        f"{in_seconds(end - each.started)}"
+    )
     words += f": {clean(each.reason, 300)}" if each.reason else ""
     width = max(2.0, across(end) - across(each.started))
     kind = _KINDS.get(each.outcome, "bad")
@@ -113,14 +140,18 @@ def _bar(each: Attempt, top: int, across: Callable[[float], float], until: float
 
 
 def thinned(piece: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float]]:
-    """At most MOST_POINTS: of each stretch its lowest and its highest point, so that no peak is lost."""
+    """At most MOST_POINTS: of each stretch its lowest and its highest point, so that no peak is
+    lost."""
     if len(piece) <= MOST_POINTS:
         yield from piece
         return
     stretch = math.ceil(2 * len(piece) / MOST_POINTS)
     for begin in range(0, len(piece), stretch):
         part = piece[begin : begin + stretch]
-        ends = {min(range(len(part)), key=lambda i: part[i][1]), max(range(len(part)), key=lambda i: part[i][1])}
+        ends = {
+            min(range(len(part)), key=lambda i: part[i][1]),
+            max(range(len(part)), key=lambda i: part[i][1]),
+        }
         yield from (part[i] for i in sorted(ends))
 
 
@@ -144,14 +175,25 @@ def _range(low: float, high: float, *, from_zero: bool) -> tuple[float, float]:
 
 
 def _grid(
-    low: float, high: float, latest: float, across: Callable[[float], float], up: Callable[[float], float], amount: Amount
+    low: float,
+    high: float,
+    latest: float,
+    across: Callable[[float], float],
+    up: Callable[[float], float],
+    amount: Amount,
 ) -> Iterator[str]:
     for value in ticks(low, high, 4):
         at = up(value)
         yield f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>'
-        yield f'<text x="{LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{escape(amount(value))}</text>'
+        yield (
+            f'<text x="{LEFT - 6}" y="{at + 4:.1f}" '
+            f'text-anchor="end">{escape(amount(value))}</text>'
+        )
     for value in ticks(0.0, latest, 6):
-        yield f'<text x="{across(value):.1f}" y="{HEIGHT - 6}" text-anchor="middle">{_moment(value)}</text>'
+        yield (
+            f'<text x="{across(value):.1f}" y="{HEIGHT - 6}" '
+            f'text-anchor="middle">{_moment(value)}</text>'
+        )
 
 
 def _bounded(value: float) -> float:

@@ -1,4 +1,5 @@
-"""Several runs as one HTML page: what differs, what each reached, and their curves in one chart for each metric."""
+"""Several runs as one HTML page: what differs, what each reached, and their curves in one chart for
+each metric."""
 
 from __future__ import annotations
 
@@ -13,7 +14,10 @@ _STYLES = {"+": "good", "-": "bad", "@": "dim"}
 
 
 def comparison_page(
-    runs: Sequence[ComparedRun], differs: Sequence[Difference], final: Sequence[Final], lines: Sequence[LinesOfFile] = ()
+    runs: Sequence[ComparedRun],
+    differs: Sequence[Difference],
+    final: Sequence[Final],
+    lines: Sequence[LinesOfFile] = (),
 ) -> str:
     names = [run.plan.run for run in runs]
     body = [
@@ -31,7 +35,10 @@ def _differences(names: Sequence[str], differs: Sequence[Difference]) -> str:
         return "<p>command, env, code, plan and versions are the same</p>"
     rows = (
         f"<tr><td>{text_of(row['what'])}</td><td>{text_of(row['key'])}</td>"
-        + "".join(f'<td class="m">{"-" if value is None else text_of(value)}</td>' for value in row["values"])
+        + "".join(
+            f'<td class="m">{"-" if value is None else text_of(value)}</td>'
+            for value in row["values"]
+        )
         + "</tr>"
         for row in differs
     )
@@ -57,7 +64,9 @@ def _finals(names: Sequence[str], final: Sequence[Final]) -> str:
     rows = (
         f"<tr><td>{text_of(metric)}</td>"
         + "".join(
-            f'<td class="n">{figure(found["value"]) if (found := values.get((run, metric))) else "-"}</td>' for run in names
+            "<td "
+            f'class="n">{figure(found["value"]) if (found := values.get((run, metric))) else "-"}</td>'
+            for run in names
         )
         + "</tr>"
         for metric in metrics

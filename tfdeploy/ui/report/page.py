@@ -1,6 +1,8 @@
-"""A run as one HTML page: no script, nothing is loaded, light and dark by the reader's own setting. Pure.
+"""A run as one HTML page: no script, nothing is loaded, light and dark by the reader's own setting.
+Pure.
 
-All text of programs and hosts passes the sanitiser and is escaped; the page's own policy forbids what it does not have.
+All text of programs and hosts passes the sanitiser and is escaped; the page's own policy forbids
+what it does not have.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ from tfdeploy.ui.sanitise import clean
 
 MOST_EVENTS = 2000
 REFRESH_S = 10  # of a live page
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action "
+    "'none'"
+)
 _STYLE = """
 :root{color-scheme:light dark;--fg:#1c1e21;--bg:#fff;--dim:#6a7078;--line:#dfe3e8;--card:#f6f7f9;--good:#1a7f37;--bad:#c62828;
 --warn:#9a6700;--c0:#1f6feb;--c1:#d1570b;--c2:#1a7f37;--c3:#a63fb3;--c4:#b08800;--c5:#0e8a8a;--c6:#c2255c;--c7:#57606a}
@@ -46,13 +51,22 @@ border-radius:6px;padding:10px}svg{width:100%;height:auto;display:block}svg text
 background:currentColor}.key b,.key{font-weight:500}.bar rect{fill:var(--c7)}.bar.good rect{fill:var(--good)}
 .bar.bad rect{fill:var(--bad)}.bar.going rect{fill:var(--c0)}
 """ + "".join(f".c{number}{{color:var(--c{number})}}" for number in range(8))
-_STATES = {"succeeded": "good", "running": "good", "failed": "bad", "lost": "bad", "stopped": "warn", "starting": "warn"}
+_STATES = {
+    "succeeded": "good",
+    "running": "good",
+    "failed": "bad",
+    "lost": "bad",
+    "stopped": "warn",
+    "starting": "warn",
+}
 
 
 def page(report: RunReport, *, live: bool = False) -> str:
     """The whole document. `live`: it loads itself again every REFRESH_S while the run lasts."""
     view, plan = report.view, report.plan
-    refresh = f'<meta http-equiv="refresh" content="{REFRESH_S}">' if live and not view.final else ""
+    refresh = (
+        f'<meta http-equiv="refresh" content="{REFRESH_S}">' if live and not view.final else ""
+    )
     body = [
         _header(report),
         _cause(report),
@@ -73,7 +87,8 @@ def document(title: str, body: str, head: str = "") -> str:
     return (
         f'{PAGE}<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">{head}'
-        '<meta name="viewport" content="width=device-width,initial-scale=1"><meta name="referrer" content="no-referrer">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1"><meta '
+        'name="referrer" content="no-referrer">'
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>{body}</body></html>\n"
     )
 
@@ -102,7 +117,8 @@ def _header(report: RunReport) -> str:
         f"by {text_of(plan.operator)}",
     ]
     silent = "".join(
-        f'<p class="warn">{text_of(host)} gave no samples: {text_of(error.what)}</p>' for host, error in report.errors.items()
+        f'<p class="warn">{text_of(host)} gave no samples: {text_of(error.what)}</p>'
+        for host, error in report.errors.items()
     )
     return f"<header><h1>{text_of(plan.run)}</h1><p>{' &middot; '.join(facts)}</p>{silent}</header>"
 
@@ -113,31 +129,71 @@ def _cause(report: RunReport) -> str:
         return ""
     lines = "\n".join(f"{_clock(line.time)} {clean(line.text)}" for line in report.last_lines)
     shown = (
-        f"<p>The last lines of {text_of(view.first_death)}:</p><pre>{escape(lines)}</pre>" if lines and view.first_death else ""
+        f"<p>The last lines of {text_of(view.first_death)}:</p><pre>{escape(lines)}</pre>"
+        if lines and view.first_death
+        else ""
     )
-    return f'<section><h2 class="{"bad" if view.first_death else "warn"}">{text_of(view.cause)}</h2>{shown}</section>'
+    return (
+        "<section><h2 "
+        f'class="{"bad" if view.first_death else "warn"}">{text_of(view.cause)}</h2>{shown}</section>'
+    )
 
 
 def _tasks(report: RunReport) -> str:
-    shown = [table_metrics.table_values(task.metrics, report.view.job_metrics) for task in report.view.tasks]
+    shown = [
+        table_metrics.table_values(task.metrics, report.view.job_metrics)
+        for task in report.view.tasks
+    ]
     names = list(dict.fromkeys(name for each in shown for name in each))[:8]
-    heads = ["task", "host", "state", "attempts", "lasted", "step", "loss", *names, "GPUs", "address"]
+    heads = [
+        "task",
+        "host",
+        "state",
+        "attempts",
+        "lasted",
+        "step",
+        "loss",
+        *names,
+        "GPUs",
+        "address",
+    ]
     figures = ([metrics.get(name) for name in names] for metrics in shown)
-    rows = (_task(report, task, each) for task, each in zip(report.view.tasks, figures, strict=True))
+    rows = (
+        _task(report, task, each) for task, each in zip(report.view.tasks, figures, strict=True)
+    )
     return table(heads, rows, numbers=heads[3:-2])
 
 
 def _task(report: RunReport, task: TaskView, metrics: Iterable[float | None]) -> str:
-    state = outcome_words(task.outcome, task.exit_code, task.signal) if task.outcome else task.health or task.state
+    state = (
+        outcome_words(task.outcome, task.exit_code, task.signal)
+        if task.outcome
+        else task.health or task.state
+    )
     kind = "bad" if task.outcome in ("failed", "killed", "lost") else ""
     if task.outcome == "succeeded" or state == "running":
         kind = "good"
     lasted = "" if task.started is None else in_seconds((task.ended or report.made) - task.started)
-    why = f'<br><span class="dim">{text_of(task.reason)}</span>' if task.reason and task.reason != report.view.cause else ""
-    numbers = [task.attempt or "", lasted, figure(task.step, 9), figure(task.loss), *map(figure, metrics)]
-    cells = [f"<td>{text_of(task.task)}</td><td>{text_of(task.host)}</td>", f'<td class="{kind}">{text_of(state)}{why}</td>']
+    why = (
+        f'<br><span class="dim">{text_of(task.reason)}</span>'
+        if task.reason and task.reason != report.view.cause
+        else ""
+    )
+    numbers = [
+        task.attempt or "",
+        lasted,
+        figure(task.step, 9),
+        figure(task.loss),
+        *map(figure, metrics),
+    ]
+    cells = [
+        f"<td>{text_of(task.task)}</td><td>{text_of(task.host)}</td>",
+        f'<td class="{kind}">{text_of(state)}{why}</td>',
+    ]
     cells += [f'<td class="n">{escape(str(each))}</td>' for each in numbers]
-    cells.append(f'<td>{",".join(map(str, task.gpus))}</td><td class="m">{text_of(task.address)}</td>')
+    cells.append(
+        f'<td>{",".join(map(str, task.gpus))}</td><td class="m">{text_of(task.address)}</td>'
+    )
     return f"<tr>{''.join(cells)}</tr>"
 
 
@@ -147,7 +203,10 @@ def _curves(report: RunReport) -> str:
 
 def charts(drawn: Iterable[Curves], length: float) -> str:
     """A chart for each metric. `length`: of the run, in seconds."""
-    boxes = "".join(f'<div class="chart"><h3>{text_of(each.name)}</h3>{chart(each, length)}</div>' for each in drawn)
+    boxes = "".join(
+        f'<div class="chart"><h3>{text_of(each.name)}</h3>{chart(each, length)}</div>'
+        for each in drawn
+    )
     return f'<div class="charts">{boxes}</div>' if boxes else ""
 
 
@@ -159,12 +218,26 @@ def _events(events: tuple[Event, ...], began: float) -> str:
         about = (event.host, event.task)
         if text and text != last.get(about):
             last[about] = text
-            kind = "bad" if "red" in style else "warn" if "yellow" in style else "good" if "green" in style else ""
+            kind = (
+                "bad"
+                if "red" in style
+                else "warn"
+                if "yellow" in style
+                else "good"
+                if "green" in style
+                else ""
+            )
             offset = event.time - began
             at = f"+{in_seconds(offset)}" if offset >= 0 else f"-{in_seconds(-offset)}"
-            rows.append(f'<tr><td class="n dim">{at}</td><td class="{kind}">{escape(text)}</td></tr>')
+            rows.append(
+                f'<tr><td class="n dim">{at}</td><td class="{kind}">{escape(text)}</td></tr>'
+            )
     left_out = len(rows) - MOST_EVENTS
-    more = f'<p class="dim">left out before these: {count(left_out, "event")}</p>' if left_out > 0 else ""
+    more = (
+        f'<p class="dim">left out before these: {count(left_out, "event")}</p>'
+        if left_out > 0
+        else ""
+    )
     return more + table([], rows[-MOST_EVENTS:]) if rows else ""
 
 
@@ -179,8 +252,14 @@ def _plan(report: RunReport) -> str:
         "data": ", ".join(f"{name}: {path}" for name, path in plan.data.items()),
         "ports": f"protect: {protect.levels if len(protect.by_level()) > 1 else protect.used}",
     }
-    rows = [*facts.items(), *((role, ", ".join(addresses)) for role, addresses in plan.cluster.items())]
-    rows += [(host, f"{machine.cores} cores{_of_memory(machine.memory)}") for host, machine in report.machines.items()]
+    rows = [
+        *facts.items(),
+        *((role, ", ".join(addresses)) for role, addresses in plan.cluster.items()),
+    ]
+    rows += [
+        (host, f"{machine.cores} cores{_of_memory(machine.memory)}")
+        for host, machine in report.machines.items()
+    ]
     return table([], (_fact(name, value) for name, value in rows if value))
 
 
@@ -202,8 +281,13 @@ def _versions(versions: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def table(heads: Iterable[str], rows: Iterable[str], numbers: Collection[str] = ()) -> str:
-    head = "".join(f"<th{' class=n' if name in numbers else ''}>{text_of(name, 128)}</th>" for name in heads)
-    return f'<div class="wide"><table>{f"<tr>{head}</tr>" if head else ""}{"".join(rows)}</table></div>'
+    head = "".join(
+        f"<th{' class=n' if name in numbers else ''}>{text_of(name, 128)}</th>" for name in heads
+    )
+    return (
+        "<div "
+        f'class="wide"><table>{f"<tr>{head}</tr>" if head else ""}{"".join(rows)}</table></div>'
+    )
 
 
 def text_of(text: str | None, limit: int = 4096) -> str:

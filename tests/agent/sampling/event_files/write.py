@@ -1,4 +1,5 @@
-"""Event files as TensorFlow writes them, in the folder of its first argument; then the CRCs that TensorFlow has for some texts.
+"""Event files as TensorFlow writes them, in the folder of its first argument; then the CRCs that
+TensorFlow has for some texts.
 
 python write.py FOLDER
 """
@@ -38,7 +39,8 @@ def value_of(kind):
 
 
 def write_version1(folder):
-    """As programs for TensorFlow 1 do: `simple_value` in merged summaries, beside histograms, images and texts."""
+    """As programs for TensorFlow 1 do: `simple_value` in merged summaries, beside histograms,
+    images and texts."""
     with tf.Graph().as_default(), V1.Session() as session:
         loss = V1.placeholder(tf.float32, [])
         V1.summary.scalar("loss", loss)
@@ -55,16 +57,23 @@ def write_version1(folder):
 
 
 def write_lists(folder):
-    """Tensors with their values in `float_val`, `int_val` and the other lists; some are no scalars."""
+    """Tensors with their values in `float_val`, `int_val` and the other lists; some are no
+    scalars."""
     with tf.Graph().as_default():
         writer = V1.summary.FileWriter(folder)
         tensors = {kind: tf.make_tensor_proto(value_of(kind), kind) for kind in (*TYPES, "bool")}
-        tensors.update({"zero": tf.make_tensor_proto(0.0), "one of one": tf.make_tensor_proto([5.0])})
-        tensors.update({"two": tf.make_tensor_proto([1.0, 2.0]), "text": tf.make_tensor_proto("1.5")})
+        tensors.update(
+            {"zero": tf.make_tensor_proto(0.0), "one of one": tf.make_tensor_proto([5.0])}
+        )
+        tensors.update(
+            {"two": tf.make_tensor_proto([1.0, 2.0]), "text": tf.make_tensor_proto("1.5")}
+        )
         for name, tensor in tensors.items():
             writer.add_summary(V1.Summary(value=[V1.Summary.Value(tag=name, tensor=tensor)]), 1)
         for name, value in ODD_VALUES.items():
-            writer.add_summary(V1.Summary(value=[V1.Summary.Value(tag=name, simple_value=value)]), 1)
+            writer.add_summary(
+                V1.Summary(value=[V1.Summary.Value(tag=name, simple_value=value)]), 1
+            )
         writer.close()
 
 
@@ -84,7 +93,11 @@ def write_version2(folder):
 
 def main():
     top = sys.argv[1]
-    for name, write in (("version1", write_version1), ("lists", write_lists), ("version2", write_version2)):
+    for name, write in (
+        ("version1", write_version1),
+        ("lists", write_lists),
+        ("version2", write_version2),
+    ):
         write(os.path.join(top, name))
         (path,) = glob.glob(os.path.join(top, name, "events.out.tfevents.*"))
         os.rename(path, os.path.join(top, name + ".tfevents"))

@@ -36,6 +36,9 @@ LIKE_IT = FoundFile("ck/workertemp_one/checkpoint", 20, 9 * S)
     ],
 )
 def test_lack(
-    source: tuple[FoundFile, ...], there: tuple[FoundFile, ...], files: tuple[FoundFile, ...], aside: tuple[str, ...]
+    source: tuple[FoundFile, ...],
+    there: tuple[FoundFile, ...],
+    files: tuple[FoundFile, ...],
+    aside: tuple[str, ...],
 ) -> None:
     assert keep_difference(source, there) == KeepDifference(files, aside)

@@ -1,4 +1,5 @@
-"""The slowest link of a broadcast: by what each host received in its best seconds, and who fed it."""
+"""The slowest link of a broadcast: by what each host received in its best seconds, and who fed
+it."""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ MB = 1_000_000.0
 CHAIN: dict[str, dict[int, str]] = {"n1": {0: ""}, "n2": {0: "n1"}, "n3": {0: "n2"}}
 
 
-def found(fed: dict[str, dict[int, str]], **rates: float | None) -> tuple[str, list[str], float] | None:
+def found(
+    fed: dict[str, dict[int, str]], **rates: float | None
+) -> tuple[str, list[str], float] | None:
     takers: Any = {name: SimpleNamespace(best_rate=rate) for name, rate in rates.items()}
     slowest = slowest_link(takers, fed)
     return slowest and (slowest["host"], slowest["parents"], slowest["rate"])

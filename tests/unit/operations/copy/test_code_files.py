@@ -1,4 +1,5 @@
-"""Code as it is sent: packed once for all hosts, and refused once it is no longer what the manifest says."""
+"""Code as it is sent: packed once for all hosts, and refused once it is no longer what the manifest
+says."""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ def is_a_tick_later(folder: Path) -> bool:
     return clock.stat().st_ctime_ns > max(path.lstat().st_ctime_ns for path in folder.rglob("*"))
 
 
-def test_contents_are_packed_once_for_hosts_that_lack_the_same(code: CodeFiles, folder: Path) -> None:
+def test_contents_are_packed_once_for_hosts_that_lack_the_same(
+    code: CodeFiles, folder: Path
+) -> None:
     wanted = ("train.py", "lib/b.py")
     packed = code.contents(wanted)
     times, _, contents = zlib.decompress(packed).partition(b"\n")
@@ -90,7 +93,9 @@ def replaced(path: Path) -> None:
         lambda path: (path.unlink(), path.mkdir()),
     ],
 )
-def test_a_file_that_changed_since_it_was_hashed_is_told(code: CodeFiles, folder: Path, change: Callable[[Path], object]) -> None:
+def test_a_file_that_changed_since_it_was_hashed_is_told(
+    code: CodeFiles, folder: Path, change: Callable[[Path], object]
+) -> None:
     change(folder / "lib/b.py")
     code.check_unchanged(["train.py"])
     with pytest.raises(TreeChanged, match=r"lib/b\.py changed while it was sent"):
@@ -99,7 +104,9 @@ def test_a_file_that_changed_since_it_was_hashed_is_told(code: CodeFiles, folder
         code.contents(("lib/b.py",))
 
 
-def test_packed_contents_that_changed_within_one_tick_of_the_clock_are_refused(folder: Path) -> None:
+def test_packed_contents_that_changed_within_one_tick_of_the_clock_are_refused(
+    folder: Path,
+) -> None:
     manifest = read_tree(folder, exclude=[], cache=None)
     (folder / "lib/b.py").write_text("# lib/c.py\n")
     now = read_tree(folder, exclude=[], cache=None)

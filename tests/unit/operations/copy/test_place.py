@@ -29,19 +29,29 @@ def staged(root: Path, **texts: str) -> Path:
     return root
 
 
-def test_files_are_moved_with_their_times_and_a_record_waits_for_what_is_beside_it(tmp_path: Path) -> None:
+def test_files_are_moved_with_their_times_and_a_record_waits_for_what_is_beside_it(
+    tmp_path: Path,
+) -> None:
     here = staged(tmp_path / "s", a__checkpoint="r", a__model="m", b__checkpoint="q")
-    placed = place(here, tmp_path / "d", ["a/checkpoint", "a/model", "b/checkpoint"], (), {"a/other"})
+    placed = place(
+        here, tmp_path / "d", ["a/checkpoint", "a/model", "b/checkpoint"], (), {"a/other"}
+    )
     assert placed.files == 2
-    assert sorted(p.relative_to(tmp_path / "d").as_posix() for p in (tmp_path / "d").rglob("*") if p.is_file()) == [
+    assert sorted(
+        p.relative_to(tmp_path / "d").as_posix() for p in (tmp_path / "d").rglob("*") if p.is_file()
+    ) == [
         "a/model",
         "b/checkpoint",
     ]
     assert (tmp_path / "d/a/model").stat().st_mtime == 1000
 
 
-@pytest.mark.parametrize(("age", "text", "kept"), [(2000, "mine", True), (2000, "new", False), (500, "mine", False)])
-def test_a_file_changed_here_later_is_left_alone(tmp_path: Path, age: int, text: str, kept: bool) -> None:
+@pytest.mark.parametrize(
+    ("age", "text", "kept"), [(2000, "mine", True), (2000, "new", False), (500, "mine", False)]
+)
+def test_a_file_changed_here_later_is_left_alone(
+    tmp_path: Path, age: int, text: str, kept: bool
+) -> None:
     here = staged(tmp_path / "s", x="new")
     there = tmp_path / "d" / "x"
     there.parent.mkdir()
@@ -65,7 +75,9 @@ def test_nothing_is_written_through_a_link(tmp_path: Path, way: str) -> None:
         destination.symlink_to(outside)
     else:
         destination.mkdir()
-        (destination / "a").mkdir() if way == "name" else (destination / "a").symlink_to(outside / "a")
+        (destination / "a").mkdir() if way == "name" else (destination / "a").symlink_to(
+            outside / "a"
+        )
     if way == "name":
         (destination / "a" / "x").symlink_to(outside / "a" / "x")
         place(here, destination, ["a/x"], (), ())
@@ -83,7 +95,11 @@ def test_a_folder_in_the_way_of_a_file_is_said(tmp_path: Path) -> None:
 
 
 def test_links_that_stay_inside_are_made_and_the_others_named(tmp_path: Path) -> None:
-    links = (FoundFile("a/near", 0, 0, "../x"), FoundFile("out", 0, 0, "/etc"), FoundFile("up", 0, 0, "../y"))
+    links = (
+        FoundFile("a/near", 0, 0, "../x"),
+        FoundFile("out", 0, 0, "/etc"),
+        FoundFile("up", 0, 0, "../y"),
+    )
     placed = place(staged(tmp_path / "s", x="new"), tmp_path / "d", ["x"], links, ())
     assert placed.left_there == ["out", "up"]
     assert (tmp_path / "d/a/near").read_text() == "new"

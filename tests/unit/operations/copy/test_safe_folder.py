@@ -1,4 +1,5 @@
-"""A folder whose names hosts choose: nothing leads out of it, whatever lies there or is put there meanwhile."""
+"""A folder whose names hosts choose: nothing leads out of it, whatever lies there or is put there
+meanwhile."""
 
 from __future__ import annotations
 
@@ -43,10 +44,14 @@ def test_no_way_leads_through_a_link_to_a_folder(here: SafeFolder, outside: Path
     (here.path / "a").symlink_to(outside)
     with pytest.raises(Refused, match="a link is in the way"):
         WAYS[way](here)
-    assert [each.name for each in outside.iterdir()] == ["x"] and (outside / "x").read_text() == "mine"
+    assert [each.name for each in outside.iterdir()] == ["x"] and (
+        outside / "x"
+    ).read_text() == "mine"
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "/etc/passwd", "a/../b", "a//b", "a/", "n\0", "\ud800", "x" * 5000])
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "/etc/passwd", "a/../b", "a//b", "a/", "n\0", "\ud800", "x" * 5000]
+)
 def test_no_name_leads_out(here: SafeFolder, name: str) -> None:
     for use in (here.stat, here.open, here.unlink, here.folder, here.readlink):
         with pytest.raises(Refused, match="leads out"):
@@ -62,7 +67,9 @@ def test_neither_a_link_nor_a_fifo_is_opened(here: SafeFolder, outside: Path) ->
         here.open("fifo")
 
 
-def test_a_folder_that_is_replaced_by_a_link_meanwhile_stays_the_one_that_was_opened(here: SafeFolder, outside: Path) -> None:
+def test_a_folder_that_is_replaced_by_a_link_meanwhile_stays_the_one_that_was_opened(
+    here: SafeFolder, outside: Path
+) -> None:
     with here.folder("a") as inner:
         (here.path / "a").rename(here.path / "was")
         (here.path / "a").symlink_to(outside)

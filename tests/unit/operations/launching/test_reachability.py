@@ -12,7 +12,9 @@ HOSTS = [Host(name=f"n{number}", address=f"10.0.0.{number}") for number in range
 
 
 def shut(seen_from: str, to: str, task: str = "", why: str = "no answer") -> tuple[str, ShutPort]:
-    return seen_from, ShutPort(host=to, task=task, address=f"10.0.0.{to[1:]}:{2223 if task else 2222}", why=why)
+    return seen_from, ShutPort(
+        host=to, task=task, address=f"10.0.0.{to[1:]}:{2223 if task else 2222}", why=why
+    )
 
 
 def refused(ports: list[tuple[str, ShutPort]], hosts: list[Host], asked: dict[str, int]) -> Refused:
@@ -23,13 +25,21 @@ def refused(ports: list[tuple[str, ShutPort]], hosts: list[Host], asked: dict[st
 
 
 def test_a_pair_is_one_line_with_all_its_ports() -> None:
-    error = refused([shut("n2", "n3"), shut("n2", "n3", "worker:1"), shut("n1", "n3", why="closed")], HOSTS[:4], ASKED)
+    error = refused(
+        [shut("n2", "n3"), shut("n2", "n3", "worker:1"), shut("n1", "n3", why="closed")],
+        HOSTS[:4],
+        ASKED,
+    )
     assert error.exit_code == 3
     assert error.what.splitlines()[1:] == [
         "  n2 does not reach n3: no answer at 10.0.0.3:2222, 10.0.0.3:2223 (worker:1)",
         "  n1 does not reach n3: nobody listens at 10.0.0.3:2222",
     ]
-    assert error.where == "n3" and "2222-2299" in str(error.next) and "`advertise:` of n3" in str(error.next)
+    assert (
+        error.where == "n3"
+        and "2222-2299" in str(error.next)
+        and "`advertise:` of n3" in str(error.next)
+    )
 
 
 def test_a_host_that_no_other_reaches_is_one_line() -> None:

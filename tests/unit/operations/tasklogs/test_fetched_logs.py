@@ -24,15 +24,26 @@ def read(folder: Path) -> list[LogLine]:
     return [line for batch in batches for line in lines_of(batch)]
 
 
-def test_lines_have_the_times_of_their_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pieces = [(0, [(0, 1.0, 0, 1), (6, 2.0, 1, 1)], b"out 1\nerr 1\n"), (12, [(0, 3.0, 0, 2)], b"out 2\nnot end")]
-    again = packed(0, [(0, 1.0, 0, 1)], 6)  # its log was removed here, and a fetch of it again was cut off
+def test_lines_have_the_times_of_their_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces = [
+        (0, [(0, 1.0, 0, 1), (6, 2.0, 1, 1)], b"out 1\nerr 1\n"),
+        (12, [(0, 3.0, 0, 2)], b"out 2\nnot end"),
+    ]
+    # its log was removed here, and a fetch of it again was cut off
+    again = packed(0, [(0, 1.0, 0, 1)], 6)
     times = b"".join(packed(offset, records, len(blob)) for offset, records, blob in pieces)
     (tmp_path / times_name("worker:0", "n1")).write_bytes(times + again + b"half")
     (tmp_path / "worker-0@n1.log").write_bytes(b"".join(blob for *_, blob in pieces))
     (tmp_path / "worker-0@n1.from-1000.log").write_bytes(b"after a gap\n")
     (tmp_path / "worker-0@n12.log").write_bytes(b"of another host\n")
-    wanted = [(1.0, "out", 1, b"out 1"), (2.0, "err", 1, b"err 1"), (3.0, "out", 2, b"out 2"), (3.0, "out", 2, b"not end")]
+    wanted = [
+        (1.0, "out", 1, b"out 1"),
+        (2.0, "err", 1, b"err 1"),
+        (3.0, "out", 2, b"out 2"),
+        (3.0, "out", 2, b"not end"),
+    ]
     for block in (1 << 18, 5, 1):
         monkeypatch.setattr(fetched_logs, "_BLOCK_BYTES", block)
         found = [(line.time, line.stream, line.attempt, line.line) for line in read(tmp_path)]
@@ -71,8 +82,19 @@ def test_only_what_a_host_cannot_give_is_taken_from_here(tmp_path: Path) -> None
     assert fetched.instead("worker:0", "n1", gone) is not None and fetched.used == {"n1": gone}
 
 
-@given(some.lists(some.tuples(some.integers(0, 50), some.floats(0, 1e10), some.integers(0, 1), some.integers(0, 1 << 40))))
-def test_whatever_a_host_says_there_is_at_most_one_record_for_each_byte(records: list[tuple[int, float, int, int]]) -> None:
+@given(
+    some.lists(
+        some.tuples(
+            some.integers(0, 50),
+            some.floats(0, 1e10),
+            some.integers(0, 1),
+            some.integers(0, 1 << 40),
+        )
+    )
+)
+def test_whatever_a_host_says_there_is_at_most_one_record_for_each_byte(
+    records: list[tuple[int, float, int, int]],
+) -> None:
     times = packed(100, records, 20)
     assert len(times) <= 20 * RECORD.size
     offsets = [record[0] for record in RECORD.iter_unpack(times)]

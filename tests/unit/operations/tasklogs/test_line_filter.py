@@ -20,11 +20,25 @@ from tfdeploy.operations.tasklogs.task_log import LogQuery
 
 
 def line(text: bytes, **fields: Any) -> LogLine:
-    return LogLine(**{"time": 5.0, "task": "w:0", "host": "n1", "attempt": 1, "stream": "out", "line": text, **fields})
+    return LogLine(
+        **{
+            "time": 5.0,
+            "task": "w:0",
+            "host": "n1",
+            "attempt": 1,
+            "stream": "out",
+            "line": text,
+            **fields,
+        }
+    )
 
 
 def kept(batches: list[list[LogLine]], **query: Any) -> list[bytes]:
-    return [each.line for batch in filtered(LogQuery(tasks=("w:0",), **query), "w:0", iter(batches)) for each in batch]
+    return [
+        each.line
+        for batch in filtered(LogQuery(tasks=("w:0",), **query), "w:0", iter(batches))
+        for each in batch
+    ]
 
 
 def any_of(*texts: bytes) -> tuple[re.Pattern[bytes], ...]:
@@ -33,7 +47,9 @@ def any_of(*texts: bytes) -> tuple[re.Pattern[bytes], ...]:
 
 def test_what_is_not_asked_for_costs_nothing() -> None:
     batches = iter([[line(b"a")]])
-    assert filtered(LogQuery(tasks=("w:0",), last=3, context=2, gaps=True), "w:0", batches) is batches
+    assert (
+        filtered(LogQuery(tasks=("w:0",), last=3, context=2, gaps=True), "w:0", batches) is batches
+    )
 
 
 def test_by_time_attempt_and_stream() -> None:
@@ -54,22 +70,32 @@ def test_any_of_several_expressions_and_none_of_the_excluded() -> None:
 def test_lines_around_a_match_like_grep() -> None:
     batches = [[line(b"%d" % number)] for number in range(20)]
     found = kept(batches, grep=any_of(b"^(3|5|12)$"), context=2, gaps=True)
-    assert found == [*(b"%d" % number for number in range(1, 8)), GAP, *(b"%d" % number for number in range(10, 15))]
+    assert found == [
+        *(b"%d" % number for number in range(1, 8)),
+        GAP,
+        *(b"%d" % number for number in range(10, 15)),
+    ]
 
 
 TEXTS = some.lists(some.sampled_from([b"hit", b"a", b"b"]), max_size=60)
 
 
 @given(TEXTS, some.integers(1, 4), some.integers(1, 9))
-def test_lines_around_matches_are_those_within_reach(texts: list[bytes], count: int, size: int) -> None:
+def test_lines_around_matches_are_those_within_reach(
+    texts: list[bytes], count: int, size: int
+) -> None:
     lines = [line(text, offset=number) for number, text in enumerate(texts)]
     batches = [lines[at : at + size] for at in range(0, len(lines), size)]
     query = LogQuery(tasks=("w:0",), grep=any_of(b"hit"), context=count, gaps=True)
     shown = [each for batch in filtered(query, "w:0", iter(batches)) for each in batch]
     hits = [number for number, text in enumerate(texts) if text == b"hit"]
-    near = [number for number in range(len(texts)) if any(abs(number - hit) <= count for hit in hits)]
+    near = [
+        number for number in range(len(texts)) if any(abs(number - hit) <= count for hit in hits)
+    ]
     assert [each.offset for each in shown if each.line != GAP] == near
-    assert sum(each.line == GAP for each in shown) == sum(after - before > 1 for before, after in pairwise(near))
+    assert sum(each.line == GAP for each in shown) == sum(
+        after - before > 1 for before, after in pairwise(near)
+    )
 
 
 def test_lines_kept_for_a_match_that_may_come_are_bounded_in_bytes() -> None:
@@ -89,7 +115,9 @@ list(filtered(LogQuery(tasks=("w:0",), grep=(re.compile(rb"(a+)+$"),)), "w:0", i
 
 
 def test_an_expression_that_takes_for_ever_is_ended_by_ctrl_c() -> None:
-    with subprocess.Popen([sys.executable, "-c", SLOW], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as looking:
+    with subprocess.Popen(
+        [sys.executable, "-c", SLOW], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as looking:
         assert looking.stdout is not None
         assert looking.stdout.readline() == b"looking\n"
         with pytest.raises(subprocess.TimeoutExpired):

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from tfdeploy.model.loglines import Batch, LogLine, lines_of
 from tfdeploy.operations.tasklogs.split_lines import MAX_LINE_BYTES, LineSplitter
 
-CHUNKS = st.lists(st.tuples(st.sampled_from([0, 1]), st.binary(min_size=1, max_size=12)), max_size=20)
+CHUNKS = st.lists(
+    st.tuples(st.sampled_from([0, 1]), st.binary(min_size=1, max_size=12)), max_size=20
+)
 
 
 def lines(*batches: Iterable[Batch]) -> list[LogLine]:
@@ -28,7 +30,9 @@ def split(chunks: list[tuple[int, bytes]], attempt: int = 1) -> list[tuple[str, 
 
 
 @given(CHUNKS)
-def test_each_stream_has_its_own_lines_however_chunks_are_cut(chunks: list[tuple[int, bytes]]) -> None:
+def test_each_stream_has_its_own_lines_however_chunks_are_cut(
+    chunks: list[tuple[int, bytes]],
+) -> None:
     found = split(chunks)
     for stream, name in ((0, "out"), (1, "err")):
         whole = b"".join(chunk for which, chunk in chunks if which == stream)
@@ -55,7 +59,9 @@ def test_offsets_name_the_first_byte_of_a_line() -> None:
 
 def test_a_new_attempt_begins_a_new_line() -> None:
     splitter = LineSplitter("worker:0", "n1")
-    found = lines(splitter.feed(0, [[0, 1.0, 0, 1]], b"cut o"), splitter.feed(5, [[0, 2.0, 0, 2]], b"again\n"))
+    found = lines(
+        splitter.feed(0, [[0, 1.0, 0, 1]], b"cut o"), splitter.feed(5, [[0, 2.0, 0, 2]], b"again\n")
+    )
     assert [(line.attempt, line.line) for line in found] == [(1, b"cut o"), (2, b"again")]
 
 

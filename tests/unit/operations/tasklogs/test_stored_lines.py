@@ -1,4 +1,5 @@
-"""The lines of a log as they arrive: the last ones of batches, and those of a log that grows while it is read."""
+"""The lines of a log as they arrive: the last ones of batches, and those of a log that grows while
+it is read."""
 
 from __future__ import annotations
 
@@ -20,7 +21,17 @@ from tfdeploy.operations.tasklogs.task_log import PULL_BYTES, LogQuery
 def test_the_last_lines_are_the_last_ones_however_they_arrive(sizes: list[int], count: int) -> None:
     numbers = iter(range(100))
     batches = [
-        [LogLine(time=0.0, task="worker:0", host="n1", attempt=1, stream="out", line=b"%d" % next(numbers)) for _ in range(size)]
+        [
+            LogLine(
+                time=0.0,
+                task="worker:0",
+                host="n1",
+                attempt=1,
+                stream="out",
+                line=b"%d" % next(numbers),
+            )
+            for _ in range(size)
+        ]
         for size in sizes
     ]
     every = [line for batch in batches for line in batch]
@@ -36,7 +47,8 @@ def test_the_last_lines_do_not_begin_with_a_gap() -> None:
 
 
 class Growing:
-    """A host whose task prints `grows` bytes between any two questions. An old agent does not say where a log ends."""
+    """A host whose task prints `grows` bytes between any two questions. An old agent does not say
+    where a log ends."""
 
     def __init__(self, length: int, grows: int, says_ends: bool) -> None:
         self.length, self.grows, self.says_ends, self.asked = length, grows, says_ends, 0
@@ -45,7 +57,9 @@ class Growing:
     def agent(self) -> Growing:
         return self
 
-    def stream(self, verb: Flow[LogPiece, LogEnd], args: dict[str, Any], *, silence_s: float | None = None) -> Any:
+    def stream(
+        self, verb: Flow[LogPiece, LogEnd], args: dict[str, Any], *, silence_s: float | None = None
+    ) -> Any:
         self.asked += 1
         assert self.asked < 100, "read for ever"
         start = args.get("cursors", {}).get("worker:0", 0)

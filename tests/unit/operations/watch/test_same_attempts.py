@@ -31,7 +31,9 @@ KILLED = History([Lived(since=BEGAN, until=DIED), Lived(since=AGAIN, until=None)
 FROM_THE_START = [BEGAN + 0.1 * number for number in range(1200)]
 WATCHERS = {
     "from the start": FROM_THE_START,
-    "from the start, who saw no end": [each for each in FROM_THE_START if not DIED <= each < DIED + 0.06],
+    "from the start, who saw no end": [
+        each for each in FROM_THE_START if not DIED <= each < DIED + 0.06
+    ],
     "seldom": [BEGAN + 1, DIED - 20, AGAIN + 30],
     "between death and restart": [DIED + 1, AGAIN + 1],
     "later": [AGAIN + 50],
@@ -71,8 +73,14 @@ def drawn(board: Dashboard) -> tuple[Row, list[str]]:
     """The row of the task, and its deaths in words."""
     found = marks(board.progress, now=NOW)
     board.scene.unicode = True
-    rows = timeline_page(Frame(scene=board.scene, marks=found, shown=[TASK], width=100, height=30, now=NOW), 30)
-    deaths = [each.words for each in board.happenings.in_order if each.words.startswith(f"{TASK}@{HOST} killed")]
+    rows = timeline_page(
+        Frame(scene=board.scene, marks=found, shown=[TASK], width=100, height=30, now=NOW), 30
+    )
+    deaths = [
+        each.words
+        for each in board.happenings.in_order
+        if each.words.startswith(f"{TASK}@{HOST} killed")
+    ]
     return list(rows[1]), deaths
 
 
@@ -80,7 +88,9 @@ def page_of(history: History, told: Iterable[Event], now: float = NOW) -> tuple[
     """The attempts of a report, and its timeline. `told`: what this machine has recorded."""
     view = run_view(PLAN, {}, {TASK: history.status(now)})
     recorded = tuple(event_from_json(event_to_json(event)) for event in told)
-    report = RunReport(plan=PLAN, view=view, made=now, events=recorded, attempts={TASK: rows_of(history, now)})
+    report = RunReport(
+        plan=PLAN, view=view, made=now, events=recorded, attempts={TASK: rows_of(history, now)}
+    )
     found = [each for each in attempts(report) if each.task == TASK]
     return found, timeline(found, BEGAN, now)
 
@@ -92,7 +102,9 @@ def test_a_killed_attempt_is_red_whoever_watched(watcher: str) -> None:
     assert [each.words for each in board.progress.attempts_of(TASK)] == ["killed: 9", ""]
     row, deaths = drawn(board)
     assert (row, deaths) == drawn(first) and deaths == ["worker:1@n3 killed by signal 9"]
-    assert [span.style for span in row[1:] if span.text.strip()] == ["red", "bold red", "green"], row
+    assert [span.style for span in row[1:] if span.text.strip()] == ["red", "bold red", "green"], (
+        row
+    )
 
     nobody, page = page_of(KILLED, ())
     assert [(each.outcome, each.ended) for each in nobody] == [("killed", DIED), (None, None)]
@@ -109,8 +121,13 @@ def test_while_it_waits_to_start_again_its_death_is_told_already() -> None:
 
 
 def test_events_of_an_older_version_had_no_end_of_it() -> None:
-    """It recorded none, and the host has gone: the status of a task that waits says how its attempt ended."""
-    told = [event for event in events_of(KILLED, [BEGAN + 1, DIED + 1]) if event.data["state"] != "ended"]
+    """It recorded none, and the host has gone: the status of a task that waits says how its attempt
+    ended."""
+    told = [
+        event
+        for event in events_of(KILLED, [BEGAN + 1, DIED + 1])
+        if event.data["state"] != "ended"
+    ]
     board = Dashboard(PLAN)
     fold(board.progress, told)
     (one,) = board.progress.attempts_of(TASK)
@@ -124,15 +141,37 @@ def test_any_looks_give_the_same_attempts(seed: int) -> None:
     lived, at = [], BEGAN
     for _ in range(chance.randint(1, 12)):
         until = at + chance.choice((0.3, 2.0, 40.0)) * chance.random()
-        ways = (("killed", None, 9, None), ("failed", 1, None, None), ("stopped", None, 15, "the gang starts again"))
+        ways = (
+            ("killed", None, 9, None),
+            ("failed", 1, None, None),
+            ("stopped", None, 15, "the gang starts again"),
+        )
         outcome, exit_code, signal, reason = chance.choice(ways)
-        lived.append(Lived(since=at, until=until, outcome=outcome, exit_code=exit_code, signal=signal, reason=reason))
+        lived.append(
+            Lived(
+                since=at,
+                until=until,
+                outcome=outcome,
+                exit_code=exit_code,
+                signal=signal,
+                reason=reason,
+            )
+        )
         at = until + chance.choice((0.02, 1.0, 20.0)) * chance.random()
-    history, end = History([*lived, Lived(since=at, until=None)], noticed_s=chance.choice((0.0, 0.05))), at + 1
+    history, end = (
+        History([*lived, Lived(since=at, until=None)], noticed_s=chance.choice((0.0, 0.05))),
+        at + 1,
+    )
     looks = [*sorted(chance.uniform(BEGAN, end) for _ in range(chance.choice((1, 5, 500)))), end]
     board = board_of(history, looks)
-    want = [(each.since, each.until, each.outcome if each.until else None, each.reason) for each in history.attempts]
-    found = [(each.started, each.ended, each.outcome, each.reason) for each in board.progress.attempts_of(TASK)]
+    want = [
+        (each.since, each.until, each.outcome if each.until else None, each.reason)
+        for each in history.attempts
+    ]
+    found = [
+        (each.started, each.ended, each.outcome, each.reason)
+        for each in board.progress.attempts_of(TASK)
+    ]
     assert found == want
     told = events_of(history, looks)
     assert page_of(history, told, end) == page_of(history, (), end)

@@ -44,7 +44,9 @@ PLAN = Plan(
 
 
 def view(state: str, cause: str | None = None) -> RunView:
-    return RunView(run="r1", job="j", mode="async", state=state, started=1.0, ended=None, tasks=(), cause=cause)
+    return RunView(
+        run="r1", job="j", mode="async", state=state, started=1.0, ended=None, tasks=(), cause=cause
+    )
 
 
 def test_a_state_is_told_once_and_that_all_is_well_again() -> None:
@@ -72,7 +74,9 @@ def test_a_metric_that_its_host_does_not_read_any_more_is_told_once() -> None:
     watch = Watch(fleet, replace(PLAN, metrics={"acc": "(a+)+$", "step": "step"}), told.append)
     for stopped in ([], ["acc"], ["acc", "a name that the job lacks"], ["acc"]):
         task = TaskSample(time=1.0, stopped=stopped)
-        watch.receive("n2", RunChange(samples=NewestSamples(HostSample(time=1.0), {"worker:0": task})))
+        watch.receive(
+            "n2", RunChange(samples=NewestSamples(HostSample(time=1.0), {"worker:0": task}))
+        )
     notes = [event.data for event in told if event.kind == "note"]
     text = "worker:0: acc: not read any more: the regular expression takes too long for its lines"
     assert notes == [{"level": "warning", "text": text}] and watch.stopped == {"worker:0": ["acc"]}
@@ -82,7 +86,9 @@ def test_a_host_whose_run_folder_was_removed_has_lost_its_task() -> None:
     told: list[Event] = []
     fleet: Any = None
     watch = Watch(fleet, PLAN, told.append)
-    running = wire.TaskStatus(run="r1", task="worker:0", host="n2", attempt=1, state="running", pid=35, up=True)
+    running = wire.TaskStatus(
+        run="r1", task="worker:0", host="n2", attempt=1, state="running", pid=35, up=True
+    )
     watch.receive("n2", RunChange(task=running))
     watch.receive("n2", AgentError("this host knows no run r1", code="unknown_run"))
     assert (watch.tasks["worker:0"].state, watch.tasks["worker:0"].pid) == ("lost", 35)

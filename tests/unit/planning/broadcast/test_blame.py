@@ -32,6 +32,9 @@ CASES = {
 @pytest.mark.parametrize("feeds", CASES)
 def test_who_is_to_blame(feeds: str) -> None:
     members = {name: Member(name=name, site=site) for name, site in SITES.items()}
-    doubts = [Doubt(child, parent or HERE) for parent, _, child in (feed.partition(">") for feed in feeds.split())]
+    doubts = [
+        Doubt(child, parent or HERE)
+        for parent, _, child in (feed.partition(">") for feed in feeds.split())
+    ]
     slow, thin = CASES[feeds]
     assert blame(doubts, members) == Blame(slow=frozenset(slow), thin=frozenset(thin))

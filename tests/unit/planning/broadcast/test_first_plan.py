@@ -27,19 +27,34 @@ def arrows(plan: FeedPlan, stripe: int = 0) -> str:
 CASES = {
     "one host": ([lacking("a")], ">a"),
     "a chain in the order of the members": ([lacking(name) for name in "abcd"], ">a a>b b>c c>d"),
-    "each site is entered once": ([lacking(name, site) for name, site in zip("axby", "1212", strict=True)], ">a a>b b>x x>y"),
+    "each site is entered once": (
+        [lacking(name, site) for name, site in zip("axby", "1212", strict=True)],
+        ">a a>b b>x x>y",
+    ),
     "a complete host is the source": ([lacking("a"), complete("b"), lacking("c")], "b>a a>c"),
-    "in a chain each of two": ([complete("a"), complete("b"), *(lacking(name) for name in "cdef")], "a>c b>d c>e d>f"),
+    "in a chain each of two": (
+        [complete("a"), complete("b"), *(lacking(name) for name in "cdef")],
+        "a>c b>d c>e d>f",
+    ),
     "its site comes first": ([lacking("a", "1"), complete("x", "2"), lacking("y", "2")], "x>y y>a"),
-    "two sites with a source each": ([complete("a", "1"), lacking("b", "1"), complete("x", "2"), lacking("y", "2")], "a>b x>y"),
+    "two sites with a source each": (
+        [complete("a", "1"), lacking("b", "1"), complete("x", "2"), lacking("y", "2")],
+        "a>b x>y",
+    ),
     "complete, and nobody reaches it": ([complete("a", serves=False), lacking("b")], ">b"),
-    "a host that nobody reaches is a leaf": ([lacking("a", serves=False), lacking("b"), lacking("c")], ">b b>c c>a"),
+    "a host that nobody reaches is a leaf": (
+        [lacking("a", serves=False), lacking("b"), lacking("c")],
+        ">b b>c c>a",
+    ),
     "three of them": (
         [*(lacking(name) for name in "abc"), *(lacking(name, serves=False) for name in "xyz")],
         ">a a>b b>c c>x c>y b>z",
     ),
     "nobody reaches anybody": ([lacking(name, serves=False) for name in "abc"], ">a >b >c"),
-    "nobody reaches a whole site": ([lacking("a", "1"), lacking("x", "2", False), lacking("y", "2", False)], ">a a>x a>y"),
+    "nobody reaches a whole site": (
+        [lacking("a", "1"), lacking("x", "2", False), lacking("y", "2", False)],
+        ">a a>x a>y",
+    ),
     "all complete": ([complete("a"), complete("b")], ""),
     "nobody": ([], ""),
 }
@@ -66,7 +81,9 @@ def test_a_chain_for_few_hosts_that_get_much(hosts: int, total: int) -> None:
 def test_in_trees_each_host_feeds_in_one_and_no_more_than_its_uplink_bears(hosts: int) -> None:
     plan = first_plan([lacking(f"n{number}") for number in range(hosts)], 1 << 20)
     assert plan.stripes == 2
-    feeding = [{feed.parent for feed in plan.feeds if feed.stripe == stripe} - {HERE} for stripe in (0, 1)]
+    feeding = [
+        {feed.parent for feed in plan.feeds if feed.stripe == stripe} - {HERE} for stripe in (0, 1)
+    ]
     assert len(feeding[0] & feeding[1]) <= 1  # with an odd number of hosts one feeds in both
     children = Counter(feed.parent for feed in plan.feeds)
     assert children[HERE] == 2
@@ -87,14 +104,25 @@ def test_in_trees_each_site_is_entered_once_in_each_stripe() -> None:
     members = [lacking(f"n{number}", site=f"s{number % 5}") for number in range(60)]
     sites = {member.name: member.site for member in members}
     plan = first_plan(members, 1 << 20)
-    entered = Counter((feed.stripe, sites[feed.child]) for feed in plan.feeds if sites.get(feed.parent) != sites[feed.child])
+    entered = Counter(
+        (feed.stripe, sites[feed.child])
+        for feed in plan.feeds
+        if sites.get(feed.parent) != sites[feed.child]
+    )
     assert set(entered.values()) == {1}
     assert len(entered) == 10
 
 
-def test_in_trees_one_source_feeds_the_first_host_of_each_stripe_and_two_share_the_stripes() -> None:
+def test_in_trees_one_source_feeds_the_first_host_of_each_stripe_and_two_share_the_stripes() -> (
+    None
+):
     incomplete = [lacking(f"n{number}") for number in range(20)]
     one = first_plan([complete("s"), *incomplete], 1 << 20)
-    assert [feed for feed in one.feeds if feed.parent in (HERE, "s")] == [Feed("s", "n0", 0), Feed("s", "n1", 1)]
+    assert [feed for feed in one.feeds if feed.parent in (HERE, "s")] == [
+        Feed("s", "n0", 0),
+        Feed("s", "n1", 1),
+    ]
     two = first_plan([complete("s"), complete("t"), *incomplete], 1 << 20)
-    assert {(feed.parent, feed.stripe) for feed in two.feeds if feed.parent in (HERE, "s", "t")} == {("s", 0), ("t", 1)}
+    assert {
+        (feed.parent, feed.stripe) for feed in two.feeds if feed.parent in (HERE, "s", "t")
+    } == {("s", 0), ("t", 1)}

@@ -18,7 +18,8 @@ FAST = 100.0 * MIB
 
 
 class Broadcast:
-    """A chain of hosts a, b, c, ..., each a little behind the one before it, and all receive at the same rate."""
+    """A chain of hosts a, b, c, ..., each a little behind the one before it, and all receive at the
+    same rate."""
 
     def __init__(self, names: str = "abcde", sites: str = "", have: int = 500 * MIB) -> None:
         self.members = {
@@ -39,12 +40,16 @@ class Broadcast:
         return self
 
     def next(self, shut: Iterable[tuple[str, str]] = (), out: str = "") -> str:
-        self.plan = next_plan(self.plan, self.members.values(), shut=frozenset(shut), out=frozenset(out))
+        self.plan = next_plan(
+            self.plan, self.members.values(), shut=frozenset(shut), out=frozenset(out)
+        )
         return arrows(self.plan)
 
 
 def arrows(plan: FeedPlan, stripe: int = 0) -> str:
-    feeds = sorted((feed for feed in plan.feeds if feed.stripe == stripe), key=lambda feed: feed.child)
+    feeds = sorted(
+        (feed for feed in plan.feeds if feed.stripe == stripe), key=lambda feed: feed.child
+    )
     return " ".join(f"{feed.parent}>{feed.child}" for feed in feeds)
 
 
@@ -76,11 +81,15 @@ def test_who_sends_wrong_pieces_is_out_as_the_dead_are_and_stays_out() -> None:
 
 
 def test_a_pair_that_does_not_reach_each_other_is_not_tried_again() -> None:
-    assert Broadcast().next(shut=[("c", "b")]) == ">a e>b a>c c>d d>e"  # and b, which feeds nobody now, makes room
+    # and b, which feeds nobody now, makes room
+    assert Broadcast().next(shut=[("c", "b")]) == ">a e>b a>c c>d d>e"
 
 
 def test_a_host_that_reaches_nobody_is_fed_from_here() -> None:
-    assert Broadcast("abcdef").next(shut=[("d", "a"), ("d", "b"), ("d", "c")]) == ">a a>b b>c >d d>e e>f"
+    assert (
+        Broadcast("abcdef").next(shut=[("d", "a"), ("d", "b"), ("d", "c")])
+        == ">a a>b b>c >d d>e e>f"
+    )
 
 
 def test_a_host_that_missed_three_is_not_sent_to_a_fourth() -> None:
@@ -216,7 +225,9 @@ def test_a_site_behind_a_thin_line_is_entered_once_and_feeds_no_other() -> None:
     assert entered["y"] == "b" and entered["p"] in "ab" and entered["q"] == "p"
 
 
-def test_the_first_host_of_a_long_transfer_is_tried_at_the_end_and_is_not_to_blame_if_it_is_as_quick_there() -> None:
+def test_the_first_host_of_a_long_transfer_is_tried_at_the_end_and_is_not_to_blame_if_it_is_as_quick_there() -> (
+    None
+):
     chain = Broadcast().say("abcde", rate=5.0 * MIB, have_bytes=100 * MIB)
     assert chain.next() == "e>a >b b>c c>d d>e"
     chain.say("abcde", have_bytes=200 * MIB)
@@ -226,7 +237,10 @@ def test_the_first_host_of_a_long_transfer_is_tried_at_the_end_and_is_not_to_bla
 
 
 def test_many_leaves_of_one_parent_go_to_complete_hosts_once_there_are() -> None:
-    members = [Member(name="a", wanted_bytes=TOTAL), *(Member(name=name, wanted_bytes=TOTAL, serves=False) for name in "xyz")]
+    members = [
+        Member(name="a", wanted_bytes=TOTAL),
+        *(Member(name=name, wanted_bytes=TOTAL, serves=False) for name in "xyz"),
+    ]
     plan = first_plan(members, TOTAL)
     assert arrows(plan) == ">a a>x a>y a>z"
     members[0] = replace(members[0], have_bytes=TOTAL)
@@ -252,7 +266,13 @@ def test_two_leaves_that_make_room_do_not_feed_each_other() -> None:
 def trees(hosts: int = 40) -> tuple[FeedPlan, dict[str, Member]]:
     intake = Intake(have_bytes=50 * MIB, wanted_bytes=TOTAL // 2, rate=FAST / 2)
     members = {
-        f"n{number}": Member(name=f"n{number}", have_bytes=100 * MIB, wanted_bytes=TOTAL, rate=FAST, intakes=(intake, intake))
+        f"n{number}": Member(
+            name=f"n{number}",
+            have_bytes=100 * MIB,
+            wanted_bytes=TOTAL,
+            rate=FAST,
+            intakes=(intake, intake),
+        )
         for number in range(hosts)
     }
     return first_plan(members.values(), TOTAL), members
@@ -269,7 +289,8 @@ def test_in_trees_a_stripe_that_comes_slowly_is_seen_though_the_other_comes_quic
     assert after.slow == {"n2"}
     assert all(feed.parent != "n2" for feed in after.feeds)
     moved = {feed.child for feed in set(after.feeds) - set(plan.feeds)}
-    assert moved >= set(fed_by_n2) and len(moved) <= 2 * len(fed_by_n2)  # for each a leaf may make room
+    # for each a leaf may make room
+    assert moved >= set(fed_by_n2) and len(moved) <= 2 * len(fed_by_n2)
 
 
 def test_in_trees_a_death_costs_each_of_its_children_one_move() -> None:

@@ -39,8 +39,11 @@ def member(draw: st.DrawFn, name: str) -> Member:
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[tuple[list[Member], frozenset[tuple[str, str]], frozenset[str]]]:
-    """The members, shut pairs and lost members at several moments. With more than 16 members there are two stripes."""
+def histories(
+    draw: st.DrawFn,
+) -> list[tuple[list[Member], frozenset[tuple[str, str]], frozenset[str]]]:
+    """The members, shut pairs and lost members at several moments. With more than 16 members there
+    are two stripes."""
     count = draw(st.integers(1, 22))
     names = [f"n{number}" for number in range(count)]
     shut: frozenset[tuple[str, str]] = frozenset()
@@ -54,7 +57,9 @@ def histories(draw: st.DrawFn) -> list[tuple[list[Member], frozenset[tuple[str, 
     return moments
 
 
-def assert_sound(plan: FeedPlan, members: list[Member], shut: frozenset[tuple[str, str]], out: frozenset[str]) -> None:
+def assert_sound(
+    plan: FeedPlan, members: list[Member], shut: frozenset[tuple[str, str]], out: frozenset[str]
+) -> None:
     known = {member.name: member for member in members}
     fed = [member.name for member in members if not member.is_complete and member.name not in out]
     for stripe in range(plan.stripes):
@@ -63,7 +68,11 @@ def assert_sound(plan: FeedPlan, members: list[Member], shut: frozenset[tuple[st
         assert sorted(feed.child for feed in feeds) == sorted(fed)
         for feed in feeds:
             if feed.parent != HERE:
-                assert known[feed.parent].serves and feed.parent not in out and (feed.child, feed.parent) not in shut
+                assert (
+                    known[feed.parent].serves
+                    and feed.parent not in out
+                    and (feed.child, feed.parent) not in shut
+                )
         for name in fed:
             above, steps = name, 0
             while above in parents:
@@ -73,7 +82,9 @@ def assert_sound(plan: FeedPlan, members: list[Member], shut: frozenset[tuple[st
 
 
 @given(histories())
-def test_whatever_happens_each_lacking_member_is_fed_once_in_each_stripe_and_nothing_goes_in_circles(moments) -> None:
+def test_whatever_happens_each_lacking_member_is_fed_once_in_each_stripe_and_nothing_goes_in_circles(
+    moments,
+) -> None:
     plan = first_plan(moments[0][0], 2 * STRIPE)
     assert_sound(plan, moments[0][0], frozenset(), frozenset())
     for members, shut, out in moments:

@@ -9,12 +9,19 @@ PARTS = {"n1": [1, 2], "n2": [3, 4, 5]}
 
 
 def test_each_part_goes_to_its_host_alone_from_here() -> None:
-    assert streams(PARTS, PARTS, SIZES, {}) == [Stream(("n1",), None, [1, 2]), Stream(("n2",), None, [3, 5])]
+    assert streams(PARTS, PARTS, SIZES, {}) == [
+        Stream(("n1",), None, [1, 2]),
+        Stream(("n2",), None, [3, 5]),
+    ]
 
 
 def test_what_a_host_has_already_is_lent_by_it() -> None:
     found = streams(PARTS, {"n1": [2], "n2": [3, 5]}, SIZES, {"n3": [1, 2, 5]})
-    assert found == [Stream(("n1",), "n3", [2]), Stream(("n2",), None, [3]), Stream(("n2",), "n3", [5])]
+    assert found == [
+        Stream(("n1",), "n3", [2]),
+        Stream(("n2",), None, [3]),
+        Stream(("n2",), "n3", [5]),
+    ]
 
 
 def test_hosts_that_lend_share_the_work_and_the_origin_lends_too() -> None:

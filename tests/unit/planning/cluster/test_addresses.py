@@ -22,14 +22,21 @@ from tfdeploy.planning.cluster.addresses import Advertised, advertised, check, r
         ("localhost", None, "127.0.0.1", "127.0.0.1"),
     ],
 )
-def test_called(address: str, advertise: str | None, sshd: str | None, expected: str, facts_of: Any) -> None:
+def test_called(
+    address: str, advertise: str | None, sshd: str | None, expected: str, facts_of: Any
+) -> None:
     host = Host(name="n1", address=address, advertise=advertise)
     assert advertised(host, facts_of(host, ssh_server_address=sshd)).address == expected
 
 
-def checked(facts_of: Any, *addresses: str, allow_public: bool = False, **loopback: tuple[str, ...]) -> tuple[str, ...]:
+def checked(
+    facts_of: Any, *addresses: str, allow_public: bool = False, **loopback: tuple[str, ...]
+) -> tuple[str, ...]:
     found = {f"n{number}": Advertised(address, "") for number, address in enumerate(addresses, 1)}
-    facts = {name: facts_of(Host(name=name, address=""), hosts_file_loopback=loopback.get(name, ())) for name in found}
+    facts = {
+        name: facts_of(Host(name=name, address=""), hosts_file_loopback=loopback.get(name, ()))
+        for name in found
+    }
     return check(found, facts, allow_public=allow_public)
 
 
@@ -37,7 +44,15 @@ def checked(facts_of: Any, *addresses: str, allow_public: bool = False, **loopba
     "addresses",
     [
         ("127.0.0.1", "127.0.0.1", "::1", "localhost"),
-        ("10.0.0.1", "172.16.0.1", "192.168.1.1", "169.254.1.1", "100.64.0.1", "fd00::1", "gpu1.lan"),
+        (
+            "10.0.0.1",
+            "172.16.0.1",
+            "192.168.1.1",
+            "169.254.1.1",
+            "100.64.0.1",
+            "fd00::1",
+            "gpu1.lan",
+        ),
     ],
 )
 def test_fine(addresses: tuple[str, ...], facts_of: Any) -> None:
@@ -75,7 +90,9 @@ def test_a_name_that_is_loopback_on_a_host_of_the_run(facts_of: Any) -> None:
 def named(facts_of: Any, **seen: tuple[str, ...] | None) -> dict[str, Any]:
     """Hosts and what each resolves pub.lan to; None: it does not say."""
     told = {name: {} if each is None else {"pub.lan": each} for name, each in seen.items()}
-    return {name: facts_of(Host(name=name, address=""), resolved=each) for name, each in told.items()}
+    return {
+        name: facts_of(Host(name=name, address=""), resolved=each) for name, each in told.items()
+    }
 
 
 @pytest.mark.fault("58 a name that is a public address")
@@ -88,10 +105,13 @@ def named(facts_of: Any, **seen: tuple[str, ...] | None) -> dict[str, Any]:
         {"n1": None, "n2": ("::ffff:8.8.8.8",)},
     ],
 )
-def test_a_name_that_is_public_on_one_host_is_refused_as_the_address_is(facts_of: Any, seen: dict[str, Any]) -> None:
+def test_a_name_that_is_public_on_one_host_is_refused_as_the_address_is(
+    facts_of: Any, seen: dict[str, Any]
+) -> None:
     found = {"n1": Advertised("pub.lan", ""), "n2": Advertised("10.0.0.2", "")}
     with pytest.raises(
-        Refused, match=r"n1 would stand in the cluster at pub\.lan, which is the public address .* on n[12]"
+        Refused,
+        match=r"n1 would stand in the cluster at pub\.lan, which is the public address .* on n[12]",
     ) as error:
         check(found, named(facts_of, **seen), allow_public=False)
     assert "--allow-public" in str(error.value.next)
@@ -100,15 +120,26 @@ def test_a_name_that_is_public_on_one_host_is_refused_as_the_address_is(facts_of
 
 
 def test_a_name_that_hosts_resolve_differently_is_named(facts_of: Any) -> None:
-    found = {"n1": Advertised("pub.lan", ""), "n2": Advertised("10.0.0.2", ""), "n3": Advertised("10.0.0.3", "")}
+    found = {
+        "n1": Advertised("pub.lan", ""),
+        "n2": Advertised("10.0.0.2", ""),
+        "n3": Advertised("10.0.0.3", ""),
+    }
     facts = named(facts_of, n1=("10.0.0.1", "10.9.0.1"), n2=("10.9.0.1", "10.0.0.1"), n3=())
     assert check(found, facts, allow_public=False) == (
         "pub.lan (n1) is not the same on all hosts: 10.0.0.1, 10.9.0.1 on n[1-2]; no address on n3",
     )
-    assert check(found, named(facts_of, n1=("10.0.0.1",), n2=("10.0.0.1",), n3=None), allow_public=False) == ()
+    assert (
+        check(
+            found, named(facts_of, n1=("10.0.0.1",), n2=("10.0.0.1",), n3=None), allow_public=False
+        )
+        == ()
+    )
 
 
 def test_what_most_hosts_resolve_counts(facts_of: Any) -> None:
-    facts = named(facts_of, n1=("10.0.0.1",), n2=("10.0.0.1", "10.0.0.4"), n3=("10.6.6.6",), n4=None)
+    facts = named(
+        facts_of, n1=("10.0.0.1",), n2=("10.0.0.1", "10.0.0.4"), n3=("10.6.6.6",), n4=None
+    )
     assert resolved("pub.lan", facts) == ("10.0.0.1",)
     assert resolved("10.0.0.2", facts) == ()

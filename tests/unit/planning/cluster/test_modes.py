@@ -1,4 +1,5 @@
-"""What each mode is made of, and what it refuses: counts and GPUs as tables, Keras and servers by syntax trees."""
+"""What each mode is made of, and what it refuses: counts and GPUs as tables, Keras and servers by
+syntax trees."""
 
 from __future__ import annotations
 
@@ -35,16 +36,24 @@ COUNTS: list[tuple[str, dict[str, str], dict[str, int], dict[str, RoleRule], dic
     ("mirrored", PS, {}, {}, {}, "w0@n2 w1@n3"),
     ("mirrored", PS, {"n2": 2, "n3": 2}, {}, {}, "w0@n2[0,1] w1@n3[0,1]"),
     ("mirrored", PS, {"n2": 2, "n3": 2}, {"worker": RoleRule(gpus=1)}, {}, "w0@n2[0] w1@n3[0]"),
-    ("mirrored", PS, {"n2": 4, "n3": 4}, {"worker": RoleRule(per_host=2)}, {}, "w0@n2[0,1] w1@n3[0,1] w2@n2[2,3] w3@n3[2,3]"),
-    ("mirrored", PS, {"n2": 5, "n3": 4}, {"worker": RoleRule(per_host=2)}, {}, "w0@n2[0,1] w1@n3[0,1] w2@n2[2,3] w3@n3[2,3]"),
+    ("mirrored", PS, {"n2": 4, "n3": 4}, {"worker": RoleRule(per_host=2)}, {},
+        "w0@n2[0,1] w1@n3[0,1] "
+        "w2@n2[2,3] w3@n3[2,3]"),
+    ("mirrored", PS, {"n2": 5, "n3": 4}, {"worker": RoleRule(per_host=2)}, {},
+        "w0@n2[0,1] w1@n3[0,1] "
+        "w2@n2[2,3] w3@n3[2,3]"),
     ("mirrored", PS, {"n2": 2, "n3": 2}, {}, {"workers": 1}, "w0@n2[0,1]"),
     ("mirrored", PS, {"n2": 2, "n3": 2}, {}, {"workers": 4}, "w0@n2[0] w1@n3[0] w2@n2[1] w3@n3[1]"),
     ("mirrored", PS, {}, {}, {"workers": 3}, "w0@n2 w1@n3 w2@n2"),
     ("mirrored", CHIEF, {"n2": 2, "n3": 2}, {}, {}, "c0@n2[0,1] w0@n3[0,1]"),
     ("mirrored", {"chief": "n1", "worker": "n1"}, {}, {}, {}, "c0@n1"),
-    ("coordinator", PS, {"n2": 2, "n3": 2}, {}, {}, "p0@n1 c0@n2 w0@n2[0] w1@n3[0] w2@n2[1] w3@n3[1]"),
+    ("coordinator", PS, {"n2": 2, "n3": 2}, {}, {},
+        "p0@n1 c0@n2 w0@n2[0] w1@n3[0] "
+        "w2@n2[1] w3@n3[1]"),
     ("coordinator", {**PS, "chief": "n1"}, {"n1": 1}, {}, {}, "p0@n1 c0@n1 w0@n2 w1@n3"),
-    ("coordinator", PS, {"n2": 2}, {"chief": RoleRule(gpus=1)}, {}, "p0@n1 c0@n2[0] w0@n2[1] w1@n3"),
+    ("coordinator", PS, {"n2": 2}, {"chief": RoleRule(gpus=1)}, {},
+        "p0@n1 c0@n2[0] "
+        "w0@n2[1] w1@n3"),
     ("coordinator", PS, {}, {}, {"ps": 2, "workers": 1}, "p0@n1 p1@n1 c0@n2 w0@n2"),
     ("ingraph", PS, {"n2": 1}, {}, {}, "p0@n1 c0@n2 w0@n2[0] w1@n3"),
     ("ingraph", {"worker": "n2"}, {}, {}, {}, "c0@n2 w0@n2"),
@@ -64,14 +73,26 @@ def asked(mode: str, rules: dict[str, RoleRule] | None = None) -> Job:
 
 
 @pytest.mark.parametrize(("mode", "roles", "has", "rules", "options", "expected"), COUNTS)
-def test_seats(mode: str, roles: Any, has: Any, rules: Any, options: Any, expected: str, inventory: Any, facts_of: Any) -> None:
+def test_seats(
+    mode: str,
+    roles: Any,
+    has: Any,
+    rules: Any,
+    options: Any,
+    expected: str,
+    inventory: Any,
+    facts_of: Any,
+) -> None:
     hosts: Inventory = inventory(**roles)
     job, said = asked(mode, rules), Options(**options)
     wished = role_requests(hosts, job, said)
     check_roles(hosts, job, said, wished)
     facts = {host.name: facts_of(host, has.get(host.name, 0)) for host in hosts.hosts}
     placed = place(wished, {host.name: host for host in hosts.hosts}, facts, {})
-    seats = [f"{s.role[0]}{s.index}@{s.host}" + (f"[{','.join(map(str, s.gpus))}]" if s.gpus else "") for s in placed]
+    seats = [
+        f"{s.role[0]}{s.index}@{s.host}" + (f"[{','.join(map(str, s.gpus))}]" if s.gpus else "")
+        for s in placed
+    ]
     assert " ".join(seats) == expected
 
 
@@ -81,22 +102,32 @@ CONTRADICTIONS: list[tuple[str, dict[str, str], dict[str, RoleRule], dict[str, i
     ("mirrored", {"ps": "n1"}, {}, {}, "needs at least one worker"),
     ("mirrored", {**PS, "chief": "n1 n2"}, {}, {}, "a cluster has one chief, and 2 are asked for"),
     ("coordinator", {"worker": "n2"}, {}, {}, "needs at least one ps"),
-    ("coordinator", PS, {"chief": RoleRule(count=2)}, {}, "a cluster has one chief, and 2 are asked for"),
+    ("coordinator", PS, {"chief": RoleRule(count=2)}, {},
+        "a cluster has one chief, and "
+        "2 are asked for"),
     ("ingraph", PS, {"evaluator": RoleRule(count=1)}, {}, "mode ingraph has no evaluator"),
     ("ingraph", {"ps": "n1"}, {}, {}, "needs at least one worker"),
     ("local", PS, {"chief": RoleRule(count=1)}, {}, "mode local has no chief"),
-    ("coordinator", PS, {"chief": RoleRule(called="master")}, {}, "mode coordinator has its own name for the role chief"),
-    ("ingraph", PS, {"chief": RoleRule(called="master")}, {}, "mode ingraph has its own name for the role chief"),
+    ("coordinator", PS, {"chief": RoleRule(called="master")}, {},
+        "mode coordinator has its own "
+        "name for the role chief"),
+    ("ingraph", PS, {"chief": RoleRule(called="master")}, {},
+        "mode ingraph has its own name "
+        "for the role chief"),
     ("plain", PS, {}, {"ps": 1}, "mode plain has no ps: it takes worker"),
     ("plain", PS, {"chief": RoleRule(count=1)}, {}, "mode plain has no chief"),
     ("plain", {"ps": "n1"}, {}, {}, "needs at least one worker"),
-    ("local", PS, {"worker": RoleRule(per_host=2)}, {}, "one process, and `roles: worker` of the job asks for 2"),
+    ("local", PS, {"worker": RoleRule(per_host=2)}, {},
+        "one process, and `roles: worker` "
+        "of the job asks for 2"),
     ("local", PS, {}, {"workers": 3}, "one process, and --workers 3 asks for 3"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("mode", "roles", "rules", "options", "what"), CONTRADICTIONS)
-def test_a_mode_that_contradicts_the_roles(mode: str, roles: Any, rules: Any, options: Any, what: str, inventory: Any) -> None:
+def test_a_mode_that_contradicts_the_roles(
+    mode: str, roles: Any, rules: Any, options: Any, what: str, inventory: Any
+) -> None:
     hosts, job, said = inventory(**roles), asked(mode, rules), Options(**options)
     with pytest.raises(ConfigError) as refused:
         check_roles(hosts, job, said, role_requests(hosts, job, said))
@@ -115,13 +146,20 @@ OF_TENSORFLOW: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("keys", "what"), OF_TENSORFLOW)
-def test_plain_refuses_what_is_of_tensorflow_and_its_own_variables(keys: dict[str, Any], what: str, inventory: Any) -> None:
+def test_plain_refuses_what_is_of_tensorflow_and_its_own_variables(
+    keys: dict[str, Any], what: str, inventory: Any
+) -> None:
     hosts = inventory(**PS)
     for mode, refuses in (("plain", True), ("async", False)):
         job = replace(asked(mode), **keys)
         with pytest.raises(ConfigError, match=re.escape(what)) if refuses else nullcontext():
             check_roles(hosts, job, Options(), role_requests(hosts, job, Options()))
-    for quiet in ({"flags": "none"}, {"compat": "auto"}, {"compat": "none"}, {"env": {"NCCL_DEBUG": "INFO"}}):
+    for quiet in (
+        {"flags": "none"},
+        {"compat": "auto"},
+        {"compat": "none"},
+        {"env": {"NCCL_DEBUG": "INFO"}},
+    ):
         job = replace(asked("plain"), **quiet)
         check_roles(hosts, job, Options(), role_requests(hosts, job, Options()))
 
@@ -129,7 +167,9 @@ def test_plain_refuses_what_is_of_tensorflow_and_its_own_variables(keys: dict[st
 def test_every_mode_has_its_rules() -> None:
     assert set(RULES) == set(MODES)
     for rules in RULES.values():
-        assert set(rules.needs) | set(rules.serves) | set(rules.silent) - {"evaluator"} <= set(rules.takes)
+        assert set(rules.needs) | set(rules.serves) | set(rules.silent) - {"evaluator"} <= set(
+            rules.takes
+        )
         assert rules.lead is None or rules.lead not in rules.serves
 
 
@@ -144,16 +184,27 @@ def test_every_mode_has_its_rules() -> None:
         (1, [0, 0], (0,)),
         ((0, 2), [5000, 0, 5000], (0, 2)),
         ("none", [0], ()),
-        (2, [5000, 0], "2 GPUs, and 1 of them are free: GPU 0 (H200) uses 4.9 GiB of 140 GiB (more than 1 GiB"),
+        (
+            2,
+            [5000, 0],
+            "2 GPUs, and 1 of them are free: GPU 0 (H200) uses 4.9 GiB of 140 GiB (more than 1 GiB",
+        ),
         (3, [0, 0], "nvidia-smi there finds: 0 (H200), 1 (H200)"),
         ((3,), [0], "GPU 3"),
     ],
 )
 def test_gpus_that_others_fill(
-    said: Any, used: list[int], expected: Any, inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts]
+    said: Any,
+    used: list[int],
+    expected: Any,
+    inventory: Callable[..., Inventory],
+    facts_of: Callable[..., HostFacts],
 ) -> None:
     host = replace(inventory(worker="n1").hosts[0], gpus=said)
-    found = tuple(Gpu(index=index, name="H200", memory_mib=140 * 1024, used_mib=taken) for index, taken in enumerate(used))
+    found = tuple(
+        Gpu(index=index, name="H200", memory_mib=140 * 1024, used_mib=taken)
+        for index, taken in enumerate(used)
+    )
     facts = replace(facts_of(host), gpus=found)
     if isinstance(expected, tuple):
         assert gpus.usable(host, facts) == expected
@@ -163,7 +214,9 @@ def test_gpus_that_others_fill(
     assert expected in refused.value.what
 
 
-def test_a_card_that_does_not_say_its_memory_is_named_without(facts_of: Callable[..., HostFacts], inventory: Any) -> None:
+def test_a_card_that_does_not_say_its_memory_is_named_without(
+    facts_of: Callable[..., HostFacts], inventory: Any
+) -> None:
     facts = replace(
         facts_of(inventory(worker="n1").hosts[0]),
         gpus=(
@@ -188,9 +241,17 @@ KERAS: dict[str, tuple[tuple[str, ...], dict[str, Any], dict[str, str] | str]] =
     "from": ((TF, "from tensorflow import keras", MIRRORED, "keras.Model().fit(x)"), THERE, ON),
     "experimental": ((TF, EXPERIMENTAL, FIT), THERE, ON),
     "missing": ((TF, MIRRORED, FIT), {}, PIP),
-    "missing, of a TensorFlow whose version is not known": ((TF, MIRRORED, FIT), {"tensorflow": "unknown"}, "install tf_keras"),
+    "missing, of a TensorFlow whose version is not known": (
+        (TF, MIRRORED, FIT),
+        {"tensorflow": "unknown"},
+        "install tf_keras",
+    ),
     "tf_keras by name": ((TF, "import tf_keras", MIRRORED, "tf_keras.Model().fit(x)"), THERE, {}),
-    "tf_keras by name, missing": ((TF, "from tf_keras import Model", MIRRORED, "Model().fit(x)"), {}, PIP),
+    "tf_keras by name, missing": (
+        (TF, "from tf_keras import Model", MIRRORED, "Model().fit(x)"),
+        {},
+        PIP,
+    ),
     "own loop": ((TF, MIRRORED, "tf.keras.Model()"), {}, {}),
     "another strategy": ((TF, "s = tf.distribute.MirroredStrategy()", FIT), {}, {}),
     "before Keras 3": ((TF, MIRRORED, FIT), {"tensorflow": "2.15.1"}, {}),
@@ -200,7 +261,11 @@ KERAS: dict[str, tuple[tuple[str, ...], dict[str, Any], dict[str, str] | str]] =
 
 @pytest.mark.parametrize(("lines", "said", "expected"), KERAS.values(), ids=KERAS)
 def test_keras_on_several_workers(
-    lines: tuple[str, ...], said: Any, expected: Any, inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts]
+    lines: tuple[str, ...],
+    said: Any,
+    expected: Any,
+    inventory: Callable[..., Inventory],
+    facts_of: Callable[..., HostFacts],
 ) -> None:
     job, found = asked("mirrored"), source.read(("python", "t.py"), {"t.py": "\n".join(lines)})
     facts = {host.name: facts_of(host, **said) for host in inventory(worker="n1 n2").hosts}
@@ -215,7 +280,9 @@ def test_keras_on_several_workers(
     assert "t.py:" in refused.value.what and refused.value.what.endswith("missing on n[1-2]")
 
 
-def test_what_the_job_says_of_keras_stands(facts_of: Callable[..., HostFacts], inventory: Callable[..., Inventory]) -> None:
+def test_what_the_job_says_of_keras_stands(
+    facts_of: Callable[..., HostFacts], inventory: Callable[..., Inventory]
+) -> None:
     found = source.read(("python", "t.py"), {"t.py": "\n".join((TF, MIRRORED, FIT))})
     facts = {host.name: facts_of(host) for host in inventory(worker="n1").hosts}
     job = replace(asked("mirrored"), env={"TF_USE_LEGACY_KERAS": "0"})
@@ -223,8 +290,13 @@ def test_what_the_job_says_of_keras_stands(facts_of: Callable[..., HostFacts], i
 
 
 def test_keras_3_by_its_own_name_is_said() -> None:
-    found = source.read(("python", "t.py"), {"t.py": f"import keras\nimport tensorflow as tf\n{MIRRORED}\nkeras.Model().fit(x)"})
-    assert "from tensorflow import keras" in legacy_keras.decide(asked("mirrored"), found, {}).notes[0]
+    found = source.read(
+        ("python", "t.py"),
+        {"t.py": f"import keras\nimport tensorflow as tf\n{MIRRORED}\nkeras.Model().fit(x)"},
+    )
+    assert (
+        "from tensorflow import keras" in legacy_keras.decide(asked("mirrored"), found, {}).notes[0]
+    )
 
 
 # --- servers
@@ -233,10 +305,22 @@ def test_keras_3_by_its_own_name_is_said() -> None:
 @pytest.mark.parametrize(
     ("mode", "lines", "by_us"),
     [
-        ("coordinator", ("import tensorflow as tf", "tf.distribute.ParameterServerStrategy(r)"), True),
-        ("coordinator", ("import tensorflow as tf", "tf.distribute.Server(c, job_name='ps').join()"), False),
+        (
+            "coordinator",
+            ("import tensorflow as tf", "tf.distribute.ParameterServerStrategy(r)"),
+            True,
+        ),
+        (
+            "coordinator",
+            ("import tensorflow as tf", "tf.distribute.Server(c, job_name='ps').join()"),
+            False,
+        ),
         ("coordinator", ("import tensorflow as tf", "tf.compat.v1.train.Server(c).join()"), False),
-        ("coordinator", ("from tensorflow.compat.v1.train import Server", "Server(c).join()"), False),
+        (
+            "coordinator",
+            ("from tensorflow.compat.v1.train import Server", "Server(c).join()"),
+            False,
+        ),
         ("coordinator", ("import tensorflow as tf", "import served"), False),
         ("coordinator", ("from http import Server", "Server(c)"), True),
         ("ingraph", ("import tensorflow as tf", "tf.compat.v1.train.Server(c)"), True),
@@ -261,12 +345,27 @@ def test_a_program_that_cannot_be_read_serves_itself() -> None:
     ("lines", "job"),
     [
         (('tf.device("/job:local/task:1")',), "local"),
-        (('tf.train.ClusterSpec({"cluster": ["pc-1:2222", "pc-2:2222"]})', 'tf.device("/job:ps/task:0")'), "cluster"),
+        (
+            (
+                'tf.train.ClusterSpec({"cluster": ["pc-1:2222", "pc-2:2222"]})',
+                'tf.device("/job:ps/task:0")',
+            ),
+            "cluster",
+        ),
         (('tf.device("/job:worker/task:%d" % i)', 'tf.device("/job:local/task:1")'), ""),
         (('tf.device("/job:left/task:0")', 'tf.device("/job:right/task:0")'), ""),
         (('tf.Session("grpc://" + hosts[0])',), ""),
-        (('tf.device("/job:work/task:1")', 'tf.train.Server(c, job_name="host", task_index=0)'), "work"),
-        (('tf.device("/job:local/task:1")', 'tf.train.Server(c, job_name="local", task_index=0)'), "local"),
+        (
+            ('tf.device("/job:work/task:1")', 'tf.train.Server(c, job_name="host", task_index=0)'),
+            "work",
+        ),
+        (
+            (
+                'tf.device("/job:local/task:1")',
+                'tf.train.Server(c, job_name="local", task_index=0)',
+            ),
+            "local",
+        ),
     ],
 )
 def test_servers_are_of_the_job_that_the_client_names(
@@ -277,7 +376,11 @@ def test_servers_are_of_the_job_that_the_client_names(
     assert told.job == job
     assert (f"called {job}," in (told.note or "")) == bool(job)
     facts = facts_of(Host(name="n1", address="192.0.2.1"))
-    assert servers.argv("python3", facts, told)[1:] == ("-m", "tfdeploy_server", *([job] if job else []))
+    assert servers.argv("python3", facts, told)[1:] == (
+        "-m",
+        "tfdeploy_server",
+        *([job] if job else []),
+    )
 
 
 OWN_SERVER = """import tensorflow as tf
@@ -306,11 +409,18 @@ def test_a_client_with_a_server_of_its_own_has_a_place_in_the_cluster(
         assert said["task"]["type"] == ("host" if task is client else task.role)
     assert "its own server is the job host of their cluster" in "\n".join(made.notes)
     for job in ('"host"', 'job_name="worker"', "FLAGS.job"):
-        other = next(task for task in plan_of(OWN_SERVER.format(job=job)).tasks if task.task == "chief:0")
+        other = next(
+            task for task in plan_of(OWN_SERVER.format(job=job)).tasks if task.task == "chief:0"
+        )
         assert (other.port is not None) == (job == '"host"')
 
 
 def test_a_client_that_takes_an_index_is_named(facts_of: Callable[..., HostFacts]) -> None:
     text = "import tensorflow as tf\ntf.app.flags.DEFINE_integer('task_index', 0, '')"
-    told = servers.decide(asked("ingraph"), source.read(("python", "t.py"), {"t.py": text}), ("worker",))
-    assert "It takes --task_index (t.py:2): it may be written to be started once for each worker" in str(told.note)
+    told = servers.decide(
+        asked("ingraph"), source.read(("python", "t.py"), {"t.py": text}), ("worker",)
+    )
+    assert (
+        "It takes --task_index (t.py:2): it may be written to be started once for each worker"
+        in str(told.note)
+    )

@@ -11,20 +11,30 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.planning.cluster.ports import assign, space
 
 
-def ports(hosts: dict[str, tuple[str, int, int, int]], facts_of: Any, **said: Any) -> dict[str, tuple[int, ...]]:
+def ports(
+    hosts: dict[str, tuple[str, int, int, int]], facts_of: Any, **said: Any
+) -> dict[str, tuple[int, ...]]:
     """hosts: name -> address, lowest port, highest port, ports needed."""
-    known = {name: Host(name=name, address=address, ports=(low, high)) for name, (address, low, high, _) in hosts.items()}
+    known = {
+        name: Host(name=name, address=address, ports=(low, high))
+        for name, (address, low, high, _) in hosts.items()
+    }
     facts = {name: facts_of(host, **said) for name, host in known.items()}
     addresses = {name: address for name, (address, *_) in hosts.items()}
     return assign({name: needed for name, (*_, needed) in hosts.items()}, known, facts, addresses)
 
 
 def test_the_first_free_of_the_range(facts_of: Any) -> None:
-    assert ports({"n1": ("10.0.0.1", 5, 9, 3)}, facts_of, free_ports=(1, 2, 9, 7, 6, 12)) == {"n1": (6, 7, 9)}
+    assert ports({"n1": ("10.0.0.1", 5, 9, 3)}, facts_of, free_ports=(1, 2, 9, 7, 6, 12)) == {
+        "n1": (6, 7, 9)
+    }
 
 
 def test_hosts_of_their_own_may_use_the_same_ports(facts_of: Any) -> None:
-    assert ports({"n1": ("10.0.0.1", 5, 9, 2), "n2": ("10.0.0.2", 5, 9, 2)}, facts_of) == {"n1": (5, 6), "n2": (5, 6)}
+    assert ports({"n1": ("10.0.0.1", 5, 9, 2), "n2": ("10.0.0.2", 5, 9, 2)}, facts_of) == {
+        "n1": (5, 6),
+        "n2": (5, 6),
+    }
 
 
 def test_one_address_is_one_port_space(facts_of: Any) -> None:
@@ -45,7 +55,12 @@ def test_the_narrow_range_chooses_first(facts_of: Any) -> None:
 
 def test_too_few_names_host_range_ports_and_owners(facts_of: Any) -> None:
     with pytest.raises(Refused) as refused:
-        ports({"n1": ("10.0.0.1", 5, 7, 3)}, facts_of, free_ports=(5, 6), taken_ports={"7": "nginx (80)", "99": "else"})
+        ports(
+            {"n1": ("10.0.0.1", 5, 7, 3)},
+            facts_of,
+            free_ports=(5, 6),
+            taken_ports={"7": "nginx (80)", "99": "else"},
+        )
     said = refused.value.what
     assert all(word in said for word in ("n1 needs 3", "5-7", "2 are free", "7 by nginx (80)"))
     assert "99" not in said

@@ -1,4 +1,5 @@
-"""Flags and words of programs that call their cluster by other names: found by what the program does with them."""
+"""Flags and words of programs that call their cluster by other names: found by what the program
+does with them."""
 
 from __future__ import annotations
 
@@ -25,12 +26,20 @@ GIVEN = {
 ASYNC = {**GIVEN, "issync": "0"}
 HEAD = "import argparse, ast, json, sys\nimport tensorflow as tf\n"
 ARGS = "p = argparse.ArgumentParser()\n"
-CLUSTER = 'cluster = tf.train.ClusterSpec({"ps": ["localhost:1"], "worker": ["localhost:2", "localhost:3"]})\n'
+CLUSTER = (
+    'cluster = tf.train.ClusterSpec({"ps": ["localhost:1"], "worker": ["localhost:2", '
+    '"localhost:3"]})\n'
+)
 
 
-def added(job: Job, text: str, mode: Mode = "async", words: tuple[str, ...] = (), **others: str) -> appended_flags.Appended:
+def added(
+    job: Job, text: str, mode: Mode = "async", words: tuple[str, ...] = (), **others: str
+) -> appended_flags.Appended:
     job = replace(job, mode=mode, command=("python", "train.py", *words))
-    sources = {"train.py": HEAD + text, **{f"{name}.py": HEAD + body for name, body in others.items()}}
+    sources = {
+        "train.py": HEAD + text,
+        **{f"{name}.py": HEAD + body for name, body in others.items()},
+    }
     program = source.read(job.command, sources)
     assert not program.unread
     appended = appended_flags.choose(job, program)
@@ -39,50 +48,72 @@ def added(job: Job, text: str, mode: Mode = "async", words: tuple[str, ...] = ()
 
 
 def words(job: Job, text: str, given: dict[str, str] = GIVEN, **others: str) -> tuple[str, ...]:
-    return tuple(word for flag in added(job, text, **others).flags for word in flag.arguments(given))
+    return tuple(
+        word for flag in added(job, text, **others).flags for word in flag.arguments(given)
+    )
 
 
 IDENTITY = {
     "a role and an index of one's own": (
-        ARGS + "p.add_argument('--who')\np.add_argument('--number', type=int)\nargs = p.parse_args()\n" + CLUSTER
+        ARGS +
+            "p.add_argument('--who')\np.add_argument('--number', type=int)\nargs = "
+            "p.parse_args()\n" + CLUSTER
         + "s = tf.train.Server(cluster, job_name=args.who, task_index=args.number)",
         ("--who=worker", "--number=1"),
     ),
     "by position, through names and int()": (
-        ARGS + "p.add_argument('-w', '--who', dest='w')\np.add_argument('--number')\nargs = p.parse_args()\n" + CLUSTER
+        ARGS +
+            "p.add_argument('-w', '--who', dest='w')\np.add_argument('--number')\nargs = "
+            "p.parse_args()\n" + CLUSTER
         + "job, i = args.w, int(args.number)\ns = tf.distribute.Server(cluster, job, i)",
         ("--who=worker", "--number=1"),
     ),
     "through the parameters of a function": (
-        "F = tf.app.flags\nF.DEFINE_string('node', '', '')\nF.DEFINE_integer('node_id', 0, '')\nFLAGS = F.FLAGS\n" + CLUSTER
-        + "def serve(name, index):\n  return tf.train.Server(cluster, job_name=name, task_index=index)\n"
+        "F = tf.app.flags\nF.DEFINE_string('node', '', '')\nF.DEFINE_integer('node_id', 0, "
+        "'')\nFLAGS = F.FLAGS\n" + CLUSTER
+        +
+            "def serve(name, index):\n  return tf.train.Server(cluster, job_name=name, "
+            "task_index=index)\n"
         "def main(_):\n  serve(FLAGS.node, index=FLAGS.node_id)\ntf.app.run()",
         ("--node=worker", "--node_id=1"),
     ),
     "kept in an object": (
         ARGS + "p.add_argument('--who')\np.add_argument('--number', type=int)\n"
-        "class Node:\n  def __init__(self, args):\n    self.job = args.who\n    self.task = args.number\n" + CLUSTER
-        + "n = Node(p.parse_args())\ns = tf.train.Server(cluster, job_name=n.job, task_index=n.task)",
+        "class Node:\n  def __init__(self, args):\n    self.job = args.who\n    self.task = "
+        "args.number\n" + CLUSTER
+        +
+            "n = Node(p.parse_args())\ns = tf.train.Server(cluster, job_name=n.job, "
+            "task_index=n.task)",
         ("--who=worker", "--number=1"),
     ),
     "absl's holders": (
-        "from absl import flags\nW = flags.DEFINE_string('who', None, '')\nN = flags.DEFINE_integer('number', 0, '')\n" + CLUSTER
+        "from absl import flags\nW = flags.DEFINE_string('who', None, '')\nN = "
+        "flags.DEFINE_integer('number', 0, '')\n" + CLUSTER
         + "s = tf.train.Server(cluster, job_name=W.value, task_index=N.value)",
         ("--who=worker", "--number=1"),
     ),
     "click": (
-        "import click\n" + CLUSTER + "@click.command()\n@click.option('--who')\n@click.option('--number', type=int)\n"
-        "def main(who, number):\n  s = tf.train.Server(cluster, job_name=who, task_index=number)\nmain()",
+        "import click\n" + CLUSTER +
+            "@click.command()\n@click.option('--who')\n@click.option('--number', "
+            "type=int)\n"
+        "def main(who, number):\n  s = tf.train.Server(cluster, job_name=who, "
+        "task_index=number)\nmain()",
         ("--who=worker", "--number=1"),
     ),
     "vars() and getattr()": (
-        ARGS + "p.add_argument('--who')\np.add_argument('--number', type=int)\na = p.parse_args()\nopts = vars(a)\n" + CLUSTER
+        ARGS +
+            "p.add_argument('--who')\np.add_argument('--number', type=int)\na = "
+            "p.parse_args()\nopts = vars(a)\n" + CLUSTER
         + "s = tf.train.Server(cluster, job_name=opts['who'], task_index=getattr(a, 'number'))",
         ("--who=worker", "--number=1"),
     ),
     "compared with the roles": (
-        ARGS + "p.add_argument('--as')\np.add_argument('--number', type=int)\nargs = vars(p.parse_args())\n" + CLUSTER
-        + "if args['as'] == 'ps':\n  s = tf.train.Server(cluster, job_name='ps', task_index=args['number'])\n"
+        ARGS +
+            "p.add_argument('--as')\np.add_argument('--number', type=int)\nargs = "
+            "vars(p.parse_args())\n" + CLUSTER
+        +
+            "if args['as'] == 'ps':\n  s = tf.train.Server(cluster, job_name='ps', "
+            "task_index=args['number'])\n"
         "else:\n  s = tf.train.Server(cluster, job_name='worker', task_index=args['number'])",
         ("--as=worker", "--number=1"),
     ),
@@ -92,12 +123,16 @@ IDENTITY = {
         ("--job=worker:1",),
     ),
     "--task=worker/1": (
-        "F = tf.app.flags\nF.DEFINE_string('task', '', '')\n" + CLUSTER + "parts = F.FLAGS.task.split('/')\n"
+        "F = tf.app.flags\nF.DEFINE_string('task', '', '')\n" + CLUSTER +
+            "parts = "
+            "F.FLAGS.task.split('/')\n"
         "s = tf.train.Server(cluster, job_name=parts[0], task_index=int(parts[1]))",
         ("--task=worker/1",),
     ),
     "in the TF_CONFIG that it writes": (
-        ARGS + "p.add_argument('--who')\np.add_argument('--number', type=int)\na = p.parse_args()\nimport os\n"
+        ARGS +
+            "p.add_argument('--who')\np.add_argument('--number', type=int)\na = "
+            "p.parse_args()\nimport os\n"
         "os.environ['TF_CONFIG'] = json.dumps({'cluster': {'ps': ['x:1'], 'worker': ['y:1']}, "
         "'task': {'type': a.who, 'index': a.number}})",
         ("--who=worker", "--number=1"),
@@ -112,29 +147,41 @@ IDENTITY = {
         ("1", "worker"),
     ),
     "words by hand, unpacked": (
-        CLUSTER + "_, name, index = sys.argv\ns = tf.train.Server(cluster, job_name=name, task_index=int(index))",
+        CLUSTER +
+            "_, name, index = sys.argv\ns = tf.train.Server(cluster, job_name=name, "
+            "task_index=int(index))",
         ("worker", "1"),
     ),
     "words by hand, from a list of one's own": (
-        CLUSTER + "a = sys.argv[1:]\ns = tf.train.Server(cluster, job_name=a[0], task_index=int(a[1]))",
+        CLUSTER +
+            "a = sys.argv[1:]\ns = tf.train.Server(cluster, "
+            "job_name=a[0], task_index=int(a[1]))",
         ("worker", "1"),
     ),
     "words by hand, a slice": (
-        CLUSTER + "name, index = sys.argv[1:3]\ns = tf.train.Server(cluster, job_name=name, task_index=int(index))",
+        CLUSTER +
+            "name, index = sys.argv[1:3]\ns = tf.train.Server(cluster, job_name=name, "
+            "task_index=int(index))",
         ("worker", "1"),
     ),
     "words by hand, handed to main": (
-        CLUSTER + "def main(name, index):\n  tf.train.Server(cluster, job_name=name, task_index=index).join()\n"
+        CLUSTER +
+            "def main(name, index):\n  tf.train.Server(cluster, job_name=name, "
+            "task_index=index).join()\n"
         "if __name__ == '__main__':\n  main(sys.argv[1], int(sys.argv[2]))",
         ("worker", "1"),
     ),
     "positional arguments": (
-        ARGS + "p.add_argument('role', choices=['ps', 'worker'])\np.add_argument('number', type=int)\na = p.parse_args()\n"
+        ARGS +
+            "p.add_argument('role', choices=['ps', 'worker'])\np.add_argument('number', "
+            "type=int)\na = p.parse_args()\n"
         + CLUSTER + "s = tf.train.Server(cluster, job_name=a.role, task_index=a.number)",
         ("worker", "1"),
     ),
     "a role by its name alone": (
-        ARGS + "p.add_argument('--role', choices=['ps', 'worker'])\np.add_argument('--task_number', type=int)\n" + CLUSTER,
+        ARGS +
+            "p.add_argument('--role', choices=['ps', 'worker'])\np.add_argument('--task_number', "
+            "type=int)\n" + CLUSTER,
         ("--role=worker", "--task_number=1"),
     ),
 }  # fmt: skip
@@ -147,7 +194,10 @@ def test_who_a_task_is(job: Job, text: str, expected: tuple[str, ...]) -> None:
 
 def addresses(definitions: str, cluster: str) -> str:
     return (
-        ARGS + definitions + "\np.add_argument('--job_name')\np.add_argument('--task_index', type=int)\nargs = p.parse_args()\n"
+        ARGS
+        + definitions
+        + "\np.add_argument('--job_name')\np.add_argument('--task_index', type=int)\nargs = "
+        "p.parse_args()\n"
         f"s = tf.train.Server({cluster}, job_name=args.job_name, task_index=args.task_index)"
     )
 
@@ -155,11 +205,15 @@ def addresses(definitions: str, cluster: str) -> str:
 TWO = "p.add_argument('--servers')\np.add_argument('--machines')"
 ADDRESSES = {
     "commas": (
-        addresses(TWO, "tf.train.ClusterSpec({'ps': args.servers.split(','), 'worker': args.machines.split(',')})"),
+        addresses(TWO,
+            "tf.train.ClusterSpec({'ps': args.servers.split(','), 'worker': "
+            "args.machines.split(',')})"),
         ("--servers=a:1,b:2", "--machines=c:3,d:4"),
     ),
     "semicolons": (
-        addresses(TWO, "tf.train.ClusterSpec({'ps': args.servers.split(';'), 'worker': args.machines.strip().split(';')})"),
+        addresses(TWO,
+            "tf.train.ClusterSpec({'ps': args.servers.split(';'), 'worker': "
+            "args.machines.strip().split(';')})"),
         ("--servers=a:1;b:2", "--machines=c:3;d:4"),
     ),
     "blanks": (
@@ -167,7 +221,9 @@ ADDRESSES = {
         ("--servers=a:1 b:2", "--machines=c:3 d:4"),
     ),
     "JSON lists": (
-        addresses(TWO, "tf.train.ClusterSpec({'ps': json.loads(args.servers), 'worker': ast.literal_eval(args.machines)})"),
+        addresses(TWO,
+            "tf.train.ClusterSpec({'ps': json.loads(args.servers), 'worker': "
+            "ast.literal_eval(args.machines)})"),
         ('--servers=["a:1", "b:2"]', '--machines=["c:3", "d:4"]'),
     ),
     "stripped one by one": (
@@ -181,14 +237,17 @@ ADDRESSES = {
         ("--servers", "a:1", "b:2", "--machines", "c:3", "d:4"),
     ),
     "lists of absl": (
-        "F = tf.flags\nF.DEFINE_list('servers', [], '')\nF.DEFINE_multi_string('machines', [], '')\n"
+        "F = tf.flags\nF.DEFINE_list('servers', [], '')\nF.DEFINE_multi_string('machines', [], "
+        "'')\n"
         "F.DEFINE_string('job_name', '', '')\n"
-        "s = tf.train.Server({'ps': F.FLAGS.servers, 'worker': F.FLAGS.machines}, job_name=F.FLAGS.job_name)",
+        "s = tf.train.Server({'ps': F.FLAGS.servers, 'worker': F.FLAGS.machines}, "
+        "job_name=F.FLAGS.job_name)",
         ("--servers=a:1,b:2", "--machines=c:3", "--machines=d:4", "--job_name=worker"),
     ),
     "key by key, in a function": (
         addresses(TWO, "tf.train.ClusterSpec(spec(args))") .replace("import sys", "") +
-        "\ndef spec(a):\n  c = {}\n  c['ps'] = a.servers.split(',')\n  c['worker'] = a.machines.split(',')\n  return c",
+        "\ndef spec(a):\n  c = {}\n  c['ps'] = a.servers.split(',')\n  c['worker'] = "
+        "a.machines.split(',')\n  return c",
         ("--servers=a:1,b:2", "--machines=c:3,d:4"),
     ),
     "the whole cluster as JSON": (
@@ -209,40 +268,54 @@ ADDRESSES = {
 
 @pytest.mark.parametrize(("text", "expected"), ADDRESSES.values(), ids=ADDRESSES)
 def test_where_the_others_are(job: Job, text: str, expected: tuple[str, ...]) -> None:
-    assert tuple(word for word in words(job, text) if "task_index" not in word and word != "--job_name=worker") == tuple(
-        word for word in expected if word != "--job_name=worker"
-    )
+    assert tuple(
+        word
+        for word in words(job, text)
+        if "task_index" not in word and word != "--job_name=worker"
+    ) == tuple(word for word in expected if word != "--job_name=worker")
 
 
 def gathered(definition: str, test: str) -> str:
     return (
-        f"{ARGS}{definition}\np.add_argument('--job_name')\np.add_argument('--task_index', type=int)\n"
+        f"{ARGS}{definition}\np.add_argument('--job_name')\np.add_argument('--task_index', "
+        "type=int)\n"
         f"FLAGS = p.parse_args()\n{CLUSTER}"
-        f"opt = tf.train.GradientDescentOptimizer(0.1)\nif {test}:\n  opt = tf.train.SyncReplicasOptimizer(opt)\n"
+        f"opt = tf.train.GradientDescentOptimizer(0.1)\nif {test}:\n  opt = "
+        "tf.train.SyncReplicasOptimizer(opt)\n"
         "s = tf.train.Server(cluster, job_name=FLAGS.job_name, task_index=FLAGS.task_index)"
     )
 
 
 SYNC = {
-    "store_true": (gathered("p.add_argument('--is_sync', action='store_true')", "FLAGS.is_sync"), (), ("--is_sync",)),
+    "store_true": (gathered(
+        "p.add_argument('--is_sync', "
+        "action='store_true')", "FLAGS.is_sync"), (), ("--is_sync",)),
     "a number": (gathered("p.add_argument('--synchronous', type=int)", "FLAGS.synchronous == 1"),
         ("--synchronous=0",), ("--synchronous=1",)),
-    "type=bool": (gathered("p.add_argument('--sync', type=bool)", "FLAGS.sync"), ("--sync=",), ("--sync=1",)),
+    "type=bool": (gathered(
+        "p.add_argument('--sync', "
+        "type=bool)", "FLAGS.sync"), ("--sync=",), ("--sync=1",)),
     "a text that says true": (
         gathered("p.add_argument('--sync', default='false')", "FLAGS.sync.lower() == 'true'"),
         ("--sync=false",), ("--sync=true",),
     ),
     "a text that is compared with True": (
-        gathered("p.add_argument('--use_sync')", "FLAGS.use_sync == 'True'"), ("--use_sync=False",), ("--use_sync=True",),
+        gathered("p.add_argument('--use_sync')",
+            "FLAGS.use_sync == "
+            "'True'"), ("--use_sync=False",), ("--use_sync=True",),
     ),
     "a text that is empty or not": (gathered("p.add_argument('--sync_mode')", "FLAGS.sync_mode"),
         ("--sync_mode=",), ("--sync_mode=1",)),
     "str2bool": (
-        gathered("def flag(v):\n  return v.lower() in ('yes', 'true')\np.add_argument('--sync', type=flag)", "FLAGS.sync"),
+        gathered(
+            "def flag(v):\n  return v.lower() in ('yes', 'true')\np.add_argument('--sync', "
+            "type=flag)", "FLAGS.sync"),
         ("--sync=False",), ("--sync=True",),
     ),
     "str2bool that knows 1": (
-        gathered("def flag(v):\n  return v.lower() in ('1', 'true')\np.add_argument('--sync', type=flag)", "FLAGS.sync"),
+        gathered(
+            "def flag(v):\n  return v.lower() in ('1', 'true')\np.add_argument('--sync', "
+            "type=flag)", "FLAGS.sync"),
         ("--sync=0",), ("--sync=1",),
     ),
     "a registered bool": (
@@ -254,13 +327,19 @@ SYNC = {
         gathered("p.add_argument('--update', choices=['async', 'sync'])", "FLAGS.update == 'sync'"),
         ("--update=async",), ("--update=sync",),
     ),
-    "the other way round": (gathered("p.add_argument('--is_async', type=int)", "not FLAGS.is_async"),
+    "the other way round": (gathered(
+        "p.add_argument('--is_async', "
+        "type=int)", "not FLAGS.is_async"),
         ("--is_async=1",), ("--is_async=0",)),
     "beside another test": (
-        gathered("p.add_argument('--sync', action='store_true')", "FLAGS.sync and FLAGS.job_name == 'worker'"), (), ("--sync",),
+        gathered(
+            "p.add_argument('--sync', "
+            "action='store_true')", "FLAGS.sync and FLAGS.job_name == 'worker'"), (), ("--sync",),
     ),
     "through a name": (
-        gathered("p.add_argument('--update', default='async')\nsync = p.parse_args().update == 'sync'", "sync"),
+        gathered(
+            "p.add_argument('--update', "
+            "default='async')\nsync = p.parse_args().update == 'sync'", "sync"),
         ("--update=async",), ("--update=sync",),
     ),
     "absl's boolean": (
@@ -269,30 +348,44 @@ SYNC = {
         + "opt = tf.train.SyncReplicasOptimizer if FLAGS.use_sync else None",
         ("--use_sync=0",), ("--use_sync=1",),
     ),
-    "another flag around it": (gathered("p.add_argument('--gpu', type=int)", "FLAGS.gpu == 1"), (), ()),
-    "another word around it": (gathered("p.add_argument('--what', default='eval')", "FLAGS.what == 'train'"), (), ()),
+    "another flag around it": (gathered(
+        "p.add_argument('--gpu', "
+        "type=int)", "FLAGS.gpu == 1"), (), ()),
+    "another word around it": (gathered(
+        "p.add_argument('--what', "
+        "default='eval')", "FLAGS.what == 'train'"), (), ()),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "off", "on"), SYNC.values(), ids=SYNC)
-def test_whether_gradients_are_gathered(job: Job, text: str, off: tuple[str, ...], on: tuple[str, ...]) -> None:
+def test_whether_gradients_are_gathered(
+    job: Job, text: str, off: tuple[str, ...], on: tuple[str, ...]
+) -> None:
     names = ("--job_name=worker", "--task_index=1")
     assert tuple(word for word in words(job, text, ASYNC) if word not in names) == off
     assert tuple(word for word in words(job, text, GIVEN) if word not in names) == on
 
 
 NOTHING = {
-    "no cluster is made": ARGS + "p.add_argument('--role', choices=['ps', 'worker'])\np.add_argument('--rank', type=int)",
-    "a role that never speaks of ps": ARGS + "p.add_argument('--role')\np.add_argument('--index', type=int)\n" + CLUSTER,
+    "no cluster is made": ARGS +
+        "p.add_argument('--role', choices=['ps', "
+        "'worker'])\np.add_argument('--rank', type=int)",
+    "a role that never speaks of ps": ARGS +
+        "p.add_argument('--role')\np.add_argument('--index', "
+        "type=int)\n" + CLUSTER,
     "a number of workers": (
-        ARGS + "p.add_argument('--workers', type=int)\nc = {'worker': p.parse_args().workers}\n" + CLUSTER
+        ARGS +
+            "p.add_argument('--workers', type=int)\nc = "
+            "{'worker': p.parse_args().workers}\n" + CLUSTER
     ),
     "an index that is computed": (
         ARGS + "p.add_argument('--number', type=int)\na = p.parse_args()\n" + CLUSTER
         + "s = tf.train.Server(cluster, job_name='worker', task_index=a.number - 1)"
     ),
     "a word of unknown meaning first": (
-        CLUSTER + "data = sys.argv[1]\ns = tf.train.Server(cluster, job_name=sys.argv[2], task_index=int(sys.argv[3]))"
+        CLUSTER +
+            "data = sys.argv[1]\ns = tf.train.Server(cluster, job_name=sys.argv[2], "
+            "task_index=int(sys.argv[3]))"
     ),
 }  # fmt: skip
 
@@ -304,25 +397,37 @@ def test_what_may_mean_something_else_gets_nothing(job: Job, text: str) -> None:
 
 def test_the_use_decides_over_the_name(job: Job) -> None:
     """--job_name names an experiment here, and --role is what the server gets."""
-    text = ARGS + "p.add_argument('--job_name', type=int)\np.add_argument('--role')\na = p.parse_args()\n" + CLUSTER
+    text = (
+        ARGS
+        + "p.add_argument('--job_name', type=int)\np.add_argument('--role')\na = p.parse_args()\n"
+        + CLUSTER
+    )
     assert words(job, text + "s = tf.train.Server(cluster, job_name=a.role)") == ("--role=worker",)
 
 
 def test_how_many_there_are(job: Job) -> None:
     """By what counts workers and servers; --num_workers of a data loader stays as it is."""
-    text = gathered("p.add_argument('--replicas', type=int)\np.add_argument('--num_workers', type=int)", "True")
+    text = gathered(
+        "p.add_argument('--replicas', type=int)\np.add_argument('--num_workers', type=int)", "True"
+    )
     text = text.replace("Optimizer(opt)", "Optimizer(opt, 1, total_num_replicas=FLAGS.replicas)")
-    assert [word for word in words(job, text) if "replicas" in word or "num" in word] == ["--replicas=2"]
+    assert [word for word in words(job, text) if "replicas" in word or "num" in word] == [
+        "--replicas=2"
+    ]
     program = source.read(job.command, {"train.py": HEAD + text})
     with_chief = appended_flags.choose(job, program, ("ps", "chief", "worker")).flags
     assert "num_workers" not in [flag.name for flag in with_chief]
 
 
 def test_flags_of_another_library_are_left_alone(job: Job) -> None:
-    """absl reads the whole command line where its first flag is asked for, and ends at --machines."""
+    """absl reads the whole command line where its first flag is asked for, and ends at
+    --machines."""
     text = (
-        "F = tf.app.flags\nF.DEFINE_string('job_name', '', '')\nFLAGS = F.FLAGS\n" + ARGS + "p.add_argument('--machines')\n"
-        "a, _ = p.parse_known_args()\ncluster = tf.train.ClusterSpec({'worker': a.machines.split(',')})\n"
+        "F = tf.app.flags\nF.DEFINE_string('job_name', '', '')\nFLAGS = F.FLAGS\n"
+        + ARGS
+        + "p.add_argument('--machines')\n"
+        "a, _ = p.parse_known_args()\ncluster = tf.train.ClusterSpec({'worker': "
+        "a.machines.split(',')})\n"
         "s = tf.train.Server(cluster, job_name=FLAGS.job_name)"
     )
     assert words(job, text) == ("--job_name=worker",)
@@ -330,12 +435,17 @@ def test_flags_of_another_library_are_left_alone(job: Job) -> None:
 
 def test_the_use_may_be_in_another_file(job: Job) -> None:
     text = "import nodes\n" + ARGS + "p.add_argument('--who')\nnodes.serve(p.parse_args().who)"
-    assert words(job, text, nodes=CLUSTER + "def serve(name):\n  tf.train.Server(cluster, job_name=name)") == ("--who=worker",)
+    assert words(
+        job, text, nodes=CLUSTER + "def serve(name):\n  tf.train.Server(cluster, job_name=name)"
+    ) == ("--who=worker",)
 
 
 def test_the_plan_says_why(job: Job) -> None:
     text = IDENTITY["a role and an index of one's own"][0]
-    assert "--who as {job_name} (train.py:8) --number as {task_index} (train.py:8)" in added(job, text).note
+    assert (
+        "--who as {job_name} (train.py:8) --number as {task_index} (train.py:8)"
+        in added(job, text).note
+    )
     assert "sys.argv[1] as {job_name}" in added(job, IDENTITY["words by hand"][0]).note
     assert "--job as {job_name}:{task_index}" in added(job, IDENTITY["--job=worker:1"][0]).note
 
@@ -350,11 +460,15 @@ def test_words_that_the_command_gives_stand(job: Job) -> None:
 
 def test_a_word_of_unknown_meaning_is_named(job: Job) -> None:
     note = added(job, NOTHING["a word of unknown meaning first"]).note
-    assert "it also needs sys.argv[1], which is not known" in note and "{job_name} {task_index}" in note
+    assert (
+        "it also needs sys.argv[1], which is not known" in note
+        and "{job_name} {task_index}" in note
+    )
 
 
 MIRRORED = (
-    ARGS + "p.add_argument('--hosts')\np.add_argument('--number', type=int)\na = p.parse_args()\nimport os\n"
+    ARGS + "p.add_argument('--hosts')\np.add_argument('--number', type=int)\na = "
+    "p.parse_args()\nimport os\n"
     "os.environ['TF_CONFIG'] = json.dumps({'cluster': {'worker': a.hosts.split(',')}, "
     "'task': {'type': 'worker', 'index': a.number}})"
 )
@@ -365,8 +479,11 @@ MIRRORED = (
     [(("worker",), 2), (("chief", "worker"), 0), (("worker", "evaluator"), 0)],
     ids=["workers", "chief", "evaluator"],
 )
-def test_a_program_that_writes_tf_config_itself(job: Job, roles: tuple[str, ...], given: int) -> None:
-    """A cluster without the chief, or a task that is none of its own, would hide the plan's TF_CONFIG."""
+def test_a_program_that_writes_tf_config_itself(
+    job: Job, roles: tuple[str, ...], given: int
+) -> None:
+    """A cluster without the chief, or a task that is none of its own, would hide the plan's
+    TF_CONFIG."""
     job = replace(job, mode="mirrored")
     program = source.read(job.command, {"train.py": HEAD + MIRRORED})
     assert len(appended_flags.choose(job, program, roles).flags) == given
@@ -375,7 +492,8 @@ def test_a_program_that_writes_tf_config_itself(job: Job, roles: tuple[str, ...]
 def test_a_client_is_told_where_the_servers_are(job: Job) -> None:
     """It is no task of the cluster: a role or an index would be none that the servers know."""
     text = (
-        ARGS + "p.add_argument('--machines')\np.add_argument('--number', type=int, default=0)\na = p.parse_args()\n"
+        ARGS + "p.add_argument('--machines')\np.add_argument('--number', type=int, default=0)\na = "
+        "p.parse_args()\n"
         "c = tf.train.ClusterSpec({'worker': a.machines.split(',')})\n"
         "if a.number:\n  tf.train.Server(c, job_name='worker', task_index=a.number)"
     )

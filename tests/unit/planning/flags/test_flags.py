@@ -1,4 +1,5 @@
-"""Which flags a program defines: forms in which programs in the wild write them, and what the tasks then get."""
+"""Which flags a program defines: forms in which programs in the wild write them, and what the tasks
+then get."""
 
 from __future__ import annotations
 
@@ -24,7 +25,13 @@ def defined(text: str, **others: str) -> tuple[Flag, ...]:
 
 
 def words(text: str, *, sync: bool = False) -> tuple[str, ...]:
-    given = {"ps_hosts": "a:1,b:2", "worker_hosts": "c:3", "job_name": "ps", "task_index": "0", "issync": str(int(sync))}
+    given = {
+        "ps_hosts": "a:1,b:2",
+        "worker_hosts": "c:3",
+        "job_name": "ps",
+        "task_index": "0",
+        "issync": str(int(sync)),
+    }
     return tuple(word for flag in defined(text) for word in flag.arguments(given))
 
 
@@ -50,7 +57,8 @@ flags.DEFINE_integer('issync', 0, '')
         ("job_name", "task_index", "issync"),
     ),
     "tf.compat.v1 and a boolean": (
-        "import tensorflow.compat.v1 as tf\ntf.compat.v1.app.flags.DEFINE_boolean('issync', False, 'x')\n"
+        "import tensorflow.compat.v1 as tf\ntf.compat.v1.app.flags.DEFINE_boolean('issync', "
+        "False, 'x')\n"
         "tf.flags.DEFINE_bool('unrelated', True, '')",
         ("issync",),
     ),
@@ -60,7 +68,10 @@ flags.DEFINE_integer('issync', 0, '')
         "_I = flags.DEFINE_integer(name='task_index', default=0, help='')",
         ("ps_hosts", "job_name", "task_index"),
     ),
-    "absl, names imported": ("from absl.flags import DEFINE_string\nDEFINE_string('job_name', '', '')", ("job_name",)),
+    "absl, names imported": (
+        "from absl.flags import DEFINE_string\nDEFINE_string('job_name', '', '')",
+        ("job_name",),
+    ),
     "argparse with parse_known_args, the guide of 2017": (
         """
 import argparse
@@ -76,24 +87,37 @@ if __name__ == "__main__":
         CLASSIC,
     ),
     "argparse in a function, several option strings": (
-        "def arguments():\n    p = argparse.ArgumentParser()\n    g = p.add_argument_group('cluster')\n"
-        "    g.add_argument('-j', '--job_name', '--job', required=True)\n    g.add_argument('-t', '--task_index', type=int)\n"
+        "def arguments():\n    p = argparse.ArgumentParser()\n    g = "
+        "p.add_argument_group('cluster')\n"
+        "    g.add_argument('-j', '--job_name', '--job', required=True)\n    "
+        "g.add_argument('-t', '--task_index', type=int)\n"
         "    return p.parse_args()",
         ("job_name", "task_index"),
     ),
     "optparse": ("parser.add_option('--job_name', dest='job')", ("job_name",)),
     "click": (
-        "@click.command()\n@click.option('--job-name', required=True)\n@click.option('--task-index', type=int)\n"
+        "@click.command()\n@click.option('--job-name', "
+        "required=True)\n@click.option('--task-index', type=int)\n"
         "def main(**k): ...",
         ("job_name", "task_index"),
     ),
     "cluster in the file, sys.argv by hand": (
-        "cluster = {'ps': ['localhost:2222']}\njob_name, task_index = sys.argv[1], int(sys.argv[2])",
+        "cluster = {'ps': ['localhost:2222']}\njob_name, task_index = sys.argv[1], "
+        "int(sys.argv[2])",
         (),
     ),
-    "positional arguments are not flags": ("p.add_argument('job_name')\np.add_argument('task_index', type=int)", ()),
-    "other flags": ("p.add_argument('--steps')\nflags.DEFINE_string('data_dir', '', '')\nprint('--job_name')", ()),
-    "a BOM and an invalid escape": ("\ufeffp.add_argument('--job_name', help='\\d')", ("job_name",)),
+    "positional arguments are not flags": (
+        "p.add_argument('job_name')\np.add_argument('task_index', type=int)",
+        (),
+    ),
+    "other flags": (
+        "p.add_argument('--steps')\nflags.DEFINE_string('data_dir', '', '')\nprint('--job_name')",
+        (),
+    ),
+    "a BOM and an invalid escape": (
+        "\ufeffp.add_argument('--job_name', help='\\d')",
+        ("job_name",),
+    ),
 }
 
 
@@ -110,11 +134,23 @@ def test_names(text: str, names: tuple[str, ...]) -> None:
         ("p.add_argument('--issync', action='store_true')", (), ("--issync",)),
         ("p.add_argument('--issync', action='store_false')", ("--issync",), ()),
         ("p.add_argument('--issync', type=bool, default=False)", ("--issync=",), ("--issync=1",)),
-        ("p.add_argument('--issync', action=argparse.BooleanOptionalAction)", ("--no-issync",), ("--issync",)),
+        (
+            "p.add_argument('--issync', action=argparse.BooleanOptionalAction)",
+            ("--no-issync",),
+            ("--issync",),
+        ),
         ("option('--issync', is_flag=True)", (), ("--issync",)),
         ("option('--issync/--no-issync')", ("--no-issync",), ("--issync",)),
-        ("p.add_argument('--ps_hosts', nargs='+')", ("--ps_hosts", "a:1", "b:2"), ("--ps_hosts", "a:1", "b:2")),
-        ("p.add_argument('--ps-hosts', '--ps_hosts')", ("--ps-hosts=a:1,b:2",), ("--ps-hosts=a:1,b:2",)),
+        (
+            "p.add_argument('--ps_hosts', nargs='+')",
+            ("--ps_hosts", "a:1", "b:2"),
+            ("--ps_hosts", "a:1", "b:2"),
+        ),
+        (
+            "p.add_argument('--ps-hosts', '--ps_hosts')",
+            ("--ps-hosts=a:1,b:2",),
+            ("--ps-hosts=a:1,b:2",),
+        ),
         ("p.add_argument('-job_name')", ("-job_name=ps",), ("-job_name=ps",)),
     ],
 )
@@ -134,16 +170,29 @@ ARGPARSE_FORMS = [
 
 @pytest.mark.parametrize("definition", ARGPARSE_FORMS)
 @pytest.mark.parametrize("sync", [False, True])
-def test_argparse_itself_reads_what_is_appended(definition: str, sync: bool, tmp_path: Path) -> None:
-    text = f"import argparse\np = argparse.ArgumentParser()\n{definition}\nprint(int(p.parse_args().issync))\n"
+def test_argparse_itself_reads_what_is_appended(
+    definition: str, sync: bool, tmp_path: Path
+) -> None:
+    text = (
+        "import argparse\np = "
+        f"argparse.ArgumentParser()\n{definition}\nprint(int(p.parse_args().issync))\n"
+    )
     script = tmp_path / "train.py"
     script.write_text(text)
-    done = subprocess.run([sys.executable, str(script), *words(text, sync=sync)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, str(script), *words(text, sync=sync)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout == f"{int(sync)}\n"
 
 
 def test_flags_of_imported_modules_count() -> None:
-    assert [flag.name for flag in defined("import options", options="flags.DEFINE_string('job_name', '', '')")] == ["job_name"]
+    assert [
+        flag.name
+        for flag in defined("import options", options="flags.DEFINE_string('job_name', '', '')")
+    ] == ["job_name"]
 
 
 def test_the_main_block_of_an_imported_module_does_not() -> None:
@@ -155,15 +204,24 @@ def test_modules_that_are_not_imported_do_not_count() -> None:
     assert defined("import os", options="flags.DEFINE_string('job_name', '', '')") == ()
 
 
-TASK_ID = "tf.app.flags.DEFINE_string('job_name', '', '')\ntf.app.flags.DEFINE_integer('task_id', 0, '')\n"
+TASK_ID = (
+    "tf.app.flags.DEFINE_string('job_name', '', '')\ntf.app.flags.DEFINE_integer('task_id', 0, "
+    "'')\n"
+)
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         (TASK_ID, ("--job_name=ps", "--task_id=0")),
-        (TASK_ID + "tf.app.flags.DEFINE_integer('task_index', 0, '')", ("--job_name=ps", "--task_index=0")),
-        ("p.add_argument('--job-name')\np.add_argument('--task', type=int)", ("--job-name=ps", "--task=0")),
+        (
+            TASK_ID + "tf.app.flags.DEFINE_integer('task_index', 0, '')",
+            ("--job_name=ps", "--task_index=0"),
+        ),
+        (
+            "p.add_argument('--job-name')\np.add_argument('--task', type=int)",
+            ("--job-name=ps", "--task=0"),
+        ),
         (
             TASK_ID + "tf.app.flags.DEFINE_boolean('sync_replicas', False, '')",
             ("--job_name=ps", "--task_id=0", "--sync_replicas=1"),
@@ -177,13 +235,17 @@ TASK_ID = "tf.app.flags.DEFINE_string('job_name', '', '')\ntf.app.flags.DEFINE_i
     ],
 )
 def test_an_index_by_another_name(text: str, expected: tuple[str, ...]) -> None:
-    """Where roles are given by --job_name; without it, --task_id may be the task that a network learns."""
+    """Where roles are given by --job_name; without it, --task_id may be the task that a network
+    learns."""
     assert words(text, sync=True) == expected
 
 
 def test_a_role_without_an_index_is_said() -> None:
     job = Job(name="j", mode="async", command=("python", "train.py"), code="/code")
-    found = source.read(job.command, {"train.py": "p.add_argument('--job_name')\np.add_argument('--number', type=int)"})
+    found = source.read(
+        job.command,
+        {"train.py": "p.add_argument('--job_name')\np.add_argument('--number', type=int)"},
+    )
     assert "none of them is the task's index" in appended_flags.choose(job, found).note
     found = source.read(job.command, {"train.py": TASK_ID})
     assert appended_flags.choose(job, found).note.endswith("--job_name --task_id as {task_index}")

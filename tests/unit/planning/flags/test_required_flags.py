@@ -1,4 +1,5 @@
-"""Flags without which a program ends at once: given where they can be known, else refused before the launch."""
+"""Flags without which a program ends at once: given where they can be known, else refused before
+the launch."""
 
 from __future__ import annotations
 
@@ -13,7 +14,10 @@ from tfdeploy.planning.flags import appended_flags, required_flags
 from tfdeploy.planning.source import source
 
 ARGS = "import argparse, sys\np = argparse.ArgumentParser()\n"
-ABSL = "import tensorflow as tf\nF = tf.app.flags\n{}\nFLAGS = F.FLAGS\ndef main(_):\n  {}\n  train()\ntf.app.run()\n"
+ABSL = (
+    "import tensorflow as tf\nF = tf.app.flags\n{}\nFLAGS = F.FLAGS\ndef main(_):\n  {}\n  "
+    "train()\ntf.app.run()\n"
+)
 KEEP: dict[str, Any] = {"keep": ("train",)}
 DATA: dict[str, Any] = {"data": {"images": DataSource(path="/data/images")}}
 
@@ -29,38 +33,58 @@ def supplied(job: Job, text: str, *words: str, **fields: Any) -> required_flags.
 WRITTEN = {
     "argparse": ARGS + "p.add_argument('--train_dir', required=True)\np.parse_args()",
     "argparse in a function": (
-        "import argparse\ndef read():\n  p = argparse.ArgumentParser()\n  p.add_argument('-t', '--train_dir', required=True)\n"
+        "import argparse\ndef read():\n  p = argparse.ArgumentParser()\n  p.add_argument('-t', "
+        "'--train_dir', required=True)\n"
         "  return p.parse_args()\nif __name__ == '__main__':\n  args = read()"
     ),
-    "absl, marked": ABSL.format("F.DEFINE_string('train_dir', None, '')\nF.mark_flag_as_required('train_dir')", "pass"),
-    "absl, several": ABSL.format("F.DEFINE_string('train_dir', None, '')\nF.mark_flags_as_required(['train_dir'])", "pass"),
+    "absl, marked": ABSL.format(
+        "F.DEFINE_string('train_dir', None, "
+        "'')\nF.mark_flag_as_required('train_dir')", "pass"),
+    "absl, several": ABSL.format(
+        "F.DEFINE_string('train_dir', None, "
+        "'')\nF.mark_flags_as_required(['train_dir'])", "pass"),
     "click": (
-        "import click\n@click.command()\n@click.option('--train_dir', required=True)\ndef main(train_dir): ...\nmain()"
+        "import click\n@click.command()\n@click.option('--train_dir', required=True)\ndef "
+        "main(train_dir): ...\nmain()"
     ),
-    "raised": ABSL.format("F.DEFINE_string('train_dir', '', '')", "if not FLAGS.train_dir: raise ValueError('--train_dir')"),
+    "raised": ABSL.format(
+        "F.DEFINE_string('train_dir', "
+        "'', '')", "if not FLAGS.train_dir: raise ValueError('--train_dir')"),
     "raised where it is None": ABSL.format(
-        "F.DEFINE_string('train_dir', None, '')", "if FLAGS.train_dir is None or FLAGS.train_dir == '': raise ValueError()"
+        "F.DEFINE_string('train_dir', None, '')",
+            "if FLAGS.train_dir is None or "
+            "FLAGS.train_dir == '': raise ValueError()"
     ),
     "said, and left": ABSL.format(
-        "F.DEFINE_string('train_dir', None, '')", "if not FLAGS.train_dir:\n    print('usage')\n    import sys; sys.exit(1)"
+        "F.DEFINE_string('train_dir', None, '')",
+            "if not FLAGS.train_dir:\n    "
+            "print('usage')\n    import sys; sys.exit(1)"
     ),
-    "asserted": ABSL.format("F.DEFINE_string('train_dir', None, '')", "assert FLAGS.train_dir, 'needed'"),
+    "asserted": ABSL.format(
+        "F.DEFINE_string('train_dir', "
+        "None, '')", "assert FLAGS.train_dir, 'needed'"),
     "required, and made absolute": (
         ARGS + "import os\np.add_argument('--train_dir', required=True)\n"
         "a = p.parse_args()\na.train_dir = os.path.abspath(a.train_dir)"
     ),
-    "parser.error": ARGS + "p.add_argument('--train_dir')\nargs = p.parse_args()\nif not args.train_dir:\n  p.error('needed')",
+    "parser.error": ARGS +
+        "p.add_argument('--train_dir')\nargs = p.parse_args()\nif not args.train_dir:\n  "
+        "p.error('needed')",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("text", WRITTEN.values(), ids=WRITTEN)
 def test_a_folder_that_must_be_given(job: Job, text: str) -> None:
     found = supplied(job, text, **KEEP)
-    assert [(flag.spelling, flag.template) for flag in found.flags] == [("--train_dir", "{keep.train}")]
+    assert [(flag.spelling, flag.template) for flag in found.flags] == [
+        ("--train_dir", "{keep.train}")
+    ]
     assert "--train_dir={keep.train}" in found.notes[0] and "train.py:" in found.notes[0]
     with pytest.raises(Refused, match="ends at once without --train_dir") as refused:
         supplied(job, text)
-    assert "`keep: [train]`" in str(refused.value.next) and "--train_dir={keep.train}" in str(refused.value.next)
+    assert "`keep: [train]`" in str(refused.value.next) and "--train_dir={keep.train}" in str(
+        refused.value.next
+    )
     assert str(refused.value.where)
     for words in (("--train_dir=/x",), ("--train_dir", "/x"), ("--train=/x",)):
         assert supplied(job, text, *words) == required_flags.Supplied()
@@ -82,43 +106,72 @@ def test_what_its_name_says(job: Job, spelling: str, template: str) -> None:
 
 
 def test_images_to_train_on_are_data(job: Job) -> None:
-    text = ARGS + "p.add_argument('--train_dir', required=True, help='folder of training images')\np.parse_args()"
+    text = (
+        ARGS + "p.add_argument('--train_dir', required=True, help='folder of training "
+        "images')\np.parse_args()"
+    )
     assert supplied(job, text, **KEEP, **DATA).flags[0].template == "{data.images}"
 
 
 @pytest.mark.parametrize(
     ("text", "fields", "recipe"),
     [
-        (ARGS + "p.add_argument('--data_dir', required=True)\np.parse_args()", {}, "`data: {NAME: PATH}`"),
-        (ARGS + "p.add_argument('--depth', type=int, required=True)\np.parse_args()", KEEP, "--depth=VALUE"),
         (
-            ARGS + "p.add_argument('--log_dir', required=True)\np.add_argument('--model_dir', required=True)\np.parse_args()",
+            ARGS + "p.add_argument('--data_dir', required=True)\np.parse_args()",
+            {},
+            "`data: {NAME: PATH}`",
+        ),
+        (
+            ARGS + "p.add_argument('--depth', type=int, required=True)\np.parse_args()",
+            KEEP,
+            "--depth=VALUE",
+        ),
+        (
+            ARGS + "p.add_argument('--log_dir', required=True)\np.add_argument('--model_dir', "
+            "required=True)\np.parse_args()",
             KEEP,
             "--log_dir={keep.train}",
         ),
-        (ARGS + "p.add_argument('--log_dir', required=True)\np.parse_args()", {"keep": ("a", "b")}, "--log_dir={keep.a}"),
+        (
+            ARGS + "p.add_argument('--log_dir', required=True)\np.parse_args()",
+            {"keep": ("a", "b")},
+            "--log_dir={keep.a}",
+        ),
     ],
 )
-def test_what_cannot_be_known_is_refused_with_what_to_write(job: Job, text: str, fields: Any, recipe: str) -> None:
+def test_what_cannot_be_known_is_refused_with_what_to_write(
+    job: Job, text: str, fields: Any, recipe: str
+) -> None:
     with pytest.raises(Refused) as refused:
         supplied(job, text, **fields)
     assert recipe in str(refused.value.next)
 
 
 NOT_SURE = {
-    "a default": ABSL.format("F.DEFINE_string('train_dir', '/tmp/x', '')", "if not FLAGS.train_dir: raise ValueError()"),
+    "a default": ABSL.format(
+        "F.DEFINE_string('train_dir', "
+        "'/tmp/x', '')", "if not FLAGS.train_dir: raise ValueError()"),
     "a value that the program gives itself": ABSL.format(
         "F.DEFINE_string('train_dir', None, '')",
-        "if FLAGS.train_dir is None: FLAGS.train_dir = '/tmp'\n  if not FLAGS.train_dir: raise ValueError()",
+        "if FLAGS.train_dir is None: FLAGS.train_dir = '/tmp'\n  if not FLAGS.train_dir: raise "
+        "ValueError()",
     ),
     "a branch of another flag": ABSL.format(
         "F.DEFINE_string('train_dir', None, '')\nF.DEFINE_bool('eval', False, '')",
         "if FLAGS.eval:\n    if not FLAGS.train_dir: raise ValueError()",
     ),
-    "a function that nobody calls": ARGS + "p.parse_args()\ndef f():\n  p.add_argument('--train_dir', required=True)",
-    "subcommands": ARGS + "q = p.add_subparsers()\np.add_argument('--train_dir', required=True)\np.parse_args()",
-    "a list of its own": ARGS + "p.add_argument('--train_dir', required=True)\np.parse_args(['--train_dir', 'x'])",
-    "a usual way on": ABSL.format("F.DEFINE_string('train_dir', None, '')", "if not FLAGS.train_dir: print('not saved')"),
+    "a function that nobody calls": ARGS +
+        "p.parse_args()\ndef f():\n  "
+        "p.add_argument('--train_dir', required=True)",
+    "subcommands": ARGS +
+        "q = "
+        "p.add_subparsers()\np.add_argument('--train_dir', required=True)\np.parse_args()",
+    "a list of its own": ARGS +
+        "p.add_argument('--train_dir', "
+        "required=True)\np.parse_args(['--train_dir', 'x'])",
+    "a usual way on": ABSL.format(
+        "F.DEFINE_string('train_dir', "
+        "None, '')", "if not FLAGS.train_dir: print('not saved')"),
 }  # fmt: skip
 
 
@@ -128,8 +181,12 @@ def test_in_doubt_nothing_is_refused(job: Job, text: str) -> None:
 
 
 def test_an_index_that_must_be_given_is_known(job: Job) -> None:
-    """In mirrored the program has TF_CONFIG, and is told by flags only where it would end without them."""
-    text = ARGS + "import tensorflow as tf\np.add_argument('--task_index', type=int, required=True)\np.parse_args()"
+    """In mirrored the program has TF_CONFIG, and is told by flags only where it would end without
+    them."""
+    text = (
+        ARGS + "import tensorflow as tf\np.add_argument('--task_index', type=int, "
+        "required=True)\np.parse_args()"
+    )
     found = supplied(job, text, mode="mirrored")
     assert found.flags[0].arguments({"task_index": "2"}) == ("--task_index=2",)
     assert supplied(job, text, mode="async").flags == ()

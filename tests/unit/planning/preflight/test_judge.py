@@ -1,4 +1,5 @@
-"""What facts of hosts mean for a launch: for each subject what is said, and that healthy hosts have nothing wrong."""
+"""What facts of hosts mean for a launch: for each subject what is said, and that healthy hosts have
+nothing wrong."""
 
 from __future__ import annotations
 
@@ -11,7 +12,17 @@ import pytest
 
 from tfdeploy.errors import AgentError, HostUnreachable, Refused
 from tfdeploy.model.check import Check
-from tfdeploy.model.facts import FolderSpace, Gpu, Hindrances, HostFacts, LiveRun, Logout, Mount, Preflight, Quota
+from tfdeploy.model.facts import (
+    FolderSpace,
+    Gpu,
+    Hindrances,
+    HostFacts,
+    LiveRun,
+    Logout,
+    Mount,
+    Preflight,
+    Quota,
+)
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job
 from tfdeploy.model.protect import AskedLevel
@@ -46,21 +57,31 @@ ALL = Hindrances(peers="", firewall="", most_instructions=4096)
 FactsOf = Callable[..., HostFacts]
 
 
-def seen_of(facts_of: FactsOf, hosts: int = 3, *, entry: dict[str, Any] | None = None, **of_n2: Any) -> dict[str, Seen]:
-    """Healthy hosts n1 to n3, but for what is said `of_n2`: fields of Seen, of Preflight, of HostFacts; `entry`: of Host."""
+def seen_of(
+    facts_of: FactsOf, hosts: int = 3, *, entry: dict[str, Any] | None = None, **of_n2: Any
+) -> dict[str, Seen]:
+    """Healthy hosts n1 to n3, but for what is said `of_n2`: fields of Seen, of Preflight, of
+    HostFacts; `entry`: of Host."""
     found = {}
     for number in range(1, hosts + 1):
         said, keys = (of_n2, entry or {}) if number == 2 else ({}, {})
         host = replace(Host(name=f"n{number}", address=f"192.0.2.{number}"), **keys)
         more = {key: value for key, value in said.items() if key in Preflight.__dataclass_fields__}
         own = {key: value for key, value in said.items() if key in HostFacts.__dataclass_fields__}
-        facts = replace(facts_of(host, boot_id=str(number)), preflight=replace(HEALTHY, **more), **own)
+        facts = replace(
+            facts_of(host, boot_id=str(number)), preflight=replace(HEALTHY, **more), **own
+        )
         found[host.name] = Seen(host, facts, said.get("skew_s", 0.0), said.get("noise", ""))
     return found
 
 
 def wrong(found: dict[str, tuple[Check, ...]]) -> list[tuple[str, str, str, str]]:
-    return [(host, each.check, each.level, each.detail) for host, checks in found.items() for each in checks if not each.ok]
+    return [
+        (host, each.check, each.level, each.detail)
+        for host, checks in found.items()
+        for each in checks
+        if not each.ok
+    ]
 
 
 def test_healthy_hosts_have_nothing_wrong(facts_of: FactsOf) -> None:
@@ -68,7 +89,11 @@ def test_healthy_hosts_have_nothing_wrong(facts_of: FactsOf) -> None:
     assert wrong(found) == [] and [each.check for each in found["n1"]] == list(RULES)
 
 
-NO_PYTHON = {"python": None, "python_version": None, "problems": ("there is no program python3 here",)}
+NO_PYTHON = {
+    "python": None,
+    "python_version": None,
+    "problems": ("there is no program python3 here",),
+}
 KILLS = {"linger": False, "kill_user_processes": True}
 CASES: list[tuple[dict[str, Any], str, str, str, str]] = [
     # what n2 has -> the check, its level, words of the detail, words of what mends it
@@ -81,14 +106,26 @@ CASES: list[tuple[dict[str, Any], str, str, str, str]] = [
         "of n2",
     ),
     ({"python_version": "3.9.1"}, "python", "warning", "Python 3.9.1", "of Python 3.11.2 for n2"),
-    ({"tensorflow": "2.20.0"}, "tensorflow", "warning", "TensorFlow 2.20.0, most have 2.21.0", "tensorflow==2.21.0"),
+    (
+        {"tensorflow": "2.20.0"},
+        "tensorflow",
+        "warning",
+        "TensorFlow 2.20.0, most have 2.21.0",
+        "tensorflow==2.21.0",
+    ),
     ({"tensorflow": None}, "tensorflow", "warning", "no TensorFlow", "pip install"),
     ({"entry": {"gpus": (3,)}}, "gpus", "error", "GPU 3", "gpus: auto"),
     ({"gpu_error": "nvidia-smi: mismatch"}, "gpus", "warning", "mismatch", "reboot"),
     ({"nvidia_devices": 2}, "gpus", "warning", "2 GPUs of NVIDIA are on the bus", "gpus: none"),
     ({"gpus": (replace(CARD, used_mib=90_000),)}, "gpus", "warning", "GPU 0 (H200)", "nvidia-smi"),
     ({"gpus": (CARD,), "cpu_only": True}, "driver", "warning", "built without GPUs", "and-cuda"),
-    ({"gpus": (CARD,), "driver": "470.82.01"}, "driver", "warning", "470.82.01 is older than 525.60.13", "525.60.13"),
+    (
+        {"gpus": (CARD,), "driver": "470.82.01"},
+        "driver",
+        "warning",
+        "470.82.01 is older than 525.60.13",
+        "525.60.13",
+    ),
     ({"rsync": None}, "rsync", "error", "missing", "apt-get"),
     ({"rsync": "3.0.9"}, "rsync", "warning", "3.0.9 is older", "apt-get"),
     ({"free_disk_bytes": 10 * MIB}, "disk", "error", "10 MiB free", "free 54 MiB on n2"),
@@ -101,29 +138,107 @@ CASES: list[tuple[dict[str, Any], str, str, str, str]] = [
     ({"available_bytes": 100 * MIB}, "memory", "warning", "100 MiB of memory", "ps -eo"),
     ({"limits": {"open files": 64}}, "limits", "warning", "at most 64 open files", "nofile"),
     ({"limits": {"processes": 64}}, "limits", "warning", "at most 64 processes", "nproc"),
-    ({"limits": {"address space": 1 << 30}}, "limits", "warning", "address space is limited to 1 GiB", "- as unlimited"),
-    ({"limits": {"file size": 1 << 20}}, "limits", "warning", "file size is limited", "- fsize unlimited"),
+    (
+        {"limits": {"address space": 1 << 30}},
+        "limits",
+        "warning",
+        "address space is limited to 1 GiB",
+        "- as unlimited",
+    ),
+    (
+        {"limits": {"file size": 1 << 20}},
+        "limits",
+        "warning",
+        "file size is limited",
+        "- fsize unlimited",
+    ),
     ({"limits": {"CPU seconds": 60}}, "limits", "warning", "killed after 60 s", "- cpu unlimited"),
     ({"shared_memory": None}, "shared memory", "warning", "no /dev/shm", "mount -t tmpfs"),
-    ({"shared_memory": FolderSpace("/dev/shm", False, 1 << 40)}, "shared memory", "warning", "cannot write", "chmod 1777"),
-    ({"shared_memory": FolderSpace("/dev/shm", True, 64 * MIB)}, "shared memory", "warning", "64 MiB free", "--shm-size"),
-    ({"temporary": FolderSpace("/tmp", False, 1 << 40)}, "temporary files", "warning", "cannot write in /tmp", "chmod 1777 /tmp"),
-    ({"temporary": FolderSpace("/tmp", True, MIB)}, "temporary files", "warning", "1 MiB free", "du -xsh"),
+    (
+        {"shared_memory": FolderSpace("/dev/shm", False, 1 << 40)},
+        "shared memory",
+        "warning",
+        "cannot write",
+        "chmod 1777",
+    ),
+    (
+        {"shared_memory": FolderSpace("/dev/shm", True, 64 * MIB)},
+        "shared memory",
+        "warning",
+        "64 MiB free",
+        "--shm-size",
+    ),
+    (
+        {"temporary": FolderSpace("/tmp", False, 1 << 40)},
+        "temporary files",
+        "warning",
+        "cannot write in /tmp",
+        "chmod 1777 /tmp",
+    ),
+    (
+        {"temporary": FolderSpace("/tmp", True, MIB)},
+        "temporary files",
+        "warning",
+        "1 MiB free",
+        "du -xsh",
+    ),
     ({"workdir_mode": 0o755}, "workdir", "warning", "mode 0755", "chmod o-rwx"),
-    ({"mount": replace(MOUNT, options=("rw", "noexec"))}, "filesystem", "warning", "noexec", "remount,exec"),
-    ({"mount": replace(MOUNT, type="fuse.sshfs")}, "filesystem", "warning", "fuse.sshfs", "workdir:"),
+    (
+        {"mount": replace(MOUNT, options=("rw", "noexec"))},
+        "filesystem",
+        "warning",
+        "noexec",
+        "remount,exec",
+    ),
+    (
+        {"mount": replace(MOUNT, type="fuse.sshfs")},
+        "filesystem",
+        "warning",
+        "fuse.sshfs",
+        "workdir:",
+    ),
     ({"mount": replace(MOUNT, type="tmpfs")}, "filesystem", "warning", "next reboot", "workdir:"),
     ({"entry": {"advertise": "127.0.0.1"}}, "address", "error", "127.0.0.1", "advertise"),
     ({"entry": {"advertise": "8.8.8.8"}}, "address", "warning", "public", "--allow-public"),
-    ({"entry": {"address": "host-two"}}, "address", "error", "nothing says which address", "advertise: ADDRESS"),
-    ({"boot_id": "1", "hostname": "n1"}, "address", "error", "n1 and n2 are one machine", "--exclude n2"),
-    ({"free_ports": (2222,), "taken_ports": {"2223": "pid 4: x"}}, "ports", "error", "2223 by pid 4: x", "widen"),
+    (
+        {"entry": {"address": "host-two"}},
+        "address",
+        "error",
+        "nothing says which address",
+        "advertise: ADDRESS",
+    ),
+    (
+        {"boot_id": "1", "hostname": "n1"},
+        "address",
+        "error",
+        "n1 and n2 are one machine",
+        "--exclude n2",
+    ),
+    (
+        {"free_ports": (2222,), "taken_ports": {"2223": "pid 4: x"}},
+        "ports",
+        "error",
+        "2223 by pid 4: x",
+        "widen",
+    ),
     ({"ephemeral_ports": 9}, "ports", "warning", "9 ports of 2222-2299", "ip_local_reserved_ports"),
-    ({"protect": NO_FILTER}, "protect", "warning", "no such filter: the ports of a run are open", "uname -r"),
+    (
+        {"protect": NO_FILTER},
+        "protect",
+        "warning",
+        "no such filter: the ports of a run are open",
+        "uname -r",
+    ),
     ({"protect": SHORT_FILTER}, "protect", "warning", "its kernel takes 8 ", "optmem_max=131072"),
     ({"proxies": ("http_proxy",)}, "environment", "warning", "http_proxy", "/etc/environment"),
     ({"preset": ("TF_CONFIG",)}, "environment", "warning", "TF_CONFIG", "~/.bashrc"),
-    ({"skew_s": 3599.9}, "clock", "warning", "its clock is 1 h ahead", "--limit n2 -- sudo timedatectl set-ntp true"),
+    (
+        {"skew_s": 3599.9},
+        "clock",
+        "warning",
+        "its clock is 1 h ahead",
+        "--limit n2 -- sudo timedatectl set-ntp true",
+    ),
     (
         {"linger": False, "kill_user_processes": True, "logout": Logout(True, False)},
         "logout",
@@ -132,13 +247,29 @@ CASES: list[tuple[dict[str, Any], str, str, str, str]] = [
         "enable-linger ml",
     ),
     (KILLS, "logout", "warning", "KillUserProcesses=yes", "enable-linger ml"),
-    ({"linger": False, "logout": Logout(False, True)}, "logout", "warning", "RemoveIPC", "enable-linger ml"),
+    (
+        {"linger": False, "logout": Logout(False, True)},
+        "logout",
+        "warning",
+        "RemoveIPC",
+        "enable-linger ml",
+    ),
     ({"live_runs": (LiveRun("r1", "me@here"),)}, "runs", "warning", "r1", "tfdeploy stop r1"),
-    ({"problems": ("an old run cannot be read (x): remove its folder",)}, "problems", "warning", "an old run", "tfdeploy ssh n2"),
+    (
+        {"problems": ("an old run cannot be read (x): remove its folder",)},
+        "problems",
+        "warning",
+        "an old run",
+        "tfdeploy ssh n2",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("said", "check", "level", "detail", "fix"), CASES, ids=[f"{each[1]}: {each[3]}" for each in CASES])
+@pytest.mark.parametrize(
+    ("said", "check", "level", "detail", "fix"),
+    CASES,
+    ids=[f"{each[1]}: {each[3]}" for each in CASES],
+)
 def test_what_is_wrong_on_one_host_is_said_of_it_with_its_cure(
     facts_of: FactsOf, said: dict[str, Any], check: str, level: str, detail: str, fix: str
 ) -> None:
@@ -155,7 +286,10 @@ def test_what_is_wrong_on_one_host_is_said_of_it_with_its_cure(
     ("said", "words"),
     [  # what n2 says of itself, a word of the line that the operator pastes
         ({"tensorflow": None, "python": "/x; reboot"}, "/x; reboot"),
-        ({"tensorflow": "1.0;reboot", "cpu_only": True, "gpus": (CARD,)}, "tensorflow[and-cuda]==1.0;reboot"),
+        (
+            {"tensorflow": "1.0;reboot", "cpu_only": True, "gpus": (CARD,)},
+            "tensorflow[and-cuda]==1.0;reboot",
+        ),
         ({"user": "$(reboot)", **KILLS}, "$(reboot)"),
         ({"workdir_mode": 0o755, "workdir": "/home/`reboot`"}, "/home/`reboot`"),
         ({"temporary": FolderSpace("/t'; reboot #", False, 1 << 40)}, "/t'; reboot #"),
@@ -163,25 +297,43 @@ def test_what_is_wrong_on_one_host_is_said_of_it_with_its_cure(
         ({"mount": replace(MOUNT, options=("noexec",), point="/$(reboot)")}, "/$(reboot)"),
     ],
 )
-def test_what_a_host_says_is_one_quoted_word_of_the_line_to_paste(facts_of: FactsOf, said: dict[str, Any], words: str) -> None:
+def test_what_a_host_says_is_one_quoted_word_of_the_line_to_paste(
+    facts_of: FactsOf, said: dict[str, Any], words: str
+) -> None:
     found = judge(Probed(seen_of(facts_of, **said)))["n2"]
     fixes = [
-        shlex.split(each.fix[each.fix.index("tfdeploy exec") :]) for each in found if each.fix and "tfdeploy exec" in each.fix
+        shlex.split(each.fix[each.fix.index("tfdeploy exec") :])
+        for each in found
+        if each.fix and "tfdeploy exec" in each.fix
     ]
     assert any(words in fix or f"{words};" in fix for fix in fixes), fixes
 
 
-def test_packages_that_another_python_lacks_are_one_problem_that_names_the_setting(facts_of: FactsOf) -> None:
+def test_packages_that_another_python_lacks_are_one_problem_that_names_the_setting(
+    facts_of: FactsOf,
+) -> None:
     said = {"tensorflow": None, "tf_keras": None, "keras": None, "python": "/usr/bin/python3"}
     seen = seen_of(facts_of, entry={"places": {"python": "lab.yaml:9"}}, **said)
     for host in ("n1", "n3"):
         seen[host] = replace(
-            seen[host], facts=replace(seen[host].facts, python="/opt/tf/bin/python", tf_keras="2.21.0", keras="3.1")
+            seen[host],
+            facts=replace(
+                seen[host].facts, python="/opt/tf/bin/python", tf_keras="2.21.0", keras="3.1"
+            ),
         )
-    [(host, one)] = [(host, each) for host, checks in judge(Probed(seen)).items() for each in checks if not each.ok]
-    assert (host, one.detail) == ("n2", "no TensorFlow, most have 2.21.0; no tf_keras, most have 2.21.0; no Keras, most have 3.1")
+    [(host, one)] = [
+        (host, each)
+        for host, checks in judge(Probed(seen)).items()
+        for each in checks
+        if not each.ok
+    ]
+    assert (host, one.detail) == (
+        "n2",
+        "no TensorFlow, most have 2.21.0; no tf_keras, most have 2.21.0; no Keras, most have 3.1",
+    )
     assert one.fix == (
-        "n2 uses /usr/bin/python3, most /opt/tf/bin/python: set `python:` (lab.yaml:9), or: tfdeploy exec --limit n2 -- "
+        "n2 uses /usr/bin/python3, most /opt/tf/bin/python: set `python:` (lab.yaml:9), or: "
+        "tfdeploy exec --limit n2 -- "
         "/usr/bin/python3 -m pip install tensorflow==2.21.0 tf_keras==2.21.0 keras==3.1"
     )
 
@@ -193,7 +345,9 @@ def test_python3_is_to_be_installed_only_where_it_is_what_is_missing(facts_of: F
 
 
 def test_one_port_is_one_port(facts_of: FactsOf) -> None:
-    found = wrong(judge(Probed(seen_of(facts_of, free_ports=(2222,), ephemeral_ports=1)), ("ports",)))
+    found = wrong(
+        judge(Probed(seen_of(facts_of, free_ports=(2222,), ephemeral_ports=1)), ("ports",))
+    )
     assert [detail for *_, detail in found] == [
         "1 port of 2222-2299 is free",
         "1 port of 2222-2299 may be given to any outgoing connection",
@@ -229,22 +383,48 @@ def test_a_clock_is_held_against_those_of_most_hosts(facts_of: FactsOf) -> None:
             "auto",
             ALL,
             NO_NFT,
-            ("warning", "falls to `protect: peers`, and most can do more: nft is not", "ml ALL=(root) NOPASSWD"),
+            (
+                "warning",
+                "falls to `protect: peers`, and most can do more: nft is not",
+                "ml ALL=(root) NOPASSWD",
+            ),
         ),
         ("auto", NO_NFT, ALL, None),  # one host with nft among hosts without
-        ("auto", ALL, NO_FILTER, ("warning", "no such filter: the ports of a run are open", "uname -r")),
-        ("firewall", ALL, NO_NFT, ("error", "`protect: firewall`: nft is not installed", "or write `protect: auto`")),
+        (
+            "auto",
+            ALL,
+            NO_FILTER,
+            ("warning", "no such filter: the ports of a run are open", "uname -r"),
+        ),
+        (
+            "firewall",
+            ALL,
+            NO_NFT,
+            ("error", "`protect: firewall`: nft is not installed", "or write `protect: auto`"),
+        ),
         ("firewall", ALL, NO_FILTER, ("error", "`protect: firewall`: no such filter", "uname -r")),
-        ("firewall", ALL, SHORT_FILTER, ("error", "`protect: firewall`: the addresses of all hosts", "optmem_max")),
+        (
+            "firewall",
+            ALL,
+            SHORT_FILTER,
+            ("error", "`protect: firewall`: the addresses of all hosts", "optmem_max"),
+        ),
         ("peers", ALL, NO_NFT, None),
         ("peers", ALL, NO_FILTER, ("error", "`protect: peers`: no such filter", "uname -r")),
         ("none", ALL, NO_FILTER, None),
     ],
 )
 def test_what_a_host_cannot_protect(
-    facts_of: FactsOf, asked: AskedLevel, others: Hindrances, of_n2: Hindrances, said: tuple[str, str, str] | None
+    facts_of: FactsOf,
+    asked: AskedLevel,
+    others: Hindrances,
+    of_n2: Hindrances,
+    said: tuple[str, str, str] | None,
 ) -> None:
-    able = {host: replace(each, facts=replace(each.facts, protect=others)) for host, each in seen_of(facts_of).items()}
+    able = {
+        host: replace(each, facts=replace(each.facts, protect=others))
+        for host, each in seen_of(facts_of).items()
+    }
     seen = {**able, "n2": replace(able["n2"], facts=replace(able["n2"].facts, protect=of_n2))}
     found = judge(Probed(seen, Needs(protect=asked)))
     bad = [(host, each) for host, checks in found.items() for each in checks if not each.ok]
@@ -252,13 +432,18 @@ def test_what_a_host_cannot_protect(
         assert bad == []
         return
     [(host, one)] = bad
-    assert (host, one.check, one.level) == ("n2", "protect", said[0]) and said[1] in one.detail and said[2] in (one.fix or ""), (
-        one
-    )
-    assert wrong(judge(Probed(seen, Needs(protect=asked, hosts=("n1", "n3"))))) == []  # a host that the mode does not use
+    assert (
+        (host, one.check, one.level) == ("n2", "protect", said[0])
+        and said[1] in one.detail
+        and said[2] in (one.fix or "")
+    ), one
+    # a host that the mode does not use
+    assert wrong(judge(Probed(seen, Needs(protect=asked, hosts=("n1", "n3"))))) == []
 
 
-def test_a_host_that_a_launch_would_refuse_is_an_error(facts_of: FactsOf, job: Job, inventory: Callable[..., Inventory]) -> None:
+def test_a_host_that_a_launch_would_refuse_is_an_error(
+    facts_of: FactsOf, job: Job, inventory: Callable[..., Inventory]
+) -> None:
     seen = seen_of(facts_of, protect=NO_FILTER)
     hosts = inventory(ps="n1", worker="n2 n3")
     facts = {host: each.facts for host, each in seen.items()}
@@ -274,15 +459,28 @@ def test_a_host_that_a_launch_would_refuse_is_an_error(facts_of: FactsOf, job: J
         options=Options(allow_open=True),
     )
     [(host, one)] = [
-        (host, each) for host, checks in judge(Probed(seen, Needs(plan=plan))).items() for each in checks if not each.ok
+        (host, each)
+        for host, checks in judge(Probed(seen, Needs(plan=plan))).items()
+        for each in checks
+        if not each.ok
     ]
-    assert (host, one.check, one.level) == ("n2", "protect", "error") and "--allow-open" in (one.fix or "")
+    assert (host, one.check, one.level) == ("n2", "protect", "error") and "--allow-open" in (
+        one.fix or ""
+    )
 
 
 def test_what_the_job_needs_makes_errors(facts_of: FactsOf) -> None:
-    needs = Needs(bytes=200 << 30, files=2_000_000, tensorflow=True, requirements="requirements.txt", sync=False)
+    needs = Needs(
+        bytes=200 << 30,
+        files=2_000_000,
+        tensorflow=True,
+        requirements="requirements.txt",
+        sync=False,
+    )
     said = {"tensorflow": None, "rsync": None, "mount": replace(MOUNT, options=("noexec",))}
-    found = [each for each in wrong(judge(Probed(seen_of(facts_of, **said), needs))) if each[0] == "n2"]
+    found = [
+        each for each in wrong(judge(Probed(seen_of(facts_of, **said), needs))) if each[0] == "n2"
+    ]
     levels = {(check, level) for _, check, level, _ in found}
     assert {
         ("tensorflow", "error"),
@@ -315,10 +513,17 @@ def test_packages_that_a_host_lacks_and_the_lines_that_bring_them(facts_of: Fact
     assert sure.detail == "the program imports cv2 (train.py:2), and /usr/bin/python3 lacks it"
     assert unsure.detail == "the program may import gym (env.py:9), and /usr/bin/python3 lacks it"
     assert sure.fix == (
-        "`setup: {requirements: requirements.txt}` in the job file, opencv-python-headless, tensorflow==2.21.0, numpy in that "
-        "file, then tfdeploy setup; or: tfdeploy exec --limit n2 -- /usr/bin/python3 -m pip install opencv-python-headless"
+        "`setup: {requirements: requirements.txt}` in the job file, opencv-python-headless, "
+        "tensorflow==2.21.0, numpy in that "
+        "file, then tfdeploy setup; or: tfdeploy exec --limit n2 -- /usr/bin/python3 -m pip "
+        "install opencv-python-headless"
     )
-    [both] = lacking(facts_of, Needs(imports=IMPORTS, requirements_found="../needs/requirements.txt"), "cv2", "numpy")
+    [both] = lacking(
+        facts_of,
+        Needs(imports=IMPORTS, requirements_found="../needs/requirements.txt"),
+        "cv2",
+        "numpy",
+    )
     assert "cv2 (train.py:2), numpy (train.py:1), and /usr/bin/python3 lacks them" in both.detail
     assert "{requirements: ../needs/requirements.txt}" in (both.fix or "")
 
@@ -326,7 +531,11 @@ def test_packages_that_a_host_lacks_and_the_lines_that_bring_them(facts_of: Fact
 def test_packages_that_the_environment_of_setup_lacks(facts_of: FactsOf) -> None:
     needs = Needs(imports=IMPORTS, requirements="requirements.txt")
     [one] = lacking(
-        facts_of, needs, "cv2", environment="/home/ml/tfdeploy/.envs/x", python="/home/ml/tfdeploy/.envs/x/bin/python"
+        facts_of,
+        needs,
+        "cv2",
+        environment="/home/ml/tfdeploy/.envs/x",
+        python="/home/ml/tfdeploy/.envs/x/bin/python",
     )
     assert one.fix == "write opencv-python-headless into requirements.txt, then tfdeploy setup"
 
@@ -337,16 +546,24 @@ def test_packages_that_the_environment_of_setup_lacks(facts_of: FactsOf) -> None
         ("urllib2", (), "urllib2 is of Python 2: 2to3 -w train.py"),
         ("imp", (), "imp is a part of Python that this Python 3.11.2 lacks: write `python: PATH`"),
         ("tkinter", (), "tkinter is a part of Python"),
-        ("model_pb2", ("model_pb2",), "model_pb2 lies in the code's folder and is not sent: git or .tfdeployignore"),
+        (
+            "model_pb2",
+            ("model_pb2",),
+            "model_pb2 lies in the code's folder and is not sent: git or .tfdeployignore",
+        ),
     ],
 )
-def test_a_module_that_no_package_brings(facts_of: FactsOf, module: str, left_out: tuple[str, ...], fix: str) -> None:
+def test_a_module_that_no_package_brings(
+    facts_of: FactsOf, module: str, left_out: tuple[str, ...], fix: str
+) -> None:
     needs = Needs(imports=(Import(module, "train.py:3", sure=True),), left_out=left_out)
     [one] = lacking(facts_of, needs, module)
     assert (one.level, (one.fix or "")[: len(fix)]) == ("error", fix)
 
 
-def test_a_host_of_servers_needs_no_package(facts_of: FactsOf, job: Job, inventory: Callable[..., Inventory]) -> None:
+def test_a_host_of_servers_needs_no_package(
+    facts_of: FactsOf, job: Job, inventory: Callable[..., Inventory]
+) -> None:
     asked = replace(job, mode="ingraph")
     seen = seen_of(facts_of, protect=ALL)
     facts = {host: each.facts for host, each in seen.items()}
@@ -366,17 +583,28 @@ def test_a_host_of_servers_needs_no_package(facts_of: FactsOf, job: Job, invento
     assert lacking(facts_of, Needs(imports=IMPORTS, hosts=("n1", "n3")), "cv2") == []
 
 
-def test_a_refused_plan_is_said_of_its_host_unless_an_error_there_explains_it(facts_of: FactsOf) -> None:
+def test_a_refused_plan_is_said_of_its_host_unless_an_error_there_explains_it(
+    facts_of: FactsOf,
+) -> None:
     refused = Refused("no", where="host n3", next="do")
     found = judge(Probed(seen_of(facts_of), refused=refused))
     assert wrong(found) == [("n3", "plan", "error", "no")] and found["n3"][-1].fix == "do"
-    assert [row[:2] for row in wrong(judge(Probed(seen_of(facts_of), refused=Refused("no"))))] == [("n1", "plan")]
-    again = judge(Probed(seen_of(facts_of, rsync=None), refused=Refused("rsync is missing on n2", where="host n2")))
+    assert [row[:2] for row in wrong(judge(Probed(seen_of(facts_of), refused=Refused("no"))))] == [
+        ("n1", "plan")
+    ]
+    again = judge(
+        Probed(
+            seen_of(facts_of, rsync=None),
+            refused=Refused("rsync is missing on n2", where="host n2"),
+        )
+    )
     assert [row[:2] for row in wrong(again)] == [("n2", "rsync")]
 
 
 def test_a_launch_judges_what_its_plan_does_not(facts_of: FactsOf) -> None:
-    found = judge(Probed(seen_of(facts_of, rsync=None, quota=Quota(1, None, True), skew_s=999.0)), BEYOND_PLAN)
+    found = judge(
+        Probed(seen_of(facts_of, rsync=None, quota=Quota(1, None, True), skew_s=999.0)), BEYOND_PLAN
+    )
     assert [row[1] for row in wrong(found)] == ["quota"]
 
 
@@ -387,6 +615,9 @@ def test_a_host_without_facts_has_its_error_for_a_check() -> None:
 
 
 def test_versions() -> None:
-    assert version_numbers("535.104.05") == (535, 104, 5) and version_numbers("2.21.0rc1")[:2] == (2, 21)
+    assert version_numbers("535.104.05") == (535, 104, 5) and version_numbers("2.21.0rc1")[:2] == (
+        2,
+        21,
+    )
     assert version_numbers("unknown") == version_numbers(None) == ()
     assert usual_of(["2.20.0", None, "2.21.0"]) == "2.21.0" and usual_of([None]) is None

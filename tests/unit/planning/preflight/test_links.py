@@ -1,4 +1,5 @@
-"""Which ports are tried between hosts, in which rounds links are measured, and what a failure means."""
+"""Which ports are tried between hosts, in which rounds links are measured, and what a failure
+means."""
 
 from __future__ import annotations
 
@@ -22,14 +23,21 @@ def link(source: str, to: str, **more: Any) -> Link:
 
 
 def hosts_of(count: int, **said: str) -> dict[str, Host]:
-    return {f"n{each}": Host(name=f"n{each}", address=f"192.0.{each // 250}.{each % 250 + 1}", **said) for each in range(count)}
+    return {
+        f"n{each}": Host(name=f"n{each}", address=f"192.0.{each // 250}.{each % 250 + 1}", **said)
+        for each in range(count)
+    }
 
 
 @pytest.mark.parametrize(("count", "tried"), [(3, 2), (60, 2), (200, 1)])
-def test_without_a_plan_both_ends_of_the_range_are_tried_and_of_many_hosts_one(facts_of: FactsOf, count: int, tried: int) -> None:
+def test_without_a_plan_both_ends_of_the_range_are_tried_and_of_many_hosts_one(
+    facts_of: FactsOf, count: int, tried: int
+) -> None:
     hosts = hosts_of(count)
     found = ends(hosts, {name: facts_of(host) for name, host in hosts.items()}, None)
-    assert {each.ports for each in found.values()} == {(2222, 2299)[:tried]} and found["n0"].address == "192.0.0.1"
+    assert {each.ports for each in found.values()} == {(2222, 2299)[:tried]} and found[
+        "n0"
+    ].address == "192.0.0.1"
 
 
 def test_hosts_behind_one_address_get_ports_of_their_own(facts_of: FactsOf) -> None:
@@ -41,7 +49,11 @@ def test_hosts_behind_one_address_get_ports_of_their_own(facts_of: FactsOf) -> N
 
 def test_a_host_without_an_address_or_a_free_port_is_left_out(facts_of: FactsOf) -> None:
     hosts = {**hosts_of(2), "x": Host(name="x", address="some-name")}
-    facts = {"n0": facts_of(hosts["n0"]), "n1": facts_of(hosts["n1"], free_ports=()), "x": facts_of(hosts["x"])}
+    facts = {
+        "n0": facts_of(hosts["n0"]),
+        "n1": facts_of(hosts["n1"], free_ports=()),
+        "x": facts_of(hosts["x"]),
+    }
     assert list(ends(hosts, facts, None)) == ["n0"]
 
 
@@ -59,15 +71,25 @@ def test_every_pair_is_measured_once_and_no_host_twice_in_a_round(count: int) ->
 
 @pytest.mark.parametrize("why", get_args(Why))
 def test_each_cause_has_its_words_and_a_cure(why: Why) -> None:
-    found = failed(link("n1", "n2"), why, "something", Host(name="n2", address="192.0.2.2"), "192.0.2.2")
+    found = failed(
+        link("n1", "n2"), why, "something", Host(name="n2", address="192.0.2.2"), "192.0.2.2"
+    )
     assert not found.ok and found.why and found.fix
     assert "there)" not in found.fix and "(as root" not in found.fix
 
 
 def test_slow_links_are_marked_and_stay_ok() -> None:
     links = [link("n1", "n2", ms=0.2, mbit_s=940.0)] * 5
-    slow, far, bad = replace(links[0], mbit_s=90.0), replace(links[0], ms=40.0), link("n1", "n3", ok=False, why="x", fix="y")
+    slow, far, bad = (
+        replace(links[0], mbit_s=90.0),
+        replace(links[0], ms=40.0),
+        link("n1", "n3", ok=False, why="x", fix="y"),
+    )
     found = with_slow([*links, slow, far, bad])
     assert [each.why is None for each in found] == [True] * 5 + [False] * 3
-    assert all(each.ok for each in found[:7]) and "90 mbit/s" in str(found[5].why) and "40.0 ms" in str(found[6].why)
+    assert (
+        all(each.ok for each in found[:7])
+        and "90 mbit/s" in str(found[5].why)
+        and "40.0 ms" in str(found[6].why)
+    )
     assert with_slow(links[:2]) == tuple(links[:2])

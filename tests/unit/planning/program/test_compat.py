@@ -1,4 +1,5 @@
-"""Whether a program runs as TensorFlow 1, what is refused of it, and what is said of a cluster that is written into it."""
+"""Whether a program runs as TensorFlow 1, what is refused of it, and what is said of a cluster that
+is written into it."""
 
 from __future__ import annotations
 
@@ -28,9 +29,18 @@ def decide(text, job=JOB, hosts=None, **others):
         ("from tensorflow import flags\nflags.DEFINE_string('a', '', '')", "tf.flags (train.py:1)"),
         ("from tensorflow import app as a", "tf.app (train.py:1)"),
         (TF + "tf.train.MonitoredTrainingSession()", "tf.train.MonitoredTrainingSession"),
-        (TF + "step = tf.contrib.framework.get_or_create_global_step()", "tf.contrib.framework.get_or_create_global_step"),
-        ("from tensorflow.contrib.framework import get_global_step", "tf.contrib.framework.get_global_step (train.py:1)"),
-        ("from tensorflow.examples.tutorials.mnist import input_data", "tf.examples.tutorials.mnist.input_data (train.py:1)"),
+        (
+            TF + "step = tf.contrib.framework.get_or_create_global_step()",
+            "tf.contrib.framework.get_or_create_global_step",
+        ),
+        (
+            "from tensorflow.contrib.framework import get_global_step",
+            "tf.contrib.framework.get_global_step (train.py:1)",
+        ),
+        (
+            "from tensorflow.examples.tutorials.mnist import input_data",
+            "tf.examples.tutorials.mnist.input_data (train.py:1)",
+        ),
         ("import model", "tf.get_variable (model.py:2) of TensorFlow 1"),
     ],
 )
@@ -44,12 +54,14 @@ def test_a_name_that_only_tensorflow_1_has_makes_it_version_1(text, because):
     "text",
     [
         "print('nothing of it')",
-        TF + "d = tf.data.Dataset.range(3)\ntf.distribute.Server\ntf.train.ClusterSpec\ntf.summary.scalar",
+        TF + "d = "
+        "tf.data.Dataset.range(3)\ntf.distribute.Server\ntf.train.ClusterSpec\ntf.summary.scalar",
         "import tensorflow.compat.v1 as tf\ntf.disable_v2_behavior()\ntf.placeholder(tf.float32)",
         "from tensorflow.compat import v1 as tf\ntf.placeholder(tf.float32)",
         TF + "tf.compat.v1.disable_v2_behavior()\ntf.compat.v1.placeholder",
         TF + "tf = tf.compat.v1\ntf.placeholder",
-        "try:\n    import tensorflow.compat.v1 as tf\nexcept ImportError:\n    import tensorflow as tf\ntf.placeholder",
+        "try:\n    import tensorflow.compat.v1 as tf\nexcept ImportError:\n    import tensorflow "
+        "as tf\ntf.placeholder",
         TF + "if tf.__version__.startswith('1'):\n    tf.enable_eager_execution()",
         TF + "try:\n    tf.logging.set_verbosity(0)\nexcept AttributeError:\n    pass",
         TF + "loss = tf.losses.mean_squared_error\ntf.metrics.Mean()",
@@ -64,8 +76,12 @@ def test_a_program_of_tensorflow_2_or_that_sees_to_it_itself_is_left_as_it_is(te
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("import tensorflow.compat.v1 as tf\ntf.nn.rnn_cell.BasicLSTMCell(8)", "uses tensorflow.compat.v1 itself"),
-        ("try:\n    import tensorflow.compat.v1 as tf\nexcept ImportError:\n    import tensorflow as tf\n"
+        (
+            "import tensorflow.compat.v1 as "
+            "tf\ntf.nn.rnn_cell.BasicLSTMCell(8)", "uses tensorflow.compat.v1 itself"),
+        (
+            "try:\n    import tensorflow.compat.v1 as tf\nexcept ImportError:\n    import "
+            "tensorflow as tf\n"
          "tf.placeholder", "uses tensorflow.compat.v1 itself"),
         (TF + "tf.Variable(1)", "uses nothing that is in TensorFlow 1 alone"),
     ],
@@ -102,15 +118,25 @@ def test_the_job_may_say_it_itself():
         (TF + "tf.contrib.layers.real_valued_column('x')", "train.py:2", "tf.feature_column"),
         ("from tensorflow.contrib import layers\nlayers.bias_add(x)", "train.py:2", "tf_slim"),
         (TF + "tf.nn.seq2seq.rnn_decoder()", "train.py:2", "tfa.seq2seq"),
-        ("from tensorflow.examples.tutorials.estimators import abalone\nabalone.main()", "train.py:2", "input_data"),
+        (
+            "from tensorflow.examples.tutorials.estimators import abalone\nabalone.main()",
+            "train.py:2",
+            "input_data",
+        ),
         ("print 'hello'", "train.py:1", "2to3 -w train.py"),
-        ("a = 1\ntry:\n    pass\nexcept ValueError, e:\n    pass", "train.py:4", "2to3 -w train.py"),
+        (
+            "a = 1\ntry:\n    pass\nexcept ValueError, e:\n    pass",
+            "train.py:4",
+            "2to3 -w train.py",
+        ),
         ("raise ValueError, 'no'", "train.py:1", "2to3 -w train.py"),
         ("if 1 <> 2:\n    pass", "train.py:1", "2to3 -w train.py"),
         ("import model\n", "model.py:1", "2to3 -w model.py"),
     ],
 )
-def test_what_cannot_be_supplied_is_refused_with_its_place_and_what_replaces_it(text, where, instead):
+def test_what_cannot_be_supplied_is_refused_with_its_place_and_what_replaces_it(
+    text, where, instead
+):
     sources = {"train.py": text, "model.py": "print 'old'\n"}
     read = source.read(JOB.command, sources)
     with pytest.raises(Refused) as refused:
@@ -130,28 +156,61 @@ INSTALL = "tfdeploy exec --limit n2 -- /usr/bin/python3 -m pip install tf_slim"
         ("/code/needs.txt", "write a line tf_slim into needs.txt, then tfdeploy setup"),
     ],
 )
-def test_a_package_that_hosts_lack_is_refused_with_the_line_that_brings_it(requirements, brings, facts_of, inventory):
-    hosts = {host.name: facts_of(host, modules={"tf_slim": host.name == "n1"}) for host in inventory(worker="n1 n2").hosts}
-    ((where, what, instead),) = decide(SLIM, replace(JOB, setup_requirements=requirements), hosts).refusals
+def test_a_package_that_hosts_lack_is_refused_with_the_line_that_brings_it(
+    requirements, brings, facts_of, inventory
+):
+    hosts = {
+        host.name: facts_of(host, modules={"tf_slim": host.name == "n1"})
+        for host in inventory(worker="n1 n2").hosts
+    }
+    ((where, what, instead),) = decide(
+        SLIM, replace(JOB, setup_requirements=requirements), hosts
+    ).refusals
     assert (where, instead) == ("train.py:2", brings)
-    assert what == "tf.contrib.slim.conv2d, tf.contrib.slim.flatten (train.py:3) are not in TensorFlow 2"
-    (note,) = decide(SLIM.replace("slim.conv", "def f(): slim.conv", 1).rsplit("\n", 2)[0], hosts=hosts).notes
-    assert f"only where the program reaches it: tf.contrib.slim.conv2d (train.py:2): {INSTALL}; or `setup:" in note
+    assert (
+        what
+        == "tf.contrib.slim.conv2d, tf.contrib.slim.flatten (train.py:3) are not in TensorFlow 2"
+    )
+    (note,) = decide(
+        SLIM.replace("slim.conv", "def f(): slim.conv", 1).rsplit("\n", 2)[0], hosts=hosts
+    ).notes
+    assert (
+        f"only where the program reaches it: tf.contrib.slim.conv2d (train.py:2): {INSTALL}; or "
+        "`setup:" in note
+    )
 
 
 def test_a_package_that_the_hosts_have_supplies_the_names(facts_of, inventory):
-    hosts = {host.name: facts_of(host, modules={"tf_slim": True}) for host in inventory(worker="n1 n2").hosts}
+    hosts = {
+        host.name: facts_of(host, modules={"tf_slim": True})
+        for host in inventory(worker="n1 n2").hosts
+    }
     found = decide(SLIM, hosts=hosts)
     assert (found.choice, found.refusals) == ("v1", ())
     (note,) = found.notes
-    assert note.startswith("the package tf_slim supplies tf.contrib.slim.conv2d (train.py:2), tf.contrib.slim.flatten")
+    assert note.startswith(
+        "the package tf_slim supplies tf.contrib.slim.conv2d (train.py:2), tf.contrib.slim.flatten"
+    )
 
 
 def test_names_of_the_first_versions_are_said_to_be_supplied():
-    found = decide(TF + "\n".join(["tf.mul(a, b)", "tf.pack([a])", "tf.mul(b, c)", "tf.sub(a, b)", "tf.neg(a)", "tf.inv(a)"]))
+    found = decide(
+        TF
+        + "\n".join(
+            [
+                "tf.mul(a, b)",
+                "tf.pack([a])",
+                "tf.mul(b, c)",
+                "tf.sub(a, b)",
+                "tf.neg(a)",
+                "tf.inv(a)",
+            ]
+        )
+    )
     assert (found.choice, found.refusals) == ("v1", ())
     assert found.notes == (
-        "names of TensorFlow 0.x get their later meaning: tf.mul (train.py:2), tf.pack (train.py:3), tf.sub (train.py:5), "
+        "names of TensorFlow 0.x get their later meaning: tf.mul (train.py:2), tf.pack "
+        "(train.py:3), tf.sub (train.py:5), "
         "tf.neg (train.py:6) and 1 more",
     )
 
@@ -168,7 +227,8 @@ def test_all_of_it_is_named_at_once():
 def test_names_of_0_x_and_of_contrib_that_are_supplied_make_it_version_1_and_are_not_refused():
     for text in (
         "tf.mul(tf.pack([a]), b)\ntf.train.SummaryWriter('/tmp')\ntf.merge_all_summaries()",
-        "tf.contrib.rnn.LSTMCell(3)\ntf.contrib.metrics.streaming_auc(p, l)\ntf.contrib.lookup.index_to_string(i, m)",
+        "tf.contrib.rnn.LSTMCell(3)\ntf.contrib.metrics.streaming_auc(p, "
+        "l)\ntf.contrib.lookup.index_to_string(i, m)",
         "from tensorflow.contrib.layers.python.layers import layers\nlayers.conv2d(x)",
         "from tensorflow.contrib.tensorboard.plugins import projector\nprojector.ProjectorConfig()",
         "from tensorflow.examples.tutorials.mnist import mnist\nmnist.inference(x, 1, 2)",
@@ -180,9 +240,11 @@ def test_names_of_0_x_and_of_contrib_that_are_supplied_make_it_version_1_and_are
 @pytest.mark.parametrize(
     "text",
     [
-        "try:\n    from tensorflow.contrib import slim\nexcept ImportError:\n    import tf_slim as slim",
+        "try:\n    from tensorflow.contrib import slim\nexcept ImportError:\n    import tf_slim "
+        "as slim",
         "def broken(:\n",
-        TF + "tf.contrib.framework.arg_scope\ntf.contrib.layers.conv2d\ntf.contrib.learn.datasets.mnist.read_data_sets",
+        TF
+        + "tf.contrib.framework.arg_scope\ntf.contrib.layers.conv2d\ntf.contrib.learn.datasets.mnist.read_data_sets",
     ],
 )
 def test_what_may_be_caught_what_is_supplied_and_what_is_broken_in_any_python_is_not_refused(text):
@@ -203,10 +265,16 @@ def test_layers_need_keras_2_and_an_estimator_an_older_tensorflow(facts_of, inve
     bare = decide(text, hosts={"n1": facts_of(host, tensorflow="2.21.0")})
     assert [row[0] for row in bare.refusals] == ["train.py:3", "train.py:2"]
     assert "pip install 'tf_keras~=2.21.0'" in bare.refusals[1][2]
-    unused = decide(TF + "def f():\n    tf.layers.dense(x, 3)", hosts={"n1": facts_of(host, tensorflow="2.21.0")})
+    unused = decide(
+        TF + "def f():\n    tf.layers.dense(x, 3)",
+        hosts={"n1": facts_of(host, tensorflow="2.21.0")},
+    )
     assert unused.refusals == ()
     assert decide(text, hosts={"n1": facts_of(host, tensorflow="2.15.0")}).refusals == ()
-    whole = decide(TF + "tf.layers.dense(x, 3)", hosts={"n1": facts_of(host, tensorflow="2.21.0", tf_keras="2.21.0")})
+    whole = decide(
+        TF + "tf.layers.dense(x, 3)",
+        hosts={"n1": facts_of(host, tensorflow="2.21.0", tf_keras="2.21.0")},
+    )
     assert whole.refusals == ()
 
 
@@ -214,11 +282,18 @@ def test_layers_need_keras_2_and_an_estimator_an_older_tensorflow(facts_of, inve
 def test_an_estimator_of_a_tensorflow_2_program_is_refused_too(name, facts_of, inventory):
     host = inventory(worker="n1").hosts[0]
     text = f"{TF}s = tf.distribute.MultiWorkerMirroredStrategy()\ntf.{name}(s)\n"
-    ((where, what, instead),) = decide(text, hosts={"n1": facts_of(host, tensorflow="2.21.0")}).refusals
+    ((where, what, instead),) = decide(
+        text, hosts={"n1": facts_of(host, tensorflow="2.21.0")}
+    ).refusals
     assert (where, what) == ("train.py:3", f"tf.{name} is not in TensorFlow 2.16 and later")
     assert "TensorFlow 2.15 or older" in instead
     assert decide(text, hosts={"n1": facts_of(host, tensorflow="2.15.0")}).refusals == ()
-    assert decide(text, replace(JOB, compat="none"), hosts={"n1": facts_of(host, tensorflow="2.21.0")}).refusals == ()
+    assert (
+        decide(
+            text, replace(JOB, compat="none"), hosts={"n1": facts_of(host, tensorflow="2.21.0")}
+        ).refusals
+        == ()
+    )
 
 
 def test_builtins_of_python_2_are_noted_unless_the_program_brings_them():
@@ -233,19 +308,34 @@ PLAN = {"ps": ("192.0.2.1:2222",), "worker": ("192.0.2.2:2222", "192.0.2.3:2222"
 @pytest.mark.parametrize(
     ("text", "note"),
     [
-        ("tf.train.ClusterSpec({'ps': ['localhost:2222'], 'worker': ['localhost:2223', 'localhost:2224']})", "the plan's"),
-        ("tf.train.ClusterSpec({'ps': ['pc-01:2222'], 'worker': ['pc-02:2222']})", "it has 1 of worker, the plan 2"),
+        (
+            "tf.train.ClusterSpec({'ps': ['localhost:2222'], 'worker': ['localhost:2223', "
+            "'localhost:2224']})",
+            "the plan's",
+        ),
+        (
+            "tf.train.ClusterSpec({'ps': ['pc-01:2222'], 'worker': ['pc-02:2222']})",
+            "it has 1 of worker, the plan 2",
+        ),
         (
             "p = ['pc-01:2222']\nw = ('pc-02:1', 'pc-03:1', 'pc-04:1')\nc = {'ps': p, 'worker': w}",
             "it has 3 of worker, the plan 2",
         ),
-        ("c = {'ps': 'a:1'.split(','), 'worker': 'b:1,c:1,d:1'.split(',')}", "it has 3 of worker, the plan 2"),
+        (
+            "c = {'ps': 'a:1'.split(','), 'worker': 'b:1,c:1,d:1'.split(',')}",
+            "it has 3 of worker, the plan 2",
+        ),
         ("c = {'local': ['localhost:2222', 'localhost:2223']}", "its job local stands for worker"),
-        ("c = {'master': ['a:1'], 'ps': ['a:2'], 'worker': ['a:3', 'a:4']}", "the plan has nothing for its job master"),
+        (
+            "c = {'master': ['a:1'], 'ps': ['a:2'], 'worker': ['a:3', 'a:4']}",
+            "the plan has nothing for its job master",
+        ),
     ],
 )
 def test_a_written_cluster_gives_way_and_what_differs_is_said(text, note):
-    (said,) = [line for line in compat.notes(JOB, decide(TF + text), PLAN) if "the cluster written" in line]
+    (said,) = [
+        line for line in compat.notes(JOB, decide(TF + text), PLAN) if "the cluster written" in line
+    ]
     assert said.startswith("the cluster written at train.py:") or "gives way" in said
     assert note in said
 
@@ -253,13 +343,16 @@ def test_a_written_cluster_gives_way_and_what_differs_is_said(text, note):
 @pytest.mark.parametrize(
     "text",
     [
-        "tf.train.ClusterSpec({'ps': FLAGS.ps_hosts.split(','), 'worker': FLAGS.worker_hosts.split(',')})",
+        "tf.train.ClusterSpec({'ps': FLAGS.ps_hosts.split(','), 'worker': "
+        "FLAGS.worker_hosts.split(',')})",
         "tf.train.Server({'localhost': ['localhost:0']})",
         "times = {'a': ['12:30']}['a']\nx = {1: ['a:1']}\ny = {'a': []}\nz = {'a': ['text']}",
     ],
 )
 def test_what_is_no_cluster_is_not_taken_for_one(text):
-    assert [w for w in decide(TF + text).hardcoded if "12" not in w.where and "a" not in w.counts] == []
+    assert [
+        w for w in decide(TF + text).hardcoded if "12" not in w.where and "a" not in w.counts
+    ] == []
 
 
 def test_a_cluster_that_stands_is_said_and_takes_no_port_of_the_plan():

@@ -1,4 +1,5 @@
-"""The plan names data that a program expects, where neither the code nor the job's `data` brings it."""
+"""The plan names data that a program expects, where neither the code nor the job's `data` brings
+it."""
 
 from __future__ import annotations
 
@@ -21,25 +22,48 @@ def notes(text, job=JOB, files=("train.py",)):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (MNIST + "m = input_data.read_data_sets('MNIST_data', one_hot=True)", "train.py:2 reads MNIST from MNIST_data, and"),
-        (MNIST + "m = input_data.read_data_sets('MNIST_data/')", "put its four files into MNIST_data/ of the code, or"),
-        (MNIST + "m = input_data.read_data_sets(train_dir='/tmp/data')", "add `data: {mnist: FOLDER}`, unless each"),
-        (MNIST + "D = './mnist'\nm = input_data.read_data_sets(D)", "train.py:3 reads MNIST from ./mnist"),
         (
-            MNIST + "tf.app.flags.DEFINE_string('data_dir', '/tmp/mnist-data', '')\ninput_data.read_data_sets(FLAGS.data_dir)",
+            MNIST + "m = input_data.read_data_sets('MNIST_data', one_hot=True)",
+            "train.py:2 reads MNIST from MNIST_data, and",
+        ),
+        (
+            MNIST + "m = input_data.read_data_sets('MNIST_data/')",
+            "put its four files into MNIST_data/ of the code, or",
+        ),
+        (
+            MNIST + "m = input_data.read_data_sets(train_dir='/tmp/data')",
+            "add `data: {mnist: FOLDER}`, unless each",
+        ),
+        (
+            MNIST + "D = './mnist'\nm = input_data.read_data_sets(D)",
+            "train.py:3 reads MNIST from ./mnist",
+        ),
+        (
+            MNIST + "tf.app.flags.DEFINE_string('data_dir', '/tmp/mnist-data', "
+            "'')\ninput_data.read_data_sets(FLAGS.data_dir)",
             "reads MNIST from /tmp/mnist-data",
         ),
         (
-            "from tensorflow.contrib.learn.python.learn.datasets.mnist import read_data_sets\nread_data_sets('MNIST_data')",
+            "from tensorflow.contrib.learn.python.learn.datasets.mnist import "
+            "read_data_sets\nread_data_sets('MNIST_data')",
             "train.py:2 reads MNIST from MNIST_data",
         ),
-        ("import tensorflow as tf\ntf.contrib.learn.datasets.mnist.read_data_sets('M')", "train.py:2 reads MNIST from M, and"),
+        (
+            "import tensorflow as tf\ntf.contrib.learn.datasets.mnist.read_data_sets('M')",
+            "train.py:2 reads MNIST from M, and",
+        ),
         (
             "import tensorflow as tf\n(x, y), _ = tf.keras.datasets.mnist.load_data()",
             "loads keras.datasets.mnist: a host with",
         ),
-        ("from tensorflow.keras.datasets import cifar10\ncifar10.load_data()", "train.py:2 loads keras.datasets.cifar10"),
-        ("from tensorflow import keras\nkeras.datasets.imdb.load_data()", "train.py:2 loads keras.datasets.imdb"),
+        (
+            "from tensorflow.keras.datasets import cifar10\ncifar10.load_data()",
+            "train.py:2 loads keras.datasets.cifar10",
+        ),
+        (
+            "from tensorflow import keras\nkeras.datasets.imdb.load_data()",
+            "train.py:2 loads keras.datasets.imdb",
+        ),
     ],
 )
 def test_what_nothing_brings_is_noted(text, said):
@@ -50,13 +74,20 @@ def test_what_nothing_brings_is_noted(text, said):
 @pytest.mark.parametrize(
     ("text", "files"),
     [
-        (MNIST + "m = input_data.read_data_sets('MNIST_data')", ("train.py", "MNIST_data/t10k-labels-idx1-ubyte.gz")),
+        (
+            MNIST + "m = input_data.read_data_sets('MNIST_data')",
+            ("train.py", "MNIST_data/t10k-labels-idx1-ubyte.gz"),
+        ),
         (MNIST + "m = input_data.read_data_sets('MNIST_data')", ()),
         (MNIST + "m = input_data.read_data_sets('../data')", ("train.py",)),
         (MNIST + "m = input_data.read_data_sets(sys.argv[1])", ("train.py",)),
         (MNIST + "m = input_data.read_data_sets('M', fake_data=True)", ("train.py",)),
         ("import input_data\nm = input_data.read_data_sets('MNIST_data')", ("train.py",)),
-        ("import tensorflow as tf\ntry:\n    tf.keras.datasets.mnist.load_data()\nexcept Exception:\n    pass", ("train.py",)),
+        (
+            "import tensorflow as tf\ntry:\n    tf.keras.datasets.mnist.load_data()\nexcept "
+            "Exception:\n    pass",
+            ("train.py",),
+        ),
     ],
 )
 def test_what_is_there_or_not_known_is_not(text, files):
@@ -73,4 +104,7 @@ def test_a_folder_is_looked_for_where_the_command_starts():
     job = replace(JOB, cwd="src")
     program = source.read(job.command, {"src/train.py": text}, job.cwd)
     assert downloads.notes(job, program, ["MNIST_data/train-images-idx3-ubyte.gz"]) == ()
-    assert "src/train.py:2 reads MNIST from src/../MNIST_data" in downloads.notes(job, program, ["src/train.py"])[0]
+    assert (
+        "src/train.py:2 reads MNIST from src/../MNIST_data"
+        in downloads.notes(job, program, ["src/train.py"])[0]
+    )

@@ -1,4 +1,5 @@
-"""Variables by which other launchers tell a program its cluster: supplied where it reads them and nobody sets them."""
+"""Variables by which other launchers tell a program its cluster: supplied where it reads them and
+nobody sets them."""
 
 from __future__ import annotations
 
@@ -29,8 +30,16 @@ def values(text: str, job: Job) -> dict[str, str]:
 
 def test_a_program_of_yarn(job: Job) -> None:
     spec = '{"ps":["a:1"],"worker":["b:1","c:1"]}'
-    assert values(YARN, job) == {"CLUSTER_SPEC": spec, "WORKER_CNT": "2", "JOB_NAME": "worker", "TASK_ID": "1"}
-    assert "CLUSTER_SPEC (train.py:2), WORKER_CNT (train.py:3), JOB_NAME (train.py:4)" in decide(YARN, job).notes[0]
+    assert values(YARN, job) == {
+        "CLUSTER_SPEC": spec,
+        "WORKER_CNT": "2",
+        "JOB_NAME": "worker",
+        "TASK_ID": "1",
+    }
+    assert (
+        "CLUSTER_SPEC (train.py:2), WORKER_CNT (train.py:3), JOB_NAME (train.py:4)"
+        in decide(YARN, job).notes[0]
+    )
 
 
 @pytest.mark.parametrize(
@@ -40,9 +49,15 @@ def test_a_program_of_yarn(job: Job) -> None:
         ('getenv("WORKER_HOSTS")', {"WORKER_HOSTS": "b:1,c:1"}),
         ('json.loads(os.environ["WORKER_HOSTS"])', {"WORKER_HOSTS": '["b:1", "c:1"]'}),
         ('if "TASK_INDEX" in os.environ: pass', {"TASK_INDEX": "1"}),
-        ('os.environ["task_type"], environ["task_index"]', {"task_type": "worker", "task_index": "1"}),
+        (
+            'os.environ["task_type"], environ["task_index"]',
+            {"task_type": "worker", "task_index": "1"},
+        ),
         ('os.getenv("JOB_NAME"), os.getenv("JOB_INDEX")', {"JOB_NAME": "worker", "JOB_INDEX": "1"}),
-        ('os.environ["MASTER_HOSTS"], os.environ["PS_HOSTS"]', {"MASTER_HOSTS": "", "PS_HOSTS": "a:1"}),
+        (
+            'os.environ["MASTER_HOSTS"], os.environ["PS_HOSTS"]',
+            {"MASTER_HOSTS": "", "PS_HOSTS": "a:1"},
+        ),
         # one of these alone may mean anything
         ('os.environ.get("JOB_NAME", "mnist")', {}),
         ('os.environ["TASK_ID"]', {}),
@@ -67,8 +82,13 @@ def test_googles_form_has_the_task_beside_the_cluster(job: Job) -> None:
 
 
 def test_what_the_job_file_sets_is_left_alone(job: Job) -> None:
-    assert set(values(YARN, replace(job, env={"CLUSTER_SPEC": "x"}, secrets=("TASK_ID",)))) == {"WORKER_CNT", "JOB_NAME"}
-    assert values(YARN, replace(job, mode="local")) == values(YARN, replace(job, mode="plain")) == {}
+    assert set(values(YARN, replace(job, env={"CLUSTER_SPEC": "x"}, secrets=("TASK_ID",)))) == {
+        "WORKER_CNT",
+        "JOB_NAME",
+    }
+    assert (
+        values(YARN, replace(job, mode="local")) == values(YARN, replace(job, mode="plain")) == {}
+    )
 
 
 def test_what_only_the_old_platform_knows_is_noted(job: Job) -> None:

@@ -1,4 +1,5 @@
-"""Programs whose own flags are called like the cluster's: what cannot take the cluster's value is refused, with its place."""
+"""Programs whose own flags are called like the cluster's: what cannot take the cluster's value is
+refused, with its place."""
 
 from __future__ import annotations
 
@@ -16,9 +17,27 @@ from tfdeploy.planning.program import flag_conflicts
 from tfdeploy.planning.source import entry_point, source
 
 TASKS = {
-    "ps:0": {"ps_hosts": "a:1", "worker_hosts": "b:1,c:1", "job_name": "ps", "task_index": "0", "issync": "0"},
-    "worker:0": {"ps_hosts": "a:1", "worker_hosts": "b:1,c:1", "job_name": "worker", "task_index": "0", "issync": "0"},
-    "worker:1": {"ps_hosts": "a:1", "worker_hosts": "b:1,c:1", "job_name": "worker", "task_index": "1", "issync": "0"},
+    "ps:0": {
+        "ps_hosts": "a:1",
+        "worker_hosts": "b:1,c:1",
+        "job_name": "ps",
+        "task_index": "0",
+        "issync": "0",
+    },
+    "worker:0": {
+        "ps_hosts": "a:1",
+        "worker_hosts": "b:1,c:1",
+        "job_name": "worker",
+        "task_index": "0",
+        "issync": "0",
+    },
+    "worker:1": {
+        "ps_hosts": "a:1",
+        "worker_hosts": "b:1,c:1",
+        "job_name": "worker",
+        "task_index": "1",
+        "issync": "0",
+    },
 }
 CHILD = "import argparse\np = argparse.ArgumentParser()\n{text}\np.parse_args()\n"
 
@@ -33,15 +52,33 @@ def added(job: Job, text: str, *words: str, **fields: str) -> appended_flags.App
 
 
 REFUSED = {
-    "a name of something else, by number": ("p.add_argument('--job_name', type=int)", "takes a whole number"),
-    "choices without the role": ("p.add_argument('--job_name', choices=['mnist', 'cifar'])", "takes one of mnist, cifar"),
-    "choices without one of the roles": ("p.add_argument('--job_name', choices=('worker', 'master'))", "for ps:0"),
-    "an index out of the choices": ("p.add_argument('--task_index', type=int, choices=[0])", "for worker:1"),
+    "a name of something else, by number": (
+        "p.add_argument('--job_name', type=int)",
+        "takes a whole number",
+    ),
+    "choices without the role": (
+        "p.add_argument('--job_name', choices=['mnist', 'cifar'])",
+        "takes one of mnist, cifar",
+    ),
+    "choices without one of the roles": (
+        "p.add_argument('--job_name', choices=('worker', 'master'))",
+        "for ps:0",
+    ),
+    "an index out of the choices": (
+        "p.add_argument('--task_index', type=int, choices=[0])",
+        "for worker:1",
+    ),
     "a switch": ("p.add_argument('--task_index', action='store_true')", "takes no value"),
-    "a switch or not": ("p.add_argument('--task_index', action=argparse.BooleanOptionalAction)", "takes no value"),
+    "a switch or not": (
+        "p.add_argument('--task_index', action=argparse.BooleanOptionalAction)",
+        "takes no value",
+    ),
     "a count": ("p.add_argument('--issync', action='count')", "takes no value"),
     "two words": ("p.add_argument('--ps_hosts', nargs=2)", "takes 2 words"),
-    "sync by name": ("p.add_argument('--issync', choices=['sync', 'async'])", "takes one of sync, async"),
+    "sync by name": (
+        "p.add_argument('--issync', choices=['sync', 'async'])",
+        "takes one of sync, async",
+    ),
     "defined twice in two ways": (
         "p.add_argument('--issync', type=int)\nq.add_argument('--issync', action='store_true')",
         "in another way at train.py:1",
@@ -49,11 +86,20 @@ REFUSED = {
 }
 REFUSED_ELSEWHERE = {
     "absl, a number of hosts": ("flags.DEFINE_integer('ps_hosts', 2, '')", "takes a whole number"),
-    "absl, an enum": ("flags.DEFINE_enum('job_name', None, ['train', 'eval'], '')", "takes one of train, eval"),
+    "absl, an enum": (
+        "flags.DEFINE_enum('job_name', None, ['train', 'eval'], '')",
+        "takes one of train, eval",
+    ),
     "absl, a boolean": ("tf.app.flags.DEFINE_boolean('task_index', False, '')", "takes yes or no"),
     "optparse": ("p.add_option('--job_name', type='int')", "takes a whole number"),
-    "click, a choice": ("@click.option('--job-name', type=click.Choice(['a', 'b']))\ndef main(): ...", "takes one of a, b"),
-    "click, a flag": ("@click.option('--task_index', is_flag=True)\ndef main(): ...", "takes no value"),
+    "click, a choice": (
+        "@click.option('--job-name', type=click.Choice(['a', 'b']))\ndef main(): ...",
+        "takes one of a, b",
+    ),
+    "click, a flag": (
+        "@click.option('--task_index', is_flag=True)\ndef main(): ...",
+        "takes no value",
+    ),
 }
 TAKEN = {
     "the roles as choices": "p.add_argument('--job_name', choices=['ps', 'worker'])",
@@ -61,17 +107,23 @@ TAKEN = {
     "a function as type": "p.add_argument('--ps_hosts', type=lambda text: text.split(','))",
     "one word as a list": "p.add_argument('--job_name', nargs=1)",
     "a switch for sync": "p.add_argument('--issync', action='store_true')",
-    "the same in two branches": "p.add_argument('--job_name')\np = argparse.ArgumentParser()\np.add_argument('--job_name')",
+    "the same in two branches": "p.add_argument('--job_name')\np = "
+    "argparse.ArgumentParser()\np.add_argument('--job_name')",
 }
-QUIETLY = ("a switch", "a switch or not", "defined twice in two ways")  # argparse would not say that the value is lost
+# argparse would not say that the value is lost
+QUIETLY = ("a switch", "a switch or not", "defined twice in two ways")
 TAKEN_ELSEWHERE = {
     "absl": "flags.DEFINE_bool('issync', False, '')\nflags.DEFINE_list('ps_hosts', [], '')",
-    "absl, an enum in any case": "flags.DEFINE_enum('job_name', None, ['PS', 'WORKER'], '', case_sensitive=False)",
-    "click": "@click.option('--task-index', type=click.INT)\n@click.option('--issync/--no-issync')\ndef main(): ...",
+    "absl, an enum in any case": "flags.DEFINE_enum('job_name', None, ['PS', "
+    "'WORKER'], '', case_sensitive=False)",
+    "click": "@click.option('--task-index', "
+    "type=click.INT)\n@click.option('--issync/--no-issync')\ndef main(): ...",
 }
 
 
-@pytest.mark.parametrize(("text", "told"), {**REFUSED, **REFUSED_ELSEWHERE}.values(), ids=[*REFUSED, *REFUSED_ELSEWHERE])
+@pytest.mark.parametrize(
+    ("text", "told"), {**REFUSED, **REFUSED_ELSEWHERE}.values(), ids=[*REFUSED, *REFUSED_ELSEWHERE]
+)
 def test_what_cannot_take_the_clusters_value_is_refused(job: Job, text: str, told: str) -> None:
     with pytest.raises(Refused) as refused:
         added(job, text)
@@ -81,7 +133,9 @@ def test_what_cannot_take_the_clusters_value_is_refused(job: Job, text: str, tol
     assert added(job, text, flags="none").flags == ()
 
 
-@pytest.mark.parametrize("text", {**TAKEN, **TAKEN_ELSEWHERE}.values(), ids=[*TAKEN, *TAKEN_ELSEWHERE])
+@pytest.mark.parametrize(
+    "text", {**TAKEN, **TAKEN_ELSEWHERE}.values(), ids=[*TAKEN, *TAKEN_ELSEWHERE]
+)
 def test_what_takes_it_gets_it(job: Job, text: str) -> None:
     assert added(job, text).flags
 
@@ -92,10 +146,19 @@ def test_argparse_itself_agrees(job: Job, name: str, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(CHILD.format(text=text))
     chosen = appended_flags.choose(
-        replace(job, command=("python", "train.py")), source.read(("python", "train.py"), {"train.py": text})
+        replace(job, command=("python", "train.py")),
+        source.read(("python", "train.py"), {"train.py": text}),
     )
-    argvs = [[word for flag in chosen.flags for word in flag.arguments(given)] for given in TASKS.values()]
-    codes = [subprocess.run([sys.executable, str(script), *argv], capture_output=True, check=False).returncode for argv in argvs]
+    argvs = [
+        [word for flag in chosen.flags for word in flag.arguments(given)]
+        for given in TASKS.values()
+    ]
+    codes = [
+        subprocess.run(
+            [sys.executable, str(script), *argv], capture_output=True, check=False
+        ).returncode
+        for argv in argvs
+    ]
     assert (set(codes) == {0}) == (name in TAKEN)
 
 
@@ -105,7 +168,9 @@ def test_a_default_that_is_no_role_is_said(job: Job) -> None:
     assert flag_conflicts.notes(added(job, "flags.DEFINE_string('job_name', 'worker', '')")) == ()
 
 
-CLASSIC = "p.add_argument('--ps_hosts')\np.add_argument('--job_name')\np.add_argument('--task_index')\n"
+CLASSIC = (
+    "p.add_argument('--ps_hosts')\np.add_argument('--job_name')\np.add_argument('--task_index')\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +186,9 @@ def test_classic_flags_are_not_taken_for_longer_ones(job: Job, more: str, refuse
     if not refused:
         assert len(added(job, CLASSIC + more, flags="classic").flags) == 4
         return
-    with pytest.raises(Refused, match="has no --worker_hosts, and would take it for its --worker_hosts_file"):
+    with pytest.raises(
+        Refused, match="has no --worker_hosts, and would take it for its --worker_hosts_file"
+    ):
         added(job, CLASSIC + more, flags="classic")
     assert "worker_hosts" not in [flag.name for flag in added(job, CLASSIC + more).flags]
 
@@ -131,8 +198,12 @@ def test_classic_flags_are_held_against_the_definitions_too(job: Job) -> None:
         added(job, "p.add_argument('--job_name', type=int)", flags="classic")
 
 
-@pytest.mark.parametrize("words", [("--task_index=1",), ("--task_index", "1"), ("--job_name=worker",)])
-def test_an_identity_that_the_command_gives_to_all_tasks_is_refused(job: Job, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "words", [("--task_index=1",), ("--task_index", "1"), ("--job_name=worker",)]
+)
+def test_an_identity_that_the_command_gives_to_all_tasks_is_refused(
+    job: Job, words: tuple[str, ...]
+) -> None:
     with pytest.raises(Refused, match="to every task, ps:0 too") as refused:
         added(job, CLASSIC, *words)
     assert "leave" in str(refused.value.next)
@@ -160,4 +231,8 @@ def test_flags_stand_before_the_programs_own_double_dash(command: str, end: int)
 
 
 def test_what_stands_behind_the_double_dash_gives_no_flag(job: Job) -> None:
-    assert [flag.name for flag in added(job, CLASSIC, "--", "--task_index=1").flags] == ["ps_hosts", "job_name", "task_index"]
+    assert [flag.name for flag in added(job, CLASSIC, "--", "--task_index=1").flags] == [
+        "ps_hosts",
+        "job_name",
+        "task_index",
+    ]

@@ -1,4 +1,5 @@
-"""What a program calls the roles, in TF_CONFIG and in its flags: as the job file says, as its own text has it."""
+"""What a program calls the roles, in TF_CONFIG and in its flags: as the job file says, as its own
+text has it."""
 
 from __future__ import annotations
 
@@ -33,13 +34,21 @@ WITH_CHIEF = {"ps": "n1", "chief": "n2", "worker": "n3"}
 
 
 @pytest.fixture
-def make(inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts], job: Job) -> Callable[..., Plan]:
+def make(
+    inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts], job: Job
+) -> Callable[..., Plan]:
     """make(text of train.py, {role: hosts}, job's fields...)"""
 
     def made(text: str, named: dict[str, str] | None = None, /, **fields: Any) -> Plan:
         hosts = inventory(**(named or WITHOUT_CHIEF))
         facts = {host.name: facts_of(host) for host in hosts.hosts}
-        stamp = {"release": "c0ffee", "run": "digits-1", "now": 1.0, "operator": "ml@desk", "options": Options()}
+        stamp = {
+            "release": "c0ffee",
+            "run": "digits-1",
+            "now": 1.0,
+            "operator": "ml@desk",
+            "options": Options(),
+        }
         return make_plan(hosts, replace(job, **fields), facts, sources={"train.py": text}, **stamp)  # type: ignore[arg-type]
 
     return made
@@ -50,19 +59,28 @@ def tf_configs(plan: Plan) -> dict[str, Any]:
 
 
 def places(plan: Plan) -> dict[str, str]:
-    return {task: "{type}:{index}".format(**said["task"]) for task, said in tf_configs(plan).items()}
+    return {
+        task: "{type}:{index}".format(**said["task"]) for task, said in tf_configs(plan).items()
+    }
 
 
-def test_a_program_that_knows_its_chief_as_master_alone_finds_one(make: Callable[..., Plan]) -> None:
+def test_a_program_that_knows_its_chief_as_master_alone_finds_one(
+    make: Callable[..., Plan],
+) -> None:
     plan = make(CLOUD)
     assert places(plan) == {"ps:0": "ps:0", "worker:0": "master:0", "worker:1": "worker:0"}
     addresses = {task.task: task.address for task in plan.tasks}
     expected = {"ps": ["ps:0"], "master": ["worker:0"], "worker": ["worker:1"]}
     for said in tf_configs(plan).values():
-        assert said["cluster"] == {job: [addresses[task] for task in tasks] for job, tasks in expected.items()}
+        assert said["cluster"] == {
+            job: [addresses[task] for task in tasks] for job, tasks in expected.items()
+        }
     assert "worker:0 is called master:0 in TF_CONFIG" in "\n".join(plan.notes)
     assert plan.deciding == ("worker:0",)
-    assert plan.cluster == {"ps": (addresses["ps:0"],), "worker": (addresses["worker:0"], addresses["worker:1"])}
+    assert plan.cluster == {
+        "ps": (addresses["ps:0"],),
+        "worker": (addresses["worker:0"], addresses["worker:1"]),
+    }
 
 
 def test_the_plans_own_chief_is_called_master(make: Callable[..., Plan]) -> None:
@@ -94,11 +112,22 @@ def test_the_ways_in_which_programs_ask(make: Callable[..., Plan], asks: str) ->
         CLOUD.replace('kind == "master"', 'kind in ("chief", "master")'),
         CLOUD.replace("TF_CONFIG", "OWN_CONFIG"),
         CLOUD.replace('kind == "master"', 'kind == "master" or index == 0'),
-        CLOUD.replace('kind == "master"', 'kind == "master" or kind == "worker" and not int(env["task"]["index"])'),
+        CLOUD.replace(
+            'kind == "master"',
+            'kind == "master" or kind == "worker" and not int(env["task"]["index"])',
+        ),
         CLOUD.replace('kind == "master"', "index == 0"),
-        CLOUD.replace('kind == "master"', "index == 0") + 'flags.DEFINE_string("master", "", "address")',
+        CLOUD.replace('kind == "master"', "index == 0")
+        + 'flags.DEFINE_string("master", "", "address")',
     ],
-    ids=["knows a chief", "reads no TF_CONFIG", "or worker 0", "or a worker without an index", "never asks", "a flag of it"],
+    ids=[
+        "knows a chief",
+        "reads no TF_CONFIG",
+        "or worker 0",
+        "or a worker without an index",
+        "never asks",
+        "a flag of it",
+    ],
 )
 def test_other_programs_get_the_plans_names(make: Callable[..., Plan], text: str) -> None:
     assert all(place == task for task, place in places(make(text)).items())
@@ -122,12 +151,19 @@ def test_the_job_file_names_roles(make: Callable[..., Plan]) -> None:
         ('tf.train.ClusterSpec({"ps": ["a:1"], "work": ["a:2", "a:3"]})', {"worker": "work"}),
         ('tf.train.ClusterSpec({"ps": FLAGS.ps.split(","), "work": hosts})', {"worker": "work"}),
         ('tf.train.Server(cluster={"ps": ps_hosts, "trainer": hosts})', {"worker": "trainer"}),
-        ('tf.train.ClusterSpec({"param_server": a, "slave": b})', {"ps": "param_server", "worker": "slave"}),
+        (
+            'tf.train.ClusterSpec({"param_server": a, "slave": b})',
+            {"ps": "param_server", "worker": "slave"},
+        ),
         ('tf.train.ClusterSpec({"ps": a, "master": b, "worker": c})', {"chief": "master"}),
         ('tf.train.ClusterSpec({"local": ["a:1", "a:2"]})', {"worker": "local"}),
         ('tf.train.ClusterSpec({"ps": a, "worker": b, "evaluator": c})', {}),
         ('tf.train.ClusterSpec({"worker": a, "host": b})', {}),
-        ('tf.train.ClusterSpec({"work": a, "ps": b}); tf.train.ClusterSpec({"ps": a, "worker": b})', {}),
+        (
+            'tf.train.ClusterSpec({"work": a, "ps": b}); tf.train.ClusterSpec({"ps": a, '
+            '"worker": b})',
+            {},
+        ),
         ('json.dumps({"ps": a, "work": b})', {}),
     ],
 )
@@ -138,11 +174,21 @@ def test_names_in_the_programs_own_clusters(job: Job, text: str, names: dict[str
     assert job_names.role_names(given, program) == {**names, "worker": "mine"}
 
 
-def test_a_chief_of_the_programs_cluster_that_the_plan_has_not_is_noted(make: Callable[..., Plan]) -> None:
-    text = 'import tensorflow as tf\ntf.train.ClusterSpec({"ps": ps_hosts, "master": masters, "worker": hosts})'
+def test_a_chief_of_the_programs_cluster_that_the_plan_has_not_is_noted(
+    make: Callable[..., Plan],
+) -> None:
+    text = (
+        'import tensorflow as tf\ntf.train.ClusterSpec({"ps": ps_hosts, "master": masters, '
+        '"worker": hosts})'
+    )
     wanted = "the program's cluster has a job master (train.py:2), and the plan has no chief"
     assert wanted in "\n".join(make(text).notes)
     assert wanted not in "\n".join(make(text, WITH_CHIEF).notes)
     asks = make(CLOUD.replace('kind == "master"', 'kind in ("chief", "master")'))
-    assert "the program asks TF_CONFIG for master (train.py:9), and the plan has no chief" in "\n".join(asks.notes)
-    assert "has no chief" not in "\n".join(make(CLOUD.replace('kind == "master"', 'kind == "chief" or index == 0')).notes)
+    assert (
+        "the program asks TF_CONFIG for master (train.py:9), and the plan has no chief"
+        in "\n".join(asks.notes)
+    )
+    assert "has no chief" not in "\n".join(
+        make(CLOUD.replace('kind == "master"', 'kind == "chief" or index == 0')).notes
+    )

@@ -1,4 +1,5 @@
-"""Programs that look up their own host: each task is told the one that the program's lists have in its place."""
+"""Programs that look up their own host: each task is told the one that the program's lists have in
+its place."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ tf.train.Server(tf.train.ClusterSpec(made(PS_NODES, WORKER_NODES)), kind, WORKER
 
 
 def hosts(text: str, job: Job, *, knows_role: bool = False) -> own_hosts.OwnHosts:
-    return own_hosts.decide(job, source.read(("python", "train.py"), {"train.py": text}), PLANNED, knows_role=knows_role)
+    return own_hosts.decide(
+        job, source.read(("python", "train.py"), {"train.py": text}), PLANNED, knows_role=knows_role
+    )
 
 
 @pytest.mark.parametrize(
@@ -48,7 +51,9 @@ def hosts(text: str, job: Job, *, knows_role: bool = False) -> own_hosts.OwnHost
         ("ps_hosts = ['a']\nworker_hosts = ['b', 'c']\nprint(socket.gethostname())", {}),
     ],
 )
-def test_the_place_of_each_task_in_the_programs_lists(job: Job, text: str, found: dict[str, str]) -> None:
+def test_the_place_of_each_task_in_the_programs_lists(
+    job: Job, text: str, found: dict[str, str]
+) -> None:
     assert hosts(text, job).hosts == found
     assert bool(hosts(text, job).notes) == bool(found)
     assert hosts(text, job, knows_role=True).hosts == {}

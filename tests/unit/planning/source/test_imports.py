@@ -14,9 +14,17 @@ JOB = Job(name="digits", mode="async", command=("python", "train.py"), code="/co
 
 def found(text: str, job: Job = JOB, **others: str) -> dict[str, bool]:
     """module -> whether its import is sure; `others`: path of the code with / as __ -> text."""
-    sources = {"train.py": text, **{f"{name.replace('__', '/')}.py": body for name, body in others.items()}}
+    sources = {
+        "train.py": text,
+        **{f"{name.replace('__', '/')}.py": body for name, body in others.items()},
+    }
     program = source.read(job.command, sources)
-    return {each.module: each.sure for each in imports.from_outside(job, program, [*sources, "native.cpython-312.so", "linked/"])}
+    return {
+        each.module: each.sure
+        for each in imports.from_outside(
+            job, program, [*sources, "native.cpython-312.so", "linked/"]
+        )
+    }
 
 
 @pytest.mark.parametrize(
@@ -33,7 +41,8 @@ def found(text: str, job: Job = JOB, **others: str) -> dict[str, bool]:
         "try:\n    import pandas\nexcept KeyError:\n    pass",
         "import reader",  # a module of the program
         "from models import reader",
-        "import sys, os\nsys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))\nimport pandas",
+        "import sys, os\nsys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))\nimport "
+        "pandas",
         "import sys\nsys.path.append('..')\nimport pandas",
         "import sys\nsys.path = ['lib'] + sys.path\nimport pandas",
     ],
@@ -85,9 +94,18 @@ def test_an_import_that_a_run_may_do_without_is_not_sure(text: str) -> None:
         "import native, models, reader, linked.part",
     ],
 )
-def test_what_the_program_handles_itself_or_has_in_its_code_is_nothing_from_outside(text: str) -> None:
-    own = {"other": "if __name__ == '__main__':\n    import pandas", "models____init__": "", "sub__reader": ""}
-    assert not {"pandas", "native", "models", "reader", "linked", "tensorflow"} & found(text, **own).keys()
+def test_what_the_program_handles_itself_or_has_in_its_code_is_nothing_from_outside(
+    text: str,
+) -> None:
+    own = {
+        "other": "if __name__ == '__main__':\n    import pandas",
+        "models____init__": "",
+        "sub__reader": "",
+    }
+    assert (
+        not {"pandas", "native", "models", "reader", "linked", "tensorflow"}
+        & found(text, **own).keys()
+    )
 
 
 @pytest.mark.parametrize(
@@ -104,7 +122,9 @@ def test_what_the_program_handles_itself_or_has_in_its_code_is_nothing_from_outs
         (replace(JOB, mode="plain"), True),
     ],
 )
-def test_it_depends_on_who_runs_the_program_and_what_it_is_told(job: Job, sure: bool | None) -> None:
+def test_it_depends_on_who_runs_the_program_and_what_it_is_told(
+    job: Job, sure: bool | None
+) -> None:
     assert found("import pandas", job).get("pandas") is sure
 
 
@@ -117,13 +137,22 @@ def test_tasks_that_have_a_program_each_reach_no_import_for_sure() -> None:
 
 def test_the_hosts_are_asked_for_each_name_once_and_for_what_planning_wants_to_know() -> None:
     text = "import numpy as np, pandas.io\nimport reader\ndef f():\n    import numpy.random"
-    asked = imports.modules_asked(source.read(JOB.command, {"train.py": text, "reader.py": "import gym"}))
+    asked = imports.modules_asked(
+        source.read(JOB.command, {"train.py": text, "reader.py": "import gym"})
+    )
     assert asked == ("gym", "numpy", "pandas", "reader", "tf_slim")
 
 
 @pytest.mark.parametrize(
     ("module", "package"),
-    [("cv2", "opencv-python-headless"), ("yaml", "PyYAML"), ("gym", "gym"), ("imp", None), ("tkinter", None), ("Queue", None)],
+    [
+        ("cv2", "opencv-python-headless"),
+        ("yaml", "PyYAML"),
+        ("gym", "gym"),
+        ("imp", None),
+        ("tkinter", None),
+        ("Queue", None),
+    ],
 )
 def test_the_package_of_a_module(module: str, package: str | None) -> None:
     assert packages.package(module) == package

@@ -1,4 +1,5 @@
-"""Only what the main path surely reaches is refused; other absent names are a note, and the program's own affair is neither."""
+"""Only what the main path surely reaches is refused; other absent names are a note, and the
+program's own affair is neither."""
 
 from __future__ import annotations
 
@@ -27,7 +28,13 @@ def decide(text, job=JOB, **others):
 def said(text, job=JOB, **others):
     """ "refused", "noted", or "" where the plan says nothing about it."""
     found, _ = decide(text, job, **others)
-    return "refused" if found.refusals else "noted" if any("crf" in note for note in found.notes) else ""
+    return (
+        "refused"
+        if found.refusals
+        else "noted"
+        if any("crf" in note for note in found.notes)
+        else ""
+    )
 
 
 @pytest.mark.parametrize(
@@ -50,15 +57,19 @@ def said(text, job=JOB, **others):
         BUILD + "sess.run(build(), feed_dict={})",
         BUILD + "print(max(1, build()))",
         f"def outer():\n    def inner():\n        {GONE}\n    return inner()\nouter()",
-        f"class Model:\n    def __init__(self):\n        self.build()\n    def build(self):\n        {GONE}\nModel()",
-        f"class Base:\n    def build(self):\n        {GONE}\nclass Model(Base):\n    pass\nm = Model()\nm.build()",
+        "class Model:\n    def __init__(self):\n        self.build()\n    def build(self):\n    "
+        f"    {GONE}\nModel()",
+        f"class Base:\n    def build(self):\n        {GONE}\nclass Model(Base):\n    pass\nm = "
+        "Model()\nm.build()",
         f"class Model(object):\n    @staticmethod\n    def build():\n        {GONE}\nModel.build()",
         f"try:\n    {GONE}\nexcept KeyboardInterrupt:\n    pass",
         f"try:\n    {GONE}\nexcept tf.errors.OutOfRangeError:\n    pass\nfinally:\n    pass",
         f"try:\n    {GONE}\nexcept Exception:\n    print('no')\n    raise",
-        f"if FLAGS.job_name == 'ps':\n    server.join()\nelif FLAGS.job_name == 'worker':\n    {GONE}",
+        "if FLAGS.job_name == 'ps':\n    server.join()\nelif FLAGS.job_name == 'worker':\n    "
+        f"{GONE}",
         f"if FLAGS.job_name == 'ps':\n    server.join()\nelse:\n    {GONE}",
-        f"def main():\n    if 'ps' == job:\n        server.join()\n        return\n    {GONE}\nmain()",
+        "def main():\n    if 'ps' == job:\n        server.join()\n        return\n    "
+        f"{GONE}\nmain()",
         f"is_chief = index == 0\nif is_chief:\n    {GONE}",
         f"if FLAGS.task_index == 0:\n    {GONE}",
         f"import sys\nif FLAGS.download_only:\n    sys.exit(0)\n{GONE}",
@@ -79,7 +90,10 @@ def said(text, job=JOB, **others):
     ],
 )
 def test_what_the_main_path_reaches_is_refused(text):
-    assert said(TF + text, model=TF + GONE, helper=TF + BUILD, again="from helper import build") == "refused"
+    assert (
+        said(TF + text, model=TF + GONE, helper=TF + BUILD, again="from helper import build")
+        == "refused"
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,7 +114,8 @@ def test_what_the_main_path_reaches_is_refused(text):
         f"for grad in grads:\n    {GONE}",
         f"x = [{GONE} for a in names]",
         f"if FLAGS.mode == 'train':\n    train()\n    exit()\n{GONE}",
-        f"def main():\n    if FLAGS.evaluate:\n        evaluate()\n        return\n    {GONE}\nmain()",
+        "def main():\n    if FLAGS.evaluate:\n        evaluate()\n        return\n    "
+        f"{GONE}\nmain()",
         f"def main():\n    return\n    {GONE}\nmain()",
         f"import sys\nsys.exit(main())\n{GONE}",
         f"if FLAGS.job_name == 'evaluator':\n    {GONE}",
@@ -125,13 +140,18 @@ def test_what_may_never_be_reached_is_noted(text):
         f"try:\n    {GONE}\nexcept AttributeError:\n    pass",
         f"try:\n    {GONE}\nexcept Exception:\n    pass",
         f"try:\n    {GONE}\nexcept:\n    pass",
-        "try:\n    from tensorflow.contrib import crf\nexcept ImportError:\n    crf = None\ncrf.crf_log_likelihood()",
-        "try:\n    from tensorflow.contrib import crf\nexcept ImportError:\n    raise ValueError('TensorFlow 1 only')\ncrf.x()",
-        f"try:\n    import tensorflow.contrib\n    HAS = True\nexcept ImportError:\n    HAS = False\nif HAS:\n    {GONE}",
+        "try:\n    from tensorflow.contrib import crf\nexcept ImportError:\n    crf = "
+        "None\ncrf.crf_log_likelihood()",
+        "try:\n    from tensorflow.contrib import crf\nexcept ImportError:\n    raise "
+        "ValueError('TensorFlow 1 only')\ncrf.x()",
+        "try:\n    import tensorflow.contrib\n    HAS = True\nexcept ImportError:\n    HAS = "
+        f"False\nif HAS:\n    {GONE}",
         "import helper\nif helper.HAS_CRF:\n    import model",
-        "from helper import HAS_CRF\ndef build():\n    if HAS_CRF:\n        from model import x\nbuild()",
+        "from helper import HAS_CRF\ndef build():\n    if HAS_CRF:\n        from model import "
+        "x\nbuild()",
         f"if tf.__version__ < '1':\n    {GONE}",
-        f"from distutils.version import LooseVersion\nnew = LooseVersion(tf.VERSION) >= '1.0'\nif not new:\n    {GONE}",
+        "from distutils.version import LooseVersion\nnew = LooseVersion(tf.VERSION) >= "
+        f"'1.0'\nif not new:\n    {GONE}",
         f"def is_old():\n    return tf.__version__.startswith('0.')\nif is_old():\n    {GONE}",
         f"if hasattr(tf, 'contrib'):\n    {GONE}",
         f"x = {GONE} if hasattr(tf, 'contrib') else None",
@@ -145,13 +165,18 @@ def test_what_may_never_be_reached_is_noted(text):
     ],
 )
 def test_what_the_program_sees_to_itself_is_not_mentioned(text):
-    helper = "try:\n    from tensorflow.contrib import crf\n    HAS_CRF = True\nexcept ImportError:\n    HAS_CRF = False\n"
+    helper = (
+        "try:\n    from tensorflow.contrib import crf\n    HAS_CRF = True\nexcept ImportError:\n "
+        "   HAS_CRF = False\n"
+    )
     assert said(TF + text, model=TF + GONE, helper=helper) == ""
 
 
 def test_a_branch_of_the_jobs_name_counts_only_where_workers_run_the_program():
     text = f"{TF}if FLAGS.job_name == 'worker':\n    {GONE}"
-    assert [said(text, replace(JOB, mode=mode)) for mode in ("async", "mirrored", "local", "ingraph")] == [
+    assert [
+        said(text, replace(JOB, mode=mode)) for mode in ("async", "mirrored", "local", "ingraph")
+    ] == [
         "refused",
         "refused",
         "noted",
@@ -166,7 +191,10 @@ def test_each_program_of_a_command_that_names_one_per_job_is_followed():
 
 
 def test_a_migrated_program_is_not_made_version_1_by_what_it_may_never_reach():
-    found, _ = decide("import tensorflow.compat.v1 as tf\nimport old\ntf.placeholder\n", old=f"import tensorflow as tf\n{BUILD}")
+    found, _ = decide(
+        "import tensorflow.compat.v1 as tf\nimport old\ntf.placeholder\n",
+        old=f"import tensorflow as tf\n{BUILD}",
+    )
     assert (found.choice, found.refusals, found.notes) == ("none", (), ())
 
 
@@ -182,7 +210,10 @@ def test_a_migrated_program_is_not_made_version_1_by_what_it_may_never_reach():
 )
 def test_a_module_in_python_2_is_refused_where_it_is_surely_imported(text, refused, noted):
     found, _ = decide(text, old="x = 1\nprint 'old'\n")
-    assert (bool(found.refusals), any("old.py:2 is Python 2" in note for note in found.notes)) == (refused, noted)
+    assert (bool(found.refusals), any("old.py:2 is Python 2" in note for note in found.notes)) == (
+        refused,
+        noted,
+    )
 
 
 def test_many_names_are_one_readable_sentence():
@@ -191,14 +222,19 @@ def test_many_names_are_one_readable_sentence():
     with pytest.raises(Refused) as refused:
         compat.check(found, read)
     assert refused.value.what == (
-        "train.py cannot run as it is: tf.contrib.crf.f0, tf.contrib.crf.f1 (train.py:4), tf.contrib.crf.f2 (train.py:5), "
-        "tf.contrib.crf.f3 (train.py:6) and 3 more are not in TensorFlow 2; also train.py:10: tf.contrib.tpu.f0, "
-        "tf.contrib.tpu.f1 (train.py:11), tf.contrib.tpu.f2 (train.py:12), tf.contrib.tpu.f3 (train.py:13) and 3 more "
+        "train.py cannot run as it is: tf.contrib.crf.f0, tf.contrib.crf.f1 (train.py:4), "
+        "tf.contrib.crf.f2 (train.py:5), "
+        "tf.contrib.crf.f3 (train.py:6) and 3 more are not in TensorFlow 2; also train.py:10: "
+        "tf.contrib.tpu.f0, "
+        "tf.contrib.tpu.f1 (train.py:11), tf.contrib.tpu.f2 (train.py:12), tf.contrib.tpu.f3 "
+        "(train.py:13) and 3 more "
         "are not in TensorFlow 2 (in its place: tf.tpu and tf.distribute.TPUStrategy)"
     )
 
 
-@pytest.mark.parametrize(("text", "named"), [("if hasattr(tf, 'Session'):\n    tf.Session()\n", True), ("", False)])
+@pytest.mark.parametrize(
+    ("text", "named"), [("if hasattr(tf, 'Session'):\n    tf.Session()\n", True), ("", False)]
+)
 def test_a_refusal_names_compat_none_where_the_program_has_a_way_of_its_own(text, named):
     found, read = decide(TF + text + GONE)
     with pytest.raises(Refused) as refused:

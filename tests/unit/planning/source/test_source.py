@@ -52,7 +52,9 @@ def test_path(command: str, path: str | None) -> None:
         ("bash ../train.sh", None, 0),
     ],
 )
-def test_a_command_that_starts_in_a_folder_of_the_code(command: str, path: str | None, files: int) -> None:
+def test_a_command_that_starts_in_a_folder_of_the_code(
+    command: str, path: str | None, files: int
+) -> None:
     found = source.read(tuple(command.split()), CODE, "src")
     assert (found.path, len(found.modules)) == (path, files)
     assert found.script == ("train.sh" if path is None else None)
@@ -70,7 +72,11 @@ def test_imports_are_followed_below_packages_and_around_loops() -> None:
         ("import tensorflow.compat.v1 as tf", True),
         ("from tensorflow.python.framework import ops", True),
         ("def main():\n    import tensorflow", True),
-        ("try:\n    import tensorflow.compat.v1 as tf\nexcept ImportError:\n    import tensorflow as tf", True),
+        (
+            "try:\n    import tensorflow.compat.v1 as tf\nexcept ImportError:\n    import "
+            "tensorflow as tf",
+            True,
+        ),
         ("try:\n    import tensorflow\nexcept ImportError:\n    tensorflow = None", False),
         ("import tensorflow_datasets, numpy", False),
         ("from .tensorflow import x", False),
@@ -84,7 +90,10 @@ def test_imports_tensorflow(text: str, does: bool) -> None:
     ("text", "said"),
     [
         ("x = 1\nprint 'hello'\n", "p.py:2 cannot be read (a Python 2 program?"),
-        ("try:\n  pass\nexcept ValueError, e:\n  pass\n", "p.py:3 cannot be read (a Python 2 program?"),
+        (
+            "try:\n  pass\nexcept ValueError, e:\n  pass\n",
+            "p.py:3 cannot be read (a Python 2 program?",
+        ),
         ("def f(:\n", "p.py:1 cannot be read ("),
         ("a\0b", "p.py"),
     ],
@@ -103,8 +112,17 @@ def test_a_broken_module_does_not_hide_the_program() -> None:
 
 
 def test_a_program_of_its_own_for_each_task() -> None:
-    sources = {"a/ps0.py": "import x", "a/worker1.py": "import tensorflow", "a/x.py": "", "a/b/ps0.py": "", "worker1.py": ""}
+    sources = {
+        "a/ps0.py": "import x",
+        "a/worker1.py": "import tensorflow",
+        "a/x.py": "",
+        "a/b/ps0.py": "",
+        "worker1.py": "",
+    }
     found = source.read(("python", "a/{job_name}{task_index}.py"), sources)
-    assert (found.path, tuple(found.by_path)) == ("a/{job_name}{task_index}.py", ("a/ps0.py", "a/x.py", "a/worker1.py"))
+    assert (found.path, tuple(found.by_path)) == (
+        "a/{job_name}{task_index}.py",
+        ("a/ps0.py", "a/x.py", "a/worker1.py"),
+    )
     assert found.imports_tensorflow
     assert "is not among" in (source.read(("python", "{job_name}-main.py"), sources).unread or "")

@@ -21,18 +21,28 @@ BROKEN = "import os\ndef broken(:\n"
 
 
 @pytest.fixture
-def plan(inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts], job: Job) -> Callable[..., Plan]:
+def plan(
+    inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts], job: Job
+) -> Callable[..., Plan]:
     def make(sources: dict[str, str], python: str, **keys: Any) -> Plan:
         hosts = inventory(ps="n1", worker="n2")
         facts = {host.name: facts_of(host, python_version=python) for host in hosts.hosts}
-        said: Any = {"release": "r", "run": "r-1", "now": 1.0, "operator": "ml@desk", "options": Options()}
+        said: Any = {
+            "release": "r",
+            "run": "r-1",
+            "now": 1.0,
+            "operator": "ml@desk",
+            "options": Options(),
+        }
         return make_plan(hosts, replace(job, **keys), facts, sources=sources, **said)
 
     return make
 
 
 def test_the_same_version_of_python_refuses(plan: Callable[..., Plan]) -> None:
-    with pytest.raises(Refused, match=rf"^train.py:2 does not parse: .* \(Python {HERE}, as on the hosts\)$") as refused:
+    with pytest.raises(
+        Refused, match=rf"^train.py:2 does not parse: .* \(Python {HERE}, as on the hosts\)$"
+    ) as refused:
         plan({"train.py": BROKEN}, f"{HERE}.7")
     assert refused.value.where == "train.py:2"
 
@@ -42,7 +52,11 @@ def test_the_same_version_of_python_refuses(plan: Callable[..., Plan]) -> None:
     [
         ({"train.py": BROKEN}, "3.99.1", {}),
         ({"train.py": BROKEN}, f"{HERE}.7", {"command": ("/opt/python3.99", "train.py")}),
-        ({"train.py": "try:\n    import old\nexcept SyntaxError:\n    pass\n", "old.py": BROKEN}, f"{HERE}.7", {}),
+        (
+            {"train.py": "try:\n    import old\nexcept SyntaxError:\n    pass\n", "old.py": BROKEN},
+            f"{HERE}.7",
+            {},
+        ),
         ({"train.py": f"# -*- coding: latin-1 -*-\n\ufffd = 1\n{BROKEN}"}, f"{HERE}.7", {}),
     ],
 )

@@ -1,4 +1,5 @@
-"""Programs that only Keras 2 can run: `fit` on parameter servers, what Keras 3 has dropped, layers of version 1, graphs."""
+"""Programs that only Keras 2 can run: `fit` on parameter servers, what Keras 3 has dropped, layers
+of version 1, graphs."""
 
 from __future__ import annotations
 
@@ -32,40 +33,96 @@ PARAMETER_SERVERS = "s = tf.distribute.experimental.ParameterServerStrategy(r)"
 def test_fit_on_parameter_servers_needs_keras_2_too(
     inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts]
 ) -> None:
-    job, found = asked("coordinator"), source.read(("python", "t.py"), {"t.py": "\n".join((TF, PARAMETER_SERVERS, FIT))})
+    job, found = (
+        asked("coordinator"),
+        source.read(("python", "t.py"), {"t.py": "\n".join((TF, PARAMETER_SERVERS, FIT))}),
+    )
     facts = {host.name: facts_of(host, **THERE) for host in inventory(worker="n1").hosts}
     choice = legacy_keras.decide(job, found, facts)
     assert choice.variables == ON
     assert "under ParameterServerStrategy" in choice.notes[0]
     assert legacy_keras.decide(asked("local"), found, facts).variables == {}
     with pytest.raises(Refused, match=r"under ParameterServerStrategy.* tf_keras is missing on n1"):
-        legacy_keras.decide(job, found, {name: replace(each, tf_keras=None) for name, each in facts.items()})
+        legacy_keras.decide(
+            job, found, {name: replace(each, tf_keras=None) for name, each in facts.items()}
+        )
 
 
 KERAS_2 = {
     # lines behind `import tensorflow as tf` -> what is of Keras 2
-    "name": (("tf.keras.experimental.LinearModel()",), "tf.keras.experimental.LinearModel (t.py:2)"),
-    "a data set's maker": (("tf.keras.utils.experimental.DatasetCreator(f)",), "tf.keras.utils.experimental.DatasetCreator"),
-    "backend": (("import tensorflow.keras.backend as K", "K.in_train_phase(x, y)"), "tf.keras.backend.in_train_phase (t.py:3)"),
-    "loss": (("from tensorflow.keras.losses import mean_squared_error",), "tf.keras.losses.mean_squared_error (t.py:2)"),
-    "function as a metric": (("tf.keras.metrics.mean_absolute_error(x, y)",), "tf.keras.metrics.mean_absolute_error"),
+    "name": (
+        ("tf.keras.experimental.LinearModel()",),
+        "tf.keras.experimental.LinearModel (t.py:2)",
+    ),
+    "a data set's maker": (
+        ("tf.keras.utils.experimental.DatasetCreator(f)",),
+        "tf.keras.utils.experimental.DatasetCreator",
+    ),
+    "backend": (
+        ("import tensorflow.keras.backend as K", "K.in_train_phase(x, y)"),
+        "tf.keras.backend.in_train_phase (t.py:3)",
+    ),
+    "loss": (
+        ("from tensorflow.keras.losses import mean_squared_error",),
+        "tf.keras.losses.mean_squared_error (t.py:2)",
+    ),
+    "function as a metric": (
+        ("tf.keras.metrics.mean_absolute_error(x, y)",),
+        "tf.keras.metrics.mean_absolute_error",
+    ),
     "callback": (("tf.keras.callbacks.BaseLogger()",), "tf.keras.callbacks.BaseLogger (t.py:2)"),
     "model": (("tf.keras.applications.ResNetRS50()",), "tf.keras.applications.ResNetRS50 (t.py:2)"),
-    "mesh": (("tf.keras.dtensor.experimental.LayoutMap(m)",), "tf.keras.dtensor.experimental.LayoutMap (t.py:2)"),
-    "optimizer that raises": (("tf.keras.optimizers.legacy.Adam(0.1)",), "tf.keras.optimizers.legacy.Adam (t.py:2)"),
-    "module": (("from tensorflow.keras import layers", "layers.LocallyConnected1D(2, 2)"), "tf.keras.layers.LocallyConnected1D"),
+    "mesh": (
+        ("tf.keras.dtensor.experimental.LayoutMap(m)",),
+        "tf.keras.dtensor.experimental.LayoutMap (t.py:2)",
+    ),
+    "optimizer that raises": (
+        ("tf.keras.optimizers.legacy.Adam(0.1)",),
+        "tf.keras.optimizers.legacy.Adam (t.py:2)",
+    ),
+    "module": (
+        ("from tensorflow.keras import layers", "layers.LocallyConnected1D(2, 2)"),
+        "tf.keras.layers.LocallyConnected1D",
+    ),
     "metric": (("m = tf.keras.metrics.Mean()", "m.reset_states()"), ".reset_states() (t.py:3)"),
-    "argument": (("from tensorflow.keras.optimizers import Adam", "Adam(lr=0.1)"), "Adam(lr=) (t.py:3)"),
-    "saved": (("tf.keras.Model().save(path, save_format='tf')",), '.save(save_format="tf") (t.py:2)'),
-    "caught": (("m = tf.keras.metrics.Mean()", "try: m.reset_states()", "except AttributeError: m.reset_state()"), ""),
-    "another method": (("m = tf.keras.Model()", "class A:", "    def reset_states(self): ...", "A().reset_states()"), ""),
+    "argument": (
+        ("from tensorflow.keras.optimizers import Adam", "Adam(lr=0.1)"),
+        "Adam(lr=) (t.py:3)",
+    ),
+    "saved": (
+        ("tf.keras.Model().save(path, save_format='tf')",),
+        '.save(save_format="tf") (t.py:2)',
+    ),
+    "caught": (
+        (
+            "m = tf.keras.metrics.Mean()",
+            "try: m.reset_states()",
+            "except AttributeError: m.reset_state()",
+        ),
+        "",
+    ),
+    "another method": (
+        (
+            "m = tf.keras.Model()",
+            "class A:",
+            "    def reset_states(self): ...",
+            "A().reset_states()",
+        ),
+        "",
+    ),
     "no keras": (("tf.train.Checkpoint().save(path, save_format='tf')",), ""),
     "minimize": (
         ("class A: opt = tf.keras.optimizers.SGD(0.1)", "A().opt.minimize(f, [w])"),
         "minimize() of Keras' optimizers (t.py:3)",
     ),
-    "minimize of another": (("o = tf.compat.v1.train.AdamOptimizer()", "o.minimize(x)", "tf.keras.Sequential()"), ""),
-    "losses of both": (("tf.keras.losses.MSE(x, y)", "tf.keras.losses.binary_crossentropy(x, y)"), ""),
+    "minimize of another": (
+        ("o = tf.compat.v1.train.AdamOptimizer()", "o.minimize(x)", "tf.keras.Sequential()"),
+        "",
+    ),
+    "losses of both": (
+        ("tf.keras.losses.MSE(x, y)", "tf.keras.losses.binary_crossentropy(x, y)"),
+        "",
+    ),
     "saving, of both": (("from tensorflow.keras.saving import load_model",), ""),
     "of both": (("tf.keras.optimizers.Adam(0.1)", "tf.keras.losses.Reduction.NONE"), ""),
 }
@@ -73,9 +130,15 @@ KERAS_2 = {
 
 @pytest.mark.parametrize(("lines", "said"), KERAS_2.values(), ids=KERAS_2)
 def test_what_keras_3_has_dropped(
-    lines: tuple[str, ...], said: str, inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts]
+    lines: tuple[str, ...],
+    said: str,
+    inventory: Callable[..., Inventory],
+    facts_of: Callable[..., HostFacts],
 ) -> None:
-    job, found = asked("mirrored"), source.read(("python", "t.py"), {"t.py": "\n".join((TF, *lines))})
+    job, found = (
+        asked("mirrored"),
+        source.read(("python", "t.py"), {"t.py": "\n".join((TF, *lines))}),
+    )
     there = {host.name: facts_of(host, **THERE) for host in inventory(worker="n1").hosts}
     missing = {name: replace(each, tf_keras=None) for name, each in there.items()}
     with_tf_keras, without = (legacy_keras.decide(job, found, facts) for facts in (there, missing))
@@ -92,22 +155,58 @@ LAYERS = "tf.compat.v1.layers"
 # the program t.py -> what of it is of Keras 2; and the other modules of the code
 MIGRATED: dict[str, tuple[str, str, dict[str, str]]] = {
     "compat.v1": (V1 + DENSE, f"{LAYERS}.dense (t.py:3)", {}),
-    "cells": (V1 + "tf.nn.rnn_cell.BasicLSTMCell(3)", "tf.compat.v1.nn.rnn_cell.BasicLSTMCell (t.py:3)", {}),
-    "another import": ("from tensorflow.compat import v1 as tf\n" + DENSE, f"{LAYERS}.dense (t.py:2)", {}),
-    "layers alone": ("from tensorflow.compat.v1 import layers\nlayers.dense(x, 2)", f"{LAYERS} (t.py:1)", {}),
-    "an alias": (TF + "\ntf1 = tf.compat.v1\ntf1.layers.dense(x, 2)", f"{LAYERS}.dense (t.py:3)", {}),
+    "cells": (
+        V1 + "tf.nn.rnn_cell.BasicLSTMCell(3)",
+        "tf.compat.v1.nn.rnn_cell.BasicLSTMCell (t.py:3)",
+        {},
+    ),
+    "another import": (
+        "from tensorflow.compat import v1 as tf\n" + DENSE,
+        f"{LAYERS}.dense (t.py:2)",
+        {},
+    ),
+    "layers alone": (
+        "from tensorflow.compat.v1 import layers\nlayers.dense(x, 2)",
+        f"{LAYERS} (t.py:1)",
+        {},
+    ),
+    "an alias": (
+        TF + "\ntf1 = tf.compat.v1\ntf1.layers.dense(x, 2)",
+        f"{LAYERS}.dense (t.py:3)",
+        {},
+    ),
     "an alias of layers": (V1 + "layers = tf.layers\nlayers.dense(x, 2)", f"{LAYERS} (t.py:3)", {}),
-    "by version": (TF + "\nif tf.__version__ > '2': tf = tf.compat.v1\n" + DENSE, f"{LAYERS}.dense (t.py:3)", {}),
-    "by import": (f"try: import tensorflow.compat.v1 as tf\nexcept ImportError: {TF}\n{DENSE}", f"{LAYERS}.dense (t.py:3)", {}),
+    "by version": (
+        TF + "\nif tf.__version__ > '2': tf = tf.compat.v1\n" + DENSE,
+        f"{LAYERS}.dense (t.py:3)",
+        {},
+    ),
+    "by import": (
+        f"try: import tensorflow.compat.v1 as tf\nexcept ImportError: {TF}\n{DENSE}",
+        f"{LAYERS}.dense (t.py:3)",
+        {},
+    ),
     "handed on": ("from lib import tf\n" + DENSE, f"{LAYERS}.dense (t.py:2)", {"lib.py": V1}),
-    "a module's": ("import common\ncommon.tf.layers.dense(x, 2)", f"{LAYERS}.dense (t.py:2)", {"common.py": V1}),
-    "a package's": ("import a.b as c\nc.tf.layers.dense(x, 2)", f"{LAYERS}.dense (t.py:2)", {"a/b.py": V1, "a/__init__.py": ""}),
+    "a module's": (
+        "import common\ncommon.tf.layers.dense(x, 2)",
+        f"{LAYERS}.dense (t.py:2)",
+        {"common.py": V1},
+    ),
+    "a package's": (
+        "import a.b as c\nc.tf.layers.dense(x, 2)",
+        f"{LAYERS}.dense (t.py:2)",
+        {"a/b.py": V1, "a/__init__.py": ""},
+    ),
     "handed on twice": (
         "from a.b import *\n" + DENSE,
         f"{LAYERS}.dense (t.py:2)",
         {"a/b.py": "from .c import tf", "a/c.py": V1, "a/__init__.py": ""},
     ),
-    "version 1 itself": (TF + "\ntf.placeholder(tf.float32)\n" + DENSE, "tf.layers.dense (t.py:3)", {}),
+    "version 1 itself": (
+        TF + "\ntf.placeholder(tf.float32)\n" + DENSE,
+        "tf.layers.dense (t.py:3)",
+        {},
+    ),
     "of contrib": (TF + "\ntf.contrib.rnn.GRUCell(3)", "tf.contrib.rnn.GRUCell (t.py:2)", {}),
     "made of layers": (V1 + "import tf_slim as slim", "tf_slim (t.py:3)", {}),
     "a session of Keras": (
@@ -115,10 +214,19 @@ MIGRATED: dict[str, tuple[str, str, dict[str, str]]] = {
         "tf.compat.v1.keras.backend.set_session (t.py:2)",
         {},
     ),
-    "a loss of version 1": (V1 + "tf.keras.losses.cosine_proximity(x, y)", "losses.cosine_proximity (t.py:3)", {}),
-    "graph": (V1 + "tf.keras.layers.Dropout(0.5)(x)", "tf.compat.v1.keras.layers.Dropout in a graph (t.py:3)", {}),
+    "a loss of version 1": (
+        V1 + "tf.keras.losses.cosine_proximity(x, y)",
+        "losses.cosine_proximity (t.py:3)",
+        {},
+    ),
+    "graph": (
+        V1 + "tf.keras.layers.Dropout(0.5)(x)",
+        "tf.compat.v1.keras.layers.Dropout in a graph (t.py:3)",
+        {},
+    ),
     "eager off": (
-        "import tensorflow as tf\nfrom tensorflow.keras import layers\ndef main(_): tf.compat.v1.disable_eager_execution()\n"
+        "import tensorflow as tf\nfrom tensorflow.keras import layers\ndef main(_): "
+        "tf.compat.v1.disable_eager_execution()\n"
         "tf.compat.v1.app.run(main)",
         "tf.keras.layers in a graph (t.py:2)",
         {},
@@ -129,16 +237,33 @@ MIGRATED: dict[str, tuple[str, str, dict[str, str]]] = {
         {},
     ),
     "sessions": (
-        "import tensorflow.compat.v1 as tf\nwith tf.Graph().as_default():\n  tf.keras.Input(tensor=x)\n  tf.Session()",
+        "import tensorflow.compat.v1 as tf\nwith tf.Graph().as_default():\n  "
+        "tf.keras.Input(tensor=x)\n  tf.Session()",
         "tf.compat.v1.keras.Input in a graph (t.py:3)",
         {},
     ),
     # These keep Keras 3.
-    "the same in graphs": (V1 + "tf.keras.utils.to_categorical(x)\ntf.keras.initializers.Zeros()", "", {}),
+    "the same in graphs": (
+        V1 + "tf.keras.utils.to_categorical(x)\ntf.keras.initializers.Zeros()",
+        "",
+        {},
+    ),
     "eager": (TF + "\nm = tf.keras.Sequential()\nm.fit(x)", "", {}),
-    "only a configuration": (TF + "\ntf.compat.v1.InteractiveSession(config=c)\ntf.keras.Sequential()", "", {}),
-    "never called": (TF + "\ndef old(): tf.compat.v1.disable_eager_execution()\ntf.keras.Sequential()", "", {}),
-    "its own layers": (TF + "\nlayers = []\nlayers.append(1)\ntf.compat.v1.logging.info(1)", "", {}),
+    "only a configuration": (
+        TF + "\ntf.compat.v1.InteractiveSession(config=c)\ntf.keras.Sequential()",
+        "",
+        {},
+    ),
+    "never called": (
+        TF + "\ndef old(): tf.compat.v1.disable_eager_execution()\ntf.keras.Sequential()",
+        "",
+        {},
+    ),
+    "its own layers": (
+        TF + "\nlayers = []\nlayers.append(1)\ntf.compat.v1.logging.info(1)",
+        "",
+        {},
+    ),
     "the package": (V1 + "import keras\nkeras.layers.Dense(1)", "", {}),
     "tried": (TF + "\ntry: tf.compat.v1.layers.dense(x)\nexcept AttributeError: pass", "", {}),
 }
@@ -154,7 +279,10 @@ def test_names_of_version_1_and_keras_in_graphs(
     inventory: Callable[..., Inventory],
     facts_of: Callable[..., HostFacts],
 ) -> None:
-    job, found = replace(asked("async"), compat=compatible), source.read(("python", "t.py"), {"t.py": text, **others})
+    job, found = (
+        replace(asked("async"), compat=compatible),
+        source.read(("python", "t.py"), {"t.py": text, **others}),
+    )
     version1 = compat.decide(job, found).choice == "v1"
     if "compat" not in text + "".join(others.values()) and not version1:
         said = ""  # TensorFlow 2 has no such name, with any Keras

@@ -22,7 +22,12 @@ SINGLE = (
     "W = tf.Variable(initial_value=tf.constant(0., shape=[1]))",
 )
 ONE = SINGLE[0]
-OTHER = ("W = tf.get_variable('w', [])", "W = tf.Variable(0.5)", "W = tf.Variable(tf.zeros([10, 1]))", "W = tf.reduce_mean(x)")
+OTHER = (
+    "W = tf.get_variable('w', [])",
+    "W = tf.Variable(0.5)",
+    "W = tf.Variable(tf.zeros([10, 1]))",
+    "W = tf.reduce_mean(x)",
+)
 FORMAT = "_, w = sess.run([train, W])\nprint('step %d w %.2f' % (step, w))"
 
 
@@ -31,17 +36,25 @@ def notes(facts_of: Callable[..., HostFacts], job: Job) -> Callable[..., tuple[s
     def read(text: str, numpy: str | None = "2.4.6", **keys: object) -> tuple[str, ...]:
         asked = replace(job, **keys)
         old, new = (
-            facts_of(Host(name=name, address="192.0.2.1"), numpy=version) for name, version in (("n1", "1.26.4"), ("n2", numpy))
+            facts_of(Host(name=name, address="192.0.2.1"), numpy=version)
+            for name, version in (("n1", "1.26.4"), ("n2", numpy))
         )
-        return numpy_changes.notes(asked, source.read(asked.command, {"train.py": text}), {"n1": old, "n2": new})
+        return numpy_changes.notes(
+            asked, source.read(asked.command, {"train.py": text}), {"n1": old, "n2": new}
+        )
 
     return read
 
 
 @pytest.mark.parametrize("made", SINGLE)
-def test_a_fetched_array_of_one_element_that_is_formatted_as_a_number(notes: Callable[..., tuple[str, ...]], made: str) -> None:
+def test_a_fetched_array_of_one_element_that_is_formatted_as_a_number(
+    notes: Callable[..., tuple[str, ...]], made: str
+) -> None:
     (said,) = notes(f"{made}\n{FORMAT}")
-    assert said.startswith("train.py:3 takes a fetched array of one element for a number") and "(2.4.6 on n2)" in said
+    assert (
+        said.startswith("train.py:3 takes a fetched array of one element for a number")
+        and "(2.4.6 on n2)" in said
+    )
     assert "`numpy<2.4`" in said
 
 
@@ -55,7 +68,9 @@ def test_a_fetched_array_of_one_element_that_is_formatted_as_a_number(notes: Cal
         "x = int(W.eval(session=sess))",
     ],
 )
-def test_the_ways_in_which_it_is_taken_for_a_number(notes: Callable[..., tuple[str, ...]], use: str) -> None:
+def test_the_ways_in_which_it_is_taken_for_a_number(
+    notes: Callable[..., tuple[str, ...]], use: str
+) -> None:
     assert len(notes(f"{ONE}\n{use}")) == 1
 
 
@@ -69,20 +84,33 @@ def test_the_ways_in_which_it_is_taken_for_a_number(notes: Callable[..., tuple[s
         f"{ONE}\nprint('%f' % step, float(FLAGS.w))",
     ],
 )
-def test_what_numpy_takes_as_before_is_not_noted(notes: Callable[..., tuple[str, ...]], text: str) -> None:
+def test_what_numpy_takes_as_before_is_not_noted(
+    notes: Callable[..., tuple[str, ...]], text: str
+) -> None:
     assert notes(text) == ()
 
 
-def test_hosts_with_an_older_numpy_or_none_need_no_note(notes: Callable[..., tuple[str, ...]]) -> None:
-    assert [notes(f"{ONE}\n{FORMAT}", version) for version in ("2.3.5", "1.26.0", None, "unknown")] == [(), (), (), ()]
+def test_hosts_with_an_older_numpy_or_none_need_no_note(
+    notes: Callable[..., tuple[str, ...]],
+) -> None:
+    assert [
+        notes(f"{ONE}\n{FORMAT}", version) for version in ("2.3.5", "1.26.0", None, "unknown")
+    ] == [(), (), (), ()]
 
 
 def test_names_that_numpy_has_dropped(notes: Callable[..., tuple[str, ...]]) -> None:
-    text = "import numpy as np, numpy\nx = np.float(3)\ny = np.zeros(3, dtype=np.int)\nz = numpy.product(x)\nnp.int, np.int32"
+    text = (
+        "import numpy as np, numpy\nx = np.float(3)\ny = np.zeros(3, dtype=np.int)\nz = "
+        "numpy.product(x)\nnp.int, np.int32"
+    )
     assert notes(text) == (
-        "np.float (train.py:2), np.int (train.py:3), numpy.product (train.py:4), which NumPy has dropped: supplied",
+        "np.float (train.py:2), np.int (train.py:3), numpy.product (train.py:4), which NumPy has "
+        "dropped: supplied",
     )
     (plain,) = notes(text, mode="plain")
     assert plain.endswith("but for `numpy<1.24` in the requirements of `setup`")
-    assert notes("import numpy as np\ntry:\n    t = np.float\nexcept AttributeError:\n    t = float") == ()
+    assert (
+        notes("import numpy as np\ntry:\n    t = np.float\nexcept AttributeError:\n    t = float")
+        == ()
+    )
     assert notes("import other as np\nnp.float") == ()

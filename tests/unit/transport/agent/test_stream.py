@@ -1,4 +1,5 @@
-"""What is too long for a header travels packed, with a bound checked while it is unpacked, and becomes its type at once."""
+"""What is too long for a header travels packed, with a bound checked while it is unpacked, and
+becomes its type at once."""
 
 from __future__ import annotations
 
@@ -30,7 +31,11 @@ def taken(header: dict[str, Any], blob: bytes = b"") -> Frame:
 
 def test_a_long_value_comes_through() -> None:
     frame = taken({"id": 7, "value": {"missing": LONG}})
-    assert frame.header == {"id": 7, "packed": "value"} and frame.holds("value") and not frame.holds("item")
+    assert (
+        frame.header == {"id": 7, "packed": "value"}
+        and frame.holds("value")
+        and not frame.holds("item")
+    )
     assert len(frame.blob) < 1 << 20 and frame.own_blob == b""
     assert checked_frame(frame, "value", Missing, "release.begin", "n1").missing == LONG
 
@@ -38,7 +43,12 @@ def test_a_long_value_comes_through() -> None:
 @pytest.mark.fault("18 a name that is not UTF-8 among very many")
 def test_a_long_value_comes_through_with_names_that_are_not_utf8() -> None:
     names = [*LONG, os.fsdecode(b"odd\xff\xfe"), "\U0001f600"]
-    assert checked_frame(taken({"id": 7, "value": {"missing": names}}), "value", Missing, "release.begin", "n1").missing == names
+    assert (
+        checked_frame(
+            taken({"id": 7, "value": {"missing": names}}), "value", Missing, "release.begin", "n1"
+        ).missing
+        == names
+    )
 
 
 def test_a_short_one_and_a_blob_of_its_own_stay_as_they_are() -> None:
@@ -63,7 +73,9 @@ def test_a_short_one_and_a_blob_of_its_own_stay_as_they_are() -> None:
 )
 def test_what_is_packed_and_makes_no_sense_is_a_bad_answer(blob: bytes) -> None:
     with pytest.raises(BadAnswer, match="makes no sense"):
-        checked_frame(Frame({"id": 7, "packed": "value"}, blob, 0), "value", Missing, "release.begin", "n1")
+        checked_frame(
+            Frame({"id": 7, "packed": "value"}, blob, 0), "value", Missing, "release.begin", "n1"
+        )
 
 
 @pytest.mark.fault("59 an answer of millions of empty texts")
@@ -80,7 +92,9 @@ def test_a_gigabyte_is_not_unpacked() -> None:
     tracemalloc.start()
     try:
         with pytest.raises(BadAnswer, match="more than"):
-            checked_frame(Frame({"packed": "value"}, bomb, 0), "value", Missing, "release.begin", "n1")
+            checked_frame(
+                Frame({"packed": "value"}, bomb, 0), "value", Missing, "release.begin", "n1"
+            )
         assert tracemalloc.get_traced_memory()[1] < 3 * MOST_PACKED_BYTES
     finally:
         tracemalloc.stop()
@@ -99,11 +113,18 @@ def test_a_header_of_more_than_a_mebibyte_is_not_ours() -> None:
         list(Frames(struct.pack("!II", (1 << 20) + 1, 0)).take())
     with pytest.raises(frames.WireError, match="too large"):
         frames.encode_frame({"id": 1, "item": "x" * (1 << 20)}, b"a blob of its own")
-    assert json.loads(frames.unpack(taken({"id": 1, "verb": "v", "args": {"a": "x" * (1 << 20)}}).blob)) == {"a": "x" * (1 << 20)}
+    assert json.loads(
+        frames.unpack(taken({"id": 1, "verb": "v", "args": {"a": "x" * (1 << 20)}}).blob)
+    ) == {"a": "x" * (1 << 20)}
 
 
 @pytest.mark.parametrize(
-    ("blob", "kind"), [(frames.pack(b'{"code": "locked", "what": "no"}'), AgentError), (b"x", BadAnswer), (b"", BadAnswer)]
+    ("blob", "kind"),
+    [
+        (frames.pack(b'{"code": "locked", "what": "no"}'), AgentError),
+        (b"x", BadAnswer),
+        (b"", BadAnswer),
+    ],
 )
 def test_a_no_may_be_packed_too(blob: bytes, kind: type[Exception]) -> None:
     answer = Reply("n1", lambda full: None)

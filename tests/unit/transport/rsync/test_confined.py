@@ -1,4 +1,5 @@
-"""A confined program on this kernel: what it can still do, and that it reaches nothing of the user's."""
+"""A confined program on this kernel: what it can still do, and that it reaches nothing of the
+user's."""
 
 from __future__ import annotations
 
@@ -11,10 +12,14 @@ import pytest
 
 from tfdeploy.transport.rsync import confined, confinement
 
-pytestmark = pytest.mark.skipif(confined.version() < 6, reason="needs a kernel whose Landlock knows networks and signals")
+pytestmark = pytest.mark.skipif(
+    confined.version() < 6, reason="needs a kernel whose Landlock knows networks and signals"
+)
 
 TRIES = {
-    "writes its folder": "os.mkdir(here + '/a'); open(here + '/a/b', 'w').write('x'); os.rename(here + '/a/b', here + '/b')",
+    "writes its folder": "os.mkdir(here + '/a'); open(here + '/a/b', "
+    "'w').write('x'); os.rename(here + '/a/b', "
+    "here + '/b')",
     "reads programs": "open('/usr/bin/env', 'rb').read(1)",
     "starts a program": "import subprocess; subprocess.run(['true'], check=True)",
     "writes beside": "open(outside + '/new', 'w')",
@@ -30,9 +35,11 @@ TRIES = {
     "reads users": "open('/etc/passwd')",
     "reads our memory": "open(f'/proc/{os.getppid()}/environ')",
     "connects": "socket.create_connection(('127.0.0.1', port), 5)",
-    "sends UDP": "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', port))",
+    "sends UDP": "socket.socket(socket.AF_INET, "
+    "socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', port))",
     "asks an ssh agent": "socket.socket(socket.AF_UNIX).connect(outside + '/agent')",
-    "sends to a unix socket": "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0].sendto(b'x', outside + '/agent')",
+    "sends to a unix socket": "socket.socketpair(socket.AF_UNIX, "
+    "socket.SOCK_DGRAM)[0].sendto(b'x', outside + '/agent')",
     "ends us": "os.kill(os.getppid(), 0)",
     "slows us down": "os.setpriority(os.PRIO_PROCESS, os.getppid(), 19)",
     "moves us to other cores": "os.sched_setaffinity(os.getppid(), os.sched_getaffinity(0))",
@@ -43,15 +50,23 @@ ALLOWED = {"writes its folder", "reads programs", "starts a program"}
 def run(words: list[str], code: str, tmp_path: Path, port: int) -> int:
     here, outside = tmp_path / "here", tmp_path / "outside"
     head = f"import os, socket; here, outside, port = {str(here)!r}, {str(outside)!r}, {port}; "
-    done = subprocess.run([*words, sys.executable, "-S", "-E", "-c", head + code], capture_output=True, check=False, timeout=30)
+    done = subprocess.run(
+        [*words, sys.executable, "-S", "-E", "-c", head + code],
+        capture_output=True,
+        check=False,
+        timeout=30,
+    )
     assert done.returncode in (0, 1), done.stderr
-    refused = (b"PermissionError", b"Invalid cross-device link")  # the latter of a link between folders
+    # the latter of a link between folders
+    refused = (b"PermissionError", b"Invalid cross-device link")
     assert done.returncode == 0 or any(words in done.stderr for words in refused), done.stderr
     return done.returncode
 
 
 @pytest.mark.parametrize("what", TRIES)
-def test_a_confined_program_reaches_its_folder_and_the_system_s_programs_alone(what: str, tmp_path: Path) -> None:
+def test_a_confined_program_reaches_its_folder_and_the_system_s_programs_alone(
+    what: str, tmp_path: Path
+) -> None:
     for name in ("here", "outside"):
         (tmp_path / name).mkdir()
     (tmp_path / "outside/key").write_text("secret")

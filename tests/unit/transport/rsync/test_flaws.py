@@ -20,19 +20,30 @@ def _afresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("said", "warned"), [("3.2.7", True), ("3.4.1", True), ("3.4.4", True), ("v3.5.0", False), ("10.0", False)]
+    ("said", "warned"),
+    [("3.2.7", True), ("3.4.1", True), ("3.4.4", True), ("v3.5.0", False), ("10.0", False)],
 )
-def test_an_rsync_before_3_5_0_is_warned_about(said: str, warned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_rsync_before_3_5_0_is_warned_about(
+    said: str, warned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(
-        flaws, "_output", lambda *argv: f"rsync  version {said}  protocol".encode() if argv[0] == "rsync" else b""
+        flaws,
+        "_output",
+        lambda *argv: f"rsync  version {said}  protocol".encode() if argv[0] == "rsync" else b"",
     )
     assert (flaws.words() is not None) == warned
 
 
-def test_one_that_its_distribution_has_mended_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flaws, "_output", lambda *argv: b"rsync  version 3.2.7" if argv[0] == "rsync" else b"")
+def test_one_that_its_distribution_has_mended_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        flaws, "_output", lambda *argv: b"rsync  version 3.2.7" if argv[0] == "rsync" else b""
+    )
     monkeypatch.setattr(flaws.shutil, "which", lambda name: "/usr/bin/rsync")
-    (tmp_path / "changelog.Debian.gz").write_bytes(gzip.compress(b"rsync (3.2.7-1+deb12u2)\n  * Fix CVE-2026-70458\n"))
+    (tmp_path / "changelog.Debian.gz").write_bytes(
+        gzip.compress(b"rsync (3.2.7-1+deb12u2)\n  * Fix CVE-2026-70458\n")
+    )
     assert flaws.words() is None
     monkeypatch.setattr(flaws.shutil, "which", lambda name: "/opt/rsync")
     flaws.words.cache_clear()

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tfdeploy.transport.ssh import closings
-from tfdeploy.transport.ssh.closings import CROWDED, HELD_OFF, INTERRUPTED, SILENT, UNANSWERED, Closing
+from tfdeploy.transport.ssh.closings import (
+    CROWDED,
+    HELD_OFF,
+    INTERRUPTED,
+    SILENT,
+    UNANSWERED,
+    Closing,
+)
 from tfdeploy.transport.ssh.patience import NOTICE_S, Patience
 
 
@@ -19,7 +26,9 @@ from tfdeploy.transport.ssh.patience import NOTICE_S, Patience
         (b"HTTP/1.0 400 Bad Request\r\n", None),
     ],
 )
-def test_the_first_bytes_say_how_sshd_turned_it_away(greeting: bytes, closing: Closing | None) -> None:
+def test_the_first_bytes_say_how_sshd_turned_it_away(
+    greeting: bytes, closing: Closing | None
+) -> None:
     assert closings.before_login(greeting) is closing
 
 

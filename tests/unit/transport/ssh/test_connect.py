@@ -18,11 +18,20 @@ from tfdeploy.transport.ssh.target import Target
 
 def test_connections_that_are_made_at_once_share_nothing() -> None:
     with ThreadPoolExecutor(8) as pool:
-        made = list(pool.map(lambda n: _connection(Target(hostname=f"10.0.0.{n}", port=n, user=f"u{n}"), f"n{n}"), range(1, 33)))
+        made = list(
+            pool.map(
+                lambda n: _connection(
+                    Target(hostname=f"10.0.0.{n}", port=n, user=f"u{n}"), f"n{n}"
+                ),
+                range(1, 33),
+            )
+        )
     assert {(one.host, one.original_host, one.user, one.port) for one in made} == {
         (f"10.0.0.{n}", f"10.0.0.{n}", f"u{n}", n) for n in range(1, 33)
     }
-    assert len({id(one.client) for one in made}) == len({id(one.connect_kwargs) for one in made}) == 32
+    assert (
+        len({id(one.client) for one in made}) == len({id(one.connect_kwargs) for one in made}) == 32
+    )
     assert all(one.authentication.strategy_class is None and not one.is_connected for one in made)
     assert len({id(one.config) for one in made}) == 32
 

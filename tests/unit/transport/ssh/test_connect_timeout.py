@@ -1,4 +1,5 @@
-"""Whose time runs while a session is opened: the host's own, and only while this process can run."""
+"""Whose time runs while a session is opened: the host's own, and only while this process can
+run."""
 
 from __future__ import annotations
 
@@ -102,7 +103,9 @@ def test_a_process_that_was_suspended_does_not_blame_the_host() -> None:
     assert process.stdout is not None and process.stdout.readline() == "waits\n"
     stopped = time.monotonic()
     os.kill(process.pid, signal.SIGSTOP)
-    wait_for(lambda: time.monotonic() - stopped > 2.2, 10, "it was stopped for longer than its patience")
+    wait_for(
+        lambda: time.monotonic() - stopped > 2.2, 10, "it was stopped for longer than its patience"
+    )
     os.kill(process.pid, signal.SIGCONT)
     said, _ = process.communicate(timeout=120)
     assert said == "False\n"

@@ -1,4 +1,5 @@
-"""Connections begun early: taken by the dial that follows, bounded, never to a host that is reached by another way."""
+"""Connections begun early: taken by the dial that follows, bounded, never to a host that is reached
+by another way."""
 
 from __future__ import annotations
 
@@ -51,7 +52,13 @@ def test_one_that_was_refused_is_an_error_of_the_dial(listener: socket.socket) -
 
 def test_names_jumps_and_words_that_are_no_address_are_left_alone(listener: socket.socket) -> None:
     port = listener.getsockname()[1]
-    early.begin((host_at(port, address="localhost"), host_at(port, jump="127.0.0.1"), host_at(port, address="-oProxyCommand=x")))
+    early.begin(
+        (
+            host_at(port, address="localhost"),
+            host_at(port, jump="127.0.0.1"),
+            host_at(port, address="-oProxyCommand=x"),
+        )
+    )
     assert early.take("localhost", port) is early.take("127.0.0.1", port) is None
 
 
@@ -64,7 +71,9 @@ def test_what_nobody_took_is_closed(listener: socket.socket) -> None:
         assert accepted.recv(1) == b""
 
 
-def test_they_leave_descriptors_for_the_dialling(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_they_leave_descriptors_for_the_dialling(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(early.descriptors, "free", lambda: 2 * early.descriptors.PER_DIAL)
     here, there = host_at(listener.getsockname()[1]), host_at(1)
     early.begin((here, there))

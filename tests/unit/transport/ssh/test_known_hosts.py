@@ -118,17 +118,32 @@ def test_a_thousand_hosts_are_found() -> None:
     assert all(found.find(f"[10.0.0.{i % 250}]:{i}") for i in range(1000))
 
 
-def test_only_a_file_of_another_form_is_shown_to_ssh_keygen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_file_of_another_form_is_shown_to_ssh_keygen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))  # it has no ssh-keygen
-    usual = ["# of n1", "", f"n1,n2 {ED}", f"{hashed_name('n3', SALT)} {ED}", f"@revoked n4 {ED}", f"n5 {ED} *.lab"]
+    usual = [
+        "# of n1",
+        "",
+        f"n1,n2 {ED}",
+        f"{hashed_name('n3', SALT)} {ED}",
+        f"@revoked n4 {ED}",
+        f"n5 {ED} *.lab",
+    ]
     file = known_hosts.KnownFile("\n".join(usual).encode(), "/f")
     assert [key.line for n in range(1, 6) for key in file.find(f"n{n}")] == [3, 3, 4, 5, 6]
-    unusual = known_hosts.KnownFile("\n".join([*usual, f"n2 ssh-dss {ED}", f"*.lab {ED}"]).encode(), "/f")
-    with pytest.raises(HostUnreachable, match=r"^/f:8 cannot be read: this machine has no ssh-keygen$"):
+    unusual = known_hosts.KnownFile(
+        "\n".join([*usual, f"n2 ssh-dss {ED}", f"*.lab {ED}"]).encode(), "/f"
+    )
+    with pytest.raises(
+        HostUnreachable, match=r"^/f:8 cannot be read: this machine has no ssh-keygen$"
+    ):
         unusual.find("n1")
 
 
-def test_an_authority_is_asked_for_only_where_it_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_authority_is_asked_for_only_where_it_is_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "known"
     path.write_text(f"@cert-authority * {ED}\nn1 {ED}\n")
     assert [key.line for key in known_hosts.find([str(path)], "n1")] == [1, 2]

@@ -22,7 +22,10 @@ def test_ssh_begins_without_mocks_and_whoever_wants_them_finds_them() -> None:
 
 
 def test_who_has_mocks_already_keeps_them() -> None:
-    code = "from unittest import mock\nimport tfdeploy.transport.fleet, sys\nassert sys.modules['unittest.mock'] is mock"
+    code = (
+        "from unittest import mock\nimport tfdeploy.transport.fleet, sys\nassert "
+        "sys.modules['unittest.mock'] is mock"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

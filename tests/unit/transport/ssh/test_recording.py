@@ -1,4 +1,5 @@
-"""Keys are recorded and replaced without harm to anything else in the file, or to the file itself."""
+"""Keys are recorded and replaced without harm to anything else in the file, or to the file
+itself."""
 
 from __future__ import annotations
 
@@ -37,7 +38,10 @@ NEW_LINE = f"n1 {NEW}"
         (f"n1 {OLD}", NEW_LINE),
         (f"n2 {OLD}", f"n2 {OLD}\n{NEW_LINE}\n"),
         (f"# one\nn1 {OLD} me\n\nn2 {OLD}\n", f"# one\n{NEW_LINE}\n\nn2 {OLD}\n"),
-        (f"n2 {OLD}\nn1 {OLD}\nn3 {OLD}\nn1 {ALSO}\n# end", f"n2 {OLD}\n{NEW_LINE}\nn3 {OLD}\n# end"),
+        (
+            f"n2 {OLD}\nn1 {OLD}\nn3 {OLD}\nn1 {ALSO}\n# end",
+            f"n2 {OLD}\n{NEW_LINE}\nn3 {OLD}\n# end",
+        ),
         (f"n2,N1,10.0.0.1  {OLD}  two words\n", f"n2,10.0.0.1  {OLD}  two words\n{NEW_LINE}\n"),
         (f"n* {OLD}\n", f"n*,!n1 {OLD}\n{NEW_LINE}\n"),
         (f"n1,n* {OLD}\n", f"n*,!n1 {OLD}\n{NEW_LINE}\n"),
@@ -45,7 +49,10 @@ NEW_LINE = f"n1 {NEW}"
         (f"!n1,n* {OLD}\n", f"!n1,n* {OLD}\n{NEW_LINE}\n"),
         (f"{HASHED} {OLD}\n{OTHER_HASHED} {OLD}\n", f"{NEW_LINE}\n{OTHER_HASHED} {OLD}\n"),
         (f"n2 {OLD}\r\nn1 {OLD}\r\n", f"n2 {OLD}\r\n{NEW_LINE}\n"),
-        (f"@revoked n1 {OLD}\n@cert-authority n1 {ALSO}\n", f"@revoked n1 {OLD}\n@cert-authority n1 {ALSO}\n{NEW_LINE}\n"),
+        (
+            f"@revoked n1 {OLD}\n@cert-authority n1 {ALSO}\n",
+            f"@revoked n1 {OLD}\n@cert-authority n1 {ALSO}\n{NEW_LINE}\n",
+        ),
         ("n1 ssh-ed25519 garbage\n\xff\0\n", f"n1 ssh-ed25519 garbage\n\xff\0\n{NEW_LINE}\n"),
         (f"[n1]:22 {OLD}\n", f"[n1]:22 {OLD}\n{NEW_LINE}\n"),
     ],
@@ -65,7 +72,9 @@ def test_a_line_with_a_port_keeps_the_others_and_a_pattern_leaves_it_out() -> No
 
 def replace(*paths: Path, seen: str = "oa") -> None:
     line = recording.key_line("n1", "ssh-ed25519", key_of("n"), hashed=False)
-    recording.replace([str(path) for path in paths], "n1", line, [key_of(letter) for letter in seen])
+    recording.replace(
+        [str(path) for path in paths], "n1", line, [key_of(letter) for letter in seen]
+    )
 
 
 def test_mode_owner_and_link_of_the_file_stay(tmp_path: Path) -> None:
@@ -85,7 +94,9 @@ def test_mode_owner_and_link_of_the_file_stay(tmp_path: Path) -> None:
     assert known_hosts.find([str(link)], "n1")[0].key == key_of("n")
 
 
-def test_a_file_with_two_names_and_one_with_a_key_that_nobody_saw_are_left_alone(tmp_path: Path) -> None:
+def test_a_file_with_two_names_and_one_with_a_key_that_nobody_saw_are_left_alone(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "known_hosts"
     path.write_text(f"n1 {OLD}\n")
     os.link(path, tmp_path / "same")
@@ -104,10 +115,16 @@ def test_all_files_lose_the_old_key_and_the_first_that_had_it_gets_the_new(tmp_p
     two.write_text(f"n1 {OLD}\n")
     three.write_text(f"n1,n3 {ALSO}\n")
     replace(one, two, three, tmp_path / "none")
-    assert (one.read_text(), two.read_text(), three.read_text()) == (f"n2 {OLD}\n", f"{NEW_LINE}\n", f"n3 {ALSO}\n")
+    assert (one.read_text(), two.read_text(), three.read_text()) == (
+        f"n2 {OLD}\n",
+        f"{NEW_LINE}\n",
+        f"n3 {ALSO}\n",
+    )
 
 
-def test_a_renewal_that_is_cut_off_between_two_files_can_be_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_renewal_that_is_cut_off_between_two_files_can_be_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one, two = tmp_path / "1", tmp_path / "2"
     one.write_text(f"n1 {OLD}\n")
     two.write_text(f"n1 {ALSO}\n")
@@ -127,10 +144,13 @@ def test_a_renewal_that_is_cut_off_between_two_files_can_be_made_again(tmp_path:
 def test_recordings_and_renewals_at_once_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "new" / "known_hosts"
     path.parent.mkdir()
-    path.write_text("".join(f"r{i} {OLD}\n" for i in range(20)) + f"old {OLD}")  # no newline at the end
+    # no newline at the end
+    path.write_text("".join(f"r{i} {OLD}\n" for i in range(20)) + f"old {OLD}")
 
     def work(number: int) -> None:
-        line = recording.key_line(f"[n{number}]:2200", "ssh-ed25519", key_of("k"), hashed=number % 2 == 0)
+        line = recording.key_line(
+            f"[n{number}]:2200", "ssh-ed25519", key_of("k"), hashed=number % 2 == 0
+        )
         recording.append(str(path), f"[n{number}]:2200", line)
         renewed = recording.key_line(f"r{number}", "ssh-ed25519", key_of("n"), hashed=False)
         while True:
@@ -175,5 +195,7 @@ def test_a_hidden_name_is_found_and_cannot_be_read() -> None:
 
 def test_files_below_etc_ssh_are_not_ours(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("/etc/ssh/ssh_known_hosts")
-    assert not recording.is_ours("/etc/ssh/ssh_known_hosts") and not recording.is_ours(str(tmp_path / "link"))
+    assert not recording.is_ours("/etc/ssh/ssh_known_hosts") and not recording.is_ours(
+        str(tmp_path / "link")
+    )
     assert recording.is_ours(str(tmp_path / "known_hosts"))

@@ -17,7 +17,9 @@ def target(**settings: object) -> Target:
     return Target(hostname="10.0.0.1", port=22, user="ml", **settings)  # type: ignore[arg-type]
 
 
-def test_an_ssh_agent_that_says_nothing_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ssh_agent_that_says_nothing_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ssh_agent, "ANSWER_S", 0.2)
     place = str(tmp_path / "stuck")
     with socket.socket(socket.AF_UNIX) as stuck:
@@ -31,7 +33,9 @@ def test_an_ssh_agent_that_says_nothing_is_not_waited_for(tmp_path: Path, monkey
 
 def test_a_socket_that_is_not_there_is_named(tmp_path: Path) -> None:
     offer = identities.Offer(target(agent=str(tmp_path / "none")))
-    assert offer.notes == [f"the ssh-agent on {tmp_path / 'none'} does not answer: No such file or directory"]
+    assert offer.notes == [
+        f"the ssh-agent on {tmp_path / 'none'} does not answer: No such file or directory"
+    ]
     long = str(tmp_path / ("x" * 120))
     assert "too long" in identities.Offer(target(agent=long)).notes[0]
     assert identities.Offer(target()).notes == []
@@ -42,10 +46,19 @@ def test_what_our_sessions_cannot_use_is_said(tmp_path: Path) -> None:
         return struct.pack(">I", len(data)) + data
 
     public = word(b"sk-ssh-ed25519@openssh.com") + word(b"k" * 32) + word(b"ssh:")
-    body = b"openssh-key-v1\0" + word(b"none") * 2 + word(b"") + struct.pack(">I", 1) + word(public) + word(b"x" * 64)
+    body = (
+        b"openssh-key-v1\0"
+        + word(b"none") * 2
+        + word(b"")
+        + struct.pack(">I", 1)
+        + word(public)
+        + word(b"x" * 64)
+    )
     token = tmp_path / "id_ed25519_sk"
     lines = base64.encodebytes(body).decode()
-    token.write_text(f"-----BEGIN OPENSSH PRIVATE KEY-----\n{lines}-----END OPENSSH PRIVATE KEY-----\n")
+    token.write_text(
+        f"-----BEGIN OPENSSH PRIVATE KEY-----\n{lines}-----END OPENSSH PRIVATE KEY-----\n"
+    )
     certificate = tmp_path / "none-cert.pub"
     settings = {"certificates": (str(certificate),), "unused": ("PKCS11Provider /lib/p.so",)}
     offer = identities.Offer(target(identity_files=(str(token),), **settings))
@@ -53,5 +66,6 @@ def test_what_our_sessions_cannot_use_is_said(tmp_path: Path) -> None:
     assert offer.notes == [
         f"certificate {certificate} cannot be read: No such file or directory",
         f"key {token} is on a hardware token and no ssh-agent holds it: ssh-add {token}",
-        "PKCS11Provider /lib/p.so of ssh's configuration has no effect here: ssh-add can load its keys",
+        "PKCS11Provider /lib/p.so of ssh's configuration has no effect here: ssh-add can load "
+        "its keys",
     ]

@@ -1,4 +1,5 @@
-"""Target resolution: the inventory, then ssh's configuration as ssh reads it, then ssh's defaults."""
+"""Target resolution: the inventory, then ssh's configuration as ssh reads it, then ssh's
+defaults."""
 
 from __future__ import annotations
 
@@ -49,7 +50,16 @@ def test_without_configuration_openssh_s_defaults_hold(home: Path) -> None:
 
 
 def test_the_inventory_expands_and_decides(home: Path) -> None:
-    target = resolve(Host(name="n1", address="Node.Example", port=2200, user="ml", identity_file="~/k", known_hosts="~/kh"))
+    target = resolve(
+        Host(
+            name="n1",
+            address="Node.Example",
+            port=2200,
+            user="ml",
+            identity_file="~/k",
+            known_hosts="~/kh",
+        )
+    )
     assert target.identity_files == (str(home / "k"),)
     assert target.identities_only
     assert target.user_known_hosts == (str(home / "kh"),)
@@ -57,8 +67,11 @@ def test_the_inventory_expands_and_decides(home: Path) -> None:
 
 
 @needs_ssh
-def test_a_configuration_that_others_may_write_to_is_refused_as_ssh_does(configured: Callable[[str], Path]) -> None:
-    """Here HOME is not what the password database says, so ssh is told the file and asks nothing."""
+def test_a_configuration_that_others_may_write_to_is_refused_as_ssh_does(
+    configured: Callable[[str], Path],
+) -> None:
+    """Here HOME is not what the password database says, so ssh is told the file and asks
+    nothing."""
     file = configured("Host n1\n  ProxyCommand touch /nowhere\n") / ".ssh/config"
     file.chmod(0o666)
     with pytest.raises(ConfigError, match="by everybody") as caught:
@@ -67,11 +80,16 @@ def test_a_configuration_that_others_may_write_to_is_refused_as_ssh_does(configu
 
 
 @needs_ssh
-def test_ssh_s_configuration_fills_in_with_include_and_the_inventory_wins(configured: Callable[[str], Path]) -> None:
+def test_ssh_s_configuration_fills_in_with_include_and_the_inventory_wins(
+    configured: Callable[[str], Path],
+) -> None:
     home = configured(
-        "Include more\nHost n1\n  HostName 192.0.2.9\n  Port 2222\n  HostKeyAlias alias\n  ProxyJump me@gate:2022\n"
+        "Include more\nHost n1\n  HostName 192.0.2.9\n  Port 2222\n  HostKeyAlias alias\n  "
+        "ProxyJump me@gate:2022\n"
     )
-    (home / ".ssh/more").write_text("Host n1\n  User fromconfig\n  IdentityFile ~/.ssh/special\n  IdentitiesOnly yes\n")
+    (home / ".ssh/more").write_text(
+        "Host n1\n  User fromconfig\n  IdentityFile ~/.ssh/special\n  IdentitiesOnly yes\n"
+    )
     (home / ".ssh/special").write_text("")
     target = resolve(Host(name="n1", address="n1"))
     assert (target.hostname, target.port, target.user) == ("192.0.2.9", 2222, "fromconfig")
@@ -88,7 +106,9 @@ def test_ssh_s_configuration_fills_in_with_include_and_the_inventory_wins(config
 
 
 @needs_ssh
-def test_ssh_is_asked_only_where_it_can_matter(configured: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ssh_is_asked_only_where_it_can_matter(
+    configured: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     configured("Host *\n  SendEnv LANG LC_*\n  HashKnownHosts yes\n  # Port 99\n")
     monkeypatch.setattr(ssh_config.subprocess, "run", lambda *_, **__: pytest.fail("asked"))
     assert ssh_config.ask("n1", None, None) == {}
@@ -101,7 +121,9 @@ def test_a_broken_configuration_is_named(configured: Callable[[str], Path]) -> N
         resolve(Host(name="n1", address="n1"))
 
 
-@pytest.mark.parametrize("bad", ["-oProxyCommand=x", "a;b", "$(x)", "a\nb", "../x", "a" * 300, "", "a b"])
+@pytest.mark.parametrize(
+    "bad", ["-oProxyCommand=x", "a;b", "$(x)", "a\nb", "../x", "a" * 300, "", "a b"]
+)
 def test_words_that_are_no_addresses_or_users_are_refused(home: Path, bad: str) -> None:
     with pytest.raises(ConfigError):
         resolve(Host(name="n1", address=bad))
@@ -112,23 +134,36 @@ def test_words_that_are_no_addresses_or_users_are_refused(home: Path, bad: str) 
 
 def test_jumps_are_read_as_openssh_reads_them() -> None:
     assert parse_jump("a") == ((None, "a", None),)
-    assert parse_jump("me@a:22,[fe80::1]:23, x@b") == (("me", "a", 22), (None, "fe80::1", 23), ("x", "b", None))
+    assert parse_jump("me@a:22,[fe80::1]:23, x@b") == (
+        ("me", "a", 22),
+        (None, "fe80::1", 23),
+        ("x", "b", None),
+    )
     for bad in ("", "a:b", "@a", "a,,b", "a:22:33:x"):
         with pytest.raises(ConfigError):
             parse_jump(bad)
 
 
 def test_a_chain_of_jumps_ends_at_the_host(home: Path) -> None:
-    target = resolve(Host(name="n1", address="n1", user="ml", identity_file="~/k", jump="u@a,v@b:23"))
+    target = resolve(
+        Host(name="n1", address="n1", user="ml", identity_file="~/k", jump="u@a,v@b:23")
+    )
     assert target.jump is not None
     assert target.jump.jump is not None
     assert (target.jump.user, target.jump.hostname, target.jump.port) == ("v", "b", 23)
-    assert (target.jump.jump.user, target.jump.jump.hostname, target.jump.jump.jump) == ("u", "a", None)
+    assert (target.jump.jump.user, target.jump.jump.hostname, target.jump.jump.jump) == (
+        "u",
+        "a",
+        None,
+    )
     assert target.jump.identity_files[0] == str(home / "k")
 
 
 def test_equal_targets_are_one_key_whatever_the_inventory_calls_them(home: Path) -> None:
-    one, two = resolve(Host(name="x", address="a", user="u")), resolve(Host(name="y", address="a", user="u"))
+    one, two = (
+        resolve(Host(name="x", address="a", user="u")),
+        resolve(Host(name="y", address="a", user="u")),
+    )
     assert one == two
     assert hash(one) == hash(two)
     assert isinstance(one, Target)
@@ -149,7 +184,10 @@ def test_equal_targets_are_one_key_whatever_the_inventory_calls_them(home: Path)
     ],
 )
 def test_identity_agent_means_what_it_means_to_ssh(
-    configured: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, word: str | None, socket: str
+    configured: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    word: str | None,
+    socket: str,
 ) -> None:
     monkeypatch.setenv("SSH_AUTH_SOCK", "/run/agent")
     monkeypatch.setenv("OTHER", "/run/other")
@@ -168,7 +206,8 @@ def _quoted(path: str) -> str:
 @needs_ssh
 def test_tokens_in_the_names_of_keys_are_filled_in(configured: Callable[[str], Path]) -> None:
     home = configured(
-        "Host n1\n  IdentityFile ~/.ssh/%n-%r\n  CertificateFile %d/.ssh/%n-%%-cert.pub\n  PKCS11Provider /lib/p.so\n"
+        "Host n1\n  IdentityFile ~/.ssh/%n-%r\n  CertificateFile %d/.ssh/%n-%%-cert.pub\n  "
+        "PKCS11Provider /lib/p.so\n"
     )
     (home / ".ssh/n1-ml").write_text("")
     target = resolve(Host(name="n1", address="n1", user="ml"))

@@ -31,7 +31,9 @@ def full_listener() -> Iterator[tuple[socket.socket, list[socket.socket]]]:
             filler.close()
 
 
-def test_who_does_not_answer_is_tried_again_beside_the_first_try(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_does_not_answer_is_tried_again_beside_the_first_try(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(tcp, "TRY_AGAIN_S", 0.05)
     made: list[socket.socket] = []
     found: list[socket.socket] = []
@@ -41,7 +43,10 @@ def test_who_does_not_answer_is_tried_again_beside_the_first_try(monkeypatch: py
         return made[-1]
 
     with full_listener() as (listener, fillers):
-        thread = threading.Thread(daemon=True, target=lambda: found.append(tcp._connect(new, listener.getsockname(), 30.0)))
+        thread = threading.Thread(
+            daemon=True,
+            target=lambda: found.append(tcp._connect(new, listener.getsockname(), 30.0)),
+        )
         thread.start()
         wait_for(lambda: len(made) >= 3, 10, "more tries")
         for filler in fillers:
@@ -62,7 +67,9 @@ def test_who_does_not_answer_is_tried_again_beside_the_first_try(monkeypatch: py
     found[0].close()
 
 
-def test_nobody_answering_is_a_timeout_and_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_answering_is_a_timeout_and_leaves_nothing_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(tcp, "TRY_AGAIN_S", 0.05)
     made: list[socket.socket] = []
 

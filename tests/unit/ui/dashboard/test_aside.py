@@ -1,4 +1,5 @@
-"""The copy-friendly log: the lines as they are filtered, whole and without labels; Enter leads back."""
+"""The copy-friendly log: the lines as they are filtered, whole and without labels; Enter leads
+back."""
 
 from __future__ import annotations
 
@@ -17,7 +18,12 @@ def board() -> Dashboard:
     made = Dashboard(clock=lambda: 0.0)
     for one in training():
         show(made, one)
-    show(made, event("line", 1040.0, "n2", "worker:0", stream="out", line=f"\x1b[31m{LONG} 日本", offset=0))
+    show(
+        made,
+        event(
+            "line", 1040.0, "n2", "worker:0", stream="out", line=f"\x1b[31m{LONG} 日本", offset=0
+        ),
+    )
     made.take()
     made.ring.tick(1.0)
     return made

@@ -1,4 +1,5 @@
-"""The bell can be waited for from its first ring until it is quieted, whatever the threads that ring."""
+"""The bell can be waited for from its first ring until it is quieted, whatever the threads that
+ring."""
 
 from __future__ import annotations
 
@@ -37,4 +38,7 @@ def test_it_closes_what_it_opened() -> None:
     bell = Bell()
     fds = (bell.fd, bell._end)
     del bell
-    assert not any(os.path.exists(f"/proc/self/fd/{fd}") and "pipe" in os.readlink(f"/proc/self/fd/{fd}") for fd in fds)
+    assert not any(
+        os.path.exists(f"/proc/self/fd/{fd}") and "pipe" in os.readlink(f"/proc/self/fd/{fd}")
+        for fd in fds
+    )

@@ -1,4 +1,5 @@
-"""The dashboard and the sync's bars on a real terminal (a pty), in a process of their own: keys, ends, signals, resize."""
+"""The dashboard and the sync's bars on a real terminal (a pty), in a process of their own: keys,
+ends, signals, resize."""
 
 from __future__ import annotations
 
@@ -38,9 +39,13 @@ except KeyboardInterrupt:
 def start(request: pytest.FixtureRequest) -> Iterator[object]:
     opened: list[Terminal] = []
 
-    def begin(parts: str = "[syncing(), training()]", program: str = PROGRAM, **how: int) -> Terminal:
+    def begin(
+        parts: str = "[syncing(), training()]", program: str = PROGRAM, **how: int
+    ) -> Terminal:
         text = program.format(root=str(ROOT), here=str(ROOT / "tests"), parts=parts)
-        opened.append(Terminal([sys.executable, "-c", text], {**os.environ, "PYTHONPATH": str(ROOT)}, **how))
+        opened.append(
+            Terminal([sys.executable, "-c", text], {**os.environ, "PYTHONPATH": str(ROOT)}, **how)
+        )
         return opened[-1]
 
     yield begin
@@ -90,9 +95,17 @@ def test_keys_choose_follow_and_filter(start) -> None:  # type: ignore[no-untype
 @pytest.mark.parametrize(
     ("key", "question", "verb"),
     [
-        (b"x", "stop digits-20261121-101500-3fa1 on all its hosts?", "stop digits-20261121-101500-3fa1 --yes"),
+        (
+            b"x",
+            "stop digits-20261121-101500-3fa1 on all its hosts?",
+            "stop digits-20261121-101500-3fa1 --yes",
+        ),
         (b"o", "open a shell on n1?", "ssh n1"),
-        (b"d", "download the logs of digits-20261121-101500-3fa1 to this machine?", "fetch digits-20261121-101500-3fa1 --logs"),
+        (
+            b"d",
+            "download the logs of digits-20261121-101500-3fa1 to this machine?",
+            "fetch digits-20261121-101500-3fa1 --logs",
+        ),
     ],
 )
 def test_what_it_can_do_is_asked_first(start, key: bytes, question: str, verb: str) -> None:  # type: ignore[no-untyped-def]
@@ -137,8 +150,12 @@ def test_signals_restore_the_terminal_first(start, number: signal.Signals) -> No
     assert restored(terminal)
 
 
-@pytest.mark.parametrize(("parts", "said"), [("[syncing()]", "interrupted"), ("[syncing(), training()]", "how: left")])
-def test_ctrl_c_leaves_a_committed_run_and_interrupts_a_launch(start, parts: str, said: str) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize(
+    ("parts", "said"), [("[syncing()]", "interrupted"), ("[syncing(), training()]", "how: left")]
+)
+def test_ctrl_c_leaves_a_committed_run_and_interrupts_a_launch(
+    start, parts: str, said: str
+) -> None:  # type: ignore[no-untyped-def]
     terminal = start(parts)
     terminal.until("worker:6")
     terminal.process.send_signal(signal.SIGINT)
@@ -156,7 +173,8 @@ def test_an_exception_restores_the_terminal(start) -> None:  # type: ignore[no-u
 
 def test_foreign_bytes_never_reach_the_terminal(start) -> None:  # type: ignore[no-untyped-def]
     terminal = start(
-        "[training(), [line(1050.0, 'worker:0', chr(27) + ']0;owned' + chr(7) + chr(0x9b) + '2J' + chr(0x202e) + 'evil')]]"
+        "[training(), [line(1050.0, 'worker:0', chr(27) + ']0;owned' + chr(7) + chr(0x9b) + '2J' "
+        "+ chr(0x202e) + 'evil')]]"
     )
     terminal.until("evil")
     terminal.type(b"q")
@@ -184,19 +202,33 @@ print("over")
 @pytest.mark.parametrize("columns", [20, 100])
 def test_bars_of_a_sync(start, columns: int) -> None:  # type: ignore[no-untyped-def]
     terminal = start("syncing()", SYNC_PROGRAM, columns=columns)
-    terminal.until("60 MB of 300 MB, 30 MB/s, 8.0 s left  0 of 8 hosts done" if columns == 100 else "all           20 % 6")
+    terminal.until(
+        "60 MB of 300 MB, 30 MB/s, 8.0 s left  0 of 8 hosts done"
+        if columns == 100
+        else "all           20 % 6"
+    )
     terminal.type(b"\n")
     assert terminal.finish() == 0
     text = plain(terminal.output).decode()
     assert "warning: half way" in text
-    assert ("n3           #####................... 12 MB of 60 MB, 6.0 MB/s" in text) == (columns == 100)
+    assert ("n3           #####................... 12 MB of 60 MB, 6.0 MB/s" in text) == (
+        columns == 100
+    )
 
 
 def test_no_terminal_no_bars() -> None:
     program = SYNC_PROGRAM.format(
-        root=str(ROOT), here=str(ROOT / "tests"), parts="[one for one in (*syncing(), *training()) if one.kind != 'line']"
+        root=str(ROOT),
+        here=str(ROOT / "tests"),
+        parts="[one for one in (*syncing(), *training()) if one.kind != 'line']",
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        check=True,
+    )
     assert "[n1] code 60 MB sent\n" in done.stderr
     assert "\x1b" not in done.stderr
     assert done.stdout == "over\n"
@@ -208,7 +240,11 @@ def test_a_picture_from_recorded_events(tmp_path: Path) -> None:
     from tfdeploy.model.events import event_to_json
 
     recorded = tmp_path / "events.jsonl"
-    recorded.write_bytes(b"".join(event_to_json(one) + b"\n" for part in (syncing(), training(), dying()) for one in part))
+    recorded.write_bytes(
+        b"".join(
+            event_to_json(one) + b"\n" for part in (syncing(), training(), dying()) for one in part
+        )
+    )
     pictures = []
     for name, upto in (("one.svg", "31"), ("two.svg", "31"), ("all.svg", "1000")):
         assert main([str(recorded), str(tmp_path / name), "--width", "100", "--upto", upto]) == 0

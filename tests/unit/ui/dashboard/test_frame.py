@@ -1,4 +1,5 @@
-"""Frames as text, at many sizes: what stands where, and that every row is exactly as wide as the screen."""
+"""Frames as text, at many sizes: what stands where, and that every row is exactly as wide as the
+screen."""
 
 from __future__ import annotations
 
@@ -12,7 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.dashboard_scenes import PLAN, dying, ended, event, line, plan_of, sampled, syncing, training
+from support.dashboard_scenes import (
+    PLAN,
+    dying,
+    ended,
+    event,
+    line,
+    plan_of,
+    sampled,
+    syncing,
+    training,
+)
 from support.recorded import show
 from support.rows import row_text
 from tfdeploy.model.events import Event
@@ -48,13 +59,20 @@ def words(row: str) -> str:
 
 def test_sync() -> None:
     rows = drawn(dashboard_of(syncing()), 110, 20)
-    assert rows[0].startswith("starting 4 s  digits  async  digits-20261121-101500-3fa1  0/8 running  8/8 hosts up")
-    assert rows[1] == "lock probe plan sync... prepare start commit  60 MB of 300 MB, 30 MB/s, 8.0 s left"
+    assert rows[0].startswith(
+        "starting 4 s  digits  async  digits-20261121-101500-3fa1  0/8 running  8/8 hosts up"
+    )
+    assert (
+        rows[1]
+        == "lock probe plan sync... prepare start commit  60 MB of 300 MB, 30 MB/s, 8.0 s left"
+    )
     assert words(rows[3]).startswith("ps:0 pending n1 n1:2222 code, 12 MB of 60 MB, 6.0 MB/s,")
 
 
 def test_before_there_is_a_plan_hosts_stand_in_the_table() -> None:
-    dashboard = dashboard_of([event("host", 1000.0, "n1", state="unreachable", text="no answer in 10 s")])
+    dashboard = dashboard_of(
+        [event("host", 1000.0, "n1", state="unreachable", text="no answer in 10 s")]
+    )
     rows = drawn(dashboard, 80, 12)
     assert "- unreachable n1 no answer in 10 s" in map(words, rows)
 
@@ -62,7 +80,8 @@ def test_before_there_is_a_plan_hosts_stand_in_the_table() -> None:
 def test_training() -> None:
     rows = drawn(dashboard_of(syncing(), training()), 110, 24)
     assert rows[0].startswith("running 13 s  digits  async")
-    assert rows[0].endswith("8/8 running  8/8 hosts up  70 steps/s in all")  # of the step that they share: no row's own
+    # of the step that they share: no row's own
+    assert rows[0].endswith("8/8 running  8/8 hosts up  70 steps/s in all")
     assert words(rows[1]) == "task state host gpu step loss trend age address pid last line"
     assert words(rows[2]) == "ps:0 running n1 now n1:2222 4242 WARNING: something"
     row = "worker:0 running n2 gpu 0 1393 0.015 ________ now n2:2222 4242 step 1393 loss: 0.01..."
@@ -78,7 +97,9 @@ def test_a_death_is_named_at_the_top_with_its_last_line_and_where_to_look() -> N
     assert rows[2] == "look: tfdeploy logs digits-20261121-101500-3fa1 --task worker:1 -n 50"
     red = compose(dashboard_of(syncing(), training(), dying()).scene, 110, 24, 1040.0)[1][0]
     assert red.style == "bold red"
-    assert drawn(dashboard_of(syncing(), training(), dying(), ended()), 110, 24)[0].startswith("failed 34 s")
+    assert drawn(dashboard_of(syncing(), training(), dying(), ended()), 110, 24)[0].startswith(
+        "failed 34 s"
+    )
 
 
 def test_the_smallest_screen_still_tells_the_cause() -> None:
@@ -108,7 +129,11 @@ def test_any_size(dashboard: Dashboard, width: int, height: int) -> None:
 @given(st.text(st.characters(categories=None), max_size=60), st.integers(5, 120))
 def test_foreign_text_everywhere(text: str, width: int) -> None:
     cause = event("run", 1002.0, state="failed", cause=text)
-    drawn(dashboard_of(training(), [line(1040.0, "worker:0", text), line(1041.0, text, text), cause]), width, 20)
+    drawn(
+        dashboard_of(training(), [line(1040.0, "worker:0", text), line(1041.0, text, text), cause]),
+        width,
+        20,
+    )
 
 
 def test_many_tasks_scroll_to_the_chosen_one() -> None:
@@ -133,9 +158,23 @@ def test_many_tasks_scroll_to_the_chosen_one() -> None:
 @pytest.mark.fault("47 very many tasks: the dead one is in sight")
 def test_many_tasks_the_dead_one_is_in_sight() -> None:
     dashboard = Dashboard(plan_of(255))
-    dashboard(event("task", 1010.0, "n151", "worker:149", state="ended", attempt=1, outcome="killed", signal=9, ended=1009.0))
+    dashboard(
+        event(
+            "task",
+            1010.0,
+            "n151",
+            "worker:149",
+            state="ended",
+            attempt=1,
+            outcome="killed",
+            signal=9,
+            ended=1009.0,
+        )
+    )
     dashboard.take()
-    assert any(words(row).startswith("worker:149 killed: 9 n151") for row in drawn(dashboard, 100, 16))
+    assert any(
+        words(row).startswith("worker:149 killed: 9 n151") for row in drawn(dashboard, 100, 16)
+    )
 
 
 def test_a_loud_task_does_not_crowd_out_a_quiet_one() -> None:
@@ -158,14 +197,20 @@ def test_silence_of_a_running_task_is_pointed_out() -> None:
     dashboard = dashboard_of(training(alone), plan=alone)
     dashboard.scene.quiet["worker:0"] = 185.0
     row = next(row for row in drawn(dashboard, 120, 24) if "(quiet 3:05) step 1393" in row)
-    before = next(row for row in drawn(dashboard_of(training(alone), plan=alone), 120, 24) if row.startswith("worker:0 "))
+    before = next(
+        row
+        for row in drawn(dashboard_of(training(alone), plan=alone), 120, 24)
+        if row.startswith("worker:0 ")
+    )
     assert row.split()[:6] == before.split()[:6]
     assert (row.split()[6], before.split()[6]) == ("0", "70")
     assert "3m" in row.split()
 
 
 def test_a_look_at_one_worker_of_many_has_no_pace_of_its_own_either() -> None:
-    part = replace(PLAN, tasks=PLAN.tasks[1:2], cluster={"ps": ("n1:2222",), "worker": ("n2:2222", "n3:2222")})
+    part = replace(
+        PLAN, tasks=PLAN.tasks[1:2], cluster={"ps": ("n1:2222",), "worker": ("n2:2222", "n3:2222")}
+    )
     rows = drawn(dashboard_of(training(part), plan=part), 120, 24)
     assert rows[0].endswith("70 steps/s in all") and "steps/s" not in rows[1]
 
@@ -186,9 +231,14 @@ def test_a_run_that_is_silent_makes_no_steps() -> None:
 )
 def test_a_worker_that_says_its_own_step_has_its_own_pace(text: str) -> None:
     lines = [
-        line(1012.0 + i / 10, f"worker:{at}", text.format(own=i * (at + 1), all=i * 3)) for i in range(200) for at in range(2)
+        line(1012.0 + i / 10, f"worker:{at}", text.format(own=i * (at + 1), all=i * 3))
+        for i in range(200)
+        for at in range(2)
     ]
-    running = [event("task", 1007.0, f"n{at + 2}", f"worker:{at}", state="running", attempt=1) for at in range(2)]
+    running = [
+        event("task", 1007.0, f"n{at + 2}", f"worker:{at}", state="running", attempt=1)
+        for at in range(2)
+    ]
     running.append(event("run", 1012.0, state="running"))
     rows = drawn(dashboard_of(running, lines, plan=plan_of(2)), 140, 24)
     assert rows[0].endswith("30 steps/s in all")
@@ -198,7 +248,10 @@ def test_a_worker_that_says_its_own_step_has_its_own_pace(text: str) -> None:
 
 
 def test_the_jobs_own_metrics_are_shown() -> None:
-    plan = replace(PLAN, metrics={"step": r"step (\d+)", "accuracy": r"accuracy=([\d.]+)", "lr": r"lr=([\d.e-]+)"})
+    plan = replace(
+        PLAN,
+        metrics={"step": r"step (\d+)", "accuracy": r"accuracy=([\d.]+)", "lr": r"lr=([\d.e-]+)"},
+    )
     said = [line(1040.0, "worker:0", "step 7 accuracy=0.91 lr=1e-3")]
     dashboard = dashboard_of(training(plan), said, plan=plan)
     rows = drawn(dashboard, 150, 24)
@@ -224,18 +277,26 @@ def test_event_files_give_step_loss_and_rate_and_their_other_scalars_stand_in_th
     rows = drawn(dashboard, 200, 24)
     row = next(row for row in rows if row.startswith("worker:0 "))
     assert words(row).partition("n2")[2].split()[:3] == ["1050", "1", "0.25"]
-    assert "mean" not in row and "Variable" not in row and "45.25" not in row  # the rate has a column of its own
+    # the rate has a column of its own
+    assert "mean" not in row and "Variable" not in row and "45.25" not in row
     dashboard.scene.view.key("c")
     text = "\n".join(map(row_text, compose(dashboard.scene, 90, 400, 1051.0)))
     assert text.index("logs/lr") < text.index("mean_1") and "logs/global_step/sec" in text
 
 
-@pytest.mark.parametrize(("parts", "words"), [((training,), "running for 1:28"), ((training, dying, ended), "failed after 28 s")])
-def test_the_last_words_tell_how_long_the_run_has_lasted(parts: tuple[Any, ...], words: str) -> None:
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [((training,), "running for 1:28"), ((training, dying, ended), "failed after 28 s")],
+)
+def test_the_last_words_tell_how_long_the_run_has_lasted(
+    parts: tuple[Any, ...], words: str
+) -> None:
     """Not until the last event that came: a run that trains in silence lasts too."""
     out = io.StringIO()
     dashboard = dashboard_of(*(part() for part in parts))
-    show_summary(Terminal(out, None, False), dashboard.progress, now=(dashboard.progress.started or 0) + 88.0)
+    show_summary(
+        Terminal(out, None, False), dashboard.progress, now=(dashboard.progress.started or 0) + 88.0
+    )
     assert words in out.getvalue().splitlines()[0]
 
 
@@ -243,7 +304,9 @@ def test_a_filter_that_nothing_fits_says_so() -> None:
     dashboard = dashboard_of(syncing(), training())
     for key in ("/", *"nowhere", "enter"):
         dashboard.scene.view.key(key)
-    assert any("lines kept here has 'nowhere'; Esc shows them" in row for row in drawn(dashboard, 120, 24))
+    assert any(
+        "lines kept here has 'nowhere'; Esc shows them" in row for row in drawn(dashboard, 120, 24)
+    )
 
 
 def test_the_terminal_that_takes_no_frames_costs_bounded_memory() -> None:
@@ -264,4 +327,6 @@ def test_what_tasks_use_stands_beside_them_while_there_is_room() -> None:
     assert words(head).startswith("task state host gpu cpu memory step")
     assert "89% 12 GB 125% 2.1 GB" in words(next(row for row in rows if row.startswith("worker:0")))
     assert "25% 1.1 GB" in words(next(row for row in rows if row.startswith("ps:0")))
-    assert "cpu" not in words(next(row for row in drawn(dashboard, 60, 24) if row.startswith("task")))
+    assert "cpu" not in words(
+        next(row for row in drawn(dashboard, 60, 24) if row.startswith("task"))
+    )

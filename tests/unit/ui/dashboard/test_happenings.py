@@ -18,7 +18,11 @@ def after(*events: object) -> Happenings:
 
 def test_equal_ones_of_several_tasks_are_one() -> None:
     words = [each.words for each in after(syncing(), training()).all]
-    assert words == ["n[1-5] code 60 MB sent", "ps:0,worker:[0-6] running", "run digits-20261121-101500-3fa1 running"]
+    assert words == [
+        "n[1-5] code 60 MB sent",
+        "ps:0,worker:[0-6] running",
+        "run digits-20261121-101500-3fa1 running",
+    ]
 
 
 def test_the_reason_of_a_stall_tells_them_apart() -> None:

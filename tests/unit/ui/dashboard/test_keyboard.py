@@ -37,7 +37,9 @@ BYTES = {
 def test_bytes_to_keys(data: bytes) -> None:
     whole, single = KeyParser(), KeyParser()
     assert whole.feed(data) + whole.pause() == BYTES[data]
-    assert [key for byte in data for key in single.feed(bytes([byte]))] + single.pause() == BYTES[data]
+    assert [key for byte in data for key in single.feed(bytes([byte]))] + single.pause() == BYTES[
+        data
+    ]
 
 
 def test_a_lone_escape_needs_a_pause() -> None:
@@ -99,7 +101,9 @@ def view_of(lines: int = 100) -> ViewState:
     for number in range(lines):
         ring.add(f"worker:{number % 2}", "n1", f"line {number}")
     view = ViewState(ring=ring, progress=RunProgress())
-    view.items = [Item(task, (task,), Mark(RUNNING, "running")) for task in ("worker:0", "worker:1")]
+    view.items = [
+        Item(task, (task,), Mark(RUNNING, "running")) for task in ("worker:0", "worker:1")
+    ]
     return view
 
 

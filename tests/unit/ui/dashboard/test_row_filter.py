@@ -17,7 +17,11 @@ MARKS = marks(PROGRESS)
 
 def rows(text: str) -> list[str]:
     found = parse(text, PROGRESS)
-    return [name for name in PROGRESS.tasks if found.passes(name, states_of(MARKS[name], PROGRESS, name))]
+    return [
+        name
+        for name in PROGRESS.tasks
+        if found.passes(name, states_of(MARKS[name], PROGRESS, name))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -66,6 +70,10 @@ def test_anything_can_be_typed(text: str) -> None:
 def test_a_state_that_no_task_is_in_is_a_word_of_the_log() -> None:
     held = {state for name, mark in MARKS.items() for state in states_of(mark, PROGRESS, name)}
     failed, cut = parse("failed", PROGRESS, held), parse("unreachable", PROGRESS, held)
-    assert not failed.of_tasks and failed.finds is not None and failed.finds("worker:3 failed with exit code 1")
+    assert (
+        not failed.of_tasks
+        and failed.finds is not None
+        and failed.finds("worker:3 failed with exit code 1")
+    )
     assert cut.of_tasks and cut.finds is None
     assert parse("!failed", PROGRESS, held).of_tasks  # what has not failed is all of them

@@ -10,16 +10,27 @@ from tfdeploy.ui.dashboard.row_order import Item, items
 
 
 def ordered(
-    events: object, rows: int, *, sort: str = "trouble", fold: bool | None = None, open_: str | None = None
+    events: object,
+    rows: int,
+    *,
+    sort: str = "trouble",
+    fold: bool | None = None,
+    open_: str | None = None,
 ) -> list[Item]:
     progress = RunProgress()
     fold_into(progress, events())  # type: ignore[operator]
-    return items(progress, marks(progress), list(progress.tasks), rows, sort=sort, fold=fold, open_=open_)
+    return items(
+        progress, marks(progress), list(progress.tasks), rows, sort=sort, fold=fold, open_=open_
+    )
 
 
 def test_trouble_first_then_the_plans_order() -> None:
     assert [item.name for item in ordered(cut_host, 20)][:3] == ["worker:3", "ps:0", "worker:0"]
-    assert [item.name for item in ordered(cut_host, 20, sort="task")][:3] == ["ps:0", "worker:0", "worker:1"]
+    assert [item.name for item in ordered(cut_host, 20, sort="task")][:3] == [
+        "ps:0",
+        "worker:0",
+        "worker:1",
+    ]
 
 
 def test_the_one_that_others_wait_for_is_first() -> None:
@@ -46,6 +57,11 @@ def test_what_is_alike_is_one_row_where_there_is_no_room() -> None:
 def test_no_task_in_trouble_is_hidden_however_many_there_are() -> None:
     progress = RunProgress()
     fold_into(progress, many())
-    found = {name: Mark(DEAD, f"failed: {1 + number % 2}") for number, name in enumerate(progress.tasks)}
+    found = {
+        name: Mark(DEAD, f"failed: {1 + number % 2}") for number, name in enumerate(progress.tasks)
+    }
     drawn = items(progress, found, list(found), 8, sort="trouble", fold=None, open_=None)
-    assert [(item.name, len(item.tasks)) for item in drawn] == [("ps:0", 1), ("worker:[0-254]", 255)]
+    assert [(item.name, len(item.tasks)) for item in drawn] == [
+        ("ps:0", 1),
+        ("worker:[0-254]", 255),
+    ]

@@ -10,10 +10,18 @@ from tfdeploy.ui.report.charts import COLOURS, MOST_POINTS, chart, thinned, tick
 
 @pytest.mark.parametrize(
     ("low", "high", "wanted"),
-    [(0, 10, [0, 5, 10]), (0, 1, [0, 0.5, 1]), (0, 87, [0, 50]), (-3, 3, [-2, 0, 2]), (1e-7, 3e-7, [1e-7, 2e-7, 3e-7])],
+    [
+        (0, 10, [0, 5, 10]),
+        (0, 1, [0, 0.5, 1]),
+        (0, 87, [0, 50]),
+        (-3, 3, [-2, 0, 2]),
+        (1e-7, 3e-7, [1e-7, 2e-7, 3e-7]),
+    ],
 )
 def test_ticks_are_round(low: float, high: float, wanted: list[float]) -> None:
-    assert ticks(low, high, 4) == pytest.approx(wanted) or set(wanted) <= {round(each, 12) for each in ticks(low, high, 4)}
+    assert ticks(low, high, 4) == pytest.approx(wanted) or set(wanted) <= {
+        round(each, 12) for each in ticks(low, high, 4)
+    }
 
 
 def test_peaks_survive_thinning() -> None:
@@ -32,7 +40,9 @@ def test_one_point_is_a_dot_and_a_constant_a_line() -> None:
 def test_each_attempt_is_a_piece_and_many_curves_are_one_colour() -> None:
     line = Line("worker:0", (((0.0, 1.0), (1.0, 2.0)), ((5.0, 1.0), (6.0, 2.0))))
     assert chart(Curves("loss", "", (line,)), 10).count("<polyline") == 2
-    many = chart(Curves("loss", "", tuple(Line(f"worker:{n}", line.pieces) for n in range(COLOURS + 1))), 10)
+    many = chart(
+        Curves("loss", "", tuple(Line(f"worker:{n}", line.pieces) for n in range(COLOURS + 1))), 10
+    )
     assert 'class="line many"' in many and "9 curves" in many
 
 
@@ -54,6 +64,9 @@ def test_a_bar_for_each_attempt() -> None:
         1000.0,
         1020.0,
     )
-    assert bars.count("<rect") == 3 and "worker:0, attempt 1: failed: 9 after 10 s: out of memory" in bars
+    assert (
+        bars.count("<rect") == 3
+        and "worker:0, attempt 1: failed: 9 after 10 s: out of memory" in bars
+    )
     assert "ps:0, attempt 1: gave up after 20 s" in bars
     assert bars.count('class="bar going"') == 1 and timeline([], 0.0, 1.0) == ""

@@ -1,4 +1,5 @@
-"""A report's page: what stands in it, that nothing of a program or host becomes markup, and how large it gets."""
+"""A report's page: what stands in it, that nothing of a program or host becomes markup, and how
+large it gets."""
 
 from __future__ import annotations
 
@@ -55,22 +56,44 @@ class Reader(HTMLParser):
 def view_of(plan: Plan, state: str = "running", reason: str | None = None) -> RunView:
     tasks = tuple(
         TaskView(
-            task=t.task, host=t.host, state="running", address=t.address, gpus=t.gpus, attempt=1, started=1010.0, reason=reason
+            task=t.task,
+            host=t.host,
+            state="running",
+            address=t.address,
+            gpus=t.gpus,
+            attempt=1,
+            started=1010.0,
+            reason=reason,
         )
         for t in plan.tasks
     )
-    return RunView(run=plan.run, job=plan.job, mode=plan.mode, state=state, started=1000.0, ended=None, tasks=tasks)
+    return RunView(
+        run=plan.run,
+        job=plan.job,
+        mode=plan.mode,
+        state=state,
+        started=1000.0,
+        ended=None,
+        tasks=tasks,
+    )
 
 
 def report_of(plan: Plan = PLAN, *, samples: int = 30, name: str = "accuracy") -> RunReport:
     rows = [
         TaskSample(
-            time=1010.0 + 10 * n, attempt=1, cpu=0.5, memory=1 << 30, printed={"step": n * 100.0, "loss": 1 / (n + 1), name: n}
+            time=1010.0 + 10 * n,
+            attempt=1,
+            cpu=0.5,
+            memory=1 << 30,
+            printed={"step": n * 100.0, "loss": 1 / (n + 1), name: n},
         )
         for n in range(samples)
     ]
     own = [
-        HostSample(time=1010.0 + 10 * n, cpu=1.0, rates={"sent": 10}, gpus=[(0, 50.0, 1 << 30, 80 << 30)]) for n in range(samples)
+        HostSample(
+            time=1010.0 + 10 * n, cpu=1.0, rates={"sent": 10}, gpus=[(0, 50.0, 1 << 30, 80 << 30)]
+        )
+        for n in range(samples)
     ]
     return RunReport(
         plan=plan,
@@ -88,7 +111,17 @@ def test_all_about_a_run_stands_in_it() -> None:
     heads = [word for word in read.words if word[:1].isupper()]
     for section in ("Tasks", "Curves", "Timeline", "Events", "Plan", "Versions", "To run it again"):
         assert section in heads
-    for chart in ("steps/s", "loss", "accuracy", "CPU", "memory", "GPU", "GPU memory", "hosts: CPU", "hosts: sent"):
+    for chart in (
+        "steps/s",
+        "loss",
+        "accuracy",
+        "CPU",
+        "memory",
+        "GPU",
+        "GPU memory",
+        "hosts: CPU",
+        "hosts: sent",
+    ):
         assert chart in read.words
     assert "tfdeploy launch --mode async -- python train.py" in read.text
     assert "worker:0@n2 running pid 4242" in read.text and "3.11.7" in read.text
@@ -97,21 +130,56 @@ def test_all_about_a_run_stands_in_it() -> None:
 
 def test_it_loads_and_runs_nothing() -> None:
     read = Reader(page(report_of()))
-    assert {tag for tag, _ in read.seen} & {"script", "link", "img", "iframe", "object", "form", "a"} == set()
-    policy = next(of["content"] for tag, of in read.seen if tag == "meta" and of.get("http-equiv") == "Content-Security-Policy")
+    assert {tag for tag, _ in read.seen} & {
+        "script",
+        "link",
+        "img",
+        "iframe",
+        "object",
+        "form",
+        "a",
+    } == set()
+    policy = next(
+        of["content"]
+        for tag, of in read.seen
+        if tag == "meta" and of.get("http-equiv") == "Content-Security-Policy"
+    )
     assert policy and policy.startswith("default-src 'none'")
-    assert not any(name.startswith("on") or name in ("src", "href", "style") for _, of in read.seen for name in of)
+    assert not any(
+        name.startswith("on") or name in ("src", "href", "style")
+        for _, of in read.seen
+        for name in of
+    )
 
 
 def test_a_failed_run_shows_its_first_cause_and_the_last_lines() -> None:
-    view = replace(view_of(PLAN, "failed"), cause="worker:1 on n3 failed with exit code 1", first_death="worker:1", ended=1034.0)
-    lines = (LastLine(1033.0, "Traceback (most recent call last):"), LastLine(1033.0, "ValueError: bad shard"))
+    view = replace(
+        view_of(PLAN, "failed"),
+        cause="worker:1 on n3 failed with exit code 1",
+        first_death="worker:1",
+        ended=1034.0,
+    )
+    lines = (
+        LastLine(1033.0, "Traceback (most recent call last):"),
+        LastLine(1033.0, "ValueError: bad shard"),
+    )
     events = (*training(), *dying(), *ended())
     read = Reader(
-        page(replace(report_of(), view=view, last_lines=lines, events=events, errors={"n4": HostFailed("no answer in 10 s")}))
+        page(
+            replace(
+                report_of(),
+                view=view,
+                last_lines=lines,
+                events=events,
+                errors={"n4": HostFailed("no answer in 10 s")},
+            )
+        )
     )
     assert "worker:1 on n3 failed with exit code 1" in read.words
-    assert "ValueError: bad shard" in read.text and "n4 gave no samples: no answer in 10 s" in read.text
+    assert (
+        "ValueError: bad shard" in read.text
+        and "n4 gave no samples: no answer in 10 s" in read.text
+    )
     assert any(of.get("class") == "bar bad" for _, of in read.seen)
 
 
@@ -120,7 +188,9 @@ def test_nothing_of_a_program_or_a_host_becomes_markup() -> None:
     evil = replace(
         report_of(name=EVIL),
         view=replace(view_of(PLAN, reason=EVIL), cause=EVIL, first_death=EVIL),
-        plan=replace(PLAN, command=("python", EVIL), operator=EVIL, data={EVIL: EVIL}, hosts=(host,)),
+        plan=replace(
+            PLAN, command=("python", EVIL), operator=EVIL, data={EVIL: EVIL}, hosts=(host,)
+        ),
         last_lines=(LastLine(1.0, EVIL),),
         errors={EVIL: HostFailed(EVIL)},
     )

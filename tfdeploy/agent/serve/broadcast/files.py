@@ -1,6 +1,8 @@
-"""The files of a broadcast on this host, and where they grow: those of a data set, of a release, or of `keep`.
+"""The files of a broadcast on this host, and where they grow: those of a data set, of a release, or
+of `keep`.
 
-Of a release and of `keep` the call names each file; a release takes none that `release.begin` did not ask for.
+Of a release and of `keep` the call names each file; a release takes none that `release.begin` did
+not ask for.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ def _of_data(call: Call) -> Place:
 def _of_release(call: Call) -> Place:
     """All of these files are received. Empty ones are made here.
 
-    Of a file that changed in part since the newest release, only pieces that it has not at the same place are received.
+    Of a file that changed in part since the newest release, only pieces that it has not at the same
+    place are received.
     """
     from tfdeploy.agent.serve.release import manifest as release_manifest
     from tfdeploy.agent.serve.release.verbs import begun_of, staging_of
@@ -65,7 +68,9 @@ def _of_release(call: Call) -> Place:
         if not size:
             _make_empty(os.path.join(folder, path), mtime_ns)
         old = _about(os.path.join(before, path)) if before != folder else None
-        files.append(Moved(os.fsencode(path), size, mtime_ns, half=half, old=old.st_size if old else 0))
+        files.append(
+            Moved(os.fsencode(path), size, mtime_ns, half=half, old=old.st_size if old else 0)
+        )
     final = layout.release_dir(call.context.workdir, call.name("job"), call.name("release"))
     return Place(files, before, folder, [final])
 
@@ -80,8 +85,15 @@ def _of_keep(call: Call) -> Place:
     files = []
     for path, size, mtime_ns in _rows(call):
         here = _about(os.path.join(root, inside(path, keep)))
-        same = here is not None and (here.st_size, here.st_mtime_ns // _SECOND_NS) == (size, mtime_ns // _SECOND_NS)
-        files.append(Moved(os.fsencode(path), size, mtime_ns, lacking=not same, old=here.st_size if here else 0))
+        same = here is not None and (here.st_size, here.st_mtime_ns // _SECOND_NS) == (
+            size,
+            mtime_ns // _SECOND_NS,
+        )
+        files.append(
+            Moved(
+                os.fsencode(path), size, mtime_ns, lacking=not same, old=here.st_size if here else 0
+            )
+        )
     return Place(files, root, incoming(call.context.workdir, call.name("job")), [])
 
 
@@ -96,7 +108,8 @@ def _rows(call: Call) -> List[Tuple[str, int, int]]:
 
 
 def _half(path: str, size: int) -> bool:
-    """Whether an earlier broadcast has left some of it. Anything else is removed: it may be a file of an older release too."""
+    """Whether an earlier broadcast has left some of it. Anything else is removed: it may be a file
+    of an older release too."""
     try:
         found = os.lstat(path)
     except FileNotFoundError:

@@ -1,4 +1,5 @@
-"""`broadcast.*`: this host's part in a broadcast, for as long as the session lives; see agent/broadcast/.
+"""`broadcast.*`: this host's part in a broadcast, for as long as the session lives; see
+agent/broadcast/.
 
 `broadcast.join` begins it and reports until it is cancelled. The other verbs name it by its id.
 """
@@ -35,7 +36,8 @@ REPORT_S = 0.5
 LOOK_S = 0.05
 _ROOT = re.compile(r"[0-9a-f]{64}\Z")
 _members: Dict[str, Member] = {}  # of this session
-_offers: "Dict[str, Tuple[Listing, str]]" = {}  # of this session: files, and the folder that they lie in
+# of this session: files, and the folder that they lie in
+_offers: "Dict[str, Tuple[Listing, str]]" = {}
 
 
 @fenced
@@ -53,7 +55,11 @@ def join(call: Call) -> Answer:
     files, old, new, later = place(call)
     room = DiskReserve(new if os.path.isdir(new) else old, call.integer("reserve"))
     return _take_part(
-        call, Holdings(Pieces(array("Q", (each.size for each in files))), PieceFiles(files, old, new, room.take, later))
+        call,
+        Holdings(
+            Pieces(array("Q", (each.size for each in files))),
+            PieceFiles(files, old, new, room.take, later),
+        ),
     )
 
 
@@ -66,7 +72,9 @@ def offer(call: Call) -> Answer:
 
     Raises VerbError bad_listing.
     """
-    root = call.text("root") or data_versions.newest(layout.data_dir(call.context.workdir, call.name("job"), call.name("name")))
+    root = call.text("root") or data_versions.newest(
+        layout.data_dir(call.context.workdir, call.name("job"), call.name("name"))
+    )
     _offers[call.name("id")] = unpack(call.blob), root
     return {}
 
@@ -113,7 +121,14 @@ def _report(call: Call, member: Member) -> None:
         now, at = (member.holdings.have_bytes, member.holdings.received_bytes), time.monotonic()
         if now != told and (at - told_at >= REPORT_S or member.holdings.complete):
             told, told_at = now, at
-            call.item({"have": now[0], "received": now[1], "stripes": list(member.holdings.have_by_stripe)}, b"")
+            call.item(
+                {
+                    "have": now[0],
+                    "received": now[1],
+                    "stripes": list(member.holdings.have_by_stripe),
+                },
+                b"",
+            )
         try:
             failed = member.reports.get(timeout=LOOK_S)
         except queue.Empty:
@@ -137,7 +152,9 @@ def feeds(call: Call) -> Answer:
             raise VerbError("bad_argument", "%.200r is no parent" % (row,))
         name, address, port, wanted = row
         token = handshake_gate.token(member.authority, str(name))
-        parents[str(name)] = Parent(str(name), str(address), int(port), token, stripes, _stripes(wanted))
+        parents[str(name)] = Parent(
+            str(name), str(address), int(port), token, stripes, _stripes(wanted)
+        )
     member.set_feeds(stripes, parents, _stripes(call.rows("here")))
     return {}
 

@@ -1,7 +1,8 @@
-"""What of a workdir may be removed: for each kind its items, why an item is kept, and its paths. Reads only.
+"""What of a workdir may be removed: for each kind its items, why an item is kept, and its paths.
+Reads only.
 
-Asked twice: for the list, and again for each item at the moment of its removal, because a list grows
-old.
+Asked twice: for the list, and again for each item at the moment of its removal, because a list
+grows old.
 """
 
 from __future__ import annotations
@@ -10,7 +11,16 @@ import os
 import stat
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import Callable, Collection, Dict, Iterator, List, Optional, Set, Tuple
+from tfdeploy.agent.annotations import (
+    Callable,
+    Collection,
+    Dict,
+    Iterator,
+    List,
+    Optional,
+    Set,
+    Tuple,
+)
 from tfdeploy.agent.errors import NAME
 from tfdeploy.agent.host import removal
 from tfdeploy.agent.host.flock import is_locked
@@ -34,13 +44,18 @@ KEPT_ENVIRONMENTS = 1  # of each job and host: what its next launch would take
 _BUSY = "another operation works on job %s in this workdir"
 _JOB_FOLDERS = ("releases", "data", "keep")
 # The agent last: `clean.everything` runs from it.
-_WORKDIR_FOLDERS = {".envs": "environments", layout.IN_DOUBT: "rest", layout.AUDIT: "audit log", AGENTS: "agent"}
+_WORKDIR_FOLDERS = {
+    ".envs": "environments",
+    layout.IN_DOUBT: "rest",
+    layout.AUDIT: "audit log",
+    AGENTS: "agent",
+}
 
 
 class Item(NamedTuple):
-    """`name`: of a partial item ("half") or a secret file, its path below the job's folder, or below the workdir.
-    `path`: its folder or file. `ended`: when a run ended. `kept_because`: why it cannot be removed, or "". `size`: in bytes,
-    on the disk."""
+    """`name`: of a partial item ("half") or a secret file, its path below the job's folder, or
+    below the workdir. `path`: its folder or file. `ended`: when a run ended. `kept_because`: why it
+    cannot be removed, or "". `size`: in bytes, on the disk."""
 
     kind: str
     job: str
@@ -53,8 +68,9 @@ class Item(NamedTuple):
 
 
 class Scope:
-    """Where one call looks. `job` "": beside the jobs. `jobs`: environments that no other job has used; None: all.
-    `named`: data sets that are kept; None: all are. `secret`: paths of secret files in the code."""
+    """Where one call looks. `job` "": beside the jobs. `jobs`: environments that no other job has
+    used; None: all. `named`: data sets that are kept; None: all are. `secret`: paths of secret
+    files in the code."""
 
     def __init__(
         self,
@@ -82,22 +98,24 @@ class Scope:
 
 
 def jobs_here(workdir: str) -> List[str]:
-    """The jobs of this workdir that are ours and no links. Each was locked once, so a folder of the user's that has `runs` or
-    `data` too is none."""
+    """The jobs of this workdir that are ours and no links. Each was locked once, so a folder of the
+    user's that has `runs` or `data` too is none."""
     found = []
     for name in list_names(workdir):
         try:
             check(workdir, *layout.of_job(name))
         except (NotOurs, OSError):
             continue
-        if NAME.match(name) and any(_is_folder(os.path.join(workdir, name, each)) for each in ("locks", "fences")):
+        if NAME.match(name) and any(
+            _is_folder(os.path.join(workdir, name, each)) for each in ("locks", "fences")
+        ):
             found.append(name)
     return found
 
 
 def is_busy(workdir: str, job: str, own: str = "") -> str:
-    """Why nothing but runs may go now: a session other than the one with the lock `own` works on the job, on this host or
-    on one that shares the workdir. "": none does."""
+    """Why nothing but runs may go now: a session other than the one with the lock `own` works on
+    the job, on this host or on one that shares the workdir. "": none does."""
     folder = layout.locks_dir(workdir, job)
     files = (os.path.join(folder, name) for name in list_names(folder) if name != "folders")
     return _BUSY % job if any(path != own and is_locked(path) for path in files) else ""
@@ -123,21 +141,33 @@ def find_run(scope: Scope, run: str) -> Optional[Item]:
 
 
 def _releases(scope: Scope) -> Iterator[Item]:
-    """Yield the releases that a sync would remove, and those with a secret file, also if a run still uses them."""
+    """Yield the releases that a sync would remove, and those with a secret file, also if a run
+    still uses them."""
     folder = layout.releases_dir(scope.workdir, scope.job)
     if not os.path.isdir(folder):
         return
     surplus = release_retention.surplus(scope.workdir, scope.job, KEPT_RELEASES)
-    with_secret = {name for name, _ in secret_files.releases(scope.workdir, scope.job, scope.secret)}
-    in_use = with_secret.intersection(unended.releases(scope.workdir, scope.job)) if with_secret else set()
+    with_secret = {
+        name for name, _ in secret_files.releases(scope.workdir, scope.job, scope.secret)
+    }
+    in_use = (
+        with_secret.intersection(unended.releases(scope.workdir, scope.job))
+        if with_secret
+        else set()
+    )
     for name in sorted(surplus | with_secret):
         if NAME.match(name):
-            why = "a run that has not ended uses it, and it holds a secret file" if name in in_use else ""
+            why = (
+                "a run that has not ended uses it, and it holds a secret file"
+                if name in in_use
+                else ""
+            )
             yield Item("release", scope.job, name, os.path.join(folder, name), None, why, bool(why))
 
 
 def _secret_copies(scope: Scope) -> Iterator[Item]:
-    """Yield the secret files in the folders of runs, as "runs/RUN/cwd/PATH". They are removed without their run."""
+    """Yield the secret files in the folders of runs, as "runs/RUN/cwd/PATH". They are removed
+    without their run."""
     for run in run_names(scope.workdir, scope.job) if scope.secret else ():
         cwd = layout.cwd_dir(scope.workdir, scope.job, run)
         found = list(secret_files.present(cwd, scope.secret))
@@ -145,7 +175,9 @@ def _secret_copies(scope: Scope) -> Iterator[Item]:
         if item is not None:
             for path in found:
                 name = "runs/%s/cwd/%s" % (run, path)
-                yield item._replace(kind="secret file", name=name, path=os.path.join(cwd, path), ended=None)
+                yield item._replace(
+                    kind="secret file", name=name, path=os.path.join(cwd, path), ended=None
+                )
 
 
 def _data_sets(scope: Scope) -> Iterator[Item]:
@@ -154,14 +186,19 @@ def _data_sets(scope: Scope) -> Iterator[Item]:
     read = unended.data_sets(scope.workdir, scope.job)
     for name in list_names(os.path.join(scope.job_dir, "data")):
         path = layout.data_dir(scope.workdir, scope.job, name)
-        if name not in scope.named and NAME.match(name) and _is_folder(path) and data_record.is_ours(path):
+        if (
+            name not in scope.named
+            and NAME.match(name)
+            and _is_folder(path)
+            and data_record.is_ours(path)
+        ):
             why = "a run that has not ended reads it" if read is None or name in read else ""
             yield Item("data", scope.job, name, path, None, why, bool(why))
 
 
 def _partials(scope: Scope) -> Iterator[Item]:
-    """What an interrupted operation left in the job's folders and in those of its ended runs. Beside the jobs: what an
-    interrupted removal left."""
+    """What an interrupted operation left in the job's folders and in those of its ended runs.
+    Beside the jobs: what an interrupted removal left."""
     if not scope.job:
         for folder, above in ((scope.workdir, ""), (layout.envs_dir(scope.workdir), ".envs/")):
             yield from _partials_in(scope, folder, above, (removal.GONE,))
@@ -169,13 +206,22 @@ def _partials(scope: Scope) -> Iterator[Item]:
     for parent in ("releases", "runs", "data"):
         yield from _partials_in(scope, os.path.join(scope.job_dir, parent), parent + "/")
     for run in run_names(scope.workdir, scope.job):
-        found = list(_partials_in(scope, layout.run_dir(scope.workdir, scope.job, run), "runs/%s/" % run, over.OF_RUN_HALVES))
+        found = list(
+            _partials_in(
+                scope,
+                layout.run_dir(scope.workdir, scope.job, run),
+                "runs/%s/" % run,
+                over.OF_RUN_HALVES,
+            )
+        )
         item = find_run(scope, run) if found else None
         if item is not None and item.kind == "run" and not item.kept_because:
             yield from found
 
 
-def _partials_in(scope: Scope, folder: str, above: str, beginnings: Tuple[str, ...] = ()) -> Iterator[Item]:
+def _partials_in(
+    scope: Scope, folder: str, above: str, beginnings: Tuple[str, ...] = ()
+) -> Iterator[Item]:
     for name in list_names(folder):
         path = os.path.join(folder, name)
         is_partial = name.startswith(beginnings) or (bool(scope.job) and over.is_half(name))
@@ -197,7 +243,9 @@ def _environments(scope: Scope) -> Iterator[Item]:
 
 
 def _data_files(path: str) -> List[str]:
-    versions = [data_versions.beside(path, what) for what in ("new", "listing", "old", data_versions.NEXT)]
+    versions = [
+        data_versions.beside(path, what) for what in ("new", "listing", "old", data_versions.NEXT)
+    ]
     return [*versions, path + ".tfdeploy", path + ".json", versions[-1] + ".json"]
 
 
@@ -205,9 +253,10 @@ def _data_files(path: str) -> List[str]:
 
 
 class Kind(NamedTuple):
-    """`items`: those that are there. `is_listed_if_busy`: also while another session works on the job. `beside`: the files
-    that belong to an item besides its path. `forget`: makes it no item of this kind any more. `is_moved`: it is renamed
-    before it is removed, so that an interrupted removal leaves a partial item."""
+    """`items`: those that are there. `is_listed_if_busy`: also while another session works on the
+    job. `beside`: the files that belong to an item besides its path. `forget`: makes it no item of
+    this kind any more. `is_moved`: it is renamed before it is removed, so that an interrupted
+    removal leaves a partial item."""
 
     items: Callable[[Scope], Iterator[Item]]
     is_listed_if_busy: bool = True
@@ -218,12 +267,16 @@ class Kind(NamedTuple):
 
 KINDS: Dict[str, Kind] = {
     "run": Kind(runs),
-    "release": Kind(_releases, False, lambda path: [release_manifest.path_of(path)], release_manifest.forget),
+    "release": Kind(
+        _releases, False, lambda path: [release_manifest.path_of(path)], release_manifest.forget
+    ),
     "half": Kind(_partials, False),
     # A partial item in the folder of a program would be found by nobody.
     "secret file": Kind(_secret_copies, is_moved=False),
     "data": Kind(_data_sets, True, _data_files, data_record.forget),
-    "environment": Kind(_environments, True, lambda path: [env_record.path_of(path), path + ".used"]),
+    "environment": Kind(
+        _environments, True, lambda path: [env_record.path_of(path), path + ".used"]
+    ),
 }
 OF_JOB = ("run", "release", "half", "secret file", "data")
 BESIDE_JOBS = ("environment", "half")
@@ -275,10 +328,16 @@ def everything(workdir: str, jobs: List[Scope]) -> Iterator[Item]:
 
 
 def all_but_runs(workdir: str) -> Iterator[Item]:
-    found = [Item(name, job, name, os.path.join(workdir, job, name)) for job in jobs_here(workdir) for name in _JOB_FOLDERS]
+    found = [
+        Item(name, job, name, os.path.join(workdir, job, name))
+        for job in jobs_here(workdir)
+        for name in _JOB_FOLDERS
+    ]
     partials = [name for name in list_names(workdir) if name.startswith(removal.GONE)]
     found += [Item("half", "", name, os.path.join(workdir, name)) for name in partials]
-    found += [Item(kind, "", name, os.path.join(workdir, name)) for name, kind in _WORKDIR_FOLDERS.items()]
+    found += [
+        Item(kind, "", name, os.path.join(workdir, name)) for name, kind in _WORKDIR_FOLDERS.items()
+    ]
     return (item for item in found if is_ours(item.path))
 
 

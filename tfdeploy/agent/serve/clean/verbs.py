@@ -1,11 +1,12 @@
-"""`clean.list`, `clean.remove`, `clean.workdir`, `clean.everything`: what no run needs any more, with its size, and its removal.
+"""`clean.list`, `clean.remove`, `clean.workdir`, `clean.everything`: what no run needs any more,
+with its size, and its removal.
 
-Whether an item may go is decided again as it is removed (clean_kinds.py). A run goes under the lock of
-the job's folders, all else of a job only while no other session works on the job.
+Whether an item may go is decided again as it is removed (clean_kinds.py). A run goes under the lock
+of the job's folders, all else of a job only while no other session works on the job.
 
-`clean.everything` refuses while a run is alive or a session works on a job. All is moved to one hidden
-folder before anything is removed. The locks go last, when they are released; the agent goes while this
-process runs from it, so all modules that it needs are loaded.
+`clean.everything` refuses while a run is alive or a session works on a job. All is moved to one
+hidden folder before anything is removed. The locks go last, when they are released; the agent goes
+while this process runs from it, so all modules that it needs are loaded.
 """
 
 from __future__ import annotations
@@ -54,8 +55,15 @@ def list_items(call: Call) -> Answer:
     if call.flag("everything"):
         found = clean_kinds.everything(context.workdir, [Scope(context, job) for job in here])
     else:
-        scopes = [Scope(context, job, named=_names(call, "named"), secret=secret.code(job)) for job in wanted]
-        found = (item for scope in [*scopes, Scope(context, jobs=jobs)] for item in clean_kinds.list_items(scope))
+        scopes = [
+            Scope(context, job, named=_names(call, "named"), secret=secret.code(job))
+            for job in wanted
+        ]
+        found = (
+            item
+            for scope in [*scopes, Scope(context, jobs=jobs)]
+            for item in clean_kinds.list_items(scope)
+        )
     _send_all(call, map(clean_kinds.measured, found))
     return {"workdir_id": _identity(context.agent_dir), "jobs": here}
 
@@ -126,9 +134,12 @@ def _send(call: Call, item: Item) -> None:
 
 
 def _identity(agent_dir: str) -> str:
-    """Equal on hosts that share this workdir: the agent's files have one inode and one time of change there. "": not known."""
+    """Equal on hosts that share this workdir: the agent's files have one inode and one time of
+    change there. "": not known."""
     try:
-        return name_of({"seen": stamps(agent_dir, (0, os.geteuid())).encode("utf-8", "surrogateescape")})[:16]
+        return name_of(
+            {"seen": stamps(agent_dir, (0, os.geteuid())).encode("utf-8", "surrogateescape")}
+        )[:16]
     except OSError:
         return ""
 
@@ -145,7 +156,11 @@ def _name(value: object) -> str:
 
 def _wanted(call: Call) -> List[Tuple[str, str]]:
     for row in call.rows("things"):
-        if not isinstance(row, (list, tuple)) or len(row) != 2 or not all(isinstance(word, str) for word in row):
+        if (
+            not isinstance(row, (list, tuple))
+            or len(row) != 2
+            or not all(isinstance(word, str) for word in row)
+        ):
             raise VerbError("bad_argument", "%.200r is not [kind, name]" % (row,))
     return [(kind, name) for kind, name in call.rows("things")]
 
@@ -176,7 +191,9 @@ def _remove_paths(item: Item) -> Item:
     kind.forget(item.path)
     if not kind.is_moved:
         return _deleted(item, [item.path])
-    return _deleted(item, [removal.set_aside(path) for path in [item.path, *kind.beside(item.path)]])
+    return _deleted(
+        item, [removal.set_aside(path) for path in [item.path, *kind.beside(item.path)]]
+    )
 
 
 def _is_run_folder(kind: str, name: str) -> bool:
@@ -208,7 +225,8 @@ def _remove_run(scope: Scope, kind: str, name: str) -> Item:
 
 
 def _remove_environment(scope: Scope, item: Item) -> Item:
-    """It is no environment any more once its record is set aside. Where a launch came first, the record goes back."""
+    """It is no environment any more once its record is set aside. Where a launch came first, the
+    record goes back."""
     with env_usage.locked_if_free(scope.workdir, item.name) as is_free:
         if not is_free:
             return item._replace(kept_because="a setup makes it now")
@@ -218,7 +236,9 @@ def _remove_environment(scope: Scope, item: Item) -> Item:
             return item._replace(kept_because=item.kept_because or busy)
         record = env_record.path_of(item.path)
         hidden = removal.set_aside(record)
-        busy = _busy_jobs(scope.workdir) or (NEEDED if item.name in env_usage.in_use(scope.workdir) else "")
+        busy = _busy_jobs(scope.workdir) or (
+            NEEDED if item.name in env_usage.in_use(scope.workdir) else ""
+        )
         if busy:
             if hidden is not None:
                 os.rename(hidden, record)
@@ -229,11 +249,15 @@ def _remove_environment(scope: Scope, item: Item) -> Item:
 
 
 def _busy_jobs(workdir: str) -> str:
-    return next(filter(None, (clean_kinds.is_busy(workdir, job) for job in clean_kinds.jobs_here(workdir))), "")
+    return next(
+        filter(None, (clean_kinds.is_busy(workdir, job) for job in clean_kinds.jobs_here(workdir))),
+        "",
+    )
 
 
 def _deleted(item: Item, aside: List[Optional[str]]) -> Item:
-    """Removes what was set aside. None: another host of a shared workdir was first, and counts it."""
+    """Removes what was set aside. None: another host of a shared workdir was first, and counts
+    it."""
     present = [path for path in aside if path is not None]
     if not present:
         return item._replace(size=0, kept_because=GONE)
@@ -253,7 +277,9 @@ def _remove_everything(call: Call) -> Iterator[Item]:
     held: List[str] = []
     try:
         for job in jobs:
-            lock.take_at_once(context, job, lock_fences.holder_of({**call.table("holder"), "operation": "clean"}))
+            lock.take_at_once(
+                context, job, lock_fences.holder_of({**call.table("holder"), "operation": "clean"})
+            )
             held.append(job)
         _refuse([Scope(context, job) for job in jobs])
         audit_log.note(call, "clean", "removes everything")

@@ -1,4 +1,5 @@
-"""Data that begins on this host, at a path of its user: what lies there, and a copy of it for the data set here.
+"""Data that begins on this host, at a path of its user: what lies there, and a copy of it for the
+data set here.
 
 The path is read as this user reads it. Nothing is changed there.
 """
@@ -39,7 +40,9 @@ def look(call: Call) -> Answer:
         try:
             return {"folder": os.path.isdir(path), "stamp": stamp_of(path)}
         except OSError as error:
-            raise VerbError("unreadable", "%s cannot be read: %s" % (path, error.strerror), where=path) from error
+            raise VerbError(
+                "unreadable", "%s cannot be read: %s" % (path, error.strerror), where=path
+            ) from error
     rows, is_folder, stamp = _listed(path)
     packed = rows.pack()
     for at in range(0, len(packed), BLOB_BYTES):
@@ -63,7 +66,11 @@ def _listed(path: str) -> Tuple[Listing, bool, str]:
         if not is_folder and os.path.islink(path):
             where = os.path.realpath(path)
             raise VerbError(
-                "unreadable", "%s is a link to a file" % path, where=path, advice="name_file", details={"path": where}
+                "unreadable",
+                "%s is a link to a file" % path,
+                where=path,
+                advice="name_file",
+                details={"path": where},
             )
         rows = listing.walk(path, seen) if is_folder else listing.single(path, seen)
     except FileNotFoundError as error:
@@ -72,7 +79,11 @@ def _listed(path: str) -> Tuple[Listing, bool, str]:
         what = "%s is neither a file, a link nor a folder" % error.filename
         raise VerbError("unreadable", what, where=error.filename) from error
     except OSError as error:
-        raise VerbError("unreadable", "%s cannot be read: %s" % (path, error.strerror), where=error.filename or path) from error
+        raise VerbError(
+            "unreadable",
+            "%s cannot be read: %s" % (path, error.strerror),
+            where=error.filename or path,
+        ) from error
     return rows, is_folder, str(stamp)
 
 

@@ -1,7 +1,8 @@
-"""Data sets with `split`: which files a host has, which part each of them is in, and the folders of parts that a run's tasks get.
+"""Data sets with `split`: which files a host has, which part each of them is in, and the folders of
+parts that a run's tasks get.
 
-A host that has one part has its files alone in the data set's folder. One that has several, or other files besides, gets a
-folder of hard links for each part.
+A host that has one part has its files alone in the data set's folder. One that has several, or
+other files besides, gets a folder of hard links for each part.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ def held(call: Call) -> Answer:
 
     Raises VerbError bad_listing.
     """
-    folder = data_versions.newest(layout.data_dir(call.context.workdir, call.name("job"), call.name("name")))
+    folder = data_versions.newest(
+        layout.data_dir(call.context.workdir, call.name("job"), call.name("name"))
+    )
     wanted = unpack(call.blob)
     there = walk(folder) if os.path.isdir(folder) else Listing()
     record = data_record.read(folder)
@@ -43,9 +46,16 @@ def held(call: Call) -> Answer:
     of = _of(stored, there) if stored is not None else None
     found: Dict[int, List[int]] = {}
     for i, j in listing.pairs(wanted, there):
-        if i is not None and j is not None and wanted.is_content(i) and listing.is_same_file(wanted[i], there[j]):
+        if (
+            i is not None
+            and j is not None
+            and wanted.is_content(i)
+            and listing.is_same_file(wanted[i], there[j])
+        ):
             found.setdefault(of[j] if of is not None else NO_PART, []).append(i)
-    held = [[part, bitmap.pack(bitmap.bitmap_of(rows, len(wanted)))] for part, rows in found.items()]
+    held = [
+        [part, bitmap.pack(bitmap.bitmap_of(rows, len(wanted)))] for part, rows in found.items()
+    ]
     return {"held": held, "folder_id": data_record.identity(folder)}
 
 
@@ -55,14 +65,16 @@ def from_blob(count: int, blob: bytes) -> Optional[DataParts]:
 
 
 def name_of(parts: Optional[DataParts]) -> str:
-    """Names which files are in which part; "" for no parts. The control side makes the same name."""
+    """Names which files are in which part; "" for no parts. The control side makes the same
+    name."""
     if parts is None:
         return ""
     return hashlib.sha256(b"%d " % parts["count"] + _unpacked(parts["of"])).hexdigest()
 
 
 def make_folders(paths: RunPaths, wanted: Mapping[str, List[int]]) -> None:
-    """`wanted`: name -> how many parts there are, then those of this host's tasks. Raises VerbError no_data, OSError."""
+    """`wanted`: name -> how many parts there are, then those of this host's tasks. Raises VerbError
+    no_data, OSError."""
     for name, numbers in wanted.items():
         top = layout.parts_dir(paths.workdir, paths.job, paths.run, paths.host, name)
         os.makedirs(os.path.join(top, layout.NO_PART), mode=0o700)

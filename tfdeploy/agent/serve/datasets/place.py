@@ -1,6 +1,8 @@
-"""Makes a data set what its listing says, once all its files are whole: in its folder, or beside it while a live run reads that.
+"""Makes a data set what its listing says, once all its files are whole: in its folder, or beside it
+while a live run reads that.
 
-A sync that is killed here is gone on with: what is in place is seen as there, the rest is still staged.
+A sync that is killed here is gone on with: what is in place is seen as there, the rest is still
+staged.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ def unready(staging: Staging, wanted: Listing, lacking: bytearray) -> List[bytes
     for row in map(wanted.__getitem__, numbers_of(lacking)):
         try:
             about = os.lstat(os.path.join(folder, row.path))
-            is_whole = stat.S_ISREG(about.st_mode) and (about.st_size, about.st_mtime_ns) == (row.size, row.mtime_ns)
+            is_whole = stat.S_ISREG(about.st_mode) and (about.st_size, about.st_mtime_ns) == (
+                row.size,
+                row.mtime_ns,
+            )
         except (FileNotFoundError, NotADirectoryError):
             is_whole = False
         if not is_whole and row.size:
@@ -63,8 +68,11 @@ def place(staging: Staging, wanted: Listing, lacking: bytearray) -> "array[int]"
     return new
 
 
-def place_beside(staging: Staging, wanted: Listing, lacking: bytearray, folder: str) -> "array[int]":
-    """In a new folder, where unchanged files are hard links to those of before. Returns the rows whose content is new."""
+def place_beside(
+    staging: Staging, wanted: Listing, lacking: bytearray, folder: str
+) -> "array[int]":
+    """In a new folder, where unchanged files are hard links to those of before. Returns the rows
+    whose content is new."""
     root, old = os.fsencode(folder), os.fsencode(staging.old)
     removal.remove(folder)
     os.mkdir(root, 0o700)
@@ -88,7 +96,8 @@ def place_beside(staging: Staging, wanted: Listing, lacking: bytearray, folder: 
 
 
 def _lend(old: bytes, at: bytes, row: Row) -> None:
-    """A hard link to the file of before; a copy where its mode has to change, which the live run must not see."""
+    """A hard link to the file of before; a copy where its mode has to change, which the live run
+    must not see."""
     if stat.S_IMODE(os.lstat(old).st_mode) == row.mode:
         os.link(old, at, follow_symlinks=False)
     else:
@@ -111,7 +120,9 @@ def _bring(staging: Staging, row: Row, at: bytes) -> None:
 
 
 def _empty(at: bytes) -> None:
-    os.close(os.open(at, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+    os.close(
+        os.open(at, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    )
 
 
 def _same(first: bytes, at: bytes) -> None:
@@ -146,7 +157,8 @@ def _remove(at: bytes) -> None:
 
 
 def _set_attributes(root: bytes, wanted: Listing) -> None:
-    """Modes and times, of folders last and from the innermost: what is made in them changes their times."""
+    """Modes and times, of folders last and from the innermost: what is made in them changes their
+    times."""
     for index in range(len(wanted) - 1, -1, -1):
         row = wanted[index]
         if row.same_as != NOT_LINKED:

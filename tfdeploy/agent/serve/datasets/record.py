@@ -1,4 +1,5 @@
-"""The two small files beside a data set: <name>.tfdeploy marks its folder as ours, <name>.json records that it is whole."""
+"""The two small files beside a data set: <name>.tfdeploy marks its folder as ours, <name>.json
+records that it is whole."""
 
 from __future__ import annotations
 
@@ -25,12 +26,18 @@ def begun(folder: str) -> float:
 def mark(folder: str) -> None:
     """Marks the folder as ours, and that a sync begins now. Raises OSError."""
     here = identity(folder) or os.urandom(16).hex()
-    marker: DataMarker = {"v": wire.VERSION, "time": time.time(), "name": os.path.basename(folder), "id": here}
+    marker: DataMarker = {
+        "v": wire.VERSION,
+        "time": time.time(),
+        "name": os.path.basename(folder),
+        "id": here,
+    }
     atomic.write_json(_marker(folder), marker)
 
 
 def identity(folder: str) -> str:
-    """A random id of this folder, the same for all hosts that share it; "" where it has none. Raises OSError."""
+    """A random id of this folder, the same for all hosts that share it; "" where it has none.
+    Raises OSError."""
     return str((atomic.read_json(_marker(folder)) or {}).get("id") or "")
 
 
@@ -48,7 +55,13 @@ def read(folder: str) -> Optional[DataRecord]:
     time_s = stored["time"] if isinstance(stored.get("time"), (int, float)) else 0.0
     attributes = str(stored.get("attributes") or "")
     parts = _parts(stored.get("parts"))
-    return {"v": wire.VERSION, "time": time_s, "digest": str(stored.get("digest")), "attributes": attributes, "parts": parts}
+    return {
+        "v": wire.VERSION,
+        "time": time_s,
+        "digest": str(stored.get("digest")),
+        "attributes": attributes,
+        "parts": parts,
+    }
 
 
 def _parts(stored: object) -> Optional[DataParts]:
@@ -57,8 +70,11 @@ def _parts(stored: object) -> Optional[DataParts]:
     return {"count": stored["count"], "of": str(stored.get("of") or "")}
 
 
-def write(folder: str, digest: str, attributes: str = "", parts: Optional[DataParts] = None) -> None:
-    """Records that the data set is whole; `attributes`: as in listing.py, "" where they were not set. Raises OSError."""
+def write(
+    folder: str, digest: str, attributes: str = "", parts: Optional[DataParts] = None
+) -> None:
+    """Records that the data set is whole; `attributes`: as in listing.py, "" where they were not
+    set. Raises OSError."""
     record: DataRecord = {
         "v": wire.VERSION,
         "digest": digest,

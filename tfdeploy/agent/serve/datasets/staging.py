@@ -1,6 +1,8 @@
-"""A data set on its way: the listing of what it will be, what this host lacks of it, and the folder where that grows.
+"""A data set on its way: the listing of what it will be, what this host lacks of it, and the folder
+where that grows.
 
-The folder of before stays as it is, and usable, until all is here. What a killed sync left is gone on with.
+The folder of before stays as it is, and usable, until all is here. What a killed sync left is gone
+on with.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from tfdeploy.agent.host.disk import require_space
 from tfdeploy.agent.listing import FILE, FOLDER, Listing
 from tfdeploy.agent.serve.datasets import versions as data_versions
 
-_in_use: "weakref.WeakValueDictionary[Tuple[str, int, int, int], Listing]" = weakref.WeakValueDictionary()
+_in_use: "weakref.WeakValueDictionary[Tuple[str, int, int, int], Listing]" = (
+    weakref.WeakValueDictionary()
+)
 
 
 class Staging:
@@ -34,7 +38,8 @@ class Staging:
         self._listing = data_versions.beside(folder, "listing")
 
     def begin(self, packed: bytes, reserve: int) -> bytearray:
-        """A bitmap of the rows that this host lacks. What an earlier sync left and this one has no use for is removed.
+        """A bitmap of the rows that this host lacks. What an earlier sync left and this one has no
+        use for is removed.
 
         Raises VerbError bad_listing, disk; OSError.
         """
@@ -48,8 +53,8 @@ class Staging:
         return lacking
 
     def listing(self) -> Listing:
-        """As it was begun. What is in use in this session already is not read again: of a million files it takes 60 MB. Raises
-        VerbError not_begun."""
+        """As it was begun. What is in use in this session already is not read again: of a million
+        files it takes 60 MB. Raises VerbError not_begun."""
         try:
             with open(self._listing, "rb") as file:
                 about = os.fstat(file.fileno())
@@ -59,10 +64,13 @@ class Staging:
                     found = _in_use[key] = unpack(file.read())
                 return found
         except FileNotFoundError as error:
-            raise VerbError("not_begun", "no data set was begun in %s" % self.folder, where=self.folder) from error
+            raise VerbError(
+                "not_begun", "no data set was begun in %s" % self.folder, where=self.folder
+            ) from error
 
     def moved(self, moved: bytes) -> Sequence[Moved]:
-        """The files of a broadcast, which moves the rows of this bitmap. Raises VerbError not_begun, bad_listing."""
+        """The files of a broadcast, which moves the rows of this bitmap. Raises VerbError
+        not_begun, bad_listing."""
         wanted = self.listing()
         rows = array("Q")
         for index in numbers_of(moved):
@@ -84,7 +92,11 @@ class Staging:
         there = self._walk_old()
         found = bytearray((len(wanted) + 7) // 8)
         for i, j in listing.pairs(wanted, there):
-            if i is not None and wanted.is_content(i) and (j is None or not listing.is_same_file(wanted[i], there[j])):
+            if (
+                i is not None
+                and wanted.is_content(i)
+                and (j is None or not listing.is_same_file(wanted[i], there[j]))
+            ):
                 mark(found, i)
         return found
 
@@ -92,7 +104,8 @@ class Staging:
         return walk(self.old) if os.path.isdir(self.old) else Listing()
 
     def _tidy(self, wanted: Listing, lacking: bytearray) -> int:
-        """Removes staged files that are not lacking. Returns the bytes that the others take on the disk."""
+        """Removes staged files that are not lacking. Returns the bytes that the others take on the
+        disk."""
         staged, total = walk(self.new), 0
         for i, j in listing.pairs(wanted, staged):
             if j is None or not staged.path(j):
@@ -110,10 +123,24 @@ class Staging:
 
 
 class MovedRows(Sequence[Moved]):
-    """Made when they are asked for: a million of them would take 300 MB. `halves`, `olds`: see _sizes_there."""
+    """Made when they are asked for: a million of them would take 300 MB. `halves`, `olds`: see
+    _sizes_there."""
 
-    def __init__(self, wanted: Listing, rows: "array[int]", lacking: bytearray, halves: "array[int]", olds: "array[int]") -> None:
-        self._wanted, self._rows, self._lacking, self._halves, self._olds = wanted, rows, lacking, halves, olds
+    def __init__(
+        self,
+        wanted: Listing,
+        rows: "array[int]",
+        lacking: bytearray,
+        halves: "array[int]",
+        olds: "array[int]",
+    ) -> None:
+        self._wanted, self._rows, self._lacking, self._halves, self._olds = (
+            wanted,
+            rows,
+            lacking,
+            halves,
+            olds,
+        )
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -153,7 +180,11 @@ def strange() -> Iterator[None]:
     try:
         yield
     except listing.Strange as error:
-        raise VerbError("strange", "%s is neither a file, a link nor a folder" % error.filename, where=error.filename) from error
+        raise VerbError(
+            "strange",
+            "%s is neither a file, a link nor a folder" % error.filename,
+            where=error.filename,
+        ) from error
 
 
 def unpack(packed: bytes) -> Listing:

@@ -1,7 +1,8 @@
-"""`data.*`: folders of data that tfdeploy made, by a marker beside them, and whether they are whole.
+"""`data.*`: folders of data that tfdeploy made, by a marker beside them, and whether they are
+whole.
 
-A broadcast fills a staging folder (data_staging.py), rsync the folder itself. A folder without the marker is never touched; one
-that rsync is filling has no record (data_record.py).
+A broadcast fills a staging folder (data_staging.py), rsync the folder itself. A folder without the
+marker is never touched; one that rsync is filling has no record (data_record.py).
 """
 
 from __future__ import annotations
@@ -41,7 +42,11 @@ def state(call: Call) -> Optional[Answer]:
     record = data_record.read(newest)
     if record is None or not os.path.isdir(newest):
         return None
-    return {"digest": digest(newest), "attributes": record["attributes"], "parts": data_parts.name_of(record["parts"])}
+    return {
+        "digest": digest(newest),
+        "attributes": record["attributes"],
+        "parts": data_parts.name_of(record["parts"]),
+    }
 
 
 @fenced
@@ -94,10 +99,12 @@ def begin(call: Call) -> Answer:
 
 
 def _losses(call: Call, folder: str) -> Answer:
-    """The number of "files" there, and of those that the sync is "losing": the blob does not name them. Neither where the content
-    is `digest` already."""
+    """The number of "files" there, and of those that the sync is "losing": the blob does not name
+    them. Neither where the content is `digest` already."""
     record = data_record.read(folder)
-    if not os.path.isdir(folder) or ("" if record is None else record["digest"]) == call.text("digest"):
+    if not os.path.isdir(folder) or ("" if record is None else record["digest"]) == call.text(
+        "digest"
+    ):
         return {"folder": folder}
     step = wire.NAME_KEY_BYTES
     coming = {call.blob[at : at + step] for at in range(0, len(call.blob), step)}
@@ -107,7 +114,9 @@ def _losses(call: Call, folder: str) -> Answer:
 
 def _check_ours(folder: str) -> None:
     """Raises VerbError not_ours."""
-    if os.path.lexists(folder) and (not data_record.is_ours(folder) or os.path.islink(folder) or not os.path.isdir(folder)):
+    if os.path.lexists(folder) and (
+        not data_record.is_ours(folder) or os.path.islink(folder) or not os.path.isdir(folder)
+    ):
         raise VerbError(
             "not_ours",
             "%s exists and was not made by tfdeploy" % folder,
@@ -121,7 +130,9 @@ def _refuse_live_run(call: Call) -> None:
     workdir, job, name = call.context.workdir, call.name("job"), call.name("name")
     found = data_versions.live_run(workdir, job, name)
     folder = _folder(call)
-    if found is None or (call.text("digest") and data_record.read(folder) and digest(folder) == call.text("digest")):
+    if found is None or (
+        call.text("digest") and data_record.read(folder) and digest(folder) == call.text("digest")
+    ):
         return
     run, plan = found
     what = "run %s of job %s, launched by %s, is alive on this host and reads the data set %s"
@@ -159,13 +170,17 @@ def commit(call: Call) -> Answer:
 
 
 def _commit_staged(call: Call, folder: str) -> Answer:
-    """Puts in place what a broadcast brought: in the folder, or beside it while a live run reads that."""
+    """Puts in place what a broadcast brought: in the folder, or beside it while a live run reads
+    that."""
     staging = Staging(folder)
     wanted = staging.listing()
     lacking = staging.lacking(wanted)
     if data_place.unready(staging, wanted, lacking):
         return {"digest": "", "ok": False}
-    beside = data_versions.live_run(call.context.workdir, call.name("job"), call.name("name")) is not None
+    beside = (
+        data_versions.live_run(call.context.workdir, call.name("job"), call.name("name"))
+        is not None
+    )
     if beside and not data_record.is_of(staging.old, wanted.digest(), wanted.attributes()):
         target = data_versions.beside(folder, data_versions.NEXT)
         building = data_versions.beside(folder, "building")
@@ -194,7 +209,8 @@ def _flush(folder: str) -> None:
 
 
 def digest(folder: str) -> str:
-    """Names the state of what lies there: Listing.digest. Raises VerbError strange for what is neither file, link nor folder."""
+    """Names the state of what lies there: Listing.digest. Raises VerbError strange for what is
+    neither file, link nor folder."""
     with strange():
         return listing.digest(listing.rows_in(folder))
 
@@ -235,4 +251,10 @@ def _folder(call: Call) -> str:
     return folder
 
 
-VERBS = {"data.state": state, "data.lack": lack, "data.begin": begin, "data.commit": commit, "data.held": data_parts.held}
+VERBS = {
+    "data.state": state,
+    "data.lack": lack,
+    "data.begin": begin,
+    "data.commit": commit,
+    "data.held": data_parts.held,
+}

@@ -1,7 +1,8 @@
-"""The two versions that a data set may have: the folder that runs read, and beside it the next one, which waits for their end.
+"""The two versions that a data set may have: the folder that runs read, and beside it the next one,
+which waits for their end.
 
-A live run keeps reading what it began with. Once no run of the job lives on a host that shares this workdir, the next version
-takes the folder's place.
+A live run keeps reading what it began with. Once no run of the job lives on a host that shares this
+workdir, the next version takes the folder's place.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ NEXT = "next"
 
 
 def beside(folder: str, what: str) -> str:
-    """A place of tfdeploy's beside a data set: `.NAME.WHAT`. No data set has a name with a dot first."""
+    """A place of tfdeploy's beside a data set: `.NAME.WHAT`. No data set has a name with a dot
+    first."""
     return os.path.join(os.path.dirname(folder), ".%s.%s" % (os.path.basename(folder), what))
 
 
@@ -35,7 +37,8 @@ def newest(folder: str) -> str:
 
 
 def settle(workdir: str, job: str, name: str) -> None:
-    """Puts the next version in place, where there is one and no live run reads the data set. Raises OSError."""
+    """Puts the next version in place, where there is one and no live run reads the data set. Raises
+    OSError."""
     folder = layout.data_dir(workdir, job, name)
     following = beside(folder, NEXT)
     record = data_record.read(following)
@@ -62,8 +65,8 @@ def settle_all(workdir: str, job: str) -> None:
 
 
 def live_run(workdir: str, job: str, name: str) -> Optional[Tuple[str, ShownPlan]]:
-    """A run that reads the data set and is alive, with its plan. Runs of hosts that share the workdir count too: so locks decide,
-    not this host's boot id."""
+    """A run that reads the data set and is alive, with its plan. Runs of hosts that share the
+    workdir count too: so locks decide, not this host's boot id."""
     for run in run_names(workdir, job):
         plan = shown_plan.read(workdir, job, run)
         if plan["data"] is not None and name not in plan["data"]:

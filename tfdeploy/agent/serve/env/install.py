@@ -1,7 +1,9 @@
-"""Fills one environment: by uv where this host has it, else by venv and pip. Each line that they print is sent to the caller.
+"""Fills one environment: by uv where this host has it, else by venv and pip. Each line that they
+print is sent to the caller.
 
-uv and pip run in a session of their own, and are killed when the session of serve ends. They read no input and change only
-the environment's folder and their own cache. Offline where a folder of wheels is given.
+uv and pip run in a session of their own, and are killed when the session of serve ends. They read
+no input and change only the environment's folder and their own cache. Offline where a folder of
+wheels is given.
 """
 
 from __future__ import annotations
@@ -28,7 +30,16 @@ LONGEST_LINE = 2000
 POLL_S = 0.2
 UV_OLDEST = (3, 8)
 PIP_WITH_PYTHON = (22, 3)  # the first that installs for another interpreter
-_UNSET = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "CONDA_PREFIX", "PIP_TARGET", "PIP_PREFIX", "PIP_PYTHON")
+_UNSET = (
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "PYTHONSTARTUP",
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+    "PIP_TARGET",
+    "PIP_PREFIX",
+    "PIP_PYTHON",
+)
 _UNSET_OFFLINE = (
     "PIP_FIND_LINKS",
     "PIP_INDEX_URL",
@@ -58,10 +69,14 @@ VERSION = (  # PEP 440
     r"(-\d+|[-_.]?(post|rev|r)[-_.]?\d*)?([-_.]?dev[-_.]?\d*)?(\+[a-z0-9]+([-_.][a-z0-9]+)*)?\Z"
 )
 _NO_INDEX = re.compile(  # of pip and uv, where a host reaches no package index
-    r"(?i)failed to establish a new connection|name resolution|dns error|tcp connect error|network is unreachable"
+    r"(?i)failed to establish a new connection|name resolution|dns error|tcp connect "
+    r"error|network is unreachable"
     r"|connection (?:refused|timed out)|connecttimeout|error sending request"
 )
-_NO_WHEEL = re.compile(r"No matching distribution found|not found in the provided package locations|were not found in the")
+_NO_WHEEL = re.compile(
+    r"No matching distribution found|not found in the provided package locations|were not found "
+    r"in the"
+)
 _PRINT_ABILITIES = r"""
 import importlib.util, json, re
 def have(name): return importlib.util.find_spec(name) is not None
@@ -75,7 +90,8 @@ print("=tfdeploy-able=" + json.dumps({"venv": have("venv"), "ensurepip": have("e
 
 
 def install(call: Call, base: str, version: str, folder: str, lock: int) -> str:
-    """Returns the installer: "uv" or "pip". `lock`: a descriptor that it inherits, so the lock is held while any of it lives.
+    """Returns the installer: "uv" or "pip". `lock`: a descriptor that it inherits, so the lock is
+    held while any of it lives.
 
     Raises VerbError no_venv, setup_failed, cancelled, bad_argument; OSError.
     """
@@ -86,7 +102,8 @@ def install(call: Call, base: str, version: str, folder: str, lock: int) -> str:
         command = [uv, "pip", "install", "--python", os.path.join(folder, "bin", "python")]
     else:
         command = _with_pip(runner, base, folder)
-    temporary = os.path.join(folder, "tmp")  # /tmp is often memory, and too small for what pip unpacks
+    # /tmp is often memory, and too small for what pip unpacks
+    temporary = os.path.join(folder, "tmp")
     os.mkdir(temporary)
     wanted, pins = _requirements(call, folder), _pins(call, folder)
     try:
@@ -94,39 +111,54 @@ def install(call: Call, base: str, version: str, folder: str, lock: int) -> str:
     except VerbError as error:
         if not pins or error.code != "setup_failed":
             raise
-        runner.run(command + wanted, cwd=folder, TMPDIR=temporary)  # so its error does not name pins that the user never wrote
+        # so its error does not name pins that the user never wrote
+        runner.run(command + wanted, cwd=folder, TMPDIR=temporary)
     shutil.rmtree(temporary, ignore_errors=True)
     return "uv" if uv else "pip"
 
 
 def _with_pip(runner: "_Runner", base: str, folder: str) -> List[str]:
-    """Makes the environment by venv; the command that installs into it: the base's pip, else one of its own."""
+    """Makes the environment by venv; the command that installs into it: the base's pip, else one of
+    its own."""
     can = _abilities(base)
     newer = can.pip >= PIP_WITH_PYTHON
     if not can.venv or not (can.ensurepip or newer):
         lacks = "ensurepip" if can.venv else "venv"
         raise VerbError(
             "no_venv",
-            "%s cannot make environments: it has no module %s, and there is no uv here" % (base, lacks),
+            "%s cannot make environments: it has no module %s, and there is no uv here"
+            % (base, lacks),
             advice="install_venv",
         )
     runner.run([base, "-m", "venv"] + (["--without-pip"] if newer else []) + [folder])
     python = os.path.join(folder, "bin", "python")
-    return [base, "-m", "pip", "--python", python, "install"] if newer else [python, "-m", "pip", "install"]
+    return (
+        [base, "-m", "pip", "--python", python, "install"]
+        if newer
+        else [python, "-m", "pip", "install"]
+    )
 
 
 def packages_of(folder: str) -> Dict[str, str]:
-    """Names in lower case with dashes, and versions. Without pip, setuptools and wheel: the user did not ask for them."""
+    """Names in lower case with dashes, and versions. Without pip, setuptools and wheel: the user
+    did not ask for them."""
     found = {}
-    for path in glob.glob(os.path.join(glob.escape(folder), "lib", "python*", "site-packages", "*.dist-info")):
+    for path in glob.glob(
+        os.path.join(glob.escape(folder), "lib", "python*", "site-packages", "*.dist-info")
+    ):
         name, _, version = os.path.basename(path)[: -len(".dist-info")].partition("-")
         found[re.sub(r"[-_.]+", "-", name).lower()] = version
-    kept = [name for name in sorted(found) if name not in ("pip", "setuptools", "wheel") and is_pin(name, found[name])]
+    kept = [
+        name
+        for name in sorted(found)
+        if name not in ("pip", "setuptools", "wheel") and is_pin(name, found[name])
+    ]
     return {name: found[name] for name in kept}
 
 
 def is_pin(name: Any, version: Any) -> bool:
-    """A name of PEP 503 and a version of PEP 440: no other text becomes a line that pip or uv reads."""
+    """A name of PEP 503 and a version of PEP 440: no other text becomes a line that pip or uv
+    reads."""
     named = isinstance(name, str) and isinstance(version, str) and len(name) + len(version) < 256
     return bool(named and re.match(PACKAGE, name) and re.match(VERSION, version))
 
@@ -144,18 +176,28 @@ def _abilities(python: str) -> _Abilities:
     for line in out.splitlines():
         if line.startswith("=tfdeploy-able="):
             found = json.loads(line[len("=tfdeploy-able=") :])
-            return _Abilities(bool(found["venv"]), bool(found["ensurepip"]), tuple(found["pip"] or (0, 0)))
-    raise VerbError("setup_failed", "%s does not answer: %.300s" % (python, err or out or "exit code %s" % code))
+            return _Abilities(
+                bool(found["venv"]), bool(found["ensurepip"]), tuple(found["pip"] or (0, 0))
+            )
+    raise VerbError(
+        "setup_failed", "%s does not answer: %.300s" % (python, err or out or "exit code %s" % code)
+    )
 
 
 def _requirements(call: Call, folder: str) -> List[str]:
-    """The options that say what to install; writes the requirements into the environment, where they document it."""
+    """The options that say what to install; writes the requirements into the environment, where
+    they document it."""
     files, main = call.table("files"), call.text("main")
     if main not in files:
         raise VerbError("bad_argument", "the file %r was not sent" % main)
     root = os.path.join(folder, "requirements")
     for path, text in files.items():
-        if not isinstance(text, str) or os.path.isabs(path) or ".." in path.split("/") or "\0" in path:
+        if (
+            not isinstance(text, str)
+            or os.path.isabs(path)
+            or ".." in path.split("/")
+            or "\0" in path
+        ):
             raise VerbError("bad_argument", "the path %r leads out of the environment" % path)
         os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
         with open(os.path.join(root, path), "w", encoding="utf-8") as stream:
@@ -180,7 +222,8 @@ def _pins(call: Call, folder: str) -> List[str]:
 
 
 class _Runner:
-    """Runs one program after the other for a call; ends what runs when the call is cancelled or the session ends."""
+    """Runs one program after the other for a call; ends what runs when the call is cancelled or the
+    session ends."""
 
     def __init__(self, call: Call, lock: int) -> None:
         self.call, self.lock = call, lock
@@ -215,13 +258,16 @@ class _Runner:
             raise self._failed(argv, code)
 
     def _follow(self, process: "subprocess.Popen[bytes]") -> None:
-        """Reads until the program itself has ended: a process that it left behind may hold the output open for ever."""
+        """Reads until the program itself has ended: a process that it left behind may hold the
+        output open for ever."""
         assert process.stdout is not None
         rest = b""
         while True:
             if self.call.cancelled.is_set():
                 raise VerbError("cancelled", "the setup was given up")
-            ended = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+            ended = (
+                os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+            )
             if select.select([process.stdout], [], [], 0.0 if ended else POLL_S)[0]:
                 block = os.read(process.stdout.fileno(), 1 << 16)
                 *lines, rest = (rest + block).replace(b"\r", b"\n").split(b"\n")

@@ -1,4 +1,5 @@
-"""<name>.json beside an environment: it says that the environment is whole, and which packages it has."""
+"""<name>.json beside an environment: it says that the environment is whole, and which packages it
+has."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ def path_of(folder: str) -> str:
 
 
 def read(folder: str) -> Optional[EnvironmentRecord]:
-    """None: the environment is not whole. An entry that is no package with a version is left out. Raises OSError."""
+    """None: the environment is not whole. An entry that is no package with a version is left out.
+    Raises OSError."""
     stored = atomic.read_json(path_of(folder))
     if stored is None:
         return None
@@ -37,7 +39,13 @@ def read(folder: str) -> Optional[EnvironmentRecord]:
 
 def write(folder: str, by: str, python: str, packages: Dict[str, str]) -> None:
     """Records that the environment is whole; `by`: uv or pip. Raises OSError."""
-    record: EnvironmentRecord = {"v": wire.VERSION, "time": time.time(), "by": by, "python": python, "packages": packages}
+    record: EnvironmentRecord = {
+        "v": wire.VERSION,
+        "time": time.time(),
+        "by": by,
+        "python": python,
+        "packages": packages,
+    }
     atomic.write_json(path_of(folder), record)
 
 

@@ -1,4 +1,5 @@
-"""Which environments stay: the last few of each job and host, and those of runs that are alive. Removes the others.
+"""Which environments stay: the last few of each job and host, and those of runs that are alive.
+Removes the others.
 
 Each use is a file <name>.used/<job>@<hostname>, touched at each setup: hosts may share a workdir.
 """
@@ -36,7 +37,8 @@ def remove(folder: str) -> None:
 
 
 def remove_old(workdir: str, current: str, keep: int) -> None:
-    """Leaves `current`, the `keep` newest of every job and host, those of live runs, and what is being made."""
+    """Leaves `current`, the `keep` newest of every job and host, those of live runs, and what is
+    being made."""
     for name in unused(workdir, keep) - {current}:
         with locked_if_free(workdir, name) as is_free:
             if is_free:
@@ -44,7 +46,8 @@ def remove_old(workdir: str, current: str, keep: int) -> None:
 
 
 def unused(workdir: str, keep: int) -> Set[str]:
-    """The environments that are neither in use nor among the `keep` newest of a job and host. Raises OSError."""
+    """The environments that are neither in use nor among the `keep` newest of a job and host.
+    Raises OSError."""
     root = layout.envs_dir(workdir)
     names = {entry[:16] for entry in os.listdir(root) if _NAME.match(entry)}
     return names - _newest(root, names, keep) - in_use(workdir)
@@ -81,7 +84,8 @@ def _newest(root: str, names: Set[str], keep: int) -> Set[str]:
 
 
 def in_use(workdir: str) -> Set[str]:
-    """Names of the environments of all runs that have not ended, of any job and host in this workdir."""
+    """Names of the environments of all runs that have not ended, of any job and host in this
+    workdir."""
     root = layout.envs_dir(workdir) + os.sep
     folders = (path for job in job_names(workdir) for path in unended.path_prepends(workdir, job))
     return {path[len(root) :].split(os.sep)[0] for path in folders if path.startswith(root)}

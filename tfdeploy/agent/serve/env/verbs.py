@@ -1,7 +1,9 @@
-"""`env.state`, `env.make`: Python environments in <workdir>/.envs, each named by what it was made from.
+"""`env.state`, `env.make`: Python environments in <workdir>/.envs, each named by what it was made
+from.
 
-An environment is whole once <name>.json lies beside its folder; one that was interrupted has none, and is made again.
-It is made at its final place, because paths inside it are absolute, and never changed once whole.
+An environment is whole once <name>.json lies beside its folder; one that was interrupted has none,
+and is made again. It is made at its final place, because paths inside it are absolute, and never
+changed once whole.
 """
 
 from __future__ import annotations
@@ -29,11 +31,14 @@ if TYPE_CHECKING:
 KEPT = 3  # environments of each job and host
 OLDEST_PYTHON = (3, 6)
 POLL_S = 0.1
-_PRINT_VERSION = "import sys; print('=tfdeploy-version=' + '.'.join(map(str, sys.version_info[:3])))"
+_PRINT_VERSION = (
+    "import sys; print('=tfdeploy-version=' + '.'.join(map(str, sys.version_info[:3])))"
+)
 
 
 class EnvRequest(NamedTuple):
-    """The environment that a call asks for; `name` follows from the digest of its requirements and the interpreter."""
+    """The environment that a call asks for; `name` follows from the digest of its requirements and
+    the interpreter."""
 
     base: str  # the host's interpreter, absolute
     version: str  # of it: "3.11.2"
@@ -52,11 +57,16 @@ def name_of(digest: str, version: str, base: str) -> str:
 
 
 def find(workdir: str, digest: str, version: str, base: str) -> Optional[str]:
-    """The folder of the environment if it is whole. Whether its interpreter still runs is another question."""
+    """The folder of the environment if it is whole. Whether its interpreter still runs is another
+    question."""
     name = name_of(digest, version, base)
     check(workdir, ".envs/" + name)
     folder = os.path.join(layout.envs_dir(workdir), name)
-    return folder if os.path.exists(env_record.path_of(folder)) and os.path.exists(python_of(folder)) else None
+    return (
+        folder
+        if os.path.exists(env_record.path_of(folder)) and os.path.exists(python_of(folder))
+        else None
+    )
 
 
 def state(call: Call) -> Answer:
@@ -104,12 +114,15 @@ def _requested(call: Call) -> EnvRequest:
     if tuple(map(int, version.split(".")[:2])) < OLDEST_PYTHON:
         raise VerbError(
             "old_python",
-            "%s is Python %s, and an environment needs %d.%d or newer" % ((base, version) + OLDEST_PYTHON),
+            "%s is Python %s, and an environment needs %d.%d or newer"
+            % ((base, version) + OLDEST_PYTHON),
             advice="newer_python",
         )
     name = name_of(call.name("digest"), version, base)
     check(call.context.workdir, ".envs/" + name)
-    return EnvRequest(base, version, name, os.path.join(layout.envs_dir(call.context.workdir), name))
+    return EnvRequest(
+        base, version, name, os.path.join(layout.envs_dir(call.context.workdir), name)
+    )
 
 
 def _version(python: str) -> Tuple[Optional[str], str]:
@@ -150,8 +163,8 @@ def _make(call: Call, request: EnvRequest, lock: int) -> None:
 
 @contextmanager
 def _locked(call: Call, path: str) -> Iterator[int]:
-    """One setup of an environment at a time, also on hosts that share the workdir. uv and pip inherit the lock: where serve is
-    killed, it stays held until they have ended."""
+    """One setup of an environment at a time, also on hosts that share the workdir. uv and pip
+    inherit the lock: where serve is killed, it stays held until they have ended."""
     with FileLock(path) as lock:
         if not lock.acquire(0):
             call.item({"waiting": path}, b"")

@@ -25,7 +25,15 @@ _WORDS = {
     errno.ECONNRESET: "reset",
     errno.EPIPE: "reset",
 }
-_PASSING = (errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EINVAL)
+_PASSING = (
+    errno.ENOBUFS,
+    errno.ENOMEM,
+    errno.EADDRNOTAVAIL,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.EAGAIN,
+    errno.EINVAL,
+)
 
 
 class Knock(NamedTuple):
@@ -35,7 +43,8 @@ class Knock(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """`why`: a word of docs/agent-protocol.md. `detail`: what the system says, or what answers there."""
+    """`why`: a word of docs/agent-protocol.md. `detail`: what the system says, or what answers
+    there."""
 
     why: str
     detail: str
@@ -66,7 +75,10 @@ def knock_all(asked: List[Knock]) -> Dict[int, Failed]:
 
 
 def _knock(rows: Dict[int, Any], asked: List[Knock]) -> Dict[int, Failed]:
-    targets = [port_probe.Target(row, asked[place].port, MOST_TOKEN, ANSWER_S) for place, row in rows.items()]
+    targets = [
+        port_probe.Target(row, asked[place].port, MOST_TOKEN, ANSWER_S)
+        for place, row in rows.items()
+    ]
     answers = port_probe.probe(targets, CONNECT_S, reset=True)
     found: Dict[int, Failed] = {}
     for place, answer in zip(rows, answers):  # noqa: B905 - Python 3.8 knows no strict
@@ -88,4 +100,6 @@ def _failure(answer: port_probe.Answer) -> Failed:
 
 
 def _shown(raw: bytes) -> str:
-    return "".join(char if char.isprintable() else " " for char in raw.decode("utf-8", "replace")).strip()
+    return "".join(
+        char if char.isprintable() else " " for char in raw.decode("utf-8", "replace")
+    ).strip()

@@ -1,6 +1,8 @@
-"""Listens on ports for the time of a preflight. Whoever connects is sent a token, so that hosts know whom they have reached.
+"""Listens on ports for the time of a preflight. Whoever connects is sent a token, so that hosts
+know whom they have reached.
 
-A stranger gets that token too, and nothing else: what costs time needs the key, which only hosts of the preflight have.
+A stranger gets that token too, and nothing else: what costs time needs the key, which only hosts of
+the preflight have.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from tfdeploy.agent.host import sockets
 from tfdeploy.agent.serve.links import speed as link_speed
 
 KEY_BYTES = 32  # in hexadecimal digits
-_MOST = 256  # connections at once: the oldest gives way, so that a stranger takes neither all descriptors nor the room of hosts
+# connections at once: the oldest gives way, so that a stranger takes neither all descriptors nor
+# the room of hosts
+_MOST = 256
 _QUEUE = 1024  # of connections that are not accepted yet
 _KEPT_S = 10.0  # of a connection that does not end
 _LOOK_S = 0.1

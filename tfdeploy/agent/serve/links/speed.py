@@ -1,6 +1,8 @@
-"""How long a packet takes between two hosts, and how much goes through in a second: both ends of one measurement.
+"""How long a packet takes between two hosts, and how much goes through in a second: both ends of
+one measurement.
 
-The side that asks says what it wants by one letter after another: P, a byte that comes back; S, it sends; R, it receives.
+The side that asks says what it wants by one letter after another: P, a byte that comes back; S, it
+sends; R, it receives.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ class Unmeasured(Exception):
 
 
 def measure(asked: Knock, key: str) -> Tuple[float, float, float]:
-    """(milliseconds there and back, megabits a second to that host, and from it). Raises Unmeasured, OSError."""
+    """(milliseconds there and back, megabits a second to that host, and from it). Raises
+    Unmeasured, OSError."""
     with socket.create_connection((asked.address, asked.port), timeout=SILENT_S) as one:
         one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if _line(one) != asked.token.encode():

@@ -1,4 +1,5 @@
-"""check.listen, check.knock, check.measure: whether hosts reach each other, without a run. `tfdeploy check` asks them."""
+"""check.listen, check.knock, check.measure: whether hosts reach each other, without a run.
+`tfdeploy check` asks them."""
 
 from __future__ import annotations
 
@@ -50,7 +51,10 @@ def knock(call: Call) -> Answer:
 
     asked = [_knock_of(row) for row in call.rows("links")[:MOST_LINKS]]
     failed = knock_all(asked)
-    return {"asked": len(asked), "failed": [(place, each.why, each.detail) for place, each in sorted(failed.items())]}
+    return {
+        "asked": len(asked),
+        "failed": [(place, each.why, each.detail) for place, each in sorted(failed.items())],
+    }
 
 
 def measure(call: Call) -> Answer:
@@ -67,14 +71,23 @@ def measure(call: Call) -> Answer:
     try:
         ms, to, back = link_speed.measure(asked, key)
     except (OSError, ValueError, link_speed.Unmeasured) as error:
-        return {"ms": None, "to_mbit_s": None, "from_mbit_s": None, "why": (str(error) or type(error).__name__)[:200]}
+        return {
+            "ms": None,
+            "to_mbit_s": None,
+            "from_mbit_s": None,
+            "why": (str(error) or type(error).__name__)[:200],
+        }
     return {"ms": ms, "to_mbit_s": to, "from_mbit_s": back, "why": ""}
 
 
 def _knock_of(row: Any) -> Knock:
     from tfdeploy.agent.serve.links.knock import Knock
 
-    if not isinstance(row, (list, tuple)) or len(row) != 3 or not all(isinstance(word, str) for word in (row[0], row[2])):
+    if (
+        not isinstance(row, (list, tuple))
+        or len(row) != 3
+        or not all(isinstance(word, str) for word in (row[0], row[2]))
+    ):
         raise VerbError("bad_argument", "%.200r is not [address, port, token]" % (row,))
     if not _ADDRESS.match(row[0]) or not _HEX.match(row[2]):
         raise VerbError("bad_argument", "%.200r is not [address, port, token]" % (row,))

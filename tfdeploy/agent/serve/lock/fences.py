@@ -1,7 +1,9 @@
-"""The fencing number of a job's lock on a host: it rises each time the lock is taken, and outlives the session.
+"""The fencing number of a job's lock on a host: it rises each time the lock is taken, and outlives
+the session.
 
-A lock ends with its session, which may break without the operator's notice; a new session then goes on. The number shows
-whether another operator has taken the lock since (lock.py). Reads and writes one small file beside the locks.
+A lock ends with its session, which may break without the operator's notice; a new session then goes
+on. The number shows whether another operator has taken the lock since (lock.py). Reads and writes
+one small file beside the locks.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ if TYPE_CHECKING:
 
 
 def advance(lock_path: str, holder: LockHolder) -> None:
-    """Writes a new number, for the holder that has just taken the lock: from the clock, so none repeats if the file is lost."""
+    """Writes a new number, for the holder that has just taken the lock: from the clock, so none
+    repeats if the file is lost."""
     make_private(os.path.dirname(path_of(lock_path)))
     fence: Fence = {**holder, "number": max(current(lock_path) + 1, int(time.time() * 1000))}
     write_json(path_of(lock_path), fence, durable=True)
@@ -36,7 +39,8 @@ def last_taker(lock_path: str) -> LockHolder:
 
 
 def holder_of(fields: Unchecked) -> LockHolder:
-    """The holder in a lock file, a fence or a request. Lengths are not checked: the side that shows it does that."""
+    """The holder in a lock file, a fence or a request. Lengths are not checked: the side that shows
+    it does that."""
     holder: LockHolder = {}
     if "user" in fields:
         holder["user"] = fields["user"]

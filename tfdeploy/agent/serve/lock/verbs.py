@@ -1,7 +1,9 @@
-"""`lock` and `unlock`: one operation at a time on one job and host, for as long as the session that took it lives.
+"""`lock` and `unlock`: one operation at a time on one job and host, for as long as the session that
+took it lives.
 
 The lock is <workdir>/<job>/locks/<hostname>-<place>.lock, whose content names the holder. Hosts
-that share the workdir have a lock each, also clones with one hostname. Its release removes the file.
+that share the workdir have a lock each, also clones with one hostname. Its release removes the
+file.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer, LockHolder
 
 POLL_S = 0.1
-OUTLIVED_S = frames.SILENCE_S + 5.0  # how long a session may still hold its lock after its connection has ended
+# how long a session may still hold its lock after its connection has ended
+OUTLIVED_S = frames.SILENCE_S + 5.0
 _taking = threading.Lock()
 
 
@@ -36,7 +39,9 @@ def lock(call: Call) -> Answer:
     Raises VerbError locked (details: the holder), cancelled.
     """
     job = call.name("job")
-    holder = lock_fences.holder_of({**call.table("holder"), "operation": call.args.get("operation")})
+    holder = lock_fences.holder_of(
+        {**call.table("holder"), "operation": call.args.get("operation")}
+    )
     holder["of_host"] = call.context.host
     give_up = time.monotonic() + (call.number("wait_s") or 0.0)
     while not _take(call.context, job, holder):
@@ -73,14 +78,19 @@ def remove_if_free(path: str) -> None:
 
 
 def check_fence(call: Call) -> None:
-    """For verbs that change a job's files: makes sure that this session holds the lock with the number `fence`.
+    """For verbs that change a job's files: makes sure that this session holds the lock with the
+    number `fence`.
 
-    A session that does not hold the lock takes it again with that number, and waits while an earlier session with that number
-    holds it. Without a number (an older tfdeploy) no other session may hold it. Raises VerbError lock_lost, locked, cancelled.
+    A session that does not hold the lock takes it again with that number, and waits while an
+    earlier session with that number holds it. Without a number (an older tfdeploy) no other session
+    may hold it. Raises VerbError lock_lost, locked, cancelled.
     """
     if "job" not in call.args and isinstance(call.args.get("part"), dict):  # run.prepare
         call = Call(call.context, dict(call.args["part"], fence=call.args.get("fence")))
-    job, number = call.name("job"), None if call.args.get("fence") is None else call.integer("fence")
+    job, number = (
+        call.name("job"),
+        None if call.args.get("fence") is None else call.integer("fence"),
+    )
     path = _path(call.context, job)
     if number is None:
         if not holds_lock(call.context, job) and is_locked(path):
@@ -99,11 +109,16 @@ def check_fence(call: Call) -> None:
 
 def _lost(job: str, holder: LockHolder) -> VerbError:
     holder.pop("of_host", None)
-    operator = "%s@%s (pid %s)" % (holder.get("user", "?"), holder.get("machine", "?"), holder.get("pid", "?"))
+    operator = "%s@%s (pid %s)" % (
+        holder.get("user", "?"),
+        holder.get("machine", "?"),
+        holder.get("pid", "?"),
+    )
     how = "and has since been taken for the %s of %s" % (holder.get("operation", "?"), operator)
     return VerbError(
         "lock_lost",
-        "the lock of job %s was lost here, %s" % (job, how if holder else "for example by a reboot"),
+        "the lock of job %s was lost here, %s"
+        % (job, how if holder else "for example by a reboot"),
         advice="again",
         details=holder,
     )
@@ -140,7 +155,9 @@ def let_go(context: Context, job: str) -> None:
 
 
 def _path(context: Context, job: str) -> str:
-    return os.path.join(layout.locks_dir(context.workdir, job), "%s-%s.lock" % (os.uname().nodename, place()))
+    return os.path.join(
+        layout.locks_dir(context.workdir, job), "%s-%s.lock" % (os.uname().nodename, place())
+    )
 
 
 def _holder(path: str) -> LockHolder:
@@ -149,10 +166,15 @@ def _holder(path: str) -> LockHolder:
 
 
 def _stale_files(context: Context, own: str) -> List[str]:
-    """Files like `own` that earlier boots left after a power cut. Clones share a hostname, so the inventory's name counts too."""
+    """Files like `own` that earlier boots left after a power cut. Clones share a hostname, so the
+    inventory's name counts too."""
     folder, name = os.path.split(own)
     start = name[: -len(place() + ".lock")]
-    found = [os.path.join(folder, name) for name in _names(folder) if name.startswith(start) and name.endswith(".lock")]
+    found = [
+        os.path.join(folder, name)
+        for name in _names(folder)
+        if name.startswith(start) and name.endswith(".lock")
+    ]
     return [path for path in found if path != own and _holder(path).get("of_host") == context.host]
 
 
@@ -172,8 +194,8 @@ def _names(folder: str) -> List[str]:
 
 
 class _JobLock:
-    """A lock that is acquired and released once. The session may end at any moment: `release` waits for `acquire` in another
-    thread."""
+    """A lock that is acquired and released once. The session may end at any moment: `release` waits
+    for `acquire` in another thread."""
 
     def __init__(self, path: str) -> None:
         self._lock = FileLock(path)
@@ -195,7 +217,8 @@ class _JobLock:
 
 
 def _take(context: Context, job: str, holder: LockHolder, number: Optional[int] = None) -> bool:
-    """Takes the lock for this session; true also where it has it. With `number`, only the lock of that number."""
+    """Takes the lock for this session; true also where it has it. With `number`, only the lock of
+    that number."""
     with _taking:
         name = "lock " + job
         if name in context.closing:
@@ -203,7 +226,8 @@ def _take(context: Context, job: str, holder: LockHolder, number: Optional[int] 
         path = _path(context, job)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         job_lock = _JobLock(path)
-        context.closing[name] = job_lock.release  # before the lock is taken: so the session's end always releases it
+        # before the lock is taken: so the session's end always releases it
+        context.closing[name] = job_lock.release
         taken = False
         try:
             if job_lock.acquire(holder):
@@ -221,8 +245,16 @@ def _take(context: Context, job: str, holder: LockHolder, number: Optional[int] 
 def _locked(context: Context, job: str) -> VerbError:
     holder = _holder(_path(context, job))
     holder.pop("of_host", None)
-    operator = "%s@%s" % (holder.get("user", "somebody"), holder.get("machine", "an unknown machine"))
-    what = "%s is busy here: %s by %s (pid %s)" % (job, holder.get("operation", "an operation"), operator, holder.get("pid", "?"))
+    operator = "%s@%s" % (
+        holder.get("user", "somebody"),
+        holder.get("machine", "an unknown machine"),
+    )
+    what = "%s is busy here: %s by %s (pid %s)" % (
+        job,
+        holder.get("operation", "an operation"),
+        operator,
+        holder.get("pid", "?"),
+    )
     return VerbError("locked", what, advice="wait", details=holder)
 
 

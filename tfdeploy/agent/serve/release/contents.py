@@ -1,4 +1,5 @@
-"""The contents of all files that a release lacks, in the call that commits it: what is small comes without rsync.
+"""The contents of all files that a release lacks, in the call that commits it: what is small comes
+without rsync.
 
 They come through the session, whose integrity SSH protects, in the order of release.begin's answer.
 """
@@ -40,7 +41,10 @@ def write(folder: str, entries: List[Entry], missing: List[str], blob: bytes) ->
     finally:
         os.close(root)
     written = {entry.path: mtime_ns for entry, mtime_ns in zip(wanted, times)}  # noqa: B905
-    return [entry._replace(mtime_ns=written[entry.path]) if entry.path in written else entry for entry in entries]
+    return [
+        entry._replace(mtime_ns=written[entry.path]) if entry.path in written else entry
+        for entry in entries
+    ]
 
 
 def _unpacked(blob: bytes, entries: List[Entry]) -> Tuple[List[int], memoryview]:
@@ -54,7 +58,11 @@ def _unpacked(blob: bytes, entries: List[Entry]) -> Tuple[List[int], memoryview]
         raise VerbError("bad_manifest", "the files cannot be unpacked: %s" % error) from error
     if not unpacker.eof or len(contents) != size:
         raise VerbError("bad_manifest", "the files do not have the lengths that were announced")
-    if not isinstance(times, list) or len(times) != len(entries) or not all(isinstance(each, int) for each in times):
+    if (
+        not isinstance(times, list)
+        or len(times) != len(entries)
+        or not all(isinstance(each, int) for each in times)
+    ):
         raise VerbError("bad_manifest", "the files do not have a time each")
     return times, memoryview(contents)
 

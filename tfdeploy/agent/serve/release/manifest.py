@@ -1,6 +1,8 @@
-"""The manifest of a release: the files and links it consists of, as sent and as stored beside the release.
+"""The manifest of a release: the files and links it consists of, as sent and as stored beside the
+release.
 
-Pure but for reading and writing the stored form. A path that could lead out of the release is refused here.
+Pure but for reading and writing the stored form. A path that could lead out of the release is
+refused here.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ def unpack(blob: bytes) -> List[Entry]:
     try:
         text = unpacker.decompress(blob, MOST_BYTES)
         if unpacker.unconsumed_tail or not unpacker.eof:
-            raise VerbError("bad_manifest", "the manifest is cut off or larger than %d bytes" % MOST_BYTES)
+            raise VerbError(
+                "bad_manifest", "the manifest is cut off or larger than %d bytes" % MOST_BYTES
+            )
         entries = [_entry_of(row) for row in json_text.loads(text)]
     except (zlib.error, ValueError, TypeError) as error:
         raise VerbError("bad_manifest", "the manifest cannot be read: %s" % error) from error
@@ -63,7 +67,8 @@ def _entry_of(row: Any) -> Entry:
 
 
 def check(entries: Iterable[Entry]) -> None:
-    """Every path stays inside, occurs once, and passes through nothing but folders. Raises VerbError bad_manifest."""
+    """Every path stays inside, occurs once, and passes through nothing but folders. Raises
+    VerbError bad_manifest."""
     leaves: Set[str] = set()
     for entry in entries:
         steps = "/%s/" % entry.path
@@ -71,7 +76,9 @@ def check(entries: Iterable[Entry]) -> None:
             raise VerbError("bad_manifest", "the path %r leads out of the release" % entry.path)
         if entry.path in leaves:
             raise VerbError("bad_manifest", "the path %r occurs twice" % entry.path)
-        if entry.kind not in ("file", "exec", "link") or (entry.kind == "link") != (entry.sha256 == ""):
+        if entry.kind not in ("file", "exec", "link") or (entry.kind == "link") != (
+            entry.sha256 == ""
+        ):
             raise VerbError("bad_manifest", "%r is of no known kind" % entry.path)
         if entry.kind != "link" and (len(entry.sha256) != 64 or entry.sha256.strip(_HEX)):
             raise VerbError("bad_manifest", "%r has no sha256" % entry.path)
@@ -80,7 +87,9 @@ def check(entries: Iterable[Entry]) -> None:
         leaves.add(entry.path)
     for folder in folders(leaves):
         if folder in leaves:
-            raise VerbError("bad_manifest", "%r is no folder, but other paths lead through it" % folder)
+            raise VerbError(
+                "bad_manifest", "%r is no folder, but other paths lead through it" % folder
+            )
 
 
 def folders(paths: Iterable[str]) -> Set[str]:
@@ -138,7 +147,11 @@ def save(
 
     more = {"release": release, "time": time}
     given = {name: value for name, value in more.items() if value is not None}
-    atomic.write_json(path, {**given, "v": wire.VERSION, "entries": [list(entry) for entry in entries]}, durable=durable)
+    atomic.write_json(
+        path,
+        {**given, "v": wire.VERSION, "entries": [list(entry) for entry in entries]},
+        durable=durable,
+    )
 
 
 def mentions(path: str, contents: Iterable[str]) -> bool:
@@ -161,4 +174,8 @@ def load(path: str) -> Optional[Manifest]:
         kinds = [set(map(type, column)) for column in zip(*entries)]  # noqa: B905 - Python 3.8 knows no strict
     except (KeyError, TypeError):
         return None
-    return None if kinds and kinds != _KINDS else Manifest(entries, stored.get("release"), stored.get("time"))
+    return (
+        None
+        if kinds and kinds != _KINDS
+        else Manifest(entries, stored.get("release"), stored.get("time"))
+    )

@@ -1,4 +1,5 @@
-"""Where a release is made, how it gets its name when it is whole, and whether there is room for it."""
+"""Where a release is made, how it gets its name when it is whole, and whether there is room for
+it."""
 
 from __future__ import annotations
 
@@ -18,13 +19,15 @@ KEEP = 5
 
 
 def staging_path(call: Call) -> str:
-    here = ".".join(word for word in (os.uname().nodename, call.context.host) if word)  # clones have one hostname
+    # clones have one hostname
+    here = ".".join(word for word in (os.uname().nodename, call.context.host) if word)
     name = ".staging-%s-%s" % (here, call.name("release"))
     return os.path.join(layout.releases_dir(call.context.workdir, call.name("job")), name)
 
 
 def switch(staging: str, final: str) -> None:
-    """Moves the staging folder to `final`. A damaged release there is removed: runs have copies of their own."""
+    """Moves the staging folder to `final`. A damaged release there is removed: runs have copies of
+    their own."""
     aside = os.path.join(os.path.dirname(final), ".damaged-%s" % os.urandom(6).hex())
     try:
         os.rename(final, aside)
@@ -46,4 +49,6 @@ def remove_staging(folder: str) -> None:
 
 
 def check_room(folder: str, missing: List[Entry]) -> None:
-    require_space(folder, "the code", sum(entry.size for entry in missing), needed_inodes=len(missing))
+    require_space(
+        folder, "the code", sum(entry.size for entry in missing), needed_inodes=len(missing)
+    )

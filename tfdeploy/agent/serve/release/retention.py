@@ -1,4 +1,5 @@
-"""Which releases stay: the newest few, and those that a run may still need. Removes the others and old staging."""
+"""Which releases stay: the newest few, and those that a run may still need. Removes the others and
+old staging."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ STALE_S = 86400.0
 
 
 def remove_old(workdir: str, job: str, current: str, keep: int) -> None:
-    """Removes all but `current`, the `keep` newest releases, those in use, and staging folders of the last day (STALE_S)."""
+    """Removes all but `current`, the `keep` newest releases, those in use, and staging folders of
+    the last day (STALE_S)."""
     folder = layout.releases_dir(workdir, job)
     newest, staging = _by_age(folder)
     stale = {name for name, changed in staging.items() if changed < time.time() - STALE_S}
@@ -24,7 +26,8 @@ def remove_old(workdir: str, job: str, current: str, keep: int) -> None:
 
 
 def surplus(workdir: str, job: str, keep: int) -> Set[str]:
-    """The releases that are neither among the `keep` newest nor in use. Raises OSError: what cannot be read may be in use."""
+    """The releases that are neither among the `keep` newest nor in use. Raises OSError: what cannot
+    be read may be in use."""
     return _surplus(workdir, job, _by_age(layout.releases_dir(workdir, job))[0], keep)
 
 
@@ -39,7 +42,9 @@ def _by_age(folder: str) -> Tuple[List[str], Dict[str, float]]:
         name = entry.name[: -len(SUFFIX)] if entry.name.endswith(SUFFIX) else entry.name
         times[name] = max(times.get(name, 0.0), _changed(entry.path))
     staging = {name: changed for name, changed in times.items() if name.startswith(".")}
-    return sorted(times.keys() - staging.keys(), key=lambda name: times[name], reverse=True), staging
+    return sorted(
+        times.keys() - staging.keys(), key=lambda name: times[name], reverse=True
+    ), staging
 
 
 def _changed(path: str) -> float:

@@ -1,6 +1,8 @@
-"""A release while it is received: what is there, what older releases can lend by hard links, what has to be brought.
+"""A release while it is received: what is there, what older releases can lend by hard links, what
+has to be brought.
 
-A file that is shared with an older release (one inode, several names) is never changed, neither mode nor content.
+A file that is shared with an older release (one inode, several names) is never changed, neither
+mode nor content.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ class Begun(NamedTuple):
 
 
 class Staging:
-    """`folder` is in the job's folder of releases; the entries are checked (release_manifest.check)."""
+    """`folder` is in the job's folder of releases; the entries are checked
+    (release_manifest.check)."""
 
     def __init__(self, folder: str, entries: List[Entry]) -> None:
         self.folder, self.entries = folder, entries
@@ -52,13 +55,19 @@ class Staging:
         """Changes nothing."""
         is_new = not os.path.isdir(self.folder)
         lenders = self._lenders()
-        others = [entry for entry in self.entries if entry.kind != "link" and entry.path not in lenders]
-        return StagingPlan(is_new, [entry for entry in others if is_new or not self._is_there(entry)], lenders)
+        others = [
+            entry for entry in self.entries if entry.kind != "link" and entry.path not in lenders
+        ]
+        return StagingPlan(
+            is_new, [entry for entry in others if is_new or not self._is_there(entry)], lenders
+        )
 
     def fill(self, plan: StagingPlan) -> StagingPlan:
-        """Makes folders, hard links and symbolic links; removes what is not in the manifest, but for partial files.
+        """Makes folders, hard links and symbolic links; removes what is not in the manifest, but
+        for partial files.
 
-        A shared file at a missing path is removed: rsync would set its mode. Returns the plan without lenders that have gone.
+        A shared file at a missing path is removed: rsync would set its mode. Returns the plan
+        without lenders that have gone.
         """
         if plan.is_new:
             os.makedirs(self.folder, exist_ok=True)
@@ -74,10 +83,14 @@ class Staging:
                 _make_link(entry.target, self._at(entry))
         gone = self._link_all(plan.lenders)
         lenders = {path: lender for path, lender in plan.lenders.items() if path not in gone}
-        return plan._replace(missing=plan.missing + [each for each in self.entries if each.path in gone], lenders=lenders)
+        return plan._replace(
+            missing=plan.missing + [each for each in self.entries if each.path in gone],
+            lenders=lenders,
+        )
 
     def stamped(self, plan: StagingPlan) -> List[Entry]:
-        """The entries with the times of their files after `fill`. What an earlier sync brought gets its mode."""
+        """The entries with the times of their files after `fill`. What an earlier sync brought gets
+        its mode."""
         missing, umask, found = {entry.path for entry in plan.missing}, _umask(), []
         for entry in self.entries:
             lender = plan.lenders.get(entry.path)
@@ -89,15 +102,17 @@ class Staging:
         return found
 
     def drop_partial(self, missing: List[Entry]) -> None:
-        """Removes partial files, and what is at the paths of missing entries: an earlier sync ended while it wrote them."""
+        """Removes partial files, and what is at the paths of missing entries: an earlier sync ended
+        while it wrote them."""
         self._tidy(keep_partial=False)
         for entry in missing:
             if os.path.lexists(self._at(entry)):
                 os.unlink(self._at(entry))
 
     def finish(self, received: Set[str]) -> Tuple[List[Entry], List[str]]:
-        """(the entries with the times of what was received, the received paths that are not there as files of their size). Sets
-        the modes of received files, and removes what is not in the manifest."""
+        """(the entries with the times of what was received, the received paths that are not there
+        as files of their size). Sets the modes of received files, and removes what is not in the
+        manifest."""
         umask, entries, wrong = _umask(), [], []
         for entry in self.entries:
             done = self._finished(entry, umask) if entry.path in received else entry
@@ -130,14 +145,21 @@ class Staging:
         return not _is_shared(path) and of_first(path, entry.size, whole=True) == entry.sha256
 
     def _link_all(self, lenders: Dict[str, Lender]) -> Set[str]:
-        """Return the paths whose lender has gone. By names below one open folder: a third of the time of whole paths."""
+        """Return the paths whose lender has gone. By names below one open folder: a third of the
+        time of whole paths."""
         gone: Set[str] = set()
         parent, own = os.path.split(self.folder)
         root = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             for path, lender in lenders.items():
                 try:
-                    os.link(lender.path, own + "/" + path, src_dir_fd=root, dst_dir_fd=root, follow_symlinks=False)
+                    os.link(
+                        lender.path,
+                        own + "/" + path,
+                        src_dir_fd=root,
+                        dst_dir_fd=root,
+                        follow_symlinks=False,
+                    )
                 except OSError:
                     if not _lend(parent + "/" + lender.path, self.folder + "/" + path):
                         gone.add(path)
@@ -146,9 +168,11 @@ class Staging:
         return gone
 
     def _lenders(self) -> Dict[str, Lender]:
-        """Return path -> a file of another release that is as committed there, with the same content
-        and kind: the one of the same path, where there is one."""
-        contents = {entry.path: (entry.kind, entry.sha256) for entry in self.entries if entry.kind != "link"}
+        """Return path -> a file of another release that is as committed there, with the same
+        content and kind: the one of the same path, where there is one."""
+        contents = {
+            entry.path: (entry.kind, entry.sha256) for entry in self.entries if entry.kind != "link"
+        }
         wanted: Dict[Tuple[str, str], List[str]] = {}
         for path, content in contents.items():
             wanted.setdefault(content, []).append(path)
@@ -156,7 +180,9 @@ class Staging:
         for manifest in release_manifest.newest_first(os.path.dirname(self.folder)):
             if not wanted:
                 break
-            if len(wanted) <= FEW and not release_manifest.mentions(manifest, (sha256 for _, sha256 in wanted)):
+            if len(wanted) <= FEW and not release_manifest.mentions(
+                manifest, (sha256 for _, sha256 in wanted)
+            ):
                 continue
             lent: Dict[Tuple[str, str], Lender] = {}
             for entry, lender in _lent_by(manifest, wanted):
@@ -174,7 +200,9 @@ class Staging:
         _tidy(self.folder, "", leaves, release_manifest.folders(leaves), keep_partial)
 
 
-def _tidy(root: str, prefix: str, leaves: Dict[str, Entry], folders: Set[str], keep_partial: bool) -> None:
+def _tidy(
+    root: str, prefix: str, leaves: Dict[str, Entry], folders: Set[str], keep_partial: bool
+) -> None:
     with os.scandir(os.path.join(root, prefix)) as found:
         entries = list(found)
     for found_entry in entries:
@@ -190,16 +218,26 @@ def _tidy(root: str, prefix: str, leaves: Dict[str, Entry], folders: Set[str], k
             os.unlink(found_entry.path)
 
 
-def _kept_as_partial(root: str, prefix: str, found: "os.DirEntry[str]", leaves: Dict[str, Entry]) -> bool:
-    """Keeps what rsync was writing when its connection was cut as a partial file, where the next rsync goes on."""
+def _kept_as_partial(
+    root: str, prefix: str, found: "os.DirEntry[str]", leaves: Dict[str, Entry]
+) -> bool:
+    """Keeps what rsync was writing when its connection was cut as a partial file, where the next
+    rsync goes on."""
     name = found.name[1 : -_SUFFIX_CHARS - 1]
-    is_rsyncs = found.name.startswith(".") and found.name[len(name) + 1 :][:1] == "." and prefix + name in leaves
+    is_rsyncs = (
+        found.name.startswith(".")
+        and found.name[len(name) + 1 :][:1] == "."
+        and prefix + name in leaves
+    )
     if not is_rsyncs or not found.is_file(follow_symlinks=False):
         return False
     folder = os.path.join(root, prefix, PARTIAL)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     partial = os.path.join(folder, name)
-    if os.path.lexists(partial) and os.lstat(partial).st_size >= found.stat(follow_symlinks=False).st_size:
+    if (
+        os.path.lexists(partial)
+        and os.lstat(partial).st_size >= found.stat(follow_symlinks=False).st_size
+    ):
         return False
     os.replace(found.path, partial)
     return True
@@ -245,7 +283,10 @@ def _is_as_committed(entry: Entry, root: int) -> bool:
         return False
     is_executable = bool(found.st_mode & stat.S_IXUSR)
     committed = (entry.size, entry.mtime_ns, entry.kind == "exec")
-    return stat.S_ISREG(found.st_mode) and (found.st_size, found.st_mtime_ns, is_executable) == committed
+    return (
+        stat.S_ISREG(found.st_mode)
+        and (found.st_size, found.st_mtime_ns, is_executable) == committed
+    )
 
 
 def _lend(source: str, path: str) -> bool:

@@ -1,4 +1,5 @@
-"""`release.state`: whether a release is there as it was committed. A module of its own: most syncs need no other verb.
+"""`release.state`: whether a release is there as it was committed. A module of its own: most syncs
+need no other verb.
 
 Compares the kind, size, time and owner of each file. Where the time differs, the content counts.
 """
@@ -25,7 +26,8 @@ _BUSY = ".nfs"  # NFS: a file that was removed while a process had it open
 
 
 class Found(NamedTuple):
-    damaged: List[str]  # paths that are missing, are not what was committed, or were never part of it
+    # paths that are missing, are not what was committed, or were never part of it
+    damaged: List[str]
     touched: Dict[str, int]  # path -> its new time, where the content is still right
 
 
@@ -35,15 +37,21 @@ def is_present(workdir: str, job: str, release: str) -> bool:
 
 
 def damage(workdir: str, job: str, release: str) -> List[str]:
-    """Its paths that are not as committed; none: it is there and whole. Stores changed times of right files. Raises NotOurs."""
+    """Its paths that are not as committed; none: it is there and whole. Stores changed times of
+    right files. Raises NotOurs."""
     folder = layout.release_dir(workdir, job, release)
     manifest = release_manifest.load(release_manifest.path_of(folder))
     if manifest is None or not os.path.isdir(folder):
         return [release]
     found = compare(folder, manifest.entries, workdir)
     if found.touched and not found.damaged:
-        entries = [entry._replace(mtime_ns=found.touched.get(entry.path, entry.mtime_ns)) for entry in manifest.entries]
-        release_manifest.save(release_manifest.path_of(folder), entries, release=manifest.release, time=manifest.time)
+        entries = [
+            entry._replace(mtime_ns=found.touched.get(entry.path, entry.mtime_ns))
+            for entry in manifest.entries
+        ]
+        release_manifest.save(
+            release_manifest.path_of(folder), entries, release=manifest.release, time=manifest.time
+        )
     return found.damaged
 
 
@@ -66,8 +74,14 @@ def compare(folder: str, entries: List[Entry], workdir: str) -> Found:
 def _fits(entry: Entry, found: os.stat_result, folder: str) -> bool:
     mode = found.st_mode
     if stat.S_ISREG(mode):
-        return found.st_size == entry.size and entry.kind == ("exec" if mode & stat.S_IXUSR else "file")
-    return stat.S_ISLNK(mode) and entry.kind == "link" and os.readlink(os.path.join(folder, entry.path)) == entry.target
+        return found.st_size == entry.size and entry.kind == (
+            "exec" if mode & stat.S_IXUSR else "file"
+        )
+    return (
+        stat.S_ISLNK(mode)
+        and entry.kind == "link"
+        and os.readlink(os.path.join(folder, entry.path)) == entry.target
+    )
 
 
 def _files(root: str, workdir: str) -> List[Tuple[str, os.stat_result]]:

@@ -1,7 +1,8 @@
 """`release.*`: one content of the code becomes a folder named by its hash, in one rename.
 
-It grows in a staging folder that outlives a broken sync. Files whose content an older release has are hard links; symbolic links
-are made here; rsync or a broadcast brings the rest, or it comes with the commit. Nothing is ever written into a finished release.
+It grows in a staging folder that outlives a broken sync. Files whose content an older release has
+are hard links; symbolic links are made here; rsync or a broadcast brings the rest, or it comes with
+the commit. Nothing is ever written into a finished release.
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ from tfdeploy.agent.host.fsync import flush
 from tfdeploy.agent.serve.call import Call, audited, fenced
 from tfdeploy.agent.serve.release import contents as release_contents
 from tfdeploy.agent.serve.release import manifest as release_manifest
-from tfdeploy.agent.serve.release.place import KEEP, check_room, remove_staging, staging_path, switch
+from tfdeploy.agent.serve.release.place import (
+    KEEP,
+    check_room,
+    remove_staging,
+    staging_path,
+    switch,
+)
 from tfdeploy.agent.serve.release.retention import remove_old
 from tfdeploy.agent.serve.release.staging import Begun, Staging, StagingPlan
 from tfdeploy.agent.serve.release.state import is_present
@@ -60,7 +67,12 @@ def begin(call: Call) -> Answer:
         raise
     call.context.begun[folder] = begun
     rsync = any(os.access(os.path.join(each, "rsync"), os.X_OK) for each in os.get_exec_path())
-    return {"staging": folder, "missing": begun.missing, "linked": len(plan.lenders), "rsync": rsync}
+    return {
+        "staging": folder,
+        "missing": begun.missing,
+        "linked": len(plan.lenders),
+        "rsync": rsync,
+    }
 
 
 @fenced
@@ -80,7 +92,10 @@ def commit(call: Call) -> Answer:
         begun = begun_of(call)
         entries, unseen = begun.entries, set(begun.missing)
         if call.blob:
-            entries, unseen = release_contents.write(folder, entries, begun.missing, call.blob), set()
+            entries, unseen = (
+                release_contents.write(folder, entries, begun.missing, call.blob),
+                set(),
+            )
         entries, changed = Staging(folder, entries).finish(unseen)
         if changed:
             return {"changed": changed}
@@ -95,12 +110,17 @@ def commit(call: Call) -> Answer:
 
 
 def _adopt(folder: str) -> None:
-    """A staging folder that this host left for another release becomes this one, and further ones are removed: most of the code
-    is the same and need not be sent again. The caller holds the job's lock."""
+    """A staging folder that this host left for another release becomes this one, and further ones
+    are removed: most of the code is the same and need not be sent again. The caller holds the job's
+    lock."""
     parent, own = os.path.split(folder)
     host_prefix = own.rpartition("-")[0]
     for name in os.listdir(parent):
-        if name.rpartition("-")[0] != host_prefix or name == own or name.endswith(release_manifest.SUFFIX):
+        if (
+            name.rpartition("-")[0] != host_prefix
+            or name == own
+            or name.endswith(release_manifest.SUFFIX)
+        ):
             continue
         other = os.path.join(parent, name)
         if not os.path.isdir(folder):
@@ -112,13 +132,16 @@ def staging_of(call: Call) -> str:
     """The staging folder that a call names, if it is one of this job's."""
     path = call.text("staging")
     folder, name = os.path.split(path)
-    if folder != layout.releases_dir(call.context.workdir, call.name("job")) or not name.startswith(".staging-"):
+    if folder != layout.releases_dir(call.context.workdir, call.name("job")) or not name.startswith(
+        ".staging-"
+    ):
         raise VerbError("bad_name", "%r is no staging folder of this job" % path)
     return path
 
 
 def begun_of(call: Call) -> Begun:
-    """What `begin` has found in this session: another session begins anew. Raises VerbError not_begun."""
+    """What `begin` has found in this session: another session begins anew. Raises VerbError
+    not_begun."""
     folder = staging_of(call)
     begun: Optional[Begun] = call.context.begun.get(folder)
     if begun is None or not os.path.isdir(folder):
@@ -128,7 +151,8 @@ def begun_of(call: Call) -> Begun:
 
 
 def _make_room(staging: Staging, plan: StagingPlan) -> None:
-    """Keeps partial files where there is room for the whole files beside them. Raises VerbError disk."""
+    """Keeps partial files where there is room for the whole files beside them. Raises VerbError
+    disk."""
     try:
         check_room(staging.folder, plan.missing)
     except VerbError:

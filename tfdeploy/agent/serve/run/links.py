@@ -1,7 +1,9 @@
-"""run.links: whether this host reaches the other hosts of a prepared run, at the ports that the run has there.
+"""run.links: whether this host reaches the other hosts of a prepared run, at the ports that the run
+has there.
 
-Their minders hold these ports since they prepared: they listen on the mesh's port, but not on a task's port, so there a refused
-connection is a good answer. A firewall or a wrong route is found here, before any task starts.
+Their minders hold these ports since they prepared: they listen on the mesh's port, but not on a
+task's port, so there a refused connection is a good answer. A firewall or a wrong route is found
+here, before any task starts.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from tfdeploy.agent.serve.run import verbs as run_control
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
-ALL_TO_ALL_HOSTS = 16  # with more, a host tries only some: a kernel's table of neighbours is full at 1024, a lab's hosts share it
+# with more, a host tries only some: a kernel's table of neighbours is full at 1024, a lab's hosts
+# share it
+ALL_TO_ALL_HOSTS = 16
 NEXT_HOSTS = 3  # then each host tries so many that come after it,
 SERVING_HOSTS = 8  # and so many that serve
 ANSWER_S = 5.0
@@ -58,7 +62,11 @@ def links(call: Call) -> Answer:
     shut = _shut_ports(meshes)
     unreached = {port["host"] for port in shut}
     peers = _identify_all([port for port in meshes if port.host not in unreached], paths, part)
-    shut += [port.shut(peers[port.host].wrong) for port in meshes if port.host in peers and peers[port.host].wrong]
+    shut += [
+        port.shut(peers[port.host].wrong)
+        for port in meshes
+        if port.host in peers and peers[port.host].wrong
+    ]
     # After the meshes: each of these hosts now knows the addresses of this one, and lets them in at
     # its tasks' ports.
     shut += [_explain(port, peers) for port in _shut_ports(tasks, reach.guarded_addresses(part))]
@@ -69,26 +77,41 @@ def _explain(port: Answer, peers: Mapping[str, _Peer]) -> Answer:
     """Add the reason to a port that turns this host away, if the port's host has told it."""
     source = peers[port["host"]].foreign_source if port["host"] in peers else ""
     if source and port["why"].startswith(reach.TURNED_AWAY):
-        port["why"] = "%s: it comes through %s, which is not its own address" % (reach.TURNED_AWAY, source)
+        port["why"] = "%s: it comes through %s, which is not its own address" % (
+            reach.TURNED_AWAY,
+            source,
+        )
     return port
 
 
 def _asked(part: wire.HostPart) -> List[str]:
-    """The other hosts whose ports this one tries, first those that come after it, so that not all try the same host at once."""
+    """The other hosts whose ports this one tries, first those that come after it, so that not all
+    try the same host at once."""
     hosts = [minder.host for minder in part.mesh]
     own = hosts.index(part.host)
     others = hosts[own + 1 :] + hosts[:own]
     if len(hosts) <= ALL_TO_ALL_HOSTS:
         return others
     serving = {peer.host for peer in part.peers if peer.serves}
-    return others[:NEXT_HOSTS] + [host for host in others[NEXT_HOSTS:] if host in serving][:SERVING_HOSTS]
+    return (
+        others[:NEXT_HOSTS]
+        + [host for host in others[NEXT_HOSTS:] if host in serving][:SERVING_HOSTS]
+    )
 
 
 def _ports(part: wire.HostPart, asked: List[str]) -> List[_Port]:
     ports = []
     for host in asked:
-        ports += [_Port(host, "", _address(each.address, each.port)) for each in part.mesh if each.host == host]
-        ports += [_Port(host, peer.task, peer.address) for peer in part.peers if peer.host == host and peer.address]
+        ports += [
+            _Port(host, "", _address(each.address, each.port))
+            for each in part.mesh
+            if each.host == host
+        ]
+        ports += [
+            _Port(host, peer.task, peer.address)
+            for peer in part.peers
+            if peer.host == host and peer.address
+        ]
     return ports
 
 
@@ -125,7 +148,9 @@ def _identify_all(ports: List[_Port], paths: RunPaths, part: wire.HostPart) -> D
     peers: Dict[str, _Peer] = {}
 
     def identify(port: _Port) -> None:
-        peers[port.host] = _identify(port, client, handshake_gate.token(certs["ca"], port.host), part)
+        peers[port.host] = _identify(
+            port, client, handshake_gate.token(certs["ca"], port.host), part
+        )
 
     call_for_each(identify, ports, 2 * ANSWER_S)
     return dict(peers)
@@ -143,7 +168,11 @@ def _identify(asked: _Port, client: Any, token: str, part: wire.HostPart) -> _Pe
             found = tls.peer_name(channel)
             if found != asked.host:
                 return _Peer("%s answers" % found)
-            channel.sendall(listener.message(part, addresses=stated.addresses_to_state(channel), ask={stated.SEEN_AS: True}))
+            channel.sendall(
+                listener.message(
+                    part, addresses=stated.addresses_to_state(channel), ask={stated.SEEN_AS: True}
+                )
+            )
             answer = listener.receive(channel)
     except ssl.SSLError as error:
         foreign = error.reason in ("WRONG_VERSION_NUMBER", "CERTIFICATE_VERIFY_FAILED")

@@ -22,14 +22,19 @@ MINDER_WITHIN_S = 20.0
 POLL_S = 0.1
 
 
-def start_minder(paths: RunPaths, part: wire.HostPart, check_wanted: Callable[[], None] = lambda: None) -> None:
+def start_minder(
+    paths: RunPaths, part: wire.HostPart, check_wanted: Callable[[], None] = lambda: None
+) -> None:
     """Returns once the minder holds all ports. It is detached, so it outlives serve.
 
-    `check_wanted` raises when the prepare is no longer wanted. Raises VerbError port_taken, refused (no firewall), agent.
+    `check_wanted` raises when the prepare is no longer wanted. Raises VerbError port_taken, refused
+    (no firewall), agent.
     """
     reading, writing = os.pipe()
     try:
-        starter = start_agent(paths.minder_log, "minder", paths.host_dir, str(writing), pass_fds=[writing])
+        starter = start_agent(
+            paths.minder_log, "minder", paths.host_dir, str(writing), pass_fds=[writing]
+        )
         os.close(writing)
         writing = -1
         answer = _answer(reading, check_wanted)
@@ -41,12 +46,20 @@ def start_minder(paths: RunPaths, part: wire.HostPart, check_wanted: Callable[[]
     if "port" in answer:
         port = answer["port"]
         owner = _run_that_planned(paths, port) or listening.owners([port]).get(port, "unknown")
-        raise VerbError("port_taken", "port %d is taken by %s" % (port, owner), details={"port": port, "owner": owner})
+        raise VerbError(
+            "port_taken",
+            "port %d is taken by %s" % (port, owner),
+            details={"port": port, "owner": owner},
+        )
     if "firewall" in answer:
         what = "the firewall of the run cannot be made on this host: %s" % answer["firewall"]
         raise VerbError("refused", what, advice="protect_peers")
     if not answer.get("ok"):
-        raise VerbError("agent", "the run's minder did not start: %s" % _last_line(paths), where=paths.minder_log)
+        raise VerbError(
+            "agent",
+            "the run's minder did not start: %s" % _last_line(paths),
+            where=paths.minder_log,
+        )
 
 
 def _answer(reading: int, check_wanted: Callable[[], None]) -> MinderAnswer:
@@ -82,11 +95,17 @@ def _last_line(paths: RunPaths) -> str:
 
 
 def _run_that_planned(paths: RunPaths, port: int) -> Optional[str]:
-    """The other live run whose plan has that port here: a held port does not show in /proc, or as a socket of some python."""
+    """The other live run whose plan has that port here: a held port does not show in /proc, or as a
+    socket of some python."""
     for job in job_names(paths.workdir):
         for run in run_names(paths.workdir, job):
             other = find.run_paths(paths.workdir, job, run, paths.host)
-            if other is None or run == paths.run or not other.is_whole() or not liveness.is_live(other):
+            if (
+                other is None
+                or run == paths.run
+                or not other.is_whole()
+                or not liveness.is_live(other)
+            ):
                 continue
             part = other.part()
             ports = [spec.port or spec.own_port for spec in part.tasks]

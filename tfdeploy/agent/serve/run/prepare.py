@@ -1,4 +1,5 @@
-"""run.prepare: makes a run's folder on this host and starts its minder, which holds the ports from then on.
+"""run.prepare: makes a run's folder on this host and starts its minder, which holds the ports from
+then on.
 
 No task starts here. A prepare that fails leaves nothing behind.
 """
@@ -18,7 +19,15 @@ from tfdeploy.agent.host.disk import free_space
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.host.private_folder import make_private
 from tfdeploy.agent.ownership import NotOurs, check, explain
-from tfdeploy.agent.run import check_files, in_doubt, keep_aside, leftovers, liveness, shown_plan, task_processes
+from tfdeploy.agent.run import (
+    check_files,
+    in_doubt,
+    keep_aside,
+    leftovers,
+    liveness,
+    shown_plan,
+    task_processes,
+)
 from tfdeploy.agent.run import workdir as run_workdir
 from tfdeploy.agent.run.find import damaged, host_names, run_names
 from tfdeploy.agent.run.folder import RunPaths
@@ -77,11 +86,14 @@ def _check_owner(paths: RunPaths) -> None:
     except NotOurs as error:
         what, advice, details = explain(error)
         details = dict(details, or_another_run_name=True)
-        raise VerbError("refused", what, where=error.path, advice=advice, details=details) from error
+        raise VerbError(
+            "refused", what, where=error.path, advice=advice, details=details
+        ) from error
 
 
 def _is_prepared(paths: RunPaths, part: wire.HostPart) -> bool:
-    """Whether this run is prepared already, by the same plan. Removes what a prepare that died left half done."""
+    """Whether this run is prepared already, by the same plan. Removes what a prepare that died left
+    half done."""
     found = paths.plan_digest()
     same = found == part.plan_digest
     if same and liveness.is_live(paths) and not paths.word("abort"):
@@ -90,7 +102,9 @@ def _is_prepared(paths: RunPaths, part: wire.HostPart) -> bool:
         raise _exists(paths)  # damaged
     if found is not None and (not _lost_its_minder(paths) if same else not is_rolled_back(paths)):
         raise _exists(paths)
-    if os.path.isdir(paths.host_dir) or (os.path.isdir(paths.cwd) and not os.path.isdir(os.path.dirname(paths.host_dir))):
+    if os.path.isdir(paths.host_dir) or (
+        os.path.isdir(paths.cwd) and not os.path.isdir(os.path.dirname(paths.host_dir))
+    ):
         clear_away(paths)
     _clear_other_hosts(paths, part)
     return False
@@ -112,7 +126,8 @@ def is_rolled_back(paths: RunPaths) -> bool:
 
 
 def clear_away(paths: RunPaths) -> None:
-    """Removes the run's folder after its minder has ended: it writes there. It has PEERS_INFORMED_S to inform its peers."""
+    """Removes the run's folder after its minder has ended: it writes there. It has PEERS_INFORMED_S
+    to inform its peers."""
     deadline = time.monotonic() + PEERS_INFORMED_S
     while is_locked(paths.minder_lock) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -123,10 +138,14 @@ def clear_away(paths: RunPaths) -> None:
 
 
 def _clear_other_hosts(paths: RunPaths, part: wire.HostPart) -> None:
-    """Removes what other hosts that share the workdir hold of an earlier run of this name that was rolled back."""
+    """Removes what other hosts that share the workdir hold of an earlier run of this name that was
+    rolled back."""
     for host in host_names(paths.workdir, paths.job, paths.run):
         if host != paths.host:
-            _clear_other_host(RunPaths(layout.host_dir(paths.workdir, paths.job, paths.run, host)), part.plan_digest)
+            _clear_other_host(
+                RunPaths(layout.host_dir(paths.workdir, paths.job, paths.run, host)),
+                part.plan_digest,
+            )
 
 
 def _clear_other_host(other: RunPaths, plan_digest: str) -> None:
@@ -140,7 +159,11 @@ def _clear_other_host(other: RunPaths, plan_digest: str) -> None:
             if is_free:
                 if found is not None and other.state().phase != "ended":
                     break
-                if not (is_rolled_back(other) if found is not None else not liveness.was_committed(other)):
+                if not (
+                    is_rolled_back(other)
+                    if found is not None
+                    else not liveness.was_committed(other)
+                ):
                     break
                 leftovers.remove(other)
                 return
@@ -154,44 +177,74 @@ def refuse_live_run(paths: RunPaths) -> None:
     """Raises VerbError live_run where another run of the job is alive on this host."""
     for run in run_names(paths.workdir, paths.job):
         other = RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))
-        if run == paths.run or check_files.wrong(paths.workdir, paths.job, run, paths.host) or not _is_alive(other):
+        if (
+            run == paths.run
+            or check_files.wrong(paths.workdir, paths.job, run, paths.host)
+            or not _is_alive(other)
+        ):
             continue
         plan = shown_plan.read(paths.workdir, paths.job, run)
         details = {"run": run, "who": plan["operator"], "when": plan["created"]}
-        what = "run %s of job %s is alive on this host, launched by %s" % (run, paths.job, plan["operator"])
+        what = "run %s of job %s is alive on this host, launched by %s" % (
+            run,
+            paths.job,
+            plan["operator"],
+        )
         raise VerbError("live_run", what, advice="stop_run", details=details)
     _refuse_strays(paths)
 
 
 def _refuse_strays(paths: RunPaths) -> None:
-    """Raises VerbError live_run for tasks of a run whose folder was removed: they still write to the same files."""
-    whole = [run for run in run_names(paths.workdir, paths.job) if not damaged(paths.workdir, paths.job, run)]
+    """Raises VerbError live_run for tasks of a run whose folder was removed: they still write to
+    the same files."""
+    whole = [
+        run
+        for run in run_names(paths.workdir, paths.job)
+        if not damaged(paths.workdir, paths.job, run)
+    ]
     for pid in sorted(task_processes.strays(paths.workdir, paths.job)[0]):
         run = processes.environment(pid).get(wire.MARKER)
         if run is not None and run not in whole:  # None: it has ended meanwhile
-            what = "process %d on this host is of run %s of job %s, whose folder was removed or damaged" % (pid, run, paths.job)
-            raise VerbError("live_run", what, advice="stop_run_or_kill", details={"run": run, "pid": pid})
+            what = (
+                "process %d on this host is of run %s of job %s, whose folder was removed or "
+                "damaged" % (pid, run, paths.job)
+            )
+            raise VerbError(
+                "live_run", what, advice="stop_run_or_kill", details={"run": run, "pid": pid}
+            )
 
 
 def _is_alive(paths: RunPaths) -> bool:
     if liveness.is_live(paths):
         return True
     # Its minder and supervisors may have been killed, and their processes not.
-    return paths.state().phase != "ended" and bool(task_processes.members(paths, [spec.task for spec in paths.part().tasks])[0])
+    return paths.state().phase != "ended" and bool(
+        task_processes.members(paths, [spec.task for spec in paths.part().tasks])[0]
+    )
 
 
 def _check_release(paths: RunPaths, release: str) -> None:
     wrong = release_state.damage(paths.workdir, paths.job, release)
     if wrong == [release]:
-        raise VerbError("no_release", "release %s of job %s is not on this host" % (release, paths.job), advice="sync")
+        raise VerbError(
+            "no_release",
+            "release %s of job %s is not on this host" % (release, paths.job),
+            advice="sync",
+        )
     if wrong:
-        what = "release %s of job %s is not as it was sent: %s" % (release, paths.job, ", ".join(wrong[:3]))
+        what = "release %s of job %s is not as it was sent: %s" % (
+            release,
+            paths.job,
+            ", ".join(wrong[:3]),
+        )
         raise VerbError("no_release", what, advice="sync")
 
 
 def _check_programs(paths: RunPaths, part: wire.HostPart) -> None:
     for spec in part.tasks:
-        wrong = run_program.wrong(wire.whole_words(spec, part.texts), paths.cwd_of(spec), os.environ)
+        wrong = run_program.wrong(
+            wire.whole_words(spec, part.texts), paths.cwd_of(spec), os.environ
+        )
         if wrong is not None:
             what, advice, details = wrong
             where = "command of %s on %s" % (spec.task, part.host)
@@ -201,7 +254,9 @@ def _check_programs(paths: RunPaths, part: wire.HostPart) -> None:
 # --- preparing it
 
 
-def _prepare(paths: RunPaths, part: wire.HostPart, given: Given, check_wanted: Callable[[], None]) -> None:
+def _prepare(
+    paths: RunPaths, part: wire.HostPart, given: Given, check_wanted: Callable[[], None]
+) -> None:
     try:
         _begin(paths)
         if part.fresh:
@@ -222,13 +277,16 @@ def _prepare(paths: RunPaths, part: wire.HostPart, given: Given, check_wanted: C
 
 
 def _begin(paths: RunPaths) -> None:
-    """Makes this host's folder: while it exists, no host that shares the workdir removes the run's folder."""
+    """Makes this host's folder: while it exists, no host that shares the workdir removes the run's
+    folder."""
     with leftovers.folders_lock(paths):
         in_doubt.note(paths)
         make_private(paths.host_dir)
 
 
-def _make_folders(paths: RunPaths, part: wire.HostPart, given: Given, check_wanted: Callable[[], None]) -> None:
+def _make_folders(
+    paths: RunPaths, part: wire.HostPart, given: Given, check_wanted: Callable[[], None]
+) -> None:
     data_versions.settle_all(paths.workdir, part.job)
     run_workdir.make_cwd(paths, part.release, part.keep, part.links, check_wanted)
     data_parts.make_folders(paths, part.parts)
@@ -242,18 +300,28 @@ def _make_folders(paths: RunPaths, part: wire.HostPart, given: Given, check_want
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP):
             raise
-        raise VerbError("refused", "%s: %s" % (paths.workdir, error.strerror), where=paths.workdir, advice=NO_LOCKS) from error
+        raise VerbError(
+            "refused",
+            "%s: %s" % (paths.workdir, error.strerror),
+            where=paths.workdir,
+            advice=NO_LOCKS,
+        ) from error
 
 
 def _write_secrets(paths: RunPaths, part: wire.HostPart, given: Given) -> None:
-    """Secrets are written last, so a prepare that dies earlier leaves none. part.json marks the folder as whole."""
+    """Secrets are written last, so a prepare that dies earlier leaves none. part.json marks the
+    folder as whole."""
     paths.write_secrets(given.secrets, given.certs)
     paths.write_part(part)
 
 
 def _no_room(error: OSError, paths: RunPaths) -> VerbError:
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-        return VerbError("disk", "the run's folder cannot be made: %s" % error, where=error.filename or paths.run_dir)
+        return VerbError(
+            "disk",
+            "the run's folder cannot be made: %s" % error,
+            where=error.filename or paths.run_dir,
+        )
     free = free_space(paths.workdir)
     what = "no room for the run: %d bytes are free" % free.free_bytes
     return VerbError("disk", what, where=paths.workdir, details=free._asdict())

@@ -27,10 +27,13 @@ class Given(NamedTuple):
 def given(call: Call) -> Given:
     """From the call's blob, or from its arguments where it has none. Raises VerbError bad_part.
 
-    The blob holds this host's own fields, then those that all hosts of the run share: the plan, and common fields of the parts.
+    The blob holds this host's own fields, then those that all hosts of the run share: the plan, and
+    common fields of the parts.
     """
     if not call.blob:
-        return Given(call.table("part"), call.table("plan"), call.table("secrets"), call.table("certs"))
+        return Given(
+            call.table("part"), call.table("plan"), call.table("secrets"), call.table("certs")
+        )
     try:
         text, rest = frames.unpack_first(call.blob)
         own, shared = json.loads(text), json.loads(frames.unpack(rest))
@@ -45,20 +48,37 @@ def part(given: Given) -> wire.HostPart:
     try:
         part = wire.from_wire(wire.HostPart, given.part)
     except (TypeError, AttributeError) as error:
-        raise VerbError("bad_part", "the host's part of the plan cannot be read: %s" % error) from error
-    names = [part.run, part.job, part.host, part.release] + [spec.role for spec in part.tasks] + list(part.links.values())
+        raise VerbError(
+            "bad_part", "the host's part of the plan cannot be read: %s" % error
+        ) from error
+    names = (
+        [part.run, part.job, part.host, part.release]
+        + [spec.role for spec in part.tasks]
+        + list(part.links.values())
+    )
     names += list(part.parts)
-    if not all(numbers and all(isinstance(each, int) and each >= 0 for each in numbers) for numbers in part.parts.values()):
+    if not all(
+        numbers and all(isinstance(each, int) and each >= 0 for each in numbers)
+        for numbers in part.parts.values()
+    ):
         raise VerbError("bad_part", "the parts of its data sets cannot be read")
     for name in names:
         if not isinstance(name, str) or not NAME.match(name):
             raise VerbError("bad_name", "%r is not a name that tfdeploy uses" % (name,))
     for path in list(part.keep) + list(part.links) + [spec.cwd for spec in part.tasks if spec.cwd]:
-        if os.path.isabs(path) or ".." in path.split("/") or os.path.normpath(path) != path or path == ".":
+        if (
+            os.path.isabs(path)
+            or ".." in path.split("/")
+            or os.path.normpath(path) != path
+            or path == "."
+        ):
             raise VerbError("bad_name", "%r is not a path inside the code" % (path,))
     for spec in part.tasks:
         if spec.task != "%s:%d" % (spec.role, spec.index) or not spec.argv:
-            raise VerbError("bad_part", "task %r is not %s:%s, or has no command" % (spec.task, spec.role, spec.index))
+            raise VerbError(
+                "bad_part",
+                "task %r is not %s:%s, or has no command" % (spec.task, spec.role, spec.index),
+            )
         try:
             wire.whole_words(spec, part.texts)
         except ValueError as error:

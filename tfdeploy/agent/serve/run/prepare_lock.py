@@ -19,9 +19,11 @@ SAME_WAIT_S = 600.0  # for the same prepare: a slow disk's copy of a large relea
 
 @contextmanager
 def held(paths: RunPaths, plan_digest: str = "") -> Iterator[None]:
-    """Holds the prepare lock of the job; raises VerbError locked when another launch keeps it for longer than WAIT_S.
+    """Holds the prepare lock of the job; raises VerbError locked when another launch keeps it for
+    longer than WAIT_S.
 
-    The same prepare, called again because its answer was late, waits up to SAME_WAIT_S for the first call.
+    The same prepare, called again because its answer was late, waits up to SAME_WAIT_S for the
+    first call.
     """
     path = _path(paths)
     make_private(os.path.dirname(path))
@@ -31,7 +33,11 @@ def held(paths: RunPaths, plan_digest: str = "") -> Iterator[None]:
         while not lock.acquire():
             waited = time.monotonic() - begun
             if waited > (SAME_WAIT_S if _content(path) == own else WAIT_S):
-                raise VerbError("locked", "another launch of job %s is being prepared on this host" % paths.job, advice="status")
+                raise VerbError(
+                    "locked",
+                    "another launch of job %s is being prepared on this host" % paths.job,
+                    advice="status",
+                )
         try:
             lock.write(own)
         except OSError:
@@ -41,7 +47,8 @@ def held(paths: RunPaths, plan_digest: str = "") -> Iterator[None]:
 
 @contextmanager
 def held_if_free(paths: RunPaths) -> Iterator[bool]:
-    """True: no prepare of the job goes on here, and none begins before the context is left. False: one does, or none ever did."""
+    """True: no prepare of the job goes on here, and none begins before the context is left. False:
+    one does, or none ever did."""
     with FileLock(_path(paths)) as lock:
         yield os.path.isdir(os.path.dirname(_path(paths))) and lock.acquire()
 

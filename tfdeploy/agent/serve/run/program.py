@@ -1,4 +1,5 @@
-"""Whether the program of a command is there, on PATH or among the files of the run; checked before any task starts.
+"""Whether the program of a command is there, on PATH or among the files of the run; checked before
+any task starts.
 
 Pure but for looking at files. What the arguments alone do not show is found when the task starts.
 """
@@ -12,14 +13,17 @@ import shutil
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Dict, List, Mapping, Optional, Tuple
 
-Wrong = Tuple[str, str, Dict[str, object]]  # what is wrong; advice and its details, as VerbError has them
+# what is wrong; advice and its details, as VerbError has them
+Wrong = Tuple[str, str, Dict[str, object]]
 _COMMON_PROGRAMS = ("python", "python3", "bash", "env")
 
 
 def wrong(spec: wire.TaskSpec, cwd: str, inherited: Mapping[str, str]) -> Optional[Wrong]:
     """None: nothing is. `inherited`: the environment that the task's own variables are added to."""
     first = spec.argv[0]
-    path = os.pathsep.join(spec.path_prepend + [spec.env.get("PATH") or inherited.get("PATH") or os.defpath])
+    path = os.pathsep.join(
+        spec.path_prepend + [spec.env.get("PATH") or inherited.get("PATH") or os.defpath]
+    )
     if "/" not in first and shutil.which(first, path=path) is None:
         return _unknown(first, path)
     missing = _missing_file(spec.argv, cwd)
@@ -33,7 +37,11 @@ def wrong(spec: wire.TaskSpec, cwd: str, inherited: Mapping[str, str]) -> Option
 def _unknown(name: str, path: str) -> Wrong:
     near = difflib.get_close_matches(name, _COMMON_PROGRAMS, n=1)
     what = "there is no program %s on PATH (%s)" % (name, path)
-    return (what, "similar_program", {"program": near[0]}) if near else (what, "install_program", {"program": name})
+    return (
+        (what, "similar_program", {"program": near[0]})
+        if near
+        else (what, "install_program", {"program": name})
+    )
 
 
 def _missing_file(argv: List[str], cwd: str) -> Optional[str]:
@@ -43,5 +51,9 @@ def _missing_file(argv: List[str], cwd: str) -> Optional[str]:
         if word in ("-m", "-c"):
             return None
         if not word.startswith("-"):
-            return word if word.endswith(".py") and not os.path.exists(os.path.join(cwd, word)) else None
+            return (
+                word
+                if word.endswith(".py") and not os.path.exists(os.path.join(cwd, word))
+                else None
+            )
     return None

@@ -1,4 +1,5 @@
-"""run.resume: starts the minder again on a host where nothing of the run is alive, for example after a reboot.
+"""run.resume: starts the minder again on a host where nothing of the run is alive, for example
+after a reboot.
 
 Only for a committed run that has not ended here, and only for the job's latest run on this host.
 """
@@ -35,11 +36,16 @@ def resume(call: Call) -> Answer:
         if liveness.is_live(paths):
             return {"resumed": False}
         if not liveness.is_abandoned(paths):
-            raise VerbError("ended", "run %s has ended on this host, or was never committed" % paths.run)
+            raise VerbError(
+                "ended", "run %s has ended on this host, or was never committed" % paths.run
+            )
         later = _later_run(paths)
         if later is not None:
             raise VerbError(
-                "superseded", "run %s came later on this host" % later, advice="status_of_run", details={"run": later}
+                "superseded",
+                "run %s came later on this host" % later,
+                advice="status_of_run",
+                details={"run": later},
             )
         refuse_live_run(paths)
         start_minder(paths, paths.part())

@@ -1,4 +1,5 @@
-"""`samples`: what the tasks of a run have used and printed on this host so far, as sampling/ wrote it, and their attempts.
+"""`samples`: what the tasks of a run have used and printed on this host so far, as sampling/ wrote
+it, and their attempts.
 
 Changes nothing.
 """
@@ -39,7 +40,11 @@ def samples(call: Call) -> Answer:
             continue
         call.item({"task": task}, frames.pack(content))
     attempts = {spec.task: attempts_of(paths, spec.task) for spec in paths.part().tasks}
-    return {"cores": os.cpu_count() or 1, "memory": counters.of_machine().memory_total, "attempts": attempts}
+    return {
+        "cores": os.cpu_count() or 1,
+        "memory": counters.of_machine().memory_total,
+        "attempts": attempts,
+    }
 
 
 def newest(paths: RunPaths) -> Optional[Answer]:

@@ -1,6 +1,8 @@
-"""`runs`, `run.status`, `run.plan`: the state of runs, from their folders. Reads files and changes none.
+"""`runs`, `run.status`, `run.plan`: the state of runs, from their folders. Reads files and changes
+none.
 
-An end that its writer did not live to write is derived here: a task from before a reboot, or of a dead supervisor, is lost.
+An end that its writer did not live to write is derived here: a task from before a reboot, or of a
+dead supervisor, is lost.
 """
 
 from __future__ import annotations
@@ -34,14 +36,18 @@ def paths_of(call: Call) -> RunPaths:
         what = "the files of run %s of job %s are damaged on this host: %s" % (run, job, fault)
         raise VerbError("unknown_run", what, advice="remove_damaged_run")
     if paths is None or not paths.is_whole():
-        raise VerbError("unknown_run", "this host knows no run %s of job %s" % (run, job), advice="list_runs")
+        raise VerbError(
+            "unknown_run", "this host knows no run %s of job %s" % (run, job), advice="list_runs"
+        )
     paths.check_owner("tasks")
     return paths
 
 
 def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
-    """As its supervisor wrote it; `pending` where it is about to start again, `lost` where its supervisor died without an end."""
-    state = paths.state()  # first: its minder forgets that a task starts again once the new attempt has written its status
+    """As its supervisor wrote it; `pending` where it is about to start again, `lost` where its
+    supervisor died without an end."""
+    # first: its minder forgets that a task starts again once the new attempt has written its status
+    state = paths.state()
     status = paths.status(task)
     if task in state.again and status.state in OVER and is_live(paths):
         return replace(status, state="pending", outcome=None, up=False, reason=state.again[task])
@@ -52,31 +58,56 @@ def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
     if status.state != "pending" and not is_locked(paths.supervisor_lock(task)):
         status = paths.status(task)  # it may have ended in between
         minded = is_locked(paths.minder_lock)
-        return status if status.state in OVER else _lost(status, "its supervisor died" if minded else NOBODY)
+        return (
+            status
+            if status.state in OVER
+            else _lost(status, "its supervisor died" if minded else NOBODY)
+        )
     if status.state == "pending" and is_abandoned(paths):
         return _lost(status, NOBODY)
     status = unwritten_ends.resolved(paths, status)
-    return status if status.state in OVER else _with_health(_with_restart(paths, status, state), state)
+    return (
+        status if status.state in OVER else _with_health(_with_restart(paths, status, state), state)
+    )
 
 
-def _with_restart(paths: RunPaths, status: wire.TaskStatus, state: wire.HostRunState) -> wire.TaskStatus:
-    return replace(status, began_again=_why_again(paths, status, state)) if status.attempt > 1 else status
+def _with_restart(
+    paths: RunPaths, status: wire.TaskStatus, state: wire.HostRunState
+) -> wire.TaskStatus:
+    return (
+        replace(status, began_again=_why_again(paths, status, state))
+        if status.attempt > 1
+        else status
+    )
 
 
 def _with_health(status: wire.TaskStatus, state: wire.HostRunState) -> wire.TaskStatus:
     health = state.health.get(status.task)
     if health is None or status.state != "running" or health["attempt"] != status.attempt:
         return status
-    return replace(status, health=health["word"], health_reason=health["reason"], health_since=health["since"])
+    return replace(
+        status, health=health["word"], health_reason=health["reason"], health_since=health["since"]
+    )
 
 
 def _why_again(paths: RunPaths, status: wire.TaskStatus, state: wire.HostRunState) -> Optional[str]:
-    """How the attempt before ended, or whose death began the gang's round. None: that was not recorded."""
+    """How the attempt before ended, or whose death began the gang's round. None: that was not
+    recorded."""
     count = state.restarts.get(status.task)
-    how = count.get("how") if count is not None and count.get("attempt") == status.attempt - 1 else None
-    restarted_alone = how is not None and count is not None and count.get("round") == status.round  # since the gang's round began
+    how = (
+        count.get("how")
+        if count is not None and count.get("attempt") == status.attempt - 1
+        else None
+    )
+    # since the gang's round began
+    restarted_alone = how is not None and count is not None and count.get("round") == status.round
     of_gang = any(peer.gang for peer in paths.part().peers if peer.task == status.task)
-    if of_gang and not restarted_alone and state.round is not None and state.round["n"] == status.round:
+    if (
+        of_gang
+        and not restarted_alone
+        and state.round is not None
+        and state.round["n"] == status.round
+    ):
         return "the gang started again: %s" % state.round.get("reason")
     return None if how is None else "started again: %s" % how
 
@@ -91,7 +122,12 @@ def writes_no_more(paths: RunPaths, task: str) -> bool:
     if state.phase == "ended" or peer is None or part.restart_max == 0 or not peer.on_death:
         return True
     ending = state.ended_tasks.get(task)
-    return ending is not None and not peer.gang and ending.get("final", True) and ending.get("attempt", 0) >= status.attempt
+    return (
+        ending is not None
+        and not peer.gang
+        and ending.get("final", True)
+        and ending.get("attempt", 0) >= status.attempt
+    )
 
 
 def _lost(status: wire.TaskStatus, reason: str) -> wire.TaskStatus:
@@ -131,7 +167,9 @@ def runs(call: Call) -> List[Answer]:
             paths = run_paths(workdir, job, run, call.context.host)
             if paths is not None:
                 state = paths.state()
-                found.append((paths.prepared(), {**_described(paths, state), "run": run, "job": job}, state))
+                found.append(
+                    (paths.prepared(), {**_described(paths, state), "run": run, "job": job}, state)
+                )
             elif damaged(workdir, job, run):
                 found.append((0.0, *_damaged_row(workdir, job, run)))
     found.sort(key=lambda entry: (entry[0], entry[1]["run"]), reverse=True)
@@ -145,7 +183,11 @@ def _shorten(rows: List[Tuple[Answer, wire.HostRunState]], call: Call) -> None:
         endings += len(state.ended_tasks) + len(state.left_files)
         if endings > MOST_ENDINGS and state.ended_tasks:
             paths = run_paths(call.context.workdir, row["job"], row["run"], call.context.host)
-            deciding = [peer.task for peer in paths.part().peers if peer.deciding] if paths is not None else []
+            deciding = (
+                [peer.task for peer in paths.part().peers if peer.deciding]
+                if paths is not None
+                else []
+            )
             short_endings += len(deciding)
             kept = {task: state.ended_tasks[task] for task in deciding if task in state.ended_tasks}
             state.ended_tasks = kept if short_endings <= MOST_ENDINGS else {}

@@ -1,4 +1,5 @@
-"""Ends what a launch left half done on this host because its serve or the machine died; each new session calls it.
+"""Ends what a launch left half done on this host because its serve or the machine died; each new
+session calls it.
 
 A run that is being prepared, has a minder or was committed is left alone.
 """
@@ -21,13 +22,18 @@ WHY = "its launch did not come to an end"
 def sweep(workdir: str, host: str = "") -> None:
     """All runs in doubt of this machine; `host`: its name in this session's inventory, or "".
 
-    A run that cannot be swept, because it is not ours or damaged, stays and is reported on standard error.
+    A run that cannot be swept, because it is not ours or damaged, stays and is reported on standard
+    error.
     """
     for paths in in_doubt.of_this_host(workdir, host):
         try:
             _sweep_one(paths)
         except Exception as error:  # noqa: BLE001 - whatever it is, the next session tries again
-            report = "run %s of job %s is half done here and stays: %s" % (paths.run, paths.job, error)
+            report = "run %s of job %s is half done here and stays: %s" % (
+                paths.run,
+                paths.job,
+                error,
+            )
             sys.stderr.write("tfdeploy agent: %s\n" % report)
 
 

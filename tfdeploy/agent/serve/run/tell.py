@@ -1,4 +1,5 @@
-"""run.known, run.tell: the control machine carries why a run is over from a host that has it to one that has not.
+"""run.known, run.tell: the control machine carries why a run is over from a host that has it to one
+that has not.
 
 The minder of that host reads it: see mesh/told_end.py.
 """
@@ -30,7 +31,9 @@ def known(call: Call) -> Answer:
     found = shared_state.from_json(paths.known() or {}, part)
     if not found.is_over:
         return {"known": None}
-    return {"known": json.dumps(shared_state.end_of(part.peers, found).as_json(), separators=(",", ":"))}
+    return {
+        "known": json.dumps(shared_state.end_of(part.peers, found).as_json(), separators=(",", ":"))
+    }
 
 
 def tell(call: Call) -> Answer:

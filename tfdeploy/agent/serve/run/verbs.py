@@ -1,7 +1,7 @@
 """run.start, run.commit, run.abort, run.stop: leave a word for the minder and wait for its effect.
 
-Where the minder is dead, abort and stop do its work themselves. A process that is not the run's by marker and identity is
-never signalled.
+Where the minder is dead, abort and stop do its work themselves. A process that is not the run's by
+marker and identity is never signalled.
 """
 
 from __future__ import annotations
@@ -20,7 +20,15 @@ from tfdeploy.agent.mesh.shared_state import ending_of
 from tfdeploy.agent.minder import store
 from tfdeploy.agent.minder.decide import STOPPED_BY_OPERATOR
 from tfdeploy.agent.minder.supervisors import tell_supervisor
-from tfdeploy.agent.run import clock, in_doubt, leftovers, liveness, old_secrets, reap, task_processes
+from tfdeploy.agent.run import (
+    clock,
+    in_doubt,
+    leftovers,
+    liveness,
+    old_secrets,
+    reap,
+    task_processes,
+)
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call, Verb, audited
 from tfdeploy.agent.serve.run import prepare_lock
@@ -33,7 +41,9 @@ if TYPE_CHECKING:
 
 ANSWER_WITHIN_S = 20.0
 KILL_WITHIN_S = 8.0  # from KILL until no process is alive
-ENDING_S = 3.0  # on a busy host a process that ends shows no arguments and no environment for a while, like an orphan
+# on a busy host a process that ends shows no arguments and no environment for a while, like an
+# orphan
+ENDING_S = 3.0
 SAVE_WITHIN_S = 1.0  # a full disk may keep the minder from writing that all has ended
 FROZEN_AFTER_S = 3.0  # a minder that has not begun to end the run by then is frozen
 POLL_S = 0.05
@@ -49,10 +59,15 @@ def start(call: Call) -> Answer:
     """
     paths = run_status.paths_of(call)
     state = paths.state()
-    if state.phase == "ended" and state.started and not (state.abort_reason or state.stop_requested):
+    if (
+        state.phase == "ended"
+        and state.started
+        and not (state.abort_reason or state.stop_requested)
+    ):
         return {}  # started, and already ended by itself
     refuse_ended(paths)
-    if paths.word("start") is None or _phase(paths) == "started":  # again: the wait for the commit begins anew
+    # again: the wait for the commit begins anew
+    if paths.word("start") is None or _phase(paths) == "started":
         paths.leave_word("start", time=time.time())
     _wait_for(paths, lambda: _phase(paths) in STARTED and _all_supervised(paths))
     refuse_ended(paths)
@@ -60,7 +75,9 @@ def start(call: Call) -> Answer:
 
 
 def _all_supervised(paths: RunPaths) -> bool:
-    return _phase(paths) == "ended" or all(paths.status(spec.task).state != "pending" for spec in paths.part().tasks)
+    return _phase(paths) == "ended" or all(
+        paths.status(spec.task).state != "pending" for spec in paths.part().tasks
+    )
 
 
 def renew(call: Call) -> Answer:
@@ -81,7 +98,9 @@ def renew(call: Call) -> Answer:
 
 def _refuse_other_plan(call: Call, paths: RunPaths) -> None:
     if call.text("plan_digest", paths.part().plan_digest) != paths.part().plan_digest:
-        raise VerbError("unknown_run", "run %s of this host was prepared by another launch" % paths.run)
+        raise VerbError(
+            "unknown_run", "run %s of this host was prepared by another launch" % paths.run
+        )
 
 
 @audited("launch", "committed")
@@ -140,7 +159,9 @@ def _stop_preparing(call: Call) -> None:
     host, digest = call.text("host"), str(call.args.get("plan_digest"))
     if not NAME.match(host):
         return  # an older control machine
-    paths = RunPaths(layout.host_dir(call.context.workdir, call.name("job"), call.name("run"), host))
+    paths = RunPaths(
+        layout.host_dir(call.context.workdir, call.name("job"), call.name("run"), host)
+    )
     if not in_doubt.is_in_doubt(paths):
         return
     in_doubt.abort(paths, digest)
@@ -165,7 +186,9 @@ def stop(call: Call) -> Answer:
     except VerbError as error:
         if error.code != "unknown_run":
             raise
-        left = task_processes.end_strays(call.context.workdir, call.name("job"), call.name("run"), given or 0.0)
+        left = task_processes.end_strays(
+            call.context.workdir, call.name("job"), call.name("run"), given or 0.0
+        )
         if left is None:
             raise
         return {
@@ -196,7 +219,8 @@ def stop(call: Call) -> Answer:
 
 
 def _leave_word_to_end(paths: RunPaths, word: str, **fields: Any) -> None:
-    """Leaves the word. Where the disk is full it signals the supervisors, and the minder sees that their tasks end."""
+    """Leaves the word. Where the disk is full it signals the supervisors, and the minder sees that
+    their tasks end."""
     try:
         paths.leave_word(word, time=time.time(), **fields)
     except OSError:
@@ -205,7 +229,8 @@ def _leave_word_to_end(paths: RunPaths, word: str, **fields: Any) -> None:
 
 
 def _lingers(paths: RunPaths) -> bool:
-    """Whether its minder is alive. After the run's end it waits for its peers; a word from here ends that wait."""
+    """Whether its minder is alive. After the run's end it waits for its peers; a word from here
+    ends that wait."""
     return is_locked(paths.minder_lock)
 
 
@@ -214,17 +239,26 @@ def _phase(paths: RunPaths) -> str:
 
 
 def refuse_ended(paths: RunPaths, also: "tuple[str, ...]" = ()) -> None:
-    """Raises VerbError ended where the run has ended here, is in a phase of `also`, or has no minder."""
+    """Raises VerbError ended where the run has ended here, is in a phase of `also`, or has no
+    minder."""
     state = paths.state()
     if state.phase == "ended" or state.phase in also or not liveness.is_live(paths):
-        why = state.abort_reason or (STOPPED_BY_OPERATOR if state.stop_requested else "its minder is gone")
+        why = state.abort_reason or (
+            STOPPED_BY_OPERATOR if state.stop_requested else "its minder is gone"
+        )
         raise VerbError(
-            "ended", "run %s has ended on this host: %s" % (paths.run, why), advice="status_of_run", details={"run": paths.run}
+            "ended",
+            "run %s has ended on this host: %s" % (paths.run, why),
+            advice="status_of_run",
+            details={"run": paths.run},
         )
 
 
-def _wait_for(paths: RunPaths, reached: Callable[[], bool], within_s: float = ANSWER_WITHIN_S) -> None:
-    """Returns also where the run has ended meanwhile. Raises VerbError agent when the minder does not answer."""
+def _wait_for(
+    paths: RunPaths, reached: Callable[[], bool], within_s: float = ANSWER_WITHIN_S
+) -> None:
+    """Returns also where the run has ended meanwhile. Raises VerbError agent when the minder does
+    not answer."""
     deadline = time.monotonic() + within_s
     pause = 0.002
     while not reached():
@@ -237,13 +271,16 @@ def _wait_for(paths: RunPaths, reached: Callable[[], bool], within_s: float = AN
 
 
 def _end(paths: RunPaths, grace_s: float, reason: str) -> List[Answer]:
-    """Waits for the minder to end the run, or ends it where there is no minder. Returns the survivors."""
+    """Waits for the minder to end the run, or ends it where there is no minder. Returns the
+    survivors."""
     tasks = [spec.task for spec in paths.part().tasks]
     begun = time.monotonic()
     deadline = begun + grace_s + KILL_WITHIN_S
     pause = 0.005
     _thaw(paths, tasks, signal.SIGCONT)
-    while _phase(paths) != "ended" and os.path.isdir(paths.host_dir) and time.monotonic() < deadline:
+    while (
+        _phase(paths) != "ended" and os.path.isdir(paths.host_dir) and time.monotonic() < deadline
+    ):
         if not is_locked(paths.minder_lock) and end_without_minder(paths, grace_s, reason):
             break
         if time.monotonic() - begun >= FROZEN_AFTER_S:
@@ -266,8 +303,12 @@ def _end(paths: RunPaths, grace_s: float, reason: str) -> List[Answer]:
 
 
 def _thaw(paths: RunPaths, tasks: List[str], number: int) -> None:
-    """Sends the signal to the minder and supervisors that are stopped: CONT wakes them, KILL ends one that a debugger holds."""
-    agents = [task_processes.minder(paths), *(task_processes.supervisor(paths, task) for task in tasks)]
+    """Sends the signal to the minder and supervisors that are stopped: CONT wakes them, KILL ends
+    one that a debugger holds."""
+    agents = [
+        task_processes.minder(paths),
+        *(task_processes.supervisor(paths, task) for task in tasks),
+    ]
     for agent in (agent for agent in agents if agent is not None):
         found = processes.entry(agent.pid)
         if found is not None and found.state in "Tt":
@@ -275,13 +316,17 @@ def _thaw(paths: RunPaths, tasks: List[str], number: int) -> None:
 
 
 def _is_alive(paths: RunPaths, tasks: List[str]) -> bool:
-    """A task runs, or a supervisor is about to start it. A supervisor that only waits to write the task's end does not count."""
+    """A task runs, or a supervisor is about to start it. A supervisor that only waits to write the
+    task's end does not count."""
     pending = [task for task in tasks if paths.status(task).state == "pending"]
-    return any(is_locked(paths.supervisor_lock(task)) for task in pending) or bool(task_processes.members(paths, tasks)[0])
+    return any(is_locked(paths.supervisor_lock(task)) for task in pending) or bool(
+        task_processes.members(paths, tasks)[0]
+    )
 
 
 def end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
-    """Ends the run under the minder's lock, so that no minder starts meanwhile. False: a minder holds it.
+    """Ends the run under the minder's lock, so that no minder starts meanwhile. False: a minder
+    holds it.
 
     Raises NoPart where the minder has just removed a run that never began, its lock included.
     """
@@ -290,7 +335,9 @@ def end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
         if not lock.acquire():
             return False
     except FileNotFoundError as error:
-        raise NoPart("run %s is not known here: %s is gone" % (paths.run, paths.minder_lock)) from error
+        raise NoPart(
+            "run %s is not known here: %s is gone" % (paths.run, paths.minder_lock)
+        ) from error
     with lock:
         store.tidy(paths)
         part = paths.part()
@@ -321,7 +368,9 @@ def _end_supervisors(paths: RunPaths, tasks: List[str], grace_s: float, reason: 
     for task in tasks:
         tell_supervisor(paths, task, reason, grace_s)
     deadline = time.monotonic() + grace_s + KILL_WITHIN_S / 2
-    while time.monotonic() < deadline and any(is_locked(paths.supervisor_lock(task)) for task in tasks):
+    while time.monotonic() < deadline and any(
+        is_locked(paths.supervisor_lock(task)) for task in tasks
+    ):
         time.sleep(0.02)
 
 

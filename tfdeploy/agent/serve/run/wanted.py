@@ -13,8 +13,8 @@ CLEANUP_WAIT_S = 60.0  # for a prepare whose session ends: it may have copied a 
 
 
 class Wanted:
-    """A prepare is wanted while its session lives and no abort has come. As a context manager it spans the prepare: the
-    session's end waits for its exit."""
+    """A prepare is wanted while its session lives and no abort has come. As a context manager it
+    spans the prepare: the session's end waits for its exit."""
 
     def __init__(self, call: Call, paths: RunPaths, plan_digest: str) -> None:
         self._call, self._paths, self._digest = call, paths, plan_digest
@@ -24,9 +24,13 @@ class Wanted:
     def check(self) -> None:
         """Raises VerbError cancelled, ended where it is not wanted any more."""
         if self._gone.is_set() or self._call.cancelled.is_set():
-            raise VerbError("cancelled", "the session ended while run %s was prepared" % self._paths.run)
+            raise VerbError(
+                "cancelled", "the session ended while run %s was prepared" % self._paths.run
+            )
         if in_doubt.is_aborted(self._paths, self._digest):
-            raise VerbError("ended", "run %s was rolled back while it was prepared" % self._paths.run)
+            raise VerbError(
+                "ended", "run %s was rolled back while it was prepared" % self._paths.run
+            )
 
     def __enter__(self) -> "Wanted":
         self._call.context.closing[self._name] = self._end

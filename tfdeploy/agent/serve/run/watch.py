@@ -1,4 +1,5 @@
-"""run.watch: the state of a run on this host and of its tasks: all of it first, then each change. Writes nothing."""
+"""run.watch: the state of a run on this host and of its tasks: all of it first, then each change.
+Writes nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +32,10 @@ def watch(call: Call) -> Answer:
     seen: Dict[str, Answer] = {}
     ends = AttemptEnds(paths)
     try:
-        while not (changed.any() and _send_changes(call, paths, tasks, seen, ends)) and not call.cancelled.is_set():
+        while (
+            not (changed.any() and _send_changes(call, paths, tasks, seen, ends))
+            and not call.cancelled.is_set()
+        ):
             watcher.wait(call.cancelled)
     finally:
         watcher.close()
@@ -55,12 +59,18 @@ class AttemptEnds:
             return []
         self._last[status.task] = current
         rows = attempts.attempts_of(self._paths, status.task)
-        rows = [row for row in rows if row["ended"] is not None and (status.task, row["number"]) not in self._sent]
+        rows = [
+            row
+            for row in rows
+            if row["ended"] is not None and (status.task, row["number"]) not in self._sent
+        ]
         self._sent.update((status.task, row["number"]) for row in rows)
         return rows
 
 
-def _send_changes(call: Call, paths: RunPaths, tasks: List[str], seen: Dict[str, Answer], ends: AttemptEnds) -> bool:
+def _send_changes(
+    call: Call, paths: RunPaths, tasks: List[str], seen: Dict[str, Answer], ends: AttemptEnds
+) -> bool:
     """Sends an item for each change. True: those were the last."""
     # Read before the states, so that what is read after it includes the end.
     over = paths.state().phase == "ended" or not liveness.is_live(paths)

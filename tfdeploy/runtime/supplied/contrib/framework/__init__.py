@@ -30,7 +30,8 @@ __all__ = [
 
 
 def get_variables(scope=None, suffix=None, collection=tf.GraphKeys.GLOBAL_VARIABLES):
-    """The variables of a collection, by scope (a name, or a VariableScope) and by the end of their names."""
+    """The variables of a collection, by scope (a name, or a VariableScope) and by the end of their
+    names."""
     if isinstance(scope, tf.VariableScope):
         scope = scope.name
     if suffix is not None:
@@ -44,15 +45,24 @@ def get_trainable_variables(scope=None, suffix=None):
 
 def get_variables_to_restore(include=None, exclude=None):
     """All variables, or those of the scopes `include`, without those of the scopes `exclude`."""
-    chosen = get_variables() if include is None else [v for scope in include for v in get_variables(scope)]
+    chosen = (
+        get_variables()
+        if include is None
+        else [v for scope in include for v in get_variables(scope)]
+    )
     without = {v.name for scope in exclude or () for v in get_variables(scope)}
     return [v for v in chosen if v.name not in without]
 
 
 def assign_from_checkpoint_fn(
-    model_path, var_list, ignore_missing_vars=False, reshape_variables=False, write_version=tf.train.SaverDef.V2
+    model_path,
+    var_list,
+    ignore_missing_vars=False,
+    reshape_variables=False,
+    write_version=tf.train.SaverDef.V2,
 ):
-    """A function of a session that restores `var_list` (variables, or name -> variable); None with nothing to restore."""
+    """A function of a session that restores `var_list` (variables, or name -> variable); None with
+    nothing to restore."""
     if ignore_missing_vars:
         there = tf.train.NewCheckpointReader(model_path).get_variable_to_shape_map()
         named = var_list if isinstance(var_list, dict) else {v.op.name: v for v in var_list}

@@ -26,7 +26,9 @@ def arg_scope(list_ops_or_scope, **kwargs):
     """`with arg_scope([conv2d], padding="SAME") as scope:`, and later `with arg_scope(scope):`."""
     if isinstance(list_ops_or_scope, dict):
         if kwargs:
-            raise ValueError("When attempting to re-use a scope by suppling a dictionary, kwargs must be empty.")
+            raise ValueError(
+                "When attempting to re-use a scope by suppling a dictionary, kwargs must be empty."
+            )
         scope = dict(list_ops_or_scope)
     else:
         scope = dict(_scopes[-1])

@@ -1,4 +1,5 @@
-"""tf.contrib.layers: the layers, initializers and regularizers that programs use most, with the variables' old names."""
+"""tf.contrib.layers: the layers, initializers and regularizers that programs use most, with the
+variables' old names."""
 
 import functools
 

@@ -14,7 +14,9 @@ def variable(name, shape, dtype, initializer, regularizer, trainable, collection
     """A model variable. `collections`: a list for all, or name -> list."""
     more = collections.get(name) if isinstance(collections, dict) else collections
     names = [tf.GraphKeys.GLOBAL_VARIABLES, _MODEL, *(more or [])]
-    return tf.get_variable(name, shape, dtype, initializer, regularizer, trainable=trainable, collections=names)
+    return tf.get_variable(
+        name, shape, dtype, initializer, regularizer, trainable=trainable, collections=names
+    )
 
 
 def _finished(outputs, activation_fn, normalizer_fn, normalizer_params, biases, layout="NHWC"):
@@ -47,13 +49,29 @@ def fully_connected(
         raise ValueError("num_outputs type should be one of [int], got %s" % type(num_outputs))
     with tf.variable_scope(scope, "fully_connected", [inputs], reuse=reuse):
         inputs = tf.convert_to_tensor(inputs)
-        make = partial(variable, dtype=inputs.dtype.base_dtype, trainable=trainable, collections=variables_collections)
+        make = partial(
+            variable,
+            dtype=inputs.dtype.base_dtype,
+            trainable=trainable,
+            collections=variables_collections,
+        )
         shape = [inputs.shape[-1], num_outputs]
-        kernel = make("weights", shape, initializer=weights_initializer, regularizer=weights_regularizer)
-        product = tf.matmul(inputs, kernel) if inputs.shape.ndims == 2 else tf.tensordot(inputs, kernel, 1)
+        kernel = make(
+            "weights", shape, initializer=weights_initializer, regularizer=weights_regularizer
+        )
+        product = (
+            tf.matmul(inputs, kernel)
+            if inputs.shape.ndims == 2
+            else tf.tensordot(inputs, kernel, 1)
+        )
         biases = None
         if normalizer_fn is None and biases_initializer is not None:
-            biases = make("biases", [num_outputs], initializer=biases_initializer, regularizer=biases_regularizer)
+            biases = make(
+                "biases",
+                [num_outputs],
+                initializer=biases_initializer,
+                regularizer=biases_regularizer,
+            )
         outputs = _finished(product, activation_fn, normalizer_fn, normalizer_params, biases)
         return collected(outputs_collections, outputs)
 
@@ -83,12 +101,33 @@ def conv2d(
     layout = data_format or "NHWC"
     with tf.variable_scope(scope, "Conv", [inputs], reuse=reuse):
         inputs = tf.convert_to_tensor(inputs)
-        make = partial(variable, dtype=inputs.dtype.base_dtype, trainable=trainable, collections=variables_collections)
+        make = partial(
+            variable,
+            dtype=inputs.dtype.base_dtype,
+            trainable=trainable,
+            collections=variables_collections,
+        )
         shape = [*pair(kernel_size), inputs.shape[1 if layout == "NCHW" else -1], num_outputs]
-        kernel = make("weights", shape, initializer=weights_initializer, regularizer=weights_regularizer)
-        convolved = tf.nn.convolution(inputs, kernel, padding, strides=pair(stride), dilation_rate=pair(rate), data_format=layout)
+        kernel = make(
+            "weights", shape, initializer=weights_initializer, regularizer=weights_regularizer
+        )
+        convolved = tf.nn.convolution(
+            inputs,
+            kernel,
+            padding,
+            strides=pair(stride),
+            dilation_rate=pair(rate),
+            data_format=layout,
+        )
         biases = None
         if normalizer_fn is None and biases_initializer is not None:
-            biases = make("biases", [num_outputs], initializer=biases_initializer, regularizer=biases_regularizer)
-        outputs = _finished(convolved, activation_fn, normalizer_fn, normalizer_params, biases, layout)
+            biases = make(
+                "biases",
+                [num_outputs],
+                initializer=biases_initializer,
+                regularizer=biases_regularizer,
+            )
+        outputs = _finished(
+            convolved, activation_fn, normalizer_fn, normalizer_params, biases, layout
+        )
         return collected(outputs_collections, outputs)

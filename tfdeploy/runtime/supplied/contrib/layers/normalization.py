@@ -1,4 +1,5 @@
-"""batch_norm: variables `beta`, `gamma`, `moving_mean`, `moving_variance`, updated by UPDATE_OPS unless told otherwise."""
+"""batch_norm: variables `beta`, `gamma`, `moving_mean`, `moving_variance`, updated by UPDATE_OPS
+unless told otherwise."""
 
 import tensorflow.compat.v1 as tf
 from tensorflow.contrib.framework import add_arg_scope
@@ -27,7 +28,10 @@ def batch_norm(
     scope=None,
 ):
     if data_format != "NHWC":
-        raise ValueError("tfdeploy supplies tf.contrib.layers.batch_norm for NHWC alone; tf.layers.batch_normalization has both")
+        raise ValueError(
+            "tfdeploy supplies tf.contrib.layers.batch_norm for NHWC alone; "
+            "tf.layers.batch_normalization has both"
+        )
     with tf.variable_scope(scope, "BatchNorm", [inputs], reuse=reuse):
         inputs = tf.convert_to_tensor(inputs)
         dtype, axes = inputs.dtype.base_dtype, list(range(inputs.shape.ndims - 1))
@@ -35,7 +39,9 @@ def batch_norm(
 
         def parameter(name, first, learned):
             shape, start = inputs.shape[-1:], given.get(name, first)
-            return variable(name, shape, dtype, start, penalties.get(name), learned, variables_collections)
+            return variable(
+                name, shape, dtype, start, penalties.get(name), learned, variables_collections
+            )
 
         beta = parameter("beta", tf.zeros_initializer(), trainable) if center else None
         gamma = parameter("gamma", tf.ones_initializer(), trainable) if scale else None
@@ -50,14 +56,17 @@ def batch_norm(
             ]
             return mean, variance, updates
 
-        mean, variance = _statistics(is_training, batch, moving_mean, moving_variance, updates_collections)
+        mean, variance = _statistics(
+            is_training, batch, moving_mean, moving_variance, updates_collections
+        )
         outputs = tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, epsilon)
         outputs = activation_fn(outputs) if activation_fn is not None else outputs
         return collected(outputs_collections, outputs)
 
 
 def _statistics(is_training, batch, moving_mean, moving_variance, updates_collections):
-    """Mean and variance to use: the batch's while training. The updates go to the collections, or are part of the result."""
+    """Mean and variance to use: the batch's while training. The updates go to the collections, or
+    are part of the result."""
     if not hasattr(is_training, "graph"):
         if not is_training:
             return moving_mean, moving_variance
@@ -74,4 +83,6 @@ def _statistics(is_training, batch, moving_mean, moving_variance, updates_collec
         with tf.control_dependencies(updates):
             return tf.identity(mean), tf.identity(variance)
 
-    return tf.cond(is_training, training, lambda: (tf.identity(moving_mean), tf.identity(moving_variance)))
+    return tf.cond(
+        is_training, training, lambda: (tf.identity(moving_mean), tf.identity(moving_variance))
+    )

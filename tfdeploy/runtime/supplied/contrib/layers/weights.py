@@ -3,12 +3,17 @@
 import tensorflow.compat.v1 as tf
 
 
-def variance_scaling_initializer(factor=2.0, mode="FAN_IN", uniform=False, seed=None, dtype=tf.float32):
+def variance_scaling_initializer(
+    factor=2.0, mode="FAN_IN", uniform=False, seed=None, dtype=tf.float32
+):
     if mode not in ("FAN_IN", "FAN_OUT", "FAN_AVG"):
         raise TypeError("Unknown mode %s [FAN_IN, FAN_OUT, FAN_AVG]" % mode)
     kind = "uniform" if uniform else "truncated_normal"
-    typed = {} if dtype == tf.float32 else {"dtype": dtype}  # what it is anyway need not be deprecated
-    return tf.variance_scaling_initializer(scale=factor, mode=mode.lower(), distribution=kind, seed=seed, **typed)
+    # what it is anyway need not be deprecated
+    typed = {} if dtype == tf.float32 else {"dtype": dtype}
+    return tf.variance_scaling_initializer(
+        scale=factor, mode=mode.lower(), distribution=kind, seed=seed, **typed
+    )
 
 
 def xavier_initializer(uniform=True, seed=None, dtype=tf.float32):
@@ -19,7 +24,9 @@ xavier_initializer_conv2d = xavier_initializer
 
 
 def l1_regularizer(scale, scope=None):
-    return _regularizer(scale, scope, "l1_regularizer", lambda weights: tf.reduce_sum(tf.abs(weights)))
+    return _regularizer(
+        scale, scope, "l1_regularizer", lambda weights: tf.reduce_sum(tf.abs(weights))
+    )
 
 
 def l2_regularizer(scale, scope=None):

@@ -1,7 +1,10 @@
 """tf.contrib.lookup: what has no name today; removed_names.py lists what TensorFlow 2 still has."""
 
 import tensorflow.compat.v1 as tf
-from tensorflow.python.ops.lookup_ops import index_table_from_tensor, index_to_string_table_from_tensor
+from tensorflow.python.ops.lookup_ops import (
+    index_table_from_tensor,
+    index_to_string_table_from_tensor,
+)
 
 __all__ = ["HashTable", "index_to_string", "string_to_index"]
 
@@ -12,10 +15,14 @@ def HashTable(initializer, default_value, shared_name=None, name=None):
 
 
 def string_to_index(tensor, mapping, default_value=-1, name=None):
-    """The place of each string of `tensor` in `mapping`. tf.tables_initializer() fills the table."""
+    """The place of each string of `tensor` in `mapping`. tf.tables_initializer() fills the
+    table."""
     return index_table_from_tensor(mapping, default_value=default_value).lookup(tensor, name)
 
 
 def index_to_string(tensor, mapping, default_value="UNK", name=None):
-    """The string of `mapping` at each index of `tensor`. tf.tables_initializer() fills the table."""
-    return index_to_string_table_from_tensor(mapping, default_value=default_value).lookup(tf.cast(tensor, tf.int64), name)
+    """The string of `mapping` at each index of `tensor`. tf.tables_initializer() fills the
+    table."""
+    return index_to_string_table_from_tensor(mapping, default_value=default_value).lookup(
+        tf.cast(tensor, tf.int64), name
+    )

@@ -1,4 +1,5 @@
-"""tf.contrib.losses: those of tf.losses with the predictions or logits in front, and `weight` for `weights` as in 0.x."""
+"""tf.contrib.losses: those of tf.losses with the predictions or logits in front, and `weight` for
+`weights` as in 0.x."""
 
 import functools
 import inspect

@@ -1,4 +1,5 @@
-"""tf.contrib.metrics: those of tf.metrics with the predictions in front, as `streaming_accuracy(predictions, labels)`."""
+"""tf.contrib.metrics: those of tf.metrics with the predictions in front, as
+`streaming_accuracy(predictions, labels)`."""
 
 import functools
 
@@ -31,7 +32,9 @@ def predictions_first(function):
     return swapped
 
 
-globals().update({old: predictions_first(getattr(tf.metrics, new)) for old, new in _SWAPPED.items()})
+globals().update(
+    {old: predictions_first(getattr(tf.metrics, new)) for old, new in _SWAPPED.items()}
+)
 
 
 def accuracy(predictions, labels, weights=None, name=None):
@@ -41,13 +44,25 @@ def accuracy(predictions, labels, weights=None, name=None):
         if weights is None:
             return tf.reduce_mean(correct)
         weights = tf.cast(weights, tf.float32)
-        return tf.div(tf.reduce_sum(correct * weights), tf.reduce_sum(weights * tf.ones_like(correct)))
+        return tf.div(
+            tf.reduce_sum(correct * weights), tf.reduce_sum(weights * tf.ones_like(correct))
+        )
 
 
-def streaming_recall_at_k(predictions, labels, k, weights=None, metrics_collections=None, updates_collections=None, name=None):
+def streaming_recall_at_k(
+    predictions,
+    labels,
+    k,
+    weights=None,
+    metrics_collections=None,
+    updates_collections=None,
+    name=None,
+):
     """The share of examples whose label is among the k largest predictions."""
     hits = tf.cast(tf.nn.in_top_k(predictions, labels, k), tf.float32)
-    return streaming_mean(hits, weights, metrics_collections, updates_collections, name or "recall_at_%d" % k)
+    return streaming_mean(
+        hits, weights, metrics_collections, updates_collections, name or "recall_at_%d" % k
+    )
 
 
 __all__ = [

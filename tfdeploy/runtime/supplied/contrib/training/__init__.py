@@ -1,4 +1,5 @@
-"""tf.contrib.training: which ps gets which variable, as `replica_device_setter(ps_strategy=)` asks, and HParams.
+"""tf.contrib.training: which ps gets which variable, as `replica_device_setter(ps_strategy=)` asks,
+and HParams.
 
 As in tensorflow/contrib/training/python/training/device_setter.py of TensorFlow 1.15.
 """
@@ -32,7 +33,8 @@ class GreedyLoadBalancingStrategy(object):
 
 
 class RandomStrategy(object):
-    """Each variable goes to any ps; with the same seed in every process, to the same one in all of them."""
+    """Each variable goes to any ps; with the same seed in every process, to the same one in all of
+    them."""
 
     def __init__(self, num_ps, seed=0):
         self._num_tasks = num_ps

@@ -24,7 +24,8 @@ class HParams(object):
         setattr(self, name, _as_type_of(getattr(self, name), value, name))
 
     def parse(self, values):
-        """`values`: "name=value,name=[value,value],name[index]=value"; true and false are booleans."""
+        """`values`: "name=value,name=[value,value],name[index]=value"; true and false are
+        booleans."""
         for name, text in _assignments(values):
             plain, _, index = name.rstrip("]").partition("[")
             if plain not in self._names:
@@ -99,5 +100,7 @@ def _as_type_of(old, value, name):
     if isinstance(old, (int, float)) and isinstance(value, str):
         raise ValueError("Could not parse hparam %s as %s: %r" % (name, type(old).__name__, value))
     if isinstance(old, int) and isinstance(value, float) and value != int(value):
-        raise ValueError("Could not cast hparam %s of type %s from value %r" % (name, type(old).__name__, value))
+        raise ValueError(
+            "Could not cast hparam %s of type %s from value %r" % (name, type(old).__name__, value)
+        )
     return type(old)(value)

@@ -1,1 +1,2 @@
-"""The folder of the MNIST tutorial: `from tensorflow.examples.tutorials.mnist import input_data`."""
+"""The folder of the MNIST tutorial: `from tensorflow.examples.tutorials.mnist import
+input_data`."""

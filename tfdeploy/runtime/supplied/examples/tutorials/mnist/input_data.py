@@ -1,4 +1,5 @@
-"""read_data_sets of the MNIST tutorial: reads the four idx files from a folder, as they are or as .gz. Never downloads."""
+"""read_data_sets of the MNIST tutorial: reads the four idx files from a folder, as they are or as
+.gz. Never downloads."""
 
 import collections
 import errno
@@ -29,7 +30,10 @@ class DataSet(object):
         if fake_data:
             self._num_examples, self.one_hot = 10000, one_hot
         else:
-            assert images.shape[0] == labels.shape[0], "images.shape: %s labels.shape: %s" % (images.shape, labels.shape)
+            assert images.shape[0] == labels.shape[0], (
+                "images.shape: %s "
+                "labels.shape: %s"
+            ) % (images.shape, labels.shape)
             self._num_examples = images.shape[0]
             if reshape:
                 assert images.shape[3] == 1
@@ -47,7 +51,8 @@ class DataSet(object):
     epochs_completed = property(lambda self: self._epochs_completed)
 
     def next_batch(self, batch_size, fake_data=False, shuffle=True):
-        """The next `batch_size` images and labels; what is left of an epoch is completed from the next one."""
+        """The next `batch_size` images and labels; what is left of an epoch is completed from the
+        next one."""
         if fake_data or self._fake_data:
             label = [1] + [0] * 9 if self.one_hot else 0
             return [[1] * 784 for _ in range(batch_size)], [label for _ in range(batch_size)]
@@ -80,7 +85,8 @@ def read_data_sets(
     seed=None,
     source_url=SOURCE_URL,
 ):
-    """Datasets(train, validation, test). Raises FileNotFoundError that names every file that is missing."""
+    """Datasets(train, validation, test). Raises FileNotFoundError that names every file that is
+    missing."""
     made = dict(dtype=dtype, reshape=reshape, seed=seed)
     if fake_data:
         fake = DataSet([], [], fake_data=True, one_hot=one_hot, dtype=dtype, seed=seed)
@@ -121,25 +127,33 @@ def load_mnist(train_dir="MNIST-data"):
 
 
 def _paths(folder):
-    """The four files in `folder`, else in the only data set of the job that has them: programs have the folder written in."""
+    """The four files in `folder`, else in the only data set of the job that has them: programs have
+    the folder written in."""
     found = _found(folder)
     if None not in found:
         return found
     others = [(each, paths) for each in _data_sets() for paths in (_found(each),) if None not in paths]
     if len(others) == 1:
-        sys.stderr.write("tfdeploy: no MNIST in %s: read from the data set in %s\n" % (folder, others[0][0]))
+        sys.stderr.write(
+            "tfdeploy: no MNIST in %s: read "
+            "from the data set in %s\n" % (folder, others[0][0]))
         return others[0][1]
     raise FileNotFoundError(
         errno.ENOENT,
-        "MNIST's %s (or .gz) not there, and tfdeploy downloads nothing: put the four files into a folder of your machine and "
-        "name it in tfdeploy.yaml, `data: {mnist: FOLDER}`; they are found there whatever folder the program names%s"
+        "MNIST's %s (or .gz) not there, and tfdeploy downloads nothing: put the four files into "
+        "a folder of your machine and "
+        "name it in tfdeploy.yaml, `data: {mnist: FOLDER}`; they are found there whatever folder "
+        "the program names%s"
         % (", ".join(name for name, path in zip(FILES, found) if path is None), _beside(folder)),
         os.path.abspath(folder),
     )
 
 
 def _beside(folder):
-    return "" if os.path.isabs(folder) else "; or put them into %s of the code" % os.path.normpath(folder)
+    return "" if os.path.isabs(folder) else (
+        "; or put them into %s "
+        "of the code"
+    ) % os.path.normpath(folder)
 
 
 def _found(folder):

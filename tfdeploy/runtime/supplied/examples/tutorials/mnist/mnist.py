@@ -1,4 +1,5 @@
-"""The network of the MNIST tutorial: inference, loss, training and evaluation of two hidden layers."""
+"""The network of the MNIST tutorial: inference, loss, training and evaluation of two hidden
+layers."""
 
 import math
 
@@ -30,7 +31,8 @@ def loss(logits, labels):
 
 
 def training(loss, learning_rate):
-    """One step of gradient descent, which counts in a new variable `global_step`; the loss is a summary."""
+    """One step of gradient descent, which counts in a new variable `global_step`; the loss is a
+    summary."""
     tf.summary.scalar("loss", loss)
     global_step = tf.Variable(0, name="global_step", trainable=False)
     return tf.train.GradientDescentOptimizer(learning_rate).minimize(loss, global_step=global_step)
