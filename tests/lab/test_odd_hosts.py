@@ -127,7 +127,6 @@ def test_a_banner_with_escapes_is_noise(operator: Tfdeploy) -> None:
 
 
 # --- Python
-# ------------------------------------------------------------------------------------------
 
 BARE = """mkdir /opt/bare && for each in /usr/bin/* /usr/local/bin/*; do
 case $each in *python*) ;; *) ln -s $each /opt/bare/ 2>/dev/null;; esac; done; true"""
@@ -171,7 +170,6 @@ def test_a_host_without_python_or_with_an_old_one_or_with_one_elsewhere(operator
 
 
 # --- disks
-# -------------------------------------------------------------------------------------------
 
 
 HOMES = {

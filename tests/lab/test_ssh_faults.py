@@ -33,7 +33,6 @@ def operator(shaky: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 
 # --- hosts that do not answer
-# ------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -86,7 +85,6 @@ def test_a_launch_with_a_host_that_does_not_answer_leaves_nothing(operator: Tfde
 
 
 # --- limits of sshd
-# ----------------------------------------------------------------------------------
 
 
 @pytest.mark.fault("12 MaxSessions 1 and MaxStartups 1:60:3, eight operators at once")
@@ -111,7 +109,6 @@ def test_sshds_that_let_few_in_at_once_are_entered_by_all(
 
 
 # --- hosts that lie
-# ----------------------------------------------------------------------------------
 
 BEGINS = "echo =tfdeploy-have=; echo =tfdeploy-agent=; "
 LIARS = {

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 VERSION = 1
 
 # --- words
-# ------------------------------------------------------------------------------------------
 
 RUN_STATES = ("starting", "running", "succeeded", "failed", "stopped", "lost")
 TASK_STATES = ("pending", "starting", "running", "ended", "lost")
@@ -83,7 +82,6 @@ def ending_in_short(
 
 
 # --- values
-# -----------------------------------------------------------------------------------------
 
 
 def to_wire(value: Any) -> Any:
