@@ -114,13 +114,10 @@ def _add_counts(graph: Any, takes: List[Any]) -> List[Any]:
     finalized = graph.finalized
     graph._unsafe_unfinalize()  # Supervisor and MonitoredSession have finalized it
     try:
-        with (
-            graph.as_default(),
-            graph.device(None),
-            graph.control_dependencies(None),
-            graph.name_scope(None),
-        ):
-            return [_add_count(graph, each) for each in takes]
+        # Python 3.8 takes one `with` in parentheses for a tuple.
+        with graph.as_default(), graph.device(None):  # noqa: SIM117
+            with graph.control_dependencies(None), graph.name_scope(None):
+                return [_add_count(graph, each) for each in takes]
     finally:
         if finalized:
             graph.finalize()

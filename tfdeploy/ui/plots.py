@@ -87,7 +87,8 @@ def plot(
     if unit == "%":
         high = max(100.0, high)
     if high <= low:
-        low, high = (low - 1, high + 1) if low == 0 else (low - abs(low) / 2, high + abs(high) / 2)
+        spread = abs(low) / 2 or 1
+        low, high = (low - spread if low or not unit else 0.0), high + spread  # no use is below 0
     grid = _Grid(columns, rows, unicode)
     for curve in curves:
         grid.draw(

@@ -62,3 +62,9 @@ def test_percent_has_its_whole_range() -> None:
     ]
     assert texts[0].lstrip().startswith("100%│")
     assert texts[-2].lstrip().startswith("0%│")
+
+
+@pytest.mark.parametrize("unit", ["%", "bytes", "cores", "/s"])
+def test_use_that_is_always_zero_has_no_axis_below_zero(unit: str) -> None:
+    rows = plot([Curve("use", [(0.0, 0.0), (9.0, 0.0)])], 40, 8, unit=unit)
+    assert not any("-" in row_text(row) for row in rows)
