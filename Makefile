@@ -56,7 +56,7 @@ soak: setup
 	TFDEPLOY_SOAK_MERGES=$(MERGES) $(PY) -m pytest tests/agent/mesh/test_merging.py
 	TFDEPLOY_SOAK_FILES=$(FILES) $(PY) -m pytest -s tests/unit/planning/test_fuzzed_files.py
 	TFDEPLOY_SOAK_TEXTS=$(TEXTS) $(PY) -m pytest -s tests/unit/ui/test_foreign_text.py
-	TFDEPLOY_SOAK_MINUTES=$(MINUTES) $(PY) -m pytest -s tests/lab/test_random_walks.py
+	TFDEPLOY_SOAK_MINUTES=$(MINUTES) $(PY) -m pytest -s tests/lab/faults/test_random_walks.py
 
 demo: setup
 	@$(PY) scripts/demo.py

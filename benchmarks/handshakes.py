@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 from tfdeploy.agent import wire  # noqa: E402
-from tfdeploy.agent.host import sockets  # noqa: E402
+from tfdeploy.agent.host.network import sockets  # noqa: E402
 from tfdeploy.agent.mesh import tls  # noqa: E402
 from tfdeploy.agent.mesh.mesh import Mesh  # noqa: E402
 from tfdeploy.agent.mesh.shared_state import Knowledge  # noqa: E402

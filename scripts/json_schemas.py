@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tfdeploy.model.printed import PRINTED, schema_text
+from tfdeploy.model.output.printed import PRINTED, schema_text
 
 FOLDER = Path(__file__).parents[1] / "docs" / "json"
 

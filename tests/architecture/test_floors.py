@@ -7,9 +7,22 @@ The rules are in `tests/support/floors.py`; here they are held against the tree,
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
-from support.floors import DIVIDED, HEIGHT, MAY_SLEEP, PRIVATE, ROOMS, ROOT, RULES, imports, sources
+from support.floors import (
+    DIVIDED,
+    HEIGHT,
+    MAY_SLEEP,
+    MOST_MODULES,
+    PRIVATE,
+    ROOMS,
+    ROOT,
+    RULES,
+    imports,
+    sources,
+)
 
 
 def test_the_tree_is_seen():
@@ -36,6 +49,16 @@ def faults():
 @pytest.mark.parametrize("rule", RULES)
 def test_the_tree_keeps(faults, rule):
     assert not faults[rule], "\n".join(faults[rule])
+
+
+def test_no_folder_has_too_many_modules():
+    counts = Counter(
+        path.rpartition("/")[0]
+        for path in sources()
+        if not path.endswith(("/__init__.py", "/conftest.py"))
+    )
+    crowded = {folder: count for folder, count in counts.items() if count > MOST_MODULES}
+    assert not crowded
 
 
 def test_every_private_module_that_may_be_tried_is_tried():

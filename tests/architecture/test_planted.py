@@ -44,7 +44,7 @@ PLANTED = [
     ("imports", "tfdeploy/agent/x.py", "from tfdeploy.errors import Refused"),
     ("imports", "tfdeploy/agent/x.py", "try:\n    import msgspec\nexcept ImportError:\n    pass"),
     ("imports", "tfdeploy/runtime/x.py", "import msgspec"),
-    ("imports", "tfdeploy/config/x.py", "from tfdeploy.runtime import removed_names"),
+    ("imports", "tfdeploy/config/x.py", "from tfdeploy.runtime.old_names import removed_names"),
     ("imports", "tfdeploy/planning/x.py", "from tfdeploy.runtime import hooks"),
     ("imports", "tfdeploy/errors.py", "import msgspec"),
     ("imports", "benchmarks/x.py", "import fabric"),
@@ -115,7 +115,7 @@ ALLOWED = [
         "tfdeploy/transport/x.py",
         "import fabric\nfrom tfdeploy.agent.layout import agent_dir",
     ),
-    ("imports", "tfdeploy/planning/x.py", "from tfdeploy.runtime import removed_names"),
+    ("imports", "tfdeploy/planning/x.py", "from tfdeploy.runtime.old_names import removed_names"),
     (
         "imports",
         "tfdeploy/runtime/x.py",

@@ -60,7 +60,9 @@ def test_a_release_is_committed_only_if_the_files_are_as_they_were_hashed(
         return wires.push(target, root, *rest, **more)
 
     monkeypatch.setattr("tfdeploy.operations.copy.push_data.push", push)
-    monkeypatch.setattr("tfdeploy.operations.send_code.MOST_BYTES", 0 if by_rsync else 1 << 20)
+    monkeypatch.setattr(
+        "tfdeploy.operations.sending.send_code.MOST_BYTES", 0 if by_rsync else 1 << 20
+    )
     found = syncs(LyingFleet(ask), tmp_path, job)
     assert len(pushed) == (len(HOSTS) if by_rsync else 0)
     if committed:

@@ -12,7 +12,7 @@ import pytest
 
 from tfdeploy.cli.flags import add_verb
 from tfdeploy.cli.options import Parser
-from tfdeploy.cli.verbs import VERBS
+from tfdeploy.cli.verb_table import VERBS
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"

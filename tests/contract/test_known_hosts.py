@@ -23,9 +23,10 @@ import pytest
 
 from support.lab.sshd import without_penalties
 from tfdeploy.errors import HostUnreachable
-from tfdeploy.transport.ssh import known_hosts, ssh_config
+from tfdeploy.transport.ssh import ssh_config
 from tfdeploy.transport.ssh.argv import ssh_argv
 from tfdeploy.transport.ssh.connect import Connector
+from tfdeploy.transport.ssh.host_keys import known_hosts
 from tfdeploy.transport.ssh.target import Target, resolve
 
 LINES = int(os.environ.get("TFDEPLOY_SOAK_KNOWN_LINES", "4000"))

@@ -37,12 +37,12 @@ from tfdeploy.model.events import Event
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
 from tfdeploy.model.loglines import LogLine
-from tfdeploy.model.status import run_view_json
-from tfdeploy.model.words import iso_z
+from tfdeploy.model.status.run_status import run_view_json
+from tfdeploy.model.text.words import iso_z
 from tfdeploy.operations.broadcast import origin
-from tfdeploy.operations.find_run import find_runs, hosts_of
 from tfdeploy.operations.lock import locked_where_possible
 from tfdeploy.operations.logs import followed_lines
+from tfdeploy.operations.run_lookup.find_run import find_runs, hosts_of
 from tfdeploy.operations.runs import list_runs
 from tfdeploy.operations.setup import Environment, agreed
 from tfdeploy.operations.status import status as look_at

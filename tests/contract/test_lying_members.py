@@ -19,7 +19,7 @@ from tfdeploy.agent import bitmap
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.job import DataSource, Job
 from tfdeploy.operations.broadcast import broadcast, data_sets, feeder, stalled_hosts, taker
-from tfdeploy.operations.send_code import Synced
+from tfdeploy.operations.sending.send_code import Synced
 from tfdeploy.operations.sync import sync_job
 
 LIARS, OTHERS = ("n1", "n2", "n3", "n4", "n5"), ("n6", "n7", "n8")

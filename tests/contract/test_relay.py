@@ -18,7 +18,7 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.run import folder
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.uninformed import uninformed
+from tfdeploy.model.status.uninformed import uninformed
 from tfdeploy.operations import launch as launching
 from tfdeploy.operations.launch import Launch, launch
 from tfdeploy.operations.launching import prepare_blobs

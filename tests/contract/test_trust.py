@@ -186,7 +186,7 @@ def test_an_old_key_in_a_file_that_is_not_ours_is_named(
     trust.renew(found)
     assert system.read_text() == before
     assert trust.scan((sshd.host,))[0].state == "known"
-    monkeypatch.setattr("tfdeploy.transport.ssh.recording.is_ours", lambda _: False)
+    monkeypatch.setattr("tfdeploy.transport.ssh.host_keys.recording.is_ours", lambda _: False)
     with pytest.raises(HostFailed, match="no known_hosts file of yours"):
         trust.renew(found)
 

@@ -22,7 +22,7 @@ from tfdeploy.errors import AgentError, HostFailed, HostUnreachable, Refused, Tf
 from tfdeploy.model.job import Job, Secret
 from tfdeploy.operations.launch import Launch, launch
 from tfdeploy.operations.launching import prepare_blobs, readiness, renewal
-from tfdeploy.operations.run_names import refuse_taken
+from tfdeploy.operations.run_lookup.run_names import refuse_taken
 from tfdeploy.planning import host_parts as parts
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.agent import archive

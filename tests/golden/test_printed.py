@@ -16,10 +16,16 @@ import pytest
 
 from support.names.schemas import faults, name_of, printed_faults
 from tfdeploy.cli.main import main
-from tfdeploy.cli.verbs import VERBS
+from tfdeploy.cli.verb_table import VERBS
 from tfdeploy.errors import HostUnreachable, TfdeployError, UsageError
 from tfdeploy.model.inventory import Host
-from tfdeploy.model.printed import PRINTED, InventoryHostRow, printed_by, schema_of, schema_text
+from tfdeploy.model.output.printed import (
+    PRINTED,
+    InventoryHostRow,
+    printed_by,
+    schema_of,
+    schema_text,
+)
 
 DOCS = Path(__file__).parents[2] / "docs"
 NO_JSON = {"ssh"}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from support.lab.commandline import Tfdeploy
 from support.lab.jobs import write_job
-from tfdeploy.cli.verbs import VERBS
+from tfdeploy.cli.verb_table import VERBS
 from tfdeploy.lab import Lab
 
 RUN = "interpreter-1"

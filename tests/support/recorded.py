@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from dashboard_svg import line_of
 from tfdeploy.model.events import Event
-from tfdeploy.model.progress import RunProgress
+from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.ui.dashboard.dashboard import Dashboard
 from tfdeploy.ui.plain import PlainView
 

@@ -10,10 +10,10 @@ from tfdeploy.cli.output import say
 from tfdeploy.cli.project import job_here, whole_inventory
 from tfdeploy.cli.state import run_store
 from tfdeploy.errors import UsageError, worst
-from tfdeploy.model.folding import fold_names
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.selection import select
-from tfdeploy.operations.find_run import find_run
+from tfdeploy.model.text.folding import fold_names
+from tfdeploy.operations.run_lookup.find_run import find_run
 
 if TYPE_CHECKING:
     from tfdeploy.cli.flags import CommonFlags, OfRun

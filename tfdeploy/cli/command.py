@@ -8,7 +8,7 @@ from importlib import import_module
 
 from tfdeploy.cli.flags import add_verb, common_flags, verb_first
 from tfdeploy.cli.options import Parser, closest, env_true
-from tfdeploy.cli.verbs import OTHER_NAMES, VERBS
+from tfdeploy.cli.verb_table import OTHER_NAMES, VERBS
 from tfdeploy.errors import TfdeployError, UsageError
 
 # in words with NULs between
@@ -44,7 +44,7 @@ def run_command(words: list[str]) -> int:
             raise UsageError("no verb given", where="tfdeploy", next="tfdeploy --help")
         return 2
     flags = args.read(args, after)
-    code: int = import_module(f"tfdeploy.cli.{verb}").run(flags)
+    code: int = import_module(f"tfdeploy.cli.verbs.{verb}").run(flags)
     sys.stdout.flush()
     return code
 

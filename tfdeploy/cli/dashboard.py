@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tfdeploy.cli.state import run_store
 from tfdeploy.errors import TfdeployError
 from tfdeploy.machine.own_command import own_command
-from tfdeploy.model.status import exit_code
+from tfdeploy.model.status.run_status import exit_code
 from tfdeploy.operations.emit import notices_to
 from tfdeploy.operations.samples import samples
 from tfdeploy.operations.watch.follow import follow

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TextIO, TypeVar, get_a
 
 from tfdeploy.cli.declared import add_arguments, argument, option, switch
 from tfdeploy.cli.options import Parser, env_default, env_true, no_choice, positive, rate
-from tfdeploy.cli.verbs import NO_FILES, VERBS
+from tfdeploy.cli.verb_table import NO_FILES, VERBS
 from tfdeploy.errors import UsageError
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class CommonFlags(VerbFlags):
     def nexts(self, results: Mapping[str, object]) -> list[str]:
         """What to type next, from the errors among `results` (by host)."""
         from tfdeploy.errors import TfdeployError
-        from tfdeploy.model.nexts import fold_nexts
+        from tfdeploy.model.text.nexts import fold_nexts
 
         next_by_host = {
             host: result.next

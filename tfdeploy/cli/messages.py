@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from tfdeploy.cli.output import say
-from tfdeploy.model.folding import fold_names
+from tfdeploy.model.text.folding import fold_names
 from tfdeploy.ui.reports import show_next
 from tfdeploy.ui.sanitise import clean
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from tfdeploy.errors import UsageError
-from tfdeploy.model.moments import moment_of
-from tfdeploy.model.units import bytes_of, rate_of, seconds_of
+from tfdeploy.model.text.moments import moment_of
+from tfdeploy.model.text.units import bytes_of, rate_of, seconds_of
 
 V = TypeVar("V")
 

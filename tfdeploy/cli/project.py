@@ -135,7 +135,7 @@ def _say_which(flags: CommonFlags, text: str) -> None:
 def secret_paths_here(flags: CommonFlags) -> dict[str, dict[str, list[str]]]:
     """Return the `secret_paths` of the job here; {} if there is no job, or its files cannot be
     read."""
-    from tfdeploy.operations.withheld_files import secret_paths
+    from tfdeploy.operations.sending.withheld_files import secret_paths
 
     try:
         job = job_here(flags)

@@ -16,8 +16,8 @@ from tfdeploy.config.search import FoundFile, Search
 from tfdeploy.config.yamlfile import read_yaml, shown
 from tfdeploy.errors import ConfigError
 from tfdeploy.model.inventory import Host, Inventory
-from tfdeploy.model.placeholders import fill
-from tfdeploy.model.ranges import MAX_NAMES
+from tfdeploy.model.text.placeholders import fill
+from tfdeploy.model.text.ranges import MAX_NAMES
 
 FOLDER = "inventories"
 _LOCAL_PATHS = ("identity_file", "known_hosts")

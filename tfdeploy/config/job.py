@@ -18,7 +18,7 @@ from tfdeploy.errors import ConfigError, UsageError
 from tfdeploy.machine.folders import home_folder
 from tfdeploy.model.inventory import NAME, Inventory
 from tfdeploy.model.job import DEFAULT_METRICS, WHEELS, Job, SecretSource, Via
-from tfdeploy.model.placeholders import check, known_names
+from tfdeploy.model.text.placeholders import check, known_names
 
 FILE = "tfdeploy.yaml"
 

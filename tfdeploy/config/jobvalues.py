@@ -16,7 +16,7 @@ from tfdeploy.model.allowed import VARIABLE, is_host_path
 from tfdeploy.model.inventory import NAME
 from tfdeploy.model.job import OTHERS, SPLITS, VIAS, DataSource, RoleRule
 from tfdeploy.model.part_names import BEFORE, part_variable
-from tfdeploy.model.patterns import compiled
+from tfdeploy.model.text.patterns import compiled
 
 MOST_KEPT = 1000  # as many as facts of a host may tell of
 ROLES = ("chief", "worker", "ps", "evaluator")

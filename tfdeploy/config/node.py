@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from tfdeploy.errors import ConfigError, UsageError
-from tfdeploy.model.nexts import did_you_mean
-from tfdeploy.model.units import listed
+from tfdeploy.model.text.nexts import did_you_mean
+from tfdeploy.model.text.units import listed
 
 Kind = Literal["text", "number", "true or false", "nothing", "list", "mapping"]
 SCALARS = ("text", "number", "true or false")

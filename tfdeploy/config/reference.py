@@ -10,11 +10,11 @@ from tfdeploy.config import jobvalues, secret_sources, values
 from tfdeploy.config.schema import Key
 from tfdeploy.model.job import MODES, STALL_ACTIONS
 from tfdeploy.model.modes import rules
-from tfdeploy.model.placeholders import NAMES
 from tfdeploy.model.protect import ASKED_LEVELS
+from tfdeploy.model.text.placeholders import NAMES
 
 if TYPE_CHECKING:
-    from tfdeploy.model.printed import ReferenceAnswer, ReferenceRow
+    from tfdeploy.model.output.printed import ReferenceAnswer, ReferenceRow
 
 HOST = (
     Key(

@@ -22,8 +22,8 @@ from tfdeploy.model.allowed import (
     is_text,
 )
 from tfdeploy.model.inventory import NAME
-from tfdeploy.model.ranges import MAX_NAMES, unfold
-from tfdeploy.model.units import BYTES, SECONDS, rate_of
+from tfdeploy.model.text.ranges import MAX_NAMES, unfold
+from tfdeploy.model.text.units import BYTES, SECONDS, rate_of
 
 NAME_FORM = "a name of letters, digits, _ . and -, at most 63, not beginning with - or ."
 MOST_HOPS = 16

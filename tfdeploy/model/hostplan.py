@@ -18,12 +18,12 @@ from msgspec import Meta
 
 from tfdeploy.model.allowed import is_address, is_endpoint, is_ip
 from tfdeploy.model.answers.bounds import Name, Port, Variable
+from tfdeploy.model.answers.listing import is_inside
 from tfdeploy.model.answers.reading import read_text
 from tfdeploy.model.inventory import Host, settings_of
 from tfdeploy.model.job import StallAction
-from tfdeploy.model.listing import is_inside
 from tfdeploy.model.plan import HostPlan, PartPlan, Plan, TaskPlan
-from tfdeploy.model.ranges import MAX_NAMES
+from tfdeploy.model.text.ranges import MAX_NAMES
 
 MOST_TASKS = 100_000
 MOST_NOTES = 1000

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tfdeploy.errors import UsageError
 from tfdeploy.model.inventory import Inventory
-from tfdeploy.model.name_patterns import matched
+from tfdeploy.model.text.name_patterns import matched
 
 
 def select(inventory: Inventory, limit: str | None, exclude: str | None) -> Inventory:

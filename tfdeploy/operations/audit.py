@@ -20,16 +20,16 @@ from tfdeploy.model.answers.audit import AUDIT, AuditHere, Entry
 from tfdeploy.model.audit_log import AuditLog, read_log
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.inventory import Host
-from tfdeploy.model.plan import Plan
-from tfdeploy.model.printed import AuditAnswer
-from tfdeploy.model.rows import (
+from tfdeploy.model.output.printed import AuditAnswer
+from tfdeploy.model.output.rows import (
     AuditAdmittedRow,
     AuditEntryRow,
     AuditPortRow,
     AuditSecretRow,
     AuditVersionRow,
 )
-from tfdeploy.model.words import iso_z
+from tfdeploy.model.plan import Plan
+from tfdeploy.model.text.words import iso_z
 from tfdeploy.operations.outcomes import split
 from tfdeploy.transport.protocols import Fleet, Session
 

@@ -8,18 +8,18 @@ from dataclasses import replace
 from typing import TypeVar
 
 from tfdeploy.errors import HostUnreachable, Refused, TfdeployError
-from tfdeploy.model.check import Check, Checked
 from tfdeploy.model.events import Emit
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
+from tfdeploy.model.output.check import Check, Checked
 from tfdeploy.operations.emit import step
 from tfdeploy.operations.launch import Launch, needs_of, planned, questions_of
 from tfdeploy.operations.outcomes import split
 from tfdeploy.operations.preflight.hosts import look_at
 from tfdeploy.operations.preflight.links import try_links
 from tfdeploy.operations.probe import Asked
+from tfdeploy.operations.sending.shipment import Shipment, read_shipment
 from tfdeploy.operations.setup import recipe_of
-from tfdeploy.operations.shipment import Shipment, read_shipment
 from tfdeploy.planning.preflight.case import Needs
 from tfdeploy.planning.preflight.judge import Probed, Seen, judge, not_probed
 from tfdeploy.planning.preflight.links import ends

@@ -27,9 +27,9 @@ from tfdeploy.model.clean import Rules, goes, kept, runs_that_stay
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.lock import locked_where_possible
 from tfdeploy.operations.outcomes import split
+from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet, Session, Stream
 

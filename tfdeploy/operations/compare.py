@@ -13,13 +13,13 @@ from tempfile import TemporaryDirectory
 
 from tfdeploy.agent import layout
 from tfdeploy.errors import Refused, TfdeployError
-from tfdeploy.model.code_lines import changed_files, wanted
-from tfdeploy.model.compare import ComparedRun
 from tfdeploy.model.manifest import CodeFile
 from tfdeploy.model.plan import Plan
+from tfdeploy.model.report.code_lines import changed_files, wanted
+from tfdeploy.model.report.compare import ComparedRun
 from tfdeploy.operations.copy.safe_folder import SafeFolder
-from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.outcomes import session_of
+from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.operations.samples import samples
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet, Session

@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from tfdeploy.errors import TfdeployError
+from tfdeploy.model.answers.listing import newest
 from tfdeploy.model.events import Emit
-from tfdeploy.model.listing import newest
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.copy.fetch_budget import FetchBudget
 from tfdeploy.operations.copy.pull import HostFetch, Listing, Source, fetch_folder, list_files
 from tfdeploy.operations.copy.pull_logs import fetch_logs
 from tfdeploy.operations.copy.rsync_notes import note_rsync
 from tfdeploy.operations.emit import emit_transfer, note
-from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.outcomes import split
+from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet, Session
 
 PARTS = ("keep", "files", "logs")

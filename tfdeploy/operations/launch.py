@@ -24,12 +24,9 @@ from tfdeploy.model.job import Job, Secret
 from tfdeploy.model.modes import rules
 from tfdeploy.model.plan import Plan, plan_to_json
 from tfdeploy.model.protect import AskedLevel
-from tfdeploy.operations.ask import ask_all
 from tfdeploy.operations.broadcast.copy_keep import KeepCopy, copy_keep
 from tfdeploy.operations.copy.code_files import TreeChanged
-from tfdeploy.operations.deletions import Confirm, never_confirm
 from tfdeploy.operations.emit import emit_host, note, step
-from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.launching.clocks import compare_clocks
 from tfdeploy.operations.launching.keep_elsewhere import set_aside_elsewhere
 from tfdeploy.operations.launching.preflight import preflight
@@ -42,14 +39,17 @@ from tfdeploy.operations.launching.rollback import Prepared
 from tfdeploy.operations.lock import locked
 from tfdeploy.operations.outcomes import all_or_error, split, together
 from tfdeploy.operations.probe import Asked, probe
-from tfdeploy.operations.setup import recipe_of
-from tfdeploy.operations.shipment import (
+from tfdeploy.operations.run_lookup.ask import ask_all
+from tfdeploy.operations.run_lookup.find_run import hosts_of
+from tfdeploy.operations.sending.deletions import Confirm, never_confirm
+from tfdeploy.operations.sending.shipment import (
     Shipment,
     read_shipment,
     refuse_secret_values,
     with_origins,
     with_parts,
 )
+from tfdeploy.operations.setup import recipe_of
 from tfdeploy.operations.sync import data_refusals, sync
 from tfdeploy.planning.checks import program_on_path
 from tfdeploy.planning.datasets import links, with_sizes

@@ -11,7 +11,7 @@ from queue import Queue
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.loglines import LogLine, lines_of
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations.find_run import hosts_of
+from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.operations.tasklogs.line_filter import LineFilter
 from tfdeploy.operations.tasklogs.stored_lines import Gone, last_lines, stored_pieces
 from tfdeploy.operations.tasklogs.task_log import LogQuery, TaskLog

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError, worst
-from tfdeploy.model.folding import fold_names
 from tfdeploy.model.inventory import Host
-from tfdeploy.model.nexts import fold_nexts
+from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.nexts import fold_nexts
 from tfdeploy.transport.protocols import Fleet, Session
 
 V = TypeVar("V")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.report import LastLine, RunReport
+from tfdeploy.model.report.run_report import LastLine, RunReport
 from tfdeploy.operations.samples import samples
 from tfdeploy.operations.status import Status, status
 from tfdeploy.operations.tasklogs.stored_lines import stored_lines

@@ -8,11 +8,11 @@ from collections.abc import Collection
 
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.inventory import Host
+from tfdeploy.model.output.rows import RunRow
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.rows import RunRow
-from tfdeploy.model.status import run_view
-from tfdeploy.model.words import iso_z
-from tfdeploy.operations.find_run import (
+from tfdeploy.model.status.run_status import run_view
+from tfdeploy.model.text.words import iso_z
+from tfdeploy.operations.run_lookup.find_run import (
     CLOCK_TOLERANCE_S,
     FoundRun,
     find_runs,
@@ -21,7 +21,7 @@ from tfdeploy.operations.find_run import (
     read_plan,
     starts_in_future,
 )
-from tfdeploy.operations.host_plans import DifferentPlans
+from tfdeploy.operations.run_lookup.host_plans import DifferentPlans
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet
 

@@ -11,12 +11,12 @@ import msgspec
 from tfdeploy.agent import frames
 from tfdeploy.errors import BadAnswer
 from tfdeploy.model.answers.samples import SAMPLES, HostSample, SampledHost, TaskSample
-from tfdeploy.model.attempts import attempt_of_host
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.samples import Samples
+from tfdeploy.model.progress.samples import Samples
+from tfdeploy.model.status.attempts import attempt_of_host
 from tfdeploy.model.typed import decode
-from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.outcomes import split
+from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet, Session
 
 MOST_BYTES = 4 << 20  # of one file: twice what an agent sends

@@ -19,17 +19,17 @@ from tfdeploy.model.answers.hosts import LockHolder
 from tfdeploy.model.answers.programs import ENV_MAKE, ENV_STATE, EnvState
 from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
-from tfdeploy.model.folding import fold_names
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import WHEELS, Job
-from tfdeploy.model.units import count
+from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.units import count
 from tfdeploy.operations.broadcast.data_set import DataSet
 from tfdeploy.operations.broadcast.data_sets import send_data_sets
 from tfdeploy.operations.broadcast.delivery import DataSent, Outcome
 from tfdeploy.operations.emit import emit_host, note
 from tfdeploy.operations.lock import HostLocks, locked_where_possible
 from tfdeploy.operations.outcomes import split
-from tfdeploy.operations.withheld_files import withheld_files
+from tfdeploy.operations.sending.withheld_files import withheld_files
 from tfdeploy.transport.protocols import Fleet, Session
 from tfdeploy.tree import Recipe, read_recipe
 from tfdeploy.tree.withheld_files import NONE, WithheldFiles

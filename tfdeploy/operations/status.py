@@ -11,8 +11,8 @@ from tfdeploy.errors import TfdeployError
 from tfdeploy.model.job import DEFAULT_METRICS
 from tfdeploy.model.measures import Measures, patterns_of
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.status import RunView
-from tfdeploy.model.uninformed import uninformed
+from tfdeploy.model.status.run_status import RunView
+from tfdeploy.model.status.uninformed import uninformed
 from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
 from tfdeploy.operations.tasklogs.last_lines import last_lines
 from tfdeploy.operations.tasklogs.stored_lines import stored_lines

@@ -9,8 +9,8 @@ from typing import Any
 from tfdeploy.errors import AgentError, TfdeployError
 from tfdeploy.model.answers.runs import RUN_STOP, Ended
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.retry import PATIENCE_S, OnRetry, each_with_retries
+from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet, Session
 

@@ -23,7 +23,10 @@ from tfdeploy.operations.broadcast.data_sets import send_data_sets
 from tfdeploy.operations.connecting import begin_connecting
 from tfdeploy.operations.copy.code_files import TreeChanged
 from tfdeploy.operations.copy.push_data import InUse, begin_data, push_data
-from tfdeploy.operations.deletions import (
+from tfdeploy.operations.emit import emit_transfer, note
+from tfdeploy.operations.lock import JobLock, locked_where_possible
+from tfdeploy.operations.outcomes import split
+from tfdeploy.operations.sending.deletions import (
     MOST_NAMES_BYTES,
     Confirm,
     Losses,
@@ -31,11 +34,8 @@ from tfdeploy.operations.deletions import (
     never_confirm,
     refuse_losses,
 )
-from tfdeploy.operations.emit import emit_transfer, note
-from tfdeploy.operations.lock import JobLock, locked_where_possible
-from tfdeploy.operations.outcomes import split
-from tfdeploy.operations.send_code import Synced, is_present, send_code
-from tfdeploy.operations.shipment import Shipment, whole_shipment
+from tfdeploy.operations.sending.send_code import Synced, is_present, send_code
+from tfdeploy.operations.sending.shipment import Shipment, whole_shipment
 from tfdeploy.transport.protocols import Fleet, Session
 
 HELD_TO_THE_END = JobLock()

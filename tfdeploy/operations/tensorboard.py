@@ -16,8 +16,8 @@ from tfdeploy.model.answers.programs import TENSORBOARD, BoardEnd, BoardUp
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.fetch import deciding_host
-from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.outcomes import session_of
+from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet, Stream
 
 USUAL_PORT = 6006

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from tfdeploy.errors import HostFailed, TfdeployError
 from tfdeploy.model.inventory import Host
-from tfdeploy.transport.ssh import recording
 from tfdeploy.transport.ssh.connect import Connector, OnNotice, no_notice
 from tfdeploy.transport.ssh.errors import copied, refused_key, unusable_jump
+from tfdeploy.transport.ssh.host_keys import recording
 from tfdeploy.transport.ssh.target import Target
 from tfdeploy.transport.ssh.trust import HostKey, targets
 from tfdeploy.transport.ssh.trust import scan as scan_one

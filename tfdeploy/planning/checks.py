@@ -14,12 +14,12 @@ from collections.abc import Collection, Mapping
 from tfdeploy.errors import ConfigError, Refused, UsageError
 from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.facts import HostFacts
-from tfdeploy.model.folding import fold_names
 from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import Job, Mode
 from tfdeploy.model.modes import rules
-from tfdeploy.model.nexts import did_you_mean
 from tfdeploy.model.plan import TaskPlan
+from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.nexts import did_you_mean
 from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.cluster.role_requests import RoleRequest, role_hosts

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tfdeploy.model.modes import RULES
 from tfdeploy.model.plan import PartPlan, Plan
-from tfdeploy.model.units import count, in_bytes, listed
+from tfdeploy.model.text.units import count, in_bytes, listed
 from tfdeploy.planning import interpreters
 
 _SHOWN = 6

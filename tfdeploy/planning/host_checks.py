@@ -13,8 +13,8 @@ from datetime import datetime, timezone
 from tfdeploy.errors import Refused
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
-from tfdeploy.model.nexts import install_on, on_host
-from tfdeploy.model.units import in_binary_bytes, roughly
+from tfdeploy.model.text.nexts import install_on, on_host
+from tfdeploy.model.text.units import in_binary_bytes, roughly
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.source.source import Program
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.facts import HostFacts
-from tfdeploy.model.folding import fold_equal, fold_names
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import HostPlan, Plan
+from tfdeploy.model.text.folding import fold_equal, fold_names
 from tfdeploy.planning.source.source import Program
 
 

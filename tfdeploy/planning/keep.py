@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.facts import HostFacts, KeepFact
-from tfdeploy.model.folding import fold_names
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
+from tfdeploy.model.text.folding import fold_names
 from tfdeploy.planning import checks
 from tfdeploy.planning.cluster.placement import Seat, decider, place
 from tfdeploy.planning.cluster.role_requests import RoleRequest

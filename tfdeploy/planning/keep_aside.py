@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tfdeploy.model.facts import HostFacts, KeepFact
-from tfdeploy.model.folding import fold_names
 from tfdeploy.model.job import Job
-from tfdeploy.model.nexts import on_host
-from tfdeploy.model.units import count, in_bytes
+from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.nexts import on_host
+from tfdeploy.model.text.units import count, in_bytes
 from tfdeploy.planning.keep import kept_by
 
 

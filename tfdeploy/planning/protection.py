@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping
 from tfdeploy.agent import peer_filter
 from tfdeploy.errors import Refused
 from tfdeploy.model.facts import HostFacts
-from tfdeploy.model.folding import fold_names
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
-from tfdeploy.model.nexts import install_on, on_host
 from tfdeploy.model.plan import HostPlan, Plan, TaskPlan
 from tfdeploy.model.protect import LEVELS, Level, Protection
+from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.nexts import install_on, on_host
 from tfdeploy.planning.cluster.addresses import is_loopback, is_public
 
 LONGEST_FILTER = 4096  # instructions; every kernel accepts this length

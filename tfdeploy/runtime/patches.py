@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Dict, Tuple
 
 _ALWAYS: Dict[str, Tuple[str, ...]] = {
-    "numpy": ("numpy_names",),
+    "numpy": ("old_names.numpy_names",),
     "shutil": ("kept_folders",),
     "tensorflow.python.lib.io.file_io": ("kept_folders",),
     "tensorflow.python.training.saver": ("whole_checkpoints",),
@@ -41,16 +41,16 @@ _PLANNED_CLUSTER: Dict[str, Tuple[str, ...]] = {
 # the parts in supplied/contrib
 _CONTRIB = ("framework", "layers", "learn", "lookup", "losses", "metrics", "training")
 _VERSION1: Dict[str, Tuple[str, ...]] = {
-    "tensorflow": ("version1",),
-    "tensorflow.python.ops.rnn": ("dropped",),
-    "tensorflow.python.platform.flags": ("dropped",),
-    "tensorflow.python.training.sync_replicas_optimizer": ("dropped",),
-    "tf_keras.src.layers.rnn.legacy_cells": ("dropped",),
-    "tensorflow.contrib": ("absent",),
-    **{"tensorflow.contrib." + part: ("supply", "absent") for part in _CONTRIB},
-    "tensorflow.examples": ("absent",),
-    "tensorflow.examples.tutorials": ("absent",),
-    "tensorflow.examples.tutorials.mnist": ("absent",),
+    "tensorflow": ("old_names.version1",),
+    "tensorflow.python.ops.rnn": ("old_names.dropped",),
+    "tensorflow.python.platform.flags": ("old_names.dropped",),
+    "tensorflow.python.training.sync_replicas_optimizer": ("old_names.dropped",),
+    "tf_keras.src.layers.rnn.legacy_cells": ("old_names.dropped",),
+    "tensorflow.contrib": ("old_names.absent",),
+    **{"tensorflow.contrib." + part: ("old_names.supply", "old_names.absent") for part in _CONTRIB},
+    "tensorflow.examples": ("old_names.absent",),
+    "tensorflow.examples.tutorials": ("old_names.absent",),
+    "tensorflow.examples.tutorials.mnist": ("old_names.absent",),
 }
 
 

@@ -18,8 +18,8 @@ from tfdeploy.transport.ssh.channel_reader import ChannelReader
 from tfdeploy.transport.ssh.command import begin
 from tfdeploy.transport.ssh.connect import CONNECT_S, Connector
 from tfdeploy.transport.ssh.errors import clean
+from tfdeploy.transport.ssh.host_keys.known_hosts import fingerprint
 from tfdeploy.transport.ssh.joined import ChannelCommand
-from tfdeploy.transport.ssh.known_hosts import fingerprint
 from tfdeploy.transport.ssh.target import Target, resolve
 from tfdeploy.transport.ssh.tunnel import LoopbackTunnel
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from tfdeploy.model.units import count, in_bytes, listed, roughly
+from tfdeploy.model.text.units import count, in_bytes, listed, roughly
 
 if TYPE_CHECKING:
-    from tfdeploy.model.transfers import Totals
+    from tfdeploy.model.progress.transfers import Totals
 
 __all__ = ["count", "figure", "in_bytes", "in_seconds", "listed", "roughly", "transferred"]
 

@@ -8,10 +8,10 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from tfdeploy.model.folding import fold_names
-from tfdeploy.model.link_groups import LinkGroup, group
-from tfdeploy.model.nexts import fold_nexts
-from tfdeploy.model.rows import CheckedHostRow, CheckRow, LinkRow
+from tfdeploy.model.output.link_groups import LinkGroup, group
+from tfdeploy.model.output.rows import CheckedHostRow, CheckRow, LinkRow
+from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.nexts import fold_nexts
 from tfdeploy.ui.amounts import count
 from tfdeploy.ui.reports import without_place, write_wrapped
 from tfdeploy.ui.terminal import Terminal

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from tfdeploy.model.answers.clean import CleanItem
-from tfdeploy.model.folding import fold_names
+from tfdeploy.model.text.folding import fold_names
 from tfdeploy.ui.amounts import count, in_bytes, listed
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import show_rows

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfdeploy.model.code_lines import LinesOfFile
-from tfdeploy.model.compare import Difference, Final
+from tfdeploy.model.report.code_lines import LinesOfFile
+from tfdeploy.model.report.compare import Difference, Final
 from tfdeploy.ui.amounts import count, figure
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import show_rows

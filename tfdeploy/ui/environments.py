@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tfdeploy.model.folding import fold_equal, fold_names
-from tfdeploy.model.rows import SetupRow
+from tfdeploy.model.output.rows import SetupRow
+from tfdeploy.model.text.folding import fold_equal, fold_names
 from tfdeploy.ui.amounts import count, in_bytes, in_seconds
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import show_rows

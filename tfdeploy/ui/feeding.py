@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfdeploy.model.events import BroadcastFields
-from tfdeploy.model.progress import RunProgress
+from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.ui.feed_tree import NAME_CELLS, feed_tree
 from tfdeploy.ui.sanitise import clean
 

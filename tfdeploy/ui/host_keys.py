@@ -3,7 +3,7 @@ one proves nothing."""
 
 from __future__ import annotations
 
-from tfdeploy.model.rows import KnownKeyRow, TrustRow
+from tfdeploy.model.output.rows import KnownKeyRow, TrustRow
 from tfdeploy.ui.sanitise import clean
 
 

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from tfdeploy.model.deaths import Death
 from tfdeploy.model.events import (
     BroadcastFields,
     Event,
@@ -24,6 +23,7 @@ from tfdeploy.model.events import (
     TransferFields,
 )
 from tfdeploy.model.loglines import LogLine
+from tfdeploy.model.status.deaths import Death
 from tfdeploy.ui.amounts import count, in_bytes, in_seconds
 from tfdeploy.ui.sanitise import clean, clean_line
 from tfdeploy.ui.terminal import Terminal, task_color, terminal_of

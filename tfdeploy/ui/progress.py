@@ -16,9 +16,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tfdeploy.model.events import Event
-from tfdeploy.model.folding import fold_names
-from tfdeploy.model.progress import HostProgress, RunProgress
-from tfdeploy.model.transfers import Totals, all_of
+from tfdeploy.model.progress.run_progress import HostProgress, RunProgress
+from tfdeploy.model.progress.transfers import Totals, all_of
+from tfdeploy.model.text.folding import fold_names
 from tfdeploy.ui.amounts import count, in_bytes, transferred
 from tfdeploy.ui.cells import Row, Span, column, fit
 from tfdeploy.ui.feeding import Feeding

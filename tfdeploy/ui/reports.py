@@ -11,10 +11,10 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tfdeploy.model import table_metrics
-from tfdeploy.model.folding import fold_equal, fold_names
-from tfdeploy.model.moments import moment_of
-from tfdeploy.model.words import outcome_words, run_seconds, unread_words
+from tfdeploy.model.report import table_metrics
+from tfdeploy.model.text.folding import fold_equal, fold_names
+from tfdeploy.model.text.moments import moment_of
+from tfdeploy.model.text.words import outcome_words, run_seconds, unread_words
 from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds, listed, roughly
 from tfdeploy.ui.feed_tree import feed_tree
 from tfdeploy.ui.sanitise import clean
@@ -22,9 +22,9 @@ from tfdeploy.ui.tables import cells, cut, show_rows, table_lines
 from tfdeploy.ui.terminal import Terminal, run_style
 
 if TYPE_CHECKING:
-    from tfdeploy.model.rows import ExecRow, ExpectedRow, FetchRow, RunRow, StopRow, SyncRow
-    from tfdeploy.model.status import RunView
-    from tfdeploy.model.taskview import TaskView
+    from tfdeploy.model.output.rows import ExecRow, ExpectedRow, FetchRow, RunRow, StopRow, SyncRow
+    from tfdeploy.model.status.run_status import RunView
+    from tfdeploy.model.status.task_status import TaskView
 
 _PLACE = re.compile(r"^\S+:\d+:? ")  # "192.0.2.11:22: ", by which equal errors of two hosts differ
 STOPPED, HAD_ENDED = "stopped", "had ended before"  # what became of a run on a host
@@ -351,7 +351,7 @@ def show_exec(out: Terminal, err: Terminal, hosts: Sequence[ExecRow]) -> None:
 
 
 def show_next(terminal: Terminal, texts: Iterable[str]) -> None:
-    """What to type next, a line each; see model/nexts.py."""
+    """What to type next, a line each; see model/text/nexts.py."""
     for text in texts:
         for line in text.splitlines():
             terminal.write(f"  next: {clean(line)}\n")

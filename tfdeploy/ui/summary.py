@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tfdeploy.model import table_metrics
-from tfdeploy.model.progress import RunProgress
-from tfdeploy.model.words import run_seconds
+from tfdeploy.model.progress.run_progress import RunProgress
+from tfdeploy.model.report import table_metrics
+from tfdeploy.model.text.words import run_seconds
 from tfdeploy.ui.amounts import figure, in_seconds
 from tfdeploy.ui.reports import show_left_files
 from tfdeploy.ui.sanitise import clean

@@ -13,7 +13,7 @@ import pytest
 from support.agent.cluster import NewCluster
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.broadcast import keep_transfer
-from tfdeploy.agent.host import sockets
+from tfdeploy.agent.host.network import sockets
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.mesh.shared_state import Knowledge
 

@@ -18,7 +18,8 @@ import pytest
 from tfdeploy.agent import wire
 from tfdeploy.agent.health import activity
 from tfdeploy.agent.health.activity import Sign, TaskActivity
-from tfdeploy.agent.host import processes, tcp_diag
+from tfdeploy.agent.host import processes
+from tfdeploy.agent.host.network import tcp_diag
 from tfdeploy.agent.log.format import LogWriter
 from tfdeploy.agent.log.tf_messages import Messages, parse
 from tfdeploy.agent.run.folder import RunPaths

@@ -22,7 +22,8 @@ from tfdeploy.agent.broadcast import keep_transfer
 from tfdeploy.agent.health import peers, reach
 from tfdeploy.agent.health.activity import Sign
 from tfdeploy.agent.health.diagnose import OPEN
-from tfdeploy.agent.host import parallel, sockets
+from tfdeploy.agent.host import parallel
+from tfdeploy.agent.host.network import sockets
 from tfdeploy.agent.mesh import listener as mesh_listener
 from tfdeploy.agent.mesh import tls
 from tfdeploy.agent.mesh.mesh import Mesh

@@ -16,7 +16,8 @@ import pytest
 
 from support.agent.interpreter import AGENT_PYTHON
 from support.waiting import wait_for
-from tfdeploy.agent.host import listening, processes, sockets, tcp_diag
+from tfdeploy.agent.host import processes
+from tfdeploy.agent.host.network import listening, sockets, tcp_diag
 
 
 @pytest.fixture

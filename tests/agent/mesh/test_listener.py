@@ -21,7 +21,7 @@ from support.agent.meshes import Meshes
 from support.stopwatch import DEADLINE_S
 from support.waiting import wait_for
 from tfdeploy.agent import peer_filter
-from tfdeploy.agent.host.guarded_ports import GuardedPorts
+from tfdeploy.agent.host.network.guarded_ports import GuardedPorts
 from tfdeploy.agent.mesh import handshake_gate, tls
 from tfdeploy.agent.mesh import listener as mesh_listener
 from tfdeploy.agent.mesh.shared_state import Knowledge

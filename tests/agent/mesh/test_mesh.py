@@ -13,7 +13,7 @@ import pytest
 
 from support.agent.interpreter import AGENT_PYTHON
 from support.agent.meshes import NAMES, Meshes, ended
-from tfdeploy.agent.host import sockets
+from tfdeploy.agent.host.network import sockets
 from tfdeploy.agent.mesh import listener as mesh_listener
 from tfdeploy.agent.mesh.shared_state import Knowledge
 

@@ -14,7 +14,7 @@ import pytest
 from support.needs import need
 from support.stopwatch import DEADLINE_S
 from tfdeploy.agent import wire
-from tfdeploy.agent.host import nft_program
+from tfdeploy.agent.host.network import nft_program
 from tfdeploy.agent.minder import firewall
 from tfdeploy.agent.run.folder import RunPaths
 

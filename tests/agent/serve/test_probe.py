@@ -17,7 +17,8 @@ import pytest
 
 from support import ports
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.host import disk, free_ports, hosts_file, installed, sockets
+from tfdeploy.agent.host import disk, installed
+from tfdeploy.agent.host.network import free_ports, hosts_file, sockets
 from tfdeploy.agent.run import keep_folders
 from tfdeploy.agent.serve import error_codes, probe
 from tfdeploy.agent.serve.call import Call, Context

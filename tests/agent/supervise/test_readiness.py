@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.health.activity import TaskActivity
-from tfdeploy.agent.host import listening, sockets, tcp_diag
+from tfdeploy.agent.host.network import listening, sockets, tcp_diag
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.supervise.readiness import Readiness
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.host import nft
+from tfdeploy.agent.host.network import nft
 from tfdeploy.agent.minder.firewall import Firewall, FirewallRefused
 from tfdeploy.agent.run.folder import RunPaths
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from support.agent.cluster import Cluster
 from tfdeploy.agent import wire
-from tfdeploy.agent.host import sockets
-from tfdeploy.agent.host.guarded_ports import GuardedPorts
+from tfdeploy.agent.host.network import sockets
+from tfdeploy.agent.host.network.guarded_ports import GuardedPorts
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.mesh.shared_state import Knowledge
 

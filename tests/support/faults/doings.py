@@ -16,13 +16,12 @@ from support.faults.honest import ANSWERS, FILES, HOSTS, JOB, LOG, RUN, the_plan
 from support.faults.hostile import LyingFleet
 from tfdeploy.errors import BadAnswer, TfdeployError
 from tfdeploy.model.answers.verb import Flow
-from tfdeploy.model.check import host_rows, link_rows
 from tfdeploy.model.clean import Rules
 from tfdeploy.model.events import Event
 from tfdeploy.model.job import DataSource, Job
-from tfdeploy.model.status import run_view_json
+from tfdeploy.model.output.check import host_rows, link_rows
+from tfdeploy.model.status.run_status import run_view_json
 from tfdeploy.operations import setup, sync
-from tfdeploy.operations.ask import ask_all
 from tfdeploy.operations.audit import Subject, audit
 from tfdeploy.operations.broadcast.copy_keep import KeepCopy, copy_keep
 from tfdeploy.operations.broadcast.delivery import listing_of
@@ -32,16 +31,17 @@ from tfdeploy.operations.check import check
 from tfdeploy.operations.clean import find, remove
 from tfdeploy.operations.copy.pull import Source, fetch_folder, list_files
 from tfdeploy.operations.copy.pull_logs import fetch_logs
-from tfdeploy.operations.find_run import find_runs, hosts_of
 from tfdeploy.operations.launching.clocks import compare_clocks
 from tfdeploy.operations.launching.keep_elsewhere import set_aside_elsewhere
 from tfdeploy.operations.launching.reachability import check_links
 from tfdeploy.operations.launching.rollback import roll_back
 from tfdeploy.operations.lock import locked
 from tfdeploy.operations.probe import Asked, probe
+from tfdeploy.operations.run_lookup.ask import ask_all
+from tfdeploy.operations.run_lookup.find_run import find_runs, hosts_of
 from tfdeploy.operations.runs import list_runs
 from tfdeploy.operations.samples import samples
-from tfdeploy.operations.shipment import read_shipment
+from tfdeploy.operations.sending.shipment import read_shipment
 from tfdeploy.operations.status import status
 from tfdeploy.operations.stop import stop
 from tfdeploy.operations.tasklogs.stored_lines import stored_lines

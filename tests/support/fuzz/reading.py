@@ -14,8 +14,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from support.fuzz.seeds import Kind
-from tfdeploy.cli import inventory as view
 from tfdeploy.cli.main import main
+from tfdeploy.cli.verbs import inventory as view
 from tfdeploy.config import load_inventory_file, load_job
 from tfdeploy.config.inventory import InventoryFile
 from tfdeploy.errors import TfdeployError, UsageError

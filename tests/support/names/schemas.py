@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tfdeploy.cli.verbs import VERBS
-from tfdeploy.model.printed import schema_of
+from tfdeploy.cli.verb_table import VERBS
+from tfdeploy.model.output.printed import schema_of
 
 TYPES: dict[str, type | tuple[type, ...]] = {
     "string": str,

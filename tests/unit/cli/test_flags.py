@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from tfdeploy.cli import runs as verb_runs
 from tfdeploy.cli.chosen_run import chosen_run
 from tfdeploy.cli.flags import CommonFlags, OfRun, VerbFlags, add_verb
 from tfdeploy.cli.main import main
 from tfdeploy.cli.options import Parser
-from tfdeploy.cli.verbs import VERBS
+from tfdeploy.cli.verb_table import VERBS
+from tfdeploy.cli.verbs import runs as verb_runs
 from tfdeploy.errors import HostFailed
 from tfdeploy.model.plan import HostPlan, Plan
 from tfdeploy.store.places import state_root

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfdeploy.model import listing
+from tfdeploy.model.answers import listing
 from tfdeploy.model.answers.files import Rows
+from tfdeploy.model.answers.listing import FoundFile, checked, newest, stays_inside
 from tfdeploy.model.answers.reading import read
-from tfdeploy.model.listing import FoundFile, checked, newest, stays_inside
 
 
 def listed(rows: list[Any]) -> tuple[FoundFile, ...]:

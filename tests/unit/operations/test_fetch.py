@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfdeploy.model.listing import FoundFile
+from tfdeploy.model.answers.listing import FoundFile
 from tfdeploy.operations.copy.pull import Listing
 from tfdeploy.operations.fetch import HostListings, newest_host
 

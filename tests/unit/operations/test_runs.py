@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tfdeploy.operations import runs
-from tfdeploy.operations.find_run import FoundRun
-from tfdeploy.operations.host_plans import DifferentPlans
+from tfdeploy.operations.run_lookup.find_run import FoundRun
+from tfdeploy.operations.run_lookup.host_plans import DifferentPlans
 from tfdeploy.operations.runs import chosen, list_runs, newest_first
 from tfdeploy.store.runs import RunStore
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from tfdeploy.model.check import Check, Checked, Level, Link, host_rows, link_rows
+from tfdeploy.model.output.check import Check, Checked, Level, Link, host_rows, link_rows
 from tfdeploy.ui.checks import show_checks
 from tfdeploy.ui.terminal import Terminal
 

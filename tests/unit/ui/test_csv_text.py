@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfdeploy.model.own_files import is_own
-from tfdeploy.model.sample_table import BEFORE
+from tfdeploy.model.report.sample_table import BEFORE
 from tfdeploy.ui.csv_text import csv_text
 from tfdeploy.ui.report.page import document
 

@@ -14,10 +14,10 @@ from support.rows import row_text
 from tfdeploy.agent.wire import HostRunState, TaskStatus
 from tfdeploy.model.events import Event
 from tfdeploy.model.plan import plan_to_json
-from tfdeploy.model.progress import RunProgress
-from tfdeploy.model.report import RunReport
-from tfdeploy.model.status import run_view, run_view_json
-from tfdeploy.operations.find_run import FoundRun
+from tfdeploy.model.progress.run_progress import RunProgress
+from tfdeploy.model.report.run_report import RunReport
+from tfdeploy.model.status.run_status import run_view, run_view_json
+from tfdeploy.operations.run_lookup.find_run import FoundRun
 from tfdeploy.operations.runs import list_runs
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.store.runs import RunStore

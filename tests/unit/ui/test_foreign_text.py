@@ -23,10 +23,10 @@ from support.recorded import show
 from tfdeploy.errors import HostFailed
 from tfdeploy.model.events import Event
 from tfdeploy.model.loglines import LogLine
-from tfdeploy.model.report import LastLine
+from tfdeploy.model.report.run_report import LastLine
 from tfdeploy.ui.dashboard.dashboard import Dashboard
 from tfdeploy.ui.dashboard.frame import compose
-from tfdeploy.ui.log_lines import LinePrinter
+from tfdeploy.ui.logs.log_lines import LinePrinter
 from tfdeploy.ui.plain import PlainView
 from tfdeploy.ui.report.page import page, text_of
 from tfdeploy.ui.sanitise import clean

@@ -3,7 +3,7 @@ terminal."""
 
 from __future__ import annotations
 
-from tfdeploy.model.rows import KnownKeyRow, TrustRow
+from tfdeploy.model.output.rows import KnownKeyRow, TrustRow
 from tfdeploy.ui import host_keys
 
 OLD, NEW = "SHA256:" + "o" * 43, "SHA256:" + "n" * 43

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfdeploy.model.folding import fold_equal, fold_names
-from tfdeploy.model.status import RunView
-from tfdeploy.model.taskview import TaskView, task_json
-from tfdeploy.model.words import iso_z
+from tfdeploy.model.status.run_status import RunView
+from tfdeploy.model.status.task_status import TaskView, task_json
+from tfdeploy.model.text.folding import fold_equal, fold_names
+from tfdeploy.model.text.words import iso_z
 from tfdeploy.ui import reports
 from tfdeploy.ui.amounts import figure, in_bytes, in_seconds, roughly
 from tfdeploy.ui.tables import cells, table_lines

@@ -25,7 +25,7 @@ from tfdeploy.agent.broadcast import messages
 from tfdeploy.agent.broadcast.holdings import Ended, Holdings, WrongSum
 from tfdeploy.agent.broadcast.receive import DISK, ROOT_S, Parent, Receiver
 from tfdeploy.agent.broadcast.send import Sender
-from tfdeploy.agent.host import sockets
+from tfdeploy.agent.host.network import sockets
 from tfdeploy.agent.limit import Limit
 from tfdeploy.agent.mesh import handshake_gate, tls
 from tfdeploy.agent.mesh.listener import MeshListener

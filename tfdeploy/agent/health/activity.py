@@ -10,8 +10,8 @@ from __future__ import annotations
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Callable, Dict, Optional, Set, Tuple
 from tfdeploy.agent.host import processes
-from tfdeploy.agent.host.listening import sockets_of
-from tfdeploy.agent.host.tcp_diag import Traffic
+from tfdeploy.agent.host.network.listening import sockets_of
+from tfdeploy.agent.host.network.tcp_diag import Traffic
 from tfdeploy.agent.log.tf_messages import MessageReader
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run.folder import RunPaths

@@ -17,7 +17,8 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Dict, List, Opti
 from tfdeploy.agent.health import activity, diagnose, peers, reach
 from tfdeploy.agent.health.activity import Sign, TaskActivity
 from tfdeploy.agent.health.diagnose import Facts, Finding
-from tfdeploy.agent.host import processes, tcp_diag, thread_errors
+from tfdeploy.agent.host import processes, thread_errors
+from tfdeploy.agent.host.network import tcp_diag
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.mesh.shared_state import Knowledge
 from tfdeploy.agent.record import NamedTuple

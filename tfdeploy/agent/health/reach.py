@@ -25,7 +25,7 @@ from tfdeploy.agent.annotations import (
 from tfdeploy.agent.health.diagnose import CLOSED, OPEN
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.host import port_probe
+    from tfdeploy.agent.host.network import port_probe
 
 WITHIN_S = 3.0
 NO_ANSWER = "no answer"
@@ -41,7 +41,10 @@ def try_ports(
 
     `guarded`: those that guarded_ports.py holds, so one that accepts may be closed, or open to
     others."""
-    from tfdeploy.agent.host import port_probe, resolving  # only once something stands still
+    from tfdeploy.agent.host.network import (  # only once something stands still
+        port_probe,
+        resolving,
+    )
 
     asked = list(dict.fromkeys(addresses))
     rows = resolving.resolve(_name(address) for address in asked)
@@ -96,7 +99,7 @@ def reason_of(error: BaseException) -> str:
 
 def names_of_this_host(addresses: Iterable[str]) -> Dict[str, str]:
     """ "n3:2222" -> "n3 resolves to 127.0.1.1" where the name of another host means this one."""
-    from tfdeploy.agent.host import resolving
+    from tfdeploy.agent.host.network import resolving
 
     rows = resolving.resolve(
         name for name in map(_name, addresses) if not peer_filter.is_address(name)

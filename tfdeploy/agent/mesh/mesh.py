@@ -36,7 +36,7 @@ from tfdeploy.agent.mesh.gossip_schedule import GossipSchedule, MeshPeer
 from tfdeploy.agent.mesh.shared_state import Knowledge
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.host.guarded_ports import GuardedPorts
+    from tfdeploy.agent.host.network.guarded_ports import GuardedPorts
     from tfdeploy.agent.shapes import Certificates
 
 SETTLE_S = 0.02  # news of one moment is sent together

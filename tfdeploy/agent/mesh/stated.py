@@ -11,7 +11,7 @@ import socket
 
 from tfdeploy.agent import peer_filter
 from tfdeploy.agent.annotations import List, Tuple
-from tfdeploy.agent.host.addresses import own_addresses
+from tfdeploy.agent.host.network.addresses import own_addresses
 
 MOST_STATED = 64
 # run.links asks {"ask": {"seen_as": true}} for its source address, as the peer sees it

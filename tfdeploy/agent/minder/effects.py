@@ -19,7 +19,7 @@ from tfdeploy.agent.run.folder import RunPaths
 
 if TYPE_CHECKING:
     from tfdeploy.agent.broadcast.keep_transfer import KeepFetch
-    from tfdeploy.agent.host.guarded_ports import GuardedPorts
+    from tfdeploy.agent.host.network.guarded_ports import GuardedPorts
     from tfdeploy.agent.shapes import Abort
 
 

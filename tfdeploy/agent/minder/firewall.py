@@ -16,8 +16,8 @@ import time
 
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.annotations import Callable, List, Optional, Tuple
-from tfdeploy.agent.host import nft, nft_program
 from tfdeploy.agent.host.installed import Asked
+from tfdeploy.agent.host.network import nft, nft_program
 from tfdeploy.agent.minder.held_ports import FirewallRefused
 from tfdeploy.agent.run.folder import RunPaths
 

@@ -8,12 +8,12 @@ from functools import partial
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional
-from tfdeploy.agent.host import sockets
+from tfdeploy.agent.host.network import sockets
 from tfdeploy.agent.minder.actions import OwnTask
 from tfdeploy.agent.run.folder import RunPaths
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.host.guarded_ports import GuardedPorts
+    from tfdeploy.agent.host.network.guarded_ports import GuardedPorts
 
 MESH_PORT_WAIT_S = 5.0  # for so long the connections of a dead minder may keep the mesh's port
 
@@ -43,7 +43,7 @@ def guard(
     if part.protect == "none":
         return None
     from tfdeploy.agent.host import descriptors
-    from tfdeploy.agent.host.guarded_ports import GuardedPorts
+    from tfdeploy.agent.host.network.guarded_ports import GuardedPorts
 
     learned = state.admitted or dict.fromkeys(state.learned, "")
     given, guarded = descriptors.take(), GuardedPorts(part.allowed, learned, state.not_admitted)

@@ -40,7 +40,7 @@ from tfdeploy.agent.run.folder import WORDS, RunPaths
 if TYPE_CHECKING:
     from ssl import SSLSocket
 
-    from tfdeploy.agent.host.guarded_ports import GuardedPorts
+    from tfdeploy.agent.host.network.guarded_ports import GuardedPorts
     from tfdeploy.agent.minder.firewall import Firewall
     from tfdeploy.agent.shapes import Word
 

@@ -19,7 +19,7 @@ from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.run.folder import RunPaths, start_agent
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.host.guarded_ports import GuardedPorts
+    from tfdeploy.agent.host.network.guarded_ports import GuardedPorts
 
 
 class LastOutput(NamedTuple):

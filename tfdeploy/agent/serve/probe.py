@@ -16,10 +16,7 @@ from tfdeploy.agent import peer_filter
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import boot_id, logind
-from tfdeploy.agent.host.addresses import own_addresses
 from tfdeploy.agent.host.disk import free_space
-from tfdeploy.agent.host.free_ports import look_at_ports
-from tfdeploy.agent.host.hosts_file import resolving_to_loopback
 from tfdeploy.agent.host.installed import (
     Asked,
     find_program,
@@ -30,6 +27,9 @@ from tfdeploy.agent.host.installed import (
     start_python,
     start_rsync,
 )
+from tfdeploy.agent.host.network.addresses import own_addresses
+from tfdeploy.agent.host.network.free_ports import look_at_ports
+from tfdeploy.agent.host.network.hosts_file import resolving_to_loopback
 from tfdeploy.agent.run import keep_aside, keep_links, shown_plan
 from tfdeploy.agent.run.find import damaged, job_names, run_names, run_paths
 from tfdeploy.agent.run.keep_folders import keep_facts
@@ -129,7 +129,7 @@ def _ask_nft(call: Call) -> Callable[[], str]:
     why not; "": it can."""
     if not call.flag("firewall"):
         return lambda: "nft was not asked"
-    from tfdeploy.agent.host import nft_program
+    from tfdeploy.agent.host.network import nft_program
 
     asked = nft_program.start()
     return lambda: nft_program.read(asked)[1]
@@ -140,7 +140,7 @@ def _resolve(call: Call) -> Callable[[], Dict[str, List[str]]]:
     names = [str(name) for name in call.rows("resolve")]
     if not names:
         return dict
-    from tfdeploy.agent.host import resolving
+    from tfdeploy.agent.host.network import resolving
 
     return resolving.start_lookups(names)
 
@@ -187,7 +187,7 @@ def _machine(workdir: str) -> Answer:
 
 def _protect(firewall: str) -> Answer:
     """What keeps this host from each level of `protect`; "": nothing."""
-    from tfdeploy.agent.host import steering
+    from tfdeploy.agent.host.network import steering
 
     return {
         "peers": steering.hindrance(),

@@ -18,7 +18,7 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Dict
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.installed import Asked, find_program
-from tfdeploy.agent.host.listening import listens
+from tfdeploy.agent.host.network.listening import listens
 from tfdeploy.agent.run import shown_plan
 from tfdeploy.agent.run.folder import RunPaths, agent_command
 from tfdeploy.agent.serve.call import Call, audited

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Iterable, Optional
-from tfdeploy.agent.host import listening
+from tfdeploy.agent.host.network import listening
 
 
 class Readiness:

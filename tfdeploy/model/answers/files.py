@@ -14,8 +14,8 @@ from tfdeploy.model.answers.bounds import (
     RelativePath,
     RelativePaths,
 )
+from tfdeploy.model.answers.listing import FoundFile
 from tfdeploy.model.answers.verb import Answer, Flow, Nothing, Verb, optional
-from tfdeploy.model.listing import FoundFile
 
 
 class Present(Answer):

@@ -150,7 +150,9 @@ RUN_RESUME = Verb("run.resume", Resumed)
 RUN_STATUS = Verb("run.status", RunOnHost)
 RUN_KNOWN = Verb("run.known", KnownEnd)
 RUN_TELL = Verb("run.tell", Nothing)
-RUN_PLAN = Flow("run.plan", Nothing, Nothing)  # operations/host_plans.py reads the item's blob
+RUN_PLAN = Flow(
+    "run.plan", Nothing, Nothing
+)  # operations/run_lookup/host_plans.py reads the item's blob
 RUNS = Verb("runs", list[ListedRun])
 RUN_WATCH = Flow("run.watch", RunChange, Nothing)
 LOGS = Flow("logs", LogPiece, LogEnd)

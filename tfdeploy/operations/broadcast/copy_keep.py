@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from tfdeploy.errors import HostFailed, TfdeployError
 from tfdeploy.model.answers.files import KEEP_BEGIN, KEEP_PLACE
+from tfdeploy.model.answers.listing import FoundFile
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
-from tfdeploy.model.listing import FoundFile
-from tfdeploy.model.units import count
+from tfdeploy.model.text.units import count
 from tfdeploy.operations.broadcast.delivery import Delivery, NamedFile, joining, listing_of
 from tfdeploy.operations.broadcast.taker import Taker
 from tfdeploy.operations.confine import below_workdir, only_of

@@ -12,7 +12,7 @@ from tfdeploy.agent.listing import Listing
 from tfdeploy.errors import UsageError
 from tfdeploy.model.answers.broadcast import DATA_HELD
 from tfdeploy.model.inventory import Host
-from tfdeploy.model.units import count
+from tfdeploy.model.text.units import count
 from tfdeploy.operations.broadcast import bitmaps
 from tfdeploy.operations.broadcast.wanted import NO_PART, Wanted, row_owners, some
 from tfdeploy.operations.outcomes import split as divided

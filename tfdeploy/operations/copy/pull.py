@@ -19,9 +19,9 @@ from pathlib import Path
 
 from tfdeploy.errors import BadAnswer, HostFailed, Refused
 from tfdeploy.model.answers.files import FETCH_LIST, FETCH_SUMS, Listed, Rows
+from tfdeploy.model.answers.listing import FoundFile, checked
 from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
-from tfdeploy.model.listing import FoundFile, checked
 from tfdeploy.operations.copy.fetch_budget import FetchBudget
 from tfdeploy.operations.copy.place import Placed, place
 from tfdeploy.operations.copy.safe_folder import SafeFolder

@@ -16,7 +16,7 @@ from types import TracebackType
 
 from tfdeploy.agent.host import file_sum
 from tfdeploy.errors import Refused
-from tfdeploy.model.listing import is_inside
+from tfdeploy.model.answers.listing import is_inside
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # NONBLOCK: opening a FIFO must not block

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.answers.hosts import PING
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.outcomes import split
+from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet, Session
 
 READINGS = 3  # the quickest answer has the smallest error

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tfdeploy.errors import Refused, TfdeployError
-from tfdeploy.model.check import Check
 from tfdeploy.model.events import Emit
 from tfdeploy.model.facts import HostFacts
-from tfdeploy.model.folding import fold_names
 from tfdeploy.model.inventory import Inventory
-from tfdeploy.model.nexts import with_names, without_name
+from tfdeploy.model.output.check import Check
+from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.nexts import with_names, without_name
 from tfdeploy.operations.emit import note
 from tfdeploy.operations.outcomes import together
 from tfdeploy.planning.preflight.case import Needs

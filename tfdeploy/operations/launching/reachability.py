@@ -10,14 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.answers.runs import RUN_LINKS, ShutPort
-from tfdeploy.model.folding import fold_names
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import HostPlan, Plan
-from tfdeploy.model.units import count
-from tfdeploy.operations.ask import ask_all
-from tfdeploy.operations.find_run import hosts_of
+from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.units import count
 from tfdeploy.operations.launching.renewal import refuse_lapsed, renew
 from tfdeploy.operations.outcomes import all_or_error
+from tfdeploy.operations.run_lookup.ask import ask_all
+from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet
 
 WITHIN_S = 120.0

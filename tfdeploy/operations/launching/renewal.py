@@ -16,8 +16,8 @@ from tfdeploy.errors import HostFailed, TfdeployError, has_code
 from tfdeploy.model.answers.runs import RUN_RENEW
 from tfdeploy.model.answers.verb import Nothing
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations.ask import ask_all
 from tfdeploy.operations.outcomes import split, together
+from tfdeploy.operations.run_lookup.ask import ask_all
 from tfdeploy.transport.protocols import Fleet
 
 EVERY_S = 15.0  # of the 60 s that a host waits

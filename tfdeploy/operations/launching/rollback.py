@@ -9,9 +9,9 @@ from tfdeploy.errors import TfdeployError
 from tfdeploy.model.answers.runs import RUN_ABORT
 from tfdeploy.model.events import Emit
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations.ask import ask_all
 from tfdeploy.operations.emit import note, step
 from tfdeploy.operations.outcomes import split
+from tfdeploy.operations.run_lookup.ask import ask_all
 from tfdeploy.transport.protocols import Fleet
 
 

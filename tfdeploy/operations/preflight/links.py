@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from tfdeploy.errors import BadAnswer, TfdeployError
 from tfdeploy.model.answers.links import CHECK_KNOCK, CHECK_LISTEN, CHECK_MEASURE, Measured
-from tfdeploy.model.check import Link
 from tfdeploy.model.inventory import Host
+from tfdeploy.model.output.check import Link
 from tfdeploy.operations.outcomes import split
 from tfdeploy.planning.preflight.links import End, failed, rounds, with_slow
 from tfdeploy.transport.protocols import Fleet, Session

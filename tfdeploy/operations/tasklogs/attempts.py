@@ -7,8 +7,8 @@ from collections.abc import Collection
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.answers.runs import RUN_STATUS
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations.ask import ask_all
 from tfdeploy.operations.outcomes import split
+from tfdeploy.operations.run_lookup.ask import ask_all
 from tfdeploy.transport.protocols import Fleet
 
 

@@ -3,7 +3,7 @@ lines around a match.
 
 A slow expression holds up the whole interpreter, and only in the main thread does Ctrl-C end it:
 filters belong there. In a long line `re` may search for long before it checks for Ctrl-C: see
-model/patterns.py.
+model/text/patterns.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from tfdeploy.model.loglines import LogLine
-from tfdeploy.model.patterns import interruptible
+from tfdeploy.model.text.patterns import interruptible
 
 if TYPE_CHECKING:
     from tfdeploy.operations.tasklogs.task_log import LogQuery

@@ -13,7 +13,7 @@ from itertools import chain
 from tfdeploy.errors import BadAnswer, HostUnreachable, TfdeployError
 from tfdeploy.model.loglines import Batch, LogLine, lines_of, time_of, with_time
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations.find_run import hosts_of
+from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
 from tfdeploy.operations.tasklogs.line_filter import filtered
 from tfdeploy.operations.tasklogs.task_log import PULL_BYTES, LogQuery, TaskLog

@@ -11,7 +11,7 @@ from tfdeploy.errors import BadAnswer
 from tfdeploy.model.events import Emit
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.status import RunView
+from tfdeploy.model.status.run_status import RunView
 from tfdeploy.operations.tasklogs.task_log import LogQuery
 from tfdeploy.operations.watch.follow_logs import Follower
 from tfdeploy.operations.watch.listen import listen

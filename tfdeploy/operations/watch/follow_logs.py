@@ -11,8 +11,8 @@ from tfdeploy.errors import AgentError, BadAnswer, HostUnreachable, TfdeployErro
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.outcomes import session_of
+from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.operations.tasklogs.stored_lines import Gone, count_gone
 from tfdeploy.operations.tasklogs.task_log import LogQuery, TaskLog
 from tfdeploy.operations.watch.resume import resume_patiently

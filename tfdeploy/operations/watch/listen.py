@@ -10,8 +10,8 @@ from tfdeploy.errors import BadAnswer, TfdeployError, has_code
 from tfdeploy.model.answers.runs import RUN_WATCH
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.emit import note
-from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.outcomes import session_of
+from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.operations.watch.resume import resume_patiently
 from tfdeploy.operations.watch.watch import Watch
 

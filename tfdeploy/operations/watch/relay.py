@@ -11,11 +11,11 @@ import time
 
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.answers.runs import RUN_KNOWN, RUN_TELL
-from tfdeploy.model.folding import fold_names
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.uninformed import uninformed
-from tfdeploy.operations.ask import ask_all
+from tfdeploy.model.status.uninformed import uninformed
+from tfdeploy.model.text.folding import fold_names
 from tfdeploy.operations.emit import note
+from tfdeploy.operations.run_lookup.ask import ask_all
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet
 

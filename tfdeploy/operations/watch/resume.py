@@ -16,9 +16,9 @@ from tfdeploy.errors import AgentError, HostUnreachable, TfdeployError
 from tfdeploy.model.answers.runs import RUN_ABORT, RUN_RESUME, RUN_STATUS, RUN_STOP
 from tfdeploy.model.answers.verb import Verb
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations.ask import ask_all
-from tfdeploy.operations.find_run import hosts_of
 from tfdeploy.operations.outcomes import session_of, split
+from tfdeploy.operations.run_lookup.ask import ask_all
+from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet
 
 # error codes after which a later try cannot succeed

@@ -15,13 +15,13 @@ from tfdeploy.agent import wire
 from tfdeploy.errors import BadAnswer, TfdeployError, has_code
 from tfdeploy.model.answers.runs import RUN_STATUS, RunChange, RunOnHost
 from tfdeploy.model.answers.samples import AttemptRow, NewestSamples, TaskSample
-from tfdeploy.model.attempts import attempt_of_host, event_of
 from tfdeploy.model.events import Emit, Event, Kind
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.status import RunView, run_view
-from tfdeploy.model.words import unread_words
-from tfdeploy.operations.ask import ask_all
+from tfdeploy.model.status.attempts import attempt_of_host, event_of
+from tfdeploy.model.status.run_status import RunView, run_view
+from tfdeploy.model.text.words import unread_words
 from tfdeploy.operations.emit import emit_host, note
+from tfdeploy.operations.run_lookup.ask import ask_all
 from tfdeploy.transport.protocols import Fleet
 
 # what a task's event is emitted for, where it changed

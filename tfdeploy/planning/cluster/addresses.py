@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.facts import HostFacts
-from tfdeploy.model.folding import fold_equal, fold_names
 from tfdeploy.model.inventory import Host
-from tfdeploy.model.units import listed
+from tfdeploy.model.text.folding import fold_equal, fold_names
+from tfdeploy.model.text.units import listed
 
 MOST_ADDRESSES = 64  # of one host; the filters of the other hosts have little room
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from tfdeploy.errors import Refused
 from tfdeploy.model.facts import Gpu, HostFacts
 from tfdeploy.model.inventory import Host
-from tfdeploy.model.units import in_binary_bytes
+from tfdeploy.model.text.units import in_binary_bytes
 
 BUSY_MIB = 1024  # a GPU with more than this in use belongs to another process
 _MUCH = in_binary_bytes(BUSY_MIB << 20)

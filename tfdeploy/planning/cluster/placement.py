@@ -17,7 +17,7 @@ from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.modes import Rules
-from tfdeploy.model.units import listed
+from tfdeploy.model.text.units import listed
 from tfdeploy.planning.cluster import gpus
 from tfdeploy.planning.cluster.role_requests import RoleRequest
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from tfdeploy.errors import Refused
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
-from tfdeploy.model.units import listed
+from tfdeploy.model.text.units import listed
 
 _SHOWN = 8  # ports in one text
 

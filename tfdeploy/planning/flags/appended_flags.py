@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from tfdeploy.model import placeholders
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import Rules, rules
+from tfdeploy.model.text import placeholders
 from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.flags import flag_definitions, flags, torch_launch
 from tfdeploy.planning.flags.flag_definitions import ADDRESSES, Flag

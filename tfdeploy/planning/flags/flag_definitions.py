@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
-from tfdeploy.model import placeholders
+from tfdeploy.model.text import placeholders
 from tfdeploy.planning.source.expressions import is_true, last_name, text
 from tfdeploy.planning.source.source import Program, main_block
 

@@ -13,8 +13,8 @@ import posixpath
 from collections.abc import Sequence
 
 from tfdeploy.errors import ConfigError
-from tfdeploy.model import placeholders
 from tfdeploy.model.job import Job
+from tfdeploy.model.text import placeholders
 from tfdeploy.planning.flags import flag_definitions
 from tfdeploy.planning.flags.flag_definitions import Flag, plain
 from tfdeploy.planning.source.expressions import dotted_name

@@ -7,14 +7,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tfdeploy.model.check import Level
 from tfdeploy.model.facts import HostFacts, Preflight
 from tfdeploy.model.inventory import Host
-from tfdeploy.model.nexts import on_host
+from tfdeploy.model.output.check import Level
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.protect import AskedLevel
 from tfdeploy.model.protect import Level as Protect
-from tfdeploy.model.units import version_numbers
+from tfdeploy.model.text.nexts import on_host
+from tfdeploy.model.text.units import version_numbers
 from tfdeploy.planning.program import servers
 from tfdeploy.planning.source.imports import Import
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfdeploy.errors import Refused
-from tfdeploy.model.units import version_numbers
+from tfdeploy.model.text.units import version_numbers
 from tfdeploy.planning.cluster import gpus as placed
 from tfdeploy.planning.preflight.case import Case, Problem
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tfdeploy.errors import HostUnreachable, Refused, TfdeployError
-from tfdeploy.model.check import Check
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
+from tfdeploy.model.output.check import Check
 from tfdeploy.planning.preflight import gpus, login, machine, network, packages, software, together
 from tfdeploy.planning.preflight.case import Case, Needs, Problem, Rule, usual_of
 

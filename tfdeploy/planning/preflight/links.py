@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.answers.links import Why
-from tfdeploy.model.check import Link
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
-from tfdeploy.model.nexts import on_host
+from tfdeploy.model.output.check import Link
 from tfdeploy.model.plan import Plan
+from tfdeploy.model.text.nexts import on_host
 from tfdeploy.planning.cluster.addresses import advertised
 from tfdeploy.planning.cluster.ports import space
 

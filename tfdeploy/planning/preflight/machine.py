@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from tfdeploy.model.check import Level
-from tfdeploy.model.units import count, in_binary_bytes
+from tfdeploy.model.output.check import Level
+from tfdeploy.model.text.units import count, in_binary_bytes
 from tfdeploy.planning.host_checks import RESERVE_BYTES
 from tfdeploy.planning.preflight.case import Case, Problem
 

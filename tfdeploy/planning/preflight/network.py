@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.protect import LEVELS
-from tfdeploy.model.units import count
+from tfdeploy.model.text.units import count
 from tfdeploy.planning import protection
 from tfdeploy.planning.cluster import addresses
 from tfdeploy.planning.preflight.case import Case, Problem

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tfdeploy.model.units import listed
+from tfdeploy.model.text.units import listed
 from tfdeploy.planning.preflight.case import Case, Problem
 from tfdeploy.planning.source import packages as package_names
 from tfdeploy.planning.source import python2

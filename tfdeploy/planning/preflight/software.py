@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from tfdeploy.model.nexts import install_on
-from tfdeploy.model.units import version_numbers
+from tfdeploy.model.text.nexts import install_on
+from tfdeploy.model.text.units import version_numbers
 from tfdeploy.planning.host_checks import no_python_remedy
 from tfdeploy.planning.preflight.case import Case, Problem
 

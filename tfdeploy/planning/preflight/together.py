@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from tfdeploy.errors import Refused
-from tfdeploy.model.check import Level
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
+from tfdeploy.model.output.check import Level
 from tfdeploy.model.protect import LEVELS
 from tfdeploy.model.protect import Level as Protect
-from tfdeploy.model.units import roughly
+from tfdeploy.model.text.units import roughly
 from tfdeploy.planning import host_checks, protection
 from tfdeploy.planning.cluster import addresses
 from tfdeploy.planning.cluster.addresses import Advertised

@@ -8,11 +8,11 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Mapping
 
-from tfdeploy.model import placeholders
 from tfdeploy.model.cluster import ROLES, cluster_json
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
+from tfdeploy.model.text import placeholders
 from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.cluster.layout import Layout
 from tfdeploy.planning.cluster.placement import Seat

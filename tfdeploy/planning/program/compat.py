@@ -13,10 +13,10 @@ from typing import Literal
 from tfdeploy.errors import Refused
 from tfdeploy.model.cluster import Cluster
 from tfdeploy.model.facts import HostFacts
-from tfdeploy.model.folding import fold_names
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
-from tfdeploy.model.units import version_numbers
+from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.units import version_numbers
 from tfdeploy.planning.program import hardcoded_cluster
 from tfdeploy.planning.source import python2, reached
 from tfdeploy.planning.source.reached import Reached
@@ -26,7 +26,7 @@ from tfdeploy.planning.versions.absent_names import Refusal
 from tfdeploy.planning.versions.keras2_only import IN_TF_KERAS, KERAS_3
 from tfdeploy.planning.versions.tf1_names import VERSION1, VERSION2, among
 from tfdeploy.planning.versions.tf_names_used import Use
-from tfdeploy.runtime import removed_names
+from tfdeploy.runtime.old_names import removed_names
 
 _SHOWN = 5
 

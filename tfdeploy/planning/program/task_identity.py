@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfdeploy.model import placeholders
 from tfdeploy.model.cluster import Cluster
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
+from tfdeploy.model.text import placeholders
 from tfdeploy.planning.flags.appended_flags import NAME_THEM, Appended
 from tfdeploy.planning.program import env_variables, hardcoded_cluster, job_names, own_hosts
 from tfdeploy.planning.program.env_variables import ClusterVariables

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from tfdeploy.errors import Refused
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.job import Job
-from tfdeploy.model.units import version_numbers
+from tfdeploy.model.text.units import version_numbers
 from tfdeploy.planning.source.entry_point import PYTHON
 from tfdeploy.planning.source.source import Program
 

@@ -12,12 +12,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from tfdeploy.model.facts import HostFacts
-from tfdeploy.model.folding import fold_names
 from tfdeploy.model.job import Job
-from tfdeploy.model.nexts import on_host
-from tfdeploy.model.units import listed, version_numbers
+from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.nexts import on_host
+from tfdeploy.model.text.units import listed, version_numbers
 from tfdeploy.planning.versions.tf_names_used import Use
-from tfdeploy.runtime import removed_names
+from tfdeploy.runtime.old_names import removed_names
 
 Refusal = tuple[str, str, str]  # (where, what, in place of it)
 _SHOWN = 4  # names in one sentence

@@ -21,8 +21,8 @@ from tfdeploy.planning.source.source import Program, imported_names
 from tfdeploy.planning.versions import tf_names_used
 from tfdeploy.planning.versions.tf1_names import among
 from tfdeploy.planning.versions.tf_names_used import Use
-from tfdeploy.runtime import removed_names
-from tfdeploy.runtime.removed_names import is_within
+from tfdeploy.runtime.old_names import removed_names
+from tfdeploy.runtime.old_names.removed_names import is_within
 
 KERAS_3 = (2, 16)  # the first TensorFlow whose tf.keras is Keras 3
 # names of version 1 that only tf_keras has from KERAS_3 on

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.facts import HostFacts
-from tfdeploy.model.folding import fold_names
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
-from tfdeploy.model.nexts import on_host
-from tfdeploy.model.units import version_numbers
+from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.nexts import on_host
+from tfdeploy.model.text.units import version_numbers
 from tfdeploy.planning.source.source import Program, imported_names
 from tfdeploy.planning.versions import keras2_only, tf_names_used
 

@@ -12,14 +12,14 @@ import re
 from collections.abc import Iterator, Mapping
 
 from tfdeploy.model.facts import HostFacts
-from tfdeploy.model.folding import fold_names
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
-from tfdeploy.model.units import listed, version_numbers
+from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.units import listed, version_numbers
 from tfdeploy.planning.source import guards
 from tfdeploy.planning.source.expressions import dotted_name, last_name
 from tfdeploy.planning.source.source import Program
-from tfdeploy.runtime import numpy_names
+from tfdeploy.runtime.old_names import numpy_names
 
 _NO_NUMBER = (2, 4)
 _DROPPED = (1, 24)  # earlier versions have some of the names

@@ -16,7 +16,7 @@ from tfdeploy.planning.source import guards
 from tfdeploy.planning.source.expressions import dotted_name
 from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program, module_of_name
-from tfdeploy.runtime import removed_names
+from tfdeploy.runtime.old_names import removed_names
 
 _EXPORT_DEPTH = 4  # modules in a row that export a name to each other
 _OF_KERAS = ("keras", "layers", "nn.rnn_cell")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import shlex
 
 from tfdeploy.transport.quoting import command_line
-from tfdeploy.transport.ssh import host_keys
+from tfdeploy.transport.ssh.host_keys import accepted_keys
 from tfdeploy.transport.ssh.target import Target
 
 _ALWAYS = (
@@ -49,7 +49,7 @@ def ssh_argv(target: Target, *, forwarding: bool = False) -> tuple[str, ...]:
         f"IdentityAgent={_value(target.agent) if target.agent else 'none'}",
         "UserKnownHostsFile=" + _values(target.user_known_hosts),
         "GlobalKnownHostsFile=" + _values(target.global_known_hosts),
-        "HostKeyAlgorithms=" + ",".join(host_keys.algorithms(target)),
+        "HostKeyAlgorithms=" + ",".join(accepted_keys.algorithms(target)),
     ]
     if target.revoked_keys is not None:
         settings.append(f"RevokedHostKeys={_value(target.revoked_keys)}")

@@ -16,9 +16,10 @@ import fabric
 import paramiko
 
 from tfdeploy.errors import HostUnreachable, TfdeployError
-from tfdeploy.transport.ssh import connect_timeout, descriptors, errors, host_keys, keepalive
+from tfdeploy.transport.ssh import connect_timeout, descriptors, errors, keepalive
 from tfdeploy.transport.ssh.connect_timeout import Slots, Wait
 from tfdeploy.transport.ssh.errors import copied
+from tfdeploy.transport.ssh.host_keys import accepted_keys
 from tfdeploy.transport.ssh.identities import NO_TIMEOUT_S, Offer
 from tfdeploy.transport.ssh.patience import Patience
 from tfdeploy.transport.ssh.target import Target
@@ -302,7 +303,7 @@ def tuned_transport(target: Target, sock: Any, **_: Any) -> paramiko.Transport:
     to 4.0, `disabled_algorithms`). They are ignored, because they are paramiko's defaults.
     """
     transport = _Transport(sock, packetizer_class=_Packetizer)
-    transport.get_security_options().key_types = host_keys.algorithms(target)
+    transport.get_security_options().key_types = accepted_keys.algorithms(target)
     return transport
 
 

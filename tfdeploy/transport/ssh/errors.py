@@ -12,9 +12,10 @@ from typing import TypeVar
 import paramiko
 
 from tfdeploy.errors import HostUnreachable, TfdeployError
-from tfdeploy.transport.ssh import closings, known_hosts
+from tfdeploy.transport.ssh import closings
 from tfdeploy.transport.ssh.closings import Closing
-from tfdeploy.transport.ssh.host_keys import Judgement, judge
+from tfdeploy.transport.ssh.host_keys import known_hosts
+from tfdeploy.transport.ssh.host_keys.accepted_keys import Judgement, judge
 from tfdeploy.transport.ssh.identities import Offer
 from tfdeploy.transport.ssh.target import Target
 from tfdeploy.transport.ssh.tcp import Link

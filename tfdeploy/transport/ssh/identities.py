@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.serialization import SSHCertificate, SSHCert
 from paramiko.auth_strategy import AuthStrategy, InMemoryPrivateKey
 from paramiko.pkey import PublicBlob
 
-from tfdeploy.transport.ssh.known_hosts import fingerprint
+from tfdeploy.transport.ssh.host_keys.known_hosts import fingerprint
 from tfdeploy.transport.ssh.ssh_agent import SshAgent
 from tfdeploy.transport.ssh.target import Target
 

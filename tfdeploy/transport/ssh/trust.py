@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from tfdeploy.errors import HostUnreachable
 from tfdeploy.model.inventory import Host
-from tfdeploy.transport.ssh import known_hosts, recording, ssh_config
+from tfdeploy.transport.ssh import ssh_config
 from tfdeploy.transport.ssh.connect import Connector
-from tfdeploy.transport.ssh.host_keys import Judgement, judge
+from tfdeploy.transport.ssh.host_keys import known_hosts, recording
+from tfdeploy.transport.ssh.host_keys.accepted_keys import Judgement, judge
 from tfdeploy.transport.ssh.target import Target, resolve
 
 RSA_BITS = 1024  # OpenSSH accepts no shorter RSA key

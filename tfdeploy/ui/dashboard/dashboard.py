@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rich.console import Console
 
-from tfdeploy.model.attempts import event_of
 from tfdeploy.model.events import Event
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.measures import LINES_PER_BUCKET
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.progress import RunProgress
-from tfdeploy.model.trends import Trends
-from tfdeploy.model.words import unread_words
+from tfdeploy.model.progress.run_progress import RunProgress
+from tfdeploy.model.progress.trends import Trends
+from tfdeploy.model.status.attempts import event_of
+from tfdeploy.model.text.words import unread_words
 from tfdeploy.ui.dashboard.aside import wait_for_enter, write_lines
 from tfdeploy.ui.dashboard.bell import Bell
 from tfdeploy.ui.dashboard.frame import compose
@@ -41,7 +41,7 @@ from tfdeploy.ui.summary import LAST_LINES, show_summary
 from tfdeploy.ui.terminal import Terminal, terminal_of
 
 if TYPE_CHECKING:
-    from tfdeploy.model.samples import Samples
+    from tfdeploy.model.progress.samples import Samples
 
 FRAME_S = 1 / 8
 IDLE_S = 1 / 4  # between two looks at the clock and the terminal's size, while nothing comes

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tfdeploy.model.folding import fold_names
-from tfdeploy.model.pace import slow_tasks
-from tfdeploy.model.trouble import Mark, marks
+from tfdeploy.model.progress.pace import slow_tasks
+from tfdeploy.model.progress.trouble import Mark, marks
+from tfdeploy.model.text.folding import fold_names
 from tfdeploy.ui.cells import Row, Span, fit, task_style, wrap
 from tfdeploy.ui.dashboard.curves_page import curves_page
 from tfdeploy.ui.dashboard.header import cause_rows, head_row, steps_row

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from tfdeploy.model.events import Event
-from tfdeploy.model.folding import fold_names
+from tfdeploy.model.text.folding import fold_names
 from tfdeploy.ui.plain import event_words
 
 KEPT = 500

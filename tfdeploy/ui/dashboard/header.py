@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 
-from tfdeploy.model.headway import headway
-from tfdeploy.model.progress import STEPS, RunProgress
-from tfdeploy.model.transfers import all_of
-from tfdeploy.model.trends import DONE, RUN, Trends
-from tfdeploy.model.trouble import RESTARTED, SLOW, Mark
-from tfdeploy.model.words import run_seconds, short_error
+from tfdeploy.model.progress.headway import headway
+from tfdeploy.model.progress.run_progress import STEPS, RunProgress
+from tfdeploy.model.progress.transfers import all_of
+from tfdeploy.model.progress.trends import DONE, RUN, Trends
+from tfdeploy.model.progress.trouble import RESTARTED, SLOW, Mark
+from tfdeploy.model.text.words import run_seconds, short_error
 from tfdeploy.ui.amounts import figure, in_seconds, transferred
 from tfdeploy.ui.cells import Row, Span
 from tfdeploy.ui.dashboard.scene import Frame

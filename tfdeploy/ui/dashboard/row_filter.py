@@ -13,10 +13,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from tfdeploy.errors import UsageError
-from tfdeploy.model.name_patterns import matched
-from tfdeploy.model.patterns import compiled
-from tfdeploy.model.progress import RunProgress
-from tfdeploy.model.trouble import AGAIN, SLOW, Mark
+from tfdeploy.model.progress.run_progress import RunProgress
+from tfdeploy.model.progress.trouble import AGAIN, SLOW, Mark
+from tfdeploy.model.text.name_patterns import matched
+from tfdeploy.model.text.patterns import compiled
 
 STATES = frozenset(
     [

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tfdeploy.model.folding import fold_names
-from tfdeploy.model.progress import RunProgress
-from tfdeploy.model.task_progress import TaskProgress
-from tfdeploy.model.trouble import FIRST, SLOW, STARTING, Mark
+from tfdeploy.model.progress.run_progress import RunProgress
+from tfdeploy.model.progress.task_progress import TaskProgress
+from tfdeploy.model.progress.trouble import FIRST, SLOW, STARTING, Mark
+from tfdeploy.model.text.folding import fold_names
 
 LONGEST = 24  # characters of the names of a folded row
 SORTS = ("trouble", "task", "host", "pace")  # the first is the usual one

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tfdeploy.model.progress import RunProgress
-from tfdeploy.model.trends import Trends
-from tfdeploy.model.trouble import Mark
+from tfdeploy.model.progress.run_progress import RunProgress
+from tfdeploy.model.progress.trends import Trends
+from tfdeploy.model.progress.trouble import Mark
 from tfdeploy.ui.dashboard.happenings import Happening, Happenings
 from tfdeploy.ui.dashboard.log_buffer import LogBuffer
 from tfdeploy.ui.dashboard.view_state import ViewState

@@ -9,11 +9,11 @@ from functools import partial
 from itertools import zip_longest
 from typing import Any
 
-from tfdeploy.model.attempts import Attempt
 from tfdeploy.model.plan import Plan, TaskPlan
-from tfdeploy.model.task_progress import TaskProgress
-from tfdeploy.model.trends import PACE, STEP, USES, Trend
-from tfdeploy.model.trouble import AGAIN, CUT, Mark, last_cause
+from tfdeploy.model.progress.task_progress import TaskProgress
+from tfdeploy.model.progress.trends import PACE, STEP, USES, Trend
+from tfdeploy.model.progress.trouble import AGAIN, CUT, Mark, last_cause
+from tfdeploy.model.status.attempts import Attempt
 from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds
 from tfdeploy.ui.cells import Row, Span, fit, task_style, wrap
 from tfdeploy.ui.dashboard.scene import Frame, Scene

@@ -9,13 +9,22 @@ from math import isfinite
 from statistics import median
 from typing import NamedTuple
 
-from tfdeploy.model import table_metrics
 from tfdeploy.model.measures import PRINTED_RATE
-from tfdeploy.model.progress import HostProgress, RunProgress
-from tfdeploy.model.task_progress import TaskProgress
-from tfdeploy.model.transfers import all_of
-from tfdeploy.model.trends import LOSS
-from tfdeploy.model.trouble import AGAIN, CUT, DONE, RESTARTED, SLOW, STARTING, Mark, last_cause
+from tfdeploy.model.progress.run_progress import HostProgress, RunProgress
+from tfdeploy.model.progress.task_progress import TaskProgress
+from tfdeploy.model.progress.transfers import all_of
+from tfdeploy.model.progress.trends import LOSS
+from tfdeploy.model.progress.trouble import (
+    AGAIN,
+    CUT,
+    DONE,
+    RESTARTED,
+    SLOW,
+    STARTING,
+    Mark,
+    last_cause,
+)
+from tfdeploy.model.report import table_metrics
 from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds, transferred
 from tfdeploy.ui.cells import Row, Span, column, task_style
 from tfdeploy.ui.dashboard.row_order import Item

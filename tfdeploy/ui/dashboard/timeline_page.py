@@ -3,8 +3,8 @@ cause on top. Pure."""
 
 from __future__ import annotations
 
-from tfdeploy.model.progress import RunProgress
-from tfdeploy.model.trouble import CUT, STALLED
+from tfdeploy.model.progress.run_progress import RunProgress
+from tfdeploy.model.progress.trouble import CUT, STALLED
 from tfdeploy.ui.amounts import in_seconds
 from tfdeploy.ui.cells import Row, Span, column, joined, task_style
 from tfdeploy.ui.dashboard.happenings import Happening

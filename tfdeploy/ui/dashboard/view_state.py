@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tfdeploy.model.progress import RunProgress
+from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.ui.dashboard.log_buffer import BufferedLine, LogBuffer
 from tfdeploy.ui.dashboard.row_filter import Filter
 from tfdeploy.ui.dashboard.row_order import SORTS, Item

@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
 
-from tfdeploy.model.report import Attempt, Curves, Line
-from tfdeploy.model.units import in_bytes
-from tfdeploy.model.words import outcome_words
+from tfdeploy.model.report.run_report import Attempt, Curves, Line
+from tfdeploy.model.text.units import in_bytes
+from tfdeploy.model.text.words import outcome_words
 from tfdeploy.ui.amounts import figure, in_seconds
 from tfdeploy.ui.sanitise import clean
 

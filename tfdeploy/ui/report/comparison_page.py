@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfdeploy.model.code_lines import LinesOfFile
-from tfdeploy.model.compare import ComparedRun, Difference, Final, curves
+from tfdeploy.model.report.code_lines import LinesOfFile
+from tfdeploy.model.report.compare import ComparedRun, Difference, Final, curves
 from tfdeploy.ui.amounts import figure
 from tfdeploy.ui.report.page import charts, document, section, table, text_of
 

@@ -13,12 +13,12 @@ from collections.abc import Collection, Iterable, Mapping
 from html import escape
 
 from tfdeploy import __version__
-from tfdeploy.model import table_metrics
 from tfdeploy.model.events import Event
 from tfdeploy.model.own_files import PAGE
-from tfdeploy.model.report import Curves, RunReport, attempts, curves
-from tfdeploy.model.taskview import TaskView
-from tfdeploy.model.words import outcome_words, run_seconds
+from tfdeploy.model.report import table_metrics
+from tfdeploy.model.report.run_report import Curves, RunReport, attempts, curves
+from tfdeploy.model.status.task_status import TaskView
+from tfdeploy.model.text.words import outcome_words, run_seconds
 from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds
 from tfdeploy.ui.plain import event_words
 from tfdeploy.ui.report.charts import chart, timeline

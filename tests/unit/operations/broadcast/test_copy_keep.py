@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfdeploy.model.listing import FoundFile
+from tfdeploy.model.answers.listing import FoundFile
 from tfdeploy.operations.broadcast.copy_keep import KeepDifference, keep_difference
 
 S = 10**9

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tfdeploy.errors import Refused
-from tfdeploy.model.listing import FoundFile
+from tfdeploy.model.answers.listing import FoundFile
 from tfdeploy.operations.copy.place import Placed
 from tfdeploy.operations.copy.place import place as place_below
 from tfdeploy.operations.copy.safe_folder import SafeFolder

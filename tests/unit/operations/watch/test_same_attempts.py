@@ -13,12 +13,12 @@ from support.dashboard_scenes import PLAN
 from support.recorded import fold
 from support.task_history import HOST, TASK, History, Lived
 from tfdeploy.model.answers.samples import AttemptRow
-from tfdeploy.model.attempts import Attempt, attempt_of_host
 from tfdeploy.model.events import Event, event_from_json, event_to_json
-from tfdeploy.model.report import RunReport, attempts
-from tfdeploy.model.samples import Samples
-from tfdeploy.model.status import run_view
-from tfdeploy.model.trouble import marks
+from tfdeploy.model.progress.samples import Samples
+from tfdeploy.model.progress.trouble import marks
+from tfdeploy.model.report.run_report import RunReport, attempts
+from tfdeploy.model.status.attempts import Attempt, attempt_of_host
+from tfdeploy.model.status.run_status import run_view
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.ui.cells import Row
 from tfdeploy.ui.dashboard.dashboard import Dashboard

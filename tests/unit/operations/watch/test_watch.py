@@ -11,7 +11,7 @@ from tfdeploy.model.answers.runs import RunChange
 from tfdeploy.model.answers.samples import HostSample, NewestSamples, TaskSample
 from tfdeploy.model.events import Event
 from tfdeploy.model.plan import Plan, TaskPlan
-from tfdeploy.model.status import RunView
+from tfdeploy.model.status.run_status import RunView
 from tfdeploy.operations.watch.watch import Watch
 
 WORKER = TaskPlan(

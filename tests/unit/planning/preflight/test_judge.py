@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from tfdeploy.errors import AgentError, HostUnreachable, Refused
-from tfdeploy.model.check import Check
 from tfdeploy.model.facts import (
     FolderSpace,
     Gpu,
@@ -25,8 +24,9 @@ from tfdeploy.model.facts import (
 )
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job
+from tfdeploy.model.output.check import Check
 from tfdeploy.model.protect import AskedLevel
-from tfdeploy.model.units import version_numbers
+from tfdeploy.model.text.units import version_numbers
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.plan import make_plan
 from tfdeploy.planning.preflight.case import Needs, usual_of

@@ -10,9 +10,9 @@ from typing import Any, get_args
 import pytest
 
 from tfdeploy.model.answers.links import Why
-from tfdeploy.model.check import Link
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
+from tfdeploy.model.output.check import Link
 from tfdeploy.planning.preflight.links import ends, failed, rounds, with_slow
 
 FactsOf = Callable[..., HostFacts]

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.waiting import wait_for
-from tfdeploy.model.progress import RunProgress
-from tfdeploy.model.trouble import RUNNING, Mark
+from tfdeploy.model.progress.run_progress import RunProgress
+from tfdeploy.model.progress.trouble import RUNNING, Mark
 from tfdeploy.ui.dashboard.keyboard import Keyboard, KeyParser
 from tfdeploy.ui.dashboard.log_buffer import PER_TASK, LogBuffer
 from tfdeploy.ui.dashboard.row_filter import parse

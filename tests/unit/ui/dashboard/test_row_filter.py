@@ -6,8 +6,8 @@ import pytest
 
 from support.recorded import fold
 from support.screens import cut_host
-from tfdeploy.model.progress import RunProgress
-from tfdeploy.model.trouble import marks
+from tfdeploy.model.progress.run_progress import RunProgress
+from tfdeploy.model.progress.trouble import marks
 from tfdeploy.ui.dashboard.row_filter import parse, states_of
 
 PROGRESS = RunProgress()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from support.recorded import fold as fold_into
 from support.screens import cut_host, many, straggler, waiting
-from tfdeploy.model.progress import RunProgress
-from tfdeploy.model.trouble import DEAD, Mark, marks
+from tfdeploy.model.progress.run_progress import RunProgress
+from tfdeploy.model.progress.trouble import DEAD, Mark, marks
 from tfdeploy.ui.dashboard.row_order import Item, items
 
 

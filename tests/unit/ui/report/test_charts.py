@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfdeploy.model.report import Attempt, Curves, Line
+from tfdeploy.model.report.run_report import Attempt, Curves, Line
 from tfdeploy.ui.report.charts import COLOURS, MOST_POINTS, chart, thinned, ticks, timeline
 
 

@@ -15,9 +15,9 @@ from support.dashboard_scenes import PLAN, dying, ended, plan_of, training
 from tfdeploy.errors import HostFailed
 from tfdeploy.model.answers.samples import HostSample, SampledHost, TaskSample
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.report import LastLine, RunReport
-from tfdeploy.model.status import RunView
-from tfdeploy.model.taskview import TaskView
+from tfdeploy.model.report.run_report import LastLine, RunReport
+from tfdeploy.model.status.run_status import RunView
+from tfdeploy.model.status.task_status import TaskView
 from tfdeploy.ui.report.page import page
 
 VOID = {"meta", "br", "line", "rect", "circle", "polyline"}

@@ -8,7 +8,7 @@ import time
 
 from tfdeploy.agent import peer_filter
 from tfdeploy.agent.annotations import Any, Dict, List
-from tfdeploy.agent.host import port_probe, resolving
+from tfdeploy.agent.host.network import port_probe, resolving
 from tfdeploy.agent.record import NamedTuple
 
 CONNECT_S = 4.0  # a lost first packet is sent again after 1 and after 3 s

@@ -10,7 +10,7 @@ import time
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Optional
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.host import listening
+from tfdeploy.agent.host.network import listening
 from tfdeploy.agent.run import find, liveness
 from tfdeploy.agent.run.find import job_names, run_names
 from tfdeploy.agent.run.folder import RunPaths, start_agent

@@ -1,0 +1,255 @@
+"""Per mode and role, real TensorFlow: a task is killed again and again, and each time training must
+go on from its checkpoint.
+
+    python benchmarks/faults/deaths.py --deaths 10            all cases, one after the other
+    python benchmarks/faults/deaths.py --deaths 2 --only mirrored
+
+On four isolated hosts, with no tfdeploy attached while a task dies. "Went on": the deciding task's
+steps pass what they were before the death, and none of them lies below the last multiple that had
+been saved by then (nothing began at zero again).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from place import REPOSITORY, Place, a_lab
+
+EXAMPLES = REPOSITORY / "examples"
+WITHIN_S = 180.0
+LOOK_S = 0.5
+
+
+class Case(NamedTuple):
+    """`shown`: the task whose steps are read. `saved_every`: steps between two checkpoints.
+    `words`: after `launch`."""
+
+    example: str
+    mode: str
+    victim: str
+    shown: str
+    saved_every: int
+    words: tuple[str, ...]
+    step: str = r"^step (\d+) loss"
+
+
+_DIGITS = (
+    "--mode",
+    "{mode}",
+    "--",
+    "python",
+    "train.py",
+    "--data={data.digits}",
+    "--steps=1000000",
+)
+_KERAS = ("--", "python", "train.py", "--epochs=100000")
+_CHIEF = ("--", "python", "train.py", "--steps=1000000")
+_TOWERS = ("--", "python", "towers.py", "--steps=1000000")
+_IN_GRAPH = ("--", "python", "train.py", "--worker_hosts={worker_hosts}", "--steps=1000000")
+CASES = (
+    *(
+        Case(
+            example="digits",
+            mode="async",
+            victim=victim,
+            shown="worker:0",
+            saved_every=500,
+            words=_DIGITS,
+        )
+        for victim in ("worker:1", "ps:0", "worker:0")
+    ),
+    *(
+        Case(
+            example="digits",
+            mode="sync",
+            victim=victim,
+            shown="worker:0",
+            saved_every=500,
+            words=_DIGITS,
+        )
+        for victim in ("worker:1", "ps:0", "worker:0")
+    ),
+    *(
+        Case(
+            example="mirrored_keras",
+            mode="mirrored",
+            victim=victim,
+            shown="worker:0",
+            saved_every=1,
+            words=_KERAS,
+            step=r"^Epoch (\d+)/",
+        )
+        for victim in ("worker:1", "worker:0")
+    ),
+    *(
+        Case(
+            example="coordinator",
+            mode="coordinator",
+            victim=victim,
+            shown="chief:0",
+            saved_every=1,
+            words=_CHIEF,
+        )
+        for victim in ("worker:1", "ps:0", "chief:0")
+    ),
+    *(
+        Case(
+            example="ingraph",
+            mode="ingraph",
+            victim=victim,
+            shown="chief:0",
+            saved_every=100,
+            words=_IN_GRAPH,
+        )
+        for victim in ("worker:1", "worker:0", "chief:0")
+    ),
+    Case(
+        example="towers",
+        mode="local",
+        victim="worker:0",
+        shown="worker:0",
+        saved_every=100,
+        words=_TOWERS,
+    ),
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--deaths", type=int, default=10)
+    parser.add_argument("--only", default="", help="cases whose mode or victim contains this")
+    args = parser.parse_args()
+    rows = []
+    with a_lab(4) as place:
+        subprocess.run(
+            [sys.executable, EXAMPLES / "digits" / "make_shards.py"], check=True, stdout=sys.stderr
+        )
+        for case in CASES:
+            if args.only in f"{case.mode} {case.victim}":
+                rows.append(measure(place, case, args.deaths))
+                print(rows[-1], flush=True)
+    print(
+        "\nmode         killed    went on   again after (median, worst)   past the old step "
+        "after (median, worst)"
+    )
+    print("\n".join(rows))
+    return 0
+
+
+def measure(place: Place, case: Case, deaths: int) -> str:
+    work = place.work / f"{case.mode}-{case.victim.replace(':', '-')}"
+    shutil.copytree(EXAMPLES / case.example, work)
+    job = work / "tfdeploy.yaml"
+    job.write_text(
+        re.sub(r"^name: .*", f"name: {work.name}", job.read_text(), flags=re.MULTILINE)
+        + "restart: {max: 1000}\n"
+    )
+    watch = Watch(place, work, case)
+    run = watch.tfdeploy(
+        "launch",
+        "--detach",
+        *(word.format(mode=case.mode) if "{mode}" in word else word for word in case.words),
+    )
+    watch.run = run.strip()
+    again, passed, good = [], [], 0
+    try:
+        watch.wait(lambda: watch.steps()[-1:] > [2 * case.saved_every], "the first checkpoints")
+        for _ in range(deaths):
+            before = watch.steps()
+            died = time.monotonic()
+            watch.kill()
+            watch.wait(watch.is_back, "the task runs again")
+            again.append(time.monotonic() - died)
+            watch.wait(
+                lambda before=before: watch.steps()[-1:] > before[-1:],
+                "training passes where it was",
+            )
+            passed.append(time.monotonic() - died)
+            since = watch.steps()[len(before) :]
+            good += min(since) >= before[-1] - 2 * case.saved_every
+    except TimeoutError as error:
+        print(error, file=sys.stderr)
+        print(watch.tfdeploy("status", watch.run), file=sys.stderr)
+    finally:
+        watch.tfdeploy("stop", watch.run, "--now")
+    return (
+        f"{case.mode:12} {case.victim:9} {good:2} of {deaths:2}  {_both(again)}   {_both(passed)}"
+    )
+
+
+def _both(seconds: list[float]) -> str:
+    return (
+        f"{statistics.median(seconds):6.1f} s {max(seconds):6.1f} s"
+        if seconds
+        else "       -        -"
+    )
+
+
+class Watch:
+    """One run, looked at from outside by short commands."""
+
+    def __init__(self, place: Place, work: Path, case: Case) -> None:
+        self.place, self.work, self.case = place, work, case
+        self.run = ""
+        self.attempt = 1
+
+    def tfdeploy(self, *words: str) -> str:
+        argv = self.place.lab.operator([str(Path(sys.executable).parent / "tfdeploy"), *words])
+        done = subprocess.run(
+            argv, env=self.place.env, cwd=self.work, capture_output=True, text=True, check=False
+        )
+        if done.returncode and words[0] != "stop":
+            raise SystemExit(f"tfdeploy {' '.join(words)}: {done.stderr}")
+        return done.stdout
+
+    def steps(self) -> list[int]:
+        said = self.tfdeploy("logs", self.run, "--task", self.case.shown, "--output", "raw")
+        return [int(step) for step in re.findall(self.case.step, said, re.MULTILINE)]
+
+    def tasks(self) -> list[dict[str, Any]]:
+        tasks: list[dict[str, Any]] = json.loads(self.tfdeploy("status", self.run, "--json"))[
+            "tasks"
+        ]
+        return tasks
+
+    def victim(self) -> dict[str, Any]:
+        return next(task for task in self.tasks() if task["task"] == self.case.victim)
+
+    def kill(self) -> None:
+        self.wait(lambda: self.victim()["state"] == "running", "the task runs before it is killed")
+        victim = self.victim()
+        self.attempt = victim["attempt"]
+        subprocess.run(
+            self.place.lab.on(victim["host"], ["kill", "-KILL", str(victim["pid"])]), check=True
+        )
+
+    def is_back(self) -> bool:
+        """All of a gang, with what was killed."""
+        back = self.tasks() if self.case.mode == "mirrored" else [self.victim()]
+        return all(task["attempt"] > self.attempt and task["state"] == "running" for task in back)
+
+    def wait(self, reached: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + WITHIN_S
+        while not reached():
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"{self.case.mode}, {self.case.victim} killed: not within {WITHIN_S:g} s: "
+                    f"{what}"
+                )
+            time.sleep(LOOK_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""What the figures of misfortunes share: throw-away isolated hosts, operators, and one line for
+each figure.
+
+These are counts that must be 0, beside times: not rivals, so they are not part of `make bench`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from place import REPOSITORY, Place, a_lab
+
+sys.path.insert(0, str(REPOSITORY / "tests"))  # the tests' own hands do here what they do there
+
+from support.lab.commandline import Tfdeploy
+
+
+def options(doc: str | None, **numbers: int) -> argparse.Namespace:
+    """--seed, and one number each with its default. The seed is printed, so that a bad day can be
+    had again."""
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="of all times: 0.1 makes a second a tenth"
+    )
+    for name, default in numbers.items():
+        parser.add_argument(f"--{name}", type=int, default=default, help=f"default {default}")
+    found = parser.parse_args()
+    print(f"seed {found.seed}", file=sys.stderr, flush=True)
+    return found
+
+
+@contextmanager
+def operators(hosts: int, count: int = 1) -> Iterator[list[Tfdeploy]]:
+    """So many operators of one lab; whatever they left running is ended."""
+    with a_lab(hosts) as place:
+        made = [_operator(place, number) for number in range(count)]
+        try:
+            yield made
+        finally:
+            for each in made:
+                each.end_all()
+
+
+def _operator(place: Place, number: int) -> Tfdeploy:
+    return Tfdeploy(place.lab, place.home / f"operator-{number}")
+
+
+class Events:
+    """A file of `--events`, read as it grows."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._at, self._half = path, 0, b""
+
+    def fresh(self) -> list[dict[str, Any]]:
+        """What has come since the last call; nothing while there is no file."""
+        if not self._path.exists():
+            return []
+        with self._path.open("rb") as file:
+            file.seek(self._at)
+            data = self._half + file.read()
+            self._at = file.tell()
+        *whole, self._half = data.split(b"\n")
+        return [json.loads(line) for line in whole]
+
+
+def figure(what: str, value: object) -> None:
+    print(f"{what:64} {value}", flush=True)
+
+
+def spread(seconds: list[float]) -> str:
+    """Median and worst."""
+    if not seconds:
+        return "none"
+    ordered = sorted(seconds)
+    return (
+        f"median {ordered[len(ordered) // 2]:.1f} s, worst {ordered[-1]:.1f} s, of {len(ordered)}"
+    )

@@ -1,0 +1,127 @@
+"""How soon a death is shown to who watches, and how soon what died begins again: alone, and a gang
+of three with nobody attached.
+
+    python benchmarks/faults/recovery.py --deaths 20
+
+Programs without TensorFlow, killed on isolated hosts under the default `restart`: its first pause
+is 1 s. Each lives over 10 s before it is killed, so that the pause stays the first one.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+from misfortune import Events, Tfdeploy, figure, operators, options, spread
+
+from support.waiting import wait_for  # isort: skip
+from support.lab.hosts import on_host  # isort: skip
+from support.lab.jobs import write_job  # isort: skip
+from support.lab.run_files import kill, task_folder, task_status  # isort: skip
+
+JOB = "recovery"
+PLACES = {"n2": "worker:0", "n3": "worker:1", "n4": "worker:2"}
+LIVED_S = 10.5
+SEEN_S = 60.0
+
+
+def main() -> int:
+    args = options(__doc__, deaths=20)
+    with operators(4) as (operator,):
+        shown, begun = alone(operator, args.deaths)
+        together = gang(operator, args.deaths)
+    figure("deaths, alone and of a gang", 2 * args.deaths)
+    figure("async, watched: the death is shown", spread(shown))
+    figure("async, watched: the next attempt has begun", spread(begun))
+    figure("mirrored gang of 3, nobody attached: all have begun again", spread(together))
+    return 0
+
+
+def alone(operator: Tfdeploy, deaths: int) -> tuple[list[float], list[float]]:
+    """Seconds from the kill of worker:1 until its end, and its next attempt, are in the watcher's
+    events."""
+    run, task, host = f"{JOB}-alone", "worker:1", "n3"
+    write_job(operator, JOB, "quick.py", "--steps=1000000000", "--pause=0.2", restart={"max": 1000})
+    path = operator.home / "events"
+    operator.start("launch", "--wait", "--name", run, "--events", str(path))
+    events, shown, begun = Events(path), [], []
+    for attempt in range(1, deaths + 1):
+        _wait_lived(operator, run, attempt, {host: task})
+        pid = task_status(operator, run, JOB, host, task)["pid"]
+        died = time.monotonic()
+        kill(operator, host, pid)
+        for times, states, of in (
+            (shown, ("ended", "pending"), attempt),
+            (begun, ("starting", "running"), attempt + 1),
+        ):
+            _wait_event(events, task, states, of)
+            times.append(time.monotonic() - died)
+    operator.run("stop", run, "--now", exit_code=0)
+    return shown, begun
+
+
+def gang(operator: Tfdeploy, deaths: int) -> list[float]:
+    """Seconds from the kill of worker:1 until the hosts' journals have the last of the new attempts
+    begin."""
+    run, host = f"{JOB}-gang", "n3"
+    write_job(
+        operator, JOB, "any_mode.py", "--steps=1000000000", mode="mirrored", restart={"max": 1000}
+    )
+    operator.run("launch", "--detach", "--name", run, exit_code=0)
+    seconds = []
+    for attempt in range(1, deaths + 1):
+        _wait_lived(operator, run, attempt, PLACES)
+        pid = task_status(operator, run, JOB, host, PLACES[host])["pid"]
+        died = time.time()
+        kill(operator, host, pid)
+        _wait_lived(operator, run, attempt + 1, PLACES, 0.0)
+        seconds.append(
+            max(_began(operator, run, where, task, attempt + 1) for where, task in PLACES.items())
+            - died
+        )
+    operator.run("stop", run, "--now", exit_code=0)
+    return seconds
+
+
+def _wait_lived(
+    operator: Tfdeploy, run: str, attempt: int, places: dict[str, str], lived_s: float = LIVED_S
+) -> None:
+    def lived() -> bool:
+        try:
+            said = [task_status(operator, run, JOB, host, task) for host, task in places.items()]
+        except AssertionError:  # nothing is written down yet
+            return False
+        return all(
+            one["attempt"] == attempt
+            and one["state"] == "running"
+            and time.time() - one["started"] > lived_s
+            for one in said
+        )
+
+    wait_for(lived, SEEN_S, f"attempt {attempt} has lived for {lived_s} s")
+
+
+def _wait_event(events: Events, task: str, states: tuple[str, ...], attempt: int) -> None:
+    def come() -> bool:
+        said = (
+            event["data"]
+            for event in events.fresh()
+            if event["kind"] == "task" and event["task"] == task
+        )
+        return any(one["state"] in states and one["attempt"] == attempt for one in said)
+
+    wait_for(come, SEEN_S, f"{task} is {states[0]}, attempt {attempt}")
+
+
+def _began(operator: Tfdeploy, run: str, host: str, task: str, attempt: int) -> float:
+    journal = on_host(operator.lab, host, f"cat {task_folder(run, JOB, host, task)}/journal")
+    return next(
+        float(row["time"])
+        for row in map(json.loads, journal.splitlines())
+        if row["what"] == "started" and row["attempt"] == attempt
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

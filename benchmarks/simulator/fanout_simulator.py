@@ -1,0 +1,173 @@
+"""What grows with the number of hosts besides bytes: connects from here, and news among the minders
+of one run.
+
+`.venv/bin/python benchmarks/simulator/fanout_simulator.py --hosts 100 300 1000 [--dead N] [--json]` Connects:
+32 threads, each taking the client's processor (one at a time) and then waiting for its host. News:
+one minder learns something, and all others hear of it by `agent/mesh/gossip_schedule.py` itself;
+dead hosts do not answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import random
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT)]
+
+from tfdeploy.agent import wire  # noqa: E402
+from tfdeploy.agent.mesh.gossip_schedule import GossipSchedule, MeshPeer  # noqa: E402
+
+THREADS = 32
+OLD, NEW = "old", "new"
+SETTLE_S = 0.01  # a minder waits so long between two looks
+GIVEN_UP_S = 120.0
+
+
+@dataclass(frozen=True)
+class Costs:
+    client_s: float = 0.0035  # the client's processor per connect
+    host_s: float = 0.03  # until the host has answered: handshakes, the agent's start
+    exchange_s: float = 0.01  # one conversation of two minders: TLS and a message each way
+    timeout_s: float = 3.0  # until a dead host is held to be silent
+
+
+def connects_s(hosts: int, costs: Costs) -> float:
+    """Until all hosts are connected to."""
+    free = [0.0] * min(THREADS, hosts)
+    processor = last = 0.0
+    for _ in range(hosts):
+        begun = max(heapq.heappop(free), processor)
+        processor = begun + costs.client_s
+        last = processor + costs.host_s
+        heapq.heappush(free, last)
+    return max(last, *free)
+
+
+class News:
+    """Time begins when one minder learns something; until then all minders knew the same."""
+
+    def __init__(self, hosts: int, dead: int, costs: Costs, seed: int) -> None:
+        random.seed(seed)  # the schedule draws from it
+        self._costs = costs
+        self._hosts, self._alive = range(hosts), hosts - dead
+        address = wire.MeshHost("", "", 0)
+        self._peers = [
+            {str(other): MeshPeer(address, OLD) for other in self._hosts if other != host}
+            for host in self._hosts
+        ]
+        self._number = [
+            {id(peer): int(name) for name, peer in peers.items()} for peers in self._peers
+        ]
+        self._schedules = [GossipSchedule(peers, -30.0) for peers in self._peers]
+        self._knows: dict[int, float] = {}
+        self._due = [float("inf")] * hosts
+        # when, which, host, its peer or -1 (the host looks)
+        self._events: list[tuple[float, int, int, int]] = []
+        self.exchanges = 0
+
+    def run(self) -> dict[int, float]:
+        """host -> when it knew."""
+        self._learn(0, 0.0)
+        while self._events and len(self._knows) < self._alive and self._events[0][0] < GIVEN_UP_S:
+            now, _, host, other = heapq.heappop(self._events)
+            if other >= 0:
+                self._spoke(host, other, now)
+                self._look(host, now)
+            elif now >= self._due[host]:
+                self._due[host] = float("inf")
+                self._send(host, now)
+        return self._knows
+
+    def _at(self, when: float, host: int, other: int = -1) -> None:
+        heapq.heappush(self._events, (when, len(self._events) + self.exchanges, host, other))
+
+    def _look(self, host: int, when: float) -> None:
+        if when < self._due[host]:
+            self._due[host] = when
+            self._at(when, host)
+
+    def _learn(self, host: int, now: float) -> None:
+        if host not in self._knows:
+            self._knows[host] = now
+            self._schedules[host].news(False, now)
+            self._look(host, now)
+
+    def _digest(self, host: int) -> str:
+        return NEW if host in self._knows else OLD
+
+    def _send(self, host: int, now: float) -> None:
+        schedule, concerned = self._schedules[host], list(self._peers[host].values())
+        chosen = schedule.due(concerned, self._digest(host), now)
+        for peer in chosen:
+            peer.busy, peer.tried = True, now
+            other = self._number[host][id(peer)]
+            self.exchanges += 1
+            self._at(
+                now + (self._costs.exchange_s if other < self._alive else self._costs.timeout_s),
+                host,
+                other,
+            )
+        pause = SETTLE_S if chosen else schedule.pause_s(concerned, self._digest(host), now)
+        if pause < GIVEN_UP_S:
+            self._look(host, now + max(pause, SETTLE_S))
+
+    def _spoke(self, host: int, other: int, now: float) -> None:
+        mine = self._peers[host][str(other)]
+        mine.busy = False
+        if other >= self._alive:
+            self._schedules[host].missed(mine, False, now)
+            return
+        if NEW in (self._digest(host), self._digest(other)):
+            self._learn(host, now)
+            self._learn(other, now)
+        theirs = self._peers[other][str(host)]
+        for peer in (mine, theirs):
+            peer.digest, peer.last_message = self._digest(host), now
+
+
+def row_of(hosts: int, dead: int, seed: int, costs: Costs) -> dict[str, Any]:
+    news = News(hosts, dead, costs, seed)
+    knew = sorted(news.run().values())
+    return {
+        "hosts": hosts,
+        "dead": dead,
+        "connects_s": round(connects_s(hosts, costs), 2),
+        "news_median_s": round(knew[len(knew) // 2], 3),
+        "news_last_s": round(knew[-1], 3),
+        "not_told": hosts - dead - len(knew),
+        "exchanges_per_host": round(news.exchanges / hosts, 2),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--hosts", type=int, nargs="+", default=[100, 300])
+    parser.add_argument("--dead", type=int, default=0, help="of them")
+    parser.add_argument("--client-ms", type=float, default=Costs.client_s * 1000)
+    parser.add_argument("--host-ms", type=float, default=Costs.host_s * 1000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", action="store_true", help="one object a line")
+    asked = parser.parse_args()
+    costs = Costs(client_s=asked.client_ms / 1000, host_s=asked.host_ms / 1000)
+    rows = [row_of(hosts, asked.dead, asked.seed, costs) for hosts in asked.hosts]
+    for row in rows:
+        print(
+            json.dumps(row)
+            if asked.json
+            else ", ".join(f"{name} {value}" for name, value in row.items()),
+            flush=True,
+        )
+    return 1 if any(row["not_told"] for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,28 @@
+"""A port that a run has just left can be had by the next one, also while its connections wait out
+their minute."""
+
+from __future__ import annotations
+
+import socket
+
+from tfdeploy.agent.host.network import free_ports, sockets
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def test_the_port_of_a_mesh_that_has_closed_is_free_again() -> None:
+    port = free_port()
+    listener = sockets.claim(port)
+    listener.listen(5)
+    client = socket.create_connection(("127.0.0.1", port))
+    accepted, _ = listener.accept()
+    accepted.close()  # the closing side keeps the port in TIME_WAIT
+    client.close()
+    assert not free_ports.is_free(port)
+    listener.close()
+    assert free_ports.is_free(port)
+    sockets.hold(port).close()

@@ -1,0 +1,59 @@
+"""What one try at many ports tells of each: connected, what was read, closed by the other side, an
+error."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from support.stopwatch import Stopwatch
+from tfdeploy.agent.host.network import port_probe, resolving
+from tfdeploy.agent.host.network.port_probe import Target
+
+HOME = "127.0.0.1"
+
+
+@pytest.fixture
+def server() -> Iterator[socket.socket]:
+    with socket.create_server((HOME, 0)) as one:
+        yield one
+
+
+def targets(*ports: int, most_bytes: int = 0, read_s: float = 0.0) -> list[Target]:
+    row = resolving.resolve([HOME])[HOME][0]
+    return [Target(row, port, most_bytes, read_s) for port in ports]
+
+
+def test_answers_are_in_the_order_of_the_targets(
+    server: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(port_probe, "AT_ONCE", 2)
+    with socket.socket() as held:
+        held.bind((HOME, 0))  # not listened on
+        ports = [held.getsockname()[1], server.getsockname()[1]] * 2
+        found = port_probe.probe(targets(*ports), 3.0)
+    assert [each.error for each in found] == [errno.ECONNREFUSED, 0] * 2
+    assert [each.connected for each in found] == [False, True] * 2
+    assert found[1].source == HOME
+
+
+def test_who_connects_and_says_nothing_is_waited_for_once(server: socket.socket) -> None:
+    watch = Stopwatch()
+    found = port_probe.probe(
+        targets(*[server.getsockname()[1]] * 20, most_bytes=9, read_s=0.3), 3.0
+    )
+    assert {(each.connected, each.error, each.data, each.ended) for each in found} == {
+        (True, 0, b"", False)
+    }
+    assert watch.seconds < 3.0
+
+
+def test_names_that_lead_nowhere_have_a_reason() -> None:
+    found = resolving.resolve([HOME, "no-such-host.invalid", "a" * 70 + ".x"])
+    assert not isinstance(found[HOME], str)
+    assert isinstance(found["no-such-host.invalid"], str) and isinstance(
+        found["a" * 70 + ".x"], str
+    )

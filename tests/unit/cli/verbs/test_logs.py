@@ -1,0 +1,118 @@
+"""Which tasks, hosts and expressions the flags of `logs` and `tensorboard` mean."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tfdeploy.cli.arguments.logs import Flags
+from tfdeploy.cli.flags import add_verb
+from tfdeploy.cli.options import Parser
+from tfdeploy.cli.verbs import logs, tensorboard
+from tfdeploy.errors import UsageError
+
+PLAN: Any = SimpleNamespace(
+    run="digits-1",
+    tasks=[
+        SimpleNamespace(task=task, role=task.partition(":")[0], host=host)
+        for task, host in (
+            ("ps:0", "n1"),
+            ("worker:0", "n2"),
+            ("worker:1", "n3"),
+            ("worker:10", "n3"),
+            ("chief:0", "worker"),
+        )
+    ],
+    hosts=[SimpleNamespace(host=host) for host in ("n1", "n2", "n3", "worker")],
+)
+WORKERS = ("worker:0", "worker:1", "worker:10")
+MEANT: list[tuple[dict[str, Any], tuple[str, ...]]] = [
+    ({}, tuple(task.task for task in PLAN.tasks)),
+    ({"task": ["worker"]}, WORKERS),
+    ({"task": ["worker:[0-2]", "ps"]}, ("ps:0", "worker:0", "worker:1")),
+    ({"task": ["worker:1*"]}, ("worker:1", "worker:10")),
+    ({"task": ["worker:[10]"]}, ("worker:10",)),
+    ({"host": ["n[2-3]"]}, WORKERS),
+    ({"host": ["worker"]}, ("chief:0",)),
+    ({"host": ["n?"], "task": ["*:0"]}, ("ps:0", "worker:0")),
+]
+REFUSED: list[tuple[dict[str, Any], str, str]] = [
+    ({"task": ["worker:[5-7]"]}, "'worker:[5-7]' matches no task of digits-1", "the tasks are"),
+    ({"task": ["wrker:1"]}, "matches no task", "did you mean worker:1?"),
+    ({"task": ["worker:[3-1]"]}, "runs backwards", "[1-3]"),
+    ({"task": ["worker:[]"]}, "is not a range", "[01-16]"),
+    ({"task": [""]}, "an empty pattern", "worker:[0-2,5]"),
+    ({"host": ["n1", "n[8-9]"]}, "matches no host of digits-1", "the hosts are n[1-3],worker"),
+    ({"task": ["ps"], "host": ["n3"]}, "no task of digits-1 fits", "ps:0@n1"),
+]
+
+
+@pytest.mark.parametrize(("flags", "tasks"), MEANT)
+def test_the_tasks_that_are_meant(flags: dict[str, Any], tasks: tuple[str, ...]) -> None:
+    assert logs._wanted_tasks(Flags(**flags), PLAN, None) == tasks
+    assert logs._wanted_tasks(Flags(task=["worker:0,worker:1"]), PLAN, frozenset({"n3"})) == (
+        "worker:1",
+    )
+
+
+@pytest.mark.parametrize(("flags", "what", "next"), REFUSED)
+def test_names_that_mean_nothing_are_refused(flags: dict[str, Any], what: str, next: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        logs._wanted_tasks(Flags(**flags), PLAN, None)
+    assert what in caught.value.what and caught.value.next is not None and next in caught.value.next
+
+
+def test_tensorboard_takes_a_pattern_that_means_one_host() -> None:
+    assert tensorboard._one_host(PLAN, "n[2]") == "n2"
+    with pytest.raises(UsageError, match=r"on one host, not on n\[1-3\]"):
+        tensorboard._one_host(PLAN, "n*")
+
+
+def read(*words: str) -> Any:
+    parser = Parser(prog="tfdeploy")
+    add_verb(parser.add_subparsers(parser_class=Parser), "logs", Flags)
+    return parser.parse_args(["logs", *words])
+
+
+def test_flags_have_the_names_that_other_tools_gave_them() -> None:
+    short = read("-n", "5", "-t", "-o", "raw", "-p", "-C3", "--no-color")
+    long = read(
+        "--tail=5",
+        "--timestamps",
+        "--output",
+        "raw",
+        "--previous",
+        "--context",
+        "3",
+        "--color",
+        "never",
+    )
+    assert {**vars(short), "read": 0} == {**vars(long), "read": 0} and short.lines == 5
+    assert read("--tail", "all").lines is read("--tail", "-1").lines is None
+    for words in (
+        ("-n", "-3"),
+        ("-n", "x"),
+        ("-C", "1001"),
+        ("-C", "-1"),
+        ("--attempt", "0"),
+        ("--until", "soon"),
+        ("-o", "xml"),
+    ):
+        with pytest.raises(UsageError):
+            read(*words)
+
+
+def test_which_attempt_it_is_in_words() -> None:
+    words = {
+        1: "1st",
+        2: "2nd",
+        3: "3rd",
+        4: "4th",
+        11: "11th",
+        12: "12th",
+        21: "21st",
+        112: "112th",
+    }
+    assert {number: logs._nth(number) for number in words} == words

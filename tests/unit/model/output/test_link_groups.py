@@ -1,0 +1,90 @@
+"""Forty thousand links in few lines."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+
+from tfdeploy.model.output.link_groups import group
+from tfdeploy.model.output.rows import LinkRow
+
+
+def links(
+    hosts: int, broken: set[tuple[str, str]], why: str = "no answer", ok: bool = False
+) -> list[LinkRow]:
+    found: list[LinkRow] = []
+    for source, to in permutations([f"n{each}" for each in range(1, hosts + 1)], 2):
+        bad = (source, to) in broken
+        row: LinkRow = {
+            "from": source,
+            "to": to,
+            "port": 2222,
+            "ok": not bad or ok,
+            "why": why if bad else None,
+            "fix": "open it" if bad else None,
+            "ms": None,
+            "mbit_s": None,
+        }
+        found.append(row)
+    return found
+
+
+def pairs(sources: str, targets: str) -> set[tuple[str, str]]:
+    return {(source, to) for source in sources.split() for to in targets.split() if source != to}
+
+
+ALL = "n1 n2 n3 n4 n5"
+
+
+@pytest.mark.parametrize(
+    ("broken", "subjects"),
+    [
+        (set(), []),
+        (pairs("n2", "n3"), ["n2 does not reach n3"]),
+        (pairs(ALL, "n3"), ["no other host reaches n3"]),
+        (pairs(ALL, "n3 n4"), ["no other host reaches n[3-4]"]),
+        (pairs("n5", ALL), ["n5 reaches no other host"]),
+        (pairs("n1 n2", "n4 n5"), ["n[1-2] do not reach n[4-5]"]),
+        (pairs(ALL, ALL), ["no other host reaches n[1-5]"]),
+        (
+            pairs(ALL, "n3") | pairs("n1", "n2"),
+            ["no other host reaches n3", "n1 does not reach n2"],
+        ),
+    ],
+)
+def test_links_with_the_same_trouble_are_one_line(
+    broken: set[tuple[str, str]], subjects: list[str]
+) -> None:
+    assert sorted(each.subject for each in group(links(5, broken))) == sorted(subjects)
+
+
+def test_what_mends_a_link_names_all_hosts_of_its_line() -> None:
+    broken = links(5, pairs(ALL, "n3 n4") | pairs("n5", "n2"))
+    for each in broken:
+        if each["fix"]:
+            each["fix"] = (
+                f"tfdeploy exec --limit {each['from']} -- ip route; else tfdeploy exec --limit "
+                f"{each['to']} -- ufw"
+            )
+    assert {each.subject: each.fix for each in group(broken)} == {
+        "no other host reaches n[3-4]": "tfdeploy exec --limit 'n[1-5]' -- ip route; "
+        "else tfdeploy exec --limit 'n[3-4]' -- "
+        "ufw",
+        "n5 does not reach n2": "tfdeploy exec --limit n5 -- ip route; else "
+        "tfdeploy exec --limit n2 -- ufw",
+    }
+
+
+def test_two_hundred_hosts_of_which_some_are_shut_are_few_lines() -> None:
+    everyone = " ".join(f"n{each}" for each in range(1, 201))
+    found = group(links(200, pairs(everyone, "n7 n9") | pairs("n1 n2 n3", "n100 n101")))
+    assert [each.subject for each in found] == [
+        "no other host reaches n[7,9]",
+        "n[1-3] do not reach n[100-101]",
+    ]
+
+
+def test_slow_links_are_said_as_such() -> None:
+    (found,) = group(links(3, pairs("n1 n2 n3", "n3"), why="slow", ok=True))
+    assert found.ok and found.subject == "no other host reaches well n3"

@@ -1,0 +1,26 @@
+"""The steps that a command asks for."""
+
+from __future__ import annotations
+
+import pytest
+
+from tfdeploy.model.progress.goal import goal_of
+
+
+@pytest.mark.parametrize(
+    ("words", "goal"),
+    [
+        (["python", "train.py", "--steps=2000"], 2000),
+        (["--train_steps", "10_000"], 10_000),
+        (["--max-steps=50", "--steps=50"], 50),
+        (["--training_iterations=7"], 7),
+        (["--num_steps=5", "--steps=6"], None),  # which?
+        (["--step=5"], None),
+        (["--save_steps=5"], None),
+        (["--steps=many"], None),
+        (["--steps"], None),
+        ([], None),
+    ],
+)
+def test_the_goal_in_a_command(words: list[str], goal: int | None) -> None:
+    assert goal_of(words) == goal

@@ -1,0 +1,37 @@
+"""How far a run has come: by the steps that its command asks for, or by Keras's epochs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from support.dashboard_scenes import PLAN, line, training
+from support.recorded import fold
+from tfdeploy.model.progress.headway import headway
+from tfdeploy.model.progress.run_progress import RunProgress
+
+
+def after(*lines: str, argv: tuple[str, ...] = ()) -> RunProgress:
+    tasks = tuple(replace(task, argv=argv) for task in PLAN.tasks)
+    progress = RunProgress(replace(PLAN, tasks=tasks))
+    fold(progress, training())
+    for number, text in enumerate(lines):
+        fold(progress, [line(1100.0 + number, "worker:0", text)])
+    return progress
+
+
+def test_steps_of_all_steps() -> None:
+    done = headway(after(argv=("python", "train.py", "--steps=2786")))
+    assert done is not None and (done.part, done.words) == (0.5, "step 1,393 of 2,786")
+    assert headway(after()) is None
+
+
+def test_a_shared_counter_goes_before_a_workers_own_step() -> None:
+    assert after("step 5 (global step: 9000)").highest_step == 9000
+
+
+def test_epochs_of_all_epochs() -> None:
+    done = headway(after("Epoch 3/40", "469/938 - 5s 10ms/step - loss: 0.5"))
+    assert done is not None and done.words == "epoch 3 of 40"
+    assert done.part == pytest.approx(2.5 / 40)

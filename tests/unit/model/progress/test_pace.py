@@ -1,0 +1,88 @@
+"""Who is slower than the others, and by how much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from support.dashboard_scenes import PLAN, event, line
+from support.recorded import fold
+from tfdeploy.model.events import Event
+from tfdeploy.model.plan import Plan
+from tfdeploy.model.progress.pace import slow_tasks
+from tfdeploy.model.progress.run_progress import RunProgress
+from tfdeploy.model.progress.trends import Trends
+
+
+def slow(
+    plan: Plan, say: Callable[[int, int], str | None], *, cpu: Callable[[int], float] | None = None
+) -> dict[str, str]:
+    """After a minute in which worker N says `say(N, second)` once a second, and uses `cpu(N)`
+    cores."""
+    progress, trends = RunProgress(plan), Trends()
+    workers = [task for task in plan.tasks if task.role == "worker"]
+    events: list[Event] = [
+        event("task", 1000.0, task.host, task.task, state="running", attempt=1) for task in workers
+    ]
+    for second in range(60):
+        for number, task in enumerate(workers):
+            text = say(number, second)
+            events += [] if text is None else [line(1001.0 + second, task.task, text, plan)]
+            if cpu is not None and second % 10 == 0:
+                time = 1001.0 + second
+                said = {
+                    "host": {"time": time},
+                    "tasks": {task.task: {"time": time, "attempt": 1, "cpu": cpu(number)}},
+                }
+                events.append(
+                    Event(kind="sample", time=time, run=plan.run, host=task.host, data=said)
+                )
+    for one in events:
+        fold(progress, [one])
+        trends.look(progress, one.time)
+    return {task: found.words for task, found in slow_tasks(progress, trends).items()}
+
+
+def own(number: int, second: int) -> str:
+    return f"local_step={second * (4 if number == 2 else 10)}, global_step {second * 60}"
+
+
+def shared(number: int, second: int) -> str | None:
+    return f"step {second * 60} loss 1.0" if number != 2 or second % 3 == 0 else None
+
+
+def test_by_their_own_steps() -> None:
+    assert slow(PLAN, own) == {"worker:2": "2.5x slower than the median of 7 tasks"}
+
+
+def test_by_the_lines_where_only_the_shared_step_is_printed() -> None:
+    found = slow(PLAN, shared)
+    assert list(found) == ["worker:2"]
+    assert found["worker:2"].endswith(
+        "slower than the median of 7 tasks, by the lines that it writes"
+    )
+
+
+def test_a_worker_far_behind_is_stale() -> None:
+    found = slow(
+        PLAN,
+        lambda number, second: (
+            f"step {second * 60}" if number != 2 or second < 10 else "still here"
+        ),
+    )
+    assert found == {"worker:2": "3,000 steps behind the newest"}
+
+
+def test_two_have_no_median() -> None:
+    assert slow(replace(PLAN, tasks=PLAN.tasks[:3]), own) == {}
+
+
+def test_in_lockstep_the_one_that_computes_most_keeps_the_others_waiting() -> None:
+    plan = replace(PLAN, mode="mirrored")
+    found = slow(
+        plan,
+        lambda number, second: f"step {second}",
+        cpu=lambda number: 3.0 if number == 4 else 1.5,
+    )
+    assert found == {"worker:4": "likely slowest: uses 2.0x the median's CPU"}
+    assert slow(plan, own) == {}  # rates are equal there: those that differ are of something else

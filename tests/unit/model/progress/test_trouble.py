@@ -1,0 +1,68 @@
+"""What is wrong with each task, the worst first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from support.recorded import fold
+from support.screens import crash_loop, cut_host, many, straggler, waiting
+from tfdeploy.model.progress.pace import Slow
+from tfdeploy.model.progress.run_progress import RunProgress
+from tfdeploy.model.progress.trouble import AGAIN, CUT, FIRST, RUNNING, SLOW, STALLED, marks
+
+
+def after(events: object) -> RunProgress:
+    progress = RunProgress()
+    fold(progress, events)  # type: ignore[arg-type]
+    return progress
+
+
+@pytest.mark.parametrize(
+    ("events", "task", "rank", "state", "why"),
+    [
+        (many, "worker:150", FIRST, "killed: 9", "likely out of memory: oom_kill"),
+        (many, "worker:76", CUT, "unreachable", "no answer in 10 s"),
+        (many, "worker:0", RUNNING, "running", ""),
+        (cut_host, "worker:3", CUT, "unreachable", "no answer in 10 s"),
+        (waiting, "worker:0", STALLED, "stalled", "waits for worker:2 on n4"),
+        (
+            crash_loop,
+            "worker:3",
+            AGAIN,
+            "restarted",
+            "3x, 0 s ago: failed: 1, FileNotFoundError: [Errno 2]",
+        ),
+    ],
+)
+def test_each_task_has_a_rank_and_a_reason(
+    events: object, task: str, rank: int, state: str, why: str
+) -> None:
+    progress = after(events())  # type: ignore[operator]
+    mark = marks(progress, {}, progress.latest)[task]
+    assert (mark.rank, mark.state, mark.trouble) == (rank, state, rank != RUNNING)
+    assert mark.why.startswith(why) and bool(mark.why) == bool(why)
+
+
+def test_a_restart_of_long_ago_is_no_trouble_any_more() -> None:
+    progress = after(crash_loop())
+    assert marks(progress, {}, (progress.latest or 0) + 600)["worker:3"].rank == RUNNING
+
+
+def test_slow_is_the_least_trouble() -> None:
+    progress = after(straggler())
+    slow = {"worker:11": Slow(2.1, "2.1x slower", "2.1x slower than the median")}
+    mark = marks(progress, slow)["worker:11"]
+    assert (mark.rank, mark.state) == (SLOW, "2.1x slower")
+
+
+def test_the_ends_of_a_run_that_was_stopped_are_no_trouble() -> None:
+    progress = after(many())
+    progress.state = "stopped"
+    assert not any(
+        mark.trouble
+        for name, mark in marks(progress).items()
+        if progress.tasks[name].state == "ended"
+    )
+    assert replace(marks(progress)["worker:150"]).state == "killed: 9"

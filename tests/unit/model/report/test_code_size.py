@@ -1,0 +1,72 @@
+"""What is said of code that is large."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from tfdeploy.model.manifest import Entry, Manifest
+from tfdeploy.model.report.code_size import large_code
+
+MB = 1_000_000
+
+
+def said(**sizes: int) -> str | None:
+    return of({path: size * MB for path, size in sizes.items()})
+
+
+def of(sizes: dict[str, int]) -> str | None:
+    entries = tuple(
+        Entry(path=path, kind="file", size=size) for path, size in sorted(sizes.items())
+    )
+    return large_code(Manifest(root="/code", release="r", entries=entries))
+
+
+def test_fifty_megabytes_are_not_large() -> None:
+    assert said() is None and said(a=50) is None
+    assert of({"a": 50 * MB, "b": 1}) is not None
+
+
+def test_the_largest_paths_are_named_and_the_lines_that_avoid_them() -> None:
+    text = of(
+        {
+            "data/train/a": 150 * MB,
+            "data/train/b": 51 * MB,
+            "model.bin": 11 * MB,
+            "train.py": 1000,
+            "data/x": MB,
+        }
+    )
+    assert text == (
+        "code: 213 MB that .gitignore does not name: data/train/ (201 MB), model.bin (11 MB). "
+        "Every run has its own copy of it "
+        "(file systems with reflinks share the blocks). As data it is sent once: `data: {train: "
+        "./data/train/}` in the job file; "
+        "to leave it out: echo /data/train/ >> .tfdeployignore"
+    )
+
+
+def test_a_folder_stands_for_many_files_in_it() -> None:
+    text = of({f"data/{part}/{number}": MB for part in ("train", "test") for number in range(40)})
+    assert text is not None and "data/ (80 MB)." in text and "`data: {data: ./data/}`" in text
+
+
+def test_small_paths_are_not_named() -> None:
+    text = of({"a": 60 * MB, **{f"f{number}": MB for number in range(9)}})
+    assert text is not None and ": a (60 MB). Every" in text
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "name"),
+    [
+        ("my data", "echo '/my\\ data' >> .tfdeployignore", "my_data"),
+        ("a*[1]", "echo '/a\\*\\[1\\]' >> .tfdeployignore", "a_1"),
+        ("été", "echo '/été' >> .tfdeployignore", "t"),
+        ("--", "echo /-- >> .tfdeployignore", "data"),
+    ],
+)
+def test_odd_names(path: str, line: str, name: str) -> None:
+    text = of({path: 60 * MB})
+    assert text is not None and text.endswith(line)
+    job = yaml.safe_load(text[text.index("`data:") + 1 : text.index("` in the job file")])
+    assert job == {"data": {name: f"./{path}"}}

@@ -1,0 +1,76 @@
+"""Which curves and attempts a report has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from support.dashboard_scenes import PLAN, dying, training
+from tfdeploy.model.answers.samples import TaskSample
+from tfdeploy.model.report.run_report import RunReport, attempts, curves
+from tfdeploy.model.status.run_status import RunView
+from tfdeploy.model.status.task_status import TaskView
+
+VIEW = RunView(
+    run="r1",
+    job="digits",
+    mode="async",
+    state="running",
+    started=1000.0,
+    ended=None,
+    tasks=(
+        TaskView(
+            task="worker:1",
+            host="n3",
+            state="running",
+            address="",
+            gpus=(),
+            attempt=2,
+            started=1050.0,
+        ),
+    ),
+)
+REPORT = RunReport(plan=PLAN, view=VIEW, made=1100.0)
+
+
+def test_steps_a_second_over_at_least_half_a_minute() -> None:
+    rows = [
+        TaskSample(time=1000.0 + 10 * n, attempt=1, printed={"step": 50.0 * n}) for n in range(10)
+    ]
+    (chart,) = curves(replace(REPORT, tasks={"worker:1": rows}))
+    assert chart.name == "steps/s" and {value for _, value in chart.lines[0].pieces[0]} == {5.0}
+
+
+def test_a_step_that_goes_back_and_a_new_attempt_begin_anew() -> None:
+    steps = [(1, 0), (1, 100), (2, 50), (2, 150)]
+    rows = [
+        TaskSample(time=1000.0 + 10 * n, attempt=a, printed={"step": s})
+        for n, (a, s) in enumerate(steps)
+    ]
+    (chart,) = curves(replace(REPORT, tasks={"worker:1": rows}))
+    assert [[value for _, value in piece] for piece in chart.lines[0].pieces] == [[10.0], [10.0]]
+
+
+def test_what_keras_says_of_its_bars_is_no_curve_and_zeros_are_none() -> None:
+    printed = {
+        "epoch": 1.0,
+        "epochs": 3.0,
+        "batch": 5.0,
+        "batches": 10.0,
+        "accuracy": 0.5,
+        "zero": 0.0,
+    }
+    rows = [TaskSample(time=1000.0, attempt=1, printed=printed)]
+    assert [chart.name for chart in curves(replace(REPORT, tasks={"worker:1": rows}))] == [
+        "accuracy"
+    ]
+
+
+def test_attempts_by_events_and_the_last_one_by_its_host() -> None:
+    found = attempts(replace(REPORT, events=(*training(), *dying())))
+    told = [
+        (each.number, each.started, each.ended, each.outcome)
+        for each in found
+        if each.task == "worker:1"
+    ]
+    assert told == [(1, 1006.5, 1033.0, "failed"), (2, 1050.0, None, None)]
+    assert found[0].task == "worker:1"  # those of the view first

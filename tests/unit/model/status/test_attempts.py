@@ -1,0 +1,58 @@
+"""Attempts as events tell them."""
+
+from __future__ import annotations
+
+from support.dashboard_scenes import PLAN
+from support.recorded import fold
+from support.screens import crash_loop
+from tfdeploy.model.progress.run_progress import RunProgress
+from tfdeploy.model.status.attempts import Attempt, closed
+
+
+def test_each_attempt_has_its_end_and_its_last_line() -> None:
+    progress = RunProgress()
+    fold(progress, crash_loop())
+    found = progress.attempts_of("worker:3")
+    assert [(each.number, each.ended is not None, each.words[:9]) for each in found] == [
+        (1, True, "failed: 1"),
+        (2, True, "failed: 1"),
+        (3, True, "failed: 1"),
+        (4, False, ""),
+    ]
+    assert found[0].words.endswith("No such file or directory: 'data/shard-3.npz'")
+
+
+def test_the_words_name_the_signal_and_the_reason() -> None:
+    killed = Attempt(
+        task="worker:0",
+        number=1,
+        started=1.0,
+        ended=2.0,
+        outcome="killed",
+        reason="oom_kill",
+        signal=9,
+    )
+    assert killed.words == "killed: 9, oom_kill"
+
+
+def attempt(number: int, start: float, end: float | None, outcome: str | None) -> Attempt:
+    return Attempt(task="worker:0", number=number, started=start, ended=end, outcome=outcome)
+
+
+def test_an_attempt_whose_end_nobody_wrote_ended_when_the_next_began() -> None:
+    open_, following = attempt(1, 10.0, None, None), attempt(2, 20.0, None, None)
+    assert closed(open_, following).ended == 20.0 and closed(open_, following).outcome == "lost"
+    assert closed(open_, None) is open_
+    done = attempt(1, 10.0, 15.0, "failed")
+    assert closed(done, following) is done
+
+
+def test_what_hosts_tell_is_taken_where_its_end_was_not_known() -> None:
+    progress = RunProgress(PLAN)
+    told = {
+        "worker:0": [attempt(1, 10.0, 15.0, "failed"), attempt(2, 16.0, None, None)],
+        "gone:0": [],
+    }
+    assert [each.number for each in progress.take_attempts(told)] == [1]
+    assert [each.number for each in progress.attempts_of("worker:0")] == [1, 2]
+    assert progress.take_attempts(told) == []

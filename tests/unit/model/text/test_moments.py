@@ -1,0 +1,79 @@
+"""Durations and moments as people type them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tfdeploy.model.text.moments import moment_of
+from tfdeploy.model.text.units import seconds_of
+
+NOW = 1_800_000_000.0
+DURATIONS = {
+    "20": 20,
+    "0": 0,
+    "1.5": 1.5,
+    "20s": 20,
+    "5m": 300,
+    "1h30m": 5400,
+    "1h 30m": None,
+    "2d": 172800,
+    "1d2h3m4s5ms": 93784.005,
+}
+NO_DURATIONS = ("", "h", "1x", "-5m", "1h30", "5m-", "1e3", "٣s", "99999999d", "inf", "nan")
+MOMENTS = {
+    "1h30m": NOW - 5400,
+    "2026-11-22T10:00:00Z": 1795341600.0,
+    "2026-11-22t10:00:00z": 1795341600.0,
+    "2026-11-22 10:00Z": 1795341600.0,
+    "2026-11-22T10:00:00.25+02:00": 1795334400.25,
+    "2026-11-22T10:00:00-01:30": 1795347000.0,
+    "2026-11-22": 1795305600.0 - 3600,  # midnight in a zone one hour east
+    "2026-11-22T01:00:00": 1795305600.0,
+}
+NO_MOMENTS = (
+    "yesterday",
+    "2026-13-01",
+    "2026-11-22T25:00:00Z",
+    "2026-11-22T10Z",
+    "0001-01-01T00:00:00+23:00x",
+    "",
+)
+
+
+@pytest.mark.parametrize(("text", "seconds"), DURATIONS.items())
+def test_durations_add_up(text: str, seconds: float | None) -> None:
+    if seconds is None:
+        with pytest.raises(ValueError, match="is not a duration"):
+            seconds_of(text)
+    else:
+        assert seconds_of(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", NO_DURATIONS)
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a duration like 20s, 5m, 1h30m"):
+        seconds_of(text)
+
+
+@pytest.fixture
+def one_hour_east() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("TZ", "XXX-1")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("one_hour_east")
+@pytest.mark.parametrize(("text", "moment"), MOMENTS.items())
+def test_moments(text: str, moment: float) -> None:
+    assert moment_of(text, NOW) == moment
+
+
+@pytest.mark.parametrize("text", NO_MOMENTS)
+def test_what_is_no_moment_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is neither a duration nor a time like"):
+        moment_of(text, NOW)

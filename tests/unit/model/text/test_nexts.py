@@ -1,0 +1,74 @@
+"""What to type next for many hosts: folded into what can be typed, and no host is dropped."""
+
+from __future__ import annotations
+
+import shlex
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfdeploy.model.inventory import NAME
+from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.nexts import fold_nexts
+from tfdeploy.model.text.ranges import split_list, unfold
+
+
+def trust(host: str) -> str:
+    return f"tfdeploy trust --limit {host}"
+
+
+def test_commands_that_differ_in_their_host_become_one() -> None:
+    assert fold_nexts({f"n{n}": trust(f"n{n}") for n in range(1, 5)}) == [
+        "tfdeploy trust --limit 'n[1-4]'"
+    ]
+    again = {
+        name: f"`tfdeploy exec --limit {name} -- true` shows when" for name in ("n1", "n10", "big")
+    }
+    assert fold_nexts(again) == ["`tfdeploy exec --limit 'n[1,10],big' -- true` shows when"]
+
+
+def test_a_name_behind_exclude_is_folded_too() -> None:
+    nexts = {
+        name: f"is it up? `--limit {name} -- true` or without it: --exclude {name}"
+        for name in ("n1", "n2", "n3")
+    }
+    assert fold_nexts(nexts) == [
+        "is it up? `--limit 'n[1-3]' -- true` or without it: --exclude 'n[1-3]'"
+    ]
+
+
+def test_one_host_and_one_text_stand_as_they_are() -> None:
+    assert fold_nexts({"n1": trust("n1"), "n2": None}) == ["tfdeploy trust --limit n1"]
+    assert fold_nexts({"n1": "apt install rsync", "n2": "apt install rsync"}) == [
+        "apt install rsync"
+    ]
+    # of another host: left as it is
+    assert fold_nexts({"n1": trust("n11"), "n11": trust("n11")}) == [trust("n11")] * 2
+
+
+def test_of_many_different_ones_the_hosts_are_still_named() -> None:
+    lines = fold_nexts({f"n{n}": f"ssh -v ml@192.0.2.{n}" for n in range(1, 201)})
+    assert lines == [*(f"ssh -v ml@192.0.2.{n}" for n in range(1, 5)), "and the like for n[5-200]"]
+
+
+names = st.from_regex(NAME, fullmatch=True).filter(lambda name: not name.endswith("\n"))
+
+
+@given(
+    st.lists(
+        st.one_of(
+            names,
+            st.integers(0, 300).map(lambda n: f"n{n:02}"),
+            st.integers(0, 300).map(lambda n: f"n{n}"),
+        )
+    )
+)
+def test_what_is_folded_names_the_same_hosts(hosts: list[str]) -> None:
+    lines = fold_nexts({host: trust(host) for host in hosts})
+    if hosts:
+        (line,) = lines
+        *_, pattern = shlex.split(line)
+        assert {name for part in split_list(pattern) for name in unfold(part)} == set(hosts)
+        assert pattern == fold_names(hosts)
+    else:
+        assert lines == []

@@ -1,0 +1,72 @@
+"""Placeholders are cut out of texts, checked and filled in; plain braces survive."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfdeploy.errors import UsageError
+from tfdeploy.model.text.placeholders import NAMES, check, fill, known_names, names
+
+FILLED = {
+    "": "",
+    "train.py": "train.py",
+    "{job_name}": "<job_name>",
+    "--data={data.digits}/x": "--data=<data.digits>/x",
+    "{{job_name}}": "{job_name}",
+    "{{{job_name}}}": "{<job_name>}",
+    '{{"a": {{}}}}': '{"a": {}}',
+    "{keep.out/models}": "<keep.out/models>",
+}
+
+
+@pytest.mark.parametrize(("text", "filled"), FILLED.items())
+def test_a_text_is_filled(text, filled):
+    values = {name: f"<{name}>" for name in known_names(["digits"], ["out/models"])}
+    assert fill(text, values) == filled
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{job_name", "unclosed brace"),
+        ("a { b", "unclosed brace"),
+        ("a } b", "closing brace"),
+        ("{job{name}", "unclosed brace"),
+        ("{}", "unknown placeholder {}"),
+        ("{jobname}", "unknown placeholder {jobname}"),
+        ("{data.digit}", "unknown placeholder {data.digit}"),
+    ],
+)
+def test_a_fault_is_named_with_the_names_there_are(text, words):
+    with pytest.raises(UsageError) as caught:
+        check(text, known_names(["digits"], ["checkpoints"]))
+    assert words in caught.value.what
+    assert repr(text) in caught.value.what
+    if "unknown" in words:
+        for name in (*NAMES, "data.digits", "keep.checkpoints"):
+            assert f"{{{name}}}" in caught.value.next
+
+
+def test_fill():
+    assert names("{task_index}-{task_index}") == ("task_index", "task_index")
+    assert (
+        fill("{job_name}:{task_index} {{x}}", {"job_name": "ps", "task_index": "0"}) == "ps:0 {x}"
+    )
+    with pytest.raises(UsageError):
+        fill("{num_ps}", {"job_name": "ps"})
+
+
+@given(st.text())
+def test_any_text_survives_once_its_braces_are_doubled(text):
+    assert fill(text.replace("{", "{{").replace("}", "}}"), {}) == text
+
+
+@given(st.lists(st.tuples(st.booleans(), st.text() | st.sampled_from(sorted(NAMES)))))
+def test_filling_is_piecewise(parts):
+    parts = [(is_name and text in NAMES, text) for is_name, text in parts]
+    text = "".join(
+        f"{{{part}}}" if is_name else part.replace("{", "{{").replace("}", "}}")
+        for is_name, part in parts
+    )
+    expected = "".join(f"<{part}>" if is_name else part for is_name, part in parts)
+    assert fill(text, {name: f"<{name}>" for name in NAMES}) == expected

@@ -1,0 +1,223 @@
+"""Which run is meant, when hosts are silent and names occur twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfdeploy.errors import HostUnreachable, UsageError
+from tfdeploy.model.inventory import Host
+from tfdeploy.model.plan import HostPlan, Plan
+from tfdeploy.operations.run_lookup import find_run as operations_find_run
+from tfdeploy.operations.run_lookup.find_run import FoundRun, find_run
+from tfdeploy.operations.run_lookup.host_plans import with_hosts
+from tfdeploy.store.runs import RunStore
+
+SILENT = {"n2": HostUnreachable("no route", where="n2")}
+FLEET: Any = None
+
+
+def plan(run: str, host: str, created: float, job: str = "digits") -> Plan:
+    return Plan(
+        run=run,
+        job=job,
+        mode="local",
+        created=created,
+        operator="ml@desk",
+        release="r",
+        command=("python", "train.py"),
+        cluster={},
+        hosts=(
+            HostPlan(
+                host=host,
+                address="10.0.0.1",
+                mesh_port=2222,
+                workdir="/w",
+                python="/usr/bin/python3",
+            ),
+        ),
+        tasks=(),
+        deciding=(),
+        flags_appended=(),
+    )
+
+
+@pytest.fixture
+def hosts_know(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """hosts_know(silent, runs...): what the hosts answer."""
+
+    def from_hosts(fleet: Any, sought: Any, silent: Any, refused: Any) -> Plan:
+        """As one host shows it, which is not believed about those that are silent."""
+        return with_hosts(plan(sought.run, "n1", 1.0, sought.job), silent or ())
+
+    def know(silent: dict[str, HostUnreachable], *runs: FoundRun) -> None:
+        monkeypatch.setattr(
+            operations_find_run, "find_runs", lambda fleet, hosts, job: (list(runs), silent)
+        )
+        monkeypatch.setattr(operations_find_run, "_from_hosts", from_hosts)
+
+    return know
+
+
+def ended(run: str, started: float) -> FoundRun:
+    return FoundRun(run=run, job="digits", starts={"n1": started}, states={"n1": None})
+
+
+@pytest.mark.parametrize("live_first", [True, False])
+def test_the_newer_run_of_a_silent_host_is_meant_and_not_an_older_one(
+    hosts_know: Any, tmp_path: Path, live_first: bool
+) -> None:
+    hosts_know(SILENT, ended("old", 1.0))
+    store = RunStore(tmp_path)
+    store.save(plan("new", "n2", 9.0))
+    assert find_run(FLEET, (), store, wanted=None, job="digits", live_first=live_first).run == "new"
+
+
+def test_no_ended_run_is_stopped_while_a_silent_host_may_have_a_live_one(
+    hosts_know: Any, tmp_path: Path
+) -> None:
+    hosts_know(SILENT, ended("old", 1.0))
+    with pytest.raises(HostUnreachable, match="no route"):
+        find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits", live_first=True)
+    assert find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits").run == "old"
+    hosts_know({}, ended("old", 1.0))
+    assert (
+        find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits", live_first=True).run
+        == "old"
+    )
+
+
+def test_a_damaged_run_is_not_the_newest_one_and_is_told_by_name(
+    hosts_know: Any, tmp_path: Path
+) -> None:
+    damaged = FoundRun(
+        run="spoiled",
+        job="digits",
+        damaged={"n2": "/w/digits/runs/spoiled: state.json: is damaged"},
+    )
+    hosts_know({}, damaged, ended("old", 1.0))
+    assert (
+        find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits", live_first=True).run
+        == "old"
+    )
+    with pytest.raises(UsageError, match=r"runs/spoiled: state\.json: is damaged") as caught:
+        find_run(FLEET, (), RunStore(tmp_path), wanted="spo", job="digits")
+    assert caught.value.where == "n2"
+
+
+def test_a_name_that_two_jobs_use_means_the_one_of_this_job(
+    hosts_know: Any, tmp_path: Path
+) -> None:
+    hosts_know({}, FoundRun(run="same", job="digits", live=True))
+    store = RunStore(tmp_path)
+    store.save(plan("same", "n1", 9.0, "other"))
+    for wanted in ("same", None):
+        assert (
+            find_run(FLEET, (), store, wanted=wanted, job="digits", live_first=True).job == "digits"
+        )
+    assert find_run(FLEET, (), store, wanted="same", job="other").job == "other"
+
+
+@pytest.mark.fault("50 a host is off, and the plan that the others show leaves it out")
+@pytest.mark.parametrize("wanted", ["r", None])
+def test_a_silent_host_is_stopped_too_where_only_hosts_have_the_plan(
+    hosts_know: Any, tmp_path: Path, wanted: Any
+) -> None:
+    inventory = tuple(
+        Host(name=name, address=f"10.0.0.{name[1]}") for name in ("n1", "n2", "n3", "n4")
+    )
+    hosts_know(
+        SILENT,
+        FoundRun(
+            run="r",
+            job="digits",
+            live=True,
+            holders=["n1"],
+            damaged={"n4": "state.json: is damaged"},
+        ),
+    )
+    found = find_run(
+        FLEET, inventory, RunStore(tmp_path), wanted=wanted, job="digits", live_first=True
+    )
+    assert [(host.host, host.ssh.get("address")) for host in found.hosts[1:]] == [
+        ("n2", "10.0.0.2"),
+        ("n4", "10.0.0.4"),
+    ]
+    assert (
+        len(find_run(FLEET, inventory, RunStore(tmp_path), wanted=wanted, job="digits").hosts) == 1
+    )
+    RunStore(tmp_path).save(plan("r", "n1", 1.0))
+    assert (
+        len(
+            find_run(
+                FLEET, inventory, RunStore(tmp_path), wanted=wanted, job="digits", live_first=True
+            ).hosts
+        )
+        == 1
+    )
+
+
+NOW = 1_800_000_000.0
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> float:
+    monkeypatch.setattr(operations_find_run.time, "time", lambda: NOW)
+    return NOW
+
+
+@pytest.mark.parametrize(
+    ("starts", "is_newest"),
+    [
+        ({"n1": NOW - 5.0}, True),
+        ({"n1": NOW + 200.0}, True),  # clocks differ
+        ({"n1": NOW + 301.0}, False),
+        ({"n1": NOW - 50.0, "n2": NOW + 9e8, "n3": NOW - 51.0}, False),  # one of three lies
+        ({"n1": NOW - 5.0, "n2": 1.0, "n3": NOW - 6.0}, True),
+        ({}, False),
+    ],
+)
+def test_most_hosts_say_when_a_run_began_and_never_that_it_will(
+    hosts_know: Any, tmp_path: Path, now: float, starts: dict[str, float], is_newest: bool
+) -> None:
+    warnings: list[str] = []
+    asked = FoundRun(run="asked", job="digits", starts=starts)
+    hosts_know({}, asked, ended("usual", NOW - 10.0))
+    found = find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits", warnings=warnings)
+    assert found.run == ("asked" if is_newest else "usual")
+    assert bool(warnings) == ("n1" in asked.hosts_ahead) and all(
+        "word of n1" in text for text in warnings
+    )
+
+
+def test_what_this_machine_launched_is_as_old_as_it_recorded(
+    hosts_know: Any, tmp_path: Path
+) -> None:
+    store = RunStore(tmp_path)
+    store.save(plan("own", "n1", 1.0))
+    hosts_know({}, FoundRun(run="own", job="digits", starts={"n1": 1.0}), ended("other", NOW - 1e9))
+    assert find_run(FLEET, (), store, wanted=None, job="digits").run == "own"
+
+
+def test_a_live_run_of_the_future_is_not_stopped_in_place_of_another(
+    hosts_know: Any, tmp_path: Path, now: float
+) -> None:
+    late = FoundRun(run="late", job="digits", live=True, holders=["n2"], starts={"n2": NOW + 9e8})
+    hosts_know(
+        {},
+        late,
+        FoundRun(run="real", job="digits", live=True, holders=["n1"], starts={"n1": NOW - 9.0}),
+    )
+    assert (
+        find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits", live_first=True).run
+        == "real"
+    )
+    two = [
+        FoundRun(run=f"r{host}", job="digits", live=True, holders=[host], starts={host: NOW - 9.0})
+        for host in ("n1", "n2")
+    ]
+    hosts_know({}, *two)
+    with pytest.raises(UsageError, match=r"2 runs are live: rn2 \(on n2\), rn1 \(on n1\)"):
+        find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits", live_first=True)

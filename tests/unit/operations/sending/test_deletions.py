@@ -1,0 +1,79 @@
+"""Deleting most of a data set is asked first; a few files, or the lesser part, are not."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+
+from tfdeploy.cli.consent import consent_of
+from tfdeploy.cli.flags import CommonFlags
+from tfdeploy.errors import Refused
+from tfdeploy.operations.sending.deletions import is_most, loss_notes, never_confirm, refuse_losses
+
+
+@pytest.mark.parametrize(
+    ("losing", "files", "asks"),
+    [
+        (0, 0, False),
+        (0, 100, False),
+        (5, 5, False),
+        (6, 6, True),
+        (6, 12, False),
+        (7, 12, True),
+        (50, 100, False),
+        (51, 100, True),
+    ],
+)
+def test_most_is_more_than_half_and_more_than_a_few(losing: int, files: int, asks: bool) -> None:
+    assert is_most(losing, files) == asks
+
+
+def test_what_is_not_agreed_to_is_refused_with_the_numbers_and_the_hosts() -> None:
+    losing = {"digits": {"n2": (900, 1000), "n1": (1900, 2000)}}
+    with pytest.raises(Refused) as caught:
+        refuse_losses(losing, never_confirm)
+    assert "data digits lacks 1,900 of the 2,000 files that lie on n[1-2]" in caught.value.what
+    assert caught.value.next is not None and "-y" in caught.value.next
+    asked: list[str] = []
+    refuse_losses(losing, lambda what: not asked.append(what))
+    assert len(asked) == 1
+
+
+def test_a_few_files_are_deleted_without_a_question_and_said() -> None:
+    losing = {"digits": {"n1": (4, 5), "n2": (4, 5), "n3": (1, 5)}}
+    refuse_losses(losing, never_confirm)
+    deleted = "they are deleted there, or after the run that reads them"
+    assert loss_notes(losing) == [
+        f"data digits: its source lacks 4 of the 5 files on n[1-2]: {deleted}",
+        f"data digits: its source lacks 1 of the 5 files on n3: {deleted}",
+    ]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("flags", "typed", "agreed"),
+    [
+        ({"yes": True}, None, True),
+        ({}, None, False),
+        ({}, "yes\n", True),
+        ({}, "\n", False),
+        ({"json": True}, "yes\n", False),
+    ],
+)
+def test_the_question_is_asked_once_and_only_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, flags: dict[str, Any], typed: str | None, agreed: bool
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdin", io.StringIO("yes\n") if typed is None else Terminal(typed))
+    monkeypatch.setattr("sys.stderr", terminal)
+    agree = consent_of(CommonFlags(**flags))
+    assert [agree("900 files go?"), agree("900 files go?")] == [agreed, agreed]
+    assert terminal.getvalue().count("900 files go? (yes/no) ") == (
+        1 if typed is not None and not flags else 0
+    )

@@ -1,0 +1,100 @@
+"""Which files of this machine are private: those of secrets, of the inventory, and of ssh's
+configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tfdeploy.model.inventory import Host
+from tfdeploy.model.job import Job, SecretSource
+from tfdeploy.operations.sending.withheld_files import withheld_files
+from tfdeploy.transport.ssh import ssh_config
+
+KEY = (
+    "-----BEGIN OPENSSH PRIVATE KEY-----\n"
+    + "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAA" * 2
+    + "\n"
+)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(ssh_config, "SYSTEM_CONFIG", str(tmp_path / "system"))
+    monkeypatch.setattr(
+        ssh_config.subprocess, "run", lambda *_, **__: pytest.fail("a process was started")
+    )
+    (tmp_path / ".ssh").mkdir()
+    return tmp_path
+
+
+def named(home: Path, *hosts: Host, **sources: SecretSource) -> dict[str, str]:
+    """path below home -> what it is."""
+    job = Job(
+        name="j",
+        mode=None,
+        command=(),
+        code=str(home),
+        secrets=tuple(sources),
+        secret_sources=dict(sources),
+    )
+    return {
+        path: file.what for path, file in withheld_files(job, iter(hosts)).below(str(home)).items()
+    }
+
+
+def put(home: Path, path: str, text: str = KEY) -> str:
+    place = home / path
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(text)
+    return str(place)
+
+
+def test_files_of_secrets_and_of_every_host(home: Path) -> None:
+    host = {"address": "192.0.2.1", "identity_file": "~/keys/id", "known_hosts": "~/keys/hosts"}
+    other = Host(name="n2", address="192.0.2.2", identity_file="~/keys/mine.pub")
+    sources = {
+        "TOKEN": SecretSource(file=str(home / "token.txt")),
+        "OTHER": SecretSource(variable="OTHER"),
+    }
+    found = named(home, Host(name="n1", **host), other, **sources)
+    assert found["token.txt"] == "the secret TOKEN"
+    assert found["keys/id"] == "a private key of the inventory"
+    assert found["keys/hosts"] == found[".ssh/known_hosts"] == "a known_hosts file"
+    assert "keys/mine.pub" not in found
+
+
+def test_keys_and_known_hosts_of_ssh_are_found_without_asking_ssh(home: Path) -> None:
+    for path in (
+        ".ssh/id_ed25519",
+        "keys/of n1",
+        "keys/host-n7",
+        "keys/included",
+        "keys/quoted",
+        "kh",
+    ):
+        put(home, path)
+    put(home, ".ssh/id_ed25519.pub", "ssh-ed25519 AAAA")
+    put(home, "keys/host-notes", "no key")
+    put(home, ".ssh/more", f"Host x\n  IdentityFile={home}/keys/included\n")
+    put(home, ".ssh/loop", "Include loop\n")
+    put(
+        home,
+        ".ssh/config",
+        "Include more\nInclude loop\nHost n*\n  identityfile ~/keys/host-%h\n  "
+        "UserKnownHostsFile ~/none ~/kh\n"
+        '  IdentityFile ~/keys/of n1\n  IdentityFile "%d/keys/quoted"\n',
+    )
+    key = "a private key of ssh"
+    assert named(home) == {
+        ".ssh/id_ed25519": key,
+        "keys/of n1": key,
+        "keys/host-n7": key,
+        "keys/included": key,
+        "keys/quoted": key,
+        "kh": "a known_hosts file",
+        ".ssh/known_hosts": "a known_hosts file",
+        ".ssh/known_hosts2": "a known_hosts file",
+    }

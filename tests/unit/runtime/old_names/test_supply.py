@@ -1,0 +1,284 @@
+"""tf.contrib in one process of the real TensorFlow: names that are elsewhere today, tf_slim where
+it is there, and stand-ins."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
+    ),
+]
+ROOT = Path(__file__).parents[4]
+
+HEAD = f"""
+import json, sys
+import numpy as np
+import tensorflow as tf
+import tensorflow.compat.v1 as one
+sys.path.insert(0, {str(ROOT)!r})
+from tfdeploy.runtime import removed_names
+
+said = {{}}
+def failure(use):
+    try:
+        use()
+    except (AttributeError, ImportError) as error:
+        return "%s %s" % (type(error).__name__, error)
+"""
+NAMES = """
+from tensorflow.contrib import rnn, util
+from tensorflow.contrib.rnn import GRUCell
+from tensorflow.contrib.rnn.python.ops import core_rnn_cell
+from tensorflow.contrib.layers.python.layers import batch_norm, initializers, layers as layers_lib
+from tensorflow.contrib.framework.python.ops import arg_scope, variables
+from tensorflow.contrib.tensorboard.plugins import projector
+from tensorflow.contrib.learn.python.learn.datasets import mnist as old_mnist
+from tensorflow.examples.tutorials.mnist import input_data
+from tensorflow.nn.rnn_cell import LSTMCell
+
+def failing(name):
+    part = tf.contrib
+    for word in name.split("."):
+        part = getattr(part, word)
+
+names = [part + "." + name for part in removed_names.CONTRIB for name in removed_names.CONTRIB[part]]
+names += [name[len("contrib."):] for name in removed_names.RENAMED if name.startswith("contrib.")]
+said["failing"] = [name for name in names if failure(lambda: failing(name))]
+said["same"] = [
+    rnn.GRUCell is GRUCell is core_rnn_cell.GRUCell is tf.nn.rnn_cell.GRUCell,
+    rnn.LSTMCell is LSTMCell,
+    layers_lib.conv2d is tf.contrib.layers.conv2d and batch_norm is tf.contrib.layers.batch_norm,
+    initializers.xavier_initializer is tf.contrib.layers.xavier_initializer,
+    arg_scope is tf.contrib.framework.arg_scope and variables.get_variables is tf.contrib.framework.get_variables,
+    projector.ProjectorConfig().embeddings is not None,
+    tf.contrib.learn.datasets.mnist is old_mnist is input_data,
+    int(util.constant_value(tf.constant(3))) == 3,
+]
+said["star"] = "__all__" in dir(rnn) or sorted(rnn.__all__)[0]
+"""
+NUMBERS = """
+from tensorflow.contrib import lookup, losses, metrics
+from tensorflow.contrib.training import HParams
+from tensorflow.examples.tutorials.mnist import mnist
+
+a = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
+hot, whole = np.array([[0.0, 1.0], [1.0, 0.0]], np.float32), np.array([1, 0])
+scores, truth = np.array([0.1, 0.8, 0.4]), np.array([0, 1, 1])
+def at_end(pair):
+    return session.run([pair[1], pair[0]])[0]
+
+equal = {
+    "softmax": (losses.softmax_cross_entropy(a, hot, 2.0), one.losses.softmax_cross_entropy(hot, a, 2.0)),
+    "sparse": (losses.sparse_softmax_cross_entropy(logits=a, labels=whole), one.losses.sparse_softmax_cross_entropy(whole, a)),
+    "sigmoid": (losses.sigmoid_cross_entropy(a, multi_class_labels=hot, weight=1.0), one.losses.sigmoid_cross_entropy(hot, a)),
+    "squares": (losses.mean_squared_error(a, hot, weight=2.0), one.losses.mean_squared_error(hot, a, 2.0)),
+    "log": (losses.log_loss(hot * 0.9, hot), one.losses.log_loss(hot, hot * 0.9)),
+    "hinge": (tf.reduce_mean(losses.hinge_loss(a, hot)), one.losses.hinge_loss(hot, a)),
+    "accuracy": (metrics.accuracy(whole, np.array([1, 1])), tf.constant(0.5)),
+}
+streams = {
+    "auc": (metrics.streaming_auc(scores, truth, num_thresholds=9), one.metrics.auc(truth, scores, num_thresholds=9)),
+    "accuracy": (metrics.streaming_accuracy(truth, np.array([1, 1, 1])), one.metrics.accuracy(np.array([1, 1, 1]), truth)),
+    "precision": (metrics.streaming_precision(np.array([1, 1, 0]), truth), one.metrics.precision(truth, np.array([1, 1, 0]))),
+    "recall": (metrics.streaming_recall(np.array([1, 1, 0]), truth), one.metrics.recall(truth, np.array([1, 1, 0]))),
+    "mean": (metrics.streaming_mean(a), one.metrics.mean(a)),
+    "below": (metrics.streaming_percentage_less(a, 2.5), one.metrics.percentage_below(a, 2.5)),
+    "at k": (metrics.streaming_recall_at_k(a, whole, 1), one.metrics.mean([1.0, 0.0])),
+}
+words = lookup.index_to_string(tf.constant([[0, 1, 5]]), tf.constant(["a", "b"]), default_value="?")
+table = lookup.HashTable(lookup.KeyValueTensorInitializer(["x"], [7]), -1)
+ids = [lookup.string_to_index(tf.constant(["b", "z"]), ["a", "b"]), table.lookup(tf.constant(["x", "y"]))]
+
+images, labels = tf.placeholder(tf.float32, [None, mnist.IMAGE_PIXELS]), tf.placeholder(tf.int32, [None])
+logits = mnist.inference(images, 8, 4)
+loss = mnist.loss(logits, labels)
+train, right = mnist.training(loss, 0.1), mnist.evaluation(logits, labels)
+with tf.Session() as session:
+    session.run([tf.global_variables_initializer(), tf.local_variables_initializer(), tf.tables_initializer()])
+    said["unequal"] = [name for name, (old, new) in equal.items() if abs(session.run(old) - session.run(new)) > 1e-6]
+    said["unequal"] += [name for name, (old, new) in streams.items() if abs(at_end(old) - at_end(new)) > 1e-6]
+    said["words"] = [word.decode() for word in session.run(words)[0]]
+    said["ids"] = [each.tolist() for each in session.run(ids)]
+    feed = {images: np.ones([3, mnist.IMAGE_PIXELS]), labels: [1, 1, 1]}
+    first = session.run(loss, feed)
+    for _ in range(20):
+        session.run(train, feed)
+    said["mnist"] = [bool(session.run(loss, feed) < first), int(session.run(right, feed))]
+    said["mnist"] += [v.op.name for v in tf.trainable_variables()][:2]
+
+values = HParams(rate=0.1, layers=[64, 32], name="x", on=True, n=3)
+values.parse("rate=1,layers=[1,2,3],on=false,name=y z,n=7,layers[1]=9")
+said["values"] = [values.values(), "rate" in values, values.get("none", 4), json.loads(values.to_json()) == values.values()]
+for wrong in ("m=1", "n=1.5", "n=x"):
+    try:
+        values.parse(wrong)
+        said["values"].append("taken: " + wrong)
+    except ValueError:
+        pass
+"""
+STAND_INS = """
+import tensorflow.contrib.seq2seq as seq2seq
+from tensorflow.contrib import crf, session_bundle
+from tensorflow.contrib.session_bundle import exporter
+from tensorflow.contrib.rnn import LSTMBlockCell
+from tensorflow.models.rnn import ptb
+slim = tf.contrib.slim
+
+def subclass():
+    class Cell(LSTMBlockCell):
+        pass
+
+said["uses"] = [failure(use) for use in (
+    lambda: exporter.Exporter(None),
+    lambda: LSTMBlockCell(3),
+    subclass,
+    lambda: crf.crf_log_likelihood,
+    lambda: seq2seq.BasicDecoder,
+    lambda: slim.conv2d,
+    lambda: ptb.reader,
+)]
+said["no instance"] = isinstance(3, LSTMBlockCell)
+
+caught = []
+try:
+    import tensorflow.contrib.opt as opt
+except ImportError as error:
+    caught.append(type(error).__name__)
+try:
+    from tensorflow.contrib import opt
+except ModuleNotFoundError as error:
+    caught.append(error.name)
+try:
+    opt = tf.contrib.opt
+except (AttributeError, KeyError) as error:
+    caught.append(type(error).__name__)
+def optional():
+    from tensorflow.contrib.opt import LazyAdamOptimizer
+try:
+    optional()
+except Exception:
+    caught.append("further up")
+try:
+    from tensorflow.contrib import opt
+except ImportError:
+    print("said, and raised")
+    raise
+try:
+    import tensorflow.contrib.tpu as tpu
+except ValueError:
+    pass
+said["caught"] = [caught, hasattr(tf.contrib, "nccl"), getattr(tf.contrib, "nccl", None), type(opt).__name__, type(tpu).__name__]
+"""
+SLIM = {
+    "tf_slim/__init__.py": (
+        "from tf_slim.ops.arg_scope import *\nfrom tf_slim.ops.variables import *\nfrom "
+        "tf_slim.layers import *\n"
+        "from tf_slim import learning, nets"
+    ),
+    "tf_slim/ops/__init__.py": "",
+    "tf_slim/ops/arg_scope.py": "def arg_scope(): pass\ndef add_arg_scope(f): return f",
+    "tf_slim/ops/variables.py": "def model_variable(): pass",
+    "tf_slim/layers/__init__.py": "from tf_slim.layers.layers import *",
+    "tf_slim/layers/layers.py": "def conv2d(): pass\ndef repeat(): pass",
+    "tf_slim/layers/utils.py": "def two(): pass",
+    "tf_slim/learning.py": "def train_step(): pass",
+    "tf_slim/nets/__init__.py": "",
+    "tf_slim/nets/vgg.py": "",
+}
+WITH_SLIM = """
+import tensorflow.contrib.slim as slim
+from tensorflow.contrib import slim as also
+from tensorflow.contrib.slim.nets import vgg
+from tensorflow.contrib.slim.python.slim.learning import train_step
+from tensorflow.contrib.layers.python.layers import utils
+from tensorflow.contrib.layers import repeat, conv2d, fully_connected
+from tensorflow.contrib.framework.python.ops import arg_scope, variables
+import tf_slim, tf_slim.nets.vgg
+
+said["same"] = [
+    also is slim and slim.conv2d is tf_slim.conv2d is conv2d is tf.contrib.layers.conv2d is tf.contrib.slim.conv2d,
+    vgg is tf_slim.nets.vgg is slim.nets.vgg,
+    train_step is slim.learning.train_step,
+    utils is sys.modules["tf_slim.layers.utils"],
+    repeat is tf_slim.repeat,
+    arg_scope is tf_slim.arg_scope is tf.contrib.framework.arg_scope,
+    variables.model_variable is tf.contrib.framework.model_variable is tf_slim.ops.variables.model_variable,
+    fully_connected.__module__ == "tensorflow.contrib.layers.dense",
+]
+said["nowhere"] = failure(lambda: slim.nothing)
+"""
+
+
+@pytest.fixture
+def said(run_python, tmp_path):
+    def ask(code, *paths):
+        (tmp_path / "train.py").write_text(HEAD + code + "\nprint(json.dumps(said))\n")
+        code = "import runpy; runpy.run_path('train.py')"
+        done = run_python(code, paths=paths, TFDEPLOY_TASK_COMPAT="v1", TF_USE_LEGACY_KERAS="1")
+        assert done.returncode == 0, done.stderr[-3000:]
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return ask
+
+
+def test_every_name_of_the_tables_is_there_also_by_the_paths_of_its_old_files(said):
+    assert said(NAMES) == {"failing": [], "same": [True] * 8, "star": "BasicLSTMCell"}
+
+
+def test_losses_metrics_tables_and_the_tutorial_give_what_the_calls_of_today_give(said):
+    assert said(NUMBERS) == {
+        "unequal": [],
+        "words": ["a", "b", "?"],
+        "ids": [[1, -1], [7, -1]],
+        "mnist": [True, 3, "hidden1/weights", "hidden1/biases"],
+        "values": [
+            {"rate": 1.0, "layers": [1, 9, 3], "name": "y z", "on": False, "n": 7},
+            True,
+            4,
+            True,
+        ],
+    }
+
+
+def test_an_import_of_what_is_nowhere_gives_a_stand_in_that_fails_when_it_is_used(said):
+    found = said(STAND_INS)
+    assert all(
+        "train.py:" in text and " is not in TensorFlow 2; in its place: " in text
+        for text in found["uses"]
+    )
+    names = (
+        "session_bundle.exporter.Exporter",
+        *["rnn.LSTMBlockCell"] * 2,
+        "crf.crf_log_likelihood",
+        "seq2seq.BasicDecoder",
+    )
+    for text, name in zip(found["uses"], names, strict=False):
+        assert f"tf.contrib.{name} is not" in text
+    assert "a line `tf_slim` in the requirements of `setup:`" in found["uses"][5]
+    assert not found["no instance"]
+
+
+def test_but_not_where_the_program_has_a_way_out_of_its_own(said):
+    caught = ["ModuleNotFoundError", "tensorflow.contrib", "AttributeError", "further up"]
+    assert said(STAND_INS)["caught"] == [caught, False, None, "Section", "Section"]
+
+
+def test_slim_and_the_layers_are_those_of_tf_slim_where_a_host_has_it(said, fake_tensorflow):
+    found = said(WITH_SLIM, fake_tensorflow(SLIM))
+    assert found["same"] == [True] * 8
+    assert "tf.contrib.slim.nothing is not in TensorFlow 2" in found["nowhere"]
+
+
+def test_a_tf_slim_that_does_not_work_here_is_said_and_ours_count(said, fake_tensorflow):
+    broken = {
+        "tf_slim/__init__.py": "raise AttributeError('`Layer` is not available with Keras 3.')"
+    }
+    found = said("said['ours'] = tf.contrib.layers.conv2d.__module__", fake_tensorflow(broken))
+    assert found == {"ours": "tensorflow.contrib.layers.dense"}

@@ -1,0 +1,90 @@
+"""Equal lines of several tasks become one, soon, within bounds, and each task's lines keep their
+order."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as some
+
+from tfdeploy.model.loglines import LogLine
+from tfdeploy.model.text.ranges import split_list, unfold
+from tfdeploy.ui.logs.log_folds import MOST_LINES, WINDOW_S, Folds
+
+
+def line(text: str, worker: int = 0, time: float = 0.0) -> LogLine:
+    return LogLine(
+        time=time,
+        task=f"worker:{worker}",
+        host=f"n{worker + 1}",
+        attempt=1,
+        stream="out",
+        line=text.encode(),
+    )
+
+
+def rows(lines: list[LogLine]) -> list[tuple[str, str, str]]:
+    return [(each.task, each.host, each.line.decode()) for each in lines]
+
+
+def test_what_all_say_is_said_at_once_as_one() -> None:
+    folds = Folds(3)
+    lines = [line("epoch 1", worker) for worker in range(3)]
+    assert rows(folds.arrange(lines, None)) == [("worker:[0-2]", "n[1-3]", "epoch 1")]
+    assert not folds.holding
+
+
+def test_what_some_say_waits_for_the_others_and_then_goes() -> None:
+    folds = Folds(3)
+    assert folds.arrange([line("a", 0), line("a", 2), line("b", 1)], 7.0) == []
+    assert folds.arrange([], 7.0 + WINDOW_S) == []
+    assert rows(folds.arrange([], 7.01 + WINDOW_S)) == [
+        ("worker:[0,2]", "n[1,3]", "a"),
+        ("worker:1", "n2", "b"),
+    ]
+    assert folds.arrange([line("a", 1)], 9.0) == []  # a line of its own
+    assert rows(folds.rest()) == [("worker:1", "n2", "a")]
+
+
+def test_what_one_task_says_twice_is_two_lines() -> None:
+    folds = Folds(2)
+    lines = [line("a", 0), line("a", 0), line("a", 1), line("a", 1)]
+    assert [row[0] for row in rows([*folds.arrange(lines, None), *folds.rest()])] == [
+        "worker:0",
+        "worker:[0-1]",
+        "worker:1",
+    ]
+
+
+def test_memory_is_bounded() -> None:
+    folds = Folds(2)
+    assert (
+        len(folds.arrange([line(str(number)) for number in range(2 * MOST_LINES)], 1.0))
+        == MOST_LINES
+    )
+    folds = Folds(2)
+    assert len(folds.arrange([line(str(number) * (1 << 20)) for number in range(10)], 1.0)) > 5
+
+
+SPOKEN = some.lists(
+    some.tuples(some.integers(0, 3), some.sampled_from("abc"), some.floats(0, 1)), max_size=40
+)
+
+
+@given(SPOKEN, some.integers(1, 7))
+def test_unfolded_again_each_task_has_its_lines_in_their_order(
+    spoken: list[tuple[int, str, float]], size: int
+) -> None:
+    lines = [line(text, worker, time) for worker, text, time in spoken]
+    folds, shown = Folds(4), []
+    for at in range(0, len(lines), size):
+        shown += folds.arrange(lines[at : at + size], None)
+    shown += folds.rest()
+    assert not folds.holding
+    for worker in range(4):
+        mine = [
+            each.line
+            for each in shown
+            for part in split_list(each.task)
+            if f"worker:{worker}" in unfold(part)
+        ]
+        assert mine == [text.encode() for who, text, _ in spoken if who == worker]

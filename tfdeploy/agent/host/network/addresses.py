@@ -1,0 +1,38 @@
+"""The IP addresses of this machine's interfaces, by the kernel (rtnetlink)."""
+
+from __future__ import annotations
+
+import socket
+
+from tfdeploy.agent.annotations import List, Optional
+from tfdeploy.agent.host.network import netlink
+
+_NETLINK_ROUTE, _GET_ADDRESSES = 0, 22
+_HEAD_BYTES = 8  # of struct ifaddrmsg, which begins with the family
+_ADDRESS, _LOCAL = 1, 2  # of a point-to-point link the first is the other end's
+_LOCAL_PREFIXES = ("127.", "169.254.", "fe8", "fe9", "fea", "feb")
+
+
+def own_addresses() -> List[str]:
+    """Return them without loopback and link-local ones, in the kernel's order; [] where the kernel
+    does not tell."""
+    try:
+        messages = list(netlink.ask(_NETLINK_ROUTE, _GET_ADDRESSES, b"\0" * _HEAD_BYTES))
+    except OSError:
+        return []
+    found = filter(None, map(_address, messages))
+    return list(
+        dict.fromkeys(
+            each for each in found if not each.startswith(_LOCAL_PREFIXES) and each != "::1"
+        )
+    )
+
+
+def _address(message: bytes) -> Optional[str]:
+    family, said = message[0], netlink.attributes(message, _HEAD_BYTES)
+    packed = said.get(_LOCAL, said.get(_ADDRESS))
+    return (
+        socket.inet_ntop(family, packed)
+        if packed and family in (socket.AF_INET, socket.AF_INET6)
+        else None
+    )

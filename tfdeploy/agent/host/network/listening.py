@@ -1,0 +1,91 @@
+"""Which sockets listen on a port, and which processes have them: by the kernel's tables, never by
+connecting."""
+
+from __future__ import annotations
+
+import os
+
+from tfdeploy.agent.annotations import Collection, Dict, Iterable, List, Optional, Set, Union
+from tfdeploy.agent.record import NamedTuple
+
+_LISTEN = "0A"
+_SOCKET = "socket:["
+
+
+class Row(NamedTuple):
+    """A socket of a table in /proc/net: one that is only bound is in none."""
+
+    port: int
+    user: str
+    inode: int
+
+
+def rows(*, listening: bool) -> List[Row]:
+    """Return the TCP sockets that listen, or all others that have a row."""
+    found: List[Row] = []
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(table) as lines:
+                words = [line.split() for line in lines][1:]
+        except OSError:
+            continue  # no IPv6
+        for row in words:
+            if len(row) > 9 and (row[3] == _LISTEN) == listening:
+                found.append(Row(int(row[1].rpartition(":")[2], 16), row[7], int(row[9])))
+    return found
+
+
+def listeners(port: int) -> Set[int]:
+    """Return the inodes of the sockets that listen on `port`, IPv4 and IPv6."""
+    from tfdeploy.agent.host.network import (
+        tcp_diag,  # a supervisor whose task has no port never needs it
+    )
+
+    told = tcp_diag.listening()
+    if told is not None:
+        return {inode for inode, its_port in told.listening.items() if its_port == port}
+    return {row.inode for row in rows(listening=True) if row.port == port}
+
+
+def listens(pids: Iterable[int], port: int, but: Optional[int] = None) -> bool:
+    """True if one of these processes listens on `port`, the socket with the inode `but` left
+    out."""
+    wanted = listeners(port) - {but}
+    return bool(wanted) and any(wanted & sockets_of(pid) for pid in pids)
+
+
+def owners(ports: Collection[int]) -> Dict[int, str]:
+    """Port -> who listens on it, as far as this user may see: "pid 4242: python train.py" or
+    "a process of user 1001". Ports without a listener are left out."""
+    wanted = [row for row in rows(listening=True) if row.port in ports]
+    found = {row.port: "a process of user %s" % row.user for row in wanted}
+    by_inode = {row.inode: row.port for row in wanted}
+    for pid in filter(str.isdigit, os.listdir("/proc") if wanted else ()):
+        for inode in by_inode.keys() & sockets_of(pid):
+            found[by_inode[inode]] = "pid %s: %s" % (pid, _command(pid))
+    return found
+
+
+def sockets_of(pid: Union[int, str]) -> Set[int]:
+    """Return the inodes of a process's sockets; none where it is gone or not ours."""
+    folder = "/proc/%s/fd" % pid
+    found: Set[int] = set()
+    try:
+        for name in os.listdir(folder):
+            try:
+                target = os.readlink(folder + "/" + name)
+            except OSError:
+                continue  # closed meanwhile
+            if target.startswith(_SOCKET):
+                found.add(int(target[len(_SOCKET) : -1]))
+    except OSError:
+        pass
+    return found
+
+
+def _command(pid: str) -> str:
+    try:
+        with open("/proc/%s/cmdline" % pid, "rb") as words:
+            return words.read(4096).replace(b"\0", b" ").decode("utf-8", "replace").strip()[:120]
+    except OSError:
+        return "gone"

@@ -1,0 +1,90 @@
+"""How many bytes each TCP connection of this host has moved, by the kernel (sock_diag), and the
+ports that sockets listen on.
+
+Bytes count once the other side has acknowledged them, so neither keepalives nor what is sent into a
+dead network do. Needs no privileges; where the kernel has no sock_diag, the answer is None.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+from tfdeploy.agent.annotations import Collection, Dict, Optional
+from tfdeploy.agent.host.network import netlink
+from tfdeploy.agent.record import NamedTuple
+
+_NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY = 4, 20
+_ESTABLISHED, _CLOSE_WAIT, _LISTEN = 1, 8, 10
+# of struct inet_diag_msg
+_STATE_AT, _PORT_AT, _SOURCE_AT, _INODE_AT, _MESSAGE_BYTES = 1, 4, 8, 68, 72
+# its attributes: INET_DIAG_INFO (a struct tcp_info), INET_DIAG_SKV6ONLY
+_INFO, _ONLY_IPV6 = 2, 11
+_BYTES_AT = 120  # of tcpi_bytes_acked in struct tcp_info; tcpi_bytes_received follows (Linux 4.1)
+
+
+class Traffic(NamedTuple):
+    moved: Dict[int, int]  # inode -> bytes, both ways
+    listening: Dict[int, int]  # inode -> port
+    # inode -> address, of those that listen on some of the host's addresses, but for loopback
+    apart: Dict[int, str] = {}
+
+
+def look() -> Optional[Traffic]:
+    """Return all TCP sockets of this network namespace; None: this kernel does not tell."""
+    return _ask((_ESTABLISHED, _CLOSE_WAIT, _LISTEN), 1 << (_INFO - 1))
+
+
+def listening() -> Optional[Traffic]:
+    """Return those that listen. /proc/net/tcp says it too, but walks the whole table of
+    connections: milliseconds."""
+    return _ask((_LISTEN,), 0)
+
+
+def open_to_all(ports: Collection[int], but: Collection[int]) -> Dict[int, str]:
+    """Port -> the address at which a socket listens that is not in the group of one on all
+    addresses of IPv4 and IPv6. `but`: inodes that are left out. Empty where the kernel does not
+    tell."""
+    found = listening() or Traffic({}, {})
+    open_ports = {
+        found.listening[inode]: where for inode, where in found.apart.items() if inode not in but
+    }
+    return {port: where for port, where in open_ports.items() if port in ports}
+
+
+def _ask(states: Collection[int], extensions: int) -> Optional[Traffic]:
+    found = Traffic({}, {}, {})
+    mask = sum(1 << state for state in states)
+    try:
+        for family in (socket.AF_INET, socket.AF_INET6):
+            question = struct.pack("=BBBBL48x", family, socket.IPPROTO_TCP, extensions, 0, mask)
+            for message in netlink.ask(_NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, question):
+                _add_socket(message, found)
+    except OSError:
+        return None
+    return found
+
+
+def _add_socket(message: bytes, found: Traffic) -> None:
+    inode = struct.unpack_from("=L", message, _INODE_AT)[0]
+    said = netlink.attributes(message, _MESSAGE_BYTES)
+    if message[_STATE_AT] != _LISTEN:
+        info = said.get(_INFO, b"")
+        if len(info) >= _BYTES_AT + 16:
+            found.moved[inode] = sum(struct.unpack_from("=QQ", info, _BYTES_AT))
+        return
+    found.listening[inode] = struct.unpack_from("!H", message, _PORT_AT)[0]
+    where = _apart(message, said.get(_ONLY_IPV6, b"\0"))
+    if where:
+        found.apart[inode] = where
+
+
+def _apart(message: bytes, only_ipv6: bytes) -> str:
+    """Where a socket listens; "" for all addresses of IPv4 and IPv6, and for loopback."""
+    family, length = message[0], 4 if message[0] == socket.AF_INET else 16
+    address = socket.inet_ntop(family, message[_SOURCE_AT : _SOURCE_AT + length])
+    if address.startswith("127.") or address == "::1":
+        return ""
+    if address == "::":
+        return ":: without IPv4" if any(only_ipv6) else ""
+    return address

@@ -1,0 +1,53 @@
+"""`tfdeploy compare RUN RUN...`: what differs between runs, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfdeploy.cli.arguments.compare import MOST_RUNS, Flags
+from tfdeploy.cli.chosen_run import chosen_run
+from tfdeploy.cli.fleet import open_fleet
+from tfdeploy.cli.messages import show_errors
+from tfdeploy.cli.output import print_json, say
+from tfdeploy.cli.state import run_store
+from tfdeploy.cli.written_page import check_target, write_page
+from tfdeploy.errors import UsageError, worst
+from tfdeploy.model.report.compare import code_lines, differences, finals
+from tfdeploy.model.text.units import count
+from tfdeploy.operations.compare import compared
+from tfdeploy.ui.comparison import show_comparison
+from tfdeploy.ui.report.comparison_page import comparison_page
+
+if TYPE_CHECKING:
+    from tfdeploy.model.output.printed import CompareAnswer
+
+
+def run(flags: Flags) -> int:
+    if not 2 <= len(flags.runs) <= MOST_RUNS:
+        what = f"{count(len(flags.runs), 'run')} cannot be compared"
+        raise UsageError(what, where="RUN", next=f"name two to {MOST_RUNS}: tfdeploy runs")
+    target = Path(flags.to) if flags.to else None
+    if target is not None:
+        check_target(target, flags.overwrite)
+    with open_fleet(flags) as fleet:
+        chosen = [chosen_run(replace(flags, wanted=name), fleet) for name in flags.runs]
+        names = [each.plan.run for each in chosen]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise UsageError(
+                f"{twice} is named twice", where="RUN", next="tfdeploy runs lists the others"
+            )
+        runs, errors = compared(fleet, [each.plan for each in chosen], run_store())
+    differs, final, lines = differences(runs), finals(runs), code_lines(runs)
+    if target is not None:
+        write_page(target, comparison_page(runs, differs, final, lines), flags.overwrite)
+        say(target)
+    if flags.json:
+        answer: CompareAnswer = {"runs": names, "differs": differs, "final": final, "lines": lines}
+        print_json(answer)
+    else:
+        show_comparison(flags.out, names, differs, final, lines)
+    show_errors(flags, errors, "no metrics from here: ")
+    return worst([*(each.exit_code for each in chosen), *errors.values()])

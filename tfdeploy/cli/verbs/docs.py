@@ -1,0 +1,30 @@
+"""`tfdeploy docs`: the reference of the two files, printed from the tables that validation reads;
+or a JSON Schema."""
+
+from __future__ import annotations
+
+from tfdeploy.cli.arguments.docs import Flags
+from tfdeploy.cli.output import print_json
+from tfdeploy.config.reference import reference_rows, reference_text
+from tfdeploy.errors import UsageError
+
+
+def run(flags: Flags) -> int:
+    if flags.schema is not None:
+        return _schema(flags.schema)
+    if flags.json:
+        print_json(reference_rows())
+    else:
+        print(reference_text(), end="")
+    return 0
+
+
+def _schema(name: str) -> int:
+    from tfdeploy.model.output.printed import PRINTED, schema_text
+
+    if name not in PRINTED:
+        raise UsageError(
+            f"nothing is printed as {name!r}", where="--schema", next=f"one of {', '.join(PRINTED)}"
+        )
+    print(schema_text(name), end="")
+    return 0

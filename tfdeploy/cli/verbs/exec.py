@@ -1,0 +1,50 @@
+"""`tfdeploy exec -- CMD`: one command on every host at once, equal outputs folded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tfdeploy.cli.arguments.exec import Flags
+from tfdeploy.cli.fleet import begin_dialling, open_fleet
+from tfdeploy.cli.output import print_json
+from tfdeploy.cli.project import inventory_here
+from tfdeploy.errors import TfdeployError, UsageError, worst
+from tfdeploy.model.copy_fields import copy_fields
+from tfdeploy.model.output.rows import ExecRow
+from tfdeploy.ui.reports import show_exec, show_next
+
+if TYPE_CHECKING:
+    from tfdeploy.model.output.printed import ExecAnswer
+    from tfdeploy.transport.protocols import Completed
+
+
+def run(flags: Flags) -> int:
+    if not flags.after:
+        raise UsageError("no command", where="tfdeploy exec", next="tfdeploy exec -- nvidia-smi")
+    inventory = inventory_here(flags)
+    begin_dialling(inventory.hosts)
+    argv = tuple(flags.after)  # one element is a script for `sh -c`
+    with open_fleet(flags) as fleet:
+        results = fleet.each(
+            inventory.hosts, lambda session: session.run(argv, timeout_s=flags.timeout)
+        )
+    rows = [_row(host, result) for host, result in results.items()]
+    ok = all(row["exit_code"] == 0 for row in rows)
+    if flags.json:
+        answer: ExecAnswer = {"ok": ok, "hosts": rows}
+        print_json(answer)
+    elif not flags.quiet or not ok:
+        show_exec(flags.out, flags.err, rows)
+        show_next(flags.err, flags.nexts(results))
+    return worst(
+        [*results.values(), *(1 for row in rows if row["exit_code"] != 0 and row["error"] is None)]
+    )
+
+
+def _row(host: str, result: Completed | TfdeployError) -> ExecRow:
+    if isinstance(result, TfdeployError):
+        return copy_fields(ExecRow, host=host, stdout="", stderr="", error=result.what)
+    stdout, stderr = (text.decode("utf-8", "replace") for text in (result.stdout, result.stderr))
+    seconds = round(result.seconds, 3)
+    own = {"host": host, "stdout": stdout, "stderr": stderr, "seconds": seconds}
+    return copy_fields(ExecRow, result, **own, error=None)

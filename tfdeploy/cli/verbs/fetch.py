@@ -1,0 +1,144 @@
+"""`tfdeploy fetch`: checkpoints, files that programs left, and logs, back to this machine; or
+`keep` to another host."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfdeploy.cli.arguments.fetch import Flags
+from tfdeploy.cli.chosen_run import chosen_run
+from tfdeploy.cli.messages import show_unasked, unasked
+from tfdeploy.cli.output import print_json
+from tfdeploy.cli.views import transferring
+from tfdeploy.errors import Refused, TfdeployError, UsageError, worst
+from tfdeploy.model.copy_fields import copy_fields
+from tfdeploy.model.output.rows import FetchRow
+from tfdeploy.operations.copy.pull import HostFetch
+from tfdeploy.operations.fetch import PARTS, FetchOptions, fetch
+from tfdeploy.ui.reports import show_fetch, show_next
+from tfdeploy.ui.sanitise import clean
+
+if TYPE_CHECKING:
+    from tfdeploy.model.output.printed import FetchAnswer
+    from tfdeploy.model.plan import Plan
+    from tfdeploy.operations.fetch import Fetched
+
+
+def run(flags: Flags) -> int:
+    if flags.onto is not None:
+        from tfdeploy.cli.verbs.fetch_onto import onto
+
+        _refuse_more(flags)
+        return onto(flags, flags.onto)
+    with transferring(flags, flags.bwlimit) as (fleet, emit):
+        plan, only, plan_code = chosen_run(flags, fleet)
+        to = Path(flags.to) if flags.to else _own_folder() / plan.run
+        gets_gitignore = (
+            flags.to is not None and _is_new_or_empty(to) and to.resolve() != Path.cwd()
+        )
+        fetched = fetch(
+            fleet, plan, FetchOptions(to, _parts(flags), flags.overwrite, only, flags.max), emit
+        )
+    if gets_gitignore:
+        _add_gitignore(to)
+    rows = [_row(host, result) for host, result in fetched.hosts.items()]
+    if flags.json:
+        answer: FetchAnswer = {
+            "run": plan.run,
+            "ok": all(row["ok"] for row in rows),
+            "to": str(to.resolve()),
+            "keep_from": fetched.keep_from,
+            "hosts": rows,
+        }
+        print_json(answer)
+    else:
+        _show(flags, plan, fetched, rows, to)
+    show_unasked(flags, unasked(plan, only))
+    return worst([plan_code, *fetched.hosts.values(), *(1 for row in rows if not row["ok"])])
+
+
+def _parts(flags: Flags) -> tuple[str, ...]:
+    """The parts that the command line names, or all."""
+    return tuple(part for part in PARTS if getattr(flags, part)) or PARTS
+
+
+def _refuse_more(flags: Flags) -> None:
+    if (
+        flags.files
+        or flags.logs
+        or flags.to
+        or flags.wanted
+        or flags.overwrite
+        or flags.max is not None
+    ):
+        raise UsageError(
+            "--onto copies the newest keep of the job, and nothing else",
+            where="tfdeploy fetch",
+            next=f"tfdeploy fetch --keep --onto {flags.onto}",
+        )
+
+
+def _own_folder() -> Path:
+    """./fetched, with a .gitignore so that no sync sends it as code."""
+    folder = Path("fetched")
+    try:
+        folder.mkdir(exist_ok=True)
+        (folder / ".gitignore").write_text("*\n")
+    except OSError as error:
+        raise Refused(
+            f"cannot write here: {error.strerror}", where=str(folder.resolve()), next="--to DIR"
+        ) from error
+    return folder
+
+
+def _is_new_or_empty(folder: Path) -> bool:
+    """Return whether the folder has no files. If it has any, they may be code, so it gets no
+    .gitignore."""
+    try:
+        return not any(folder.iterdir())
+    except OSError:
+        return not folder.exists()
+
+
+def _add_gitignore(folder: Path) -> None:
+    """Write a .gitignore, so that no sync sends the fetched files as code."""
+    with suppress(OSError):
+        if any(folder.iterdir()):
+            (folder / ".gitignore").write_text("*\n")
+
+
+def _row(host: str, result: HostFetch | TfdeployError) -> FetchRow:
+    if isinstance(result, TfdeployError):
+        return copy_fields(
+            FetchRow,
+            HostFetch(),
+            host=host,
+            ok=False,
+            seconds=None,
+            error=result.what,
+        )
+    ok, seconds = not result.newer_here, round(result.seconds, 3)
+    return copy_fields(FetchRow, result, host=host, ok=ok, seconds=seconds, error=None)
+
+
+def _show(flags: Flags, plan: Plan, fetched: Fetched, rows: list[FetchRow], to: Path) -> None:
+    terminal = flags.err
+    if not flags.quiet or not all(row["ok"] for row in rows):
+        show_fetch(terminal, rows)
+    asked = "keep" in _parts(flags)
+    if asked and fetched.keep_from is not None and not flags.quiet:
+        more = (
+            f"; other kept files are on {', '.join(fetched.others)} (--keep --limit HOST --to DIR)"
+            if fetched.others
+            else ""
+        )
+        of = " of the hosts that were asked" if flags.bounded else ""
+        terminal.write(f"keep is from {clean(fetched.keep_from)}, the newest{of}{clean(more)}\n")
+    elif asked and plan.keep and not flags.quiet:
+        terminal.write("nothing is in keep yet\n")
+    if any(row["newer_here"] for row in rows):
+        terminal.write("  next: --overwrite takes the hosts' files, or --to another folder\n")
+    show_next(terminal, flags.nexts(fetched.hosts))
+    print(to)

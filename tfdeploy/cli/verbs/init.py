@@ -1,0 +1,215 @@
+"""`tfdeploy init`: a commented tfdeploy.yaml and inventory in a folder. Asks on a terminal only;
+overwrites nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfdeploy import config
+from tfdeploy.cli.arguments.init import INVENTORY, Flags
+from tfdeploy.cli.options import no_choice
+from tfdeploy.cli.output import print_json, say
+from tfdeploy.config import find_job_above
+from tfdeploy.config.templates import inventory_text, job_text
+from tfdeploy.errors import ConfigError, UsageError
+from tfdeploy.model.inventory import NAME
+from tfdeploy.model.job import MODES
+from tfdeploy.model.text.units import count
+from tfdeploy.ui.question import ask
+
+if TYPE_CHECKING:
+    from tfdeploy.model.output.printed import InitAnswer
+
+JOB = "tfdeploy.yaml"
+EXAMPLE_HOSTS = "192.0.2.10,192.0.2.11"  # addresses for documentation: no host has them
+_TRY = "tfdeploy check, tfdeploy launch --dry-run"
+_HOST = re.compile(r"(?:(?P<user>[^@]+)@)?(?P<address>\[[^\]]+\]|[^:@]+)(?::(?P<port>\d+))?\Z")
+
+
+def run(flags: Flags) -> int:
+    folder = Path(flags.folder)
+    if not folder.is_dir():
+        raise UsageError(
+            "no such folder", where=flags.folder, next=f"mkdir {shlex.quote(flags.folder)}"
+        )
+    name = folder.resolve().name if NAME.match(folder.resolve().name) else "job"
+
+    def read_command(line: str) -> str:
+        return _checked(JOB, job_text(name=name, mode=mode, command=_split(line)), "--command")
+
+    named = flags.inventory if flags.hosts is None else None
+    if named:
+        _describe_inventory(flags, Path(named))
+        hosts = None
+    else:
+        hosts = _answer(
+            flags,
+            flags.hosts,
+            "Hosts ([user@]host[:port], with commas)",
+            EXAMPLE_HOSTS,
+            _read_hosts,
+        )
+    mode = _answer(flags, flags.mode, f"Mode ({', '.join(MODES)})", "async", _read_mode)
+    job = _answer(
+        flags, flags.command, "Command", f"python {shlex.quote(_program(folder))}", read_command
+    )
+    texts = {folder / JOB: job, **({} if hosts is None else {folder / INVENTORY: hosts})}
+    written = [path for path, text in texts.items() if _write(path, text)]
+    kept = [path for path in texts if path not in written]
+    has_hosts = folder / INVENTORY in kept or hosts != _read_hosts(EXAMPLE_HOSTS)
+    next_step = flags.typed(_TRY) if named else _next_step(folder / INVENTORY, has_hosts)
+    _report(flags, written, kept, next_step)
+    return 0
+
+
+def _describe_inventory(flags: Flags, path: Path) -> None:
+    """Say which inventory is used instead of a new one. Raises ConfigError."""
+    path = Path.cwd() / path.expanduser()
+    source = (
+        "TFDEPLOY_INVENTORY" if flags.inventory == os.environ.get("TFDEPLOY_INVENTORY") else "-i"
+    )
+    if not path.exists():
+        raise UsageError(
+            f"no such inventory (named by {source})",
+            where=str(path),
+            next="tfdeploy init --hosts LIST",
+        )
+    hosts = count(len(config.load_inventory(path).hosts), "host")
+    if not (flags.quiet or flags.json):
+        say(f"inventory: {os.path.relpath(path)} ({source}): {hosts}; no other is written")
+
+
+def _answer(
+    flags: Flags, given: str | None, question: str, default: str, read: Callable[[str], str]
+) -> str:
+    """Return `read` of the value from the command line, else of the answer on the terminal, else of
+    the default.
+
+    After a wrong answer the question is asked again, until the terminal's input ends. Raises
+    UsageError.
+    """
+    if (
+        given is not None
+        or flags.yes
+        or flags.json
+        or not (sys.stdin.isatty() and sys.stderr.isatty())
+    ):
+        return read(given if given is not None else default)
+
+    while True:
+        answer = ask(f"{question} [{default}]:")
+        try:
+            return read(answer or default)
+        except UsageError as error:
+            if answer is None:
+                raise
+            say(f"{error.what}: {error.next}")
+
+
+def _read_hosts(text: str) -> str:
+    """Return the text of the inventory with these hosts. Raises UsageError."""
+    return _checked(INVENTORY, inventory_text(_hosts(text)), "--hosts")
+
+
+def _read_mode(text: str) -> str:
+    if text not in MODES:
+        raise no_choice(text, MODES, "--mode")
+    return text
+
+
+def _hosts(text: str) -> dict[str, dict[str, str]]:
+    hosts = {}
+    for number, word in enumerate(filter(None, map(str.strip, text.split(","))), 1):
+        match = _HOST.match(word)
+        if match is None:
+            raise UsageError(
+                f"{word!r} is not [user@]host[:port]",
+                where="--hosts",
+                next="--hosts ml@192.0.2.10,192.0.2.11:2200",
+            )
+        hosts[f"n{number}"] = {key: match[key] for key in ("address", "user", "port") if match[key]}
+    if not hosts:
+        raise UsageError(
+            "no host named", where="--hosts", next="--hosts ml@192.0.2.10,192.0.2.11:2200"
+        )
+    return hosts
+
+
+def _split(line: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        raise UsageError(
+            f"{line!r} cannot be split into words: {error}",
+            where="--command",
+            next="close the quotes",
+        ) from error
+
+
+def _program(folder: Path) -> str:
+    """train.py, or the only program of the folder."""
+    found = sorted(path.name for path in folder.glob("*.py"))
+    return found[0] if len(found) == 1 else "train.py"
+
+
+def _checked(name: str, text: str, flag: str) -> str:
+    """Return the text of a file if tfdeploy can read it. Raises UsageError that names the flag."""
+    with tempfile.TemporaryDirectory(prefix="tfdeploy-init-") as folder:
+        draft = Path(folder, Path(name).name)
+        draft.write_text(text, encoding="utf-8")
+        try:
+            config.load_job(draft, environ={}) if name == JOB else config.load_inventory(draft)
+        except ConfigError as error:
+            raise UsageError(
+                error.what, where=flag, next=error.next or "tfdeploy init --help"
+            ) from error
+    return text
+
+
+def _write(path: Path, text: str) -> bool:
+    """False where the file is there already."""
+    try:
+        path.parent.mkdir(exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise UsageError(
+            f"cannot be written: {error.strerror}",
+            where=str(path),
+            next="name a folder that you may write to",
+        ) from error
+    return True
+
+
+def _report(flags: Flags, written: list[Path], kept: list[Path], next_step: str) -> None:
+    if flags.json:
+        answer: InitAnswer = {
+            "written": [str(path) for path in written],
+            "kept": [str(path) for path in kept],
+        }
+        print_json(answer)
+        return
+    for path in written:
+        print(path)
+    for path in kept:
+        say(f"{path} is there already: left as it is")
+    above = find_job_above(Path(flags.folder).resolve())
+    if written and above is not None and not flags.quiet:
+        say(f"{os.path.relpath(above)} is there too: in {flags.folder} only the new one counts")
+    if written and not flags.quiet:
+        say(f"next: {next_step}")
+
+
+def _next_step(inventory: Path, has_hosts: bool) -> str:
+    python = "the Python that has TensorFlow there as `python:`"
+    what = f"write {python}" if has_hosts else f"write your hosts, and {python},"
+    return f"{what} into {inventory}, then tfdeploy trust, {_TRY}"

@@ -1,0 +1,216 @@
+"""`tfdeploy logs`: the merged logs of a run, on stdout."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, AnyStr
+
+from tfdeploy.cli.arguments.logs import Flags
+from tfdeploy.cli.chosen_run import chosen_run
+from tfdeploy.cli.consent import consent_of
+from tfdeploy.cli.fleet import open_fleet
+from tfdeploy.cli.messages import show_errors, show_unasked, unasked
+from tfdeploy.cli.output import say
+from tfdeploy.errors import Refused, UsageError, worst
+from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.name_patterns import matched
+from tfdeploy.model.text.patterns import compiled
+from tfdeploy.operations.logs import followed_lines
+from tfdeploy.operations.tasklogs.attempts import newest_attempts
+from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
+from tfdeploy.operations.tasklogs.stored_lines import stored_batches
+from tfdeploy.operations.tasklogs.task_log import LogQuery
+from tfdeploy.ui.amounts import in_bytes
+from tfdeploy.ui.logs.log_lines import LinePrinter
+from tfdeploy.ui.sanitise import clean
+
+if TYPE_CHECKING:
+    from tfdeploy.errors import TfdeployError
+    from tfdeploy.model.plan import Plan
+    from tfdeploy.transport.protocols import Fleet
+
+
+def run(flags: Flags) -> int:
+    patterns = _patterns(flags)
+    _refuse_senseless(flags)
+    if flags.format == "raw" and sys.stdout.isatty() and not consent_of(flags)(RAW):
+        raise Refused(
+            "raw bytes of programs do not go to a terminal unasked",
+            where="--output raw",
+            next="-y, or a file or pipe",
+        )
+    with open_fleet(flags) as fleet:
+        plan, only, plan_code = chosen_run(flags, fleet)
+        lost: dict[str, TfdeployError] = {}
+        query = replace(patterns, tasks=_wanted_tasks(flags, plan, only))
+        query, follow = _of_attempt(flags, fleet, plan, query, lost)
+        show_unasked(flags, unasked(plan, only))
+        gone: dict[str, int] = {}
+        fetched = FetchedLogs(Path("fetched") / plan.run / "logs")
+        printer = _printer(flags, plan, query)
+        if follow:
+            lines = followed_lines(fleet, plan, query, lost, gone)
+            complete = printer.write(([line] for line in lines), follow=True)
+        else:
+            complete = printer.write(stored_batches(fleet, plan, query, lost, gone, fetched))
+        _show_fetched(flags, fetched)
+        show_errors(flags, lost, "no lines from here: ")
+        _show_gone(gone if complete else {})
+        return worst([plan_code, *lost.values()]) if complete else 0
+
+
+RAW = (
+    "What programs print may hold codes that a terminal obeys: they can change its title, its "
+    "keys, what you see. Go on?"
+)
+
+
+def _printer(flags: Flags, plan: Plan, query: LogQuery) -> LinePrinter:
+    return LinePrinter(
+        1,
+        flags.format,
+        run=plan.run,
+        labels=[f"{task.task}@{task.host}" for task in plan.tasks if task.task in query.tasks],
+        timestamps=flags.timestamps,
+        color=flags.out.color,
+        highlight=_compiled(flags.highlight or (), "--highlight", flags.ignore_case),
+        fold=flags.fold,
+    )
+
+
+def _show_fetched(flags: Flags, fetched: FetchedLogs) -> None:
+    if fetched.used and not flags.quiet:
+        why = clean(next(iter(fetched.used.values())).what)
+        say(
+            f"{fold_names(fetched.used)}: the lines are those in {fetched.folder}, as of the "
+            f"last fetch: {why}"
+        )
+
+
+def _show_gone(gone: Mapping[str, int]) -> None:
+    for label, count in gone.items():
+        say(
+            f"[{label}] {in_bytes(count)} of this log are no longer there: rotated away (`logs: "
+            f"{{max: ...}}`)"
+        )
+
+
+def _refuse_senseless(flags: Flags) -> None:
+    """Raises UsageError on flags that exclude each other. A moment that is still to come is only
+    said."""
+    if flags.context and not flags.grep:
+        raise UsageError(
+            "-C shows lines around those that --grep finds",
+            where=f"-C {flags.context}",
+            next="--grep RE",
+        )
+    if flags.previous and flags.attempt is not None:
+        raise UsageError(
+            "--previous and --attempt each name an attempt",
+            where="tfdeploy logs",
+            next="give one of them",
+        )
+    if flags.fold and flags.format != "text":
+        raise UsageError(
+            f"--fold is for text, not for {flags.format}",
+            where="tfdeploy logs",
+            next="leave --fold out",
+        )
+    if flags.since is not None and flags.until is not None and flags.since > flags.until:
+        raise UsageError(
+            "--since is later than --until",
+            where="tfdeploy logs",
+            next="--since WHEN --until A-LATER-ONE",
+        )
+    if flags.since is not None and flags.since > time.time() and not flags.quiet:
+        say("--since is still to come: no line is so new")
+
+
+def _patterns(flags: Flags) -> LogQuery:
+    """The query without its tasks."""
+    return LogQuery(
+        (),
+        since=flags.since,
+        until=flags.until,
+        last=flags.lines,
+        grep=_compiled(map(os.fsencode, flags.grep or ()), "--grep", flags.ignore_case),
+        exclude=_compiled(
+            map(os.fsencode, flags.exclude_grep or ()), "--exclude-grep", flags.ignore_case
+        ),
+        context=flags.context,
+        gaps=flags.format == "text",
+        stream="err" if flags.stderr else None,
+    )
+
+
+def _compiled(
+    texts: Iterable[AnyStr], flag: str, ignore_case: bool
+) -> tuple[re.Pattern[AnyStr], ...]:
+    try:
+        return tuple(compiled(text, re.IGNORECASE if ignore_case else 0) for text in texts)
+    except ValueError as error:
+        raise UsageError(
+            f"not a regular expression: {error}", where=flag, next="see Python's re"
+        ) from error
+
+
+def _wanted_tasks(flags: Flags, plan: Plan, only: frozenset[str] | None) -> tuple[str, ...]:
+    of = f" of {plan.run}"
+    tasks, hosts = {task.task for task in plan.tasks}, {host.host for host in plan.hosts}
+    if flags.task is not None:
+        roles: dict[str, list[str]] = {}
+        for task in plan.tasks:
+            roles.setdefault(task.role, []).append(task.task)
+        names = [task.task for task in plan.tasks]
+        tasks = matched(",".join(flags.task), names, roles, flag="--task", kind="task", of=of)
+    if flags.host is not None:
+        names = [host.host for host in plan.hosts]
+        hosts = matched(",".join(flags.host), names, {}, flag="--host", kind="host", of=of)
+    asked = hosts if only is None else hosts & only
+    wanted = tuple(task.task for task in plan.tasks if task.task in tasks and task.host in asked)
+    if not wanted:
+        known = ", ".join(f"{task.task}@{task.host}" for task in plan.tasks[:12])
+        raise UsageError(
+            f"no task of {plan.run} fits", where="--task/--host", next=f"there are {known}"
+        )
+    return wanted
+
+
+def _of_attempt(
+    flags: Flags, fleet: Fleet, plan: Plan, query: LogQuery, lost: dict[str, TfdeployError]
+) -> tuple[LogQuery, bool]:
+    """The query bound to the attempt that is wanted, and whether there is something to follow.
+    Raises UsageError where no task has had that attempt."""
+    follow = flags.follow and (flags.until is None or flags.until > time.time())
+    if flags.attempt is None and not flags.previous:
+        return query, follow
+    newest = newest_attempts(fleet, plan, query.tasks, lost)
+    wanted = {task: flags.attempt or last - 1 for task, last in newest.items()}
+    had = {task: attempt for task, attempt in wanted.items() if 0 < attempt <= newest[task]}
+    if newest and not had:
+        task = max(newest, key=newest.__getitem__)
+        where = "--previous" if flags.previous else f"--attempt {flags.attempt}"
+        what = (
+            "has had an attempt before its newest"
+            if flags.previous
+            else f"has had {flags.attempt} attempts"
+        )
+        raise UsageError(
+            f"no task {what}: {task} is in its {_nth(newest[task])}",
+            where=where,
+            next="--attempt 1",
+        )
+    follow = follow and any(attempt == newest[task] for task, attempt in had.items())
+    # their hosts gave no answer
+    had |= {task: flags.attempt for task in query.tasks if flags.attempt and task not in newest}
+    return replace(query, tasks=tuple(had), attempts=had), follow
+
+
+def _nth(number: int) -> str:
+    return f"{number}{'th' if number % 100 in (11, 12, 13) else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"

@@ -1,0 +1,55 @@
+"""`tfdeploy runs`: runs so far, as the hosts report them, also those that another control machine
+started."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from tfdeploy.cli.arguments.runs import Flags
+from tfdeploy.cli.chosen_run import lookup_scope
+from tfdeploy.cli.fleet import open_fleet
+from tfdeploy.cli.messages import show_errors, show_unasked
+from tfdeploy.cli.output import print_json, say
+from tfdeploy.cli.state import run_store
+from tfdeploy.errors import worst
+from tfdeploy.model.output.rows import KnownRunRow
+from tfdeploy.operations.runs import chosen, list_runs
+from tfdeploy.ui.reports import show_runs
+from tfdeploy.ui.sanitise import clean
+
+if TYPE_CHECKING:
+    from tfdeploy.model.output.printed import RunsAnswer
+
+
+def run(flags: Flags) -> int:
+    with open_fleet(flags) as fleet:
+        scope = lookup_scope(flags)
+        rows, silent = list_runs(
+            fleet,
+            scope.hosts,
+            run_store(),
+            None if flags.all or scope.job is None else scope.job.name,
+        )
+    known, rows = len(rows), chosen(rows, flags.state or (), flags.since)
+    if flags.json:
+        keys = KnownRunRow.__annotations__
+        runs: list[Any] = [{key: row.get(key) for key in keys} for row in rows]
+        answer: RunsAnswer = {"runs": runs, "unreachable": sorted(silent)}
+        print_json(answer)
+    else:
+        show_runs(flags.out, rows, time.time())
+        if not rows and known:
+            say(f"none of {known} runs is so (--state, --since)")
+        elif not rows:
+            say("no runs on the hosts that were asked" if scope.unasked else "no runs yet")
+    for row in rows:
+        for host, why in row.get("damaged", {}).items():
+            say(f"[{host}] the files of {row['run']} are damaged: {clean(why)}")
+        if "doubt" in row:
+            say(f"warning: {row['doubt']}")
+        if "differ" in row:
+            say(f"{row['differ'].what}\n  next: {flags.typed(row['differ'].next or '')}")
+    show_errors(flags, silent)
+    show_unasked(flags, scope.unasked)
+    return worst(silent.values())

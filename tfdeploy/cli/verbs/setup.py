@@ -1,0 +1,54 @@
+"""`tfdeploy setup`: the Python environment on every host."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tfdeploy.cli.arguments.setup import Flags
+from tfdeploy.cli.fleet import lock_holder
+from tfdeploy.cli.output import print_json
+from tfdeploy.cli.project import load_job, whole_inventory
+from tfdeploy.cli.state import tree_cache
+from tfdeploy.cli.views import transferring
+from tfdeploy.errors import TfdeployError, worst
+from tfdeploy.model.copy_fields import copy_fields
+from tfdeploy.model.output.rows import SetupRow
+from tfdeploy.model.selection import select
+from tfdeploy.operations.outcomes import split
+from tfdeploy.operations.setup import difference_words, differences, setup_job
+from tfdeploy.ui.environments import show_setup
+from tfdeploy.ui.reports import show_next
+
+if TYPE_CHECKING:
+    from tfdeploy.model.output.printed import PackageRow, SetupAnswer
+    from tfdeploy.operations.setup import Environment
+
+
+def run(flags: Flags) -> int:
+    job = load_job(flags)
+    known = whole_inventory(flags, job)
+    inventory = select(known, flags.limit, flags.exclude)
+    with transferring(flags, flags.bwlimit) as (fleet, emit):
+        cache = tree_cache()
+        results = setup_job(fleet, inventory.hosts, job, lock_holder(), cache, emit, known.hosts)
+    rows = [_row(host, result) for host, result in results.items()]
+    different = differences(split(results)[0])
+    ok = all(row["ok"] for row in rows)
+    if flags.json:
+        differing: list[PackageRow] = [
+            {"package": name, "versions": versions} for name, versions in different.items()
+        ]
+        answer: SetupAnswer = {"ok": ok, "hosts": rows, "differences": differing}
+        print_json(answer)
+    elif not flags.quiet or not ok:
+        show_setup(flags.err, rows, [difference_words(*each) for each in different.items()])
+        show_next(flags.err, flags.nexts(results))
+    return worst(results.values())
+
+
+def _row(host: str, result: Environment | TfdeployError) -> SetupRow:
+    if isinstance(result, TfdeployError):
+        nothing: dict[str, Any] = {"packages": {}, "made": False, "bytes_sent": 0}
+        return copy_fields(SetupRow, host=host, ok=False, **nothing, error=result.what)
+    own = {"environment": result.folder, "seconds": round(result.seconds, 3)}
+    return copy_fields(SetupRow, result, host=host, ok=True, **own, error=None)

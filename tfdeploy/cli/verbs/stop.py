@@ -1,0 +1,106 @@
+"""`tfdeploy stop`: ends a run on all its hosts, and prints which processes survive."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tfdeploy.cli.arguments.stop import Flags
+from tfdeploy.cli.chosen_run import chosen_run
+from tfdeploy.cli.fleet import open_fleet
+from tfdeploy.cli.output import print_json, say
+from tfdeploy.errors import HostUnreachable, TfdeployError, worst
+from tfdeploy.model.answers.runs import Ended
+from tfdeploy.model.copy_fields import copy_fields
+from tfdeploy.model.output.rows import Survivor
+from tfdeploy.model.text.folding import fold_names
+from tfdeploy.operations.outcomes import split
+from tfdeploy.operations.stop import earlier_end, stop
+from tfdeploy.ui.headway import Headway
+from tfdeploy.ui.reports import show_stop
+from tfdeploy.ui.sanitise import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tfdeploy.model.output.printed import StopAnswer, StoppedRow
+    from tfdeploy.model.output.rows import StopRow
+    from tfdeploy.operations.stop import Outcome
+
+    Results = Mapping[str, Outcome]
+
+
+def run(flags: Flags) -> int:
+    with open_fleet(flags) as fleet:
+        plan, _, _ = chosen_run(flags, fleet, live_first=True)
+        grace_s = 0.0 if flags.now else plan.stop_grace_s if flags.grace is None else flags.grace
+        headway = Headway(flags.err, "stopped", len(plan.hosts))
+
+        def done(host: str, result: Any) -> None:
+            if not (flags.quiet or isinstance(result, TfdeployError)):
+                headway.done(host)
+
+        def again(errors: Mapping[str, TfdeployError]) -> None:
+            if not flags.quiet:
+                headway.again({host: error.what for host, error in errors.items()})
+
+        results = stop(fleet, plan, grace_s=grace_s, on_done=done, on_retry=again)
+        headway.end()
+        rows = _rows(results)
+        if flags.json:
+            print_json(_as_json(plan.run, rows))
+        elif not flags.quiet:
+            _show(flags, plan.run, rows, results, earlier_end(fleet, plan, results))
+        return worst(
+            [
+                *results.values(),
+                *(5 for done in split(results)[0].values() if done and done.survivors),
+            ]
+        )
+
+
+def _as_json(run: str, rows: list[StopRow]) -> StopAnswer:
+    hosts: list[StoppedRow] = [
+        {
+            "host": row["host"],
+            "ok": row["ok"],
+            "survivors": [each["pid"] for each in row["survivors"]],
+            "error": row["error"],
+        }
+        for row in rows
+    ]
+    return {"run": run, "ok": all(row["ok"] for row in rows), "hosts": hosts}
+
+
+def _rows(results: Results) -> list[StopRow]:
+    rows: list[StopRow] = []
+    for host, result in results.items():
+        error = result.what if isinstance(result, TfdeployError) else None
+        ended = result if isinstance(result, Ended) else None
+        survivors = [copy_fields(Survivor, each) for each in ended.survivors] if ended else []
+        ok, had_ended = error is None and not survivors, ended is not None and ended.had_ended
+        rows.append(
+            {"host": host, "ok": ok, "survivors": survivors, "error": error, "had_ended": had_ended}
+        )
+    return rows
+
+
+def _show(
+    flags: Flags, run: str, rows: list[StopRow], results: Results, earlier_end: str | None
+) -> None:
+    """`earlier_end`: how the run had ended before this stop."""
+    show_stop(flags.err, rows)
+    if all(row["ok"] for row in rows):
+        had_ended = f"; it had ended before: {clean(earlier_end)}" if earlier_end else ""
+        say(f"{run}: nothing of it is alive{had_ended}")
+        return
+    away = [host for host, result in results.items() if isinstance(result, HostUnreachable)]
+    messengers = [
+        host for host, result in results.items() if isinstance(result, Ended) and result.messenger
+    ]
+    if away and messengers:
+        told = (
+            f"{fold_names(messengers)} tell{'s' if len(messengers) == 1 else ''} "
+            f"{fold_names(away)} to stop"
+        )
+        say(f"{told} as soon as they meet, for a day")
+    say(f"`{flags.typed(f'tfdeploy stop {run}')}` again finishes it")

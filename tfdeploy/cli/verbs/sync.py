@@ -1,0 +1,131 @@
+"""`tfdeploy sync`: code and data to every host."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from tfdeploy import config
+from tfdeploy.cli.arguments.sync import Flags
+from tfdeploy.cli.consent import consent_of
+from tfdeploy.cli.fleet import begin_dialling, lock_holder
+from tfdeploy.cli.interrupts import RELEASING_LOCKS, interruptible_once
+from tfdeploy.cli.output import print_json
+from tfdeploy.cli.project import load_job, whole_inventory
+from tfdeploy.cli.state import tree_cache
+from tfdeploy.cli.views import transferring
+from tfdeploy.errors import TfdeployError, UsageError, worst
+from tfdeploy.model.copy_fields import copy_fields
+from tfdeploy.model.output.rows import SyncRow
+from tfdeploy.model.selection import select
+from tfdeploy.operations.connecting import begin_connecting
+from tfdeploy.operations.outcomes import split
+from tfdeploy.planning.datasets import splits
+from tfdeploy.ui.reports import show_forecast, show_next, show_sync
+
+if TYPE_CHECKING:
+    from tfdeploy.model.events import BroadcastFields, Event
+    from tfdeploy.model.inventory import Host, Inventory
+    from tfdeploy.model.job import Job
+    from tfdeploy.model.output.printed import ForecastAnswer, SyncAnswer
+    from tfdeploy.model.output.rows import BroadcastRow
+    from tfdeploy.operations.sending.forecast import Expected
+    from tfdeploy.operations.sending.send_code import Synced
+
+
+def run(flags: Flags) -> int:
+    job = config.with_via(load_job(flags), flags.via)
+    whole = whole_inventory(flags, job)
+    config.check_sources(job, whole)
+    inventory = select(whole, flags.limit, flags.exclude)
+    if splits(job) and inventory.hosts != whole.hosts:
+        what = (
+            f"data set {splits(job)[0]} goes to all workers in parts, and some hosts are left out"
+        )
+        raise UsageError(what, where="--limit, --exclude", next="tfdeploy sync, without them")
+    begin_dialling(inventory.hosts)
+    if flags.dry_run:
+        return _forecast(flags, inventory.hosts, job, whole)
+    broadcasts: list[BroadcastRow] = []
+    with transferring(flags, flags.bwlimit) as (fleet, show), interruptible_once(RELEASING_LOCKS):
+        connected = begin_connecting(fleet, inventory.hosts)
+        from tfdeploy.operations.sync import sync_job
+
+        def emit(event: Event) -> None:
+            show(event)
+            if event.kind == "broadcast" and event.data["state"] == "done":
+                broadcasts.append(_broadcast_row(cast("BroadcastFields", event.data)))
+
+        cache, consent = tree_cache(), consent_of(flags)
+        allow = flags.allow_secrets_in_code
+        holder, hosts = lock_holder(), inventory.hosts
+        results = sync_job(
+            fleet, hosts, job, holder, cache, emit, consent, whole, connected, allow_secrets=allow
+        )
+    rows = [_row(host, result) for host, result in results.items()]
+    ok = all(row["ok"] for row in rows)
+    if flags.json:
+        answer: SyncAnswer = {"ok": ok, "hosts": rows, "broadcasts": broadcasts}
+        print_json(answer)
+    elif not flags.quiet or not ok:
+        show_sync(flags.err, rows)
+        show_next(flags.err, flags.nexts(results))
+    return worst(results.values())
+
+
+def _forecast(flags: Flags, hosts: tuple[Host, ...], job: Job, whole: Inventory) -> int:
+    from tfdeploy.operations.sending.forecast import forecast
+
+    with transferring(flags, flags.bwlimit) as (fleet, emit):
+        cache, allow = tree_cache(), flags.allow_secrets_in_code
+        found, broadcasts = forecast(fleet, hosts, job, cache, emit, whole, allow_secrets=allow)
+    rows = [_row(host, each) for host, each in found.items()]
+    expected, errors = split(found)
+    if flags.json:
+        answer: ForecastAnswer = {
+            "ok": not errors,
+            "dry_run": True,
+            "hosts": rows,
+            "broadcasts": broadcasts,
+        }
+        print_json(answer)
+    else:
+        show_forecast(
+            flags.out, rows, broadcasts, {host: each.sent for host, each in expected.items()}
+        )
+        show_next(flags.err, flags.nexts(errors))
+    return worst(errors.values())
+
+
+def _row(host: str, result: Expected | Synced | TfdeployError) -> SyncRow:
+    if isinstance(result, TfdeployError):
+        return copy_fields(SyncRow, host=host, ok=False, bytes_sent=0, error=result.what)
+    seconds = None if result.seconds is None else round(result.seconds, 3)
+    own: dict[str, Any] = {"from": result.source or "control", "seconds": seconds}
+    return copy_fields(SyncRow, result, host=host, ok=True, error=None, **own)
+
+
+def _broadcast_row(fields: BroadcastFields) -> BroadcastRow:
+    total, seconds, slowest = (
+        fields.get("total_bytes", 0),
+        fields.get("seconds", 0.0),
+        fields.get("slowest"),
+    )
+    return {
+        "what": fields["what"],
+        "hosts": fields.get("hosts", 0),
+        "bytes": total,
+        "bytes_from_here": fields.get("sent_bytes", 0),
+        "seconds": round(seconds, 3),
+        "rate": round(total / seconds) if seconds else 0.0,
+        "stripes": fields["stripes"],
+        "feeds": [
+            {"from": parent or "control", "to": to, "stripe": stripe}
+            for parent, to, stripe in fields["feeds"]
+        ],
+        "slowest": slowest
+        and {
+            "host": slowest["host"],
+            "from": [parent or "control" for parent in slowest["parents"]],
+            "rate": round(slowest["rate"]),
+        },
+    }

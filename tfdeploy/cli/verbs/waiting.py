@@ -1,0 +1,65 @@
+"""`tfdeploy launch` without a dashboard, once the run has started."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tfdeploy.cli.output import print_json, say
+from tfdeploy.model.status.run_status import exit_code, run_view_json
+from tfdeploy.operations.status import status
+from tfdeploy.operations.watch.follow import follow
+from tfdeploy.ui.plain import PlainView
+
+if TYPE_CHECKING:
+    from tfdeploy.cli.arguments.launch import Flags
+    from tfdeploy.model.events import Emit
+    from tfdeploy.model.loglines import LogLine
+    from tfdeploy.model.plan import Plan
+    from tfdeploy.model.status.run_status import RunView
+    from tfdeploy.transport.protocols import Fleet
+
+    TakeLines = Callable[[list[LogLine]], None]
+
+
+def wait_or_leave(
+    flags: Flags, fleet: Fleet, plan: Plan, emit: Emit, record_lines: TakeLines | None
+) -> int:
+    """Stay until the run ends if --wait asks for it, print it as JSON if --json does, and return
+    the exit code."""
+    code = exit_code(_wait(flags, fleet, plan, emit, record_lines)) if flags.wait else 0
+    if flags.json:
+        print_json(run_view_json(status(fleet, plan).view))
+    return code
+
+
+def _wait(
+    flags: Flags, fleet: Fleet, plan: Plan, emit: Emit, record_lines: TakeLines | None
+) -> RunView:
+    """Follows the run to its end; its tasks' lines go to stderr unless --quiet, and to
+    `record_lines`. Ctrl-C leaves it running."""
+    terminal = flags.err
+    shown = None if flags.quiet else PlainView(terminal, sys.stderr, color_lines=terminal.color)
+
+    def take_lines(batch: list[LogLine]) -> None:
+        if record_lines is not None:
+            record_lines(batch)
+        if shown is not None:
+            shown.take_lines(batch)
+
+    stop = threading.Event()
+    try:
+        return follow(
+            fleet, plan, emit, stop=stop, take_lines=take_lines if shown or record_lines else None
+        )
+    except KeyboardInterrupt:
+        look, end = (
+            flags.typed(f"tfdeploy logs -f {plan.run}"),
+            flags.typed(f"tfdeploy stop {plan.run}"),
+        )
+        say(f"left; the run goes on: `{look}`, `{end}`")
+        raise
+    finally:
+        stop.set()

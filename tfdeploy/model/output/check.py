@@ -1,0 +1,82 @@
+"""What a preflight found: a check for each subject of each host, and the links between hosts.
+Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from tfdeploy.model.copy_fields import copy_fields
+from tfdeploy.model.output.rows import CheckedHostRow, CheckRow, LinkRow
+
+Level = Literal["error", "warning"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One subject on one host. `level` and `fix` count where it is not ok. `fix`: a line to type,
+    or what to write."""
+
+    check: str
+    ok: bool = True
+    level: Level = "error"
+    detail: str = ""
+    fix: str | None = None
+
+    @property
+    def is_error(self) -> bool:
+        return not self.ok and self.level == "error"
+
+
+@dataclass(frozen=True)
+class Link:
+    """From a host to a port of another. `why` without `ok` false: it works, and is slow."""
+
+    from_host: str
+    to_host: str
+    port: int
+    ok: bool = True
+    why: str | None = None
+    fix: str | None = None
+    ms: float | None = None
+    mbit_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Checked:
+    """`unreached`: hosts without a session."""
+
+    hosts: Mapping[str, tuple[Check, ...]]
+    links: tuple[Link, ...] = ()
+    unreached: frozenset[str] = frozenset()
+
+    @property
+    def ok(self) -> bool:
+        return all(each.ok for each in self.links) and not any(
+            each.is_error for found in self.hosts.values() for each in found
+        )
+
+    @property
+    def exit_code(self) -> int:
+        """0 nothing wrong, 1 something is, 4 a host was not reached."""
+        return 4 if self.unreached else 0 if self.ok else 1
+
+
+def host_rows(checked: Checked) -> list[CheckedHostRow]:
+    """As `check --json` has them: a warning leaves its host `ok`."""
+    return [
+        {
+            "host": host,
+            "ok": not any(each.is_error for each in found),
+            "checks": [copy_fields(CheckRow, each) for each in found],
+        }
+        for host, found in checked.hosts.items()
+    ]
+
+
+def link_rows(checked: Checked) -> list[LinkRow]:
+    return [
+        copy_fields(LinkRow, link, **{"from": link.from_host, "to": link.to_host})
+        for link in checked.links
+    ]

@@ -1,0 +1,109 @@
+"""Links that fail, in few lines: one host that no other reaches is one line, and so are hosts with
+the same trouble. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from tfdeploy.model.output.rows import LinkRow
+from tfdeploy.model.text.folding import fold_equal, fold_names
+from tfdeploy.model.text.nexts import with_names, without_name
+
+_FROM, _TO = "\1", "\2"  # stand for the names of a link's hosts in what mends it
+
+
+class LinkGroup(NamedTuple):
+    """`subject`: which hosts do not reach which, in words."""
+
+    subject: str
+    why: str
+    fix: str
+    ports: tuple[int, ...]
+    ok: bool
+
+
+_Trouble = tuple[str, str, bool]  # why, fix, ok
+
+
+def group(links: Sequence[LinkRow]) -> list[LinkGroup]:
+    """Of all links those with a `why`."""
+    asked: dict[str, set[str]] = {}  # to -> from
+    pairs: dict[tuple[str, str], _Trouble] = {}
+    ports: dict[tuple[str, str], list[int]] = {}
+    for each in links:
+        pair = (each["from"], each["to"])
+        asked.setdefault(each["to"], set()).add(each["from"])
+        if each["why"] is not None:
+            fix = without_name(
+                without_name(each["fix"] or "", each["to"], _TO), each["from"], _FROM
+            )
+            pairs.setdefault(pair, (each["why"], fix, each["ok"]))
+            ports.setdefault(pair, []).append(each["port"])
+    found: list[LinkGroup] = []
+    for trouble in dict.fromkeys(pairs.values()):
+        found += _of(trouble, [pair for pair, has in pairs.items() if has == trouble], asked, ports)
+    return found
+
+
+def _of(
+    trouble: _Trouble,
+    pairs: list[tuple[str, str]],
+    asked: dict[str, set[str]],
+    ports: dict[tuple[str, str], list[int]],
+) -> list[LinkGroup]:
+    """The groups of the pairs that have this trouble."""
+    why, fix, ok = trouble
+    reaches = "reaches well" if ok else "reaches"
+    alone = [to for to, sources in _by(pairs, 1).items() if 1 < len(sources) == len(asked[to])]
+    found = [
+        (
+            f"no other host {reaches} {fold_names(alone)}",
+            [pair for pair in pairs if pair[1] in alone],
+        )
+    ]
+    left = [pair for pair in pairs if pair[1] not in alone]
+    by_source = _by(left, 0)
+    all_targets = {
+        source: {to for to, sources in asked.items() if source in sources} - set(alone)
+        for source in by_source
+    }
+    mute = [
+        source
+        for source, targets in by_source.items()
+        if 1 < len(targets) == len(all_targets[source])
+    ]
+    found.append(
+        (f"{fold_names(mute)} {reaches} no other host", [pair for pair in left if pair[0] in mute])
+    )
+    for sources, targets in fold_equal(
+        {source: tuple(to) for source, to in by_source.items() if source not in mute}
+    ):
+        verb = ("does not reach" if len(sources) == 1 else "do not reach") + (
+            " well:" if ok else ""
+        )
+        subject = f"{fold_names(sources)} {verb} {fold_names(targets)}"
+        found.append((subject, [(source, to) for source in sources for to in targets]))
+    return [
+        LinkGroup(
+            subject,
+            why,
+            with_names(
+                with_names(fix, (source for source, _ in chosen), _FROM),
+                (to for _, to in chosen),
+                _TO,
+            ),
+            tuple(sorted({port for pair in chosen for port in ports[pair]})),
+            ok,
+        )
+        for subject, chosen in found
+        if chosen
+    ]
+
+
+def _by(pairs: Iterable[tuple[str, str]], side: int) -> dict[str, list[str]]:
+    """One side of the pairs -> the other sides."""
+    found: dict[str, list[str]] = {}
+    for pair in pairs:
+        found.setdefault(pair[side], []).append(pair[1 - side])
+    return found

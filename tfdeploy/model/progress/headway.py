@@ -1,0 +1,34 @@
+"""How much of a run is done, where its goal is known: `--steps=2000` in its command, or Keras's
+`Epoch 3/40`. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tfdeploy.agent.metric_lines import BATCH, BATCHES, EPOCH, EPOCHS
+from tfdeploy.model.progress.run_progress import RunProgress
+
+
+@dataclass(frozen=True)
+class Headway:
+    """`part`: 0 to 1. `words`: "step 1,393 of 2,000", "epoch 3 of 40"."""
+
+    part: float
+    words: str
+
+
+def headway(progress: RunProgress) -> Headway | None:
+    """Of the run, by its highest step or its leading task's epoch. None: its goal is not known."""
+    lead = progress.lead
+    if lead is None:
+        return None
+    values = lead.measures.values()
+    epoch, epochs = values.get(EPOCH), values.get(EPOCHS)
+    if epoch and epochs and epoch <= epochs:
+        batch, batches = values.get(BATCH, 0.0), values.get(BATCHES, 0.0)
+        part = (epoch - 1 + (min(1.0, batch / batches) if batches else 0.0)) / epochs
+        return Headway(part, f"epoch {epoch:.0f} of {epochs:.0f}")
+    goal, step = progress.goal, progress.highest_step
+    if goal is None or step is None:
+        return None
+    return Headway(min(1.0, step / goal), f"step {step:,} of {goal:,}")

@@ -1,0 +1,115 @@
+"""Tasks that train more slowly than the others, each with a figure. Pure.
+
+Where each task has steps of its own, their rates are compared. Workers that share a step counter
+and print no step of their own are compared by how fast they write lines: they run the same program.
+Where all make each step together their rates are equal, and the one that keeps the others waiting
+is the one that computes most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+
+from tfdeploy.model.modes import rules
+from tfdeploy.model.progress.run_progress import TRAINERS, RunProgress
+from tfdeploy.model.progress.task_progress import TaskProgress
+from tfdeploy.model.progress.trends import LINES, Trends
+
+SLOW = 1.5  # times the median
+FEWEST = 3  # tasks that are compared
+OVER_S = 60.0
+SEEN_S = 15.0  # of history before lines are compared
+BEHIND_S = 30.0  # by the run's rate
+
+
+@dataclass(frozen=True)
+class Slow:
+    """`short` is for a cell: "2.1x slower"; `words`: "2.1x slower than the median of 16 tasks"."""
+
+    times: float
+    short: str
+    words: str
+
+
+def slow_tasks(progress: RunProgress, trends: Trends) -> dict[str, Slow]:
+    """By task. Only of tasks that run, on hosts that answer."""
+    trainers = [
+        task
+        for task in progress.tasks.values()
+        if task.state == "running"
+        and not progress.health(task)
+        and task.task.partition(":")[0] in TRAINERS
+    ]
+    if len(trainers) < FEWEST:
+        return {}
+    if progress.plan is not None and rules(progress.plan.mode).lockstep:
+        return _busy(trainers, trends)
+    rates = {task.task: rate for task in trainers if (rate := progress.own_rate(task)) is not None}
+    if len(rates) >= FEWEST:
+        return _slower(rates, "")
+    if not progress.shares_step:
+        return {}
+    paces = {task.task: pace for task in trainers if (pace := _pace(task, trends)) is not None}
+    return {**_stale(trainers, progress), **_slower(paces, ", by the lines that it writes")}
+
+
+def _pace(task: TaskProgress, trends: Trends) -> float | None:
+    lines = trends.of(task.task, LINES)
+    return (
+        lines.slope(OVER_S)
+        if lines is not None and lines.times[-1] - lines.times[0] >= SEEN_S
+        else None
+    )
+
+
+def _slower(rates: Mapping[str, float], by: str) -> dict[str, Slow]:
+    if len(rates) < FEWEST:
+        return {}
+    usual, found = median(rates.values()), {}
+    for task, rate in rates.items():
+        if rate > 0 and usual / rate >= SLOW:
+            times = f"{usual / rate:.1f}x slower"
+            found[task] = Slow(
+                usual / rate, times, f"{times} than the median of {len(rates)} tasks{by}"
+            )
+    return found
+
+
+def _busy(trainers: list[TaskProgress], trends: Trends) -> dict[str, Slow]:
+    """Of those that make each step together: by GPU where they have some, else by processor."""
+    for use, words in (("gpu", "GPU"), ("cpu", "CPU")):
+        means = {
+            task.task: mean
+            for task in trainers
+            if (trend := trends.of(task.task, use)) and (mean := trend.mean(OVER_S))
+        }
+        if len(means) >= FEWEST:
+            usual = median(means.values())
+            return {
+                task: Slow(
+                    mean / usual,
+                    f"{mean / usual:.1f}x {words}",
+                    f"likely slowest: uses {mean / usual:.1f}x the median's {words}",
+                )
+                for task, mean in means.items()
+                if mean / usual >= SLOW
+            }
+    return {}
+
+
+def _stale(trainers: list[TaskProgress], progress: RunProgress) -> dict[str, Slow]:
+    """Workers whose last known step is far behind the highest."""
+    rate, highest = progress.shared_rate(), progress.highest_step
+    if not rate or highest is None:
+        return {}
+    behind = {task.task: highest - task.step for task in trainers if task.step is not None}
+    if len(behind) < FEWEST:
+        return {}
+    usual = median(behind.values())
+    return {
+        task: Slow(steps / max(usual, 1), f"{steps:,} behind", f"{steps:,} steps behind the newest")
+        for task, steps in behind.items()
+        if steps / rate >= BEHIND_S and steps > 3 * max(usual, 1)
+    }

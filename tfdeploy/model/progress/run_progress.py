@@ -1,0 +1,330 @@
+"""The progress of a run: a pure fold over its events. The same events give the same state, live or
+replayed.
+
+It reads no clock: time is the events' time. A line costs about a microsecond; step and loss are
+computed when they are read. Nothing here is sanitised: text is as the hosts sent it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import cast
+
+import msgspec
+
+from tfdeploy.agent.metric_names import sort_metrics
+from tfdeploy.model.answers.samples import NewestSamples
+from tfdeploy.model.events import BroadcastFields, Event, TaskFields, TransferFields
+from tfdeploy.model.measures import KEPT_CHARS, Patterns, last_state, own_metrics, patterns_of
+from tfdeploy.model.modes import rules
+from tfdeploy.model.plan import Plan, plan_from_json
+from tfdeploy.model.progress.goal import goal_of
+from tfdeploy.model.progress.samples import gpu_use
+from tfdeploy.model.progress.task_progress import TaskProgress
+from tfdeploy.model.progress.transfers import Transfer
+from tfdeploy.model.status import deaths
+from tfdeploy.model.status.attempts import Attempt, attempt_of, closed, merge_recorded
+from tfdeploy.model.status.verdict import FINAL_STATES
+from tfdeploy.model.text.words import stall_words
+from tfdeploy.model.typed import convert
+
+STEPS = ("lock", "probe", "plan", "sync", "prepare", "start", "commit")
+TRAINERS = ("worker", "chief")
+_KEPT_NOTES = 100
+
+
+class HostProgress:
+    """One host so far: the last state of its connection, and what is being sent to it."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self.state = ""  # connected, unreachable, failed, prepared, started, committed
+        self.text: str | None = None
+        self.transfers: dict[str, Transfer] = {}
+        self.synced = False  # code and data are complete there
+        # number -> percent busy, bytes in use
+        self.gpus: dict[int, tuple[float | None, int | None]] = {}
+        self.traffic: int | None = None  # bytes a second that it receives and sends
+
+    def transfer(self, what: str) -> Transfer:
+        return self.transfers.setdefault(what, Transfer(what))
+
+    @property
+    def moving(self) -> list[Transfer]:
+        return [transfer for transfer in self.transfers.values() if transfer.active]
+
+
+class RunProgress:
+    """The fold. `apply` each event in order; then read. Not thread-safe: one thread applies and
+    reads."""
+
+    def __init__(self, plan: Plan | None = None) -> None:
+        self.plan: Plan | None = None
+        self.run: str | None = None
+        self.state = "starting"
+        self.first_time: float | None = None
+        self.now: float | None = None  # the latest time in the control machine's events
+        self.latest: float | None = None  # the latest time in all events
+        self.ended: float | None = None
+        self.tasks: dict[str, TaskProgress] = {}
+        self.hosts: dict[str, HostProgress] = {}
+        self.broadcasts: dict[str, BroadcastFields] = {}  # those under way, by what they move
+        self.steps: dict[str, str] = {}  # of the launch: name -> begin, done, failed
+        self.notes: deque[tuple[float, str, str]] = deque(maxlen=_KEPT_NOTES)  # time, level, text
+        self.left_files: dict[str, list[str]] = {}
+        self.attempts: dict[tuple[str, int], Attempt] = {}  # by task and number
+        self.goal: int | None = None  # steps, where the command names them
+        # several tasks share one step counter, each at its own pace: the step in a line is the
+        # run's
+        self.shares_step = False
+        self._cause: str | None = None
+        self._patterns: Patterns = {}
+        if plan is not None:
+            self.take_plan(plan)
+
+    def apply(self, event: Event) -> None:
+        if self.latest is None or event.time > self.latest:
+            self.latest = event.time
+        self.run = event.run or self.run
+        if event.kind != "task":
+            self.first_time = event.time if self.first_time is None else self.first_time
+            self.now = event.time if self.now is None else max(self.now, event.time)
+        getattr(self, f"_fold_{event.kind}")(event)
+
+    def take_plan(self, plan: Plan) -> None:
+        self.plan, self.run = plan, plan.run
+        self._patterns = patterns_of(plan)
+        # fewer than the run has, where only some hosts are shown
+        shown = sum(task.role in TRAINERS for task in plan.tasks)
+        trainers = max(shown, sum(len(plan.cluster.get(role, ())) for role in TRAINERS))
+        self.shares_step = rules(plan.mode).shares_step and trainers > 1
+        known, self.tasks = self.tasks, {}
+        for planned in plan.tasks:
+            task = known.get(planned.task) or TaskProgress(
+                planned.task, planned.host, self._patterns
+            )
+            task.host, task.gpus, task.deciding, task.address = (
+                planned.host,
+                planned.gpus,
+                planned.deciding,
+                planned.address,
+            )
+            self.tasks[planned.task] = task
+        for host in plan.hosts:
+            self.host(host.host)
+        deciding = next((task.argv for task in plan.tasks if task.deciding), ())
+        self.goal = goal_of(deciding or plan.command)
+
+    def host(self, name: str) -> HostProgress:
+        """The host of that name, added if it is new."""
+        return self.hosts.setdefault(name, HostProgress(name))
+
+    @property
+    def job(self) -> str:
+        return self.plan.job if self.plan else ""
+
+    @property
+    def mode(self) -> str:
+        return self.plan.mode if self.plan else ""
+
+    @property
+    def started(self) -> float | None:
+        return self.plan.created if self.plan else self.first_time
+
+    def own_rate(self, task: TaskProgress) -> float | None:
+        """Steps per second of the task's own; None where it does not print them."""
+        return task.rate_of("local_step") if self.shares_step else task.rate
+
+    def shared_rate(self, silent: Collection[str] = ()) -> float | None:
+        """Steps per second of the shared step counter; None where there is none, or no rate is
+        known. `silent`: tasks without output for long."""
+        if not self.shares_step:
+            return None
+        reporting = [task for task in self.tasks.values() if not self.health(task)]
+        rates = [
+            0.0 if task.task in silent else task.rate_of("global_step") or task.rate
+            for task in reporting
+        ]
+        return max((rate for rate in rates if rate is not None), default=None)
+
+    @property
+    def lead(self) -> TaskProgress | None:
+        """The first task that decides how the run ends; None before there is a plan."""
+        return next((task for task in self.tasks.values() if task.deciding), None)
+
+    @property
+    def highest_step(self) -> int | None:
+        """Of all tasks that train; of a shared counter, where they print it beside their own."""
+        steps = []
+        for task in self.tasks.values():
+            if task.task.partition(":")[0] in TRAINERS:
+                values = task.measures.values()
+                step = values.get("global_step", values.get("step"))
+                steps += [] if step is None else [int(step)]
+        return max(steps, default=None)
+
+    def run_rate(self, silent: Collection[str] = ()) -> float | None:
+        """Steps per second of the run: of the shared counter, else of the leading task."""
+        if self.shares_step:
+            return self.shared_rate(silent)
+        lead = self.lead
+        return (
+            None
+            if lead is None or self.health(lead) or lead.state != "running"
+            else 0.0
+            if lead.task in silent
+            else lead.rate
+        )
+
+    @property
+    def own_metrics(self) -> list[str]:
+        """The job's own metrics, then those that its tasks print or write, the most wanted
+        first."""
+        found = (name for task in self.tasks.values() for name in task.measures.names())
+        return sort_metrics(
+            own_metrics(dict.fromkeys((*self.job_metrics, *found))), self.job_metrics
+        )
+
+    @property
+    def job_metrics(self) -> Collection[str]:
+        """The names of the plan's metrics."""
+        return self.plan.metrics if self.plan else ()
+
+    def gpu_use(self, task: TaskProgress) -> tuple[float | None, int | None]:
+        """(percent busy, the mean of its GPUs; bytes in use in all of them). None: not measured, or
+        it has none."""
+        host = self.hosts.get(task.host)
+        if host is None or task.state != "running":
+            return None, None
+        return gpu_use(host.gpus[number] for number in task.gpus if number in host.gpus)
+
+    @property
+    def final(self) -> bool:
+        return self.state in FINAL_STATES
+
+    @property
+    def first_death(self) -> TaskProgress | None:
+        """The task whose death came first: the cause; the others are collateral."""
+        if self.state in ("succeeded", "stopped"):
+            return None
+        death = deaths.first(deaths.death_of(task) for task in self.tasks.values() if task.dead)
+        return self.tasks[death.task] if death else None
+
+    @property
+    def cause(self) -> str | None:
+        """Why the run fails or failed, in words: as the operation reports it, else by the first
+        death."""
+        if self._cause or self.state in ("succeeded", "stopped"):
+            return self._cause
+        return deaths.death_of(task).words if (task := self.first_death) else None
+
+    def health(self, task: TaskProgress) -> str | None:
+        """ "unreachable", "stalled" or None. While the host cannot be reached, that hides a
+        stall."""
+        if task.state == "ended":
+            return None
+        host = self.hosts.get(task.host)
+        return "unreachable" if host and host.state == "unreachable" else task.health
+
+    def stalled_because(self, task: TaskProgress, now: float | None = None) -> str | None:
+        """Why it is stalled, or was when its host last answered. `now`: UTC seconds, to tell for
+        how long."""
+        if task.state == "ended":
+            return None
+        gone = self.health(task) == "unreachable"
+        return stall_words(task.health_reason, task.health_since, last_known=gone, now=now)
+
+    def _task(self, name: str, host: str | None) -> TaskProgress:
+        """The task of that name, added if it is new."""
+        task = self.tasks.get(name)
+        if task is None:
+            task = self.tasks[name] = TaskProgress(name, host or "?", self._patterns)
+        return task
+
+    def take_lines(
+        self, task: str, host: str, time: float, newest: Sequence[str], count: int
+    ) -> None:
+        """`count` lines that a task wrote at one time, of which `newest` are the last ones."""
+        told = self._task(task, host)
+        told.lines += count
+        told.last_time = time
+        if self.latest is None or time > self.latest:
+            self.latest = time
+        for line in filter(None, newest):
+            told.last_raw = line if len(line) <= KEPT_CHARS else last_state(line)[:KEPT_CHARS]
+            told.measures.line(time, told.last_raw)
+
+    def _fold_step(self, event: Event) -> None:
+        self.steps[event.data["step"]] = event.data.get("state", "begin")
+
+    def _fold_host(self, event: Event) -> None:
+        if event.host:
+            host = self.host(event.host)
+            host.state, host.text = event.data.get("state", ""), event.data.get("text")
+
+    def _fold_transfer(self, event: Event) -> None:
+        host, what = self.host(event.host or "?"), event.data.get("what", "")
+        if what == "all":  # the sum of the others, sent once they are done
+            host.synced = True
+        else:
+            host.transfer(what).apply(event.time, cast("TransferFields", event.data))
+
+    def _fold_broadcast(self, event: Event) -> None:
+        fields = cast("BroadcastFields", event.data)
+        if fields["state"] == "moving":
+            self.broadcasts[fields["what"]] = fields
+        else:
+            self.broadcasts.pop(fields["what"], None)
+
+    def _fold_task(self, event: Event) -> None:
+        attempt = attempt_of(event, self.attempts)
+        task = self._task(event.task or event.data.get("task") or "?", event.host)
+        if attempt is not None:
+            before = self.attempts.get((task.task, task.attempt))
+            if before is not None and attempt.number > before.number:
+                self.attempts[task.task, task.attempt] = replace(before, last_line=task.last_line)
+            self.attempts[attempt.task, attempt.number] = attempt
+        task.apply(cast("TaskFields", event.data))
+
+    def take_attempts(self, told: Mapping[str, Sequence[Attempt]]) -> list[Attempt]:
+        """What the hosts had noted of attempts before anybody looked. Returns those whose end was
+        not known."""
+        return merge_recorded(
+            self.attempts, {task: told[task] for task in told.keys() & self.tasks.keys()}
+        )
+
+    def attempts_of(self, task: str) -> list[Attempt]:
+        found = (each for (name, _), each in sorted(self.attempts.items()) if name == task)
+        return [closed(each, self.attempts.get((task, each.number + 1))) for each in found]
+
+    def _fold_sample(self, event: Event) -> None:
+        seen = convert(event.data, NewestSamples)
+        host, moved = self.host(event.host or "?"), seen.host.rates
+        host.gpus = {number: (busy, used) for number, busy, used, _ in seen.host.gpus}
+        host.traffic = moved.get("received", 0) + moved.get("sent", 0) if moved else None
+        for task in (each for each in self.tasks.values() if each.host == host.host):
+            sample = seen.tasks.get(task.task)
+            task.cpu, task.memory = (sample.cpu, sample.memory) if sample else (None, None)
+            if sample and (sample.printed or sample.not_finite):
+                task.take_sample(sample)
+
+    def _fold_run(self, event: Event) -> None:
+        self.state = event.data.get("state", self.state)
+        # a run that goes on again has no cause any more
+        keeps = self.final and self.state not in ("succeeded", "stopped")
+        self._cause = event.data.get("cause") or (self._cause if keeps else None)
+        self.left_files = event.data.get("left_files") or self.left_files
+        self.ended = event.data.get("ended") or event.time if self.final else None
+
+    def _fold_note(self, event: Event) -> None:
+        self.notes.append((event.time, event.data.get("level", "info"), event.data.get("text", "")))
+
+    def _fold_plan(self, event: Event) -> None:
+        try:
+            self.take_plan(plan_from_json(event.data))
+        except msgspec.ValidationError:
+            self.notes.append(
+                (event.time, "warning", "a plan that this tfdeploy cannot read was left out")
+            )

@@ -1,0 +1,32 @@
+"""What the hosts of a run have noted so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tfdeploy.errors import TfdeployError
+from tfdeploy.model.answers.samples import HostSample, SampledHost, TaskSample
+from tfdeploy.model.status.attempts import Attempt
+
+
+def gpu_use(seen: Iterable[tuple[float | None, int | None]]) -> tuple[float | None, int | None]:
+    """Return how busy several GPUs are on average, in percent, and the bytes in use in all of them.
+
+    `seen`: both of each GPU. None: not measured.
+    """
+    known = list(seen)
+    busy = [percent for percent, _ in known if percent is not None]
+    memory = [used for _, used in known if used is not None]
+    return sum(busy) / len(busy) if busy else None, sum(memory) if memory else None
+
+
+@dataclass(frozen=True)
+class Samples:
+    """`tasks`, `hosts`, `attempts`: by name, oldest first. `errors`: hosts that gave no answer."""
+
+    tasks: dict[str, list[TaskSample]] = field(default_factory=dict)
+    hosts: dict[str, list[HostSample]] = field(default_factory=dict)
+    attempts: dict[str, list[Attempt]] = field(default_factory=dict)
+    machines: dict[str, SampledHost] = field(default_factory=dict)
+    errors: dict[str, TfdeployError] = field(default_factory=dict)

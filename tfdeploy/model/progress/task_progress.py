@@ -1,0 +1,105 @@
+"""The progress of one task: what its host reports of it, and what its lines tell. Not sanitised:
+text is as the hosts sent it."""
+
+from __future__ import annotations
+
+from dataclasses import InitVar, dataclass
+
+from tfdeploy.model.answers.samples import TaskSample
+from tfdeploy.model.events import TaskFields
+from tfdeploy.model.measures import Measures, Patterns, last_state
+from tfdeploy.model.status.deaths import DEATHS
+
+_FIELDS = frozenset(TaskFields.__annotations__) - {"task", "host", "attempt", "state"}
+_RANK = {"pending": 0, "starting": 1, "running": 2, "lost": 3, "ended": 4}
+
+
+@dataclass(eq=False)
+class TaskProgress:
+    """One task so far. Times are the host's UTC seconds."""
+
+    task: str
+    host: str
+    patterns: InitVar[Patterns]
+    gpus: tuple[int, ...] = ()
+    deciding: bool = False
+    address: str = ""  # where the other tasks reach it
+    state: str = "pending"
+    up: bool = False
+    outcome: str | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: str | None = None
+    health: str | None = None
+    health_reason: str | None = None
+    health_since: float | None = None
+    pid: int | None = None
+    attempt: int = 0
+    started: float | None = None
+    ended: float | None = None
+    lines: int = 0
+    written_steps: int = 0  # new steps that were seen in event files
+    last_raw: str = ""
+    last_time: float | None = None
+    cpu: float | None = None  # cores in use, while it runs; None: not measured
+    memory: int | None = None  # bytes
+
+    def __post_init__(self, patterns: Patterns) -> None:
+        self.measures = Measures(patterns)
+
+    @property
+    def restarts(self) -> int:
+        return max(0, self.attempt - 1)
+
+    @property
+    def step(self) -> int | None:
+        return self.measures.step
+
+    @property
+    def loss(self) -> float | None:
+        return self.measures.loss
+
+    @property
+    def rate(self) -> float | None:
+        """Steps per second, while it runs."""
+        return self.rate_of("step")
+
+    def rate_of(self, name: str) -> float | None:
+        """Of one of the measures that count steps."""
+        return None if self.state in ("ended", "lost") else self.measures.rate(self.last_time, name)
+
+    @property
+    def last_line(self) -> str:
+        """Its last line; of a progress bar, the last state."""
+        return last_state(self.last_raw)
+
+    @property
+    def dead(self) -> bool:
+        return self.outcome in DEATHS
+
+    def take_sample(self, sample: TaskSample) -> None:
+        """Take the metrics that its host knows: see Measures. A new step in an event file is a sign
+        of life, as a line is."""
+        before = self.step
+        self.measures.take_sample(sample)
+        if sample.step_time is not None and self.step != before:
+            self.written_steps += 1
+            self.last_time = max(sample.step_time, self.last_time or 0.0)
+
+    def apply(self, fields: TaskFields) -> None:
+        """Takes a TaskStatus's fields, unless they are older than those it has."""
+        attempt, state = fields.get("attempt", self.attempt), fields.get("state", self.state)
+        if _order(attempt, state) < _order(self.attempt, self.state):
+            return
+        if attempt > self.attempt:
+            self.measures.restart()
+        self.attempt, self.state = attempt, state
+        for name, value in fields.items():
+            if name in _FIELDS:
+                setattr(self, name, value)
+
+
+def _order(attempt: int, state: str) -> tuple[int, int]:
+    """A key that grows over time. `pending` after an attempt is later than that attempt's end: the
+    task waits to start again."""
+    return attempt, len(_RANK) if state == "pending" and attempt else _RANK.get(state, 0)

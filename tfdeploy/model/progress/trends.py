@@ -1,0 +1,163 @@
+"""How figures of a run went so far: per task and of the run, bounded whatever the run's length.
+Pure: it reads no clock.
+
+A series is full at MOST points; then every second one goes, and those that follow stand twice as
+far apart.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable
+
+from tfdeploy.model.answers.samples import HostSample, TaskSample
+from tfdeploy.model.measures import NOT_OWN
+from tfdeploy.model.progress.headway import headway
+from tfdeploy.model.progress.run_progress import RunProgress
+from tfdeploy.model.progress.samples import Samples, gpu_use
+from tfdeploy.model.progress.task_progress import TaskProgress
+
+MOST = 256
+APART_S = 1.0  # between two looks
+LINES = "lines"  # that a task has written so far
+PACE = "pace"  # steps per second of a task's own
+USES = ("cpu", "memory", "gpu", "gpu memory")
+# DONE: the part of the run that is done, 0 to 1
+STEP, LOSS, RATE, DONE = "step", "loss", "steps/s", "done"
+RUN = ""  # the run itself, among the tasks
+
+
+class Trend:
+    """(time, value) by time. A point that comes too soon after the last one takes its value's
+    place."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+        self.values: list[float] = []
+        self._apart_s = 0.0
+
+    def add(self, time: float, value: float) -> None:
+        if not math.isfinite(value) or (self.times and time < self.times[-1]):
+            return
+        if self.times and time - self.times[-1] < self._apart_s:
+            self.values[-1] = value
+            return
+        self.times.append(time)
+        self.values.append(value)
+        if len(self.times) >= MOST:
+            self.times, self.values = self.times[::2], self.values[::2]
+            self._apart_s = (self.times[-1] - self.times[0]) / MOST
+
+    def begin_with(self, points: Iterable[tuple[float, float]]) -> None:
+        """Puts older points before its own."""
+        known = list(zip(self.times, self.values, strict=True))
+        first = known[0][0] if known else math.inf
+        self.__init__()  # type: ignore[misc]
+        for time, value in [*(point for point in points if point[0] < first), *known]:
+            self.add(time, value)
+
+    @property
+    def points(self) -> list[tuple[float, float]]:
+        return list(zip(self.times, self.values, strict=True))
+
+    def slope(self, over_s: float) -> float | None:
+        """Change per second over the last `over_s` seconds; None: less than two points. Nothing
+        before a fall counts."""
+        at = max(0, bisect_left(self.times, self.times[-1] - over_s)) if self.times else 0
+        for index in range(len(self.values) - 1, at, -1):
+            if self.values[index] < self.values[index - 1]:
+                at = index
+                break
+        if len(self.times) - at < 2:
+            return None
+        return (self.values[-1] - self.values[at]) / (self.times[-1] - self.times[at])
+
+    def mean(self, over_s: float) -> float | None:
+        """Of the points of the last `over_s` seconds."""
+        at = bisect_left(self.times, self.times[-1] - over_s) if self.times else 0
+        return sum(self.values[at:]) / len(self.values[at:]) if self.times else None
+
+
+class Trends:
+    """`printed`: metrics by task and name; `used`: LINES, PACE and USES by task. RUN has STEP,
+    LOSS, RATE and DONE of the run."""
+
+    def __init__(self) -> None:
+        self.printed: dict[str, dict[str, Trend]] = {}
+        self.used: dict[str, dict[str, Trend]] = {}
+        self._looked: float | None = None
+
+    def look(self, progress: RunProgress, now: float) -> None:
+        """Takes what is known at `now` (seconds), at most once in APART_S."""
+        if self._looked is not None and 0 <= now - self._looked < APART_S:
+            return
+        self._looked = now
+        for name, task in progress.tasks.items():
+            if task.state == "running" and not progress.health(task):
+                self._look_at(name, task, progress, now)
+        self._look_at_run(progress, now)
+
+    def of(self, task: str, name: str) -> Trend | None:
+        """Of a metric by its name, of PACE, or of one of USES."""
+        return self.printed.get(task, {}).get(name) or self.used.get(task, {}).get(name)
+
+    def begin_with(self, noted: Samples, run: RunProgress) -> None:
+        """What hosts had noted before anybody looked."""
+        for name, samples in noted.tasks.items():
+            if name in run.tasks:
+                self._begin(
+                    name, samples, noted.hosts.get(run.tasks[name].host, []), run.tasks[name].gpus
+                )
+        of_lead = noted.tasks.get(run.lead.task, []) if run.lead else []
+        for metric in (STEP, LOSS):
+            _of(self.printed, RUN, metric).begin_with(_printed(of_lead, metric))
+
+    def _begin(
+        self, name: str, samples: list[TaskSample], host: list[HostSample], gpus: tuple[int, ...]
+    ) -> None:
+        for metric in dict.fromkeys(metric for sample in samples for metric in sample.printed):
+            _of(self.printed, name, metric).begin_with(_printed(samples, metric))
+        seen = [
+            (each.time, *gpu_use((gpu[1], gpu[2]) for gpu in each.gpus if gpu[0] in gpus))
+            for each in host
+        ]
+        for use, points in (
+            ("cpu", ((each.time, each.cpu) for each in samples)),
+            ("memory", ((each.time, each.memory) for each in samples)),
+            ("gpu", ((time, busy) for time, busy, _ in seen)),
+            ("gpu memory", ((time, memory) for time, _, memory in seen)),
+        ):
+            if known := [(time, float(value)) for time, value in points if value is not None]:
+                _of(self.used, name, use).begin_with(known)
+
+    def _look_at(self, name: str, task: TaskProgress, progress: RunProgress, now: float) -> None:
+        for metric, value in task.measures.values().items():
+            if metric in (STEP, LOSS) or metric not in NOT_OWN:
+                _of(self.printed, name, metric).add(now, value)
+        busy, memory = progress.gpu_use(task)
+        figures = (task.lines, progress.own_rate(task), task.cpu, task.memory, busy, memory)
+        for use, used in zip((LINES, PACE, *USES), figures, strict=True):
+            if used is not None:
+                _of(self.used, name, use).add(now, float(used))
+
+    def _look_at_run(self, progress: RunProgress, now: float) -> None:
+        done = headway(progress)
+        lead = progress.lead
+        found = {
+            STEP: progress.highest_step,
+            RATE: progress.run_rate(),
+            DONE: done.part if done else None,
+            LOSS: lead.measures.values().get(LOSS) if lead else None,
+        }
+        for name, value in found.items():
+            if value is not None:
+                _of(self.printed, RUN, name).add(now, float(value))
+
+
+def _printed(samples: Iterable[TaskSample], metric: str) -> list[tuple[float, float]]:
+    return [(each.time, each.printed[metric]) for each in samples if metric in each.printed]
+
+
+def _of(trends: dict[str, dict[str, Trend]], task: str, name: str) -> Trend:
+    return trends.setdefault(task, {}).setdefault(name, Trend())

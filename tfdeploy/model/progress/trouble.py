@@ -1,0 +1,111 @@
+"""What is wrong with each task of a run, in a word, and how bad: what needs a look stands first.
+Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from tfdeploy.model.progress.pace import Slow
+from tfdeploy.model.progress.run_progress import RunProgress
+from tfdeploy.model.progress.task_progress import TaskProgress
+from tfdeploy.model.text.units import roughly
+from tfdeploy.model.text.words import outcome_words, short_error
+
+FIRST, DEAD, CUT, STALLED, AGAIN, SLOW, STARTING, RUNNING, DONE = range(9)  # the worst first
+RESTARTED = "restarted"  # it runs again
+_AGAIN_S = 120.0  # how long after a restart it is pointed out
+
+
+@dataclass(frozen=True)
+class Mark:
+    """`rank`: FIRST to DONE. `state`: for a cell. `why`: in words, "" where there is nothing to
+    tell."""
+
+    rank: int
+    state: str
+    why: str = ""
+
+    @property
+    def trouble(self) -> bool:
+        return self.rank <= SLOW
+
+
+def marks(
+    progress: RunProgress, slow: Mapping[str, Slow] = MappingProxyType({}), now: float | None = None
+) -> dict[str, Mark]:
+    """By task, in the plan's order. `now`: UTC seconds, by which a restart is recent."""
+    first = progress.first_death
+    ended = progress.state in ("succeeded", "stopped")
+    return {
+        name: _mark(progress, task, slow.get(name), task is first, ended, now)
+        for name, task in progress.tasks.items()
+    }
+
+
+def _mark(
+    progress: RunProgress,
+    task: TaskProgress,
+    slow: Slow | None,
+    first: bool,
+    ended: bool,
+    now: float | None,
+) -> Mark:
+    why = task.reason or ""
+    if task.outcome and task.state in ("ended", "lost"):
+        rank = FIRST if first else DEAD if task.dead and not ended else DONE
+        last = task.last_line if task.dead else ""
+        return Mark(
+            rank, outcome_words(task.outcome, task.exit_code, task.signal), why or short_error(last)
+        )
+    health = progress.health(task)
+    if health == "unreachable":
+        host = progress.hosts.get(task.host)
+        return Mark(
+            CUT, health, progress.stalled_because(task, now) or (host.text if host else None) or ""
+        )
+    if health:
+        return Mark(STALLED, health, progress.stalled_because(task, now) or why)
+    if task.restarts and _is_recent(task, now):
+        return Mark(
+            AGAIN,
+            RESTARTED if task.state == "running" else task.state,
+            why or _again(progress, task, now),
+        )
+    if slow is not None:
+        return Mark(SLOW, slow.short, slow.words)
+    if task.state == "running":
+        return Mark(RUNNING, "running", why)
+    return Mark(STARTING, task.state, why)
+
+
+def last_cause(progress: RunProgress, task: TaskProgress) -> str:
+    """Why it had to start again the last time: 'restart 2, after failed: 1'; no cause where that is
+    not known."""
+    before = _words_before(progress, task)
+    return f"restart {task.restarts}" + (f", after {before}" if before else "")
+
+
+def _again(progress: RunProgress, task: TaskProgress, now: float | None) -> str:
+    """'2x, 40 s ago: failed: 1', which has to fit beside the figures of a task that runs."""
+    before = _words_before(progress, task)
+    if task.state != "running" or now is None or task.started is None:
+        return last_cause(progress, task)
+    return f"{task.restarts}x, {roughly(now - task.started)} ago" + (
+        f": {before}" if before else ""
+    )
+
+
+def _words_before(progress: RunProgress, task: TaskProgress) -> str:
+    before = progress.attempts.get((task.task, task.attempt - 1))
+    return before.words if before else ""
+
+
+def _is_recent(task: TaskProgress, now: float | None) -> bool:
+    return (
+        task.state != "running"
+        or task.started is None
+        or now is None
+        or now - task.started < _AGAIN_S
+    )

@@ -1,0 +1,76 @@
+"""Warns of a large release: which paths make it large, and how to send them once instead of with
+each run. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections import Counter
+from itertools import pairwise
+
+from tfdeploy.model.manifest import Manifest
+from tfdeploy.model.text.units import in_bytes
+
+MOST_BYTES = 50_000_000  # of code without a warning
+_MOST_PATHS = 3  # in the warning
+_LEAST_SHARE = 0.05  # of all bytes: smaller paths are not in the warning
+# if one subfolder has this share of its folder's bytes, the warning names the subfolder
+_MAIN_SHARE = 0.8
+_NAME = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+def large_code(manifest: Manifest) -> str | None:
+    """Return a warning if the code has more than MOST_BYTES, with its largest paths and a remedy;
+    None: it is small."""
+    total = manifest.total_bytes
+    if total <= MOST_BYTES:
+        return None
+    largest = _largest(manifest)
+    named = [(path, size) for path, size in largest[:_MOST_PATHS] if size >= total * _LEAST_SHARE]
+    listed = f": {', '.join(f'{path} ({in_bytes(size)})' for path, size in named)}" if named else ""
+    return (
+        f"code: {in_bytes(total)} that .gitignore does not name{listed}. Every run has its own "
+        "copy of it" + _remedy(largest)
+    )
+
+
+def _remedy(largest: list[tuple[str, int]]) -> str:
+    """Return what to write so that the largest path is sent once as data, or left out."""
+    path = largest[0][0]
+    name = _NAME.sub("_", path.rstrip("/").rpartition("/")[2]).strip("_-") or "data"
+    pattern = re.sub(r"([\\*?\[\]! ])", r"\\\1", "/" + path)
+    source = (
+        json.dumps("./" + path, ensure_ascii=False)
+        if _NAME.search(path.replace("/", "").replace(".", ""))
+        else "./" + path
+    )
+    return (
+        " (file systems with reflinks share the blocks). As data it is sent once: `data: "
+        f"{{{name}: {source}}}` in the job file; "
+        f"to leave it out: echo {shlex.quote(pattern)} >> .tfdeployignore"
+    )
+
+
+def _largest(manifest: Manifest) -> list[tuple[str, int]]:
+    """Return (path, bytes) of files and folders, the largest first. A folder ends in "/". No path
+    lies in another one."""
+    sizes: Counter[str] = Counter()
+    below: dict[str, set[str]] = {}
+    for entry in manifest.entries:
+        ends = [match.end() for match in re.finditer("/", entry.path)]
+        for folder, path in pairwise(entry.path[:end] for end in (0, *ends, len(entry.path))):
+            sizes[path] += entry.size
+            below.setdefault(folder, set()).add(path)
+    found = [_narrowed(path, sizes, below) for path in below.get("", ())]
+    return sorted(((path, sizes[path]) for path in found), key=lambda each: (-each[1], each[0]))
+
+
+def _narrowed(path: str, sizes: Counter[str], below: dict[str, set[str]]) -> str:
+    """Return the deepest subfolder that has almost all bytes of its parent, or `path` itself."""
+    while path in below:
+        largest = max(sorted(below[path]), key=lambda child: sizes[child])
+        if not largest.endswith("/") or sizes[largest] < _MAIN_SHARE * sizes[path]:
+            break
+        path = largest
+    return path

@@ -1,0 +1,204 @@
+"""All that a report shows of one run. Pure: gathered by operations/report.py, drawn by
+ui/report/."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from tfdeploy.agent.metric_names import sort_metrics
+from tfdeploy.model.answers.samples import TaskSample
+from tfdeploy.model.copy_fields import copy_fields
+from tfdeploy.model.events import Event
+from tfdeploy.model.measures import NOT_OWN
+from tfdeploy.model.plan import Plan
+from tfdeploy.model.progress.samples import Samples
+from tfdeploy.model.status.attempts import Attempt as Attempt
+from tfdeploy.model.status.attempts import attempt_of, closed, merge_recorded, merge_status
+from tfdeploy.model.status.run_status import RunView
+from tfdeploy.model.status.task_status import TaskView
+
+RATE_S = 30.0  # over which steps per second are averaged, at least
+Pieces = tuple[tuple[tuple[float, float], ...], ...]  # of a curve: (time, value) in each
+
+
+@dataclass(frozen=True)
+class LastLine:
+    """One of the last lines of the task that died first. `time`: UTC seconds."""
+
+    time: float
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunReport(Samples):
+    """`made`: UTC seconds. `events`: as this machine recorded them; none of a run that another one
+    launched. `errors`: hosts that gave no samples."""
+
+    plan: Plan
+    view: RunView
+    made: float
+    events: tuple[Event, ...] = ()
+    last_lines: tuple[LastLine, ...] = ()
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve: (seconds since the run began, value), in pieces with gaps between: an attempt is a
+    piece."""
+
+    name: str
+    pieces: Pieces
+
+    @property
+    def last(self) -> float | None:
+        return self.pieces[-1][-1][1] if self.pieces else None
+
+
+@dataclass(frozen=True)
+class Curves:
+    """One chart. `unit`: "", "cores", "bytes", "%", "/s"."""
+
+    name: str
+    unit: str
+    lines: tuple[Line, ...]
+
+
+_MOVED = ("received", "sent", "read", "written")
+
+
+def curves(report: RunReport) -> list[Curves]:
+    """The charts: step rate, loss, the other metrics, what tasks and GPUs used. Those of zeros
+    alone are left out."""
+    began = report.view.started
+
+    def used(of: Callable[[TaskSample], float | None]) -> tuple[Line, ...]:
+        return _per_task(
+            report, lambda rows: pieces_of((row.attempt, row.time - began, of(row)) for row in rows)
+        )
+
+    def printed(name: str) -> tuple[Line, ...]:
+        return used(lambda row: row.printed.get(name))
+
+    names = {name for rows in report.tasks.values() for row in rows for name in row.printed}
+    found = [
+        Curves("steps/s", "/s", _per_task(report, lambda rows: _rates(rows, began))),
+        Curves("loss", "", printed("loss")),
+    ]
+    found += [
+        Curves(name, "", printed(name))
+        for name in sort_metrics(sorted(names - NOT_OWN), report.view.job_metrics)
+    ]
+    found += [
+        Curves("CPU", "cores", used(lambda row: row.cpu)),
+        Curves("memory", "bytes", used(lambda row: row.memory)),
+    ]
+    found += [
+        Curves("GPU", "%", _gpus(report, began, 1)),
+        Curves("GPU memory", "bytes", _gpus(report, began, 2)),
+    ]
+    found.append(Curves("hosts: CPU", "cores", _of_hosts(report, began, "cpu")))
+    found += [
+        Curves(f"hosts: {name}", "bytes/s", _of_hosts(report, began, name)) for name in _MOVED
+    ]
+    return [
+        chart
+        for chart in found
+        if any(value for line in chart.lines for piece in line.pieces for _, value in piece)
+    ]
+
+
+def _per_task(report: RunReport, pieces: Callable[[list[TaskSample]], Pieces]) -> tuple[Line, ...]:
+    lines = ((task.task, pieces(report.tasks.get(task.task, []))) for task in report.view.tasks)
+    return tuple(Line(name, found) for name, found in lines if found)
+
+
+def pieces_of(points: Iterable[tuple[int, float, float | None]]) -> Pieces:
+    """A piece for each attempt."""
+    found: dict[int, list[tuple[float, float]]] = {}
+    for attempt, time, value in points:
+        if value is not None:
+            found.setdefault(attempt, []).append((time, float(value)))
+    return tuple(tuple(piece) for piece in found.values())
+
+
+def _rates(rows: list[TaskSample], began: float) -> Pieces:
+    found: dict[int, list[tuple[float, float]]] = {}
+    last: dict[int, tuple[float, float]] = {}
+    for row in rows:
+        step = row.printed.get("step")
+        if step is None:
+            continue
+        before = last.get(row.attempt)
+        if before is None or step < before[1]:
+            last[row.attempt] = row.time, step
+        elif row.time > before[0] and (
+            row.time - before[0] >= RATE_S or len(found.get(row.attempt, ())) < 2
+        ):
+            found.setdefault(row.attempt, []).append(
+                (row.time - began, (step - before[1]) / (row.time - before[0]))
+            )
+            last[row.attempt] = row.time, step
+    return tuple(tuple(piece) for piece in found.values())
+
+
+def _gpus(report: RunReport, began: float, field_number: int) -> tuple[Line, ...]:
+    """Of the GPUs that tasks have."""
+    return _lines(
+        (
+            f"{task.task} GPU {number}",
+            [
+                (row.time - began, gpu[field_number])
+                for row in report.hosts.get(task.host, [])
+                for gpu in row.gpus
+                if gpu[0] == number
+            ],
+        )
+        for task in report.view.tasks
+        for number in task.gpus
+    )
+
+
+def _of_hosts(report: RunReport, began: float, name: str) -> tuple[Line, ...]:
+    return _lines(
+        (
+            host,
+            [(row.time - began, row.cpu if name == "cpu" else row.rates.get(name)) for row in rows],
+        )
+        for host, rows in report.hosts.items()
+    )
+
+
+def _lines(named: Iterable[tuple[str, list[tuple[float, float | None]]]]) -> tuple[Line, ...]:
+    """Return a line of one piece for each name that has points."""
+    known = [
+        (name, tuple((time, float(value)) for time, value in points if value is not None))
+        for name, points in named
+    ]
+    return tuple(Line(name, (points,)) for name, points in known if points)
+
+
+def attempts(report: RunReport) -> list[Attempt]:
+    """All that the events and the hosts tell; of a task of which neither does, its last one."""
+    found: dict[tuple[str, int], Attempt] = {}
+    for event in report.events:
+        if event.kind == "task":
+            one = attempt_of(event, found)
+            if one is not None:
+                found[one.task, one.number] = one
+    for view in report.view.tasks:
+        one = _attempt_of_view(view)
+        if one is not None:
+            found[one.task, one.number] = merge_status(found.get((one.task, one.number)), one)
+    merge_recorded(found, report.attempts)
+    found = {
+        key: closed(each, found.get((each.task, each.number + 1))) for key, each in found.items()
+    }
+    order = {view.task: number for number, view in enumerate(report.view.tasks)}
+    return sorted(found.values(), key=lambda each: (order.get(each.task, len(order)), each.number))
+
+
+def _attempt_of_view(view: TaskView) -> Attempt | None:
+    if not view.attempt or view.started is None:
+        return None
+    return copy_fields(Attempt, view, number=view.attempt, last_line="")

@@ -1,0 +1,54 @@
+"""The samples of a run as one table for spreadsheets: a row for each task and time. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from tfdeploy.agent.metric_patterns import OTHER_STEPS
+from tfdeploy.model.measures import SHOWN_APART
+from tfdeploy.model.progress.samples import gpu_use
+from tfdeploy.model.report.run_report import RunReport
+from tfdeploy.model.text.words import iso_z
+
+# columns, then one for each other metric by its name
+BEFORE = ("time", "seconds", "task", "host", "attempt", *SHOWN_APART)
+AFTER = ("cpu_cores", "memory_bytes", "gpu_percent", "gpu_memory_bytes")
+OLDEST_GPU_S = 600.0  # a look at the GPUs may be so much older than the task's own
+Cell = str | float | None
+
+
+def sample_table(report: RunReport) -> tuple[list[str], list[list[Cell]]]:
+    """(headers, rows by time). `seconds`: since the run began. A metric that is called like a
+    column has `metric ` in front."""
+    left_out = {*SHOWN_APART, *(OTHER_STEPS.keys() - report.plan.metrics.keys())}
+    told = {name for rows in report.tasks.values() for row in rows for name in row.printed}
+    names = sorted(told - left_out)
+    headers = [
+        *BEFORE,
+        *(f"metric {name}" if name in (*BEFORE, *AFTER) else name for name in names),
+        *AFTER,
+    ]
+    found: list[tuple[float, list[Cell]]] = []
+    for task in report.view.tasks:
+        looks = report.hosts.get(task.host, [])
+        times = [look.time for look in looks]
+        for row in report.tasks.get(task.task, []):
+            at = bisect_right(times, row.time) - 1
+            fresh = at >= 0 and row.time - times[at] <= OLDEST_GPU_S
+            seen = looks[at].gpus if fresh else []
+            gpus = gpu_use((gpu[1], gpu[2]) for gpu in seen if gpu[0] in task.gpus)
+            printed = [row.printed.get(name) for name in (*SHOWN_APART, *names)]
+            began = round(row.time - report.view.started, 3)
+            cells = [
+                iso_z(row.time),
+                began,
+                task.task,
+                task.host,
+                row.attempt,
+                *printed,
+                row.cpu,
+                row.memory,
+                *gpus,
+            ]
+            found.append((row.time, cells))
+    return headers, [cells for _, cells in sorted(found, key=lambda each: each[0])]

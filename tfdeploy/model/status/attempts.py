@@ -1,0 +1,117 @@
+"""The attempts of tasks, as their events tell them and as their hosts do. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from tfdeploy.model.answers.samples import AttemptRow
+from tfdeploy.model.copy_fields import copy_fields
+from tfdeploy.model.events import Event
+from tfdeploy.model.text.words import outcome_words, short_error
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """`started`, `ended`: UTC seconds. `ended` None: it goes on. `outcome` None too."""
+
+    task: str
+    number: int
+    started: float
+    ended: float | None
+    outcome: str | None
+    reason: str | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    last_line: str = ""  # known once the next attempt has begun
+
+    @property
+    def words(self) -> str:
+        """How it ended: 'failed: 1, ValueError: bad shard'; '' while it goes on."""
+        if not self.outcome:
+            return ""
+        how = outcome_words(self.outcome, self.exit_code, self.signal)
+        reason, last = self.reason or "", short_error(self.last_line)
+        return ", ".join(part for part in (how, reason, "" if last in reason else last) if part)
+
+
+def attempt_of_host(task: str, row: AttemptRow) -> Attempt:
+    """What a host has written of it."""
+    return copy_fields(Attempt, row, task=task, last_line="")
+
+
+def closed(attempt: Attempt, following: Attempt | None) -> Attempt:
+    """Close an attempt without a recorded end at the start of the next one."""
+    if attempt.ended is not None or following is None:
+        return attempt
+    if attempt.outcome is not None:
+        return replace(attempt, ended=following.started)
+    return replace(
+        attempt, ended=following.started, outcome="lost", reason="how it ended is not known"
+    )
+
+
+def attempt_of(event: Event, before: Mapping[tuple[str, int], Attempt]) -> Attempt | None:
+    """Return the attempt after a task's event; None if the event tells of no attempt. `before`: the
+    attempts known so far."""
+    said = event.data
+    task, number = event.task or said.get("task") or "", said.get("attempt") or 0
+    known = before.get((task, number))
+    start = said.get("started") or (known.started if known else None)
+    if not task or not number or start is None:
+        return None
+    how: dict[str, Any] = {
+        name: said.get(name) for name in ("ended", "outcome", "reason", "exit_code", "signal")
+    }
+    return merge_status(known, Attempt(task, number, start, **how))
+
+
+def merge_status(known: Attempt | None, of_status: Attempt) -> Attempt:
+    """Return the attempt after a status, which has no outcome while the task waits to start again.
+
+    The reason of such a status says why the task starts again, not how the attempt ended.
+    """
+    if of_status.outcome is not None:
+        return of_status
+    if known is not None and known.outcome not in (None, "lost"):
+        return known
+    if of_status.ended is None:
+        return of_status
+    return replace(
+        of_status, outcome="failed" if of_status.signal is None else "killed", reason=None
+    )
+
+
+def merge_recorded(
+    found: dict[tuple[str, int], Attempt], recorded: Mapping[str, Sequence[Attempt]]
+) -> list[Attempt]:
+    """Add to `found` what hosts have recorded, by task. A recorded end replaces that of a status.
+
+    Returns the attempts whose end was not known before.
+    """
+    ended = []
+    for task, each in ((task, each) for task, attempts in recorded.items() for each in attempts):
+        known = found.get((task, each.number))
+        if known is None or each.ended is not None:
+            found[task, each.number] = (
+                each if known is None else replace(each, last_line=known.last_line)
+            )
+            ended += (
+                [each] if each.ended is not None and (known is None or known.ended is None) else []
+            )
+    return ended
+
+
+def event_of(attempt: Attempt, host: str) -> Event:
+    """Its end, as whoever watched would have been told."""
+    said = asdict(attempt)
+    told = {"state": "ended", "attempt": attempt.number}
+    told |= {
+        name: said[name]
+        for name in ("outcome", "exit_code", "signal", "reason", "started", "ended")
+    }
+    time = attempt.ended if attempt.ended is not None else attempt.started
+    return Event(
+        kind="task", time=time, host=host, task=attempt.task, attempt=attempt.number, data=told
+    )

@@ -1,0 +1,223 @@
+"""The state of a run, by what its hosts report: their files are the truth. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from types import MappingProxyType
+from typing import TypedDict
+
+from tfdeploy.agent.wire import HostRunState, TaskStatus
+from tfdeploy.model.allowed import is_ip, is_name
+from tfdeploy.model.copy_fields import copy_fields
+from tfdeploy.model.hostplan import printable
+from tfdeploy.model.json_words import IsoTime, RunState
+from tfdeploy.model.plan import Plan
+from tfdeploy.model.protect import AskedLevel, Level, Protection
+from tfdeploy.model.status.deaths import DEATHS
+from tfdeploy.model.status.task_status import Metrics, TaskRow, TaskView, task_json, task_view
+from tfdeploy.model.status.verdict import FINAL_STATES, verdict
+from tfdeploy.model.text.words import iso_z
+
+_MOST_OPEN = 20
+_MOST_CALLERS = 256  # of one host: it may report anything
+_NO_METRICS: Metrics = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Caller:
+    """`member`, a host of the run, connected to `host` over the mesh from `address`, which the plan
+    did not know."""
+
+    host: str
+    address: str
+    member: str
+
+    @property
+    def turned_away(self) -> str:
+        """Say that the address is not admitted, and why."""
+        return (
+            f"{self.member} came to {self.host} through {self.address}, which is not its own "
+            "address: "
+            f"the tasks' ports on {self.host} turn that away"
+        )
+
+
+@dataclass(frozen=True)
+class RunView:
+    """One run. `started`: when it was launched; its other times count from then. `cause`: why it
+    fails or failed, in words.
+    `first_death`: the task that died first."""
+
+    run: str
+    job: str
+    mode: str
+    state: str  # wire.RUN_STATES
+    started: float
+    ended: float | None
+    tasks: tuple[TaskView, ...]
+    cause: str | None = None
+    first_death: str | None = None  # the task's name
+    unreachable: tuple[str, ...] = ()
+    unasked: tuple[str, ...] = ()  # left out on purpose: their tasks are not in `tasks`
+    # host -> paths in its cwd/
+    left_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    cwd: str = ""  # the folder of the code in which the tasks start
+    open_ports: tuple[str, ...] = ()  # those open to everybody in a protected run, in words
+    protect: Protection = field(default_factory=Protection)
+    admitted: tuple[Caller, ...] = ()  # the member stated the address as its own
+    not_admitted: tuple[Caller, ...] = ()  # the member did not
+    job_metrics: tuple[str, ...] = ()  # names, as the plan has them
+
+    @property
+    def final(self) -> bool:
+        return self.state in FINAL_STATES
+
+
+def run_view(
+    plan: Plan,
+    host_states: Mapping[str, HostRunState | None],
+    tasks: Mapping[str, TaskStatus],
+    *,
+    unreachable: Collection[str] = (),
+    unasked: Collection[str] = (),
+    metrics: Metrics = _NO_METRICS,
+    unread: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+) -> RunView:
+    """Decides state and cause. `host_states`: None or absent: the host does not know this run; of
+    an unreachable host its last known state may be given. `unasked`: hosts left out on purpose;
+    only the other hosts report about them. `metrics`: task -> its newest figures. `unread`: task ->
+    metrics that its host no longer reads."""
+    states = [s for h in plan.hosts if (s := host_states.get(h.host)) is not None]
+    silent = {*unreachable, *unasked}
+    views = tuple(
+        task_view(
+            task,
+            host_states.get(task.host),
+            tasks.get(task.task),
+            states,
+            task.host in silent,
+            metrics.get(task.task, {}),
+            unread.get(task.task, ()),
+        )
+        for task in plan.tasks
+    )
+    admitted = _callers(
+        (s.host, *each) for s in states for each in islice(s.admitted.items(), _MOST_CALLERS)
+    )
+    stated = ((s.host, islice(s.not_admitted.items(), _MOST_CALLERS)) for s in states)
+    turned_away = _callers(
+        (host, address, name) for host, pairs in stated for name, address in pairs
+    )
+    open_ports = tuple(
+        f"{task}: {printable(how)[:300]}"
+        for s in states
+        for task, how in sorted(s.open_ports.items())
+    )
+    exceptions = [*open_ports[:_MOST_OPEN], *(each.turned_away for each in turned_away)]
+    state, cause, first = verdict(plan, states, views, unreachable, unasked)
+    views = _with_collateral(views, first)
+    ends = [e for e in (*(s.ended for s in states), *(v.ended for v in views)) if e is not None]
+    return copy_fields(
+        RunView,
+        plan,
+        state=state,
+        started=plan.created
+        or min((s.started for s in states if s.started is not None), default=0.0),
+        ended=max(ends, default=None) if state in FINAL_STATES else None,
+        tasks=tuple(view for view in views if view.host not in unasked),
+        cause=cause,
+        first_death=first,
+        unreachable=tuple(h.host for h in plan.hosts if h.host in unreachable),
+        unasked=tuple(h.host for h in plan.hosts if h.host in unasked),
+        left_files={s.host: tuple(s.left_files) for s in states if s.left_files},
+        open_ports=open_ports[:_MOST_OPEN],
+        protect=replace(plan.protect, why="; ".join([plan.protect.why, *exceptions])),
+        admitted=admitted,
+        not_admitted=turned_away,
+        job_metrics=tuple(plan.metrics),
+    )
+
+
+def _callers(reported: Iterable[tuple[str, str, str]]) -> tuple[Caller, ...]:
+    """Return the callers that hosts report, as host, address and member, with a real address and a
+    possible name."""
+    known = (Caller(*each) for each in reported)
+    return tuple(each for each in known if is_ip(each.address) and is_name(each.member))
+
+
+def _with_collateral(views: tuple[TaskView, ...], first: str | None) -> tuple[TaskView, ...]:
+    """Tasks that died after the first death get that as their reason, unless they have one."""
+    began = next((view.ended for view in views if view.task == first), None)
+    if began is None:
+        return views
+    return tuple(
+        replace(view, reason=f"after {first} died")
+        if view.outcome in DEATHS
+        and view.reason is None
+        and view.task != first
+        and (view.ended or 0.0) > began
+        else view
+        for view in views
+    )
+
+
+def exit_code(view: RunView) -> int:
+    """0 for a run that succeeded or still runs, else 1."""
+    return 1 if view.state in ("failed", "stopped", "lost") else 0
+
+
+class CallerRow(TypedDict):
+    """`of`, a host of the run, connected to `host` from `address`."""
+
+    host: str
+    address: str
+    of: str
+
+
+class ProtectRow(TypedDict):
+    """`used`: the weakest level of all hosts. `hosts`: the level of each host; empty if an older
+    tfdeploy launched the run.
+    `admitted`: addresses that hosts stated as their own after the launch. `not_admitted`: addresses
+    of their connections that they did not state."""
+
+    asked: AskedLevel
+    used: Level
+    why: str
+    hosts: dict[str, Level]
+    admitted: list[CallerRow]
+    not_admitted: list[CallerRow]
+
+
+class RunAnswer(TypedDict):
+    """A run, as `status --json` and `launch --json` print it."""
+
+    run: str
+    job: str
+    mode: str
+    state: RunState
+    started: IsoTime | None
+    ended: IsoTime | None
+    protect: ProtectRow
+    tasks: list[TaskRow]
+
+
+def run_view_json(view: RunView) -> RunAnswer:
+    return copy_fields(
+        RunAnswer,
+        view,
+        started=iso_z(view.started),
+        ended=iso_z(view.ended),
+        protect=copy_fields(
+            ProtectRow,
+            view.protect,
+            admitted=_caller_rows(view.admitted),
+            not_admitted=_caller_rows(view.not_admitted),
+        ),
+        tasks=[task_json(task) for task in view.tasks],
+    )
+
+
+def _caller_rows(callers: Iterable[Caller]) -> list[CallerRow]:
+    return [copy_fields(CallerRow, each, of=each.member) for each in callers]

@@ -1,0 +1,176 @@
+"""How one task stands, as its own host reports it, or else the run's other hosts. Pure.
+
+Nothing is guessed: a task that no host reports is `lost`. Where the task's host does not answer,
+`health` is "unreachable" and the other fields hold what was last known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any, TypedDict
+
+from tfdeploy.agent import wire
+from tfdeploy.agent.wire import HostRunState, TaskStatus
+from tfdeploy.model.copy_fields import copy_fields
+from tfdeploy.model.json_words import Health, IsoTime, Outcome, TaskState
+from tfdeploy.model.measures import SHOWN_APART
+from tfdeploy.model.plan import TaskPlan
+from tfdeploy.model.text.words import iso_z, stall_words
+
+Metrics = Mapping[str, Mapping[str, float]]  # task -> the newest figure of each metric
+
+
+@dataclass(frozen=True)
+class TaskView:
+    """One task as operators see it. Times are UTC seconds."""
+
+    task: str
+    host: str
+    state: str  # wire.TASK_STATES
+    address: str
+    gpus: tuple[int, ...]
+    health: str | None = None  # "unreachable", "stalled"
+    outcome: str | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    pid: int | None = None
+    attempt: int = 0
+    restarts: int = 0
+    step: int | None = None
+    loss: float | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)  # every metric but step and loss
+    started: float | None = None
+    ended: float | None = None
+    reason: str | None = None
+    began_again: str | None = None  # why there is an attempt after the first
+    up: bool = False
+    log_lost_bytes: int = 0  # lines that were not stored because its host's disk was full
+    # metrics that are not read any more: to match their patterns takes too long
+    unread: tuple[str, ...] = ()
+
+
+def task_view(
+    planned: TaskPlan,
+    host_state: HostRunState | None,
+    status: TaskStatus | None,
+    states: list[HostRunState],
+    unreachable: bool,
+    measured: Mapping[str, float],
+    unread: tuple[str, ...],
+) -> TaskView:
+    """Return the task as `status` tells it, its own host's, or else as the `states` of all hosts
+    do."""
+    if status is None or (unreachable and status.state != "ended"):
+        reported = _reported_by_others(planned, states) or _without_minder(planned, status, states)
+        status = reported or status or _without_status(planned, host_state, states, unreachable)
+    return copy_fields(
+        TaskView,
+        status,
+        task=planned.task,
+        host=planned.host,
+        address=planned.address,
+        gpus=planned.gpus,
+        health="unreachable" if unreachable and status.state != "ended" else status.health,
+        restarts=max(0, status.attempt - 1),
+        step=int(measured["step"]) if "step" in measured else None,
+        loss=measured.get("loss"),
+        metrics={name: value for name, value in measured.items() if name not in SHOWN_APART},
+        reason=status.reason
+        or stall_words(status.health_reason, status.health_since, last_known=unreachable)
+        or status.began_again,
+        unread=unread,
+    )
+
+
+def _reported_by_others(planned: TaskPlan, states: Iterable[HostRunState]) -> TaskStatus | None:
+    """What other hosts learned over the mesh about a task whose own host does not report it."""
+    for state in states:
+        reported = state.ended_tasks.get(planned.task)
+        if reported:
+            how: dict[str, Any] = {
+                name: reported.get(name) for name in ("outcome", "exit_code", "signal", "reason")
+            }
+            return TaskStatus(
+                run=state.run,
+                task=planned.task,
+                host=planned.host,
+                state="ended",
+                attempt=reported.get("attempt") or 1,
+                ended=reported.get("time", reported.get("ended")),
+                **how,
+            )
+    return None
+
+
+def _without_minder(
+    planned: TaskPlan, status: TaskStatus | None, states: Iterable[HostRunState]
+) -> TaskStatus | None:
+    """`lost` where other hosts have found that the run has no minder on this host."""
+    if not any(planned.host in state.unminded for state in states if state.host != planned.host):
+        return None
+    last = status or TaskStatus(run="", task=planned.task, host=planned.host)
+    return wire.replace(
+        last, state="lost", outcome="lost", up=False, reason="nobody minds it, the other hosts say"
+    )
+
+
+def _without_status(
+    planned: TaskPlan,
+    host_state: HostRunState | None,
+    states: list[HostRunState],
+    unreachable: bool,
+) -> TaskStatus:
+    beginning = all(state.phase == "prepared" for state in states)
+    known = (
+        host_state.phase in ("prepared", "started") if host_state else beginning and bool(states)
+    )
+    if known and not unreachable:
+        return TaskStatus(run="", task=planned.task, host=planned.host)
+    return TaskStatus(
+        run="",
+        task=planned.task,
+        host=planned.host,
+        state="lost",
+        outcome=None if unreachable else "lost",
+    )
+
+
+class TaskRow(TypedDict):
+    """One task, as `--json` prints it."""
+
+    task: str
+    host: str
+    state: TaskState
+    health: Health | None
+    outcome: Outcome | None
+    exit_code: int | None
+    signal: int | None
+    pid: int | None
+    address: str
+    gpus: list[int]
+    attempt: int
+    restarts: int
+    step: int | None
+    loss: float | None
+    metrics: dict[str, float]  # every other one that the task has printed, or has in event files
+    # those whose patterns take so long for its lines that they are not tried any more
+    metrics_unread: list[str]
+    started: IsoTime | None
+    ended: IsoTime | None
+    reason: str | None
+
+
+def task_json(view: TaskView) -> TaskRow:
+    return copy_fields(
+        TaskRow,
+        view,
+        gpus=list(view.gpus),
+        # JSON has no NaN
+        loss=view.loss if view.loss is not None and isfinite(view.loss) else None,
+        metrics={name: value for name, value in view.metrics.items() if isfinite(value)},
+        metrics_unread=list(view.unread),
+        started=iso_z(view.started),
+        ended=iso_z(view.ended),
+    )

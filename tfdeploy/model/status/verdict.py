@@ -1,0 +1,96 @@
+"""State, cause and first death of a run, by the rules of the contract ("How a run starts and
+ends"). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tfdeploy.agent.wire import HostRunState
+from tfdeploy.model.plan import Plan
+from tfdeploy.model.status.deaths import DEATHS, Death, death_of, first, reported
+from tfdeploy.model.status.task_status import TaskView
+
+FINAL_STATES = frozenset({"succeeded", "failed", "stopped", "lost"})
+Verdict = tuple[str, str | None, str | None]  # state, cause, first death
+
+
+def verdict(
+    plan: Plan,
+    states: list[HostRunState],
+    views: tuple[TaskView, ...],
+    unreachable: Collection[str],
+    unasked: Collection[str] = (),
+) -> Verdict:
+    """Decided by the hosts that answer. Where these do not suffice, the cause names the hosts that
+    do not answer."""
+    silent = {*unreachable, *unasked}
+    # The earliest death that the minders report as the cause, else the earliest by the tasks' own
+    # outcomes.
+    death = first(reported(states) or [death_of(view) for view in views if view.outcome in DEATHS])
+    cause = death.words if death else _abort_reason(states)
+    task = death.task if death else None
+    if not _over(states, views, silent):
+        return _unfinished_state(states, views), cause, task
+    deciding = [view.outcome for view in views if view.task in plan.deciding]
+    too_early = death is not None and death.outcome == "succeeded" and death.task in plan.deciding
+    if deciding and all(outcome == "succeeded" for outcome in deciding) and not too_early:
+        return "succeeded", None, None
+    # minders report no death after which the task starts again
+    fatal = any(s.first_death for s in states)
+    if any(s.stop_requested for s in states) and not (fatal and _died_before_stop(death, views)):
+        return "stopped", "stopped by an operator", None
+    failed = any(s.first_death or s.abort_reason for s in states)
+    if cause is not None and (failed or (death and death.outcome != "lost")):
+        return "failed", cause, task
+    if cause is None or not states:
+        return "lost", _unknown_end(states, unreachable, unasked), None
+    return "lost", cause, task
+
+
+def _over(states: list[HostRunState], views: tuple[TaskView, ...], silent: Collection[str]) -> bool:
+    """Nothing of the run is known to be alive on any host that answers."""
+    answering = [s for s in states if s.host not in silent]
+    alive = [s for s in (answering or states) if not _host_over(s, views)]
+    return not alive
+
+
+def _host_over(state: HostRunState, views: tuple[TaskView, ...]) -> bool:
+    here = [view.state for view in views if view.host == state.host]
+    return state.phase == "ended" or ("lost" in here and all(s in ("ended", "lost") for s in here))
+
+
+def _unfinished_state(states: list[HostRunState], views: tuple[TaskView, ...]) -> str:
+    committed = any(s.phase in ("committed", "ending", "ended") for s in states)
+    first = {
+        "pending": 0,
+        "starting": 1,
+    }  # state -> attempt; a later attempt leaves the run `running`
+    coming_up = any(
+        v.state in first and v.attempt <= first[v.state] and v.health is None for v in views
+    )
+    return "running" if committed and not coming_up else "starting"
+
+
+def _died_before_stop(death: Death | None, views: tuple[TaskView, ...]) -> bool:
+    """Whether the run had failed already when the operator stopped the rest of it."""
+    if death is None or death.outcome == "lost" or death.time is None:
+        return False
+    stopped = [v.ended for v in views if v.outcome == "stopped" and v.ended is not None]
+    return death.time < min(stopped, default=float("-inf"))
+
+
+def _abort_reason(states: list[HostRunState]) -> str | None:
+    reasons = [(s.ended or float("inf"), s.abort_reason) for s in states if s.abort_reason]
+    return min(reasons)[1] if reasons else None
+
+
+def _unknown_end(
+    states: list[HostRunState], unreachable: Collection[str], unasked: Collection[str]
+) -> str:
+    silent = [f"cannot be reached: {', '.join(sorted(unreachable))}"] if unreachable else []
+    silent += [f"not asked: {', '.join(sorted(unasked))}"] if unasked else []
+    if silent:
+        return f"{'; '.join(silent)}; how the run ended is not known"
+    if not states:
+        return "no host of this run knows it any more"
+    return "every host has ended, and none says how the deciding task did"

@@ -1,0 +1,31 @@
+"""Moments on a command line: so long ago, or a time of RFC 3339."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import datetime
+
+from tfdeploy.model.text.units import seconds_of
+
+_TIME = re.compile(
+    r"(\d{4}-\d\d-\d\d)(?:[Tt ](\d\d:\d\d)(:\d\d)?(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)?)?", re.ASCII
+)
+EXAMPLES = "1h30m, 2026-11-22T10:00:00Z or 2026-11-22"
+
+
+def moment_of(text: str, now: float | None = None) -> float:
+    """UTC seconds; `now` is the clock's by default.
+
+    Without an offset a time is local; a date alone is its local midnight. Raises ValueError.
+    """
+    match = _TIME.fullmatch(text)
+    try:
+        if match is None:
+            return (time.time() if now is None else now) - seconds_of(text)
+        date, minutes, seconds, fraction, zone = match.groups()
+        there = {None: "", "Z": "+00:00", "z": "+00:00"}.get(zone, zone)
+        found = datetime.fromisoformat(f"{date}T{minutes or '00:00'}{seconds or ':00'}{there}")
+        return found.timestamp() + float(fraction or 0)
+    except (ValueError, OverflowError, OSError):  # also a year that no local clock has
+        raise ValueError(f"{text!r} is neither a duration nor a time like {EXAMPLES}") from None

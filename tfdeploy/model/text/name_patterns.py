@@ -1,0 +1,74 @@
+"""Names that a pattern means: `worker`, `worker:[0-2,5]`, `n*`, `gpu[03-10]`, several with commas.
+Pure.
+
+The one syntax of --task, --host, --limit and --exclude. Brackets are always ranges of numbers,
+never sets of characters.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Mapping, Sequence
+from fnmatch import fnmatchcase
+
+from tfdeploy.errors import UsageError
+from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.ranges import split_list, unfold
+
+EXAMPLES = {"host": "n1,gpu[03-10],worker,n*", "task": "worker,ps:0,worker:[0-2,5],w*"}
+
+
+def matched(
+    patterns: str,
+    names: Sequence[str],
+    groups: Mapping[str, Collection[str]],
+    *,
+    flag: str,
+    kind: str,
+    of: str = "",
+) -> set[str]:
+    """The `names` that the patterns mean. `groups`: a word -> the names it stands for; a name goes
+    before a group of that name.
+
+    `flag`, `kind` ("host", "task") and `of` (" of RUN") are for errors. Raises UsageError:
+    malformed, or no match.
+    """
+    parts = split_list(patterns)
+    if not parts:
+        raise UsageError(
+            "an empty pattern", where=f"{flag} {patterns!r}", next=f"{flag} {EXAMPLES[kind]}"
+        )
+    found: set[str] = set()
+    for part in parts:
+        try:
+            fitting = _match(part, names, groups)
+        except UsageError as error:  # malformed
+            raise UsageError(error.what, where=f"{flag} {patterns}", next=error.next) from None
+        if not fitting:
+            raise UsageError(
+                f"{part!r} matches no {kind}{of}",
+                where=f"{flag} {patterns}",
+                next=_hint(part, names, groups, kind),
+            )
+        found |= fitting
+    return found
+
+
+def _match(pattern: str, names: Sequence[str], groups: Mapping[str, Collection[str]]) -> set[str]:
+    if pattern in names:
+        return {pattern}
+    if pattern in groups:
+        return set(groups[pattern])
+    wanted = set(unfold(pattern))
+    globs = [text for text in wanted if "*" in text or "?" in text]
+    return {
+        name for name in names if name in wanted or any(fnmatchcase(name, text) for text in globs)
+    }
+
+
+def _hint(
+    pattern: str, names: Sequence[str], groups: Mapping[str, Collection[str]], kind: str
+) -> str:
+    near = difflib.get_close_matches(pattern, [*names, *groups], n=1)
+    known = f"the {kind}s are {fold_names(names)}"
+    return f"did you mean {near[0]}? {known}" if near else known

@@ -1,0 +1,300 @@
+"""Finds the run that a verb is about: by id or unique prefix, or the newest of the job. The store
+is only a cache."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tfdeploy.agent import wire
+from tfdeploy.errors import TfdeployError, UsageError
+from tfdeploy.model.answers.runs import RUNS, ListedRun
+from tfdeploy.model.inventory import Host
+from tfdeploy.model.plan import Plan
+from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.units import count
+from tfdeploy.model.text.words import iso_z
+from tfdeploy.model.typed import convert
+from tfdeploy.operations.outcomes import split, together
+from tfdeploy.operations.run_lookup.host_plans import (
+    DifferentPlans,
+    PlanRequest,
+    fetch_plan,
+    plan_to_stop,
+    with_hosts,
+)
+from tfdeploy.store.runs import RunStore
+from tfdeploy.transport.protocols import Fleet
+
+CLOCK_TOLERANCE_S = 300.0  # a start that is further in the future is not believed
+
+
+@dataclass
+class FoundRun:
+    """One run as the hosts of the inventory report it. `starts`: when it began, as each host
+    reports it."""
+
+    run: str
+    job: str
+    live: bool = False
+    committed: bool = False
+    starts: dict[str, float] = field(default_factory=dict)
+    # hosts that hold files of it, by their names in the inventory
+    holders: list[str] = field(default_factory=list)
+    states: dict[str, wire.HostRunState | None] = field(default_factory=dict)
+    tasks: dict[str, wire.TaskStatus] = field(default_factory=dict)
+    # host -> what is wrong with its files of the run
+    damaged: dict[str, str] = field(default_factory=dict)
+
+    def add(self, host: str, row: ListedRun) -> None:
+        """Add what a host reports of the run. What it says of itself counts more than what others
+        say of it."""
+        self.live = self.live or row.live
+        self.committed = self.committed or row.committed
+        self.holders.append(host)
+        if (owner := row.host_state.host) == host or owner not in self.states:
+            self.states[owner] = row.host_state
+        for status in row.tasks:
+            if status.host == host or status.task not in self.tasks:
+                self.tasks[status.task] = status
+        stamps = [row.host_state.started, *(status.started for status in row.tasks)]
+        if any(stamps):
+            self.starts[host] = min(filter(None, stamps))
+
+    @property
+    def readable(self) -> bool:
+        return not self.damaged or bool(self.holders)
+
+    @property
+    def started(self) -> float | None:
+        """The median of `starts` (of two, the earlier one), so that most hosts would have to
+        lie."""
+        return sorted(self.starts.values())[(len(self.starts) - 1) // 2] if self.starts else None
+
+    @property
+    def hosts_ahead(self) -> list[str]:
+        """The hosts that report a start in the future, if the median does. Their clocks are ahead,
+        or they lie."""
+        latest = time.time() + CLOCK_TOLERANCE_S
+        return (
+            [host for host, start in self.starts.items() if start > latest]
+            if (self.started or 0.0) > latest
+            else []
+        )
+
+
+def find_runs(
+    fleet: Fleet, hosts: tuple[Host, ...], job: str | None
+) -> tuple[list[FoundRun], dict[str, TfdeployError]]:
+    """Return all runs that the hosts hold, and the errors of the hosts that gave no answer."""
+    answers, silent = split(
+        fleet.each(hosts, lambda session: session.agent().call(RUNS, {"job": job}))
+    )
+    found: dict[tuple[str, str], FoundRun] = {}
+    for host, rows in answers.items():
+        for row in rows:
+            known = found.setdefault((row.job, row.run), FoundRun(row.run, row.job))
+            if row.damaged is None:
+                known.add(host, row)
+            else:
+                known.damaged[host] = row.damaged
+    return list(found.values()), silent
+
+
+def newest_first(runs: Iterable[FoundRun], store: RunStore) -> list[FoundRun]:
+    """Sort by this machine's record if it launched the run, else by what hosts say. Runs that start
+    in the future come last."""
+    now = time.time()
+
+    def order(known: FoundRun) -> tuple[bool, float, str]:
+        launched_at = store.launched_at(known.run)
+        if launched_at is not None:
+            return True, launched_at, known.run
+        return not known.hosts_ahead, min(known.started or 0.0, now), known.run
+
+    return sorted(runs, key=order, reverse=True)
+
+
+def starts_in_future(known: FoundRun, store: RunStore) -> bool:
+    """Return whether the start is in the future by what hosts say, and this machine has no record
+    of the launch."""
+    return bool(known.hosts_ahead) and store.launched_at(known.run) is None
+
+
+def future_start_warning(known: FoundRun) -> str:
+    hosts = fold_names(known.hosts_ahead)
+    return (
+        f"{known.run} counts as the oldest: by the clock or word of {hosts} it begins at "
+        f"{iso_z(known.started)}"
+    )
+
+
+def find_run(
+    fleet: Fleet,
+    hosts: tuple[Host, ...],
+    store: RunStore,
+    *,
+    wanted: str | None,
+    job: str | None,
+    live_first: bool = False,
+    metrics: Mapping[str, str] | None = None,
+    refused: dict[str, TfdeployError] | None = None,
+    warnings: list[str] | None = None,
+) -> Plan:
+    """The plan of the wanted run (`wanted` None: the newest). Raises UsageError (unknown, or
+    ambiguous) or the hosts' errors.
+
+    `live_first`: a live run goes first, for stop; hosts that gave no answer are then added to the
+    plan. For a plan read from hosts: `metrics` are this machine's; `refused` receives host -> why
+    its plan could not be used. `warnings` receives a sentence for each run whose start is not
+    believed.
+    """
+    if wanted is not None and (local := store.plan(wanted, job)) is not None:
+        return local
+    runs, silent = find_runs(fleet, hosts, job)
+    runs = newest_first(runs, store)
+    if wanted is not None:
+        plan = _choose_named(runs, store, wanted)
+    else:
+        plan = _choose_newest([known for known in runs if known.readable], job, live_first, store)
+        if silent and not (plan and plan.live):
+            plan = _newer(plan, next(plans_on(silent, store, job), None), store)
+        if warnings is not None:
+            warnings += [
+                future_start_warning(known) for known in runs if starts_in_future(known, store)
+            ]
+    if isinstance(plan, Plan):
+        return plan
+    if plan is None:
+        if silent:
+            raise together("asking for runs", silent, len(hosts))
+        what = f"no run {wanted!r}" if wanted else "no run of this job" if job else "no run"
+        next_line = "tfdeploy runs" if wanted or runs else "`tfdeploy launch` starts one"
+        raise UsageError(
+            f"{what} on these hosts", where=f"{count(len(hosts), 'host')} asked", next=next_line
+        )
+    own = store.plan(plan.run, plan.job)
+    unreachable = tuple(host for host in hosts if host.name in silent)
+    found = own or _from_hosts(
+        fleet, _plan_request(hosts, plan, metrics), unreachable if live_first else None, refused
+    )
+    if (
+        live_first
+        and wanted is None
+        and not plan.live
+        and silent
+        and not any(host.host in silent for host in found.hosts)
+    ):
+        # a live run may be on a host that gave no answer
+        raise together("asking for a live run", silent, len(hosts))
+    if live_first and own is None:
+        return with_hosts(found, (host for host in hosts if host.name in plan.damaged))
+    return found
+
+
+def read_plan(
+    fleet: Fleet, hosts: tuple[Host, ...], store: RunStore, known: FoundRun
+) -> Plan | None:
+    """The plan of a run that hosts hold: from the store, else from its hosts; None: unreadable.
+    Raises DifferentPlans."""
+    try:
+        return store.plan(known.run, known.job) or fetch_plan(fleet, _plan_request(hosts, known))[0]
+    except DifferentPlans:
+        raise
+    except TfdeployError:
+        return None
+
+
+def _choose_named(runs: list[FoundRun], store: RunStore, wanted: str) -> FoundRun | Plan | None:
+    known = {each.run: each for each in runs}
+    names = [name for name in {*known, *store.runs()} if name.startswith(wanted)]
+    if len(names) > 1 and wanted not in names:
+        raise UsageError(
+            f"{len(names)} runs begin with {wanted!r}: {', '.join(sorted(names)[:10])}",
+            next="give more of the id",
+        )
+    if not names:
+        return None
+    name = wanted if wanted in names else names[0]
+    found = known.get(name)
+    if found is not None and not found.readable:
+        host, why = next(iter(found.damaged.items()))
+        raise UsageError(
+            f"the files of run {name} are damaged: {why}",
+            where=host,
+            next="remove that folder there",
+        )
+    return found or store.plan(name)
+
+
+def _choose_newest(
+    runs: list[FoundRun], job: str | None, live_first: bool, store: RunStore
+) -> FoundRun | None:
+    """`runs`: newest first."""
+    jobs = sorted({known.job for known in runs})
+    if job is None and len(jobs) > 1:
+        raise UsageError(
+            f"these hosts know runs of several jobs: {', '.join(jobs)}",
+            next="name the run (`tfdeploy runs` lists them), or -j",
+        )
+    alive = [known for known in runs if known.live] if live_first else []
+    alive = [known for known in alive if not starts_in_future(known, store)] or alive
+    if len(alive) > 1:
+        said = ", ".join(f"{known.run} (on {fold_names(known.holders)})" for known in alive)
+        raise UsageError(f"{len(alive)} runs are live: {said}", next="name the run")
+    return next(iter(alive or runs), None)
+
+
+def plans_on(hosts: Collection[str], store: RunStore, job: str | None) -> Iterator[Plan]:
+    """Return this machine's plans of the job that have one of these hosts, newest first."""
+    return (
+        plan
+        for plan in store.plans()
+        if job in (None, plan.job) and any(each.host in hosts for each in plan.hosts)
+    )
+
+
+def _newer(known: FoundRun | None, stored: Plan | None, store: RunStore) -> FoundRun | Plan | None:
+    """Return the newer of both. A stored run counts because a host that gave no answer may hold
+    it."""
+    if known is None or stored is None:
+        return known or stored
+    return (
+        known
+        if newest_first((known, FoundRun(stored.run, stored.job)), store)[0] is known
+        else stored
+    )
+
+
+def _plan_request(
+    hosts: tuple[Host, ...], known: FoundRun, metrics: Mapping[str, str] | None = None
+) -> PlanRequest:
+    holders = tuple(host for host in hosts if host.name in known.holders)
+    return PlanRequest(known.run, known.job, holders, hosts, metrics or {})
+
+
+def _from_hosts(
+    fleet: Fleet,
+    request: PlanRequest,
+    silent: tuple[Host, ...] | None,
+    refused: dict[str, TfdeployError] | None,
+) -> Plan:
+    """`silent`: hosts that gave no answer, where the run is to be stopped; None: it is not to be
+    stopped."""
+    if silent is not None:
+        return plan_to_stop(fleet, request, silent)
+    plan, errors = fetch_plan(fleet, request)
+    if refused is not None:
+        refused.update(errors)
+    return plan
+
+
+def hosts_of(plan: Plan, only: Collection[str] | None = None) -> tuple[Host, ...]:
+    """Return the run's hosts as the plan recorded them, even where the inventory has changed since.
+
+    `only`: the names of those that are wanted; None: all.
+    """
+    return tuple(
+        convert(host.ssh, Host) for host in plan.hosts if only is None or host.host in only
+    )

@@ -1,0 +1,165 @@
+"""The plan of a run that is not in this machine's store, read from the hosts that hold it. Hosts
+are not trusted.
+
+Each plan is checked (model/hostplan.py), hosts are reached as the inventory says, and different
+plans are an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+
+from tfdeploy.agent import frames
+from tfdeploy.errors import HostFailed, TfdeployError
+from tfdeploy.model.answers.runs import RUN_PLAN
+from tfdeploy.model.hostplan import connection_settings, printable, read_shown, with_connections
+from tfdeploy.model.inventory import Host
+from tfdeploy.model.plan import HostPlan, Plan
+from tfdeploy.model.text.folding import fold_names
+from tfdeploy.operations.outcomes import split, together
+from tfdeploy.transport.protocols import Fleet, Session
+
+MOST_BYTES = 96 << 20  # of a plan's text: older ones of 1,000 hosts have 65 MiB
+SILENCE_S = 20.0
+FIRST = 3  # holders that are asked one after another, before all others at once
+_one_at_a_time = threading.Lock()  # a plan may be large: one is unpacked at a time
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """A run whose plan is wanted: its holders, the inventory's `hosts`, and this machine's own
+    `metrics`."""
+
+    run: str
+    job: str
+    holders: tuple[Host, ...]
+    hosts: tuple[Host, ...]
+    metrics: Mapping[str, str] = field(default_factory=dict)
+
+
+class DifferentPlans(HostFailed):
+    """Hosts hold different plans of one run, so none of them can be used."""
+
+
+@dataclass(frozen=True)
+class HeldPlan:
+    """What a host holds: the plan, and the sha256 of its text."""
+
+    sha256: str
+    plan: Plan
+
+
+def fetch_plan(fleet: Fleet, request: PlanRequest) -> tuple[Plan, dict[str, TfdeployError]]:
+    """Return the plan that the holders share, and host -> why its plan could not be read.
+
+    Raises DifferentPlans where two holders differ, and the holders' errors where no plan can be
+    read.
+    """
+    held, errors = _read_plans(fleet, request)
+    if not held:
+        raise together(f"reading the plan of {request.run}", errors, len(request.holders))
+    if len(groups := _groups(held)) > 1:
+        raise _different_plans(request.run, [hosts for _, hosts in groups])
+    return with_connections(groups[0][0], request.hosts), errors
+
+
+def plan_to_stop(fleet: Fleet, request: PlanRequest, silent: tuple[Host, ...] = ()) -> Plan:
+    """Return the plan for stopping a run: it names every host that holds the run or that a holder's
+    plan names.
+
+    It names the `silent` hosts too, which may hold the run, unless two holders have the same plan.
+    """
+    groups = _groups(_read_plans(fleet, request)[0])
+    named = {each.host: each for plan, _ in groups for each in plan.hosts}
+    plan, holders = groups[0] if len(groups) == 1 else (_empty_plan(request), [])
+    plan = with_connections(replace(plan, hosts=tuple(named.values())), request.hosts)
+    return with_hosts(plan, request.holders if len(holders) > 1 else (*request.holders, *silent))
+
+
+def with_hosts(plan: Plan, hosts: Iterable[Host]) -> Plan:
+    """The plan with those of `hosts` (of the inventory) added that it does not name."""
+    named = {each.host for each in plan.hosts}
+    more = (
+        HostPlan(host.name, "", 0, "", "", ssh=connection_settings(host))
+        for host in hosts
+        if host.name not in named
+    )
+    return replace(plan, hosts=(*plan.hosts, *more))
+
+
+def _read_plans(
+    fleet: Fleet, request: PlanRequest
+) -> tuple[dict[str, HeldPlan], dict[str, TfdeployError]]:
+    """One host sends its plan; the others send theirs only if its sha256, computed here, differs.
+
+    Where the first FIRST holders have no readable plan, all others send theirs.
+    """
+    found: dict[str, HeldPlan | TfdeployError] = {}
+    known = None
+    for holder in request.holders[:FIRST]:
+        found.update(fleet.each((holder,), lambda session: _ask(session, request, None)))
+        if (known := next(iter(split(found)[0].values()), None)) is not None:
+            break
+    rest = request.holders[len(found) :]
+    return split({**found, **fleet.each(rest, lambda session: _ask(session, request, known))})
+
+
+def _ask(session: Session, request: PlanRequest, known: HeldPlan | None) -> HeldPlan:
+    """The host's plan, or `known` where it is the same. Raises HostFailed for an answer that is no
+    plan of that run."""
+    args = {"run": request.run, "job": request.job, **({"unless": known.sha256} if known else {})}
+    host = session.host.name
+    with closing(session.agent().stream(RUN_PLAN, args, silence_s=SILENCE_S)) as stream:
+        packed = next((blob for _, blob in stream), None)
+    if packed is None and known is not None:
+        return known
+    try:
+        with _one_at_a_time:
+            content = frames.unpack(packed or b"", MOST_BYTES)
+            plan = read_shown(content, request.run, request.job, request.metrics)
+    except (frames.WireError, ValueError) as error:
+        what = f"the plan of {request.run} that it holds is refused: {printable(str(error))[:300]}"
+        raise HostFailed(what, where=host, next=f"--exclude {host} leaves it out") from error
+    return HeldPlan(hashlib.sha256(content).hexdigest(), plan)
+
+
+def _groups(held: Mapping[str, HeldPlan]) -> list[tuple[Plan, list[str]]]:
+    """Return each plan with the hosts that hold it."""
+    found: dict[str, tuple[Plan, list[str]]] = {}
+    for host, one in held.items():
+        found.setdefault(one.sha256, (one.plan, []))[1].append(host)
+    return list(found.values())
+
+
+def _different_plans(run: str, groups: list[list[str]]) -> DifferentPlans:
+    held = "; ".join(
+        f"plan {number} is on {fold_names(names)}" for number, names in enumerate(groups[:9], 1)
+    )
+    return DifferentPlans(
+        f"hosts hold {len(groups)} different plans of {run}: {held}",
+        where=", ".join(names[0] for names in groups[:9]),
+        next=f"--limit HOST shows what one of them holds; tfdeploy stop {run} ends it on all of "
+        "them",
+    )
+
+
+def _empty_plan(request: PlanRequest) -> Plan:
+    """A plan without hosts and tasks, for a run whose plan is unreadable or ambiguous."""
+    return Plan(
+        run=request.run,
+        job=request.job,
+        mode="local",
+        created=0.0,
+        operator="",
+        release="",
+        command=(),
+        cluster={},
+        hosts=(),
+        tasks=(),
+        deciding=(),
+        flags_appended=(),
+    )

@@ -1,0 +1,20 @@
+"""Whether the name of a new run is taken on its hosts, by the same rule as in `run.prepare`."""
+
+from __future__ import annotations
+
+from tfdeploy.errors import Refused
+from tfdeploy.model.inventory import Host
+from tfdeploy.operations.run_lookup.find_run import find_runs
+from tfdeploy.transport.protocols import Fleet
+
+
+def refuse_taken(fleet: Fleet, hosts: tuple[Host, ...], job: str, run: str) -> None:
+    """Raises Refused where a host has a run of this job and name, unless that was rolled back.
+    Hosts without an answer are left to the probe, which fails."""
+    runs, _ = find_runs(fleet, hosts, job)
+    for known in runs:
+        if known.run == run and (known.live or known.committed or known.damaged):
+            where = f"host {', '.join(known.states)}"
+            raise Refused(
+                f"run {run} is here already", where=where, next="tfdeploy launch --name ANOTHER"
+            )

@@ -1,0 +1,59 @@
+"""Before a sync deletes most of a data set on a host, the operator must confirm: the source may be
+wrong or incomplete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tfdeploy.errors import Refused
+from tfdeploy.model.text.folding import fold_equal, fold_names
+
+A_FEW = 5  # as many files are deleted without a question
+# of names that are compared; a larger data set is sent without a question
+MOST_NAMES_BYTES = 32 << 20
+
+Confirm = Callable[[str], bool]  # a question -> whether the operator answers yes
+# data set -> host -> (files that would be deleted, files there)
+Losses = dict[str, dict[str, tuple[int, int]]]
+
+
+def never_confirm(question: str) -> bool:
+    return False
+
+
+def is_most(losing: int, files: int) -> bool:
+    return losing > A_FEW and 2 * losing > files
+
+
+def refuse_losses(losing: Losses, confirm: Confirm) -> None:
+    """Raises Refused for the first loss of most of a data set that is not confirmed."""
+    for name, hosts in losing.items():
+        most = {host: loss for host, loss in hosts.items() if is_most(*loss)}
+        if not most:
+            continue
+        lost, there = max(most.values())
+        lacks, places = f"lacks {lost:,} of the {there:,} files", fold_names(sorted(most))
+        if not confirm(f"data {name}: its source {lacks} on {places}. Delete them there?"):
+            what = (
+                f"the source of data {name} {lacks} that lie on {places}: they would be deleted "
+                "there"
+            )
+            raise Refused(
+                what,
+                where=f"data: {name}",
+                next="correct `data:` in the job file, or -y to delete them",
+            )
+
+
+def loss_notes(losing: Losses) -> list[str]:
+    """Return a line for each data set and number of files that a sync deletes."""
+    lines = []
+    for name, hosts in losing.items():
+        for same, (lost, there) in fold_equal(hosts):
+            files = f"{lost:,} of the {there:,} files"
+            lines.append(
+                f"data {name}: its source lacks {files} on {fold_names(sorted(same))}: they are "
+                "deleted there, "
+                "or after the run that reads them"
+            )
+    return lines

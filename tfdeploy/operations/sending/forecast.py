@@ -1,0 +1,200 @@
+"""`tfdeploy sync --dry-run`: what a sync would send to each host, and who would feed whom.
+
+Locks nothing, and sends nothing but the agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tfdeploy.errors import TfdeployError
+from tfdeploy.model.answers.broadcast import DATA_HELD
+from tfdeploy.model.answers.files import RELEASE_MISSING
+from tfdeploy.model.events import Emit
+from tfdeploy.model.inventory import Host, Inventory
+from tfdeploy.model.job import Job
+from tfdeploy.model.output.rows import ExpectedRow
+from tfdeploy.operations.broadcast import bitmaps
+from tfdeploy.operations.broadcast.bitmaps import NamedRows
+from tfdeploy.operations.broadcast.data_set import LOOK_S, DataSet, is_there
+from tfdeploy.operations.broadcast.release_files import LEAST_BYTES
+from tfdeploy.operations.broadcast.taker import Taker
+from tfdeploy.operations.confine import only_of
+from tfdeploy.operations.emit import note
+from tfdeploy.operations.outcomes import split
+from tfdeploy.operations.sending.send_code import CALL_S, is_present
+from tfdeploy.operations.sending.shipment import Shipment, whole_shipment
+from tfdeploy.planning.broadcast.first_plan import first_plan
+from tfdeploy.transport.protocols import Fleet, Session
+
+A_PORT = 1  # of a host that would listen
+
+
+@dataclass
+class Expected:
+    """What one host would be sent: `what` -> bytes.
+
+    `source`: from whom it would have the last of them ("" and None: this machine).
+    """
+
+    release: str
+    sent: dict[str, int] = field(default_factory=dict)
+    source: str | None = None
+    seconds: None = None
+
+    @property
+    def bytes_sent(self) -> int:
+        return sum(self.sent.values())
+
+
+def forecast(
+    fleet: Fleet,
+    hosts: tuple[Host, ...],
+    job: Job,
+    cache: Path | None,
+    emit: Emit,
+    inventory: Inventory,
+    *,
+    allow_secrets: bool = False,
+) -> tuple[dict[str, Expected | TfdeployError], list[ExpectedRow]]:
+    """Return what each host would be sent, and the broadcasts.
+
+    `allow_secrets`: see read_shipment. Raises what reading and planning raise.
+    """
+    shipment = whole_shipment(fleet, job, cache, inventory, allow_secrets=allow_secrets)
+    for warning in shipment.warnings:
+        note(emit, warning, level="warning")
+    found = _Forecast(fleet, shipment.job)
+    found.add_code(hosts, shipment)
+    for name, data in shipment.broadcasts().items():
+        found.add_data(name, data)
+    for name in sorted(shipment.by_rsync):
+        found.add_data(name, DataSet(shipment.data[name]), by_rsync=True)
+    outcomes: dict[str, Expected | TfdeployError] = {**found.expected, **found.errors}
+    return {host.name: outcomes[host.name] for host in hosts}, found.broadcasts
+
+
+@dataclass(frozen=True)
+class _Lack:
+    """`rows`: of the whole data set, that a host lacks; `wanting`: those that it is to have."""
+
+    rows: NamedRows
+    wanting: Sequence[int]
+    folder: str
+
+
+class _Forecast:
+    """What is expected of the hosts so far. One that cannot say what it has is an error from then
+    on."""
+
+    def __init__(self, fleet: Fleet, job: str) -> None:
+        self._fleet, self._job = fleet, job
+        self._sessions: dict[str, Session] = {}
+        self.expected: dict[str, Expected] = {}
+        self.errors: dict[str, TfdeployError] = {}
+        self.broadcasts: list[ExpectedRow] = []
+
+    def add_code(self, hosts: tuple[Host, ...], shipment: Shipment) -> None:
+        """Only large code goes from host to host."""
+
+        def ask(session: Session) -> tuple[Session, Expected]:
+            return session, _expected_code(session, shipment)
+
+        found, self.errors = split(self._fleet.each(hosts, ask))
+        for name, (session, expected) in found.items():
+            self._sessions[name], self.expected[name] = session, expected
+        sent = {name: each.sent.get("code", 0) for name, each in self.expected.items()}
+        large = {name: count for name, count in sent.items() if count >= LEAST_BYTES}
+        if len(large) > 1:
+            self._add_broadcast("code", large, max(large.values()), "")
+
+    def add_data(self, name: str, data: DataSet, *, by_rsync: bool = False) -> None:
+        """Of hosts that share a folder, one receives the data."""
+        what, sizes = f"data {name}", data.listing.rows.sizes
+        hosts = tuple(
+            self._sessions[host].host for host in self.expected if data.wanted(host) is not None
+        )
+        found, failed = split(
+            self._fleet.each(hosts, lambda session: _lack(session, self._job, name, data))
+        )
+        self.errors.update(failed)
+        for host in failed:
+            del self.expected[host]
+        by_folder: dict[str, tuple[str, _Lack]] = {}
+        for host, lack in found.items():
+            if lack is not None:
+                by_folder.setdefault(lack.folder, (host, lack))
+        lacks = dict(by_folder.values())
+        origin = data.origin.name if data.origin else None  # it copies what it lacks
+        rows = {host: lack.rows for host, lack in lacks.items() if host != origin}
+        for host, each in rows.items():
+            self.expected[host].sent[what] = sum(sizes[row] for row in each.rows)
+        if by_rsync:
+            return
+        complete = [host for host in hosts if host.name in found and found[host.name] is None]
+        for stream in data.streams(
+            rows, {host: lack.wanting for host, lack in lacks.items()}, complete
+        ):
+            moved = set(stream.rows)
+            lacking = {
+                host: sum(sizes[row] for row in rows[host].rows if row in moved)
+                for host in stream.takers
+            }
+            self._add_broadcast(
+                what, lacking, sum(sizes[row] for row in moved), stream.lender or ""
+            )
+
+    def _add_broadcast(
+        self, what: str, lacking: Mapping[str, int], total: int, lender: str
+    ) -> None:
+        """`lacking`: bytes by host; `total`: bytes to a host that has nothing of it; `lender` "":
+        this machine."""
+        counts = {**({lender: 0} if lender in self._sessions else {}), **lacking}
+        takers = [
+            Taker(self._sessions[name], count, total, port=A_PORT) for name, count in counts.items()
+        ]
+        plan = first_plan([taker.member() for taker in takers], total)
+        feeds = [(feed.parent or lender, feed.child, feed.stripe) for feed in plan.feeds]
+        for parent, child, _ in feeds:
+            self.expected[child].source = parent
+        self.broadcasts.append(
+            {
+                "what": what,
+                "hosts": len({child for _, child, _ in feeds}),
+                "bytes": total,
+                "stripes": plan.stripes,
+                "feeds": [
+                    {"from": parent or "control", "to": child, "stripe": stripe}
+                    for parent, child, stripe in feeds
+                ],
+            }
+        )
+
+
+def _expected_code(session: Session, shipment: Shipment) -> Expected:
+    expected, code = Expected(shipment.manifest.release), shipment.code
+    if not is_present(session, shipment):
+        args = {"job": shipment.job, "release": expected.release}
+        found = session.agent().call(RELEASE_MISSING, args, blob=code.manifest, timeout_s=CALL_S)
+        expected.sent["code"] = code.size_bytes(
+            only_of(code.paths, found.missing, session.host.name)
+        )
+    return expected
+
+
+def _lack(session: Session, job: str, name: str, data: DataSet) -> _Lack | None:
+    """Return what the host lacks of the data set; None: it has all."""
+    host, where = session.host.name, {"job": job, "name": name}
+    wanted = data.wanted(host)
+    assert wanted is not None
+    if is_there(session, where, wanted):
+        return None
+    said = session.agent().call(DATA_HELD, where, blob=wanted.packed, timeout_s=LOOK_S)
+    held = {row for _, packed in said.held for row in bitmaps.rows_of(packed, wanted.rows, host)}
+    lacking = [
+        row for row in range(len(wanted.rows)) if wanted.rows.is_content(row) and row not in held
+    ]
+    rows = NamedRows(host, [wanted.places[row] for row in lacking])
+    return _Lack(rows, wanted.places, said.folder_id or f"only {host}")

@@ -1,0 +1,149 @@
+"""Code becomes a release on every host: each says what it lacks of the manifest, and that is
+brought and committed.
+
+A little goes in the call that commits; more by rsync; much that several hosts lack by a broadcast.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+
+from tfdeploy.errors import TfdeployError
+from tfdeploy.model.answers.files import RELEASE_BEGIN, RELEASE_COMMIT, RELEASE_STATE
+from tfdeploy.model.events import Emit
+from tfdeploy.model.inventory import Host
+from tfdeploy.operations.broadcast.release_files import LEAST_BYTES, Begun, send_release_files
+from tfdeploy.operations.broadcast.source import SourceChanged
+from tfdeploy.operations.confine import below_workdir, only_of
+from tfdeploy.operations.copy.code_files import MOST_BYTES, TreeChanged
+from tfdeploy.operations.copy.push_data import push_shown
+from tfdeploy.operations.emit import shown_transfer
+from tfdeploy.operations.lock import JobLock
+from tfdeploy.operations.sending.shipment import Shipment
+from tfdeploy.transport.protocols import Fleet, Session
+from tfdeploy.transport.rsync.messages import rsync_missing
+
+KEEP_RELEASES = 5
+CALL_S = 600.0
+
+
+@dataclass
+class Synced:
+    """What happened on one host."""
+
+    release: str
+    bytes_sent: int = 0
+    seconds: float = 0.0
+    sent: list[str] = field(default_factory=list)  # "code", "data digits"
+    source: str | None = None  # the host that fed it data; "" and None: this machine
+
+
+def send_code(
+    fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, emit: Emit, lock: JobLock
+) -> dict[str, Synced | TfdeployError]:
+    """Return every host's outcome.
+
+    `lock`: released on each host as soon as it has the code; no host waits for another, but for a
+    broadcast.
+    """
+    began = time.monotonic()
+    waiting: dict[str, Begun] = {}
+    dones = {host.name: Synced(shipment.manifest.release) for host in hosts}
+
+    def begin(session: Session) -> Synced:
+        name = session.host.name
+        if is_present(session, shipment):
+            return finished(session)
+        begun = _begin(session, shipment, dones[name])
+        if len(hosts) > 1 and shipment.code.size_bytes(begun.wanted) >= LEAST_BYTES:
+            waiting[name] = begun
+            return dones[name]
+        return send(begun)
+
+    def send(begun: Begun) -> Synced:
+        _send(begun, shipment, dones[begun.session.host.name], emit)
+        return finished(begun.session)
+
+    def place(session: Session) -> None:
+        """Of a host that has all of a broadcast."""
+        begun = waiting[session.host.name]
+        shipment.code.check_unchanged(begun.wanted)
+        _commit(begun, shipment)
+        finished(session)
+
+    def finished(session: Session) -> Synced:
+        done = dones[session.host.name]
+        done.seconds = time.monotonic() - began
+        lock.release_host(session)
+        return done
+
+    def finish(session: Session) -> Synced:
+        done, outcome = dones[session.host.name], sent.get(session.host.name)
+        if isinstance(outcome, SourceChanged):
+            raise TreeChanged(outcome.what, where=shipment.manifest.root, next=outcome.next)
+        if isinstance(outcome, TfdeployError):
+            raise outcome
+        if outcome is None:
+            return send(waiting[session.host.name])
+        done.bytes_sent += outcome.received_bytes
+        done.source = outcome.source
+        return done
+
+    results = fleet.each(hosts, begin)
+    if waiting:
+        sent = send_release_files(
+            shipment.job, shipment.manifest.release, shipment.code, waiting, emit, place
+        )
+        results.update(fleet.each(tuple(host for host in hosts if host.name in waiting), finish))
+    for name, result in results.items():
+        if isinstance(result, TreeChanged):
+            result.bytes_sent = dones[name].bytes_sent
+    return results
+
+
+def is_present(session: Session, shipment: Shipment) -> bool:
+    args = {"job": shipment.job, "release": shipment.manifest.release}
+    return session.agent().call(RELEASE_STATE, args).present
+
+
+def _begin(session: Session, shipment: Shipment, done: Synced) -> Begun:
+    args, code = {"job": shipment.job, "release": shipment.manifest.release}, shipment.code
+    begun = session.agent().call(RELEASE_BEGIN, args, blob=code.manifest, timeout_s=CALL_S)
+    done.bytes_sent += len(code.manifest)
+    done.sent.append("code")
+    wanted = only_of(code.paths, begun.missing, session.host.name)
+    if code.size_bytes(wanted) > MOST_BYTES and not begun.rsync:
+        raise rsync_missing(session.target)
+    return Begun(session, below_workdir(session, begun.staging), tuple(wanted))
+
+
+def _send(begun: Begun, shipment: Shipment, done: Synced, emit: Emit) -> None:
+    """From this machine. Raises TreeChanged."""
+    code, session, wanted = shipment.code, begun.session, begun.wanted
+    total = code.size_bytes(wanted)
+    if not wanted:
+        _commit(begun, shipment)
+    elif total <= MOST_BYTES:
+        with shown_transfer(emit, session.host.name, "code", total):
+            contents = code.contents(wanted)
+            _commit(begun, shipment, contents)
+        done.bytes_sent += len(contents)
+    else:
+        names = [os.fsencode(path) for path in wanted]
+        done.bytes_sent += push_shown(
+            session, code.root, names, begun.staging, total, "code", emit, delete=False
+        )
+        code.check_unchanged(wanted)
+        _commit(begun, shipment)
+
+
+def _commit(begun: Begun, shipment: Shipment, contents: bytes = b"") -> None:
+    """Raises TreeChanged."""
+    where = {"job": shipment.job, "release": shipment.manifest.release, "staging": begun.staging}
+    args = {**where, "keep_releases": KEEP_RELEASES}
+    found = begun.session.agent().call(RELEASE_COMMIT, args, blob=contents, timeout_s=CALL_S)
+    changed = only_of(shipment.code.paths, found.changed, begun.session.host.name)
+    if changed:
+        raise shipment.code.tree_changed(changed)

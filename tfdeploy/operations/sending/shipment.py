@@ -1,0 +1,188 @@
+"""What a launch or sync sends: one release, and data sets from here or from hosts, whole or in
+parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from tfdeploy.errors import Refused
+from tfdeploy.model.inventory import Host, Inventory
+from tfdeploy.model.job import Job, Secret
+from tfdeploy.model.manifest import Manifest
+from tfdeploy.model.report.code_size import large_code
+from tfdeploy.operations.broadcast.data_set import DataSet
+from tfdeploy.operations.broadcast.origin import look_at
+from tfdeploy.operations.broadcast.split import Ask, Split, decide
+from tfdeploy.operations.copy.code_files import CodeFiles
+from tfdeploy.operations.probe import Asked, probe
+from tfdeploy.operations.sending.withheld_files import withheld_files
+from tfdeploy.planning.datasets import check_splits, splits
+from tfdeploy.planning.flags import role_programs
+from tfdeploy.planning.seats import hosts_to_probe, seats_of
+from tfdeploy.planning.source import source
+from tfdeploy.planning.source.source import Program
+from tfdeploy.transport.protocols import Fleet
+from tfdeploy.tree import DataListing, read_data, read_sources, read_tree
+from tfdeploy.tree.listing import IGNORE_FILE
+from tfdeploy.tree.secret_search import find_values
+
+
+@dataclass(frozen=True)
+class Shipment:
+    """What goes to every host. `data`: by name; `origins`: the hosts that data comes from;
+    `splits`: who gets what of those in parts; `by_rsync`: those that rsync sends."""
+
+    job: str
+    manifest: Manifest
+    code: CodeFiles
+    data: dict[str, DataListing] = field(default_factory=dict)
+    origins: dict[str, Host] = field(default_factory=dict)
+    splits: dict[str, Split] = field(default_factory=dict)
+    by_rsync: frozenset[str] = frozenset()
+    _read: list[Program] = field(default_factory=list)  # at most one
+
+    @cached_property
+    def sources(self) -> dict[str, str]:
+        """The text of the programs in the code."""
+        return read_sources(self.manifest)
+
+    def program(self, job: Job) -> Program:
+        """The job's program; several as one, where roles have commands of their own. It is read
+        once."""
+        if not self._read:
+            self._read.append(source.merged(role_programs.read(job, self.sources)))
+        return self._read[0]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        large = large_code(self.manifest)
+        return (*self.manifest.warnings, *([large] if large else []))
+
+    def broadcasts(self) -> dict[str, DataSet]:
+        return {
+            name: DataSet(listing, self.origins.get(name), self.splits.get(name))
+            for name, listing in self.data.items()
+            if name not in self.by_rsync
+        }
+
+
+def inside(job: Job, source: str) -> str | None:
+    """The path of a data source relative to the code, or None where it lies outside."""
+    code = Path(job.code).resolve()
+    path = Path(source).resolve()
+    return path.relative_to(code).as_posix() if path != code and path.is_relative_to(code) else None
+
+
+def read_shipment(
+    job: Job, cache: Path | None, hosts: Iterable[Host] = (), *, allow_secrets: bool = False
+) -> Shipment:
+    """Reads code and data of this machine. `hosts`: of the whole inventory; their keys are never
+    sent. `allow_secrets`: accept other private keys in the code.
+
+    Raises ConfigError (missing, a withheld file in a data set or tracked by git) or Refused (empty,
+    git missing, a private key).
+    """
+    withhold = withheld_files(job, hosts)
+    here = {name: source for name, source in job.data.items() if source.from_host is None}
+    sources = [
+        *(source.path for source in here.values()),
+        *([job.setup_wheels] if job.setup_wheels else []),
+    ]
+    left_out = [*job.keep, *(path for source in sources if (path := inside(job, source)))]
+    manifest = read_tree(Path(job.code), exclude=left_out, cache=cache, withhold=withhold)
+    if manifest.private_keys and not allow_secrets:
+        path, line = manifest.private_keys[0]
+        raise _refused_secret(manifest, path, line, "a private key")
+    data = {name: read_data(Path(source.path), withhold) for name, source in here.items()}
+    by_rsync = frozenset(name for name, source in here.items() if source.via == "rsync")
+    return Shipment(job.name, manifest, CodeFiles(manifest), data, by_rsync=by_rsync)
+
+
+def refuse_secret_values(shipment: Shipment, secrets: Mapping[str, Secret]) -> None:
+    """Raises Refused where a file of the code holds the value of a secret."""
+    found = find_values(shipment.manifest, secrets)
+    if found is not None:
+        raise _refused_secret(
+            shipment.manifest, found.path, found.line, f"the value of the secret {found.secret}"
+        )
+
+
+def _refused_secret(manifest: Manifest, path: str, line: int, what: str) -> Refused:
+    return Refused(
+        f"{path} holds {what}, and would be sent to every host",
+        where=f"{manifest.root}/{path}:{line}",
+        next=f"list it in {IGNORE_FILE}, or send it all the same with --allow-secrets-in-code",
+    )
+
+
+def with_origins(shipment: Shipment, fleet: Fleet, job: Job, hosts: Iterable[Host]) -> Shipment:
+    """With the data that comes from hosts. `hosts`: of the whole inventory. Raises Refused: missing
+    or unreadable there."""
+    known = {host.name: host for host in hosts}
+    origins = {
+        name: known[source.from_host]
+        for name, source in job.data.items()
+        if source.from_host is not None
+    }
+    if not origins:
+        return shipment
+    found = {name: look_at(fleet, host, job.data[name].path) for name, host in origins.items()}
+    data = {name: found.get(name) or shipment.data[name] for name in job.data}
+    return replace(shipment, data=data, origins=origins)
+
+
+def with_parts(
+    shipment: Shipment,
+    fleet: Fleet,
+    job: Job,
+    hosts: tuple[Host, ...],
+    tasks: Mapping[str, str],
+    where: Mapping[str, str],
+) -> Shipment:
+    """With who gets what of the data sets in parts. `hosts`: all that may have some of it; `tasks`:
+    the host of each task.
+
+    Raises UsageError: fewer files than workers.
+    """
+    found = {}
+    for name in splits(job):
+        workers = [(task, host) for task, host in tasks.items() if task.startswith("worker:")]
+        workers.sort(key=lambda pair: int(pair[0].partition(":")[2]))
+        others = job.data[name].others == "all"
+        whole = frozenset(
+            host for task, host in tasks.items() if others and not task.startswith("worker:")
+        )
+        ask = Ask(
+            job.name, name, tuple(host for _, host in workers), whole, where.get(f"data.{name}")
+        )
+        found[name] = decide(fleet, hosts, ask, shipment.data[name])
+    return replace(shipment, splits=found) if found else shipment
+
+
+def whole_shipment(
+    fleet: Fleet,
+    job: Job,
+    cache: Path | None,
+    inventory: Inventory | None,
+    *,
+    allow_secrets: bool = False,
+) -> Shipment:
+    """For a sync, with what only hosts can say: `inventory` is the whole one. Raises what reading
+    and planning raise."""
+    shipment = read_shipment(
+        job, cache, inventory.hosts if inventory else (), allow_secrets=allow_secrets
+    )
+    if inventory is None:
+        return shipment
+    shipment = with_origins(shipment, fleet, job, inventory.hosts)
+    if not splits(job):
+        return shipment
+    check_splits(job)
+    names = hosts_to_probe(inventory, job.mode)
+    asked = tuple(host for host in inventory.hosts if host.name in names)
+    facts = probe(fleet, asked, Asked.of(asked, job=job.name), emit=lambda event: None)
+    tasks = {seat.task: seat.host for seat in seats_of(inventory, job, facts)}
+    return with_parts(shipment, fleet, job, inventory.hosts, tasks, job.places)

@@ -1,0 +1,104 @@
+"""Finds where the program uses a missing name, and whether it would catch the error. Reads the
+stack and the source there.
+
+Asked only when a name was not found, so it may be slow.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+import os
+import sys
+from typing import Any, Iterator, Optional, Tuple
+
+from . import removed_names
+
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_FOREIGN = (_OURS, "<frozen ", os.path.dirname(os.__file__) + os.sep)
+_INSTALLED = tuple(os.sep + name + os.sep for name in ("site-packages", "dist-packages"))
+_CATCHING = frozenset(
+    {"ImportError", "ModuleNotFoundError", "AttributeError", "Exception", "BaseException"}
+)
+_ASKING = frozenset({"hasattr", "getattr", "dir"})
+
+
+def error_text(name: str) -> str:
+    """The error message for a missing name, which is given without `tf.`."""
+    where, instead = place(), removed_names.replacement(name) or "nothing"
+    return "%stf.%s is not in TensorFlow 2; in its place: %s" % (
+        where + ": " if where else "",
+        name,
+        instead,
+    )
+
+
+def place() -> Optional[str]:
+    """file:line of the nearest code that is neither ours, Python's nor an installed package's;
+    relative to the working folder if it is below it."""
+    path, line = next(_own_code(), ("", 0))
+    try:
+        here = os.getcwd() + os.sep
+    except OSError:  # the folder is gone
+        here = os.sep * 2
+    return "%s:%d" % (path[len(here) :] if path.startswith(here) else path, line) if path else None
+
+
+def may_be_caught() -> bool:
+    """Whether a `try` of the program, or a hasattr in the line, may catch the error.
+
+    True also if the source cannot be read, so that the program gets the error as before. A handler
+    that ends with `raise` does not count.
+    """
+    asking = list(_own_code())
+    unread = bool(asking) and _tree(asking[0][0]) is None
+    return unread or any(_is_guarded(path, line) for path, line in asking)
+
+
+def _own_code() -> Iterator[Tuple[str, int]]:
+    tensorflow = getattr(sys.modules.get("tensorflow"), "__file__", None)
+    foreign = _FOREIGN + ((os.path.dirname(tensorflow) + os.sep,) if tensorflow else ())
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if not path.startswith(foreign) and not any(part in path for part in _INSTALLED):
+            yield path, frame.f_lineno
+        frame = frame.f_back
+
+
+@functools.lru_cache(maxsize=None)
+def _tree(path: str) -> Optional[ast.Module]:
+    try:
+        return ast.parse("".join(linecache.getlines(path))) if linecache.getlines(path) else None
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _is_guarded(path: str, line: int) -> bool:
+    tree = _tree(path)
+    return tree is not None and any(_guards(node, line) for node in ast.walk(tree))
+
+
+def _guards(node: ast.AST, line: int) -> bool:
+    if isinstance(node, ast.Try):
+        within = any(_covers(each, line) for each in node.body)
+        return within and any(_catches(handler) for handler in node.handlers)
+    return (
+        isinstance(node, ast.Call)
+        and getattr(node.func, "id", None) in _ASKING
+        and _covers(node, line)
+    )
+
+
+def _catches(handler: ast.ExceptHandler) -> bool:
+    names = (
+        {getattr(each, "id", None) for each in ast.walk(handler.type)}
+        if handler.type is not None
+        else _CATCHING
+    )
+    return bool(names & _CATCHING) and not isinstance(handler.body[-1], ast.Raise)
+
+
+def _covers(node: Any, line: int) -> bool:
+    return bool(node.lineno <= line <= (node.end_lineno or node.lineno))

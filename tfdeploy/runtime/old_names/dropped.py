@@ -1,0 +1,70 @@
+"""Accepts arguments and methods that later TensorFlow versions dropped: ignored, or done as today.
+
+Programs from before TensorFlow 1.2 pass `SyncReplicasOptimizer(replica_id=...)` and
+`BasicLSTMCell(input_size=...)`, and call `get_clean_up_op()` (the operation with which the chief
+closed the queue of tokens) and `FLAGS._parse_flags()` (dropped in 1.5). Those from before 1.0
+import `rnn` from `tensorflow.python.ops`. Only with TFDEPLOY_TASK_COMPAT=v1.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from typing import Any, Tuple
+
+from .. import task
+from ..wrapping import around
+
+_ARGUMENTS = {
+    "SyncReplicasOptimizer": ("replica_id",),
+    "BasicRNNCell": ("input_size",),
+    "GRUCell": ("input_size",),
+    "BasicLSTMCell": ("input_size",),
+    "LSTMCell": ("input_size",),
+}
+# in tensorflow.python.ops.rnn, today with "static_"
+_STATIC = ("rnn", "bidirectional_rnn", "state_saving_rnn")
+
+
+def apply(module: Any) -> None:
+    """`module`: a module of TensorFlow or tf_keras that has some of these."""
+    for name, arguments in _ARGUMENTS.items():
+        if hasattr(module, name):
+            _accept(getattr(module, name), name, arguments)
+    for old in _STATIC:
+        if hasattr(module, "static_" + old):
+            _supply(module, old, getattr(module, "static_" + old))
+    if hasattr(module, "SyncReplicasOptimizer"):
+        _supply(module.SyncReplicasOptimizer, "get_clean_up_op", _clean_up)
+    if hasattr(module, "_FlagValuesWrapper"):
+        _supply(module.FlagValues, "_parse_flags", _parse_flags)
+
+
+def _accept(cls: Any, name: str, arguments: Tuple[str, ...]) -> None:
+    taken = inspect.signature(cls.__init__).parameters
+
+    @around(cls, "__init__")
+    def init_without(init: Any, *args: Any, **kwargs: Any) -> None:
+        for argument in arguments:
+            if argument in kwargs and argument not in taken:
+                del kwargs[argument]
+                task.say(
+                    "%s(%s=...) means nothing in this TensorFlow and is ignored" % (name, argument)
+                )
+        init(*args, **kwargs)
+
+
+def _supply(where: Any, name: str, value: Any) -> None:
+    if not hasattr(where, name):
+        setattr(where, name, value)
+
+
+def _clean_up(self: Any) -> Any:
+    """Of SyncReplicasOptimizer, once the gradients are applied."""
+    if self._sync_token_queue is None:
+        raise ValueError("get_clean_up_op() should be called after apply_gradients().")
+    return self._sync_token_queue.close(cancel_pending_enqueues=True)
+
+
+def _parse_flags(self: Any, args: Any = None) -> None:
+    self(sys.argv if args is None else [sys.argv[0], *args])

@@ -1,0 +1,101 @@
+"""Restores names that NumPy dropped, with their old meaning.
+
+NumPy 1.24 and 2.0 removed names such as `np.float` and `np.product`, which programs of 2016 to 2022
+use, and TensorFlow 2.21 needs NumPy 1.26 or later. Each is another name for something that NumPy or
+Python still has. Source: NumPy's release notes 1.18, 1.23, 1.24, 2.0 and 2.4.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from typing import Any, Dict
+
+from .. import task
+
+# Names that NumPy 1.18 to 2.4 dropped -> the same thing in NumPy, or in Python; "" if _functions
+# defines it.
+RENAMED: Dict[str, str] = {
+    "Inf": "inf",
+    "Infinity": "inf",
+    "NAN": "nan",
+    "NINF": "",
+    "NaN": "nan",
+    "PINF": "inf",
+    "alltrue": "all",
+    "asfarray": "",
+    "asscalar": "",
+    "bool": "builtins.bool",
+    "bool8": "bool_",
+    "complex": "builtins.complex",
+    "complex_": "complex128",
+    "cumproduct": "cumprod",
+    "float": "builtins.float",
+    "float_": "float64",
+    "in1d": "",
+    "infty": "inf",
+    "int": "builtins.int",
+    "int0": "intp",
+    "long": "builtins.int",
+    "mat": "asmatrix",
+    "msort": "",
+    "object": "builtins.object",
+    "product": "prod",
+    "rank": "ndim",
+    "round_": "round",
+    "sometrue": "any",
+    "str": "builtins.str",
+    "string_": "bytes_",
+    "trapz": "trapezoid",
+    "unicode": "builtins.str",
+    "unicode_": "str_",
+}
+# Errors of NumPy 2.4, which no longer converts an array of one element for "%f", "%d", float() and
+# int().
+_NO_NUMBER = (
+    "only 0-dimensional arrays can be converted to Python scalars",
+    "real number is required, not numpy.ndarray",
+)
+
+
+def apply(numpy: Any) -> None:
+    """Add the names that are missing."""
+    functions = _functions(numpy)
+    for name, same in RENAMED.items():
+        if name not in vars(numpy):  # hasattr() makes NumPy warn
+            kind, _, plain = same.rpartition(".")
+            value = (
+                functions.get(name)
+                if not same
+                else getattr(builtins if kind else numpy, plain, None)
+            )
+            if value is not None:
+                setattr(numpy, name, value)
+    _advise(numpy.__version__)
+
+
+def _functions(numpy: Any) -> Dict[str, Any]:
+    return {
+        "NINF": -numpy.inf,
+        "asfarray": lambda a, dtype=float: numpy.asarray(a, dtype=dtype),
+        "asscalar": lambda a: a.item(),
+        "in1d": lambda ar1, ar2, *args, **kwargs: numpy.isin(
+            numpy.ravel(ar1), ar2, *args, **kwargs
+        ),
+        "msort": lambda a: numpy.sort(a, axis=0),
+    }
+
+
+def _advise(version: str) -> None:
+    """Print what to do about such an error of the program, below its traceback."""
+    before = sys.excepthook
+
+    def hook(kind: Any, error: Any, trace: Any) -> None:
+        before(kind, error, trace)
+        if isinstance(error, TypeError) and any(text in str(error) for text in _NO_NUMBER):
+            task.say(
+                "NumPy %s takes no array of one element for a number, as it did before 2.4: "
+                "write `numpy<2.4` into the requirements of `setup`" % version
+            )
+
+    sys.excepthook = hook

@@ -1,0 +1,212 @@
+"""TensorFlow 0.x: its names, and its order of positional arguments.
+
+`concat(dim, values)`, `split(dim, num, value)`, `reverse(x, [False, True])`, `nce_loss(weights,
+biases, inputs, labels)` and `resize_images(images, height, width)` are recognized if the types of
+the arguments allow no other reading. Cross entropies took (logits, labels) before 1.0, and
+TensorFlow 1 refused positional arguments; compat.v1 has lost that check and silently reads (labels,
+logits): with 2.21, the loss of [1, 2, 3] for class 2 is 6.31 where 0.41 is right. So positional
+arguments are read as before 1.0, unless integer labels stand before logits.
+
+It applies to `import tensorflow`, never to tensorflow.compat.v1: a program that imports that was
+written for TensorFlow 2's order. Only with TFDEPLOY_TASK_COMPAT=v1.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any, Callable, Dict, Optional, Tuple
+
+from .. import task
+from . import call_site, removed_names
+
+_Args = Tuple[Any, ...]
+_Named = Dict[str, Any]
+_SAMPLED = (
+    "weights biases inputs labels num_sampled num_classes num_true sampled_values "
+    "remove_accidental_hits"
+)
+
+
+def adapt(name: str, today: Any) -> Any:
+    """What a name of 0.x was, made of what it is `today`."""
+    if name in _SUMMARIES:
+        return _summary(*_SUMMARIES[name])
+    return _accepting(today, _OLD_CALLS[name]) if name in _OLD_CALLS else today
+
+
+def accept_old_calls(module: Any, prefix: str) -> None:
+    """Let functions whose order of arguments has changed accept both orders. `prefix`: of `module`,
+    "" or "nn."."""
+    for name, old_call in _OLD_CALLS.items():
+        part, _, last = name.rpartition(".")
+        if (
+            part == prefix.rstrip(".")
+            and name not in removed_names.RENAMED
+            and hasattr(module, last)
+        ):
+            setattr(module, last, _accepting(getattr(module, last), old_call))
+
+
+def _accepting(function: Any, old_call: Callable[[_Args, _Named], Optional[_Named]]) -> Any:
+    """`old_call`: maps the arguments of a call of 0.x to today's names; None for any other call."""
+
+    @functools.wraps(function)
+    def either(*args: Any, **kwargs: Any) -> Any:
+        named = old_call(args, kwargs)
+        return function(*args, **kwargs) if named is None else function(**named)
+
+    return either
+
+
+def _named(args: _Args, kwargs: _Named, order: str, **renames: str) -> _Named:
+    """`order`: today's names of the arguments, in the order of 0.x. Arguments that are None are
+    left out."""
+    given = [
+        *zip(order.split(), args),
+        *((renames.get(name, name), value) for name, value in kwargs.items()),
+    ]
+    return {name: value for name, value in given if value is not None}
+
+
+def _concat(args: _Args, kwargs: _Named) -> Optional[_Named]:
+    turned = (
+        args and _is_number(args[0]) and ("values" in kwargs or not all(map(_is_number, args[:2])))
+    )
+    return (
+        _named(args, kwargs, "axis values name", concat_dim="axis")
+        if turned or "concat_dim" in kwargs
+        else None
+    )
+
+
+def _split(args: _Args, kwargs: _Named) -> Optional[_Named]:
+    turned = (
+        args and _is_number(args[0]) and ("value" in kwargs or not all(map(_is_number, args[:3])))
+    )
+    if not turned and not {"split_dim", "num_split"} & set(kwargs):
+        return None
+    return _named(
+        args,
+        kwargs,
+        "axis num_or_size_splits value name",
+        split_dim="axis",
+        num_split="num_or_size_splits",
+    )
+
+
+def _reverse(args: _Args, kwargs: _Named) -> Optional[_Named]:
+    named = _named(args, kwargs, "tensor axis name", dims="axis")
+    dims = named.get("axis")
+    if (
+        not isinstance(dims, (list, tuple))
+        or not dims
+        or not all(isinstance(each, bool) for each in dims)
+    ):
+        return None
+    return dict(named, axis=[at for at, asked in enumerate(dims) if asked])
+
+
+def _resize_images(args: _Args, kwargs: _Named) -> Optional[_Named]:
+    named = _named(args, kwargs, "images new_height new_width method align_corners")
+    if not (_is_number(named.get("new_height")) and _is_number(named.get("new_width"))):
+        return None
+    return dict(named, size=[named.pop("new_height"), named.pop("new_width")])
+
+
+def _sampled(args: _Args, kwargs: _Named) -> Optional[_Named]:
+    return (
+        _named(args, kwargs, _SAMPLED)
+        if len(args) > 3 and (_kind(args[2]), _kind(args[3])) == ("f", "i")
+        else None
+    )
+
+
+def _cross_entropy(name: str, more: str) -> Callable[[_Args, _Named], Optional[_Named]]:
+    def old_call(args: _Args, kwargs: _Named) -> Optional[_Named]:
+        # TensorFlow 1's first argument, there to refuse positional calls
+        if args and args[0] is None:
+            return _named(args[1:], kwargs, "labels logits " + more)
+        today = len(args) > 1 and (_kind(args[0]), _kind(args[1])) == ("i", "f")
+        if today or not (args and "logits" not in kwargs or "targets" in kwargs):
+            return None
+        if args:
+            what = "tf.nn.%s without names of arguments is read as (logits, labels)" % name
+            task.say(
+                "%s: %s, the order of before TensorFlow 1.0"
+                % (call_site.place() or "the program", what)
+            )
+        return _named(args, kwargs, "logits labels " + more, targets="labels")
+
+    return old_call
+
+
+def _summary(op: str, order: str) -> Any:
+    """A summary of 0.x: it keeps its tag, also with blanks, without the name scope around it."""
+    version1 = sys.modules["tensorflow"].compat.v1
+
+    def summary(*args: Any, **kwargs: Any) -> Any:
+        named = _named(args, kwargs, order + " collections name")
+        collections = named.pop("collections", [version1.GraphKeys.SUMMARIES])
+        made = getattr(version1.raw_ops, op)(**named)
+        version1.add_to_collections(collections, made)
+        return made
+
+    return summary
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is one integer, also as a tensor or an array."""
+    shape = getattr(value, "shape", None)
+    if shape is None:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return _kind(value) == "i" and (shape.ndims if hasattr(shape, "ndims") else len(shape)) == 0
+
+
+def _kind(value: Any) -> str:
+    """The kind of a tensor or array: "i" for integers, "f" for floats, "" for anything else."""
+    dtype: Any = getattr(value, "dtype", None)
+    if hasattr(dtype, "kind"):
+        return str(dtype.kind).replace("u", "i")
+    return (
+        "i"
+        if getattr(dtype, "is_integer", False)
+        else "f"
+        if getattr(dtype, "is_floating", False)
+        else ""
+    )
+
+
+_SUMMARIES = {
+    "audio_summary": ("AudioSummaryV2", "tag tensor sample_rate max_outputs"),
+    "histogram_summary": ("HistogramSummary", "tag values"),
+    "image_summary": ("ImageSummary", "tag tensor max_images"),
+    "scalar_summary": ("ScalarSummary", "tags values"),
+}
+_OLD_CALLS: Dict[str, Callable[[_Args, _Named], Optional[_Named]]] = {
+    "batch_matmul": lambda args, kwargs: _named(
+        args,
+        kwargs,
+        "a b adjoint_a adjoint_b name",
+        x="a",
+        y="b",
+        adj_x="adjoint_a",
+        adj_y="adjoint_b",
+    ),
+    "select": lambda args, kwargs: _named(args, kwargs, "condition x y name", t="x", e="y"),
+    "concat": _concat,
+    "split": _split,
+    "reverse": _reverse,
+    "image.resize_images": _resize_images,
+    "nn.nce_loss": _sampled,
+    "nn.sampled_softmax_loss": _sampled,
+    "nn.sigmoid_cross_entropy_with_logits": _cross_entropy(
+        "sigmoid_cross_entropy_with_logits", "name"
+    ),
+    "nn.softmax_cross_entropy_with_logits": _cross_entropy(
+        "softmax_cross_entropy_with_logits", "dim name"
+    ),
+    "nn.sparse_softmax_cross_entropy_with_logits": _cross_entropy(
+        "sparse_softmax_cross_entropy_with_logits", "name"
+    ),
+}

@@ -1,0 +1,163 @@
+"""known_hosts files: the keys by which a name is known, with file:line.
+
+Lines in the usual form are read here. For lines in any other form (other markers, patterns,
+negations, garbage), `ssh-keygen -F` answers, one process for each name that is looked up. Each file
+is read once per content. `host_keys.py` decides which key is accepted; `recording.py` writes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from tfdeploy.transport.ssh.host_keys import ssh_keygen
+from tfdeploy.transport.ssh.host_keys.known_lines import (
+    CERT_AUTHORITY,
+    REVOKED,
+    USUAL,
+    is_authority,
+    is_hash_of,
+    is_ignored,
+    keytype_of,
+    may_match,
+    usual_key,
+)
+
+_MATCHED = re.compile(rb"^# Host \S+ found: line (\d+) ?(CA|REVOKED)?\s*$", re.MULTILINE)
+_MARKERS = {b"": "", b"CA": CERT_AUTHORITY, b"REVOKED": REVOKED}
+
+
+@dataclass(frozen=True)
+class KnownKey:
+    keytype: str
+    key: bytes
+    file: str
+    line: int  # 0: the file has no lines
+    marker: str = ""  # "", @cert-authority, @revoked
+
+    @property
+    def source(self) -> str:
+        return f"{self.file}:{self.line}" if self.line else self.file
+
+    @property
+    def revoked(self) -> bool:
+        return self.marker == REVOKED
+
+    @property
+    def authority(self) -> bool:
+        """True if the key signs host certificates: it is no host's own key."""
+        return self.marker == CERT_AUTHORITY
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.key)
+
+
+class KnownFile:
+    """The lines of one file, counted from 1. Plain names are found by a look-up."""
+
+    def __init__(self, text: bytes, path: str) -> None:
+        self._path = path
+        self._plain: dict[str, list[KnownKey]] = {}
+        self._hashed: list[tuple[bytes, bytes, KnownKey]] = []  # (salt, digest, key)
+        self._unusual: dict[int, bytes] = {}
+        for number, line in enumerate(text.split(b"\n"), 1):
+            if not is_ignored(line):
+                self._add(number, line)
+
+    def _add(self, number: int, line: bytes) -> None:
+        found = USUAL.fullmatch(line)
+        key = None if found is None else usual_key(found["keytype"], found["key"])
+        if found is None or key is None:
+            self._unusual[number] = line
+            return
+        marker = REVOKED if found["revoked"] else ""
+        entry = KnownKey(keytype_of(key), key, self._path, number, marker)
+        if found["salt"]:
+            salt, digest = base64.b64decode(found["salt"]), base64.b64decode(found["digest"])
+            self._hashed.append((salt, digest, entry))
+            return
+        for name in found["names"].decode().lower().split(","):
+            self._plain.setdefault(name, []).append(entry)
+
+    @property
+    def has_hashed(self) -> bool:
+        return bool(self._hashed)
+
+    def find(self, name: str, authorities: bool = True) -> list[KnownKey]:
+        """Return the keys of `name`, in the order of the lines.
+
+        Raises HostUnreachable if the file needs ssh-keygen, and that has no answer.
+        """
+        keys = [*self._plain.get(name, ())]
+        keys += [key for salt, digest, key in self._hashed if is_hash_of(name, salt, digest)]
+        lines = {number: line for number, line in self._unusual.items() if may_match(line, name)}
+        if not authorities:
+            lines = {number: line for number, line in lines.items() if not is_authority(line)}
+        if lines:
+            keys += self._ask_openssh(lines, name)
+        return sorted(keys, key=lambda key: key.line)
+
+    def _ask_openssh(self, lines: dict[int, bytes], name: str) -> list[KnownKey]:
+        """Return what OpenSSH finds in these lines. Each stays at its number."""
+        _, said = ssh_keygen.ask(
+            *("-l", "-F", name, "-f", "/dev/stdin"),  # -l: only lines with a key that is one
+            stdin=b"".join(lines.get(n, b"") + b"\n" for n in range(1, max(lines) + 1)),
+            about=f"{self._path}:{min(lines)}",
+            remedy="install OpenSSH's client, or write lines without markers and patterns",
+        )
+        keys = []
+        for number, word in _MATCHED.findall(said):
+            marker = _MARKERS[word]
+            # a NUL parts words as a blank does
+            words = re.split(rb"[ \t\0]+", lines[int(number)].lstrip(b" \t"))
+            key = base64.b64decode(words[3 if marker else 2])
+            keys.append(KnownKey(keytype_of(key), key, self._path, int(number), marker))
+        return keys
+
+
+def fingerprint(key: bytes) -> str:
+    """Return the fingerprint as OpenSSH prints it: SHA256:..."""
+    return "SHA256:" + base64.b64encode(hashlib.sha256(key).digest()).decode().rstrip("=")
+
+
+def find(paths: Iterable[str], name: str, *, authorities: bool = True) -> list[KnownKey]:
+    """Return the keys by which `name` (`host` or `[host]:port`) is known, file by file.
+
+    `authorities`: also the keys of `@cert-authority` lines, which cost an ssh-keygen each name.
+    Missing and unreadable files are empty. Raises HostUnreachable, see `KnownFile.find`.
+    """
+    return [key for path in paths for key in _find_once(path, name, authorities, *_version(path))]
+
+
+def has_hashed(path: str) -> bool:
+    """Return whether some line of the file hides its name."""
+    return _load_once(path, *_version(path)).has_hashed
+
+
+def _version(path: str) -> tuple[int, ...]:
+    """Return what tells one content of the file from another; () if there is no file."""
+    try:
+        facts = os.stat(path)
+    except OSError:
+        return ()
+    return facts.st_dev, facts.st_ino, facts.st_ctime_ns, facts.st_mtime_ns, facts.st_size
+
+
+@lru_cache(maxsize=4096)
+def _find_once(path: str, name: str, authorities: bool, *version: int) -> tuple[KnownKey, ...]:
+    return tuple(_load_once(path, *version).find(name, authorities))
+
+
+@lru_cache(maxsize=64)
+def _load_once(path: str, *version: int) -> KnownFile:
+    try:
+        return KnownFile(Path(path).read_bytes() if version else b"", path)
+    except OSError:
+        return KnownFile(b"", path)

@@ -1,0 +1,181 @@
+"""Writes known_hosts files: a new key is appended, a changed one takes the place of the old.
+
+Every other byte of a file stays as it is, and so do its mode, its owner and a symbolic link that
+leads to it. A file is rewritten beside itself and renamed. Files below /etc/ssh are the
+administrator's: they are never written.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+import paramiko
+
+from tfdeploy.agent.host.flock import FileLock
+from tfdeploy.errors import HostFailed
+from tfdeploy.transport.ssh.host_keys.known_hosts import KnownFile, find
+
+_SYSTEM = "/etc/ssh"
+_LOCK_TIMEOUT_S = 60.0
+_NAMES = re.compile(rb"[ \t]*([^ \t\0]+)")
+_NEW = ".tfdeploy-new"  # behind the file's name, while it is rewritten
+
+
+def is_ours(path: str) -> bool:
+    """Whether tfdeploy may write the file."""
+    return not os.path.realpath(path).startswith(_SYSTEM + os.sep)
+
+
+def key_line(name: str, keytype: str, key: bytes, *, hashed: bool) -> bytes:
+    """The line that records the key. `hashed`: without the name being readable."""
+    shown = paramiko.HostKeys.hash_host(name) if hashed else name
+    return f"{shown} {keytype} {base64.b64encode(key).decode()}\n".encode()
+
+
+def append(path: str, name: str, line: bytes) -> None:
+    """Appends the line, as a whole, under a lock; makes the file and its folder (0600, 0700) where
+    missing.
+
+    Raises HostFailed (of this machine) where the file cannot be written, or has got another key of
+    `name` meanwhile.
+    """
+    with _failures(path), _locked(path) as handle:
+        _refuse_others(path, name, [known.key for known in KnownFile(line, path).find(name)])
+        size = os.fstat(handle).st_size
+        if size and os.pread(handle, 1, size - 1) != b"\n":
+            line = b"\n" + line
+        os.pwrite(handle, line, size)
+        os.fsync(handle)
+
+
+def replace(paths: Sequence[str], name: str, line: bytes, seen: Collection[bytes]) -> None:
+    """Takes `name` out of every line of the files that has a key of the host, and puts `line` in
+    the place of the first.
+
+    `seen`: the keys that the user agreed to lose; another one there is an error. The file that gets
+    `line` is written last: until then a second try finds the key still changed. Raises HostFailed
+    (of this machine).
+    """
+    real = list(dict.fromkeys(map(os.path.realpath, paths)))
+    first, *others = [path for path in real if _keys_of(path, name)] or real[:1]
+    for path in (*others, first):
+        with _failures(path), _locked(path) as handle:
+            _refuse_others(path, name, seen)
+            _rewrite(
+                path,
+                handle,
+                replaced(Path(path).read_bytes(), name, line if path == first else b""),
+            )
+
+
+def replaced(text: bytes, name: str, line: bytes) -> bytes:
+    """Return the text with `line` (b"": none) in the place of the first line that had a key of
+    `name`, else at the end."""
+    matched = {known.line for known in KnownFile(text, "").find(name) if not known.marker}
+    made: list[bytes] = []
+    for number, each in enumerate(text.split(b"\n"), 1):
+        if number not in matched:
+            made.append(each)
+            continue
+        made += [new for new in (_without_name(each, name), line.rstrip(b"\n")) if new]
+        line = b""
+    if line:
+        # the last is empty where the text ends with a newline
+        made[-1:] = [*filter(None, made[-1:]), line]
+    return b"\n".join(made)
+
+
+def _without_name(line: bytes, name: str) -> bytes:
+    """Return the line with its other names alone, or b"" if there are none.
+
+    A pattern that still matches gets `!name`.
+    """
+    found = _NAMES.match(line)
+    assert found is not None
+    names = [each for each in found[1].split(b",") if each.lower() != name.encode()]
+    if found[1].startswith(b"|") or all(not each or each.startswith(b"!") for each in names):
+        return b""
+    before, after = line[: found.start(1)], line[found.end(1) :]
+    left = before + b",".join(names) + after
+    if KnownFile(left, "").find(name):
+        names.append(b"!" + name.encode())
+    return before + b",".join(names) + after
+
+
+def _refuse_others(path: str, name: str, seen: Collection[bytes]) -> None:
+    if not _keys_of(path, name) <= set(seen):
+        what = f"the file has got another key of {name} meanwhile"
+        raise HostFailed(what, where=path, next="look at it, then type the same again")
+
+
+def _keys_of(path: str, name: str) -> set[bytes]:
+    return {entry.key for entry in find((path,), name) if not entry.marker}
+
+
+def _rewrite(path: str, handle: int, text: bytes) -> None:
+    """`handle`: the file itself, locked. Raises OSError, HostFailed."""
+    before, new = os.fstat(handle), path + _NEW
+    if before.st_nlink > 1:
+        what = "the file has several names (hard links), and only one would get the new key"
+        raise HostFailed(what, where=path, next="replace the line in it by hand")
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(new)  # left by a tfdeploy that was killed
+    try:
+        with os.fdopen(
+            os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb"
+        ) as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        _copy_facts(path, new, before)
+        now = os.stat(path)
+        if (now.st_ino, now.st_size, now.st_mtime_ns) != (
+            before.st_ino,
+            before.st_size,
+            before.st_mtime_ns,
+        ):
+            raise HostFailed(
+                "the file is being changed by another program",
+                where=path,
+                next="type the same again",
+            )
+        os.rename(new, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(new)
+        raise
+
+
+def _copy_facts(path: str, new: str, facts: os.stat_result) -> None:
+    """Owner, mode and extended attributes, but not the time: readers tell a new file by it."""
+    made = os.stat(new)
+    if (made.st_uid, made.st_gid) != (facts.st_uid, facts.st_gid):
+        os.chown(new, facts.st_uid, facts.st_gid)
+    shutil.copystat(path, new)
+    os.utime(new)
+
+
+@contextlib.contextmanager
+def _locked(path: str) -> Iterator[int]:
+    """The file, open and locked; made where it is missing."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with FileLock(os.path.realpath(path)) as lock:
+        if not lock.acquire(_LOCK_TIMEOUT_S) or lock.descriptor is None:
+            raise HostFailed(
+                "another program keeps the file locked", where=path, next="type the same again"
+            )
+        yield lock.descriptor
+
+
+@contextlib.contextmanager
+def _failures(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise HostFailed(f"the key cannot be recorded: {error.strerror}", where=path) from error

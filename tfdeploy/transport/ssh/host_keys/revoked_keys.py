@@ -1,0 +1,40 @@
+"""The file that `RevokedHostKeys` of ssh's configuration names.
+
+It holds public keys as text, or a list made by `ssh-keygen -k`, which only ssh-keygen reads.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from pathlib import Path
+
+from tfdeploy.transport.ssh.host_keys import ssh_keygen
+from tfdeploy.transport.ssh.host_keys.known_lines import decode_key, is_ignored, keytype_of
+
+_LIST = b"SSHKRL\n\0"
+_KEY = re.compile(
+    rb"[ \t]*((?:ssh-(?:ed25519|rsa|dss)|ecdsa-sha2-nistp(?:256|384|521)"
+    rb"|sk-(?:ssh-ed25519|ecdsa-sha2-nistp256)@openssh\.com))[ \t]+([^ \t\r]+)\r?(?:[ \t].*)?",
+)
+_REMEDY = "mend it, or take the line out of ssh's configuration"
+
+
+def is_revoked(path: str, key: bytes) -> bool:
+    """Return whether the file holds the key. Raises HostUnreachable if it cannot be read.
+
+    As with ssh, no key is good then.
+    """
+    about = f"RevokedHostKeys {path}"
+    try:
+        text = Path(path).read_bytes()
+    except OSError as error:
+        raise ssh_keygen.unreadable(about, error.strerror or "", _REMEDY) from error
+    if text.startswith(_LIST):
+        line = f"{keytype_of(key)} {base64.b64encode(key).decode()}\n".encode()
+        words = ("-Q", "-f", path, "/dev/stdin")
+        return not ssh_keygen.ask(*words, stdin=line, about=about, remedy=_REMEDY)[0]
+    keys = [_KEY.fullmatch(line) for line in text.split(b"\n") if not is_ignored(line)]
+    if not all(found and keytype_of(decode_key(found[2])).encode() == found[1] for found in keys):
+        raise ssh_keygen.unreadable(about, "it has a line that is no public key", _REMEDY)
+    return key in (decode_key(found[2]) for found in keys if found is not None)

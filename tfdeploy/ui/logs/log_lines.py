@@ -1,0 +1,334 @@
+"""Stored lines of tasks to text, JSON or raw bytes, in big batches: `tfdeploy logs`.
+
+In text every line is sanitised; one check passes a whole batch that is printable ASCII and needs
+nothing else, as nearly all do. When the reader closes the pipe, printing ends without an error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from json.encoder import encode_basestring_ascii as quoted
+from operator import attrgetter
+from time import monotonic
+from typing import Literal, NamedTuple
+
+from tfdeploy.model.loglines import Batch, LineBlock, LogLine, lines_of, more_bytes
+from tfdeploy.model.text.patterns import interruptible
+from tfdeploy.model.text.words import iso_z
+from tfdeploy.ui.logs.log_blocks import HEAD, TracebackBlocks
+from tfdeploy.ui.logs.log_folds import Folds
+from tfdeploy.ui.sanitise import are_plain, clean, clean_line, is_plain
+from tfdeploy.ui.terminal import task_color
+
+Output = Literal["text", "json", "raw"]
+# longer lines come in pieces of this size: see operations/tasklogs/split_lines.py
+LINE_CHARS = 1 << 20
+_MOST_PREFIXES = 4096
+_BATCH_LINES = 1000
+_READY_BYTES = 1 << 18  # for one write
+_BATCH_BYTES = 4 << 20  # lines may be a megabyte each
+_FEW_LINES = 16  # between two checks of how many bytes are pending
+_FLUSH_S = 0.03
+_BYTES = attrgetter("line")
+_PAINT, _UNPAINT = "\x1b[1;31m", "\x1b[0m"
+
+
+class _Painted(LogLine):
+    """Its `line` is sanitised already, and has colours."""
+
+    __slots__ = ()
+
+
+class LinePrinter:
+    """Writes LogLines to a file descriptor. `labels`: the expected "task@host", for aligned
+    prefixes.
+
+    Of text: `highlight` colours what these find, where there is colour; `fold`: equal lines of
+    several tasks become one.
+    """
+
+    def __init__(
+        self,
+        fd: int,
+        output: Output = "text",
+        *,
+        run: str = "",
+        labels: Iterable[str] = (),
+        timestamps: bool = False,
+        color: bool = False,
+        encoding: str = "utf-8",
+        highlight: Sequence[re.Pattern[str]] = (),
+        fold: bool = False,
+    ) -> None:
+        labels = tuple(labels)
+        self._fd = fd
+        formats: dict[Output, Callable[[list[LogLine]], bytes]] = {
+            "text": self._text,
+            "json": self._json,
+            "raw": _raw,
+        }
+        self._format = formats[output]
+        self._run = run
+        self._timestamps, self._color, self._encoding = timestamps, color, encoding
+        self._width = max((len(label) for label in labels), default=0)
+        self._prefixes: dict[tuple[str, str], bytes] = {}
+        self._highlight = tuple(highlight) if color and output == "text" else ()
+        self._blocks = TracebackBlocks()
+        self._folds = Folds(len(labels)) if fold else None
+        self._cuts: dict[tuple[str, str, str], _Cut] = {}
+        self._is_text, self._is_raw = output == "text", output == "raw"
+        self._follow = False
+        self._stamp = (-1.0, "")
+        self._pending: deque[LogLine] = deque()
+        self._waiting = 0  # bytes of them
+        self._ready: list[bytes] = []
+        self._ready_bytes = 0  # of whole blocks
+        self._writing = threading.Lock()
+        self._gone = False
+        self._failed: OSError | None = None
+
+    def write(self, batches: Iterable[Batch], *, follow: bool = False) -> bool:
+        """False when the reader closed the pipe before the end. `follow`: each line is written
+        within 30 ms, however slowly lines come. Raises OSError."""
+        self._follow = follow
+        stop = threading.Event()
+        flusher = threading.Thread(
+            target=self._flush_every, args=(stop,), daemon=True, name="log flush"
+        )
+        if follow:
+            flusher.start()
+        try:
+            for batch in batches:
+                self._take(batch)
+                if self._gone:
+                    break
+        finally:
+            stop.set()
+            if follow:
+                flusher.join()
+            self._flush(end=True)
+        if self._failed is not None:
+            raise self._failed
+        return not self._gone
+
+    def _take(self, batch: Batch) -> None:
+        formatted = None
+        if isinstance(batch, LineBlock):
+            if self._pending:
+                # first: what is pending decides how wide labels are, and whether a traceback is
+                # open
+                self._flush()
+            formatted = self._block(batch)
+        if formatted is None:
+            lines = lines_of(batch)
+            for at in range(0, len(lines), _FEW_LINES):
+                self._take_lines(lines[at : at + _FEW_LINES])
+            return
+        with self._writing:
+            self._ready.append(formatted)
+            self._ready_bytes += len(formatted)
+            if self._ready_bytes >= _READY_BYTES:
+                self._write()
+
+    def _take_lines(self, lines: list[LogLine]) -> None:
+        if self._highlight:
+            lines = [self._painted(line) for line in self._without_pieces(lines)]
+        self._pending.extend(lines)
+        self._waiting += sum(map(len, map(_BYTES, lines)))
+        if len(self._pending) >= _BATCH_LINES or self._waiting >= _BATCH_BYTES:
+            self._flush()
+
+    def _block(self, block: LineBlock) -> bytes | None:
+        """Its lines, where they need nothing but their label; None: each is to be looked at."""
+        content = block.content
+        if not self._is_text or self._highlight or self._folds is not None or self._holding:
+            return content if self._is_raw else None
+        if (
+            len(content) > LINE_CHARS
+            or not are_plain(content)
+            or (b"(" in content and HEAD in content)
+        ):
+            return None
+        label = self._prefixes.get((block.task, block.host)) or self._prefix(block.task, block.host)
+        head = f"{self._iso(block.time)} ".encode() + label if self._timestamps else label
+        return b"".join((head, content[:-1].replace(b"\n", b"\n" + head), b"\n"))
+
+    def _flush_every(self, stop: threading.Event) -> None:
+        while not stop.wait(_FLUSH_S) and not self._gone:
+            self._flush()
+
+    def _flush(self, *, end: bool = False) -> None:
+        with self._writing:
+            batch = [self._pending.popleft() for _ in range(len(self._pending))]
+            self._waiting = 0
+            if batch or self._holding:
+                self._ready.append(self._format(batch))
+            if end and self._is_text:
+                self._ready.append(self._plain_text(self._rest()))
+            self._write()
+
+    def _write(self) -> None:
+        """Write what is ready. A full disk is an error where the lines are handed in."""
+        left = memoryview(b"".join(self._ready))
+        self._ready, self._ready_bytes = [], 0
+        try:
+            while left and not self._gone:
+                left = left[os.write(self._fd, left) :]
+        except BrokenPipeError:
+            self._gone = True
+        except OSError as error:
+            self._gone, self._failed = True, error
+
+    def _text(self, batch: list[LogLine]) -> bytes:
+        bodies = [line.line for line in batch]
+        joined = b"".join(bodies)
+        calls = b"(" in joined and HEAD in joined  # one byte is looked for ten times as quickly
+        if not calls and self._folds is None and not self._holding and len(joined) < LINE_CHARS:
+            return self._rows(batch, bodies, plain=is_plain(joined))
+        now = monotonic() if self._follow else None
+        batch = self._blocks.arrange(batch if self._highlight else self._without_pieces(batch), now)
+        if self._folds is not None:
+            batch = self._folds.arrange(batch, now)
+        return self._plain_text(batch)
+
+    @property
+    def _holding(self) -> bool:
+        return (
+            self._blocks.holding
+            or bool(self._cuts)
+            or (self._folds is not None and self._folds.holding)
+        )
+
+    def _rest(self) -> list[LogLine]:
+        """What is held back, once nothing more can come."""
+        batch = self._blocks.rest()
+        if self._folds is not None:
+            batch = [*self._folds.arrange(batch, None), *self._folds.rest()]
+        return [*batch, *(cut.mark() for cut in self._cuts.values() if cut.more)]
+
+    def _without_pieces(self, batch: list[LogLine]) -> list[LogLine]:
+        """Of a line that came in pieces the first one, and how much more there was."""
+        shown = []
+        for line in batch:
+            key = (line.task, line.host, line.stream)
+            cut = self._cuts.pop(key, None)
+            if cut is not None and (line.attempt, line.offset) == (
+                cut.last.attempt,
+                cut.last.offset + LINE_CHARS,
+            ):
+                cut = _Cut(line, cut.more + len(line.line))
+            else:
+                if cut is not None and cut.more:
+                    shown.append(cut.mark())
+                cut = _Cut(line, 0)
+                shown.append(line)
+            if not line.ended and len(line.line) >= LINE_CHARS:
+                self._cuts[key] = cut
+            elif cut.more:
+                shown.append(cut.mark())
+        return shown
+
+    def _painted(self, line: LogLine) -> LogLine:
+        """In the main thread: an expression that takes for ever holds up all threads, and Ctrl-C
+        ends it only here."""
+        text = clean_line(line.line, LINE_CHARS)
+        spans = interruptible(len(text), lambda: self._spans(text))
+        if not spans or not line.stream:
+            return line
+        parts, at = [], 0
+        for begin, end in spans:
+            begin = max(begin, at)
+            if end > begin:
+                parts += [text[at:begin], _PAINT, text[begin:end], _UNPAINT]
+                at = end
+        return _Painted(
+            *line._replace(line="".join([*parts, text[at:]]).encode(self._encoding, "replace"))
+        )
+
+    def _spans(self, text: str) -> list[tuple[int, int]]:
+        return sorted(
+            match.span()
+            for pattern in self._highlight
+            for match in pattern.finditer(text)
+            if match[0]
+        )
+
+    def _plain_text(self, batch: list[LogLine]) -> bytes:
+        return self._rows(batch, [line.line for line in batch], plain=False) if batch else b""
+
+    def _shown(self, line: LogLine) -> bytes:
+        if type(line) is _Painted or (is_plain(line.line) and len(line.line) <= LINE_CHARS):
+            return line.line
+        return clean_line(line.line, LINE_CHARS).encode(self._encoding, "replace")
+
+    def _rows(self, batch: list[LogLine], bodies: list[bytes], *, plain: bool) -> bytes:
+        if not plain:
+            bodies = [self._shown(line) for line in batch]
+        parts = []
+        task, host, prefix = "", "", b""
+        for line, body in zip(batch, bodies, strict=True):
+            if line.task is not task or line.host is not host:  # most come in long runs of one task
+                task, host = line.task, line.host
+                prefix = self._prefixes.get((task, host)) or self._prefix(task, host)
+            parts.append(
+                f"{self._iso(line.time)} ".encode() + prefix + body
+                if self._timestamps
+                else prefix + body
+            )
+        parts.append(b"")
+        return b"\n".join(parts)
+
+    def _prefix(self, task: str, host: str) -> bytes:
+        label = f"{clean(task, 80)}@{clean(host, 80)}"
+        # folded ones may be of any length
+        if len(label) > self._width and "[" not in label and "," not in label:
+            self._width = len(label)
+            self._prefixes.clear()
+        if len(self._prefixes) > _MOST_PREFIXES:
+            self._prefixes.clear()
+        text = label.ljust(self._width)
+        if self._color:
+            text = f"\x1b[{task_color(task)}m{text}\x1b[0m"
+        self._prefixes[task, host] = prefix = f"{text} | ".encode(self._encoding, "replace")
+        return prefix
+
+    def _iso(self, time: float) -> str:
+        """UTC seconds as text, always with milliseconds. The last one is kept: many lines share
+        their chunk's time."""
+        if time != self._stamp[0]:
+            text = iso_z(time) or ""
+            self._stamp = time, text if "." in text else text[:-1] + ".000Z"
+        return self._stamp[1]
+
+    def _json(self, batch: list[LogLine]) -> bytes:
+        parts = []
+        run = json.dumps(self._run)
+        for time, task, host, attempt, stream, line, *_ in batch:
+            parts.append(
+                f'{{"time": "{self._iso(time)}", "run": {run}, "task": {quoted(task)}, "host": '
+                f"{quoted(host)}, "
+                f'"attempt": {attempt}, "stream": "{stream}", "line": '
+                f"{quoted(line.decode('utf-8', 'replace'))}}}\n"
+            )
+        return "".join(parts).encode("ascii")
+
+
+class _Cut(NamedTuple):
+    """A line of which only the first piece is shown: its last piece so far, and how many bytes came
+    after the first."""
+
+    last: LogLine
+    more: int
+
+    def mark(self) -> LogLine:
+        return self.last._replace(line=more_bytes(self.more).encode())
+
+
+def _raw(batch: list[LogLine]) -> bytes:
+    """As the program wrote it."""
+    return b"".join([part for line in batch for part in (line.line, b"\n" if line.ended else b"")])
