@@ -14,8 +14,8 @@ import pytest
 from support.ports import free_ports
 from support.stopwatch import Stopwatch
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.host import free_ports as host_ports
-from tfdeploy.agent.host import port_probe
+from tfdeploy.agent.host.network import free_ports as host_ports
+from tfdeploy.agent.host.network import port_probe
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.links import knock as link_knock
 from tfdeploy.agent.serve.links import listener as link_listener
@@ -149,6 +149,15 @@ def test_no_answer_to_a_connection_is_silence(monkeypatch: pytest.MonkeyPatch) -
         assert watch.seconds < 5
         for one in waiting:
             one.close()
+
+
+def test_a_connection_that_is_still_open_does_not_keep_the_port_from_a_task() -> None:
+    port = free_ports(1)[0]
+    with listening(port):
+        client = socket.create_connection(("127.0.0.1", port))
+        assert client.recv(len(TOKEN)) == TOKEN.encode()
+    with client, socket.socket() as task:
+        task.bind(("", port))  # without SO_REUSEADDR
 
 
 def test_strangers_take_no_room_from_hosts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import selectors
 import socket
+import struct
 import threading
 import time
 
 from tfdeploy.agent.annotations import Any, Callable, Dict, List
-from tfdeploy.agent.host import sockets
+from tfdeploy.agent.host.network import sockets
 from tfdeploy.agent.serve.links import speed as link_speed
 
 KEY_BYTES = 32  # in hexadecimal digits
@@ -24,6 +25,7 @@ _QUEUE = 1024  # of connections that are not accepted yet
 _KEPT_S = 10.0  # of a connection that does not end
 _LOOK_S = 0.1
 _MEASURED_AT_ONCE = 4
+_RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close() sends RST
 
 
 class Listener:
@@ -43,6 +45,8 @@ class Listener:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for connection in list(self._begun):
+            self._drop(connection)
         for key in list(self._selector.get_map().values()):
             key.fileobj.close()  # type: ignore[union-attr]
         self._selector.close()
@@ -120,4 +124,6 @@ class Listener:
 
     def _drop(self, one: socket.socket) -> None:
         self._forget(one)
+        # A connection in FIN_WAIT would keep the port from a task that does not set SO_REUSEADDR.
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         one.close()
