@@ -89,7 +89,7 @@ def test_no_process_of_the_agent_starts_with_dataclasses(word: str) -> None:
 @pytest.mark.parametrize(
     ("loads", "most"),
     [
-        ("minder.minder host.guarded_ports", 56),
+        ("minder.minder host.network.guarded_ports", 56),
         ("supervise.supervisor host.descriptors", 21),
         ("serve.server", 13),
     ],

@@ -117,7 +117,7 @@ WITHOUT_IMPORTS = """
 import builtins, encodings, json, socket, sys, time
 sys.path.insert(0, sys.argv[1])
 from tfdeploy.agent import wire
-from tfdeploy.agent.host import sockets
+from tfdeploy.agent.host.network import sockets
 from tfdeploy.agent.mesh.shared_state import Knowledge
 from tfdeploy.agent.mesh.mesh import Mesh
 

@@ -188,7 +188,7 @@ def test_nft_itself_says_that_it_may_not(tmp_path: Path) -> None:
     need("nftables", "other accounts")
     as_user = ["setpriv", "--reuid=4711", "--clear-groups", sys.executable, "-c"]
     env = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
-    imports = "from tfdeploy.agent.host import nft_program as p"
+    imports = "from tfdeploy.agent.host.network import nft_program as p"
     if subprocess.run([*as_user, imports], capture_output=True, env=env).returncode:
         pytest.skip("another account cannot run this Python, or cannot read this checkout")
     program = imports + "; import sys; sys.stdout.write(str(p.read(p.start())))"

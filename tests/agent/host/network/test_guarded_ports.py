@@ -291,7 +291,7 @@ def test_the_port_is_free_for_the_next_run_although_callers_were_hung_up_on(
 @pytest.mark.needs("network namespaces", "port filters")
 def test_a_kernel_with_little_room_says_how_long_a_filter_may_be() -> None:
     look = (
-        "from tfdeploy.agent.host import steering; print(repr(steering.hindrance()), "
+        "from tfdeploy.agent.host.network import steering; print(repr(steering.hindrance()), "
         "steering.most_instructions())"
     )
     script = (

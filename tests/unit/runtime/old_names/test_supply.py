@@ -23,7 +23,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow.compat.v1 as one
 sys.path.insert(0, {str(ROOT)!r})
-from tfdeploy.runtime import removed_names
+from tfdeploy.runtime.old_names import removed_names
 
 said = {{}}
 def failure(use):
