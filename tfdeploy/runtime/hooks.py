@@ -80,7 +80,7 @@ def call(patch: str, function: str, *words: Any) -> None:
         if run is not None:
             run(*words)
     except Exception as error:  # noqa: BLE001 the user's program goes on
-        task.say_failed(patch.rpartition(".")[2], error)
+        task.say_failed(patch, error)
 
 
 def install() -> None:

@@ -91,7 +91,8 @@ def say(text: str) -> None:
 
 
 def say_failed(what: str, error: BaseException) -> None:
+    """`what`: the name of a module, of which the last part is shown."""
     say(
         "%s is not in effect here: %s: %s"
-        % (what, type(error).__name__, " ".join(str(error).split())[:300])
+        % (what.rpartition(".")[2], type(error).__name__, " ".join(str(error).split())[:300])
     )

@@ -37,7 +37,7 @@ def after_init(cls: Any, call: Callable[[Any], None]) -> None:
         try:
             call(self)
         except Exception as error:  # noqa: BLE001 the instance is made
-            task.say_failed(call.__module__.rpartition(".")[2], error)
+            task.say_failed(call.__module__, error)
 
 
 def set_default(cls: Any, argument: str, value: Any) -> None:
