@@ -1,8 +1,7 @@
 """What verbs print with --json has a JSON Schema in docs/json and an example in docs/json.md, and
 all three agree.
 
-Lab tests hold what is really printed against the schemas: `Tfdeploy.json` and the recording of
-test_outputs.py.
+Lab tests hold what is really printed against the schemas: `Tfdeploy.json`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from support.names.schemas import faults, name_of, printed_faults
+from support.schemas import faults, name_of, printed_faults
 from tfdeploy.cli.main import main
 from tfdeploy.cli.verb_table import VERBS
 from tfdeploy.errors import HostUnreachable, TfdeployError, UsageError

@@ -1,4 +1,4 @@
-"""A run that an older tfdeploy launched, with its own agent and minders: this one lists, follows,
+"""A run that the last version launched, with its own agent and minders: this version lists, follows,
 reads and stops it."""
 
 from __future__ import annotations
@@ -9,27 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from support.lab.commandline import REPOSITORY, Tfdeploy
+from support.lab.commandline import Tfdeploy
 from support.lab.jobs import write_job
+from support.lab.last_version import install_last_version
 from support.lab.remains import NO_PORTS, assert_nothing_left
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
-OLD = "5af816d"  # before tasks started again
-
 
 @pytest.fixture
 def old(loopback_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy], tmp_path: Path) -> Tfdeploy:
-    """An operator with the older version, taken out of this repository's history."""
-    packed = subprocess.run(
-        ["git", "archive", OLD, "tfdeploy"], cwd=REPOSITORY, capture_output=True, check=False
-    )
-    if packed.returncode:
-        pytest.skip(f"needs the history of this repository, with {OLD}")
-    (tmp_path / "older").mkdir()
-    subprocess.run(["tar", "-x", "-C", str(tmp_path / "older")], input=packed.stdout, check=True)
+    """An operator with the last version."""
     operator = tfdeploy(loopback_lab)
-    operator.env["PYTHONPATH"] = str(tmp_path / "older")
+    operator.env["PYTHONPATH"] = str(install_last_version(tmp_path / "last"))
     return operator
 
 
@@ -39,10 +31,6 @@ def test_a_run_of_an_older_version_is_listed_read_and_stopped(
 ) -> None:
     new = tfdeploy(loopback_lab)
     write_job(old, "older", "quick.py", "--steps=100000")
-    lines = (old.cwd / "tfdeploy.yaml").read_text().splitlines()
-    (old.cwd / "tfdeploy.yaml").write_text(
-        "\n".join(line for line in lines if not line.startswith("restart")) + "\n"
-    )
     old.run("launch", "--detach", "--name", "older-1", exit_code=0)
     (row,) = (row for row in new.json("runs", "--all")["runs"] if row["run"] == "older-1")
     assert (row["live"], row["state"], row["tasks"]) == (True, "running", 3)

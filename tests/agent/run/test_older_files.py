@@ -1,4 +1,4 @@
-"""Each small file on a host, as the commit before-the-house wrote it, is read by today's one reader
+"""Each small file on a host, as version 0.1.0 wrote it, is read by today's one reader
 with the values in it.
 
 `files_of_0_1_0/running`: a mirrored run on n3 whose gang had started again and in which a task then

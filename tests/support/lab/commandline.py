@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from support.lab.forked_client import REPOSITORY, ForkedClient, can_fork
 from support.lab.glance import Glance
-from support.names.schemas import printed_faults
+from support.schemas import printed_faults
 from support.stopwatch import Stopwatch
 from support.waiting import wait_for
 from tfdeploy.lab import Lab

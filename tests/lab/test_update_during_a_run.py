@@ -1,5 +1,4 @@
-"""tfdeploy is updated in the middle of a run: what the tag before-the-house has launched goes on
-under this version.
+"""tfdeploy is updated in the middle of a run: what the last version launched goes on under this one.
 
 The hosts keep both agents: a process of the run that starts another one starts it from its own
 agent's folder. So what died is minded by the old agent again, and only what `run.resume` brings
@@ -15,15 +14,14 @@ from typing import Any
 
 import pytest
 
-from support.lab.before_the_house import take_before_the_house
 from support.lab.commandline import Tfdeploy
 from support.lab.hosts import on_host, reboot
 from support.lab.jobs import open_gate, write_job
+from support.lab.last_version import install_last_version
 from support.lab.remains import assert_nothing_left
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
-# beside it, tests/golden/test_names.py holds every name
 pytestmark = [pytest.mark.isolated, pytest.mark.soak]
 RESTART = {"max": 3, "backoff": ["100ms", "1s"]}
 TASKS = {"ps:0": "n1", "worker:0": "n2", "worker:1": "n3"}
@@ -31,9 +29,9 @@ TASKS = {"ps:0": "n1", "worker:0": "n2", "worker:1": "n3"}
 
 @pytest.fixture
 def old(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy], tmp_path: Path) -> Tfdeploy:
-    """An operator with the version before the house."""
+    """An operator with the last version."""
     operator = tfdeploy(few_hosts)
-    operator.env["PYTHONPATH"] = str(take_before_the_house(tmp_path / "before"))
+    operator.env["PYTHONPATH"] = str(install_last_version(tmp_path / "last"))
     return operator
 
 
@@ -92,10 +90,10 @@ def kill_minder(operator: Tfdeploy, host: str, run: str) -> str:
     return agent
 
 
-def test_a_run_from_before_is_listed_followed_fetched_and_stopped_while_its_minders_die(
+def test_a_run_of_the_last_version_is_listed_followed_fetched_and_stopped_while_its_minders_die(
     old: Tfdeploy, new: Tfdeploy
 ) -> None:
-    run = launch(old, new, "house", "--steps=100000", "--save", keep=["checkpoints"])
+    run = launch(old, new, "updated", "--steps=100000", "--save", keep=["checkpoints"])
     (row,) = (row for row in new.json("runs", "--all")["runs"] if row["run"] == run)
     assert (row["live"], row["state"], row["tasks"]) == (True, "running", 3)
     assert {task: row["host"] for task, row in rows_of(new, run).items()} == TASKS
@@ -121,18 +119,18 @@ def test_a_run_from_before_is_listed_followed_fetched_and_stopped_while_its_mind
     new.run("fetch", run, "--to", str(new.home / "fetched"), exit_code=0)
     (saved,) = (new.home / "fetched").rglob("checkpoints/step")
     assert int(saved.read_text()) > 5
-    write_job(new, "house", "quick.py", "--steps=10")
-    refused = new.run("launch", "--detach", "--name", "house-2", exit_code=3)
+    write_job(new, "updated", "quick.py", "--steps=10")
+    refused = new.run("launch", "--detach", "--name", "updated-2", exit_code=3)
     assert run in refused.stderr
 
     kill_minder(new, "n3", run)
     new.run("stop", run, exit_code=0)
     assert (following.wait(timeout=120), watching.wait(timeout=60)) == (0, 0)
     assert new.state(run) == old.state(run) == "stopped"
-    assert_nothing_left(new, run, "house")
+    assert_nothing_left(new, run, "updated")
 
 
-def test_a_host_of_a_run_from_before_reboots_and_its_part_goes_on_under_this_version(
+def test_a_host_of_a_run_of_the_last_version_reboots_and_its_part_goes_on_under_this_version(
     old: Tfdeploy, new: Tfdeploy
 ) -> None:
     run = launch(old, new, "reborn", "--steps=60", "--gate=30")
