@@ -1,5 +1,5 @@
-"""Writes the tables of verbs and answers in docs/agent-protocol.md. A test compares it with what is
-generated.
+"""Writes the sections of verbs and answers in docs/agent-protocol.md. A test compares the page with
+what is generated.
 
 What a verb takes and does stands in the docstring of its function on the host, what it answers in
 the type of the control side.
@@ -11,6 +11,7 @@ import importlib
 import inspect
 import pkgutil
 import re
+import textwrap
 import types
 import typing
 from collections.abc import Iterator
@@ -27,8 +28,9 @@ from tfdeploy.model import facts
 from tfdeploy.model.answers.verb import Flow, Nothing, Verb
 
 PAGE = Path(__file__).parents[1] / "docs" / "agent-protocol.md"
-FIRST = "| verb | args | answer | what it does |\n|---|---|---|---|\n"
-SECOND = "\n| answer | fields | |\n|---|---|---|\n"
+FIRST = "### `audit`"  # the first verb, where the generated part begins
+END = "\n## Who calls\n"  # the section behind the generated part
+_WIDTH = 100
 
 
 def verbs() -> dict[str, Verb[Any] | Flow[Any, Any]]:
@@ -52,45 +54,58 @@ def _modules(package: types.ModuleType) -> list[types.ModuleType]:
     return [importlib.import_module(name) for name in names]
 
 
-def tables() -> str:
-    """The verbs, and then the types of their answers."""
+def sections() -> str:
+    """Return a section for each verb, then a list of the types of their answers."""
     answering, answers = agent_verbs(), verbs()
-    rows = "".join(_verb_row(name, answering[name], answers[name]) for name in sorted(answering))
     kinds = sorted(
         {kind for verb in answers.values() for kind in _kinds(verb)} - {Nothing},
         key=lambda kind: kind.__name__,
     )
-    return FIRST + rows + SECOND + "".join(map(_kind_row, kinds))
+    parts = [_verb_section(name, answering[name], answers[name]) for name in sorted(answering)]
+    return "\n".join(parts) + "\n## Answers\n\n" + "".join(map(_kind_item, kinds))
 
 
-def _verb_row(name: str, function: call.Verb, verb: Verb[Any] | Flow[Any, Any]) -> str:
-    does, args, errors = _said(inspect.getdoc(function) or "")
+def _verb_section(name: str, function: call.Verb, verb: Verb[Any] | Flow[Any, Any]) -> str:
+    does, args, errors = _split_docstring(inspect.getdoc(function) or "")
     marks = ["fenced"] * call.is_fenced(function) + ["audited"] * (
         call.audited_as(function) is not None
     )
     items = f"items `{_shown(verb.item)}`, then " if isinstance(verb, Flow) else ""
-    return _line(
-        " ".join((f"`{name}`", *marks)), args, f"{items}`{_shown(verb.value)}`", does + errors
-    )
+    rows = {
+        "Arguments": args,
+        "Answer": f"{items}`{_shown(verb.value)}`",
+        "Errors": errors,
+        "Marks": ", ".join(marks),
+    }
+    lines = "".join(_wrapped(f"- {label}: {text}", "  ") for label, text in rows.items() if text)
+    return f"### `{name}`\n\n{_wrapped(does)}\n{lines}"
 
 
-def _kind_row(kind: type[msgspec.Struct]) -> str:
+def _kind_item(kind: type[msgspec.Struct]) -> str:
     fields = ", ".join(
         f"{each.encode_name}{'' if each.required else '?'}: {_shown(each.type)}"
         for each in structs.fields(kind)
     )
-    return _line(f"`{kind.__name__}`", f"`{fields}`", _one_line(vars(kind).get("__doc__") or ""))
+    text = _one_line(vars(kind).get("__doc__") or "")
+    return _wrapped(f"- **`{kind.__name__}`**: `{fields}`. {text}", "  ")
 
 
-def _line(*cells: str) -> str:
-    return "| " + " | ".join(cells) + " |\n"
+def _wrapped(text: str, indent: str = "") -> str:
+    lines = textwrap.wrap(
+        text,
+        _WIDTH,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(lines) + "\n"
 
 
 def _one_line(text: str) -> str:
     return re.sub(r"\s+", " ", text).strip()
 
 
-def _said(text: str) -> tuple[str, str, str]:
+def _split_docstring(text: str) -> tuple[str, str, str]:
     """A docstring: what the verb does, its arguments, its errors in brackets."""
     parts = [_one_line(part) for part in text.split("\n\n")]
     args = next(
@@ -105,7 +120,7 @@ def _said(text: str) -> tuple[str, str, str]:
         "",
     )
     does = " ".join(part for part in parts if not part.startswith(("Args: ", "Raises ")))
-    return does, args, f" [{errors}]" if errors else ""
+    return does, args, errors
 
 
 def _kinds(verb: Verb[Any] | Flow[Any, Any]) -> Iterator[type[msgspec.Struct]]:
@@ -143,13 +158,11 @@ def _shown(hint: Any) -> str:
 _NAMES = {str: "text", int: "number", float: "number", Nothing: "{}"}
 
 
-def with_table(page: str) -> str:
-    """The page with its tables as they are today."""
-    start = page.index(FIRST)
-    rows = re.compile(r"(\|.*\n)+(\n(\|.*\n)+)?").match(page, start)
-    assert rows is not None
-    return page[:start] + tables() + page[rows.end() :]
+def with_sections(page: str) -> str:
+    """Return the page with its generated part as it is today."""
+    start, end = page.index(FIRST), page.index(END)
+    return page[:start] + sections() + page[end:]
 
 
 if __name__ == "__main__":
-    PAGE.write_text(with_table(PAGE.read_text()))
+    PAGE.write_text(with_sections(PAGE.read_text()))
