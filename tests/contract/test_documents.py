@@ -17,14 +17,22 @@ from tfdeploy.cli.verb_table import VERBS
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 PAGES = sorted(
-    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
+    [
+        page
+        for folder in (".", "docs", "examples", "benchmarks")
+        for page in (ROOT / folder).glob("*.md" if folder == "." else "**/*.md")
+    ]
 )
 README_WORDS = 900
 SENTENCE_WORDS = 25  # nine of ten sentences of README have no more
 
+LINE_COLUMNS = 100  # but in tables and code, and where a word is longer
+CELL_WORDS = 30  # a code span counts as one
 _FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"^    .*", re.MULTILINE)
 _COMMAND = re.compile(r"^ *(?:\$ )?(?:export \w+=\$\()?tfdeploy ([^)|&;\n]*)", re.MULTILINE)
+_CODE_SPAN = re.compile(r"`[^`]*`")
+_CELL_BORDER = re.compile(r"(?<!\\)\|")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -51,6 +59,25 @@ def read_flags(words: list[str]) -> object:
     add_verb(parser.add_subparsers(parser_class=Parser), verb, flags)
     args = parser.parse_args(own)
     return args.read(args, words[len(own) + 1 :] if len(own) < len(words) else None)
+
+
+def prose_lines(page: Path) -> list[str]:
+    """Return the lines of a page outside of code."""
+    text = page.read_text(encoding="utf-8")
+    return _INDENTED.sub("", _FENCED.sub("", text)).splitlines()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_lines_are_narrow(page: Path) -> None:
+    lines = [line for line in prose_lines(page) if not line.startswith("|") and " " in line.strip()]
+    assert [line for line in lines if len(line) > LINE_COLUMNS and "http" not in line] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_no_cell_of_a_table_is_a_paragraph(page: Path) -> None:
+    rows = [_CODE_SPAN.sub("code", line) for line in prose_lines(page) if line.startswith("|")]
+    cells = [cell for row in rows for cell in _CELL_BORDER.split(row)]
+    assert [cell for cell in cells if len(re.findall(r"\b[\w'.-]+", cell)) > CELL_WORDS] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
